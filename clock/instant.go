@@ -1,0 +1,87 @@
+package clock
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// An Instant is one moment read on the two clocks of one clock domain, in nanoseconds since two
+// arbitrary but fixed origins. Comparing instants of different domains is meaningless; nothing in an
+// Instant can detect it, so whoever stores one stores its [Domain] beside it.
+//
+// The zero Instant is the origin of both clocks. It is a value; copy it freely.
+type Instant struct {
+	// Raw advances at the hardware's own rate, is never slewed, and stands still while the machine is
+	// suspended (Linux: CLOCK_MONOTONIC_RAW).
+	Raw int64
+	// Boot counts the time in suspend as well, and may be slewed by several per cent to follow the wall
+	// clock (Linux: CLOCK_BOOTTIME).
+	Boot int64
+}
+
+// Add returns the instant d later on both clocks. It saturates instead of wrapping, so that a deadline
+// too far away to be counted never comes.
+func (i Instant) Add(d time.Duration) Instant {
+	return Instant{Raw: addSaturating(i.Raw, int64(d)), Boot: addSaturating(i.Boot, int64(d))}
+}
+
+// Before reports whether i is before deadline on both clocks. It is the question of whoever relies on a
+// deadline: once it is false the promise must not be used any more.
+func (i Instant) Before(deadline Instant) bool {
+	return i.Raw < deadline.Raw && i.Boot < deadline.Boot
+}
+
+// After reports whether i is strictly past end on both clocks. It is the question of whoever waits for an
+// end: as long as it is false the end may not have come.
+func (i Instant) After(end Instant) bool {
+	return i.Raw > end.Raw && i.Boot > end.Boot
+}
+
+// Elapsed returns how much time has surely passed from start to i: the lesser of what the two clocks show,
+// and never less than zero.
+func (i Instant) Elapsed(start Instant) time.Duration {
+	return max(0, min(subSaturating(i.Raw, start.Raw), subSaturating(i.Boot, start.Boot)))
+}
+
+// Until returns how long whoever waits has to go on waiting for end at the least: the greater of what the
+// two clocks have left. It is zero or negative once both have reached end.
+func (i Instant) Until(end Instant) time.Duration {
+	return max(subSaturating(end.Raw, i.Raw), subSaturating(end.Boot, i.Boot))
+}
+
+// Remaining returns how long whoever relies on deadline may still do so: the lesser of what the two clocks
+// have left. It is zero or negative once either has reached deadline.
+func (i Instant) Remaining(deadline Instant) time.Duration {
+	return min(subSaturating(deadline.Raw, i.Raw), subSaturating(deadline.Boot, i.Boot))
+}
+
+// String shows both readings as durations since their origins.
+func (i Instant) String() string {
+	if i.Raw == i.Boot {
+		return time.Duration(i.Raw).String()
+	}
+	return fmt.Sprintf("raw %v boot %v", time.Duration(i.Raw), time.Duration(i.Boot))
+}
+
+func addSaturating(a, b int64) int64 {
+	sum := a + b
+	switch {
+	case b > 0 && sum < a:
+		return math.MaxInt64
+	case b < 0 && sum > a:
+		return math.MinInt64
+	}
+	return sum
+}
+
+func subSaturating(a, b int64) time.Duration {
+	diff := a - b
+	switch {
+	case b < 0 && diff < a:
+		return math.MaxInt64
+	case b > 0 && diff > a:
+		return math.MinInt64
+	}
+	return time.Duration(diff)
+}

@@ -1,0 +1,166 @@
+package replica
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// An Event is something that happened to the member: a [Tick], a [Request], a [Renewal], a [Read], an
+// [Inspection], or a [Persisted].
+type Event interface{ event() }
+
+// Tick lets time be looked at. The driver sends one at every [TickInterval] and at each [WakeAt].
+type Tick struct{}
+
+// A Request asks for a change of the replicated state. It is answered by exactly one [Reply] with its ID,
+// when the change was applied or surely will not be.
+type Request struct {
+	ID uint64 // chosen by the driver, unique while it is under way
+	Op Op
+}
+
+// An Op is a change of the replicated state that a client may ask for: a [keyspace.PutRequest], a
+// [keyspace.DeleteRequest], a [Grant] or a [Revoke].
+type Op any
+
+// Grant asks for a lease. The id and the TTL are final: whoever asks has already chosen and clamped them.
+type Grant struct {
+	Lease lessor.ID
+	TTL   time.Duration
+}
+
+// Revoke asks for the end of a lease.
+type Revoke struct{ Lease lessor.ID }
+
+// A Renewal asks to renew leases. It is answered by one or more [Renewed], which together name each of
+// them once: an id that has to wait for something does not hold up the others.
+type Renewal struct {
+	ID     uint64
+	Leases []lessor.ID
+}
+
+// A Read asks for the moment when the state may be read so that every acknowledged change is seen. It is
+// answered by a [ReadAt], or by a [Reply] with an error.
+type Read struct{ ID uint64 }
+
+// An Inspection asks about leases: one ([TimeToLive]) or all of them ([ListLeases]). It is answered by a
+// [Reply] whose result is authoritative.
+type Inspection struct {
+	ID    uint64
+	Query any
+}
+
+// TimeToLive asks how long a lease has left and, if Items is set, what is attached to it.
+type TimeToLive struct {
+	Lease lessor.ID
+	Items bool
+}
+
+// ListLeases asks for all leases.
+type ListLeases struct{}
+
+// Persisted says that the write of the [Persist] with this sequence number is on stable storage. With an
+// error it says that nobody knows what is there, and the member halts.
+type Persisted struct {
+	Sequence uint64
+	Err      error
+}
+
+func (Tick) event()       {}
+func (Request) event()    {}
+func (Renewal) event()    {}
+func (Read) event()       {}
+func (Inspection) event() {}
+func (Persisted) event()  {}
+
+// An Effect is something that the driver must do, in the order in which [Replica.Step] returned it.
+type Effect interface{ effect() }
+
+// Persist asks to commit the batch, synced, and to report it by a [Persisted] with the same number. It may
+// happen in the background, but batches must be committed in order of their numbers.
+type Persist struct {
+	Sequence uint64
+	Batch    *pebble.Batch
+}
+
+// Reply answers a [Request], a failed [Read] or an [Inspection].
+type Reply struct {
+	ID     uint64
+	Header Header
+	Result any // of the request's kind; nil with an error
+	Err    error
+	// Authority is the end of the authority on which the answer rests. The driver looks at the clock once
+	// more just before it sends, and answers [ErrNoLeader] if the authority has ended.
+	Authority clock.Instant
+}
+
+// Renewed answers some of the ids of a [Renewal].
+type Renewed struct {
+	ID        uint64
+	Header    Header
+	Leases    []RenewedLease
+	Authority clock.Instant
+}
+
+// A RenewedLease is the outcome for one id: the TTL it has from now, or [lessor.ErrNotFound], or an error
+// that says to try again.
+type RenewedLease struct {
+	ID  lessor.ID
+	TTL time.Duration
+	Err error
+}
+
+// ReadAt allows a [Read]: the caller's own goroutine may read the keyspace at Header.Revision.
+type ReadAt struct {
+	ID        uint64
+	Header    Header
+	Authority clock.Instant
+}
+
+// Publish hands over what an apply changed, for watchers.
+type Publish struct{ Changes keyspace.Changes }
+
+// WakeAt asks for a [Tick] this long from now. A later WakeAt replaces an earlier one.
+type WakeAt struct{ Wait time.Duration }
+
+// Halt says that the member can not go on. There are no effects after it.
+type Halt struct{ Err error }
+
+func (Persist) effect() {}
+func (Reply) effect()   {}
+func (Renewed) effect() {}
+func (ReadAt) effect()  {}
+func (Publish) effect() {}
+func (WakeAt) effect()  {}
+func (Halt) effect()    {}
+
+// Header says who answered, and at which revision and term.
+type Header struct {
+	ClusterID uint64
+	MemberID  uint64
+	Revision  int64
+	Term      uint64
+}
+
+// LeaseStatus is the answer to a [TimeToLive].
+type LeaseStatus struct {
+	ID        lessor.ID
+	Granted   time.Duration
+	Remaining time.Duration // negative if it is overdue and about to end
+	Items     []lessor.Item // sorted
+}
+
+// Granted is the answer to a [Grant].
+type Granted struct {
+	ID  lessor.ID
+	TTL time.Duration
+}
+
+// String shows what the effect is, without the bytes of a batch.
+func (p Persist) String() string { return fmt.Sprintf("persist #%d (%d writes)", p.Sequence, p.Batch.Count()) }
