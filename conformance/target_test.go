@@ -1,0 +1,241 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	// startLimit bounds how long a target may take to become ready, and
+	// stopLimit how long it may take to go after it was asked.
+	startLimit = 30 * time.Second
+	stopLimit  = 20 * time.Second
+
+	// waitLimit bounds every wait for something that is due at once.
+	waitLimit = 20 * time.Second
+)
+
+// server is one running target. Its methods fail the test they belong to.
+type server struct {
+	t      *testing.T
+	target string
+	dir    string
+	logs   string // path; all lives of the process append to it
+
+	grpcAddr string
+	httpAddr string
+	peerAddr string // etcd only
+
+	process *process // nil while stopped
+}
+
+// process is one life of a server. exited is closed once it was waited for.
+type process struct {
+	cmd    *exec.Cmd
+	exited chan struct{}
+	err    error // valid after exited
+}
+
+// eachTarget runs one test against every target, each time on a fresh server.
+// The tests run beside each other because many of them do little but wait for a
+// lease to end.
+func eachTarget(t *testing.T, test func(t *testing.T, s *server)) {
+	for _, name := range targets() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, startServer(t, name))
+		})
+	}
+}
+
+// startServer starts a target on an empty folder and free ports, and has it
+// stopped at the end of the test.
+func startServer(t *testing.T, target string) *server {
+	t.Helper()
+	dir := t.TempDir()
+	s := &server{t: t, target: target, dir: filepath.Join(dir, "data"), logs: filepath.Join(dir, "log")}
+	t.Cleanup(func() {
+		s.kill()
+		s.showLogs()
+	})
+	// Between choosing a port and listening on it somebody else may take it.
+	for attempt := 1; ; attempt++ {
+		s.grpcAddr, s.httpAddr, s.peerAddr = freeAddr(t), freeAddr(t), freeAddr(t)
+		if s.target == etcd {
+			s.httpAddr = s.grpcAddr
+		}
+		err := s.run()
+		if err == nil {
+			return s
+		}
+		if attempt == 3 {
+			t.Fatalf("starting %s: %v", target, err)
+		}
+		os.RemoveAll(s.dir)
+	}
+}
+
+// start starts a stopped server again, on the same folder and ports.
+func (s *server) start() {
+	s.t.Helper()
+	if err := s.run(); err != nil {
+		s.t.Fatalf("starting %s again: %v", s.target, err)
+	}
+}
+
+// run starts the process and returns once it is ready.
+func (s *server) run() error {
+	log, err := os.OpenFile(s.logs, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(binaries.server[s.target], s.arguments()...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	p := &process{cmd: cmd, exited: make(chan struct{})}
+	go func() {
+		p.err = cmd.Wait()
+		close(p.exited)
+	}()
+	s.process = p
+	if err := s.awaitReady(); err != nil {
+		s.kill()
+		return err
+	}
+	return nil
+}
+
+func (s *server) arguments() []string {
+	if s.target == leasekeeper {
+		return []string{"serve", "--data-dir", s.dir, "--listen", s.grpcAddr, "--http", s.httpAddr}
+	}
+	client, peer := "http://"+s.grpcAddr, "http://"+s.peerAddr
+	return []string{
+		"--name", "one", "--data-dir", s.dir, "--log-level", "warn",
+		"--listen-client-urls", client, "--advertise-client-urls", client,
+		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+		"--initial-cluster", "one=" + peer,
+	}
+}
+
+func (s *server) awaitReady() error {
+	deadline := time.Now().Add(startLimit)
+	var last error
+	for time.Now().Before(deadline) {
+		select {
+		case <-s.process.exited:
+			return fmt.Errorf("ended before it was ready: %v", s.process.err)
+		default:
+		}
+		code, _, err := httpGet("http://" + s.httpAddr + "/readyz")
+		if err == nil && code == http.StatusOK {
+			return nil
+		}
+		last = fmt.Errorf("/readyz: status %d, %v", code, err)
+		time.Sleep(10 * time.Millisecond)
+	}
+	return fmt.Errorf("not ready after %v: %w", startLimit, last)
+}
+
+// kill ends the process without a chance to tidy up, and waits for it.
+func (s *server) kill() {
+	if s.process == nil {
+		return
+	}
+	s.process.cmd.Process.Kill()
+	<-s.process.exited
+	s.process = nil
+}
+
+// stop asks the process to end and fails the test if it does not.
+func (s *server) stop() {
+	s.t.Helper()
+	s.process.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-s.process.exited:
+		s.process = nil
+	case <-time.After(stopLimit):
+		s.kill()
+		s.t.Fatalf("%s did not end within %v of SIGTERM", s.target, stopLimit)
+	}
+}
+
+// showLogs prints the end of what the target wrote, if the test has failed.
+func (s *server) showLogs() {
+	if !s.t.Failed() {
+		return
+	}
+	data, err := os.ReadFile(s.logs)
+	if err != nil {
+		s.t.Logf("no log of %s: %v", s.target, err)
+		return
+	}
+	const most = 16 << 10
+	if len(data) > most {
+		data = append([]byte("[...]"), data[len(data)-most:]...)
+	}
+	s.t.Logf("log of %s:\n%s", s.target, data)
+}
+
+// context is cancelled with the test, or when it has taken absurdly long.
+func (s *server) context() context.Context {
+	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
+	s.t.Cleanup(cancel)
+	return ctx
+}
+
+func httpGet(url string) (int, string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(body), err
+}
+
+var nextPort atomic.Int64
+
+// freeAddr chooses a loopback port that nobody listens on. It stays below the
+// range from which the system takes ports for outgoing connections, so that no
+// client of a test running beside this one can occupy it in between.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	const low, span = 20000, 12000
+	offset := int64(os.Getpid()) * 97
+	for range span {
+		port := low + (offset+nextPort.Add(1))%span
+		addr := net.JoinHostPort("127.0.0.1", strconv.FormatInt(port, 10))
+		l, err := net.Listen("tcp", addr)
+		if err == nil {
+			l.Close()
+			return addr
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			t.Fatal(err)
+		}
+	}
+	t.Fatal("no free port")
+	return ""
+}
