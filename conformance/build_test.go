@@ -42,7 +42,20 @@ func buildAndRun(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "conformance:", err)
 		return 1
 	}
+	overlapWaits()
 	return m.Run()
+}
+
+// overlapWaits lets more tests run beside each other than there are processors:
+// most of their time is spent waiting for leases to end. An explicit -parallel
+// wins.
+func overlapWaits() {
+	const parallel = "test.parallel"
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == parallel })
+	if !given {
+		flag.Set(parallel, "6")
+	}
 }
 
 func buildAll(dir string) error {
