@@ -1,0 +1,189 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// EtcdVersion is the level of etcd's API that this server speaks. It is what Maintenance.Status and /version
+// report as etcd's version, because clients switch features on by it; the version of this program is
+// [Config.Version].
+const EtcdVersion = "3.7.0"
+
+// Defaults of [Config].
+const (
+	DefaultName             = "default"
+	DefaultListenClient     = "127.0.0.1:2379"
+	DefaultListenHTTP       = "127.0.0.1:2381"
+	DefaultVersion          = "development"
+	DefaultProgressInterval = 10 * time.Minute
+	DefaultRequestTimeout   = 7 * time.Second
+	DefaultMaxRequestBytes  = 3 << 19
+	DefaultMaxStreams       = 1 << 14
+	DefaultMaxRenewals      = 1 << 12
+)
+
+// HTTPOff as [Config.ListenHTTP] means that nothing is served over HTTP.
+const HTTPOff = "off"
+
+// Config says where and how a [Server] serves. The zero value serves on this machine only, on etcd's ports.
+type Config struct {
+	// Name is the member's name, which people see in lists of members.
+	Name string
+
+	// ListenClient is the address for gRPC, "host:port". Port 0 takes a free one; see [Server.Addr].
+	ListenClient string
+
+	// Advertise are the URLs or "host:port" by which clients reach this member, for clients that ask for
+	// the list of members. Empty means the address listened on; that is an error if it is a wildcard,
+	// because clients would be sent to themselves.
+	Advertise []string
+
+	// ListenHTTP is the address for health, version and metrics, "host:port", or [HTTPOff].
+	ListenHTTP string
+
+	// Version is the version of this program, for /version and /metrics.
+	Version string
+
+	// Logger receives state transitions; nil logs nothing.
+	Logger *slog.Logger
+
+	// ProgressInterval is how long a watcher that asked for progress notifications is left without a word.
+	ProgressInterval time.Duration
+
+	// RequestTimeout bounds how long a request may wait for the member. After it the client is told that
+	// the request timed out, which for a write means that its outcome is unknown.
+	RequestTimeout time.Duration
+
+	// MaxRequestBytes bounds the encoded size of a write. It should be what the node was started with:
+	// more is refused there.
+	MaxRequestBytes int
+
+	// MaxStreams bounds the requests and streams that are under way on one connection; further ones wait
+	// in the client.
+	MaxStreams int
+
+	// MaxRenewals bounds the renewals that are under way on one keep-alive stream, including those whose
+	// answer waits to be sent. At the bound the stream is not read from.
+	MaxRenewals int
+}
+
+// maxMaxRequestBytes keeps sizes that are derived from the limit within what gRPC can frame.
+const maxMaxRequestBytes = 1 << 30
+
+// minRequestOverhead is how much larger than MaxRequestBytes a message may be before gRPC itself refuses it
+// with a text of its own. It leaves room for etcd's text, as in etcd.
+const minRequestOverhead = 512 << 10
+
+// Validate reports everything that is wrong with the configuration at once, or nil.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	var errs []error
+	if err := checkListen("ListenClient", c.ListenClient); err != nil {
+		errs = append(errs, err)
+	} else if isWildcard(c.ListenClient) && len(c.Advertise) == 0 {
+		errs = append(errs, fmt.Errorf("listening on every interface (%s) does not tell clients where to find "+
+			"this member: say so with --advertise, for example --advertise http://this-host:2379", c.ListenClient))
+	}
+	if c.ListenHTTP != HTTPOff {
+		if err := checkListen("ListenHTTP", c.ListenHTTP); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	for _, a := range c.Advertise {
+		if _, err := clientURL(a); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	positive := func(name string, value int64, most int64) {
+		if value < 1 || value > most {
+			errs = append(errs, fmt.Errorf("%s is %d, not between 1 and %d", name, value, most))
+		}
+	}
+	positive("ProgressInterval in nanoseconds", int64(c.ProgressInterval), 1<<62)
+	positive("RequestTimeout in nanoseconds", int64(c.RequestTimeout), 1<<62)
+	positive("MaxRequestBytes", int64(c.MaxRequestBytes), maxMaxRequestBytes)
+	positive("MaxStreams", int64(c.MaxStreams), 1<<31-1)
+	positive("MaxRenewals", int64(c.MaxRenewals), 1<<20)
+	return errors.Join(errs...)
+}
+
+// withDefaults returns a copy in which every zero field has its default.
+func (c Config) withDefaults() Config {
+	setDefault(&c.Name, DefaultName)
+	setDefault(&c.ListenClient, DefaultListenClient)
+	setDefault(&c.ListenHTTP, DefaultListenHTTP)
+	setDefault(&c.Version, DefaultVersion)
+	setDefault(&c.ProgressInterval, DefaultProgressInterval)
+	setDefault(&c.RequestTimeout, DefaultRequestTimeout)
+	setDefault(&c.MaxRequestBytes, DefaultMaxRequestBytes)
+	setDefault(&c.MaxStreams, DefaultMaxStreams)
+	setDefault(&c.MaxRenewals, DefaultMaxRenewals)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// checkListen says what is wrong with an address to listen on, without asking a name server.
+func checkListen(field, addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("%s is %q, not an address as 127.0.0.1:2379", field, addr)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n > 65535 {
+		return fmt.Errorf("%s is %q, whose port is not a number between 0 and 65535", field, addr)
+	}
+	return nil
+}
+
+// isWildcard says whether listening on addr means listening on every interface.
+func isWildcard(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	if host == "" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsUnspecified()
+}
+
+// clientURL turns an entry of Advertise into what etcd's clients expect: a URL with a scheme, a host and a
+// port, and nothing more.
+func clientURL(entry string) (string, error) {
+	bad := func(why string) error {
+		return fmt.Errorf("advertised address %q %s: give it as http://host:2379", entry, why)
+	}
+	if _, _, err := net.SplitHostPort(entry); err == nil {
+		entry = "http://" + entry
+	}
+	u, err := url.Parse(entry)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") {
+		return "", bad("is not an http or https URL")
+	}
+	if u.User != nil || (u.Path != "" && u.Path != "/") || u.RawQuery != "" || u.Fragment != "" {
+		return "", bad("has more than scheme, host and port")
+	}
+	if u.Hostname() == "" || isWildcard(u.Host) {
+		return "", bad("names no host that a client could reach")
+	}
+	if p, err := strconv.ParseUint(u.Port(), 10, 16); err != nil || p == 0 {
+		return "", bad("has no port")
+	}
+	return u.Scheme + "://" + u.Host, nil
+}

@@ -1,0 +1,24 @@
+// Package server is the network front of one member: it lets etcd's clients and tools talk to a
+// [replica.Node], and operators look at it over HTTP.
+//
+// It promises that what a client is told is what the member said. A request whose fate is unknown is
+// answered as timed out, never as failed; an answer carries the header of the state it was read from; a
+// renewal is acknowledged only after the member has made it. Texts and codes of errors are those of etcd
+// 3.7, because clients tell errors apart by their text.
+//
+// How it works: [New] checks the configuration, [Server.Start] binds both listeners and only then reports
+// success. Every gRPC method turns its request into one call of the node and the node's answer back into
+// etcd's message; all errors pass through one table (errors.go). The two kinds of long streams, keep-alive
+// and watch, have one goroutine that reads and one that writes each, and a bounded amount of work between
+// them: a client that does not read its answers is no longer read from. [Server.Stop] first says that it is
+// not serving, ends the long streams, lets short requests finish for as long as its context allows, and
+// waits for every goroutine.
+//
+// What is served: etcd's KV (Range, Put, DeleteRange), Lease, Watch, Cluster.MemberList,
+// Maintenance.Status and Alarm, a word that authentication is not enabled, and grpc.health.v1. Other
+// methods answer Unimplemented. Over HTTP: /livez, /readyz, /healthz, /health, /version, /metrics.
+//
+// It never reads the environment or flags, writes to standard output, logs single requests, or recovers
+// from a panic: a broken invariant must end the process before it answers again. It does no replication
+// and owns no data; the node belongs to the caller, who starts it before and stops it after the server.
+package server
