@@ -1,0 +1,111 @@
+package lessor
+
+import (
+	"slices"
+	"strings"
+)
+
+// node binds one key to one lease. The nodes of a lease form a doubly linked list, so that a lease without
+// items costs nothing and a key can leave in constant time.
+type node struct {
+	key        string
+	owner      *lease
+	prev, next *node
+}
+
+// Attach binds items to a lease; an item that was attached to another is moved. With ErrNotFound nothing
+// has changed.
+func (l *Lessor) Attach(id ID, items []Item) error {
+	le, ok := l.leases[id]
+	if !ok {
+		return ErrNotFound
+	}
+	for _, item := range items {
+		switch n := l.items[item.Key]; {
+		case n == nil:
+			n = &node{key: item.Key}
+			l.items[item.Key] = n
+			n.link(le)
+		case n.owner != le:
+			n.unlink()
+			n.link(le)
+		}
+	}
+	return nil
+}
+
+// Detach undoes Attach. Items that are not attached to this lease stay as they are.
+func (l *Lessor) Detach(id ID, items []Item) error {
+	le, ok := l.leases[id]
+	if !ok {
+		return ErrNotFound
+	}
+	for _, item := range items {
+		if n := l.items[item.Key]; n != nil && n.owner == le {
+			n.unlink()
+			delete(l.items, item.Key)
+		}
+	}
+	return nil
+}
+
+// GetLease returns the id of the lease an item is attached to, or [NoLease].
+func (l *Lessor) GetLease(item Item) ID {
+	if n := l.items[item.Key]; n != nil {
+		return n.owner.id
+	}
+	return NoLease
+}
+
+// Items returns the items of a lease, sorted by key, or nothing if there is no such lease.
+func (l *Lessor) Items(id ID) []Item {
+	le, ok := l.leases[id]
+	if !ok {
+		return nil
+	}
+	return le.sortedItems()
+}
+
+func (le *lease) sortedItems() []Item {
+	if le.first == nil {
+		return nil
+	}
+	items := make([]Item, 0, le.count)
+	for n := le.first; n != nil; n = n.next {
+		items = append(items, Item{n.key})
+	}
+	slices.SortFunc(items, func(a, b Item) int { return strings.Compare(a.Key, b.Key) })
+	return items
+}
+
+// detachAll empties a lease that is ending.
+func (l *Lessor) detachAll(le *lease) []Item {
+	items := le.sortedItems()
+	for _, item := range items {
+		delete(l.items, item.Key)
+	}
+	le.first, le.count = nil, 0
+	return items
+}
+
+func (n *node) link(le *lease) {
+	n.owner, n.prev, n.next = le, nil, le.first
+	if n.next != nil {
+		n.next.prev = n
+	}
+	le.first = n
+	le.count++
+}
+
+func (n *node) unlink() {
+	if n.prev != nil {
+		n.prev.next = n.next
+	} else {
+		n.owner.first = n.next
+	}
+	if n.next != nil {
+		n.next.prev = n.prev
+	}
+	n.owner.count--
+	n.owner, n.prev, n.next = nil, nil, nil
+}

@@ -1,0 +1,59 @@
+package lessor
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+)
+
+// Record returns the durable form of the lease with this id.
+func (l *Lessor) Record(id ID) (Record, bool) {
+	le, ok := l.leases[id]
+	if !ok {
+		return Record{}, false
+	}
+	return Record{
+		ID:           le.id,
+		Generation:   le.generation,
+		TTL:          le.ttl,
+		Cleared:      le.cleared,
+		Checkpointed: le.has(checkpointed),
+		Remaining:    le.remaining,
+		Applied:      le.applied,
+	}, true
+}
+
+// Reigns returns the durable form of what this member knows of its leaders: as many as a lease may still
+// ask for, the current one last.
+func (l *Lessor) Reigns() []Reign { return slices.Clone(l.reigns.table) }
+
+// Recover replaces everything by what was once returned by Record and Reigns; the lessor is then not
+// primary. The caller attaches the items afterwards. If the instants were read in another clock domain the
+// caller replaces each by the present one before: counting anew is never too early. Records come in any
+// order, reigns in ascending order; what no lessor can have returned panics.
+func (l *Lessor) Recover(records iter.Seq[Record], table []Reign) {
+	l.forget()
+	for _, reign := range table {
+		l.reigns.begin(reign.Start, reign.Applied)
+	}
+	for r := range records {
+		if r.ID == NoLease || r.TTL <= 0 || r.TTL > MaxTTL || r.Cleared < r.Generation || l.leases[r.ID] != nil {
+			panic(fmt.Sprintf("lessor: recovering a record that cannot be: %+v", r))
+		}
+		le := &lease{id: r.ID, generation: r.Generation, ttl: r.TTL, cleared: r.Cleared}
+		if r.Checkpointed {
+			le.set(checkpointed)
+			le.remaining, le.applied = r.Remaining, r.Applied
+		}
+		l.leases[r.ID] = le
+	}
+}
+
+// forget makes the lessor empty, as New does.
+func (l *Lessor) forget() {
+	l.leases, l.items, l.reigns = map[ID]*lease{}, map[string]*node{}, reigns{}
+	l.primary, l.term, l.extend, l.clears = false, 0, 0, nil
+	for p := onRaw; p <= going; p++ {
+		l.queues[p] = queue{place: p}
+	}
+}
