@@ -1,0 +1,103 @@
+package keyspace
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+)
+
+// EndLease deletes all keys of a lease, at a revision of its own, and returns
+// the revision. keys are exactly the keys attached to that generation, sorted;
+// they are kept and must not be changed. If there are none, nothing happens
+// and the current revision is returned.
+//
+// It writes one record however many keys there are; Sweep does the rest. What
+// goes wrong is returned by Err and every later call.
+func (w *Writer) EndLease(id int64, generation uint64, keys []string) Revision {
+	_ = w.request(func() error { return w.endLease(id, generation, keys) })
+	return w.s.revision
+}
+
+func (w *Writer) endLease(id int64, generation uint64, keys []string) error {
+	switch {
+	case len(keys) == 0:
+		return nil
+	case w.grouped:
+		return fmt.Errorf("%w: lease %x ended inside a group", ErrMisuse, id)
+	case generation == 0 || w.s.byGeneration[generation] != nil:
+		return fmt.Errorf("%w: lease %x has generation %d, which is none or ended", ErrMisuse, id, generation)
+	case !slices.IsSorted(keys):
+		return fmt.Errorf("%w: keys of lease %x are not sorted", ErrMisuse, id)
+	}
+	if err := w.raise(); err != nil {
+		return err
+	}
+	e := &ending{generation: generation, lease: id, revision: w.s.revision, keys: keys}
+	w.s.ends = append(w.s.ends, e)
+	w.s.byGeneration[generation] = e
+	w.changes = append(w.changes, Change{Revision: e.revision, Ended: keys})
+	w.open = false // the change is listed already
+	return w.setEnding(e, 0)
+}
+
+func (w *Writer) setEnding(e *ending, swept int) error {
+	w.key = appendEndedKey(w.key[:0], e.generation)
+	w.rec = appendEnded(w.rec[:0], ended{revision: e.revision, lease: e.lease, keys: len(e.keys), swept: swept})
+	return w.b.Set(w.key, w.rec, nil)
+}
+
+// bury writes the tombstone of one key of an ending out of its turn, because
+// a newer version of the key is about to hide that it was deleted. Sweep will
+// write the same again.
+func (w *Writer) bury(e *ending, key []byte) error {
+	i := sort.SearchStrings(e.keys, string(key))
+	if i == len(e.keys) || e.keys[i] != string(key) {
+		return fmt.Errorf("%w: lease %x ended without its key %q", ErrMisuse, e.lease, key)
+	}
+	return w.buryAt(e, i, key)
+}
+
+func (w *Writer) buryAt(e *ending, i int, key []byte) error {
+	if err := w.setTombstone(key, e.revision); err != nil {
+		return err
+	}
+	return w.setEvent(e.revision, uint32(i), true, key)
+}
+
+// Sweep writes up to maxKeys of the tombstones that ended leases still lack,
+// those of the oldest ending first. It reports whether more remain. No read
+// gives another answer because of it.
+func (w *Writer) Sweep(maxKeys int) (more bool, err error) {
+	err = w.request(func() error {
+		for maxKeys > 0 && len(w.s.ends) > 0 {
+			n, err := w.sweepOldest(maxKeys)
+			if err != nil {
+				return err
+			}
+			maxKeys -= n
+		}
+		return nil
+	})
+	return len(w.s.ends) > 0, err
+}
+
+// sweepOldest writes up to limit tombstones of the oldest ending.
+func (w *Writer) sweepOldest(limit int) (n int, err error) {
+	e := w.s.ends[0]
+	for ; n < limit && w.s.swept < len(e.keys); n++ {
+		if err := w.buryAt(e, w.s.swept, []byte(e.keys[w.s.swept])); err != nil {
+			return n, err
+		}
+		w.s.swept++
+	}
+	if w.s.swept < len(e.keys) {
+		return n, w.setEnding(e, w.s.swept)
+	}
+	// In the same batch as the last tombstones: a reader finds the record or
+	// all of them.
+	w.s.ends = w.s.ends[1:]
+	w.s.swept = 0
+	delete(w.s.byGeneration, e.generation)
+	w.key = appendEndedKey(w.key[:0], e.generation)
+	return n, w.b.Delete(w.key, nil)
+}

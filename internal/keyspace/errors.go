@@ -1,0 +1,41 @@
+package keyspace
+
+import (
+	"errors"
+	"fmt"
+)
+
+// What a request can be refused for. A refused request has changed nothing.
+// The texts are those of etcd, because watchers are shown some of them.
+var (
+	ErrEmptyKey       = errors.New("key is not provided")
+	ErrKeyNotFound    = errors.New("key not found")
+	ErrValueProvided  = errors.New("value is provided")
+	ErrLeaseProvided  = errors.New("lease is provided")
+	ErrLeaseNotFound  = errors.New("requested lease not found")
+	ErrInvalidSort    = errors.New("invalid sort option")
+	ErrCompacted      = errors.New("mvcc: required revision has been compacted")
+	ErrFutureRevision = errors.New("mvcc: required revision is a future revision")
+
+	ErrEmptyInterval  = errors.New("mvcc: watcher range is empty")
+	ErrDuplicateWatch = errors.New("mvcc: duplicate watch ID provided on the WatchStream")
+	ErrStreamClosed   = errors.New("keyspace: the watch stream is closed")
+)
+
+// ErrMisuse is returned when the owner of a Writer broke its contract. Like
+// an error of Pebble it leaves the Writer unusable.
+var ErrMisuse = errors.New("keyspace: misuse")
+
+// CorruptError says which record of the database could not be understood.
+type CorruptError struct {
+	Key    []byte // in the database, with its family byte
+	Reason string
+}
+
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("keyspace: corrupt record %q: %s", e.Key, e.Reason)
+}
+
+func corrupt(key []byte, format string, args ...any) error {
+	return &CorruptError{Key: append([]byte(nil), key...), Reason: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,238 @@
+package keyspace
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"slices"
+)
+
+// SortOrder and SortTarget have the numbers of etcd's API.
+type SortOrder int32
+
+// The orders of a range.
+const (
+	SortNone SortOrder = iota // as SortAscend
+	SortAscend
+	SortDescend
+)
+
+// SortTarget says what a range is sorted by.
+type SortTarget int32
+
+// The targets of SortOrder.
+const (
+	SortByKey SortTarget = iota
+	SortByVersion
+	SortByCreate
+	SortByMod
+	SortByValue
+)
+
+// RangeRequest asks for the keys of an interval: Key alone if End is empty,
+// all keys from Key on if End is "\x00", else [Key, End).
+type RangeRequest struct {
+	Key, End   []byte
+	Limit      int64 // ≤ 0: none
+	Revision   int64 // ≤ 0: the current one
+	SortOrder  SortOrder
+	SortTarget SortTarget
+	KeysOnly   bool // leave the values out
+	CountOnly  bool // leave the keys out
+
+	// Bounds of what is returned, both inclusive, 0 for none. They don't
+	// change Count.
+	MinModRevision, MaxModRevision       int64
+	MinCreateRevision, MaxCreateRevision int64
+}
+
+// RangeResult is the answer to a RangeRequest.
+type RangeResult struct {
+	KVs      []KV
+	More     bool     // the limit cut off keys
+	Count    int64    // keys in the interval, whatever the limit and the bounds
+	Revision Revision // current revision, not the one asked for
+}
+
+func (r *RangeRequest) check() error {
+	if len(r.Key) == 0 {
+		return ErrEmptyKey
+	}
+	if r.SortOrder < SortNone || r.SortOrder > SortDescend ||
+		r.SortTarget < SortByKey || r.SortTarget > SortByValue {
+		return ErrInvalidSort
+	}
+	return nil
+}
+
+// Range reads. It may be called from any goroutine.
+func (s *Store) Range(ctx context.Context, req RangeRequest) (RangeResult, error) {
+	if err := req.check(); err != nil {
+		return RangeResult{}, err
+	}
+	p := s.published.Load()
+	rev, err := readable(req.Revision, p.revision, p.compact)
+	if err != nil {
+		return RangeResult{}, err
+	}
+	v := s.openView(p, rev)
+	res, err := v.collect(ctx, &req)
+	if err = errors.Join(err, v.close()); err != nil {
+		return RangeResult{}, err
+	}
+	// See openView: what was read may have been compacted meanwhile.
+	if rev < s.CompactRevision() {
+		return RangeResult{}, ErrCompacted
+	}
+	res.Revision = p.revision
+	return res, nil
+}
+
+// readable returns which revision to read for the one that was asked for.
+func readable(asked, current, compact Revision) (Revision, error) {
+	switch {
+	case asked <= 0:
+		return current, nil
+	case asked > current:
+		return 0, ErrFutureRevision
+	case asked < compact:
+		return 0, ErrCompacted
+	default:
+		return asked, nil
+	}
+}
+
+// get returns one key, nil if it isn't there.
+func (v *view) get(ctx context.Context, key []byte) (kv *KV, err error) {
+	err = v.scan(ctx, spanOf(key, nil), func(i *item) error {
+		found, err := i.kv(true)
+		kv = &found
+		return err
+	})
+	return kv, err
+}
+
+// collect fetches, filters, sorts and limits, in this order.
+func (v *view) collect(ctx context.Context, req *RangeRequest) (RangeResult, error) {
+	var res RangeResult
+	in := spanOf(req.Key, req.End)
+	if req.CountOnly {
+		err := v.scan(ctx, in, func(*item) error { res.Count++; return nil })
+		return res, err
+	}
+	c := collector{req: req, limit: math.MaxInt}
+	if req.Limit > 0 && req.Limit < math.MaxInt/2 {
+		c.limit = int(req.Limit)
+	}
+	err := v.scan(ctx, in, func(i *item) error { res.Count++; return c.add(i) })
+	if err != nil {
+		return RangeResult{}, err
+	}
+	c.trim()
+	res.KVs, res.More = c.kvs, c.passed > len(c.kvs)
+	if req.KeysOnly {
+		// Only now: they may have been what to sort by.
+		for i := range res.KVs {
+			res.KVs[i].Value = nil
+		}
+	}
+	return res, nil
+}
+
+// collector keeps the first limit items by the order of a request, without
+// ever holding more than twice as many.
+type collector struct {
+	req    *RangeRequest
+	limit  int // ≥ 1
+	kvs    []KV
+	passed int // how many items passed the filters
+}
+
+func (c *collector) add(i *item) error {
+	if !c.req.passes(i) {
+		return nil
+	}
+	c.passed++
+	if c.req.inKeyOrder() && len(c.kvs) == c.limit {
+		return nil
+	}
+	kv, err := i.kv(!c.req.KeysOnly || c.req.SortTarget == SortByValue)
+	if err != nil {
+		return err
+	}
+	c.kvs = append(c.kvs, kv)
+	if len(c.kvs)/2 >= c.limit {
+		c.trim()
+	}
+	return nil
+}
+
+func (c *collector) trim() {
+	if !c.req.inKeyOrder() {
+		slices.SortStableFunc(c.kvs, c.req.compare)
+	}
+	if len(c.kvs) > c.limit {
+		clear(c.kvs[c.limit:])
+		c.kvs = c.kvs[:c.limit]
+	}
+}
+
+func (r *RangeRequest) passes(i *item) bool {
+	return (r.MinModRevision == 0 || i.mod >= r.MinModRevision) &&
+		(r.MaxModRevision == 0 || i.mod <= r.MaxModRevision) &&
+		(r.MinCreateRevision == 0 || i.create >= r.MinCreateRevision) &&
+		(r.MaxCreateRevision == 0 || i.create <= r.MaxCreateRevision)
+}
+
+// inKeyOrder reports whether a scan yields items in the order asked for.
+func (r *RangeRequest) inKeyOrder() bool {
+	return r.SortTarget == SortByKey && r.SortOrder != SortDescend
+}
+
+// compare puts KVs in the order asked for; items that compare equal stay in
+// the order of their keys, as the sorting is stable.
+func (r *RangeRequest) compare(a, b KV) int {
+	var c int
+	switch r.SortTarget {
+	case SortByVersion:
+		c = cmp.Compare(a.Version, b.Version)
+	case SortByCreate:
+		c = cmp.Compare(a.CreateRevision, b.CreateRevision)
+	case SortByMod:
+		c = cmp.Compare(a.ModRevision, b.ModRevision)
+	case SortByValue:
+		c = bytes.Compare(a.Value, b.Value)
+	default:
+		c = bytes.Compare(a.Key, b.Key)
+	}
+	if r.SortOrder == SortDescend {
+		return -c
+	}
+	return c
+}
+
+// Bindings calls yield for every live key that has a lease, in order of keys,
+// until yield returns false. The key is only valid during the call.
+func (s *Store) Bindings(yield func(lease int64, key []byte) bool) error {
+	p := s.published.Load()
+	v := s.openView(p, p.revision)
+	err := v.scan(context.Background(), spanOf([]byte{0}, []byte{0}), func(i *item) error {
+		if i.lease == 0 {
+			return nil
+		}
+		key, err := i.key()
+		if err == nil && !yield(i.lease, key) {
+			return errStop
+		}
+		return err
+	})
+	if errors.Is(err, errStop) {
+		err = nil
+	}
+	return errors.Join(err, v.close())
+}
+
+// errStop ends a scan whose visitor has seen enough.
+var errStop = errors.New("keyspace: enough")

@@ -1,0 +1,52 @@
+package keyspace
+
+import (
+	"bytes"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// span is a set of neighbouring keys: [key, end), or all keys from key on, or
+// key alone.
+type span struct {
+	key, end  []byte
+	single    bool // end means nothing
+	unbounded bool // end means nothing
+}
+
+// spanOf follows etcd's rules for a key and a range end.
+func spanOf(key, end []byte) span {
+	switch {
+	case len(end) == 0:
+		return span{key: key, single: true}
+	case len(end) == 1 && end[0] == 0:
+		return span{key: key, unbounded: true}
+	default:
+		return span{key: key, end: end}
+	}
+}
+
+func (s span) empty() bool {
+	return !s.single && !s.unbounded && bytes.Compare(s.key, s.end) >= 0
+}
+
+func (s span) contains(key []byte) bool {
+	if s.single {
+		return bytes.Equal(s.key, key)
+	}
+	return bytes.Compare(s.key, key) <= 0 && (s.unbounded || bytes.Compare(key, s.end) < 0)
+}
+
+// bounds returns the versions of exactly the keys of a span that isn't empty.
+func (s span) bounds() *pebble.IterOptions {
+	o := &pebble.IterOptions{LowerBound: appendVersionPrefix(nil, s.key)}
+	switch {
+	case s.single:
+		o.UpperBound = pastPrefix(bytes.Clone(o.LowerBound))
+	case s.unbounded:
+		o.UpperBound = []byte{FamilyVersions + 1}
+	default:
+		o.UpperBound = appendVersionPrefix(nil, s.end)
+	}
+	return o
+}

@@ -1,0 +1,222 @@
+package keyspace
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// view is the key space at one revision, as one reader sees it. It belongs to
+// one goroutine.
+type view struct {
+	reader pebble.Reader
+	rev    Revision
+	ends   endings // nil: no version up to rev is of an ended lease
+	close  func() error
+}
+
+// endings tells at which revision a generation ended, 0 for not yet or if its
+// tombstones are there to tell.
+type endings interface {
+	endedAt(generation uint64) (Revision, error)
+}
+
+// openView opens the key space at rev ≤ p.revision, where p was loaded before
+// the call.
+//
+// If p has no pending end, none needs to be looked up. For let E be an ending
+// at R ≤ rev. Commit publishes after the batch is in the database, so E is
+// pending in every state published from R until one that follows E's last
+// sweep. p is such a later state, as R ≤ p.revision and E is not pending in
+// it. So E's tombstones were in the database before p was published, hence
+// before this snapshot was opened, and any version up to rev that carries E's
+// generation stands behind one. An ending at R > rev doesn't matter at rev,
+// even if the snapshot has its record already. The same argument shows that
+// looking in the snapshot is right otherwise: if E's record is missing there,
+// it was removed together with the writing of the last tombstone.
+//
+// Compaction makes its revision known first and removes versions later, so a
+// snapshot that lacks versions at rev was opened after p.compact > rev was
+// published; hence the second look.
+func (s *Store) openView(p *published, rev Revision) *view {
+	v := &view{rev: rev}
+	if len(p.ends) == 0 {
+		// One iterator is a snapshot in itself; nothing else will be read.
+		v.reader, v.close = s.db, func() error { return nil }
+	} else {
+		snapshot := s.db.NewSnapshot()
+		v.reader, v.close = snapshot, snapshot.Close
+		v.ends = &recordedEndings{reader: snapshot, cache: make(map[uint64]Revision)}
+	}
+	return v
+}
+
+// recordedEndings looks endings up in a snapshot and remembers the answers.
+type recordedEndings struct {
+	reader pebble.Reader
+	cache  map[uint64]Revision
+}
+
+func (r *recordedEndings) endedAt(generation uint64) (Revision, error) {
+	if rev, ok := r.cache[generation]; ok {
+		return rev, nil
+	}
+	key := appendEndedKey(nil, generation)
+	rec, closer, err := r.reader.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		r.cache[generation] = 0
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	e, err := decodeEnded(key, rec)
+	if err = errors.Join(err, closer.Close()); err != nil {
+		return 0, err
+	}
+	r.cache[generation] = e.revision
+	return e.revision, nil
+}
+
+// live reports whether a version that is the newest up to v.rev is there to
+// be read, that is neither a tombstone nor of a lease that ended by v.rev.
+func (v *view) live(rec *version) (bool, error) {
+	if rec.deleted || rec.generation == 0 || v.ends == nil {
+		return !rec.deleted, nil
+	}
+	at, err := v.ends.endedAt(rec.generation)
+	return at == 0 || at > v.rev, err
+}
+
+// item is a live key under an iterator, valid until the iterator moves.
+type item struct {
+	prefix []byte // of its database keys
+	mod    Revision
+	version
+}
+
+func (i *item) key() ([]byte, error) { return userKey(i.prefix) }
+
+// kv copies the item.
+func (i *item) kv(withValue bool) (KV, error) {
+	key, err := i.key()
+	if err != nil {
+		return KV{}, err
+	}
+	kv := KV{
+		Key:            bytes.Clone(key),
+		CreateRevision: i.create,
+		ModRevision:    i.mod,
+		Version:        i.version.version,
+		Lease:          i.lease,
+	}
+	if withValue {
+		kv.Value = bytes.Clone(i.value)
+	}
+	return kv, nil
+}
+
+// versionAt decodes the version under the iterator.
+func versionAt(it *pebble.Iterator) (version, error) {
+	rec, err := it.ValueAndErr()
+	if err != nil {
+		return version{}, err
+	}
+	return decodeVersion(it.Key(), rec)
+}
+
+// contextEvery is how many keys a long scan passes between two looks whether
+// it is still wanted.
+const contextEvery = 256
+
+// scan calls visit for each key of the span that is live at v.rev, in order
+// of keys. visit must not keep the item.
+func (v *view) scan(ctx context.Context, in span, visit func(*item) error) (err error) {
+	if in.empty() {
+		return nil
+	}
+	it, err := v.reader.NewIter(in.bounds())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	c := cursor{it: it, rev: v.rev}
+	for n, valid := 0, it.First(); valid; n++ {
+		if n%contextEvery == contextEvery-1 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		var found bool
+		if found, err = c.newest(); err != nil {
+			return err
+		}
+		if !found {
+			valid = it.Valid()
+			continue
+		}
+		rec, err := versionAt(it)
+		if err != nil {
+			return err
+		}
+		if ok, err := v.live(&rec); err != nil {
+			return err
+		} else if ok {
+			if err := visit(&item{prefix: c.prefix, mod: c.mod, version: rec}); err != nil {
+				return err
+			}
+		}
+		valid = c.nextKey()
+	}
+	return it.Error()
+}
+
+// cursor walks from key to key over an iterator of versions.
+type cursor struct {
+	it     *pebble.Iterator
+	rev    Revision // versions above it are passed over
+	prefix []byte   // of the key the cursor is in
+	mod    Revision // of the version it stands on
+}
+
+// steps is how many versions are passed one by one before a seek, which costs
+// about as much as a few steps, is made over the rest.
+const steps = 4
+
+// newest moves from the first version of a key to its newest up to c.rev. If
+// there is none it returns false, having moved to another key or to the end.
+func (c *cursor) newest() (bool, error) {
+	prefix, mod, err := splitVersionKey(c.it.Key())
+	if err != nil {
+		return false, err
+	}
+	c.prefix, c.mod = append(c.prefix[:0], prefix...), mod
+	for i := 0; c.mod > c.rev; i++ {
+		var valid bool
+		if i < steps {
+			valid = c.it.Next()
+		} else {
+			valid = c.it.SeekGE(appendSeekRevision(c.prefix, c.rev))
+		}
+		if !valid || !bytes.HasPrefix(c.it.Key(), c.prefix) {
+			return false, nil
+		}
+		if _, c.mod, err = splitVersionKey(c.it.Key()); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// nextKey moves past all versions of the key the cursor is in.
+func (c *cursor) nextKey() bool {
+	for range steps {
+		if !c.it.Next() {
+			return false
+		}
+		if !bytes.HasPrefix(c.it.Key(), c.prefix) {
+			return true
+		}
+	}
+	return c.it.SeekGE(pastPrefix(c.prefix))
+}
