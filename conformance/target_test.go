@@ -52,6 +52,7 @@ type process struct {
 // The tests run beside each other because many of them do little but wait for a
 // lease to end.
 func eachTarget(t *testing.T, test func(t *testing.T, s *server)) {
+	t.Parallel()
 	for _, name := range targets() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

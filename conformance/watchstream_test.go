@@ -54,11 +54,15 @@ func (w *watchStream) request(req *pb.WatchCreateRequest) {
 	w.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: req}})
 }
 
-// create asks for a watcher and returns the answer, which has to come next.
+// create asks for a watcher and returns the answer. It has to come next, but for
+// late answers to the requests for progress of an earlier until.
 func (w *watchStream) create(req *pb.WatchCreateRequest) *pb.WatchResponse {
 	w.t.Helper()
 	w.request(req)
 	resp := w.next()
+	for isProgress(resp) {
+		resp = w.next()
+	}
 	if !resp.Created || len(resp.Events) != 0 {
 		w.t.Fatalf("want a created response without events, got %v", resp)
 	}
