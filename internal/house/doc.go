@@ -1,0 +1,17 @@
+// Package house checks the rules of the house: which package may import what, where determinism ends, and
+// how long files and functions may be.
+//
+// It promises that a rule which is broken anywhere in the repository fails `go test ./internal/house` with
+// the place and the rule. Each rule is tried on a small example that breaks it, so that a rule which can no
+// longer fail is noticed too.
+//
+// How it works: the files of the repository are parsed (tree_test.go); rules about names, imports and
+// lengths look at syntax only (imports_test.go, shape_test.go); rules about determinism also look at types
+// (purity_test.go), with export data from `go list -export`; rules about what gets linked ask
+// `go list -deps` (links_test.go). The package has nothing but tests.
+//
+// An unsorted range over a map is allowed in a deterministic file if the line, or the one above it, carries
+// a comment "// order: " with the reason why the order does not matter.
+//
+// It never changes a file.
+package house

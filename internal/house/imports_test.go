@@ -1,0 +1,145 @@
+package house
+
+import (
+	"go/ast"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func importPath(spec *ast.ImportSpec) string {
+	p, err := strconv.Unquote(spec.Path.Value)
+	if err != nil {
+		return spec.Path.Value
+	}
+	return p
+}
+
+// isStandard says whether a package is of the standard library: only those have no dot in front.
+func isStandard(p string) bool {
+	first, _, _ := strings.Cut(p, "/")
+	return !strings.Contains(first, ".")
+}
+
+// everywhereBut breaks if an import below prefix appears outside the named folders.
+type everywhereBut struct {
+	prefix string
+	only   []string
+}
+
+// onlyIn lists what has its places. Tests may use anything.
+var onlyIn = []everywhereBut{
+	{"google.golang.org/grpc", []string{"server", "internal/peer", "remote", "etcd", "api", "cmd"}},
+	{"go.etcd.io/etcd/api/v3/etcdserverpb", []string{"server", "internal/peer", "remote", "etcd", "api", "cmd"}},
+	{"go.etcd.io/etcd/server/v3", nil},
+	{"go.etcd.io/etcd/client/v3", nil},
+	{"go.etcd.io/raft/v3", []string{"internal/replica", "internal/peer", "internal/simulation"}},
+	{modulePath + "/cmd", nil},
+	{"flag", []string{"cmd"}},
+	{"github.com/spf13", []string{"cmd"}},
+}
+
+func (r everywhereBut) allows(f *file) bool {
+	for _, folder := range r.only {
+		if within(f.dir(), folder) {
+			return true
+		}
+	}
+	return false
+}
+
+func misplacedImports(t *tree) []breach {
+	var found []breach
+	for _, f := range t.files {
+		if f.isTest() || f.nested() {
+			continue
+		}
+		for _, spec := range f.ast.Imports {
+			for _, rule := range onlyIn {
+				if within(importPath(spec), rule.prefix) && !rule.allows(f) {
+					found = append(found, breach{t.at(spec), "imports " + importPath(spec) +
+						", which is only for: " + strings.Join(rule.only, ", ")})
+				}
+			}
+		}
+	}
+	return found
+}
+
+func TestImportsAreInTheirPlaces(t *testing.T) { holds(t, misplacedImports(repository(t))) }
+
+func TestMisplacedImportsAreCaught(t *testing.T) {
+	for _, rule := range onlyIn {
+		bad := example(t, "lessor/x.go", "package lessor\n\nimport _ \""+rule.prefix+"\"\n",
+			"lessor/x_test.go", "package lessor\n\nimport _ \""+rule.prefix+"\"\n")
+		catches(t, misplacedImports(bad), "lessor/x.go", rule.prefix)
+		for _, folder := range rule.only {
+			good := example(t, folder+"/sub/x.go", "package x\n\nimport _ \""+rule.prefix+"\"\n")
+			holds(t, misplacedImports(good))
+		}
+	}
+	// The keyspace knows nothing of Raft.
+	bad := example(t, "internal/keyspace/x.go", "package keyspace\n\nimport _ \"go.etcd.io/raft/v3/raftpb\"\n")
+	catches(t, misplacedImports(bad), "internal/keyspace/x.go", "raftpb")
+}
+
+// worldly finds what only the command may do: read the environment and flags, and write to standard
+// output.
+func worldly(t *tree) []breach {
+	forbidden := map[string]string{
+		"os.Getenv": "reads the environment", "os.LookupEnv": "reads the environment",
+		"os.Environ": "reads the environment", "os.ExpandEnv": "reads the environment",
+		"os.Args": "reads the command line", "os.Stdin": "reads standard input",
+		"os.Stdout": "writes to standard output", "fmt.Print": "writes to standard output",
+		"fmt.Printf": "writes to standard output", "fmt.Println": "writes to standard output",
+		"os.Exit": "ends the process", "log.Fatal": "ends the process", "log.Fatalf": "ends the process",
+	}
+	var found []breach
+	for _, f := range t.files {
+		if f.isTest() || f.nested() || within(f.dir(), "cmd") || within(f.dir(), "internal/house") {
+			continue
+		}
+		names := importNames(f.ast)
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if sel, ok := n.(*ast.SelectorExpr); ok {
+				if why := forbidden[qualified(names, sel)]; why != "" {
+					found = append(found, breach{t.at(sel), qualified(names, sel) + " " + why + ", which only cmd may do"})
+				}
+			}
+			return true
+		})
+	}
+	return found
+}
+
+// importNames returns the import paths of a file by the names they have in it.
+func importNames(f *ast.File) map[string]string {
+	names := make(map[string]string)
+	for _, spec := range f.Imports {
+		p := importPath(spec)
+		name := p[strings.LastIndex(p, "/")+1:]
+		if spec.Name != nil {
+			name = spec.Name.Name
+		}
+		names[name] = p
+	}
+	return names
+}
+
+// qualified returns "import/path.Name" for such a selector, else "".
+func qualified(names map[string]string, sel *ast.SelectorExpr) string {
+	if id, ok := sel.X.(*ast.Ident); ok && names[id.Name] != "" {
+		return names[id.Name] + "." + sel.Sel.Name
+	}
+	return ""
+}
+
+func TestOnlyTheCommandTouchesTheProcess(t *testing.T) { holds(t, worldly(repository(t))) }
+
+func TestTouchingTheProcessIsCaught(t *testing.T) {
+	env := "package server\n\nimport \"os\"\n\nvar x = os.Getenv(\"X\")\n"
+	catches(t, worldly(example(t, "server/x.go", env)), "server/x.go", "environment")
+	out := "package server\n\nimport f \"fmt\"\n\nfunc x() { f.Println() }\n"
+	catches(t, worldly(example(t, "server/x.go", out)), "server/x.go", "standard output")
+	holds(t, worldly(example(t, "cmd/leasekeeper/x.go", env, "server/x_test.go", out)))
+}

@@ -1,0 +1,126 @@
+package house
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"strings"
+	"testing"
+)
+
+// listed is what `go list -json` tells about a package, as far as it is used here.
+type listed struct {
+	ImportPath string
+	Export     string
+	GoFiles    []string
+	Deps       []string
+}
+
+// goList runs `go list` in the root of the repository.
+func goList(t *testing.T, args ...string) []listed {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Export,GoFiles,Deps"}, args...)...)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(cmd.Args, " "), err, stderr.Bytes())
+	}
+	var all []listed
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+// unlinked says what must not get into a program just because it uses some package.
+type unlinked struct {
+	folder string // "" is the root; "..." any package
+	from   []string
+}
+
+var (
+	heavy = []string{"go.etcd.io/raft", "github.com/cockroachdb/pebble", "google.golang.org/grpc", "go.mongodb.org/mongo-driver"}
+
+	// unlinkedRules may speak of packages that do not exist yet.
+	unlinkedRules = []unlinked{
+		{"...", []string{"go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/client/v3"}},
+		{"", heavy},
+		{"clock", heavy},
+		{"lessor", heavy},
+		{"masterlease", heavy},
+		{"fence", heavy},
+		{"driver", heavy},
+		{"claim", heavy},
+		{"claim/sqlstore", heavy},
+		{"claim/postgres", heavy},
+		{"claim/sqlite", heavy},
+		{"claim/mongodb", heavy[:3]},
+		{"internal/keyspace", []string{"go.etcd.io/raft", "google.golang.org/grpc"}},
+		{"internal/replica", []string{"google.golang.org/grpc"}},
+	}
+)
+
+func (r unlinked) speaksOf(importPath string) bool {
+	if r.folder == "..." {
+		return true
+	}
+	return importPath == path.Join(modulePath, r.folder)
+}
+
+func linkedWrongly(packages []listed) []breach {
+	var found []breach
+	for _, p := range packages {
+		for _, r := range unlinkedRules {
+			if !r.speaksOf(p.ImportPath) {
+				continue
+			}
+			for _, from := range r.from {
+				for _, dep := range p.Deps {
+					if within(dep, from) {
+						found = append(found, breach{p.ImportPath, "must not depend on " + dep})
+						break
+					}
+				}
+			}
+		}
+	}
+	return found
+}
+
+func TestNobodyLinksWhatHeDoesNotUse(t *testing.T) {
+	holds(t, linkedWrongly(goList(t, "./...")))
+}
+
+// The tests of the root module must not need etcd's server and client either: they have a module of their
+// own.
+func TestTestsDoNotNeedEtcd(t *testing.T) {
+	for _, p := range goList(t, "-deps", "-test", "./...") {
+		for _, from := range unlinkedRules[0].from {
+			if within(p.ImportPath, from) {
+				t.Errorf("a test depends on %s: it belongs into conformance", p.ImportPath)
+			}
+		}
+	}
+}
+
+func TestWrongLinksAreCaught(t *testing.T) {
+	for _, r := range unlinkedRules {
+		for _, from := range r.from {
+			bad := path.Join(modulePath, strings.TrimPrefix(r.folder, "..."))
+			catches(t, linkedWrongly([]listed{{ImportPath: bad, Deps: []string{"fmt", from + "/x"}}}), bad, from)
+		}
+	}
+	holds(t, linkedWrongly([]listed{{ImportPath: modulePath + "/server", Deps: []string{"google.golang.org/grpc"}}}))
+}
