@@ -27,6 +27,7 @@ const (
 	DefaultMaxRequestBytes  = 3 << 19
 	DefaultMaxStreams       = 1 << 14
 	DefaultMaxRenewals      = 1 << 12
+	DefaultMaxWatchers      = 1 << 16
 )
 
 // HTTPOff as [Config.ListenHTTP] means that nothing is served over HTTP.
@@ -72,14 +73,17 @@ type Config struct {
 	// MaxRenewals bounds the renewals that are under way on one keep-alive stream, including those whose
 	// answer waits to be sent. At the bound the stream is not read from.
 	MaxRenewals int
+
+	// MaxWatchers bounds the watchers on one watch stream. Further ones are refused.
+	MaxWatchers int
 }
 
 // maxMaxRequestBytes keeps sizes that are derived from the limit within what gRPC can frame.
 const maxMaxRequestBytes = 1 << 30
 
-// minRequestOverhead is how much larger than MaxRequestBytes a message may be before gRPC itself refuses it
+// requestOverhead is how much larger than MaxRequestBytes a message may be before gRPC itself refuses it
 // with a text of its own. It leaves room for etcd's text, as in etcd.
-const minRequestOverhead = 512 << 10
+const requestOverhead = 512 << 10
 
 // Validate reports everything that is wrong with the configuration at once, or nil.
 func (c Config) Validate() error {
@@ -111,6 +115,7 @@ func (c Config) Validate() error {
 	positive("MaxRequestBytes", int64(c.MaxRequestBytes), maxMaxRequestBytes)
 	positive("MaxStreams", int64(c.MaxStreams), 1<<31-1)
 	positive("MaxRenewals", int64(c.MaxRenewals), 1<<20)
+	positive("MaxWatchers", int64(c.MaxWatchers), 1<<30)
 	return errors.Join(errs...)
 }
 
@@ -125,6 +130,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.MaxRequestBytes, DefaultMaxRequestBytes)
 	setDefault(&c.MaxStreams, DefaultMaxStreams)
 	setDefault(&c.MaxRenewals, DefaultMaxRenewals)
+	setDefault(&c.MaxWatchers, DefaultMaxWatchers)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

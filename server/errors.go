@@ -1,0 +1,107 @@
+package server
+
+import (
+	"context"
+	"errors"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// refusal is one row of the table: what the member said, what the client is told, and under which reason
+// it is counted.
+type refusal struct {
+	err    error
+	status error
+	reason string // a label of a metric: lower case, and never anything a client chose
+}
+
+// refusals is the only place where errors of the member become errors of etcd. The first row that matches
+// counts, so an unknown outcome comes before the context error that it may wrap: it must never read as a
+// failure of the command.
+var refusals = []refusal{
+	{replica.ErrUnknownOutcome, rpctypes.ErrGRPCTimeout, "unknown_outcome"},
+	{replica.ErrNoLeader, rpctypes.ErrGRPCNoLeader, "no_leader"},
+	{replica.ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests, reasonTooMany},
+	{replica.ErrTooLarge, rpctypes.ErrGRPCRequestTooLarge, "too_large"},
+	{replica.ErrStopped, rpctypes.ErrGRPCStopped, "stopped"},
+
+	{lessor.ErrNotFound, rpctypes.ErrGRPCLeaseNotFound, "lease_not_found"},
+	{lessor.ErrExists, rpctypes.ErrGRPCLeaseExist, "lease_exists"},
+	{lessor.ErrInvalidTTL, errInternal, reasonInternal}, // lease.go raises it
+	{lessor.ErrTTLTooLarge, rpctypes.ErrGRPCLeaseTTLTooLarge, "ttl_too_large"},
+	// A lessor that is not primary, or a lease that is just ending or being cleared, is a matter of
+	// moments. etcd answers Unknown "not a primary lessor" here, on which no client tries again.
+	{lessor.ErrNotPrimary, rpctypes.ErrGRPCNoLeader, "no_leader"},
+	{lessor.ErrGoing, status.Error(codes.Unavailable, "etcdserver: the lease is about to end, try again"), "lease_going"},
+	{lessor.ErrClearing, status.Error(codes.Unavailable, "etcdserver: the renewal is being replicated, try again"), "lease_clearing"},
+
+	{keyspace.ErrEmptyKey, rpctypes.ErrGRPCEmptyKey, "invalid"},
+	{keyspace.ErrKeyNotFound, rpctypes.ErrGRPCKeyNotFound, "key_not_found"},
+	{keyspace.ErrValueProvided, rpctypes.ErrGRPCValueProvided, "invalid"},
+	{keyspace.ErrLeaseProvided, rpctypes.ErrGRPCLeaseProvided, "invalid"},
+	{keyspace.ErrInvalidSort, rpctypes.ErrGRPCInvalidSortOption, "invalid"},
+	{keyspace.ErrLeaseNotFound, rpctypes.ErrGRPCLeaseNotFound, "lease_not_found"},
+	{keyspace.ErrCompacted, rpctypes.ErrGRPCCompacted, "compacted"},
+	{keyspace.ErrFutureRevision, rpctypes.ErrGRPCFutureRev, "future_revision"},
+	{keyspace.ErrEmptyInterval, status.Error(codes.InvalidArgument, "etcdserver: mvcc: watcher range is empty"), "invalid"},
+	{keyspace.ErrDuplicateWatch, status.Error(codes.InvalidArgument, "etcdserver: mvcc: duplicate watch ID provided on the WatchStream"), "invalid"},
+	{keyspace.ErrMisuse, errInternal, reasonInternal},
+	{keyspace.ErrStreamClosed, rpctypes.ErrGRPCWatchCanceled, "canceled"},
+
+	{context.Canceled, rpctypes.ErrGRPCCanceled, "canceled"},
+	// The client's own deadline it notices itself; what it is told is that the member took too long.
+	{context.DeadlineExceeded, rpctypes.ErrGRPCTimeout, "timeout"},
+}
+
+// errInternal is all that a client learns of an error that no row names: its text may speak of files or of
+// other clients' keys.
+var errInternal = status.Error(codes.Internal, "etcdserver: internal error, see the server's log")
+
+const (
+	reasonCorrupt  = "corrupt"
+	reasonInternal = "internal"
+	reasonTooMany  = "too_many_requests"
+)
+
+// answer turns an error into what the client is told, counts it, and logs it if it ought not to occur.
+// Errors that are statuses already were made in this package and pass as they are.
+func (s *Server) answer(err error) error {
+	if err == nil {
+		return nil
+	}
+	answer, reason := translate(err)
+	if reason == reasonInternal || reason == reasonCorrupt {
+		s.log.Error("a request met an error that should not occur", "error", err)
+	}
+	if reason != "" {
+		s.metrics.refuse(reason)
+	}
+	return answer
+}
+
+// translate is answer without its effects. The reason is empty for an error that is a status already.
+func translate(err error) (answer error, reason string) {
+	for i := range refusals {
+		if errors.Is(err, refusals[i].err) {
+			return refusals[i].status, refusals[i].reason
+		}
+	}
+	if corrupt := (*keyspace.CorruptError)(nil); errors.As(err, &corrupt) {
+		return rpctypes.ErrGRPCCorrupt, reasonCorrupt
+	}
+	if _, ok := status.FromError(err); ok {
+		for i := range refusals {
+			if refusals[i].status == err {
+				return err, refusals[i].reason
+			}
+		}
+		return err, ""
+	}
+	return errInternal, reasonInternal
+}

@@ -1,0 +1,200 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+)
+
+const (
+	// pulseInterval is how often the server asks the member whether it serves.
+	pulseInterval = 50 * time.Millisecond
+	// leaderLostAfter is how long the member must have had no leader before streams that require one end.
+	// Shorter gaps are part of an ordinary election and not worth the reconnecting.
+	leaderLostAfter = time.Second
+)
+
+// errStopping is why long streams end when the server is stopped.
+var errStopping = fmt.Errorf("the server is stopping: %w", replica.ErrStopped)
+
+// pulse remembers whether the member served when it was last asked, and wakes those who wait for a change.
+type pulse struct {
+	mu       sync.Mutex
+	serving  bool
+	final    bool          // the server is stopping: it will not serve again
+	changed  chan struct{} // closed at the next change
+	leading  context.Context
+	lostLead context.CancelCauseFunc // ends leading
+}
+
+func newPulse() *pulse {
+	p := &pulse{changed: make(chan struct{})}
+	p.leading, p.lostLead = context.WithCancelCause(context.Background())
+	return p
+}
+
+// get returns whether the member serves and what is closed when that changes.
+func (p *pulse) get() (serving bool, changed <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.serving, p.changed
+}
+
+func (p *pulse) set(serving bool) (different bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.serving == serving || p.final {
+		return false
+	}
+	p.serving = serving
+	close(p.changed)
+	p.changed = make(chan struct{})
+	return true
+}
+
+// end is set(false) for good.
+func (p *pulse) end() {
+	p.set(false)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.final = true
+}
+
+// led returns a context that ends when the leader has been lost.
+func (p *pulse) led() context.Context {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.leading
+}
+
+// lose ends what led returned until now.
+func (p *pulse) lose() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lostLead(replica.ErrNoLeader)
+	p.leading, p.lostLead = context.WithCancelCause(context.Background())
+}
+
+// beat asks the member until the server stops or the member has ended; the latter ends all long streams.
+func (s *Server) beat() {
+	ticker := time.NewTicker(pulseInterval)
+	defer ticker.Stop()
+	led := time.Now()
+	for {
+		err := s.serving()
+		if s.pulse.set(err == nil) {
+			s.logServing(err)
+		}
+		if err == nil {
+			led = time.Now()
+		} else if time.Since(led) > leaderLostAfter {
+			// And once more later, for streams that are opened until then.
+			s.pulse.lose()
+			led = time.Now()
+		}
+		select {
+		case <-ticker.C:
+		case <-s.base.Done():
+			return
+		case <-s.member.Done():
+			s.pulse.end()
+			s.log.Error("the member has ended, nothing can be served", "error", s.member.Err())
+			s.endBase(replica.ErrStopped)
+			return
+		}
+	}
+}
+
+func (s *Server) logServing(err error) {
+	if err == nil {
+		s.log.Info("serving", "term", s.member.Header().Term)
+	} else {
+		s.log.Warn("not serving", "error", err)
+	}
+}
+
+// serving returns nil if a request would be served now, else why not.
+func (s *Server) serving() error {
+	if s.base.Err() != nil {
+		return context.Cause(s.base)
+	}
+	return s.member.Serving()
+}
+
+// alive returns nil unless only a restart of the process can help.
+func (s *Server) alive() error {
+	select {
+	case <-s.member.Done():
+		if err := s.member.Err(); err != nil {
+			return err
+		}
+		return replica.ErrStopped
+	default:
+		return nil
+	}
+}
+
+// healthService is gRPC's own health protocol. It knows one service, "", which is the whole server.
+type healthService struct {
+	healthpb.UnimplementedHealthServer
+	s *Server
+}
+
+func (h *healthService) Check(_ context.Context, r *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+	if r.Service != "" {
+		return nil, status.Error(codes.NotFound, "unknown service")
+	}
+	return healthResponse(h.s.serving() == nil), nil
+}
+
+func (h *healthService) List(context.Context, *healthpb.HealthListRequest) (*healthpb.HealthListResponse, error) {
+	return &healthpb.HealthListResponse{
+		Statuses: map[string]*healthpb.HealthCheckResponse{"": healthResponse(h.s.serving() == nil)},
+	}, nil
+}
+
+// Watch sends the present status and then every change. A service it does not know may come to be known
+// some day, says the protocol, so the stream stays open.
+func (h *healthService) Watch(r *healthpb.HealthCheckRequest, stream grpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
+	ctx, end := h.s.longStream(stream, false)
+	defer end(nil)
+	if r.Service != "" {
+		unknown := &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVICE_UNKNOWN}
+		if err := stream.Send(unknown); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	serving, changed := h.s.pulse.get()
+	for last := !serving; ; serving, changed = h.s.pulse.get() {
+		if serving != last {
+			if err := stream.Send(healthResponse(serving)); err != nil {
+				return err
+			}
+			last = serving
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func healthResponse(serving bool) *healthpb.HealthCheckResponse {
+	if serving {
+		return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}
+	}
+	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING}
+}

@@ -1,0 +1,114 @@
+package server
+
+import (
+	"context"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+)
+
+// kvService is etcd's KV. Txn, Compact and RangeStream answer Unimplemented for now.
+type kvService struct {
+	pb.UnimplementedKVServer
+	s *Server
+}
+
+func (k *kvService) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+	if len(r.Key) == 0 {
+		return nil, keyspace.ErrEmptyKey
+	}
+	h, res, err := k.s.member.Range(ctx, keyspace.RangeRequest{
+		Key: r.Key, End: r.RangeEnd,
+		Limit: r.Limit, Revision: r.Revision,
+		SortOrder: keyspace.SortOrder(r.SortOrder), SortTarget: keyspace.SortTarget(r.SortTarget),
+		KeysOnly: r.KeysOnly, CountOnly: r.CountOnly,
+		MinModRevision: r.MinModRevision, MaxModRevision: r.MaxModRevision,
+		MinCreateRevision: r.MinCreateRevision, MaxCreateRevision: r.MaxCreateRevision,
+	}, r.Serializable)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.RangeResponse{
+		Header: headerAt(h, res.Revision), Kvs: keyValues(res.KVs), More: res.More, Count: res.Count,
+	}, nil
+}
+
+func (k *kvService) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
+	// Checked here as well as where it is applied, so that nonsense costs no log entry.
+	switch {
+	case len(r.Key) == 0:
+		return nil, keyspace.ErrEmptyKey
+	case r.IgnoreValue && len(r.Value) != 0:
+		return nil, keyspace.ErrValueProvided
+	case r.IgnoreLease && r.Lease != 0:
+		return nil, keyspace.ErrLeaseProvided
+	}
+	if err := k.s.checkSize(r); err != nil {
+		return nil, err
+	}
+	h, res, err := k.s.member.Put(ctx, keyspace.PutRequest{
+		Key: r.Key, Value: r.Value, Lease: r.Lease,
+		PrevKV: r.PrevKv, IgnoreValue: r.IgnoreValue, IgnoreLease: r.IgnoreLease,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.PutResponse{Header: headerAt(h, res.Revision), PrevKv: keyValue(res.Prev)}, nil
+}
+
+func (k *kvService) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
+	if len(r.Key) == 0 {
+		return nil, keyspace.ErrEmptyKey
+	}
+	if err := k.s.checkSize(r); err != nil {
+		return nil, err
+	}
+	h, res, err := k.s.member.DeleteRange(ctx, keyspace.DeleteRequest{Key: r.Key, End: r.RangeEnd, PrevKV: r.PrevKv})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.DeleteRangeResponse{
+		Header: headerAt(h, res.Revision), Deleted: res.Deleted, PrevKvs: keyValues(res.Prev),
+	}, nil
+}
+
+// checkSize refuses a write that would not fit into a log entry.
+func (s *Server) checkSize(r proto.Message) error {
+	if proto.Size(r) > s.cfg.MaxRequestBytes {
+		return replica.ErrTooLarge
+	}
+	return nil
+}
+
+func keyValue(kv *keyspace.KV) *mvccpb.KeyValue {
+	if kv == nil {
+		return nil
+	}
+	out := new(mvccpb.KeyValue)
+	setKeyValue(out, kv)
+	return out
+}
+
+// keyValues shares the bytes of keys and values, which nobody changes any more.
+func keyValues(kvs []keyspace.KV) []*mvccpb.KeyValue {
+	if len(kvs) == 0 {
+		return nil
+	}
+	values := make([]mvccpb.KeyValue, len(kvs)) // one allocation for all
+	out := make([]*mvccpb.KeyValue, len(kvs))
+	for i := range kvs {
+		setKeyValue(&values[i], &kvs[i])
+		out[i] = &values[i]
+	}
+	return out
+}
+
+func setKeyValue(out *mvccpb.KeyValue, kv *keyspace.KV) {
+	out.Key, out.Value = kv.Key, kv.Value
+	out.CreateRevision, out.ModRevision, out.Version = kv.CreateRevision, kv.ModRevision, kv.Version
+	out.Lease = kv.Lease
+}

@@ -1,0 +1,96 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// MinTTL is the shortest TTL that is granted: a request for less is given this.
+const MinTTL = time.Second
+
+// leaseService is etcd's Lease. Its keep-alive is in keepalive.go.
+type leaseService struct {
+	pb.UnimplementedLeaseServer
+	s *Server
+}
+
+func (l *leaseService) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+	ttl, err := grantTTL(r.TTL)
+	if err != nil {
+		return nil, err
+	}
+	h, granted, err := l.s.member.Grant(ctx, lessor.ID(r.ID), ttl)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.LeaseGrantResponse{Header: header(h), ID: int64(granted.ID), TTL: wholeSeconds(granted.TTL)}, nil
+}
+
+func (l *leaseService) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
+	h, err := l.s.member.Revoke(ctx, lessor.ID(r.ID))
+	if err != nil {
+		return nil, err
+	}
+	return &pb.LeaseRevokeResponse{Header: header(h)}, nil
+}
+
+// LeaseTimeToLive answers −1 for a lease that is not there, which is no error. One whose time is up but whose
+// end is not yet applied is still there, with 0.
+func (l *leaseService) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
+	h, status, err := l.s.member.TimeToLive(ctx, lessor.ID(r.ID), r.Keys)
+	if errors.Is(err, lessor.ErrNotFound) {
+		if h.MemberID == 0 {
+			h = l.s.member.Header()
+		}
+		return &pb.LeaseTimeToLiveResponse{Header: header(h), ID: r.ID, TTL: -1}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	resp := &pb.LeaseTimeToLiveResponse{
+		Header: header(h), ID: r.ID,
+		TTL: wholeSeconds(status.Remaining), GrantedTTL: wholeSeconds(status.Granted),
+	}
+	if r.Keys {
+		resp.Keys = make([][]byte, len(status.Items))
+		for i, item := range status.Items {
+			resp.Keys[i] = []byte(item.Key)
+		}
+	}
+	return resp, nil
+}
+
+func (l *leaseService) LeaseLeases(ctx context.Context, _ *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error) {
+	h, leases, err := l.s.member.Leases(ctx)
+	if err != nil {
+		return nil, err
+	}
+	values := make([]pb.LeaseStatus, len(leases))
+	resp := &pb.LeaseLeasesResponse{Header: header(h), Leases: make([]*pb.LeaseStatus, len(leases))}
+	for i := range leases {
+		values[i].ID = int64(leases[i].ID)
+		resp.Leases[i] = &values[i]
+	}
+	return resp, nil
+}
+
+// grantTTL turns the seconds that a client asked for into the TTL to grant.
+func grantTTL(seconds int64) (time.Duration, error) {
+	switch {
+	case seconds > int64(lessor.MaxTTL/time.Second):
+		return 0, lessor.ErrTTLTooLarge
+	case seconds < int64(MinTTL/time.Second):
+		return MinTTL, nil
+	default:
+		return time.Duration(seconds) * time.Second, nil
+	}
+}
+
+// wholeSeconds rounds down, so that nobody relies on a lease for longer than it lives; what is overdue has
+// nothing left.
+func wholeSeconds(d time.Duration) int64 { return int64(max(d, 0) / time.Second) }

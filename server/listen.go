@@ -1,0 +1,47 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"syscall"
+)
+
+// listenError says in one sentence why an address can not be listened on and what to change.
+type listenError struct {
+	sentence string
+	cause    error
+}
+
+func (e *listenError) Error() string { return e.sentence }
+func (e *listenError) Unwrap() error { return e.cause }
+
+// listen binds addr, which the flag of that name has set.
+func listen(addr, flag string) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	if err == nil {
+		return l, nil
+	}
+	if addressInUse(err) {
+		return nil, &listenError{fmt.Sprintf("another program already listens on %s: end it, or choose another address with %s", addr, flag), err}
+	}
+	return nil, &listenError{fmt.Sprintf("can not listen on %s (%v): choose another address with %s", addr, rootCause(err), flag), err}
+}
+
+// addressInUse also knows Windows' own number for it, which package syscall does not name there.
+func addressInUse(err error) bool {
+	const wsaAddressInUse = syscall.Errno(10048)
+	return errors.Is(err, syscall.EADDRINUSE) || (runtime.GOOS == "windows" && errors.Is(err, wsaAddressInUse))
+}
+
+// rootCause strips the address from an error of package net, which the sentence names itself.
+func rootCause(err error) error {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err
+		}
+		err = inner
+	}
+}

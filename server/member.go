@@ -1,0 +1,34 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// member is what this package uses of a [replica.Node]. It exists so that tests can force errors that a
+// healthy node does not give.
+type member interface {
+	Done() <-chan struct{}
+	Err() error
+	Serving() error
+	Header() replica.Header
+	Status() replica.Status
+
+	Put(context.Context, keyspace.PutRequest) (replica.Header, keyspace.PutResult, error)
+	DeleteRange(context.Context, keyspace.DeleteRequest) (replica.Header, keyspace.DeleteResult, error)
+	Range(ctx context.Context, req keyspace.RangeRequest, serializable bool) (replica.Header, keyspace.RangeResult, error)
+
+	Grant(context.Context, lessor.ID, time.Duration) (replica.Header, replica.Granted, error)
+	Revoke(context.Context, lessor.ID) (replica.Header, error)
+	Renew(ids []lessor.ID, answer func(replica.Header, []replica.RenewedLease)) error
+	TimeToLive(ctx context.Context, id lessor.ID, items bool) (replica.Header, replica.LeaseStatus, error)
+	Leases(context.Context) (replica.Header, []lessor.Lease, error)
+
+	NewWatchStream(keyspace.StreamLimits) *keyspace.Stream
+}
+
+var _ member = (*replica.Node)(nil)

@@ -1,0 +1,179 @@
+package server
+
+import (
+	"strings"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// maxCode is the largest code that gRPC defines; others are counted as Unknown.
+const maxCode = codes.Unauthenticated
+
+// streamKind tells the two long streams apart.
+type streamKind int
+
+const (
+	watchStream streamKind = iota
+	keepAliveStream
+	streamKinds
+)
+
+var streamNames = [streamKinds]string{watchStream: "watch", keepAliveStream: "keepalive"}
+
+// metrics counts what this package does, and collects what the member says of itself when it is asked. What
+// may become a label is known before the server starts: methods, codes, reasons. Nothing that a client
+// chooses ever does.
+type metrics struct {
+	registry *prometheus.Registry
+	member   member
+
+	methods  map[string]*[maxCode + 1]atomic.Uint64 // by full method; the map does not change
+	refused  map[string]*atomic.Uint64              // by reason; the map does not change
+	streams  [streamKinds]atomic.Int64
+	watchers atomic.Int64
+}
+
+func newMetrics(cfg Config, m member, services map[string]grpc.ServiceInfo) *metrics {
+	out := &metrics{
+		registry: prometheus.NewRegistry(),
+		member:   m,
+		methods:  make(map[string]*[maxCode + 1]atomic.Uint64),
+		refused:  map[string]*atomic.Uint64{reasonCorrupt: new(atomic.Uint64), reasonInternal: new(atomic.Uint64)},
+	}
+	for name, service := range services {
+		for _, method := range service.Methods {
+			out.methods["/"+name+"/"+method.Name] = new([maxCode + 1]atomic.Uint64)
+		}
+	}
+	for _, r := range refusals {
+		out.refused[r.reason] = new(atomic.Uint64)
+	}
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name:        "leasekeeper_build_info",
+		Help:        "Always 1; the labels say which version runs and which level of etcd's API it speaks.",
+		ConstLabels: prometheus.Labels{"version": cfg.Version, "etcd_api": EtcdVersion},
+	})
+	build.Set(1)
+	out.registry.MustRegister(build, out,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return out
+}
+
+// count counts one request or stream that has ended.
+func (m *metrics) count(method string, err error) {
+	code := status.Code(err)
+	if code > maxCode {
+		code = codes.Unknown
+	}
+	if counts := m.methods[method]; counts != nil {
+		counts[code].Add(1)
+	}
+}
+
+func (m *metrics) refuse(reason string) { m.refused[reason].Add(1) }
+
+// open counts a long stream as open until the returned function is called.
+func (m *metrics) open(kind streamKind) (closed func()) {
+	m.streams[kind].Add(1)
+	return func() { m.streams[kind].Add(-1) }
+}
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("leasekeeper_"+name, help, labels, nil)
+}
+
+var (
+	descServing   = desc("serving", "1 if the member would serve a request now, else 0.")
+	descLeases    = desc("leases", "Leases that have not ended.")
+	descOverdue   = desc("leases_overdue", "Leases whose time is up and whose end is not yet applied.")
+	descOldestDue = desc("lease_overdue_oldest_seconds", "How long the oldest overdue lease has been overdue.")
+	descGranted   = desc("leases_granted_total", "Leases granted.")
+	descRenewed   = desc("leases_renewed_total", "Renewals acknowledged.")
+	descRevoked   = desc("leases_revoked_total", "Leases ended by order.")
+	descExpired   = desc("leases_expired_total", "Leases ended because their time was up.")
+	descApplied   = desc("commands_applied_total", "Commands applied to the state.")
+	descSyncs     = desc("disk_syncs_total", "Synced writes of the log.")
+	descSyncTime  = desc("disk_sync_seconds_total", "Time spent in synced writes of the log.")
+	descDisk      = desc("disk_bytes", "Size of the data folder's files.")
+	descRevision  = desc("revision", "Current revision of the key space.")
+	descTerm      = desc("raft_term", "Current term.")
+	descIndex     = desc("raft_log_index", "Index of the newest log entry.")
+	descAppliedAt = desc("raft_applied_index", "Index of the newest log entry that is applied.")
+
+	descRequests = desc("grpc_requests_total", "gRPC requests and streams that have ended.", "method", "code")
+	descRefused  = desc("refused_total", "Requests that were refused.", "reason")
+	descStreams  = desc("streams", "Long streams that are open.", "kind")
+	descWatchers = desc("watchers", "Watchers on all watch streams.")
+)
+
+// Describe implements [prometheus.Collector]. It says nothing: which methods and codes occur is not known
+// beforehand.
+func (m *metrics) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements [prometheus.Collector].
+func (m *metrics) Collect(out chan<- prometheus.Metric) {
+	m.collectMember(out)
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	for method, counts := range m.methods {
+		for code := range counts {
+			if n := counts[code].Load(); n > 0 {
+				counter(descRequests, n, strings.TrimPrefix(method, "/"), codes.Code(code).String())
+			}
+		}
+	}
+	for reason, n := range m.refused {
+		counter(descRefused, n.Load(), reason)
+	}
+	for kind := range m.streams {
+		gauge(descStreams, float64(m.streams[kind].Load()), streamNames[kind])
+	}
+	gauge(descWatchers, float64(m.watchers.Load()))
+}
+
+func (m *metrics) collectMember(out chan<- prometheus.Metric) {
+	st := m.member.Status()
+	serving := 0.0
+	if m.member.Serving() == nil {
+		serving = 1
+	}
+	for _, g := range []struct {
+		desc  *prometheus.Desc
+		value float64
+	}{
+		{descServing, serving},
+		{descLeases, float64(st.Leases)},
+		{descOverdue, float64(st.Overdue)},
+		{descOldestDue, st.OldestDue.Seconds()},
+		{descDisk, float64(st.DiskBytes)},
+		{descRevision, float64(st.Header.Revision)},
+		{descTerm, float64(st.Header.Term)},
+		{descIndex, float64(st.LogIndex)},
+		{descAppliedAt, float64(st.AppliedIndex)},
+	} {
+		out <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.value)
+	}
+	for _, c := range []struct {
+		desc  *prometheus.Desc
+		value float64
+	}{
+		{descGranted, float64(st.Granted)},
+		{descRenewed, float64(st.Renewed)},
+		{descRevoked, float64(st.Revoked)},
+		{descExpired, float64(st.Expired)},
+		{descApplied, float64(st.Applied)},
+		{descSyncs, float64(st.Syncs)},
+		{descSyncTime, st.SyncTime.Seconds()},
+	} {
+		out <- prometheus.MustNewConstMetric(c.desc, prometheus.CounterValue, c.value)
+	}
+}

@@ -1,0 +1,219 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+)
+
+// Server serves one member to clients. Make one with [New]. Its methods are safe for concurrent use.
+type Server struct {
+	cfg    Config
+	log    *slog.Logger
+	member member
+
+	grpc    *grpc.Server
+	http    *http.Server // nil if HTTP is off
+	metrics *metrics
+	pulse   *pulse
+
+	// base ends when long streams must; its cause is what their clients are told.
+	base    context.Context
+	endBase context.CancelCauseFunc
+	// loops counts every goroutine of this package that is not a gRPC handler's own.
+	loops sync.WaitGroup
+
+	mu           sync.Mutex
+	phase        phase
+	grpcListener net.Listener // nil before Start
+	httpListener net.Listener
+	failure      error         // of a listener
+	done         chan struct{} // closed when everything has ended
+}
+
+// phase only grows.
+type phase int
+
+const (
+	prepared phase = iota
+	started
+	stopped // or stopping, until done is closed
+)
+
+// New checks the configuration and prepares a server for the node, which the caller has started and stops
+// after the server. Nothing is bound before [Server.Start].
+func New(cfg Config, node *replica.Node) (*Server, error) {
+	if node == nil {
+		return nil, errors.New("server: no node to serve")
+	}
+	return newServer(cfg, node)
+}
+
+func newServer(cfg Config, m member) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	s := &Server{cfg: cfg, log: cfg.Logger, member: m, pulse: newPulse(), done: make(chan struct{})}
+	s.base, s.endBase = context.WithCancelCause(context.Background())
+	s.grpc = s.newGRPC()
+	s.metrics = newMetrics(cfg, m, s.grpc.GetServiceInfo())
+	if cfg.ListenHTTP != HTTPOff {
+		s.http = s.newHTTP()
+	}
+	return s, nil
+}
+
+// Start binds the listeners and begins to serve. It returns once both are bound, or with the reason why
+// that is not possible; then nothing is left open. It succeeds at most once.
+func (s *Server) Start() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase != prepared {
+		return errors.New("server: it can be started only once")
+	}
+	grpcListener, err := listen(s.cfg.ListenClient, "--listen")
+	if err != nil {
+		return err
+	}
+	if s.http != nil {
+		httpListener, err := listen(s.cfg.ListenHTTP, "--http")
+		if err != nil {
+			grpcListener.Close()
+			return err
+		}
+		s.httpListener = httpListener
+		s.loops.Go(func() { s.fail("http", s.http.Serve(httpListener)) })
+	}
+	s.grpcListener = grpcListener
+	s.loops.Go(func() { s.fail("grpc", s.grpc.Serve(grpcListener)) })
+	s.loops.Go(s.beat)
+	s.phase = started
+	s.log.Info("listening", "grpc", address(s.grpcListener), "http", address(s.httpListener))
+	return nil
+}
+
+// Serve is [Server.Start] followed by [Server.Stop] when ctx ends, or when the server can not go on; grace
+// bounds the latter.
+func (s *Server) Serve(ctx context.Context, grace time.Duration) error {
+	if err := s.Start(); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+	case <-s.base.Done():
+	}
+	cause := context.Cause(s.base) // before Stop gives its own
+	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	return errors.Join(cause, s.Stop(limit))
+}
+
+// fail notes that a listener is of no use any more, unless that is because of Stop.
+func (s *Server) fail(name string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase == stopped {
+		return
+	}
+	s.failure = errors.Join(s.failure, fmt.Errorf("server: serving %s: %w", name, err))
+	s.log.Error("a listener has failed", "listener", name, "error", err)
+	s.pulse.end()
+	s.endBase(s.failure)
+}
+
+// Stop ends the server: health first says that it is not serving, then long streams are ended, and requests
+// that are under way may finish until ctx ends. What is left then is cut off, which the error says. In
+// every case all goroutines have ended when Stop returns. Calling it again waits for the first call.
+func (s *Server) Stop(ctx context.Context) error {
+	s.mu.Lock()
+	before := s.phase
+	s.phase = stopped
+	s.mu.Unlock()
+	if before == stopped {
+		<-s.done
+		return nil
+	}
+	defer close(s.done)
+	s.pulse.end()
+	s.endBase(errStopping)
+	err := s.stopGRPC(ctx)
+	if s.http != nil {
+		if s.http.Shutdown(ctx) != nil {
+			s.http.Close()
+		}
+	}
+	s.loops.Wait()
+	s.log.Info("stopped")
+	return err
+}
+
+func (s *Server) stopGRPC(ctx context.Context) error {
+	graceful := make(chan struct{})
+	s.loops.Go(func() {
+		defer close(graceful)
+		s.grpc.GracefulStop()
+	})
+	select {
+	case <-graceful:
+		return nil
+	case <-ctx.Done():
+	}
+	s.grpc.Stop()
+	<-graceful
+	return fmt.Errorf("server: requests were cut off while stopping: %w", context.Cause(ctx))
+}
+
+// Done is closed when the server can not go on, or is being stopped: a listener has failed, the member has
+// ended, or Stop was called. The caller must call Stop in any case.
+func (s *Server) Done() <-chan struct{} { return s.base.Done() }
+
+// Err returns why a listener failed, nil if none did.
+func (s *Server) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failure
+}
+
+// Addr returns the address that gRPC is served on, "" before Start.
+func (s *Server) Addr() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return address(s.grpcListener)
+}
+
+// HTTPAddr returns the address that HTTP is served on, "" before Start and if it is off.
+func (s *Server) HTTPAddr() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return address(s.httpListener)
+}
+
+// clientURLs is what clients are told to connect to.
+func (s *Server) clientURLs() []string {
+	if len(s.cfg.Advertise) == 0 {
+		return []string{"http://" + s.Addr()}
+	}
+	urls := make([]string, len(s.cfg.Advertise))
+	for i, entry := range s.cfg.Advertise {
+		// Validate has seen each of them.
+		urls[i], _ = clientURL(entry)
+	}
+	return urls
+}
+
+func address(l net.Listener) string {
+	if l == nil {
+		return ""
+	}
+	return l.Addr().String()
+}

@@ -1,0 +1,214 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+)
+
+// maxWatchAnswers bounds the answers to creates and cancels that wait in one stream to be sent. Events are
+// bounded by the stream itself. At the bound the client is not read from.
+const maxWatchAnswers = 1024
+
+// reasonTooManyWatchers is a text of our own: etcd has no such bound.
+const reasonTooManyWatchers = "etcdserver: too many watchers on this stream"
+
+// watchService is etcd's Watch.
+type watchService struct {
+	pb.UnimplementedWatchServer
+	s *Server
+}
+
+type watchServerStream = grpc.BidiStreamingServer[pb.WatchRequest, pb.WatchResponse]
+
+// Watch serves one stream of watchers until the client goes. A goroutine reads requests, this one sends
+// what the [keyspace.Stream] between them says, in its order.
+func (w *watchService) Watch(stream watchServerStream) error {
+	ctx, end := w.s.longStream(stream, false)
+	defer end(nil)
+	defer w.s.metrics.open(watchStream)()
+
+	watchers := w.s.member.NewWatchStream(keyspace.StreamLimits{FragmentBytes: w.s.cfg.MaxRequestBytes})
+	defer watchers.Close()
+	f := &watchFront{s: w.s, stream: stream, watchers: watchers, room: make(chan struct{}, 1)}
+	defer func() { w.s.metrics.watchers.Add(-f.watching.Load()) }()
+	w.s.loops.Go(func() {
+		// A client that only has nothing more to ask still gets its events.
+		if err := f.read(ctx); !errors.Is(err, io.EOF) {
+			end(err)
+		}
+	})
+	err := f.serve(ctx)
+	if errors.Is(err, context.Canceled) {
+		return rpctypes.ErrGRPCWatchCanceled
+	}
+	return err
+}
+
+// watchFront is one watch stream of one client.
+type watchFront struct {
+	s        *Server
+	stream   watchServerStream
+	watchers *keyspace.Stream
+	room     chan struct{} // tells the reading side that an answer was sent; holds one
+
+	unanswered atomic.Int64 // creates and cancels read and not yet answered; ≤ maxWatchAnswers
+	watching   atomic.Int64 // watchers as far as the client was told
+	admitted   atomic.Int64 // watchers that were taken on and of whose end the client was not told
+	ticking    bool         // only of the reading side
+}
+
+// read carries out requests. What it causes is sent by serve.
+func (f *watchFront) read(ctx context.Context) error {
+	for {
+		req, err := f.stream.Recv()
+		if err != nil {
+			return err
+		}
+		for f.unanswered.Load() >= maxWatchAnswers {
+			select {
+			case <-f.room:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		// What this server does not know is ignored, as in etcd: it does not concern the other watchers.
+		switch r := req.GetRequestUnion().(type) {
+		case *pb.WatchRequest_CreateRequest:
+			if r.CreateRequest != nil {
+				f.create(ctx, r.CreateRequest)
+			}
+		case *pb.WatchRequest_CancelRequest:
+			if r.CancelRequest != nil {
+				f.cancel(r.CancelRequest.WatchId)
+			}
+		case *pb.WatchRequest_ProgressRequest:
+			f.watchers.RequestProgress()
+		}
+	}
+}
+
+func (f *watchFront) create(ctx context.Context, r *pb.WatchCreateRequest) {
+	f.unanswered.Add(1)
+	if f.admitted.Load() >= int64(f.s.cfg.MaxWatchers) {
+		f.watchers.Refuse(reasonTooManyWatchers)
+		return
+	}
+	req := keyspace.WatchRequest{
+		ID: r.WatchId, Key: r.Key, End: r.RangeEnd, StartRevision: r.StartRevision,
+		PrevKV: r.PrevKv, ProgressNotify: r.ProgressNotify, Fragment: r.Fragment,
+	}
+	for _, filter := range r.Filters {
+		switch filter {
+		case pb.WatchCreateRequest_NOPUT:
+			req.NoPut = true
+		case pb.WatchCreateRequest_NODELETE:
+			req.NoDelete = true
+		}
+	}
+	// The client is told by way of Next, also of an error.
+	if _, err := f.watchers.Watch(req); err != nil {
+		return
+	}
+	f.admitted.Add(1)
+	if r.ProgressNotify && !f.ticking {
+		f.ticking = true
+		f.s.loops.Go(func() { f.tick(ctx) })
+	}
+}
+
+func (f *watchFront) cancel(id int64) {
+	f.unanswered.Add(1)
+	if !f.watchers.Cancel(id) {
+		f.unanswered.Add(-1) // nobody will be told
+	}
+}
+
+// tick has idle watchers told now and then how far they are. Streams that were opened together, after a
+// restart, do not stay together.
+func (f *watchFront) tick(ctx context.Context) {
+	interval := f.s.cfg.ProgressInterval
+	ticker := time.NewTicker(interval + rand.N(interval/10+1))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			f.watchers.Tick()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// serve sends responses in the order of the stream.
+func (f *watchFront) serve(ctx context.Context) error {
+	for {
+		r, err := f.watchers.Next(ctx)
+		if err != nil {
+			return err
+		}
+		if err := f.stream.Send(f.response(&r)); err != nil {
+			return err
+		}
+		f.account(&r)
+	}
+}
+
+// account keeps the counts after a response was sent.
+func (f *watchFront) account(r *keyspace.WatchResponse) {
+	change := int64(0)
+	switch {
+	case r.Created && !r.Canceled:
+		change = 1
+	case r.Canceled && !r.Created:
+		change = -1
+		f.admitted.Add(-1)
+	}
+	if change != 0 {
+		f.watching.Add(change)
+		f.s.metrics.watchers.Add(change)
+	}
+	// The end of a watcher whose history was compacted answers no request.
+	if r.Created || (r.Canceled && r.CompactRevision == 0) {
+		f.unanswered.Add(-1)
+		notify(f.room)
+	}
+}
+
+func (f *watchFront) response(r *keyspace.WatchResponse) *pb.WatchResponse {
+	return &pb.WatchResponse{
+		Header:  headerAt(f.s.member.Header(), r.Revision),
+		WatchId: r.WatchID, Created: r.Created, Canceled: r.Canceled,
+		CompactRevision: r.CompactRevision, CancelReason: r.CancelReason,
+		Fragment: r.Fragment, Events: watchEvents(r.Events),
+	}
+}
+
+func watchEvents(events []keyspace.Event) []*mvccpb.Event {
+	if len(events) == 0 {
+		return nil
+	}
+	out := make([]*mvccpb.Event, len(events))
+	values := make([]struct {
+		event mvccpb.Event
+		kv    mvccpb.KeyValue
+	}, len(events)) // one allocation for all
+	for i := range events {
+		v := &values[i]
+		setKeyValue(&v.kv, &events[i].KV)
+		v.event.Type, v.event.Kv = mvccpb.Event_EventType(events[i].Type), &v.kv
+		v.event.PrevKv = keyValue(events[i].PrevKV)
+		out[i] = &v.event
+	}
+	return out
+}
