@@ -22,9 +22,11 @@ func (s *server) client() *clientv3.Client {
 		Endpoints:   []string{s.grpcAddr},
 		DialTimeout: waitLimit,
 		Logger:      zap.NewNop(), // expected errors are not worth a line each
-		// Requests larger than the server's limit have to reach it.
+		// Requests larger than the server's limit have to reach it, and so do the
+		// answers that hold much at one revision reach us.
 		MaxCallSendMsgSize: 64 << 20,
-		DialOptions:        []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(64 << 20))},
+		DialOptions: []grpc.DialOption{grpc.WithDefaultCallOptions(
+			grpc.MaxCallSendMsgSize(64<<20), grpc.MaxCallRecvMsgSize(64<<20))},
 	})
 	if err != nil {
 		s.t.Fatal(err)

@@ -3,6 +3,7 @@ package conformance
 import (
 	"bytes"
 	"fmt"
+	"sync"
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -55,6 +56,38 @@ func TestPutPrevKV(t *testing.T) {
 		if prev := st.put("a", "5", clientv3.WithPrevKV()).PrevKv; prev != nil {
 			t.Errorf("previous value of a deleted key: %v", prev)
 		}
+	})
+}
+
+func TestPutsBesideEachOtherGetRevisionsOfTheirOwn(t *testing.T) {
+	eachTarget(t, func(t *testing.T, s *server) {
+		st := s.store()
+		const writers, each = 8, 25
+		revisions := make(chan int64, writers*each)
+		var wg sync.WaitGroup
+		for range writers {
+			wg.Go(func() {
+				for range each {
+					resp, err := st.c.Put(s.context(), "a", "")
+					if err != nil {
+						t.Errorf("put: %v", err)
+						return
+					}
+					revisions <- resp.Header.Revision
+				}
+			})
+		}
+		wg.Wait()
+		close(revisions)
+		seen := make(map[int64]bool)
+		for r := range revisions {
+			if seen[r] || r < 2 || r > 1+writers*each {
+				t.Errorf("revision %d, which is taken or out of bounds", r)
+			}
+			seen[r] = true
+		}
+		wantEqual(t, "revisions", len(seen), writers*each)
+		wantEqual(t, "the key", st.all(), fmt.Sprintf("a= c2 m%d v%d", 1+writers*each, writers*each))
 	})
 }
 

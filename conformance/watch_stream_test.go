@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -125,6 +126,44 @@ func TestWatchEventsOfOneRevisionArriveTogether(t *testing.T) {
 				}
 			}
 		}
+	})
+}
+
+// Only a watcher that says it can put them together again is sent the events of
+// one revision in pieces, and only when they are too many for one message.
+func TestWatchFragments(t *testing.T) {
+	eachTarget(t, func(t *testing.T, s *server) {
+		st := s.store()
+		const n, size = 4, 1 << 20
+		for i := range n {
+			st.put(fmt.Sprintf("k%d", i), string(make([]byte, size))) // 2 to 5
+		}
+		whole, pieces := s.watch(), s.watch()
+		create := func(w *watchStream, fragment bool) {
+			w.create(&pb.WatchCreateRequest{Key: []byte("k"), RangeEnd: []byte("l"), StartRevision: 6, PrevKv: true, Fragment: fragment})
+		}
+		create(whole, false)
+		create(pieces, true)
+		st.delete("k", clientv3.WithPrefix()) // 6
+
+		resp := whole.next()
+		wantEqual(t, "whole: events", len(resp.Events), n)
+		wantEqual(t, "whole: fragment", resp.Fragment, false)
+		var got []string
+		for more := true; more; {
+			resp := pieces.next()
+			more = resp.Fragment
+			wantEqual(t, "pieces: header", resp.Header.Revision, 6)
+			wantEqual(t, "pieces: watcher", resp.WatchId, 0)
+			if len(resp.Events) == 0 || len(resp.Events) == n {
+				t.Errorf("a piece holds %d events of %d", len(resp.Events), n)
+			}
+			for _, e := range resp.Events {
+				got = append(got, string(e.Kv.Key))
+				wantEqual(t, "pieces: previous value", len(e.PrevKv.GetValue()), size)
+			}
+		}
+		wantEqual(t, "pieces: keys", strings.Join(got, " "), "k0 k1 k2 k3")
 	})
 }
 
@@ -264,6 +303,17 @@ func TestWatchByClientv3(t *testing.T) {
 		}
 		wantEqual(t, "events", strings.Join(got, ""), lines(
 			"PUT a/1 2 false true false", "PUT a/1 3 true false true", "DELETE a/1 4 true false false", ""))
+		eventually(t, waitLimit, "progress", func() bool {
+			wantOK(t, "requesting progress", st.c.RequestProgress(s.context()))
+			select {
+			case resp := <-ch:
+				wantEqual(t, "progress", resp.IsProgressNotify(), true)
+				wantEqual(t, "header", resp.Header.Revision, 4)
+				return true
+			case <-time.After(100 * time.Millisecond):
+				return false
+			}
+		})
 	})
 }
 

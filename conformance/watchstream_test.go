@@ -16,7 +16,8 @@ import (
 type watchStream struct {
 	t         *testing.T
 	stream    pb.Watch_WatchClient
-	responses chan *pb.WatchResponse
+	responses chan *pb.WatchResponse // closed when the stream has ended
+	err       error                  // valid from then on
 }
 
 func (s *server) watch() *watchStream {
@@ -29,12 +30,13 @@ func (s *server) watchIn(ctx context.Context) *watchStream {
 	stream, err := s.stubs().watch.Watch(ctx)
 	wantOK(s.t, "opening a watch stream", err)
 	// Large enough that the reader below never waits for a test that has ended.
-	w := &watchStream{s.t, stream, make(chan *pb.WatchResponse, 10000)}
+	w := &watchStream{t: s.t, stream: stream, responses: make(chan *pb.WatchResponse, 10000)}
 	go func() {
 		defer close(w.responses)
 		for {
 			resp, err := stream.Recv()
 			if err != nil {
+				w.err = err
 				return
 			}
 			w.responses <- resp
@@ -99,7 +101,7 @@ func (w *watchStream) nextWithin(limit time.Duration) *pb.WatchResponse {
 	select {
 	case resp, ok := <-w.responses:
 		if !ok {
-			w.t.Fatal("the watch stream has ended")
+			w.t.Fatalf("the watch stream has ended: %v", w.err)
 		}
 		return resp
 	case <-time.After(limit):
@@ -123,7 +125,7 @@ func (w *watchStream) until(revision int64) []*pb.WatchResponse {
 		select {
 		case resp, ok := <-w.responses:
 			if !ok {
-				w.t.Fatal("the watch stream has ended")
+				w.t.Fatalf("the watch stream has ended: %v", w.err)
 			}
 			if !isProgress(resp) {
 				before = append(before, resp)
