@@ -1,0 +1,219 @@
+package keyspace
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"math"
+	"sort"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// past is a piece of the history of an interval.
+type past struct {
+	events []Event // without PrevKV; whole revisions, in order
+	next   Revision
+	// All events of the interval in [from, next) are in events. next is above
+	// the revision that was current when the reading began if all was read.
+
+	compacted Revision // > 0: from is below it and nothing was read
+}
+
+// portion bounds how much history is read at a time. Whole revisions are
+// read, so the last one may go beyond it.
+type portion struct {
+	events, bytes int
+	scanned       int // events looked at, whether they are of the interval or not
+}
+
+// history reads the events of an interval from a revision on, as far as the
+// portion goes. keep says which types are wanted.
+func (s *Store) history(ctx context.Context, in span, from Revision, keep func(EventType) bool, size portion) (past, error) {
+	p := s.published.Load()
+	if from > p.revision {
+		return past{next: from}, nil
+	}
+	snapshot := s.db.NewSnapshot()
+	h := historian{ctx: ctx, reader: snapshot, in: in, keep: keep, size: size, to: p.revision}
+	h.ends = p.ends[sort.Search(len(p.ends), func(i int) bool { return p.ends[i].revision >= from }):]
+	err := h.read(from)
+	if err = errors.Join(err, snapshot.Close()); err != nil {
+		return past{}, err
+	}
+	// What was read may have been compacted meanwhile; see openView.
+	if compact := s.CompactRevision(); from < compact {
+		return past{compacted: compact}, nil
+	}
+	return past{events: h.events, next: h.next}, nil
+}
+
+// historian walks through the history in a snapshot opened after a published
+// state was loaded.
+//
+// The 'h' entries of a revision R at which a lease ended are complete in the
+// snapshot unless the ending was still pending in the published state, by the
+// argument in openView. If it was, they are passed over, and the deletes are
+// made from the key list of the ending, which is the same thing.
+type historian struct {
+	ctx    context.Context
+	reader pebble.Reader
+	in     span
+	keep   func(EventType) bool
+	size   portion
+	to     Revision  // published; later revisions are not looked at
+	ends   []*ending // pending in the published state, not yet passed
+
+	events  []Event
+	next    Revision // revisions below it are done
+	bytes   int
+	scanned int
+}
+
+func (h *historian) read(from Revision) (err error) {
+	h.next = from
+	it, err := h.reader.NewIter(&pebble.IterOptions{
+		LowerBound: appendHistoryKey(nil, from, 0),
+		UpperBound: appendHistoryKey(nil, h.to+1, 0),
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	valid := it.First()
+	for {
+		rev := Revision(math.MaxInt64)
+		if valid {
+			if rev, _, err = splitHistoryKey(it.Key()); err != nil {
+				return err
+			}
+		}
+		if len(h.ends) > 0 && h.ends[0].revision <= rev {
+			rev = h.ends[0].revision
+		}
+		if rev > h.to {
+			h.next = h.to + 1
+			return it.Error()
+		}
+		if h.next = rev; h.full() {
+			return nil
+		}
+		if len(h.ends) > 0 && h.ends[0].revision == rev {
+			h.ended(h.ends[0])
+			h.ends = h.ends[1:]
+			valid = it.SeekGE(appendHistoryKey(nil, rev+1, 0))
+		} else if valid, err = h.revision(it, rev); err != nil {
+			return err
+		}
+		h.next = rev + 1
+	}
+}
+
+func (h *historian) full() bool {
+	return len(h.events) >= h.size.events || h.bytes >= h.size.bytes || h.scanned >= h.size.scanned
+}
+
+// ended adds the deletes of an ending.
+func (h *historian) ended(e *ending) {
+	h.scanned++
+	if !h.keep(EventDelete) {
+		return
+	}
+	for _, key := range keysWithin(e.keys, h.in) {
+		h.add(deleteEvent([]byte(key), e.revision))
+	}
+}
+
+// keysWithin returns the part of sorted keys that lies in a span.
+func keysWithin(keys []string, in span) []string {
+	first := sort.SearchStrings(keys, string(in.key))
+	end := len(keys)
+	switch {
+	case in.single:
+		end = first
+		if first < len(keys) && keys[first] == string(in.key) {
+			end++
+		}
+	case !in.unbounded:
+		end = max(first, sort.SearchStrings(keys, string(in.end)))
+	}
+	return keys[first:end]
+}
+
+// revision adds the events of one revision, whose first the iterator is at.
+func (h *historian) revision(it *pebble.Iterator, rev Revision) (valid bool, err error) {
+	for valid = true; valid; valid = it.Next() {
+		k := it.Key()
+		if binary.BigEndian.Uint64(k[1:]) != uint64(rev) {
+			break
+		}
+		if h.scanned++; h.scanned%contextEvery == 0 && h.ctx.Err() != nil {
+			return false, context.Cause(h.ctx)
+		}
+		rec, err := it.ValueAndErr()
+		if err != nil {
+			return false, err
+		}
+		e, err := decodeEvent(k, rec)
+		if err != nil {
+			return false, err
+		}
+		if err := h.event(e, rev); err != nil {
+			return false, err
+		}
+	}
+	return valid, it.Error()
+}
+
+func (h *historian) event(e event, rev Revision) error {
+	if !h.in.contains(e.key) {
+		return nil
+	}
+	if e.deleted {
+		if h.keep(EventDelete) {
+			h.add(deleteEvent(bytes.Clone(e.key), rev))
+		}
+		return nil
+	}
+	if !h.keep(EventPut) {
+		return nil
+	}
+	kv, err := h.put(e.key, rev)
+	if err == nil {
+		h.add(Event{Type: EventPut, KV: kv})
+	}
+	return err
+}
+
+// put reads the version that a put wrote.
+func (h *historian) put(key []byte, rev Revision) (KV, error) {
+	k := appendVersionKey(nil, key, rev)
+	rec, closer, err := h.reader.Get(k)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return KV{}, corrupt(k, "missing, but there is an event of it")
+	}
+	if err != nil {
+		return KV{}, err
+	}
+	v, err := decodeVersion(k, rec)
+	if err == nil && v.deleted {
+		err = corrupt(k, "a tombstone, but its event is a put")
+	}
+	if err != nil {
+		return KV{}, errors.Join(err, closer.Close())
+	}
+	i := item{prefix: k[:len(k)-revisionLen], mod: rev, version: v}
+	kv, err := i.kv(true)
+	return kv, errors.Join(err, closer.Close())
+}
+
+func (h *historian) add(e Event) {
+	h.events = append(h.events, e)
+	h.bytes += e.size()
+}
+
+// eventOverhead is roughly what an event takes beside its key and value.
+const eventOverhead = 128
+
+func (e *Event) size() int { return len(e.KV.Key) + len(e.KV.Value) + eventOverhead }

@@ -1,0 +1,174 @@
+package keyspace
+
+import "strings"
+
+// intervals finds the watchers of ranges that contain a key: a treap ordered
+// by the beginning of the ranges in which each node knows the greatest end
+// below it. Watchers of equal ranges share a node.
+type intervals struct {
+	root *interval
+	seed uint64
+}
+
+type interval struct {
+	start, end  string // [start, end)
+	unbounded   bool   // end means nothing
+	watchers    []*watcher
+	left, right *interval
+	priority    uint64 // ≥ those of left and right
+
+	// The greatest end in this subtree.
+	maxEnd       string
+	maxUnbounded bool
+}
+
+// compareInterval orders by start, then end; unbounded comes last.
+func compareInterval(a, b *interval) int {
+	if c := strings.Compare(a.start, b.start); c != 0 {
+		return c
+	}
+	switch {
+	case a.unbounded && b.unbounded:
+		return 0
+	case a.unbounded:
+		return 1
+	case b.unbounded:
+		return -1
+	}
+	return strings.Compare(a.end, b.end)
+}
+
+func intervalOf(in span) *interval {
+	return &interval{start: string(in.key), end: string(in.end), unbounded: in.unbounded}
+}
+
+// add puts w among the watchers of its span, which is not a single key.
+func (t *intervals) add(w *watcher) {
+	n := intervalOf(w.in)
+	n.watchers = []*watcher{w}
+	// A xorshift of a counter: balance needs no better randomness.
+	t.seed += 0x9E3779B97F4A7C15
+	n.priority = t.seed ^ t.seed>>29
+	n.priority *= 0xBF58476D1CE4E5B9
+	n.priority ^= n.priority >> 32
+	t.root = t.root.insert(n)
+}
+
+func (n *interval) insert(add *interval) *interval {
+	if n == nil {
+		add.update()
+		return add
+	}
+	switch c := compareInterval(add, n); {
+	case c == 0:
+		n.watchers = append(n.watchers, add.watchers...)
+		return n
+	case c < 0:
+		n.left = n.left.insert(add)
+		if n.left.priority > n.priority {
+			return n.rotateRight()
+		}
+	default:
+		n.right = n.right.insert(add)
+		if n.right.priority > n.priority {
+			return n.rotateLeft()
+		}
+	}
+	n.update()
+	return n
+}
+
+func (n *interval) rotateRight() *interval {
+	up := n.left
+	n.left, up.right = up.right, n
+	n.update()
+	up.update()
+	return up
+}
+
+func (n *interval) rotateLeft() *interval {
+	up := n.right
+	n.right, up.left = up.left, n
+	n.update()
+	up.update()
+	return up
+}
+
+// update computes the greatest end from the children's.
+func (n *interval) update() {
+	n.maxEnd, n.maxUnbounded = n.end, n.unbounded
+	for _, child := range []*interval{n.left, n.right} {
+		if child == nil {
+			continue
+		}
+		n.maxUnbounded = n.maxUnbounded || child.maxUnbounded
+		n.maxEnd = max(n.maxEnd, child.maxEnd)
+	}
+}
+
+// remove takes w out.
+func (t *intervals) remove(w *watcher) { t.root = t.root.remove(intervalOf(w.in), w) }
+
+func (n *interval) remove(at *interval, w *watcher) *interval {
+	if n == nil {
+		return nil
+	}
+	switch c := compareInterval(at, n); {
+	case c < 0:
+		n.left = n.left.remove(at, w)
+	case c > 0:
+		n.right = n.right.remove(at, w)
+	default:
+		if n.watchers = without(n.watchers, w); len(n.watchers) == 0 {
+			return merge(n.left, n.right)
+		}
+	}
+	n.update()
+	return n
+}
+
+// merge joins two subtrees; all of a is before all of b.
+func merge(a, b *interval) *interval {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	case a.priority > b.priority:
+		a.right = merge(a.right, b)
+		a.update()
+		return a
+	default:
+		b.left = merge(a, b.left)
+		b.update()
+		return b
+	}
+}
+
+// visit calls f for the watchers of all ranges that contain key.
+func (n *interval) visit(key string, f func(*watcher)) {
+	for n != nil && (n.maxUnbounded || key < n.maxEnd) {
+		n.left.visit(key, f)
+		if key < n.start {
+			return // so are all to the right
+		}
+		if n.unbounded || key < n.end {
+			for _, w := range n.watchers {
+				f(w)
+			}
+		}
+		n = n.right
+	}
+}
+
+// without removes w from a list whose order means nothing.
+func without(list []*watcher, w *watcher) []*watcher {
+	for i := range list {
+		if list[i] == w {
+			last := len(list) - 1
+			list[i], list[last] = list[last], nil
+			return list[:last]
+		}
+	}
+	return list
+}

@@ -1,0 +1,250 @@
+package keyspace
+
+import (
+	"context"
+	"errors"
+)
+
+// Next waits for the next response. Only one goroutine at a time calls it.
+// Errors of the database are returned as they are. After an error, also that
+// of ctx, the next call goes on where this one was.
+func (st *Stream) Next(ctx context.Context) (WatchResponse, error) {
+	for len(st.ready) == 0 {
+		if ctx.Err() != nil {
+			return WatchResponse{}, context.Cause(ctx)
+		}
+		if err := st.advance(ctx); err != nil {
+			return WatchResponse{}, err
+		}
+	}
+	return st.takeReady(), nil
+}
+
+// unfinished is a response whose events may lack their previous values.
+type unfinished struct {
+	w        *watcher
+	response *WatchResponse
+}
+
+// advance does one step towards a ready response.
+func (st *Stream) advance(ctx context.Context) error {
+	if st.pending != nil {
+		return st.complete(ctx)
+	}
+	r, w, err := st.choose()
+	if err != nil {
+		return err
+	}
+	if r == nil && w == nil {
+		return st.wait(ctx)
+	}
+	if r == nil {
+		if r, err = st.catchUp(ctx, w); r == nil || err != nil {
+			return err
+		}
+	}
+	st.pending = &unfinished{w, r}
+	return st.complete(ctx)
+}
+
+// takeReady hands out a response.
+func (st *Stream) takeReady() WatchResponse {
+	r := st.ready[0]
+	st.ready[0] = WatchResponse{}
+	if st.ready = st.ready[1:]; len(st.ready) == 0 {
+		st.ready = nil
+	}
+	return r
+}
+
+// choose takes a response from the queue or, in turns with that, a watcher to
+// catch up with. Neither: there is nothing to do. A response of a watcher
+// that has events comes with the watcher.
+func (st *Stream) choose() (*WatchResponse, *watcher, error) {
+	answered := false
+	defer func() {
+		if answered {
+			st.answerAgain()
+		}
+	}()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.closed {
+		return nil, nil, ErrStreamClosed
+	}
+	st.turn = !st.turn
+	if st.turn || st.queue.empty() {
+		if w := st.nextLagging(); w != nil {
+			return nil, w, nil
+		}
+	}
+	if st.queue.empty() {
+		return nil, nil, nil
+	}
+	e := st.pop()
+	if e.progress && e.w == nil {
+		st.progress.queued = false
+		answered = st.progress.wanted
+	}
+	return &e.response, e.w, nil
+}
+
+// answerAgain answers a progress request that came while the answer to an
+// earlier one was in the queue.
+func (st *Stream) answerAgain() {
+	st.hub.mu.Lock()
+	defer st.hub.mu.Unlock()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.answerProgress()
+}
+
+// nextLagging returns the next watcher to catch up with and puts it last in
+// line. st.mu is held.
+func (st *Stream) nextLagging() *watcher {
+	for i, w := range st.lagging {
+		if w.queued > 0 {
+			continue
+		}
+		copy(st.lagging[i:], st.lagging[i+1:])
+		st.lagging[len(st.lagging)-1] = w
+		return w
+	}
+	return nil
+}
+
+// pop takes an entry, joined with those of the same watcher right behind it.
+// st.mu is held.
+func (st *Stream) pop() entry {
+	e := st.queue.pop()
+	if e.w == nil {
+		return e
+	}
+	e.w.queued--
+	if e.progress {
+		e.w.progress = false
+		return e
+	}
+	for !st.queue.empty() && len(e.response.Events) < portionEvents && e.bytes < portionBytes {
+		next := st.queue.front()
+		if next.w != e.w || next.progress {
+			break
+		}
+		e.w.queued--
+		e.bytes += next.bytes
+		e.response.Revision = next.response.Revision
+		e.response.Events = append(e.response.Events, next.response.Events...)
+		st.queue.pop()
+	}
+	return e
+}
+
+// How much is put in one response, roughly, if it is made of several
+// revisions.
+const (
+	portionEvents = 1000
+	portionBytes  = 1 << 20
+)
+
+// catchUp reads some history for a lagging watcher that has nothing queued.
+func (st *Stream) catchUp(ctx context.Context, w *watcher) (*WatchResponse, error) {
+	// Nobody else changes next while w lags.
+	size := portion{events: portionEvents, bytes: portionBytes, scanned: historyScan}
+	h, err := st.hub.s.history(ctx, w.in, w.next, w.keeps, size)
+	if err != nil {
+		return nil, err
+	}
+	st.hub.mu.Lock()
+	defer st.hub.mu.Unlock()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	defer st.answerProgress()
+	switch {
+	case w.gone:
+		return nil, nil
+	case h.compacted > 0:
+		st.drop(w)
+		return &WatchResponse{
+			WatchID: w.id, Revision: st.hub.s.Revision(), Canceled: true, CompactRevision: h.compacted,
+		}, nil
+	}
+	if w.next = h.next; w.next > st.hub.revision {
+		w.live = true
+		st.lagging = without(st.lagging, w)
+	}
+	if len(h.events) == 0 {
+		return nil, nil
+	}
+	w.active = true
+	last := h.events[len(h.events)-1].KV.ModRevision
+	return &WatchResponse{WatchID: w.id, Revision: last, Events: h.events}, nil
+}
+
+// complete makes the pending response ready: adds what was there before the
+// events and cuts it into fragments, each if the watcher asked for it.
+func (st *Stream) complete(ctx context.Context) error {
+	w, r := st.pending.w, st.pending.response
+	if w != nil && w.request.PrevKV && len(r.Events) > 0 {
+		// Published events belong to all watchers.
+		events := append([]Event(nil), r.Events...)
+		if err := st.hub.s.fillPrev(ctx, events); err != nil {
+			return err
+		}
+		r.Events = events
+	}
+	st.pending = nil
+	if w == nil || !w.request.Fragment {
+		st.ready = append(st.ready, *r)
+		return nil
+	}
+	st.fragment(r)
+	return nil
+}
+
+func (st *Stream) fragment(r *WatchResponse) {
+	for rest := r.Events; ; {
+		n, size := 0, 0
+		for n < len(rest) && (n == 0 || size+rest[n].fullSize() <= st.limits.FragmentBytes) {
+			size += rest[n].fullSize()
+			n++
+		}
+		part := *r
+		part.Events, rest = rest[:n:n], rest[n:]
+		part.Fragment = len(rest) > 0
+		st.ready = append(st.ready, part)
+		if len(rest) == 0 {
+			return
+		}
+	}
+}
+
+// fullSize is size with the previous value.
+func (e *Event) fullSize() int {
+	n := e.size()
+	if e.PrevKV != nil {
+		n += len(e.PrevKV.Key) + len(e.PrevKV.Value) + eventOverhead
+	}
+	return n
+}
+
+// fillPrev adds what was there before each event, as far as it isn't
+// compacted.
+func (s *Store) fillPrev(ctx context.Context, events []Event) error {
+	for i := range events {
+		e := &events[i]
+		if e.Type == EventPut && e.KV.CreateRevision == e.KV.ModRevision {
+			continue
+		}
+		res, err := s.Range(ctx, RangeRequest{Key: e.KV.Key, Revision: e.KV.ModRevision - 1})
+		if errors.Is(err, ErrCompacted) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if len(res.KVs) > 0 {
+			e.PrevKV = &res.KVs[0]
+		}
+	}
+	return nil
+}
