@@ -246,10 +246,14 @@ func (l *Lessor) Checkpoint(c Checkpoint, term uint64, now clock.Instant) bool {
 // Clear is a replicated command: the holder was heard again, so the checkpoint is void, and so is every
 // expiry and checkpoint decided before. It reports false, and has no effect, if term, that of the log
 // entry, is not the one the command was decided in, or the lease it names has ended. The renewals of this
-// lease that were answered with ErrClearing may be acknowledged when it reports true.
+// lease that were answered with ErrClearing may be acknowledged when it reports true, and only then.
 func (l *Lessor) Clear(c Cleared, term uint64, at Position) bool {
 	le := l.find(c.Ref)
-	if le == nil || c.Term != term {
+	if le == nil {
+		return false
+	}
+	if c.Term != term {
+		l.ClearsDropped([]Cleared{c})
 		return false
 	}
 	if at < le.cleared {

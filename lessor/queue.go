@@ -56,6 +56,9 @@ func (q *queue) pushUnordered(l *lease, key int64) {
 
 // order makes a heap of whatever the slots are, in linear time.
 func (q *queue) order() {
+	if len(q.slots) < 2 {
+		return
+	}
 	for i := (len(q.slots) - 2) / arity; i >= 0; i-- {
 		q.down(i)
 	}

@@ -1,0 +1,341 @@
+package lessor
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+)
+
+// TestTranscripts runs the specification in testdata. A file is a conversation with a cluster:
+//
+//	cluster A B C           a new cluster; [no-checkpoints] [max-expiries=n] [max-checkpoints=n]
+//	lead B                  B wins an election, its first entry is applied, B is promoted; [extend=d]
+//	down                    the leader dies: it is demoted, and what it had proposed is lost
+//	grant 1 10s             commit the command and apply it on all members
+//	revoke 1                likewise
+//	renew 1                 ask the leader, or [on=B]
+//	advance 3s              on all clocks of all members, or [on=B]
+//	suspend 3s              the members sleep, or [on=B]
+//	slew raw=3s boot=2s     time passes differently on the two clocks; [on=B]
+//	due                     ask the leader what is due; it goes to the outbox
+//	outbox                  show what was proposed and is in no log
+//	commit                  commit the outbox, or only the commands [only=n]; [term=t]: under another term
+//	drop                    report the outbox, or only the command [only=n], as dropped; [ambiguous]: it stays in the outbox
+//	next                    when the leader is to be asked again
+//	show                    all leases on the leader, or [on=B]
+//	attach 1 a b, detach 1 a, items 1, owner a     on all members
+//	remaining 1, overdue    on the leader
+//	lag B, catch-up B       B stops applying, goes on
+//	restart B               B recovers what it had stored; [reboot]: with new clocks, so what it counted is void
+//	reigns                  [on=B]
+func TestTranscripts(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		var tr transcript
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			out := tr.run(t, d)
+			if out == "" {
+				return "ok"
+			}
+			return out
+		})
+	})
+}
+
+type transcript struct{ *cluster }
+
+func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
+	switch d.Cmd {
+	case "cluster":
+		return tr.create(t, d)
+	case "lead":
+		var extend time.Duration
+		maybe(t, d, "extend", &extend)
+		return strings.Join(tr.lead(tr.member(word(d, 0)), extend), "\n")
+	case "down":
+		tr.leader.lessor.Demote()
+		tr.leader, tr.outbox = nil, nil
+		return ""
+	case "grant":
+		tr.append(tr.term, grantCommand{tr.id(d), duration(t, word(d, 1))})
+		return strings.Join(tr.applyAll(), "\n")
+	case "revoke":
+		tr.append(tr.term, revokeCommand{tr.id(d)})
+		return strings.Join(append(tr.applyAll(), tr.takeDeleted()...), "\n")
+	case "advance", "suspend", "slew":
+		return tr.pass(t, d)
+	case "due", "outbox", "commit", "drop":
+		return tr.propose(t, d)
+	case "attach", "detach", "items", "owner":
+		return tr.item(t, d)
+	case "lag":
+		tr.member(word(d, 0)).lags = true
+		return ""
+	case "catch-up":
+		m := tr.member(word(d, 0))
+		m.lags = false
+		return strings.Join(m.catchUp(), "\n")
+	case "restart":
+		tr.restart(tr.member(word(d, 0)), d.HasArg("reboot"))
+		return ""
+	}
+	return tr.ask(t, d)
+}
+
+func (tr *transcript) create(t *testing.T, d *datadriven.TestData) string {
+	var config Config
+	maybe(t, d, "max-expiries", &config.MaxExpiries)
+	maybe(t, d, "max-checkpoints", &config.MaxCheckpoints)
+	var names []string
+	for _, arg := range d.CmdArgs {
+		if len(arg.Vals) == 0 && arg.Key != "no-checkpoints" {
+			names = append(names, arg.Key)
+		}
+	}
+	tr.cluster = newCluster(config, !d.HasArg("no-checkpoints"), names...)
+	return ""
+}
+
+func (tr *transcript) pass(t *testing.T, d *datadriven.TestData) string {
+	var raw, boot time.Duration
+	switch d.Cmd {
+	case "advance":
+		raw = duration(t, word(d, 0))
+		boot = raw
+	case "suspend":
+		boot = duration(t, word(d, 0))
+	case "slew":
+		maybe(t, d, "raw", &raw)
+		maybe(t, d, "boot", &boot)
+	}
+	for _, m := range tr.members {
+		if only := tr.on(t, d, nil); only == nil || only == m {
+			m.clocks.AdvanceBy(raw, boot)
+		}
+	}
+	if m := tr.on(t, d, tr.members[0]); len(tr.members) > 1 {
+		return fmt.Sprintf("%s: %v", m.name, m.clocks.Now())
+	}
+	return tr.members[0].clocks.Now().String()
+}
+
+func (tr *transcript) propose(t *testing.T, d *datadriven.TestData) string {
+	only, term := -1, tr.term
+	maybe(t, d, "only", &only)
+	maybe(t, d, "term", &term)
+	var lines []string
+	switch d.Cmd {
+	case "due":
+		for _, command := range tr.due() {
+			lines = append(lines, describe(command))
+		}
+	case "outbox":
+		for i, command := range tr.outbox {
+			lines = append(lines, fmt.Sprintf("%d: %s", i, describe(command)))
+		}
+	case "commit", "drop":
+		var kept []any
+		for i, command := range tr.outbox {
+			switch chosen := only < 0 || only == i; {
+			case !chosen:
+				kept = append(kept, command)
+			case d.Cmd == "commit":
+				tr.append(term, command)
+			default:
+				tr.drop(command)
+				if d.HasArg("ambiguous") {
+					kept = append(kept, command)
+				}
+			}
+		}
+		tr.outbox = kept
+		lines = append(tr.applyAll(), tr.takeDeleted()...)
+	}
+	if len(lines) == 0 {
+		return map[string]string{"due": "nothing", "outbox": "empty"}[d.Cmd]
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (tr *transcript) takeDeleted() (lines []string) {
+	for _, m := range tr.members {
+		for _, keys := range m.deleted {
+			lines = append(lines, fmt.Sprintf("%s's store deletes %s", m.name, keys))
+		}
+		m.deleted = nil
+	}
+	return lines
+}
+
+func (tr *transcript) item(t *testing.T, d *datadriven.TestData) string {
+	var items []Item
+	for _, arg := range d.CmdArgs[1:] {
+		items = append(items, Item{arg.Key})
+	}
+	var result string
+	for _, m := range tr.members {
+		switch d.Cmd {
+		case "attach":
+			result = errorOr(m.lessor.Attach(tr.id(d), items), "")
+		case "detach":
+			result = errorOr(m.lessor.Detach(tr.id(d), items), "")
+		case "items":
+			result = fmt.Sprint(m.lessor.Items(tr.id(d)))
+		case "owner":
+			result = fmt.Sprint(m.lessor.GetLease(Item{word(d, 0)}))
+		}
+	}
+	return result
+}
+
+func (tr *transcript) restart(m *member, reboot bool) {
+	var records []Record
+	for _, lease := range m.lessor.Leases() {
+		record, _ := m.lessor.Record(lease.ID)
+		records = append(records, record)
+	}
+	table := m.lessor.Reigns()
+	items := map[ID][]Item{}
+	for _, r := range records {
+		items[r.ID] = m.lessor.Items(r.ID)
+	}
+	if reboot {
+		m.clocks = clock.NewManual(clock.Instant{})
+		for i := range records {
+			records[i].Applied = m.clocks.Now()
+		}
+		for i := range table {
+			table[i].Applied = m.clocks.Now()
+		}
+	}
+	if tr.leader == m {
+		tr.leader, tr.outbox = nil, nil
+	}
+	m.lessor.Recover(func(yield func(Record) bool) {
+		for _, r := range records {
+			if !yield(r) {
+				return
+			}
+		}
+	}, table)
+	for id, items := range items {
+		if err := m.lessor.Attach(id, items); err != nil {
+			panic(err)
+		}
+	}
+}
+
+func (tr *transcript) ask(t *testing.T, d *datadriven.TestData) string {
+	m := tr.on(t, d, tr.leader)
+	now := m.clocks.Now()
+	switch d.Cmd {
+	case "renew":
+		ttl, err := m.lessor.Renew(tr.id(d), now)
+		if err == ErrClearing {
+			return fmt.Sprintf("%v, but only once cleared", ttl)
+		}
+		return errorOr(err, ttl.String())
+	case "next":
+		wait, ok := m.lessor.NextDue(now)
+		if !ok {
+			return "never"
+		}
+		return "in " + wait.String()
+	case "remaining":
+		left, err := m.lessor.Remaining(tr.id(d), now)
+		return errorOr(err, left.String())
+	case "overdue":
+		n, oldest := m.lessor.Overdue(now)
+		return fmt.Sprintf("%d, the oldest for %v", n, oldest)
+	case "reigns":
+		var lines []string
+		for _, r := range m.lessor.Reigns() {
+			lines = append(lines, fmt.Sprintf("from %v, applied at %v", r.Start, r.Applied))
+		}
+		return strings.Join(lines, "\n")
+	case "show":
+		var lines []string
+		for _, lease := range m.lessor.Leases() {
+			lines = append(lines, m.show(lease))
+		}
+		if len(lines) == 0 {
+			return "no leases"
+		}
+		return strings.Join(lines, "\n")
+	}
+	t.Fatalf("unknown command %s", d.Cmd)
+	return ""
+}
+
+func (m *member) show(lease Lease) string {
+	line := fmt.Sprintf("%s: TTL %v", lease.Ref(), lease.TTL)
+	if lease.Checkpointed {
+		line += fmt.Sprintf(", checkpointed with %v", lease.Remaining)
+	} else {
+		line += fmt.Sprintf(", cleared at %v", lease.Cleared)
+	}
+	if lease.Items > 0 {
+		line += fmt.Sprintf(", %d items", lease.Items)
+	}
+	if m.lessor.Primary() {
+		line += fmt.Sprintf(", ends after %v", lease.Deadline)
+	}
+	if lease.Clearing {
+		line += ", clearing"
+	}
+	if lease.Going {
+		line += ", going"
+	}
+	return line
+}
+
+func (tr *transcript) on(t *testing.T, d *datadriven.TestData, other *member) *member {
+	var name string
+	maybe(t, d, "on", &name)
+	if name == "" {
+		return other
+	}
+	return tr.member(name)
+}
+
+func (tr *transcript) id(d *datadriven.TestData) ID {
+	id, err := strconv.ParseInt(word(d, 0), 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return ID(id)
+}
+
+func word(d *datadriven.TestData, i int) string { return d.CmdArgs[i].Key }
+
+func duration(t *testing.T, s string) time.Duration {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func maybe(t *testing.T, d *datadriven.TestData, key string, dest any) {
+	arg, ok := d.Arg(key)
+	if !ok || len(arg.Vals) == 0 {
+		return
+	}
+	if dest, ok := dest.(*time.Duration); ok {
+		*dest = duration(t, arg.Vals[0])
+		return
+	}
+	d.ScanArgs(t, key, dest)
+}
+
+func errorOr(err error, s string) string {
+	if err != nil {
+		return err.Error()
+	}
+	return s
+}
