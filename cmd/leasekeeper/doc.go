@@ -1,0 +1,13 @@
+// Command leasekeeper runs a lease server and lets people look at one and operate it.
+//
+// It promises to answer in plain words: a command that could not do its work says in one sentence what
+// happened and what to do about it, and its exit code says which kind of trouble it was (see exit.go). What
+// it prints for programs (-o json) keeps its field names.
+//
+// How it works: each command has a file of its own. serve.go puts together the member (internal/replica)
+// and its network front (server), and ends them in the right order; the other commands are clients that
+// talk gRPC in etcd's v3 API and would work with any server of that API. This is the only place in the
+// module that reads flags, the environment and the configuration file, and that writes to standard output.
+//
+// It never decides anything about leases.
+package main

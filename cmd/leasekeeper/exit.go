@@ -1,0 +1,58 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Exit codes. They are part of the interface: docs/operations.md lists them.
+const (
+	exitDone        = 0
+	exitFailed      = 1 // the work could not be done, or a server said no
+	exitUsage       = 2 // a flag, an argument or the configuration is wrong; nothing was tried
+	exitUnreachable = 3 // no server answered in time; a change may or may not have taken effect
+)
+
+// An exitError carries the exit code of a command beside what it has to say. A nil cause says nothing:
+// the command has already told.
+type exitError struct {
+	code  int
+	cause error
+}
+
+func (e *exitError) Error() string {
+	if e.cause == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.cause.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.cause }
+
+func failed(format string, args ...any) error {
+	return &exitError{code: exitFailed, cause: fmt.Errorf(format, args...)}
+}
+
+func wrongUsage(format string, args ...any) error {
+	return &exitError{code: exitUsage, cause: fmt.Errorf(format, args...)}
+}
+
+// report prints what went wrong, if anything did, and returns the exit code for it.
+func report(err error, stderr io.Writer) int {
+	if err == nil {
+		return exitDone
+	}
+	code := exitFailed
+	var known *exitError
+	if errors.As(err, &known) {
+		code = known.code
+		if known.cause == nil {
+			return code
+		}
+	}
+	// Joined errors come in lines of their own; what is told is one sentence.
+	fmt.Fprintf(stderr, "leasekeeper: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+	return code
+}

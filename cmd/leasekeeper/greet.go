@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/leasekeeper/leasekeeper/server"
+)
+
+// greet tells where the server is, and what to try next.
+func greet(w io.Writer, s settings, front *server.Server) {
+	folder := s.dataDir
+	if abs, err := filepath.Abs(folder); err == nil {
+		folder = abs
+	}
+	client, http := front.Addr(), front.HTTPAddr()
+	if http == "" {
+		http = server.HTTPOff
+	} else {
+		http = "http://" + reachable(http)
+	}
+	self, flag := selfCommand(), ""
+	if endpoint := reachable(client); endpoint != defaultEndpoint {
+		flag = " --endpoint " + endpoint
+	}
+	fmt.Fprintf(w, `leasekeeper %s is ready
+
+  clients  %s
+  http     %s
+  data     %s
+
+Try, in another terminal:
+
+  %s status%s
+  %s lease grant 60%s
+  %s lease list%s
+
+Stop it with Ctrl-C.
+`, programVersion(), client, http, folder, self, flag, self, flag, self, flag)
+}
+
+// reachable replaces a wildcard, on which one can listen but to which one can not connect.
+func reachable(addr string) string {
+	for _, wildcard := range []string{"[::]", "0.0.0.0"} {
+		if port, ok := strings.CutPrefix(addr, wildcard+":"); ok {
+			return "127.0.0.1:" + port
+		}
+	}
+	return addr
+}
+
+// selfCommand returns how to start this very program from the shell that started it.
+func selfCommand() string {
+	path, err := os.Executable()
+	if err != nil {
+		return os.Args[0]
+	}
+	if found, err := exec.LookPath("leasekeeper"); err == nil && sameFile(found, path) {
+		return "leasekeeper"
+	}
+	if strings.Contains(filepath.ToSlash(path), "/go-build") { // `go run` deletes it in the end
+		const folder = "./cmd/leasekeeper"
+		if _, err := os.Stat(filepath.Join(folder, "main.go")); err == nil {
+			return "go run " + folder
+		}
+		return "go run ."
+	}
+	return os.Args[0]
+}
+
+func sameFile(a, b string) bool {
+	left, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	right, err := os.Stat(b)
+	return err == nil && os.SameFile(left, right)
+}

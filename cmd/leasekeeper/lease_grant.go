@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+func newLeaseGrant() *cobra.Command {
+	var flags clientFlags
+	cmd := &cobra.Command{
+		Use:   "grant SECONDS",
+		Short: "Grant a lease and print its id",
+		Long: `Grant a lease and print its id. It ends after SECONDS unless somebody renews it. If the command
+ends with code 3, the lease may or may not have been granted.`,
+		Example: "  leasekeeper lease grant 60",
+		Args:    exactly(1, "the lease's time to live in seconds"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ttl, err := strconv.ParseInt(args[0], 10, 64)
+			if err != nil || ttl <= 0 {
+				return wrongUsage("%q is not a time to live: write whole seconds, such as 60", args[0])
+			}
+			return withClient(cmd, &flags, func(ctx context.Context, c *client) error {
+				told, err := c.leases().LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: ttl})
+				if err != nil {
+					return c.explain("grant a lease", err)
+				}
+				info := leaseInfo{ID: formatID(told.ID), TTLSeconds: told.TTL, RemainingSeconds: told.TTL, Keys: []string{}}
+				if flags.output == outputJSON {
+					return printJSON(cmd.OutOrStdout(), info)
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "lease %s granted for %s\n", info.ID, seconds(info.TTLSeconds))
+				return err
+			})
+		},
+	}
+	flags.register(cmd)
+	return cmd
+}
+
+// exactly refuses any other number of arguments and says what they are for.
+func exactly(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == n {
+			return nil
+		}
+		return wrongUsage("`%s` takes %s, but got %s; see `%s --help`",
+			cmd.CommandPath(), what, plural(len(args), "argument", "arguments"), cmd.CommandPath())
+	}
+}

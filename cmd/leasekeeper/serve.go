@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/spf13/cobra"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server"
+)
+
+// stopLimit bounds how long a server that was asked to stop lets requests finish.
+const stopLimit = 10 * time.Second
+
+func newServe() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run a lease server",
+		Long: `Run a lease server until it is told to stop (SIGTERM or SIGINT; a second one ends it at once).
+Each setting is taken from the first place that has it: the flag, the environment variable LEASEKEEPER_ with
+the flag's name in capitals (such as LEASEKEEPER_DATA_DIR), the file of --config, the default.`,
+		Example: `  leasekeeper serve
+  leasekeeper serve --data-dir /var/lib/leasekeeper --listen 0.0.0.0:2379 --advertise leases.example.org:2379`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := loadSettings(cmd.Flags(), os.Environ())
+			if err != nil {
+				return err
+			}
+			return serve(cmd, s)
+		},
+	}
+	registerSettings(cmd.Flags())
+	return cmd
+}
+
+// serve runs a member and its network front until a signal comes or the member ends by itself.
+func serve(cmd *cobra.Command, s settings) error {
+	logger, err := s.logger(os.Stderr)
+	if err != nil {
+		return err
+	}
+	config := server.Config{
+		Name:         s.name,
+		ListenClient: s.listen,
+		Advertise:    s.advertised(),
+		ListenHTTP:   s.http,
+		Version:      programVersion(),
+		Logger:       logger,
+	}
+	if err := config.Validate(); err != nil {
+		return &exitError{code: exitUsage, cause: err}
+	}
+	// Whoever starts a second server by mistake is told of the first one, and finds no new data folder.
+	if err := s.checkPorts(); err != nil {
+		return err
+	}
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+
+	// Errors of both say by themselves what to do.
+	node, err := replica.Start(cmd.Context(), replica.NodeConfig{Dir: s.dataDir, Logger: logger})
+	if err != nil {
+		return err
+	}
+	front, err := server.New(config, node)
+	if err == nil {
+		err = front.Start()
+	}
+	if err != nil {
+		return errors.Join(err, node.Stop(cmd.Context()))
+	}
+	p := &process{settings: s, log: logger, node: node, front: front, signals: signals}
+	return p.run(cmd)
+}
+
+// process is a server that has been started and must be stopped.
+type process struct {
+	settings settings
+	log      *slog.Logger
+	node     *replica.Node
+	front    *server.Server
+	signals  <-chan os.Signal
+}
+
+// run waits for the end and ends what is left then: first the front, so that nobody is promised anything
+// more, then the member.
+func (p *process) run(cmd *cobra.Command) error {
+	p.awaitEnd(cmd)
+	p.notify(daemon.SdNotifyStopping)
+	go p.exitAtNextSignal()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), stopLimit)
+	defer cancel()
+	why := p.front.Err() // before Stop
+	cut := p.front.Stop(ctx)
+	if err := p.node.Stop(ctx); err != nil {
+		return failed("the server had to stop: %v; what it acknowledged is in %s: see to the cause, then start it again", err, p.settings.dataDir)
+	}
+	if why != nil {
+		return failed("the server had to stop: %v; what it acknowledged is in %s: start it again", why, p.settings.dataDir)
+	}
+	if cut != nil {
+		p.log.Warn("requests were cut off; their clients do not know their outcome", "error", cut)
+	}
+	return nil
+}
+
+// awaitEnd returns when a signal comes or the server can not go on, and tells in between when it serves.
+func (p *process) awaitEnd(cmd *cobra.Command) {
+	ready := p.node.Ready()
+	for {
+		select {
+		case <-ready:
+			ready = nil // once
+			greet(cmd.OutOrStdout(), p.settings, p.front)
+			p.notify(daemon.SdNotifyReady)
+		case s := <-p.signals:
+			p.log.Info("stopping", "signal", s.String())
+			return
+		case <-p.front.Done():
+			return
+		case <-p.node.Done():
+			return
+		}
+	}
+}
+
+// exitAtNextSignal is for those who do not want to wait. What was acknowledged is on disk.
+func (p *process) exitAtNextSignal() {
+	<-p.signals
+	os.Exit(exitFailed)
+}
+
+// notify tells systemd, if it is there.
+func (p *process) notify(state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		p.log.Warn("systemd was not told", "state", state, "error", err)
+	}
+}

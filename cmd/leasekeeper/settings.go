@@ -1,0 +1,198 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/knadh/koanf/parsers/yaml"
+	"github.com/knadh/koanf/providers/file"
+	"github.com/knadh/koanf/v2"
+	"github.com/spf13/pflag"
+)
+
+// settings say how `serve` serves. Every one of them has one key, which names the flag, the key in the
+// file, and, in capitals after LEASEKEEPER_, the environment variable.
+type settings struct {
+	name      string
+	dataDir   string
+	listen    string
+	advertise string
+	http      string
+	logLevel  string
+	logFormat string
+}
+
+const (
+	variablePrefix = "LEASEKEEPER_"
+	configKey      = "config" // where the file is; a flag and a variable, but no key in the file
+)
+
+// setting describes one of the settings.
+type setting struct {
+	key   string
+	value string // the default
+	usage string // the word in backquotes names the value in help
+	field func(*settings) *string
+}
+
+var knownSettings = []setting{
+	{"name", "default", "the member's `name`, shown in lists of members", func(s *settings) *string { return &s.name }},
+	{"data-dir", "leasekeeper.data", "the `folder` for the data; made if it is not there", func(s *settings) *string { return &s.dataDir }},
+	{"listen", "127.0.0.1:2379", "`host:port` for clients (gRPC); port 0 takes a free one", func(s *settings) *string { return &s.listen }},
+	{"advertise", "", "`host:port` by which clients reach this server, several with commas (default: where it listens; required if that is every interface)", func(s *settings) *string { return &s.advertise }},
+	{"http", "127.0.0.1:2381", "`host:port` for health, version and metrics, or off", func(s *settings) *string { return &s.http }},
+	{"log-level", "info", "least `level` to log: debug, info, warn, error", func(s *settings) *string { return &s.logLevel }},
+	{"log-format", "text", "`format` of the log: text or json", func(s *settings) *string { return &s.logFormat }},
+}
+
+func registerSettings(flags *pflag.FlagSet) {
+	for _, k := range knownSettings {
+		flags.String(k.key, k.value, k.usage)
+	}
+	flags.String(configKey, "", "a YAML `file` with these settings, under the flags' names")
+}
+
+// loadSettings takes each setting from the first place that has it: flags, environment, file, default.
+func loadSettings(flags *pflag.FlagSet, environ []string) (settings, error) {
+	variables, err := serveVariables(environ)
+	if err != nil {
+		return settings{}, err
+	}
+	k := koanf.New(".")
+	path := variables[configKey]
+	if flags.Changed(configKey) {
+		path, _ = flags.GetString(configKey)
+	}
+	if path != "" {
+		if err := loadFile(k, path); err != nil {
+			return settings{}, err
+		}
+	}
+	for key, value := range variables {
+		if err := k.Set(key, value); err != nil {
+			return settings{}, wrongUsage("%s: %v", variableOf(key), err)
+		}
+	}
+	var s settings
+	for _, known := range knownSettings {
+		field := known.field(&s)
+		switch {
+		case flags.Changed(known.key):
+			*field, _ = flags.GetString(known.key)
+		case k.Exists(known.key):
+			*field = k.String(known.key)
+		default:
+			*field = known.value
+		}
+	}
+	return s, nil
+}
+
+// loadFile reads a configuration file whose keys are all known and whose values are all plain.
+func loadFile(k *koanf.Koanf, path string) error {
+	if err := k.Load(file.Provider(path), yaml.Parser()); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return wrongUsage("there is no configuration file %s: correct --config, or leave it away", path)
+		}
+		return wrongUsage("the configuration file %s can not be read: %v", path, err)
+	}
+	for _, key := range k.Keys() {
+		if !isKnown(key) {
+			return wrongUsage("unknown key %q in %s; known are %s", key, path, strings.Join(knownKeys(), ", "))
+		}
+		switch value := k.Get(key).(type) {
+		case nil, []any, map[string]any:
+			return wrongUsage("the value of %q in %s is not a plain text or number", key, path)
+		case string:
+		default:
+			if err := k.Set(key, fmt.Sprint(value)); err != nil {
+				return wrongUsage("%q in %s: %v", key, path, err)
+			}
+		}
+	}
+	return nil
+}
+
+// serveVariables picks the settings out of the environment, by key. A variable of ours that nobody reads is
+// a mistake that would otherwise show much later.
+func serveVariables(environ []string) (map[string]string, error) {
+	found := make(map[string]string)
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		if !strings.HasPrefix(name, variablePrefix) || name == endpointVariable || setByKubernetes(name) {
+			continue
+		}
+		key := strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, variablePrefix)), "_", "-")
+		if key != configKey && !isKnown(key) || name != variableOf(key) {
+			return nil, wrongUsage("unknown environment variable %s; known are %s", name, strings.Join(knownVariables(), ", "))
+		}
+		found[key] = value
+	}
+	return found, nil
+}
+
+// setByKubernetes says whether the variable is one of those that Kubernetes sets in every pod beside a
+// service that is called leasekeeper.
+func setByKubernetes(name string) bool {
+	rest := strings.TrimPrefix(name, variablePrefix)
+	return rest == "PORT" || strings.HasPrefix(rest, "PORT_") || strings.HasPrefix(rest, "SERVICE_")
+}
+
+func variableOf(key string) string {
+	return variablePrefix + strings.ToUpper(strings.ReplaceAll(key, "-", "_"))
+}
+
+func isKnown(key string) bool { return slices.Contains(knownKeys(), key) }
+
+func knownKeys() []string {
+	keys := make([]string, 0, len(knownSettings))
+	for _, k := range knownSettings {
+		keys = append(keys, k.key)
+	}
+	return keys
+}
+
+func knownVariables() []string {
+	names := make([]string, 0, len(knownSettings)+2)
+	for _, key := range knownKeys() {
+		names = append(names, variableOf(key))
+	}
+	return append(names, variableOf(configKey), endpointVariable)
+}
+
+// advertised returns the addresses to advertise, if any were given.
+func (s settings) advertised() []string {
+	var all []string
+	for part := range strings.SplitSeq(s.advertise, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			all = append(all, part)
+		}
+	}
+	return all
+}
+
+// logger makes the logger that the settings ask for.
+func (s settings) logger(to *os.File) (*slog.Logger, error) {
+	var level slog.Level
+	switch s.logLevel {
+	case "debug", "info", "warn", "error":
+		if err := level.UnmarshalText([]byte(s.logLevel)); err != nil {
+			return nil, wrongUsage("log-level: %v", err)
+		}
+	default:
+		return nil, wrongUsage("unknown log-level %q: write debug, info, warn or error", s.logLevel)
+	}
+	options := &slog.HandlerOptions{Level: level}
+	switch s.logFormat {
+	case "text":
+		return slog.New(slog.NewTextHandler(to, options)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(to, options)), nil
+	}
+	return nil, wrongUsage("unknown log-format %q: write text or json", s.logFormat)
+}
