@@ -163,4 +163,6 @@ type Granted struct {
 }
 
 // String shows what the effect is, without the bytes of a batch.
-func (p Persist) String() string { return fmt.Sprintf("persist #%d (%d writes)", p.Sequence, p.Batch.Count()) }
+func (p Persist) String() string {
+	return fmt.Sprintf("persist #%d (%d writes)", p.Sequence, p.Batch.Count())
+}

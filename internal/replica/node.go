@@ -2,8 +2,17 @@ package replica
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
@@ -19,10 +28,15 @@ type NodeConfig struct {
 	Logger *slog.Logger
 	// MaxRequestBytes bounds one request's keys and values; 0 means [DefaultMaxRequestBytes].
 	MaxRequestBytes int
+	// FS replaces the file system in tests; nil means the machine's own.
+	FS vfs.FS
 }
 
 // DefaultMaxRequestBytes is the size of the largest request, as in etcd.
 const DefaultMaxRequestBytes = 3 << 19
+
+// intakeSize bounds the calls that wait for the member's goroutine; callers beyond it wait with their own.
+const intakeSize = 4096
 
 // Status is what a [Node] tells of itself.
 type Status struct {
@@ -45,61 +59,365 @@ type Status struct {
 
 // Node runs one member: it drives a [Replica] with this machine's clocks, disk and goroutines. Its methods
 // are safe for concurrent use.
-type Node struct{}
+type Node struct {
+	cfg     NodeConfig
+	log     *slog.Logger
+	db      *pebble.DB
+	lock    *pebble.Lock
+	replica *Replica // owned by the goroutine of run
+	store   *keyspace.Store
+	hub     *keyspace.Hub
 
-// Start opens the data folder and runs the member until Stop, or until its disk fails.
-func Start(ctx context.Context, cfg NodeConfig) (*Node, error) { panic("draft") }
+	intake    chan submission
+	persists  chan Persist
+	persisted chan Persisted
+	calls     map[uint64]func(Effect) // owned by the goroutine of run
+	nextID    atomic.Uint64
 
-// Stop ends the member, waits for it, and closes the data folder.
-func (n *Node) Stop(ctx context.Context) error { panic("draft") }
+	identity Header
+	term     atomic.Uint64
+	serving  atomic.Bool
+	ready    chan struct{}
 
-// Done is closed when the member has ended, by Stop or by itself; then Err says why (nil after Stop).
-func (n *Node) Done() <-chan struct{} { panic("draft") }
-func (n *Node) Err() error            { panic("draft") }
+	syncs    atomic.Uint64
+	syncTime atomic.Int64
+
+	stopOnce sync.Once
+	stopping chan struct{}
+	halting  chan error    // from the database: it can not go on
+	done     chan struct{} // closed when the goroutines have ended
+	err      error         // why, set before done is closed
+	last     Status        // set before done is closed
+}
+
+// submission is an event on its way to the member's goroutine, with whoever wants its answer.
+type submission struct {
+	event  Event
+	id     uint64
+	answer func(Effect) // called on the member's goroutine; must not block
+	look   func(*Replica, clock.Instant)
+}
+
+// Start opens the data folder and runs the member until Stop, or until its disk fails. Errors say what to
+// do about them.
+func Start(ctx context.Context, cfg NodeConfig) (*Node, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.MaxRequestBytes == 0 {
+		cfg.MaxRequestBytes = DefaultMaxRequestBytes
+	}
+	if cfg.FS == nil {
+		cfg.FS = vfs.Default
+	}
+	n := &Node{
+		cfg: cfg, log: cfg.Logger,
+		intake: make(chan submission, intakeSize), calls: make(map[uint64]func(Effect)),
+		persists: make(chan Persist, persistsInFlight), persisted: make(chan Persisted, persistsInFlight),
+		ready: make(chan struct{}), stopping: make(chan struct{}), halting: make(chan error, 1), done: make(chan struct{}),
+	}
+	if err := n.open(); err != nil {
+		return nil, err
+	}
+	go n.run()
+	return n, nil
+}
+
+// open opens folder, database and replica, and closes again what it opened when one of them fails.
+func (n *Node) open() (err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.close())
+		}
+	}()
+	if n.db, n.lock, err = openFolder(n.cfg.FS, n.cfg.Dir, n.halt); err != nil {
+		return err
+	}
+	n.replica, err = Open(Config{
+		DB: n.db, Domain: clock.SystemDomain(), Now: clock.Now(),
+		ClusterID: randomID(), MemberID: randomID(),
+	})
+	if err != nil {
+		return folderError(n.cfg.Dir, err)
+	}
+	n.store = n.replica.Store()
+	n.hub = keyspace.NewHub(n.store)
+	n.identity = n.replica.identity
+	return nil
+}
+
+func (n *Node) close() error {
+	var err error
+	if n.db != nil {
+		err = n.db.Close()
+	}
+	if n.lock != nil {
+		err = errors.Join(err, n.lock.Close())
+	}
+	return err
+}
+
+// Stop ends the member, waits for it, and closes the data folder. Requests under way get
+// [ErrUnknownOutcome]. It returns early, with the context's error, if that ends first.
+func (n *Node) Stop(ctx context.Context) error {
+	n.stopOnce.Do(func() { close(n.stopping) })
+	select {
+	case <-n.done:
+		return n.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Done is closed when the member has ended, by Stop or by itself.
+func (n *Node) Done() <-chan struct{} { return n.done }
+
+// Err says why the member ended, once Done is closed; nil after Stop. After an error of the disk the
+// process must end: what the database still does in the background is not waited for.
+func (n *Node) Err() error {
+	select {
+	case <-n.done:
+		return n.err
+	default:
+		return nil
+	}
+}
 
 // Ready is closed once the member serves for the first time.
-func (n *Node) Ready() <-chan struct{} { panic("draft") }
+func (n *Node) Ready() <-chan struct{} { return n.ready }
 
 // Serving returns nil if the member would serve a request now, else why not.
-func (n *Node) Serving() error { panic("draft") }
+func (n *Node) Serving() error {
+	select {
+	case <-n.stopping:
+		return ErrStopped
+	case <-n.done:
+		return ErrStopped
+	default:
+	}
+	if !n.serving.Load() {
+		return ErrNoLeader
+	}
+	return nil
+}
 
 // Header returns what an answer given now would carry.
-func (n *Node) Header() Header { panic("draft") }
+func (n *Node) Header() Header {
+	h := n.identity
+	h.Revision, h.Term = n.store.Revision(), n.term.Load()
+	return h
+}
 
-// Status returns a snapshot, without asking anybody.
-func (n *Node) Status() Status { panic("draft") }
+// Status returns a snapshot, without asking other members.
+func (n *Node) Status() Status {
+	result := make(chan Status, 1)
+	look := submission{look: func(r *Replica, now clock.Instant) { result <- n.status(r, now) }}
+	select {
+	case n.intake <- look:
+	case <-n.done:
+		return n.last
+	}
+	select {
+	case status := <-result:
+		return status
+	case <-n.done:
+		return n.last
+	}
+}
 
+func (n *Node) status(r *Replica, now clock.Instant) Status {
+	counts := r.Counts()
+	s := Status{
+		Header: r.Header(), LogIndex: r.Last(), AppliedIndex: r.Applied(), Leases: r.Lessor().Len(),
+		DiskBytes: int64(n.db.Metrics().DiskSpaceUsage()),
+		Granted:   counts.Granted, Renewed: counts.Renewed, Revoked: counts.Revoked, Expired: counts.Expired,
+		Applied: counts.Applied, Syncs: n.syncs.Load(), SyncTime: time.Duration(n.syncTime.Load()),
+	}
+	if r.Serving() {
+		s.Leader = s.Header.MemberID
+		s.Overdue, s.OldestDue = r.Lessor().Overdue(now)
+	}
+	return s
+}
+
+// Put writes a key. An error other than [ErrUnknownOutcome] means that nothing was changed; this holds for
+// all methods that change something.
 func (n *Node) Put(ctx context.Context, req keyspace.PutRequest) (Header, keyspace.PutResult, error) {
-	panic("draft")
+	if len(req.Key)+len(req.Value) > n.cfg.MaxRequestBytes {
+		return Header{}, keyspace.PutResult{}, ErrTooLarge
+	}
+	return change[keyspace.PutResult](ctx, n, req)
 }
 
+// DeleteRange deletes a key or an interval of keys.
 func (n *Node) DeleteRange(ctx context.Context, req keyspace.DeleteRequest) (Header, keyspace.DeleteResult, error) {
-	panic("draft")
+	if len(req.Key)+len(req.End) > n.cfg.MaxRequestBytes {
+		return Header{}, keyspace.DeleteResult{}, ErrTooLarge
+	}
+	return change[keyspace.DeleteResult](ctx, n, req)
 }
 
-// Range reads. A serializable read does not ask whether this member may still answer authoritatively.
+// Range reads keys, on the caller's goroutine. A serializable read does not ask whether this member may
+// still answer authoritatively.
 func (n *Node) Range(ctx context.Context, req keyspace.RangeRequest, serializable bool) (Header, keyspace.RangeResult, error) {
-	panic("draft")
+	header := n.Header()
+	if !serializable {
+		id := n.nextID.Add(1)
+		effect, err := n.ask(ctx, id, Read{id})
+		if err != nil {
+			return Header{}, keyspace.RangeResult{}, readError(err)
+		}
+		if reply, ok := effect.(Reply); ok {
+			return Header{}, keyspace.RangeResult{}, reply.Err
+		}
+		header = effect.(ReadAt).Header
+	}
+	result, err := n.store.Range(ctx, req)
+	if err != nil {
+		return Header{}, keyspace.RangeResult{}, err
+	}
+	// What is read is at least as new as what was allowed, and the header may not be older than it.
+	header.Revision = max(header.Revision, result.Revision)
+	return header, result, nil
 }
 
 // Grant grants a lease under an id that the caller chose; id 0 asks for a free one.
 func (n *Node) Grant(ctx context.Context, id lessor.ID, ttl time.Duration) (Header, Granted, error) {
-	panic("draft")
+	if id != lessor.NoLease {
+		return change[Granted](ctx, n, Grant{id, ttl})
+	}
+	for {
+		// A random id is free unless the impossible happens, in which case another will be.
+		header, granted, err := change[Granted](ctx, n, Grant{lessor.ID(randomID() >> 1), ttl})
+		if !errors.Is(err, lessor.ErrExists) {
+			return header, granted, err
+		}
+	}
 }
 
-func (n *Node) Revoke(ctx context.Context, id lessor.ID) (Header, error) { panic("draft") }
+// Revoke ends a lease and deletes what is attached to it.
+func (n *Node) Revoke(ctx context.Context, id lessor.ID) (Header, error) {
+	header, _, err := change[any](ctx, n, Revoke{id})
+	return header, err
+}
 
 // Renew asks to renew leases and returns at once. answer is called one or more times from the member's own
 // goroutine and must not block; together the calls name every id once, unless the node stops before.
-func (n *Node) Renew(ids []lessor.ID, answer func(Header, []RenewedLease)) error { panic("draft") }
-
-func (n *Node) TimeToLive(ctx context.Context, id lessor.ID, items bool) (Header, LeaseStatus, error) {
-	panic("draft")
+func (n *Node) Renew(ids []lessor.ID, answer func(Header, []RenewedLease)) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	id := n.nextID.Add(1)
+	left := len(ids)
+	deliver := func(e Effect) {
+		renewed := e.(Renewed)
+		if left -= len(renewed.Leases); left == 0 {
+			delete(n.calls, id)
+		}
+		answer(renewed.Header, renewed.Leases)
+	}
+	select {
+	case n.intake <- submission{event: Renewal{id, ids}, id: id, answer: deliver}:
+		return nil
+	case <-n.done:
+		return ErrStopped
+	}
 }
 
-func (n *Node) Leases(ctx context.Context) (Header, []lessor.Lease, error) { panic("draft") }
+// TimeToLive tells how long a lease has left and, if items is set, what is attached to it.
+func (n *Node) TimeToLive(ctx context.Context, id lessor.ID, items bool) (Header, LeaseStatus, error) {
+	return inspect[LeaseStatus](ctx, n, TimeToLive{id, items})
+}
 
-// NewWatchStream returns a stream of watchers on the keyspace.
-func (n *Node) NewWatchStream(limits keyspace.StreamLimits) *keyspace.Stream { panic("draft") }
+// Leases lists all leases, the one that ends first before the others.
+func (n *Node) Leases(ctx context.Context) (Header, []lessor.Lease, error) {
+	return inspect[[]lessor.Lease](ctx, n, ListLeases{})
+}
 
-var _ = clock.Now
+// NewWatchStream returns a stream of watchers on the keyspace. The caller closes it.
+func (n *Node) NewWatchStream(limits keyspace.StreamLimits) *keyspace.Stream {
+	return n.hub.NewStream(limits)
+}
+
+// change submits a command and waits for what became of it.
+func change[T any](ctx context.Context, n *Node, op Op) (Header, T, error) {
+	id := n.nextID.Add(1)
+	return typed[T](n.ask(ctx, id, Request{id, op}))
+}
+
+func inspect[T any](ctx context.Context, n *Node, query any) (Header, T, error) {
+	id := n.nextID.Add(1)
+	header, result, err := typed[T](n.ask(ctx, id, Inspection{id, query}))
+	return header, result, readError(err)
+}
+
+// readError is for those who change nothing: for them an unknown outcome is just no answer.
+func readError(err error) error {
+	var unknown *unknownOutcome
+	if errors.As(err, &unknown) {
+		return unknown.cause
+	}
+	return err
+}
+
+func typed[T any](effect Effect, err error) (Header, T, error) {
+	var none T
+	if err != nil {
+		return Header{}, none, err
+	}
+	reply := effect.(Reply)
+	if reply.Err != nil {
+		return Header{}, none, reply.Err
+	}
+	result, _ := reply.Result.(T)
+	return reply.Header, result, nil
+}
+
+// ask submits an event that is answered by one effect.
+func (n *Node) ask(ctx context.Context, id uint64, event Event) (Effect, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	result := make(chan Effect, 1)
+	answer := func(e Effect) { delete(n.calls, id); result <- e }
+	select {
+	case n.intake <- submission{event: event, id: id, answer: answer}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-n.done:
+		return nil, ErrStopped
+	}
+	select {
+	case effect := <-result:
+		return effect, nil
+	case <-ctx.Done():
+		return nil, &unknownOutcome{ctx.Err()}
+	case <-n.done:
+		select { // the answer may have come with the end
+		case effect := <-result:
+			return effect, nil
+		default:
+			return nil, &unknownOutcome{ErrStopped}
+		}
+	}
+}
+
+// unknownOutcome is [ErrUnknownOutcome] with the reason why nobody waited for the outcome.
+type unknownOutcome struct{ cause error }
+
+func (u *unknownOutcome) Error() string   { return fmt.Sprintf("%v (%v)", ErrUnknownOutcome, u.cause) }
+func (u *unknownOutcome) Unwrap() []error { return []error{ErrUnknownOutcome, u.cause} }
+
+// randomID returns a random number greater than one.
+func randomID() uint64 {
+	var b [8]byte
+	for {
+		rand.Read(b[:]) // never fails; the runtime ends the process if the system has no randomness
+		if id := binary.BigEndian.Uint64(b[:]); id > 1 {
+			return id
+		}
+	}
+}

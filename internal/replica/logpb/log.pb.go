@@ -580,12 +580,13 @@ func (x *Expire) GetLeases() []*LeaseRef {
 
 // Checkpoint replicates what the primary of one term knows of leases' remaining time.
 type Checkpoint struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Term  uint64                 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Term      uint64                 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
+	DecidedAt uint64                 `protobuf:"varint,2,opt,name=decided_at,json=decidedAt,proto3" json:"decided_at,omitempty"`
 	// Quiet leases and what is left of them.
-	Quiet []*Remaining `protobuf:"bytes,2,rep,name=quiet,proto3" json:"quiet,omitempty"`
+	Quiet []*Remaining `protobuf:"bytes,3,rep,name=quiet,proto3" json:"quiet,omitempty"`
 	// Leases whose holders were heard again.
-	Cleared       []*LeaseRef `protobuf:"bytes,3,rep,name=cleared,proto3" json:"cleared,omitempty"`
+	Cleared       []*LeaseRef `protobuf:"bytes,4,rep,name=cleared,proto3" json:"cleared,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -623,6 +624,13 @@ func (*Checkpoint) Descriptor() ([]byte, []int) {
 func (x *Checkpoint) GetTerm() uint64 {
 	if x != nil {
 		return x.Term
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetDecidedAt() uint64 {
+	if x != nil {
+		return x.DecidedAt
 	}
 	return 0
 }
@@ -1171,12 +1179,14 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x1d\n" +
 	"\n" +
 	"decided_at\x18\x02 \x01(\x04R\tdecidedAt\x124\n" +
-	"\x06leases\x18\x03 \x03(\v2\x1c.leasekeeper.log.v1.LeaseRefR\x06leases\"\x8d\x01\n" +
+	"\x06leases\x18\x03 \x03(\v2\x1c.leasekeeper.log.v1.LeaseRefR\x06leases\"\xac\x01\n" +
 	"\n" +
 	"Checkpoint\x12\x12\n" +
-	"\x04term\x18\x01 \x01(\x04R\x04term\x123\n" +
-	"\x05quiet\x18\x02 \x03(\v2\x1d.leasekeeper.log.v1.RemainingR\x05quiet\x126\n" +
-	"\acleared\x18\x03 \x03(\v2\x1c.leasekeeper.log.v1.LeaseRefR\acleared\"b\n" +
+	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x1d\n" +
+	"\n" +
+	"decided_at\x18\x02 \x01(\x04R\tdecidedAt\x123\n" +
+	"\x05quiet\x18\x03 \x03(\v2\x1d.leasekeeper.log.v1.RemainingR\x05quiet\x126\n" +
+	"\acleared\x18\x04 \x03(\v2\x1c.leasekeeper.log.v1.LeaseRefR\acleared\"b\n" +
 	"\tRemaining\x122\n" +
 	"\x05lease\x18\x01 \x01(\v2\x1c.leasekeeper.log.v1.LeaseRefR\x05lease\x12!\n" +
 	"\fremaining_ns\x18\x02 \x01(\x03R\vremainingNs\"^\n" +

@@ -1,0 +1,314 @@
+package replica
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// applying is one batch of committed entries being applied.
+type applying struct {
+	batch    *pebble.Batch
+	writer   *keyspace.Writer
+	replies  []Reply
+	decided  []lessor.ID // leases whose waiting renewals have an answer now
+	promoted bool
+}
+
+// apply executes committed entries and commits what they change as one unsynced batch. An error here is
+// the disk's, or means that the log holds what this program never wrote; either way the member halts.
+func (r *Replica) apply(m *raftpb.Message) {
+	batch := r.db.NewIndexedBatch()
+	a := &applying{batch: batch, writer: r.store.Begin(batch)}
+	r.applying = a
+	err := r.applyEntries(m.GetEntries())
+	r.applying = nil
+	if err == nil {
+		err = a.writer.Err()
+	}
+	if err == nil {
+		err = batch.Commit(pebble.NoSync)
+	}
+	if err != nil {
+		r.halt(fmt.Errorf("committed log entries can not be applied: %w", err))
+		return
+	}
+	r.store.Commit(a.writer)
+	if changes := a.writer.Changes(); len(changes) > 0 {
+		r.emit(Publish{changes})
+	}
+	for _, reply := range a.replies {
+		r.emit(reply)
+	}
+	r.respond(m.GetResponses())
+	if a.promoted {
+		r.startServing()
+	}
+	if r.serving {
+		r.settle(a.decided)
+	}
+}
+
+func (r *Replica) applyEntries(entries []*raftpb.Entry) error {
+	for _, entry := range entries {
+		if entry.GetIndex() != r.applied.index+1 {
+			panic(fmt.Sprintf("replica: entry %d is to be applied after entry %d", entry.GetIndex(), r.applied.index))
+		}
+		if err := r.applyEntry(entry); err != nil {
+			return fmt.Errorf("entry %d: %w", entry.GetIndex(), err)
+		}
+		r.applied = mark{entry.GetIndex(), entry.GetTerm()}
+	}
+	put(r.applying.batch, keyApplied, &logpb.Applied{Index: r.applied.index, Term: r.applied.term})
+	if r.applied.index > r.log.truncated.index+2*r.cfg.LogKeep {
+		return r.log.truncate(r.applying.batch, r.applied.index-r.cfg.LogKeep)
+	}
+	return nil
+}
+
+func (r *Replica) applyEntry(entry *raftpb.Entry) error {
+	if entry.GetType() != raftpb.EntryNormal {
+		return &DamagedError{What: fmt.Sprintf("entry of type %v in a group of one member", entry.GetType())}
+	}
+	if len(entry.GetData()) == 0 {
+		r.beginReign(entry)
+		return nil
+	}
+	var decoded logpb.Entry
+	if err := proto.Unmarshal(entry.GetData(), &decoded); err != nil {
+		return &DamagedError{"its commands can not be read", err}
+	}
+	waiting := r.takeProposal(entry.GetTerm(), decoded.Sequence)
+	for ordinal, command := range decoded.Commands {
+		result, err := r.applyCommand(command, entry.GetTerm(), lessor.At(entry.GetIndex(), ordinal))
+		if isFatal(err) {
+			return fmt.Errorf("command %d: %w", ordinal, err)
+		}
+		r.counts.Applied++
+		if waiting == nil || waiting[ordinal].id == 0 {
+			continue
+		}
+		header := r.identity
+		header.Revision, header.Term = r.revision(), r.term
+		r.applying.replies = append(r.applying.replies,
+			Reply{ID: waiting[ordinal].id, Header: header, Result: result, Err: err, Authority: forever})
+	}
+	return nil
+}
+
+// revision is that of the newest change, of the batch being applied or before.
+func (r *Replica) revision() int64 {
+	if changes := r.applying.writer.Changes(); len(changes) > 0 {
+		return changes[len(changes)-1].Revision
+	}
+	return r.store.Revision()
+}
+
+// takeProposal returns the requests that wait for an entry, if this member proposed it in this term.
+func (r *Replica) takeProposal(term, sequence uint64) []pending {
+	if !r.leading || term != r.term {
+		return nil
+	}
+	waiting := r.proposals[sequence]
+	delete(r.proposals, sequence)
+	return waiting
+}
+
+// beginReign handles the first entry of a leader's term, which carries nothing.
+func (r *Replica) beginReign(entry *raftpb.Entry) {
+	if entry.GetTerm() <= r.reignTerm {
+		return // raft leaves an empty entry in place of a change of membership that it refused
+	}
+	r.reignTerm = entry.GetTerm()
+	start := lessor.At(entry.GetIndex(), 0)
+	before := r.lessor.Reigns()
+	r.lessor.BeginReign(start, r.now)
+	after := r.lessor.Reigns()
+	for _, reign := range before {
+		if !slices.Contains(after, reign) {
+			remove(r.applying.batch, reignKey(reign.Start))
+		}
+	}
+	instant, domain := r.instants.encode(r.now)
+	put(r.applying.batch, reignKey(start), &logpb.Reign{
+		Start: uint64(start), Term: entry.GetTerm(), Applied: instant, Domain: domain,
+	})
+	if r.leading && entry.GetTerm() == r.term {
+		r.lessor.Promote(0, r.now, r.term)
+		r.applying.promoted = true
+	}
+}
+
+// startServing answers what waited for this member to lead.
+func (r *Replica) startServing() {
+	r.serving = true
+	parked := r.parked
+	r.parked = nil
+	for _, event := range parked {
+		r.serve(event)
+	}
+}
+
+// applyCommand executes one command. Its error is the requester's unless isFatal says otherwise.
+func (r *Replica) applyCommand(command *logpb.Command, term uint64, at lessor.Position) (any, error) {
+	writer := r.applying.writer
+	switch op := command.Op.(type) {
+	case *logpb.Command_Put:
+		p := op.Put
+		return result(writer.Put(keyspace.PutRequest{
+			Key: p.Key, Value: p.Value, Lease: p.Lease,
+			PrevKV: p.PrevKv, IgnoreValue: p.IgnoreValue, IgnoreLease: p.IgnoreLease,
+		}))
+	case *logpb.Command_DeleteRange:
+		d := op.DeleteRange
+		return result(writer.DeleteRange(keyspace.DeleteRequest{Key: d.Key, End: d.End, PrevKV: d.PrevKv}))
+	case *logpb.Command_Grant:
+		return r.applyGrant(lessor.ID(op.Grant.Id), time.Duration(op.Grant.TtlNs), at)
+	case *logpb.Command_Revoke:
+		return nil, r.applyRevoke(lessor.ID(op.Revoke.Id))
+	case *logpb.Command_Expire:
+		return nil, r.applyExpire(op.Expire, term)
+	case *logpb.Command_Checkpoint:
+		r.applyCheckpoint(op.Checkpoint, term, at)
+		return nil, nil
+	}
+	return nil, &DamagedError{What: fmt.Sprintf("unknown command %T: was the data written by a newer version?", command.Op)}
+}
+
+// result makes a typed answer an untyped one that is nil together with an error.
+func result[T any](answer T, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+func (r *Replica) applyGrant(id lessor.ID, ttl time.Duration, at lessor.Position) (any, error) {
+	lease, err := r.lessor.Grant(id, ttl, at, r.now)
+	if err != nil {
+		return nil, err
+	}
+	r.counts.Granted++
+	r.writeLease(id)
+	return Granted{ID: lease.ID, TTL: lease.TTL}, nil
+}
+
+func (r *Replica) applyRevoke(id lessor.ID) error {
+	if _, err := r.lessor.Revoke(id); err != nil {
+		return err
+	}
+	r.counts.Revoked++
+	r.ended(id)
+	return nil
+}
+
+func (r *Replica) applyExpire(op *logpb.Expire, term uint64) error {
+	for _, ref := range op.Leases {
+		expiry := lessor.Expiry{Ref: decodeRef(ref), Term: op.Term, DecidedAt: lessor.Position(op.DecidedAt)}
+		if _, ok := r.lessor.Expire(expiry, term); !ok {
+			r.counts.Skipped++
+			r.applying.decided = append(r.applying.decided, expiry.ID)
+			continue
+		}
+		r.counts.Expired++
+		r.ended(expiry.ID)
+	}
+	return nil
+}
+
+func (r *Replica) applyCheckpoint(op *logpb.Checkpoint, term uint64, at lessor.Position) {
+	for _, quiet := range op.Quiet {
+		c := lessor.Checkpoint{
+			Ref: decodeRef(quiet.Lease), Term: op.Term, DecidedAt: lessor.Position(op.DecidedAt),
+			Remaining: time.Duration(quiet.RemainingNs),
+		}
+		if r.lessor.Checkpoint(c, term, r.now) {
+			r.writeLease(c.ID)
+		}
+	}
+	for _, ref := range op.Cleared {
+		c := lessor.Cleared{Ref: decodeRef(ref), Term: op.Term}
+		if r.lessor.Clear(c, term, at) {
+			r.writeLease(c.ID)
+		}
+		r.applying.decided = append(r.applying.decided, c.ID)
+	}
+}
+
+// ended removes the record of a lease that the lessor has just ended.
+func (r *Replica) ended(id lessor.ID) {
+	remove(r.applying.batch, leaseKey(id))
+	r.applying.decided = append(r.applying.decided, id)
+}
+
+func (r *Replica) writeLease(id lessor.ID) {
+	record, ok := r.lessor.Record(id)
+	if !ok {
+		panic(fmt.Sprintf("replica: lease %x has no record right after a command changed it", uint64(id)))
+	}
+	m := &logpb.Lease{
+		Id: int64(record.ID), Generation: uint64(record.Generation),
+		TtlNs: int64(record.TTL), Cleared: uint64(record.Cleared),
+	}
+	if record.Checkpointed {
+		instant, domain := r.instants.encode(record.Applied)
+		m.Checkpointed = &logpb.Checkpointed{RemainingNs: int64(record.Remaining), Applied: instant, Domain: domain}
+	}
+	put(r.applying.batch, leaseKey(id), m)
+}
+
+// leaseKeys deletes the keys of an ending lease: the lessor's TxnDelete.
+type leaseKeys struct{ r *Replica }
+
+// DeleteRange deletes keys one range at a time, as the lessor asks where it does not know better.
+func (k leaseKeys) DeleteRange(key, end []byte) (n, rev int64) {
+	deleted, err := k.r.applying.writer.DeleteRange(keyspace.DeleteRequest{Key: key, End: end})
+	if err != nil {
+		panic(fmt.Sprintf("replica: can not delete %q of an ending lease: %v", key, err))
+	}
+	return deleted.Deleted, deleted.Revision
+}
+
+// EndLease hides all keys of one granting of a lease at one revision; they are removed bit by bit later.
+func (k leaseKeys) EndLease(ref lessor.Ref, items []lessor.Item) {
+	if len(items) == 0 {
+		return
+	}
+	keys := make([]string, len(items))
+	for i, item := range items {
+		keys[i] = item.Key
+	}
+	k.r.applying.writer.EndLease(int64(ref.ID), uint64(ref.Generation), keys)
+	k.r.sweeping = true
+}
+
+// End ends the deletion.
+func (leaseKeys) End() {}
+
+// bindings lets the keyspace ask the lessor.
+type bindings struct{ lessor *lessor.Lessor }
+
+func (b bindings) Generation(id int64) (uint64, bool) {
+	lease, ok := b.lessor.Lookup(lessor.ID(id))
+	return uint64(lease.Generation), ok
+}
+
+func (b bindings) Attach(id int64, key []byte) {
+	if err := b.lessor.Attach(lessor.ID(id), []lessor.Item{{Key: string(key)}}); err != nil {
+		panic(fmt.Sprintf("replica: key %q can not be attached to lease %x, which was there a moment ago: %v", key, uint64(id), err))
+	}
+}
+
+func (b bindings) Detach(id int64, key []byte) {
+	if err := b.lessor.Detach(lessor.ID(id), []lessor.Item{{Key: string(key)}}); err != nil {
+		panic(fmt.Sprintf("replica: key %q can not be detached from lease %x: %v", key, uint64(id), err))
+	}
+}

@@ -1,0 +1,299 @@
+package replica
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// maxOrdinal is the place in an entry after every command.
+const maxOrdinal = 1<<16 - 1
+
+// pending is a command on its way into the log and through it.
+type pending struct {
+	id      uint64 // of the Request; 0 for the lessor's own
+	op      any    // an Op, or expiries, or checkpoints
+	command *logpb.Command
+	size    int
+}
+
+// expiries and checkpoints are the commands that the lessor decides on.
+type (
+	expiries    []lessor.Expiry
+	checkpoints struct {
+		quiet   []lessor.Checkpoint
+		cleared []lessor.Cleared
+	}
+)
+
+// newPending encodes an operation, which is final from here on.
+func newPending(id uint64, op any) pending {
+	command := encode(op)
+	return pending{id: id, op: op, command: command, size: proto.Size(command)}
+}
+
+func encode(op any) *logpb.Command {
+	switch op := op.(type) {
+	case keyspace.PutRequest:
+		return &logpb.Command{Op: &logpb.Command_Put{Put: &logpb.Put{
+			Key: op.Key, Value: op.Value, Lease: op.Lease,
+			PrevKv: op.PrevKV, IgnoreValue: op.IgnoreValue, IgnoreLease: op.IgnoreLease,
+		}}}
+	case keyspace.DeleteRequest:
+		return &logpb.Command{Op: &logpb.Command_DeleteRange{DeleteRange: &logpb.DeleteRange{
+			Key: op.Key, End: op.End, PrevKv: op.PrevKV,
+		}}}
+	case Grant:
+		return &logpb.Command{Op: &logpb.Command_Grant{Grant: &logpb.Grant{Id: int64(op.Lease), TtlNs: int64(op.TTL)}}}
+	case Revoke:
+		return &logpb.Command{Op: &logpb.Command_Revoke{Revoke: &logpb.Revoke{Id: int64(op.Lease)}}}
+	case expiries:
+		return &logpb.Command{Op: &logpb.Command_Expire{Expire: encodeExpiries(op)}}
+	case checkpoints:
+		return &logpb.Command{Op: &logpb.Command_Checkpoint{Checkpoint: encodeCheckpoints(op)}}
+	}
+	panic(fmt.Sprintf("replica: unknown operation %T", op))
+}
+
+// encodeExpiries relies on one decision's expiries sharing their term and the moment of the decision.
+func encodeExpiries(op expiries) *logpb.Expire {
+	m := &logpb.Expire{Term: op[0].Term, DecidedAt: uint64(op[0].DecidedAt)}
+	for _, e := range op {
+		if e.Term != m.Term || uint64(e.DecidedAt) != m.DecidedAt {
+			panic(fmt.Sprintf("replica: expiries %v and %v were not decided together", op[0], e))
+		}
+		m.Leases = append(m.Leases, encodeRef(e.Ref))
+	}
+	return m
+}
+
+func encodeCheckpoints(op checkpoints) *logpb.Checkpoint {
+	m := new(logpb.Checkpoint)
+	for _, c := range op.quiet {
+		m.Term, m.DecidedAt = c.Term, uint64(c.DecidedAt)
+		if first := op.quiet[0]; c.Term != first.Term || c.DecidedAt != first.DecidedAt {
+			panic(fmt.Sprintf("replica: checkpoints %v and %v were not decided together", first, c))
+		}
+		m.Quiet = append(m.Quiet, &logpb.Remaining{Lease: encodeRef(c.Ref), RemainingNs: int64(c.Remaining)})
+	}
+	for _, c := range op.cleared {
+		m.Term = c.Term
+		m.Cleared = append(m.Cleared, encodeRef(c.Ref))
+	}
+	return m
+}
+
+func encodeRef(ref lessor.Ref) *logpb.LeaseRef {
+	return &logpb.LeaseRef{Id: int64(ref.ID), Generation: uint64(ref.Generation)}
+}
+
+func decodeRef(ref *logpb.LeaseRef) lessor.Ref {
+	return lessor.Ref{ID: lessor.ID(ref.GetId()), Generation: lessor.Generation(ref.GetGeneration())}
+}
+
+// propose puts what waits into the next log entry, unless a write is under way: what comes until that is
+// on the disk goes into one entry, and one sync, together.
+func (r *Replica) propose() {
+	for r.serving && !r.halted && len(r.queue) > 0 && len(r.persisting) == 0 {
+		r.sequence++
+		entry := &logpb.Entry{Sequence: r.sequence}
+		n, size := 0, 0
+		for n < len(r.queue) && n < maxEntryCommands && (n == 0 || size+r.queue[n].size <= maxEntryBytes) {
+			entry.Commands = append(entry.Commands, r.queue[n].command)
+			size += r.queue[n].size
+			n++
+		}
+		data, err := proto.MarshalOptions{Deterministic: true}.Marshal(entry)
+		if err != nil {
+			panic(fmt.Sprintf("replica: can not encode entry %d: %v", r.sequence, err))
+		}
+		taken := r.queue[:n:n]
+		r.queue = r.queue[n:]
+		if err := r.raft.Propose(data); err != nil {
+			r.drop(taken, ErrNoLeader)
+			continue
+		}
+		r.proposals[r.sequence] = taken
+		r.advance()
+	}
+}
+
+// drop gives up commands that are surely in no log, or whose fate this member will not learn.
+func (r *Replica) drop(commands []pending, reason error) {
+	for _, p := range commands {
+		switch op := p.op.(type) {
+		case expiries:
+			r.lessor.ExpiryDropped(op)
+		case checkpoints:
+			r.lessor.CheckpointsDropped(op.quiet)
+			r.lessor.ClearsDropped(op.cleared)
+		default:
+			r.emit(Reply{ID: p.id, Err: reason, Authority: forever})
+		}
+	}
+}
+
+// request takes on a client's command.
+func (r *Replica) request(e Request) {
+	if len(r.queue) >= MaxQueue {
+		r.emit(Reply{ID: e.ID, Err: ErrTooManyRequests, Authority: forever})
+		return
+	}
+	p := newPending(e.ID, e.Op)
+	if p.size > maxEntryBytes*2 {
+		r.emit(Reply{ID: e.ID, Err: ErrTooLarge, Authority: forever})
+		return
+	}
+	r.queue = append(r.queue, p)
+}
+
+// park keeps a question until the member serves.
+func (r *Replica) park(event Event) {
+	if len(r.parked) < MaxQueue {
+		r.parked = append(r.parked, event)
+		return
+	}
+	r.refuse(event, ErrTooManyRequests)
+}
+
+func (r *Replica) refuse(event Event, reason error) {
+	switch e := event.(type) {
+	case Renewal:
+		leases := make([]RenewedLease, len(e.Leases))
+		for i, id := range e.Leases {
+			leases[i] = RenewedLease{ID: id, Err: reason}
+		}
+		r.emit(Renewed{ID: e.ID, Header: r.header(), Leases: leases, Authority: forever})
+	case Read:
+		r.emit(Reply{ID: e.ID, Err: reason, Authority: forever})
+	case Inspection:
+		r.emit(Reply{ID: e.ID, Err: reason, Authority: forever})
+	}
+}
+
+// serve answers a question from memory. Its answer rests on this member's authority, which a group's only
+// voter never loses.
+func (r *Replica) serve(event Event) {
+	switch e := event.(type) {
+	case Renewal:
+		r.renew(e)
+	case Read:
+		r.emit(ReadAt{ID: e.ID, Header: r.header(), Authority: forever})
+	case Inspection:
+		result, err := r.inspect(e.Query)
+		r.emit(Reply{ID: e.ID, Header: r.header(), Result: result, Err: err, Authority: forever})
+	}
+}
+
+func (r *Replica) inspect(query any) (any, error) {
+	switch q := query.(type) {
+	case TimeToLive:
+		return r.timeToLive(q)
+	case ListLeases:
+		return r.lessor.Leases(), nil
+	}
+	panic(fmt.Sprintf("replica: unknown query %T", query))
+}
+
+func (r *Replica) timeToLive(q TimeToLive) (any, error) {
+	lease, ok := r.lessor.Lookup(q.Lease)
+	if !ok {
+		return nil, lessor.ErrNotFound
+	}
+	remaining, err := r.lessor.Remaining(q.Lease, r.now)
+	if err != nil {
+		return nil, err
+	}
+	status := LeaseStatus{ID: q.Lease, Granted: lease.TTL, Remaining: remaining}
+	if q.Items {
+		status.Items = r.lessor.Items(q.Lease)
+	}
+	return status, nil
+}
+
+// renew moves deadlines in memory. An id whose fate is just being decided waits for that; the others do
+// not wait for it.
+func (r *Replica) renew(e Renewal) {
+	answered := make([]RenewedLease, 0, len(e.Leases))
+	for _, id := range e.Leases {
+		if lease, decided := r.tryRenew(e.ID, id); decided {
+			answered = append(answered, lease)
+		}
+	}
+	if len(answered) > 0 {
+		r.emit(Renewed{ID: e.ID, Header: r.header(), Leases: answered, Authority: forever})
+	}
+}
+
+func (r *Replica) tryRenew(request uint64, id lessor.ID) (lease RenewedLease, decided bool) {
+	ttl, err := r.lessor.Renew(id, r.now)
+	switch err {
+	case nil:
+		r.counts.Renewed++
+		return RenewedLease{ID: id, TTL: ttl}, true
+	case lessor.ErrNotFound:
+		return RenewedLease{ID: id, Err: err}, true
+	case lessor.ErrClearing, lessor.ErrGoing:
+		if r.waiters >= MaxQueue {
+			return RenewedLease{ID: id, Err: ErrTooManyRequests}, true
+		}
+		r.waiting[id] = append(r.waiting[id], request)
+		r.waiters++
+		return RenewedLease{}, false
+	}
+	return RenewedLease{ID: id, Err: ErrNoLeader}, true
+}
+
+// settle renews again what waited for a decision about these leases.
+func (r *Replica) settle(ids []lessor.ID) {
+	var order []uint64
+	answers := make(map[uint64][]RenewedLease)
+	for _, id := range ids {
+		requests := r.waiting[id]
+		delete(r.waiting, id)
+		r.waiters -= len(requests)
+		for _, request := range requests {
+			lease, decided := r.tryRenew(request, id)
+			if !decided {
+				continue
+			}
+			if answers[request] == nil {
+				order = append(order, request)
+			}
+			answers[request] = append(answers[request], lease)
+		}
+	}
+	for _, request := range order {
+		r.emit(Renewed{ID: request, Header: r.header(), Leases: answers[request], Authority: forever})
+	}
+}
+
+// stepDown ends this member's right to answer. What it proposed may yet be committed by others.
+func (r *Replica) stepDown() {
+	r.serving = false
+	r.lessor.Demote()
+	for sequence := uint64(1); sequence <= r.sequence; sequence++ {
+		if commands, ok := r.proposals[sequence]; ok {
+			delete(r.proposals, sequence)
+			r.drop(commands, ErrUnknownOutcome)
+		}
+	}
+	r.drop(r.queue, ErrNoLeader)
+	r.queue = nil
+	for _, id := range sortedIDs(r.waiting) {
+		for _, request := range r.waiting[id] {
+			r.refuse(Renewal{ID: request, Leases: []lessor.ID{id}}, ErrNoLeader)
+		}
+	}
+	clear(r.waiting)
+	r.waiters = 0
+}
+
+// ClampTTL returns the TTL that a grant gets for what was asked: at least minimum. A TTL that is too large
+// is not shortened silently; the lessor refuses it.
+func ClampTTL(asked, minimum time.Duration) time.Duration { return max(asked, minimum) }

@@ -1,0 +1,163 @@
+package replica
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/cockroachdb/pebble/v2"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// The member's own records in the database, by the first byte of their key. The keyspace's families are
+// its own ('v', 'h', 'e', 'm').
+const (
+	familyLog   = 'l' // index, 8 bytes big endian → raftpb.Entry
+	familyRaft  = 'r' // one key each: see below
+	familyLease = 't' // lease id with its sign bit flipped, 8 bytes big endian → logpb.Lease
+	familyReign = 'y' // start position, 8 bytes big endian → logpb.Reign
+)
+
+var (
+	keyIdentity  = []byte{familyRaft, 'i'} // logpb.Identity
+	keyHardState = []byte{familyRaft, 'h'} // raftpb.HardState
+	keyConfState = []byte{familyRaft, 'c'} // raftpb.ConfState
+	keyApplied   = []byte{familyRaft, 'a'} // logpb.Applied: the state holds the log up to here
+	keyTruncated = []byte{familyRaft, 't'} // logpb.Applied: the last entry that was removed
+	keyDomain    = []byte{familyRaft, 'd'} // logpb.Domain
+)
+
+// A DamagedError says that the data folder holds something that this program did not write like that.
+// Nothing is repaired on a guess: a lease server that invents its past would break promises it made.
+type DamagedError struct {
+	What string
+	Err  error // may be nil
+}
+
+func (e *DamagedError) Error() string {
+	if e.Err == nil {
+		return "data is damaged: " + e.What
+	}
+	return fmt.Sprintf("data is damaged: %s: %v", e.What, e.Err)
+}
+
+func (e *DamagedError) Unwrap() error { return e.Err }
+
+func numbered(family byte, n uint64) []byte {
+	return binary.BigEndian.AppendUint64([]byte{family}, n)
+}
+
+func logKey(index uint64) []byte { return numbered(familyLog, index) }
+
+// leaseKey orders ids as signed numbers, so that the records of negative ids are as much at home as others.
+func leaseKey(id lessor.ID) []byte { return numbered(familyLease, uint64(id)^(1<<63)) }
+
+func reignKey(start lessor.Position) []byte { return numbered(familyReign, uint64(start)) }
+
+// family returns the bounds of all keys of a family.
+func family(f byte) *pebble.IterOptions {
+	return &pebble.IterOptions{LowerBound: []byte{f}, UpperBound: []byte{f + 1}}
+}
+
+// load reads the record under key into m and reports whether there is one.
+func load(db pebble.Reader, key []byte, m proto.Message) (bool, error) {
+	value, closer, err := db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer closer.Close()
+	if err := proto.Unmarshal(value, m); err != nil {
+		return false, &DamagedError{fmt.Sprintf("record %q can not be read", key), err}
+	}
+	return true, nil
+}
+
+// put writes a record into a batch. Neither marshalling our own message nor adding to a batch in memory
+// can fail, short of a bug.
+func put(b *pebble.Batch, key []byte, m proto.Message) {
+	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err == nil {
+		err = b.Set(key, value, nil)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("replica: can not write record %q: %v", key, err))
+	}
+}
+
+// remove deletes a record in a batch.
+func remove(b *pebble.Batch, key []byte) {
+	if err := b.Delete(key, nil); err != nil {
+		panic(fmt.Sprintf("replica: can not remove record %q: %v", key, err))
+	}
+}
+
+// readEntries calls yield with the entries of the log from index lo on, in order, until it returns false.
+func readEntries(db pebble.Reader, lo uint64, yield func(*raftpb.Entry) bool) error {
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: logKey(lo), UpperBound: []byte{familyLog + 1}})
+	if err != nil {
+		return err
+	}
+	for it.First(); it.Valid(); it.Next() {
+		entry, err := readEntry(it.Key(), it.Value())
+		if err != nil {
+			return errors.Join(err, it.Close())
+		}
+		if !yield(entry) {
+			break
+		}
+	}
+	return errors.Join(it.Error(), it.Close())
+}
+
+func readEntry(key, value []byte) (*raftpb.Entry, error) {
+	if len(key) != 9 {
+		return nil, &DamagedError{What: fmt.Sprintf("log key %x has a wrong length", key)}
+	}
+	index := binary.BigEndian.Uint64(key[1:])
+	entry := new(raftpb.Entry)
+	if err := proto.Unmarshal(value, entry); err != nil {
+		return nil, &DamagedError{fmt.Sprintf("log entry %d can not be read", index), err}
+	}
+	if entry.GetIndex() != index {
+		return nil, &DamagedError{What: fmt.Sprintf("log entry %d calls itself %d", index, entry.GetIndex())}
+	}
+	return entry, nil
+}
+
+// readLeases calls yield with every lease record, in order of id.
+func readLeases(db pebble.Reader, yield func(*logpb.Lease) bool) error {
+	return readFamily(db, familyLease, func() *logpb.Lease { return new(logpb.Lease) }, yield)
+}
+
+// readReigns calls yield with every reign record, oldest first.
+func readReigns(db pebble.Reader, yield func(*logpb.Reign) bool) error {
+	return readFamily(db, familyReign, func() *logpb.Reign { return new(logpb.Reign) }, yield)
+}
+
+func readFamily[M proto.Message](db pebble.Reader, f byte, fresh func() M, yield func(M) bool) error {
+	it, err := db.NewIter(family(f))
+	if err != nil {
+		return err
+	}
+	for it.First(); it.Valid(); it.Next() {
+		m := fresh()
+		if err := proto.Unmarshal(it.Value(), m); err != nil {
+			return errors.Join(&DamagedError{fmt.Sprintf("record %x can not be read", it.Key()), err}, it.Close())
+		}
+		if !yield(m) {
+			break
+		}
+	}
+	return errors.Join(it.Error(), it.Close())
+}
+
+// logEnd is greater than every log key.
+var logEnd = numbered(familyLog, math.MaxUint64)

@@ -1,0 +1,29 @@
+package replica
+
+import (
+	"errors"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// requesterErrors are all that a command may fail with by its requester's doing. They are the same on
+// every member, and they change nothing.
+var requesterErrors = []error{
+	lessor.ErrNotFound, lessor.ErrExists, lessor.ErrTTLTooLarge, lessor.ErrInvalidTTL,
+	keyspace.ErrEmptyKey, keyspace.ErrKeyNotFound, keyspace.ErrLeaseNotFound,
+	keyspace.ErrValueProvided, keyspace.ErrLeaseProvided,
+}
+
+// isFatal reports whether err is this member's own trouble, with which it must not go on.
+func isFatal(err error) bool {
+	if err == nil {
+		return false
+	}
+	for _, requester := range requesterErrors {
+		if errors.Is(err, requester) {
+			return false
+		}
+	}
+	return true
+}

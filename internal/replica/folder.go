@@ -1,0 +1,147 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// versionFile says in plain text what a data folder is, so that a person, or another version of this
+// program, need not open the database to find out.
+const (
+	versionFile = "VERSION"
+	versionText = "leasekeeper data format 1\n"
+	databaseDir = "db"
+
+	memTableBytes = 16 << 20
+	cacheBytes    = 64 << 20
+)
+
+// openFolder makes the data folder if need be, locks it, and opens its database. halt is called when the
+// database can not go on; the goroutine that calls it never comes back.
+func openFolder(files vfs.FS, dir string, halt func(error)) (*pebble.DB, *pebble.Lock, error) {
+	if dir == "" {
+		return nil, nil, errors.New("no data folder is named: say where to keep the data")
+	}
+	if err := files.MkdirAll(dir, 0o700); err != nil {
+		return nil, nil, fmt.Errorf("the data folder can not be made: %w", err)
+	}
+	lock, err := pebble.LockDirectory(dir, files)
+	if err != nil {
+		return nil, nil, fmt.Errorf("data folder %s is in use by another process, or can not be locked: "+
+			"stop that process or choose another folder (%w)", dir, err)
+	}
+	if err := checkVersion(files, dir); err != nil {
+		return nil, nil, errors.Join(err, lock.Close())
+	}
+	db, err := pebble.Open(files.PathJoin(dir, databaseDir), databaseOptions(files, halt))
+	if err != nil {
+		return nil, nil, errors.Join(folderError(dir, err), lock.Close())
+	}
+	return db, lock, nil
+}
+
+func databaseOptions(files vfs.FS, halt func(error)) *pebble.Options {
+	return &pebble.Options{
+		FS:                 files,
+		FormatMajorVersion: pebble.FormatNewest,
+		CacheSize:          cacheBytes,
+		MemTableSize:       memTableBytes,
+		// A log is rewritten all the time; old tombstones should not pile up in front of it.
+		L0CompactionThreshold: 2,
+		Logger:                databaseLogger{halt},
+	}
+}
+
+// checkVersion reads what the folder says it is. A new folder is labelled before anything else is in it.
+func checkVersion(files vfs.FS, dir string) error {
+	path := files.PathJoin(dir, versionFile)
+	f, err := files.Open(path)
+	if err == nil {
+		text, err := io.ReadAll(io.LimitReader(f, 1024))
+		if err = errors.Join(err, f.Close()); err != nil {
+			return fmt.Errorf("%s can not be read: %w", path, err)
+		}
+		if string(text) != versionText {
+			return fmt.Errorf("data folder %s is of another version: its %s file says %q and this program knows %q; "+
+				"use the version of leasekeeper that wrote it", dir, versionFile, strings.TrimSpace(string(text)), strings.TrimSpace(versionText))
+		}
+		return nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s can not be read: %w", path, err)
+	}
+	names, err := files.List(dir)
+	if err != nil {
+		return fmt.Errorf("data folder %s can not be read: %w", dir, err)
+	}
+	for _, name := range names {
+		if name != "LOCK" && name != versionFile+".new" {
+			return fmt.Errorf("%s holds %q but no %s file, so it is not a data folder of leasekeeper: "+
+				"choose an empty folder or a new one", dir, name, versionFile)
+		}
+	}
+	return writeVersion(files, dir)
+}
+
+// writeVersion puts the whole file there or none of it, and makes sure that it stays.
+func writeVersion(files vfs.FS, dir string) error {
+	fresh := files.PathJoin(dir, versionFile+".new")
+	f, err := files.Create(fresh, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return fmt.Errorf("the data folder can not be written to: %w", err)
+	}
+	_, err = io.WriteString(f, versionText)
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = files.Rename(fresh, files.PathJoin(dir, versionFile))
+	}
+	if err != nil {
+		return fmt.Errorf("the data folder can not be written to: %w", err)
+	}
+	return syncDirs(files, dir, files.PathDir(dir))
+}
+
+// syncDirs makes entries of directories durable: the file's in dir, and dir's own in its parent.
+func syncDirs(files vfs.FS, dirs ...string) error {
+	for _, dir := range dirs {
+		d, err := files.OpenDir(dir)
+		if err != nil {
+			return fmt.Errorf("%s can not be opened: %w", dir, err)
+		}
+		if err := errors.Join(d.Sync(), d.Close()); err != nil {
+			return fmt.Errorf("%s can not be synced: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// folderError says in one sentence what is wrong with a data folder and what to do.
+func folderError(dir string, err error) error {
+	var damaged *DamagedError
+	if errors.As(err, &damaged) || pebble.IsCorruptionError(err) {
+		return fmt.Errorf("the data in %s is damaged; restore the folder from a copy, "+
+			"or move it away and start with an empty one, which loses every lease and key: %w", dir, err)
+	}
+	return fmt.Errorf("data folder %s: %w", dir, err)
+}
+
+// databaseLogger keeps the database silent and hears when it can not go on.
+type databaseLogger struct{ halt func(error) }
+
+func (databaseLogger) Infof(string, ...any)  {}
+func (databaseLogger) Errorf(string, ...any) {}
+
+// Fatalf must not return: the database relies on it. The process is about to end (see Node.Err).
+func (l databaseLogger) Fatalf(format string, args ...any) {
+	l.halt(fmt.Errorf("the disk failed: "+format, args...))
+	select {}
+}

@@ -1,0 +1,240 @@
+package replica
+
+import (
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+)
+
+// tailBytes bounds the entries kept in memory beyond those that are not yet applied.
+const tailBytes = 4 << 20
+
+// A mark names one entry of the log.
+type mark struct{ index, term uint64 }
+
+// log is raft's view of the stable part of the log. It is owned by the Replica and changes only when a
+// write was reported as persisted, so raft never sees an entry that a crash could take back.
+type log struct {
+	db   *pebble.DB
+	hard *raftpb.HardState
+	conf *raftpb.ConfState
+
+	truncated mark   // the last entry that was removed; its term is kept for matching
+	last      uint64 // ≥ truncated.index; the last stable entry
+	written   uint64 // ≥ last; the last entry handed to the disk
+	// tail holds the newest entries: tail[i].Index == last-len(tail)+1+i.
+	tail  []*raftpb.Entry
+	bytes int // of the data in tail
+}
+
+var _ raft.Storage = (*log)(nil)
+
+// openLog reads what the log is, and checks that it hangs together.
+func openLog(db *pebble.DB, applied uint64) (*log, error) {
+	l := &log{db: db, hard: new(raftpb.HardState), conf: new(raftpb.ConfState)}
+	truncated := new(logpb.Applied)
+	for _, record := range []struct {
+		key []byte
+		m   proto.Message
+	}{{keyHardState, l.hard}, {keyConfState, l.conf}, {keyTruncated, truncated}} {
+		if _, err := load(db, record.key, record.m); err != nil {
+			return nil, err
+		}
+	}
+	l.truncated = mark{truncated.Index, truncated.Term}
+	l.last = l.truncated.index
+	lastTerm := l.truncated.term
+	var gap error
+	err := readEntries(db, 0, func(e *raftpb.Entry) bool {
+		switch {
+		case e.GetIndex() != l.last+1:
+			gap = &DamagedError{What: fmt.Sprintf("the log continues with entry %d after entry %d", e.GetIndex(), l.last)}
+		case e.GetTerm() < lastTerm:
+			gap = &DamagedError{What: fmt.Sprintf("log entry %d is of term %d after one of term %d", e.GetIndex(), e.GetTerm(), lastTerm)}
+		}
+		l.last, lastTerm = e.GetIndex(), e.GetTerm()
+		l.remember(e)
+		l.forget(applied)
+		return gap == nil
+	})
+	if err == nil {
+		err = gap
+	}
+	if err != nil {
+		return nil, err
+	}
+	l.written = l.last
+	if applied > l.last || applied < l.truncated.index || l.hard.GetTerm() < lastTerm {
+		return nil, &DamagedError{What: fmt.Sprintf("the log reaches from %d to %d (term %d) but the state is at %d (term %d)",
+			l.truncated.index, l.last, lastTerm, applied, l.hard.GetTerm())}
+	}
+	// The commit index is not synced by itself. What was applied had been committed.
+	l.hard.Commit = new(max(l.hard.GetCommit(), applied))
+	if l.hard.GetCommit() > l.last {
+		return nil, &DamagedError{What: fmt.Sprintf("the log ends at %d before its commit index %d", l.last, l.hard.GetCommit())}
+	}
+	return l, nil
+}
+
+// append writes entries and hard state into a batch; entries replace what stood at their indexes.
+func (l *log) append(b *pebble.Batch, entries []*raftpb.Entry, hard *raftpb.HardState) {
+	if len(entries) > 0 {
+		first := entries[0].GetIndex()
+		if first <= l.written {
+			if err := b.DeleteRange(logKey(first), logEnd, nil); err != nil {
+				panic(fmt.Sprintf("replica: can not cut the log at %d: %v", first, err))
+			}
+		}
+		for _, e := range entries {
+			put(b, logKey(e.GetIndex()), e)
+		}
+		l.written = entries[len(entries)-1].GetIndex()
+	}
+	if hard != nil {
+		put(b, keyHardState, hard)
+	}
+}
+
+// stable takes note that entries and hard state are on stable storage.
+func (l *log) stable(entries []*raftpb.Entry, hard *raftpb.HardState, applied uint64) {
+	if hard != nil {
+		l.hard = hard
+	}
+	if len(entries) == 0 {
+		return
+	}
+	if first := entries[0].GetIndex(); first <= l.last {
+		l.cut(first)
+	}
+	for _, e := range entries {
+		l.last = e.GetIndex()
+		l.remember(e)
+	}
+	l.forget(applied)
+}
+
+// cut drops the entries from first on from memory.
+func (l *log) cut(first uint64) {
+	start := l.last + 1 - uint64(len(l.tail))
+	keep := 0
+	if first > start {
+		keep = int(first - start)
+	}
+	for _, e := range l.tail[keep:] {
+		l.bytes -= len(e.GetData())
+	}
+	l.tail = l.tail[:keep:keep]
+	l.last = first - 1
+}
+
+func (l *log) remember(e *raftpb.Entry) {
+	l.tail = append(l.tail, e)
+	l.bytes += len(e.GetData())
+}
+
+// forget keeps the tail short: applied entries leave memory, oldest first, while it is over its bound.
+func (l *log) forget(applied uint64) {
+	drop := 0
+	for l.bytes > tailBytes && drop < len(l.tail) && l.tail[drop].GetIndex() <= applied {
+		l.bytes -= len(l.tail[drop].GetData())
+		drop++
+	}
+	if drop > 0 {
+		l.tail = append([]*raftpb.Entry(nil), l.tail[drop:]...)
+	}
+}
+
+// truncate removes the entries up to index, in a batch that also holds the state that replaces them.
+func (l *log) truncate(b *pebble.Batch, index uint64) error {
+	term, err := l.Term(index)
+	if err != nil {
+		return err
+	}
+	if err := b.DeleteRange(logKey(0), logKey(index+1), nil); err != nil {
+		return err
+	}
+	l.truncated = mark{index, term}
+	put(b, keyTruncated, &logpb.Applied{Index: index, Term: term})
+	return nil
+}
+
+// InitialState is part of raft.Storage, as are the methods below.
+func (l *log) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
+	return l.hard, raftpb.EnsureConfState(l.conf), nil
+}
+
+// FirstIndex returns the index of the first entry that is still there.
+func (l *log) FirstIndex() (uint64, error) { return l.truncated.index + 1, nil }
+
+// LastIndex returns the index of the last stable entry.
+func (l *log) LastIndex() (uint64, error) { return l.last, nil }
+
+// Term returns the term of an entry, or of the last one that was removed.
+func (l *log) Term(index uint64) (uint64, error) {
+	switch start := l.last + 1 - uint64(len(l.tail)); {
+	case index == l.truncated.index:
+		return l.truncated.term, nil
+	case index < l.truncated.index:
+		return 0, raft.ErrCompacted
+	case index > l.last:
+		return 0, raft.ErrUnavailable
+	case index >= start:
+		return l.tail[index-start].GetTerm(), nil
+	}
+	entries, err := l.fromDisk(index, index+1, 0)
+	if err != nil {
+		return 0, err
+	}
+	return entries[0].GetTerm(), nil
+}
+
+// Entries returns entries [lo, hi), at least one, and as many as fit into maxSize.
+func (l *log) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
+	if lo <= l.truncated.index {
+		return nil, raft.ErrCompacted
+	}
+	if hi > l.last+1 {
+		return nil, raft.ErrUnavailable
+	}
+	start := l.last + 1 - uint64(len(l.tail))
+	if lo < start {
+		return l.fromDisk(lo, hi, maxSize)
+	}
+	var size uint64
+	var entries []*raftpb.Entry
+	for _, e := range l.tail[lo-start : hi-start] {
+		size += uint64(proto.Size(e))
+		if len(entries) > 0 && size > maxSize {
+			break
+		}
+		entries = append(entries, e)
+	}
+	return entries, nil
+}
+
+func (l *log) fromDisk(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
+	var size uint64
+	var entries []*raftpb.Entry
+	err := readEntries(l.db, lo, func(e *raftpb.Entry) bool {
+		size += uint64(proto.Size(e))
+		if e.GetIndex() >= hi || len(entries) > 0 && size > maxSize {
+			return false
+		}
+		entries = append(entries, e)
+		return true
+	})
+	if err == nil && (len(entries) == 0 || entries[0].GetIndex() != lo) {
+		err = &DamagedError{What: fmt.Sprintf("log entry %d is missing", lo)}
+	}
+	return entries, err
+}
+
+// Snapshot is never asked for by a group of one member: there is nobody to send it to.
+func (l *log) Snapshot() (*raftpb.Snapshot, error) {
+	return nil, raft.ErrSnapshotTemporarilyUnavailable
+}

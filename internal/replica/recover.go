@@ -1,0 +1,177 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// Format is the version of everything this program writes into a data folder.
+const Format = 1
+
+// recover rebuilds the member from its database: identity, log, leases, keys, and which key is attached
+// to which lease.
+func (r *Replica) recover() error {
+	if err := r.identify(); err != nil {
+		return err
+	}
+	applied := new(logpb.Applied)
+	if _, err := load(r.db, keyApplied, applied); err != nil {
+		return err
+	}
+	r.applied = mark{applied.Index, applied.Term}
+	var err error
+	if r.log, err = openLog(r.db, r.applied.index); err != nil {
+		return err
+	}
+	r.term = r.log.hard.GetTerm()
+	if r.instants, err = openInstants(r.db, r.cfg.Domain, r.cfg.Now); err != nil {
+		return err
+	}
+	if err = r.recoverLeases(); err != nil {
+		return err
+	}
+	if r.store, err = keyspace.Open(r.db, bindings{r.lessor}); err != nil {
+		return fmt.Errorf("keys: %w", err)
+	}
+	r.sweeping = true
+	return r.recoverBindings()
+}
+
+// identify reads who this member is, or writes it when the database is new.
+func (r *Replica) identify() error {
+	identity := new(logpb.Identity)
+	found, err := load(r.db, keyIdentity, identity)
+	if err != nil {
+		return err
+	}
+	if !found {
+		if identity, err = r.found(); err != nil {
+			return err
+		}
+	}
+	if identity.Format != Format {
+		return fmt.Errorf("the data is of format %d and this program knows format %d: "+
+			"use the version of leasekeeper that wrote it", identity.Format, Format)
+	}
+	r.identity = Header{ClusterID: identity.ClusterId, MemberID: identity.MemberId}
+	return nil
+}
+
+// found makes an empty database that of a new group with one member.
+func (r *Replica) found() (*logpb.Identity, error) {
+	it, err := r.db.NewIter(nil)
+	if err != nil {
+		return nil, err
+	}
+	empty := !it.First()
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		return nil, err
+	}
+	if !empty {
+		return nil, &DamagedError{What: "the database is not empty but does not say whose it is"}
+	}
+	if r.cfg.ClusterID == 0 || r.cfg.MemberID == 0 {
+		return nil, errors.New("replica: a new database needs a cluster id and a member id")
+	}
+	identity := &logpb.Identity{Format: Format, ClusterId: r.cfg.ClusterID, MemberId: r.cfg.MemberID}
+	batch := r.db.NewBatch()
+	put(batch, keyIdentity, identity)
+	put(batch, keyConfState, &raftpb.ConfState{Voters: []uint64{r.cfg.MemberID}})
+	return identity, batch.Commit(pebble.Sync)
+}
+
+func (r *Replica) recoverLeases() error {
+	var failed error
+	records := func(yield func(lessor.Record) bool) {
+		failed = readLeases(r.db, func(m *logpb.Lease) bool { return yield(r.leaseRecord(m)) })
+	}
+	var reigns []lessor.Reign
+	err := readReigns(r.db, func(m *logpb.Reign) bool {
+		r.reignTerm = max(r.reignTerm, m.Term)
+		reigns = append(reigns, lessor.Reign{Start: lessor.Position(m.Start), Applied: r.instants.decode(m.Applied, m.Domain)})
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	r.lessor = lessor.New(lessor.Config{})
+	r.lessor.SetRangeDeleter(func() lessor.TxnDelete { return leaseKeys{r} })
+	r.lessor.SetCheckpointer(r.checkpoint)
+	r.lessor.Recover(iter.Seq[lessor.Record](records), reigns)
+	return failed
+}
+
+func (r *Replica) leaseRecord(m *logpb.Lease) lessor.Record {
+	record := lessor.Record{
+		ID: lessor.ID(m.Id), Generation: lessor.Generation(m.Generation),
+		TTL: time.Duration(m.TtlNs), Cleared: lessor.Position(m.Cleared),
+	}
+	if c := m.Checkpointed; c != nil {
+		record.Checkpointed, record.Remaining = true, time.Duration(c.RemainingNs)
+		record.Applied = r.instants.decode(c.Applied, c.Domain)
+	}
+	return record
+}
+
+// recoverBindings attaches every key to the lease that it names.
+func (r *Replica) recoverBindings() error {
+	var failed error
+	err := r.store.Bindings(func(lease int64, key []byte) bool {
+		if err := r.lessor.Attach(lessor.ID(lease), []lessor.Item{{Key: string(key)}}); err != nil {
+			failed = &DamagedError{fmt.Sprintf("key %q is attached to lease %x", key, uint64(lease)), err}
+		}
+		return failed == nil
+	})
+	return errors.Join(err, failed)
+}
+
+// instants translates between instants of this process's clock domain and those on the disk. Instants that
+// were read in an earlier domain can not be compared with ours: they count from the moment at which this
+// member first ran in the present one, which is later, so that nothing ends early.
+type instants struct {
+	sequence uint32
+	origin   clock.Instant
+}
+
+func openInstants(db *pebble.DB, domain clock.Domain, now clock.Instant) (*instants, error) {
+	stored := new(logpb.Domain)
+	found, err := load(db, keyDomain, stored)
+	if err != nil {
+		return nil, err
+	}
+	if found && domain.Same(clock.Domain(stored.Name)) {
+		return &instants{stored.Sequence, clock.Instant{Raw: stored.Origin.GetRawNs(), Boot: stored.Origin.GetBootNs()}}, nil
+	}
+	fresh := &instants{sequence: stored.Sequence + 1, origin: now}
+	origin, _ := fresh.encode(now)
+	batch := db.NewBatch()
+	put(batch, keyDomain, &logpb.Domain{Sequence: fresh.sequence, Name: string(domain), Origin: origin})
+	return fresh, batch.Commit(pebble.Sync)
+}
+
+func (i *instants) encode(at clock.Instant) (*logpb.Instant, uint32) {
+	return &logpb.Instant{RawNs: at.Raw, BootNs: at.Boot}, i.sequence
+}
+
+func (i *instants) decode(at *logpb.Instant, domain uint32) clock.Instant {
+	if domain != i.sequence {
+		return i.origin
+	}
+	return clock.Instant{Raw: at.GetRawNs(), Boot: at.GetBootNs()}
+}
+
+func sortedIDs[V any](m map[lessor.ID]V) []lessor.ID {
+	return slices.Sorted(maps.Keys(m))
+}

@@ -1,0 +1,405 @@
+package replica
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+const (
+	// TickInterval is how often a driver sends [Tick] at the least.
+	TickInterval = 100 * time.Millisecond
+
+	// pauseTicks is the number of missed ticks from which on a driver counts as having been paused.
+	pauseTicks = 2
+	// electionTicks is handed to raft, whose own election timer is never driven: elections are ours.
+	electionTicks = 10
+
+	// MaxQueue bounds the requests that wait to be proposed, and those that wait until the member serves.
+	MaxQueue = 1 << 14
+	// maxEntryBytes and maxEntryCommands bound one log entry. An entry holds at least one command.
+	maxEntryBytes    = 1 << 20
+	maxEntryCommands = 1 << 12
+	// maxApplyBytes bounds the log entries that one batch applies, so that other events get their turn.
+	maxApplyBytes = 2 << 20
+	// sweepKeys bounds the keys of ended leases that one Step removes.
+	sweepKeys = 512
+
+	// LogKeep is the number of applied entries that truncation leaves, and after so many more it comes again.
+	LogKeep = 10_000
+)
+
+// forever is the end of an authority that needs nobody else's promise: that of a group's only voter.
+var forever = clock.Instant{Raw: math.MaxInt64, Boot: math.MaxInt64}
+
+// Config is what a Replica is made of.
+type Config struct {
+	// DB is the open database. The replica reads and writes it but never closes it.
+	DB *pebble.DB
+	// Domain says which clocks the instants handed to Step are read on.
+	Domain clock.Domain
+	// Now is the instant at which the process started.
+	Now clock.Instant
+	// ClusterID and MemberID are used when the database is new; both must be random and not zero.
+	ClusterID, MemberID uint64
+	// LogKeep replaces the constant of that name in tests; 0 means the constant.
+	LogKeep uint64
+}
+
+// Replica is one member as a state machine. It is not safe for concurrent use: one goroutine owns it.
+type Replica struct {
+	cfg      Config
+	identity Header // without revision and term
+	db       *pebble.DB
+	log      *log
+	raft     *raft.RawNode
+	store    *keyspace.Store
+	lessor   *lessor.Lessor
+	instants *instants
+
+	now     clock.Instant // of the newest Step
+	ticked  clock.Instant // ≤ now
+	effects []Effect      // of the Step under way
+	halted  bool
+
+	applied   mark
+	term      uint64 // raft's current term
+	leading   bool   // raft says that this member leads
+	serving   bool   // ⇒ leading, and the first entry of this term is applied here
+	reignTerm uint64 // the term of the newest reign begun here
+	holdUntil clock.Instant
+
+	persistSequence uint64
+	persisting      []persisting // handed out and not yet reported, in order
+
+	queue     []pending // waits to be proposed, in order; len ≤ MaxQueue plus what the lessor adds
+	sequence  uint64    // of the newest proposal
+	proposals map[uint64][]pending
+	parked    []Event // Renewal, Read, Inspection that came before the member served; len ≤ MaxQueue
+	// waiting holds the renewals that wait for a decision about their lease.
+	waiting  map[lessor.ID][]uint64
+	waiters  int // the sum of the lengths in waiting; ≤ MaxQueue
+	sweeping bool
+	applying *applying
+
+	counts Counts
+}
+
+// Counts are totals since the replica was opened.
+type Counts struct {
+	Granted, Renewed, Revoked, Expired, Applied, Skipped uint64
+}
+
+// persisting is a write under way and what raft hears once it is done.
+type persisting struct {
+	sequence  uint64
+	entries   []*raftpb.Entry
+	hard      *raftpb.HardState
+	responses []*raftpb.Message
+}
+
+// Open reads what the database holds, or founds a group of one member if it is empty. Nothing is served
+// until Step has led the member through its election.
+func Open(cfg Config) (*Replica, error) {
+	if cfg.LogKeep == 0 {
+		cfg.LogKeep = LogKeep
+	}
+	r := &Replica{
+		cfg: cfg, db: cfg.DB, now: cfg.Now, holdUntil: cfg.Now,
+		proposals: make(map[uint64][]pending), waiting: make(map[lessor.ID][]uint64),
+	}
+	if err := r.recover(); err != nil {
+		return nil, err
+	}
+	node, err := raft.NewRawNode(&raft.Config{
+		ID: r.identity.MemberID, ElectionTick: electionTicks, HeartbeatTick: 1,
+		Storage: r.log, Applied: r.applied.index, AsyncStorageWrites: true,
+		MaxSizePerMsg: maxApplyBytes, MaxCommittedSizePerReady: maxApplyBytes, MaxInflightMsgs: 256,
+		CheckQuorum: true, PreVote: true, DisableProposalForwarding: true, StepDownOnRemoval: true,
+		Logger: raftLogger{},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("raft refuses its configuration: %w", err)
+	}
+	r.raft = node
+	return r, nil
+}
+
+// Step takes events that happened, in order, at or before now, and returns what must be done, in order.
+// now is read after the last of the events left its queue. It is the only way to change a Replica.
+//
+// A Replica that returned [Halt] ignores whatever comes later.
+func (r *Replica) Step(now clock.Instant, events ...Event) []Effect {
+	if r.halted {
+		return nil
+	}
+	r.effects = nil
+	r.noticePause(now)
+	r.now = now
+	r.tick()
+	for _, event := range events {
+		r.handle(event)
+	}
+	r.elect()
+	r.decide()
+	r.propose()
+	r.advance()
+	r.sweep()
+	r.schedule()
+	return r.effects
+}
+
+// noticePause finds out that nobody called Step for a while. The machine or the process stood still, and
+// renewals may be waiting behind the events that came first: hold back with ending leases for one tick.
+func (r *Replica) noticePause(now clock.Instant) {
+	if r.now.Until(now) > pauseTicks*TickInterval+TickInterval/2 {
+		r.holdUntil = now.Add(TickInterval)
+	}
+}
+
+// tick drives raft's heartbeats, once every TickInterval however often Step is called.
+func (r *Replica) tick() {
+	if r.leading && r.now.Elapsed(r.ticked) >= TickInterval {
+		r.ticked = r.now
+		r.raft.Tick()
+	}
+}
+
+func (r *Replica) handle(event Event) {
+	switch e := event.(type) {
+	case Tick: // looking at the time is what every Step does
+	case Request:
+		r.request(e)
+	case Renewal, Read, Inspection:
+		if r.serving {
+			r.serve(event)
+		} else {
+			r.park(event)
+		}
+	case Persisted:
+		r.persisted(e)
+	default:
+		panic(fmt.Sprintf("replica: unknown event %T", event))
+	}
+}
+
+// elect starts an election. A group's only voter has nobody to wait for.
+func (r *Replica) elect() {
+	if r.leading || r.halted || r.raft.BasicStatus().RaftState != raft.StateFollower {
+		return
+	}
+	if err := r.raft.Campaign(); err != nil {
+		panic(fmt.Sprintf("replica: the only voter can not campaign: %v", err))
+	}
+}
+
+// decide lets the lessor say which leases are over, quiet, or heard again.
+func (r *Replica) decide() {
+	if !r.serving || r.halted || !r.now.After(r.holdUntil) {
+		return
+	}
+	due := r.lessor.Due(r.now, lessor.At(r.applied.index, maxOrdinal))
+	if len(due) > 0 {
+		r.queue = append(r.queue, newPending(0, expiries(due)))
+	}
+}
+
+// checkpoint is the lessor's Checkpointer.
+func (r *Replica) checkpoint(quiet []lessor.Checkpoint, cleared []lessor.Cleared) {
+	r.queue = append(r.queue, newPending(0, checkpoints{quiet, cleared}))
+}
+
+// advance moves raft on until it has nothing more to do without the disk.
+func (r *Replica) advance() {
+	for !r.halted && r.raft.HasReady() {
+		ready := r.raft.Ready()
+		if ready.SoftState != nil {
+			r.leading = ready.SoftState.RaftState == raft.StateLeader
+		}
+		if !raft.IsEmptyHardState(ready.HardState) {
+			r.newTerm(ready.HardState.GetTerm())
+		}
+		for _, m := range ready.Messages {
+			switch m.GetTo() {
+			case raft.LocalAppendThread:
+				r.persist(m)
+			case raft.LocalApplyThread:
+				r.apply(m)
+			default:
+				panic(fmt.Sprintf("replica: a group of one has nobody to send to: %v", m))
+			}
+		}
+		if r.serving && !r.leading {
+			r.stepDown()
+		}
+	}
+}
+
+func (r *Replica) newTerm(term uint64) {
+	if term == r.term {
+		return
+	}
+	if r.serving {
+		r.stepDown()
+	}
+	r.term = term
+}
+
+// persist hands what raft wants on stable storage to the disk. What needs no sync (a commit index that
+// moved) rides with the next write that does; but raft's responses keep their order.
+func (r *Replica) persist(m *raftpb.Message) {
+	var hard *raftpb.HardState
+	if m.Term != nil && m.Commit != nil {
+		hard = &raftpb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
+	}
+	if len(m.GetEntries()) == 0 && !r.mustSync(hard) {
+		if n := len(r.persisting); n > 0 {
+			last := &r.persisting[n-1]
+			last.responses = append(last.responses, m.GetResponses()...)
+		} else {
+			r.respond(m.GetResponses())
+		}
+		return
+	}
+	batch := r.db.NewBatch()
+	r.log.append(batch, m.GetEntries(), hard)
+	r.persistSequence++
+	r.persisting = append(r.persisting, persisting{r.persistSequence, m.GetEntries(), hard, m.GetResponses()})
+	r.emit(Persist{r.persistSequence, batch})
+}
+
+// mustSync reports whether a hard state holds a promise (a term or a vote) that is not yet on the disk.
+func (r *Replica) mustSync(hard *raftpb.HardState) bool {
+	if hard == nil {
+		return false
+	}
+	newest := r.log.hard
+	for _, p := range r.persisting {
+		if p.hard != nil {
+			newest = p.hard
+		}
+	}
+	return hard.GetTerm() != newest.GetTerm() || hard.GetVote() != newest.GetVote()
+}
+
+func (r *Replica) persisted(e Persisted) {
+	if e.Err != nil {
+		r.halt(fmt.Errorf("the disk failed while the log was written, and nobody knows what of it is there: %w", e.Err))
+		return
+	}
+	if len(r.persisting) == 0 || r.persisting[0].sequence != e.Sequence {
+		panic(fmt.Sprintf("replica: write %d was reported out of order; under way: %v", e.Sequence, r.persisting))
+	}
+	done := r.persisting[0]
+	r.persisting = r.persisting[1:]
+	r.log.stable(done.entries, done.hard, r.applied.index)
+	r.respond(done.responses)
+}
+
+// respond steps raft's messages to itself. Those of an older term are dropped by raft itself.
+func (r *Replica) respond(messages []*raftpb.Message) {
+	for _, m := range messages {
+		if m.GetTo() != r.identity.MemberID {
+			panic(fmt.Sprintf("replica: a group of one has nobody to send to: %v", m))
+		}
+		if err := r.raft.Step(m); err != nil {
+			panic(fmt.Sprintf("replica: raft refuses its own message %v: %v", m, err))
+		}
+	}
+}
+
+// sweep removes some keys of ended leases, which have been invisible since their lease ended.
+func (r *Replica) sweep() {
+	if !r.sweeping || r.halted {
+		return
+	}
+	batch := r.db.NewIndexedBatch()
+	writer := r.store.Begin(batch)
+	more, err := writer.Sweep(sweepKeys)
+	if err == nil {
+		err = batch.Commit(pebble.NoSync)
+	}
+	if err != nil {
+		r.halt(fmt.Errorf("the disk failed while keys of ended leases were removed: %w", err))
+		return
+	}
+	r.store.Commit(writer)
+	r.sweeping = more
+}
+
+// schedule asks for the next tick when there will be something to do.
+func (r *Replica) schedule() {
+	if r.halted {
+		return
+	}
+	wait := TickInterval
+	if r.serving {
+		if due, ok := r.lessor.NextDue(r.now); ok {
+			// An end has come only strictly after its deadline.
+			wait = min(wait, max(due, r.now.Until(r.holdUntil))+1)
+		}
+	}
+	if r.sweeping {
+		wait = 0
+	}
+	r.emit(WakeAt{max(0, wait)})
+}
+
+func (r *Replica) emit(e Effect) { r.effects = append(r.effects, e) }
+
+func (r *Replica) halt(err error) {
+	r.halted = true
+	r.emit(Halt{err})
+}
+
+// header is what an answer given now carries.
+func (r *Replica) header() Header {
+	h := r.identity
+	h.Revision, h.Term = r.store.Revision(), r.term
+	return h
+}
+
+// Header returns what an answer given now would carry.
+func (r *Replica) Header() Header { return r.header() }
+
+// Counts returns the totals since Open.
+func (r *Replica) Counts() Counts { return r.counts }
+
+// Serving reports whether requests are answered.
+func (r *Replica) Serving() bool { return r.serving && !r.halted }
+
+// Applied returns the index of the last entry that the state holds, and Last that of the last stable one.
+func (r *Replica) Applied() uint64 { return r.applied.index }
+func (r *Replica) Last() uint64    { return r.log.last }
+
+// Lessor returns the lessor, for looking at it between two steps.
+func (r *Replica) Lessor() *lessor.Lessor { return r.lessor }
+
+// Store returns the keyspace, which any goroutine may read.
+func (r *Replica) Store() *keyspace.Store { return r.store }
+
+// raftLogger keeps raft silent: what is worth telling is told by events. Its panics stay panics.
+type raftLogger struct{}
+
+func (raftLogger) Debug(...any)            {}
+func (raftLogger) Debugf(string, ...any)   {}
+func (raftLogger) Info(...any)             {}
+func (raftLogger) Infof(string, ...any)    {}
+func (raftLogger) Warning(...any)          {}
+func (raftLogger) Warningf(string, ...any) {}
+func (raftLogger) Error(...any)            {}
+func (raftLogger) Errorf(string, ...any)   {}
+func (raftLogger) Fatal(v ...any)          { panic("raft: " + fmt.Sprint(v...)) }
+func (raftLogger) Fatalf(f string, v ...any) {
+	panic("raft: " + fmt.Sprintf(f, v...))
+}
+func (raftLogger) Panic(v ...any)            { panic("raft: " + fmt.Sprint(v...)) }
+func (raftLogger) Panicf(f string, v ...any) { panic("raft: " + fmt.Sprintf(f, v...)) }

@@ -1,0 +1,190 @@
+package replica
+
+import (
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+)
+
+const (
+	// persistsInFlight is more writes than a replica ever has under way, so that neither side of the
+	// channels between it and the disk waits for the other.
+	persistsInFlight = 64
+	// maxBatch bounds the events of one Step.
+	maxBatch = 1024
+)
+
+// run is the member's goroutine: it alone calls Step. Unless the disk failed, it ends the disk's goroutine before itself.
+func (n *Node) run() {
+	diskDone := make(chan struct{})
+	go func() {
+		defer close(diskDone)
+		n.write()
+	}()
+	err := n.loop()
+	n.serving.Store(false)
+	close(n.persists)
+	n.last = Status{Header: n.Header(), LogIndex: n.replica.Last(), AppliedIndex: n.replica.Applied()}
+	if err == nil {
+		<-diskDone
+		err = n.close()
+	} else {
+		// The disk's goroutine may be stuck in the write that failed; nothing is worth waiting for it.
+		n.log.Error("member halted", "error", err)
+	}
+	n.err = err
+	close(n.done)
+}
+
+// loop takes what has come, looks at the clock, calls Step, and does what it says.
+func (n *Node) loop() error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	events := make([]Event, 0, maxBatch)
+	var looks []submission
+	for {
+		events, looks = events[:0], looks[:0]
+		select {
+		case <-n.stopping:
+			return nil
+		case err := <-n.halting:
+			return err
+		case p := <-n.persisted:
+			events = append(events, p)
+		case s := <-n.intake:
+			events, looks = n.accept(s, events, looks)
+		case <-timer.C:
+			events = append(events, Tick{})
+		}
+		events, looks = n.drain(events, looks)
+		wait, err := n.perform(n.replica.Step(clock.Now(), events...))
+		if err != nil {
+			return err
+		}
+		clear(events) // drops the references to requests
+		for _, s := range looks {
+			s.look(n.replica, clock.Now())
+		}
+		timer.Reset(wait)
+	}
+}
+
+// drain takes what else is there without waiting, so that one Step and one log entry carry it together.
+func (n *Node) drain(events []Event, looks []submission) ([]Event, []submission) {
+	for len(events) < maxBatch {
+		select {
+		case p := <-n.persisted:
+			events = append(events, p)
+		case s := <-n.intake:
+			events, looks = n.accept(s, events, looks)
+		default:
+			return events, looks
+		}
+	}
+	return events, looks
+}
+
+func (n *Node) accept(s submission, events []Event, looks []submission) ([]Event, []submission) {
+	if s.look != nil {
+		return events, append(looks, s)
+	}
+	n.calls[s.id] = s.answer
+	return append(events, s.event), looks
+}
+
+// perform does what Step asked for, in order, and returns when to call it again.
+func (n *Node) perform(effects []Effect) (wait time.Duration, err error) {
+	wait = TickInterval
+	for _, effect := range effects {
+		switch e := effect.(type) {
+		case Persist:
+			n.persists <- e
+		case Reply:
+			n.answer(e.ID, n.authorized(e))
+		case ReadAt:
+			n.answer(e.ID, n.authorized(e))
+		case Renewed:
+			n.answer(e.ID, n.authorized(e))
+		case Publish:
+			n.hub.Publish(e.Changes)
+		case WakeAt:
+			wait = e.Wait
+		case Halt:
+			return 0, folderError(n.cfg.Dir, e.Err)
+		}
+	}
+	n.term.Store(n.replica.term)
+	if serving := n.replica.Serving(); serving != n.serving.Load() {
+		n.served(serving)
+	}
+	return wait, nil
+}
+
+func (n *Node) served(serving bool) {
+	n.serving.Store(serving)
+	if !serving {
+		n.log.Warn("member does not serve", "term", n.replica.term)
+		return
+	}
+	n.log.Info("member serves", "term", n.replica.term, "revision", n.store.Revision(), "leases", n.replica.Lessor().Len())
+	select {
+	case <-n.ready:
+	default:
+		close(n.ready)
+	}
+}
+
+func (n *Node) answer(id uint64, effect Effect) {
+	if call, ok := n.calls[id]; ok {
+		call(effect)
+	}
+}
+
+// authorized looks at the clock once more just before an answer leaves. What rests on an authority that has
+// ended meanwhile is not said; what was changed stays said, because it is in the log.
+func (n *Node) authorized(effect Effect) Effect {
+	switch e := effect.(type) {
+	case ReadAt:
+		if !stillValid(e.Authority) {
+			return Reply{ID: e.ID, Err: ErrNoLeader, Authority: forever}
+		}
+	case Renewed:
+		if !stillValid(e.Authority) {
+			for i := range e.Leases {
+				e.Leases[i].TTL, e.Leases[i].Err = 0, ErrNoLeader
+			}
+		}
+	}
+	return effect
+}
+
+func stillValid(authority clock.Instant) bool {
+	return authority == forever || clock.Now().Before(authority)
+}
+
+// write is the disk's goroutine: one synced batch after the other, in order. After a failure it writes
+// nothing more, since nobody knows what is there.
+func (n *Node) write() {
+	failed := false
+	for p := range n.persists {
+		if failed {
+			continue
+		}
+		start := time.Now()
+		err := p.Batch.Commit(pebble.Sync)
+		n.syncTime.Add(int64(time.Since(start)))
+		n.syncs.Add(1)
+		failed = err != nil
+		n.persisted <- Persisted{p.Sequence, err}
+	}
+}
+
+// halt is told by the database, on any goroutine, that it can not go on.
+func (n *Node) halt(err error) {
+	select {
+	case n.halting <- err:
+	default: // the first reason is the one that counts
+	}
+}

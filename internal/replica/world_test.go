@@ -1,0 +1,221 @@
+package replica
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// world drives a Replica with clocks moved by hand and a disk in memory that loses at a crash what was not
+// synced. It is the test's counterpart of Node.
+type world struct {
+	t       testing.TB
+	fs      *vfs.MemFS
+	db      *pebble.DB
+	clock   *clock.Manual
+	domain  clock.Domain
+	logKeep uint64
+	replica *Replica
+
+	sync    *pebble.WriteOptions // what a Persist is committed with; anything but pebble.Sync is a bug to be found
+	effects []Effect             // of the newest step
+	writes  []Persist            // committed by the disk and not reported yet
+}
+
+func newWorld(t testing.TB) *world {
+	w := &world{
+		t: t, fs: vfs.NewCrashableMem(), clock: clock.NewManual(clock.Instant{Raw: int64(time.Hour), Boot: int64(time.Hour)}),
+		domain: "test", sync: pebble.Sync,
+	}
+	w.open()
+	return w
+}
+
+// open starts a replica from what the disk holds, and does not let it do anything yet.
+func (w *world) open() {
+	w.t.Helper()
+	if err := w.tryOpen(); err != nil {
+		w.t.Fatalf("the replica does not open: %v", err)
+	}
+}
+
+func (w *world) tryOpen() error {
+	options := databaseOptions(w.fs, func(err error) { w.t.Errorf("the database halts: %v", err) })
+	options.MemTableSize, options.CacheSize = 256<<10, 1<<20 // opened a thousand times over
+	db, err := pebble.Open("db", options)
+	if err != nil {
+		return err
+	}
+	w.db, w.writes = db, nil
+	w.replica, err = Open(Config{
+		DB: db, Domain: w.domain, Now: w.clock.Now(), ClusterID: 0xc1, MemberID: 0x4d, LogKeep: w.logKeep,
+	})
+	return err
+}
+
+func (w *world) close() {
+	w.t.Helper()
+	if err := w.db.Close(); err != nil {
+		w.t.Fatalf("the database does not close: %v", err)
+	}
+}
+
+// crashed returns a world that goes on from what this one's disk would hold after a power cut: what was
+// synced and, if rng is given, any part of the rest.
+func (w *world) crashed(rng *rand.Rand) *world {
+	cut := vfs.CrashCloneCfg{}
+	if rng != nil {
+		cut = vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: rng}
+	}
+	return &world{
+		t: w.t, fs: w.fs.CrashClone(cut), clock: clock.NewManual(w.clock.Now()),
+		domain: w.domain, logKeep: w.logKeep, sync: pebble.Sync,
+	}
+}
+
+// step lets the replica see events, and writes what it wants written, but reports no write.
+func (w *world) step(events ...Event) []Effect {
+	w.effects = w.replica.Step(w.clock.Now(), events...)
+	for _, e := range w.effects {
+		w.perform(e)
+	}
+	return w.effects
+}
+
+func (w *world) perform(e Effect) {
+	if h, ok := e.(Halt); ok {
+		w.t.Fatalf("the replica halts: %v", h.Err)
+	}
+	if p, ok := e.(Persist); ok {
+		if err := p.Batch.Commit(w.sync); err != nil {
+			w.t.Fatalf("commit: %v", err)
+		}
+		w.writes = append(w.writes, p)
+	}
+}
+
+// report tells the replica of the oldest write that is not reported yet.
+func (w *world) report() []Effect {
+	p := w.writes[0]
+	w.writes = w.writes[1:]
+	return w.step(Persisted{Sequence: p.Sequence})
+}
+
+// settle reports writes until there are none, and returns all effects meanwhile.
+func (w *world) settle() []Effect {
+	var all []Effect
+	for i := 0; len(w.writes) > 0; i++ {
+		if i > 1000 {
+			w.t.Fatal("the replica never comes to rest")
+		}
+		all = append(all, w.report()...)
+	}
+	return all
+}
+
+// serve leads the replica through its election.
+func (w *world) serve() *world {
+	w.t.Helper()
+	w.step(Tick{})
+	w.settle()
+	if !w.replica.Serving() {
+		w.t.Fatal("the replica does not serve")
+	}
+	return w
+}
+
+// advance lets time pass in ticks, as a driver would, and everything settle at each.
+func (w *world) advance(d time.Duration) []Effect {
+	var all []Effect
+	for d > 0 {
+		step := min(d, TickInterval)
+		w.clock.Advance(step)
+		d -= step
+		all = append(all, w.step(Tick{})...)
+		all = append(all, w.settle()...)
+	}
+	return all
+}
+
+// do sends a request and returns its reply.
+func (w *world) do(id uint64, op Op) Reply {
+	w.t.Helper()
+	return w.reply(id, append(w.step(Request{id, op}), w.settle()...))
+}
+
+func (w *world) reply(id uint64, effects []Effect) Reply {
+	w.t.Helper()
+	for _, e := range effects {
+		if r, ok := e.(Reply); ok && r.ID == id {
+			return r
+		}
+	}
+	w.t.Fatalf("request %d has no reply in %v", id, effects)
+	return Reply{}
+}
+
+// dump shows the replicated state: keys with all that belongs to them, and leases with their bindings.
+func (w *world) dump() string {
+	w.t.Helper()
+	var b strings.Builder
+	store := w.replica.Store()
+	got, err := store.Range(context.Background(), keyspace.RangeRequest{Key: []byte{0}, End: []byte{0}})
+	if err != nil {
+		w.t.Fatalf("range: %v", err)
+	}
+	fmt.Fprintf(&b, "revision %d\n", got.Revision)
+	for _, kv := range got.KVs {
+		fmt.Fprintf(&b, "%s=%s create %d mod %d version %d lease %x\n",
+			kv.Key, kv.Value, kv.CreateRevision, kv.ModRevision, kv.Version, kv.Lease)
+	}
+	l := w.replica.Lessor()
+	byID := make(map[lessor.ID]lessor.Lease)
+	for _, lease := range l.Leases() {
+		byID[lease.ID] = lease
+	}
+	for _, id := range sortedIDs(byID) {
+		fmt.Fprintf(&b, "lease %x of %v ttl %v items %v\n", int64(id), byID[id].Generation, byID[id].TTL, l.Items(id))
+	}
+	return b.String()
+}
+
+// render shows an effect to the last byte.
+func render(e Effect) string {
+	if p, ok := e.(Persist); ok {
+		return fmt.Sprintf("persist #%d %x", p.Sequence, p.Batch.Repr())
+	}
+	var err error
+	switch e := e.(type) {
+	case Reply:
+		err = e.Err
+	case Halt:
+		err = e.Err
+	}
+	text, jsonErr := json.Marshal(e)
+	return fmt.Sprintf("%T %s %v %v", e, text, err, jsonErr)
+}
+
+func renderAll(effects []Effect) string {
+	var b strings.Builder
+	for _, e := range effects {
+		fmt.Fprintln(&b, render(e))
+	}
+	return b.String()
+}
+
+var errFound = errors.New("found")
+
+// ms makes tables short.
+func ms(n int) time.Duration { return time.Duration(n) * time.Millisecond }
