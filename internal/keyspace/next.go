@@ -123,11 +123,13 @@ func (st *Stream) pop() entry {
 	e.w.queued--
 	if e.progress {
 		e.w.progress = false
+	}
+	if len(e.response.Events) == 0 {
 		return e
 	}
 	for !st.queue.empty() && len(e.response.Events) < portionEvents && e.bytes < portionBytes {
 		next := st.queue.front()
-		if next.w != e.w || next.progress {
+		if next.w != e.w || len(next.response.Events) == 0 {
 			break
 		}
 		e.w.queued--

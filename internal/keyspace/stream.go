@@ -106,7 +106,8 @@ func (st *Stream) Watch(req WatchRequest) (int64, error) {
 	if w.next = req.StartRevision; w.next == 0 {
 		w.next = current + 1
 	}
-	st.push(entry{response: WatchResponse{WatchID: w.id, Revision: current, Created: true}})
+	// In w's name, so that no history of it comes before.
+	st.push(entry{w: w, response: WatchResponse{WatchID: w.id, Revision: current, Created: true}})
 	if w.live = w.next > st.hub.revision; !w.live {
 		st.lagging = append(st.lagging, w)
 	}

@@ -1,0 +1,323 @@
+package keyspace
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// tb is what tests, benchmarks and rapid have in common.
+type tb interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// house is a store with its database in memory and its leases.
+type house struct {
+	t      tb
+	fs     vfs.FS
+	db     *pebble.DB
+	store  *Store
+	leases *fakeLeases
+}
+
+func newHouse(t interface {
+	tb
+	Cleanup(func())
+}) *house {
+	h := openHouse(t)
+	t.Cleanup(func() { h.db.Close() })
+	return h
+}
+
+func openHouse(t tb) *house {
+	h := &house{t: t, fs: vfs.NewMem(), leases: newFakeLeases()}
+	h.open()
+	return h
+}
+
+func (h *house) open() {
+	h.t.Helper()
+	db, err := pebble.Open("db", &pebble.Options{FS: h.fs, Logger: quiet{}})
+	if err != nil {
+		h.t.Fatalf("opening the database: %v", err)
+	}
+	h.db = db
+	if h.store, err = Open(db, h.leases); err != nil {
+		h.t.Fatalf("opening the store: %v", err)
+	}
+}
+
+// reopen closes the database and opens it again, with the bindings of leases
+// forgotten and read back.
+func (h *house) reopen() {
+	h.t.Helper()
+	if err := h.db.Close(); err != nil {
+		h.t.Fatalf("closing the database: %v", err)
+	}
+	h.leases.keys = make(map[int64]map[string]bool)
+	h.open()
+	err := h.store.Bindings(func(lease int64, key []byte) bool {
+		h.leases.Attach(lease, key)
+		return true
+	})
+	if err != nil {
+		h.t.Fatalf("bindings: %v", err)
+	}
+}
+
+// write runs f on a batch, commits and publishes it to readers.
+func (h *house) write(f func(*Writer)) Changes {
+	h.t.Helper()
+	b := h.db.NewIndexedBatch()
+	w := h.store.Begin(b)
+	f(w)
+	if w.Err() != nil {
+		h.t.Fatalf("writer: %v", w.Err())
+	}
+	if err := b.Commit(pebble.NoSync); err != nil {
+		h.t.Fatalf("commit: %v", err)
+	}
+	h.store.Commit(w)
+	return w.Changes()
+}
+
+func (h *house) grant(id int64) {
+	h.leases.generation++
+	h.leases.alive[id] = h.leases.generation
+}
+
+// end ends a lease as its owner would.
+func (h *house) end(w *Writer, id int64) Revision {
+	rev := w.EndLease(id, h.leases.alive[id], h.leases.sorted(id))
+	delete(h.leases.alive, id)
+	delete(h.leases.keys, id)
+	return rev
+}
+
+// dump lists the records of a family.
+func (h *house) dump(family string) string {
+	it, err := h.db.NewIter(familyBounds(family[0]))
+	if err != nil {
+		h.t.Fatalf("%v", err)
+	}
+	defer it.Close()
+	var out strings.Builder
+	for valid := it.First(); valid; valid = it.Next() {
+		fmt.Fprintf(&out, "%q = %q\n", it.Key(), it.Value())
+	}
+	return out.String()
+}
+
+type fakeLeases struct {
+	generation uint64 // of the newest grant
+	alive      map[int64]uint64
+	keys       map[int64]map[string]bool
+}
+
+func newFakeLeases() *fakeLeases {
+	return &fakeLeases{alive: make(map[int64]uint64), keys: make(map[int64]map[string]bool)}
+}
+
+func (l *fakeLeases) Generation(id int64) (uint64, bool) {
+	g, ok := l.alive[id]
+	return g, ok
+}
+
+func (l *fakeLeases) Attach(id int64, key []byte) {
+	if l.keys[id] == nil {
+		l.keys[id] = make(map[string]bool)
+	}
+	if l.keys[id][string(key)] {
+		panic(fmt.Sprintf("%q is attached to %d already", key, id))
+	}
+	l.keys[id][string(key)] = true
+}
+
+func (l *fakeLeases) Detach(id int64, key []byte) {
+	if !l.keys[id][string(key)] {
+		panic(fmt.Sprintf("%q is not attached to %d", key, id))
+	}
+	delete(l.keys[id], string(key))
+}
+
+func (l *fakeLeases) sorted(id int64) []string { return slices.Sorted(maps.Keys(l.keys[id])) }
+
+func (l *fakeLeases) String() string {
+	var parts []string
+	for _, id := range slices.Sorted(maps.Keys(l.keys)) {
+		if len(l.keys[id]) > 0 {
+			parts = append(parts, fmt.Sprintf("%d:%q", id, l.sorted(id)))
+		}
+	}
+	return "{" + strings.Join(parts, " ") + "}"
+}
+
+type quiet struct{}
+
+func (quiet) Infof(string, ...any)  {}
+func (quiet) Errorf(string, ...any) {}
+func (quiet) Fatalf(format string, args ...any) {
+	panic(fmt.Sprintf(format, args...))
+}
+
+// words are the arguments of a transcript's line: words, name=number and
+// flags.
+type arguments struct {
+	words   []string
+	numbers map[string]int64
+}
+
+func parse(line string) arguments {
+	a := arguments{numbers: make(map[string]int64)}
+	for _, word := range strings.Fields(line) {
+		if name, text, ok := strings.Cut(word, "="); ok {
+			n, err := strconv.ParseInt(text, 10, 64)
+			if err != nil {
+				panic(err)
+			}
+			a.numbers[name] = n
+			continue
+		}
+		a.words = append(a.words, word)
+	}
+	return a
+}
+
+func (a arguments) has(word string) bool     { return slices.Contains(a.words, word) }
+func (a arguments) number(name string) int64 { return a.numbers[name] }
+
+func (a arguments) word(i int) string {
+	if i >= len(a.words) {
+		return ""
+	}
+	return a.words[i]
+}
+
+func (a arguments) key(i int) []byte { k, _ := keysOf(a.word(i)); return k }
+
+// value: "-" is none; names of flags are none either.
+func (a arguments) value(i int) []byte {
+	if w := a.word(i); w != "-" && w != "" {
+		return []byte(w)
+	}
+	return nil
+}
+
+// keysOf reads "key", "prefix*", "from..to", "from.." and "" for no key.
+func keysOf(text string) (key, end []byte) {
+	text = strings.ReplaceAll(text, `\0`, "\x00")
+	if text == `""` {
+		return nil, nil
+	}
+	if from, to, ok := strings.Cut(text, ".."); ok {
+		if to == "" {
+			return []byte(from), []byte{0}
+		}
+		return []byte(from), []byte(to)
+	}
+	if prefix, ok := strings.CutSuffix(text, "*"); ok {
+		end := []byte(prefix)
+		end[len(end)-1]++
+		return []byte(prefix), end
+	}
+	return []byte(text), nil
+}
+
+func orText(err error, format string, args ...any) string {
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf(format, args...)
+}
+
+func kvText(kv KV) string {
+	text := fmt.Sprintf("%q=%q c%d m%d v%d", kv.Key, kv.Value, kv.CreateRevision, kv.ModRevision, kv.Version)
+	if kv.Lease != 0 {
+		text += fmt.Sprintf(" lease %d", kv.Lease)
+	}
+	return text
+}
+
+func prevText(kv *KV) string {
+	if kv == nil {
+		return ""
+	}
+	return ", was " + kvText(*kv)
+}
+
+func rangeText(res RangeResult, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "count %d", res.Count)
+	if res.More {
+		out.WriteString(", more")
+	}
+	fmt.Fprintf(&out, ", at %d", res.Revision)
+	for _, kv := range res.KVs {
+		out.WriteString("\n  " + kvText(kv))
+	}
+	return out.String()
+}
+
+func eventText(e Event) string {
+	if e.Type == EventDelete {
+		return fmt.Sprintf("delete %q m%d%s", e.KV.Key, e.KV.ModRevision, prevText(e.PrevKV))
+	}
+	return "put " + kvText(e.KV) + prevText(e.PrevKV)
+}
+
+func responseText(r WatchResponse) string {
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "%d: at %d", r.WatchID, r.Revision)
+	for _, flag := range []struct {
+		set  bool
+		name string
+	}{{r.Created, "created"}, {r.Canceled, "canceled"}, {r.Fragment, "to be continued"}} {
+		if flag.set {
+			out.WriteString(", " + flag.name)
+		}
+	}
+	if r.CompactRevision != 0 {
+		fmt.Fprintf(&out, ", compacted to %d", r.CompactRevision)
+	}
+	if r.CancelReason != "" {
+		out.WriteString(", " + r.CancelReason)
+	}
+	out.WriteByte('\n')
+	for _, e := range r.Events {
+		out.WriteString("  " + eventText(e) + "\n")
+	}
+	return out.String()
+}
+
+// idle reports whether Next would wait.
+func (st *Stream) idle() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return !st.closed && len(st.ready) == 0 && st.pending == nil && st.queue.empty() && len(st.lagging) == 0
+}
+
+// nextNow is Next for a stream that isn't idle. It returns nothing if all
+// there was to do is to catch up over revisions without events.
+func nextNow(st *Stream) (*WatchResponse, error) {
+	for len(st.ready) == 0 {
+		if st.idle() {
+			return nil, nil
+		}
+		if err := st.advance(context.Background()); err != nil {
+			return nil, err
+		}
+	}
+	r := st.takeReady()
+	return &r, nil
+}
