@@ -1,0 +1,126 @@
+package keyspace
+
+import (
+	"context"
+	"fmt"
+	"testing"
+)
+
+func BenchmarkPut(b *testing.B) {
+	for _, size := range []int{1, 64} {
+		b.Run(fmt.Sprintf("batch=%d", size), func(b *testing.B) {
+			h := newHouse(b)
+			value := make([]byte, 100)
+			b.ReportAllocs()
+			for i := 0; i < b.N; i += size {
+				h.write(func(w *Writer) {
+					for j := range size {
+						key := fmt.Appendf(nil, "key/%06d", (i+j)*7919%100000)
+						if _, err := w.Put(PutRequest{Key: key, Value: value}); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+			}
+		})
+	}
+}
+
+func fill(b *testing.B, h *house, n int) {
+	for i := 0; i < n; i += 1000 {
+		h.write(func(w *Writer) {
+			for j := range 1000 {
+				_, err := w.Put(PutRequest{Key: fmt.Appendf(nil, "key/%06d", i+j), Value: make([]byte, 100), Lease: int64(len(h.leases.alive))})
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	if err := h.db.Flush(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func BenchmarkRangeOne(b *testing.B) {
+	h := newHouse(b)
+	fill(b, h, 100000)
+	read := func(b *testing.B) {
+		b.ReportAllocs()
+		for i := range b.N {
+			key := fmt.Appendf(nil, "key/%06d", i*7919%100000)
+			res, err := h.store.Range(context.Background(), RangeRequest{Key: key})
+			if err != nil || len(res.KVs) != 1 {
+				b.Fatal(res, err)
+			}
+		}
+	}
+	b.Run("plain", read)
+	h.grant(1)
+	h.write(func(w *Writer) {
+		if _, err := w.Put(PutRequest{Key: []byte("z"), Lease: 1}); err != nil {
+			b.Fatal(err)
+		}
+		h.end(w, 1)
+	})
+	b.Run("while an ending is pending", read)
+}
+
+func BenchmarkRangeAll(b *testing.B) {
+	h := newHouse(b)
+	fill(b, h, 100000)
+	for b.Loop() {
+		res, err := h.store.Range(context.Background(), RangeRequest{Key: []byte{0}, End: []byte{0}, CountOnly: true})
+		if err != nil || res.Count != 100000 {
+			b.Fatal(res, err)
+		}
+	}
+}
+
+func BenchmarkEndLease(b *testing.B) {
+	h := newHouse(b)
+	h.grant(1)
+	fill(b, h, 100000)
+	b.Run("end", func(b *testing.B) {
+		h.write(func(w *Writer) { h.end(w, 1) })
+	})
+	b.Run("sweep", func(b *testing.B) {
+		for range b.N {
+			h.write(func(w *Writer) { _, _ = w.Sweep(1) })
+		}
+	})
+}
+
+// BenchmarkPublish: 10 000 watchers, one of which is concerned.
+func BenchmarkPublish(b *testing.B) {
+	for _, kind := range []string{"keys", "ranges"} {
+		b.Run(kind, func(b *testing.B) {
+			h := newHouse(b)
+			hub := NewHub(h.store)
+			st := hub.NewStream(StreamLimits{})
+			for i := range 10000 {
+				req := WatchRequest{Key: fmt.Appendf(nil, "key/%05d", i)}
+				if kind == "ranges" {
+					req.End = fmt.Appendf(nil, "key/%05d.", i)
+				}
+				if _, err := st.Watch(req); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for !st.idle() {
+				if _, err := nextNow(st); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				kv := KV{Key: fmt.Appendf(nil, "key/%05d", i%10000), ModRevision: int64(i + 2)}
+				hub.Publish(Changes{{Revision: int64(i + 2), Events: []Event{{KV: kv}}}})
+				if r, err := nextNow(st); err != nil || len(r.Events) != 1 {
+					b.Fatal(r, err)
+				}
+			}
+		})
+	}
+}
