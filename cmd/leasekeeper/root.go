@@ -47,6 +47,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 			cmd.CommandPath(), args[0], cmd.CommandPath())
 	}
 	var hint string
+	cmd.SuggestionsMinimumDistance = 2
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = " (did you mean " + strings.Join(near, " or ") + "?)"
 	}

@@ -119,7 +119,7 @@ func loadFile(k *koanf.Koanf, path string) error {
 }
 
 // serveVariables picks the settings out of the environment, by key. A variable of ours that nobody reads is
-// a mistake that would otherwise show much later.
+// a mistake that would otherwise show much later. An empty one counts as not set.
 func serveVariables(environ []string) (map[string]string, error) {
 	found := make(map[string]string)
 	for _, entry := range environ {
@@ -131,7 +131,9 @@ func serveVariables(environ []string) (map[string]string, error) {
 		if key != configKey && !isKnown(key) || name != variableOf(key) {
 			return nil, wrongUsage("unknown environment variable %s; known are %s", name, strings.Join(knownVariables(), ", "))
 		}
-		found[key] = value
+		if value != "" {
+			found[key] = value
+		}
 	}
 	return found, nil
 }

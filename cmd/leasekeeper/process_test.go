@@ -1,0 +1,117 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// startLimit bounds how long a server may take to become ready.
+const startLimit = 30 * time.Second
+
+// launchOptions say how to run `leasekeeper serve`.
+type launchOptions struct {
+	dir  string // to run in; server.out and server.err are written there
+	env  []string
+	args []string
+}
+
+// running is a server in a process of its own.
+type running struct {
+	cmd      *exec.Cmd
+	endpoint string
+	http     string
+	ended    chan struct{}
+}
+
+// launch starts a server on free ports, unless the arguments choose others, and waits until it says that it
+// is ready.
+func launch(o launchOptions) (*running, error) {
+	logs, err := os.OpenFile(filepath.Join(o.dir, "server.err"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer logs.Close()
+	told, err := os.OpenFile(filepath.Join(o.dir, "server.out"), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"}
+	cmd := exec.Command("leasekeeper", append(args, o.args...)...)
+	cmd.Dir, cmd.Env, cmd.Stderr = o.dir, o.env, logs
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	r := &running{cmd: cmd, ended: make(chan struct{})}
+	ready := make(chan struct{})
+	go r.follow(io.TeeReader(stdout, told), ready)
+	select {
+	case <-ready:
+		return r, nil
+	case <-r.ended:
+		text, _ := os.ReadFile(logs.Name())
+		return nil, fmt.Errorf("the server ended before it was ready:\n%s", text)
+	case <-time.After(startLimit):
+		r.kill()
+		return nil, errors.New("the server did not become ready")
+	}
+}
+
+// follow reads what the server tells until it ends, and waits for it.
+func (r *running) follow(output io.Reader, ready chan struct{}) {
+	for lines := bufio.NewScanner(output); lines.Scan(); {
+		switch word := strings.Fields(lines.Text()); {
+		case len(word) == 2 && word[0] == "clients":
+			r.endpoint = word[1]
+		case len(word) == 2 && word[0] == "http":
+			r.http = word[1]
+		case strings.HasPrefix(lines.Text(), "Stop it"):
+			close(ready)
+		}
+	}
+	r.cmd.Wait() // its state tells the rest
+	close(r.ended)
+}
+
+// wait returns the exit code of a server that is about to end, or -1 if a signal ended it.
+func (r *running) wait() int {
+	<-r.ended
+	return r.cmd.ProcessState.ExitCode()
+}
+
+// kill ends the server without a chance to tidy up. It may have ended already.
+func (r *running) kill() {
+	r.cmd.Process.Kill()
+	<-r.ended
+}
+
+// table is a map that scripts running beside each other may use.
+type table[K comparable, V any] struct {
+	mu   sync.Mutex
+	rows map[K]V
+}
+
+func newTable[K comparable, V any]() *table[K, V] { return &table[K, V]{rows: make(map[K]V)} }
+
+func (t *table[K, V]) set(k K, v V) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.rows[k] = v
+}
+
+func (t *table[K, V]) get(k K) V {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.rows[k]
+}

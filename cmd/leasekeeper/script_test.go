@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files of the scripts (cmp only)")
+
+// TestScripts runs testdata/script/*.txtar. Beside the usual commands they have:
+//
+//	start [args]          run `leasekeeper serve` with free ports until it is ready, and set $ENDPOINT and
+//	                      $HTTP; the output is in the files server.out and server.err
+//	halt term|int|kill CODE  end it by that signal; it must exit with the code
+//	like FILE             stdout is like the file, in which <id> stands for an id, <n> for a number,
+//	                      <size> for a size, <time> for a length of time, and <any> for anything
+//	setid NAME            set the variable to the id in stdout
+//	spoil FILE            overwrite bytes in the middle of a file, which may be a pattern
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"start": scriptStart,
+			"halt":  scriptHalt,
+			"like":  scriptLike,
+			"setid": scriptSetID,
+			"spoil": scriptSpoil,
+		},
+		UpdateScripts:       *update,
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+	})
+}
+
+// serversOfScripts has the server of each script, which is one at a time.
+var serversOfScripts = newTable[*testscript.TestScript, *running]()
+
+func scriptStart(ts *testscript.TestScript, neg bool, args []string) {
+	if neg {
+		ts.Fatalf("use ! exec leasekeeper serve")
+	}
+	dir := ts.MkAbs(".")
+	r, err := launch(launchOptions{
+		dir:  dir,
+		env:  environment(ts),
+		args: args,
+	})
+	if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	ts.Defer(r.kill)
+	serversOfScripts.set(ts, r)
+	ts.Setenv("ENDPOINT", r.endpoint)
+	ts.Setenv("HTTP", r.http)
+}
+
+// environment is what a server gets to see of a script's environment.
+func environment(ts *testscript.TestScript) []string {
+	env := []string{"PATH=" + ts.Getenv("PATH")}
+	for _, name := range knownVariables() {
+		if value := ts.Getenv(name); value != "" {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
+func scriptHalt(ts *testscript.TestScript, neg bool, args []string) {
+	r := serversOfScripts.get(ts)
+	if neg || r == nil || len(args) != 2 {
+		ts.Fatalf("usage: halt term|int|kill CODE, with a server running")
+	}
+	signals := map[string]syscall.Signal{"term": syscall.SIGTERM, "int": syscall.SIGINT, "kill": syscall.SIGKILL}
+	want, err := strconv.Atoi(args[1])
+	if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	ts.Check(r.cmd.Process.Signal(signals[args[0]]))
+	if got := r.wait(); got != want {
+		ts.Fatalf("ended with code %d, want %d; it wrote:\n%s", got, want, ts.ReadFile("server.err"))
+	}
+}
+
+var placeholders = strings.NewReplacer(
+	"<id>", "[0-9a-f]{16}", "<n>", "[0-9]+", "<size>", `[0-9.]+ (B|[KMG]iB)`, "<time>", "[0-9hms]+ *", "<any>", ".*")
+
+func scriptLike(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: like FILE")
+	}
+	got := strings.Split(strings.TrimRight(ts.ReadFile("stdout"), "\n"), "\n")
+	want := strings.Split(strings.TrimRight(ts.ReadFile(args[0]), "\n"), "\n")
+	for i := range max(len(got), len(want)) {
+		if i >= len(got) || i >= len(want) {
+			ts.Fatalf("%d lines instead of %d:\n%s", len(got), len(want), strings.Join(got, "\n"))
+		}
+		line := os.Expand(want[i], ts.Getenv)
+		pattern := "^" + placeholders.Replace(strings.NewReplacer(`\<`, "<", `\>`, ">").Replace(regexp.QuoteMeta(line))) + "$"
+		if !regexp.MustCompile(pattern).MatchString(got[i]) {
+			ts.Fatalf("line %d is %q, which is not like %q; all of it:\n%s", i+1, got[i], line, strings.Join(got, "\n"))
+		}
+	}
+}
+
+var anyID = regexp.MustCompile(`\b[0-9a-f]{16}\b`)
+
+func scriptSetID(ts *testscript.TestScript, neg bool, args []string) {
+	id := anyID.FindString(ts.ReadFile("stdout"))
+	if neg || len(args) != 1 || id == "" {
+		ts.Fatalf("usage: setid NAME, after a command that printed an id")
+	}
+	ts.Setenv(args[0], id)
+}
+
+func scriptSpoil(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: spoil FILE")
+	}
+	names, err := filepath.Glob(ts.MkAbs(args[0]))
+	if err != nil || len(names) == 0 {
+		ts.Fatalf("no file is like %s: %v", args[0], err)
+	}
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		ts.Check(err)
+		middle := data[len(data)/3 : len(data)-len(data)/3]
+		copy(middle, bytes.Repeat([]byte{0xA5}, len(middle)))
+		ts.Check(os.WriteFile(name, data, 0o600))
+		fmt.Fprintf(ts.Stderr(), "spoilt %d bytes of %s\n", len(middle), name)
+	}
+}
