@@ -138,8 +138,8 @@ func watchToTheEnd(ctx context.Context, s *Store, st *Stream, i int, last Revisi
 			return err
 		}
 		switch {
-		case r.Canceled || r.WatchID == NoWatch:
-			continue // of the watcher before
+		case r.WatchID != id || r.Canceled:
+			continue // progress, or of the watcher before
 		case r.Created:
 			if next == 0 {
 				next = r.Revision + 1

@@ -3,7 +3,6 @@ package keyspace
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"math"
 	"sort"
@@ -145,8 +144,8 @@ func keysWithin(keys []string, in span) []string {
 func (h *historian) revision(it *pebble.Iterator, rev Revision) (valid bool, err error) {
 	for valid = true; valid; valid = it.Next() {
 		k := it.Key()
-		if binary.BigEndian.Uint64(k[1:]) != uint64(rev) {
-			break
+		if at, _, err := splitHistoryKey(k); err != nil || at != rev {
+			return err == nil, err
 		}
 		if h.scanned++; h.scanned%contextEvery == 0 && h.ctx.Err() != nil {
 			return false, context.Cause(h.ctx)

@@ -58,7 +58,10 @@ func (w *Writer) Group(f func() error) error {
 	w.grouped = true
 	err := w.request(func() error {
 		err := f()
-		if err != nil && w.open {
+		switch {
+		case w.err != nil:
+			return w.err // even if f didn't look
+		case err != nil && w.open:
 			return fmt.Errorf("%w: a group failed after it had changed something: %v", ErrMisuse, err)
 		}
 		return err
