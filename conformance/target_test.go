@@ -195,7 +195,7 @@ func (s *server) showLogs() {
 
 // context is cancelled with the test, or when it has taken absurdly long.
 func (s *server) context() context.Context {
-	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	s.t.Cleanup(cancel)
 	return ctx
 }
