@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+const (
+	killRounds = 100
+	// A round's load lasts between these two before the server is killed.
+	loadMin = 40 * time.Millisecond
+	loadMax = 180 * time.Millisecond
+	// checkLimit bounds a round's checks.
+	checkLimit = 30 * time.Second
+)
+
+// TestKillLosesNothing kills a server a hundred times with SIGKILL while clients use it, and looks each time
+// after the restart whether everything that was acknowledged is there: puts and deletes with their
+// revisions, leases with their remaining time, ends of leases with the keys that went with them. A request
+// whose answer did not come may have taken effect or not, but after the restart that is settled for good.
+func TestKillLosesNothing(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	chance := rand.New(rand.NewPCG(seed, 0))
+	book := newLedger(t)
+	dir := t.TempDir()
+	began := time.Now()
+	for round := range killRounds + 1 {
+		r := launchAt(t, dir)
+		c := connect(t, r.endpoint)
+		ctx, cancel := context.WithTimeout(t.Context(), checkLimit)
+		book.check(ctx, c, round == killRounds)
+		cancel()
+		if t.Failed() || round == killRounds {
+			c.conn.Close()
+			r.kill()
+			break
+		}
+		after := loadMin + time.Duration(chance.Int64N(int64(loadMax-loadMin)))
+		load(t, book, c, round, chance.Uint64(), func() {
+			time.Sleep(after)
+			r.kill()
+		})
+		c.conn.Close()
+	}
+	t.Logf("%d rounds in %v: %s", killRounds, time.Since(began).Round(time.Millisecond), book.summary())
+	book.mustHaveTriedEverything()
+}
+
+// launchAt starts the server on the folder.
+func launchAt(t *testing.T, dir string) *running {
+	t.Helper()
+	r, err := launch(launchOptions{
+		dir:  dir,
+		env:  []string{"PATH=" + os.Getenv("PATH")},
+		args: []string{"--data-dir", "data", "--log-level", "warn"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.kill)
+	return r
+}
+
+// stubs are the clients of one connection.
+type stubs struct {
+	conn  *grpc.ClientConn
+	kv    pb.KVClient
+	lease pb.LeaseClient
+}
+
+func connect(t *testing.T, endpoint string) stubs {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+endpoint,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stubs{conn, pb.NewKVClient(conn), pb.NewLeaseClient(conn)}
+}
+
+// load has clients work until kill has returned and each has noticed.
+func load(t *testing.T, book *ledger, c stubs, round int, seed uint64, kill func()) {
+	var clients sync.WaitGroup
+	for number, work := range []func(*worker){
+		(*worker).writes, (*worker).writes, (*worker).writes, (*worker).writes,
+		(*worker).leases, (*worker).leases, (*worker).leases, (*worker).shortLeases,
+	} {
+		w := &worker{
+			book: book, stubs: c, round: round, number: number,
+			chance: rand.New(rand.NewPCG(seed, uint64(number))),
+		}
+		clients.Go(func() {
+			defer w.cancelOnReturn(t.Context())()
+			work(w)
+		})
+	}
+	kill()
+	clients.Wait()
+}
