@@ -1,0 +1,138 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+func TestErrorsAreThoseOfEtcd(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		code codes.Code
+		text string
+	}{
+		{keyspace.ErrEmptyKey, codes.InvalidArgument, "etcdserver: key is not provided"},
+		{keyspace.ErrKeyNotFound, codes.InvalidArgument, "etcdserver: key not found"},
+		{keyspace.ErrValueProvided, codes.InvalidArgument, "etcdserver: value is provided"},
+		{keyspace.ErrLeaseProvided, codes.InvalidArgument, "etcdserver: lease is provided"},
+		{keyspace.ErrInvalidSort, codes.InvalidArgument, "etcdserver: invalid sort option"},
+		{keyspace.ErrCompacted, codes.OutOfRange, "etcdserver: mvcc: required revision has been compacted"},
+		{keyspace.ErrFutureRevision, codes.OutOfRange, "etcdserver: mvcc: required revision is a future revision"},
+		{keyspace.ErrLeaseNotFound, codes.NotFound, "etcdserver: requested lease not found"},
+		{&keyspace.CorruptError{Key: []byte("secret")}, codes.DataLoss, "etcdserver: corrupt cluster"},
+		{lessor.ErrNotFound, codes.NotFound, "etcdserver: requested lease not found"},
+		{lessor.ErrExists, codes.FailedPrecondition, "etcdserver: lease already exists"},
+		{lessor.ErrTTLTooLarge, codes.OutOfRange, "etcdserver: too large lease TTL"},
+		{lessor.ErrNotPrimary, codes.Unavailable, "etcdserver: no leader"},
+		{replica.ErrNoLeader, codes.Unavailable, "etcdserver: no leader"},
+		{replica.ErrStopped, codes.Unavailable, "etcdserver: server stopped"},
+		{replica.ErrTooLarge, codes.InvalidArgument, "etcdserver: request is too large"},
+		{replica.ErrTooManyRequests, codes.ResourceExhausted, "etcdserver: too many requests"},
+		{replica.ErrUnknownOutcome, codes.Unavailable, "etcdserver: request timed out"},
+		{context.DeadlineExceeded, codes.Unavailable, "etcdserver: request timed out"},
+		{context.Canceled, codes.Canceled, "etcdserver: request canceled"},
+		// A request that was cancelled on its way may yet take effect.
+		{errors.Join(replica.ErrUnknownOutcome, context.Canceled), codes.Unavailable, "etcdserver: request timed out"},
+		{errors.Join(context.Canceled, replica.ErrUnknownOutcome), codes.Unavailable, "etcdserver: request timed out"},
+		// Errors of this package's own making pass.
+		{rpctypes.ErrGRPCAuthNotEnabled, codes.FailedPrecondition, "etcdserver: authentication is not enabled"},
+		{errStopping, codes.Unavailable, "etcdserver: server stopped"},
+	} {
+		for _, err := range []error{c.err, fmt.Errorf("around it: %w", c.err)} {
+			if _, ours := status.FromError(c.err); ours && err != c.err {
+				continue
+			}
+			answer, _ := translate(err)
+			wantStatus(t, answer, status.Error(c.code, c.text))
+		}
+	}
+}
+
+func TestUnknownErrorsDoNotLeak(t *testing.T) {
+	answer, reason := translate(errors.New("open /var/lib/secret: no such file"))
+	wantEqual(t, "reason", reason, reasonInternal)
+	wantCode(t, answer, codes.Internal)
+	if strings.Contains(answer.Error(), "secret") {
+		t.Errorf("the client is told %v", answer)
+	}
+}
+
+func TestTryAgainIsRetriable(t *testing.T) {
+	for _, err := range []error{lessor.ErrNotPrimary, lessor.ErrGoing, lessor.ErrClearing, replica.ErrNoLeader} {
+		answer, _ := translate(err)
+		wantCode(t, answer, codes.Unavailable)
+	}
+}
+
+// TestEverySentinelHasARow reads the sources, because a sentinel that is added there would be forgotten here.
+func TestEverySentinelHasARow(t *testing.T) {
+	rows := make(map[string]bool)
+	ast.Inspect(parse(t, "errors.go"), func(n ast.Node) bool {
+		if sel, ok := n.(*ast.SelectorExpr); ok {
+			if pkg, ok := sel.X.(*ast.Ident); ok {
+				rows[pkg.Name+"."+sel.Sel.Name] = true
+			}
+		}
+		return true
+	})
+	seen := 0
+	for _, folder := range []string{"../lessor", "../internal/keyspace", "../internal/replica"} {
+		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+		wantOK(t, err)
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			for _, name := range sentinels(parse(t, file)) {
+				seen++
+				if qualified := filepath.Base(folder) + "." + name; !rows[qualified] {
+					t.Errorf("%s has no row in the table of errors", qualified)
+				}
+			}
+		}
+	}
+	if seen < 15 {
+		t.Errorf("found only %d sentinels: this test looks in the wrong places", seen)
+	}
+}
+
+// sentinels returns the exported error variables of a file.
+func sentinels(file *ast.File) []string {
+	var names []string
+	for _, decl := range file.Decls {
+		vars, ok := decl.(*ast.GenDecl)
+		if !ok || vars.Tok != token.VAR {
+			continue
+		}
+		for _, spec := range vars.Specs {
+			for _, name := range spec.(*ast.ValueSpec).Names {
+				if strings.HasPrefix(name.Name, "Err") {
+					names = append(names, name.Name)
+				}
+			}
+		}
+	}
+	return names
+}
+
+func parse(t *testing.T, file string) *ast.File {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+	wantOK(t, err)
+	return parsed
+}

@@ -1,0 +1,223 @@
+package server
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// waitLimit bounds every wait for something that is due at once.
+const waitLimit = 20 * time.Second
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// front is a real node behind a real server, with a client.
+type front struct {
+	t      *testing.T
+	node   *replica.Node
+	server *Server
+	conn   *grpc.ClientConn
+
+	kv          pb.KVClient
+	lease       pb.LeaseClient
+	watch       pb.WatchClient
+	cluster     pb.ClusterClient
+	maintenance pb.MaintenanceClient
+	auth        pb.AuthClient
+	health      healthpb.HealthClient
+}
+
+func startNode(t *testing.T) *replica.Node {
+	t.Helper()
+	node, err := replica.Start(t.Context(), replica.NodeConfig{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := node.Stop(limited(t, context.Background())); err != nil {
+			t.Errorf("stopping the node: %v", err)
+		}
+	})
+	select {
+	case <-node.Ready():
+	case <-time.After(waitLimit):
+		t.Fatal("the node is not ready")
+	}
+	return node
+}
+
+// anyPort is a configuration that gets in nobody's way.
+func anyPort() Config { return Config{ListenClient: "127.0.0.1:0", ListenHTTP: "127.0.0.1:0"} }
+
+func startFront(t *testing.T) *front { return startWith(t, anyPort(), nil) }
+
+// startWith lets a test change what the server sees of its node.
+func startWith(t *testing.T, cfg Config, change func(*replica.Node) member) *front {
+	t.Helper()
+	node := startNode(t)
+	m := member(node)
+	if change != nil {
+		m = change(node)
+	}
+	s, err := newServer(cfg, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Stop(limited(t, context.Background())); err != nil {
+			t.Errorf("stopping the server: %v", err)
+		}
+	})
+	f := &front{t: t, node: node, server: s, conn: dial(t, s.Addr())}
+	f.kv, f.lease, f.watch = pb.NewKVClient(f.conn), pb.NewLeaseClient(f.conn), pb.NewWatchClient(f.conn)
+	f.cluster, f.maintenance = pb.NewClusterClient(f.conn), pb.NewMaintenanceClient(f.conn)
+	f.auth, f.health = pb.NewAuthClient(f.conn), healthpb.NewHealthClient(f.conn)
+	return f
+}
+
+func dial(t *testing.T, addr string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(64<<20), grpc.MaxCallRecvMsgSize(64<<20)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// limited bounds ctx by the time that any wait may take.
+func limited(t *testing.T, ctx context.Context) context.Context {
+	ctx, cancel := context.WithTimeout(ctx, waitLimit)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func (f *front) ctx() context.Context {
+	f.t.Helper()
+	return limited(f.t, f.t.Context())
+}
+
+// needLeader is what a client sends that does not want to wait for a leader.
+func needLeader(ctx context.Context) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader)
+}
+
+func (f *front) grant(ttl, id int64) *pb.LeaseGrantResponse {
+	f.t.Helper()
+	resp, err := f.lease.LeaseGrant(f.ctx(), &pb.LeaseGrantRequest{TTL: ttl, ID: id})
+	wantOK(f.t, err)
+	return resp
+}
+
+func (f *front) put(key, value string) *pb.PutResponse {
+	f.t.Helper()
+	resp, err := f.kv.Put(f.ctx(), &pb.PutRequest{Key: []byte(key), Value: []byte(value)})
+	wantOK(f.t, err)
+	return resp
+}
+
+// header checks what every answer but a list of members has.
+func (f *front) header(h *pb.ResponseHeader, revision int64) {
+	f.t.Helper()
+	own := f.node.Header()
+	if h.GetClusterId() != own.ClusterID || h.GetMemberId() != own.MemberID || h.GetRaftTerm() != own.Term {
+		f.t.Errorf("header %v does not name the member %+v", h, own)
+	}
+	if h.GetRevision() != revision {
+		f.t.Errorf("header's revision is %d, want %d", h.GetRevision(), revision)
+	}
+}
+
+func wantOK(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("unexpected error: %v", err)
+	}
+}
+
+// wantStatus checks code and text at once: clients go by both.
+func wantStatus(t *testing.T, err, want error) {
+	t.Helper()
+	got, wanted := status.Convert(err), status.Convert(want)
+	if got.Code() != wanted.Code() || got.Message() != wanted.Message() {
+		t.Errorf("got %v %q, want %v %q", got.Code(), got.Message(), wanted.Code(), wanted.Message())
+	}
+}
+
+func wantCode(t *testing.T, err error, want codes.Code) {
+	t.Helper()
+	if status.Code(err) != want {
+		t.Errorf("got %v, want code %v", err, want)
+	}
+}
+
+func wantEqual[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s is %v, want %v", what, got, want)
+	}
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(waitLimit); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", waitLimit, what)
+		}
+	}
+}
+
+// faulty is a real node of which single methods are replaced, for what a healthy one does not do.
+type faulty struct {
+	*replica.Node
+	serving func() error
+	put     func(context.Context) error
+	ranged  func(context.Context) error
+	renew   func(ids []lessor.ID, answer func(replica.Header, []replica.RenewedLease)) error
+}
+
+func (f *faulty) Serving() error {
+	if f.serving != nil {
+		return f.serving()
+	}
+	return f.Node.Serving()
+}
+
+func (f *faulty) Put(ctx context.Context, req keyspace.PutRequest) (replica.Header, keyspace.PutResult, error) {
+	if f.put != nil {
+		return replica.Header{}, keyspace.PutResult{}, f.put(ctx)
+	}
+	return f.Node.Put(ctx, req)
+}
+
+func (f *faulty) Range(ctx context.Context, req keyspace.RangeRequest, serializable bool) (replica.Header, keyspace.RangeResult, error) {
+	if f.ranged != nil {
+		return replica.Header{}, keyspace.RangeResult{}, f.ranged(ctx)
+	}
+	return f.Node.Range(ctx, req, serializable)
+}
+
+func (f *faulty) Renew(ids []lessor.ID, answer func(replica.Header, []replica.RenewedLease)) error {
+	if f.renew != nil {
+		return f.renew(ids, answer)
+	}
+	return f.Node.Renew(ids, answer)
+}

@@ -1,0 +1,268 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+func (f *front) keepAlive(ctx context.Context) pb.Lease_LeaseKeepAliveClient {
+	f.t.Helper()
+	stream, err := f.lease.LeaseKeepAlive(ctx)
+	wantOK(f.t, err)
+	return stream
+}
+
+func send(t *testing.T, stream pb.Lease_LeaseKeepAliveClient, ids ...int64) {
+	t.Helper()
+	for _, id := range ids {
+		wantOK(t, stream.Send(&pb.LeaseKeepAliveRequest{ID: id}))
+	}
+}
+
+func TestKeepAlive(t *testing.T) {
+	f := startFront(t)
+	f.grant(60, 7)
+	stream := f.keepAlive(f.ctx())
+	for _, c := range []struct{ id, ttl int64 }{{7, 60}, {99, 0}, {0, 0}, {7, 60}, {-1, 0}} {
+		send(t, stream, c.id)
+		resp, err := stream.Recv()
+		wantOK(t, err)
+		f.header(resp.Header, 1)
+		wantEqual(t, "id and ttl", fmt.Sprint(resp.ID, resp.TTL), fmt.Sprint(c.id, c.ttl))
+	}
+}
+
+func TestKeepAliveRenews(t *testing.T) {
+	f := startFront(t)
+	f.grant(1, 1)
+	stream := f.keepAlive(f.ctx())
+	for begun := time.Now(); time.Since(begun) < 2500*time.Millisecond; time.Sleep(200 * time.Millisecond) {
+		send(t, stream, 1)
+		resp, err := stream.Recv()
+		wantOK(t, err)
+		wantEqual(t, "ttl", resp.TTL, 1)
+	}
+}
+
+// A client that has no more requests still gets all its answers, each as often as it asked.
+func TestKeepAliveAnswersAllAfterTheLastRequest(t *testing.T) {
+	f := startFront(t)
+	const leases, each = 40, 50
+	for id := range int64(leases) {
+		f.grant(60, id+1)
+	}
+	stream := f.keepAlive(f.ctx())
+	for range each {
+		for id := range int64(leases) {
+			send(t, stream, id+1)
+		}
+	}
+	wantOK(t, stream.CloseSend())
+	answered := make(map[int64]int)
+	for {
+		resp, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		wantOK(t, err)
+		wantEqual(t, "ttl", resp.TTL, 60)
+		answered[resp.ID]++
+	}
+	for id := range int64(leases) {
+		wantEqual(t, "answers", answered[id+1], each)
+	}
+	wantEqual(t, "renewed", f.node.Status().Renewed, leases*each)
+}
+
+// held is a member that answers renewals of id 1 only when told to.
+type held struct {
+	mu      sync.Mutex
+	waiting []func()
+}
+
+func (h *held) renew(n *replica.Node) func([]lessor.ID, func(replica.Header, []replica.RenewedLease)) error {
+	return func(ids []lessor.ID, answer func(replica.Header, []replica.RenewedLease)) error {
+		var others []lessor.ID
+		for _, id := range ids {
+			if id != 1 {
+				others = append(others, id)
+				continue
+			}
+			h.mu.Lock()
+			h.waiting = append(h.waiting, func() {
+				answer(n.Header(), []replica.RenewedLease{{ID: 1, TTL: time.Minute}})
+			})
+			h.mu.Unlock()
+		}
+		return n.Renew(others, answer)
+	}
+}
+
+func (h *held) release() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, answer := range h.waiting {
+		go answer()
+	}
+	h.waiting = nil
+}
+
+func TestKeepAliveIsNotSequential(t *testing.T) {
+	var h held
+	f := startWith(t, anyPort(), func(n *replica.Node) member { return &faulty{Node: n, renew: h.renew(n)} })
+	f.grant(60, 2)
+	stream := f.keepAlive(f.ctx())
+	send(t, stream, 1, 2)
+	resp, err := stream.Recv()
+	wantOK(t, err)
+	wantEqual(t, "first answer", resp.ID, 2)
+	// Also what comes later, and the end of the client's requests, is not held up, nor is it forgotten.
+	send(t, stream, 2)
+	resp, err = stream.Recv()
+	wantOK(t, err)
+	wantEqual(t, "second answer", resp.ID, 2)
+	wantOK(t, stream.CloseSend())
+	h.release()
+	resp, err = stream.Recv()
+	wantOK(t, err)
+	wantEqual(t, "last answer", resp.ID, 1)
+	if _, err = stream.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("after the last answer: %v", err)
+	}
+}
+
+func TestKeepAliveEndsRetriably(t *testing.T) {
+	for _, c := range []struct{ err, want error }{
+		{replica.ErrNoLeader, rpctypes.ErrGRPCNoLeader},
+		{replica.ErrStopped, rpctypes.ErrGRPCStopped},
+		{replica.ErrTooManyRequests, errTooManyRenewals},
+		{replica.ErrUnknownOutcome, rpctypes.ErrGRPCTimeout},
+	} {
+		outcome := func(ids []lessor.ID, answer func(replica.Header, []replica.RenewedLease)) error {
+			if len(ids) == 1 && ids[0] == 1 {
+				return c.err
+			}
+			for _, id := range ids {
+				go answer(replica.Header{}, []replica.RenewedLease{{ID: id, Err: c.err}})
+			}
+			return nil
+		}
+		f := startWith(t, anyPort(), func(n *replica.Node) member { return &faulty{Node: n, renew: outcome} })
+		for _, id := range []int64{1, 2} {
+			stream := f.keepAlive(f.ctx())
+			send(t, stream, id)
+			_, err := stream.Recv()
+			wantStatus(t, err, c.want)
+			wantCode(t, err, codes.Unavailable)
+		}
+	}
+}
+
+// A client that sends and sends and never reads is stopped by its own answers: the server holds no more
+// than its bound.
+func TestKeepAliveStopsReadingFromSlowClient(t *testing.T) {
+	const bound = 64
+	var asked atomic.Int64
+	var node *replica.Node
+	cfg := anyPort()
+	cfg.MaxRenewals = bound
+	f := startWith(t, cfg, func(n *replica.Node) member {
+		node = n
+		return &faulty{Node: n, renew: func(ids []lessor.ID, answer func(replica.Header, []replica.RenewedLease)) error {
+			asked.Add(int64(len(ids)))
+			return node.Renew(ids, answer)
+		}}
+	})
+	f.grant(600, 1)
+	stream := f.keepAlive(f.ctx())
+	var sent atomic.Int64
+	sending := make(chan struct{})
+	go func() {
+		defer close(sending)
+		for stream.Send(&pb.LeaseKeepAliveRequest{ID: 1}) == nil {
+			sent.Add(1)
+		}
+	}()
+	// Both windows of flow control fill up: what was sent no longer grows, long before memory is short.
+	last := int64(-1)
+	eventually(t, "the client can send no more", func() bool {
+		now := sent.Load()
+		still := now == last && now > bound
+		last = now
+		time.Sleep(300 * time.Millisecond)
+		return still
+	})
+	if ahead := sent.Load() - asked.Load(); ahead <= 0 {
+		t.Errorf("all %d requests went to the member although no answer was read", sent.Load())
+	}
+	// Reading sets it going again.
+	for range sent.Load() {
+		_, err := stream.Recv()
+		wantOK(t, err)
+	}
+	eventually(t, "the client sends again", func() bool { return sent.Load() > last })
+	stop := f.conn.Close()
+	wantOK(t, stop)
+	<-sending
+}
+
+func TestRenewalsAreBounded(t *testing.T) {
+	r := newRenewals(3)
+	for i := range 3 {
+		if !r.ask(lessor.ID(i)) {
+			t.Fatalf("number %d does not fit", i)
+		}
+	}
+	if r.ask(3) {
+		t.Fatal("a fourth fits into three")
+	}
+	ids, _, _, _ := r.take(nil)
+	wantEqual(t, "taken ids", len(ids), 3)
+	if r.ask(3) {
+		t.Fatal("what is with the member does not count")
+	}
+	r.deliver(replica.Header{}, []replica.RenewedLease{{ID: 0}})
+	_, answers, _, _ := r.take(nil)
+	wantEqual(t, "answers", len(answers), 1)
+	if r.ask(3) {
+		t.Fatal("an answer that is not sent does not count")
+	}
+	r.sent(1)
+	if !r.ask(3) || r.ask(4) {
+		t.Fatal("one answer sent does not make room for one")
+	}
+}
+
+func TestKeepAliveEndsWithoutLeader(t *testing.T) {
+	var lost atomic.Bool
+	f := startWith(t, anyPort(), func(n *replica.Node) member {
+		return &faulty{
+			Node: n,
+			serving: func() error {
+				if lost.Load() {
+					return replica.ErrNoLeader
+				}
+				return n.Serving()
+			},
+			renew: func([]lessor.ID, func(replica.Header, []replica.RenewedLease)) error { return nil }, // no answer ever
+		}
+	})
+	stream := f.keepAlive(f.ctx())
+	send(t, stream, 1)
+	lost.Store(true)
+	_, err := stream.Recv()
+	wantStatus(t, err, rpctypes.ErrGRPCNoLeader)
+}
