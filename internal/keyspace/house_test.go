@@ -45,7 +45,7 @@ func openHouse(t tb) *house {
 
 func (h *house) open() {
 	h.t.Helper()
-	db, err := pebble.Open("db", &pebble.Options{FS: h.fs, Logger: quiet{}})
+	db, err := pebble.Open("db", &pebble.Options{FS: h.fs, Logger: quiet{}, CacheSize: 64 << 20})
 	if err != nil {
 		h.t.Fatalf("opening the database: %v", err)
 	}
