@@ -1,0 +1,348 @@
+package lessor
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+)
+
+// drift is the bound that one of the two clocks of every simulated machine keeps, in parts per million.
+const drift clock.Drift = 100_000
+
+// world is a cluster in real time. It knows what no member knows: how late it really is, and which
+// renewals have been acknowledged to whom.
+type world struct {
+	*cluster
+	now     time.Duration // real time
+	rates   map[*member]rates
+	zombie  *member                  // was deposed and does not know it
+	results []string                 // what came of each entry, the same for all members
+	acked   map[Ref]time.Duration    // when the last acknowledged renewal was processed
+	waiting map[Ref]time.Duration    // when the last renewal that waits for a clear was processed
+	decided map[Expiry]time.Duration // when it was first decided
+}
+
+type rates struct {
+	raw, boot int64 // parts per million
+	offset    clock.Instant
+}
+
+func newWorld(t *rapid.T) *world {
+	w := &world{
+		cluster: newCluster(Config{}, true, "A", "B", "C"), rates: map[*member]rates{},
+		acked: map[Ref]time.Duration{}, waiting: map[Ref]time.Duration{}, decided: map[Expiry]time.Duration{},
+	}
+	for _, m := range w.members {
+		m.lags = true // each applies when it is told to
+		r := rates{
+			raw:  rapid.Int64Range(1_000_000-int64(drift), 1_000_000+int64(drift)).Draw(t, "true rate"),
+			boot: rapid.SampledFrom([]int64{0, 500_000, 1_000_000, 2_000_000}).Draw(t, "other rate"),
+		}
+		if rapid.Bool().Draw(t, "boot is true") {
+			r.raw, r.boot = r.boot, r.raw
+		}
+		start := clock.Instant{Raw: rapid.Int64Range(0, 1e12).Draw(t, "raw"), Boot: rapid.Int64Range(0, 1e12).Draw(t, "boot")}
+		m.clocks = clock.NewManual(start)
+		r.offset = start
+		w.rates[m] = r
+	}
+	w.elect(t)
+	return w
+}
+
+func (w *world) advance(d time.Duration) {
+	w.now += d
+	for _, m := range w.members {
+		r, now := w.rates[m], m.clocks.Now()
+		raw := r.offset.Raw + int64(w.now)/1_000_000*r.raw
+		boot := r.offset.Boot + int64(w.now)/1_000_000*r.boot
+		m.clocks.AdvanceBy(time.Duration(raw-now.Raw), time.Duration(boot-now.Boot))
+	}
+}
+
+// apply lets m apply one entry, and checks it against what is known.
+func (w *world) apply(t *rapid.T, m *member) {
+	index := m.applied
+	e := w.log[index]
+	if _, ok := e.command.(reignCommand); ok && m.lessor.Primary() {
+		m.lessor.Demote()
+		if w.zombie == m {
+			w.zombie = nil
+		}
+	}
+	result := m.applyNext()
+	if index < len(w.results) {
+		if w.results[index] != result {
+			t.Fatalf("entry %d came to %q, on %s to %q", index+1, w.results[index], m.name, result)
+		}
+		w.afterApply(e, m)
+		return
+	}
+	w.results = append(w.results, result)
+	switch command := e.command.(type) {
+	case grantCommand:
+		if lease, ok := m.lessor.Lookup(command.id); ok && lease.Generation == At(uint64(index+1), 0) {
+			w.acked[lease.Ref()] = w.now
+		}
+	case Expiry:
+		if result == describe(command)+outcome(true) {
+			w.checkExpiry(t, command, index)
+		}
+	}
+	w.afterApply(e, m)
+}
+
+// afterApply acknowledges the renewals that waited for a clear.
+func (w *world) afterApply(e entry, m *member) {
+	c, ok := e.command.(Cleared)
+	if !ok || m != w.leader || !m.lessor.Primary() || e.term != w.term {
+		return
+	}
+	if heard, ok := w.waiting[c.Ref]; ok && w.results[m.applied-1] == describe(c)+outcome(true) {
+		w.acked[c.Ref] = max(w.acked[c.Ref], heard)
+		delete(w.waiting, c.Ref)
+	}
+}
+
+// checkExpiry is S1: what was acknowledged is not undercut, whoever decides the end. C1 and C2 meet here:
+// the holder stops after TTL/(1+ρ) of real time at the latest.
+func (w *world) checkExpiry(t *rapid.T, e Expiry, index int) {
+	for _, entry := range w.log[:index] {
+		if g, ok := entry.command.(grantCommand); ok && g.id == e.ID {
+			relied := time.Duration(float64(g.ttl) / (1 + float64(drift)/1e6))
+			if w.log[e.Generation.Index()-1].command != entry.command {
+				continue
+			}
+			if since := w.decided[e] - w.acked[e.Ref]; since < relied-time.Millisecond {
+				t.Fatalf("%s was decided %v after an acknowledged renewal of %v", describe(e), since, g.ttl)
+			}
+		}
+	}
+}
+
+// elect makes some member the leader of a new term. It has in its log what all had, and of what the leader
+// before had proposed as much as reached it. That leader does not know yet.
+func (w *world) elect(t *rapid.T) {
+	reached := rapid.IntRange(0, len(w.outbox)).Draw(t, "reached the next leader")
+	for _, command := range w.outbox[:reached] {
+		w.append(w.term, command)
+	}
+	if w.zombie != nil {
+		w.zombie.lessor.Demote()
+	}
+	w.zombie, w.leader, w.outbox = w.leader, nil, nil
+	clear(w.waiting)
+	m := w.members[rapid.IntRange(0, len(w.members)-1).Draw(t, "leader")]
+	if w.zombie == m {
+		m.lessor.Demote()
+		w.zombie = nil
+	}
+	w.term++
+	w.append(w.term, reignCommand{})
+	for m.applied < len(w.log) {
+		w.apply(t, m)
+	}
+	m.lessor.Promote(0, m.clocks.Now(), w.term)
+	w.leader = m
+}
+
+func (w *world) commit(t *rapid.T, n int) {
+	for _, command := range w.outbox[:n] {
+		w.append(w.term, command)
+		w.apply(t, w.leader)
+	}
+	w.outbox = slices.Delete(w.outbox, 0, n)
+}
+
+func (w *world) decide() {
+	for _, command := range w.due() {
+		if e, ok := command.(Expiry); ok {
+			if _, again := w.decided[e]; !again {
+				w.decided[e] = w.now
+			}
+		}
+	}
+	if w.zombie != nil {
+		w.zombie.lessor.Due(w.zombie.clocks.Now(), At(uint64(w.zombie.applied), 0))
+	}
+}
+
+func (w *world) renew(t *rapid.T) {
+	id := ID(rapid.IntRange(1, 4).Draw(t, "id"))
+	switch _, err := w.leader.lessor.Renew(id, w.leader.clocks.Now()); err {
+	case nil:
+		lease, _ := w.leader.lessor.Lookup(id)
+		w.acked[lease.Ref()] = w.now
+	case ErrClearing:
+		lease, _ := w.leader.lessor.Lookup(id)
+		w.waiting[lease.Ref()] = w.now
+	}
+	if w.zombie != nil {
+		_, _ = w.zombie.lessor.Renew(id, w.zombie.clocks.Now()) // it has no authority to acknowledge it
+	}
+}
+
+func (w *world) drop(t *rapid.T) {
+	if len(w.outbox) == 0 {
+		return
+	}
+	i := rapid.IntRange(0, len(w.outbox)-1).Draw(t, "which")
+	w.cluster.drop(w.outbox[i])
+	if rapid.Bool().Draw(t, "and it is") {
+		w.outbox = slices.Delete(w.outbox, i, i+1)
+	}
+}
+
+func (w *world) restart(t *rapid.T) {
+	m := w.members[rapid.IntRange(0, len(w.members)-1).Draw(t, "member")]
+	if m == w.leader || m == w.zombie {
+		return
+	}
+	var records []Record
+	for _, lease := range m.lessor.Leases() {
+		record, _ := m.lessor.Record(lease.ID)
+		records = append(records, record)
+	}
+	m.lessor.Recover(slices.Values(records), m.lessor.Reigns())
+}
+
+// TestAcknowledgedRenewalIsNeverUndercut runs random histories of three members with bad clocks, lost,
+// repeated and unknown proposals, late appliers, restarts, and leaders that do not know they are none.
+func TestAcknowledgedRenewalIsNeverUndercut(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t)
+		pass := func(t *rapid.T) {
+			w.advance(time.Duration(rapid.SampledFrom([]int{1, 100, 900, 2000, 5000}).Draw(t, "ms")) * time.Millisecond)
+		}
+		commit := func(t *rapid.T) { w.commit(t, rapid.IntRange(0, len(w.outbox)).Draw(t, "n")) }
+		due := func(*rapid.T) { w.decide() }
+		t.Repeat(map[string]func(*rapid.T){
+			"": func(t *rapid.T) {
+				for _, m := range w.members {
+					if err := checkInvariants(m.lessor); err != nil {
+						t.Fatalf("%s: %v", m.name, err)
+					}
+				}
+			},
+			"pass": pass, "pass more": pass, "due": due, "due again": due, "commit": commit, "commit more": commit,
+			"renew": w.renew, "renew again": w.renew, "renew once more": w.renew,
+			"grant": func(t *rapid.T) {
+				ttl := time.Duration(rapid.SampledFrom([]int{1, 3, 10}).Draw(t, "ttl")) * time.Second
+				w.outbox = append(w.outbox, grantCommand{ID(rapid.IntRange(1, 4).Draw(t, "id")), ttl})
+			},
+			"revoke": func(t *rapid.T) {
+				w.outbox = append(w.outbox, revokeCommand{ID(rapid.IntRange(1, 4).Draw(t, "id"))})
+			},
+			"drop":    w.drop,
+			"elect":   w.elect,
+			"restart": w.restart,
+			"apply": func(t *rapid.T) {
+				m := w.members[rapid.IntRange(0, len(w.members)-1).Draw(t, "member")]
+				for range rapid.IntRange(0, len(w.log)-m.applied).Draw(t, "entries") {
+					w.apply(t, m)
+				}
+			},
+		})
+		w.finish(t)
+	})
+}
+
+// finish lets everything end: whatever has happened, no lease is left over.
+func (w *world) finish(t *rapid.T) {
+	m := w.leader
+	for range 100 {
+		w.commit(t, len(w.outbox))
+		if m.lessor.Len() == 0 {
+			return
+		}
+		m.clocks.Advance(time.Minute)
+		w.now += time.Hour
+		for range 3 {
+			w.decide()
+		}
+		// What was lost without a word is not waited for for ever: a leader that hears nothing resigns.
+		w.elect(t)
+		m = w.leader
+	}
+	t.Fatalf("leases are left over: %v", m.lessor.Leases())
+}
+
+// TestOverstayIsBounded: however many leaders follow one another, a holder that has fallen silent keeps
+// its lease for no more than the silence threshold and the first leaderless time beyond its TTL, if there
+// is a leader then.
+func TestOverstayIsBounded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const step = 10 * time.Millisecond
+		ttl := time.Duration(rapid.IntRange(2, 60).Draw(t, "ttl")) * time.Second
+		c := newCluster(Config{}, true, "A", "B", "C")
+		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		c.lead(c.members[0], 0)
+		c.append(c.term, grantCommand{1, ttl})
+		c.applyAll()
+		lifetime := rapid.IntRange(5, 3000).Draw(t, "mean steps a leader lives")
+		var now, leaderless, first, heard time.Duration
+		renewUntil := time.Duration(rapid.IntRange(0, 60).Draw(t, "renew until")) * time.Second
+		for c.members[0].lessor.Len() > 0 {
+			now += step
+			for _, m := range c.members {
+				m.clocks.Advance(step)
+			}
+			switch {
+			case c.leader == nil:
+				leaderless += step
+				if random.IntN(200) == 0 {
+					if first == 0 {
+						first = leaderless
+					}
+					c.lead(c.members[random.IntN(3)], 0)
+				}
+				continue
+			case random.IntN(lifetime) == 0:
+				c.leader.lessor.Demote()
+				c.leader, c.outbox, leaderless = nil, nil, 0
+				continue
+			case now <= renewUntil && random.IntN(int(ttl/step)/5+1) == 0:
+				if _, err := c.leader.lessor.Renew(1, c.leader.clocks.Now()); err == nil || err == ErrClearing {
+					heard, first = now, 0
+				}
+			}
+			c.due()
+			c.commit()
+			bound := heard + ttl + SilenceThreshold(ttl) + first + 2*step
+			if c.leader.lessor.Len() > 0 && now > bound {
+				t.Fatalf("silent since %v, now %v: %v beyond its TTL of %v; first leaderless time %v",
+					heard, now, now-heard-ttl, ttl, first)
+			}
+		}
+		if now < heard+ttl {
+			t.Fatalf("ended at %v, heard at %v, TTL %v", now, heard, ttl)
+		}
+	})
+}
+
+// TestSilenceThreshold states the formula in exact fractions of the TTL.
+func TestSilenceThreshold(t *testing.T) {
+	for _, test := range []struct{ ttl, want time.Duration }{
+		{1 * time.Second, 800 * time.Millisecond},
+		{2 * time.Second, 1600 * time.Millisecond},
+		{3 * time.Second, 2 * time.Second},
+		{6 * time.Second, 3300 * time.Millisecond},
+		{60 * time.Second, 33 * time.Second},
+		{MaxTTL, MaxTTL / 100 * 55},
+	} {
+		if got := SilenceThreshold(test.ttl); got != test.want {
+			t.Errorf("SilenceThreshold(%v) = %v, want %v", test.ttl, got, test.want)
+		}
+	}
+	for ttl := time.Duration(1); ttl < MaxTTL/3; ttl = ttl*3 + 1 {
+		if got := SilenceThreshold(ttl); got < 0 || got > ttl/5*4 {
+			t.Error(fmt.Sprintf("SilenceThreshold(%v) = %v", ttl, got))
+		}
+	}
+}
