@@ -178,10 +178,12 @@ func (r *renewals) serve(ctx context.Context, m member, stream grpc.ServerStream
 				return err
 			}
 		}
-		if len(answers) > 0 {
-			r.sent(len(answers))
-		}
 		spare = answers
+		if len(answers) > 0 {
+			// Look again before waiting: these may have been the last, which nobody will wake us to see.
+			r.sent(len(answers))
+			continue
+		}
 		if done {
 			return nil
 		}
