@@ -233,8 +233,8 @@ func (l *Lessor) Checkpoint(c Checkpoint, term uint64, now clock.Instant) bool {
 	}
 	if l.mine(c.Term) {
 		le.lift(checkpointing)
-		defer l.hasten(le)
 	}
+	defer l.hasten(le)
 	if c.Term != term || le.cleared > c.DecidedAt {
 		return false
 	}
@@ -264,8 +264,8 @@ func (l *Lessor) Clear(c Cleared, term uint64, at Position) bool {
 	le.remaining, le.applied = 0, clock.Instant{}
 	if l.mine(c.Term) {
 		le.lift(doubt | checkpointing | clearing)
-		l.hasten(le)
 	}
+	l.hasten(le)
 	return true
 }
 
