@@ -19,7 +19,7 @@
 //	'v' key ^revision    one version of a key: a value or a tombstone
 //	'h' revision sub     one event: put or delete of which key
 //	'e' generation       a lease that ended and is not swept yet
-//	'm' name             the current and the compact revision
+//	'm' name             the current, the compact and the trimmed revision
 //
 // All writing goes through a Writer into the caller's indexed batch, on one
 // goroutine; the caller commits the batch together with whatever else it put
@@ -33,6 +33,9 @@
 // written later by Sweep in bounded steps; the step that writes the last of
 // them removes the 'e' record. Whether, when and in what portions Sweep runs
 // can't be seen through any read; members of a cluster need not agree on it.
+//
+// Compaction too is visible at once; Trim removes what it left in steps, once
+// the leases that ended before are swept.
 //
 // A Hub hands the changes of each commit to the watchers they concern. What a
 // slow watcher has no room for it reads from the 'h' family later, on the

@@ -37,13 +37,15 @@ func (s *Store) history(ctx context.Context, in span, from Revision, keep func(E
 	snapshot := s.db.NewSnapshot()
 	h := historian{ctx: ctx, reader: snapshot, in: in, keep: keep, size: size, to: p.revision}
 	h.ends = p.ends[sort.Search(len(p.ends), func(i int) bool { return p.ends[i].revision >= from }):]
-	err := h.read(from)
-	if err = errors.Join(err, snapshot.Close()); err != nil {
-		return past{}, err
-	}
-	// What was read may have been compacted meanwhile; see openView.
+	err := errors.Join(h.read(from), snapshot.Close())
+	// Asked only now, as what was to be read may have been compacted meanwhile,
+	// see openView; and before the error, which may be for want of a version
+	// that Trim removed.
 	if compact := s.CompactRevision(); from < compact {
 		return past{compacted: compact}, nil
+	}
+	if err != nil {
+		return past{}, err
 	}
 	return past{events: h.events, next: h.next}, nil
 }

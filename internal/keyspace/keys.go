@@ -17,6 +17,7 @@ const (
 var (
 	metaRevision = []byte{FamilyMeta, 'r'}
 	metaCompact  = []byte{FamilyMeta, 'c'}
+	metaTrimmed  = []byte{FamilyMeta, 't'}
 )
 
 // A user key is written with 0x00 as 0x00 0xFF and 0x00 0x01 as its end, so

@@ -59,6 +59,8 @@ type Store struct {
 	swept int
 	// byGeneration has the same endings as ends.
 	byGeneration map[uint64]*ending
+
+	trimming trimming
 }
 
 // published is an immutable view of what is committed to the database.
@@ -99,6 +101,12 @@ func (s *Store) load() (err error) {
 	}
 	if s.revision < emptyRevision || s.compact > s.revision {
 		return corrupt(metaRevision, "revision %d, compact revision %d", s.revision, s.compact)
+	}
+	if s.trimming.done, err = s.loadRevision(metaTrimmed, neverCompact); err != nil {
+		return err
+	}
+	if s.trimming.done > s.compact {
+		return corrupt(metaTrimmed, "trimmed to %d, compact revision %d", s.trimming.done, s.compact)
 	}
 	return s.loadEnds()
 }

@@ -116,6 +116,9 @@ func (tr *transcript) line(w *Writer, out *strings.Builder, line string) {
 	case "sweep":
 		more, err := w.Sweep(int(args.number("keys")))
 		fmt.Fprintf(out, "%s: %s\n", line, orText(err, "more %v", more))
+	case "trim":
+		more, err := w.Trim(int(args.number("keys")))
+		fmt.Fprintf(out, "%s: %s\n", line, orText(err, "more %v", more))
 	case "compact":
 		fmt.Fprintf(out, "%s: %s\n", line, orText(w.Compact(args.number("rev")), "ok"))
 	case "range":

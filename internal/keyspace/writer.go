@@ -183,7 +183,7 @@ func (w *Writer) Range(req RangeRequest) (RangeResult, error) {
 	return res, err
 }
 
-// Compact makes revisions below rev unreadable.
+// Compact makes revisions below rev unreadable. Trim removes them.
 func (w *Writer) Compact(rev Revision) error {
 	return w.request(func() error {
 		if rev <= w.s.compact {
