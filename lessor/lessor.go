@@ -19,6 +19,7 @@ type Lessor struct {
 	leases map[ID]*lease
 	items  map[string]*node
 	reigns reigns
+	latest Position // of the grants and clears applied: cleared ≤ latest for every lease
 
 	// What follows is meaningful only while primary.
 	primary bool
@@ -185,6 +186,7 @@ func (l *Lessor) Grant(id ID, ttl time.Duration, at Position, now clock.Instant)
 	}
 	le := &lease{id: id, generation: at, ttl: ttl, cleared: at}
 	l.leases[id] = le
+	l.latest = max(l.latest, at)
 	if l.primary {
 		le.deadline = now.Add(ttl)
 		l.queues[onRaw].push(le, l.wake(le).Raw)
@@ -259,7 +261,7 @@ func (l *Lessor) Clear(c Cleared, term uint64, at Position) bool {
 	if at < le.cleared {
 		panic(fmt.Sprintf("lessor: broken invariant: lease %x was cleared at %v and again at %v", int64(le.id), le.cleared, at))
 	}
-	le.cleared = at
+	le.cleared, l.latest = at, max(l.latest, at)
 	le.lift(checkpointed)
 	le.remaining, le.applied = 0, clock.Instant{}
 	if l.mine(c.Term) {

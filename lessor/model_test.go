@@ -217,11 +217,11 @@ func (m *model) due(now clock.Instant, applied Position) (expiries []Expiry, che
 		case l.going:
 		case now.After(l.deadline):
 			l.going, l.doubt = true, true
-			expiries = append(expiries, Expiry{l.Ref(), m.term, max(applied, l.Cleared)})
+			expiries = append(expiries, Expiry{l.Ref(), m.term, applied})
 		case m.checkpointDue(l, now):
 			l.inFlight, l.doubt = true, true
 			left := max(0, now.Until(m.promised(l)))
-			checkpoints = append(checkpoints, Checkpoint{l.Ref(), m.term, max(applied, l.Cleared), left})
+			checkpoints = append(checkpoints, Checkpoint{l.Ref(), m.term, applied, left})
 		}
 	}
 	for _, ref := range m.clears {
@@ -300,7 +300,7 @@ func same[T any](t *rapid.T, what string, want T, got ...T) {
 }
 
 func (w *twin) due(t *rapid.T) {
-	now, applied := w.clocks.Now(), At(w.index, 0)
+	now, applied := w.clocks.Now(), At(w.index, 9)
 	expiries, checkpoints, cleared := w.model.due(now, applied)
 	var got [2][]Expiry
 	w.checkpoints, w.cleared = [2][]Checkpoint{}, [2][]Cleared{}

@@ -96,12 +96,13 @@ func (l *Lessor) clearIfNeeded(le *lease) error {
 
 // Due decides what the time has come for. It returns the expiries to propose, each of a lease that is
 // surely over and that from now on is renewed no more, and hands checkpoints and clears to the
-// Checkpointer. Applied is the position up to which the log has been applied here. The work of one call is
-// bounded: what did not fit is due at once, as NextDue then says.
+// Checkpointer; all of them bear the same DecidedAt. Applied is the position up to which the log has been
+// applied here. The work of one call is bounded: what did not fit is due at once, as NextDue then says.
 func (l *Lessor) Due(now clock.Instant, applied Position) []Expiry {
 	if !l.primary {
 		return nil
 	}
+	applied = max(applied, l.latest)
 	var expiries []Expiry
 	var checkpoints []Checkpoint
 	for range l.config.MaxVisits {
@@ -120,14 +121,12 @@ func (l *Lessor) Due(now clock.Instant, applied Position) []Expiry {
 		case now.After(le.deadline):
 			l.move(le, going, le.deadline.Raw)
 			le.set(doubt)
-			expiries = append(expiries, Expiry{
-				Ref: le.ref(), Term: l.term, DecidedAt: max(applied, le.cleared),
-			})
+			expiries = append(expiries, Expiry{Ref: le.ref(), Term: l.term, DecidedAt: applied})
 		default:
 			le.set(doubt | checkpointing)
 			l.move(le, onRaw, le.deadline.Raw)
 			checkpoints = append(checkpoints, Checkpoint{
-				Ref: le.ref(), Term: l.term, DecidedAt: max(applied, le.cleared), Remaining: l.remaining(le, now),
+				Ref: le.ref(), Term: l.term, DecidedAt: applied, Remaining: l.remaining(le, now),
 			})
 		}
 	}

@@ -46,12 +46,14 @@ func (l *Lessor) Recover(records iter.Seq[Record], table []Reign) {
 			le.remaining, le.applied = r.Remaining, r.Applied
 		}
 		l.leases[r.ID] = le
+		l.latest = max(l.latest, r.Cleared)
 	}
 }
 
 // forget makes the lessor empty, as New does.
 func (l *Lessor) forget() {
 	l.leases, l.items, l.reigns = map[ID]*lease{}, map[string]*node{}, reigns{}
+	l.latest = 0
 	l.primary, l.term, l.extend, l.clears = false, 0, 0, nil
 	for p := onRaw; p <= going; p++ {
 		l.queues[p] = queue{place: p}

@@ -1,0 +1,187 @@
+package clock
+
+import (
+	"math"
+	"math/big"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+var (
+	anyReading  = rapid.OneOf(rapid.Int64(), rapid.Int64Range(-10, 10), rapid.SampledFrom([]int64{math.MinInt64, math.MaxInt64}))
+	anyInstant  = rapid.Custom(func(t *rapid.T) Instant { return Instant{anyReading.Draw(t, "raw"), anyReading.Draw(t, "boot")} })
+	anyDuration = rapid.Custom(func(t *rapid.T) time.Duration { return time.Duration(anyReading.Draw(t, "duration")) })
+	anyDrift    = rapid.Custom(func(t *rapid.T) Drift { return Drift(rapid.Uint32Range(0, uint32(MaxDrift)).Draw(t, "ppm")) })
+)
+
+// T1: a deadline may be relied on while both readings are before it; an end has come when both are
+// strictly past it. Whoever relies has always stopped when whoever waits goes on.
+func TestT1(t *testing.T) {
+	deadline := Instant{Raw: 10, Boot: 100}
+	for _, test := range []struct {
+		now           Instant
+		before, after bool
+	}{
+		{Instant{9, 99}, true, false},
+		{Instant{10, 99}, false, false},
+		{Instant{9, 100}, false, false},
+		{Instant{10, 100}, false, false},
+		{Instant{11, 99}, false, false},
+		{Instant{9, 101}, false, false},
+		{Instant{11, 100}, false, false},
+		{Instant{10, 101}, false, false},
+		{Instant{11, 101}, false, true},
+	} {
+		if before, after := test.now.Before(deadline), test.now.After(deadline); before != test.before || after != test.after {
+			t.Errorf("%v: before %v, after %v; want %v, %v", test.now, before, after, test.before, test.after)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		now, deadline := anyInstant.Draw(t, "now"), anyInstant.Draw(t, "deadline")
+		if now.Before(deadline) && now.After(deadline) {
+			t.Fatal("relied on and over")
+		}
+		if now.Before(deadline) != (now.Remaining(deadline) > 0) || now.After(deadline) != (now.Until(deadline) < 0) {
+			t.Fatal("the predicates and the lengths disagree")
+		}
+	})
+}
+
+// exact returns num/den of d, rounded down or up, saturated, for d > 0.
+func exact(d time.Duration, num, den int64, up bool) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	product := new(big.Int).Mul(big.NewInt(int64(d)), big.NewInt(num))
+	if up {
+		product.Add(product, big.NewInt(den-1))
+	}
+	product.Div(product, big.NewInt(den))
+	if !product.IsInt64() {
+		return math.MaxInt64
+	}
+	return time.Duration(product.Int64())
+}
+
+// T2: the four functions are exact, rounded against the caller, and saturate.
+func TestT2(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		drift, d := anyDrift.Draw(t, "drift"), anyDuration.Draw(t, "d")
+		rho := int64(drift)
+		for _, f := range []struct {
+			name      string
+			got, want time.Duration
+		}{
+			{"RelyRemote", drift.RelyRemote(d), exact(d, million-rho, million+rho, false)},
+			{"WaitRemote", drift.WaitRemote(d), exact(d, million+rho, million-rho, true)},
+			{"GrantPromise", drift.GrantPromise(d), exact(d, million+rho, million, true)},
+			{"CountPromise", drift.CountPromise(d), exact(d, million-rho, million, false)},
+		} {
+			if f.got != f.want {
+				t.Fatalf("%s(%v) at %d ppm = %v, want %v", f.name, d, drift, f.got, f.want)
+			}
+		}
+	})
+}
+
+// T2: longer stays longer, more drift is more careful, and who relies never outlasts who waits.
+func TestT2Monotonic(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := anyDuration.Draw(t, "a"), anyDuration.Draw(t, "b")
+		less, more := anyDrift.Draw(t, "less"), anyDrift.Draw(t, "more")
+		a, b, less, more = min(a, b), max(a, b), min(less, more), max(less, more)
+		if less.RelyRemote(a) > less.RelyRemote(b) || less.WaitRemote(a) > less.WaitRemote(b) ||
+			less.GrantPromise(a) > less.GrantPromise(b) || less.CountPromise(a) > less.CountPromise(b) {
+			t.Fatal("a longer promise came out shorter")
+		}
+		if more.RelyRemote(b) > less.RelyRemote(b) || more.WaitRemote(b) < less.WaitRemote(b) ||
+			more.GrantPromise(b) < less.GrantPromise(b) || more.CountPromise(b) > less.CountPromise(b) {
+			t.Fatal("more drift came out less careful")
+		}
+		if b > 0 && (more.RelyRemote(b) > b || more.WaitRemote(b) < b || more.CountPromise(b) > b || more.GrantPromise(b) < b) {
+			t.Fatal("drift was paid for by the wrong side")
+		}
+	})
+}
+
+func TestDriftValidate(t *testing.T) {
+	if err := MaxDrift.Validate(); err != nil {
+		t.Error(err)
+	}
+	if (MaxDrift + 1).Validate() == nil {
+		t.Error("more than the largest drift is valid")
+	}
+	beyond := Drift(2_000_000) // not valid, and still on the careful side
+	if beyond.RelyRemote(time.Second) != 0 || beyond.CountPromise(time.Second) != 0 {
+		t.Error("something is left to rely on")
+	}
+}
+
+// Arithmetic on instants saturates: what is too far away never comes.
+func TestInstantSaturates(t *testing.T) {
+	clamp := func(x *big.Int) int64 {
+		switch {
+		case x.Cmp(big.NewInt(math.MaxInt64)) > 0:
+			return math.MaxInt64
+		case x.Cmp(big.NewInt(math.MinInt64)) < 0:
+			return math.MinInt64
+		}
+		return x.Int64()
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		a, b, d := anyInstant.Draw(t, "a"), anyInstant.Draw(t, "b"), anyDuration.Draw(t, "d")
+		add := func(x int64) int64 { return clamp(new(big.Int).Add(big.NewInt(x), big.NewInt(int64(d)))) }
+		sub := func(x, y int64) time.Duration {
+			return time.Duration(clamp(new(big.Int).Sub(big.NewInt(x), big.NewInt(y))))
+		}
+		if got := a.Add(d); got != (Instant{add(a.Raw), add(a.Boot)}) {
+			t.Fatalf("Add: %v", got)
+		}
+		raw, boot := sub(b.Raw, a.Raw), sub(b.Boot, a.Boot)
+		if a.Until(b) != max(raw, boot) || a.Remaining(b) != min(raw, boot) || b.Elapsed(a) != max(0, min(raw, boot)) {
+			t.Fatalf("Until %v, Remaining %v, Elapsed %v; want from %v and %v", a.Until(b), a.Remaining(b), b.Elapsed(a), raw, boot)
+		}
+	})
+}
+
+func TestManual(t *testing.T) {
+	m := NewManual(Instant{Raw: 1, Boot: 2})
+	m.Advance(10)
+	m.Suspend(100)
+	if got := m.AdvanceBy(3, 4); got != (Instant{Raw: 14, Boot: 116}) || m.Now() != got {
+		t.Errorf("got %v", got)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a clock ran backwards")
+		}
+	}()
+	m.Advance(-1)
+}
+
+func TestDomain(t *testing.T) {
+	if UnknownDomain.Same(UnknownDomain) || !Domain("a").Same("a") || Domain("a").Same("b") || Domain("a").Same(UnknownDomain) {
+		t.Error("domains are confused")
+	}
+	if first, second := SystemDomain(), SystemDomain(); first != second {
+		t.Errorf("the domain of this process changed from %q to %q", first, second)
+	}
+}
+
+// The machine's clocks never run backwards, and an instant never says that less time has passed on the
+// clock that counts suspend. Nothing is assumed about how fast anything runs.
+func TestSystemClocks(t *testing.T) {
+	first := Now()
+	before := first
+	for range 10_000 {
+		now := Now()
+		if now.Raw < before.Raw || now.Boot < before.Boot {
+			t.Fatalf("%v came before %v", before, now)
+		}
+		before = now
+	}
+	for !Now().After(first) { // both of them do advance
+	}
+}
