@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// A target is something to measure.
+type target struct {
+	name string
+	pkg  string // its package main, as seen from source
+	// source is the folder whose module it is built in.
+	source string
+	// arguments starts it on a data folder and an address for clients; peer is a second address for those
+	// who insist on one.
+	arguments func(dir, addr, peer string) []string
+	// bare says that it only answers: there is nothing to expire, to watch or to grow.
+	bare bool
+
+	binary string // once it is built
+}
+
+// reference is the target that the others are compared with.
+const reference = "etcd"
+
+func targets() []*target {
+	return []*target{
+		{name: reference, source: ".", pkg: "go.etcd.io/etcd/server/v3", arguments: etcdArguments},
+		{name: "leasekeeper", source: "..", pkg: "./cmd/leasekeeper", arguments: leasekeeperArguments},
+		{name: "bare gRPC", source: ".", pkg: "./bare", bare: true,
+			arguments: func(_, addr, _ string) []string { return []string{addr} }},
+	}
+}
+
+func leasekeeperArguments(dir, addr, _ string) []string {
+	return []string{"serve", "--data-dir", dir, "--listen", addr, "--http", "off", "--log-level", "warn"}
+}
+
+func etcdArguments(dir, addr, peer string) []string {
+	client, peer := "http://"+addr, "http://"+peer
+	return []string{
+		"--name", "one", "--data-dir", dir, "--log-level", "warn",
+		"--listen-client-urls", client, "--advertise-client-urls", client,
+		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+		"--initial-cluster", "one=" + peer,
+	}
+}
+
+// build builds all as they are released: without cgo.
+func build(ctx context.Context, dir string, list []*target, say progress) error {
+	for i, t := range list {
+		say.line("building %s", t.name)
+		t.binary = filepath.Join(dir, fmt.Sprintf("target-%d", i))
+		cmd := exec.CommandContext(ctx, "go", "build", "-o", t.binary, t.pkg)
+		cmd.Dir = t.source
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("building %s: %w\n%s", t.name, err, out)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,33 @@
+package main
+
+import "testing"
+
+func TestMountOf(t *testing.T) {
+	const mounts = `22 1 253:0 / / rw,relatime - ext4 /dev/vda rw
+30 22 0:25 / /work/ram rw shared:5 - tmpfs tmpfs rw
+31 22 8:1 / /work rw - xfs /dev/sda1 rw
+32 22 8:2 / /workshop rw - btrfs /dev/sdb rw
+not a mount
+`
+	for dir, want := range map[string]string{
+		"/": "ext4 on /dev/vda", "/home/x": "ext4 on /dev/vda", "/work": "xfs on /dev/sda1",
+		"/work/ram/x": "tmpfs on tmpfs", "/work/rambler": "xfs on /dev/sda1", "/workshop": "btrfs on /dev/sdb",
+	} {
+		if got := mountOf(mounts, dir); got != want {
+			t.Errorf("%s lies on %q, want %q", dir, got, want)
+		}
+	}
+}
+
+func TestStatusBytes(t *testing.T) {
+	const status = "Name:\tetcd\nVmRSS:\t   12345 kB\nRssAnon:\t       7 kB\n"
+	if n, err := statusBytes(status, "VmRSS"); n != 12345<<10 || err != nil {
+		t.Errorf("VmRSS is %d, %v", n, err)
+	}
+	if n, err := statusBytes(status, "RssAnon"); n != 7<<10 || err != nil {
+		t.Errorf("RssAnon is %d, %v", n, err)
+	}
+	if _, err := statusBytes(status, "RssFile"); err == nil {
+		t.Error("a field that is missing is found")
+	}
+}

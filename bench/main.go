@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// totalLimit bounds the whole run, and scenarioLimit one scenario on one target.
+const (
+	totalLimit    = 60 * time.Minute
+	scenarioLimit = 5 * time.Minute
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, totalLimit)
+	defer cancel()
+	b, err := configure(os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err == nil {
+		err = b.run(ctx, os.Stdout)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// bench is one run.
+type bench struct {
+	dir       string // where data folders are made; a new one if empty
+	size      size
+	scenarios []scenario
+	targets   []*target
+	say       progress
+}
+
+func configure(args []string) (*bench, error) {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	run := flags.String("run", "", "only scenarios whose name matches this `regexp`")
+	only := flags.String("target", "", "only targets whose name matches this `regexp`")
+	quick := flags.Bool("quick", false, "less of everything, to see that it works; the numbers are worth little")
+	dir := flags.String("dir", "", "make the data folders in this `folder`, which should be on a real disk (default the working one)")
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	if flags.NArg() > 0 {
+		return nil, fmt.Errorf("what is %q? There are only flags; see -help", flags.Arg(0))
+	}
+	wanted, err := regexp.Compile("(?i)" + *run)
+	if err != nil {
+		return nil, fmt.Errorf("-run: %w", err)
+	}
+	aimed, err := regexp.Compile("(?i)" + *only)
+	if err != nil {
+		return nil, fmt.Errorf("-target: %w", err)
+	}
+	b := &bench{dir: *dir, size: fullSize, say: newProgress(os.Stderr)}
+	if *quick {
+		b.size = quickSize
+	}
+	b.scenarios = slices.DeleteFunc(scenarios(b.size), func(s scenario) bool { return !wanted.MatchString(s.name) })
+	b.targets = slices.DeleteFunc(targets(), func(t *target) bool { return !aimed.MatchString(t.name) })
+	if len(b.scenarios) == 0 || len(b.targets) == 0 {
+		return nil, errors.New("nothing is left to be measured")
+	}
+	return b, nil
+}
+
+// run builds, measures and prints. What was measured is printed even if something failed.
+func (b *bench) run(ctx context.Context, out io.Writer) (err error) {
+	parent := b.dir
+	if parent == "" {
+		parent = "."
+	}
+	dir, err := os.MkdirTemp(parent, "bench-*.data")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if dir, err = filepath.Abs(dir); err != nil {
+		return err
+	}
+	if err := describe(out, dir); err != nil {
+		return err
+	}
+	defer b.say.clear()
+	if err := build(ctx, dir, b.targets, b.say); err != nil {
+		return err
+	}
+	t, failed := b.measure(ctx, dir)
+	b.say.clear()
+	fmt.Fprintln(out)
+	return errors.Join(t.write(out), failed)
+}
+
+// measure runs every scenario. Rounds of the targets alternate, so that a slow moment of the machine hits
+// all of them alike.
+func (b *bench) measure(ctx context.Context, dir string) (*table, error) {
+	t := &table{}
+	for _, target := range b.targets {
+		t.targets = append(t.targets, target.name)
+	}
+	var failed []error
+	for i, s := range b.scenarios {
+		rounds := max(s.rounds, 1)
+		for round := range rounds {
+			for _, target := range b.targets {
+				if ctx.Err() != nil {
+					return t, errors.Join(append(failed, context.Cause(ctx))...)
+				}
+				if target.bare && !s.onBare {
+					continue
+				}
+				b.say.line("%d/%d %s: %s, round %d of %d", i+1, len(b.scenarios), s.name, target.name, round+1, rounds)
+				figures, err := b.once(ctx, dir, s, target)
+				if err != nil {
+					failed = append(failed, fmt.Errorf("%s: %s: %w", s.name, target.name, err))
+				}
+				for _, f := range figures {
+					t.add(s.name, target.name, f)
+				}
+			}
+		}
+	}
+	return t, errors.Join(failed...)
+}
+
+// once runs one scenario on a target that is started for it and ended after it.
+func (b *bench) once(ctx context.Context, dir string, s scenario, target *target) (figures []figure, err error) {
+	ctx, cancel := context.WithTimeout(ctx, scenarioLimit)
+	defer cancel()
+	server, err := target.start(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	figures, err = s.run(ctx, server, b.size)
+	if err = errors.Join(err, server.stop()); err != nil {
+		return nil, err
+	}
+	return figures, nil
+}

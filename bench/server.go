@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+const (
+	// startLimit bounds how long a target may take to become ready, and stopLimit how long it may take to
+	// go after it was asked.
+	startLimit = 30 * time.Second
+	stopLimit  = 10 * time.Second
+)
+
+// server is a target that runs.
+type server struct {
+	*target
+	dir    string
+	addr   string
+	cmd    *exec.Cmd
+	log    bytes.Buffer // what it wrote; to be read only after exited
+	exited chan struct{}
+	err    error // valid after exited
+}
+
+// start runs a target on an empty folder below parent, and returns once it answers. Between choosing a port
+// and listening on it somebody else may take it, so a start is tried again.
+func (t *target) start(ctx context.Context, parent string) (*server, error) {
+	const attempts = 3
+	for attempt := 1; ; attempt++ {
+		s, err := t.startOnce(ctx, parent)
+		if err == nil || attempt == attempts || ctx.Err() != nil {
+			return s, err
+		}
+	}
+}
+
+func (t *target) startOnce(ctx context.Context, parent string) (*server, error) {
+	dir, err := os.MkdirTemp(parent, "server-")
+	if err != nil {
+		return nil, err
+	}
+	addrs, err := freeAddrs(2)
+	if err != nil {
+		return nil, err
+	}
+	s := &server{target: t, dir: dir, addr: addrs[0], exited: make(chan struct{})}
+	s.cmd = exec.Command(t.binary, t.arguments(filepath.Join(dir, "data"), addrs[0], addrs[1])...)
+	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
+	if err := s.cmd.Start(); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	go func() {
+		s.err = s.cmd.Wait()
+		close(s.exited)
+	}()
+	if err := s.awaitReady(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("starting %s: %w", t.name, err), s.stop())
+	}
+	return s, nil
+}
+
+// awaitReady returns once a linearizable read is answered.
+func (s *server) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	conns, err := dial(s.addr, 1)
+	if err != nil {
+		return err
+	}
+	defer conns.close()
+	for {
+		_, err := pb.NewKVClient(conns[0]).Range(ctx, &pb.RangeRequest{Key: []byte("ready")})
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-s.exited:
+			return fmt.Errorf("it ended before it was ready: %w", s.err)
+		case <-ctx.Done():
+			return fmt.Errorf("it is not ready: %w", err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// stop ends the process, waits for it, and removes its folder. It is an error if it had ended by itself or
+// did not end when it was asked to; then the error tells what it wrote last.
+func (s *server) stop() error {
+	var err error
+	select {
+	case <-s.exited:
+		err = fmt.Errorf("%s ended by itself: %v", s.name, s.err)
+	default:
+		s.cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-s.exited:
+		case <-time.After(stopLimit):
+			s.cmd.Process.Kill()
+			<-s.exited
+			err = fmt.Errorf("%s did not end within %v of SIGTERM", s.name, stopLimit)
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("%w; it wrote:\n%s", err, s.lastWords())
+	}
+	return errors.Join(err, os.RemoveAll(s.dir))
+}
+
+func (s *server) lastWords() string {
+	const most = 4 << 10
+	text := s.log.Bytes()
+	if len(text) > most {
+		text = text[len(text)-most:]
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// freeAddrs chooses loopback addresses that nobody listens on.
+func freeAddrs(n int) ([]string, error) {
+	var addrs []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() // held until all are chosen, so that they differ
+		addrs = append(addrs, l.Addr().String())
+	}
+	return addrs, nil
+}

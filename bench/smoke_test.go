@@ -1,0 +1,48 @@
+package main
+
+import (
+	"math"
+	"testing"
+)
+
+// TestSmoke runs one scenario, small, on our server. It asserts that there are numbers, and through the
+// scenario that no lease ended early; never how large the numbers are.
+func TestSmoke(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs a server")
+	}
+	b, err := configure([]string{"-quick", "-target", "leasekeeper", "-run", "single"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.size.waves, b.size.perWave = 1, 4
+	dir := t.TempDir()
+	if err := build(t.Context(), dir, b.targets, b.say); err != nil {
+		t.Fatal(err)
+	}
+	table, err := b.measure(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(table.rows) == 0 {
+		t.Fatal("nothing was measured")
+	}
+	for _, row := range table.rows {
+		values := row.values["leasekeeper"]
+		if len(values) != 1 || math.IsNaN(values[0]) || math.IsInf(values[0], 0) {
+			t.Errorf("%s, %s: %v", row.scenario, row.figure.name, values)
+		}
+	}
+}
+
+func TestConfigure(t *testing.T) {
+	for _, args := range [][]string{{"-run", "("}, {"-target", "("}, {"-run", "no such thing"}, {"word"}, {"-no-such-flag"}} {
+		if _, err := configure(args); err == nil {
+			t.Errorf("%q is taken", args)
+		}
+	}
+	b, err := configure(nil)
+	if err != nil || len(b.targets) != len(targets()) || len(b.scenarios) != len(scenarios(fullSize)) {
+		t.Errorf("without flags not everything is measured: %v", err)
+	}
+}
