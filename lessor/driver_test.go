@@ -1,0 +1,351 @@
+package lessor_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// newDriver returns a primary driver whose clock is moved by hand, and which is stopped with the test.
+func newDriver(t *testing.T, config lessor.DriverConfig) (*lessor.Driver, *handClock) {
+	clocks := new(handClock)
+	config.Now = clocks.Now
+	d := lessor.NewDriver(config)
+	t.Cleanup(d.Stop)
+	return d, clocks
+}
+
+func grant(t *testing.T, d *lessor.Driver, id lessor.ID, ttl int64) {
+	t.Helper()
+	if _, err := d.Grant(id, ttl); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func pass(d *lessor.Driver, clocks *handClock, by time.Duration) {
+	clocks.Advance(by)
+	d.Wake()
+}
+
+func ids(leases []*lessor.Lease) (found []lessor.ID) {
+	for _, l := range leases {
+		found = append(found, l.ID)
+	}
+	return found
+}
+
+// A lease that expired is handed out; it is not renewed any more; if nobody revokes it, it is handed out
+// again.
+func TestDriverHandsOutAgain(t *testing.T) {
+	d, clocks := newDriver(t, lessor.DriverConfig{})
+	d.Promote(0)
+	grant(t, d, 1, 5)
+	grant(t, d, 2, 5)
+	pass(d, clocks, 6*time.Second)
+	if got := ids(<-d.ExpiredLeasesC()); !slices.Equal(got, []lessor.ID{1, 2}) {
+		t.Fatalf("handed out %v", got)
+	}
+	if _, err := d.Renew(1); err != lessor.ErrGoing {
+		t.Fatalf("renewed: %v", err)
+	}
+	if err := d.Revoke(2); err != nil {
+		t.Fatal(err)
+	}
+	// The driver notes when it handed the batch out just after; let time pass until it has.
+	var again []*lessor.Lease
+	for again == nil {
+		pass(d, clocks, lessor.DefaultRetryInterval)
+		select {
+		case again = <-d.ExpiredLeasesC():
+		case <-time.After(time.Millisecond):
+		}
+	}
+	if got := ids(again); !slices.Equal(got, []lessor.ID{1}) {
+		t.Fatalf("handed out again %v", got)
+	}
+}
+
+// More batches than the channel holds are all handed out once somebody receives.
+func TestDriverLosesNoBatch(t *testing.T) {
+	const n = 100
+	d, clocks := newDriver(t, lessor.DriverConfig{Lessor: lessor.Config{MaxExpiries: 1}})
+	d.Promote(0)
+	for i := range n {
+		grant(t, d, lessor.ID(i+1), 5)
+	}
+	pass(d, clocks, 6*time.Second)
+	seen := map[lessor.ID]bool{}
+	for len(seen) < n {
+		for _, lease := range <-d.ExpiredLeasesC() {
+			seen[lease.ID] = true
+			if err := d.Revoke(lease.ID); err != nil && err != lessor.ErrNotFound {
+				t.Fatal(err)
+			}
+		}
+	}
+	if left := d.Leases(); len(left) > 0 {
+		t.Errorf("left over: %v", ids(left))
+	}
+}
+
+// Demote takes back what nobody has received; no lease ends until Promote.
+func TestDriverDemote(t *testing.T) {
+	d, clocks := newDriver(t, lessor.DriverConfig{})
+	grant(t, d, 1, 5)
+	if _, err := d.Renew(1); err != lessor.ErrNotPrimary {
+		t.Fatalf("renewed before Promote: %v", err)
+	}
+	d.Promote(0)
+	pass(d, clocks, 6*time.Second)
+	for lease := d.Lookup(1); !lease.Going; lease = d.Lookup(1) {
+		time.Sleep(time.Millisecond)
+	}
+	d.Demote()
+	select {
+	case got := <-d.ExpiredLeasesC():
+		t.Fatalf("handed out %v after Demote", ids(got))
+	default:
+	}
+	if d.Lookup(1).Going {
+		t.Error("going without a primary")
+	}
+	d.Promote(0)
+	if ttl, err := d.Renew(1); ttl != 5 || err != nil {
+		t.Errorf("renewed for %d, %v", ttl, err)
+	}
+}
+
+// A renewal of a checkpointed lease returns when the Checkpointer has recorded that it is cleared.
+func TestDriverRenewWaitsForClear(t *testing.T) {
+	d, clocks := newDriver(t, lessor.DriverConfig{})
+	checkpointed, recorded := make(chan lessor.Checkpoint), make(chan struct{})
+	d.SetCheckpointer(func(checkpoints []lessor.Checkpoint, cleared []lessor.Cleared) {
+		for _, c := range checkpoints {
+			checkpointed <- c
+		}
+		for range cleared {
+			recorded <- struct{}{}
+		}
+	})
+	d.Promote(0)
+	grant(t, d, 1, 100)
+	pass(d, clocks, 60*time.Second)
+	if c := <-checkpointed; c.ID != 1 || c.Remaining != 40*time.Second {
+		t.Fatalf("checkpoint: %+v", c)
+	}
+	done := make(chan error)
+	for range 3 {
+		go func() { _, err := d.Renew(1); done <- err }()
+	}
+	select {
+	case <-recorded:
+	case err := <-done:
+		t.Fatalf("acknowledged before it was recorded: %v", err)
+	}
+	// The three share the one clear, unless they come after it; then they need none.
+	for range 3 {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if lease := d.Lookup(1); lease.Checkpointed || lease.Clearing {
+		t.Errorf("after the renewals: %+v", lease)
+	}
+}
+
+// A renewal that waits ends with whatever makes waiting pointless.
+func TestDriverWaitingRenewalEnds(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		end  func(*lessor.Driver)
+		want error
+	}{
+		{"revoke", func(d *lessor.Driver) { _ = d.Revoke(1) }, lessor.ErrNotFound},
+		{"demote", func(d *lessor.Driver) { d.Demote() }, lessor.ErrNotPrimary},
+		{"promote", func(d *lessor.Driver) { d.Promote(0) }, lessor.ErrNotPrimary},
+		{"cleared elsewhere", func(d *lessor.Driver) { _ = d.Checkpoint(1, 0) }, nil},
+	} {
+		d, _ := newDriver(t, lessor.DriverConfig{})
+		started, release := make(chan struct{}, 9), make(chan struct{})
+		d.SetCheckpointer(func([]lessor.Checkpoint, []lessor.Cleared) { started <- struct{}{}; <-release })
+		d.Promote(0)
+		grant(t, d, 1, 100)
+		if err := d.Checkpoint(1, 50); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error)
+		go func() { _, err := d.Renew(1); done <- err }()
+		<-started
+		test.end(d)
+		if err := <-done; !errors.Is(err, test.want) {
+			t.Errorf("%s: %v", test.name, err)
+		}
+		close(release)
+	}
+}
+
+func TestDriverStop(t *testing.T) {
+	d, _ := newDriver(t, lessor.DriverConfig{})
+	started, release := make(chan struct{}), make(chan struct{})
+	d.SetCheckpointer(func([]lessor.Checkpoint, []lessor.Cleared) { close(started); <-release })
+	d.Promote(0)
+	grant(t, d, 1, 100)
+	if err := d.Checkpoint(1, 50); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() { _, err := d.Renew(1); done <- err }()
+	<-started
+	var stopping sync.WaitGroup
+	for range 2 {
+		stopping.Go(d.Stop)
+	}
+	if err := <-done; err != lessor.ErrStopped {
+		t.Errorf("the waiting renewal: %v", err)
+	}
+	close(release)
+	stopping.Wait()
+	d.Stop()
+}
+
+// The store may ask the driver about the items it is deleting, and sees that they are gone.
+func TestDriverRevokeCallsBack(t *testing.T) {
+	d, _ := newDriver(t, lessor.DriverConfig{})
+	var log []string
+	d.SetRangeDeleter(func() lessor.TxnDelete { return callbackTxn{d, &log} })
+	grant(t, d, 1, 5)
+	if err := d.Attach(1, []lessor.Item{{Key: "b"}, {Key: "a"}, {Key: "c"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Detach(1, []lessor.Item{{Key: "c"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Revoke(1); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Revoke(1); err != lessor.ErrNotFound {
+		t.Errorf("revoked twice: %v", err)
+	}
+	if want := []string{"a 0", "b 0", "end"}; !slices.Equal(log, want) {
+		t.Errorf("the store saw %v", log)
+	}
+}
+
+type callbackTxn struct {
+	d   *lessor.Driver
+	log *[]string
+}
+
+func (x callbackTxn) DeleteRange(key, _ []byte) (n, rev int64) {
+	*x.log = append(*x.log, fmt.Sprint(string(key), " ", x.d.GetLease(lessor.Item{Key: string(key)})))
+	return 1, 0
+}
+
+func (x callbackTxn) End() { *x.log = append(*x.log, "end") }
+
+func TestDriverRecover(t *testing.T) {
+	d, clocks := newDriver(t, lessor.DriverConfig{})
+	d.SetCheckpointer(func([]lessor.Checkpoint, []lessor.Cleared) {})
+	d.Promote(0)
+	grant(t, d, 1, 100)
+	grant(t, d, 2, 100)
+	if err := d.Checkpoint(1, 30); err != nil {
+		t.Fatal(err)
+	}
+	records, reigns := d.Records()
+
+	e := lessor.NewDriver(lessor.DriverConfig{Now: clocks.Now})
+	defer e.Stop()
+	e.SetCheckpointer(func([]lessor.Checkpoint, []lessor.Cleared) {})
+	e.Recover(slices.Values(records), reigns)
+	e.Promote(0)
+	if got := ids(e.Leases()); !slices.Equal(got, []lessor.ID{1, 2}) {
+		t.Errorf("soonest end first: %v", got)
+	}
+	if lease := e.Lookup(1); lease == nil || lease.Deadline != clocks.Now().Add(30*time.Second) {
+		t.Errorf("recovered %+v", lease)
+	}
+	if e.Lookup(3) != nil {
+		t.Error("found what is not there")
+	}
+}
+
+func TestDriverGrantLimits(t *testing.T) {
+	d, _ := newDriver(t, lessor.DriverConfig{MinTTL: 2 * time.Second})
+	if lease, err := d.Grant(1, -5); err != nil || lease.TTL != 2*time.Second {
+		t.Errorf("%+v, %v", lease, err)
+	}
+	if _, err := d.Grant(2, 1<<62); err != lessor.ErrTTLTooLarge {
+		t.Error(err)
+	}
+	if _, err := d.Grant(1, 5); err != lessor.ErrExists {
+		t.Error(err)
+	}
+	if _, err := d.Grant(lessor.NoLease, 5); err != lessor.ErrNotFound {
+		t.Error(err)
+	}
+	if err := d.Checkpoint(99, 5); err != nil {
+		t.Error(err)
+	}
+}
+
+// Everything at once, on the machine's own clocks.
+func TestDriverConcurrently(t *testing.T) {
+	d := lessor.NewDriver(lessor.DriverConfig{MinTTL: time.Millisecond, RetryInterval: time.Millisecond})
+	d.SetCheckpointer(func([]lessor.Checkpoint, []lessor.Cleared) {})
+	d.SetRangeDeleter(func() lessor.TxnDelete { return callbackTxn{d, new([]string)} })
+	d.Promote(0)
+	stop := make(chan struct{})
+	var reader, writers sync.WaitGroup
+	reader.Go(func() {
+		for {
+			select {
+			case leases := <-d.ExpiredLeasesC():
+				for _, l := range leases {
+					_ = d.Revoke(l.ID)
+				}
+			case <-stop:
+				return
+			}
+		}
+	})
+	for w := range 4 {
+		writers.Go(func() {
+			for i := range 200 {
+				id := lessor.ID(i%10 + 1)
+				_, _ = d.Grant(id, 0)
+				_, _ = d.Renew(id)
+				_ = d.Attach(id, []lessor.Item{{Key: fmt.Sprint(i)}})
+				_ = d.Checkpoint(id, int64(i%2))
+				_ = d.Leases()
+				if w == 0 && i%50 == 0 {
+					d.Demote()
+					d.Promote(0)
+				}
+			}
+		})
+	}
+	writers.Wait()
+	close(stop)
+	reader.Wait()
+	d.Stop()
+}
+
+func TestDriverConfigValidate(t *testing.T) {
+	if err := (lessor.DriverConfig{}).Validate(); err != nil {
+		t.Error(err)
+	}
+	bad := lessor.DriverConfig{Tick: -1, Grace: -1, Lessor: lessor.Config{MaxVisits: -1}}
+	if err := bad.Validate(); err == nil {
+		t.Error("a negative tick is valid")
+	}
+}

@@ -1,0 +1,131 @@
+package lessor_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// The pure lessor is told what the log says and what time it is.
+func ExampleLessor() {
+	l := lessor.New(lessor.Config{})
+	clocks := clock.NewManual(clock.Instant{})
+	const term = 1
+	l.BeginReign(lessor.At(1, 0), clocks.Now()) // the leader's first entry
+	l.Promote(0, clocks.Now(), term)
+
+	l.Grant(7, 5*time.Second, lessor.At(2, 0), clocks.Now())
+	l.Attach(7, []lessor.Item{{Key: "foo"}})
+
+	clocks.Advance(4 * time.Second)
+	ttl, err := l.Renew(7, clocks.Now())
+	fmt.Println("renewed for", ttl, err)
+
+	clocks.Advance(6 * time.Second)
+	for _, expiry := range l.Due(clocks.Now(), lessor.At(2, 0)) {
+		// Here the expiry is proposed, committed, and applied by every member.
+		lease, ok := l.Expire(expiry, term)
+		fmt.Println("expired", lease.ID, "with", lease.Items, "item:", ok)
+	}
+	// Output:
+	// renewed for 5s <nil>
+	// expired 7 with 1 item: true
+}
+
+// Silent leases are checkpointed, so that a successor does not start them anew.
+func ExampleLessor_SetCheckpointer() {
+	l := lessor.New(lessor.Config{})
+	l.SetCheckpointer(func(checkpoints []lessor.Checkpoint, cleared []lessor.Cleared) {
+		for _, c := range checkpoints {
+			fmt.Println("propose: lease", c.ID, "has", c.Remaining, "left")
+		}
+	})
+	clocks := clock.NewManual(clock.Instant{})
+	l.BeginReign(lessor.At(1, 0), clocks.Now())
+	l.Promote(0, clocks.Now(), 1)
+	l.Grant(7, 100*time.Second, lessor.At(2, 0), clocks.Now())
+
+	clocks.Advance(60 * time.Second)
+	l.Due(clocks.Now(), lessor.At(2, 0))
+	// Output: propose: lease 7 has 40s left
+}
+
+func ExampleLessor_Recover() {
+	l := lessor.New(lessor.Config{})
+	l.Grant(7, time.Minute, lessor.At(2, 0), clock.Instant{})
+	record, _ := l.Record(7)
+
+	recovered := lessor.New(lessor.Config{})
+	recovered.Recover(slices.Values([]lessor.Record{record}), l.Reigns())
+	lease, ok := recovered.Lookup(7)
+	fmt.Println(lease.TTL, ok)
+	// Output: 1m0s true
+}
+
+// handClock is a pair of clocks that two goroutines may use.
+type handClock struct {
+	mu     sync.Mutex
+	clocks clock.Manual
+}
+
+func (h *handClock) Now() clock.Instant {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.clocks.Now()
+}
+
+func (h *handClock) Advance(d time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.clocks.Advance(d)
+}
+
+// The classic usage: a goroutine receives expired leases and revokes them.
+func ExampleDriver() {
+	clocks := new(handClock) // leave Now out of the configuration to use the machine's
+	le := lessor.NewDriver(lessor.DriverConfig{Now: clocks.Now})
+	defer le.Stop()
+	le.SetRangeDeleter(func() lessor.TxnDelete { return printingTxn{} })
+	le.Promote(0)
+
+	revoked := make(chan struct{})
+	go func() {
+		defer close(revoked)
+		for _, lease := range <-le.ExpiredLeasesC() {
+			if err := le.Revoke(lease.ID); err != nil {
+				fmt.Println(err)
+			}
+		}
+	}()
+
+	lease, err := le.Grant(7, 5) // seconds
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := le.Attach(lease.ID, []lessor.Item{{Key: "foo"}}); err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	clocks.Advance(10 * time.Second)
+	le.Wake() // only because the clock is moved by hand
+	<-revoked
+	fmt.Println("foo belongs to", le.GetLease(lessor.Item{Key: "foo"}))
+	// Output:
+	// delete foo
+	// foo belongs to 0
+}
+
+type printingTxn struct{}
+
+func (printingTxn) DeleteRange(key, _ []byte) (n, rev int64) {
+	fmt.Printf("delete %s\n", key)
+	return 1, 0
+}
+
+func (printingTxn) End() {}

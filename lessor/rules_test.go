@@ -1,0 +1,346 @@
+package lessor
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+)
+
+// start returns a leader A and a follower B with one lease of 10 s, at position 2.
+func start(t *testing.T) (*cluster, *Lessor, *clock.Manual) {
+	t.Helper()
+	c := newCluster(Config{}, true, "A", "B")
+	c.lead(c.members[0], 0)
+	c.append(c.term, grantCommand{1, 10 * time.Second})
+	c.applyAll()
+	return c, c.leader.lessor, c.leader.clocks
+}
+
+func expiries(proposed []any) (found []Expiry) {
+	for _, p := range proposed {
+		if e, ok := p.(Expiry); ok {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// T1, the waiting side: an end has come when both readings are strictly past it.
+func TestT1BothClocksStrictlyPast(t *testing.T) {
+	for _, test := range []struct {
+		raw, boot time.Duration
+		over      bool
+	}{
+		{10 * time.Second, time.Hour, false},
+		{time.Hour, 10 * time.Second, false},
+		{10*time.Second + 1, 10 * time.Second, false},
+		{10*time.Second + 1, 10*time.Second + 1, true},
+	} {
+		c, _, clocks := start(t)
+		clocks.AdvanceBy(test.raw, test.boot)
+		if got := len(expiries(c.due())) == 1; got != test.over {
+			t.Errorf("raw %v, boot %v: over is %v", test.raw, test.boot, got)
+		}
+	}
+}
+
+// T5: renewals that were queued while the primary was paused count, if they are handled before ends are
+// decided: being overdue is no reason to refuse.
+func TestT5OverdueIsRenewed(t *testing.T) {
+	c, l, clocks := start(t)
+	clocks.Advance(time.Hour)
+	if _, err := l.Renew(1, clocks.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.due(); len(got) > 0 {
+		t.Fatalf("renewed, and yet %v", got)
+	}
+}
+
+// C2: the primary counts the TTL exactly, from the instant the grant or the renewal was processed.
+func TestC2TTLExactly(t *testing.T) {
+	c, l, clocks := start(t)
+	clocks.Advance(7 * time.Second)
+	if _, err := l.Renew(1, clocks.Now()); err != nil {
+		t.Fatal(err)
+	}
+	clocks.Advance(10 * time.Second)
+	if got := expiries(c.due()); len(got) > 0 {
+		t.Fatalf("at its TTL: %v", got)
+	}
+	clocks.Advance(1)
+	if got := expiries(c.due()); len(got) != 1 {
+		t.Fatalf("past its TTL: %v", got)
+	}
+}
+
+// C3: a successor gives a cleared lease its TTL from its Promote, exactly. The leader's first entry makes
+// that the moment it was applied.
+func TestC3ClearedGetsFullTTL(t *testing.T) {
+	c, l, clocks := start(t)
+	clocks.Advance(5 * time.Second)
+	if _, err := l.Renew(1, clocks.Now()); err != nil {
+		t.Fatal(err)
+	}
+	b := c.member("B")
+	b.clocks.AdvanceBy(9*time.Second, 8*time.Second)
+	c.lead(b, 0)
+	lease, _ := b.lessor.Lookup(1)
+	if want := b.clocks.Now().Add(10 * time.Second); lease.Deadline != want {
+		t.Errorf("ends after %v, want %v", lease.Deadline, want)
+	}
+}
+
+// C4: a successor gives a checkpointed lease what was left, from the instant it applied the checkpoint,
+// exactly, whatever came between: other leaders, or a restart in the same clock domain.
+func TestC4CheckpointedGetsTheRest(t *testing.T) {
+	c, _, clocks := start(t)
+	b := c.member("B")
+	clocks.Advance(6 * time.Second)
+	b.clocks.AdvanceBy(500*time.Second, 600*time.Second)
+	applied := b.clocks.Now()
+	if got := c.due(); len(got) != 1 || got[0].(Checkpoint).Remaining != 4*time.Second {
+		t.Fatalf("due: %v", got)
+	}
+	c.commit()
+	b.clocks.AdvanceBy(time.Second, 2*time.Second)
+	record, _ := b.lessor.Record(1)
+	b.lessor.Recover(slices.Values([]Record{record}), b.lessor.Reigns())
+	c.lead(c.member("A"), 0)
+	c.lead(b, 0)
+	lease, _ := b.lessor.Lookup(1)
+	if want := applied.Add(4 * time.Second); lease.Deadline != want {
+		t.Errorf("ends after %v, want %v", lease.Deadline, want)
+	}
+}
+
+// C5: what remains is TTL less the lesser of what the clocks show, never less than zero, never scaled.
+func TestC5Remaining(t *testing.T) {
+	_, l, clocks := start(t)
+	for _, step := range []struct{ raw, boot, want time.Duration }{
+		{0, 0, 10 * time.Second},
+		{3 * time.Second, 2 * time.Second, 8 * time.Second},
+		{1, 0, 8 * time.Second},
+		{0, time.Hour, 7*time.Second - 1},
+		{time.Hour, 0, 0},
+	} {
+		now := clocks.AdvanceBy(step.raw, step.boot)
+		if got, err := l.Remaining(1, now); err != nil || got != step.want {
+			t.Errorf("at %v: %v, %v; want %v", now, got, err, step.want)
+		}
+	}
+}
+
+// G1: the second Grant of an id finds the lease of the first, so that the first answer can be given again.
+func TestG1GrantTwice(t *testing.T) {
+	_, l, clocks := start(t)
+	lease, err := l.Grant(1, 99*time.Second, At(9, 0), clocks.Now())
+	if err != ErrExists || lease.Generation != At(2, 0) || lease.TTL != 10*time.Second {
+		t.Errorf("%+v, %v", lease, err)
+	}
+}
+
+// G4: an expiry is applied only in its term, to its generation, and if the lease was not cleared since it
+// was decided. A skipped, dropped or demoted one lifts the going mark.
+func TestG4Expire(t *testing.T) {
+	good := Expiry{Ref: Ref{1, At(2, 0)}, Term: 1, DecidedAt: At(5, 0)}
+	for _, test := range []struct {
+		name    string
+		change  func(*Expiry)
+		term    uint64
+		cleared Position
+		want    bool
+	}{
+		{"good", func(*Expiry) {}, 1, 0, true},
+		{"cleared before", func(*Expiry) {}, 1, At(5, 0), true},
+		{"cleared since", func(*Expiry) {}, 1, At(5, 1), false},
+		{"entry of another term", func(*Expiry) {}, 2, 0, false},
+		{"decided in another term", func(e *Expiry) { e.Term = 2 }, 1, 0, false},
+		{"another generation", func(e *Expiry) { e.Generation = At(3, 0) }, 1, 0, false},
+		{"another id", func(e *Expiry) { e.ID = 2 }, 1, 0, false},
+	} {
+		_, l, _ := start(t)
+		if test.cleared > 0 {
+			l.Clear(Cleared{Ref: good.Ref, Term: 1}, 1, test.cleared)
+		}
+		e := good
+		test.change(&e)
+		if _, ok := l.Expire(e, test.term); ok != test.want || (l.Len() == 0) != test.want {
+			t.Errorf("%s: %v, %d leases left", test.name, ok, l.Len())
+		}
+	}
+}
+
+func TestG4GoingMarkIsLifted(t *testing.T) {
+	for name, lift := range map[string]func(l *Lessor, e Expiry, now clock.Instant){
+		"skipped": func(l *Lessor, e Expiry, _ clock.Instant) { l.Expire(e, 7) },
+		"dropped": func(l *Lessor, e Expiry, _ clock.Instant) { l.ExpiryDropped([]Expiry{e}) },
+		"demoted": func(l *Lessor, _ Expiry, now clock.Instant) { l.Demote(); l.Promote(0, now, 2) },
+	} {
+		c, l, clocks := start(t)
+		clocks.Advance(time.Minute)
+		e := expiries(c.due())[0]
+		if _, err := l.Renew(1, clocks.Now()); err != ErrGoing {
+			t.Fatalf("%s: renewed while going: %v", name, err)
+		}
+		lift(l, e, clocks.Now())
+		if _, err := l.Renew(1, clocks.Now()); err == ErrGoing {
+			t.Errorf("%s: still going", name)
+		}
+	}
+}
+
+// G5: checkpoints and clears are guarded like expiries.
+func TestG5CheckpointAndCleared(t *testing.T) {
+	ref := Ref{1, At(2, 0)}
+	good := Checkpoint{Ref: ref, Term: 1, DecidedAt: At(5, 0), Remaining: time.Second}
+	_, l, clocks := start(t)
+	for name, test := range map[string]struct {
+		change func(*Checkpoint)
+		term   uint64
+	}{
+		"entry of another term":   {func(*Checkpoint) {}, 2},
+		"decided in another term": {func(c *Checkpoint) { c.Term = 2 }, 1},
+		"another generation":      {func(c *Checkpoint) { c.Generation = At(3, 0) }, 1},
+		"before it was cleared":   {func(c *Checkpoint) { c.DecidedAt = At(1, 9) }, 1},
+	} {
+		c := good
+		test.change(&c)
+		if l.Checkpoint(c, test.term, clocks.Now()) {
+			t.Errorf("checkpoint, %s: applied", name)
+		}
+	}
+	if !l.Checkpoint(good, 1, clocks.Now()) {
+		t.Error("a good checkpoint is skipped")
+	}
+	if l.Clear(Cleared{Ref: ref, Term: 1}, 2, At(6, 0)) || l.Clear(Cleared{Ref: ref, Term: 2}, 1, At(6, 0)) ||
+		l.Clear(Cleared{Ref: Ref{1, At(3, 0)}, Term: 1}, 1, At(6, 0)) {
+		t.Error("a stale clear is applied")
+	}
+	if lease, _ := l.Lookup(1); !lease.Checkpointed || lease.Remaining != time.Second {
+		t.Errorf("after stale clears: %+v", lease)
+	}
+	if !l.Clear(Cleared{Ref: ref, Term: 1}, 1, At(6, 0)) || l.Checkpoint(good, 1, clocks.Now()) {
+		t.Error("a clear does not win over a checkpoint decided before it")
+	}
+}
+
+func TestPosition(t *testing.T) {
+	p := At(1<<48-1, 65535)
+	if p != math.MaxUint64 || p.Index() != 1<<48-1 || p.Ordinal() != 65535 || p.String() != "281474976710655.65535" {
+		t.Errorf("%d %d %v", p.Index(), p.Ordinal(), p)
+	}
+	for _, bad := range []func(){func() { At(1, 65536) }, func() { At(1, -1) }, func() { At(1<<48, 0) }} {
+		mustPanic(t, bad)
+	}
+}
+
+func mustPanic(t *testing.T, f func()) {
+	t.Helper()
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	f()
+}
+
+func TestBrokenInvariantsPanic(t *testing.T) {
+	_, l, clocks := start(t)
+	mustPanic(t, func() { l.BeginReign(At(1, 0), clocks.Now()) })
+	mustPanic(t, func() { l.Clear(Cleared{Ref: Ref{1, At(2, 0)}, Term: 1}, 1, At(1, 0)) })
+	mustPanic(t, func() { l.SetCheckpointer(nil) })
+	mustPanic(t, func() { New(Config{MaxExpiries: -1}) })
+	mustPanic(t, func() { New(Config{}).Recover(slices.Values([]Record{{ID: 1}}), nil) })
+}
+
+// A lease without items costs at most 200 bytes of heap, its share of the map and of the queue included.
+func TestMemoryPerLease(t *testing.T) {
+	const n = 300_000
+	var before, after runtime.MemStats
+	l := New(Config{})
+	l.SetCheckpointer(func([]Checkpoint, []Cleared) {})
+	l.BeginReign(At(1, 0), clock.Instant{})
+	l.Promote(0, clock.Instant{}, 1)
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range n {
+		if _, err := l.Grant(ID(i+1), time.Duration(i%1000+10)*time.Second, At(uint64(i+2), 0), clock.Instant{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	each := float64(int64(after.HeapAlloc)-int64(before.HeapAlloc)) / n
+	t.Logf("%.1f bytes per lease", each)
+	if each > 200 {
+		t.Errorf("%.1f bytes per lease", each)
+	}
+	runtime.KeepAlive(l)
+}
+
+// ender hides the items of a lease with one record.
+type ender struct {
+	txn
+	calls []string
+}
+
+func (e *ender) EndLease(ref Ref, items []Item) {
+	e.calls = append(e.calls, fmt.Sprint(ref, len(items), items[0], items[len(items)-1]))
+}
+
+func (e *ender) End() { e.calls = append(e.calls, "end") }
+
+// A store that can hide all items at once is asked once, however many there are.
+func TestLeaseEnder(t *testing.T) {
+	_, l, _ := start(t)
+	e := &ender{}
+	l.SetRangeDeleter(func() TxnDelete { return e })
+	var items []Item
+	for i := range 100_000 {
+		items = append(items, Item{fmt.Sprintf("%06d", (i*7919)%100_000)})
+	}
+	if err := l.Attach(1, items); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Revoke(1); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"1@2 100000 {000000} {099999}", "end"}; !slices.Equal(e.calls, want) || len(e.keys) > 0 {
+		t.Errorf("the store was told %v", e.calls)
+	}
+	if len(l.items) > 0 || l.GetLease(items[0]) != NoLease {
+		t.Error("items are left over")
+	}
+}
+
+// Granting and revoking leases that last for years leaves nothing behind in the queue, nor does renewing.
+func TestQueueDoesNotGrow(t *testing.T) {
+	l := New(Config{})
+	l.SetCheckpointer(func([]Checkpoint, []Cleared) {})
+	l.Promote(0, clock.Instant{}, 1)
+	for i := range 10_000 {
+		now := clock.Instant{}.Add(time.Duration(i) * time.Second)
+		if _, err := l.Grant(1, MaxTTL, At(uint64(i+1), 0), now); err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			if _, err := l.Renew(1, now); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := l.Revoke(1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for p := onRaw; p <= going; p++ {
+		if n := cap(l.queues[p].slots); n > 4 {
+			t.Errorf("queue %d has room for %d", p, n)
+		}
+	}
+}
