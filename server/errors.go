@@ -18,7 +18,7 @@ import (
 type refusal struct {
 	err    error
 	status error
-	reason string // a label of a metric: lower case, and never anything a client chose
+	reason string // a label of a metric, never anything a client chose; "" if it was the client who left
 }
 
 // refusals is the only place where errors of the member become errors of etcd. The first row that matches
@@ -53,9 +53,9 @@ var refusals = []refusal{
 	{keyspace.ErrEmptyInterval, status.Error(codes.InvalidArgument, "etcdserver: mvcc: watcher range is empty"), "invalid"},
 	{keyspace.ErrDuplicateWatch, status.Error(codes.InvalidArgument, "etcdserver: mvcc: duplicate watch ID provided on the WatchStream"), "invalid"},
 	{keyspace.ErrMisuse, errInternal, reasonInternal},
-	{keyspace.ErrStreamClosed, rpctypes.ErrGRPCWatchCanceled, "canceled"},
+	{keyspace.ErrStreamClosed, rpctypes.ErrGRPCWatchCanceled, ""},
 
-	{context.Canceled, rpctypes.ErrGRPCCanceled, "canceled"},
+	{context.Canceled, rpctypes.ErrGRPCCanceled, ""},
 	// The client's own deadline it notices itself; what it is told is that the member took too long.
 	{context.DeadlineExceeded, rpctypes.ErrGRPCTimeout, "timeout"},
 }
@@ -86,7 +86,8 @@ func (s *Server) answer(err error) error {
 	return answer
 }
 
-// translate is answer without its effects. The reason is empty for an error that is a status already.
+// translate is answer without its effects. The reason is empty if nothing was refused, or if the error is a status that
+// no row has.
 func translate(err error) (answer error, reason string) {
 	for i := range refusals {
 		if errors.Is(err, refusals[i].err) {

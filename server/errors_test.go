@@ -72,6 +72,22 @@ func TestUnknownErrorsDoNotLeak(t *testing.T) {
 	}
 }
 
+// A client that hangs up was not refused anything; every other reason has its counter.
+func TestReasonsAreCounted(t *testing.T) {
+	m := newMetrics(Config{}, nil, nil)
+	for _, r := range refusals {
+		_, reason := translate(r.err)
+		wantEqual(t, r.err.Error(), reason, r.reason)
+		if reason != "" {
+			m.refuse(reason)
+			continue
+		}
+		wantCode(t, r.status, codes.Canceled)
+	}
+	m.refuse(reasonCorrupt)
+	m.refuse(reasonInternal)
+}
+
 func TestTryAgainIsRetriable(t *testing.T) {
 	for _, err := range []error{lessor.ErrNotPrimary, lessor.ErrGoing, lessor.ErrClearing, replica.ErrNoLeader} {
 		answer, _ := translate(err)

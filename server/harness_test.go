@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // front is a real node behind a real server, with a client.
 type front struct {
-	t      *testing.T
+	t      testing.TB
 	node   *replica.Node
 	server *Server
 	conn   *grpc.ClientConn
@@ -41,7 +41,7 @@ type front struct {
 	health      healthpb.HealthClient
 }
 
-func startNode(t *testing.T) *replica.Node {
+func startNode(t testing.TB) *replica.Node {
 	t.Helper()
 	node, err := replica.Start(t.Context(), replica.NodeConfig{Dir: t.TempDir()})
 	if err != nil {
@@ -63,10 +63,10 @@ func startNode(t *testing.T) *replica.Node {
 // anyPort is a configuration that gets in nobody's way.
 func anyPort() Config { return Config{ListenClient: "127.0.0.1:0", ListenHTTP: "127.0.0.1:0"} }
 
-func startFront(t *testing.T) *front { return startWith(t, anyPort(), nil) }
+func startFront(t testing.TB) *front { return startWith(t, anyPort(), nil) }
 
 // startWith lets a test change what the server sees of its node.
-func startWith(t *testing.T, cfg Config, change func(*replica.Node) member) *front {
+func startWith(t testing.TB, cfg Config, change func(*replica.Node) member) *front {
 	t.Helper()
 	node := startNode(t)
 	m := member(node)
@@ -92,7 +92,7 @@ func startWith(t *testing.T, cfg Config, change func(*replica.Node) member) *fro
 	return f
 }
 
-func dial(t *testing.T, addr string) *grpc.ClientConn {
+func dial(t testing.TB, addr string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(64<<20), grpc.MaxCallRecvMsgSize(64<<20)))
@@ -104,7 +104,7 @@ func dial(t *testing.T, addr string) *grpc.ClientConn {
 }
 
 // limited bounds ctx by the time that any wait may take.
-func limited(t *testing.T, ctx context.Context) context.Context {
+func limited(t testing.TB, ctx context.Context) context.Context {
 	ctx, cancel := context.WithTimeout(ctx, waitLimit)
 	t.Cleanup(cancel)
 	return ctx
@@ -146,7 +146,7 @@ func (f *front) header(h *pb.ResponseHeader, revision int64) {
 	}
 }
 
-func wantOK(t *testing.T, err error) {
+func wantOK(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatalf("unexpected error: %v", err)
@@ -154,7 +154,7 @@ func wantOK(t *testing.T, err error) {
 }
 
 // wantStatus checks code and text at once: clients go by both.
-func wantStatus(t *testing.T, err, want error) {
+func wantStatus(t testing.TB, err, want error) {
 	t.Helper()
 	got, wanted := status.Convert(err), status.Convert(want)
 	if got.Code() != wanted.Code() || got.Message() != wanted.Message() {
@@ -162,21 +162,21 @@ func wantStatus(t *testing.T, err, want error) {
 	}
 }
 
-func wantCode(t *testing.T, err error, want codes.Code) {
+func wantCode(t testing.TB, err error, want codes.Code) {
 	t.Helper()
 	if status.Code(err) != want {
 		t.Errorf("got %v, want code %v", err, want)
 	}
 }
 
-func wantEqual[T comparable](t *testing.T, what string, got, want T) {
+func wantEqual[T comparable](t testing.TB, what string, got, want T) {
 	t.Helper()
 	if got != want {
 		t.Errorf("%s is %v, want %v", what, got, want)
 	}
 }
 
-func eventually(t *testing.T, what string, holds func() bool) {
+func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(waitLimit); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {

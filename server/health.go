@@ -89,11 +89,7 @@ func (s *Server) beat() {
 	defer ticker.Stop()
 	led := time.Now()
 	for {
-		err := s.serving()
-		if s.pulse.set(err == nil) {
-			s.logServing(err)
-		}
-		if err == nil {
+		if s.look() {
 			led = time.Now()
 		} else if time.Since(led) > leaderLostAfter {
 			// And once more later, for streams that are opened until then.
@@ -113,12 +109,17 @@ func (s *Server) beat() {
 	}
 }
 
-func (s *Server) logServing(err error) {
-	if err == nil {
-		s.log.Info("serving", "term", s.member.Header().Term)
-	} else {
-		s.log.Warn("not serving", "error", err)
+// look asks the member once.
+func (s *Server) look() (serving bool) {
+	err := s.serving()
+	if s.pulse.set(err == nil) {
+		if err == nil {
+			s.log.Info("serving", "term", s.member.Header().Term)
+		} else {
+			s.log.Warn("not serving", "error", err)
+		}
 	}
+	return err == nil
 }
 
 // serving returns nil if a request would be served now, else why not.
@@ -174,6 +175,7 @@ func (h *healthService) Watch(r *healthpb.HealthCheckRequest, stream grpc.Server
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
+	h.s.look() // the first answer is about now, not about the last pulse
 	serving, changed := h.s.pulse.get()
 	for last := !serving; ; serving, changed = h.s.pulse.get() {
 		if serving != last {

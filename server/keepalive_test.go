@@ -46,6 +46,7 @@ func TestKeepAlive(t *testing.T) {
 }
 
 func TestKeepAliveRenews(t *testing.T) {
+	t.Parallel()
 	f := startFront(t)
 	f.grant(1, 1)
 	stream := f.keepAlive(f.ctx())
@@ -174,6 +175,7 @@ func TestKeepAliveEndsRetriably(t *testing.T) {
 // A client that sends and sends and never reads is stopped by its own answers: the server holds no more
 // than its bound.
 func TestKeepAliveStopsReadingFromSlowClient(t *testing.T) {
+	t.Parallel()
 	const bound = 64
 	var asked atomic.Int64
 	var node *replica.Node
@@ -247,6 +249,7 @@ func TestRenewalsAreBounded(t *testing.T) {
 }
 
 func TestKeepAliveEndsWithoutLeader(t *testing.T) {
+	t.Parallel()
 	var lost atomic.Bool
 	f := startWith(t, anyPort(), func(n *replica.Node) member {
 		return &faulty{

@@ -96,6 +96,7 @@ func TestLeases(t *testing.T) {
 }
 
 func TestLeaseEnds(t *testing.T) {
+	t.Parallel()
 	f := startFront(t)
 	before := time.Now()
 	f.grant(1, 1)

@@ -51,7 +51,9 @@ func newMetrics(cfg Config, m member, services map[string]grpc.ServiceInfo) *met
 		}
 	}
 	for _, r := range refusals {
-		out.refused[r.reason] = new(atomic.Uint64)
+		if r.reason != "" {
+			out.refused[r.reason] = new(atomic.Uint64)
+		}
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "leasekeeper_build_info",

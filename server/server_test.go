@@ -128,7 +128,6 @@ func TestStopEndsLongStreams(t *testing.T) {
 	send(t, k, 1)
 	_, err := k.Recv()
 	wantOK(t, err)
-	eventually(t, "the first pulse", func() bool { serving, _ := f.server.pulse.get(); return serving })
 	h, err := f.health.Watch(f.ctx(), &healthpb.HealthCheckRequest{})
 	wantOK(t, err)
 	first, err := h.Recv()

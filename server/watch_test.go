@@ -165,6 +165,7 @@ func TestWatchFromThePastAndFilters(t *testing.T) {
 }
 
 func TestWatchSeesLeaseEnd(t *testing.T) {
+	t.Parallel()
 	f := startFront(t)
 	w := f.openWatch(f.ctx())
 	w.create(&pb.WatchCreateRequest{Key: []byte("a"), RangeEnd: []byte{0}})
@@ -243,6 +244,7 @@ func TestWatchersAreBounded(t *testing.T) {
 
 // A client that creates and cancels without reading what it is told is no longer read from.
 func TestWatchStopsReadingFromSlowClient(t *testing.T) {
+	t.Parallel()
 	f := startFront(t)
 	w := f.openWatch(f.ctx())
 	var sent atomic.Int64
@@ -284,6 +286,7 @@ func TestWatchGoesOnAfterLastRequest(t *testing.T) {
 }
 
 func TestRequireLeader(t *testing.T) {
+	t.Parallel()
 	var lost atomic.Bool
 	f := startWith(t, anyPort(), func(n *replica.Node) member {
 		return &faulty{Node: n, serving: func() error {
