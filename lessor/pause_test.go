@@ -1,0 +1,73 @@
+package lessor
+
+import (
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+)
+
+// T5: a driver that comes two ticks late, by either clock, takes itself for paused and waits for renewals
+// to come in before it decides ends. The goroutine is stopped here and its turns are taken by hand.
+func TestT5DriverNoticesPause(t *testing.T) {
+	for _, test := range []struct {
+		raw, boot time.Duration
+		paused    bool
+	}{
+		{0, 0, false},
+		{DefaultMaxSleep, DefaultMaxSleep, false},
+		{DefaultMaxSleep + 2*DefaultTick - 1, 0, false},
+		{DefaultMaxSleep + 2*DefaultTick, 0, true},
+		{0, DefaultMaxSleep + 2*DefaultTick, true}, // the machine slept
+	} {
+		var clocks clock.Manual
+		d := NewDriver(DriverConfig{Now: func() clock.Instant { return clock.Instant{} }})
+		d.Stop()
+		d.config.Now = clocks.Now
+		d.Promote(0)
+		if _, err := d.Grant(1, 5); err != nil {
+			t.Fatal(err)
+		}
+		d.turn()
+		clocks.AdvanceBy(test.raw, test.boot)
+		if got := d.wasPaused(); got != test.paused {
+			t.Errorf("raw %v, boot %v: paused is %v", test.raw, test.boot, got)
+		}
+		d.turn()
+		if d.wasPaused() {
+			t.Error("still paused after a turn")
+		}
+	}
+}
+
+// What was revoked after it was decided is not offered, and what was offered before Demote is taken back.
+func TestDriverOffersOnlyWhatIsStillGoing(t *testing.T) {
+	var clocks clock.Manual
+	d := NewDriver(DriverConfig{Now: func() clock.Instant { return clock.Instant{} }})
+	d.Stop()
+	d.config.Now = clocks.Now
+	d.Promote(0)
+	for id := ID(1); id <= 2; id++ {
+		if _, err := d.Grant(id, 5); err != nil {
+			t.Fatal(err)
+		}
+	}
+	clocks.Advance(6 * time.Second)
+	offer, demotions, _ := d.turn()
+	if len(offer) != 2 {
+		t.Fatalf("offered %d leases", len(offer))
+	}
+	if err := d.Revoke(1); err != nil {
+		t.Fatal(err)
+	}
+	if offer, _, _ = d.turn(); len(offer) != 1 || offer[0].ID != 2 {
+		t.Fatalf("offered %v", offer)
+	}
+	// Demoted between the offer and the hand-over: it is taken back.
+	d.Demote()
+	d.expired <- offer
+	d.handOver(demotions)
+	if len(d.expired) != 0 || len(d.handed) != 0 {
+		t.Error("a batch from before Demote is left in the channel")
+	}
+}
