@@ -21,6 +21,9 @@ type applying struct {
 	replies  []Reply
 	decided  []lessor.ID // leases whose waiting renewals have an answer now
 	promoted bool
+	// datable is set when it was written down when this member applied something. Applied again after a
+	// crash it would bear a later date, and leases would last longer than they need.
+	datable bool
 }
 
 // apply executes committed entries and commits what they change as one unsynced batch. An error here is
@@ -49,6 +52,9 @@ func (r *Replica) apply(m *raftpb.Message) {
 		r.emit(reply)
 	}
 	r.respond(m.GetResponses())
+	if a.datable {
+		r.syncState()
+	}
 	if a.promoted {
 		r.startServing()
 	}
@@ -128,6 +134,7 @@ func (r *Replica) beginReign(entry *raftpb.Entry) {
 		return // raft leaves an empty entry in place of a change of membership that it refused
 	}
 	r.reignTerm = entry.GetTerm()
+	r.applying.datable = true
 	start := lessor.At(entry.GetIndex(), 0)
 	before := r.lessor.Reigns()
 	r.lessor.BeginReign(start, r.now)
@@ -231,6 +238,7 @@ func (r *Replica) applyCheckpoint(op *logpb.Checkpoint, term uint64, at lessor.P
 			Remaining: time.Duration(quiet.RemainingNs),
 		}
 		if r.lessor.Checkpoint(c, term, r.now) {
+			r.applying.datable = true
 			r.writeLease(c.ID)
 		}
 	}

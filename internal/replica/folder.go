@@ -39,11 +39,31 @@ func openFolder(files vfs.FS, dir string, halt func(error)) (*pebble.DB, *pebble
 	if err := checkVersion(files, dir); err != nil {
 		return nil, nil, errors.Join(err, lock.Close())
 	}
-	db, err := pebble.Open(files.PathJoin(dir, databaseDir), databaseOptions(files, halt))
+	db, err := openDatabase(files.PathJoin(dir, databaseDir), databaseOptions(files, halt))
 	if err != nil {
 		return nil, nil, errors.Join(folderError(dir, err), lock.Close())
 	}
 	return db, lock, nil
+}
+
+// openDatabase opens a database, a new one twice: the write-ahead log that is made together with a database
+// is of an old form, which can not tell a damaged record from one that a crash left unfinished. The log that
+// the second opening starts can.
+func openDatabase(path string, options *pebble.Options) (*pebble.DB, error) {
+	if err := options.FS.MkdirAll(path, 0o700); err != nil {
+		return nil, err
+	}
+	desc, err := pebble.Peek(path, options.FS)
+	if err == nil && !desc.Exists {
+		var db *pebble.DB
+		if db, err = pebble.Open(path, options); err == nil {
+			err = db.Close()
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return pebble.Open(path, options)
 }
 
 func databaseOptions(files vfs.FS, halt func(error)) *pebble.Options {
@@ -55,6 +75,11 @@ func databaseOptions(files vfs.FS, halt func(error)) *pebble.Options {
 		// A log is rewritten all the time; old tombstones should not pile up in front of it.
 		L0CompactionThreshold: 2,
 		Logger:                databaseLogger{halt},
+		// Whoever reads what is damaged gets an error too. Without a listener of ours the database would
+		// call Fatalf instead of returning it.
+		EventListener: &pebble.EventListener{DataCorruption: func(info pebble.DataCorruptionInfo) {
+			halt(&DamagedError{"file " + info.Path, info.Details})
+		}},
 	}
 }
 
@@ -126,13 +151,23 @@ func syncDirs(files vfs.FS, dirs ...string) error {
 
 // folderError says in one sentence what is wrong with a data folder and what to do.
 func folderError(dir string, err error) error {
+	detail, _, _ := strings.Cut(err.Error(), "\n") // the database adds lines for its developers
 	var damaged *DamagedError
 	if errors.As(err, &damaged) || pebble.IsCorruptionError(err) {
-		return fmt.Errorf("the data in %s is damaged; restore the folder from a copy, "+
-			"or move it away and start with an empty one, which loses every lease and key: %w", dir, err)
+		return &sentence{fmt.Sprintf("the data in %s is damaged; restore the folder from a copy, "+
+			"or move it away and start with an empty one, which loses every lease and key: %s", dir, detail), err}
 	}
-	return fmt.Errorf("data folder %s: %w", dir, err)
+	return &sentence{fmt.Sprintf("data folder %s: %s", dir, detail), err}
 }
+
+// sentence is an error told in words of ours.
+type sentence struct {
+	text string
+	err  error
+}
+
+func (s *sentence) Error() string { return s.text }
+func (s *sentence) Unwrap() error { return s.err }
 
 // databaseLogger keeps the database silent and hears when it can not go on.
 type databaseLogger struct{ halt func(error) }

@@ -276,6 +276,18 @@ func (r *Replica) persist(m *raftpb.Message) {
 	r.emit(Persist{r.persistSequence, batch})
 }
 
+// syncState has the state written so far synced, for which nothing waits: a marker in the write-ahead log
+// behind it is enough.
+func (r *Replica) syncState() {
+	batch := r.db.NewBatch()
+	if err := batch.LogData([]byte("state"), nil); err != nil {
+		panic(fmt.Sprintf("replica: can not mark the log: %v", err))
+	}
+	r.persistSequence++
+	r.persisting = append(r.persisting, persisting{sequence: r.persistSequence})
+	r.emit(Persist{r.persistSequence, batch})
+}
+
 // mustSync reports whether a hard state holds a promise (a term or a vote) that is not yet on the disk.
 func (r *Replica) mustSync(hard *raftpb.HardState) bool {
 	if hard == nil {

@@ -3,9 +3,9 @@ package replica
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -54,7 +54,7 @@ func (w *world) open() {
 func (w *world) tryOpen() error {
 	options := databaseOptions(w.fs, func(err error) { w.t.Errorf("the database halts: %v", err) })
 	options.MemTableSize, options.CacheSize = 256<<10, 1<<20 // opened a thousand times over
-	db, err := pebble.Open("db", options)
+	db, err := openDatabase("db", options)
 	if err != nil {
 		return err
 	}
@@ -136,17 +136,28 @@ func (w *world) serve() *world {
 	return w
 }
 
-// advance lets time pass in ticks, as a driver would, and everything settle at each.
+// advance lets time pass as a driver would: it calls Step whenever the replica asked for it, and lets
+// everything settle each time.
 func (w *world) advance(d time.Duration) []Effect {
 	var all []Effect
 	for d > 0 {
-		step := min(d, TickInterval)
+		step := max(1, min(d, w.wait()))
 		w.clock.Advance(step)
 		d -= step
 		all = append(all, w.step(Tick{})...)
 		all = append(all, w.settle()...)
 	}
 	return all
+}
+
+// wait is what the newest WakeAt asked for.
+func (w *world) wait() time.Duration {
+	for _, e := range slices.Backward(w.effects) {
+		if wake, ok := e.(WakeAt); ok {
+			return wake.Wait
+		}
+	}
+	return TickInterval
 }
 
 // do sends a request and returns its reply.
@@ -214,8 +225,3 @@ func renderAll(effects []Effect) string {
 	}
 	return b.String()
 }
-
-var errFound = errors.New("found")
-
-// ms makes tables short.
-func ms(n int) time.Duration { return time.Duration(n) * time.Millisecond }

@@ -1,0 +1,203 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+func putKey(key string) keyspace.PutRequest {
+	return keyspace.PutRequest{Key: []byte(key), Value: []byte("v")}
+}
+
+// The queue has an end, and whoever is turned away knows that nothing happened.
+func TestRequestsBeyondTheQueueAreRefused(t *testing.T) {
+	w := newWorld(t)
+	defer w.close()
+	var events []Event
+	for id := uint64(1); id <= MaxQueue+3; id++ { // nothing is proposed before the member serves
+		events = append(events, Request{id, putKey(fmt.Sprint(id))}, Read{id + 1e6})
+	}
+	refused := 0
+	for _, e := range w.step(events...) {
+		if reply, ok := e.(Reply); ok {
+			if !errors.Is(reply.Err, ErrTooManyRequests) {
+				t.Fatalf("reply %+v", reply)
+			}
+			refused++
+		}
+	}
+	if refused != 6 {
+		t.Errorf("%d requests and reads refused, want 3 of each", refused)
+	}
+	w.settle()
+	if got := w.replica.Counts().Applied; got != MaxQueue {
+		t.Errorf("%d commands applied, want those that were taken on: %d", got, MaxQueue)
+	}
+}
+
+// The log does not grow for ever, and what is left of it is enough to start from.
+func TestLogIsTruncated(t *testing.T) {
+	w := newWorld(t)
+	w.logKeep = 10
+	w.close()
+	w.open()
+	w.serve()
+	for id := uint64(1); id <= 100; id++ {
+		w.do(id, putKey("k"))
+	}
+	if kept := w.replica.log.last - w.replica.log.truncated.index; kept > 21 {
+		t.Errorf("%d entries are kept, want at most twice 10", kept)
+	}
+	entries := 0
+	it, err := w.db.NewIter(family(familyLog))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for it.First(); it.Valid(); it.Next() {
+		entries++
+	}
+	if err := it.Close(); err != nil || entries > 21 {
+		t.Errorf("%d entries on the disk, %v", entries, err)
+	}
+	want := w.dump()
+	again := w.crashed(nil)
+	w.close()
+	again.open()
+	defer again.close()
+	if got := again.serve().dump(); got != want {
+		t.Errorf("after a restart:\n%s\nbefore:\n%s", got, want)
+	}
+}
+
+// A start from a log that was never truncated applies all of it again if need be, in bounded bites.
+func TestStartFromALongLog(t *testing.T) {
+	w := newWorld(t)
+	w.serve()
+	big := strings.Repeat("x", 64<<10)
+	for id := uint64(1); id <= 100; id++ { // more than one bite, and more than the tail in memory
+		w.do(id, keyspace.PutRequest{Key: fmt.Append(nil, id%7), Value: []byte(big)})
+	}
+	want := w.dump()
+	batch := w.db.NewBatch() // forget the state, but not the log
+	for _, f := range []byte{'v', 'h', 'e', 'm', familyLease, familyReign} {
+		if err := batch.DeleteRange([]byte{f}, []byte{f + 1}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove(batch, keyApplied)
+	if err := batch.Commit(pebble.Sync); err != nil {
+		t.Fatal(err)
+	}
+	again := w.crashed(nil)
+	w.close()
+	again.open()
+	defer again.close()
+	if got := again.serve().dump(); got != want {
+		t.Errorf("rebuilt from the log:\n%.300s\nbefore:\n%.300s", got, want)
+	}
+}
+
+// What does not hang together is refused with a sentence, and never repaired on a guess.
+func TestDamageIsRefused(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		damage func(*pebble.Batch)
+		want   string
+	}{
+		{"a hole in the log", func(b *pebble.Batch) { remove(b, logKey(3)) }, "the log continues with entry 4 after entry 2"},
+		{"the end of the log is gone", func(b *pebble.Batch) { remove(b, logKey(5)) }, "but the state is at 5"},
+		{"an entry is somewhere else", func(b *pebble.Batch) { b.Set(logKey(5), []byte{0x18, 7}, nil) }, "log entry 5 calls itself 7"},
+		{"an entry is not one", func(b *pebble.Batch) { b.Set(logKey(5), []byte{0xff}, nil) }, "log entry 5 can not be read"},
+		{"a lease is not one", func(b *pebble.Batch) { b.Set(leaseKey(1), []byte{0xff}, nil) }, "can not be read"},
+		{"a key of a lease that is not there", func(b *pebble.Batch) { remove(b, leaseKey(1)) }, `key "a" is attached to lease 1`},
+		{"nobody's", func(b *pebble.Batch) { remove(b, keyIdentity) }, "does not say whose it is"},
+		{"a newer format", func(b *pebble.Batch) { b.Set(keyIdentity, []byte{8, 9}, nil) }, "use the version of leasekeeper that wrote it"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.serve()
+			w.do(1, Grant{1, time.Hour})
+			w.do(2, keyspace.PutRequest{Key: []byte("a"), Lease: 1})
+			w.do(3, putKey("b"))
+			w.do(4, putKey("c"))
+			batch := w.db.NewBatch()
+			c.damage(batch)
+			if err := batch.Commit(pebble.Sync); err != nil {
+				t.Fatal(err)
+			}
+			w.close()
+			err := w.tryOpen()
+			w.close()
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// A committed command that this program does not know stops the member instead of being skipped.
+func TestUnknownCommandHalts(t *testing.T) {
+	w := newWorld(t)
+	w.serve()
+	defer w.close()
+	w.replica.queue = append(w.replica.queue, pending{id: 1, command: encode(Revoke{1})})
+	w.replica.queue[0].command.Op = nil
+	w.step(Tick{})
+	p := w.writes[0]
+	var halt *Halt
+	for _, e := range w.replica.Step(w.clock.Now(), Persisted{Sequence: p.Sequence}) {
+		if h, ok := e.(Halt); ok {
+			halt = &h
+		}
+	}
+	if halt == nil || !strings.Contains(halt.Err.Error(), "unknown command") {
+		t.Fatalf("the member goes on: %v", halt)
+	}
+	if effects := w.replica.Step(w.clock.Now(), Read{7}); len(effects) > 0 {
+		t.Errorf("a halted member still acts: %v", effects)
+	}
+}
+
+// T3, T5: a renewal that came before the end was decided is honoured, however late.
+func TestT5OverdueLeaseIsRenewedBeforeItsEndIsDecided(t *testing.T) {
+	w := newWorld(t)
+	defer w.close()
+	w.serve()
+	w.do(1, Grant{1, time.Second})
+	w.clock.Advance(time.Second + time.Nanosecond)
+	w.step(Renewal{2, []lessor.ID{1}})
+	w.settle()
+	w.advance(900 * time.Millisecond)
+	if w.replica.Lessor().Len() != 1 {
+		t.Error("a lease ended that was renewed before its end was decided")
+	}
+	w.advance(200 * time.Millisecond)
+	if w.replica.Lessor().Len() != 0 {
+		t.Error("a lease did not end")
+	}
+}
+
+// C2: the primary counts the TTL exactly: not before, and at the first look after.
+func TestC2LeaseEndsExactlyAtItsTTL(t *testing.T) {
+	w := newWorld(t)
+	defer w.close()
+	w.serve()
+	w.do(1, Grant{1, 700 * time.Millisecond})
+	granted := w.clock.Now()
+	for w.replica.Lessor().Len() > 0 {
+		w.clock.Advance(w.wait())
+		w.step(Tick{})
+		w.settle()
+	}
+	if lived := w.clock.Now().Elapsed(granted); lived <= 700*time.Millisecond || lived > 701*time.Millisecond {
+		t.Errorf("a lease of 700ms lived for %v", lived)
+	}
+}

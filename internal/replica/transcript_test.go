@@ -1,0 +1,307 @@
+package replica
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/cockroachdb/pebble/v2"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// Transcripts show what goes into a member and what comes out. Requests are numbered from 1.
+//
+//	grant ID TTL | revoke ID | renew ID... | put KEY VALUE [LEASE] | del KEY
+//	read | ttl ID | list     ask; each is one Step of its own unless "together" gathers several
+//	together                 the following lines of input are one Step
+//	disk                     the disk reports its oldest write
+//	disk-fails               ... as failed
+//	settle                   the disk reports until there is nothing to report
+//	advance DURATION         time passes in ticks, and everything settles at each
+//	sleep DURATION           time passes, and nobody calls Step
+//	crash [domain=NAME]      the machine loses what was not synced, and the member starts again
+//	dump                     the replicated state
+func TestTranscripts(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		s := &scene{world: newWorld(t)}
+		defer func() { s.world.close() }()
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			s.t, s.world.t = t, t
+			out := s.run(d)
+			if out == "" {
+				return "ok\n"
+			}
+			return out
+		})
+	})
+}
+
+type scene struct {
+	t      *testing.T
+	world  *world
+	lastID uint64
+}
+
+func (s *scene) run(d *datadriven.TestData) string {
+	w := s.world
+	switch d.Cmd {
+	case "together":
+		var events []Event
+		for _, line := range strings.Split(strings.TrimSpace(d.Input), "\n") {
+			events = append(events, s.event(strings.Fields(line)))
+		}
+		return s.show(s.step(events...))
+	case "disk":
+		return s.show(w.report())
+	case "disk-fails":
+		p := w.writes[0]
+		return s.show(s.step(Persisted{p.Sequence, errors.New("input/output error")}))
+	case "settle":
+		return s.show(w.settle())
+	case "advance":
+		return s.show(w.advance(s.duration(d.CmdArgs[0].Key)))
+	case "sleep":
+		w.clock.Advance(s.duration(d.CmdArgs[0].Key))
+		return ""
+	case "start":
+		return s.show(s.step(Tick{}))
+	case "crash":
+		s.world = w.crashed(nil)
+		d.MaybeScanArgs(s.t, "domain", (*string)(&s.world.domain))
+		if s.world.domain != w.domain { // another boot: other clocks
+			s.world.clock = clock.NewManual(clock.Instant{})
+		}
+		w.close()
+		s.world.open()
+		return s.show(append(s.step(Tick{}), s.world.settle()...))
+	case "dump":
+		return w.dump()
+	}
+	words := []string{d.Cmd}
+	for _, arg := range d.CmdArgs {
+		words = append(words, arg.Key)
+	}
+	return s.show(s.step(s.event(words)))
+}
+
+// step is world.step for transcripts that mean to see a member halt.
+func (s *scene) step(events ...Event) []Effect {
+	effects := s.world.replica.Step(s.world.clock.Now(), events...)
+	s.world.effects = effects
+	for _, e := range effects {
+		if _, halt := e.(Halt); !halt {
+			s.world.perform(e)
+		}
+	}
+	return effects
+}
+
+func (s *scene) event(words []string) Event {
+	s.lastID++
+	id := s.lastID
+	switch words[0] {
+	case "grant":
+		return Request{id, Grant{s.lease(words[1]), s.duration(words[2])}}
+	case "revoke":
+		return Request{id, Revoke{s.lease(words[1])}}
+	case "put":
+		put := keyspace.PutRequest{Key: []byte(words[1]), Value: []byte(words[2])}
+		if len(words) > 3 {
+			put.Lease = int64(s.lease(words[3]))
+		}
+		return Request{id, put}
+	case "del":
+		return Request{id, keyspace.DeleteRequest{Key: []byte(words[1])}}
+	case "renew":
+		var ids []lessor.ID
+		for _, word := range words[1:] {
+			ids = append(ids, s.lease(word))
+		}
+		return Renewal{id, ids}
+	case "read":
+		return Read{id}
+	case "ttl":
+		return Inspection{id, TimeToLive{s.lease(words[1]), true}}
+	case "list":
+		return Inspection{id, ListLeases{}}
+	}
+	s.t.Fatalf("unknown command %q", words)
+	return nil
+}
+
+func (s *scene) lease(word string) lessor.ID {
+	id, err := strconv.ParseInt(word, 10, 64)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return lessor.ID(id)
+}
+
+func (s *scene) duration(word string) time.Duration {
+	d, err := time.ParseDuration(word)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return d
+}
+
+func (s *scene) show(effects []Effect) string {
+	var b strings.Builder
+	for _, effect := range effects {
+		switch e := effect.(type) {
+		case Persist:
+			fmt.Fprintf(&b, "persist #%d: %s\n", e.Sequence, s.showBatch(e.Batch))
+		case Reply:
+			fmt.Fprintf(&b, "reply %d: %s\n", e.ID, showReply(e))
+		case Renewed:
+			for _, lease := range e.Leases {
+				fmt.Fprintf(&b, "renewal %d: lease %d %s\n", e.ID, lease.ID, showRenewed(lease))
+			}
+		case ReadAt:
+			fmt.Fprintf(&b, "read %d: at revision %d\n", e.ID, e.Header.Revision)
+		case Publish:
+			for _, change := range e.Changes {
+				fmt.Fprintf(&b, "publish revision %d: %s\n", change.Revision, showChange(change))
+			}
+		case Halt:
+			fmt.Fprintf(&b, "halt: %v\n", e.Err)
+		}
+	}
+	return b.String()
+}
+
+// showBatch shows the log entries that a batch holds.
+func (s *scene) showBatch(batch *pebble.Batch) string {
+	var parts []string
+	for r := batch.Reader(); ; {
+		kind, key, value, ok, err := r.Next()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if !ok {
+			return strings.Join(parts, ", ")
+		}
+		if kind == pebble.InternalKeyKindLogData {
+			parts = append(parts, "the state so far")
+			continue
+		}
+		switch key[0] {
+		case familyLog:
+			if len(value) > 0 {
+				parts = append(parts, s.showEntry(key, value))
+			}
+		case familyRaft:
+			hard := new(raftpb.HardState)
+			if err := proto.Unmarshal(value, hard); err != nil {
+				s.t.Fatal(err)
+			}
+			parts = append(parts, fmt.Sprintf("term %d vote %x", hard.GetTerm(), hard.GetVote()))
+		default:
+			parts = append(parts, hex.EncodeToString(key))
+		}
+	}
+}
+
+func (s *scene) showEntry(key, value []byte) string {
+	entry, err := readEntry(key, value)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var commands logpb.Entry
+	if err := proto.Unmarshal(entry.GetData(), &commands); err != nil {
+		s.t.Fatal(err)
+	}
+	var names []string
+	for _, c := range commands.Commands {
+		names = append(names, showCommand(c))
+	}
+	return fmt.Sprintf("entry %d [%s]", entry.GetIndex(), strings.Join(names, "; "))
+}
+
+func showCommand(c *logpb.Command) string {
+	switch op := c.Op.(type) {
+	case *logpb.Command_Put:
+		return fmt.Sprintf("put %s", op.Put.Key)
+	case *logpb.Command_DeleteRange:
+		return fmt.Sprintf("delete %s", op.DeleteRange.Key)
+	case *logpb.Command_Grant:
+		return fmt.Sprintf("grant %d", op.Grant.Id)
+	case *logpb.Command_Revoke:
+		return fmt.Sprintf("revoke %d", op.Revoke.Id)
+	case *logpb.Command_Expire:
+		return "expire" + showRefs(op.Expire.Leases)
+	case *logpb.Command_Checkpoint:
+		var quiet []string
+		for _, q := range op.Checkpoint.Quiet {
+			quiet = append(quiet, fmt.Sprintf(" %d has %v", q.Lease.Id, time.Duration(q.RemainingNs)))
+		}
+		if len(op.Checkpoint.Cleared) > 0 {
+			quiet = append(quiet, " cleared"+showRefs(op.Checkpoint.Cleared))
+		}
+		return "checkpoint" + strings.Join(quiet, ",")
+	}
+	return fmt.Sprintf("%T", c.Op)
+}
+
+func showRefs(refs []*logpb.LeaseRef) string {
+	var b strings.Builder
+	for _, ref := range refs {
+		fmt.Fprintf(&b, " %d", ref.Id)
+	}
+	return b.String()
+}
+
+func showReply(r Reply) string {
+	if r.Err != nil {
+		return r.Err.Error()
+	}
+	at := fmt.Sprintf(" (revision %d)", r.Header.Revision)
+	switch result := r.Result.(type) {
+	case Granted:
+		return fmt.Sprintf("granted %d for %v", result.ID, result.TTL) + at
+	case LeaseStatus:
+		return fmt.Sprintf("%d has %v of %v, items %v", result.ID, result.Remaining, result.Granted, result.Items) + at
+	case []lessor.Lease:
+		var ids []string
+		for _, lease := range result {
+			ids = append(ids, fmt.Sprint(lease.ID))
+		}
+		return "leases " + strings.Join(ids, " ") + at
+	case keyspace.DeleteResult:
+		return fmt.Sprintf("deleted %d", result.Deleted) + at
+	}
+	return "done" + at
+}
+
+func showRenewed(lease RenewedLease) string {
+	if lease.Err != nil {
+		return lease.Err.Error()
+	}
+	return "for " + lease.TTL.String()
+}
+
+func showChange(c keyspace.Change) string {
+	var parts []string
+	for _, e := range c.Events {
+		verb := "put"
+		if e.Type == keyspace.EventDelete {
+			verb = "delete"
+		}
+		parts = append(parts, fmt.Sprintf("%s %s", verb, e.KV.Key))
+	}
+	for _, key := range c.Ended {
+		parts = append(parts, "delete "+key)
+	}
+	return strings.Join(parts, ", ")
+}
