@@ -1,0 +1,50 @@
+//go:build linux
+
+package main
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// systemd is told when the server serves and when it stops.
+func TestSystemdIsTold(t *testing.T) {
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "notify")
+	heard, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer heard.Close()
+	r, err := launch(launchOptions{dir: dir, env: []string{"PATH=" + os.Getenv("PATH"), "NOTIFY_SOCKET=" + socket}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.kill()
+	next := func() string {
+		t.Helper()
+		heard.SetReadDeadline(time.Now().Add(startLimit))
+		buffer := make([]byte, 100)
+		n, err := heard.Read(buffer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(buffer[:n])
+	}
+	if got := next(); got != "READY=1" {
+		t.Errorf("told %q when it served", got)
+	}
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if got := next(); got != "STOPPING=1" {
+		t.Errorf("told %q when it was told to stop", got)
+	}
+	if code := r.wait(); code != exitDone {
+		t.Errorf("ended with code %d", code)
+	}
+}
