@@ -1,6 +1,9 @@
 package main
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 func TestMountOf(t *testing.T) {
 	const mounts = `22 1 253:0 / / rw,relatime - ext4 /dev/vda rw
@@ -29,5 +32,18 @@ func TestStatusBytes(t *testing.T) {
 	}
 	if _, err := statusBytes(status, "RssFile"); err == nil {
 		t.Error("a field that is missing is found")
+	}
+}
+
+func TestParseProcessors(t *testing.T) {
+	got := parseProcessors("cpu  100 1 10 5000 300 2 3 40 50 60")
+	want := processors{busy: 116 * 10 * time.Millisecond, stolen: 400 * time.Millisecond, total: 5456 * 10 * time.Millisecond}
+	if got != want {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	for _, line := range []string{"", "cpu 1 2 3", "cpu0 1 2 3 4 5 6 7 8", "cpu 1 2 3 4 5 6 7 x"} {
+		if got := parseProcessors(line); got != (processors{}) {
+			t.Errorf("%q is read as %v", line, got)
+		}
 	}
 }

@@ -46,6 +46,7 @@ type bench struct {
 	scenarios []scenario
 	targets   []*target
 	say       progress
+	noise     noise
 }
 
 func configure(args []string) (*bench, error) {
@@ -101,10 +102,18 @@ func (b *bench) run(ctx context.Context, out io.Writer) (err error) {
 	if err := build(ctx, dir, b.targets, b.say); err != nil {
 		return err
 	}
+	b.noise.begin()
 	t, failed := b.measure(ctx, dir)
+	others := b.noise.end()
 	b.say.clear()
 	fmt.Fprintln(out)
-	return errors.Join(t.write(out), failed)
+	if err := t.write(out); err != nil {
+		return err
+	}
+	if others != "" {
+		fmt.Fprintf(out, "\n%s\n", others)
+	}
+	return failed
 }
 
 // measure runs every scenario. Rounds of the targets alternate, so that a slow moment of the machine hits
@@ -148,7 +157,9 @@ func (b *bench) once(ctx context.Context, dir string, s scenario, target *target
 		return nil, err
 	}
 	figures, err = s.run(ctx, server, b.size)
-	if err = errors.Join(err, server.stop()); err != nil {
+	err = errors.Join(err, server.stop())
+	b.noise.servers.Add(int64(server.cpuTime()))
+	if err != nil {
 		return nil, err
 	}
 	return figures, nil

@@ -118,6 +118,11 @@ func (s *server) stop() error {
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
+// cpuTime is how much time on a core the process has used, once it was stopped.
+func (s *server) cpuTime() time.Duration {
+	return s.cmd.ProcessState.UserTime() + s.cmd.ProcessState.SystemTime()
+}
+
 func (s *server) lastWords() string {
 	const most = 4 << 10
 	text := s.log.Bytes()

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -39,7 +40,7 @@ func (t *table) write(w io.Writer) error {
 	head := []string{"", "unit"}
 	for _, name := range t.targets {
 		head = append(head, name)
-		if name != reference {
+		if t.compares(name) {
 			head = append(head, "/ "+reference)
 		}
 	}
@@ -55,6 +56,11 @@ func (t *table) write(w io.Writer) error {
 	return writeAligned(w, lines)
 }
 
+// compares says whether a target has a column in which it is divided by the reference.
+func (t *table) compares(target string) bool {
+	return target != reference && slices.Contains(t.targets, reference)
+}
+
 func (t *table) line(r *row) []string {
 	name := r.scenario
 	if r.figure.name != "" {
@@ -64,7 +70,7 @@ func (t *table) line(r *row) []string {
 	for _, target := range t.targets {
 		values := r.values[target]
 		line = append(line, cell(values))
-		if target != reference {
+		if t.compares(target) {
 			line = append(line, ratio(values, r.values[reference]))
 		}
 	}
