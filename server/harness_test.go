@@ -215,9 +215,9 @@ func (f *faulty) Range(ctx context.Context, req keyspace.RangeRequest, serializa
 	return f.Node.Range(ctx, req, serializable)
 }
 
-func (f *faulty) Renew(ids []lessor.ID, answer func(replica.Header, []replica.RenewedLease)) error {
+func (f *faulty) Renew(ctx context.Context, ids []lessor.ID, answer func(replica.Header, []replica.RenewedLease)) error {
 	if f.renew != nil {
 		return f.renew(ids, answer)
 	}
-	return f.Node.Renew(ids, answer)
+	return f.Node.Renew(ctx, ids, answer)
 }

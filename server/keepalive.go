@@ -168,7 +168,7 @@ func (r *renewals) serve(ctx context.Context, m member, stream grpc.ServerStream
 		}
 		for len(ids) > 0 {
 			n := min(len(ids), maxRenewalBatch)
-			if err := m.Renew(ids[:n:n], deliver); err != nil {
+			if err := m.Renew(ctx, ids[:n:n], deliver); err != nil {
 				return err
 			}
 			ids = ids[n:]

@@ -108,7 +108,7 @@ func (h *held) renew(n *replica.Node) func([]lessor.ID, func(replica.Header, []r
 			})
 			h.mu.Unlock()
 		}
-		return n.Renew(others, answer)
+		return n.Renew(context.Background(), others, answer)
 	}
 }
 
@@ -185,7 +185,7 @@ func TestKeepAliveStopsReadingFromSlowClient(t *testing.T) {
 		node = n
 		return &faulty{Node: n, renew: func(ids []lessor.ID, answer func(replica.Header, []replica.RenewedLease)) error {
 			asked.Add(int64(len(ids)))
-			return node.Renew(ids, answer)
+			return node.Renew(context.Background(), ids, answer)
 		}}
 	})
 	f.grant(600, 1)

@@ -24,7 +24,7 @@ type member interface {
 
 	Grant(context.Context, lessor.ID, time.Duration) (replica.Header, replica.Granted, error)
 	Revoke(context.Context, lessor.ID) (replica.Header, error)
-	Renew(ids []lessor.ID, answer func(replica.Header, []replica.RenewedLease)) error
+	Renew(ctx context.Context, ids []lessor.ID, answer func(replica.Header, []replica.RenewedLease)) error
 	TimeToLive(ctx context.Context, id lessor.ID, items bool) (replica.Header, replica.LeaseStatus, error)
 	Leases(context.Context) (replica.Header, []lessor.Lease, error)
 

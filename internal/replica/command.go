@@ -19,7 +19,8 @@ type pending struct {
 	id      uint64 // of the Request; 0 for the lessor's own
 	op      any    // an Op, or expiries, or checkpoints
 	command *logpb.Command
-	size    int
+	size    int // in bytes
+	weight  int // how much there is to apply: 1, or the number of leases concerned
 }
 
 // expiries and checkpoints are the commands that the lessor decides on.
@@ -34,7 +35,14 @@ type (
 // newPending encodes an operation, which is final from here on.
 func newPending(id uint64, op any) pending {
 	command := encode(op)
-	return pending{id: id, op: op, command: command, size: proto.Size(command)}
+	weight := 1
+	switch op := op.(type) {
+	case expiries:
+		weight = len(op)
+	case checkpoints:
+		weight = len(op.quiet) + len(op.cleared)
+	}
+	return pending{id: id, op: op, command: command, size: proto.Size(command), weight: weight}
 }
 
 func encode(op any) *logpb.Command {
@@ -102,11 +110,9 @@ func (r *Replica) propose() {
 	for r.serving && !r.halted && len(r.queue) > 0 && len(r.persisting) == 0 {
 		r.sequence++
 		entry := &logpb.Entry{Sequence: r.sequence}
-		n, size := 0, 0
-		for n < len(r.queue) && n < maxEntryCommands && (n == 0 || size+r.queue[n].size <= maxEntryBytes) {
-			entry.Commands = append(entry.Commands, r.queue[n].command)
-			size += r.queue[n].size
-			n++
+		n := r.fit()
+		for _, p := range r.queue[:n] {
+			entry.Commands = append(entry.Commands, p.command)
 		}
 		data, err := proto.MarshalOptions{Deterministic: true}.Marshal(entry)
 		if err != nil {
@@ -121,6 +127,20 @@ func (r *Replica) propose() {
 		r.proposals[r.sequence] = taken
 		r.advance()
 	}
+}
+
+// fit returns how many of the commands that wait go into one entry: at least one, and no more than keep
+// the time it takes to apply them, in which nothing else happens, short.
+func (r *Replica) fit() int {
+	n, size, weight := 0, 0, 0
+	for _, p := range r.queue {
+		size, weight = size+p.size, weight+p.weight
+		if n > 0 && (size > maxEntryBytes || weight > maxEntryWeight) {
+			break
+		}
+		n++
+	}
+	return n
 }
 
 // drop gives up commands that are surely in no log, or whose fate this member will not learn.

@@ -306,9 +306,9 @@ func (n *Node) Revoke(ctx context.Context, id lessor.ID) (Header, error) {
 	return header, err
 }
 
-// Renew asks to renew leases and returns at once. answer is called one or more times from the member's own
+// Renew asks to renew leases and returns as soon as the member has taken that on. answer is called one or more times from the member's own
 // goroutine and must not block; together the calls name every id once, unless the node stops before.
-func (n *Node) Renew(ids []lessor.ID, answer func(Header, []RenewedLease)) error {
+func (n *Node) Renew(ctx context.Context, ids []lessor.ID, answer func(Header, []RenewedLease)) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -324,6 +324,8 @@ func (n *Node) Renew(ids []lessor.ID, answer func(Header, []RenewedLease)) error
 	select {
 	case n.intake <- submission{event: Renewal{id, ids}, id: id, answer: deliver}:
 		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	case <-n.done:
 		return ErrStopped
 	}
@@ -382,6 +384,11 @@ func typed[T any](effect Effect, err error) (Header, T, error) {
 func (n *Node) ask(ctx context.Context, id uint64, event Event) (Effect, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
+	}
+	select { // a stopped member takes nothing on, even if there is room
+	case <-n.done:
+		return nil, ErrStopped
+	default:
 	}
 	result := make(chan Effect, 1)
 	answer := func(e Effect) { delete(n.calls, id); result <- e }

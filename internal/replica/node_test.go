@@ -57,7 +57,7 @@ func get(t *testing.T, n *Node, key string) []keyspace.KV {
 func renew(t *testing.T, n *Node, ids ...lessor.ID) []RenewedLease {
 	t.Helper()
 	answers := make(chan []RenewedLease, len(ids))
-	if err := n.Renew(ids, func(_ Header, leases []RenewedLease) { answers <- leases }); err != nil {
+	if err := n.Renew(context.Background(), ids, func(_ Header, leases []RenewedLease) { answers <- leases }); err != nil {
 		t.Fatal(err)
 	}
 	var all []RenewedLease

@@ -25,9 +25,9 @@ const (
 
 	// MaxQueue bounds the requests that wait to be proposed, and those that wait until the member serves.
 	MaxQueue = 1 << 14
-	// maxEntryBytes and maxEntryCommands bound one log entry. An entry holds at least one command.
-	maxEntryBytes    = 1 << 20
-	maxEntryCommands = 1 << 12
+	// maxEntryBytes and maxEntryWeight bound one log entry, which holds at least one command.
+	maxEntryBytes  = 1 << 20
+	maxEntryWeight = 1 << 12
 	// maxApplyBytes bounds the log entries that one batch applies, so that other events get their turn.
 	maxApplyBytes = 2 << 20
 	// sweepKeys bounds the keys of ended leases that one Step removes.

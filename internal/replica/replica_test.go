@@ -201,3 +201,26 @@ func TestC2LeaseEndsExactlyAtItsTTL(t *testing.T) {
 		t.Errorf("a lease of 700ms lived for %v", lived)
 	}
 }
+
+// However many leases end together, one entry ends a bounded number of them, so that others get their turn.
+func TestExpiriesShareEntriesWithinBounds(t *testing.T) {
+	w := newWorld(t)
+	defer w.close()
+	w.serve()
+	const leases = 3 * maxEntryWeight
+	var events []Event
+	for id := 1; id <= leases; id++ {
+		events = append(events, Request{uint64(id), Grant{lessor.ID(id), time.Second}})
+	}
+	w.step(events...)
+	w.settle()
+	before := w.replica.Applied()
+	w.advance(2 * time.Second)
+	if left := w.replica.Lessor().Len(); left > 0 {
+		t.Fatalf("%d leases are left", left)
+	}
+	// Each lease is checkpointed once and ended once.
+	if entries := w.replica.Applied() - before; entries < 6 || entries > 30 {
+		t.Errorf("%d leases were checkpointed and ended by %d entries", leases, entries)
+	}
+}
