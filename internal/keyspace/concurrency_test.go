@@ -214,3 +214,59 @@ func TestLongScansHonourContext(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 }
+
+// compactingContext compacts when a scan looks whether it is still wanted.
+type compactingContext struct {
+	context.Context
+	compact func()
+}
+
+func (c compactingContext) Err() error {
+	c.compact()
+	return nil
+}
+
+// TestCompactedDuringRead: a read that was let in is refused if its revision
+// is compacted before it has read all, for what it lacked may have been
+// trimmed.
+func TestCompactedDuringRead(t *testing.T) {
+	h := newHouse(t)
+	h.write(func(w *Writer) {
+		for i := range 2 * contextEvery {
+			if _, err := w.Put(PutRequest{Key: fmt.Appendf(nil, "%05d", i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	before := h.store.Revision() - 1
+	compact := sync.OnceFunc(func() {
+		h.write(func(w *Writer) {
+			if err := w.Compact(before + 1); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+	_, err := h.store.Range(compactingContext{context.Background(), compact}, RangeRequest{
+		Key: []byte{0}, End: []byte{0}, Revision: before,
+	})
+	if !errors.Is(err, ErrCompacted) {
+		t.Fatalf("got %v", err)
+	}
+}
+
+// TestSameLeaseAgain: a renewed put of a key under its lease tells the owner
+// of leases nothing.
+func TestSameLeaseAgain(t *testing.T) {
+	h := newHouse(t)
+	h.grant(1)
+	h.write(func(w *Writer) {
+		for range 3 {
+			if _, err := w.Put(PutRequest{Key: []byte("a"), Lease: 1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	if h.leases.calls != 1 {
+		t.Fatalf("%d calls", h.leases.calls)
+	}
+}

@@ -120,6 +120,7 @@ type fakeLeases struct {
 	generation uint64 // of the newest grant
 	alive      map[int64]uint64
 	keys       map[int64]map[string]bool
+	calls      int // of Attach and Detach
 }
 
 func newFakeLeases() *fakeLeases {
@@ -132,6 +133,7 @@ func (l *fakeLeases) Generation(id int64) (uint64, bool) {
 }
 
 func (l *fakeLeases) Attach(id int64, key []byte) {
+	l.calls++
 	if l.keys[id] == nil {
 		l.keys[id] = make(map[string]bool)
 	}
@@ -142,6 +144,7 @@ func (l *fakeLeases) Attach(id int64, key []byte) {
 }
 
 func (l *fakeLeases) Detach(id int64, key []byte) {
+	l.calls++
 	if !l.keys[id][string(key)] {
 		panic(fmt.Sprintf("%q is not attached to %d", key, id))
 	}

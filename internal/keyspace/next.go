@@ -151,7 +151,11 @@ const (
 // catchUp reads some history for a lagging watcher that has nothing queued.
 func (st *Stream) catchUp(ctx context.Context, w *watcher) (*WatchResponse, error) {
 	// Nobody else changes next while w lags.
-	size := portion{events: portionEvents, bytes: portionBytes, scanned: historyScan}
+	size := portion{
+		events:  min(portionEvents, st.limits.Events),
+		bytes:   min(portionBytes, st.limits.Bytes),
+		scanned: historyScan,
+	}
 	h, err := st.hub.s.history(ctx, w.in, w.next, w.keeps, size)
 	if err != nil {
 		return nil, err
