@@ -98,11 +98,11 @@ type counter struct {
 	_ [56]byte
 }
 
-// rate runs workers until warm and then span have passed, and returns how often per second they counted
-// during the span. A worker is a loop that counts what it has done and ends, without an error, with its
-// context.
-func rate(ctx context.Context, workers int, warm, span time.Duration,
-	work func(ctx context.Context, worker int, count *atomic.Int64) error) (float64, error) {
+// rate runs workers until the time to warm up and then the span have passed, and returns how often per
+// second they counted during the span, and how much of a core the server took for each time. A worker is a
+// loop that counts what it has done until its context ends.
+func rate(ctx context.Context, s *server, z size, workers int, goal string,
+	work func(ctx context.Context, worker int, count *atomic.Int64) error) ([]figure, error) {
 	counters := make([]counter, workers)
 	total := func() (sum int64) {
 		for i := range counters {
@@ -120,15 +120,21 @@ func rate(ctx context.Context, workers int, warm, span time.Duration,
 			return err
 		})
 	}
-	pause(g.ctx, warm)
-	before, start := total(), time.Now()
-	pause(g.ctx, span)
+	pause(g.ctx, z.warm)
+	before, used, start := total(), s.cpuTime(), time.Now()
+	pause(g.ctx, z.span)
 	done, took := total()-before, time.Since(start)
+	used = s.cpuTime() - used
 	g.cancel(errMeasured)
 	if err := g.wait(); !errors.Is(err, errMeasured) {
-		return 0, err
+		return nil, err
 	}
-	return float64(done) / took.Seconds(), nil
+	figures := []figure{{name: "rate", unit: "1/s", value: float64(done) / took.Seconds(), goal: goal}}
+	if used > 0 && done > 0 {
+		each := float64(used) / float64(time.Microsecond) / float64(done)
+		figures = append(figures, figure{name: "server's time on a core for each", unit: "us", value: each})
+	}
+	return figures, nil
 }
 
 // pause waits, or ends early with the context.

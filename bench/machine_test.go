@@ -47,3 +47,15 @@ func TestParseProcessors(t *testing.T) {
 		}
 	}
 }
+
+func TestParseCPUTime(t *testing.T) {
+	const stat = "4242 (a )name( ) S 1 2 3 0 -1 4194304 9 9 9 9 150 25 7 7 20 0 8 0 100"
+	if got := parseCPUTime(stat); got != 1750*time.Millisecond {
+		t.Errorf("got %v", got)
+	}
+	for _, text := range []string{"", "1 (x) S 1 2"} {
+		if got := parseCPUTime(text); got != 0 {
+			t.Errorf("%q is read as %v", text, got)
+		}
+	}
+}

@@ -66,14 +66,20 @@ func parseProcessors(line string) (p processors) {
 }
 
 // selfTime is how much time on a core this process has used.
-func selfTime() time.Duration {
-	data, err := os.ReadFile("/proc/self/stat")
+func selfTime() time.Duration { return cpuTime("self") }
+
+// cpuTime is how much time on a core a process has used, or zero if that can not be found out.
+func cpuTime(pid string) time.Duration {
+	data, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {
 		return 0
 	}
-	// The name of the command, in parentheses, may hold spaces. After it come the fields from the third on.
-	_, rest, _ := strings.Cut(string(data), ") ")
-	fields := strings.Fields(rest)
+	return parseCPUTime(string(data))
+}
+
+func parseCPUTime(stat string) time.Duration {
+	// The name of the command, in parentheses, may hold anything. After it come the fields from the third on.
+	fields := strings.Fields(stat[strings.LastIndex(stat, ")")+1:])
 	const user, system = 14 - 3, 15 - 3
 	if len(fields) <= system {
 		return 0

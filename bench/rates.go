@@ -40,7 +40,7 @@ func closedLoop(ctx context.Context, s *server, z size, workers int, goal string
 		return nil, err
 	}
 	defer conns.close()
-	perSecond, err := rate(ctx, workers, z.warm, z.span, func(ctx context.Context, worker int, count *atomic.Int64) error {
+	return rate(ctx, s, z, workers, goal, func(ctx context.Context, worker int, count *atomic.Int64) error {
 		random := rand.New(rand.NewPCG(uint64(worker), 1))
 		for {
 			if err := ask(ctx, conns.of(worker), random); err != nil {
@@ -49,11 +49,6 @@ func closedLoop(ctx context.Context, s *server, z size, workers int, goal string
 			count.Add(1)
 		}
 	})
-	return perSecondFigure(perSecond, goal), err
-}
-
-func perSecondFigure(value float64, goal string) []figure {
-	return []figure{{unit: "1/s", value: value, goal: goal}}
 }
 
 func grants(inFlight int, goal string) func(context.Context, *server, size) ([]figure, error) {
@@ -141,7 +136,7 @@ func renewing(ctx context.Context, s *server, z size, streams int, goal string, 
 	if err != nil {
 		return nil, err
 	}
-	perSecond, err := rate(ctx, streams, z.warm, z.span, func(ctx context.Context, worker int, count *atomic.Int64) error {
+	return rate(ctx, s, z, streams, goal, func(ctx context.Context, worker int, count *atomic.Int64) error {
 		ctx, end := context.WithCancel(ctx)
 		defer end()
 		stream, err := pb.NewLeaseClient(conns.of(worker)).LeaseKeepAlive(ctx)
@@ -154,7 +149,6 @@ func renewing(ctx context.Context, s *server, z size, streams int, goal string, 
 		}
 		return work(&renewals{stream, end, ids, count})
 	})
-	return perSecondFigure(perSecond, goal), err
 }
 
 // renewalsPingPong has each stream wait for an answer before it sends again.

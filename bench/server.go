@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -118,9 +119,14 @@ func (s *server) stop() error {
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
-// cpuTime is how much time on a core the process has used, once it was stopped.
+// cpuTime is how much time on a core the process has used so far, or in all once it was waited for.
 func (s *server) cpuTime() time.Duration {
-	return s.cmd.ProcessState.UserTime() + s.cmd.ProcessState.SystemTime()
+	select {
+	case <-s.exited:
+		return s.cmd.ProcessState.UserTime() + s.cmd.ProcessState.SystemTime()
+	default:
+		return cpuTime(strconv.Itoa(s.cmd.Process.Pid))
+	}
 }
 
 func (s *server) lastWords() string {
