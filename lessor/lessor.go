@@ -117,7 +117,7 @@ func (l *Lessor) Lookup(id ID) (Lease, bool) {
 // equals the one granted first.
 func (l *Lessor) Leases() []Lease {
 	all := make([]Lease, 0, len(l.leases))
-	for _, le := range l.leases {
+	for _, le := range l.leases { // order: sorted below
 		all = append(all, l.view(le))
 	}
 	slices.SortFunc(all, func(a, b Lease) int {

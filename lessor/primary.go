@@ -24,7 +24,7 @@ const leastCheckpointed = time.Second
 func (l *Lessor) Promote(extend time.Duration, now clock.Instant, term uint64) {
 	l.Demote()
 	l.primary, l.term, l.extend = true, term, max(0, extend)
-	for _, le := range l.leases {
+	for _, le := range l.leases { // order: each by itself; the heap breaks ties by generation
 		remaining, from, ok := l.checkpointOf(le)
 		if !ok {
 			from = now

@@ -1,7 +1,6 @@
 package lessor
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -342,7 +341,7 @@ func TestSilenceThreshold(t *testing.T) {
 	}
 	for ttl := time.Duration(1); ttl < MaxTTL/3; ttl = ttl*3 + 1 {
 		if got := SilenceThreshold(ttl); got < 0 || got > ttl/5*4 {
-			t.Error(fmt.Sprintf("SilenceThreshold(%v) = %v", ttl, got))
+			t.Errorf("SilenceThreshold(%v) = %v", ttl, got)
 		}
 	}
 }

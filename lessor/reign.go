@@ -54,7 +54,7 @@ func (r *reigns) crowded() bool { return len(r.table) > max(minReigns, r.limit) 
 func (r *reigns) prune(leases map[ID]*lease) {
 	asked := make([]bool, len(r.table))
 	asked[len(r.table)-1] = true
-	for _, le := range leases {
+	for _, le := range leases { // order: a set is gathered
 		if i := r.indexAfter(le.cleared); i < len(r.table) && !le.has(checkpointed) {
 			asked[i] = true
 		}

@@ -22,7 +22,6 @@ type twin struct {
 	cleared     [2][]Cleared
 	clocks      clock.Manual
 	index       uint64
-	ended       []Ref // and other names that mean nothing any more
 	expiries    []Expiry
 	points      []Checkpoint
 	clears      []Cleared

@@ -76,7 +76,7 @@ func (s *Server) answer(err error) error {
 	if err == nil {
 		return nil
 	}
-	answer, reason := translate(err)
+	reason, answer := translate(err)
 	if reason == reasonInternal || reason == reasonCorrupt {
 		s.log.Error("a request met an error that should not occur", "error", err)
 	}
@@ -88,22 +88,22 @@ func (s *Server) answer(err error) error {
 
 // translate is answer without its effects. The reason is empty if nothing was refused, or if the error is a status that
 // no row has.
-func translate(err error) (answer error, reason string) {
+func translate(err error) (reason string, answer error) {
 	for i := range refusals {
 		if errors.Is(err, refusals[i].err) {
-			return refusals[i].status, refusals[i].reason
+			return refusals[i].reason, refusals[i].status
 		}
 	}
 	if corrupt := (*keyspace.CorruptError)(nil); errors.As(err, &corrupt) {
-		return rpctypes.ErrGRPCCorrupt, reasonCorrupt
+		return reasonCorrupt, rpctypes.ErrGRPCCorrupt
 	}
 	if _, ok := status.FromError(err); ok {
 		for i := range refusals {
 			if refusals[i].status == err {
-				return err, refusals[i].reason
+				return refusals[i].reason, err
 			}
 		}
-		return err, ""
+		return "", err
 	}
-	return errInternal, reasonInternal
+	return reasonInternal, errInternal
 }

@@ -57,14 +57,14 @@ func TestErrorsAreThoseOfEtcd(t *testing.T) {
 			if _, ours := status.FromError(c.err); ours && err != c.err {
 				continue
 			}
-			answer, _ := translate(err)
+			_, answer := translate(err)
 			wantStatus(t, answer, status.Error(c.code, c.text))
 		}
 	}
 }
 
 func TestUnknownErrorsDoNotLeak(t *testing.T) {
-	answer, reason := translate(errors.New("open /var/lib/secret: no such file"))
+	reason, answer := translate(errors.New("open /var/lib/secret: no such file"))
 	wantEqual(t, "reason", reason, reasonInternal)
 	wantCode(t, answer, codes.Internal)
 	if strings.Contains(answer.Error(), "secret") {
@@ -76,7 +76,7 @@ func TestUnknownErrorsDoNotLeak(t *testing.T) {
 func TestReasonsAreCounted(t *testing.T) {
 	m := newMetrics(Config{}, nil, nil)
 	for _, r := range refusals {
-		_, reason := translate(r.err)
+		reason, _ := translate(r.err)
 		wantEqual(t, r.err.Error(), reason, r.reason)
 		if reason != "" {
 			m.refuse(reason)
@@ -90,7 +90,7 @@ func TestReasonsAreCounted(t *testing.T) {
 
 func TestTryAgainIsRetriable(t *testing.T) {
 	for _, err := range []error{lessor.ErrNotPrimary, lessor.ErrGoing, lessor.ErrClearing, replica.ErrNoLeader} {
-		answer, _ := translate(err)
+		_, answer := translate(err)
 		wantCode(t, answer, codes.Unavailable)
 	}
 }

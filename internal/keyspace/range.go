@@ -104,16 +104,6 @@ func readable(asked, current, compact Revision) (Revision, error) {
 	}
 }
 
-// get returns one key, nil if it isn't there.
-func (v *view) get(ctx context.Context, key []byte) (kv *KV, err error) {
-	err = v.scan(ctx, spanOf(key, nil), func(i *item) error {
-		found, err := i.kv(true)
-		kv = &found
-		return err
-	})
-	return kv, err
-}
-
 // collect fetches, filters, sorts and limits, in this order.
 func (v *view) collect(ctx context.Context, req *RangeRequest) (RangeResult, error) {
 	var res RangeResult

@@ -61,7 +61,6 @@ func randomEvent(rng *rand.Rand, id uint64) Event {
 type recording struct {
 	effects []string
 	dumps   map[uint64]string // by applied index
-	expired uint64
 	counts  Counts
 }
 

@@ -217,11 +217,3 @@ func render(e Effect) string {
 	text, jsonErr := json.Marshal(e)
 	return fmt.Sprintf("%T %s %v %v", e, text, err, jsonErr)
 }
-
-func renderAll(effects []Effect) string {
-	var b strings.Builder
-	for _, e := range effects {
-		fmt.Fprintln(&b, render(e))
-	}
-	return b.String()
-}
