@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 )
 
 func BenchmarkPut(b *testing.B) {
@@ -77,18 +78,25 @@ func BenchmarkRangeAll(b *testing.B) {
 	}
 }
 
+// BenchmarkEndLease: a lease with 100 000 keys.
 func BenchmarkEndLease(b *testing.B) {
-	h := newHouse(b)
-	h.grant(1)
-	fill(b, h, 100000)
-	b.Run("end", func(b *testing.B) {
-		h.write(func(w *Writer) { h.end(w, 1) })
-	})
-	b.Run("sweep", func(b *testing.B) {
-		for range b.N {
-			h.write(func(w *Writer) { _, _ = w.Sweep(1) })
+	for range b.N {
+		b.StopTimer()
+		h := openHouse(b)
+		h.grant(1)
+		fill(b, h, 100000)
+		keys := h.leases.sorted(1)
+		b.StartTimer()
+		start := time.Now()
+		h.write(func(w *Writer) { w.EndLease(1, 1, keys) })
+		b.ReportMetric(float64(time.Since(start).Microseconds()), "µs/end")
+		for more := true; more; {
+			h.write(func(w *Writer) { more, _ = w.Sweep(1000) })
 		}
-	})
+		b.ReportMetric(float64(time.Since(start).Nanoseconds())/100000, "ns/key-swept")
+		b.StopTimer()
+		h.db.Close()
+	}
 }
 
 // BenchmarkPublish: 10 000 watchers, one of which is concerned.
