@@ -57,6 +57,9 @@ func (l *Lessor) GetLease(item Item) ID {
 	return NoLease
 }
 
+// Attached returns how many items are attached to leases.
+func (l *Lessor) Attached() int { return len(l.items) }
+
 // Items returns the items of a lease, sorted by key, or nothing if there is no such lease.
 func (l *Lessor) Items(id ID) []Item {
 	le, ok := l.leases[id]

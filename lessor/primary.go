@@ -239,6 +239,15 @@ func (l *Lessor) Overdue(now clock.Instant) (n int, oldest time.Duration) {
 	return n, oldest
 }
 
+// Late returns how long ago the time of a lease was up; 0 if it is not, or if there is no such lease.
+func (l *Lessor) Late(ref Ref, now clock.Instant) time.Duration {
+	le := l.find(ref)
+	if le == nil || !now.After(le.deadline) {
+		return 0
+	}
+	return -now.Until(le.deadline)
+}
+
 // remaining is what the holder may still be counting on, and so neither scaled nor extended.
 func (l *Lessor) remaining(le *lease, now clock.Instant) time.Duration {
 	return max(0, now.Until(l.promised(le)))

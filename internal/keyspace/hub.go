@@ -18,10 +18,11 @@ type Hub struct {
 	revision Revision
 	// A watcher is in exactly one of keys and ranges until it is gone, live
 	// or not.
-	keys   map[string][]*watcher
-	ranges intervals
-	count  int
-	order  uint64 // of the newest watcher
+	keys    map[string][]*watcher
+	ranges  intervals
+	count   int
+	order   uint64 // of the newest watcher
+	streams map[*Stream]struct{}
 
 	touched []*watcher // scratch of Publish: those with events at the revision
 }
@@ -29,7 +30,7 @@ type Hub struct {
 // NewHub returns a hub for the changes that s is yet to see. It is called
 // while no Writer is in use.
 func NewHub(s *Store) *Hub {
-	return &Hub{s: s, revision: s.Revision(), keys: make(map[string][]*watcher)}
+	return &Hub{s: s, revision: s.Revision(), keys: make(map[string][]*watcher), streams: make(map[*Stream]struct{})}
 }
 
 // Publish hands on the changes of a Writer. It is called after Store.Commit

@@ -77,12 +77,16 @@ type progressState struct {
 
 // NewStream returns a stream without watchers. It must be closed.
 func (h *Hub) NewStream(limits StreamLimits) *Stream {
-	return &Stream{
+	st := &Stream{
 		hub:      h,
 		limits:   limits.withDefaults(),
 		wake:     make(chan struct{}, 1),
 		watchers: make(map[int64]*watcher),
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.streams[st] = struct{}{}
+	return st
 }
 
 // Watch adds a watcher. Whether it is taken or refused, Next will tell, in
@@ -225,6 +229,7 @@ func (st *Stream) Close() {
 	for _, w := range st.watchers {
 		st.drop(w)
 	}
+	delete(st.hub.streams, st)
 	st.closed, st.queue = true, queue{}
 	st.signal()
 }

@@ -77,6 +77,9 @@ func (r *Replica) applyEntries(entries []*raftpb.Entry) error {
 	if r.applied.index > r.log.truncated.index+2*r.cfg.LogKeep {
 		return r.log.truncate(r.applying.batch, r.applied.index-r.cfg.LogKeep)
 	}
+	if index, ok := r.log.oversized(r.applied.index); ok {
+		return r.log.truncate(r.applying.batch, index)
+	}
 	return nil
 }
 
@@ -220,12 +223,16 @@ func (r *Replica) applyRevoke(id lessor.ID) error {
 func (r *Replica) applyExpire(op *logpb.Expire, term uint64) error {
 	for _, ref := range op.Leases {
 		expiry := lessor.Expiry{Ref: decodeRef(ref), Term: op.Term, DecidedAt: lessor.Position(op.DecidedAt)}
+		late := r.lessor.Late(expiry.Ref, r.now)
 		if _, ok := r.lessor.Expire(expiry, term); !ok {
 			r.counts.Skipped++
 			r.applying.decided = append(r.applying.decided, expiry.ID)
 			continue
 		}
 		r.counts.Expired++
+		if r.serving { // others see the end, but did not wait for it
+			r.late.observe(late, 1)
+		}
 		r.ended(expiry.ID)
 	}
 	return nil

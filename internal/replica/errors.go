@@ -9,6 +9,8 @@ var (
 	ErrNoLeader = errors.New("no leader: try again in a moment")
 	// ErrTooManyRequests says that the queue of requests is full. Nothing was changed; try again later.
 	ErrTooManyRequests = errors.New("too many requests wait already: try again later")
+	// ErrNoSpace says that the disk, or the quota, has no room for more data. Nothing was changed.
+	ErrNoSpace = errors.New("no space left for more data: delete and compact, or give the data folder more room")
 	// ErrTooLarge says that a request does not fit into one log entry.
 	ErrTooLarge = errors.New("request is too large")
 	// ErrUnknownOutcome says that the request was handed over and its fate is not known: it may yet take

@@ -12,7 +12,7 @@ import (
 )
 
 // An Event is something that happened to the member: a [Tick], a [Request], a [Renewal], a [Read], an
-// [Inspection], or a [Persisted].
+// [Inspection], a [Persisted], or a [Space].
 type Event interface{ event() }
 
 // Tick lets time be looked at. The driver sends one at every [TickInterval] and at each [WakeAt].

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 	"go.etcd.io/raft/v3"
@@ -13,6 +14,14 @@ import (
 
 // tailBytes bounds the entries kept in memory beyond those that are not yet applied.
 const tailBytes = 4 << 20
+
+// A log of large entries takes much space long before it has many entries. It is measured in steps of
+// stepBytes: when it has more than maxSteps of them, the oldest go but for keepSteps.
+const (
+	stepBytes = 16 << 20
+	maxSteps  = 8
+	keepSteps = 4
+)
 
 // A mark names one entry of the log.
 type mark struct{ index, term uint64 }
@@ -30,6 +39,11 @@ type log struct {
 	// tail holds the newest entries: tail[i].Index == last-len(tail)+1+i.
 	tail  []*raftpb.Entry
 	bytes int // of the data in tail
+
+	// steps are the entries, by index and ascending, up to which the log grew by another stepBytes; all are
+	// above truncated.index. past is how many bytes there are since the last of them, roughly after a cut.
+	steps []uint64
+	past  int
 }
 
 var _ raft.Storage = (*log)(nil)
@@ -58,6 +72,7 @@ func openLog(db *pebble.DB, applied uint64) (*log, error) {
 			gap = &DamagedError{What: fmt.Sprintf("log entry %d is of term %d after one of term %d", e.GetIndex(), e.GetTerm(), lastTerm)}
 		}
 		l.last, lastTerm = e.GetIndex(), e.GetTerm()
+		l.measure(e)
 		l.remember(e)
 		l.forget(applied)
 		return gap == nil
@@ -113,9 +128,25 @@ func (l *log) stable(entries []*raftpb.Entry, hard *raftpb.HardState, applied ui
 	}
 	for _, e := range entries {
 		l.last = e.GetIndex()
+		l.measure(e)
 		l.remember(e)
 	}
 	l.forget(applied)
+}
+
+func (l *log) measure(e *raftpb.Entry) {
+	if l.past += len(e.GetData()); l.past >= stepBytes {
+		l.steps, l.past = append(l.steps, e.GetIndex()), 0
+	}
+}
+
+// oversized returns up to where the log may be truncated because it takes too much space.
+func (l *log) oversized(applied uint64) (index uint64, ok bool) {
+	if len(l.steps) <= maxSteps {
+		return 0, false
+	}
+	index = l.steps[len(l.steps)-1-keepSteps]
+	return index, index <= applied
 }
 
 // cut drops the entries from first on from memory.
@@ -130,6 +161,7 @@ func (l *log) cut(first uint64) {
 	}
 	l.tail = l.tail[:keep:keep]
 	l.last = first - 1
+	l.steps = slices.DeleteFunc(l.steps, func(index uint64) bool { return index >= first })
 }
 
 func (l *log) remember(e *raftpb.Entry) {
@@ -159,6 +191,7 @@ func (l *log) truncate(b *pebble.Batch, index uint64) error {
 		return err
 	}
 	l.truncated = mark{index, term}
+	l.steps = slices.DeleteFunc(l.steps, func(step uint64) bool { return step <= index })
 	put(b, keyTruncated, &logpb.Applied{Index: index, Term: term})
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,6 +31,10 @@ type NodeConfig struct {
 	MaxRequestBytes int
 	// FS replaces the file system in tests; nil means the machine's own.
 	FS vfs.FS
+	// Space says from when on clients get no more of it. The zero value sets no limits.
+	Space SpaceLimits
+	// FreeBytes tells how much the file system of a folder has left; nil asks FS.
+	FreeBytes func(dir string) (uint64, error)
 }
 
 // DefaultMaxRequestBytes is the size of the largest request, as in etcd.
@@ -45,6 +50,14 @@ type Status struct {
 	LogIndex     uint64
 	AppliedIndex uint64
 	DiskBytes    int64 // what the data folder's files take
+	DataBytes    int64 // what of them is data, as the quota counts
+	FreeBytes    int64 // what the file system has left; -1 if it does not say
+	QuotaBytes   int64 // 0: none
+	Shortage     Shortage
+	Queue        int // requests that wait for something
+	Attached     int // keys attached to leases
+	Watch        keyspace.WatchLag
+	Timings      Timings
 	Leases       int
 	Overdue      int           // leases whose time is up and whose end is not yet applied
 	OldestDue    time.Duration // how long the oldest of them has been overdue
@@ -79,8 +92,19 @@ type Node struct {
 	serving  atomic.Bool
 	ready    chan struct{}
 
-	syncs    atomic.Uint64
-	syncTime atomic.Int64
+	syncs    sharedHistogram
+	applies  Histogram // owned by the goroutine of run, as is renewals
+	renewals Histogram
+
+	shortage    atomic.Int32 // the newest Shortage
+	spaceUnread atomic.Bool  // the last reading of the free space failed
+
+	// using is held, for reading, by those who use the database on goroutines of their own for long. closing
+	// ends when they should come to an end.
+	using      sync.RWMutex
+	closed     bool // guarded by using
+	closing    context.Context
+	endClosing context.CancelFunc
 
 	stopOnce sync.Once
 	stopping chan struct{}
@@ -113,15 +137,21 @@ func Start(ctx context.Context, cfg NodeConfig) (*Node, error) {
 	if cfg.FS == nil {
 		cfg.FS = vfs.Default
 	}
+	if cfg.FreeBytes == nil {
+		cfg.FreeBytes = freeBytes(cfg.FS)
+	}
 	n := &Node{
 		cfg: cfg, log: cfg.Logger,
 		intake: make(chan submission, intakeSize), calls: make(map[uint64]func(Effect)),
 		persists: make(chan Persist, persistsInFlight), persisted: make(chan Persisted, persistsInFlight),
 		ready: make(chan struct{}), stopping: make(chan struct{}), halting: make(chan error, 1), done: make(chan struct{}),
 	}
+	n.closing, n.endClosing = context.WithCancel(context.Background())
 	if err := n.open(); err != nil {
+		n.endClosing()
 		return nil, err
 	}
+	n.intake <- submission{event: n.readSpace()}
 	go n.run()
 	return n, nil
 }
@@ -138,7 +168,7 @@ func (n *Node) open() (err error) {
 	}
 	n.replica, err = Open(Config{
 		DB: n.db, Domain: clock.SystemDomain(), Now: clock.Now(),
-		ClusterID: randomID(), MemberID: randomID(),
+		ClusterID: randomID(), MemberID: randomID(), Space: n.cfg.Space,
 	})
 	if err != nil {
 		return folderError(n.cfg.Dir, err)
@@ -231,12 +261,18 @@ func (n *Node) Status() Status {
 }
 
 func (n *Node) status(r *Replica, now clock.Instant) Status {
-	counts := r.Counts()
+	counts, disk, syncs := r.Counts(), n.db.Metrics(), n.syncs.snapshot()
 	s := Status{
 		Header: r.Header(), LogIndex: r.Last(), AppliedIndex: r.Applied(), Leases: r.Lessor().Len(),
-		DiskBytes: int64(n.db.Metrics().DiskSpaceUsage()),
+		DiskBytes: int64(disk.DiskSpaceUsage()), DataBytes: int64(liveBytes(disk)),
+		FreeBytes: -1, QuotaBytes: int64(r.space.limits.Quota), Shortage: r.Shortage(),
+		Queue: r.Waiting() + len(n.intake), Attached: r.Lessor().Attached(), Watch: n.hub.Lag(),
+		Timings:   Timings{Late: r.Late(), Renewal: n.renewals, Sync: syncs, Apply: n.applies},
 		Granted:   counts.Granted, Renewed: counts.Renewed, Revoked: counts.Revoked, Expired: counts.Expired,
-		Applied: counts.Applied, Syncs: n.syncs.Load(), SyncTime: time.Duration(n.syncTime.Load()),
+		Applied: counts.Applied, Syncs: syncs.Count(), SyncTime: syncs.Sum(),
+	}
+	if free := r.space.seen.Free; free <= math.MaxInt64 {
+		s.FreeBytes = int64(free)
 	}
 	if r.Serving() {
 		s.Leader = s.Header.MemberID
@@ -313,9 +349,10 @@ func (n *Node) Renew(ctx context.Context, ids []lessor.ID, answer func(Header, [
 		return nil
 	}
 	id := n.nextID.Add(1)
-	left := len(ids)
+	left, start := len(ids), time.Now()
 	deliver := func(e Effect) {
 		renewed := e.(Renewed)
+		n.renewals.observe(time.Since(start), uint64(len(renewed.Leases)))
 		if left -= len(renewed.Leases); left == 0 {
 			delete(n.calls, id)
 		}

@@ -52,6 +52,8 @@ type Config struct {
 	ClusterID, MemberID uint64
 	// LogKeep replaces the constant of that name in tests; 0 means the constant.
 	LogKeep uint64
+	// Space says from when on clients get no more of it. The zero value sets no limits.
+	Space SpaceLimits
 }
 
 // Replica is one member as a state machine. It is not safe for concurrent use: one goroutine owns it.
@@ -89,8 +91,10 @@ type Replica struct {
 	waiters  int // the sum of the lengths in waiting; ≤ MaxQueue
 	sweeping bool
 	applying *applying
+	space    space
 
 	counts Counts
+	late   Histogram // how late leases ended
 }
 
 // Counts are totals since the replica was opened.
@@ -115,6 +119,7 @@ func Open(cfg Config) (*Replica, error) {
 	r := &Replica{
 		cfg: cfg, db: cfg.DB, now: cfg.Now, holdUntil: cfg.Now,
 		proposals: make(map[uint64][]pending), waiting: make(map[lessor.ID][]uint64),
+		space: space{limits: cfg.Space, seen: Space{Free: UnknownFree}},
 	}
 	if err := r.recover(); err != nil {
 		return nil, err
@@ -177,7 +182,11 @@ func (r *Replica) handle(event Event) {
 	switch e := event.(type) {
 	case Tick: // looking at the time is what every Step does
 	case Request:
-		r.request(e)
+		if !r.lacksSpace(e) {
+			r.request(e)
+		}
+	case Space:
+		r.noticeSpace(e)
 	case Renewal, Read, Inspection:
 		if r.serving {
 			r.serve(event)
@@ -384,6 +393,19 @@ func (r *Replica) Header() Header { return r.header() }
 
 // Counts returns the totals since Open.
 func (r *Replica) Counts() Counts { return r.counts }
+
+// Late returns how late leases ended since Open: the time from the deadline to when the end was applied.
+func (r *Replica) Late() Histogram { return r.late }
+
+// Waiting returns how many requests wait: to be proposed, to be applied, for the member to serve, and, of
+// renewals, for a decision about their lease.
+func (r *Replica) Waiting() int {
+	n := len(r.queue) + len(r.parked) + r.waiters
+	for _, commands := range r.proposals { // order: they are only counted
+		n += len(commands)
+	}
+	return n
+}
 
 // Serving reports whether requests are answered.
 func (r *Replica) Serving() bool { return r.serving && !r.halted }

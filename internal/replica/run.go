@@ -16,8 +16,13 @@ const (
 	maxBatch = 1024
 )
 
-// run is the member's goroutine: it alone calls Step. Unless the disk failed, it ends the disk's goroutine before itself.
+// run is the member's goroutine: it alone calls Step. Unless the disk failed, it ends the others before itself.
 func (n *Node) run() {
+	spaceDone := make(chan struct{})
+	go func() {
+		defer close(spaceDone)
+		n.watchSpace()
+	}()
 	diskDone := make(chan struct{})
 	go func() {
 		defer close(diskDone)
@@ -27,8 +32,11 @@ func (n *Node) run() {
 	n.serving.Store(false)
 	close(n.persists)
 	n.last = Status{Header: n.Header(), LogIndex: n.replica.Last(), AppliedIndex: n.replica.Applied()}
+	n.endClosing()
 	if err == nil {
 		<-diskDone
+		<-spaceDone
+		n.awaitUsers()
 		err = n.close()
 	} else {
 		// The disk's goroutine may be stuck in the write that failed; nothing is worth waiting for it.
@@ -59,7 +67,7 @@ func (n *Node) loop() error {
 			events = append(events, Tick{})
 		}
 		events, looks = n.drain(events, looks)
-		wait, err := n.perform(n.replica.Step(clock.Now(), events...))
+		wait, err := n.perform(n.step(events))
 		if err != nil {
 			return err
 		}
@@ -69,6 +77,16 @@ func (n *Node) loop() error {
 		}
 		timer.Reset(wait)
 	}
+}
+
+// step calls Step, and measures those in which something was applied.
+func (n *Node) step(events []Event) []Effect {
+	start, applied := clock.Now(), n.replica.Applied()
+	effects := n.replica.Step(start, events...)
+	if n.replica.Applied() != applied {
+		n.applies.observe(clock.Now().Elapsed(start), 1)
+	}
+	return effects
 }
 
 // drain takes what else is there without waiting, so that one Step and one log entry carry it together.
@@ -90,7 +108,9 @@ func (n *Node) accept(s submission, events []Event, looks []submission) ([]Event
 	if s.look != nil {
 		return events, append(looks, s)
 	}
-	n.calls[s.id] = s.answer
+	if s.answer != nil {
+		n.calls[s.id] = s.answer
+	}
 	return append(events, s.event), looks
 }
 
@@ -115,6 +135,7 @@ func (n *Node) perform(effects []Effect) (wait time.Duration, err error) {
 			return 0, folderError(n.cfg.Dir, e.Err)
 		}
 	}
+	n.noticeShortage()
 	n.term.Store(n.replica.term)
 	if serving := n.replica.Serving(); serving != n.serving.Load() {
 		n.served(serving)
@@ -174,11 +195,30 @@ func (n *Node) write() {
 		}
 		start := time.Now()
 		err := p.Batch.Commit(pebble.Sync)
-		n.syncTime.Add(int64(time.Since(start)))
-		n.syncs.Add(1)
+		n.syncs.observe(time.Since(start))
 		failed = err != nil
 		n.persisted <- Persisted{p.Sequence, err}
 	}
+}
+
+// hold keeps the database open until release is called. Whoever uses it on a goroutine of his own for long
+// must hold it, and give up when n.closing ends.
+func (n *Node) hold() error {
+	n.using.RLock()
+	if n.closed || n.closing.Err() != nil {
+		n.using.RUnlock()
+		return ErrStopped
+	}
+	return nil
+}
+
+func (n *Node) release() { n.using.RUnlock() }
+
+// awaitUsers waits for those who hold the database, and lets nobody do so again.
+func (n *Node) awaitUsers() {
+	n.using.Lock()
+	defer n.using.Unlock()
+	n.closed = true
 }
 
 // halt is told by the database, on any goroutine, that it can not go on.

@@ -1,0 +1,117 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+)
+
+// spaceInterval is how often the driver looks how much room there is. In between even a fast disk can not
+// be written full if the reserve is as large as by default.
+const spaceInterval = 200 * time.Millisecond
+
+// watchSpace tells the member how much room there is until it stops. It has a goroutine of its own because
+// asking a file system takes as long as that likes.
+func (n *Node) watchSpace() {
+	ticker := time.NewTicker(spaceInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-n.stopping:
+			return
+		case <-n.done:
+			return
+		}
+		select {
+		case n.intake <- submission{event: n.readSpace()}:
+		case <-n.stopping:
+			return
+		case <-n.done:
+			return
+		}
+	}
+}
+
+func (n *Node) readSpace() Space {
+	free, err := n.cfg.FreeBytes(n.cfg.Dir)
+	if err != nil {
+		if n.spaceUnread.CompareAndSwap(false, true) && !errors.Is(err, vfs.ErrUnsupported) {
+			n.log.Warn("the free space of the data folder can not be read; it is not watched until it can", "error", err)
+		}
+		free = UnknownFree
+	} else {
+		n.spaceUnread.Store(false)
+	}
+	return Space{Free: free, Used: liveBytes(n.db.Metrics())}
+}
+
+// freeBytes is what NodeConfig.FreeBytes is if nothing is said.
+func freeBytes(files vfs.FS) func(dir string) (uint64, error) {
+	return func(dir string) (uint64, error) {
+		usage, err := files.GetDiskUsage(dir)
+		return usage.AvailBytes, err
+	}
+}
+
+// CheckSpace looks how much room there is at once, without the distance from the limits that a recovery
+// otherwise takes, and returns whether there was and still is a shortage.
+func (n *Node) CheckSpace(ctx context.Context) (before, after Shortage, err error) {
+	if err := n.hold(); err != nil {
+		return 0, 0, err
+	}
+	seen := n.readSpace()
+	n.release()
+	seen.Asked = true
+	type answer struct{ before, after Shortage }
+	result := make(chan answer, 1)
+	// A look runs after the events that came with it, so what was before is looked up first.
+	before = n.Shortage()
+	for _, s := range []submission{
+		{event: seen},
+		{look: func(r *Replica, _ clock.Instant) { result <- answer{before, r.Shortage()} }},
+	} {
+		select {
+		case n.intake <- s:
+		case <-ctx.Done():
+			return 0, 0, ctx.Err()
+		case <-n.done:
+			return 0, 0, ErrStopped
+		}
+	}
+	select {
+	case a := <-result:
+		return a.before, a.after, nil
+	case <-ctx.Done():
+		return 0, 0, ctx.Err()
+	case <-n.done:
+		return 0, 0, ErrStopped
+	}
+}
+
+// Shortage says whether clients get space, and if not, why.
+func (n *Node) Shortage() Shortage { return Shortage(n.shortage.Load()) }
+
+// noticeShortage logs when a shortage begins or ends.
+func (n *Node) noticeShortage() {
+	is := n.replica.Shortage()
+	if was := Shortage(n.shortage.Swap(int32(is))); was == is {
+		return
+	}
+	seen, limits := n.replica.space.seen, n.replica.space.limits
+	free := "unknown"
+	if seen.Free != UnknownFree {
+		free = fmt.Sprint(seen.Free)
+	}
+	room := []any{"free_bytes", free, "min_free_bytes", limits.MinFree, "data_bytes", seen.Used, "quota_bytes", limits.Quota}
+	if is == Enough {
+		n.log.Info("there is space again: puts and grants are served", room...)
+		return
+	}
+	n.log.Warn("puts and grants are refused: "+is.String()+"; renewals, ends of leases, deletes and compaction go on", room...)
+}

@@ -1,0 +1,130 @@
+package replica
+
+import (
+	"math"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+)
+
+// Defaults of [SpaceLimits].
+const (
+	DefaultMinFreeBytes = 256 << 20
+	DefaultQuotaBytes   = 8 << 30
+)
+
+// SpaceLimits say from when on clients get no more space. What keeps the promises that were made (renewals,
+// checkpoints, the end of leases) and what makes room (deletes, compaction) goes on from what is left.
+type SpaceLimits struct {
+	MinFree uint64 // free bytes of the file system to be kept; 0: none
+	Quota   uint64 // bytes of data; 0: any number
+}
+
+// Space is an event: how much room there is. A replica that was never told refuses nothing.
+type Space struct {
+	Free uint64 // bytes that the file system has for this process; [UnknownFree] if it does not say
+	Used uint64 // bytes of data
+	// Asked is set if an operator wants to know: then the limits themselves count, and not the distance
+	// that a recovery otherwise has to keep from them.
+	Asked bool
+}
+
+func (Space) event() {}
+
+// UnknownFree is the free space of a file system that does not tell.
+const UnknownFree = math.MaxUint64
+
+// Shortage says which of the limits is exceeded.
+type Shortage int
+
+// The shortages. If both limits are exceeded it is the disk's that is named.
+const (
+	Enough Shortage = iota
+	DiskFull
+	QuotaExceeded
+)
+
+func (s Shortage) String() string {
+	switch s {
+	case DiskFull:
+		return "the disk is almost full"
+	case QuotaExceeded:
+		return "the data has reached its quota"
+	}
+	return "enough space"
+}
+
+// space is what the replica knows of the room it has.
+type space struct {
+	limits SpaceLimits
+	seen   Space
+	low    bool // free space was below the limit, and has not risen well above it since
+	over   bool // likewise for the quota
+}
+
+// see takes note of a reading. To end a shortage takes an eighth of the reserve, and a sixteenth of the
+// quota, more than to begin it, so that a server at its limit does not change its mind with every write.
+func (s *space) see(e Space) {
+	least, most := s.limits.MinFree, s.limits.Quota
+	if s.low && !e.Asked {
+		least += least / 8
+	}
+	if s.over && !e.Asked {
+		most -= most / 16
+	}
+	s.seen = e
+	s.low = e.Free < least
+	s.over = s.limits.Quota > 0 && e.Used > most
+}
+
+func (s *space) shortage() Shortage {
+	switch {
+	case s.low:
+		return DiskFull
+	case s.over:
+		return QuotaExceeded
+	}
+	return Enough
+}
+
+// Shortage says whether clients get space, and if not, why.
+func (r *Replica) Shortage() Shortage { return r.space.shortage() }
+
+// noticeSpace takes note of how much room there is. When it has become too little, the requests that wait
+// to be proposed and would take more are refused like those that come after.
+func (r *Replica) noticeSpace(e Space) {
+	before := r.space.shortage()
+	r.space.see(e)
+	if before != Enough || r.space.shortage() == Enough {
+		return
+	}
+	kept := r.queue[:0:0]
+	for _, p := range r.queue {
+		if needsSpace(p.op) {
+			r.drop([]pending{p}, ErrNoSpace)
+		} else {
+			kept = append(kept, p)
+		}
+	}
+	r.queue = kept
+}
+
+// lacksSpace answers a request for which there is no room.
+func (r *Replica) lacksSpace(e Request) bool {
+	if r.space.shortage() == Enough || !needsSpace(e.Op) {
+		return false
+	}
+	r.emit(Reply{ID: e.ID, Err: ErrNoSpace, Authority: forever})
+	return true
+}
+
+// needsSpace reports whether an operation leaves more data behind than it finds. A delete writes too, but
+// compaction can remove what it did away with.
+func needsSpace(op Op) bool {
+	switch op := op.(type) {
+	case keyspace.PutRequest, Grant:
+		return true
+	case interface{ Puts() bool }: // a transaction
+		return op.Puts()
+	}
+	return false
+}
