@@ -49,6 +49,14 @@ type Config struct {
 	// ListenHTTP is the address for health, version and metrics, "host:port", or [HTTPOff].
 	ListenHTTP string
 
+	// CertFile and KeyFile are the certificate and key, in PEM form, that the server shows to clients; both
+	// listeners then speak TLS only. The files are read again when they change. Empty means no encryption.
+	CertFile, KeyFile string
+
+	// ClientCAFile holds certificates, in PEM form. Only clients with a certificate that descends from one
+	// of them are served. Empty means that any client is.
+	ClientCAFile string
+
 	// Version is the version of this program, for /version and /metrics.
 	Version string
 
@@ -85,7 +93,8 @@ const maxMaxRequestBytes = 1 << 30
 // with a text of its own. It leaves room for etcd's text, as in etcd.
 const requestOverhead = 512 << 10
 
-// Validate reports everything that is wrong with the configuration at once, or nil.
+// Validate reports everything that is wrong with the configuration at once, or nil. It reads the files with
+// certificates.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	var errs []error
@@ -101,9 +110,12 @@ func (c Config) Validate() error {
 		}
 	}
 	for _, a := range c.Advertise {
-		if _, err := clientURL(a); err != nil {
+		if _, err := clientURL(a, c.scheme()); err != nil {
 			errs = append(errs, err)
 		}
+	}
+	if err := c.checkTLS(); err != nil {
+		errs = append(errs, err)
 	}
 	positive := func(name string, value int64, most int64) {
 		if value < 1 || value > most {
@@ -170,17 +182,21 @@ func isWildcard(addr string) bool {
 }
 
 // clientURL turns an entry of Advertise into what etcd's clients expect: a URL with a scheme, a host and a
-// port, and nothing more.
-func clientURL(entry string) (string, error) {
+// port, and nothing more. It has the scheme of the server if it names none.
+func clientURL(entry, scheme string) (string, error) {
 	bad := func(why string) error {
-		return fmt.Errorf("advertised address %q %s: give it as http://host:2379", entry, why)
+		return fmt.Errorf("advertised address %q %s: give it as %s://host:2379", entry, why, scheme)
 	}
 	if _, _, err := net.SplitHostPort(entry); err == nil {
-		entry = "http://" + entry
+		entry = scheme + "://" + entry
 	}
 	u, err := url.Parse(entry)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") {
 		return "", bad("is not an http or https URL")
+	}
+	// The other way round something in front of the server may speak TLS for it.
+	if u.Scheme == "http" && scheme == "https" {
+		return "", bad("sends clients there without TLS")
 	}
 	if u.User != nil || (u.Path != "" && u.Path != "/") || u.RawQuery != "" || u.Fragment != "" {
 		return "", bad("has more than scheme, host and port")

@@ -24,8 +24,8 @@ const (
 )
 
 func (s *Server) newGRPC() *grpc.Server {
-	g := grpc.NewServer(
-		grpc.MaxRecvMsgSize(s.cfg.MaxRequestBytes+requestOverhead),
+	options := []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(s.cfg.MaxRequestBytes + requestOverhead),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.MaxConcurrentStreams(uint32(s.cfg.MaxStreams)),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),
@@ -34,7 +34,12 @@ func (s *Server) newGRPC() *grpc.Server {
 		grpc.StreamInterceptor(s.stream),
 		// Stop must not return before the last handler has, or the node could be stopped under it.
 		grpc.WaitForHandlers(true),
-	)
+		grpc.ConnectionTimeout(handshakeLimit),
+	}
+	if s.certs != nil {
+		options = append(options, grpc.Creds(newOnlyTLS(s.certs.config("h2"), s.refusedPlain)))
+	}
+	g := grpc.NewServer(options...)
 	pb.RegisterKVServer(g, &kvService{s: s})
 	pb.RegisterLeaseServer(g, &leaseService{s: s})
 	pb.RegisterWatchServer(g, &watchService{s: s})

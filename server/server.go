@@ -25,6 +25,7 @@ type Server struct {
 	http    *http.Server // nil if HTTP is off
 	metrics *metrics
 	pulse   *pulse
+	certs   *certificates // nil without TLS
 
 	// base ends when long streams must; its cause is what their clients are told.
 	base    context.Context
@@ -64,9 +65,16 @@ func newServer(cfg Config, m member) (*Server, error) {
 	}
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, log: cfg.Logger, member: m, pulse: newPulse(), done: make(chan struct{})}
+	var err error
+	if s.certs, err = newCertificates(cfg); err != nil {
+		return nil, err
+	}
 	s.base, s.endBase = context.WithCancelCause(context.Background())
 	s.grpc = s.newGRPC()
 	s.metrics = newMetrics(cfg, m, s.grpc.GetServiceInfo())
+	if s.certs != nil {
+		s.certs.register(s.metrics.registry)
+	}
 	if cfg.ListenHTTP != HTTPOff {
 		s.http = s.newHTTP()
 	}
@@ -92,12 +100,13 @@ func (s *Server) Start() error {
 			return err
 		}
 		s.httpListener = httpListener
-		s.loops.Go(func() { s.fail("http", s.http.Serve(httpListener)) })
+		s.loops.Go(func() { s.fail("http", s.http.Serve(s.overTLS(httpListener))) })
 	}
 	s.grpcListener = grpcListener
 	s.loops.Go(func() { s.fail("grpc", s.grpc.Serve(grpcListener)) })
 	s.loops.Go(s.beat)
 	s.phase = started
+	s.warnOfStrangers()
 	s.log.Info("listening", "grpc", address(s.grpcListener), "http", address(s.httpListener))
 	return nil
 }
@@ -201,12 +210,12 @@ func (s *Server) HTTPAddr() string {
 // clientURLs is what clients are told to connect to.
 func (s *Server) clientURLs() []string {
 	if len(s.cfg.Advertise) == 0 {
-		return []string{"http://" + s.Addr()}
+		return []string{s.cfg.scheme() + "://" + s.Addr()}
 	}
 	urls := make([]string, len(s.cfg.Advertise))
 	for i, entry := range s.cfg.Advertise {
 		// Validate has seen each of them.
-		urls[i], _ = clientURL(entry)
+		urls[i], _ = clientURL(entry, s.cfg.scheme())
 	}
 	return urls
 }

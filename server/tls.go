@@ -1,0 +1,252 @@
+package server
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/credentials"
+)
+
+const (
+	// recheckCertificates is how often handshakes look whether the files have changed.
+	recheckCertificates = time.Second
+	// handshakeLimit bounds how long a connection may take until it can carry requests.
+	handshakeLimit = 20 * time.Second
+	// lingerLimit bounds how long one that is refused is kept so that it can read why.
+	lingerLimit = time.Second
+)
+
+// reasonPlain counts connections that did not begin with a handshake.
+const reasonPlain = "no_tls"
+
+// checkTLS says what is wrong with the files that the configuration names. It reads them.
+func (c Config) checkTLS() error {
+	switch {
+	case (c.CertFile == "") != (c.KeyFile == ""):
+		return errors.New("--cert and --key belong together: give both for TLS, or neither")
+	case c.CertFile == "" && c.ClientCAFile != "":
+		return errors.New("--client-ca needs --cert and --key: without TLS no client shows a certificate")
+	case c.CertFile == "":
+		return nil
+	}
+	_, err := readCertificates(c.CertFile, c.KeyFile, c.ClientCAFile)
+	return err
+}
+
+// scheme is that of the URLs by which clients reach the server.
+func (c Config) scheme() string {
+	if c.CertFile != "" {
+		return "https"
+	}
+	return "http"
+}
+
+// certificates are what the server shows to its clients and by what it knows them. They are read again, at
+// the next handshake, when their files have changed. Files that are of no use change nothing: what was read
+// before stays in force until they are.
+type certificates struct {
+	cert, key, clientCA string
+	log                 *slog.Logger
+	recheck             time.Duration
+
+	mu        sync.Mutex
+	looked    time.Time
+	stamps    [3]fileStamp
+	current   *tls.Config // never changed, only replaced
+	complaint string      // why the files as they are now are not in force; "" if they are
+}
+
+// fileStamp tells versions of a file apart without reading it.
+type fileStamp struct {
+	modified time.Time
+	size     int64
+}
+
+// newCertificates returns nil if the configuration names none.
+func newCertificates(cfg Config) (*certificates, error) {
+	if cfg.CertFile == "" {
+		return nil, nil
+	}
+	c := &certificates{
+		cert: cfg.CertFile, key: cfg.KeyFile, clientCA: cfg.ClientCAFile,
+		log: cfg.Logger, recheck: recheckCertificates, looked: time.Now(),
+	}
+	c.stamps = c.stamp()
+	var err error
+	c.current, err = readCertificates(c.cert, c.key, c.clientCA)
+	return c, err
+}
+
+// readCertificates makes of the files what connections are made with.
+func readCertificates(certFile, keyFile, clientCAFile string) (*tls.Config, error) {
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("can not use the certificate %s with the key %s (%w): correct --cert and --key", certFile, keyFile, err)
+	}
+	config := &tls.Config{
+		MinVersion:   tls.VersionTLS12,
+		Certificates: []tls.Certificate{pair},
+		// A session that is taken up again would outlive the trust in the certificate that it began with.
+		SessionTicketsDisabled: true,
+	}
+	if clientCAFile == "" {
+		return config, nil
+	}
+	text, err := os.ReadFile(clientCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("can not read the certificates that clients must descend from (%w): correct --client-ca", err)
+	}
+	config.ClientCAs = x509.NewCertPool()
+	if !config.ClientCAs.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("there is no certificate in %s: give --client-ca a file in PEM form", clientCAFile)
+	}
+	config.ClientAuth = tls.RequireAndVerifyClientCert
+	return config, nil
+}
+
+// stamp looks at the files. One that can not be looked at has no stamp.
+func (c *certificates) stamp() (stamps [3]fileStamp) {
+	for i, name := range []string{c.cert, c.key, c.clientCA} {
+		if info, err := os.Stat(name); err == nil {
+			stamps[i] = fileStamp{info.ModTime(), info.Size()}
+		}
+	}
+	return stamps
+}
+
+// get returns what the next connection is made with.
+func (c *certificates) get() *tls.Config {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.looked) < c.recheck {
+		return c.current
+	}
+	c.looked = time.Now()
+	// Before reading, so that what is written meanwhile is seen the next time.
+	stamps := c.stamp()
+	if stamps == c.stamps && c.complaint == "" {
+		return c.current
+	}
+	c.stamps = stamps
+	config, err := readCertificates(c.cert, c.key, c.clientCA)
+	if err != nil {
+		if c.complaint != err.Error() {
+			c.complaint = err.Error()
+			c.log.Error("the changed certificates are of no use; those from before stay in force", "error", err)
+		}
+		return c.current
+	}
+	c.current, c.complaint = config, ""
+	c.log.Info("the certificates have changed; new connections use them", "expires", expiry(config))
+	return c.current
+}
+
+// expiry is when the certificate that clients are shown ends.
+func expiry(config *tls.Config) time.Time { return config.Certificates[0].Leaf.NotAfter }
+
+// config is for one listener, which speaks one protocol.
+func (c *certificates) config(protocol string) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		NextProtos: []string{protocol},
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			config := c.get().Clone()
+			config.NextProtos = []string{protocol}
+			return config, nil
+		},
+	}
+}
+
+// register has the end of the certificate among the metrics, so that somebody hears of it before it comes.
+func (c *certificates) register(registry *prometheus.Registry) {
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "leasekeeper_tls_certificate_expiry_timestamp_seconds",
+		Help: "When the certificate that clients are shown ends, in seconds since 1970.",
+	}, func() float64 { return float64(expiry(c.get()).Unix()) }))
+}
+
+// onlyTLS lets a gRPC connection begin with a handshake, and tells those who begin otherwise.
+type onlyTLS struct {
+	credentials.TransportCredentials
+	config  *tls.Config
+	refused func(net.Addr) // told of each client that does not speak TLS
+}
+
+func newOnlyTLS(config *tls.Config, refused func(net.Addr)) *onlyTLS {
+	return &onlyTLS{credentials.NewTLS(config), config, refused}
+}
+
+// ServerHandshake implements [credentials.TransportCredentials].
+func (o *onlyTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn := tls.Server(raw, o.config)
+	if err := conn.Handshake(); err != nil {
+		if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) && plain.Conn != nil {
+			o.refused(raw.RemoteAddr())
+			raw.SetDeadline(time.Now().Add(lingerLimit))
+			io.WriteString(raw, plainRefusal) // or not: it has gone
+		}
+		linger(raw)
+		return nil, nil, errors.Join(err, conn.Close())
+	}
+	state := conn.ConnectionState()
+	if state.NegotiatedProtocol == "" {
+		return nil, nil, errors.Join(errors.New("the client does not offer HTTP/2 (ALPN)"), conn.Close())
+	}
+	info := credentials.TLSInfo{State: state}
+	info.SecurityLevel = credentials.PrivacyAndIntegrity
+	return conn, info, nil
+}
+
+// Clone implements [credentials.TransportCredentials].
+func (o *onlyTLS) Clone() credentials.TransportCredentials {
+	return newOnlyTLS(o.config.Clone(), o.refused)
+}
+
+// plainRefusal is for people to read, and gRPC's libraries take it for the mistake that it is. It is not
+// HTTP/2: a client that gets that far would send its requests in the clear.
+const plainRefusal = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n" +
+	"This server speaks TLS only: connect with https.\n"
+
+// linger waits for a client to go that was told why it is refused. To close while something of it is unread
+// would take the reason back.
+func linger(conn net.Conn) {
+	conn.SetDeadline(time.Now().Add(lingerLimit))
+	io.Copy(io.Discard, io.LimitReader(conn, 64<<10))
+}
+
+// beyondLoopback says whether others than programs on this machine can connect.
+func beyondLoopback(addr net.Addr) bool {
+	tcp, ok := addr.(*net.TCPAddr)
+	return ok && !tcp.IP.IsLoopback()
+}
+
+// overTLS is for the listener that is not gRPC's, which does its own handshakes.
+func (s *Server) overTLS(l net.Listener) net.Listener {
+	if s.certs == nil {
+		return l
+	}
+	return tls.NewListener(l, s.certs.config("http/1.1"))
+}
+
+// refusedPlain counts a client that does not speak TLS.
+func (s *Server) refusedPlain(from net.Addr) {
+	s.metrics.refuse(reasonPlain)
+	s.log.Debug("a client that does not speak TLS was refused", "from", from)
+}
+
+// warnOfStrangers says that others than this machine's programs can do everything.
+func (s *Server) warnOfStrangers() {
+	if s.certs == nil && beyondLoopback(s.grpcListener.Addr()) {
+		s.log.Warn("clients beyond this machine are served without TLS: whoever reaches the port can read and "+
+			"change everything; see --cert, --key and --client-ca", "grpc", address(s.grpcListener))
+	}
+}

@@ -1,0 +1,338 @@
+package server
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+)
+
+// authority makes certificates.
+type authority struct {
+	t    testing.TB
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t testing.TB, name string) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	wantOK(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	wantOK(t, err)
+	cert, err := x509.ParseCertificate(der)
+	wantOK(t, err)
+	return &authority{t, cert, key}
+}
+
+// issue returns a certificate and its key in PEM form, for servers and clients on this machine.
+func (a *authority) issue(name string) (cert, key []byte) {
+	a.t.Helper()
+	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	wantOK(a.t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &own.PublicKey, a.key)
+	wantOK(a.t, err)
+	secret, err := x509.MarshalECPrivateKey(own)
+	wantOK(a.t, err)
+	return inPEM("CERTIFICATE", der), inPEM("EC PRIVATE KEY", secret)
+}
+
+func inPEM(kind string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}) }
+
+func (a *authority) pem() []byte { return inPEM("CERTIFICATE", a.cert.Raw) }
+
+// trust is the configuration of a client that believes a, and shows a certificate of by unless that is nil.
+func (a *authority) trust(by *authority) *tls.Config {
+	a.t.Helper()
+	config := &tls.Config{RootCAs: x509.NewCertPool()}
+	config.RootCAs.AddCert(a.cert)
+	if by != nil {
+		pair, err := tls.X509KeyPair(by.issue("client"))
+		wantOK(a.t, err)
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config
+}
+
+// secured is a configuration with files of this test.
+func secured(t testing.TB, ca, clientCA *authority) Config {
+	t.Helper()
+	dir := t.TempDir()
+	cfg := anyPort()
+	cfg.CertFile, cfg.KeyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	renew(t, cfg, ca)
+	if clientCA != nil {
+		cfg.ClientCAFile = filepath.Join(dir, "clients.pem")
+		wantOK(t, os.WriteFile(cfg.ClientCAFile, clientCA.pem(), 0o600))
+	}
+	return cfg
+}
+
+// renew puts a new certificate into the files.
+func renew(t testing.TB, cfg Config, ca *authority) {
+	t.Helper()
+	cert, key := ca.issue("server")
+	wantOK(t, os.WriteFile(cfg.CertFile, cert, 0o600))
+	wantOK(t, os.WriteFile(cfg.KeyFile, key, 0o600))
+}
+
+// alwaysLook has every handshake look at the files.
+func (f *front) alwaysLook() {
+	f.server.certs.mu.Lock()
+	defer f.server.certs.mu.Unlock()
+	f.server.certs.recheck = 0
+}
+
+// over connects with TLS and asks something.
+func (f *front) over(config *tls.Config) error {
+	f.t.Helper()
+	conn, err := grpc.NewClient(f.server.Addr(), grpc.WithTransportCredentials(credentials.NewTLS(config)))
+	wantOK(f.t, err)
+	defer conn.Close()
+	_, err = pb.NewKVClient(conn).Range(f.ctx(), &pb.RangeRequest{Key: []byte("a")})
+	return err
+}
+
+func wantUnavailable(t testing.TB, err error, part string) {
+	t.Helper()
+	wantCode(t, err, codes.Unavailable)
+	if text := status.Convert(err).Message(); !strings.Contains(text, part) {
+		t.Errorf("%q does not speak of %q", text, part)
+	}
+}
+
+func TestTLS(t *testing.T) {
+	ca := newAuthority(t, "ca")
+	f := startWith(t, secured(t, ca, nil), nil)
+	wantOK(t, f.over(ca.trust(nil)))
+	wantUnavailable(t, f.over(newAuthority(t, "other").trust(nil)), "certificate signed by unknown authority")
+
+	old := ca.trust(nil)
+	old.MaxVersion = tls.VersionTLS12
+	wantOK(t, f.over(old))
+	old.MinVersion, old.MaxVersion = tls.VersionTLS10, tls.VersionTLS11
+	wantUnavailable(t, f.over(old), "protocol version")
+	noHTTP2, err := tls.Dial("tcp", f.server.Addr(), ca.trust(nil))
+	if err == nil {
+		_, err = noHTTP2.Read(make([]byte, 1))
+		noHTTP2.Close()
+	}
+	if err == nil {
+		t.Error("a client without ALPN was served")
+	}
+
+	conn, err := grpc.NewClient(f.server.Addr(), grpc.WithTransportCredentials(credentials.NewTLS(ca.trust(nil))))
+	wantOK(t, err)
+	defer conn.Close()
+	members, err := pb.NewClusterClient(conn).MemberList(f.ctx(), &pb.MemberListRequest{})
+	wantOK(t, err)
+	wantEqual(t, "URL", members.Members[0].ClientURLs[0], "https://"+f.server.Addr())
+}
+
+// A client that does not speak TLS gets a text that says so, if it can read at all.
+func TestTLSRefusesPlainClients(t *testing.T) {
+	f := startWith(t, secured(t, newAuthority(t, "ca"), nil), nil)
+	_, err := f.kv.Range(f.ctx(), &pb.RangeRequest{Key: []byte("a")})
+	wantUnavailable(t, err, "looked like an HTTP/1.1 header")
+
+	conn, err := net.Dial("tcp", f.server.Addr())
+	wantOK(t, err)
+	defer conn.Close()
+	_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	wantOK(t, err)
+	conn.SetReadDeadline(time.Now().Add(waitLimit))
+	told, err := io.ReadAll(conn)
+	wantOK(t, err)
+	if text := string(told); !strings.HasPrefix(text, "HTTP/1.1 400 ") || !strings.Contains(text, "connect with https") {
+		t.Errorf("told %q", text)
+	}
+
+	resp, err := http.Get("http://" + f.server.HTTPAddr() + "/health")
+	wantOK(t, err)
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	wantEqual(t, "status", resp.StatusCode, http.StatusBadRequest)
+	if !strings.Contains(string(body), "HTTPS server") {
+		t.Errorf("told %q", body)
+	}
+	if n := f.server.metrics.refused[reasonPlain].Load(); n < 2 {
+		t.Errorf("counted %d clients without TLS", n)
+	}
+}
+
+func TestMutualTLS(t *testing.T) {
+	ca, clients := newAuthority(t, "ca"), newAuthority(t, "clients")
+	f := startWith(t, secured(t, ca, clients), nil)
+	wantOK(t, f.over(ca.trust(clients)))
+	wantUnavailable(t, f.over(ca.trust(nil)), "certificate required")
+	wantUnavailable(t, f.over(ca.trust(newAuthority(t, "strangers"))), "tls: ")
+	// Who signs for the server does not sign for clients.
+	wantUnavailable(t, f.over(ca.trust(ca)), "tls: ")
+
+	get := func(config *tls.Config) (string, error) {
+		client := http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
+		resp, err := client.Get("https://" + f.server.HTTPAddr() + "/metrics")
+		if err != nil {
+			return "", err
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		return string(body), err
+	}
+	body, err := get(ca.trust(clients))
+	wantOK(t, err)
+	if !strings.Contains(body, "leasekeeper_tls_certificate_expiry_timestamp_seconds") {
+		t.Error("no metric tells when the certificate ends")
+	}
+	if _, err := get(ca.trust(nil)); err == nil {
+		t.Error("HTTP served a client without a certificate")
+	}
+}
+
+// What is put into the files is used for the next connection; what is of no use there harms nobody, and is
+// complained of once.
+func TestTLSReload(t *testing.T) {
+	var logged syncBuffer
+	first, second := newAuthority(t, "first"), newAuthority(t, "second")
+	cfg := secured(t, first, first)
+	cfg.Logger = slog.New(slog.NewTextHandler(&logged, nil))
+	f := startWith(t, cfg, nil)
+	f.alwaysLook()
+	wantOK(t, f.over(first.trust(first)))
+	kept, err := grpc.NewClient(f.server.Addr(), grpc.WithTransportCredentials(credentials.NewTLS(first.trust(first))))
+	wantOK(t, err)
+	defer kept.Close()
+	asked := func() error {
+		_, err := pb.NewKVClient(kept).Range(f.ctx(), &pb.RangeRequest{Key: []byte("a")})
+		return err
+	}
+	wantOK(t, asked())
+
+	wantOK(t, os.WriteFile(cfg.CertFile, []byte("half of it"), 0o600))
+	for range 3 {
+		wantOK(t, f.over(first.trust(first)))
+	}
+	wantEqual(t, "complaints", strings.Count(logged.String(), "of no use"), 1)
+	wantOK(t, os.Remove(cfg.KeyFile))
+	wantOK(t, f.over(first.trust(first)))
+
+	renew(t, cfg, second)
+	wantOK(t, f.over(second.trust(first)))
+	wantUnavailable(t, f.over(first.trust(first)), "unknown authority")
+	wantOK(t, os.WriteFile(cfg.ClientCAFile, second.pem(), 0o600))
+	wantOK(t, f.over(second.trust(second)))
+	wantUnavailable(t, f.over(second.trust(first)), "tls: ")
+	wantOK(t, asked()) // a connection that is there stays
+	if !strings.Contains(logged.String(), "the certificates have changed") {
+		t.Error("the change is not in the log")
+	}
+}
+
+// Between two looks at the files a handshake costs no system call.
+func TestTLSLooksOnceASecond(t *testing.T) {
+	ca := newAuthority(t, "ca")
+	cfg := secured(t, ca, nil).withDefaults()
+	c, err := newCertificates(cfg)
+	wantOK(t, err)
+	before := c.get()
+	renew(t, cfg, ca)
+	c.recheck = time.Hour
+	wantEqual(t, "configuration", c.get(), before)
+	c.recheck = 0
+	if c.get() == before {
+		t.Error("the new files are not in use")
+	}
+}
+
+func TestTLSConfig(t *testing.T) {
+	ca := newAuthority(t, "ca")
+	good := secured(t, ca, ca)
+	wantOK(t, good.Validate())
+	other := secured(t, ca, nil)
+	empty := filepath.Join(t.TempDir(), "empty.pem")
+	wantOK(t, os.WriteFile(empty, nil, 0o600))
+	for name, c := range map[string]struct {
+		change func(*Config)
+		part   string
+	}{
+		"no key":          {func(c *Config) { c.KeyFile = "" }, "belong together"},
+		"no cert":         {func(c *Config) { c.CertFile = "" }, "belong together"},
+		"only client-ca":  {func(c *Config) { c.CertFile, c.KeyFile = "", "" }, "--client-ca needs"},
+		"no such file":    {func(c *Config) { c.CertFile = "/nowhere.pem" }, "/nowhere.pem"},
+		"another's key":   {func(c *Config) { c.KeyFile = other.KeyFile }, "does not match"},
+		"no such CA":      {func(c *Config) { c.ClientCAFile = "/nowhere.pem" }, "--client-ca"},
+		"empty CA":        {func(c *Config) { c.ClientCAFile = empty }, "no certificate in"},
+		"advertised http": {func(c *Config) { c.Advertise = []string{"http://here:2379"} }, "without TLS"},
+	} {
+		cfg := good
+		c.change(&cfg)
+		err := cfg.Validate()
+		if err == nil || !strings.Contains(err.Error(), c.part) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := New(cfg, startNode(t)); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	good.Advertise = []string{"here:2379", "https://there:2379"}
+	wantOK(t, good.Validate())
+	u, err := clientURL("here:2379", good.scheme())
+	wantOK(t, err)
+	wantEqual(t, "URL", u, "https://here:2379")
+}
+
+func TestWarnsOfListeningWithoutTLS(t *testing.T) {
+	for _, c := range []struct {
+		listen string
+		ca     *authority
+		warned bool
+	}{
+		{"127.0.0.1:0", nil, false}, {"[::1]:0", nil, false}, {":0", nil, true}, {":0", newAuthority(t, "ca"), false},
+	} {
+		var logged syncBuffer
+		cfg := anyPort()
+		if c.ca != nil {
+			cfg = secured(t, c.ca, nil)
+		}
+		cfg.ListenClient, cfg.Advertise = c.listen, []string{"here:2379"}
+		cfg.Logger = slog.New(slog.NewTextHandler(&logged, nil))
+		s, err := New(cfg, startNode(t))
+		wantOK(t, err)
+		if err := s.Start(); err != nil {
+			t.Skip(err) // no IPv6 here
+		}
+		wantOK(t, s.Stop(context.Background()))
+		wantEqual(t, c.listen+": warned", strings.Contains(logged.String(), "without TLS"), c.warned)
+	}
+}
