@@ -23,12 +23,18 @@ type ctlResult struct {
 // ctl runs etcdctl against the server until it ends.
 func (s *server) ctl(args ...string) ctlResult {
 	s.t.Helper()
+	return s.ctlWithInput("", args...)
+}
+
+// ctlWithInput is ctl with something on etcdctl's standard input.
+func (s *server) ctlWithInput(input string, args ...string) ctlResult {
+	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.context(), time.Minute)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, binaries.etcdctl, s.ctlArguments(args)...)
 	cmd.Env = ctlEnvironment()
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &stdout, &stderr
 	err := cmd.Run()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		s.t.Fatalf("etcdctl %q: %v", args, err)
@@ -147,6 +153,12 @@ func (s *server) startCtl(args ...string) *ctlStream {
 func (c *ctlStream) stop() {
 	c.cmd.Process.Kill()
 	<-c.exited
+}
+
+// signal sends etcdctl a signal, which it may take as it likes.
+func (c *ctlStream) signal(sig os.Signal) {
+	c.t.Helper()
+	wantOK(c.t, "signalling etcdctl", c.cmd.Process.Signal(sig))
 }
 
 // line is the next line that etcdctl prints.
