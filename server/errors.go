@@ -47,6 +47,8 @@ var refusals = []refusal{
 	{keyspace.ErrValueProvided, rpctypes.ErrGRPCValueProvided, "invalid"},
 	{keyspace.ErrLeaseProvided, rpctypes.ErrGRPCLeaseProvided, "invalid"},
 	{keyspace.ErrInvalidSort, rpctypes.ErrGRPCInvalidSortOption, "invalid"},
+	{keyspace.ErrTooManyOps, rpctypes.ErrGRPCTooManyOps, "invalid"},
+	{keyspace.ErrDuplicateKey, rpctypes.ErrGRPCDuplicateKey, "invalid"},
 	{keyspace.ErrLeaseNotFound, rpctypes.ErrGRPCLeaseNotFound, "lease_not_found"},
 	{keyspace.ErrCompacted, rpctypes.ErrGRPCCompacted, "compacted"},
 	{keyspace.ErrFutureRevision, rpctypes.ErrGRPCFutureRev, "future_revision"},

@@ -14,6 +14,8 @@ var (
 	ErrLeaseProvided  = errors.New("lease is provided")
 	ErrLeaseNotFound  = errors.New("requested lease not found")
 	ErrInvalidSort    = errors.New("invalid sort option")
+	ErrTooManyOps     = errors.New("too many operations in txn request")
+	ErrDuplicateKey   = errors.New("duplicate key given in txn request")
 	ErrCompacted      = errors.New("mvcc: required revision has been compacted")
 	ErrFutureRevision = errors.New("mvcc: required revision is a future revision")
 

@@ -87,8 +87,12 @@ func (m *model) rangeKeys(req RangeRequest) (RangeResult, error) {
 	case rev < m.compact:
 		return RangeResult{}, ErrCompacted
 	}
-	res := RangeResult{Revision: m.revision()}
-	state := m.states[rev]
+	return rangeState(m.states[rev], req, m.revision()), nil
+}
+
+// rangeState reads from one state. The result names the revision current.
+func rangeState(state map[string]KV, req RangeRequest, current int64) RangeResult {
+	res := RangeResult{Revision: current}
 	for _, key := range slices.Sorted(maps.Keys(state)) {
 		kv := state[key]
 		if !within(kv.Key, req.Key, req.End) {
@@ -123,7 +127,7 @@ func (m *model) rangeKeys(req RangeRequest) (RangeResult, error) {
 			res.KVs[i].Value = nil
 		}
 	}
-	return res, nil
+	return res
 }
 
 func within(k, key, end []byte) bool {

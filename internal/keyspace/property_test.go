@@ -22,6 +22,7 @@ func TestAgainstModel(t *testing.T) {
 			"batch2":  m.batch, // twice as likely
 			"grant":   m.grantOne,
 			"range":   m.rangeOnce,
+			"txn":     m.txnOnce,
 			"watch":   m.watch,
 			"cancel":  m.cancel,
 			"next":    m.next,
@@ -89,7 +90,7 @@ func (m *machine) batch(t *rapid.T) {
 	m.T = t
 	changes := m.write(func(w *Writer) {
 		for range rapid.IntRange(1, 6).Draw(t, "requests") {
-			switch rapid.SampledFrom([]string{"put", "put", "put", "del", "group", "end", "sweep", "trim", "compact", "range"}).Draw(t, "request") {
+			switch rapid.SampledFrom([]string{"put", "put", "put", "del", "group", "end", "sweep", "trim", "compact", "range", "txn", "txn"}).Draw(t, "request") {
 			case "put":
 				m.model.request(func(s map[string]KV, rev int64) { m.put(w, s, rev, m.putRequest()) })
 			case "del":
@@ -106,6 +107,8 @@ func (m *machine) batch(t *rapid.T) {
 				m.compactOnce(w)
 			case "range":
 				m.rangeInBatch(w)
+			case "txn":
+				m.txnInBatch(w)
 			}
 		}
 	})

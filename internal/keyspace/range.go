@@ -72,13 +72,23 @@ func (s *Store) Range(ctx context.Context, req RangeRequest) (RangeResult, error
 	if err := req.check(); err != nil {
 		return RangeResult{}, err
 	}
+	for {
+		res, err := s.readOnce(ctx, &req)
+		if errors.Is(err, ErrCompacted) && req.Revision <= 0 {
+			continue // what was current got compacted meanwhile; something else is now
+		}
+		return res, err
+	}
+}
+
+func (s *Store) readOnce(ctx context.Context, req *RangeRequest) (RangeResult, error) {
 	p := s.published.Load()
 	rev, err := readable(req.Revision, p.revision, p.compact)
 	if err != nil {
 		return RangeResult{}, err
 	}
 	v := s.openView(p, rev)
-	res, err := v.collect(ctx, &req)
+	res, err := v.collect(ctx, req)
 	if err = errors.Join(err, v.close()); err != nil {
 		return RangeResult{}, err
 	}

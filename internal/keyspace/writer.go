@@ -103,7 +103,7 @@ func (w *Writer) fail(err error) error {
 
 var refusals = []error{
 	ErrEmptyKey, ErrKeyNotFound, ErrValueProvided, ErrLeaseProvided, ErrLeaseNotFound,
-	ErrInvalidSort, ErrCompacted, ErrFutureRevision,
+	ErrInvalidSort, ErrTooManyOps, ErrDuplicateKey, ErrCompacted, ErrFutureRevision,
 }
 
 // finish ends a request.
@@ -162,18 +162,15 @@ func (p pendingEnds) endedAt(generation uint64) (Revision, error) {
 func (w *Writer) Range(req RangeRequest) (RangeResult, error) {
 	var res RangeResult
 	err := w.request(func() error {
-		err := req.check()
+		if err := req.check(); err != nil {
+			return err
+		}
+		rev, err := readableInTxn(req.Revision, w.before, w.s.compact)
 		if err != nil {
 			return err
 		}
-		if req.Revision < 0 {
-			return ErrCompacted
-		}
-		rev := w.s.revision
-		if req.Revision > 0 {
-			if rev, err = readable(req.Revision, w.before, w.s.compact); err != nil {
-				return err
-			}
+		if req.Revision == 0 {
+			rev = w.s.revision
 		}
 		if res, err = w.view(rev).collect(context.Background(), &req); err == nil {
 			res.Revision = w.s.revision
@@ -370,6 +367,13 @@ type DeleteResult struct {
 	Prev     []KV // nil unless asked for
 }
 
+func (r *DeleteRequest) check() error {
+	if len(r.Key) == 0 {
+		return ErrEmptyKey
+	}
+	return nil
+}
+
 // DeleteRange deletes the keys of an interval.
 func (w *Writer) DeleteRange(req DeleteRequest) (DeleteResult, error) {
 	var res DeleteResult
@@ -378,8 +382,8 @@ func (w *Writer) DeleteRange(req DeleteRequest) (DeleteResult, error) {
 }
 
 func (w *Writer) deleteRange(req *DeleteRequest) (DeleteResult, error) {
-	if len(req.Key) == 0 {
-		return DeleteResult{}, ErrEmptyKey
+	if err := req.check(); err != nil {
+		return DeleteResult{}, err
 	}
 	// All keys are found first: an iterator doesn't see what is written to
 	// its batch after it was opened, but this need not rest on that.

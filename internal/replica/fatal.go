@@ -12,7 +12,8 @@ import (
 var requesterErrors = []error{
 	lessor.ErrNotFound, lessor.ErrExists, lessor.ErrTTLTooLarge, lessor.ErrInvalidTTL,
 	keyspace.ErrEmptyKey, keyspace.ErrKeyNotFound, keyspace.ErrLeaseNotFound,
-	keyspace.ErrValueProvided, keyspace.ErrLeaseProvided,
+	keyspace.ErrValueProvided, keyspace.ErrLeaseProvided, keyspace.ErrInvalidSort,
+	keyspace.ErrTooManyOps, keyspace.ErrDuplicateKey, keyspace.ErrCompacted, keyspace.ErrFutureRevision,
 }
 
 // isFatal reports whether err is this member's own trouble, with which it must not go on.

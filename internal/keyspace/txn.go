@@ -1,0 +1,373 @@
+package keyspace
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+)
+
+// MaxTxnOps bounds the compares, and the operations of either branch, of a
+// txn. What the largest of the three takes is not left for the txns in it.
+const MaxTxnOps = 128
+
+// TxnRequest is one request made of several: if all of Compare hold Success
+// is carried out, else Failure. The compares of txns inside it are decided
+// together with its own, by the state before all of it.
+type TxnRequest struct {
+	Compare          []Compare
+	Success, Failure []TxnOp
+}
+
+// TxnOp is an operation in a txn: a RangeRequest, a PutRequest, a
+// DeleteRequest, or a TxnRequest.
+type TxnOp interface{ txnOp() }
+
+func (RangeRequest) txnOp()  {}
+func (PutRequest) txnOp()    {}
+func (DeleteRequest) txnOp() {}
+func (TxnRequest) txnOp()    {}
+
+// TxnResult is the answer to a TxnRequest. Results are those of the operations
+// of the branch that was carried out, in order: a RangeResult, a PutResult, a
+// DeleteResult, or a TxnResult.
+type TxnResult struct {
+	Succeeded bool
+	Results   []TxnOpResult
+	Revision  Revision
+}
+
+// TxnOpResult is the answer to a TxnOp.
+type TxnOpResult interface{ txnOpResult() }
+
+func (RangeResult) txnOpResult()  {}
+func (PutResult) txnOpResult()    {}
+func (DeleteResult) txnOpResult() {}
+func (TxnResult) txnOpResult()    {}
+
+// CompareResult and CompareTarget have the numbers of etcd's API.
+type CompareResult int32
+
+// How what a key has must stand to what the compare has.
+const (
+	CompareEqual CompareResult = iota
+	CompareGreater
+	CompareLess
+	CompareNotEqual
+)
+
+// CompareTarget says what of a key is compared.
+type CompareTarget int32
+
+// The targets of a Compare.
+const (
+	CompareVersion CompareTarget = iota
+	CompareCreate
+	CompareMod
+	CompareValue
+	CompareLease
+)
+
+// Compare holds if it does for every key of the interval, which is given as in
+// RangeRequest. If there is none it holds if it would for a key all of whose
+// numbers are 0, but not if it is about a value. As in etcd, an unknown result
+// always holds and an unknown target finds everything equal.
+type Compare struct {
+	Result   CompareResult
+	Target   CompareTarget
+	Key, End []byte
+	Number   int64  // what to compare with
+	Value    []byte // the same for CompareValue
+}
+
+// ReadOnly reports whether no branch of the txn, or of a txn in it, writes.
+func (r *TxnRequest) ReadOnly() bool {
+	for _, ops := range [][]TxnOp{r.Success, r.Failure} {
+		for _, op := range ops {
+			switch op := op.(type) {
+			case PutRequest, DeleteRequest:
+				return false
+			case TxnRequest:
+				if !op.ReadOnly() {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// Weight is how many compares and operations there are in all branches.
+func (r *TxnRequest) Weight() int {
+	n := len(r.Compare) + len(r.Success) + len(r.Failure)
+	for _, ops := range [][]TxnOp{r.Success, r.Failure} {
+		for _, op := range ops {
+			if nested, ok := op.(TxnRequest); ok {
+				n += nested.Weight()
+			}
+		}
+	}
+	return n
+}
+
+// Txn carries out a txn as one request: its changes share a revision, its
+// reads see what was written before them in it. What CheckTxn refuses, it
+// refuses; what may fail is found out before anything is changed, so one that
+// fails has changed nothing. Operations of a branch not taken mean nothing.
+func (w *Writer) Txn(req TxnRequest) (TxnResult, error) {
+	var res TxnResult
+	err := w.Group(func() error {
+		err := CheckTxn(req)
+		if err != nil {
+			return err
+		}
+		var t taken
+		before := w.view(w.s.revision)
+		if t, err = before.take(context.Background(), &req); err != nil {
+			return err
+		}
+		if err = w.checkTaken(&t); err != nil {
+			return err
+		}
+		res, err = w.execute(&t)
+		return err
+	})
+	return res, err
+}
+
+// taken is the way that compares lead through a txn.
+type taken struct {
+	succeeded bool
+	ops       []TxnOp
+	nested    []taken // of the TxnRequests in ops, in order
+}
+
+// take decides the compares of a txn, and of the txns on the way, by the state
+// in view.
+func (v *view) take(ctx context.Context, req *TxnRequest) (t taken, err error) {
+	t.succeeded, t.ops = true, req.Success
+	for i := range req.Compare {
+		if t.succeeded, err = v.holds(ctx, &req.Compare[i]); err != nil {
+			return taken{}, err
+		}
+		if !t.succeeded {
+			t.ops = req.Failure
+			break
+		}
+	}
+	for _, op := range t.ops {
+		if nested, ok := op.(TxnRequest); ok {
+			n, err := v.take(ctx, &nested)
+			if err != nil {
+				return taken{}, err
+			}
+			t.nested = append(t.nested, n)
+		}
+	}
+	return t, nil
+}
+
+// holds decides a compare.
+func (v *view) holds(ctx context.Context, c *Compare) (bool, error) {
+	found := false
+	err := v.scan(ctx, spanOf(c.Key, c.End), func(i *item) error {
+		found = true
+		if !c.accepts(i) {
+			return errStop
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, errStop):
+		return false, nil
+	case err != nil:
+		return false, err
+	case !found:
+		return c.Target != CompareValue && c.accepts(new(item)), nil
+	}
+	return true, nil
+}
+
+// accepts reports whether a compare holds for one key.
+func (c *Compare) accepts(i *item) bool {
+	var order int
+	switch c.Target {
+	case CompareVersion:
+		order = cmp.Compare(i.version.version, c.Number)
+	case CompareCreate:
+		order = cmp.Compare(i.create, c.Number)
+	case CompareMod:
+		order = cmp.Compare(i.mod, c.Number)
+	case CompareValue:
+		order = bytes.Compare(i.value, c.Value)
+	case CompareLease:
+		order = cmp.Compare(i.lease, c.Number)
+	}
+	switch c.Result {
+	case CompareEqual:
+		return order == 0
+	case CompareGreater:
+		return order > 0
+	case CompareLess:
+		return order < 0
+	case CompareNotEqual:
+		return order != 0
+	}
+	return true
+}
+
+// checkTaken finds what would fail on the way through a txn.
+func (w *Writer) checkTaken(t *taken) error {
+	nested := t.nested
+	for _, op := range t.ops {
+		var err error
+		switch op := op.(type) {
+		case RangeRequest:
+			_, err = readableInTxn(op.Revision, w.before, w.s.compact)
+		case PutRequest:
+			err = w.checkPut(&op)
+		case TxnRequest:
+			err = w.checkTaken(&nested[0])
+			nested = nested[1:]
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkPut finds what put would refuse. An earlier operation of the txn can
+// not have changed the answer: what it puts or deletes is not put again.
+func (w *Writer) checkPut(req *PutRequest) error {
+	if err := w.resolveLease(&version{lease: req.Lease}); err != nil {
+		return err
+	}
+	if !req.IgnoreValue && !req.IgnoreLease {
+		return nil
+	}
+	prev, err := w.latest(&PutRequest{Key: req.Key})
+	if err == nil && !prev.found {
+		err = ErrKeyNotFound
+	}
+	return err
+}
+
+// readableInTxn is readable where a negative revision is always compacted:
+// what is executed by many must not depend on what each takes for the current
+// revision.
+func readableInTxn(asked, current, compact Revision) (Revision, error) {
+	if asked < 0 {
+		return 0, ErrCompacted
+	}
+	return readable(asked, current, compact)
+}
+
+// execute carries out the operations on the way through a txn.
+func (w *Writer) execute(t *taken) (TxnResult, error) {
+	res := TxnResult{Succeeded: t.succeeded}
+	nested := t.nested
+	for _, op := range t.ops {
+		var answer TxnOpResult
+		var err error
+		switch op := op.(type) {
+		case RangeRequest:
+			answer, err = w.Range(op)
+		case PutRequest:
+			answer, err = w.put(&op)
+		case DeleteRequest:
+			answer, err = w.deleteRange(&op)
+		case TxnRequest:
+			answer, err = w.execute(&nested[0])
+			nested = nested[1:]
+		default:
+			err = fmt.Errorf("%w: operation %T in a txn", ErrMisuse, op)
+		}
+		if err != nil {
+			return TxnResult{}, err
+		}
+		res.Results = append(res.Results, answer)
+	}
+	res.Revision = w.s.revision
+	return res, nil
+}
+
+// Txn carries out a txn that writes nothing, all at one revision. It may be
+// called from any goroutine.
+func (s *Store) Txn(ctx context.Context, req TxnRequest) (TxnResult, error) {
+	if err := CheckTxn(req); err != nil {
+		return TxnResult{}, err
+	}
+	if !req.ReadOnly() {
+		return TxnResult{}, fmt.Errorf("%w: a txn that writes needs a Writer", ErrMisuse)
+	}
+	r := s.openReading()
+	res, err := r.txn(ctx, &req)
+	return res, errors.Join(err, r.close())
+}
+
+// reading is a snapshot of the key space in which several things are read.
+type reading struct {
+	view
+	compact Revision // everything from it up to view.rev can be read
+}
+
+// openReading opens the key space at the newest revision.
+func (s *Store) openReading() *reading {
+	for {
+		p := s.published.Load()
+		snapshot := s.db.NewSnapshot()
+		// See openView: what the snapshot lacks was compacted by now.
+		compact := s.CompactRevision()
+		if compact > p.revision {
+			_ = snapshot.Close() // never fails but by being closed twice
+			continue
+		}
+		r := &reading{view: view{reader: snapshot, rev: p.revision, close: snapshot.Close}, compact: compact}
+		if len(p.ends) > 0 {
+			r.ends = &recordedEndings{reader: snapshot, cache: make(map[uint64]Revision)}
+		}
+		return r
+	}
+}
+
+func (r *reading) txn(ctx context.Context, req *TxnRequest) (TxnResult, error) {
+	t, err := r.take(ctx, req)
+	if err != nil {
+		return TxnResult{}, err
+	}
+	return r.execute(ctx, &t)
+}
+
+func (r *reading) execute(ctx context.Context, t *taken) (TxnResult, error) {
+	res := TxnResult{Succeeded: t.succeeded, Revision: r.rev}
+	nested := t.nested
+	for _, op := range t.ops {
+		var answer TxnOpResult
+		var err error
+		switch op := op.(type) {
+		case RangeRequest:
+			answer, err = r.read(ctx, &op)
+		case TxnRequest:
+			answer, err = r.execute(ctx, &nested[0])
+			nested = nested[1:]
+		}
+		if err != nil {
+			return TxnResult{}, err
+		}
+		res.Results = append(res.Results, answer)
+	}
+	return res, nil
+}
+
+func (r *reading) read(ctx context.Context, req *RangeRequest) (RangeResult, error) {
+	rev, err := readableInTxn(req.Revision, r.rev, r.compact)
+	if err != nil {
+		return RangeResult{}, err
+	}
+	at := view{reader: r.reader, rev: rev, ends: r.ends}
+	res, err := at.collect(ctx, req)
+	res.Revision = r.rev
+	return res, err
+}

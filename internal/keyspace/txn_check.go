@@ -1,0 +1,198 @@
+package keyspace
+
+import (
+	"cmp"
+	"slices"
+)
+
+// CheckTxn finds what is wrong with a txn whatever the state is: numbers of
+// operations, malformed operations in either branch, and a key that would be
+// put twice, or put and deleted, by branches that can both be taken. It looks
+// at everything once, so what it refuses needs no log entry.
+func CheckTxn(req TxnRequest) error {
+	if err := checkOps(&req, MaxTxnOps); err != nil {
+		return err
+	}
+	if _, err := touchedBy(req.Success); err != nil {
+		return err
+	}
+	_, err := touchedBy(req.Failure)
+	return err
+}
+
+// checkOps checks the numbers and the forms of operations.
+func checkOps(req *TxnRequest, limit int) error {
+	most := max(len(req.Compare), len(req.Success), len(req.Failure))
+	if most > limit {
+		return ErrTooManyOps
+	}
+	for i := range req.Compare {
+		if len(req.Compare[i].Key) == 0 {
+			return ErrEmptyKey
+		}
+	}
+	for _, ops := range [][]TxnOp{req.Success, req.Failure} {
+		for _, op := range ops {
+			if err := checkOp(op, limit-most); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func checkOp(op TxnOp, limit int) error {
+	switch op := op.(type) {
+	case RangeRequest:
+		return op.check()
+	case PutRequest:
+		return op.check()
+	case DeleteRequest:
+		return op.check()
+	case TxnRequest:
+		return checkOps(&op, limit)
+	}
+	return ErrKeyNotFound // that's what etcd says of an operation that is none
+}
+
+// touched is what operations may put and delete.
+type touched struct {
+	puts []string  // sorted, none twice
+	dels []stretch // sorted, with a key between any two
+}
+
+// stretch is [from, to), not empty.
+type stretch struct {
+	from, to  string
+	unbounded bool // to means nothing
+}
+
+// reaches reports whether key, if it is not before the stretch, is in it.
+func (s *stretch) reaches(key string) bool { return s.unbounded || key < s.to }
+
+func stretchOf(in span) stretch {
+	s := stretch{from: string(in.key), to: string(in.end), unbounded: in.unbounded}
+	if in.single {
+		s.to = s.from + "\x00"
+	}
+	return s
+}
+
+// touchedBy returns what the operations of a branch may touch, unless two of
+// them may put the same key, or one may put what another may delete. The two
+// branches of one txn among them exclude each other.
+func touchedBy(ops []TxnOp) (touched, error) {
+	var all touched
+	for _, op := range ops {
+		var more touched
+		switch op := op.(type) {
+		case PutRequest:
+			more.puts = []string{string(op.Key)}
+		case DeleteRequest:
+			if in := spanOf(op.Key, op.End); !in.empty() {
+				more.dels = []stretch{stretchOf(in)}
+			}
+		case TxnRequest:
+			then, err := touchedBy(op.Success)
+			if err != nil {
+				return touched{}, err
+			}
+			otherwise, err := touchedBy(op.Failure)
+			if err != nil {
+				return touched{}, err
+			}
+			more = then.or(otherwise)
+		}
+		if all.conflicts(more) {
+			return touched{}, ErrDuplicateKey
+		}
+		all = all.or(more)
+	}
+	return all, nil
+}
+
+func (t touched) conflicts(other touched) bool {
+	return meet(t.puts, other.puts) || hit(t.puts, other.dels) || hit(other.puts, t.dels)
+}
+
+// or is what is touched by either.
+func (t touched) or(other touched) touched {
+	return touched{puts: eitherKey(t.puts, other.puts), dels: eitherStretch(t.dels, other.dels)}
+}
+
+// meet reports whether two sorted lists have a key in common.
+func meet(a, b []string) bool {
+	if len(a) > len(b) {
+		a, b = b, a
+	}
+	return slices.ContainsFunc(a, func(key string) bool {
+		_, found := slices.BinarySearch(b, key)
+		return found
+	})
+}
+
+// hit reports whether one of the sorted keys is in one of the stretches.
+func hit(keys []string, stretches []stretch) bool {
+	if len(keys) > len(stretches) {
+		return slices.ContainsFunc(stretches, func(s stretch) bool {
+			i, _ := slices.BinarySearch(keys, s.from)
+			return i < len(keys) && s.reaches(keys[i])
+		})
+	}
+	return slices.ContainsFunc(keys, func(key string) bool {
+		i, found := slices.BinarySearchFunc(stretches, key, func(s stretch, key string) int {
+			return cmp.Compare(s.from, key)
+		})
+		if !found {
+			i-- // the last that begins before the key
+		}
+		return i >= 0 && stretches[i].reaches(key)
+	})
+}
+
+// eitherKey joins two sorted lists. What is in both comes once.
+func eitherKey(a, b []string) []string {
+	switch {
+	case len(a) == 0:
+		return b
+	case len(b) == 0:
+		return a
+	}
+	out := make([]string, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 {
+		if a[0] > b[0] {
+			a, b = b, a
+		}
+		if a[0] == b[0] {
+			b = b[1:]
+		}
+		out, a = append(out, a[0]), a[1:]
+	}
+	return append(append(out, a...), b...)
+}
+
+// eitherStretch joins two sorted lists of stretches. Those that overlap or
+// touch become one.
+func eitherStretch(a, b []stretch) []stretch {
+	switch {
+	case len(a) == 0:
+		return b
+	case len(b) == 0:
+		return a
+	}
+	out := make([]stretch, 0, len(a)+len(b))
+	for len(a) > 0 || len(b) > 0 {
+		if len(a) == 0 || len(b) > 0 && b[0].from < a[0].from {
+			a, b = b, a
+		}
+		next := a[0]
+		a = a[1:]
+		if n := len(out); n > 0 && (out[n-1].unbounded || next.from <= out[n-1].to) {
+			out[n-1].unbounded = out[n-1].unbounded || next.unbounded
+			out[n-1].to = max(out[n-1].to, next.to)
+			continue
+		}
+		out = append(out, next)
+	}
+	return out
+}
