@@ -14,7 +14,6 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 )
 
@@ -29,13 +28,15 @@ type clientFlags struct {
 	endpoint string
 	timeout  time.Duration
 	output   string
+	tls      tlsFlags
 }
 
 func (f *clientFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.endpoint, "endpoint", "", "the server to ask, `host:port` (env "+endpointVariable+"; default "+defaultEndpoint+")")
+	flags.StringVar(&f.endpoint, "endpoint", "", "the server to ask, `host:port`, with https:// before it if it speaks TLS (env "+endpointVariable+"; default "+defaultEndpoint+")")
 	flags.DurationVar(&f.timeout, "timeout", defaultTimeout, "how long to wait for its answers")
 	flags.StringVarP(&f.output, "output", "o", outputTable, "`table` or json")
+	f.tls.register(flags)
 }
 
 // complete fills in the environment and checks what was given.
@@ -46,7 +47,10 @@ func (f *clientFlags) complete() error {
 	if f.endpoint == "" {
 		f.endpoint = defaultEndpoint
 	}
-	f.endpoint = strings.TrimSuffix(strings.TrimPrefix(f.endpoint, "http://"), "/")
+	var err error
+	if f.endpoint, err = f.tls.complete(f.endpoint); err != nil {
+		return err
+	}
 	if _, _, err := net.SplitHostPort(f.endpoint); err != nil {
 		return wrongUsage("%q is not an endpoint: write host:port, such as %s", f.endpoint, defaultEndpoint)
 	}
@@ -70,8 +74,12 @@ func withClient(cmd *cobra.Command, flags *clientFlags, work func(ctx context.Co
 	if err := flags.complete(); err != nil {
 		return err
 	}
+	how, err := flags.tls.credentials()
+	if err != nil {
+		return err
+	}
 	conn, err := grpc.NewClient("passthrough:///"+flags.endpoint,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithTransportCredentials(how),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)))
 	if err != nil {
 		return wrongUsage("%q is not an endpoint: %v", flags.endpoint, err)
@@ -93,6 +101,9 @@ func (c *client) explain(doing string, err error) error {
 	said := status.Convert(err)
 	switch said.Code() {
 	case codes.Unavailable:
+		if trouble := c.explainTLS(doing, said.Message()); trouble != nil {
+			return trouble
+		}
 		if strings.Contains(said.Message(), "connection error") || strings.Contains(said.Message(), "error reading from server") {
 			return c.unreachable("could not %s: no server answers at %s; start one with `leasekeeper serve`, or choose another with --endpoint", doing)
 		}

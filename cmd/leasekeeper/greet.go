@@ -21,10 +21,14 @@ func greet(w io.Writer, s settings, front *server.Server) {
 	if http == "" {
 		http = server.HTTPOff
 	} else {
-		http = "http://" + reachable(http)
+		http = s.scheme() + reachable(http)
 	}
 	self, flag := selfCommand(), ""
-	if endpoint := reachable(client); endpoint != defaultEndpoint {
+	endpoint := reachable(client)
+	if s.cert != "" {
+		client, endpoint = "https://"+client, "https://"+endpoint
+	}
+	if endpoint != defaultEndpoint {
 		flag = " --endpoint " + endpoint
 	}
 	fmt.Fprintf(w, `leasekeeper %s is ready
@@ -41,6 +45,14 @@ Try, in another terminal:
 
 Stop it with Ctrl-C.
 `, programVersion(), client, http, folder, self, flag, self, flag, self, flag)
+}
+
+// scheme is what stands before the addresses that this server can be reached at.
+func (s settings) scheme() string {
+	if s.cert != "" {
+		return "https://"
+	}
+	return "http://"
 }
 
 // reachable replaces a wildcard, on which one can listen but to which one can not connect.

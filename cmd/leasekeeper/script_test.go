@@ -19,22 +19,24 @@ var update = flag.Bool("update", false, "rewrite the golden files of the scripts
 
 // TestScripts runs testdata/script/*.txtar. Beside the usual commands they have:
 //
-//	start [args]          run `leasekeeper serve` with free ports until it is ready, and set $ENDPOINT and
-//	                      $HTTP; the output is in the files server.out and server.err
+//	start [args]          run `leasekeeper serve` with free ports until it is ready, and set $ENDPOINT,
+//	                      $PLAIN (without https://) and $HTTP; the output is in the files server.out and server.err
 //	halt term|int|kill CODE  end it by that signal; it must exit with the code
 //	like FILE             stdout is like the file, in which <id> stands for an id, <n> for a number,
 //	                      <size> for a size, <time> for a length of time, and <any> for anything
 //	setid NAME            set the variable to the id in stdout
 //	spoil FILE            overwrite bytes in the middle of a file, which may be a pattern
+//	certify NAME          make certificates: NAME-ca.pem, and below it NAME.pem with NAME.key
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"start": scriptStart,
-			"halt":  scriptHalt,
-			"like":  scriptLike,
-			"setid": scriptSetID,
-			"spoil": scriptSpoil,
+			"start":   scriptStart,
+			"halt":    scriptHalt,
+			"like":    scriptLike,
+			"setid":   scriptSetID,
+			"spoil":   scriptSpoil,
+			"certify": scriptCertify,
 		},
 		UpdateScripts:       *update,
 		RequireExplicitExec: true,
@@ -61,6 +63,7 @@ func scriptStart(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Defer(r.kill)
 	serversOfScripts.set(ts, r)
 	ts.Setenv("ENDPOINT", r.endpoint)
+	ts.Setenv("PLAIN", strings.TrimPrefix(r.endpoint, "https://"))
 	ts.Setenv("HTTP", r.http)
 }
 

@@ -52,6 +52,9 @@ func serve(cmd *cobra.Command, s settings) error {
 		ListenClient: s.listen,
 		Advertise:    s.advertised(),
 		ListenHTTP:   s.http,
+		CertFile:     s.cert,
+		KeyFile:      s.key,
+		ClientCAFile: s.clientCA,
 		Version:      programVersion(),
 		Logger:       logger,
 	}

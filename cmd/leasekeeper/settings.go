@@ -23,6 +23,9 @@ type settings struct {
 	listen    string
 	advertise string
 	http      string
+	cert      string
+	key       string
+	clientCA  string
 	logLevel  string
 	logFormat string
 }
@@ -46,6 +49,9 @@ var knownSettings = []setting{
 	{"listen", "127.0.0.1:2379", "`host:port` for clients (gRPC); port 0 takes a free one", func(s *settings) *string { return &s.listen }},
 	{"advertise", "", "`host:port` by which clients reach this server, several with commas (default: where it listens; required if that is every interface)", func(s *settings) *string { return &s.advertise }},
 	{"http", "127.0.0.1:2381", "`host:port` for health, version and metrics, or off", func(s *settings) *string { return &s.http }},
+	{"cert", "", "`file` with the certificate to show to clients (PEM): speak TLS only", func(s *settings) *string { return &s.cert }},
+	{"key", "", "`file` with its key", func(s *settings) *string { return &s.key }},
+	{"client-ca", "", "`file` with certificates: serve only clients with one that descends from them", func(s *settings) *string { return &s.clientCA }},
 	{"log-level", "info", "least `level` to log: debug, info, warn, error", func(s *settings) *string { return &s.logLevel }},
 	{"log-format", "text", "`format` of the log: text or json", func(s *settings) *string { return &s.logFormat }},
 }
@@ -124,7 +130,7 @@ func serveVariables(environ []string) (map[string]string, error) {
 	found := make(map[string]string)
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
-		if !strings.HasPrefix(name, variablePrefix) || name == endpointVariable || setByKubernetes(name) {
+		if !strings.HasPrefix(name, variablePrefix) || slices.Contains(clientVariables, name) || setByKubernetes(name) {
 			continue
 		}
 		key := strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, variablePrefix)), "_", "-")
@@ -137,6 +143,9 @@ func serveVariables(environ []string) (map[string]string, error) {
 	}
 	return found, nil
 }
+
+// clientVariables are those of the other commands.
+var clientVariables = []string{endpointVariable, caVariable, clientCertVariable, clientKeyVariable}
 
 // setByKubernetes says whether the variable is one of those that Kubernetes sets in every pod beside a
 // service that is called leasekeeper.
@@ -164,7 +173,7 @@ func knownVariables() []string {
 	for _, key := range knownKeys() {
 		names = append(names, variableOf(key))
 	}
-	return append(names, variableOf(configKey), endpointVariable)
+	return append(append(names, variableOf(configKey)), clientVariables...)
 }
 
 // advertised returns the addresses to advertise, if any were given.
