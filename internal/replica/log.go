@@ -15,10 +15,10 @@ import (
 // tailBytes bounds the entries kept in memory beyond those that are not yet applied.
 const tailBytes = 4 << 20
 
-// A log of large entries takes much space long before it has many entries. It is measured in steps of
-// stepBytes: when it has more than maxSteps of them, the oldest go but for keepSteps.
+// A log of large entries takes much space long before it has many entries. It is measured in steps: when
+// it has more than maxSteps of them, the oldest go but for keepSteps.
 const (
-	stepBytes = 16 << 20
+	logStep   = 16 << 20 // bytes in a step
 	maxSteps  = 8
 	keepSteps = 4
 )
@@ -40,8 +40,9 @@ type log struct {
 	tail  []*raftpb.Entry
 	bytes int // of the data in tail
 
-	// steps are the entries, by index and ascending, up to which the log grew by another stepBytes; all are
+	// steps are the entries, by index and ascending, up to which the log grew by another step bytes; all are
 	// above truncated.index. past is how many bytes there are since the last of them, roughly after a cut.
+	step  int
 	steps []uint64
 	past  int
 }
@@ -49,8 +50,8 @@ type log struct {
 var _ raft.Storage = (*log)(nil)
 
 // openLog reads what the log is, and checks that it hangs together.
-func openLog(db *pebble.DB, applied uint64) (*log, error) {
-	l := &log{db: db, hard: new(raftpb.HardState), conf: new(raftpb.ConfState)}
+func openLog(db *pebble.DB, applied uint64, step int) (*log, error) {
+	l := &log{db: db, step: step, hard: new(raftpb.HardState), conf: new(raftpb.ConfState)}
 	truncated := new(logpb.Applied)
 	for _, record := range []struct {
 		key []byte
@@ -135,7 +136,7 @@ func (l *log) stable(entries []*raftpb.Entry, hard *raftpb.HardState, applied ui
 }
 
 func (l *log) measure(e *raftpb.Entry) {
-	if l.past += len(e.GetData()); l.past >= stepBytes {
+	if l.past += len(e.GetData()); l.past >= l.step {
 		l.steps, l.past = append(l.steps, e.GetIndex()), 0
 	}
 }

@@ -267,8 +267,8 @@ func (n *Node) status(r *Replica, now clock.Instant) Status {
 		DiskBytes: int64(disk.DiskSpaceUsage()), DataBytes: int64(liveBytes(disk)),
 		FreeBytes: -1, QuotaBytes: int64(r.space.limits.Quota), Shortage: r.Shortage(),
 		Queue: r.Waiting() + len(n.intake), Attached: r.Lessor().Attached(), Watch: n.hub.Lag(),
-		Timings:   Timings{Late: r.Late(), Renewal: n.renewals, Sync: syncs, Apply: n.applies},
-		Granted:   counts.Granted, Renewed: counts.Renewed, Revoked: counts.Revoked, Expired: counts.Expired,
+		Timings: Timings{Late: r.Late(), Renewal: n.renewals, Sync: syncs, Apply: n.applies},
+		Granted: counts.Granted, Renewed: counts.Renewed, Revoked: counts.Revoked, Expired: counts.Expired,
 		Applied: counts.Applied, Syncs: syncs.Count(), SyncTime: syncs.Sum(),
 	}
 	if free := r.space.seen.Free; free <= math.MaxInt64 {
@@ -347,6 +347,11 @@ func (n *Node) Revoke(ctx context.Context, id lessor.ID) (Header, error) {
 func (n *Node) Renew(ctx context.Context, ids []lessor.ID, answer func(Header, []RenewedLease)) error {
 	if len(ids) == 0 {
 		return nil
+	}
+	select { // as in ask
+	case <-n.done:
+		return ErrStopped
+	default:
 	}
 	id := n.nextID.Add(1)
 	left, start := len(ids), time.Now()

@@ -32,7 +32,7 @@ func (r *Replica) recover() error {
 	}
 	r.applied = mark{applied.Index, applied.Term}
 	var err error
-	if r.log, err = openLog(r.db, r.applied.index); err != nil {
+	if r.log, err = openLog(r.db, r.applied.index, r.cfg.LogStep); err != nil {
 		return err
 	}
 	r.term = r.log.hard.GetTerm()

@@ -52,6 +52,8 @@ type Config struct {
 	ClusterID, MemberID uint64
 	// LogKeep replaces the constant of that name in tests; 0 means the constant.
 	LogKeep uint64
+	// LogStep replaces the size of the steps in which the log is measured, in tests; 0 means 16 MiB.
+	LogStep int
 	// Space says from when on clients get no more of it. The zero value sets no limits.
 	Space SpaceLimits
 }
@@ -115,6 +117,9 @@ type persisting struct {
 func Open(cfg Config) (*Replica, error) {
 	if cfg.LogKeep == 0 {
 		cfg.LogKeep = LogKeep
+	}
+	if cfg.LogStep == 0 {
+		cfg.LogStep = logStep
 	}
 	r := &Replica{
 		cfg: cfg, db: cfg.DB, now: cfg.Now, holdUntil: cfg.Now,

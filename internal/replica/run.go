@@ -58,7 +58,7 @@ func (n *Node) loop() error {
 		case <-n.stopping:
 			return nil
 		case err := <-n.halting:
-			return err
+			return folderError(n.cfg.Dir, err)
 		case p := <-n.persisted:
 			events = append(events, p)
 		case s := <-n.intake:

@@ -27,6 +27,7 @@ type world struct {
 	clock   *clock.Manual
 	domain  clock.Domain
 	logKeep uint64
+	logStep int
 	replica *Replica
 
 	sync    *pebble.WriteOptions // what a Persist is committed with; anything but pebble.Sync is a bug to be found
@@ -60,7 +61,7 @@ func (w *world) tryOpen() error {
 	}
 	w.db, w.writes = db, nil
 	w.replica, err = Open(Config{
-		DB: db, Domain: w.domain, Now: w.clock.Now(), ClusterID: 0xc1, MemberID: 0x4d, LogKeep: w.logKeep,
+		DB: db, Domain: w.domain, Now: w.clock.Now(), ClusterID: 0xc1, MemberID: 0x4d, LogKeep: w.logKeep, LogStep: w.logStep,
 	})
 	return err
 }

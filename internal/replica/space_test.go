@@ -1,0 +1,166 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// limited is a world that serves and whose replica has limits.
+func limitedWorld(t *testing.T, limits SpaceLimits) *world {
+	w := newWorld(t).serve()
+	t.Cleanup(w.close)
+	w.replica.space.limits = limits
+	return w
+}
+
+// What needs space is refused, and what keeps promises or makes room is not.
+func TestShortageRefusesOnlyWhatNeedsSpace(t *testing.T) {
+	w := limitedWorld(t, SpaceLimits{MinFree: 1000})
+	w.step(Space{Free: 1000})
+	w.do(1, Grant{1, time.Second})
+	w.do(2, Grant{2, time.Hour})
+	w.do(3, Grant{3, time.Hour})
+	for i, key := range []string{"a", "b", "c"} {
+		w.do(uint64(10+i), keyspace.PutRequest{Key: []byte(key), Value: []byte("v"), Lease: int64(1 + i)})
+	}
+	w.do(15, putKey("d"))
+	w.step(Space{Free: 999})
+	for id, op := range map[uint64]Op{20: putKey("x"), 21: Grant{9, time.Hour}} {
+		if got := w.do(id, op); !errors.Is(got.Err, ErrNoSpace) {
+			t.Errorf("%T: %v", op, got.Err)
+		}
+	}
+	for i, op := range []Op{Revoke{2}, keyspace.DeleteRequest{Key: []byte("d")}} {
+		if got := w.do(uint64(30+i), op); got.Err != nil {
+			t.Errorf("%T: %v", op, got.Err)
+		}
+	}
+	renewed := w.step(Renewal{40, []lessor.ID{1, 3}})
+	for _, e := range renewed {
+		if r, ok := e.(Renewed); ok && (len(r.Leases) != 2 || r.Leases[0].Err != nil || r.Leases[1].Err != nil) {
+			t.Errorf("renewed %+v", r)
+		}
+	}
+	w.advance(990 * time.Millisecond) // by now checkpointed, so that a renewal needs an entry
+	if got := append(w.step(Renewal{41, []lessor.ID{1}}), w.settle()...); !strings.Contains(fmt.Sprint(got), "1s") {
+		t.Errorf("a renewal that must be replicated: %v", got)
+	}
+	w.advance(1100 * time.Millisecond)
+	if dump := w.dump(); strings.Contains(dump, "a=") || strings.Contains(dump, "b=") || strings.Contains(dump, "d=") || !strings.Contains(dump, "c=") {
+		t.Errorf("lease 1 expired, 2 was revoked, d deleted, and 3 lives:\n%s", dump)
+	}
+	if late := w.replica.Late(); late.Count() != 1 || late.Sum() > 10*time.Millisecond {
+		t.Errorf("one lease ended in time, but lateness is %+v", late)
+	}
+}
+
+// Requests that wait when the shortage begins are refused like those that come after; the rest keep their
+// places.
+func TestShortageRefusesWhatWaits(t *testing.T) {
+	w := limitedWorld(t, SpaceLimits{Quota: 1000})
+	w.do(1, putKey("old"))
+	w.step(Request{2, putKey("first")}) // under way: the next have to wait for it
+	effects := w.step(Request{3, putKey("x")}, Request{4, keyspace.DeleteRequest{Key: []byte("old")}}, Space{Free: 1, Used: 1001})
+	if got := w.reply(3, effects); !errors.Is(got.Err, ErrNoSpace) {
+		t.Errorf("the put that waited: %+v", got)
+	}
+	effects = w.settle()
+	if got := w.reply(2, effects); got.Err != nil {
+		t.Errorf("the put under way: %+v", got)
+	}
+	if got := w.reply(4, effects); got.Err != nil {
+		t.Errorf("the delete that waited: %+v", got)
+	}
+}
+
+// A shortage ends by itself, a little beyond where it began, or at the limit itself if an operator asks.
+func TestShortageEndsByItself(t *testing.T) {
+	limits := SpaceLimits{MinFree: 800, Quota: 1600}
+	for _, c := range []struct {
+		at   []Space
+		want Shortage
+	}{
+		{[]Space{{Free: 800, Used: 1600}}, Enough},
+		{[]Space{{Free: 799, Used: 1600}}, DiskFull},
+		{[]Space{{Free: 800, Used: 1601}}, QuotaExceeded},
+		{[]Space{{Free: 1, Used: 1e6}}, DiskFull},
+		{[]Space{{Free: 799}, {Free: 899}}, DiskFull},
+		{[]Space{{Free: 799}, {Free: 900}}, Enough},
+		{[]Space{{Free: 799}, {Free: 800, Asked: true}}, Enough},
+		{[]Space{{Free: 799}, {Free: 799, Asked: true}}, DiskFull},
+		{[]Space{{Free: 9999, Used: 1601}, {Free: 9999, Used: 1501}}, QuotaExceeded},
+		{[]Space{{Free: 9999, Used: 1601}, {Free: 9999, Used: 1500}}, Enough},
+		{[]Space{{Free: 9999, Used: 1601}, {Free: 9999, Used: 1600, Asked: true}}, Enough},
+		{[]Space{{Free: 1, Used: 1601}, {Free: 9999, Used: 1601}}, QuotaExceeded},
+		{[]Space{{Free: 1}, {Free: UnknownFree}}, Enough},
+	} {
+		w := limitedWorld(t, limits)
+		for _, s := range c.at {
+			w.step(s)
+		}
+		if got := w.replica.Shortage(); got != c.want {
+			t.Errorf("after %+v: %v, want %v", c.at, got, c.want)
+		}
+		reply := w.do(1, putKey("k"))
+		if c.want == Enough && reply.Err != nil || c.want != Enough && !errors.Is(reply.Err, ErrNoSpace) {
+			t.Errorf("after %+v a put gets %v", c.at, reply.Err)
+		}
+	}
+	w := limitedWorld(t, SpaceLimits{})
+	w.step(Space{Free: 0, Used: 1 << 62})
+	if got := w.replica.Shortage(); got != Enough {
+		t.Errorf("without limits: %v", got)
+	}
+}
+
+// A log of few but large entries is cut too, and a start finds its size again.
+func TestLogIsTruncatedBySize(t *testing.T) {
+	w := newWorld(t)
+	w.close()
+	w.logStep = 16 << 10
+	w.open()
+	w.serve()
+	value := make([]byte, 1<<10)
+	for id := uint64(1); id <= 16*(maxSteps+2); id++ {
+		if got := w.do(id, keyspace.PutRequest{Key: []byte("k"), Value: value}); got.Err != nil {
+			t.Fatal(got.Err)
+		}
+		if id == 100 {
+			steps, past := len(w.replica.log.steps), w.replica.log.past
+			w.close()
+			w.open()
+			if l := w.replica.log; len(l.steps) != steps || l.past < past || l.past > past+1<<10 {
+				t.Errorf("%d steps and %d bytes before the restart, %d and %d after", steps, past, len(l.steps), l.past)
+			}
+			w.serve()
+		}
+	}
+	defer w.close()
+	l := w.replica.log
+	if l.truncated.index == 0 || len(l.steps) > maxSteps || l.last-l.truncated.index > 16*maxSteps+1 {
+		t.Errorf("the log reaches from %d to %d, in %d steps", l.truncated.index, l.last, len(l.steps))
+	}
+}
+
+func TestHistogram(t *testing.T) {
+	var h Histogram
+	for _, d := range []time.Duration{-1, 0, 1, 100 * time.Microsecond, 100*time.Microsecond + 1, 200 * time.Microsecond, 300 * time.Microsecond, time.Hour} {
+		h.observe(d, 2)
+	}
+	var got []string
+	h.Cumulative(func(bound time.Duration, n uint64) {
+		if bound <= 800*time.Microsecond || bound > 30*time.Second {
+			got = append(got, fmt.Sprint(bound, " ", n))
+		}
+	})
+	want := "100µs 8, 200µs 12, 400µs 14, 800µs 14, 52.4288s 14"
+	if strings.Join(got, ", ") != want || h.Count() != 16 {
+		t.Errorf("%v of %d, want %s of 16", got, h.Count(), want)
+	}
+}
