@@ -1,0 +1,138 @@
+package keyspace
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// HashResult is what Hash found.
+type HashResult struct {
+	Hash     uint32
+	Revision Revision // up to which versions are in the hash
+	Compact  Revision // the compact revision at that time, -1: none
+	Current  Revision
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Hash sums up all versions of all keys that can be read at revisions from
+// the compact revision to rev, 0 for the current one. It is the same on every
+// member with the same compact revision, however far each has come with Sweep
+// and Trim and however its database is laid out. It may be called from any
+// goroutine, and reads everything.
+func (s *Store) Hash(ctx context.Context, rev Revision) (HashResult, error) {
+	for {
+		p := s.published.Load()
+		at, err := readable(rev, p.revision, p.compact)
+		if err != nil {
+			return HashResult{}, err
+		}
+		snapshot := s.db.NewSnapshot()
+		if s.CompactRevision() != p.compact {
+			// The snapshot may lack versions that count at p.compact.
+			if err := snapshot.Close(); err != nil {
+				return HashResult{}, err
+			}
+			continue
+		}
+		h := hasher{
+			reader: snapshot, rev: at, compact: p.compact,
+			ends: &recordedEndings{reader: snapshot, cache: make(map[uint64]Revision)},
+		}
+		err = errors.Join(h.run(ctx), snapshot.Close())
+		return HashResult{Hash: h.sum, Revision: at, Compact: p.compact, Current: p.revision}, err
+	}
+}
+
+// hasher goes through the versions in a snapshot in which, by the argument in
+// openView, each ending up to rev either has its record or all its tombstones,
+// and from which nothing was trimmed that can be read from compact on.
+type hasher struct {
+	reader       pebble.Reader
+	rev, compact Revision
+	ends         endings
+
+	sum    uint32
+	rec    []byte // scratch
+	prefix []byte // of the key under way
+	newer  Revision
+	done   bool // no older version of the key can be read
+}
+
+func (h *hasher) run(ctx context.Context) (err error) {
+	it, err := h.reader.NewIter(familyBounds(FamilyVersions))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	for n, valid := 0, it.First(); valid; n++ {
+		if n%contextEvery == contextEvery-1 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		prefix, mod, err := splitVersionKey(it.Key())
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(prefix, h.prefix) {
+			h.prefix, h.newer, h.done = append(h.prefix[:0], prefix...), 0, false
+		}
+		if mod <= h.rev {
+			if err := h.version(it, mod); err != nil {
+				return err
+			}
+		}
+		if h.done {
+			valid = it.SeekGE(pastPrefix(bytes.Clone(h.prefix)))
+		} else {
+			valid = it.Next()
+		}
+	}
+	return it.Error()
+}
+
+// version adds a version up to h.rev, and before it the tombstone of its
+// lease's ending if that is not written yet.
+func (h *hasher) version(it *pebble.Iterator, mod Revision) error {
+	v, err := versionAt(it)
+	if err != nil {
+		return err
+	}
+	if v.generation != 0 {
+		ended, err := h.ends.endedAt(v.generation)
+		if err != nil {
+			return err
+		}
+		if ended != 0 && ended <= h.rev && (h.newer == 0 || h.newer > ended) {
+			h.add(ended, &version{deleted: true})
+		}
+	}
+	h.add(mod, &v)
+	return nil
+}
+
+// add adds a version, newest first, unless a newer one up to the compact
+// revision hides it. A tombstone up to there is as good as nothing.
+func (h *hasher) add(mod Revision, v *version) {
+	if h.done {
+		return
+	}
+	h.newer, h.done = mod, mod <= h.compact
+	if h.done && v.deleted {
+		return
+	}
+	h.rec = binary.AppendUvarint(h.rec[:0], uint64(len(h.prefix)))
+	h.rec = append(h.rec, h.prefix...)
+	h.rec = binary.AppendUvarint(h.rec, uint64(mod))
+	if v.deleted {
+		h.rec = append(h.rec, tombstone...)
+	} else {
+		h.rec = binary.AppendUvarint(h.rec, uint64(len(v.value)))
+		h.rec = appendVersion(h.rec, v)
+	}
+	h.sum = crc32.Update(h.sum, castagnoli, h.rec)
+}

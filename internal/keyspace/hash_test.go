@@ -1,0 +1,145 @@
+package keyspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestHashIsOfWhatCanBeRead does random things and finds hashes equal exactly
+// if the model shows the same from the same compact revision on, whatever was
+// swept, trimmed and reopened in between.
+func TestHashIsOfWhatCanBeRead(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &machine{T: t, house: openHouse(t), model: newModel()}
+		m.house.t = t
+		m.hub = NewHub(m.store)
+		defer func() { m.db.Close() }()
+		seen := hashes{m: m, byText: make(map[string]uint32), byHash: make(map[HashResult]string)}
+		t.Repeat(map[string]func(*rapid.T){
+			"batch":  m.batch,
+			"batch2": m.batch,
+			"grant":  m.grantOne,
+			"reopen": m.reopenAll,
+			"":       func(t *rapid.T) { m.T = t; seen.look() },
+		})
+		m.T = t
+		m.write(func(w *Writer) { _, _ = w.Sweep(1 << 30) })
+		seen.look()
+		for range 2 {
+			m.write(func(w *Writer) { _, _ = w.Trim(1 << 30) })
+			seen.look()
+		}
+		if err := m.db.Compact(context.Background(), []byte{0}, []byte{0xff}, false); err != nil {
+			t.Fatal(err)
+		}
+		seen.look()
+	})
+}
+
+// hashes are all that were seen in a run.
+type hashes struct {
+	m      *machine
+	byText map[string]uint32
+	byHash map[HashResult]string // by hash and compact revision, which members compare together
+}
+
+// look compares the hashes of the newest few revisions with what was seen.
+func (h *hashes) look() {
+	h.m.Helper()
+	current := h.m.model.revision()
+	for rev := max(h.m.model.compact, current-3, 1); rev <= current; rev++ {
+		got, err := h.m.store.Hash(context.Background(), rev)
+		if err != nil || got.Revision != rev || got.Compact != h.m.model.compact || got.Current != current {
+			h.m.Fatalf("hash at %d: %+v, %v", rev, got, err)
+		}
+		text := h.m.model.text(rev)
+		if old, ok := h.byText[text]; ok && old != got.Hash {
+			h.m.Fatalf("hash at %d is %x and was %x, of the same\n%s", rev, got.Hash, old, text)
+		}
+		got.Revision, got.Current = 0, 0
+		if old, ok := h.byHash[got]; ok && old != text {
+			h.m.Fatalf("hash %x is of both\n%sand\n%s", got.Hash, old, text)
+		}
+		h.byText[text], h.byHash[got] = got.Hash, text
+	}
+}
+
+// text shows everything that can be read up to a revision.
+func (m *model) text(to int64) string {
+	var out strings.Builder
+	for rev := max(m.compact, 1); rev <= to; rev++ {
+		fmt.Fprintf(&out, "%d:", rev)
+		for _, key := range slices.Sorted(maps.Keys(m.states[rev])) {
+			fmt.Fprintf(&out, " %q", fmt.Sprint(m.states[rev][key]))
+		}
+		out.WriteString("\n")
+	}
+	return out.String()
+}
+
+func TestHashRefuses(t *testing.T) {
+	h := newHouse(t)
+	for range 3 {
+		h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte("k")}) })
+	}
+	h.write(func(w *Writer) { _ = w.Compact(3) })
+	for rev, want := range map[int64]error{2: ErrCompacted, 3: nil, 4: nil, 0: nil, -1: nil, 5: ErrFutureRevision} {
+		if _, err := h.store.Hash(context.Background(), rev); !errors.Is(err, want) {
+			t.Errorf("at %d: %v, want %v", rev, err, want)
+		}
+	}
+	for i := range 2 * contextEvery {
+		h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: fmt.Append(nil, i)}) })
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := h.store.Hash(ctx, 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("with an ended context: %v", err)
+	}
+}
+
+// A change between two keys' borders, or between key and value, is one too.
+func TestHashSeesBorders(t *testing.T) {
+	var sums []uint32
+	for _, kv := range [][2]string{{"ab", "c"}, {"a", "bc"}, {"a", ""}, {"abc", ""}} {
+		h := newHouse(t)
+		h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte(kv[0]), Value: []byte(kv[1])}) })
+		got, err := h.store.Hash(context.Background(), 0)
+		if err != nil || slices.Contains(sums, got.Hash) {
+			t.Errorf("%q: %+v, %v", kv, got, err)
+		}
+		sums = append(sums, got.Hash)
+	}
+}
+
+// How far watchers are behind is added up over the streams that are open.
+func TestLag(t *testing.T) {
+	h := newHouse(t)
+	hub := NewHub(h.store)
+	open, full, gone := hub.NewStream(StreamLimits{}), hub.NewStream(StreamLimits{Events: 1}), hub.NewStream(StreamLimits{})
+	for _, st := range []*Stream{open, full, gone} {
+		if _, err := st.Watch(WatchRequest{Key: []byte("k")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone.Close()
+	for range 4 {
+		hub.Publish(h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte("k")}) }))
+	}
+	want := WatchLag{Streams: 2, Watchers: 2, Lagging: 1, Queued: 5, Furthest: 3}
+	if got := hub.Lag(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	open.Close()
+	full.Close()
+	if got := hub.Lag(); got != (WatchLag{}) {
+		t.Errorf("%+v after all were closed", got)
+	}
+}
