@@ -128,6 +128,7 @@ func (r *Replica) takeProposal(term, sequence uint64) []pending {
 	}
 	waiting := r.proposals[sequence]
 	delete(r.proposals, sequence)
+	r.granting -= grantsIn(waiting)
 	return waiting
 }
 

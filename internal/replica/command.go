@@ -145,6 +145,7 @@ func (r *Replica) fit() int {
 
 // drop gives up commands that are surely in no log, or whose fate this member will not learn.
 func (r *Replica) drop(commands []pending, reason error) {
+	r.granting -= grantsIn(commands)
 	for _, p := range commands {
 		switch op := p.op.(type) {
 		case expiries:
@@ -160,15 +161,16 @@ func (r *Replica) drop(commands []pending, reason error) {
 
 // request takes on a client's command.
 func (r *Replica) request(e Request) {
-	if len(r.queue) >= MaxQueue {
-		r.emit(Reply{ID: e.ID, Err: ErrTooManyRequests, Authority: forever})
+	if err := r.turnAway(e.Op); err != nil {
+		r.emit(Reply{ID: e.ID, Err: err, Authority: forever})
 		return
 	}
 	p := newPending(e.ID, e.Op)
-	if p.size > maxEntryBytes*2 {
+	if p.size > r.maxCommandBytes() {
 		r.emit(Reply{ID: e.ID, Err: ErrTooLarge, Authority: forever})
 		return
 	}
+	r.granting += grantsIn([]pending{p})
 	r.queue = append(r.queue, p)
 }
 

@@ -11,6 +11,8 @@ var (
 	ErrTooManyRequests = errors.New("too many requests wait already: try again later")
 	// ErrNoSpace says that the disk, or the quota, has no room for more data. Nothing was changed.
 	ErrNoSpace = errors.New("no space left for more data: delete and compact, or give the data folder more room")
+	// ErrTooManyLeases says that there are as many leases as are allowed. Nothing was changed.
+	ErrTooManyLeases = errors.New("too many leases: end some, or allow more with --max-leases")
 	// ErrTooLarge says that a request does not fit into one log entry.
 	ErrTooLarge = errors.New("request is too large")
 	// ErrUnknownOutcome says that the request was handed over and its fate is not known: it may yet take

@@ -29,6 +29,9 @@ type NodeConfig struct {
 	Logger *slog.Logger
 	// MaxRequestBytes bounds one request's keys and values; 0 means [DefaultMaxRequestBytes].
 	MaxRequestBytes int
+	// MaxLeases bounds the leases that there can be at a time: a grant beyond it is refused, those there are
+	// go on. 0 means any number.
+	MaxLeases int
 	// FS replaces the file system in tests; nil means the machine's own.
 	FS vfs.FS
 	// Space says from when on clients get no more of it. The zero value sets no limits.
@@ -168,6 +171,7 @@ func (n *Node) open() (err error) {
 	}
 	n.replica, err = Open(Config{
 		DB: n.db, Domain: clock.SystemDomain(), Now: clock.Now(),
+		MaxLeases: n.cfg.MaxLeases, MaxRequestBytes: n.cfg.MaxRequestBytes,
 		ClusterID: randomID(), MemberID: randomID(), Space: n.cfg.Space,
 	})
 	if err != nil {

@@ -23,8 +23,6 @@ const (
 	// electionTicks is handed to raft, whose own election timer is never driven: elections are ours.
 	electionTicks = 10
 
-	// MaxQueue bounds the requests that wait to be proposed, and those that wait until the member serves.
-	MaxQueue = 1 << 14
 	// maxEntryBytes and maxEntryWeight bound one log entry, which holds at least one command.
 	maxEntryBytes  = 1 << 20
 	maxEntryWeight = 1 << 12
@@ -50,6 +48,10 @@ type Config struct {
 	Now clock.Instant
 	// ClusterID and MemberID are used when the database is new; both must be random and not zero.
 	ClusterID, MemberID uint64
+	// MaxLeases bounds the leases that clients can have at a time; 0 means any number.
+	MaxLeases int
+	// MaxRequestBytes bounds the keys and values of one request; 0 means [DefaultMaxRequestBytes].
+	MaxRequestBytes int
 	// LogKeep replaces the constant of that name in tests; 0 means the constant.
 	LogKeep uint64
 	// LogStep replaces the size of the steps in which the log is measured, in tests; 0 means 16 MiB.
@@ -87,6 +89,7 @@ type Replica struct {
 	queue     []pending // waits to be proposed, in order; len ≤ MaxQueue plus what the lessor adds
 	sequence  uint64    // of the newest proposal
 	proposals map[uint64][]pending
+	granting  int     // grants in queue and proposals
 	parked    []Event // Renewal, Read, Inspection that came before the member served; len ≤ MaxQueue
 	// waiting holds the renewals that wait for a decision about their lease.
 	waiting  map[lessor.ID][]uint64

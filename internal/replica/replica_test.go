@@ -23,7 +23,7 @@ func TestRequestsBeyondTheQueueAreRefused(t *testing.T) {
 	defer w.close()
 	var events []Event
 	for id := uint64(1); id <= MaxQueue+3; id++ { // nothing is proposed before the member serves
-		events = append(events, Request{id, putKey(fmt.Sprint(id))}, Read{id + 1e6})
+		events = append(events, Request{id, keyspace.DeleteRequest{Key: []byte(fmt.Sprint(id))}}, Read{id + 1e6})
 	}
 	refused := 0
 	for _, e := range w.step(events...) {

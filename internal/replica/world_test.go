@@ -21,14 +21,15 @@ import (
 // world drives a Replica with clocks moved by hand and a disk in memory that loses at a crash what was not
 // synced. It is the test's counterpart of Node.
 type world struct {
-	t       testing.TB
-	fs      *vfs.MemFS
-	db      *pebble.DB
-	clock   *clock.Manual
-	domain  clock.Domain
-	logKeep uint64
-	logStep int
-	replica *Replica
+	t         testing.TB
+	fs        *vfs.MemFS
+	db        *pebble.DB
+	clock     *clock.Manual
+	domain    clock.Domain
+	logKeep   uint64
+	logStep   int
+	maxLeases int
+	replica   *Replica
 
 	sync    *pebble.WriteOptions // what a Persist is committed with; anything but pebble.Sync is a bug to be found
 	effects []Effect             // of the newest step
@@ -61,7 +62,7 @@ func (w *world) tryOpen() error {
 	}
 	w.db, w.writes = db, nil
 	w.replica, err = Open(Config{
-		DB: db, Domain: w.domain, Now: w.clock.Now(), ClusterID: 0xc1, MemberID: 0x4d, LogKeep: w.logKeep, LogStep: w.logStep,
+		DB: db, Domain: w.domain, Now: w.clock.Now(), ClusterID: 0xc1, MemberID: 0x4d, LogKeep: w.logKeep, LogStep: w.logStep, MaxLeases: w.maxLeases,
 	})
 	return err
 }

@@ -1,0 +1,71 @@
+package replica
+
+import (
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// How long the queue may be when a client's command joins it. What makes new work for later is turned away
+// first: every lease that is granted will want to be renewed. What the lessor decides, among it that leases
+// are being renewed again, is always taken on; and a renewal as such never sits in the queue.
+const (
+	// MaxQueue bounds the requests that wait to be proposed, and those that wait until the member serves.
+	MaxQueue = 1 << 14
+	// MaxQueueForWrites is the bound for what adds to the state.
+	MaxQueueForWrites = MaxQueue / 4 * 3
+	// MaxQueueForGrants is the bound for grants.
+	MaxQueueForGrants = MaxQueue / 2
+)
+
+// queueMark returns the length of the queue at which an operation is turned away.
+func queueMark(op Op) int {
+	switch op.(type) {
+	case Grant:
+		return MaxQueueForGrants
+	case Revoke, keyspace.DeleteRequest:
+		return MaxQueue
+	}
+	return MaxQueueForWrites
+}
+
+// turnAway says why a client's command is not taken on; nil if it is.
+func (r *Replica) turnAway(op Op) error {
+	if len(r.queue) >= queueMark(op) {
+		return ErrTooManyRequests
+	}
+	if grant, ok := op.(Grant); ok && r.leasesFull(grant.Lease) {
+		return ErrTooManyLeases
+	}
+	return nil
+}
+
+// leasesFull says whether one more lease would be too many. Grants under way count as if they succeeded, so
+// that the limit holds however many come at once; what ends meanwhile makes room only when its end is
+// applied. A grant of an id that is taken is let through, to be told that.
+func (r *Replica) leasesFull(id lessor.ID) bool {
+	if r.cfg.MaxLeases <= 0 || r.lessor.Len()+r.granting < r.cfg.MaxLeases {
+		return false
+	}
+	_, exists := r.lessor.Lookup(id)
+	return !exists
+}
+
+// grantsIn counts the grants among commands.
+func grantsIn(commands []pending) int {
+	n := 0
+	for _, p := range commands {
+		if _, ok := p.op.(Grant); ok {
+			n++
+		}
+	}
+	return n
+}
+
+// maxCommandBytes bounds one command of a client. Its keys and values were bounded before it came here, so
+// this is for what encoding adds to them.
+func (r *Replica) maxCommandBytes() int {
+	return max(r.cfg.MaxRequestBytes, DefaultMaxRequestBytes) + commandOverhead
+}
+
+// commandOverhead is more than encoding adds to the keys and values of the largest txn.
+const commandOverhead = 512 << 10

@@ -1,0 +1,145 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// grants returns requests for so many leases, with ids from first on.
+func grants(first, n int, ttl time.Duration) []Event {
+	var events []Event
+	for id := first; id < first+n; id++ {
+		events = append(events, Request{uint64(id), Grant{lessor.ID(id), ttl}})
+	}
+	return events
+}
+
+// tally counts the replies by their error.
+func tally(effects []Effect) map[error]int {
+	counts := make(map[error]int)
+	for _, e := range effects {
+		if reply, ok := e.(Reply); ok {
+			counts[reply.Err]++
+		}
+	}
+	return counts
+}
+
+func renewed(effects []Effect) bool {
+	return slices.ContainsFunc(effects, func(e Effect) bool {
+		r, ok := e.(Renewed)
+		return ok && r.Leases[0].Err == nil
+	})
+}
+
+// While a write of the log takes long, what would make more work is turned away first; renewals are
+// answered at once all the same, and the lessor's own commands are taken on.
+func TestLongQueueTurnsGrantsAwayFirst(t *testing.T) {
+	w := newWorld(t).serve()
+	defer w.close()
+	const ttl = 10 * time.Second
+	w.do(1, Grant{1, ttl})
+	w.step(Request{2, putKey("slow")}) // its write is not reported
+	fill := func(n int, op func(i int) Op) (refused int) {
+		var events []Event
+		for i := range n {
+			events = append(events, Request{uint64(1000 + i), op(i)})
+		}
+		counts := tally(w.step(events...))
+		if len(counts) > 1 || len(counts) == 1 && counts[ErrTooManyRequests] == 0 {
+			t.Fatalf("replies %v", counts)
+		}
+		return counts[ErrTooManyRequests]
+	}
+	for _, step := range []struct {
+		mark int
+		op   func(int) Op
+	}{
+		{MaxQueueForGrants, func(i int) Op { return Grant{lessor.ID(1000 + i), ttl} }},
+		{MaxQueueForWrites, func(i int) Op { return putKey(fmt.Sprint(i)) }},
+		{MaxQueue, func(int) Op { return keyspace.DeleteRequest{Key: []byte("x")} }},
+	} {
+		room := step.mark - len(w.replica.queue)
+		if refused := fill(room+5, step.op); refused != 5 || len(w.replica.queue) != step.mark {
+			t.Fatalf("%d refused and %d queued, want 5 and %d", refused, len(w.replica.queue), step.mark)
+		}
+	}
+	if !renewed(w.step(Renewal{ID: 7, Leases: []lessor.ID{1}})) {
+		t.Error("a renewal waits for the queue")
+	}
+	w.clock.Advance(ttl + time.Second)
+	w.step(Tick{})
+	w.clock.Advance(TickInterval + 1)
+	w.step(Tick{})
+	if len(w.replica.queue) <= MaxQueue {
+		t.Error("the end of a lease is not taken on")
+	}
+	w.settle()
+	if _, ok := w.replica.Lessor().Lookup(1); ok {
+		t.Error("the lease did not end")
+	}
+}
+
+// However many grants come at once, there are never more leases than allowed, and as many as that.
+func TestMaxLeases(t *testing.T) {
+	w := newWorld(t)
+	w.close()
+	w.maxLeases = 10
+	w.open()
+	w.serve()
+	defer w.close()
+	all := append(w.step(grants(1, 15, time.Hour)...), w.step(grants(16, 15, time.Hour)...)...)
+	all = append(all, w.settle()...)
+	counts := tally(all)
+	if counts[nil] != 10 || counts[ErrTooManyLeases] != 20 || w.replica.Lessor().Len() != 10 {
+		t.Fatalf("replies %v, %d leases", counts, w.replica.Lessor().Len())
+	}
+	if err := w.do(100, Grant{1, time.Hour}).Err; !errors.Is(err, lessor.ErrExists) {
+		t.Errorf("an id that is taken: %v", err)
+	}
+	// A grant that fails leaves room, and so does a lease that has ended.
+	for i := range 3 {
+		if err := w.do(uint64(200+i), Revoke{lessor.ID(1 + i)}).Err; err != nil {
+			t.Fatal(err)
+		}
+		if err := w.do(uint64(300+i), Grant{lessor.ID(500 + i), time.Hour}).Err; err != nil {
+			t.Errorf("after a revoke: %v", err)
+		}
+		if err := w.do(uint64(400+i), Grant{lessor.ID(600 + i), time.Hour}).Err; !errors.Is(err, ErrTooManyLeases) {
+			t.Errorf("beyond the limit: %v", err)
+		}
+	}
+	if w.replica.granting != 0 {
+		t.Errorf("%d grants count as under way", w.replica.granting)
+	}
+	// A lower limit after a restart ends nothing.
+	w.close()
+	w.maxLeases = 2
+	w.open()
+	w.serve()
+	if n := w.replica.Lessor().Len(); n != 10 {
+		t.Errorf("%d leases are left", n)
+	}
+	if !renewed(append(w.step(Renewal{ID: 1, Leases: []lessor.ID{10}}), w.advance(TickInterval)...)) {
+		t.Error("a lease from before is not renewed")
+	}
+}
+
+// Grants that are given up no longer count.
+func TestMaxLeasesForgetsDroppedGrants(t *testing.T) {
+	w := newWorld(t)
+	defer w.close()
+	w.replica.cfg.MaxLeases = 3
+	w.step(grants(1, 5, time.Hour)...)
+	w.replica.drop(w.replica.queue, ErrNoLeader)
+	w.replica.queue = nil
+	if w.replica.granting != 0 {
+		t.Errorf("%d grants count as under way", w.replica.granting)
+	}
+}
