@@ -28,7 +28,7 @@ func openFolder(files vfs.FS, dir string, halt func(error)) (*pebble.DB, *pebble
 	if dir == "" {
 		return nil, nil, errors.New("no data folder is named: say where to keep the data")
 	}
-	if err := files.MkdirAll(dir, 0o700); err != nil {
+	if err := makeDirs(files, dir); err != nil {
 		return nil, nil, fmt.Errorf("the data folder can not be made: %w", err)
 	}
 	lock, err := pebble.LockDirectory(dir, files)
@@ -38,6 +38,9 @@ func openFolder(files vfs.FS, dir string, halt func(error)) (*pebble.DB, *pebble
 	}
 	if err := checkVersion(files, dir); err != nil {
 		return nil, nil, errors.Join(err, lock.Close())
+	}
+	if err := removeSnapshots(files, dir); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("data folder %s can not be cleaned up: %w", dir, err), lock.Close())
 	}
 	db, err := openDatabase(files.PathJoin(dir, databaseDir), databaseOptions(files, halt))
 	if err != nil {
@@ -50,7 +53,7 @@ func openFolder(files vfs.FS, dir string, halt func(error)) (*pebble.DB, *pebble
 // is of an old form, which can not tell a damaged record from one that a crash left unfinished. The log that
 // the second opening starts can.
 func openDatabase(path string, options *pebble.Options) (*pebble.DB, error) {
-	if err := options.FS.MkdirAll(path, 0o700); err != nil {
+	if err := makeDirs(options.FS, path); err != nil {
 		return nil, err
 	}
 	desc, err := pebble.Peek(path, options.FS)
@@ -68,19 +71,60 @@ func openDatabase(path string, options *pebble.Options) (*pebble.DB, error) {
 
 func databaseOptions(files vfs.FS, halt func(error)) *pebble.Options {
 	return &pebble.Options{
-		FS:                 files,
+		FS:                 quietUsage{files},
 		FormatMajorVersion: pebble.FormatNewest,
 		CacheSize:          cacheBytes,
 		MemTableSize:       memTableBytes,
 		// A log is rewritten all the time; old tombstones should not pile up in front of it.
 		L0CompactionThreshold: 2,
 		Logger:                databaseLogger{halt},
-		// Whoever reads what is damaged gets an error too. Without a listener of ours the database would
-		// call Fatalf instead of returning it.
-		EventListener: &pebble.EventListener{DataCorruption: func(info pebble.DataCorruptionInfo) {
-			halt(&DamagedError{"file " + info.Path, info.Details})
-		}},
+		EventListener: &pebble.EventListener{
+			// Whoever reads what is damaged gets an error too. Without a listener of ours the database would
+			// call Fatalf instead of returning it.
+			DataCorruption: func(info pebble.DataCorruptionInfo) {
+				halt(&DamagedError{"file " + info.Path, info.Details})
+			},
+			// A flush that fails is tried again for ever, and meanwhile every write waits.
+			BackgroundError: func(err error) {
+				halt(fmt.Errorf("the disk failed while data was moved in the background: %w", err))
+			},
+		},
 	}
+}
+
+// quietUsage does not let the database ask how much room there is: it only would report a failure to find
+// out as one of the disk. The member asks for itself.
+type quietUsage struct{ vfs.FS }
+
+func (quietUsage) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	return vfs.DiskUsage{}, vfs.ErrUnsupported
+}
+
+// Unwrap is part of vfs.FS.
+func (q quietUsage) Unwrap() vfs.FS { return q.FS }
+
+// makeDirs makes a folder and those above it, and makes sure that they stay.
+func makeDirs(files vfs.FS, dir string) error {
+	var above []string
+	for missing := dir; ; {
+		_, err := files.Stat(missing)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		parent := files.PathDir(missing)
+		above = append(above, parent)
+		if parent == missing {
+			break
+		}
+		missing = parent
+	}
+	if err := files.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return syncDirs(files, above...)
 }
 
 // checkVersion reads what the folder says it is. A new folder is labelled before anything else is in it.
@@ -132,10 +176,10 @@ func writeVersion(files vfs.FS, dir string) error {
 	if err != nil {
 		return fmt.Errorf("the data folder can not be written to: %w", err)
 	}
-	return syncDirs(files, dir, files.PathDir(dir))
+	return syncDirs(files, dir)
 }
 
-// syncDirs makes entries of directories durable: the file's in dir, and dir's own in its parent.
+// syncDirs makes the entries of directories durable.
 func syncDirs(files vfs.FS, dirs ...string) error {
 	for _, dir := range dirs {
 		d, err := files.OpenDir(dir)

@@ -1,0 +1,63 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+)
+
+// Hash sums up the keys of this member up to a revision, 0 for the current one, see [keyspace.Store.Hash].
+// It reads everything, on the caller's goroutine, and asks no other member.
+func (n *Node) Hash(ctx context.Context, revision int64) (Header, keyspace.HashResult, error) {
+	ctx, release, err := n.use(ctx)
+	if err != nil {
+		return Header{}, keyspace.HashResult{}, err
+	}
+	defer release()
+	result, err := n.store.Hash(ctx, revision)
+	if err != nil {
+		return Header{}, keyspace.HashResult{}, err
+	}
+	return n.Header(), result, nil
+}
+
+// Defragment rewrites the database's files without what was overwritten and removed, and returns when that is done.
+// Everything else goes on meanwhile, only slower. As it writes before it removes, it needs about as much
+// free space as there is data, and is refused with [ErrNoSpace] where that would use up the reserve.
+//
+// When ctx ends it stops after the pieces that it has begun.
+func (n *Node) Defragment(ctx context.Context) error {
+	ctx, release, err := n.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	room := n.readSpace()
+	if room.Free != UnknownFree && room.Free < room.Used+n.cfg.Space.MinFree {
+		return fmt.Errorf("%w: to defragment takes %d free bytes and there are %d", ErrNoSpace, room.Used+n.cfg.Space.MinFree, room.Free)
+	}
+	err = n.db.Compact(ctx, []byte{0}, []byte{0xff}, false)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// use holds the database for a call of unknown length. The context it returns ends with ctx, and when the
+// member stops.
+func (n *Node) use(ctx context.Context) (context.Context, func(), error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	if err := n.hold(); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	leave := context.AfterFunc(n.closing, func() { cancel(ErrStopped) })
+	return ctx, func() {
+		leave()
+		cancel(context.Canceled)
+		n.release()
+	}, nil
+}
