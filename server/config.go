@@ -28,6 +28,8 @@ const (
 	DefaultMaxStreams       = 1 << 14
 	DefaultMaxRenewals      = 1 << 12
 	DefaultMaxWatchers      = 1 << 16
+	DefaultMaxConnections   = 1 << 14
+	DefaultMaxRequests      = 1 << 15
 )
 
 // HTTPOff as [Config.ListenHTTP] means that nothing is served over HTTP.
@@ -82,12 +84,20 @@ type Config struct {
 	// answer waits to be sent. At the bound the stream is not read from.
 	MaxRenewals int
 
-	// MaxWatchers bounds the watchers on one watch stream. Further ones are refused.
+	// MaxWatchers bounds the watchers on all watch streams of one connection. Further ones are refused.
 	MaxWatchers int
+
+	// MaxConnections bounds the connections, of gRPC and of HTTP each. Further ones are closed at once.
+	MaxConnections int
+
+	// MaxRequests bounds the requests with one answer that are under way on all connections together,
+	// without those that wait to get a lock or to be elected, of which there may be as many again. Further
+	// ones are refused at once. The member has bounds of its own on what waits to be written.
+	MaxRequests int
 }
 
-// maxMaxRequestBytes keeps sizes that are derived from the limit within what gRPC can frame.
-const maxMaxRequestBytes = 1 << 30
+// maxMaxRequestBytes keeps the time short in which one request keeps all others waiting.
+const maxMaxRequestBytes = 64 << 20
 
 // requestOverhead is how much larger than MaxRequestBytes a message may be before gRPC itself refuses it
 // with a text of its own. It leaves room for etcd's text, as in etcd.
@@ -128,6 +138,8 @@ func (c Config) Validate() error {
 	positive("MaxStreams", int64(c.MaxStreams), 1<<31-1)
 	positive("MaxRenewals", int64(c.MaxRenewals), 1<<20)
 	positive("MaxWatchers", int64(c.MaxWatchers), 1<<30)
+	positive("MaxConnections", int64(c.MaxConnections), 1<<30)
+	positive("MaxRequests", int64(c.MaxRequests), 1<<30)
 	return errors.Join(errs...)
 }
 
@@ -143,6 +155,8 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.MaxStreams, DefaultMaxStreams)
 	setDefault(&c.MaxRenewals, DefaultMaxRenewals)
 	setDefault(&c.MaxWatchers, DefaultMaxWatchers)
+	setDefault(&c.MaxConnections, DefaultMaxConnections)
+	setDefault(&c.MaxRequests, DefaultMaxRequests)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -36,6 +36,7 @@ func (s *Server) newGRPC() *grpc.Server {
 		grpc.WaitForHandlers(true),
 		grpc.ConnectionTimeout(handshakeLimit),
 	}
+	s.limits.watchers = make(map[string]*watchersOf)
 	if s.certs != nil {
 		options = append(options, grpc.Creds(newOnlyTLS(s.certs.config("h2"), s.refusedPlain)))
 	}
@@ -65,6 +66,11 @@ func (s *Server) bounded(ctx context.Context, req any, handle grpc.UnaryHandler)
 	if requiresLeader(ctx) && s.serving() != nil {
 		return nil, replica.ErrNoLeader
 	}
+	end, err := s.begin()
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
 	defer cancel()
 	return handle(ctx, req)

@@ -73,6 +73,15 @@ func startWith(t testing.TB, cfg Config, change func(*replica.Node) member) *fro
 	if change != nil {
 		m = change(node)
 	}
+	f := startOn(t, cfg, m)
+	f.node = node
+	return f
+}
+
+// startOn starts a server for a member that may be a node itself.
+func startOn(t testing.TB, cfg Config, m member) *front {
+	t.Helper()
+	node, _ := m.(*replica.Node)
 	s, err := newServer(cfg, m)
 	if err != nil {
 		t.Fatal(err)

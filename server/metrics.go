@@ -50,7 +50,9 @@ func newMetrics(cfg Config, m member, services map[string]grpc.ServiceInfo) *met
 			out.methods["/"+name+"/"+method.Name] = new([maxCode + 1]atomic.Uint64)
 		}
 	}
-	out.refused[reasonPlain] = new(atomic.Uint64)
+	for _, reason := range []string{reasonPlain, reasonConnections, reasonWatchers} {
+		out.refused[reason] = new(atomic.Uint64)
+	}
 	for _, r := range refusals {
 		if r.reason != "" {
 			out.refused[r.reason] = new(atomic.Uint64)

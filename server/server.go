@@ -26,6 +26,7 @@ type Server struct {
 	metrics *metrics
 	pulse   *pulse
 	certs   *certificates // nil without TLS
+	limits  limits
 
 	// base ends when long streams must; its cause is what their clients are told.
 	base    context.Context
@@ -72,6 +73,7 @@ func newServer(cfg Config, m member) (*Server, error) {
 	s.base, s.endBase = context.WithCancelCause(context.Background())
 	s.grpc = s.newGRPC()
 	s.metrics = newMetrics(cfg, m, s.grpc.GetServiceInfo())
+	s.limits.register(s.metrics.registry)
 	if s.certs != nil {
 		s.certs.register(s.metrics.registry)
 	}
@@ -100,10 +102,10 @@ func (s *Server) Start() error {
 			return err
 		}
 		s.httpListener = httpListener
-		s.loops.Go(func() { s.fail("http", s.http.Serve(s.overTLS(httpListener))) })
+		s.loops.Go(func() { s.fail("http", s.http.Serve(s.overTLS(s.bound(httpListener, &s.limits.connections[1])))) })
 	}
 	s.grpcListener = grpcListener
-	s.loops.Go(func() { s.fail("grpc", s.grpc.Serve(grpcListener)) })
+	s.loops.Go(func() { s.fail("grpc", s.grpc.Serve(s.bound(grpcListener, &s.limits.connections[0]))) })
 	s.loops.Go(s.beat)
 	s.phase = started
 	s.warnOfStrangers()

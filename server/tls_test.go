@@ -68,7 +68,9 @@ func (a *authority) issue(name string) (cert, key []byte) {
 	return inPEM("CERTIFICATE", der), inPEM("EC PRIVATE KEY", secret)
 }
 
-func inPEM(kind string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}) }
+func inPEM(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
 
 func (a *authority) pem() []byte { return inPEM("CERTIFICATE", a.cert.Raw) }
 

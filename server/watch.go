@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,7 +22,7 @@ import (
 const maxWatchAnswers = 1024
 
 // reasonTooManyWatchers is a text of our own: etcd has no such bound.
-const reasonTooManyWatchers = "etcdserver: too many watchers on this stream"
+const reasonTooManyWatchers = "etcdserver: too many watchers on this connection"
 
 // watchService is etcd's Watch.
 type watchService struct {
@@ -42,6 +43,10 @@ func (w *watchService) Watch(stream watchServerStream) error {
 	defer watchers.Close()
 	f := &watchFront{s: w.s, stream: stream, watchers: watchers, room: make(chan struct{}, 1)}
 	defer func() { w.s.metrics.watchers.Add(-f.watching.Load()) }()
+	siblings, leave := w.s.limits.join(ctx)
+	f.siblings = siblings
+	defer leave()
+	defer f.closeAdmission()
 	w.s.loops.Go(func() {
 		// A client that only has nothing more to ask still gets its events.
 		if err := f.read(ctx); !errors.Is(err, io.EOF) {
@@ -64,8 +69,12 @@ type watchFront struct {
 
 	unanswered atomic.Int64 // creates and cancels read and not yet answered; ≤ maxWatchAnswers
 	watching   atomic.Int64 // watchers as far as the client was told
-	admitted   atomic.Int64 // watchers that were taken on and of whose end the client was not told
+	siblings   *watchersOf  // counts as admitted does, over all streams of the connection
 	ticking    bool         // only of the reading side
+
+	mu       sync.Mutex
+	admitted int64 // watchers that were taken on and of whose end the client was not told
+	ended    bool
 }
 
 // read carries out requests. What it causes is sent by serve.
@@ -100,7 +109,8 @@ func (f *watchFront) read(ctx context.Context) error {
 
 func (f *watchFront) create(ctx context.Context, r *pb.WatchCreateRequest) {
 	f.unanswered.Add(1)
-	if f.admitted.Load() >= int64(f.s.cfg.MaxWatchers) {
+	if !f.admit() {
+		f.s.metrics.refuse(reasonWatchers)
 		f.watchers.Refuse(reasonTooManyWatchers)
 		return
 	}
@@ -118,13 +128,42 @@ func (f *watchFront) create(ctx context.Context, r *pb.WatchCreateRequest) {
 	}
 	// The client is told by way of Next, also of an error.
 	if _, err := f.watchers.Watch(req); err != nil {
+		f.discharge()
 		return
 	}
-	f.admitted.Add(1)
 	if r.ProgressNotify && !f.ticking {
 		f.ticking = true
 		f.s.loops.Go(func() { f.tick(ctx) })
 	}
+}
+
+// admit counts one more watcher, which is discharged when the client was told of its end. The reading side
+// may still admit some when the stream has ended.
+func (f *watchFront) admit() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ended || !f.siblings.admit(f.s.cfg.MaxWatchers) {
+		return false
+	}
+	f.admitted++
+	return true
+}
+
+func (f *watchFront) discharge() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.ended {
+		f.admitted--
+		f.siblings.count.Add(-1)
+	}
+}
+
+// closeAdmission discharges all.
+func (f *watchFront) closeAdmission() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.siblings.count.Add(-f.admitted)
+	f.ended = true
 }
 
 func (f *watchFront) cancel(id int64) {
@@ -172,7 +211,7 @@ func (f *watchFront) account(r *keyspace.WatchResponse) {
 		change = 1
 	case r.Canceled && !r.Created:
 		change = -1
-		f.admitted.Add(-1)
+		f.discharge()
 	}
 	if change != 0 {
 		f.watching.Add(change)
