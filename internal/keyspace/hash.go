@@ -132,7 +132,9 @@ func (h *hasher) add(mod Revision, v *version) {
 		h.rec = append(h.rec, tombstone...)
 	} else {
 		h.rec = binary.AppendUvarint(h.rec, uint64(len(v.value)))
-		h.rec = appendVersion(h.rec, v)
+		named := *v
+		named.generation = 0 // nobody can read it
+		h.rec = appendVersion(h.rec, &named)
 	}
 	h.sum = crc32.Update(h.sum, castagnoli, h.rec)
 }

@@ -101,6 +101,7 @@ type Node struct {
 
 	shortage    atomic.Int32 // the newest Shortage
 	spaceUnread atomic.Bool  // the last reading of the free space failed
+	ordered     atomic.Bool  // an operator raised the alarm
 
 	// using is held, for reading, by those who use the database on goroutines of their own for long. closing
 	// ends when they should come to an end.

@@ -48,7 +48,7 @@ func (n *Node) readSpace() Space {
 	} else {
 		n.spaceUnread.Store(false)
 	}
-	return Space{Free: free, Used: liveBytes(n.db.Metrics())}
+	return Space{Free: free, Used: liveBytes(n.db.Metrics()), Ordered: n.ordered.Load()}
 }
 
 // freeBytes is what NodeConfig.FreeBytes is if nothing is said.
@@ -92,6 +92,13 @@ func (n *Node) CheckSpace(ctx context.Context) (before, after Shortage, err erro
 	case <-n.done:
 		return 0, 0, ErrStopped
 	}
+}
+
+// OrderShortage has puts and grants refused as if there were no space, or ends that, and returns the shortage
+// before and after. A restart ends it too.
+func (n *Node) OrderShortage(ctx context.Context, raised bool) (before, after Shortage, err error) {
+	n.ordered.Store(raised)
+	return n.CheckSpace(ctx)
 }
 
 // Shortage says whether clients get space, and if not, why.

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"math"
+	"slices"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 )
@@ -23,6 +24,8 @@ type SpaceLimits struct {
 type Space struct {
 	Free uint64 // bytes that the file system has for this process; [UnknownFree] if it does not say
 	Used uint64 // bytes of data
+	// Ordered is set while an operator wants clients to get no space, whatever there is.
+	Ordered bool
 	// Asked is set if an operator wants to know: then the limits themselves count, and not the distance
 	// that a recovery otherwise has to keep from them.
 	Asked bool
@@ -36,11 +39,12 @@ const UnknownFree = math.MaxUint64
 // Shortage says which of the limits is exceeded.
 type Shortage int
 
-// The shortages. If both limits are exceeded it is the disk's that is named.
+// The shortages. If there is more than one, the first is named.
 const (
 	Enough Shortage = iota
 	DiskFull
 	QuotaExceeded
+	Ordered // by an operator
 )
 
 func (s Shortage) String() string {
@@ -49,6 +53,8 @@ func (s Shortage) String() string {
 		return "the disk is almost full"
 	case QuotaExceeded:
 		return "the data has reached its quota"
+	case Ordered:
+		return "an operator raised the alarm"
 	}
 	return "enough space"
 }
@@ -82,6 +88,8 @@ func (s *space) shortage() Shortage {
 		return DiskFull
 	case s.over:
 		return QuotaExceeded
+	case s.seen.Ordered:
+		return Ordered
 	}
 	return Enough
 }
@@ -123,8 +131,13 @@ func needsSpace(op Op) bool {
 	switch op := op.(type) {
 	case keyspace.PutRequest, Grant:
 		return true
-	case interface{ Puts() bool }: // a transaction
-		return op.Puts()
+	case keyspace.TxnRequest:
+		return putsIn(op.Success) || putsIn(op.Failure)
 	}
 	return false
+}
+
+// putsIn reports whether a put is among operations, however deep. Which branch will be taken is not known.
+func putsIn(ops []keyspace.TxnOp) bool {
+	return slices.ContainsFunc(ops, func(op keyspace.TxnOp) bool { return needsSpace(op) })
 }

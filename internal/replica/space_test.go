@@ -31,7 +31,12 @@ func TestShortageRefusesOnlyWhatNeedsSpace(t *testing.T) {
 	}
 	w.do(15, putKey("d"))
 	w.step(Space{Free: 999})
-	for id, op := range map[uint64]Op{20: putKey("x"), 21: Grant{9, time.Hour}} {
+	for id, op := range map[uint64]Op{
+		20: putKey("x"), 21: Grant{9, time.Hour},
+		22: keyspace.TxnRequest{Failure: []keyspace.TxnOp{
+			keyspace.RangeRequest{Key: []byte("a")}, keyspace.TxnRequest{Success: []keyspace.TxnOp{putKey("x")}},
+		}},
+	} {
 		if got := w.do(id, op); !errors.Is(got.Err, ErrNoSpace) {
 			t.Errorf("%T: %v", op, got.Err)
 		}
@@ -99,6 +104,8 @@ func TestShortageEndsByItself(t *testing.T) {
 		{[]Space{{Free: 9999, Used: 1601}, {Free: 9999, Used: 1600, Asked: true}}, Enough},
 		{[]Space{{Free: 1, Used: 1601}, {Free: 9999, Used: 1601}}, QuotaExceeded},
 		{[]Space{{Free: 1}, {Free: UnknownFree}}, Enough},
+		{[]Space{{Free: 9999, Ordered: true}}, Ordered},
+		{[]Space{{Free: 9999, Ordered: true}, {Free: 800, Asked: true}}, Enough},
 	} {
 		w := limitedWorld(t, limits)
 		for _, s := range c.at {
