@@ -185,7 +185,7 @@ func TestElectionServiceCandidatesThatVanish(t *testing.T) {
 			_, err := es.Campaign(ctx, campaignRequest("two", lease))
 			return err
 		})
-		st.awaitMembers("office", 2)
+		st.awaitWaiting("office", 2)
 		cancel()
 		wantEqual(t, "given up", codeOf(due(t, "campaign", waitLimit, got)), codes.Canceled)
 		st.awaitMembers("office", 1)

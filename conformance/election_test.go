@@ -142,7 +142,7 @@ func TestElectionCandidatesThatGiveUp(t *testing.T) {
 		ctx, cancel := context.WithCancel(s.context())
 		other := concurrency.NewElection(s.session(60), "office")
 		won := begin(func() error { return other.Campaign(ctx, "two") })
-		st.awaitMembers("office", 2)
+		st.awaitWaiting("office", 2)
 		cancel()
 		wantIs(t, "given up", due(t, "campaign", waitLimit, won), context.Canceled)
 		st.awaitMembers("office", 1)

@@ -150,7 +150,7 @@ func TestMutexWaitersThatGiveUp(t *testing.T) {
 		ctx, cancel := context.WithCancel(s.context())
 		impatient := concurrency.NewMutex(s.session(60), "lock")
 		got := begin(func() error { return impatient.Lock(ctx) })
-		st.awaitMembers("lock", 2)
+		st.awaitWaiting("lock", 2)
 		cancel()
 		wantIs(t, "given up", due(t, "cancel", waitLimit, got), context.Canceled)
 		st.awaitMembers("lock", 1)

@@ -50,6 +50,17 @@ func (st store) awaitMembers(name string, n int) {
 	eventually(st.s.t, waitLimit, "the queue at "+name, func() bool { return st.members(name) == n })
 }
 
+// awaitWaiting is awaitMembers for a member that is about to give up. On etcd its
+// key is left behind if it does so between writing it and being told that it was
+// written, so give it the time that another write takes.
+func (st store) awaitWaiting(name string, n int) {
+	st.s.t.Helper()
+	st.awaitMembers(name, n)
+	for range 3 {
+		st.put("meanwhile", "")
+	}
+}
+
 func TestSession(t *testing.T) {
 	eachTarget(t, func(t *testing.T, s *server) {
 		st := s.store()
