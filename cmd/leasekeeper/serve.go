@@ -58,6 +58,10 @@ func serve(cmd *cobra.Command, s settings) error {
 		Version:      programVersion(),
 		Logger:       logger,
 	}
+	nodeConfig := replica.NodeConfig{Dir: s.dataDir, Logger: logger}
+	if err := s.limits.apply(&config, &nodeConfig); err != nil {
+		return err
+	}
 	if err := config.Validate(); err != nil {
 		return &exitError{code: exitUsage, cause: err}
 	}
@@ -70,7 +74,7 @@ func serve(cmd *cobra.Command, s settings) error {
 	defer signal.Stop(signals)
 
 	// Errors of both say by themselves what to do.
-	node, err := replica.Start(cmd.Context(), replica.NodeConfig{Dir: s.dataDir, Logger: logger})
+	node, err := replica.Start(cmd.Context(), nodeConfig)
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ type settings struct {
 	cert      string
 	key       string
 	clientCA  string
+	limits    limits
 	logLevel  string
 	logFormat string
 }
@@ -43,7 +44,9 @@ type setting struct {
 	field func(*settings) *string
 }
 
-var knownSettings = []setting{
+var knownSettings = slices.Concat(mainSettings, limitSettings, logSettings)
+
+var mainSettings = []setting{
 	{"name", "default", "the member's `name`, shown in lists of members", func(s *settings) *string { return &s.name }},
 	{"data-dir", "leasekeeper.data", "the `folder` for the data; made if it is not there", func(s *settings) *string { return &s.dataDir }},
 	{"listen", "127.0.0.1:2379", "`host:port` for clients (gRPC); port 0 takes a free one", func(s *settings) *string { return &s.listen }},
@@ -52,6 +55,9 @@ var knownSettings = []setting{
 	{"cert", "", "`file` with the certificate to show to clients (PEM): speak TLS only", func(s *settings) *string { return &s.cert }},
 	{"key", "", "`file` with its key", func(s *settings) *string { return &s.key }},
 	{"client-ca", "", "`file` with certificates: serve only clients with one that descends from them", func(s *settings) *string { return &s.clientCA }},
+}
+
+var logSettings = []setting{
 	{"log-level", "info", "least `level` to log: debug, info, warn, error", func(s *settings) *string { return &s.logLevel }},
 	{"log-format", "text", "`format` of the log: text or json", func(s *settings) *string { return &s.logFormat }},
 }

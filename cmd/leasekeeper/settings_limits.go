@@ -1,0 +1,47 @@
+package main
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server"
+)
+
+// limits are the settings that bound what clients can take.
+type limits struct {
+	requestBytes, leases, streams, watchers, connections, requests string
+}
+
+var limitSettings = []setting{
+	{"max-request-bytes", strconv.Itoa(server.DefaultMaxRequestBytes), "the largest write, in `bytes`", func(s *settings) *string { return &s.limits.requestBytes }},
+	{"max-leases", "0", "the `number` of leases beyond which none is granted; 0 for any number", func(s *settings) *string { return &s.limits.leases }},
+	{"max-connections", strconv.Itoa(server.DefaultMaxConnections), "the `number` of connections beyond which one is closed", func(s *settings) *string { return &s.limits.connections }},
+	{"max-requests", strconv.Itoa(server.DefaultMaxRequests), "the `number` of requests under way beyond which one is refused", func(s *settings) *string { return &s.limits.requests }},
+	{"max-streams", strconv.Itoa(server.DefaultMaxStreams), "the `number` of streams on a connection beyond which its client has to wait", func(s *settings) *string { return &s.limits.streams }},
+	{"max-watchers", strconv.Itoa(server.DefaultMaxWatchers), "the `number` of watchers on a connection beyond which one is refused", func(s *settings) *string { return &s.limits.watchers }},
+}
+
+// apply writes the limits into the configurations of both parts of the server.
+func (l limits) apply(front *server.Config, node *replica.NodeConfig) error {
+	for _, f := range []struct {
+		key, text string
+		least     int
+		field     *int
+	}{
+		{"max-request-bytes", l.requestBytes, 1, &front.MaxRequestBytes},
+		{"max-leases", l.leases, 0, &node.MaxLeases},
+		{"max-connections", l.connections, 1, &front.MaxConnections},
+		{"max-requests", l.requests, 1, &front.MaxRequests},
+		{"max-streams", l.streams, 1, &front.MaxStreams},
+		{"max-watchers", l.watchers, 1, &front.MaxWatchers},
+	} {
+		n, err := strconv.ParseInt(f.text, 10, 64)
+		if err != nil || n < int64(f.least) || n > math.MaxInt32 {
+			return wrongUsage("%s is %q: write a whole number from %d on", f.key, f.text, f.least)
+		}
+		*f.field = int(n)
+	}
+	node.MaxRequestBytes = front.MaxRequestBytes
+	return nil
+}
