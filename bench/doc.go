@@ -6,7 +6,7 @@
 // etcd's API so that what a client library costs is not measured. It is a module of its own so that etcd's
 // server never comes near the product.
 //
-//	go run .                  everything; takes about twenty minutes
+//	go run .                  everything; takes about eleven minutes
 //	go run . -quick           the same with less of everything, to see that it works
 //	go run . -run expir       scenarios whose name matches
 //	go run . -target keeper   targets whose name matches
