@@ -37,8 +37,11 @@ type maintenanceService struct {
 }
 
 // Status tells what this member knows, without asking others.
-func (m *maintenanceService) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
-	st := m.s.member.Status()
+func (m *maintenanceService) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusResponse, error) {
+	st, err := m.s.member.Status(ctx)
+	if err != nil {
+		return nil, m.s.answer(err)
+	}
 	resp := &pb.StatusResponse{
 		Header:  header(st.Header),
 		Version: EtcdVersion, StorageVersion: EtcdVersion,

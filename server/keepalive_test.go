@@ -85,7 +85,9 @@ func TestKeepAliveAnswersAllAfterTheLastRequest(t *testing.T) {
 	for id := range int64(leases) {
 		wantEqual(t, "answers", answered[id+1], each)
 	}
-	wantEqual(t, "renewed", f.node.Status().Renewed, leases*each)
+	st, err := f.node.Status(f.ctx())
+	wantEqual(t, "status", err, nil)
+	wantEqual(t, "renewed", st.Renewed, leases*each)
 }
 
 // held is a member that answers renewals of id 1 only when told to.

@@ -16,7 +16,7 @@ type member interface {
 	Err() error
 	Serving() error
 	Header() replica.Header
-	Status() replica.Status
+	Status(context.Context) (replica.Status, error)
 
 	Put(context.Context, keyspace.PutRequest) (replica.Header, keyspace.PutResult, error)
 	DeleteRange(context.Context, keyspace.DeleteRequest) (replica.Header, keyspace.DeleteResult, error)

@@ -1,8 +1,10 @@
 package server
 
 import (
+	"context"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -145,11 +147,20 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	gauge(descWatchers, float64(m.watchers.Load()))
 }
 
+// scrapeLimit bounds how long a scrape waits for a member that does not answer.
+const scrapeLimit = 2 * time.Second
+
 func (m *metrics) collectMember(out chan<- prometheus.Metric) {
-	st := m.member.Status()
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeLimit)
+	defer cancel()
+	st, err := m.member.Status(ctx)
 	serving := 0.0
 	if m.member.Serving() == nil {
 		serving = 1
+	}
+	if err != nil { // counters that fall to zero would look like a restart
+		out <- prometheus.MustNewConstMetric(descServing, prometheus.GaugeValue, serving)
+		return
 	}
 	for _, g := range []struct {
 		desc  *prometheus.Desc

@@ -40,6 +40,10 @@ func (s *Store) Trimmable() bool {
 		compact > s.trimming.done && (len(s.ends) == 0 || s.ends[0].revision > compact)
 }
 
+// Trimmed returns the revision up to which everything compacted is removed, -1
+// if that never happened. Only the writing goroutine may ask.
+func (s *Store) Trimmed() Revision { return s.trimming.done }
+
 // startTrim begins a pass if none is under way and there is need for one.
 func (w *Writer) startTrim() bool {
 	if !w.s.Trimmable() {

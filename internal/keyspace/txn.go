@@ -82,29 +82,63 @@ type Compare struct {
 }
 
 // ReadOnly reports whether no branch of the txn, or of a txn in it, writes.
-func (r *TxnRequest) ReadOnly() bool {
+func (r TxnRequest) ReadOnly() bool {
+	return !r.contains(func(op TxnOp) bool {
+		switch op.(type) {
+		case PutRequest, DeleteRequest:
+			return true
+		}
+		return false
+	})
+}
+
+// Puts reports whether a branch of the txn, or of a txn in it, puts a key.
+func (r TxnRequest) Puts() bool {
+	return r.contains(func(op TxnOp) bool { _, put := op.(PutRequest); return put })
+}
+
+// contains looks for an operation in all branches.
+func (r *TxnRequest) contains(sought func(TxnOp) bool) bool {
 	for _, ops := range [][]TxnOp{r.Success, r.Failure} {
 		for _, op := range ops {
-			switch op := op.(type) {
-			case PutRequest, DeleteRequest:
-				return false
-			case TxnRequest:
-				if !op.ReadOnly() {
-					return false
-				}
+			if nested, ok := op.(TxnRequest); sought(op) || ok && nested.contains(sought) {
+				return true
 			}
 		}
 	}
-	return true
+	return false
 }
 
 // Weight is how many compares and operations there are in all branches.
-func (r *TxnRequest) Weight() int {
+func (r TxnRequest) Weight() int {
 	n := len(r.Compare) + len(r.Success) + len(r.Failure)
 	for _, ops := range [][]TxnOp{r.Success, r.Failure} {
 		for _, op := range ops {
 			if nested, ok := op.(TxnRequest); ok {
 				n += nested.Weight()
+			}
+		}
+	}
+	return n
+}
+
+// Bytes is how long all keys and values of the txn are together.
+func (r TxnRequest) Bytes() (n int) {
+	for i := range r.Compare {
+		c := &r.Compare[i]
+		n += len(c.Key) + len(c.End) + len(c.Value)
+	}
+	for _, ops := range [][]TxnOp{r.Success, r.Failure} {
+		for _, op := range ops {
+			switch op := op.(type) {
+			case RangeRequest:
+				n += len(op.Key) + len(op.End)
+			case PutRequest:
+				n += len(op.Key) + len(op.Value)
+			case DeleteRequest:
+				n += len(op.Key) + len(op.End)
+			case TxnRequest:
+				n += op.Bytes()
 			}
 		}
 	}

@@ -15,6 +15,11 @@ const (
 	MaxQueueForWrites = MaxQueue / 4 * 3
 	// MaxQueueForGrants is the bound for grants.
 	MaxQueueForGrants = MaxQueue / 2
+	// maxQueueBytes is from when on the queue is full however few commands are in it.
+	maxQueueBytes = 64 << 20
+	// maxWaiters bounds the renewals that wait for a decision about their lease. After a restart the first
+	// renewal of every lease does, for as long as one write takes.
+	maxWaiters = 1 << 18
 )
 
 // queueMark returns the length of the queue at which an operation is turned away.
@@ -30,7 +35,7 @@ func queueMark(op Op) int {
 
 // turnAway says why a client's command is not taken on; nil if it is.
 func (r *Replica) turnAway(op Op) error {
-	if len(r.queue) >= queueMark(op) {
+	if len(r.queue) >= queueMark(op) || r.queueBytes >= maxQueueBytes {
 		return ErrTooManyRequests
 	}
 	if grant, ok := op.(Grant); ok && r.leasesFull(grant.Lease) {
@@ -56,6 +61,17 @@ func grantsIn(commands []pending) int {
 	for _, p := range commands {
 		if _, ok := p.op.(Grant); ok {
 			n++
+		}
+	}
+	return n
+}
+
+// clientBytes returns how much room the clients' commands among these take.
+func clientBytes(commands []pending) int {
+	n := 0
+	for _, p := range commands {
+		if p.id != 0 {
+			n += p.size
 		}
 	}
 	return n

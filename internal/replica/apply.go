@@ -107,8 +107,12 @@ func (r *Replica) applyEntry(entry *raftpb.Entry) error {
 		}
 		header := r.identity
 		header.Revision, header.Term = r.revision(), r.term
-		r.applying.replies = append(r.applying.replies,
-			Reply{ID: waiting[ordinal].id, Header: header, Result: result, Err: err, Authority: forever})
+		reply := Reply{ID: waiting[ordinal].id, Header: header, Result: result, Err: err, Authority: forever}
+		if op, ok := waiting[ordinal].op.(Compact); ok && op.Physical && err == nil {
+			r.trims = append(r.trims, awaitedTrim{op.Revision, reply.ID})
+			continue
+		}
+		r.applying.replies = append(r.applying.replies, reply)
 	}
 	return nil
 }
@@ -173,14 +177,13 @@ func (r *Replica) applyCommand(command *logpb.Command, term uint64, at lessor.Po
 	writer := r.applying.writer
 	switch op := command.Op.(type) {
 	case *logpb.Command_Put:
-		p := op.Put
-		return result(writer.Put(keyspace.PutRequest{
-			Key: p.Key, Value: p.Value, Lease: p.Lease,
-			PrevKV: p.PrevKv, IgnoreValue: p.IgnoreValue, IgnoreLease: p.IgnoreLease,
-		}))
+		return result(writer.Put(decodePut(op.Put)))
 	case *logpb.Command_DeleteRange:
-		d := op.DeleteRange
-		return result(writer.DeleteRange(keyspace.DeleteRequest{Key: d.Key, End: d.End, PrevKV: d.PrevKv}))
+		return result(writer.DeleteRange(decodeDelete(op.DeleteRange)))
+	case *logpb.Command_Txn:
+		return result(writer.Txn(decodeTxn(op.Txn)))
+	case *logpb.Command_Compact:
+		return nil, writer.Compact(op.Compact.Revision)
 	case *logpb.Command_Grant:
 		return r.applyGrant(lessor.ID(op.Grant.Id), time.Duration(op.Grant.TtlNs), at)
 	case *logpb.Command_Revoke:

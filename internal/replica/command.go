@@ -2,7 +2,8 @@ package replica
 
 import (
 	"fmt"
-	"time"
+	"maps"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -20,7 +21,7 @@ type pending struct {
 	op      any    // an Op, or expiries, or checkpoints
 	command *logpb.Command
 	size    int // in bytes
-	weight  int // how much there is to apply: 1, or the number of leases concerned
+	weight  int // how much there is to apply: 1, or the number of leases concerned, or of operations
 }
 
 // expiries and checkpoints are the commands that the lessor decides on.
@@ -41,6 +42,8 @@ func newPending(id uint64, op any) pending {
 		weight = len(op)
 	case checkpoints:
 		weight = len(op.quiet) + len(op.cleared)
+	case keyspace.TxnRequest:
+		weight = max(1, op.Weight())
 	}
 	return pending{id: id, op: op, command: command, size: proto.Size(command), weight: weight}
 }
@@ -48,16 +51,17 @@ func newPending(id uint64, op any) pending {
 func encode(op any) *logpb.Command {
 	switch op := op.(type) {
 	case keyspace.PutRequest:
-		return &logpb.Command{Op: &logpb.Command_Put{Put: &logpb.Put{
-			Key: op.Key, Value: op.Value, Lease: op.Lease,
-			PrevKv: op.PrevKV, IgnoreValue: op.IgnoreValue, IgnoreLease: op.IgnoreLease,
-		}}}
+		return &logpb.Command{Op: &logpb.Command_Put{Put: encodePut(op)}}
 	case keyspace.DeleteRequest:
-		return &logpb.Command{Op: &logpb.Command_DeleteRange{DeleteRange: &logpb.DeleteRange{
-			Key: op.Key, End: op.End, PrevKv: op.PrevKV,
-		}}}
+		return &logpb.Command{Op: &logpb.Command_DeleteRange{DeleteRange: encodeDelete(op)}}
+	case keyspace.TxnRequest:
+		return &logpb.Command{Op: &logpb.Command_Txn{Txn: encodeTxn(op)}}
+	case Compact:
+		return &logpb.Command{Op: &logpb.Command_Compact{Compact: &logpb.Compact{Revision: op.Revision}}}
 	case Grant:
 		return &logpb.Command{Op: &logpb.Command_Grant{Grant: &logpb.Grant{Id: int64(op.Lease), TtlNs: int64(op.TTL)}}}
+	case retire:
+		return encode(Compact{Revision: op.revision})
 	case Revoke:
 		return &logpb.Command{Op: &logpb.Command_Revoke{Revoke: &logpb.Revoke{Id: int64(op.Lease)}}}
 	case expiries:
@@ -120,6 +124,7 @@ func (r *Replica) propose() {
 		}
 		taken := r.queue[:n:n]
 		r.queue = r.queue[n:]
+		r.queueBytes -= clientBytes(taken)
 		if err := r.raft.Propose(data); err != nil {
 			r.drop(taken, ErrNoLeader)
 			continue
@@ -153,6 +158,8 @@ func (r *Replica) drop(commands []pending, reason error) {
 		case checkpoints:
 			r.lessor.CheckpointsDropped(op.quiet)
 			r.lessor.ClearsDropped(op.cleared)
+		case retire:
+			r.history.proposed = 0
 		default:
 			r.emit(Reply{ID: p.id, Err: reason, Authority: forever})
 		}
@@ -172,6 +179,7 @@ func (r *Replica) request(e Request) {
 	}
 	r.granting += grantsIn([]pending{p})
 	r.queue = append(r.queue, p)
+	r.queueBytes += p.size
 }
 
 // park keeps a question until the member serves.
@@ -261,7 +269,7 @@ func (r *Replica) tryRenew(request uint64, id lessor.ID) (lease RenewedLease, de
 	case lessor.ErrNotFound:
 		return RenewedLease{ID: id, Err: err}, true
 	case lessor.ErrClearing, lessor.ErrGoing:
-		if r.waiters >= MaxQueue {
+		if r.waiters >= maxWaiters {
 			return RenewedLease{ID: id, Err: ErrTooManyRequests}, true
 		}
 		r.waiting[id] = append(r.waiting[id], request)
@@ -299,14 +307,12 @@ func (r *Replica) settle(ids []lessor.ID) {
 func (r *Replica) stepDown() {
 	r.serving = false
 	r.lessor.Demote()
-	for sequence := uint64(1); sequence <= r.sequence; sequence++ {
-		if commands, ok := r.proposals[sequence]; ok {
-			delete(r.proposals, sequence)
-			r.drop(commands, ErrUnknownOutcome)
-		}
+	for _, sequence := range slices.Sorted(maps.Keys(r.proposals)) {
+		r.drop(r.proposals[sequence], ErrUnknownOutcome)
 	}
+	clear(r.proposals)
 	r.drop(r.queue, ErrNoLeader)
-	r.queue = nil
+	r.queue, r.queueBytes = nil, 0
 	for _, id := range sortedIDs(r.waiting) {
 		for _, request := range r.waiting[id] {
 			r.refuse(Renewal{ID: request, Leases: []lessor.ID{id}}, ErrNoLeader)
@@ -315,7 +321,3 @@ func (r *Replica) stepDown() {
 	clear(r.waiting)
 	r.waiters = 0
 }
-
-// ClampTTL returns the TTL that a grant gets for what was asked: at least minimum. A TTL that is too large
-// is not shortened silently; the lessor refuses it.
-func ClampTTL(asked, minimum time.Duration) time.Duration { return max(asked, minimum) }

@@ -40,7 +40,7 @@ func script(seed uint64, moves int) []move {
 func randomEvent(rng *rand.Rand, id uint64) Event {
 	lease := lessor.ID(rng.IntN(6) + 1)
 	key := []byte(fmt.Sprintf("k%d", rng.IntN(8)))
-	switch rng.IntN(9) {
+	switch rng.IntN(13) {
 	case 0, 1:
 		return Request{id, Grant{lease, time.Duration(200+rng.IntN(2500)) * time.Millisecond}}
 	case 2:
@@ -53,8 +53,38 @@ func randomEvent(rng *rand.Rand, id uint64) Event {
 		return Read{id}
 	case 6:
 		return Request{id, keyspace.PutRequest{Key: key, Value: fmt.Appendf(nil, "v%d", id)}}
+	case 7, 8, 9:
+		return Request{id, randomTxn(rng, id, 2)}
+	case 10:
+		return Request{id, Compact{Revision: int64(rng.IntN(int(id) + 1)), Physical: rng.IntN(2) == 0}}
 	}
 	return Request{id, keyspace.PutRequest{Key: key, Value: fmt.Appendf(nil, "v%d", id), Lease: int64(lease), PrevKV: true}}
+}
+
+// randomTxn makes up a txn, with others in it, on the keys of randomEvent. Not all of them are accepted.
+func randomTxn(rng *rand.Rand, id uint64, depth int) keyspace.TxnRequest {
+	key := func() []byte { return fmt.Appendf(nil, "k%d", rng.IntN(8)) }
+	txn := keyspace.TxnRequest{Compare: []keyspace.Compare{{
+		Result: keyspace.CompareResult(rng.IntN(4)), Target: keyspace.CompareTarget(rng.IntN(5)),
+		Key: key(), End: key(), Number: int64(rng.IntN(3)), Value: fmt.Appendf(nil, "v%d", rng.IntN(int(id)+1)),
+	}}}
+	for _, ops := range []*[]keyspace.TxnOp{&txn.Success, &txn.Failure} {
+		for range rng.IntN(3) {
+			switch kind := rng.IntN(8); {
+			case kind < 4:
+				*ops = append(*ops, keyspace.PutRequest{
+					Key: key(), Value: fmt.Appendf(nil, "v%d", id), Lease: int64(rng.IntN(3)),
+				})
+			case kind < 6:
+				*ops = append(*ops, keyspace.DeleteRequest{Key: key(), End: key(), PrevKV: true})
+			case kind < 7 || depth == 0:
+				*ops = append(*ops, keyspace.RangeRequest{Key: key(), End: []byte{0}, Revision: int64(rng.IntN(3))})
+			default:
+				*ops = append(*ops, randomTxn(rng, id, depth-1))
+			}
+		}
+	}
+	return txn
 }
 
 // A recording is what a run looked like from outside and inside.
@@ -157,6 +187,10 @@ func check(w *world, ack acknowledged, reference recording) error {
 	if last > 0 && got != want {
 		return fmt.Errorf("after a crash at index %d:\n%s\nbut without it:\n%s", last, got, want)
 	}
+	w.tidy()
+	if again := w.dump(); again != got {
+		return fmt.Errorf("after a crash at index %d, and after tidying up:\n%s\nbefore:\n%s", last, again, got)
+	}
 	now := w.clock.Now()
 	for _, lease := range w.replica.Lessor().Leases() {
 		deadline, promised := ack.deadlines[lease.Ref()]
@@ -170,14 +204,15 @@ func check(w *world, ack acknowledged, reference recording) error {
 // crashEverywhere plays a script once to know it, and a second time to cut it at every effect.
 func crashEverywhere(t *testing.T, seed uint64, opts *pebble.WriteOptions, torn bool) (recording, error) {
 	moves := script(seed, 60)
-	first := newWorld(t)
+	retain := func(w *world) { w.retention = 1500 * time.Millisecond }
+	first := newWorldOf(t, retain)
 	first.logKeep = 8
 	defer first.close()
 	reference, err := play(first, moves, func(acknowledged) error { return nil })
 	if err != nil {
 		return reference, err
 	}
-	second := newWorld(t)
+	second := newWorldOf(t, retain)
 	second.logKeep, second.sync = 8, opts
 	defer second.close()
 	var rng *rand.Rand

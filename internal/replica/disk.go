@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -134,15 +135,19 @@ func readEntry(key, value []byte) (*raftpb.Entry, error) {
 
 // readLeases calls yield with every lease record, in order of id.
 func readLeases(db pebble.Reader, yield func(*logpb.Lease) bool) error {
-	return readFamily(db, familyLease, func() *logpb.Lease { return new(logpb.Lease) }, yield)
+	keyOf := func(m *logpb.Lease) []byte { return leaseKey(lessor.ID(m.Id)) }
+	return readFamily(db, familyLease, func() *logpb.Lease { return new(logpb.Lease) }, keyOf, yield)
 }
 
 // readReigns calls yield with every reign record, oldest first.
 func readReigns(db pebble.Reader, yield func(*logpb.Reign) bool) error {
-	return readFamily(db, familyReign, func() *logpb.Reign { return new(logpb.Reign) }, yield)
+	keyOf := func(m *logpb.Reign) []byte { return reignKey(lessor.Position(m.Start)) }
+	return readFamily(db, familyReign, func() *logpb.Reign { return new(logpb.Reign) }, keyOf, yield)
 }
 
-func readFamily[M proto.Message](db pebble.Reader, f byte, fresh func() M, yield func(M) bool) error {
+func readFamily[M proto.Message](
+	db pebble.Reader, f byte, fresh func() M, keyOf func(M) []byte, yield func(M) bool,
+) error {
 	it, err := db.NewIter(family(f))
 	if err != nil {
 		return err
@@ -151,6 +156,9 @@ func readFamily[M proto.Message](db pebble.Reader, f byte, fresh func() M, yield
 		m := fresh()
 		if err := proto.Unmarshal(it.Value(), m); err != nil {
 			return errors.Join(&DamagedError{fmt.Sprintf("record %x can not be read", it.Key()), err}, it.Close())
+		}
+		if !bytes.Equal(it.Key(), keyOf(m)) {
+			return errors.Join(&DamagedError{What: fmt.Sprintf("record %x is not where its key says", it.Key())}, it.Close())
 		}
 		if !yield(m) {
 			break

@@ -26,7 +26,7 @@ type Request struct {
 }
 
 // An Op is a change of the replicated state that a client may ask for: a [keyspace.PutRequest], a
-// [keyspace.DeleteRequest], a [Grant] or a [Revoke].
+// [keyspace.DeleteRequest], a [keyspace.TxnRequest], a [Compact], a [Grant] or a [Revoke].
 type Op any
 
 // Grant asks for a lease. The id and the TTL are final: whoever asks has already chosen and clamped them.
@@ -37,6 +37,13 @@ type Grant struct {
 
 // Revoke asks for the end of a lease.
 type Revoke struct{ Lease lessor.ID }
+
+// Compact asks to make revisions below one unreadable. If Physical is set it is answered only when they are
+// removed from this member's database.
+type Compact struct {
+	Revision int64
+	Physical bool
+}
 
 // A Renewal asks to renew leases. It is answered by one or more [Renewed], which together name each of
 // them once: an id that has to wait for something does not hold up the others.

@@ -34,6 +34,8 @@ type NodeConfig struct {
 	MaxLeases int
 	// FS replaces the file system in tests; nil means the machine's own.
 	FS vfs.FS
+	// Retention is how long the history of keys is kept at the least; see [Config]. 0 keeps it for good.
+	Retention time.Duration
 	// Space says from when on clients get no more of it. The zero value sets no limits.
 	Space SpaceLimits
 	// FreeBytes tells how much the file system of a folder has left; nil asks FS.
@@ -112,10 +114,13 @@ type Node struct {
 
 	stopOnce sync.Once
 	stopping chan struct{}
-	halting  chan error    // from the database: it can not go on
-	done     chan struct{} // closed when the goroutines have ended
+	endOnce  sync.Once
+	done     chan struct{} // closed when the member has ended
 	err      error         // why, set before done is closed
 	last     Status        // set before done is closed
+
+	loopPulse pulse // of the member's goroutine
+	diskPulse pulse // of the write under way
 }
 
 // submission is an event on its way to the member's goroutine, with whoever wants its answer.
@@ -148,10 +153,10 @@ func Start(ctx context.Context, cfg NodeConfig) (*Node, error) {
 		cfg: cfg, log: cfg.Logger,
 		intake: make(chan submission, intakeSize), calls: make(map[uint64]func(Effect)),
 		persists: make(chan Persist, persistsInFlight), persisted: make(chan Persisted, persistsInFlight),
-		ready: make(chan struct{}), stopping: make(chan struct{}), halting: make(chan error, 1), done: make(chan struct{}),
+		ready: make(chan struct{}), stopping: make(chan struct{}), done: make(chan struct{}),
 	}
 	n.closing, n.endClosing = context.WithCancel(context.Background())
-	if err := n.open(); err != nil {
+	if err := n.openInTime(ctx); err != nil {
 		n.endClosing()
 		return nil, err
 	}
@@ -170,10 +175,14 @@ func (n *Node) open() (err error) {
 	if n.db, n.lock, err = openFolder(n.cfg.FS, n.cfg.Dir, n.halt); err != nil {
 		return err
 	}
+	domain := clock.SystemDomain()
+	if domain == clock.UnknownDomain {
+		n.log.Warn("this system does not tell one boot from another; after a restart leases last longer than they need to")
+	}
 	n.replica, err = Open(Config{
-		DB: n.db, Domain: clock.SystemDomain(), Now: clock.Now(),
+		DB: n.db, Domain: domain, Now: clock.Now(),
 		MaxLeases: n.cfg.MaxLeases, MaxRequestBytes: n.cfg.MaxRequestBytes,
-		ClusterID: randomID(), MemberID: randomID(), Space: n.cfg.Space,
+		ClusterID: randomID(), MemberID: randomID(), Space: n.cfg.Space, Retention: n.cfg.Retention,
 	})
 	if err != nil {
 		return folderError(n.cfg.Dir, err)
@@ -226,21 +235,6 @@ func (n *Node) Err() error {
 // Ready is closed once the member serves for the first time.
 func (n *Node) Ready() <-chan struct{} { return n.ready }
 
-// Serving returns nil if the member would serve a request now, else why not.
-func (n *Node) Serving() error {
-	select {
-	case <-n.stopping:
-		return ErrStopped
-	case <-n.done:
-		return ErrStopped
-	default:
-	}
-	if !n.serving.Load() {
-		return ErrNoLeader
-	}
-	return nil
-}
-
 // Header returns what an answer given now would carry.
 func (n *Node) Header() Header {
 	h := n.identity
@@ -248,21 +242,8 @@ func (n *Node) Header() Header {
 	return h
 }
 
-// Status returns a snapshot, without asking other members.
-func (n *Node) Status() Status {
-	result := make(chan Status, 1)
-	look := submission{look: func(r *Replica, now clock.Instant) { result <- n.status(r, now) }}
-	select {
-	case n.intake <- look:
-	case <-n.done:
-		return n.last
-	}
-	select {
-	case status := <-result:
-		return status
-	case <-n.done:
-		return n.last
-	}
+func (n *Node) lookInto(result chan<- Status) func(*Replica, clock.Instant) {
+	return func(r *Replica, now clock.Instant) { result <- n.status(r, now) }
 }
 
 func (n *Node) status(r *Replica, now clock.Instant) Status {
@@ -306,17 +287,9 @@ func (n *Node) DeleteRange(ctx context.Context, req keyspace.DeleteRequest) (Hea
 // Range reads keys, on the caller's goroutine. A serializable read does not ask whether this member may
 // still answer authoritatively.
 func (n *Node) Range(ctx context.Context, req keyspace.RangeRequest, serializable bool) (Header, keyspace.RangeResult, error) {
-	header := n.Header()
-	if !serializable {
-		id := n.nextID.Add(1)
-		effect, err := n.ask(ctx, id, Read{id})
-		if err != nil {
-			return Header{}, keyspace.RangeResult{}, readError(err)
-		}
-		if reply, ok := effect.(Reply); ok {
-			return Header{}, keyspace.RangeResult{}, reply.Err
-		}
-		header = effect.(ReadAt).Header
+	header, err := n.readHeader(ctx, serializable)
+	if err != nil {
+		return Header{}, keyspace.RangeResult{}, err
 	}
 	result, err := n.store.Range(ctx, req)
 	if err != nil {

@@ -68,8 +68,8 @@ func TestNodeWatchesFreeSpace(t *testing.T) {
 	if _, _, err := n.Put(ctx, keyspace.PutRequest{Key: []byte("k")}); !errors.Is(err, ErrNoSpace) {
 		t.Fatalf("put: %v", err)
 	}
-	if s := n.Status(); s.Shortage != DiskFull || s.FreeBytes != 100 {
-		t.Errorf("status %+v", s)
+	if s, err := n.Status(ctx); err != nil || s.Shortage != DiskFull || s.FreeBytes != 100 {
+		t.Errorf("status %+v, %v", s, err)
 	}
 	free.Store(2000)
 	awaitShortage(t, n, Enough)
@@ -143,8 +143,8 @@ func TestNodeServesWhereFreeSpaceCanNotBeRead(t *testing.T) {
 	defer n.Stop(context.Background())
 	<-n.Ready()
 	mustPut(t, n, "k", "v", 0)
-	if s := n.Status(); s.FreeBytes != -1 {
-		t.Errorf("free bytes %d", s.FreeBytes)
+	if s, err := n.Status(context.Background()); err != nil || s.FreeBytes != -1 {
+		t.Errorf("free bytes %d, %v", s.FreeBytes, err)
 	}
 }
 

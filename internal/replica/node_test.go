@@ -160,7 +160,10 @@ func TestNodeServesManyAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	status := n.Status()
+	status, err := n.Status(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
 	if status.Applied != callers*each || status.Header.Revision != 1+callers*each {
 		t.Errorf("status %+v", status)
 	}

@@ -95,7 +95,13 @@ func (r *Replica) found() (*logpb.Identity, error) {
 func (r *Replica) recoverLeases() error {
 	var failed error
 	records := func(yield func(lessor.Record) bool) {
-		failed = readLeases(r.db, func(m *logpb.Lease) bool { return yield(r.leaseRecord(m)) })
+		var senseless error
+		failed = readLeases(r.db, func(m *logpb.Lease) bool {
+			record := r.leaseRecord(m)
+			senseless = checkRecord(record)
+			return senseless == nil && yield(record)
+		})
+		failed = errors.Join(failed, senseless)
 	}
 	var reigns []lessor.Reign
 	err := readReigns(r.db, func(m *logpb.Reign) bool {
@@ -111,6 +117,15 @@ func (r *Replica) recoverLeases() error {
 	r.lessor.SetCheckpointer(r.checkpoint)
 	r.lessor.Recover(iter.Seq[lessor.Record](records), reigns)
 	return failed
+}
+
+// checkRecord reports what no member ever wrote.
+func checkRecord(l lessor.Record) error {
+	if l.ID == lessor.NoLease || l.Generation == 0 || l.Cleared < l.Generation || l.TTL <= 0 || l.TTL > lessor.MaxTTL ||
+		l.Remaining < 0 || l.Remaining > l.TTL {
+		return &DamagedError{What: fmt.Sprintf("the record of lease %x makes no sense: %+v", uint64(l.ID), l)}
+	}
+	return nil
 }
 
 func (r *Replica) leaseRecord(m *logpb.Lease) lessor.Record {

@@ -30,6 +30,8 @@ const (
 	maxApplyBytes = 2 << 20
 	// sweepKeys bounds the keys of ended leases that one Step removes.
 	sweepKeys = 512
+	// trimKeys bounds the keys of which one Step removes compacted versions.
+	trimKeys = 256
 
 	// LogKeep is the number of applied entries that truncation leaves, and after so many more it comes again.
 	LogKeep = 10_000
@@ -56,6 +58,9 @@ type Config struct {
 	LogKeep uint64
 	// LogStep replaces the size of the steps in which the log is measured, in tests; 0 means 16 MiB.
 	LogStep int
+	// Retention is how long a revision stays readable after it was superseded, at the least; older ones are
+	// compacted from time to time. 0 keeps all until somebody compacts them.
+	Retention time.Duration
 	// Space says from when on clients get no more of it. The zero value sets no limits.
 	Space SpaceLimits
 }
@@ -86,15 +91,18 @@ type Replica struct {
 	persistSequence uint64
 	persisting      []persisting // handed out and not yet reported, in order
 
-	queue     []pending // waits to be proposed, in order; len ≤ MaxQueue plus what the lessor adds
-	sequence  uint64    // of the newest proposal
-	proposals map[uint64][]pending
-	granting  int     // grants in queue and proposals
-	parked    []Event // Renewal, Read, Inspection that came before the member served; len ≤ MaxQueue
+	queue      []pending // waits to be proposed, in order; len ≤ MaxQueue plus what the lessor adds
+	queueBytes int       // of the clients' commands in it
+	sequence   uint64    // of the newest proposal
+	proposals  map[uint64][]pending
+	granting   int     // grants in queue and proposals
+	parked     []Event // Renewal, Read, Inspection that came before the member served; len ≤ MaxQueue
 	// waiting holds the renewals that wait for a decision about their lease.
 	waiting  map[lessor.ID][]uint64
-	waiters  int // the sum of the lengths in waiting; ≤ MaxQueue
+	waiters  int // the sum of the lengths in waiting; ≤ maxWaiters
 	sweeping bool
+	history  history
+	trims    []awaitedTrim // by revision
 	applying *applying
 	space    space
 
@@ -163,9 +171,11 @@ func (r *Replica) Step(now clock.Instant, events ...Event) []Effect {
 	}
 	r.elect()
 	r.decide()
+	r.retireHistory()
 	r.propose()
 	r.advance()
 	r.sweep()
+	r.trim()
 	r.schedule()
 	return r.effects
 }
@@ -376,7 +386,7 @@ func (r *Replica) schedule() {
 			wait = min(wait, max(due, r.now.Until(r.holdUntil))+1)
 		}
 	}
-	if r.sweeping {
+	if r.sweeping || r.store.Trimmable() {
 		wait = 0
 	}
 	r.emit(WakeAt{max(0, wait)})

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -117,6 +118,8 @@ func TestDamageIsRefused(t *testing.T) {
 		{"an entry is somewhere else", func(b *pebble.Batch) { b.Set(logKey(5), []byte{0x18, 7}, nil) }, "log entry 5 calls itself 7"},
 		{"an entry is not one", func(b *pebble.Batch) { b.Set(logKey(5), []byte{0xff}, nil) }, "log entry 5 can not be read"},
 		{"a lease is not one", func(b *pebble.Batch) { b.Set(leaseKey(1), []byte{0xff}, nil) }, "can not be read"},
+		{"a lease makes no sense", func(b *pebble.Batch) { put(b, leaseKey(1), &logpb.Lease{Id: 1, TtlNs: -1}) }, "the record of lease 1 makes no sense"},
+		{"a reign makes no sense", func(b *pebble.Batch) { put(b, reignKey(2), &logpb.Reign{Start: 1 << 50}) }, "is not where its key says"},
 		{"a key of a lease that is not there", func(b *pebble.Batch) { remove(b, leaseKey(1)) }, `key "a" is attached to lease 1`},
 		{"nobody's", func(b *pebble.Batch) { remove(b, keyIdentity) }, "does not say whose it is"},
 		{"a newer format", func(b *pebble.Batch) { b.Set(keyIdentity, []byte{8, 9}, nil) }, "use the version of leasekeeper that wrote it"},

@@ -31,19 +31,15 @@ func (n *Node) run() {
 	err := n.loop()
 	n.serving.Store(false)
 	close(n.persists)
-	n.last = Status{Header: n.Header(), LogIndex: n.replica.Last(), AppliedIndex: n.replica.Applied()}
-	n.endClosing()
+	n.loopPulse.rest()
 	if err == nil {
 		<-diskDone
 		<-spaceDone
+		n.endClosing()
 		n.awaitUsers()
 		err = n.close()
-	} else {
-		// The disk's goroutine may be stuck in the write that failed; nothing is worth waiting for it.
-		n.log.Error("member halted", "error", err)
 	}
-	n.err = err
-	close(n.done)
+	n.end(err) // after an error the others may be stuck in the database; nothing is worth waiting for them
 }
 
 // loop takes what has come, looks at the clock, calls Step, and does what it says.
@@ -57,8 +53,8 @@ func (n *Node) loop() error {
 		select {
 		case <-n.stopping:
 			return nil
-		case err := <-n.halting:
-			return folderError(n.cfg.Dir, err)
+		case <-n.done:
+			return n.err
 		case p := <-n.persisted:
 			events = append(events, p)
 		case s := <-n.intake:
@@ -66,6 +62,7 @@ func (n *Node) loop() error {
 		case <-timer.C:
 			events = append(events, Tick{})
 		}
+		n.loopPulse.beat()
 		events, looks = n.drain(events, looks)
 		wait, err := n.perform(n.step(events))
 		if err != nil {
@@ -194,7 +191,9 @@ func (n *Node) write() {
 			continue
 		}
 		start := time.Now()
+		n.diskPulse.beat()
 		err := p.Batch.Commit(pebble.Sync)
+		n.diskPulse.rest()
 		n.syncs.observe(time.Since(start))
 		failed = err != nil
 		n.persisted <- Persisted{p.Sequence, err}
@@ -219,12 +218,4 @@ func (n *Node) awaitUsers() {
 	n.using.Lock()
 	defer n.using.Unlock()
 	n.closed = true
-}
-
-// halt is told by the database, on any goroutine, that it can not go on.
-func (n *Node) halt(err error) {
-	select {
-	case n.halting <- err:
-	default: // the first reason is the one that counts
-	}
 }

@@ -113,7 +113,7 @@ func (r *Replica) noticeSpace(e Space) {
 			kept = append(kept, p)
 		}
 	}
-	r.queue = kept
+	r.queue, r.queueBytes = kept, clientBytes(kept)
 }
 
 // lacksSpace answers a request for which there is no room.

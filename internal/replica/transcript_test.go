@@ -23,6 +23,8 @@ import (
 // Transcripts show what goes into a member and what comes out. Requests are numbered from 1.
 //
 //	grant ID TTL | revoke ID | renew ID... | put KEY VALUE [LEASE] | del KEY
+//	compact REVISION [physical]
+//	swap KEY OLD NEW [LEASE] a txn: if KEY is OLD put NEW and read it, else delete KEY
 //	read | ttl ID | list     ask; each is one Step of its own unless "together" gathers several
 //	together                 the following lines of input are one Step
 //	disk                     the disk reports its oldest write
@@ -32,9 +34,14 @@ import (
 //	sleep DURATION           time passes, and nobody calls Step
 //	crash [domain=NAME]      the machine loses what was not synced, and the member starts again
 //	dump                     the replicated state
+//	readable                 what of the past can be read
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		s := &scene{world: newWorld(t)}
+		s := &scene{world: newWorldOf(t, func(w *world) {
+			if strings.HasSuffix(path, "retention") {
+				w.retention = 4 * time.Second
+			}
+		})}
 		defer func() { s.world.close() }()
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			s.t, s.world.t = t, t
@@ -87,6 +94,8 @@ func (s *scene) run(d *datadriven.TestData) string {
 		return s.show(append(s.step(Tick{}), s.world.settle()...))
 	case "dump":
 		return w.dump()
+	case "readable":
+		return fmt.Sprintf("from revision %d, trimmed to %d", w.replica.Store().CompactRevision(), w.replica.Store().Trimmed())
 	}
 	words := []string{d.Cmd}
 	for _, arg := range d.CmdArgs {
@@ -123,6 +132,23 @@ func (s *scene) event(words []string) Event {
 		return Request{id, put}
 	case "del":
 		return Request{id, keyspace.DeleteRequest{Key: []byte(words[1])}}
+	case "compact":
+		rev, err := strconv.ParseInt(words[1], 10, 64)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return Request{id, Compact{Revision: rev, Physical: len(words) > 2}}
+	case "swap":
+		key := []byte(words[1])
+		put := keyspace.PutRequest{Key: key, Value: []byte(words[3]), PrevKV: true}
+		if len(words) > 4 {
+			put.Lease = int64(s.lease(words[4]))
+		}
+		return Request{id, keyspace.TxnRequest{
+			Compare: []keyspace.Compare{{Target: keyspace.CompareValue, Key: key, Value: []byte(words[2])}},
+			Success: []keyspace.TxnOp{put, keyspace.RangeRequest{Key: key}},
+			Failure: []keyspace.TxnOp{keyspace.DeleteRequest{Key: key}},
+		}}
 	case "renew":
 		var ids []lessor.ID
 		for _, word := range words[1:] {
@@ -239,6 +265,10 @@ func showCommand(c *logpb.Command) string {
 		return fmt.Sprintf("grant %d", op.Grant.Id)
 	case *logpb.Command_Revoke:
 		return fmt.Sprintf("revoke %d", op.Revoke.Id)
+	case *logpb.Command_Txn:
+		return fmt.Sprintf("txn if %d then %d else %d", len(op.Txn.Compare), len(op.Txn.Success), len(op.Txn.Failure))
+	case *logpb.Command_Compact:
+		return fmt.Sprintf("compact %d", op.Compact.Revision)
 	case *logpb.Command_Expire:
 		return "expire" + showRefs(op.Expire.Leases)
 	case *logpb.Command_Checkpoint:
@@ -280,6 +310,8 @@ func showReply(r Reply) string {
 		return "leases " + strings.Join(ids, " ") + at
 	case keyspace.DeleteResult:
 		return fmt.Sprintf("deleted %d", result.Deleted) + at
+	case keyspace.TxnResult:
+		return fmt.Sprintf("succeeded %v, %d results", result.Succeeded, len(result.Results)) + at
 	}
 	return "done" + at
 }

@@ -31,16 +31,21 @@ type world struct {
 	maxLeases int
 	replica   *Replica
 
+	retention time.Duration // that of Config
+
 	sync    *pebble.WriteOptions // what a Persist is committed with; anything but pebble.Sync is a bug to be found
 	effects []Effect             // of the newest step
 	writes  []Persist            // committed by the disk and not reported yet
 }
 
-func newWorld(t testing.TB) *world {
+func newWorld(t testing.TB) *world { return newWorldOf(t, func(*world) {}) }
+
+func newWorldOf(t testing.TB, set func(*world)) *world {
 	w := &world{
 		t: t, fs: vfs.NewCrashableMem(), clock: clock.NewManual(clock.Instant{Raw: int64(time.Hour), Boot: int64(time.Hour)}),
 		domain: "test", sync: pebble.Sync,
 	}
+	set(w)
 	w.open()
 	return w
 }
@@ -62,7 +67,7 @@ func (w *world) tryOpen() error {
 	}
 	w.db, w.writes = db, nil
 	w.replica, err = Open(Config{
-		DB: db, Domain: w.domain, Now: w.clock.Now(), ClusterID: 0xc1, MemberID: 0x4d, LogKeep: w.logKeep, LogStep: w.logStep, MaxLeases: w.maxLeases,
+		DB: db, Domain: w.domain, Now: w.clock.Now(), ClusterID: 0xc1, MemberID: 0x4d, Retention: w.retention, LogKeep: w.logKeep, LogStep: w.logStep, MaxLeases: w.maxLeases,
 	})
 	return err
 }
@@ -83,7 +88,7 @@ func (w *world) crashed(rng *rand.Rand) *world {
 	}
 	return &world{
 		t: w.t, fs: w.fs.CrashClone(cut), clock: clock.NewManual(w.clock.Now()),
-		domain: w.domain, logKeep: w.logKeep, sync: pebble.Sync,
+		domain: w.domain, logKeep: w.logKeep, sync: pebble.Sync, retention: w.retention,
 	}
 }
 
@@ -162,6 +167,18 @@ func (w *world) wait() time.Duration {
 	return TickInterval
 }
 
+// tidy lets the replica remove what it has to.
+func (w *world) tidy() {
+	w.t.Helper()
+	for i := 0; w.wait() == 0; i++ {
+		if i > 1000 {
+			w.t.Fatal("the replica never has removed everything")
+		}
+		w.step(Tick{})
+		w.settle()
+	}
+}
+
 // do sends a request and returns its reply.
 func (w *world) do(id uint64, op Op) Reply {
 	w.t.Helper()
@@ -189,6 +206,9 @@ func (w *world) dump() string {
 		w.t.Fatalf("range: %v", err)
 	}
 	fmt.Fprintf(&b, "revision %d\n", got.Revision)
+	if compacted := store.CompactRevision(); compacted >= 0 {
+		fmt.Fprintf(&b, "compacted to %d\n", compacted)
+	}
 	for _, kv := range got.KVs {
 		fmt.Fprintf(&b, "%s=%s create %d mod %d version %d lease %x\n",
 			kv.Key, kv.Value, kv.CreateRevision, kv.ModRevision, kv.Version, kv.Lease)

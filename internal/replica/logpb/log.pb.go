@@ -88,6 +88,8 @@ type Command struct {
 	//	*Command_Revoke
 	//	*Command_Expire
 	//	*Command_Checkpoint
+	//	*Command_Txn
+	//	*Command_Compact
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -184,6 +186,24 @@ func (x *Command) GetCheckpoint() *Checkpoint {
 	return nil
 }
 
+func (x *Command) GetTxn() *Txn {
+	if x != nil {
+		if x, ok := x.Op.(*Command_Txn); ok {
+			return x.Txn
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetCompact() *Compact {
+	if x != nil {
+		if x, ok := x.Op.(*Command_Compact); ok {
+			return x.Compact
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -212,6 +232,14 @@ type Command_Checkpoint struct {
 	Checkpoint *Checkpoint `protobuf:"bytes,6,opt,name=checkpoint,proto3,oneof"`
 }
 
+type Command_Txn struct {
+	Txn *Txn `protobuf:"bytes,7,opt,name=txn,proto3,oneof"`
+}
+
+type Command_Compact struct {
+	Compact *Compact `protobuf:"bytes,8,opt,name=compact,proto3,oneof"`
+}
+
 func (*Command_Put) isCommand_Op() {}
 
 func (*Command_DeleteRange) isCommand_Op() {}
@@ -223,6 +251,449 @@ func (*Command_Revoke) isCommand_Op() {}
 func (*Command_Expire) isCommand_Op() {}
 
 func (*Command_Checkpoint) isCommand_Op() {}
+
+func (*Command_Txn) isCommand_Op() {}
+
+func (*Command_Compact) isCommand_Op() {}
+
+// Txn is decided and checked as a whole when it is applied.
+type Txn struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Compare       []*Compare             `protobuf:"bytes,1,rep,name=compare,proto3" json:"compare,omitempty"`
+	Success       []*TxnOp               `protobuf:"bytes,2,rep,name=success,proto3" json:"success,omitempty"`
+	Failure       []*TxnOp               `protobuf:"bytes,3,rep,name=failure,proto3" json:"failure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Txn) Reset() {
+	*x = Txn{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Txn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Txn) ProtoMessage() {}
+
+func (x *Txn) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Txn.ProtoReflect.Descriptor instead.
+func (*Txn) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Txn) GetCompare() []*Compare {
+	if x != nil {
+		return x.Compare
+	}
+	return nil
+}
+
+func (x *Txn) GetSuccess() []*TxnOp {
+	if x != nil {
+		return x.Success
+	}
+	return nil
+}
+
+func (x *Txn) GetFailure() []*TxnOp {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
+
+// Compare has the numbers of etcd's API in result and target. Which of number and value counts follows
+// from the target.
+type Compare struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Result        int32                  `protobuf:"varint,1,opt,name=result,proto3" json:"result,omitempty"`
+	Target        int32                  `protobuf:"varint,2,opt,name=target,proto3" json:"target,omitempty"`
+	Key           []byte                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	End           []byte                 `protobuf:"bytes,4,opt,name=end,proto3" json:"end,omitempty"`
+	Number        int64                  `protobuf:"varint,5,opt,name=number,proto3" json:"number,omitempty"`
+	Value         []byte                 `protobuf:"bytes,6,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Compare) Reset() {
+	*x = Compare{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Compare) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Compare) ProtoMessage() {}
+
+func (x *Compare) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Compare.ProtoReflect.Descriptor instead.
+func (*Compare) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Compare) GetResult() int32 {
+	if x != nil {
+		return x.Result
+	}
+	return 0
+}
+
+func (x *Compare) GetTarget() int32 {
+	if x != nil {
+		return x.Target
+	}
+	return 0
+}
+
+func (x *Compare) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *Compare) GetEnd() []byte {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
+func (x *Compare) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Compare) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+type TxnOp struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Op:
+	//
+	//	*TxnOp_Range
+	//	*TxnOp_Put
+	//	*TxnOp_DeleteRange
+	//	*TxnOp_Txn
+	Op            isTxnOp_Op `protobuf_oneof:"op"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TxnOp) Reset() {
+	*x = TxnOp{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TxnOp) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TxnOp) ProtoMessage() {}
+
+func (x *TxnOp) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TxnOp.ProtoReflect.Descriptor instead.
+func (*TxnOp) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *TxnOp) GetOp() isTxnOp_Op {
+	if x != nil {
+		return x.Op
+	}
+	return nil
+}
+
+func (x *TxnOp) GetRange() *Range {
+	if x != nil {
+		if x, ok := x.Op.(*TxnOp_Range); ok {
+			return x.Range
+		}
+	}
+	return nil
+}
+
+func (x *TxnOp) GetPut() *Put {
+	if x != nil {
+		if x, ok := x.Op.(*TxnOp_Put); ok {
+			return x.Put
+		}
+	}
+	return nil
+}
+
+func (x *TxnOp) GetDeleteRange() *DeleteRange {
+	if x != nil {
+		if x, ok := x.Op.(*TxnOp_DeleteRange); ok {
+			return x.DeleteRange
+		}
+	}
+	return nil
+}
+
+func (x *TxnOp) GetTxn() *Txn {
+	if x != nil {
+		if x, ok := x.Op.(*TxnOp_Txn); ok {
+			return x.Txn
+		}
+	}
+	return nil
+}
+
+type isTxnOp_Op interface {
+	isTxnOp_Op()
+}
+
+type TxnOp_Range struct {
+	Range *Range `protobuf:"bytes,1,opt,name=range,proto3,oneof"`
+}
+
+type TxnOp_Put struct {
+	Put *Put `protobuf:"bytes,2,opt,name=put,proto3,oneof"`
+}
+
+type TxnOp_DeleteRange struct {
+	DeleteRange *DeleteRange `protobuf:"bytes,3,opt,name=delete_range,json=deleteRange,proto3,oneof"`
+}
+
+type TxnOp_Txn struct {
+	Txn *Txn `protobuf:"bytes,4,opt,name=txn,proto3,oneof"`
+}
+
+func (*TxnOp_Range) isTxnOp_Op() {}
+
+func (*TxnOp_Put) isTxnOp_Op() {}
+
+func (*TxnOp_DeleteRange) isTxnOp_Op() {}
+
+func (*TxnOp_Txn) isTxnOp_Op() {}
+
+// Range has the numbers of etcd's API in sort_order and sort_target.
+type Range struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Key               []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	End               []byte                 `protobuf:"bytes,2,opt,name=end,proto3" json:"end,omitempty"`
+	Limit             int64                  `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	Revision          int64                  `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	SortOrder         int32                  `protobuf:"varint,5,opt,name=sort_order,json=sortOrder,proto3" json:"sort_order,omitempty"`
+	SortTarget        int32                  `protobuf:"varint,6,opt,name=sort_target,json=sortTarget,proto3" json:"sort_target,omitempty"`
+	KeysOnly          bool                   `protobuf:"varint,7,opt,name=keys_only,json=keysOnly,proto3" json:"keys_only,omitempty"`
+	CountOnly         bool                   `protobuf:"varint,8,opt,name=count_only,json=countOnly,proto3" json:"count_only,omitempty"`
+	MinModRevision    int64                  `protobuf:"varint,9,opt,name=min_mod_revision,json=minModRevision,proto3" json:"min_mod_revision,omitempty"`
+	MaxModRevision    int64                  `protobuf:"varint,10,opt,name=max_mod_revision,json=maxModRevision,proto3" json:"max_mod_revision,omitempty"`
+	MinCreateRevision int64                  `protobuf:"varint,11,opt,name=min_create_revision,json=minCreateRevision,proto3" json:"min_create_revision,omitempty"`
+	MaxCreateRevision int64                  `protobuf:"varint,12,opt,name=max_create_revision,json=maxCreateRevision,proto3" json:"max_create_revision,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *Range) Reset() {
+	*x = Range{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Range) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Range) ProtoMessage() {}
+
+func (x *Range) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Range.ProtoReflect.Descriptor instead.
+func (*Range) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Range) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *Range) GetEnd() []byte {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
+func (x *Range) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *Range) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Range) GetSortOrder() int32 {
+	if x != nil {
+		return x.SortOrder
+	}
+	return 0
+}
+
+func (x *Range) GetSortTarget() int32 {
+	if x != nil {
+		return x.SortTarget
+	}
+	return 0
+}
+
+func (x *Range) GetKeysOnly() bool {
+	if x != nil {
+		return x.KeysOnly
+	}
+	return false
+}
+
+func (x *Range) GetCountOnly() bool {
+	if x != nil {
+		return x.CountOnly
+	}
+	return false
+}
+
+func (x *Range) GetMinModRevision() int64 {
+	if x != nil {
+		return x.MinModRevision
+	}
+	return 0
+}
+
+func (x *Range) GetMaxModRevision() int64 {
+	if x != nil {
+		return x.MaxModRevision
+	}
+	return 0
+}
+
+func (x *Range) GetMinCreateRevision() int64 {
+	if x != nil {
+		return x.MinCreateRevision
+	}
+	return 0
+}
+
+func (x *Range) GetMaxCreateRevision() int64 {
+	if x != nil {
+		return x.MaxCreateRevision
+	}
+	return 0
+}
+
+// Compact makes revisions below this one unreadable.
+type Compact struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Compact) Reset() {
+	*x = Compact{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Compact) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Compact) ProtoMessage() {}
+
+func (x *Compact) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Compact.ProtoReflect.Descriptor instead.
+func (*Compact) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Compact) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
 
 type Put struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -238,7 +709,7 @@ type Put struct {
 
 func (x *Put) Reset() {
 	*x = Put{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[2]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -250,7 +721,7 @@ func (x *Put) String() string {
 func (*Put) ProtoMessage() {}
 
 func (x *Put) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[2]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -263,7 +734,7 @@ func (x *Put) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Put.ProtoReflect.Descriptor instead.
 func (*Put) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{2}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Put) GetKey() []byte {
@@ -319,7 +790,7 @@ type DeleteRange struct {
 
 func (x *DeleteRange) Reset() {
 	*x = DeleteRange{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[3]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -331,7 +802,7 @@ func (x *DeleteRange) String() string {
 func (*DeleteRange) ProtoMessage() {}
 
 func (x *DeleteRange) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[3]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -344,7 +815,7 @@ func (x *DeleteRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRange.ProtoReflect.Descriptor instead.
 func (*DeleteRange) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{3}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *DeleteRange) GetKey() []byte {
@@ -378,7 +849,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[4]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -390,7 +861,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[4]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -403,7 +874,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{4}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Grant) GetId() int64 {
@@ -429,7 +900,7 @@ type Revoke struct {
 
 func (x *Revoke) Reset() {
 	*x = Revoke{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[5]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -441,7 +912,7 @@ func (x *Revoke) String() string {
 func (*Revoke) ProtoMessage() {}
 
 func (x *Revoke) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[5]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -454,7 +925,7 @@ func (x *Revoke) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revoke.ProtoReflect.Descriptor instead.
 func (*Revoke) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{5}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Revoke) GetId() int64 {
@@ -475,7 +946,7 @@ type LeaseRef struct {
 
 func (x *LeaseRef) Reset() {
 	*x = LeaseRef{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[6]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -487,7 +958,7 @@ func (x *LeaseRef) String() string {
 func (*LeaseRef) ProtoMessage() {}
 
 func (x *LeaseRef) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[6]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -500,7 +971,7 @@ func (x *LeaseRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRef.ProtoReflect.Descriptor instead.
 func (*LeaseRef) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{6}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LeaseRef) GetId() int64 {
@@ -529,7 +1000,7 @@ type Expire struct {
 
 func (x *Expire) Reset() {
 	*x = Expire{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[7]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -541,7 +1012,7 @@ func (x *Expire) String() string {
 func (*Expire) ProtoMessage() {}
 
 func (x *Expire) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[7]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -554,7 +1025,7 @@ func (x *Expire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expire.ProtoReflect.Descriptor instead.
 func (*Expire) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{7}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Expire) GetTerm() uint64 {
@@ -593,7 +1064,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[8]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -605,7 +1076,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[8]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -618,7 +1089,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{8}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Checkpoint) GetTerm() uint64 {
@@ -659,7 +1130,7 @@ type Remaining struct {
 
 func (x *Remaining) Reset() {
 	*x = Remaining{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[9]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -671,7 +1142,7 @@ func (x *Remaining) String() string {
 func (*Remaining) ProtoMessage() {}
 
 func (x *Remaining) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[9]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -684,7 +1155,7 @@ func (x *Remaining) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Remaining.ProtoReflect.Descriptor instead.
 func (*Remaining) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{9}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Remaining) GetLease() *LeaseRef {
@@ -713,7 +1184,7 @@ type Identity struct {
 
 func (x *Identity) Reset() {
 	*x = Identity{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -725,7 +1196,7 @@ func (x *Identity) String() string {
 func (*Identity) ProtoMessage() {}
 
 func (x *Identity) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -738,7 +1209,7 @@ func (x *Identity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Identity.ProtoReflect.Descriptor instead.
 func (*Identity) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{10}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Identity) GetFormat() uint32 {
@@ -773,7 +1244,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -785,7 +1256,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -798,7 +1269,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{11}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Applied) GetIndex() uint64 {
@@ -828,7 +1299,7 @@ type Domain struct {
 
 func (x *Domain) Reset() {
 	*x = Domain{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -840,7 +1311,7 @@ func (x *Domain) String() string {
 func (*Domain) ProtoMessage() {}
 
 func (x *Domain) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -853,7 +1324,7 @@ func (x *Domain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Domain.ProtoReflect.Descriptor instead.
 func (*Domain) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{12}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Domain) GetSequence() uint32 {
@@ -887,7 +1358,7 @@ type Instant struct {
 
 func (x *Instant) Reset() {
 	*x = Instant{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -899,7 +1370,7 @@ func (x *Instant) String() string {
 func (*Instant) ProtoMessage() {}
 
 func (x *Instant) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -912,7 +1383,7 @@ func (x *Instant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instant.ProtoReflect.Descriptor instead.
 func (*Instant) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{13}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Instant) GetRawNs() int64 {
@@ -944,7 +1415,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -956,7 +1427,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -969,7 +1440,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{14}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Lease) GetId() int64 {
@@ -1018,7 +1489,7 @@ type Checkpointed struct {
 
 func (x *Checkpointed) Reset() {
 	*x = Checkpointed{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1030,7 +1501,7 @@ func (x *Checkpointed) String() string {
 func (*Checkpointed) ProtoMessage() {}
 
 func (x *Checkpointed) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1043,7 +1514,7 @@ func (x *Checkpointed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpointed.ProtoReflect.Descriptor instead.
 func (*Checkpointed) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{15}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Checkpointed) GetRemainingNs() int64 {
@@ -1080,7 +1551,7 @@ type Reign struct {
 
 func (x *Reign) Reset() {
 	*x = Reign{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1092,7 +1563,7 @@ func (x *Reign) String() string {
 func (*Reign) ProtoMessage() {}
 
 func (x *Reign) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1105,7 +1576,7 @@ func (x *Reign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reign.ProtoReflect.Descriptor instead.
 func (*Reign) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{16}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Reign) GetStart() uint64 {
@@ -1143,7 +1614,7 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	" internal/replica/logpb/log.proto\x12\x12leasekeeper.log.v1\"\\\n" +
 	"\x05Entry\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x127\n" +
-	"\bcommands\x18\x02 \x03(\v2\x1b.leasekeeper.log.v1.CommandR\bcommands\"\xe3\x02\n" +
+	"\bcommands\x18\x02 \x03(\v2\x1b.leasekeeper.log.v1.CommandR\bcommands\"\xc9\x03\n" +
 	"\aCommand\x12+\n" +
 	"\x03put\x18\x01 \x01(\v2\x17.leasekeeper.log.v1.PutH\x00R\x03put\x12D\n" +
 	"\fdelete_range\x18\x02 \x01(\v2\x1f.leasekeeper.log.v1.DeleteRangeH\x00R\vdeleteRange\x121\n" +
@@ -1152,8 +1623,46 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\x06expire\x18\x05 \x01(\v2\x1a.leasekeeper.log.v1.ExpireH\x00R\x06expire\x12@\n" +
 	"\n" +
 	"checkpoint\x18\x06 \x01(\v2\x1e.leasekeeper.log.v1.CheckpointH\x00R\n" +
-	"checkpointB\x04\n" +
-	"\x02op\"\xa2\x01\n" +
+	"checkpoint\x12+\n" +
+	"\x03txn\x18\a \x01(\v2\x17.leasekeeper.log.v1.TxnH\x00R\x03txn\x127\n" +
+	"\acompact\x18\b \x01(\v2\x1b.leasekeeper.log.v1.CompactH\x00R\acompactB\x04\n" +
+	"\x02op\"\xa6\x01\n" +
+	"\x03Txn\x125\n" +
+	"\acompare\x18\x01 \x03(\v2\x1b.leasekeeper.log.v1.CompareR\acompare\x123\n" +
+	"\asuccess\x18\x02 \x03(\v2\x19.leasekeeper.log.v1.TxnOpR\asuccess\x123\n" +
+	"\afailure\x18\x03 \x03(\v2\x19.leasekeeper.log.v1.TxnOpR\afailure\"\x8b\x01\n" +
+	"\aCompare\x12\x16\n" +
+	"\x06result\x18\x01 \x01(\x05R\x06result\x12\x16\n" +
+	"\x06target\x18\x02 \x01(\x05R\x06target\x12\x10\n" +
+	"\x03key\x18\x03 \x01(\fR\x03key\x12\x10\n" +
+	"\x03end\x18\x04 \x01(\fR\x03end\x12\x16\n" +
+	"\x06number\x18\x05 \x01(\x03R\x06number\x12\x14\n" +
+	"\x05value\x18\x06 \x01(\fR\x05value\"\xe0\x01\n" +
+	"\x05TxnOp\x121\n" +
+	"\x05range\x18\x01 \x01(\v2\x19.leasekeeper.log.v1.RangeH\x00R\x05range\x12+\n" +
+	"\x03put\x18\x02 \x01(\v2\x17.leasekeeper.log.v1.PutH\x00R\x03put\x12D\n" +
+	"\fdelete_range\x18\x03 \x01(\v2\x1f.leasekeeper.log.v1.DeleteRangeH\x00R\vdeleteRange\x12+\n" +
+	"\x03txn\x18\x04 \x01(\v2\x17.leasekeeper.log.v1.TxnH\x00R\x03txnB\x04\n" +
+	"\x02op\"\x8d\x03\n" +
+	"\x05Range\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x10\n" +
+	"\x03end\x18\x02 \x01(\fR\x03end\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x03R\x05limit\x12\x1a\n" +
+	"\brevision\x18\x04 \x01(\x03R\brevision\x12\x1d\n" +
+	"\n" +
+	"sort_order\x18\x05 \x01(\x05R\tsortOrder\x12\x1f\n" +
+	"\vsort_target\x18\x06 \x01(\x05R\n" +
+	"sortTarget\x12\x1b\n" +
+	"\tkeys_only\x18\a \x01(\bR\bkeysOnly\x12\x1d\n" +
+	"\n" +
+	"count_only\x18\b \x01(\bR\tcountOnly\x12(\n" +
+	"\x10min_mod_revision\x18\t \x01(\x03R\x0eminModRevision\x12(\n" +
+	"\x10max_mod_revision\x18\n" +
+	" \x01(\x03R\x0emaxModRevision\x12.\n" +
+	"\x13min_create_revision\x18\v \x01(\x03R\x11minCreateRevision\x12.\n" +
+	"\x13max_create_revision\x18\f \x01(\x03R\x11maxCreateRevision\"%\n" +
+	"\aCompact\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"\xa2\x01\n" +
 	"\x03Put\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x14\n" +
@@ -1235,47 +1744,61 @@ func file_internal_replica_logpb_log_proto_rawDescGZIP() []byte {
 	return file_internal_replica_logpb_log_proto_rawDescData
 }
 
-var file_internal_replica_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_internal_replica_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_internal_replica_logpb_log_proto_goTypes = []any{
 	(*Entry)(nil),        // 0: leasekeeper.log.v1.Entry
 	(*Command)(nil),      // 1: leasekeeper.log.v1.Command
-	(*Put)(nil),          // 2: leasekeeper.log.v1.Put
-	(*DeleteRange)(nil),  // 3: leasekeeper.log.v1.DeleteRange
-	(*Grant)(nil),        // 4: leasekeeper.log.v1.Grant
-	(*Revoke)(nil),       // 5: leasekeeper.log.v1.Revoke
-	(*LeaseRef)(nil),     // 6: leasekeeper.log.v1.LeaseRef
-	(*Expire)(nil),       // 7: leasekeeper.log.v1.Expire
-	(*Checkpoint)(nil),   // 8: leasekeeper.log.v1.Checkpoint
-	(*Remaining)(nil),    // 9: leasekeeper.log.v1.Remaining
-	(*Identity)(nil),     // 10: leasekeeper.log.v1.Identity
-	(*Applied)(nil),      // 11: leasekeeper.log.v1.Applied
-	(*Domain)(nil),       // 12: leasekeeper.log.v1.Domain
-	(*Instant)(nil),      // 13: leasekeeper.log.v1.Instant
-	(*Lease)(nil),        // 14: leasekeeper.log.v1.Lease
-	(*Checkpointed)(nil), // 15: leasekeeper.log.v1.Checkpointed
-	(*Reign)(nil),        // 16: leasekeeper.log.v1.Reign
+	(*Txn)(nil),          // 2: leasekeeper.log.v1.Txn
+	(*Compare)(nil),      // 3: leasekeeper.log.v1.Compare
+	(*TxnOp)(nil),        // 4: leasekeeper.log.v1.TxnOp
+	(*Range)(nil),        // 5: leasekeeper.log.v1.Range
+	(*Compact)(nil),      // 6: leasekeeper.log.v1.Compact
+	(*Put)(nil),          // 7: leasekeeper.log.v1.Put
+	(*DeleteRange)(nil),  // 8: leasekeeper.log.v1.DeleteRange
+	(*Grant)(nil),        // 9: leasekeeper.log.v1.Grant
+	(*Revoke)(nil),       // 10: leasekeeper.log.v1.Revoke
+	(*LeaseRef)(nil),     // 11: leasekeeper.log.v1.LeaseRef
+	(*Expire)(nil),       // 12: leasekeeper.log.v1.Expire
+	(*Checkpoint)(nil),   // 13: leasekeeper.log.v1.Checkpoint
+	(*Remaining)(nil),    // 14: leasekeeper.log.v1.Remaining
+	(*Identity)(nil),     // 15: leasekeeper.log.v1.Identity
+	(*Applied)(nil),      // 16: leasekeeper.log.v1.Applied
+	(*Domain)(nil),       // 17: leasekeeper.log.v1.Domain
+	(*Instant)(nil),      // 18: leasekeeper.log.v1.Instant
+	(*Lease)(nil),        // 19: leasekeeper.log.v1.Lease
+	(*Checkpointed)(nil), // 20: leasekeeper.log.v1.Checkpointed
+	(*Reign)(nil),        // 21: leasekeeper.log.v1.Reign
 }
 var file_internal_replica_logpb_log_proto_depIdxs = []int32{
 	1,  // 0: leasekeeper.log.v1.Entry.commands:type_name -> leasekeeper.log.v1.Command
-	2,  // 1: leasekeeper.log.v1.Command.put:type_name -> leasekeeper.log.v1.Put
-	3,  // 2: leasekeeper.log.v1.Command.delete_range:type_name -> leasekeeper.log.v1.DeleteRange
-	4,  // 3: leasekeeper.log.v1.Command.grant:type_name -> leasekeeper.log.v1.Grant
-	5,  // 4: leasekeeper.log.v1.Command.revoke:type_name -> leasekeeper.log.v1.Revoke
-	7,  // 5: leasekeeper.log.v1.Command.expire:type_name -> leasekeeper.log.v1.Expire
-	8,  // 6: leasekeeper.log.v1.Command.checkpoint:type_name -> leasekeeper.log.v1.Checkpoint
-	6,  // 7: leasekeeper.log.v1.Expire.leases:type_name -> leasekeeper.log.v1.LeaseRef
-	9,  // 8: leasekeeper.log.v1.Checkpoint.quiet:type_name -> leasekeeper.log.v1.Remaining
-	6,  // 9: leasekeeper.log.v1.Checkpoint.cleared:type_name -> leasekeeper.log.v1.LeaseRef
-	6,  // 10: leasekeeper.log.v1.Remaining.lease:type_name -> leasekeeper.log.v1.LeaseRef
-	13, // 11: leasekeeper.log.v1.Domain.origin:type_name -> leasekeeper.log.v1.Instant
-	15, // 12: leasekeeper.log.v1.Lease.checkpointed:type_name -> leasekeeper.log.v1.Checkpointed
-	13, // 13: leasekeeper.log.v1.Checkpointed.applied:type_name -> leasekeeper.log.v1.Instant
-	13, // 14: leasekeeper.log.v1.Reign.applied:type_name -> leasekeeper.log.v1.Instant
-	15, // [15:15] is the sub-list for method output_type
-	15, // [15:15] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	7,  // 1: leasekeeper.log.v1.Command.put:type_name -> leasekeeper.log.v1.Put
+	8,  // 2: leasekeeper.log.v1.Command.delete_range:type_name -> leasekeeper.log.v1.DeleteRange
+	9,  // 3: leasekeeper.log.v1.Command.grant:type_name -> leasekeeper.log.v1.Grant
+	10, // 4: leasekeeper.log.v1.Command.revoke:type_name -> leasekeeper.log.v1.Revoke
+	12, // 5: leasekeeper.log.v1.Command.expire:type_name -> leasekeeper.log.v1.Expire
+	13, // 6: leasekeeper.log.v1.Command.checkpoint:type_name -> leasekeeper.log.v1.Checkpoint
+	2,  // 7: leasekeeper.log.v1.Command.txn:type_name -> leasekeeper.log.v1.Txn
+	6,  // 8: leasekeeper.log.v1.Command.compact:type_name -> leasekeeper.log.v1.Compact
+	3,  // 9: leasekeeper.log.v1.Txn.compare:type_name -> leasekeeper.log.v1.Compare
+	4,  // 10: leasekeeper.log.v1.Txn.success:type_name -> leasekeeper.log.v1.TxnOp
+	4,  // 11: leasekeeper.log.v1.Txn.failure:type_name -> leasekeeper.log.v1.TxnOp
+	5,  // 12: leasekeeper.log.v1.TxnOp.range:type_name -> leasekeeper.log.v1.Range
+	7,  // 13: leasekeeper.log.v1.TxnOp.put:type_name -> leasekeeper.log.v1.Put
+	8,  // 14: leasekeeper.log.v1.TxnOp.delete_range:type_name -> leasekeeper.log.v1.DeleteRange
+	2,  // 15: leasekeeper.log.v1.TxnOp.txn:type_name -> leasekeeper.log.v1.Txn
+	11, // 16: leasekeeper.log.v1.Expire.leases:type_name -> leasekeeper.log.v1.LeaseRef
+	14, // 17: leasekeeper.log.v1.Checkpoint.quiet:type_name -> leasekeeper.log.v1.Remaining
+	11, // 18: leasekeeper.log.v1.Checkpoint.cleared:type_name -> leasekeeper.log.v1.LeaseRef
+	11, // 19: leasekeeper.log.v1.Remaining.lease:type_name -> leasekeeper.log.v1.LeaseRef
+	18, // 20: leasekeeper.log.v1.Domain.origin:type_name -> leasekeeper.log.v1.Instant
+	20, // 21: leasekeeper.log.v1.Lease.checkpointed:type_name -> leasekeeper.log.v1.Checkpointed
+	18, // 22: leasekeeper.log.v1.Checkpointed.applied:type_name -> leasekeeper.log.v1.Instant
+	18, // 23: leasekeeper.log.v1.Reign.applied:type_name -> leasekeeper.log.v1.Instant
+	24, // [24:24] is the sub-list for method output_type
+	24, // [24:24] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_internal_replica_logpb_log_proto_init() }
@@ -1290,6 +1813,14 @@ func file_internal_replica_logpb_log_proto_init() {
 		(*Command_Revoke)(nil),
 		(*Command_Expire)(nil),
 		(*Command_Checkpoint)(nil),
+		(*Command_Txn)(nil),
+		(*Command_Compact)(nil),
+	}
+	file_internal_replica_logpb_log_proto_msgTypes[4].OneofWrappers = []any{
+		(*TxnOp_Range)(nil),
+		(*TxnOp_Put)(nil),
+		(*TxnOp_DeleteRange)(nil),
+		(*TxnOp_Txn)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1297,7 +1828,7 @@ func file_internal_replica_logpb_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_replica_logpb_log_proto_rawDesc), len(file_internal_replica_logpb_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

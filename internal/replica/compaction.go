@@ -1,0 +1,106 @@
+package replica
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+)
+
+// history is what automatic compaction goes by: which revision was current when. It is this member's own
+// and not kept across a restart; then history is kept as if all of it had been written just before.
+type history struct {
+	samples  []sample // oldest first; len ≤ retentionSamples+2
+	proposed int64    // the revision of a retire that is under way, else at most that of the last one
+}
+
+// sample says that the revision was the newest one at that instant.
+type sample struct {
+	at       clock.Instant
+	revision int64
+}
+
+const (
+	// retentionSamples is how many samples are taken in the time that history is kept, so that it is kept
+	// at most an eighth longer, and compacted at most so often.
+	retentionSamples = 8
+	// minSampleInterval bounds how often that is however short the time is.
+	minSampleInterval = time.Second
+)
+
+// retire is the leader's own compaction: what a [Compact] does, and nobody waits for it.
+type retire struct{ revision int64 }
+
+// retireHistory notes which revision is current, and proposes to compact to the one that was when history
+// began to be kept for long enough.
+func (r *Replica) retireHistory() {
+	if r.cfg.Retention <= 0 || r.halted {
+		return
+	}
+	old, ok := r.history.note(r.now, r.store.Revision(), r.cfg.Retention)
+	if !ok || !r.serving {
+		return
+	}
+	// One at a time, and not before what is compacted already has been removed.
+	compacted := r.store.CompactRevision()
+	if old <= max(compacted, r.history.proposed) || r.store.Trimmed() < compacted || old <= emptyRevision {
+		return
+	}
+	r.history.proposed = old
+	r.queue = append(r.queue, newPending(0, retire{old}))
+}
+
+// emptyRevision is that of a keyspace in which nothing was ever written.
+const emptyRevision = 1
+
+// note takes a sample if it is time to, and returns the newest revision that was current at least so long
+// ago as retention says, if it is known.
+func (h *history) note(now clock.Instant, revision int64, retention time.Duration) (old int64, ok bool) {
+	interval := max(retention/retentionSamples, minSampleInterval)
+	if n := len(h.samples); n == 0 || now.Elapsed(h.samples[n-1].at) >= interval {
+		h.samples = append(h.samples, sample{now, revision})
+	}
+	for len(h.samples) > 1 && now.Elapsed(h.samples[1].at) >= retention {
+		h.samples = h.samples[1:]
+	}
+	oldest := h.samples[0]
+	return oldest.revision, now.Elapsed(oldest.at) >= retention
+}
+
+// awaitedTrim is the answer to a [Compact] that waits until all up to its revision is removed.
+type awaitedTrim struct {
+	revision int64
+	id       uint64 // of the Request
+}
+
+// trim removes some of what was compacted, which nobody can read any more.
+func (r *Replica) trim() {
+	if r.halted {
+		return
+	}
+	if r.store.Trimmable() {
+		if err := r.trimSome(); err != nil {
+			r.halt(fmt.Errorf("the disk failed while compacted history was removed: %w", err))
+			return
+		}
+	}
+	for len(r.trims) > 0 && r.trims[0].revision <= r.store.Trimmed() {
+		r.emit(Reply{ID: r.trims[0].id, Header: r.header(), Authority: forever})
+		r.trims = r.trims[1:]
+	}
+}
+
+func (r *Replica) trimSome() error {
+	batch := r.db.NewIndexedBatch()
+	writer := r.store.Begin(batch)
+	if _, err := writer.Trim(trimKeys); err != nil {
+		return err
+	}
+	if err := batch.Commit(pebble.NoSync); err != nil {
+		return err
+	}
+	r.store.Commit(writer)
+	return nil
+}

@@ -1,0 +1,146 @@
+package replica
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+)
+
+// Whatever is written and however time passes, a revision that was current within the retention can be
+// read, one that was superseded well before can not, and samples do not pile up.
+func TestHistoryIsKeptForTheRetention(t *testing.T) {
+	for _, retention := range []time.Duration{time.Second, 10 * time.Second, time.Hour} {
+		t.Run(retention.String(), func(t *testing.T) {
+			w := newWorldOf(t, func(w *world) { w.retention = retention })
+			defer func() { w.close() }()
+			w.serve()
+			rng := rand.New(rand.NewPCG(uint64(retention), 1))
+			current := []sample{{w.clock.Now(), 1}} // when each revision came to be
+			slack := max(retention/retentionSamples, minSampleInterval) + time.Second
+			for id := uint64(1); id < 400; id++ {
+				if rng.IntN(2) == 0 {
+					w.do(id, keyspace.PutRequest{Key: fmt.Appendf(nil, "k%d", rng.IntN(3))})
+					current = append(current, sample{w.clock.Now(), w.replica.Store().Revision()})
+				}
+				pass(w, time.Duration(rng.Int64N(int64(retention/4))))
+				checkHistory(t, w, current, retention, slack)
+				if n := len(w.replica.history.samples); n > retentionSamples+2 {
+					t.Fatalf("%d samples", n)
+				}
+			}
+			if w.replica.Store().CompactRevision() < 50 {
+				t.Errorf("compacted only to %d", w.replica.Store().CompactRevision())
+			}
+		})
+	}
+}
+
+// pass lets time pass in steps that do not make a test of an hour long.
+func pass(w *world, d time.Duration) {
+	for step := max(TickInterval, d/20); d > 0; d -= step {
+		w.clock.Advance(min(step, d))
+		w.step(Tick{})
+		w.settle()
+	}
+	for range 3 { // a pause holds decisions back for a moment
+		w.advance(TickInterval)
+	}
+}
+
+func checkHistory(t *testing.T, w *world, current []sample, retention, slack time.Duration) {
+	t.Helper()
+	now, compacted := w.clock.Now(), w.replica.Store().CompactRevision()
+	for i, s := range current {
+		if i+1 == len(current) {
+			if compacted > s.revision {
+				t.Fatalf("compacted to %d, current is %d", compacted, s.revision)
+			}
+			return
+		}
+		superseded := now.Elapsed(current[i+1].at)
+		if superseded < retention && compacted > s.revision {
+			t.Fatalf("compacted to %d, but revision %d was current %v ago", compacted, s.revision, superseded)
+		}
+		if superseded > retention+slack && compacted <= s.revision {
+			t.Fatalf("compacted to %d, but revision %d was superseded %v ago", compacted, s.revision, superseded)
+		}
+	}
+}
+
+// A machine that was suspended counts neither more nor less than what surely passed.
+func TestRetentionAcrossSuspension(t *testing.T) {
+	h := history{}
+	m := clock.NewManual(clock.Instant{})
+	h.note(m.Now(), 5, time.Minute)
+	m.Suspend(time.Hour)
+	if old, ok := h.note(m.Now(), 6, time.Minute); ok {
+		t.Errorf("history before %d is over though only one clock moved", old)
+	}
+	m.Advance(time.Minute)
+	if old, ok := h.note(m.Now(), 7, time.Minute); !ok || old != 5 {
+		t.Errorf("after a minute on both clocks: %d, %v", old, ok)
+	}
+}
+
+// A physical compaction is answered after the last removal and not before, however many steps it takes;
+// others are answered meanwhile.
+func TestPhysicalCompactionWaits(t *testing.T) {
+	w := newWorld(t)
+	defer func() { w.close() }()
+	w.serve()
+	const keys = 4*trimKeys + 7
+	for i := range uint64(keys) {
+		w.step(Request{i + 1, keyspace.PutRequest{Key: fmt.Appendf(nil, "k%d", i), Value: []byte("1")}})
+	}
+	w.settle()
+	rev := w.replica.Store().Revision()
+	w.step(Request{keys + 1, Compact{Revision: rev, Physical: true}}, Request{keys + 2, Compact{Revision: rev}})
+	steps := w.settle()
+	for ; ; steps = w.step(Tick{}) {
+		trimmed := w.replica.Store().Trimmed() >= rev
+		if replied := hasReply(steps, keys+1); replied != trimmed {
+			t.Fatalf("answered: %v, trimmed: %v", replied, trimmed)
+		} else if replied {
+			break
+		}
+		if w.wait() != 0 {
+			t.Fatalf("waits for %v with work to do", w.wait())
+		}
+	}
+	w.do(keys+3, keyspace.PutRequest{Key: []byte("k")})
+}
+
+func hasReply(effects []Effect, id uint64) bool {
+	for _, e := range effects {
+		if r, ok := e.(Reply); ok && r.ID == id {
+			return r.Err == nil
+		}
+	}
+	return false
+}
+
+// The log gives back every txn as it was.
+func TestTxnsThroughTheLog(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	for id := range uint64(500) {
+		txn := randomTxn(rng, id, 4)
+		txn.Success = append(txn.Success, keyspace.RangeRequest{
+			Key: []byte("a"), End: []byte("b"), Limit: 1, Revision: 2, SortOrder: 1, SortTarget: 3, KeysOnly: true, CountOnly: true,
+			MinModRevision: 4, MaxModRevision: 5, MinCreateRevision: 6, MaxCreateRevision: 7,
+		}, keyspace.PutRequest{Key: []byte("c"), IgnoreValue: true, IgnoreLease: true, PrevKV: true})
+		got, want := fmt.Sprintf("%+v", decodeTxn(newPending(1, txn).command.GetTxn())), fmt.Sprintf("%+v", txn)
+		if got != want {
+			t.Fatalf("%s became\n%s", want, got)
+		}
+	}
+	if p := newPending(1, keyspace.TxnRequest{}); p.weight != 1 {
+		t.Errorf("an empty txn weighs %d", p.weight)
+	}
+	if got := decodeTxnOps(encodeTxnOps([]keyspace.TxnOp{nil})); len(got) != 1 || got[0] != nil {
+		t.Errorf("no operation became %v", got)
+	}
+}

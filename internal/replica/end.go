@@ -1,0 +1,129 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// stallLimit is how long the member's goroutine, or one write, may take before the member no longer counts
+// as serving. A healthy one takes milliseconds.
+const stallLimit = 5 * time.Second
+
+// errStalled is for those who ask whether the member serves; requests just wait for as long as they like to.
+var errStalled = fmt.Errorf("the disk or the process has stood still for more than %v", stallLimit)
+
+// end says that the member has ended, and why. It may be called from any goroutine, more than once; the
+// first reason counts. It waits for nobody: when the disk fails, any of our goroutines may be stuck in the
+// database for ever, the one that calls Step included, and whoever watches Done must hear of it all the same.
+func (n *Node) end(err error) {
+	n.endOnce.Do(func() {
+		n.serving.Store(false)
+		n.endClosing()
+		if n.store != nil {
+			n.last = Status{Header: n.Header()}
+		}
+		if err != nil {
+			n.log.Error("member halted", "error", err)
+		}
+		n.err = err
+		close(n.done)
+	})
+}
+
+// halt is told by the database, on any goroutine, that it can not go on.
+func (n *Node) halt(err error) { n.end(folderError(n.cfg.Dir, err)) }
+
+// openInTime is open for as long as ctx lasts. The database may be stuck in a disk that does not answer, or
+// have called halt and never come back.
+func (n *Node) openInTime(ctx context.Context) error {
+	opened := make(chan error, 1)
+	go func() { opened <- n.open() }()
+	select {
+	case err := <-opened:
+		return err
+	case <-ctx.Done():
+		n.abandon(opened)
+		return ctx.Err()
+	case <-n.done:
+	}
+	// Usually the database returns an error too, and everything is closed again.
+	select {
+	case err := <-opened:
+		if err == nil {
+			err = errors.Join(n.err, n.close())
+		}
+		return err
+	case <-time.After(openGrace):
+		n.abandon(opened)
+		return n.err
+	}
+}
+
+// openGrace is how long Start waits for a database that has said it can not go on.
+const openGrace = time.Second
+
+// abandon closes what is being opened as soon as that is done.
+func (n *Node) abandon(opened <-chan error) {
+	go func() {
+		if <-opened == nil {
+			_ = n.close() // nobody is left to be told
+		}
+	}()
+}
+
+// pulse is when somebody was last seen alive: nanoseconds since pulseOrigin, 0 for nobody at work.
+type pulse struct{ at atomic.Int64 }
+
+// pulseOrigin is long enough ago for every moment that matters to come after it.
+var pulseOrigin = time.Now().Add(-time.Hour)
+
+func (p *pulse) beat() { p.at.Store(int64(time.Since(pulseOrigin))) }
+func (p *pulse) rest() { p.at.Store(0) }
+
+// still reports that somebody is at work and has not been seen for longer than stallLimit.
+func (p *pulse) still() bool {
+	at := p.at.Load()
+	return at > 0 && int64(time.Since(pulseOrigin))-at > int64(stallLimit)
+}
+
+// Serving returns nil if the member would serve a request now, else why not.
+func (n *Node) Serving() error {
+	select {
+	case <-n.stopping:
+		return ErrStopped
+	case <-n.done:
+		return ErrStopped
+	default:
+	}
+	switch {
+	case n.loopPulse.still() || n.diskPulse.still():
+		return errStalled
+	case !n.serving.Load():
+		return ErrNoLeader
+	}
+	return nil
+}
+
+// Status returns a snapshot, without asking other members. If the member's goroutine does not answer before
+// ctx ends, it returns that error with the little that is known.
+func (n *Node) Status(ctx context.Context) (Status, error) {
+	result := make(chan Status, 1)
+	select {
+	case n.intake <- submission{look: n.lookInto(result)}:
+	case <-n.done:
+		return n.last, ErrStopped
+	case <-ctx.Done():
+		return Status{Header: n.Header()}, ctx.Err()
+	}
+	select {
+	case status := <-result:
+		return status, nil
+	case <-n.done:
+		return n.last, ErrStopped
+	case <-ctx.Done():
+		return Status{Header: n.Header()}, ctx.Err()
+	}
+}

@@ -1,0 +1,55 @@
+package replica
+
+import (
+	"context"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+)
+
+// Txn carries out a txn. One that writes nothing is a read, made on the caller's goroutine at one revision;
+// only then serializable, as for Range, counts.
+func (n *Node) Txn(ctx context.Context, req keyspace.TxnRequest, serializable bool) (Header, keyspace.TxnResult, error) {
+	// Here as well as where it is applied, so that nonsense costs no log entry.
+	if err := keyspace.CheckTxn(req); err != nil {
+		return Header{}, keyspace.TxnResult{}, err
+	}
+	if !req.ReadOnly() {
+		if req.Bytes() > n.cfg.MaxRequestBytes {
+			return Header{}, keyspace.TxnResult{}, ErrTooLarge
+		}
+		return change[keyspace.TxnResult](ctx, n, req)
+	}
+	header, err := n.readHeader(ctx, serializable)
+	if err != nil {
+		return Header{}, keyspace.TxnResult{}, err
+	}
+	result, err := n.store.Txn(ctx, req)
+	if err != nil {
+		return Header{}, keyspace.TxnResult{}, err
+	}
+	header.Revision = max(header.Revision, result.Revision)
+	return header, result, nil
+}
+
+// readHeader waits until the caller may read, and returns what its answer must at least be as new as.
+func (n *Node) readHeader(ctx context.Context, serializable bool) (Header, error) {
+	if serializable {
+		return n.Header(), nil
+	}
+	id := n.nextID.Add(1)
+	effect, err := n.ask(ctx, id, Read{id})
+	if err != nil {
+		return Header{}, readError(err)
+	}
+	if reply, ok := effect.(Reply); ok {
+		return Header{}, reply.Err
+	}
+	return effect.(ReadAt).Header, nil
+}
+
+// Compact makes revisions below rev unreadable. If physical is set it returns only when they are removed
+// from the database, which may take long.
+func (n *Node) Compact(ctx context.Context, rev int64, physical bool) (Header, error) {
+	header, _, err := change[any](ctx, n, Compact{rev, physical})
+	return header, err
+}
