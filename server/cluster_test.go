@@ -6,7 +6,6 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"google.golang.org/grpc/codes"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
@@ -45,37 +44,6 @@ func TestMemberListWithoutLeader(t *testing.T) {
 	wantStatus(t, err, rpctypes.ErrGRPCNoLeader)
 	_, err = f.cluster.MemberList(f.ctx(), &pb.MemberListRequest{})
 	wantOK(t, err)
-}
-
-func TestStatus(t *testing.T) {
-	f := startFront(t)
-	f.put("a", "")
-	resp, err := f.maintenance.Status(f.ctx(), &pb.StatusRequest{})
-	wantOK(t, err)
-	f.header(resp.Header, 2)
-	own := f.node.Header()
-	wantEqual(t, "versions", resp.Version+" "+resp.StorageVersion, EtcdVersion+" "+EtcdVersion)
-	wantEqual(t, "leader", resp.Leader, own.MemberID)
-	wantEqual(t, "term", resp.RaftTerm, own.Term)
-	if resp.DbSize <= 0 || resp.RaftIndex == 0 || resp.RaftAppliedIndex == 0 || resp.RaftAppliedIndex > resp.RaftIndex {
-		t.Errorf("implausible status: %v", resp)
-	}
-	wantEqual(t, "errors", len(resp.Errors), 0)
-	wantEqual(t, "downgrade", resp.DowngradeInfo.GetEnabled(), false)
-}
-
-func TestAlarm(t *testing.T) {
-	f := startFront(t)
-	for _, action := range []pb.AlarmRequest_AlarmAction{pb.AlarmRequest_GET, pb.AlarmRequest_DEACTIVATE} {
-		resp, err := f.maintenance.Alarm(f.ctx(), &pb.AlarmRequest{Action: action, Alarm: pb.AlarmType_NOSPACE})
-		wantOK(t, err)
-		f.header(resp.Header, 1)
-		wantEqual(t, "alarms", len(resp.Alarms), 0)
-	}
-	_, err := f.maintenance.Alarm(f.ctx(), &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE})
-	wantCode(t, err, codes.Unimplemented)
-	_, err = f.maintenance.Alarm(f.ctx(), &pb.AlarmRequest{Action: 9})
-	wantCode(t, err, codes.InvalidArgument)
 }
 
 func TestNoAuthentication(t *testing.T) {

@@ -29,6 +29,7 @@ var refusals = []refusal{
 	{replica.ErrNoLeader, rpctypes.ErrGRPCNoLeader, "no_leader"},
 	{replica.ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests, reasonTooMany},
 	{replica.ErrTooManyLeases, status.Error(codes.ResourceExhausted, "etcdserver: too many leases: end some, or allow more with --max-leases"), "too_many_leases"},
+	{replica.ErrNoSpace, rpctypes.ErrGRPCNoSpace, "no_space"},
 	{replica.ErrTooLarge, rpctypes.ErrGRPCRequestTooLarge, "too_large"},
 	{replica.ErrStopped, rpctypes.ErrGRPCStopped, "stopped"},
 

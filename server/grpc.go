@@ -53,7 +53,7 @@ func (s *Server) newGRPC() *grpc.Server {
 
 // unary stands before every request with one answer.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	resp, err := s.bounded(ctx, req, handle)
+	resp, err := s.bounded(ctx, req, s.timeLimit(info.FullMethod), handle)
 	err = s.answer(err)
 	s.metrics.count(info.FullMethod, err)
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	return resp, nil
 }
 
-func (s *Server) bounded(ctx context.Context, req any, handle grpc.UnaryHandler) (any, error) {
+func (s *Server) bounded(ctx context.Context, req any, limit time.Duration, handle grpc.UnaryHandler) (any, error) {
 	if requiresLeader(ctx) && s.serving() != nil {
 		return nil, replica.ErrNoLeader
 	}
@@ -71,7 +71,7 @@ func (s *Server) bounded(ctx context.Context, req any, handle grpc.UnaryHandler)
 		return nil, err
 	}
 	defer end()
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return handle(ctx, req)
 }

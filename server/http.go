@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
 // Bounds on what one HTTP client can hold. Answers are small; the largest is /metrics.
@@ -22,6 +25,7 @@ const (
 func (s *Server) newHTTP() *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", s.serveProbe(s.alive))
+	// A server without space for more data still serves what keeps promises, so it is ready.
 	mux.HandleFunc("GET /readyz", s.serveProbe(s.serving))
 	mux.HandleFunc("GET /healthz", s.serveProbe(s.serving))
 	mux.HandleFunc("GET /health", s.serveHealth)
@@ -56,15 +60,22 @@ func (s *Server) serveProbe(check func() error) http.HandlerFunc {
 	}
 }
 
-// serveHealth answers as etcd's /health does: the value is a word and not a boolean.
+// serveHealth answers as etcd's /health does: the value is a word and not a boolean, and a shortage of space
+// is a matter of health unless the query excludes it.
 func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	answer := struct {
 		Health string `json:"health"`
 		Reason string `json:"reason"`
 	}{Health: "true"}
 	code := http.StatusOK
+	reason := ""
 	if err := s.serving(); err != nil {
-		answer.Health, answer.Reason = "false", err.Error()
+		reason = err.Error()
+	} else if s.member.Shortage() != replica.Enough && !slices.Contains(r.URL.Query()["exclude"], "NOSPACE") {
+		reason = "ALARM NOSPACE"
+	}
+	if reason != "" {
+		answer.Health, answer.Reason = "false", reason
 		code = http.StatusServiceUnavailable
 	}
 	writeJSON(w, code, answer)

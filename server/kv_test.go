@@ -138,8 +138,7 @@ func TestNotYetImplemented(t *testing.T) {
 	_, txn := f.kv.Txn(f.ctx(), &pb.TxnRequest{})
 	_, compact := f.kv.Compact(f.ctx(), &pb.CompactionRequest{})
 	_, add := f.cluster.MemberAdd(f.ctx(), &pb.MemberAddRequest{})
-	_, hash := f.maintenance.Hash(f.ctx(), &pb.HashRequest{})
-	for _, err := range []error{txn, compact, add, hash} {
+	for _, err := range []error{txn, compact, add} {
 		wantCode(t, err, codes.Unimplemented)
 	}
 }

@@ -29,6 +29,12 @@ type member interface {
 	Leases(context.Context) (replica.Header, []lessor.Lease, error)
 
 	NewWatchStream(keyspace.StreamLimits) *keyspace.Stream
+
+	Shortage() replica.Shortage
+	OrderShortage(ctx context.Context, raised bool) (before, after replica.Shortage, err error)
+	Hash(ctx context.Context, revision int64) (replica.Header, keyspace.HashResult, error)
+	Defragment(context.Context) error
+	Snapshot(context.Context) (*replica.Snapshot, error)
 }
 
 var _ member = (*replica.Node)(nil)

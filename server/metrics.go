@@ -162,6 +162,7 @@ func (m *metrics) collectMember(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(descServing, prometheus.GaugeValue, serving)
 		return
 	}
+	collectLoad(out, &st)
 	for _, g := range []struct {
 		desc  *prometheus.Desc
 		value float64

@@ -1,0 +1,214 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+)
+
+// maintenanceLimit bounds the requests whose duration grows with the data, instead of Config.RequestTimeout.
+const maintenanceLimit = time.Hour
+
+// maintenanceMethods are those requests.
+var maintenanceMethods = map[string]bool{
+	pb.Maintenance_Defragment_FullMethodName: true,
+	pb.Maintenance_Hash_FullMethodName:       true,
+	pb.Maintenance_HashKV_FullMethodName:     true,
+}
+
+// timeLimit is how long a request with one answer may take.
+func (s *Server) timeLimit(method string) time.Duration {
+	if maintenanceMethods[method] {
+		return maintenanceLimit
+	}
+	return s.cfg.RequestTimeout
+}
+
+// maintenanceService is etcd's Maintenance: how one member is, and what operators do with it. It asks no other
+// member.
+type maintenanceService struct {
+	pb.UnimplementedMaintenanceServer
+	s *Server
+}
+
+// Status tells what this member knows.
+func (m *maintenanceService) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusResponse, error) {
+	st, err := m.s.member.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	resp := &pb.StatusResponse{
+		Header:  header(st.Header),
+		Version: EtcdVersion, StorageVersion: EtcdVersion,
+		DbSize: st.DiskBytes, DbSizeInUse: st.DataBytes, DbSizeQuota: st.QuotaBytes,
+		Leader: st.Leader, RaftTerm: st.Header.Term, RaftIndex: st.LogIndex, RaftAppliedIndex: st.AppliedIndex,
+		DowngradeInfo: &pb.DowngradeInfo{},
+	}
+	if st.Leader == 0 {
+		resp.Errors = append(resp.Errors, status.Convert(rpctypes.ErrGRPCNoLeader).Message())
+	}
+	for _, alarm := range m.alarms(st.Shortage) {
+		resp.Errors = append(resp.Errors, fmt.Sprintf("memberID:%d alarm:%s", alarm.MemberID, alarm.Alarm))
+	}
+	return resp, nil
+}
+
+// alarms are those that a shortage means.
+func (m *maintenanceService) alarms(shortage replica.Shortage) []*pb.AlarmMember {
+	if shortage == replica.Enough {
+		return nil
+	}
+	return []*pb.AlarmMember{{MemberID: m.s.member.Header().MemberID, Alarm: pb.AlarmType_NOSPACE}}
+}
+
+// Alarm lists, raises and lifts the only alarm that this server has, the one for want of space. It rises and
+// ends by itself as well; while it has a cause it can not be lifted.
+func (m *maintenanceService) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
+	own := m.s.member.Header().MemberID
+	about := (r.MemberID == 0 || r.MemberID == own) && (r.Alarm == pb.AlarmType_NOSPACE || r.Alarm == pb.AlarmType_NONE)
+	var alarms []*pb.AlarmMember
+	switch r.Action {
+	case pb.AlarmRequest_GET:
+		// etcd lists those of all members, whichever is asked for.
+		if r.Alarm == pb.AlarmType_NOSPACE || r.Alarm == pb.AlarmType_NONE {
+			alarms = m.alarms(m.s.member.Shortage())
+		}
+	case pb.AlarmRequest_ACTIVATE:
+		if !about || r.Alarm == pb.AlarmType_NONE {
+			return nil, status.Error(codes.Unimplemented, "etcdserver: only the alarm NOSPACE of this member can be raised on this server")
+		}
+		if _, _, err := m.s.member.OrderShortage(ctx, true); err != nil {
+			return nil, err
+		}
+		alarms = m.alarms(replica.Ordered)
+	case pb.AlarmRequest_DEACTIVATE:
+		if !about {
+			break
+		}
+		before, after, err := m.s.member.OrderShortage(ctx, false)
+		if err != nil {
+			return nil, err
+		}
+		if after != replica.Enough {
+			return nil, status.Errorf(codes.FailedPrecondition, "etcdserver: the alarm stays because %v; it is lifted by itself when there is room", after)
+		}
+		alarms = m.alarms(before)
+	default:
+		return nil, status.Errorf(codes.InvalidArgument, "etcdserver: unknown alarm action %d", int32(r.Action))
+	}
+	return &pb.AlarmResponse{Header: header(m.s.member.Header()), Alarms: alarms}, nil
+}
+
+// Defragment rewrites the database. Unlike etcd's it does not hold up requests.
+func (m *maintenanceService) Defragment(ctx context.Context, _ *pb.DefragmentRequest) (*pb.DefragmentResponse, error) {
+	start := time.Now()
+	if err := m.s.member.Defragment(ctx); err != nil {
+		return nil, err
+	}
+	m.s.log.Info("defragmented", "took", time.Since(start))
+	return &pb.DefragmentResponse{Header: header(m.s.member.Header())}, nil
+}
+
+// Hash is HashKV at the current revision: what else a member has on its disk differs between members that
+// agree.
+func (m *maintenanceService) Hash(ctx context.Context, _ *pb.HashRequest) (*pb.HashResponse, error) {
+	h, result, err := m.s.member.Hash(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.HashResponse{Header: headerAt(h, result.Current), Hash: result.Hash}, nil
+}
+
+func (m *maintenanceService) HashKV(ctx context.Context, r *pb.HashKVRequest) (*pb.HashKVResponse, error) {
+	h, result, err := m.s.member.Hash(ctx, r.Revision)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.HashKVResponse{
+		Header: headerAt(h, result.Current),
+		Hash:   result.Hash, CompactRevision: result.Compact, HashRevision: result.Revision,
+	}, nil
+}
+
+// MoveLeader is refused: there is nobody to move to.
+func (m *maintenanceService) MoveLeader(context.Context, *pb.MoveLeaderRequest) (*pb.MoveLeaderResponse, error) {
+	if err := m.s.serving(); err != nil {
+		return nil, rpctypes.ErrGRPCNotLeader
+	}
+	return nil, rpctypes.ErrGRPCBadLeaderTransferee
+}
+
+// Downgrade is refused: there is one level of etcd's API that this server speaks.
+func (m *maintenanceService) Downgrade(_ context.Context, r *pb.DowngradeRequest) (*pb.DowngradeResponse, error) {
+	if r.Action == pb.DowngradeRequest_CANCEL {
+		return nil, rpctypes.ErrGRPCNoInflightDowngrade
+	}
+	return nil, rpctypes.ErrGRPCInvalidDowngradeTargetVersion
+}
+
+// snapshotChunk is how much of a snapshot one message carries, as in etcd.
+const snapshotChunk = 32 << 10
+
+// Snapshot sends a copy of the data, see [replica.Snapshot] for its form. It ends when the server stops.
+func (m *maintenanceService) Snapshot(_ *pb.SnapshotRequest, stream grpc.ServerStreamingServer[pb.SnapshotResponse]) error {
+	ctx, end := m.s.longStream(stream, false)
+	defer end(nil)
+	start := time.Now()
+	snapshot, err := m.s.member.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := snapshot.Close(); err != nil {
+			m.s.log.Warn("a snapshot was not removed; the next start does that", "error", err)
+		}
+	}()
+	out := &chunks{stream: stream, left: snapshot.Size()}
+	if _, err = snapshot.WriteTo(out); err == nil {
+		err = out.flush()
+	}
+	if err != nil {
+		return err
+	}
+	m.s.log.Info("snapshot sent", "bytes", snapshot.Size(), "took", time.Since(start))
+	return nil
+}
+
+// chunks sends what is written to it in messages of one size.
+type chunks struct {
+	stream grpc.ServerStreamingServer[pb.SnapshotResponse]
+	left   int64 // to be sent
+	buf    []byte
+}
+
+func (c *chunks) Write(p []byte) (int, error) {
+	for rest := p; len(rest) > 0; {
+		n := min(len(rest), snapshotChunk-len(c.buf))
+		c.buf, rest = append(c.buf, rest[:n]...), rest[n:]
+		if len(c.buf) == snapshotChunk {
+			if err := c.flush(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return len(p), nil
+}
+
+// flush sends what is left. gRPC may still read it afterwards, so it is not used again.
+func (c *chunks) flush() error {
+	if len(c.buf) == 0 {
+		return nil
+	}
+	c.left -= int64(len(c.buf))
+	blob := c.buf
+	c.buf = make([]byte, 0, snapshotChunk)
+	return c.stream.Send(&pb.SnapshotResponse{RemainingBytes: uint64(c.left), Blob: blob, Version: EtcdVersion})
+}

@@ -1,0 +1,234 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+)
+
+// startTight returns a front whose node sees as much free space as the test says.
+func startTight(t *testing.T) (*front, *atomic.Uint64) {
+	t.Helper()
+	free := new(atomic.Uint64)
+	free.Store(1 << 30)
+	node, err := replica.Start(t.Context(), replica.NodeConfig{
+		Dir: t.TempDir(), Space: replica.SpaceLimits{MinFree: 1 << 20, Quota: 1 << 40},
+		FreeBytes: func(string) (uint64, error) { return free.Load(), nil },
+	})
+	wantOK(t, err)
+	t.Cleanup(func() { wantOK(t, node.Stop(limited(t, context.Background()))) })
+	<-node.Ready()
+	return startWith(t, anyPort(), func(*replica.Node) member { return node }), free
+}
+
+func TestStatus(t *testing.T) {
+	f := startFront(t)
+	f.put("a", "")
+	resp, err := f.maintenance.Status(f.ctx(), &pb.StatusRequest{})
+	wantOK(t, err)
+	f.header(resp.Header, 2)
+	own := f.node.Header()
+	wantEqual(t, "versions", resp.Version+" "+resp.StorageVersion, EtcdVersion+" "+EtcdVersion)
+	wantEqual(t, "leader", resp.Leader, own.MemberID)
+	wantEqual(t, "term", resp.RaftTerm, own.Term)
+	if resp.DbSizeInUse <= 0 || resp.DbSize < resp.DbSizeInUse || resp.RaftIndex == 0 || resp.RaftAppliedIndex == 0 || resp.RaftAppliedIndex > resp.RaftIndex {
+		t.Errorf("implausible status: %v", resp)
+	}
+	wantEqual(t, "errors", len(resp.Errors), 0)
+	wantEqual(t, "downgrade", resp.DowngradeInfo.GetEnabled(), false)
+}
+
+// While there is no space, everyone who may look is told so, and what needs none is served.
+func TestNoSpace(t *testing.T) {
+	f, free := startTight(t)
+	f.grant(600, 1)
+	f.put("a", "")
+	code, body := f.get("/health")
+	wantEqual(t, "/health", code, http.StatusOK)
+	free.Store(1)
+	eventually(t, "puts are refused", func() bool {
+		_, err := f.kv.Put(f.ctx(), &pb.PutRequest{Key: []byte("b")})
+		if err != nil {
+			wantStatus(t, err, rpctypes.ErrGRPCNoSpace)
+		}
+		return err != nil
+	})
+	_, err := f.lease.LeaseGrant(f.ctx(), &pb.LeaseGrantRequest{TTL: 60})
+	wantStatus(t, err, rpctypes.ErrGRPCNoSpace)
+	k := f.keepAlive(f.ctx())
+	send(t, k, 1)
+	renewed, err := k.Recv()
+	wantOK(t, err)
+	wantEqual(t, "renewed TTL", renewed.TTL, 600)
+	_, err = f.kv.DeleteRange(f.ctx(), &pb.DeleteRangeRequest{Key: []byte("a")})
+	wantOK(t, err)
+
+	st, err := f.maintenance.Status(f.ctx(), &pb.StatusRequest{})
+	wantOK(t, err)
+	wantEqual(t, "quota", st.DbSizeQuota, 1<<40)
+	wantEqual(t, "errors", strings.Join(st.Errors, ";"), fmt.Sprintf("memberID:%d alarm:NOSPACE", st.Header.MemberId))
+	wantEqual(t, "listed", f.alarm(pb.AlarmRequest_GET, pb.AlarmType_NONE), "NOSPACE")
+	_, err = f.maintenance.Alarm(f.ctx(), &pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, Alarm: pb.AlarmType_NOSPACE})
+	wantCode(t, err, codes.FailedPrecondition)
+	for path, want := range map[string]int{"/readyz": 200, "/livez": 200, "/health": 503, "/health?exclude=NOSPACE": 200} {
+		code, _ := f.get(path)
+		wantEqual(t, path, code, want)
+	}
+	_, body = f.get("/health")
+	wantEqual(t, "/health", body, `{"health":"false","reason":"ALARM NOSPACE"}`+"\n")
+	_, body = f.get("/metrics")
+	for _, line := range []string{`leasekeeper_no_space{reason="disk"} 1`, `leasekeeper_no_space{reason="quota"} 0`,
+		`leasekeeper_disk_free_bytes 1`, `leasekeeper_refused_total{reason="no_space"} 2`} {
+		if !strings.Contains(body, line+"\n") {
+			t.Errorf("no line %q", line)
+		}
+	}
+	free.Store(1 << 30)
+	eventually(t, "it recovers", func() bool { return f.alarm(pb.AlarmRequest_GET, pb.AlarmType_NONE) == "" })
+	f.put("b", "")
+}
+
+// alarm asks for, raises or lifts alarms and returns their names.
+func (f *front) alarm(action pb.AlarmRequest_AlarmAction, kind pb.AlarmType) string {
+	f.t.Helper()
+	resp, err := f.maintenance.Alarm(f.ctx(), &pb.AlarmRequest{Action: action, Alarm: kind})
+	wantOK(f.t, err)
+	var names []string
+	for _, a := range resp.Alarms {
+		wantEqual(f.t, "member", a.MemberID, resp.Header.MemberId)
+		names = append(names, a.Alarm.String())
+	}
+	return strings.Join(names, " ")
+}
+
+func TestAlarm(t *testing.T) {
+	f := startFront(t)
+	const none, noSpace, corrupt = pb.AlarmType_NONE, pb.AlarmType_NOSPACE, pb.AlarmType_CORRUPT
+	for _, kind := range []pb.AlarmType{none, noSpace, corrupt} {
+		wantEqual(t, "listed", f.alarm(pb.AlarmRequest_GET, kind), "")
+		wantEqual(t, "lifted", f.alarm(pb.AlarmRequest_DEACTIVATE, kind), "")
+	}
+	for range 2 {
+		wantEqual(t, "raised", f.alarm(pb.AlarmRequest_ACTIVATE, noSpace), "NOSPACE")
+		wantEqual(t, "listed", f.alarm(pb.AlarmRequest_GET, none), "NOSPACE")
+		wantEqual(t, "of another kind", f.alarm(pb.AlarmRequest_GET, corrupt), "")
+	}
+	_, err := f.kv.Put(f.ctx(), &pb.PutRequest{Key: []byte("a")})
+	wantStatus(t, err, rpctypes.ErrGRPCNoSpace)
+	wantEqual(t, "lifted", f.alarm(pb.AlarmRequest_DEACTIVATE, noSpace), "NOSPACE")
+	f.put("a", "")
+	_, err = f.maintenance.Alarm(f.ctx(), &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: corrupt})
+	wantCode(t, err, codes.Unimplemented)
+	_, err = f.maintenance.Alarm(f.ctx(), &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: noSpace, MemberID: 1})
+	wantCode(t, err, codes.Unimplemented)
+	_, err = f.maintenance.Alarm(f.ctx(), &pb.AlarmRequest{Action: 9})
+	wantCode(t, err, codes.InvalidArgument)
+}
+
+func TestHash(t *testing.T) {
+	f := startFront(t)
+	f.put("a", "1")
+	first, err := f.maintenance.HashKV(f.ctx(), &pb.HashKVRequest{})
+	wantOK(t, err)
+	f.header(first.Header, 2)
+	wantEqual(t, "revisions", fmt.Sprint(first.HashRevision, first.CompactRevision), "2 -1")
+	f.put("a", "2")
+	again, err := f.maintenance.HashKV(f.ctx(), &pb.HashKVRequest{Revision: 2})
+	wantOK(t, err)
+	f.header(again.Header, 3)
+	wantEqual(t, "hash", again.Hash, first.Hash)
+	now, err := f.maintenance.Hash(f.ctx(), &pb.HashRequest{})
+	wantOK(t, err)
+	f.header(now.Header, 3)
+	if now.Hash == first.Hash {
+		t.Error("a write has not changed the hash")
+	}
+	_, err = f.maintenance.HashKV(f.ctx(), &pb.HashKVRequest{Revision: 4})
+	wantStatus(t, err, rpctypes.ErrGRPCFutureRev)
+}
+
+func TestDefragment(t *testing.T) {
+	f := startFront(t)
+	f.put("a", "1")
+	resp, err := f.maintenance.Defragment(f.ctx(), &pb.DefragmentRequest{})
+	wantOK(t, err)
+	f.header(resp.Header, 2)
+	wantEqual(t, "limit", f.server.timeLimit(pb.Maintenance_Defragment_FullMethodName), maintenanceLimit)
+	wantEqual(t, "limit of others", f.server.timeLimit(pb.KV_Put_FullMethodName), DefaultRequestTimeout)
+}
+
+// What the stream carries is a snapshot, with a checksum where etcd's tools look for it.
+func TestSnapshot(t *testing.T) {
+	f := startFront(t)
+	f.put("a", strings.Repeat("x", 100<<10))
+	stream, err := f.maintenance.Snapshot(f.ctx(), &pb.SnapshotRequest{})
+	wantOK(t, err)
+	var data []byte
+	left := int64(-1)
+	for {
+		resp, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		wantOK(t, err)
+		data = append(data, resp.Blob...)
+		if left >= 0 {
+			wantEqual(t, "remaining bytes", int64(resp.RemainingBytes), left-int64(len(resp.Blob)))
+		}
+		left = int64(resp.RemainingBytes)
+		wantEqual(t, "version", resp.Version, EtcdVersion)
+	}
+	wantEqual(t, "remaining bytes at the end", left, 0)
+	body := data[:len(data)-sha256.Size]
+	if sum := sha256.Sum256(body); len(body)%512 != 0 || !bytes.Equal(sum[:], data[len(body):]) {
+		t.Errorf("no checksum behind %d bytes", len(body))
+	}
+	restored, err := replica.Restore(f.ctx(), vfs.Default, bytes.NewReader(data), filepath.Join(t.TempDir(), "new"))
+	wantOK(t, err)
+	wantEqual(t, "revision", restored.Was, 2)
+}
+
+// A client that goes in the middle leaves nothing behind, and neither does one that does not read.
+func TestSnapshotIsLeft(t *testing.T) {
+	f := startFront(t)
+	for i := range 8 {
+		f.put(fmt.Sprint(i), strings.Repeat(fmt.Sprint(i, time.Now()), 20<<10))
+	}
+	ctx, leave := context.WithCancel(f.ctx())
+	stream, err := f.maintenance.Snapshot(ctx, &pb.SnapshotRequest{})
+	wantOK(t, err)
+	_, err = stream.Recv()
+	wantOK(t, err)
+	leave()
+	stream, err = f.maintenance.Snapshot(f.ctx(), &pb.SnapshotRequest{})
+	wantOK(t, err)
+	_, err = stream.Recv()
+	wantOK(t, err)
+	// The cleanup stops the server while the second is not read from; goleak sees what stays.
+}
+
+func TestRefusedMaintenance(t *testing.T) {
+	f := startFront(t)
+	_, err := f.maintenance.MoveLeader(f.ctx(), &pb.MoveLeaderRequest{TargetID: 1})
+	wantStatus(t, err, rpctypes.ErrGRPCBadLeaderTransferee)
+	_, err = f.maintenance.Downgrade(f.ctx(), &pb.DowngradeRequest{Action: pb.DowngradeRequest_ENABLE, Version: "3.6.0"})
+	wantStatus(t, err, rpctypes.ErrGRPCInvalidDowngradeTargetVersion)
+	_, err = f.maintenance.Downgrade(f.ctx(), &pb.DowngradeRequest{Action: pb.DowngradeRequest_CANCEL})
+	wantStatus(t, err, rpctypes.ErrGRPCNoInflightDowngrade)
+}
