@@ -74,8 +74,15 @@ func serve(cmd *cobra.Command, s settings) error {
 	defer signal.Stop(signals)
 
 	// Errors of both say by themselves what to do.
-	node, err := replica.Start(cmd.Context(), nodeConfig)
+	starting, started := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	node, err := replica.Start(starting, nodeConfig)
+	interrupted := starting.Err() != nil
+	started()
 	if err != nil {
+		if interrupted {
+			logger.Info("stopped before it had started")
+			return nil
+		}
 		return err
 	}
 	front, err := server.New(config, node)
@@ -104,11 +111,10 @@ func (p *process) run(cmd *cobra.Command) error {
 	p.awaitEnd(cmd)
 	p.notify(daemon.SdNotifyStopping)
 	go p.exitAtNextSignal()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), stopLimit)
-	defer cancel()
 	why := p.front.Err() // before Stop
-	cut := p.front.Stop(ctx)
-	if err := p.node.Stop(ctx); err != nil {
+	cut := within(cmd, p.front.Stop)
+	// The front may have used up its time waiting for clients; that is no reason not to close the data.
+	if err := within(cmd, p.node.Stop); err != nil {
 		return failed("the server had to stop: %v; what it acknowledged is in %s: see to the cause, then start it again", err, p.settings.dataDir)
 	}
 	if why != nil {
@@ -118,6 +124,13 @@ func (p *process) run(cmd *cobra.Command) error {
 		p.log.Warn("requests were cut off; their clients do not know their outcome", "error", cut)
 	}
 	return nil
+}
+
+// within gives something the time it may take to stop.
+func within(cmd *cobra.Command, stop func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), stopLimit)
+	defer cancel()
+	return stop(ctx)
 }
 
 // awaitEnd returns when a signal comes or the server can not go on, and tells in between when it serves.

@@ -132,3 +132,18 @@ func BenchmarkPublish(b *testing.B) {
 		})
 	}
 }
+
+// A client with many watchers on one key hangs up, and Publish waits for that.
+func BenchmarkCloseStream(b *testing.B) {
+	h := newHouse(b)
+	hub := NewHub(h.store)
+	for b.Loop() {
+		st := hub.NewStream(StreamLimits{})
+		for range 1 << 16 {
+			if _, err := st.Watch(WatchRequest{Key: []byte("k")}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		st.Close()
+	}
+}

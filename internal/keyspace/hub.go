@@ -130,7 +130,7 @@ func (h *Hub) add(w *watcher) {
 	w.order = h.order
 	if w.in.single {
 		key := string(w.in.key)
-		h.keys[key] = append(h.keys[key], w)
+		h.keys[key] = enlist(h.keys[key], w)
 		return
 	}
 	h.ranges.add(w)
@@ -144,7 +144,7 @@ func (h *Hub) remove(w *watcher) {
 		return
 	}
 	key := string(w.in.key)
-	if h.keys[key] = without(h.keys[key], w); len(h.keys[key]) == 0 {
+	if h.keys[key] = delist(h.keys[key], w); len(h.keys[key]) == 0 {
 		delete(h.keys, key)
 	}
 }

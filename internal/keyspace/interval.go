@@ -45,7 +45,7 @@ func intervalOf(in span) *interval {
 // add puts w among the watchers of its span, which is not a single key.
 func (t *intervals) add(w *watcher) {
 	n := intervalOf(w.in)
-	n.watchers = []*watcher{w}
+	n.watchers = enlist(nil, w)
 	// A xorshift of a counter: balance needs no better randomness.
 	t.seed += 0x9E3779B97F4A7C15
 	n.priority = t.seed ^ t.seed>>29
@@ -61,7 +61,7 @@ func (n *interval) insert(add *interval) *interval {
 	}
 	switch c := compareInterval(add, n); {
 	case c == 0:
-		n.watchers = append(n.watchers, add.watchers...)
+		n.watchers = enlist(n.watchers, add.watchers[0])
 		return n
 	case c < 0:
 		n.left = n.left.insert(add)
@@ -119,7 +119,7 @@ func (n *interval) remove(at *interval, w *watcher) *interval {
 	case c > 0:
 		n.right = n.right.remove(at, w)
 	default:
-		if n.watchers = without(n.watchers, w); len(n.watchers) == 0 {
+		if n.watchers = delist(n.watchers, w); len(n.watchers) == 0 {
 			return merge(n.left, n.right)
 		}
 	}
@@ -159,6 +159,22 @@ func (n *interval) visit(key string, f func(*watcher)) {
 		}
 		n = n.right
 	}
+}
+
+// enlist adds w to one of the hub's lists, whose order means nothing. Each watcher is in one of them and
+// knows where, so that tens of thousands on one key leave as quickly as they came.
+func enlist(list []*watcher, w *watcher) []*watcher {
+	w.at = len(list)
+	return append(list, w)
+}
+
+// delist removes w from the list that it is in.
+func delist(list []*watcher, w *watcher) []*watcher {
+	last := len(list) - 1
+	list[w.at] = list[last]
+	list[w.at].at = w.at
+	list[last] = nil
+	return list[:last]
 }
 
 // without removes w from a list whose order means nothing.

@@ -226,6 +226,7 @@ func (st *Stream) Close() {
 	defer st.hub.mu.Unlock()
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	st.lagging = nil
 	for _, w := range st.watchers {
 		st.drop(w)
 	}

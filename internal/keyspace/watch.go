@@ -45,6 +45,7 @@ type watcher struct {
 	// Guarded by Hub.mu.
 
 	order uint64 // of watchers, by creation
+	at    int    // index in the one list of Hub.keys or Hub.ranges that it is in
 	// What Publish collects of one revision.
 	fresh      []Event
 	freshBytes int

@@ -38,7 +38,7 @@ type log struct {
 	written   uint64 // ≥ last; the last entry handed to the disk
 	// tail holds the newest entries: tail[i].Index == last-len(tail)+1+i.
 	tail  []*raftpb.Entry
-	bytes int // of the data in tail
+	bytes int // that tail takes, by entryBytes
 
 	// steps are the entries, by index and ascending, up to which the log grew by another step bytes; all are
 	// above truncated.index. past is how many bytes there are since the last of them, roughly after a cut.
@@ -158,23 +158,26 @@ func (l *log) cut(first uint64) {
 		keep = int(first - start)
 	}
 	for _, e := range l.tail[keep:] {
-		l.bytes -= len(e.GetData())
+		l.bytes -= entryBytes(e)
 	}
 	l.tail = l.tail[:keep:keep]
 	l.last = first - 1
 	l.steps = slices.DeleteFunc(l.steps, func(index uint64) bool { return index >= first })
 }
 
+// entryBytes is roughly the memory that an entry takes: its data, and the message around it.
+func entryBytes(e *raftpb.Entry) int { return len(e.GetData()) + 160 }
+
 func (l *log) remember(e *raftpb.Entry) {
 	l.tail = append(l.tail, e)
-	l.bytes += len(e.GetData())
+	l.bytes += entryBytes(e)
 }
 
 // forget keeps the tail short: applied entries leave memory, oldest first, while it is over its bound.
 func (l *log) forget(applied uint64) {
 	drop := 0
 	for l.bytes > tailBytes && drop < len(l.tail) && l.tail[drop].GetIndex() <= applied {
-		l.bytes -= len(l.tail[drop].GetData())
+		l.bytes -= entryBytes(l.tail[drop])
 		drop++
 	}
 	if drop > 0 {
