@@ -33,7 +33,7 @@ that vanish with them. It speaks etcd's v3 gRPC API.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return wrongUsage("%v; `%s --help` lists the flags", err, cmd.CommandPath())
 	})
-	root.AddCommand(newServe(), newStatus(), newLease(), newVersion())
+	root.AddCommand(newServe(), newRestore(), newStatus(), newLease(), newVersion())
 	return root
 }
 

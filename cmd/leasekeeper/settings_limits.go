@@ -11,6 +11,7 @@ import (
 // limits are the settings that bound what clients can take.
 type limits struct {
 	requestBytes, leases, streams, watchers, connections, requests string
+	minFree, quota                                                 string
 }
 
 var limitSettings = []setting{
@@ -20,6 +21,8 @@ var limitSettings = []setting{
 	{"max-requests", strconv.Itoa(server.DefaultMaxRequests), "the `number` of requests under way beyond which one is refused", func(s *settings) *string { return &s.limits.requests }},
 	{"max-streams", strconv.Itoa(server.DefaultMaxStreams), "the `number` of streams on a connection beyond which its client has to wait", func(s *settings) *string { return &s.limits.streams }},
 	{"max-watchers", strconv.Itoa(server.DefaultMaxWatchers), "the `number` of watchers on a connection beyond which one is refused", func(s *settings) *string { return &s.limits.watchers }},
+	{"min-free-bytes", writeBytes(replica.DefaultMinFreeBytes), "free `bytes` on the disk below which puts and grants are refused; 0 for none", func(s *settings) *string { return &s.limits.minFree }},
+	{"quota-bytes", writeBytes(replica.DefaultQuotaBytes), "`bytes` of data beyond which puts and grants are refused; 0 for any number", func(s *settings) *string { return &s.limits.quota }},
 }
 
 // apply writes the limits into the configurations of both parts of the server.
@@ -43,5 +46,7 @@ func (l limits) apply(front *server.Config, node *replica.NodeConfig) error {
 		*f.field = int(n)
 	}
 	node.MaxRequestBytes = front.MaxRequestBytes
-	return nil
+	var err error
+	node.Space, err = l.space()
+	return err
 }

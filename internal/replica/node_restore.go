@@ -212,6 +212,13 @@ func rewrite(db *pebble.DB) (Restored, error) {
 	identity.ClusterId, identity.MemberId = randomID(), randomID()
 	hard.Vote = new(uint64)
 	batch := db.NewBatch()
+	// The instants in the snapshot can be compared with nobody's any more, be it on the same machine.
+	domain := new(logpb.Domain)
+	if _, err := load(db, keyDomain, domain); err != nil {
+		return Restored{}, err
+	}
+	domain.Name = ""
+	put(batch, keyDomain, domain)
 	put(batch, keyIdentity, identity)
 	put(batch, keyHardState, hard)
 	put(batch, keyConfState, &raftpb.ConfState{Voters: []uint64{identity.MemberId}})
