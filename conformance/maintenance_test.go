@@ -222,6 +222,8 @@ func TestEtcdctlSnapshotSave(t *testing.T) {
 	}, areaSnapshot)
 }
 
+const textNoSpace = "etcdserver: mvcc: database space exceeded"
+
 // The alarm for want of space stops what takes space, and nothing else.
 func TestAlarmNoSpace(t *testing.T) {
 	eachTargetWith(t, func(t *testing.T, s *server) {
@@ -247,25 +249,37 @@ func TestAlarmNoSpace(t *testing.T) {
 		// How wide the space between them is, protobuf leaves to chance.
 		wantEqual(t, "etcdctl", strings.Join(strings.Fields(s.mustCtl("alarm", "list")), " "), fmt.Sprintf("memberID:%d alarm:NOSPACE", member))
 
-		const noSpace = "etcdserver: mvcc: database space exceeded"
 		_, err := ms.Put(s.context(), &pb.PutRequest{Key: []byte("a")})
-		wantStatus(t, "put", err, codes.ResourceExhausted, noSpace)
+		wantStatus(t, "put", err, codes.ResourceExhausted, textNoSpace)
 		_, err = ms.LeaseGrant(s.context(), &pb.LeaseGrantRequest{TTL: 60})
-		wantStatus(t, "grant", err, codes.ResourceExhausted, noSpace)
-		_, err = ms.Txn(s.context(), then(opPut("a", "2")))
-		wantStatus(t, "txn that puts", err, codes.ResourceExhausted, noSpace)
-		wantEqual(t, "txn that reads", showTxn(st.txn(then(opRange("b", "")))), "then [0: ]")
+		wantStatus(t, "grant", err, codes.ResourceExhausted, textNoSpace)
 		k := s.keepAlive()
 		k.send(int64(lease))
 		k.receive(int64(lease), 600)
 		wantEqual(t, "delete", st.delete("none").Deleted, 0)
-		st.compact(2)
 		st.revoke(lease) // 3
 
 		s.mustCtl("alarm", "disarm")
 		wantEqual(t, "disarmed", alarm(pb.AlarmRequest_GET, pb.AlarmType_NONE), "")
 		wantEqual(t, "disarmed again", alarm(pb.AlarmRequest_DEACTIVATE, pb.AlarmType_NOSPACE), "")
 		wantEqual(t, "put", st.put("a", "2").Header.Revision, 4)
+	}, areaAlarm)
+}
+
+func TestAlarmNoSpaceAndTxns(t *testing.T) {
+	eachTargetWith(t, func(t *testing.T, s *server) {
+		st, ms := s.store(), s.stubs()
+		member := st.put("a", "1").Header.MemberId // 2
+		_, err := ms.Alarm(s.context(), &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, MemberID: member, Alarm: pb.AlarmType_NOSPACE})
+		wantOK(t, "alarm", err)
+		_, err = ms.Txn(s.context(), then(opPut("a", "2")))
+		wantStatus(t, "txn that puts", err, codes.ResourceExhausted, textNoSpace)
+		wantEqual(t, "txn that reads", showTxn(st.txn(then(opRange("b", "")))), "then [0: ]")
+		wantEqual(t, "txn that deletes", showTxn(st.txn(then(opDelete("a", "")))), "then [deleted 1: a=1 c2 m2 v1]") // 3
+		st.compact(2)
+		s.mustCtl("alarm", "disarm")
+		st.txn(then(opPut("a", "2")))
+		wantEqual(t, "store", st.all(), "a=2 c4 m4 v1")
 	}, areaAlarm, areaTxn, areaCompact)
 }
 

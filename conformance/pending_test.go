@@ -48,29 +48,6 @@ var pending = map[area]func(context.Context, stubs) error{
 		_, err := v3electionpb.NewElectionClient(st.conn).Leader(ctx, &v3electionpb.LeaderRequest{Name: []byte("a")})
 		return err
 	},
-	areaHash: func(ctx context.Context, st stubs) error {
-		_, err := st.Hash(ctx, &pb.HashRequest{})
-		return err
-	},
-	areaHashKV: func(ctx context.Context, st stubs) error {
-		_, err := st.HashKV(ctx, &pb.HashKVRequest{})
-		return err
-	},
-	areaDefragment: func(ctx context.Context, st stubs) error {
-		_, err := st.Defragment(ctx, &pb.DefragmentRequest{})
-		return err
-	},
-	areaSnapshot: func(ctx context.Context, st stubs) error {
-		stream, err := st.Snapshot(ctx, &pb.SnapshotRequest{})
-		if err == nil {
-			_, err = stream.Recv()
-		}
-		return err
-	},
-	areaAlarm: func(ctx context.Context, st stubs) error {
-		_, err := st.Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE})
-		return err
-	},
 	areaReflection: func(ctx context.Context, st stubs) error {
 		stream, err := reflectionpb.NewServerReflectionClient(st.conn).ServerReflectionInfo(ctx)
 		if err == nil {
