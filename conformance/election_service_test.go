@@ -18,7 +18,7 @@ const (
 )
 
 func withElection(t *testing.T, test func(t *testing.T, s *server)) {
-	eachTargetWith(t, test, areaElection, areaTxn)
+	eachTargetWith(t, test, areaElection)
 }
 
 func (s *server) elections() epb.ElectionClient {
@@ -129,7 +129,7 @@ func TestElectionServiceHandsOverInOrder(t *testing.T) {
 }
 
 func TestElectionServiceObserve(t *testing.T) {
-	withElection(t, func(t *testing.T, s *server) {
+	eachTargetWith(t, func(t *testing.T, s *server) {
 		st, es := s.store(), s.elections()
 		ctx, cancel := context.WithCancel(s.context())
 		stream, err := es.Observe(ctx, &epb.LeaderRequest{Name: []byte("office")})
@@ -171,7 +171,7 @@ func TestElectionServiceObserve(t *testing.T) {
 		want("three", 5)
 		cancel()
 		wantEqual(t, "the end", codeOf(due(t, "observe", waitLimit, ended)), codes.Canceled)
-	})
+	}, areaElection, areaTxn)
 }
 
 func TestElectionServiceCandidatesThatVanish(t *testing.T) {

@@ -60,7 +60,7 @@ func wantText(t *testing.T, what string, err error, text string) {
 }
 
 func withLock(t *testing.T, test func(t *testing.T, s *server)) {
-	eachTargetWith(t, test, areaLock, areaTxn)
+	eachTargetWith(t, test, areaLock)
 }
 
 func TestLockService(t *testing.T) {
@@ -180,7 +180,7 @@ func TestLockServiceWaitersThatVanish(t *testing.T) {
 
 // The service, clientv3's mutexes and etcdctl mean the same by a name.
 func TestLocksOfAllKindsExcludeEachOther(t *testing.T) {
-	withLock(t, func(t *testing.T, s *server) {
+	eachTargetWith(t, func(t *testing.T, s *server) {
 		st, l := s.store(), s.locks()
 		key := l.lock("name", st.grant(60).ID)
 		m := concurrency.NewMutex(s.session(60), "name")
@@ -201,11 +201,11 @@ func TestLocksOfAllKindsExcludeEachOther(t *testing.T) {
 		ctl.wantEnd(0)
 		wantOK(t, "service", due(t, "service", waitLimit, service))
 		wantEqual(t, "left over", st.members("name"), 1)
-	})
+	}, areaLock, areaTxn)
 }
 
 func TestLocksOfTwoKindsCountTogether(t *testing.T) {
-	withLock(t, func(t *testing.T, s *server) {
+	eachTargetWith(t, func(t *testing.T, s *server) {
 		const workers, rounds = 6, 10
 		st := s.store()
 		var inside atomic.Int32
@@ -246,5 +246,5 @@ func TestLocksOfTwoKindsCountTogether(t *testing.T) {
 		wg.Wait()
 		wantEqual(t, "rounds", unguarded, workers*rounds)
 		wantEqual(t, "left over", st.members("name"), 0)
-	})
+	}, areaLock, areaTxn)
 }
