@@ -11,7 +11,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
-// kvService is etcd's KV. Txn, Compact and RangeStream answer Unimplemented for now.
+// kvService is etcd's KV. RangeStream answers Unimplemented.
 type kvService struct {
 	pb.UnimplementedKVServer
 	s *Server
@@ -21,14 +21,7 @@ func (k *kvService) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRes
 	if len(r.Key) == 0 {
 		return nil, keyspace.ErrEmptyKey
 	}
-	h, res, err := k.s.member.Range(ctx, keyspace.RangeRequest{
-		Key: r.Key, End: r.RangeEnd,
-		Limit: r.Limit, Revision: r.Revision,
-		SortOrder: keyspace.SortOrder(r.SortOrder), SortTarget: keyspace.SortTarget(r.SortTarget),
-		KeysOnly: r.KeysOnly, CountOnly: r.CountOnly,
-		MinModRevision: r.MinModRevision, MaxModRevision: r.MaxModRevision,
-		MinCreateRevision: r.MinCreateRevision, MaxCreateRevision: r.MaxCreateRevision,
-	}, r.Serializable)
+	h, res, err := k.s.member.Range(ctx, rangeRequest(r), r.Serializable)
 	if err != nil {
 		return nil, err
 	}
@@ -50,10 +43,7 @@ func (k *kvService) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse,
 	if err := k.s.checkSize(r); err != nil {
 		return nil, err
 	}
-	h, res, err := k.s.member.Put(ctx, keyspace.PutRequest{
-		Key: r.Key, Value: r.Value, Lease: r.Lease,
-		PrevKV: r.PrevKv, IgnoreValue: r.IgnoreValue, IgnoreLease: r.IgnoreLease,
-	})
+	h, res, err := k.s.member.Put(ctx, putRequest(r))
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +57,7 @@ func (k *kvService) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (
 	if err := k.s.checkSize(r); err != nil {
 		return nil, err
 	}
-	h, res, err := k.s.member.DeleteRange(ctx, keyspace.DeleteRequest{Key: r.Key, End: r.RangeEnd, PrevKV: r.PrevKv})
+	h, res, err := k.s.member.DeleteRange(ctx, deleteRequest(r))
 	if err != nil {
 		return nil, err
 	}
@@ -76,12 +66,43 @@ func (k *kvService) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (
 	}, nil
 }
 
+// Compact has no time limit if it is physical: the client says how long it wants to wait.
+func (k *kvService) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error) {
+	h, err := k.s.member.Compact(ctx, r.Revision, r.Physical)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.CompactionResponse{Header: header(h)}, nil
+}
+
 // checkSize refuses a write that would not fit into a log entry.
 func (s *Server) checkSize(r proto.Message) error {
 	if proto.Size(r) > s.cfg.MaxRequestBytes {
 		return replica.ErrTooLarge
 	}
 	return nil
+}
+
+func rangeRequest(r *pb.RangeRequest) keyspace.RangeRequest {
+	return keyspace.RangeRequest{
+		Key: r.GetKey(), End: r.GetRangeEnd(),
+		Limit: r.GetLimit(), Revision: r.GetRevision(),
+		SortOrder: keyspace.SortOrder(r.GetSortOrder()), SortTarget: keyspace.SortTarget(r.GetSortTarget()),
+		KeysOnly: r.GetKeysOnly(), CountOnly: r.GetCountOnly(),
+		MinModRevision: r.GetMinModRevision(), MaxModRevision: r.GetMaxModRevision(),
+		MinCreateRevision: r.GetMinCreateRevision(), MaxCreateRevision: r.GetMaxCreateRevision(),
+	}
+}
+
+func putRequest(r *pb.PutRequest) keyspace.PutRequest {
+	return keyspace.PutRequest{
+		Key: r.GetKey(), Value: r.GetValue(), Lease: r.GetLease(),
+		PrevKV: r.GetPrevKv(), IgnoreValue: r.GetIgnoreValue(), IgnoreLease: r.GetIgnoreLease(),
+	}
+}
+
+func deleteRequest(r *pb.DeleteRangeRequest) keyspace.DeleteRequest {
+	return keyspace.DeleteRequest{Key: r.GetKey(), End: r.GetRangeEnd(), PrevKV: r.GetPrevKv()}
 }
 
 func keyValue(kv *keyspace.KV) *mvccpb.KeyValue {

@@ -21,6 +21,8 @@ type member interface {
 	Put(context.Context, keyspace.PutRequest) (replica.Header, keyspace.PutResult, error)
 	DeleteRange(context.Context, keyspace.DeleteRequest) (replica.Header, keyspace.DeleteResult, error)
 	Range(ctx context.Context, req keyspace.RangeRequest, serializable bool) (replica.Header, keyspace.RangeResult, error)
+	Txn(ctx context.Context, req keyspace.TxnRequest, serializable bool) (replica.Header, keyspace.TxnResult, error)
+	Compact(ctx context.Context, rev int64, physical bool) (replica.Header, error)
 
 	Grant(context.Context, lessor.ID, time.Duration) (replica.Header, replica.Granted, error)
 	Revoke(context.Context, lessor.ID) (replica.Header, error)

@@ -1,0 +1,134 @@
+package server
+
+import (
+	"context"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+)
+
+func (k *kvService) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	req := txnRequest(r)
+	// Before the size, as in etcd, and before the member, so that nonsense costs it nothing.
+	if err := keyspace.CheckTxn(req); err != nil {
+		return nil, err
+	}
+	if !req.ReadOnly() {
+		if err := k.s.checkSize(r); err != nil {
+			return nil, err
+		}
+	}
+	ranges, serializable := serializableRanges(r)
+	h, res, err := k.s.member.Txn(ctx, req, ranges > 0 && ranges == serializable)
+	if err != nil {
+		return nil, err
+	}
+	resp := txnResponse(&res)
+	resp.Header = headerAt(h, res.Revision)
+	return resp, nil
+}
+
+// serializableRanges counts the ranges of a txn in all branches, and those that need not be linearizable.
+func serializableRanges(r *pb.TxnRequest) (ranges, serializable int) {
+	for _, ops := range [][]*pb.RequestOp{r.GetSuccess(), r.GetFailure()} {
+		for _, op := range ops {
+			switch op := op.GetRequest().(type) {
+			case *pb.RequestOp_RequestRange:
+				ranges++
+				if op.RequestRange.GetSerializable() {
+					serializable++
+				}
+			case *pb.RequestOp_RequestTxn:
+				n, s := serializableRanges(op.RequestTxn)
+				ranges, serializable = ranges+n, serializable+s
+			}
+		}
+	}
+	return ranges, serializable
+}
+
+func txnRequest(r *pb.TxnRequest) keyspace.TxnRequest {
+	req := keyspace.TxnRequest{Success: txnOps(r.GetSuccess()), Failure: txnOps(r.GetFailure())}
+	if n := len(r.GetCompare()); n > 0 {
+		req.Compare = make([]keyspace.Compare, n)
+		for i, c := range r.Compare {
+			req.Compare[i] = compare(c)
+		}
+	}
+	return req
+}
+
+// compare takes the member of the union that belongs to the target; one of another kind counts as none, that
+// is as zero or empty.
+func compare(c *pb.Compare) keyspace.Compare {
+	out := keyspace.Compare{
+		Result: keyspace.CompareResult(c.GetResult()), Target: keyspace.CompareTarget(c.GetTarget()),
+		Key: c.GetKey(), End: c.GetRangeEnd(),
+	}
+	switch c.GetTarget() {
+	case pb.Compare_VERSION:
+		out.Number = c.GetVersion()
+	case pb.Compare_CREATE:
+		out.Number = c.GetCreateRevision()
+	case pb.Compare_MOD:
+		out.Number = c.GetModRevision()
+	case pb.Compare_VALUE:
+		out.Value = c.GetValue()
+	case pb.Compare_LEASE:
+		out.Number = c.GetLease()
+	}
+	return out
+}
+
+func txnOps(ops []*pb.RequestOp) []keyspace.TxnOp {
+	if len(ops) == 0 {
+		return nil
+	}
+	out := make([]keyspace.TxnOp, len(ops)) // nil where there is none
+	for i, op := range ops {
+		switch op := op.GetRequest().(type) {
+		case *pb.RequestOp_RequestRange:
+			out[i] = rangeRequest(op.RequestRange)
+		case *pb.RequestOp_RequestPut:
+			out[i] = putRequest(op.RequestPut)
+		case *pb.RequestOp_RequestDeleteRange:
+			out[i] = deleteRequest(op.RequestDeleteRange)
+		case *pb.RequestOp_RequestTxn:
+			out[i] = txnRequest(op.RequestTxn)
+		}
+	}
+	return out
+}
+
+// txnResponse has, as etcd's, a header that names only the revision in the answer of each operation, and
+// an empty one in the answer of a txn inside.
+func txnResponse(res *keyspace.TxnResult) *pb.TxnResponse {
+	resp := &pb.TxnResponse{Header: &pb.ResponseHeader{}, Succeeded: res.Succeeded}
+	for _, r := range res.Results {
+		resp.Responses = append(resp.Responses, responseOp(r))
+	}
+	return resp
+}
+
+func responseOp(r keyspace.TxnOpResult) *pb.ResponseOp {
+	at := func(revision int64) *pb.ResponseHeader { return &pb.ResponseHeader{Revision: revision} }
+	op := new(pb.ResponseOp)
+	switch r := r.(type) {
+	case keyspace.RangeResult:
+		op.Response = &pb.ResponseOp_ResponseRange{ResponseRange: &pb.RangeResponse{
+			Header: at(r.Revision), Kvs: keyValues(r.KVs), More: r.More, Count: r.Count,
+		}}
+	case keyspace.PutResult:
+		op.Response = &pb.ResponseOp_ResponsePut{ResponsePut: &pb.PutResponse{
+			Header: at(r.Revision), PrevKv: keyValue(r.Prev),
+		}}
+	case keyspace.DeleteResult:
+		op.Response = &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: &pb.DeleteRangeResponse{
+			Header: at(r.Revision), Deleted: r.Deleted, PrevKvs: keyValues(r.Prev),
+		}}
+	case keyspace.TxnResult:
+		op.Response = &pb.ResponseOp_ResponseTxn{ResponseTxn: txnResponse(&r)}
+	}
+	return op
+}
