@@ -15,7 +15,7 @@
 // waits for every goroutine.
 //
 // What is served: etcd's KV (Range, Put, DeleteRange), Lease, Watch, Cluster.MemberList,
-// Maintenance.Status and Alarm, a word that authentication is not enabled, and grpc.health.v1. Other
+// Maintenance, a word that authentication is not enabled, and grpc.health.v1. Other
 // methods answer Unimplemented. Over HTTP: /livez, /readyz, /healthz, /health, /version, /metrics.
 //
 // It never reads the environment or flags, writes to standard output, logs single requests, or recovers
