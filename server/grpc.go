@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/leasekeeper/leasekeeper/api/v3electionpb"
+	"github.com/leasekeeper/leasekeeper/api/v3lockpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
@@ -48,12 +50,21 @@ func (s *Server) newGRPC() *grpc.Server {
 	pb.RegisterMaintenanceServer(g, &maintenanceService{s: s})
 	pb.RegisterAuthServer(g, &authService{s: s})
 	healthpb.RegisterHealthServer(g, &healthService{s: s})
+	v3lockpb.RegisterLockServer(g, &lockService{s: s})
+	v3electionpb.RegisterElectionServer(g, &electionService{s: s})
+	registerReflection(g)
 	return g
 }
 
 // unary stands before every request with one answer.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	resp, err := s.bounded(ctx, req, s.timeLimit(info.FullMethod), handle)
+	var resp any
+	var err error
+	if waits(info.FullMethod) {
+		resp, err = s.wait(ctx, req, handle)
+	} else {
+		resp, err = s.bounded(ctx, req, s.timeLimit(info.FullMethod), handle)
+	}
 	err = s.answer(err)
 	s.metrics.count(info.FullMethod, err)
 	if err != nil {
@@ -102,7 +113,16 @@ func requiresLeader(ctx context.Context) bool {
 // cause says why, when the server or the member stops, and, if it is led or its client required it, when
 // there has been no leader for a while. The caller must call end.
 func (s *Server) longStream(stream grpc.ServerStream, led bool) (ctx context.Context, end context.CancelCauseFunc) {
-	ctx, cancel := context.WithCancelCause(stream.Context())
+	return s.long(stream.Context(), led)
+}
+
+// longCall is longStream for a request that waits for others.
+func (s *Server) longCall(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+	return s.long(ctx, false)
+}
+
+func (s *Server) long(ctx context.Context, led bool) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
 	leave := endWith(s.base, cancel)
 	if !led && !requiresLeader(ctx) {
 		return ctx, func(err error) { leave(); cancel(err) }

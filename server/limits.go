@@ -63,7 +63,8 @@ func (c *counted) Close() error {
 // limits is what is under way, as far as it is bounded for all clients together.
 type limits struct {
 	connections [2]atomic.Int64 // of gRPC and of HTTP
-	requests    atomic.Int64    // with one answer, and not those that wait for their turn
+	requests    atomic.Int64    // with one answer
+	waiting     atomic.Int64    // the same for those that wait for others
 	warned      atomic.Int64    // when the log last told of a connection turned away, in nanoseconds since 1970
 
 	mu       sync.Mutex

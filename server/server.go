@@ -27,6 +27,7 @@ type Server struct {
 	pulse   *pulse
 	certs   *certificates // nil without TLS
 	limits  limits
+	lines   lines // of claims of the services Lock and Election
 
 	// base ends when long streams must; its cause is what their clients are told.
 	base    context.Context

@@ -1,0 +1,46 @@
+package server
+
+import (
+	"context"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/api/v3lockpb"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+)
+
+// errSessionExpired has the text of etcd's client, which etcd's server passes on as it is.
+var errSessionExpired = status.Error(codes.Unknown, "mutex: session is expired")
+
+// lockService is etcd's Lock: the recipe of its client's mutexes, carried out here.
+type lockService struct {
+	v3lockpb.UnimplementedLockServer
+	s *Server
+}
+
+func (l *lockService) Lock(ctx context.Context, r *v3lockpb.LockRequest) (*v3lockpb.LockResponse, error) {
+	if err := l.s.checkSize(r); err != nil {
+		return nil, err
+	}
+	won, err := l.s.claim(ctx, claimRequest{name: r.Name, lease: r.Lease, lost: errSessionExpired})
+	if err != nil {
+		return nil, err
+	}
+	return &v3lockpb.LockResponse{Header: header(won.now), Key: won.key}, nil
+}
+
+// Unlock deletes the key, whatever it is, as etcd does.
+func (l *lockService) Unlock(ctx context.Context, r *v3lockpb.UnlockRequest) (*v3lockpb.UnlockResponse, error) {
+	if len(r.Key) == 0 {
+		return nil, keyspace.ErrEmptyKey
+	}
+	if err := l.s.checkSize(r); err != nil {
+		return nil, err
+	}
+	h, res, err := l.s.member.DeleteRange(ctx, keyspace.DeleteRequest{Key: r.Key})
+	if err != nil {
+		return nil, err
+	}
+	return &v3lockpb.UnlockResponse{Header: headerAt(h, res.Revision)}, nil
+}

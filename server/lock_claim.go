@@ -1,0 +1,314 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/leasekeeper/leasekeeper/api/v3electionpb"
+	"github.com/leasekeeper/leasekeeper/api/v3lockpb"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+const (
+	// claimTTL is that of a lease which is granted for a claim that brings none, as in etcd.
+	claimTTL = 60 * time.Second
+	// claimRenewal is how often such a lease is renewed while its claim waits.
+	claimRenewal = claimTTL / 3
+	// settleLimit bounds how long claims may tidy up after the server was told to stop.
+	settleLimit = 2 * time.Second
+)
+
+// claimRequest asks for a name on behalf of a lease.
+type claimRequest struct {
+	name  []byte
+	lease int64 // 0: grant one
+	value []byte
+	// revalue is set if a key that is there already is to get the value.
+	revalue bool
+	lost    error // what to say if the key vanishes while the claim waits
+}
+
+// claimed is a name that a lease owns.
+type claimed struct {
+	key      []byte
+	lease    int64
+	created  int64          // the key's create revision
+	enqueued replica.Header // of when the key was found or made
+	now      replica.Header // of when it was seen to be the first in line
+}
+
+// claim is a request under way. The key NAME/LEASE, with the id in hexadecimal, stands for it in the line of
+// those who want the name; whose key has the lowest create revision owns it. That is etcd's recipe, so
+// programs that follow it by themselves stand in the same line.
+type claim struct {
+	claimRequest
+	s       *Server
+	granted bool // the lease is ours to end if the claim fails
+	prefix  []byte
+	claimed
+}
+
+// claim waits until the lease owns the name. A claim that fails, or whose client leaves, leaves nothing
+// behind: neither a key, for which others would wait, nor a lease that was granted for it.
+func (s *Server) claim(ctx context.Context, r claimRequest) (*claimed, error) {
+	ctx, end := s.longCall(ctx)
+	defer end(nil)
+	c := &claim{claimRequest: r, s: s}
+	if err := c.run(ctx); err != nil {
+		return nil, err
+	}
+	return &c.claimed, nil
+}
+
+func (c *claim) run(ctx context.Context) error {
+	// What changes something is waited for even when the client has left: only who knows the outcome can
+	// tidy up.
+	settled, cancel := c.s.settling()
+	defer cancel()
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	c.claimed.lease = c.claimRequest.lease
+	if c.claimed.lease == 0 {
+		_, granted, err := c.s.member.Grant(settled, lessor.NoLease, claimTTL)
+		if err != nil {
+			return err
+		}
+		c.granted, c.claimed.lease = true, int64(granted.ID)
+	}
+	c.prefix = append(bytes.Clone(c.name), '/')
+	c.key = strconv.AppendInt(bytes.Clone(c.prefix), c.claimed.lease, 16)
+	line, leave := c.s.lines.join(string(c.key))
+	defer leave()
+
+	first, err := c.enqueue(ctx, settled, line)
+	if err == nil && !first {
+		err = c.await(ctx)
+	}
+	if err == nil {
+		err = context.Cause(ctx) // the answer would reach nobody
+	}
+	line.turn.Lock()
+	defer line.turn.Unlock()
+	if err == nil {
+		line.owned = true
+		return nil
+	}
+	c.giveUp(settled, line)
+	return err
+}
+
+// enqueue makes the key, or finds it, and says whether it is the first in line.
+func (c *claim) enqueue(ctx, settled context.Context, line *line) (first bool, err error) {
+	line.turn.Lock()
+	defer line.turn.Unlock()
+	if err := context.Cause(ctx); err != nil {
+		return false, err
+	}
+	head := keyspace.RangeRequest{
+		Key: c.prefix, End: prefixEnd(c.prefix), Limit: 1, KeysOnly: true,
+		SortTarget: keyspace.SortByCreate, SortOrder: keyspace.SortAscend,
+	}
+	h, res, err := c.s.member.Txn(settled, keyspace.TxnRequest{
+		Compare: []keyspace.Compare{{Target: keyspace.CompareCreate, Key: c.key}},
+		Success: []keyspace.TxnOp{keyspace.PutRequest{Key: c.key, Value: c.value, Lease: c.claimed.lease}, head},
+		Failure: []keyspace.TxnOp{keyspace.RangeRequest{Key: c.key}, head},
+	}, false)
+	if err != nil {
+		return false, err
+	}
+	h.Revision = res.Revision
+	c.enqueued, c.now, c.created = h, h, res.Revision
+	first = bytes.Equal(res.Results[1].(keyspace.RangeResult).KVs[0].Key, c.key)
+	if res.Succeeded {
+		return first, nil
+	}
+	own := res.Results[0].(keyspace.RangeResult).KVs[0]
+	c.created = own.CreateRevision
+	line.owned = line.owned || first // before this claim: whatever becomes of it, it is not for it to end that
+	if c.revalue && !bytes.Equal(own.Value, c.value) {
+		_, err = c.s.proclaim(settled, c.key, c.created, c.claimed.lease, c.value)
+	}
+	return first, err
+}
+
+// await returns when the key is the first in line. It watches the key before it, so that when a name is
+// handed over one claim wakes up and not all, and its own, which may vanish.
+func (c *claim) await(ctx context.Context) error {
+	for {
+		before, err := c.predecessor(ctx)
+		if err != nil || before == nil {
+			return err
+		}
+		if err := c.watch(ctx, before); err != nil {
+			return err
+		}
+	}
+}
+
+// predecessor returns the key before this one in line, nil if there is none, and notes the revision at which
+// this is so.
+func (c *claim) predecessor(ctx context.Context) ([]byte, error) {
+	ops := []keyspace.TxnOp{keyspace.RangeRequest{Key: c.key, KeysOnly: true}, keyspace.RangeRequest{
+		Key: c.prefix, End: prefixEnd(c.prefix), Limit: 1, KeysOnly: true, MaxCreateRevision: c.created - 1,
+		SortTarget: keyspace.SortByCreate, SortOrder: keyspace.SortDescend,
+	}}
+	h, res, err := c.s.member.Txn(ctx, keyspace.TxnRequest{Success: ops}, false)
+	if err != nil {
+		return nil, err
+	}
+	own, before := res.Results[0].(keyspace.RangeResult).KVs, res.Results[1].(keyspace.RangeResult).KVs
+	if len(own) == 0 || own[0].CreateRevision != c.created {
+		return nil, c.lost
+	}
+	c.now = h
+	c.now.Revision = res.Revision
+	if c.granted {
+		c.renew(ctx)
+	}
+	if len(before) == 0 {
+		return nil, nil
+	}
+	return before[0].Key, nil
+}
+
+// watch returns when either key has been deleted after the revision that was read, or when it is time to
+// look again.
+func (c *claim) watch(ctx context.Context, before []byte) error {
+	stream := c.s.member.NewWatchStream(keyspace.StreamLimits{})
+	defer stream.Close()
+	for _, key := range [][]byte{c.key, before} {
+		if _, err := stream.Watch(keyspace.WatchRequest{Key: key, StartRevision: c.now.Revision + 1, NoPut: true}); err != nil {
+			return err
+		}
+	}
+	limit := ctx
+	if c.granted {
+		var cancel context.CancelFunc
+		limit, cancel = context.WithTimeout(ctx, claimRenewal)
+		defer cancel()
+	}
+	for {
+		r, err := stream.Next(limit)
+		if err != nil {
+			return context.Cause(ctx) // nil if it was only the limit
+		}
+		if len(r.Events) > 0 || r.Canceled {
+			return nil
+		}
+	}
+}
+
+// renew keeps the lease alive that was granted for this claim: nobody else knows of it. Whether that
+// succeeds shows in the key.
+func (c *claim) renew(ctx context.Context) {
+	c.s.member.Renew(ctx, []lessor.ID{lessor.ID(c.claimed.lease)}, func(replica.Header, []replica.RenewedLease) {})
+}
+
+// giveUp removes what the claim has made. The key stays if it owned the name before, or if another claim of
+// the same lease waits with it.
+func (c *claim) giveUp(settled context.Context, line *line) {
+	var err error
+	switch {
+	case c.granted:
+		_, err = c.s.member.Revoke(settled, lessor.ID(c.claimed.lease))
+	case c.created != 0 && !line.owned && c.s.lines.last(line):
+		_, err = c.s.resign(settled, c.key, c.created)
+	}
+	if err != nil && !errors.Is(err, lessor.ErrNotFound) {
+		c.s.log.Warn("a claim that failed could not be tidied up; it ends with its lease", "error", err)
+	}
+}
+
+// resign deletes a key if it is the one that was created then.
+func (s *Server) resign(ctx context.Context, key []byte, created int64) (replica.Header, error) {
+	h, res, err := s.member.Txn(ctx, keyspace.TxnRequest{
+		Compare: []keyspace.Compare{{Target: keyspace.CompareCreate, Key: key, Number: created}},
+		Success: []keyspace.TxnOp{keyspace.DeleteRequest{Key: key}},
+	}, false)
+	h.Revision = max(h.Revision, res.Revision)
+	return h, err
+}
+
+// prefixEnd is the end of the interval of all keys that begin with a prefix, which ends with a slash.
+func prefixEnd(prefix []byte) []byte {
+	end := bytes.Clone(prefix)
+	end[len(end)-1]++
+	return end
+}
+
+// settling returns a context for what must come to an end in any case; it lasts a little longer than the
+// server.
+func (s *Server) settling() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	leave := context.AfterFunc(s.base, func() { time.AfterFunc(settleLimit, cancel) })
+	return ctx, func() { leave(); cancel() }
+}
+
+// waits says whether a request with one answer waits for others, for as long as its client wants.
+func waits(method string) bool {
+	return method == v3lockpb.Lock_Lock_FullMethodName || method == v3electionpb.Election_Campaign_FullMethodName
+}
+
+// wait is bounded for requests that wait.
+func (s *Server) wait(ctx context.Context, req any, handle grpc.UnaryHandler) (any, error) {
+	if requiresLeader(ctx) && s.serving() != nil {
+		return nil, replica.ErrNoLeader
+	}
+	defer s.limits.waiting.Add(-1)
+	if s.limits.waiting.Add(1) > int64(s.cfg.MaxRequests) {
+		return nil, replica.ErrTooManyRequests
+	}
+	return handle(ctx, req)
+}
+
+// lines are the keys for which claims are under way here. Two claims of one lease for one name share a key:
+// a client that gave up and asks again may overtake itself, and the end of its first claim must not take
+// the key of the second away.
+type lines struct {
+	mu    sync.Mutex
+	byKey map[string]*line
+}
+
+type line struct {
+	claims int // guarded by lines.mu
+
+	turn  sync.Mutex // held while the key is made or deleted
+	owned bool       // a claim has succeeded, so the key is its client's; guarded by turn
+}
+
+func (l *lines) join(key string) (*line, func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.byKey == nil {
+		l.byKey = make(map[string]*line)
+	}
+	found := l.byKey[key]
+	if found == nil {
+		found = new(line)
+		l.byKey[key] = found
+	}
+	found.claims++
+	return found, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if found.claims--; found.claims == 0 {
+			delete(l.byKey, key)
+		}
+	}
+}
+
+// last says whether only one claim is left.
+func (l *lines) last(line *line) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return line.claims == 1
+}
