@@ -4,7 +4,6 @@ import (
 	"context"
 	"testing"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
 	"google.golang.org/grpc/codes"
@@ -32,14 +31,6 @@ const (
 // to say so: Unimplemented, from which a client can tell a missing feature from
 // a failed request.
 var pending = map[area]func(context.Context, stubs) error{
-	areaTxn: func(ctx context.Context, st stubs) error {
-		_, err := st.Txn(ctx, &pb.TxnRequest{})
-		return err
-	},
-	areaCompact: func(ctx context.Context, st stubs) error {
-		_, err := st.Compact(ctx, &pb.CompactionRequest{Revision: 1})
-		return err
-	},
 	areaLock: func(ctx context.Context, st stubs) error {
 		_, err := v3lockpb.NewLockClient(st.conn).Lock(ctx, &v3lockpb.LockRequest{Name: []byte("a")})
 		return err
