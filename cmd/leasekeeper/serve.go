@@ -59,6 +59,9 @@ func serve(cmd *cobra.Command, s settings) error {
 		Logger:       logger,
 	}
 	nodeConfig := replica.NodeConfig{Dir: s.dataDir, Logger: logger}
+	if nodeConfig.Retention, err = s.history(); err != nil {
+		return err
+	}
 	if err := s.limits.apply(&config, &nodeConfig); err != nil {
 		return err
 	}

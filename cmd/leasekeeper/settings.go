@@ -26,6 +26,7 @@ type settings struct {
 	cert      string
 	key       string
 	clientCA  string
+	retention string
 	limits    limits
 	logLevel  string
 	logFormat string
@@ -52,6 +53,7 @@ var mainSettings = []setting{
 	{"listen", "127.0.0.1:2379", "`host:port` for clients (gRPC); port 0 takes a free one", func(s *settings) *string { return &s.listen }},
 	{"advertise", "", "`host:port` by which clients reach this server, several with commas (default: where it listens; required if that is every interface)", func(s *settings) *string { return &s.advertise }},
 	{"http", "127.0.0.1:2381", "`host:port` for health, version and metrics, or off", func(s *settings) *string { return &s.http }},
+	{"auto-compaction-retention", "1h", "the `duration` for which superseded revisions of keys can be read, before they are removed; 0 for ever", func(s *settings) *string { return &s.retention }},
 	{"cert", "", "`file` with the certificate to show to clients (PEM): speak TLS only", func(s *settings) *string { return &s.cert }},
 	{"key", "", "`file` with its key", func(s *settings) *string { return &s.key }},
 	{"client-ca", "", "`file` with certificates: serve only clients with one that descends from them", func(s *settings) *string { return &s.clientCA }},

@@ -1,0 +1,12 @@
+package main
+
+import "time"
+
+// history reads how long the history of keys is kept.
+func (s settings) history() (time.Duration, error) {
+	d, err := time.ParseDuration(s.retention)
+	if err != nil || d < 0 {
+		return 0, wrongUsage("auto-compaction-retention is %q: write a duration, such as 1h or 90m; 0 to keep all until a client compacts", s.retention)
+	}
+	return d, nil
+}
