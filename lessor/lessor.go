@@ -121,13 +121,34 @@ func (l *Lessor) Leases() []Lease {
 		all = append(all, l.view(le))
 	}
 	slices.SortFunc(all, func(a, b Lease) int {
-		return cmp.Or(
-			cmp.Compare(a.Deadline.Raw, b.Deadline.Raw),
-			cmp.Compare(a.Deadline.Boot, b.Deadline.Boot),
-			cmp.Compare(a.Generation, b.Generation),
-			cmp.Compare(a.ID, b.ID),
-		)
+		return End{a.Ref(), a.Deadline}.Compare(End{b.Ref(), b.Deadline})
 	})
+	return all
+}
+
+// An End says when one lease may be ended; the deadline is zero where the lessor is not primary.
+type End struct {
+	Ref
+	Deadline clock.Instant
+}
+
+// Compare orders ends as [Lessor.Leases] orders leases.
+func (e End) Compare(other End) int {
+	return cmp.Or(
+		cmp.Compare(e.Deadline.Raw, other.Deadline.Raw),
+		cmp.Compare(e.Deadline.Boot, other.Deadline.Boot),
+		cmp.Compare(e.Generation, other.Generation),
+		cmp.Compare(e.ID, other.ID),
+	)
+}
+
+// Ends returns the ends of all leases in no particular order. It is for those who have very many leases and
+// can sort them elsewhere, while renewals go on here.
+func (l *Lessor) Ends() []End {
+	all := make([]End, 0, len(l.leases))
+	for _, le := range l.leases { // order: none is promised
+		all = append(all, End{le.ref(), le.deadline})
+	}
 	return all
 }
 

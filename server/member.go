@@ -28,7 +28,7 @@ type member interface {
 	Revoke(context.Context, lessor.ID) (replica.Header, error)
 	Renew(ctx context.Context, ids []lessor.ID, answer func(replica.Header, []replica.RenewedLease)) error
 	TimeToLive(ctx context.Context, id lessor.ID, items bool) (replica.Header, replica.LeaseStatus, error)
-	Leases(context.Context) (replica.Header, []lessor.Lease, error)
+	Leases(context.Context) (replica.Header, []lessor.End, error)
 
 	NewWatchStream(keyspace.StreamLimits) *keyspace.Stream
 

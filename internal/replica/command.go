@@ -225,7 +225,7 @@ func (r *Replica) inspect(query any) (any, error) {
 	case TimeToLive:
 		return r.timeToLive(q)
 	case ListLeases:
-		return r.lessor.Leases(), nil
+		return r.lessor.Ends(), nil
 	}
 	panic(fmt.Sprintf("replica: unknown query %T", query))
 }

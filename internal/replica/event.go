@@ -69,7 +69,8 @@ type TimeToLive struct {
 	Items bool
 }
 
-// ListLeases asks for all leases.
+// ListLeases asks for the ends of all leases, in no particular order: the only answer that two runs of the
+// same inputs may give in different ones. Sorting a million here would keep renewals waiting.
 type ListLeases struct{}
 
 // Persisted says that the write of the [Persist] with this sequence number is on stable storage. With an

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -302,7 +303,8 @@ func showReply(r Reply) string {
 		return fmt.Sprintf("granted %d for %v", result.ID, result.TTL) + at
 	case LeaseStatus:
 		return fmt.Sprintf("%d has %v of %v, items %v", result.ID, result.Remaining, result.Granted, result.Items) + at
-	case []lessor.Lease:
+	case []lessor.End:
+		slices.SortFunc(result, lessor.End.Compare)
 		var ids []string
 		for _, lease := range result {
 			ids = append(ids, fmt.Sprint(lease.ID))
