@@ -14,9 +14,9 @@
 // not serving, ends the long streams, lets short requests finish for as long as its context allows, and
 // waits for every goroutine.
 //
-// What is served: etcd's KV (Range, Put, DeleteRange), Lease, Watch, Cluster.MemberList,
-// Maintenance, a word that authentication is not enabled, and grpc.health.v1. Other
-// methods answer Unimplemented. Over HTTP: /livez, /readyz, /healthz, /health, /version, /metrics.
+// What is served: etcd's KV, Lease, Watch, Cluster.MemberList, Maintenance, Lock and Election, a word that
+// authentication is not enabled, grpc.health.v1 and reflection. Other methods answer Unimplemented. Over
+// HTTP: /livez, /readyz, /healthz, /health, /version, /metrics. With a certificate both speak TLS only.
 //
 // It never reads the environment or flags, writes to standard output, logs single requests, or recovers
 // from a panic: a broken invariant must end the process before it answers again. It does no replication

@@ -27,7 +27,7 @@ func queueMark(op Op) int {
 	switch op.(type) {
 	case Grant:
 		return MaxQueueForGrants
-	case Revoke, keyspace.DeleteRequest:
+	case Revoke, Compact, keyspace.DeleteRequest:
 		return MaxQueue
 	}
 	return MaxQueueForWrites
