@@ -41,7 +41,8 @@ func (tr *transcript) newHub() {
 func (tr *transcript) run(d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "write":
-		// One batch; each line is a request, lines between { and } are one.
+		// One batch; each line is a request, lines between { and } are one,
+		// those between txn and } are a txn, see parseTxn.
 		return tr.writeLines(strings.Split(d.Input, "\n"))
 	case "grant":
 		var id int64
@@ -74,6 +75,10 @@ func (tr *transcript) writeLines(lines []string) string {
 	var changes Changes
 	tr.write(func(w *Writer) {
 		for i := 0; i < len(lines); i++ {
+			if lines[i] == "txn" {
+				i = tr.txnLines(w, &out, lines, i+1)
+				continue
+			}
 			if lines[i] != "{" {
 				tr.line(w, &out, lines[i])
 				continue
