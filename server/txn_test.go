@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
 func opPut(key, value string) *pb.RequestOp {
@@ -161,7 +164,33 @@ func TestTxnWithoutWrites(t *testing.T) {
 	wantOK(t, err)
 	f.header(nothing.Header, 2)
 	wantEqual(t, "deleted", nothing.Responses[0].GetResponseDeleteRange().Deleted, 0)
+}
 
+// kvSpy looks at what the member is asked, and can take its time.
+type kvSpy struct {
+	*replica.Node
+	serializable bool
+	compacting   time.Duration
+}
+
+func (s *kvSpy) Txn(ctx context.Context, req keyspace.TxnRequest, serializable bool) (replica.Header, keyspace.TxnResult, error) {
+	s.serializable = serializable
+	return s.Node.Txn(ctx, req, serializable)
+}
+
+func (s *kvSpy) Compact(ctx context.Context, _ int64, _ bool) (replica.Header, error) {
+	select {
+	case <-time.After(s.compacting):
+		return s.Node.Header(), nil
+	case <-ctx.Done():
+		return replica.Header{}, ctx.Err()
+	}
+}
+
+// A txn is serializable if it has ranges and all of them are, in whichever branch.
+func TestSerializableTxn(t *testing.T) {
+	spy := new(kvSpy)
+	f := startWith(t, anyPort(), func(n *replica.Node) member { spy.Node = n; return spy })
 	get := func(serializable bool) *pb.RequestOp {
 		op := opGet("a")
 		op.GetRequestRange().Serializable = serializable
@@ -177,11 +206,27 @@ func TestTxnWithoutWrites(t *testing.T) {
 		{&pb.TxnRequest{Success: []*pb.RequestOp{get(true), opTxn(&pb.TxnRequest{Failure: []*pb.RequestOp{get(false)}})}}, false},
 		{&pb.TxnRequest{Success: []*pb.RequestOp{opTxn(&pb.TxnRequest{Failure: []*pb.RequestOp{get(true)}})}}, true},
 	} {
-		ranges, serializable := serializableRanges(c.req)
-		wantEqual(t, fmt.Sprint("serializable ", c.req), ranges > 0 && ranges == serializable, c.want)
 		_, err := f.kv.Txn(f.ctx(), c.req)
 		wantOK(t, err)
+		wantEqual(t, fmt.Sprint("serializable ", c.req), spy.serializable, c.want)
 	}
+}
+
+// A physical compaction may last longer than other requests, but not longer than its client wants.
+func TestPhysicalCompactionHasTime(t *testing.T) {
+	cfg := anyPort()
+	cfg.RequestTimeout = 20 * time.Millisecond
+	spy := &kvSpy{compacting: 200 * time.Millisecond}
+	f := startWith(t, cfg, func(n *replica.Node) member { spy.Node = n; return spy })
+	_, err := f.kv.Compact(f.ctx(), &pb.CompactionRequest{Revision: 1, Physical: true})
+	wantOK(t, err)
+	_, err = f.kv.Compact(f.ctx(), &pb.CompactionRequest{Revision: 1})
+	wantStatus(t, err, rpctypes.ErrGRPCTimeout)
+	spy.compacting = time.Hour
+	ctx, cancel := context.WithTimeout(f.ctx(), 50*time.Millisecond)
+	defer cancel()
+	_, err = f.kv.Compact(ctx, &pb.CompactionRequest{Revision: 1, Physical: true})
+	wantCode(t, err, codes.DeadlineExceeded)
 }
 
 func TestCompact(t *testing.T) {

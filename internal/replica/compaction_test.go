@@ -123,6 +123,27 @@ func hasReply(effects []Effect, id uint64) bool {
 	return false
 }
 
+// A compaction of the member's own that is lost with its leadership is nobody's answer, and comes again.
+func TestDroppedCompactionComesAgain(t *testing.T) {
+	w := newWorldOf(t, func(w *world) { w.retention = 2 * time.Second })
+	defer func() { w.close() }()
+	w.serve()
+	w.do(1, keyspace.PutRequest{Key: []byte("k")})
+	w.clock.Advance(time.Second)
+	w.step(Tick{})
+	r := w.replica
+	r.effects = nil
+	r.history.proposed = 2
+	r.drop([]pending{newPending(0, retire{2})}, ErrNoLeader)
+	if len(r.effects) > 0 {
+		t.Errorf("somebody is answered: %v", r.effects)
+	}
+	w.advance(4 * time.Second)
+	if got := r.Store().CompactRevision(); got != 2 {
+		t.Errorf("compacted to %d", got)
+	}
+}
+
 // The log gives back every txn as it was.
 func TestTxnsThroughTheLog(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
