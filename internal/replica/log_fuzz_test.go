@@ -1,0 +1,132 @@
+package replica
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// commit puts data into the log as one entry, whoever may have written it, and lets it be applied. It
+// returns why the replica halted, or nil.
+func (w *world) commit(data []byte) error {
+	w.t.Helper()
+	if err := w.replica.raft.Propose(data); err != nil {
+		w.t.Fatalf("raft does not take the entry: %v", err)
+	}
+	return w.drive(Tick{})
+}
+
+// drive is step and settle for a replica that is allowed to halt.
+func (w *world) drive(events ...Event) error {
+	w.t.Helper()
+	for range 1000 {
+		w.effects = w.replica.Step(w.clock.Now(), events...)
+		for _, e := range w.effects {
+			if h, ok := e.(Halt); ok {
+				if again := w.replica.Step(w.clock.Now(), Tick{}); h.Err == nil || again != nil {
+					w.t.Fatalf("halted with %v, and then did %v", h.Err, again)
+				}
+				return h.Err
+			}
+			w.perform(e)
+		}
+		if len(w.writes) == 0 {
+			return nil
+		}
+		events = []Event{Persisted{Sequence: w.writes[0].Sequence}}
+		w.writes = w.writes[1:]
+	}
+	w.t.Fatal("the replica never comes to rest")
+	return nil
+}
+
+// logEntries are payloads of every kind of command, and some that no member writes.
+func logEntries(f *testing.F) [][]byte {
+	ref := func(id int64, generation uint64) *logpb.LeaseRef {
+		return &logpb.LeaseRef{Id: id, Generation: generation}
+	}
+	first := uint64(lessor.At(2, 0)) // of lease 1 in FuzzLogEntry
+	commands := func(c ...*logpb.Command) *logpb.Entry { return &logpb.Entry{Sequence: 99, Commands: c} }
+	grant := func(id int64, ttl time.Duration) *logpb.Command { return encode(Grant{lessor.ID(id), ttl}) }
+	expire := func(e *logpb.Expire) *logpb.Command { return &logpb.Command{Op: &logpb.Command_Expire{Expire: e}} }
+	checkpoint := func(c *logpb.Checkpoint) *logpb.Command {
+		return &logpb.Command{Op: &logpb.Command_Checkpoint{Checkpoint: c}}
+	}
+	remaining := func(ns int64) *logpb.Command {
+		return checkpoint(&logpb.Checkpoint{Term: 1, DecidedAt: first + 1<<16, Quiet: []*logpb.Remaining{{Lease: ref(1, first), RemainingNs: ns}}})
+	}
+	entries := [][]byte{nil, {0xff}, {0x12, 0x00}, bytes.Repeat([]byte{0x12, 0x02, 0x22, 0x00}, 1000)}
+	for _, m := range []*logpb.Entry{
+		commands(encode(keyspace.PutRequest{Key: []byte("a"), Lease: 1, PrevKV: true}), encode(keyspace.DeleteRequest{Key: []byte("a"), End: []byte{0}})),
+		commands(encode(keyspace.PutRequest{}), encode(keyspace.DeleteRequest{}), encode(Compact{Revision: 2}), encode(Compact{Revision: -1})),
+		commands(encode(keyspace.TxnRequest{
+			Compare: []keyspace.Compare{{Key: []byte("a"), Target: 77, Result: -3}},
+			Success: []keyspace.TxnOp{nil, keyspace.PutRequest{Key: []byte("b")}, keyspace.TxnRequest{}},
+		})),
+		commands(grant(2, time.Second), grant(0, time.Second), grant(3, 0), grant(4, -1), grant(5, lessor.MaxTTL+1), grant(-6, 1)),
+		commands(encode(Revoke{1}), encode(Revoke{1}), encode(Revoke{0})),
+		commands(expire(&logpb.Expire{Term: 1, DecidedAt: first + 1<<16, Leases: []*logpb.LeaseRef{ref(1, first), ref(1, 0), nil}})),
+		commands(expire(&logpb.Expire{Term: 1 << 63, DecidedAt: 1<<64 - 1, Leases: []*logpb.LeaseRef{ref(1, first)}})),
+		commands(remaining(int64(time.Second))), commands(remaining(-1)), commands(remaining(1 << 62)),
+		commands(checkpoint(&logpb.Checkpoint{Term: 1, Cleared: []*logpb.LeaseRef{ref(1, first), ref(9, 9), {}}})),
+	} {
+		data, err := proto.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		entries = append(entries, data)
+	}
+	return entries
+}
+
+// FuzzLogEntry applies whatever stands in the log. A member may halt with an error and then does so at
+// every start; or it goes on, and then what it wrote is what it reads again.
+func FuzzLogEntry(f *testing.F) {
+	for _, data := range logEntries(f) {
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		w := newWorld(t)
+		defer func() { w.close() }()
+		w.serve()
+		w.do(1, Grant{1, time.Hour})
+		w.do(2, keyspace.PutRequest{Key: []byte("a"), Value: []byte("1"), Lease: 1})
+		halted := w.commit(data)
+		if halted == nil {
+			if reply := w.do(3, putKey("answers")); reply.Err != nil {
+				t.Fatalf("a put after it: %v", reply.Err)
+			}
+		}
+		want := w.dump()
+
+		replayed := w.crashed(nil) // what it applied was not synced
+		replayed.open()
+		defer replayed.close()
+		again := replayed.drive(Tick{})
+		if (halted == nil) != (again == nil) {
+			t.Fatalf("at first the replica halted with %v, and at the next start with %v", halted, again)
+		}
+		if halted == nil && replayed.dump() != want {
+			t.Fatalf("applied again:\n%s\nat first:\n%s", replayed.dump(), want)
+		}
+
+		if err := w.db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		kept := w.crashed(nil) // what it applied is there
+		kept.open()
+		defer kept.close()
+		if again := kept.drive(Tick{}); (halted == nil) != (again == nil) {
+			t.Fatalf("at first the replica halted with %v, and at a start from its state with %v", halted, again)
+		}
+		if halted == nil && kept.dump() != want {
+			t.Fatalf("read again:\n%s\nat first:\n%s", kept.dump(), want)
+		}
+	})
+}
