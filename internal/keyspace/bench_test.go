@@ -8,15 +8,16 @@ import (
 )
 
 func BenchmarkPut(b *testing.B) {
-	for _, size := range []int{1, 64} {
-		b.Run(fmt.Sprintf("batch=%d", size), func(b *testing.B) {
+	for _, c := range []struct{ size, keys int }{{1, 100_000}, {64, 100_000}, {64, 10_000}} {
+		size := c.size
+		b.Run(fmt.Sprintf("batch=%d/keys=%d", size, c.keys), func(b *testing.B) {
 			h := newHouse(b)
 			value := make([]byte, 100)
 			b.ReportAllocs()
 			for i := 0; i < b.N; i += size {
 				h.write(func(w *Writer) {
 					for j := range size {
-						key := fmt.Appendf(nil, "key/%06d", (i+j)*7919%100000)
+						key := fmt.Appendf(nil, "key/%06d", (i+j)*7919%c.keys)
 						if _, err := w.Put(PutRequest{Key: key, Value: value}); err != nil {
 							b.Fatal(err)
 						}

@@ -57,6 +57,8 @@ type Store struct {
 	ends []*ending
 	// swept is how many keys of ends[0] are done. 0 ≤ swept < len(ends[0].keys)
 	swept int
+	// recents knows the newest versions of some keys.
+	recents recents
 	// byGeneration has the same endings as ends.
 	byGeneration map[uint64]*ending
 

@@ -299,6 +299,10 @@ type latest struct {
 // latest reads the newest version of the key. If it is of an ended lease
 // whose tombstone for it may be missing, ended says which.
 func (w *Writer) latest(req *PutRequest) (l latest, err error) {
+	withValue := req.PrevKV || req.IgnoreValue
+	if n, ok := w.s.recents.get(req.Key); ok && (n.version.deleted || !withValue) {
+		return w.asLatest(req.Key, n), nil
+	}
 	it, err := w.b.NewIter(spanOf(req.Key, nil).bounds())
 	if err != nil {
 		return l, err
@@ -320,8 +324,22 @@ func (w *Writer) latest(req *PutRequest) (l latest, err error) {
 	}
 	l.found, l.generation = true, v.generation
 	i := item{prefix: prefix, mod: mod, version: v}
-	l.kv, err = i.kv(req.PrevKV || req.IgnoreValue)
+	l.kv, err = i.kv(withValue)
 	return l, err
+}
+
+// asLatest is what latest finds if the newest version of a key is n.
+func (w *Writer) asLatest(key []byte, n newest) (l latest) {
+	v := &n.version
+	if v.deleted {
+		return l
+	}
+	if l.ended = w.s.byGeneration[v.generation]; l.ended != nil {
+		return l
+	}
+	l.found, l.generation = true, v.generation
+	l.kv = KV{Key: key, CreateRevision: v.create, ModRevision: n.mod, Version: v.version, Lease: v.lease}
+	return l
 }
 
 // setVersion writes a version at the revision of the request under way.
@@ -331,6 +349,7 @@ func (w *Writer) setVersion(key []byte, v *version) error {
 	if err := w.b.Set(w.key, w.rec, nil); err != nil {
 		return err
 	}
+	w.s.recents.wrote(key, w.s.revision, *v)
 	return w.record(Event{Type: EventPut, KV: KV{
 		Key:            key,
 		Value:          v.value,
@@ -420,6 +439,7 @@ func (w *Writer) delete(key []byte, lease int64) error {
 }
 
 func (w *Writer) setTombstone(key []byte, rev Revision) error {
+	w.s.recents.buried(key, rev)
 	w.key = appendVersionKey(w.key[:0], key, rev)
 	return w.b.Set(w.key, tombstone, nil)
 }
