@@ -17,6 +17,8 @@ type target struct {
 	// arguments starts it on a data folder and an address for clients; peer is a second address for those
 	// who insist on one.
 	arguments func(dir, addr, peer string) []string
+	// metrics is where it tells of itself over HTTP, on those addresses; nil if nowhere.
+	metrics func(addr, peer string) string
 	// bare says that it only answers: there is nothing to expire, to watch or to grow.
 	bare bool
 
@@ -28,15 +30,17 @@ const reference = "etcd"
 
 func targets() []*target {
 	return []*target{
-		{name: reference, source: ".", pkg: "go.etcd.io/etcd/server/v3", arguments: etcdArguments},
-		{name: "leasekeeper", source: "..", pkg: "./cmd/leasekeeper", arguments: leasekeeperArguments},
+		{name: reference, source: ".", pkg: "go.etcd.io/etcd/server/v3", arguments: etcdArguments,
+			metrics: func(addr, _ string) string { return "http://" + addr + "/metrics" }},
+		{name: "leasekeeper", source: "..", pkg: "./cmd/leasekeeper", arguments: leasekeeperArguments,
+			metrics: func(_, http string) string { return "http://" + http + "/metrics" }},
 		{name: "bare gRPC", source: ".", pkg: "./bare", bare: true,
 			arguments: func(_, addr, _ string) []string { return []string{addr} }},
 	}
 }
 
-func leasekeeperArguments(dir, addr, _ string) []string {
-	return []string{"serve", "--data-dir", dir, "--listen", addr, "--http", "off", "--log-level", "warn"}
+func leasekeeperArguments(dir, addr, http string) []string {
+	return []string{"serve", "--data-dir", dir, "--listen", addr, "--http", http, "--log-level", "warn"}
 }
 
 func etcdArguments(dir, addr, peer string) []string {

@@ -3,10 +3,10 @@
 //
 // It owns the load, the targets as processes, and the table. It imports none of our code: it builds the
 // command in the parent folder and talks to it over the network, as users do, with the plain stubs of
-// etcd's API so that what a client library costs is not measured. It is a module of its own so that etcd's
-// server never comes near the product.
+// etcd's API so that what a client library costs is not measured; only a Mutex needs etcd's own library. It
+// is a module of its own so that etcd's server never comes near the product.
 //
-//	go run .                  everything; takes about eleven minutes
+//	go run .                  everything; reckoned at three quarters of an hour
 //	go run . -quick           the same with less of everything, to see that it works
 //	go run . -run expir       scenarios whose name matches
 //	go run . -target keeper   targets whose name matches

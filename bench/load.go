@@ -16,7 +16,7 @@ import (
 type connections []*grpc.ClientConn
 
 func dial(addr string, n int) (connections, error) {
-	fast := backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.5, MaxDelay: 200 * time.Millisecond}
+	fast := backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1.5, MaxDelay: 20 * time.Millisecond}
 	var conns connections
 	for range n {
 		conn, err := grpc.NewClient("passthrough:///"+addr,

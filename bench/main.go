@@ -17,8 +17,8 @@ import (
 
 // totalLimit bounds the whole run, and scenarioLimit one scenario on one target.
 const (
-	totalLimit    = 60 * time.Minute
-	scenarioLimit = 5 * time.Minute
+	totalLimit    = 2 * time.Hour
+	scenarioLimit = 10 * time.Minute
 )
 
 func main() {

@@ -15,38 +15,67 @@ import (
 // connections and buffers, is there already.
 const memoryWarm = 2_000
 
-// memory measures by how much a server grows for every lease that it keeps. What the process has mapped of
-// its files counts in the first figure and not in the second.
-func memory(ctx context.Context, s *server, z size) ([]figure, error) {
-	conns, err := dial(s.addr, rateConnections)
-	if err != nil {
-		return nil, err
-	}
-	defer conns.close()
-	grant := func(ctx context.Context, conn *grpc.ClientConn, _ int) error {
-		_, err := pb.NewLeaseClient(conn).LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: longTTL})
+// grantBare grants a lease.
+func grantBare(ctx context.Context, conn *grpc.ClientConn, i int) error {
+	_, err := pb.NewLeaseClient(conn).LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: firstLease + int64(i), TTL: longTTL})
+	return err
+}
+
+// grantWithKey grants a lease and attaches a key.
+func grantWithKey(ctx context.Context, conn *grpc.ClientConn, i int) error {
+	if err := grantBare(ctx, conn, i); err != nil {
 		return err
 	}
-	look := func(leases int) (residentSize, error) {
-		if err := each(ctx, conns, 64, leases, grant); err != nil {
-			return residentSize{}, err
+	return attach(ctx, conn, i, firstLease+int64(i))
+}
+
+// footprint is what a server takes while it keeps so many leases.
+type footprint struct {
+	resident residentSize
+	live     float64 // bytes of heap after a collection
+}
+
+// memory measures by how much a server grows for every lease that it keeps. What the process has mapped of
+// its files counts in the first figure and not in the others.
+func memory(leases int, grant func(ctx context.Context, conn *grpc.ClientConn, i int) error,
+	goal string) func(context.Context, *server, size) ([]figure, error) {
+	return func(ctx context.Context, s *server, z size) ([]figure, error) {
+		conns, err := dial(s.addr, rateConnections)
+		if err != nil {
+			return nil, err
 		}
-		pause(ctx, z.settle)
-		return resident(s.cmd.Process.Pid)
+		defer conns.close()
+		look := func(from, to int) (f footprint, err error) {
+			err = each(ctx, conns, 64, to-from, func(ctx context.Context, conn *grpc.ClientConn, i int) error {
+				return grant(ctx, conn, from+i)
+			})
+			if err != nil {
+				return f, err
+			}
+			pause(ctx, z.settle)
+			if f.resident, err = resident(s.cmd.Process.Pid); err != nil {
+				return f, err
+			}
+			f.live, err = liveHeap(ctx, s, conns)
+			return f, err
+		}
+		before, err := look(0, memoryWarm)
+		if err != nil {
+			return nil, err
+		}
+		after, err := look(memoryWarm, memoryWarm+leases)
+		if err != nil {
+			return nil, err
+		}
+		bytes := func(name string, grown float64, goal string) figure {
+			return figure{name: name, unit: "B", value: grown / float64(leases), goal: goal}
+		}
+		return []figure{
+			bytes("RSS growth per lease", float64(after.resident.all-before.resident.all), goal),
+			bytes("of it not of files", float64(after.resident.anonymous-before.resident.anonymous), ""),
+			bytes("growth of the live heap per lease", after.live-before.live, ""),
+		}, nil
 	}
-	before, err := look(memoryWarm)
-	if err != nil {
-		return nil, err
-	}
-	after, err := look(z.held)
-	if err != nil {
-		return nil, err
-	}
-	perLease := func(grown int64) float64 { return float64(grown) / float64(z.held) }
-	return []figure{
-		{name: "RSS growth per lease", unit: "B", value: perLease(after.all - before.all), goal: "250"},
-		{name: "of it not of files", unit: "B", value: perLease(after.anonymous - before.anonymous)},
-	}, nil
 }
 
 // residentSize is what a process has in memory, in bytes.

@@ -129,13 +129,19 @@ func renewing(ctx context.Context, s *server, z size, streams int, goal string, 
 		return nil, err
 	}
 	defer conns.close()
-	err = each(ctx, conns, prepareInFlight, renewed, func(ctx context.Context, conn *grpc.ClientConn, i int) error {
-		_, err := pb.NewLeaseClient(conn).LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: firstLease + int64(i), TTL: longTTL})
-		return err
-	})
-	if err != nil {
+	if err := grantNumbered(ctx, conns, prepareInFlight, 0, renewed); err != nil {
 		return nil, err
 	}
+	numbers := make([]int, renewed)
+	for i := range numbers {
+		numbers[i] = i
+	}
+	return renewingThose(ctx, s, z, conns, numbers, streams, goal, work)
+}
+
+// renewingThose measures it for leases that are there, given by their numbers, each of one stream only.
+func renewingThose(ctx context.Context, s *server, z size, conns connections, numbers []int, streams int, goal string,
+	work func(r *renewals) error) ([]figure, error) {
 	return rate(ctx, s, z, streams, goal, func(ctx context.Context, worker int, count *atomic.Int64) error {
 		ctx, end := context.WithCancel(ctx)
 		defer end()
@@ -144,8 +150,8 @@ func renewing(ctx context.Context, s *server, z size, streams int, goal string, 
 			return err
 		}
 		var ids []int64
-		for i := worker; i < renewed; i += streams {
-			ids = append(ids, firstLease+int64(i))
+		for i := worker; i < len(numbers); i += streams {
+			ids = append(ids, firstLease+int64(numbers[i]))
 		}
 		return work(&renewals{stream, end, ids, count})
 	})
@@ -165,20 +171,22 @@ func renewalsPingPong(ctx context.Context, s *server, z size) ([]figure, error) 
 	})
 }
 
-// renewalsPipelined keeps each stream full, one id a message.
 func renewalsPipelined(ctx context.Context, s *server, z size) ([]figure, error) {
-	return renewing(ctx, s, z, pipelineStreams, "180 000", func(r *renewals) error {
-		window := make(chan struct{}, pipelineDepth) // holds one for each renewal under way
-		sent := make(chan error, 1)
-		go func() { sent <- r.fill(window) }()
-		for {
-			if err := r.receive(); err != nil {
-				r.end()
-				return errors.Join(err, <-sent)
-			}
-			<-window
+	return renewing(ctx, s, z, pipelineStreams, "180 000", pipelined)
+}
+
+// pipelined keeps a stream full, one id a message.
+func pipelined(r *renewals) error {
+	window := make(chan struct{}, pipelineDepth) // holds one for each renewal under way
+	sent := make(chan error, 1)
+	go func() { sent <- r.fill(window) }()
+	for {
+		if err := r.receive(); err != nil {
+			r.end()
+			return errors.Join(err, <-sent)
 		}
-	})
+		<-window
+	}
 }
 
 // fill sends whenever there is room in the window, until the stream ends.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -32,8 +33,14 @@ type size struct {
 	waves, perWave int // of single expiries
 	together       int // leases with one deadline
 	togetherTTL    time.Duration
-	held           int // leases whose memory is measured
-	settle         time.Duration
+	togetherMany   int // more leases with one deadline; may be zero
+	manyTTL        time.Duration
+	expiring       int // leases that end while puts are measured
+	expiringTTL    time.Duration
+	held, heldMany int           // leases whose memory is measured
+	kept           int           // leases that a server is started with
+	present        []int         // how many leases are there when renewals are measured; rising
+	settle         time.Duration // between a load and what it leaves to be measured
 }
 
 var (
@@ -41,27 +48,50 @@ var (
 		warm: time.Second, span: 4 * time.Second, rounds: 3,
 		waves: 10, perWave: 20,
 		together: 20_000, togetherTTL: 30 * time.Second,
-		held: 100_000, settle: 5 * time.Second,
+		togetherMany: 200_000, manyTTL: 150 * time.Second,
+		expiring: 100_000, expiringTTL: 90 * time.Second,
+		held: 100_000, heldMany: 300_000, kept: 1_000_000, present: []int{1_000, 100_000, 1_000_000},
+		settle: 5 * time.Second,
 	}
 	quickSize = size{
 		warm: 200 * time.Millisecond, span: 800 * time.Millisecond, rounds: 1,
 		waves: 2, perWave: 15,
 		together: 2_000, togetherTTL: 8 * time.Second,
-		held: 20_000, settle: time.Second,
+		expiring: 2_000, expiringTTL: 8 * time.Second,
+		held: 20_000, heldMany: 30_000, kept: 20_000, present: []int{1_000, 10_000},
+		settle: time.Second,
 	}
 )
 
 func scenarios(z size) []scenario {
-	return []scenario{
+	of := func(format string, n int) string { return fmt.Sprintf(format, thousands(float64(n))) }
+	const together = "%s leases with one deadline"
+	list := []scenario{
 		{name: "lateness of single expiries", run: singleExpiries},
-		{name: thousands(float64(z.together)) + " leases with one deadline", run: commonDeadline},
-		{name: "grants at 64 in flight", rounds: z.rounds, onBare: true, run: grants(64, "")},
-		{name: "grants at 512 in flight", rounds: z.rounds, onBare: true, run: grants(512, "24 000")},
-		{name: "renewals, ping-pong on 64 streams", rounds: z.rounds, onBare: true, run: renewalsPingPong},
-		{name: "renewals, pipelined on 8 streams", rounds: z.rounds, onBare: true, run: renewalsPipelined},
-		{name: "puts at 64 in flight", rounds: z.rounds, onBare: true, run: puts(64, "18 000")},
-		{name: "puts at 512 in flight", rounds: z.rounds, onBare: true, run: puts(512, "24 000")},
-		{name: "linearizable gets at 64 in flight", rounds: z.rounds, onBare: true, run: gets(64, "26 000")},
-		{name: "memory of " + thousands(float64(z.held)) + " bare leases", run: memory},
+		{name: of(together, z.together), run: commonDeadline(z.together, z.togetherTTL, "500")},
 	}
+	if z.togetherMany > 0 {
+		list = append(list, scenario{name: of(together, z.togetherMany), run: commonDeadline(z.togetherMany, z.manyTTL, "")})
+	}
+	return append(list,
+		scenario{name: of("puts, 1 000 a second, while %s leases expire", z.expiring), run: putsWhileExpiring},
+		scenario{name: "grants at 64 in flight", rounds: z.rounds, onBare: true, run: grants(64, "")},
+		scenario{name: "grants at 512 in flight", rounds: z.rounds, onBare: true, run: grants(512, "24 000")},
+		scenario{name: "renewals, ping-pong on 64 streams", rounds: z.rounds, onBare: true, run: renewalsPingPong},
+		scenario{name: "renewals, pipelined on 8 streams", rounds: z.rounds, onBare: true, run: renewalsPipelined},
+		scenario{name: "renewals, pipelined, by how many leases are there", run: renewalsByNumber},
+		scenario{name: "puts at 1 in flight", rounds: z.rounds, onBare: true, run: puts(1, "")},
+		scenario{name: "puts at 64 in flight", rounds: z.rounds, onBare: true, run: puts(64, "18 000")},
+		scenario{name: "puts at 512 in flight", rounds: z.rounds, onBare: true, run: puts(512, "24 000")},
+		scenario{name: "linearizable gets at 1 in flight", rounds: z.rounds, onBare: true, run: gets(1, "")},
+		scenario{name: "linearizable gets at 64 in flight", rounds: z.rounds, onBare: true, run: gets(64, "26 000")},
+		scenario{name: "linearizable gets at 512 in flight", rounds: z.rounds, onBare: true, run: gets(512, "")},
+		scenario{name: "lock and unlock a Mutex, 64 in flight, each its own", rounds: z.rounds, run: lockUnlock(64)},
+		scenario{name: "hand-over of a Mutex between 2", rounds: z.rounds, run: handOver(2)},
+		scenario{name: "hand-over of a Mutex among 32", rounds: z.rounds, run: handOver(32)},
+		scenario{name: of("memory of %s bare leases", z.held), run: memory(z.held, grantBare, "250")},
+		scenario{name: of("memory of %s bare leases", z.heldMany), run: memory(z.heldMany, grantBare, "250")},
+		scenario{name: of("memory of %s leases with a key each", z.heldMany), run: memory(z.heldMany, grantWithKey, "")},
+		scenario{name: of("start-up with %s leases", z.kept), run: startUp},
+	)
 }

@@ -27,12 +27,16 @@ const (
 // server is a target that runs.
 type server struct {
 	*target
-	dir    string
-	addr   string
-	cmd    *exec.Cmd
-	log    bytes.Buffer // what it wrote; to be read only after exited
-	exited chan struct{}
-	err    error // valid after exited
+	dir  string
+	addr string
+	// metricsURL may be empty.
+	metricsURL string
+	args       []string
+	cmd        *exec.Cmd
+	log        bytes.Buffer // what it wrote; to be read only after exited
+	exited     chan struct{}
+	err        error         // valid after exited
+	before     time.Duration // on a core, of processes that were killed
 }
 
 // start runs a target on an empty folder below parent, and returns once it answers. Between choosing a port
@@ -56,25 +60,45 @@ func (t *target) startOnce(ctx context.Context, parent string) (*server, error) 
 	if err != nil {
 		return nil, err
 	}
-	s := &server{target: t, dir: dir, addr: addrs[0], exited: make(chan struct{})}
-	s.cmd = exec.Command(t.binary, t.arguments(filepath.Join(dir, "data"), addrs[0], addrs[1])...)
-	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
-	if err := s.cmd.Start(); err != nil {
+	s := &server{target: t, dir: dir, addr: addrs[0], args: t.arguments(filepath.Join(dir, "data"), addrs[0], addrs[1])}
+	if t.metrics != nil {
+		s.metricsURL = t.metrics(addrs[0], addrs[1])
+	}
+	if err := s.launch(); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	go func() {
-		s.err = s.cmd.Wait()
-		close(s.exited)
-	}()
-	if err := s.awaitReady(ctx); err != nil {
+	if err := s.awaitReady(ctx, startLimit); err != nil {
 		return nil, errors.Join(fmt.Errorf("starting %s: %w", t.name, err), s.stop())
 	}
 	return s, nil
 }
 
+// launch starts the process, on whatever is in the folder. None may be running.
+func (s *server) launch() error {
+	cmd := exec.Command(s.binary, s.args...)
+	cmd.Stdout, cmd.Stderr = &s.log, &s.log
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	exited := make(chan struct{})
+	s.cmd, s.exited = cmd, exited
+	go func() {
+		s.err = cmd.Wait()
+		close(exited)
+	}()
+	return nil
+}
+
+// kill ends the process as a crash does, and leaves the folder as it is.
+func (s *server) kill() {
+	s.cmd.Process.Kill()
+	<-s.exited
+	s.before = s.cpuTime()
+}
+
 // awaitReady returns once a linearizable read is answered.
-func (s *server) awaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
+func (s *server) awaitReady(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	conns, err := dial(s.addr, 1)
 	if err != nil {
@@ -91,7 +115,7 @@ func (s *server) awaitReady(ctx context.Context) error {
 			return fmt.Errorf("it ended before it was ready: %w", s.err)
 		case <-ctx.Done():
 			return fmt.Errorf("it is not ready: %w", err)
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
@@ -119,13 +143,14 @@ func (s *server) stop() error {
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
-// cpuTime is how much time on a core the process has used so far, or in all once it was waited for.
+// cpuTime is how much time on a core the process, and those before that were killed, have used so far, or in
+// all once it was waited for.
 func (s *server) cpuTime() time.Duration {
 	select {
 	case <-s.exited:
-		return s.cmd.ProcessState.UserTime() + s.cmd.ProcessState.SystemTime()
+		return s.before + s.cmd.ProcessState.UserTime() + s.cmd.ProcessState.SystemTime()
 	default:
-		return cpuTime(strconv.Itoa(s.cmd.Process.Pid))
+		return s.before + cpuTime(strconv.Itoa(s.cmd.Process.Pid))
 	}
 }
 

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+const (
+	// putPace is the time from one put to the next while leases expire, which no answer holds up.
+	putPace = time.Millisecond
+	// putLimit bounds one of them.
+	putLimit = time.Minute
+	// leastWindow is how long puts are looked at, at least, however soon all leases have ended.
+	leastWindow = time.Second
+)
+
+// A sample is a put: when it was to be sent, and how long after that it was answered.
+type sample struct {
+	due  time.Time
+	took time.Duration
+}
+
+// putsWhileExpiring measures how long puts take while very many leases end: from the first deadline until
+// the last key is gone.
+func putsWhileExpiring(ctx context.Context, s *server, z size) ([]figure, error) {
+	return withCommonDeadline(ctx, s, z.expiring, z.expiringTTL,
+		func(ctx context.Context, events <-chan gone, holdings []holding) ([]figure, error) {
+			conns, err := dial(s.addr, rateConnections)
+			if err != nil {
+				return nil, err
+			}
+			defer conns.close()
+			quiet, err := putsUntil(ctx, conns, func(ctx context.Context) error {
+				pause(ctx, z.warm+z.span)
+				return nil
+			})
+			if err != nil {
+				return nil, err
+			}
+			first, _ := ends(holdings)
+			deadline := first.sent.Add(first.ttl)
+			pause(ctx, time.Until(deadline.Add(-z.warm)))
+			busy, err := putsUntil(ctx, conns, func(ctx context.Context) error {
+				err := await(ctx, events, holdings, 0)
+				pause(ctx, time.Until(deadline.Add(leastWindow)))
+				return err
+			})
+			if err != nil {
+				return nil, err
+			}
+			_, last := ends(holdings)
+			window := max(last.gone.Sub(deadline), leastWindow)
+			return busyFigures(
+				within(quiet, quiet[0].due.Add(z.warm), z.span), within(busy, deadline, window), last.gone.Sub(deadline))
+		})
+}
+
+func busyFigures(quiet, busy []time.Duration, took time.Duration) ([]figure, error) {
+	if len(quiet) == 0 || len(busy) == 0 {
+		return nil, errors.New("no put was due while it was to be measured")
+	}
+	ms := func(name string, d time.Duration) figure {
+		return figure{name: name, unit: "ms", value: milliseconds(d)}
+	}
+	return []figure{
+		ms("p50", percentile(busy, 50)),
+		ms("p99", percentile(busy, 99)),
+		ms("max", percentile(busy, 100)),
+		ms("p99 before, while none expires", percentile(quiet, 99)),
+		ms("first deadline to last key gone", took),
+	}, nil
+}
+
+// within returns how long those took that were due in a window.
+func within(samples []sample, start time.Time, window time.Duration) (took []time.Duration) {
+	for _, s := range samples {
+		if !s.due.Before(start) && s.due.Before(start.Add(window)) {
+			took = append(took, s.took)
+		}
+	}
+	return took
+}
+
+// putsUntil puts at an even pace, whether or not the puts before are answered, until work returns. All are
+// answered when it returns itself.
+func putsUntil(ctx context.Context, conns connections, work func(ctx context.Context) error) ([]sample, error) {
+	g := newGroup(ctx)
+	worked, stop := context.WithCancel(g.ctx)
+	defer stop()
+	g.run(func(ctx context.Context) error {
+		defer stop()
+		return work(ctx)
+	})
+	var (
+		mu      sync.Mutex
+		samples []sample
+	)
+	start := time.Now()
+	for i := 0; worked.Err() == nil; i++ {
+		due := start.Add(time.Duration(i) * putPace)
+		g.run(func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, putLimit)
+			defer cancel()
+			err := put(ctx, conns.of(i), i%keys)
+			took := time.Since(due)
+			mu.Lock()
+			defer mu.Unlock()
+			samples = append(samples, sample{due, took})
+			return err
+		})
+		pause(worked, time.Until(due.Add(putPace)))
+	}
+	return samples, g.wait()
+}
