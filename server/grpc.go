@@ -25,6 +25,10 @@ const (
 	serverPingTimeout  = 20 * time.Second
 )
 
+// requestWorkers is how many goroutines take requests in turn, so that their stacks have grown already. When
+// all are busy, which long streams keep them for as long as they last, a request gets one of its own.
+const requestWorkers = 128
+
 func (s *Server) newGRPC() *grpc.Server {
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(s.cfg.MaxRequestBytes + requestOverhead),
@@ -37,6 +41,7 @@ func (s *Server) newGRPC() *grpc.Server {
 		// Stop must not return before the last handler has, or the node could be stopped under it.
 		grpc.WaitForHandlers(true),
 		grpc.ConnectionTimeout(handshakeLimit),
+		grpc.NumStreamWorkers(requestWorkers),
 	}
 	s.limits.watchers = make(map[string]*watchersOf)
 	if s.certs != nil {
