@@ -59,7 +59,7 @@ func TestNoSpace(t *testing.T) {
 	f, free := startTight(t)
 	f.grant(600, 1)
 	f.put("a", "")
-	code, body := f.get("/health")
+	code, _ := f.get("/health")
 	wantEqual(t, "/health", code, http.StatusOK)
 	free.Store(1)
 	eventually(t, "puts are refused", func() bool {
@@ -90,7 +90,7 @@ func TestNoSpace(t *testing.T) {
 		code, _ := f.get(path)
 		wantEqual(t, path, code, want)
 	}
-	_, body = f.get("/health")
+	_, body := f.get("/health")
 	wantEqual(t, "/health", body, `{"health":"false","reason":"ALARM NOSPACE"}`+"\n")
 	_, body = f.get("/metrics")
 	for _, line := range []string{`leasekeeper_no_space{reason="disk"} 1`, `leasekeeper_no_space{reason="quota"} 0`,
