@@ -226,7 +226,10 @@ func TestPhysicalCompactionHasTime(t *testing.T) {
 	ctx, cancel := context.WithTimeout(f.ctx(), 50*time.Millisecond)
 	defer cancel()
 	_, err = f.kv.Compact(ctx, &pb.CompactionRequest{Revision: 1, Physical: true})
-	wantCode(t, err, codes.DeadlineExceeded)
+	// The client's own clock and the server's answer to that clock race.
+	if status.Code(err) != codes.DeadlineExceeded {
+		wantStatus(t, err, rpctypes.ErrGRPCTimeout)
+	}
 }
 
 func TestCompact(t *testing.T) {

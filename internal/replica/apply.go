@@ -95,6 +95,9 @@ func (r *Replica) applyEntry(entry *raftpb.Entry) error {
 	if err := proto.Unmarshal(entry.GetData(), &decoded); err != nil {
 		return &DamagedError{"its commands can not be read", err}
 	}
+	if len(decoded.Commands) > maxOrdinal {
+		return &DamagedError{What: fmt.Sprintf("it has %d commands, more than any member writes", len(decoded.Commands))}
+	}
 	waiting := r.takeProposal(entry.GetTerm(), decoded.Sequence)
 	for ordinal, command := range decoded.Commands {
 		result, err := r.applyCommand(command, entry.GetTerm(), lessor.At(entry.GetIndex(), ordinal))

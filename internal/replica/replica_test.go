@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -146,26 +147,38 @@ func TestDamageIsRefused(t *testing.T) {
 	}
 }
 
-// A committed command that this program does not know stops the member instead of being skipped.
-func TestUnknownCommandHalts(t *testing.T) {
-	w := newWorld(t)
-	w.serve()
-	defer w.close()
-	w.replica.queue = append(w.replica.queue, pending{id: 1, command: encode(Revoke{1})})
-	w.replica.queue[0].command.Op = nil
-	w.step(Tick{})
-	p := w.writes[0]
-	var halt *Halt
-	for _, e := range w.replica.Step(w.clock.Now(), Persisted{Sequence: p.Sequence}) {
-		if h, ok := e.(Halt); ok {
-			halt = &h
-		}
-	}
-	if halt == nil || !strings.Contains(halt.Err.Error(), "unknown command") {
-		t.Fatalf("the member goes on: %v", halt)
-	}
-	if effects := w.replica.Step(w.clock.Now(), Read{7}); len(effects) > 0 {
-		t.Errorf("a halted member still acts: %v", effects)
+// A committed entry that this program never wrote stops the member instead of being skipped.
+func TestForeignEntryHalts(t *testing.T) {
+	command := []byte{0x12, 0x02, 0x22, 0x00} // a revocation
+	for _, c := range []struct {
+		name, want string
+		data       []byte
+	}{
+		{"unknown command", "unknown command", []byte{0x12, 0x00}},
+		{"no entry", "its commands can not be read", []byte{0xff}},
+		{"too many commands", "more than any member writes", bytes.Repeat(command, maxOrdinal+1)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.serve()
+			defer w.close()
+			if err := w.replica.raft.Propose(c.data); err != nil {
+				t.Fatal(err)
+			}
+			w.step(Tick{})
+			var halt *Halt
+			for _, e := range w.replica.Step(w.clock.Now(), Persisted{Sequence: w.writes[0].Sequence}) {
+				if h, ok := e.(Halt); ok {
+					halt = &h
+				}
+			}
+			if halt == nil || !strings.Contains(halt.Err.Error(), c.want) {
+				t.Fatalf("the member goes on: %v", halt)
+			}
+			if effects := w.replica.Step(w.clock.Now(), Read{7}); len(effects) > 0 {
+				t.Errorf("a halted member still acts: %v", effects)
+			}
+		})
 	}
 }
 
