@@ -350,20 +350,27 @@ type reading struct {
 // openReading opens the key space at the newest revision.
 func (s *Store) openReading() *reading {
 	for {
-		p := s.published.Load()
-		snapshot := s.db.NewSnapshot()
-		// See openView: what the snapshot lacks was compacted by now.
-		compact := s.CompactRevision()
-		if compact > p.revision {
-			_ = snapshot.Close() // never fails but by being closed twice
-			continue
+		if r := s.readingAt(s.published.Load()); r != nil {
+			return r
 		}
-		r := &reading{view: view{reader: snapshot, rev: p.revision, close: snapshot.Close}, compact: compact}
-		if len(p.ends) > 0 {
-			r.ends = &recordedEndings{reader: snapshot, cache: make(map[uint64]Revision)}
-		}
-		return r
 	}
+}
+
+// readingAt opens the key space at the revision of a published state, unless
+// that was compacted meanwhile.
+func (s *Store) readingAt(p *published) *reading {
+	snapshot := s.db.NewSnapshot()
+	// See openView: what the snapshot lacks was compacted by now.
+	compact := s.CompactRevision()
+	if compact > p.revision {
+		_ = snapshot.Close() // never fails but by being closed twice
+		return nil
+	}
+	r := &reading{view: view{reader: snapshot, rev: p.revision, close: snapshot.Close}, compact: compact}
+	if len(p.ends) > 0 {
+		r.ends = &recordedEndings{reader: snapshot, cache: make(map[uint64]Revision)}
+	}
+	return r
 }
 
 func (r *reading) txn(ctx context.Context, req *TxnRequest) (TxnResult, error) {

@@ -134,7 +134,7 @@ func TestCheckTxnAgainstPairs(t *testing.T) {
 func (m *machine) overlapping(depth int) (req TxnRequest) {
 	keys := rapid.SampledFrom([]string{"a", "a\x00", "b", "c", "d", "e", "f", "g", "h"})
 	for _, ops := range []*[]TxnOp{&req.Success, &req.Failure} {
-		for range rapid.IntRange(0, 3).Draw(m.T, "operations") {
+		for range rapid.IntRange(0, 5).Draw(m.T, "operations") {
 			key := []byte(keys.Draw(m.T, "key"))
 			switch kind := rapid.IntRange(0, 9).Draw(m.T, "kind"); {
 			case kind < 3:
@@ -205,8 +205,14 @@ func TestCheckTxn(t *testing.T) {
 		"put in all from a key on":   {TxnRequest{Success: []TxnOp{DeleteRequest{Key: key, End: []byte{0}}, putKey(1)}}, ErrDuplicateKey},
 		"put beside a deleted key":   {TxnRequest{Success: []TxnOp{DeleteRequest{Key: []byte("k1")}, putKey(12)}}, nil},
 		"an interval deleted twice":  {TxnRequest{Success: []TxnOp{DeleteRequest{Key: key}, DeleteRequest{Key: key}}}, nil},
-		"an interval of nothing":     {TxnRequest{Success: []TxnOp{DeleteRequest{Key: []byte("l"), End: key}, putKey(1)}}, nil},
-		"form before duplicates":     {TxnRequest{Success: []TxnOp{putKey(1), putKey(1), PutRequest{}}}, ErrEmptyKey},
+		"put in the longer interval": {TxnRequest{Success: []TxnOp{
+			DeleteRequest{Key: []byte("a"), End: []byte("z")}, DeleteRequest{Key: []byte("b"), End: []byte("c")}, putKey(1)}}, ErrDuplicateKey},
+		"put where intervals end": {TxnRequest{Success: []TxnOp{
+			DeleteRequest{Key: []byte("a"), End: []byte("c")}, DeleteRequest{Key: []byte("b"), End: []byte("k1")}, putKey(1)}}, nil},
+		"put after all from a key on": {TxnRequest{Success: []TxnOp{
+			DeleteRequest{Key: []byte("a"), End: []byte{0}}, DeleteRequest{Key: []byte("b"), End: []byte("c")}, putKey(1)}}, ErrDuplicateKey},
+		"an interval of nothing": {TxnRequest{Success: []TxnOp{DeleteRequest{Key: []byte("l"), End: key}, putKey(1)}}, nil},
+		"form before duplicates": {TxnRequest{Success: []TxnOp{putKey(1), putKey(1), PutRequest{}}}, ErrEmptyKey},
 		"put in one txn, deleted in another": {
 			TxnRequest{Success: []TxnOp{nest(2, putKey(1)), nest(2, DeleteRequest{Key: []byte("k1")})}}, ErrDuplicateKey},
 		"put or deleted in one txn": {
@@ -297,6 +303,31 @@ func TestTxnMisuse(t *testing.T) {
 	err := w.Group(func() error { _, err := w.Txn(TxnRequest{}); return err })
 	if !errors.Is(err, ErrMisuse) {
 		t.Errorf("a txn in a group: %v", err)
+	}
+}
+
+// A txn does not read what was compacted, and maybe removed, while it began.
+func TestReadingOfACompactedRevision(t *testing.T) {
+	h := newHouse(t)
+	put := func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte("k")}) }
+	h.write(put)
+	before := h.store.published.Load()
+	r := h.store.readingAt(before)
+	if r == nil || r.rev != 2 {
+		t.Fatalf("at the newest revision: %+v", r)
+	}
+	h.write(put)
+	h.write(func(w *Writer) { _ = w.Compact(3) })
+	h.write(func(w *Writer) { _, _ = w.Trim(10) })
+	if late := h.store.readingAt(before); late != nil {
+		t.Errorf("reads at %d, compacted to %d", late.rev, h.store.CompactRevision())
+	}
+	res, err := r.txn(t.Context(), &TxnRequest{Success: []TxnOp{RangeRequest{Key: []byte("k")}}})
+	if err != nil || res.Results[0].(RangeResult).Count != 1 {
+		t.Errorf("what was open before: %+v, %v", res, err)
+	}
+	if err := r.close(); err != nil {
+		t.Error(err)
 	}
 }
 
