@@ -1,0 +1,54 @@
+package driver
+
+import "context"
+
+// What only some backends can do. The root package finds these by type assertion.
+
+// Watcher tells what happens to names.
+type Watcher interface {
+	// Watch calls report for how each name that begins with prefix is now (Resync), and then for each of its
+	// changes, in order per name, until the context ends or the store can not go on. A report that blocks
+	// holds back the rest, and is then caught up with by Resync events: what is kept meanwhile has a limit.
+	Watch(ctx context.Context, prefix string, report func(Event)) error
+}
+
+// Historian tells who held a name before.
+type Historian interface {
+	// History returns the last tenancies of a name, newest first, at most limit, and no more than the store
+	// keeps.
+	History(ctx context.Context, name string, limit int) ([]Tenancy, error)
+}
+
+// Announcer changes the free text on the card of the holder.
+type Announcer interface {
+	Announce(ctx context.Context, l Lease, text string) error
+}
+
+// Adopter continues a tenancy that another keeper, or an earlier process, began.
+type Adopter interface {
+	// Adopt returns a reference to the lease that holds the name under this token, and renews it. [ErrLost]
+	// says that another token holds it, or none.
+	Adopt(ctx context.Context, name string, t Token, by Holder) (Lease, Grant, error)
+}
+
+// Revoker ends the tenancy of somebody else.
+type Revoker interface {
+	// Revoke refuses all further renewals of the holder and frees the name when what it was promised has
+	// ended; with now it frees it at once, though its holder may still act. token is who is meant; 0 means
+	// whoever holds it.
+	Revoke(ctx context.Context, name string, token Token, reason string, now bool) error
+}
+
+// Pinner keeps a name with its holder.
+type Pinner interface {
+	// Pin keeps the name from expiring, from being revoked and from being transferred, until Unpin.
+	Pin(ctx context.Context, name, reason string) error
+	Unpin(ctx context.Context, name string) error
+}
+
+// Transferrer hands a name on.
+type Transferrer interface {
+	// Transfer ends the lease and makes the next in line the holder, in one step. [ErrInvalid] says that
+	// nobody stands in line; the lease is then kept.
+	Transfer(ctx context.Context, l Lease) error
+}
