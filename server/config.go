@@ -16,6 +16,9 @@ import (
 // [Config.Version].
 const EtcdVersion = "3.7.0"
 
+// clusterVersion is the same in the form in which etcd tells what all members of a cluster speak.
+const clusterVersion = "3.7"
+
 // Defaults of [Config].
 const (
 	DefaultName             = "default"

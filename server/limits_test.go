@@ -163,3 +163,15 @@ func TestLeasesAreBounded(t *testing.T) {
 	wantOK(t, err)
 	f.grant(60, 3)
 }
+
+// A small message that swells when it is unpacked is under the same limits as a large one.
+func TestCompressedRequestsAreBounded(t *testing.T) {
+	f := startFront(t)
+	put := func(size int) error {
+		_, err := f.kv.Put(f.ctx(), &pb.PutRequest{Key: []byte("a"), Value: make([]byte, size)}, grpc.UseCompressor("gzip"))
+		return err
+	}
+	wantOK(t, put(1<<20))
+	wantStatus(t, put(1700<<10), rpctypes.ErrGRPCRequestTooLarge)
+	wantCode(t, put(32<<20), codes.ResourceExhausted)
+}

@@ -138,20 +138,26 @@ func (m *maintenanceService) HashKV(ctx context.Context, r *pb.HashKVRequest) (*
 	}, nil
 }
 
-// MoveLeader is refused: there is nobody to move to.
-func (m *maintenanceService) MoveLeader(context.Context, *pb.MoveLeaderRequest) (*pb.MoveLeaderResponse, error) {
+// MoveLeader has nobody to move to but this member, which leads already. That is no error: who asks wants a
+// certain member to lead afterwards.
+func (m *maintenanceService) MoveLeader(_ context.Context, r *pb.MoveLeaderRequest) (*pb.MoveLeaderResponse, error) {
 	if err := m.s.serving(); err != nil {
 		return nil, rpctypes.ErrGRPCNotLeader
 	}
-	return nil, rpctypes.ErrGRPCBadLeaderTransferee
+	h := m.s.member.Header()
+	if r.TargetID != h.MemberID {
+		return nil, rpctypes.ErrGRPCBadLeaderTransferee
+	}
+	return &pb.MoveLeaderResponse{Header: header(h)}, nil
 }
 
-// Downgrade is refused: there is one level of etcd's API that this server speaks.
+// Downgrade is refused: there is one level of etcd's API that this server speaks. To cancel a downgrade that
+// there is not is no error in etcd.
 func (m *maintenanceService) Downgrade(_ context.Context, r *pb.DowngradeRequest) (*pb.DowngradeResponse, error) {
-	if r.Action == pb.DowngradeRequest_CANCEL {
-		return nil, rpctypes.ErrGRPCNoInflightDowngrade
+	if r.Action != pb.DowngradeRequest_CANCEL {
+		return nil, rpctypes.ErrGRPCInvalidDowngradeTargetVersion
 	}
-	return nil, rpctypes.ErrGRPCInvalidDowngradeTargetVersion
+	return &pb.DowngradeResponse{Header: header(m.s.member.Header()), Version: clusterVersion}, nil
 }
 
 // snapshotChunk is how much of a snapshot one message carries, as in etcd.

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	// Clients may compress what they send, and are answered in kind, as by etcd. The limits on sizes are of
+	// what comes out.
+	_ "google.golang.org/grpc/encoding/gzip"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
