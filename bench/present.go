@@ -25,7 +25,7 @@ func renewalsByNumber(ctx context.Context, s *server, z size) ([]figure, error) 
 		}
 		pause(ctx, z.settle)
 		shuffled := rand.New(rand.NewPCG(uint64(present), 1)).Perm(present)
-		figures, err := renewingThose(ctx, s, z, conns, shuffled, pipelineStreams, "", pipelined)
+		figures, err := renewingThose(ctx, s, z, shuffled, pipelineStreams, pipelineDepth, "")
 		if err != nil {
 			return nil, err
 		}

@@ -3,13 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 )
 
 const (
@@ -31,32 +32,66 @@ const (
 	renewed = 8192
 )
 
-// closedLoop measures how often per second so many workers, which each wait for their answer before they
-// ask again, are answered.
-func closedLoop(ctx context.Context, s *server, z size, workers int, goal string,
-	ask func(ctx context.Context, conn *grpc.ClientConn, random *rand.Rand) error) ([]figure, error) {
-	conns, err := dial(s.addr, rateConnections)
-	if err != nil {
-		return nil, err
-	}
-	defer conns.close()
-	return rate(ctx, s, z, workers, goal, func(ctx context.Context, worker int, count *atomic.Int64) error {
+// closedLoop measures how often per second so many requests, each of which is asked again once it is answered,
+// are answered.
+func closedLoop(ctx context.Context, s *server, z size, inFlight int, goal, method string,
+	ask func(buf []byte, random *rand.Rand) []byte, check func(message []byte) error) ([]figure, error) {
+	wires := min(inFlight, rateConnections)
+	return rate(ctx, s, z, wires, goal, func(ctx context.Context, worker int, count *atomic.Int64) error {
 		random := rand.New(rand.NewPCG(uint64(worker), 1))
-		for {
-			if err := ask(ctx, conns.of(worker), random); err != nil {
-				return err
-			}
-			count.Add(1)
-		}
+		return drive(ctx, s.addr, &load{
+			method:  method,
+			slots:   inFlight / wires,
+			ask:     func(_ int, buf []byte) []byte { return ask(buf, random) },
+			answer:  func(_ int, message []byte) error { return check(message) },
+			counted: func() { count.Add(1) },
+		})
 	})
 }
 
+// marshal appends a message. What is measured has no messages that can not be.
+func marshal(buf []byte, m proto.Message) []byte {
+	buf, err := proto.MarshalOptions{}.MarshalAppend(buf, m)
+	if err != nil {
+		panic(fmt.Sprintf("bench: marshalling %v: %v", m, err))
+	}
+	return buf
+}
+
+// holds returns an error unless a message has a field, by its number, other than zero.
+func holds(message []byte, number protowire.Number) error {
+	for rest := message; len(rest) > 0; {
+		n, kind, size := protowire.ConsumeTag(rest)
+		if size < 0 {
+			return protowire.ParseError(size)
+		}
+		rest = rest[size:]
+		if n == number && kind == protowire.VarintType {
+			if v, _ := protowire.ConsumeVarint(rest); v != 0 {
+				return nil
+			}
+			break
+		}
+		if size = protowire.ConsumeFieldValue(n, kind, rest); size < 0 {
+			return protowire.ParseError(size)
+		}
+		rest = rest[size:]
+	}
+	return fmt.Errorf("an answer lacks its field %d: % x", number, message)
+}
+
+// Numbers of fields by which answers are known to be right.
+const (
+	grantedID  = 2 // of a LeaseGrantResponse
+	rangeCount = 4 // of a RangeResponse
+	renewedTTL = 3 // of a LeaseKeepAliveResponse
+)
+
 func grants(inFlight int, goal string) func(context.Context, *server, size) ([]figure, error) {
 	return func(ctx context.Context, s *server, z size) ([]figure, error) {
-		return closedLoop(ctx, s, z, inFlight, goal, func(ctx context.Context, conn *grpc.ClientConn, _ *rand.Rand) error {
-			_, err := pb.NewLeaseClient(conn).LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: longTTL})
-			return err
-		})
+		return closedLoop(ctx, s, z, inFlight, goal, pb.Lease_LeaseGrant_FullMethodName,
+			func(buf []byte, _ *rand.Rand) []byte { return marshal(buf, &pb.LeaseGrantRequest{TTL: longTTL}) },
+			func(message []byte) error { return holds(message, grantedID) })
 	}
 }
 
@@ -71,9 +106,11 @@ func put(ctx context.Context, conn *grpc.ClientConn, i int) error {
 
 func puts(inFlight int, goal string) func(context.Context, *server, size) ([]figure, error) {
 	return func(ctx context.Context, s *server, z size) ([]figure, error) {
-		return closedLoop(ctx, s, z, inFlight, goal, func(ctx context.Context, conn *grpc.ClientConn, random *rand.Rand) error {
-			return put(ctx, conn, random.IntN(keys))
-		})
+		return closedLoop(ctx, s, z, inFlight, goal, pb.KV_Put_FullMethodName,
+			func(buf []byte, random *rand.Rand) []byte {
+				return marshal(buf, &pb.PutRequest{Key: plainKey(random.IntN(keys)), Value: value})
+			},
+			func([]byte) error { return nil })
 	}
 }
 
@@ -88,117 +125,65 @@ func gets(inFlight int, goal string) func(context.Context, *server, size) ([]fig
 		if err != nil {
 			return nil, err
 		}
-		return closedLoop(ctx, s, z, inFlight, goal, func(ctx context.Context, conn *grpc.ClientConn, random *rand.Rand) error {
-			r, err := pb.NewKVClient(conn).Range(ctx, &pb.RangeRequest{Key: plainKey(random.IntN(keys))})
-			if err == nil && len(r.Kvs) != 1 {
-				err = fmt.Errorf("a get found %d keys", len(r.Kvs))
-			}
-			return err
-		})
+		return closedLoop(ctx, s, z, inFlight, goal, pb.KV_Range_FullMethodName,
+			func(buf []byte, random *rand.Rand) []byte {
+				return marshal(buf, &pb.RangeRequest{Key: plainKey(random.IntN(keys))})
+			},
+			func(message []byte) error { return holds(message, rangeCount) })
 	}
-}
-
-// renewals is one stream that renews leases of its own.
-type renewals struct {
-	pb.Lease_LeaseKeepAliveClient
-	end   context.CancelFunc // of the stream
-	ids   []int64
-	count *atomic.Int64 // of answers
-}
-
-func (r *renewals) send(i int) error {
-	return r.Send(&pb.LeaseKeepAliveRequest{ID: r.ids[i%len(r.ids)]})
-}
-
-func (r *renewals) receive() error {
-	answer, err := r.Recv()
-	if err != nil {
-		return err
-	}
-	if answer.TTL <= 0 {
-		return fmt.Errorf("lease %x could not be renewed", answer.ID)
-	}
-	r.count.Add(1)
-	return nil
 }
 
 // renewing grants leases and measures how many renewals per second are answered on so many streams.
-func renewing(ctx context.Context, s *server, z size, streams int, goal string, work func(r *renewals) error) ([]figure, error) {
+func renewing(ctx context.Context, s *server, z size, streams, depth int, goal string) ([]figure, error) {
 	conns, err := dial(s.addr, rateConnections)
 	if err != nil {
 		return nil, err
 	}
-	defer conns.close()
-	if err := grantNumbered(ctx, conns, prepareInFlight, 0, renewed); err != nil {
+	err = grantNumbered(ctx, conns, prepareInFlight, 0, renewed)
+	conns.close()
+	if err != nil {
 		return nil, err
 	}
 	numbers := make([]int, renewed)
 	for i := range numbers {
 		numbers[i] = i
 	}
-	return renewingThose(ctx, s, z, conns, numbers, streams, goal, work)
+	return renewingThose(ctx, s, z, numbers, streams, depth, goal)
 }
 
-// renewingThose measures it for leases that are there, given by their numbers, each of one stream only.
-func renewingThose(ctx context.Context, s *server, z size, conns connections, numbers []int, streams int, goal string,
-	work func(r *renewals) error) ([]figure, error) {
-	return rate(ctx, s, z, streams, goal, func(ctx context.Context, worker int, count *atomic.Int64) error {
-		ctx, end := context.WithCancel(ctx)
-		defer end()
-		stream, err := pb.NewLeaseClient(conns.of(worker)).LeaseKeepAlive(ctx)
-		if err != nil {
-			return err
+// renewingThose measures it for leases that are there, given by their numbers, each of one stream only, which
+// has so many renewals under way.
+func renewingThose(ctx context.Context, s *server, z size, numbers []int, streams, depth int, goal string) ([]figure, error) {
+	wires := min(streams, rateConnections)
+	return rate(ctx, s, z, wires, goal, func(ctx context.Context, worker int, count *atomic.Int64) error {
+		next := make([]int, streams/wires) // number to be renewed next, by stream
+		for i := range next {
+			next[i] = worker + i*wires
 		}
-		var ids []int64
-		for i := worker; i < len(numbers); i += streams {
-			ids = append(ids, firstLease+int64(numbers[i]))
-		}
-		return work(&renewals{stream, end, ids, count})
+		return drive(ctx, s.addr, &load{
+			method: pb.Lease_LeaseKeepAlive_FullMethodName,
+			stream: true,
+			slots:  len(next),
+			depth:  depth,
+			ask: func(slot int, buf []byte) []byte {
+				n := next[slot]
+				if next[slot] += streams; next[slot] >= len(numbers) {
+					next[slot] = worker + slot*wires
+				}
+				return marshal(buf, &pb.LeaseKeepAliveRequest{ID: firstLease + int64(numbers[n])})
+			},
+			answer:  func(_ int, message []byte) error { return holds(message, renewedTTL) },
+			counted: func() { count.Add(1) },
+		})
 	})
 }
 
 // renewalsPingPong has each stream wait for an answer before it sends again.
 func renewalsPingPong(ctx context.Context, s *server, z size) ([]figure, error) {
-	return renewing(ctx, s, z, pingPongStreams, "", func(r *renewals) error {
-		for i := 0; ; i++ {
-			if err := r.send(i); err != nil {
-				return err
-			}
-			if err := r.receive(); err != nil {
-				return err
-			}
-		}
-	})
+	return renewing(ctx, s, z, pingPongStreams, 1, "")
 }
 
+// renewalsPipelined keeps streams full, one id a message.
 func renewalsPipelined(ctx context.Context, s *server, z size) ([]figure, error) {
-	return renewing(ctx, s, z, pipelineStreams, "180 000", pipelined)
-}
-
-// pipelined keeps a stream full, one id a message.
-func pipelined(r *renewals) error {
-	window := make(chan struct{}, pipelineDepth) // holds one for each renewal under way
-	sent := make(chan error, 1)
-	go func() { sent <- r.fill(window) }()
-	for {
-		if err := r.receive(); err != nil {
-			r.end()
-			return errors.Join(err, <-sent)
-		}
-		<-window
-	}
-}
-
-// fill sends whenever there is room in the window, until the stream ends.
-func (r *renewals) fill(window chan<- struct{}) error {
-	for i := 0; ; i++ {
-		select {
-		case window <- struct{}{}:
-		case <-r.Context().Done():
-			return nil
-		}
-		if err := r.send(i); err != nil {
-			return err
-		}
-	}
+	return renewing(ctx, s, z, pipelineStreams, pipelineDepth, "180 000")
 }
