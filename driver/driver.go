@@ -94,8 +94,9 @@ type Backend interface {
 	// Claim asks for a name. An error that is [ErrUnknownOutcome] comes with a Lease, which must be released
 	// or claimed again with the same ID; any other error comes with none and has left nothing in the store.
 	Claim(ctx context.Context, c Claim) (Lease, Grant, error)
-	// Await returns when the lease, which stands in line, holds its name. It does not renew. [ErrLost] says
-	// that it no longer stands there.
+	// Await returns when the lease, which stands in line, holds its name. It does not renew: unless the Grant
+	// says Until, the deadline stays where the last renewal put it. [ErrLost] says that it no longer stands
+	// there.
 	Await(ctx context.Context, l Lease) (Grant, error)
 	// Renew asks for the renewal of many leases of this backend in as few messages as it can, and reports
 	// for each, as the answers come, by its place in leases and at most once. It returns when all are
@@ -104,10 +105,12 @@ type Backend interface {
 	// store, if there is one. Renew keeps neither slice nor function after it has returned.
 	Renew(ctx context.Context, leases []Lease, report func(i int, r Renewal)) error
 	// Release gives the name back, or leaves the line. It is idempotent; a lease that has ended is no error.
+	// After [ErrUnknownOutcome] it is to be tried again.
 	Release(ctx context.Context, l Lease) error
 	// Get tells about a name: what the store knows with authority.
 	Get(ctx context.Context, name string) (Info, error)
-	// List returns up to limit names that begin with prefix and sort after the given one, in order.
+	// List returns up to limit names that begin with prefix and sort after the given one, in order. The held
+	// ones are among them, others need not be. Fewer than limit are the last.
 	List(ctx context.Context, prefix, after string, limit int) ([]Info, error)
 	// Close gives up connections. Leases stay as they are.
 	Close(ctx context.Context) error

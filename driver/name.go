@@ -33,3 +33,48 @@ func CheckName(name string) error {
 	}
 	return nil
 }
+
+// How long the parts of a [Holder] may be, in bytes.
+const (
+	MaxHolderID = 256
+	MaxCardText = 4096
+)
+
+// CheckHolder returns nil if every backend can keep h, else an [ErrInvalid] that says why not.
+func CheckHolder(h Holder) error {
+	if h.ID == "" {
+		return fmt.Errorf("%w: the holder's id is empty", ErrInvalid)
+	}
+	for _, field := range []struct {
+		what, text string
+		most       int
+	}{
+		{"the holder's id", h.ID, MaxHolderID},
+		{"the host on the holder's card", h.Card.Host, MaxHolderID},
+	} {
+		if err := checkText(field.what, field.text, field.most); err != nil {
+			return err
+		}
+		for _, r := range field.text {
+			if !unicode.IsPrint(r) {
+				return fmt.Errorf("%w: %s has a character that can not be printed: %q", ErrInvalid, field.what, field.text)
+			}
+		}
+	}
+	return CheckCardText(h.Card.Text)
+}
+
+// CheckCardText returns nil if every backend can keep text on a [Card], else an [ErrInvalid].
+func CheckCardText(text string) error {
+	return checkText("the text on the holder's card", text, MaxCardText)
+}
+
+func checkText(what, text string, most int) error {
+	if len(text) > most {
+		return fmt.Errorf("%w: %s has %d bytes, and %d are the most", ErrInvalid, what, len(text), most)
+	}
+	if !utf8.ValidString(text) {
+		return fmt.Errorf("%w: %s is not UTF-8", ErrInvalid, what)
+	}
+	return nil
+}

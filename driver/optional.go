@@ -1,8 +1,68 @@
 package driver
 
-import "context"
+import (
+	"context"
 
-// What only some backends can do. The root package finds these by type assertion.
+	"github.com/leasekeeper/leasekeeper/clock"
+)
+
+// What only some backends can do. [Can] finds these by type assertion. A backend that has the method of one
+// but can not do it either, say because of how its store is set up, answers with an [*UnsupportedError].
+
+// Can returns b as T, which is one of [Watcher], [Historian], [Announcer], [Adopter], [Revoker], [Pinner]
+// and [Transferrer], or an [*UnsupportedError] that names what b can not do.
+func Can[T any](b Backend) (T, error) {
+	t, ok := b.(T)
+	if !ok {
+		return t, &UnsupportedError{Backend: b.Scheme(), What: thing[T]()}
+	}
+	return t, nil
+}
+
+// What [UnsupportedError.What] says for each of the interfaces below.
+const (
+	Watch    = "watch"
+	History  = "history"
+	Announce = "announce"
+	Adopt    = "adopt"
+	Revoke   = "revoke"
+	Pin      = "pin"
+	Transfer = "transfer"
+)
+
+func thing[T any]() string {
+	switch any((*T)(nil)).(type) {
+	case *Watcher:
+		return Watch
+	case *Historian:
+		return History
+	case *Announcer:
+		return Announce
+	case *Adopter:
+		return Adopt
+	case *Revoker:
+		return Revoke
+	case *Pinner:
+		return Pin
+	case *Transferrer:
+		return Transfer
+	}
+	panic("driver: Can is only for the interfaces that this package names")
+}
+
+// Clocked is a backend for tests, with clocks that are moved by hand. The root package counts by them too.
+// A store that is used for anything but tests must not be one.
+type Clocked interface {
+	Clock() Clock
+}
+
+// Clock is the pair of clocks of a [Clocked] backend.
+type Clock interface {
+	Now() clock.Instant
+	// Moved returns a channel that is closed when the clocks are next moved by hand. Timers know nothing of
+	// that.
+	Moved() <-chan struct{}
+}
 
 // Watcher tells what happens to names.
 type Watcher interface {
@@ -41,7 +101,9 @@ type Revoker interface {
 
 // Pinner keeps a name with its holder.
 type Pinner interface {
-	// Pin keeps the name from expiring, from being revoked and from being transferred, until Unpin.
+	// Pin keeps the name from expiring, from being revoked and from being transferred, until Unpin or until
+	// its holder releases it. [ErrInvalid] says that nobody holds it. What is kept from happening is
+	// [ErrPinned]; to somebody who claims the name it is held.
 	Pin(ctx context.Context, name, reason string) error
 	Unpin(ctx context.Context, name string) error
 }

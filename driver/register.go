@@ -2,9 +2,11 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -19,8 +21,11 @@ var schemes = struct {
 }{openers: make(map[string]Opener)}
 
 // Register makes a backend known by the scheme of its URLs. It is called when a backend's package is
-// imported, and panics if the scheme is taken.
+// imported, and panics if the scheme is taken or is none.
 func Register(scheme string, open Opener) {
+	if u, err := url.Parse(scheme + "://x"); err != nil || u.Scheme != scheme || scheme == "" || open == nil {
+		panic(fmt.Sprintf("driver: %q can not be registered: it is no scheme in lower case, or has no opener", scheme))
+	}
 	schemes.Lock()
 	defer schemes.Unlock()
 	if schemes.openers[scheme] != nil {
@@ -41,18 +46,83 @@ func Schemes() []string {
 	return names
 }
 
-// Open opens the backend that a URL names.
+// Open opens the backend that a URL names. What a URL keeps secret is in no error: not its password, nor a
+// part of it that could not be read.
 func Open(ctx context.Context, rawURL string) (Backend, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		return nil, fmt.Errorf("%w: the URL of a store can not be read: %w", ErrInvalid, err)
+		// The text of err quotes from the URL, and what follows an unescaped "/" in a password reads as a port.
+		return nil, fmt.Errorf("%w: the URL of a store can not be read: write it like sqlite:/path, or leasekeeper://host:port/namespace, "+
+			"and in a user name or password %%2F for /, %%3A for :, %%40 for @", ErrInvalid)
 	}
 	schemes.Lock()
 	open := schemes.openers[u.Scheme]
 	schemes.Unlock()
 	if open == nil {
-		return nil, fmt.Errorf("%w: no backend for %q: its package must be imported (there are: %s)",
-			ErrInvalid, u.Scheme, strings.Join(Schemes(), ", "))
+		return nil, fmt.Errorf("%w: no backend for %s: its package must be imported (there are: %s)",
+			ErrInvalid, schemeOf(u), strings.Join(Schemes(), ", "))
 	}
-	return open(ctx, u)
+	b, err := open(ctx, u)
+	if err != nil {
+		return nil, hideSecrets(err, u)
+	}
+	return b, nil
 }
+
+// schemeOf returns the scheme to be shown. What stands before a colon that is followed by no slash may be
+// a host or a user, so only what looks like a URL is quoted.
+func schemeOf(u *url.URL) string {
+	switch {
+	case u.Scheme == "":
+		return "a URL without a scheme"
+	case u.Opaque != "":
+		return "what was given in place of a URL"
+	}
+	return strconv.Quote(u.Scheme)
+}
+
+// hideSecrets returns err, or if its text shows a password of the URL, an error of the same kind that has
+// no text of its own.
+func hideSecrets(err error, u *url.URL) error {
+	text := err.Error()
+	for _, secret := range secrets(u) {
+		if strings.Contains(text, secret) || strings.Contains(text, url.QueryEscape(secret)) || strings.Contains(text, url.PathEscape(secret)) {
+			return &hidden{scheme: u.Scheme, err: err}
+		}
+	}
+	return err
+}
+
+func secrets(u *url.URL) []string {
+	var found []string
+	if password, ok := u.User.Password(); ok && password != "" {
+		found = append(found, password)
+		_, written, _ := strings.Cut(u.User.String(), ":")
+		found = append(found, written)
+	}
+	for key, values := range u.Query() {
+		key = strings.ToLower(key)
+		if !strings.Contains(key, "pass") && !strings.Contains(key, "secret") && !strings.Contains(key, "token") {
+			continue
+		}
+		for _, v := range values {
+			if v != "" {
+				found = append(found, v)
+			}
+		}
+	}
+	return found
+}
+
+// hidden is an error whose text must not be shown.
+type hidden struct {
+	scheme string
+	err    error
+}
+
+func (h *hidden) Error() string {
+	return fmt.Sprintf("the store %s: can not be opened (the reason is not shown because it quotes a password)", h.scheme)
+}
+
+// Is keeps the kind. There is no Unwrap: whoever prints the causes one by one would print the secret.
+func (h *hidden) Is(target error) bool { return errors.Is(h.err, target) }
