@@ -2,6 +2,7 @@ package house
 
 import (
 	"go/ast"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -81,6 +82,61 @@ func TestMisplacedImportsAreCaught(t *testing.T) {
 	// The keyspace knows nothing of Raft.
 	bad := example(t, "internal/keyspace/x.go", "package keyspace\n\nimport _ \"go.etcd.io/raft/v3/raftpb\"\n")
 	catches(t, misplacedImports(bad), "internal/keyspace/x.go", "raftpb")
+}
+
+// ownOnly says what the files of a folder, none of them exempt, may import: the standard library without some
+// of its packages, and a few others. Folders below it have rules of their own.
+type ownOnly struct {
+	folder string
+	also   []string
+	not    []string
+}
+
+var (
+	outside     = []string{"os", "net", "database/sql", "syscall", "os/exec", "plugin", "io/ioutil"}
+	ownOnlyList = []ownOnly{
+		// The core of the fence touches no file, socket or database: the folders below it do.
+		{"fence", []string{modulePath + "/clock"}, outside},
+		{"fence/httpfence", []string{modulePath + "/fence"}, nil},
+		{"fence/filefence", []string{modulePath + "/fence"}, nil},
+		{"fence/sqlfence", []string{modulePath + "/fence"}, nil}, // the driver is the user's choice
+	}
+)
+
+func foreignImports(t *tree) []breach {
+	var found []breach
+	for _, f := range t.files {
+		for _, rule := range ownOnlyList {
+			if f.isTest() || f.dir() != rule.folder {
+				continue
+			}
+			for _, spec := range f.ast.Imports {
+				p := importPath(spec)
+				if !isStandard(p) && !slices.Contains(rule.also, p) || slices.ContainsFunc(rule.not, func(n string) bool { return within(p, n) }) {
+					found = append(found, breach{t.at(spec), rule.folder + " must not import " + p})
+				}
+			}
+		}
+	}
+	return found
+}
+
+func TestTheFenceStandsAlone(t *testing.T) { holds(t, foreignImports(repository(t))) }
+
+func TestForeignImportsAreCaught(t *testing.T) {
+	for _, rule := range ownOnlyList {
+		importing := func(p string) *tree {
+			return example(t, rule.folder+"/x.go", "package x\n\nimport _ \""+p+"\"\n",
+				rule.folder+"/x_test.go", "package x\n\nimport _ \""+p+"\"\n",
+				rule.folder+"/sub/x.go", "package x\n\nimport _ \""+p+"\"\n")
+		}
+		for _, p := range append([]string{modulePath + "/driver", modulePath + "/fences", "modernc.org/sqlite"}, rule.not...) {
+			catches(t, foreignImports(importing(p)), rule.folder+"/x.go", p)
+		}
+		for _, p := range append([]string{"context", "sync"}, rule.also...) {
+			holds(t, foreignImports(importing(p)))
+		}
+	}
 }
 
 // worldly finds what only the command may do: read the environment and flags, and write to standard
