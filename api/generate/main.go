@@ -7,13 +7,17 @@ import (
 	"path/filepath"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/genproto/googleapis/api/annotations"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/leasekeeper/leasekeeper/api/descriptors"
 )
 
 // sources are seen from the root of the module, which is where their code is written from.
-var sources = []string{"api/v3lockpb/v3lock.proto", "api/v3electionpb/v3election.proto"}
+var sources = []string{
+	"api/v3lockpb/v3lock.proto", "api/v3electionpb/v3election.proto", "api/leasekeeperv1/leasekeeper.proto",
+}
 
 func main() {
 	if err := generate(); err != nil {
@@ -27,7 +31,8 @@ func generate() error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	data, err := proto.Marshal(descriptors.Files(etcdserverpb.File_rpc_proto))
+	data, err := proto.Marshal(descriptors.Files(
+		etcdserverpb.File_rpc_proto, annotations.File_google_api_annotations_proto, timestamppb.File_google_protobuf_timestamp_proto))
 	if err != nil {
 		return err
 	}
@@ -41,7 +46,8 @@ func generate() error {
 	steps := [][]string{
 		append([]string{"--proto_path=.", "--descriptor_set_in=" + known, "--include_source_info", "--descriptor_set_out=" + own}, sources...),
 		append([]string{"--descriptor_set_in=" + known + string(os.PathListSeparator) + own,
-			"--go_out=.", "--go_opt=paths=source_relative", "--go-grpc_out=.", "--go-grpc_opt=paths=source_relative"}, sources...),
+			"--go_out=.", "--go_opt=paths=source_relative", "--go-grpc_out=.", "--go-grpc_opt=paths=source_relative",
+			"--grpc-gateway_out=.", "--grpc-gateway_opt=paths=source_relative"}, sources...),
 	}
 	for _, args := range steps {
 		cmd := exec.Command("protoc", args...)
