@@ -1,0 +1,40 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"sync"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+func init() { driver.Register("memory", open) }
+
+// named are the stores that URLs can name. They stay as long as the process.
+var named = struct {
+	sync.Mutex
+	stores map[string]*Store
+}{stores: make(map[string]*Store)}
+
+// Named returns the store that the URL "memory:" + name means: the same one each time.
+func Named(name string) *Store {
+	named.Lock()
+	defer named.Unlock()
+	s := named.stores[name]
+	if s == nil {
+		s = New()
+		named.stores[name] = s
+	}
+	return s
+}
+
+func open(_ context.Context, u *url.URL) (driver.Backend, error) {
+	if u.Host != "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("memory: %w: the URL is \"memory:\" for a new store or \"memory:NAME\" for one to share, and nothing else", driver.ErrInvalid)
+	}
+	if u.Opaque == "" {
+		return New().Backend(), nil
+	}
+	return Named(u.Opaque).Backend(), nil
+}

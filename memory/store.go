@@ -1,0 +1,275 @@
+package memory
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+const (
+	maxHistory  = 16    // tenancies kept of one name
+	maxReleased = 4096  // claims that were given back, by which one that comes late is known
+	maxEvents   = 1024  // events kept for one watcher; then it is told how things are instead
+	maxWaiting  = 65536 // claims in line for one name
+)
+
+// Store is where leases are kept: the server, so to speak. It is safe for concurrent use.
+type Store struct {
+	clock  driver.Clock
+	limits driver.Limits
+	faults faults
+
+	mu       sync.Mutex
+	names    map[string]*record
+	claims   map[driver.ID]*claim
+	token    driver.Token  // the last one given; tokens are of the store, as revisions are
+	soonest  clock.Instant // no claim that can expire does so before this
+	watchers map[*watcher]struct{}
+	released map[driver.ID]bool
+	ring     []driver.ID // what is in released, to forget the oldest
+	oldest   int
+	ended    chan struct{} // closed when the store is restarted
+}
+
+// record is what is known about one name. line[0] is the holder, and has a token; the others have none.
+type record struct {
+	name   string
+	line   []*claim
+	last   driver.Token
+	pinned bool
+	why    string // it is pinned
+	past   []driver.Tenancy
+}
+
+// claim is a lease: of the holder or of somebody who waits.
+type claim struct {
+	id      driver.ID
+	name    string
+	holder  driver.Holder
+	ttl     time.Duration
+	end     clock.Instant
+	token   driver.Token // 0 in line
+	since   time.Time
+	refused bool          // revoked: it is not renewed any more
+	note    string        // why it was revoked
+	turn    chan struct{} // closed when it holds the name, or has ended
+	over    bool
+}
+
+// Option sets up a [Store].
+type Option func(*Store)
+
+// WithClock makes the store, and all keepers on it, go by clocks that the test moves.
+func WithClock(c *Clock) Option { return func(s *Store) { s.clock = c } }
+
+// WithLimits makes the store's backends accept other TTLs than from 10 ms to a year.
+func WithLimits(l driver.Limits) Option { return func(s *Store) { s.limits = l } }
+
+// New returns an empty store.
+func New(options ...Option) *Store {
+	s := &Store{
+		clock:    machine{},
+		limits:   driver.Limits{MinTTL: 10 * time.Millisecond, MaxTTL: 365 * 24 * time.Hour, Granularity: time.Millisecond},
+		names:    make(map[string]*record),
+		claims:   make(map[driver.ID]*claim),
+		soonest:  never,
+		watchers: make(map[*watcher]struct{}),
+		released: make(map[driver.ID]bool),
+		ended:    make(chan struct{}),
+	}
+	for _, o := range options {
+		o(s)
+	}
+	return s
+}
+
+// never is the end of what does not end.
+var never = clock.Instant{Raw: math.MaxInt64, Boot: math.MaxInt64}
+
+// Backend returns a new client of the store.
+func (s *Store) Backend() *Backend { return &Backend{store: s, closed: make(chan struct{})} }
+
+// Inject makes something go wrong for all clients of the store until remove is called. A client's own
+// faults come before those of the store, and older ones before newer ones; one call meets one fault.
+func (s *Store) Inject(f Fault) (remove func()) { return s.faults.inject(f) }
+
+// Restart is a crash and a new start of the store: calls under way fail, leases are as they were.
+func (s *Store) Restart() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.ended)
+	s.ended = make(chan struct{})
+}
+
+// Forget makes the store lose all leases, but not the tokens it gave.
+func (s *Store) Forget() {
+	now := s.lock()
+	defer s.mu.Unlock()
+	for _, r := range s.sorted("") {
+		r.pinned, r.why = false, ""
+		// The line is emptied from behind, so that nobody gets the name on the way.
+		for len(r.line) > 0 {
+			s.end(r, len(r.line)-1, driver.Deleted, now)
+		}
+	}
+}
+
+// Delete removes what says who holds the name, as an operator could in a database. The next in line, if
+// any, gets it.
+func (s *Store) Delete(name string) {
+	now := s.lock()
+	defer s.mu.Unlock()
+	if r := s.names[name]; r != nil && len(r.line) > 0 {
+		r.pinned, r.why = false, ""
+		s.end(r, 0, driver.Deleted, now)
+	}
+}
+
+// life returns a channel that is closed when the store is restarted.
+func (s *Store) life() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended
+}
+
+// lock locks the store and brings it up to date.
+func (s *Store) lock() clock.Instant {
+	s.mu.Lock()
+	now := s.clock.Now() // after the lock: time does not run backwards from one holder of it to the next
+	s.expire(now)
+	return now
+}
+
+// expire ends all claims whose time is up. Those in line go first, so that nobody who is dead gets a name.
+func (s *Store) expire(now clock.Instant) {
+	if !now.After(s.soonest) {
+		return
+	}
+	for _, r := range s.sorted("") {
+		for i := len(r.line) - 1; i >= 0; i-- {
+			if c := r.line[i]; now.After(c.end) && !(i == 0 && r.pinned) {
+				why := driver.Expired
+				if c.refused {
+					why = driver.Revoked
+				}
+				s.end(r, i, why, now)
+			}
+		}
+	}
+	s.soonest = never
+	for _, r := range s.names {
+		for i, c := range r.line {
+			if !(i == 0 && r.pinned) {
+				s.lower(c.end)
+			}
+		}
+	}
+}
+
+// lower makes sure that the store looks at what ends then.
+func (s *Store) lower(end clock.Instant) {
+	s.soonest.Raw = min(s.soonest.Raw, end.Raw)
+	s.soonest.Boot = min(s.soonest.Boot, end.Boot)
+}
+
+// sorted returns the records whose names begin with prefix, in order.
+func (s *Store) sorted(prefix string) []*record {
+	var found []*record
+	for _, r := range s.names {
+		if strings.HasPrefix(r.name, prefix) {
+			found = append(found, r)
+		}
+	}
+	slices.SortFunc(found, func(a, b *record) int { return cmp.Compare(a.name, b.name) })
+	return found
+}
+
+// record returns what is known about a name.
+func (s *Store) record(name string) *record {
+	r := s.names[name]
+	if r == nil {
+		r = &record{name: name}
+		s.names[name] = r
+	}
+	return r
+}
+
+// extend makes c last for its TTL from now.
+func (s *Store) extend(c *claim, now clock.Instant) {
+	c.end = now.Add(c.ttl)
+	s.lower(c.end)
+}
+
+// end ends the claim at place i of the line. If it held the name, that goes to the next.
+func (s *Store) end(r *record, i int, why driver.Reason, now clock.Instant) {
+	c := r.line[i]
+	r.line = slices.Delete(r.line, i, i+1)
+	delete(s.claims, c.id)
+	s.remember(c.id)
+	c.over = true
+	if i > 0 {
+		close(c.turn)
+		return
+	}
+	r.past = append(r.past, driver.Tenancy{Token: c.token, Holder: c.holder, From: c.since, To: time.Now(), Why: why, Note: c.note})
+	if len(r.past) > maxHistory {
+		r.past = r.past[1:]
+	}
+	r.pinned, r.why = false, ""
+	if len(r.line) == 0 {
+		s.tell(driver.Vacated, r, why, now)
+		return
+	}
+	s.enthrone(r)
+	s.tell(driver.Acquired, r, why, now)
+}
+
+// enthrone makes the first in line the holder.
+func (s *Store) enthrone(r *record) {
+	s.token++
+	c := r.line[0]
+	c.token, c.since, r.last = s.token, time.Now(), s.token
+	close(c.turn)
+}
+
+// remember keeps the ids of claims that have ended, so that a request for one which comes late is refused.
+func (s *Store) remember(id driver.ID) {
+	if s.released[id] {
+		return
+	}
+	s.released[id] = true
+	if len(s.ring) < maxReleased {
+		s.ring = append(s.ring, id)
+		return
+	}
+	delete(s.released, s.ring[s.oldest])
+	s.ring[s.oldest] = id
+	s.oldest = (s.oldest + 1) % maxReleased
+}
+
+// info tells how a name is now.
+func (r *record) info(now clock.Instant) driver.Info {
+	i := driver.Info{Name: r.name, Token: r.last}
+	if len(r.line) == 0 {
+		return i
+	}
+	c := r.line[0]
+	i.Held, i.Holder, i.TTL, i.Waiting = true, c.holder, c.ttl, len(r.line)-1
+	i.Remaining = max(0, now.Until(c.end))
+	if r.pinned {
+		i.Pinned = r.why
+	}
+	return i
+}
+
+// place returns where in the line of its name c is.
+func (s *Store) place(c *claim) (*record, int) {
+	r := s.names[c.name]
+	return r, slices.Index(r.line, c)
+}

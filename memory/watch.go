@@ -1,0 +1,64 @@
+package memory
+
+import (
+	"strings"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// watcher is somebody who is told what happens to the names that begin with a prefix.
+type watcher struct {
+	prefix string
+	events []driver.Event
+	behind bool          // events were dropped: it is to be told how everything is
+	wake   chan struct{} // has room for one
+}
+
+// tell notes an event for all who watch.
+func (s *Store) tell(kind driver.EventKind, r *record, why driver.Reason, now clock.Instant) {
+	for w := range s.watchers {
+		if !strings.HasPrefix(r.name, w.prefix) {
+			continue
+		}
+		if len(w.events) >= maxEvents {
+			w.events, w.behind = nil, true
+		}
+		if !w.behind {
+			w.events = append(w.events, driver.Event{Kind: kind, Info: r.info(now), Why: why})
+		}
+		select {
+		case w.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// take returns what w is to be told now, and the store's next end.
+func (s *Store) take(w *watcher) ([]driver.Event, clock.Instant, clock.Instant) {
+	now := s.lock()
+	defer s.mu.Unlock()
+	events := w.events
+	w.events = nil
+	if w.behind {
+		w.behind, events = false, nil
+		for _, r := range s.sorted(w.prefix) {
+			events = append(events, driver.Event{Kind: driver.Resync, Info: r.info(now)})
+		}
+	}
+	return events, now, s.soonest
+}
+
+func (s *Store) watch(prefix string) *watcher {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := &watcher{prefix: prefix, behind: true, wake: make(chan struct{}, 1)}
+	s.watchers[w] = struct{}{}
+	return w
+}
+
+func (s *Store) unwatch(w *watcher) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.watchers, w)
+}
