@@ -1,0 +1,23 @@
+// Package httpfence carries fencing tokens over HTTP: a middleware that refuses stale requests, and a
+// transport that puts the token of a lease on each request.
+//
+// What it promises: behind [Middleware] a handler runs only with a token that is at least as new as every
+// other that came for the same resource, and only while no other token's handler for that resource runs; see
+// [fence.Guard.Do]. A request that is refused has not reached the handler, and the answer says what to do.
+// [Transport] sends nothing if the lease is lost, and turns the refusal of a stale token into a
+// [fence.StaleError], so that it can not be taken for an answer.
+//
+// How it works: the header [Header] holds one decimal number. The server refuses with
+//
+//	400  the token is malformed or given twice, or the request names no resource
+//	412  the token is stale; [HighestHeader] holds the one that was seen
+//	428  there is no token
+//	503  the mark could not be saved, or the guard is full; the request may be repeated
+//
+// When a newer token comes while a handler runs, the context of that handler's request ends, and so do its
+// reads of the request's body: a client that was succeeded and sends slowly does not hold up its successor.
+//
+// What it never does: it does not authenticate. Whoever may send requests may send a high token and thereby
+// lock others out, so let only those through who may write. It does not protect what a handler does after it
+// has returned, nor a resource that is also written to past the middleware.
+package httpfence
