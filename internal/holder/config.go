@@ -25,6 +25,8 @@ type Config struct {
 	MaxIDs int
 	// Seed makes this holder's rhythm unlike that of others which were started at the same moment.
 	Seed uint64
+
+	steady bool // for tests that show times: no jitter
 }
 
 // Validate reports every field that is out of range.

@@ -2,6 +2,7 @@ package holder
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/clock"
@@ -21,49 +22,188 @@ func (l Lease) String() string { return fmt.Sprintf("%d.%d", uint32(l), uint64(l
 // Holder is the right to act under all leases of one keeper. One goroutine owns it, or a lock.
 type Holder struct {
 	config Config
+	law    law
+
+	began bool
+	last  clock.Instant // the latest readings seen, each for itself
+	// progress is the sum of what the faster clock has gained in every step. Either clock has gained at most
+	// as much since any earlier moment, so what is due when either reaches an instant is not due before
+	// progress has grown by what was left. It orders the queue and spaces attempts; deadlines are instants.
+	progress time.Duration
+
+	slots []slot
+	free  []uint32
+	queue queue
+
+	number   uint64    // of the newest message
+	messages []message // from the oldest that may still be answered to the newest, one for each number
+	patience time.Duration // the progress at which the first of them is abandoned, or less
+
+	effects []Effect
+	told    time.Duration // the progress for which the last WakeAt was
+	due     []uint32      // scratch
+	batches []batch       // scratch
+	stats   Stats
 }
+
+const never = time.Duration(math.MaxInt64)
 
 // New returns a Holder without leases.
 func New(c Config) (*Holder, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	return &Holder{config: c.withDefaults()}, nil
+	return &Holder{config: c.withDefaults(), law: careful, patience: never, told: never}, nil
 }
 
 // Claim makes a handle for a claim that is about to be sent for the first time: now was read before that.
 // The answer is one of [InLine], [Granted], [Refused] and [Unknown]. The only error is [ErrTTL].
 func (h *Holder) Claim(now clock.Instant, ttl time.Duration) (Lease, error) {
-	panic("holder: not written yet")
+	if ttl < MinTTL {
+		return 0, ErrTTL
+	}
+	h.advance(now)
+	var i uint32
+	if n := len(h.free); n > 0 {
+		i, h.free = h.free[n-1], h.free[:n-1]
+	} else {
+		i = uint32(len(h.slots))
+		h.slots = append(h.slots, slot{use: 1})
+	}
+	s := &h.slots[i]
+	*s = slot{
+		instant: now, length: h.law.relies(h.config.Drift, ttl), next: never,
+		acknowledged: h.number, use: s.use,
+	}
+	h.enter(s, claiming)
+	h.queue.push(h.slots, i, never)
+	return handle(i, s.use), nil
 }
 
 // Step takes in what has happened and returns what is to be done. The slice is valid until the next Step. A
 // now that is earlier than one before is taken for that. Step panics if an event names a lease that was
 // never made, or a message that was never asked for.
 func (h *Holder) Step(now clock.Instant, e Event) []Effect {
-	panic("holder: not written yet")
+	h.effects = h.effects[:0]
+	now = h.advance(now)
+	switch e := e.(type) {
+	case Wake:
+	case InLine:
+		h.answered(now, e.Lease, waiting, e.TTL, e.Until)
+	case Granted:
+		h.answered(now, e.Lease, held, e.TTL, e.Until)
+	case Refused:
+		if s := h.find(e.Lease); s != nil && s.claims() {
+			h.forget(e.Lease)
+		}
+	case Unknown:
+		h.unknown(now, e.Lease)
+	case Renewed:
+		for _, a := range e.Answers {
+			h.renewed(now, e.Number, a)
+		}
+	case Returned:
+		h.returned(now, e.Number)
+	case Ended:
+		if s := h.find(e.Lease); s != nil && s.state != releasing {
+			h.lose(e.Lease, Told)
+		}
+	case Releasing:
+		h.releasing(now, e.Lease)
+	case Released:
+		if h.find(e.Lease) != nil {
+			h.forget(e.Lease)
+		}
+	case ReleaseFailed:
+		h.releaseFailed(now, e.Lease)
+	default:
+		panic(fmt.Sprintf("holder: there is no event %T", e))
+	}
+	h.run(now)
+	h.wake(now)
+	return h.effects
 }
 
-// Valid reports whether one may act under the lease now. Once it was false it stays so.
-func (h *Holder) Valid(now clock.Instant, l Lease) bool { return false }
+// advance takes in the time and returns the latest readings seen. What was read before is a lower bound of
+// the time now, whoever read it.
+func (h *Holder) advance(now clock.Instant) clock.Instant {
+	if !h.began {
+		h.began, h.last = true, now
+		return now
+	}
+	now = clock.Instant{Raw: max(now.Raw, h.last.Raw), Boot: max(now.Boot, h.last.Boot)}
+	h.progress = h.in(h.last.Until(now))
+	h.last = now
+	return now
+}
+
+// in returns the progress a while from now.
+func (h *Holder) in(d time.Duration) time.Duration {
+	if d >= never-h.progress {
+		return never
+	}
+	return h.progress + max(d, 0)
+}
+
+// wake asks for the next look at the time if that is not what was asked for before.
+func (h *Holder) wake(now clock.Instant) {
+	next := h.patience
+	if len(h.queue.entries) > 0 {
+		next = min(next, h.queue.entries[0].key)
+	}
+	if next == h.told {
+		return
+	}
+	h.told = next
+	if next != never {
+		h.emit(WakeAt{now.Add(next - h.progress)})
+	}
+}
+
+func (h *Holder) emit(e Effect) { h.effects = append(h.effects, e) }
+
+// Valid reports whether one may act under the lease now. Once it was false it stays so, if the instants
+// with which Step is called afterwards are not earlier than the ones asked about.
+func (h *Holder) Valid(now clock.Instant, l Lease) bool {
+	s := h.find(l)
+	return s != nil && s.state == held && !h.law.over(now, s.instant)
+}
 
 // Deadline returns the instant until which the lease may be relied on, or its place in line, if it is not
 // renewed again, and false if it has ended, is being released, or its claim has not been answered.
-func (h *Holder) Deadline(l Lease) (clock.Instant, bool) { return clock.Instant{}, false }
+func (h *Holder) Deadline(l Lease) (clock.Instant, bool) {
+	if s := h.find(l); s != nil && s.renews() {
+		return s.instant, true
+	}
+	return clock.Instant{}, false
+}
 
 // Remaining returns for how long one may still act under the lease if it is not renewed again. It is zero or
 // less if one may not.
-func (h *Holder) Remaining(now clock.Instant, l Lease) time.Duration { return 0 }
+func (h *Holder) Remaining(now clock.Instant, l Lease) time.Duration {
+	if s := h.find(l); s != nil && s.state == held {
+		return now.Remaining(s.instant)
+	}
+	return 0
+}
 
 // Stats counts what there is and what was done.
 type Stats struct {
-	Claiming, InLine, Held, Releasing int // leases by what they are
-	InFlight                          int // messages that wait for answers
-	Messages                          uint64
-	Renewals                          uint64 // leases in all messages
+	Claiming, InLine, Held, Releasing int    // leases by what they are
+	InFlight                          int    // messages that wait for answers
+	Messages                          uint64 // of renewals, that were asked for
+	Renewals                          uint64 // leases in all of these
 	Abandoned                         uint64 // messages
-	Lost                              uint64
+	Lost                              uint64 // leases
 }
 
 // Stats returns the counts.
-func (h *Holder) Stats() Stats { return Stats{} }
+func (h *Holder) Stats() Stats {
+	stats := h.stats
+	for i := range h.messages {
+		if h.messages[i].waits {
+			stats.InFlight++
+		}
+	}
+	return stats
+}

@@ -1,0 +1,322 @@
+package holder
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+)
+
+// TestTranscripts runs the specification in testdata. A file is a conversation with a holder. After every
+// command that is a Step there is what it returned.
+//
+//	new                  a holder without drift or jitter and with the clocks at zero; [drift=ppm] [max-ids=n] [seed=n]
+//	claim a 10s          make a handle, which is called a; claim a claims again under the same name
+//	in-line a 10s        claim answered: stands in line; [until=d]
+//	granted a 10s        claim answered, or "yours"; [until=d]
+//	refused a            claim answered: no
+//	unknown a            nobody knows what became of the claim
+//	ack 1 10s            message 1 was acknowledged for all its leases, or for those named; [until=d]
+//	gone 1 a             message 1: the store says that a is gone
+//	fail 1 a             message 1: no answer for a
+//	returned 1           no more answers for message 1
+//	ended a, releasing a, released a, release-failed a
+//	advance 3s           time passes on both clocks, and it is looked at
+//	suspend 3s           only the boot clock counts it
+//	slew raw=3s boot=2s  time passes differently on the two clocks
+//	run-until 10s        do every wake-up up to then; [answer=d]: every message is acknowledged d later
+//	show a               what it is, and until when
+//	stats
+func TestTranscripts(t *testing.T) {
+	files, err := os.ReadDir("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if file.IsDir() {
+			continue // where rapid leaves what it has found
+		}
+		t.Run(file.Name(), func(t *testing.T) {
+			var tr transcript
+			datadriven.RunTest(t, filepath.Join("testdata", file.Name()), func(t *testing.T, d *datadriven.TestData) string {
+				out := tr.run(t, d)
+				if out == "" {
+					return "ok"
+				}
+				return out
+			})
+		})
+	}
+}
+
+type transcript struct {
+	h      *Holder
+	clocks *clock.Manual
+	names  map[string]Lease
+	called map[Lease]string
+	sent   map[uint64][]Lease
+	wakeAt *clock.Instant
+}
+
+func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
+	switch d.Cmd {
+	case "new":
+		return tr.create(t, d)
+	case "claim":
+		l, err := tr.h.Claim(tr.clocks.Now(), duration(t, word(d, 1)))
+		if err != nil {
+			return err.Error()
+		}
+		tr.names[word(d, 0)], tr.called[l] = l, word(d, 0)
+		return ""
+	case "in-line":
+		return tr.step(InLine{tr.lease(d), tr.ttl(t, d), tr.until(t, d)})
+	case "granted":
+		return tr.step(Granted{tr.lease(d), tr.ttl(t, d), tr.until(t, d)})
+	case "refused":
+		return tr.step(Refused{tr.lease(d)})
+	case "unknown":
+		return tr.step(Unknown{tr.lease(d)})
+	case "ack", "gone", "fail", "returned":
+		return tr.message(t, d)
+	case "ended":
+		return tr.step(Ended{tr.lease(d)})
+	case "releasing":
+		return tr.step(Releasing{tr.lease(d)})
+	case "released":
+		return tr.step(Released{tr.lease(d)})
+	case "release-failed":
+		return tr.step(ReleaseFailed{tr.lease(d)})
+	case "advance":
+		tr.clocks.Advance(duration(t, word(d, 0)))
+		return tr.step(Wake{})
+	case "suspend":
+		tr.clocks.Suspend(duration(t, word(d, 0)))
+		return tr.step(Wake{})
+	case "slew":
+		var raw, boot time.Duration
+		maybe(t, d, "raw", &raw)
+		maybe(t, d, "boot", &boot)
+		tr.clocks.AdvanceBy(raw, boot)
+		return tr.step(Wake{})
+	case "run-until":
+		return tr.runUntil(t, d)
+	case "show":
+		return tr.show(d)
+	case "stats":
+		return strings.Trim(fmt.Sprintf("%+v", tr.h.Stats()), "{}")
+	}
+	t.Fatalf("unknown command %s", d.Cmd)
+	return ""
+}
+
+func (tr *transcript) create(t *testing.T, d *datadriven.TestData) string {
+	var c Config
+	var drift int
+	maybe(t, d, "drift", &drift)
+	maybe(t, d, "max-ids", &c.MaxIDs)
+	maybe(t, d, "seed", &c.Seed)
+	c.Drift, c.steady = clock.Drift(drift), c.Seed == 0
+	h, err := New(c)
+	if err != nil {
+		return err.Error()
+	}
+	if drift == 0 {
+		h.config.Drift = 0 // round numbers are easier to read
+	}
+	*tr = transcript{
+		h: h, clocks: clock.NewManual(clock.Instant{}),
+		names: make(map[string]Lease), called: make(map[Lease]string), sent: make(map[uint64][]Lease),
+	}
+	return ""
+}
+
+func (tr *transcript) message(t *testing.T, d *datadriven.TestData) string {
+	number, err := strconv.ParseUint(word(d, 0), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Cmd == "returned" {
+		return tr.step(Returned{number})
+	}
+	answer := Answer{Outcome: map[string]Outcome{"ack": Acknowledged, "gone": Gone, "fail": Failed}[d.Cmd]}
+	answer.Until = tr.until(t, d)
+	leases, rest := tr.sent[number], d.CmdArgs[1:]
+	if d.Cmd == "ack" && answer.Until == (clock.Instant{}) {
+		answer.TTL, rest = duration(t, word(d, 1)), d.CmdArgs[2:]
+	}
+	var named []Lease
+	for _, arg := range rest {
+		if len(arg.Vals) == 0 {
+			named = append(named, tr.names[arg.Key])
+		}
+	}
+	if named != nil {
+		leases = named
+	}
+	e := Renewed{Number: number}
+	for _, l := range leases {
+		answer.Lease = l
+		e.Answers = append(e.Answers, answer)
+	}
+	return tr.step(e)
+}
+
+func (tr *transcript) runUntil(t *testing.T, d *datadriven.TestData) string {
+	end := clock.Instant{}.Add(duration(t, word(d, 0)))
+	delay := time.Duration(-1)
+	maybe(t, d, "answer", &delay)
+	type arrival struct {
+		at     clock.Instant
+		number uint64
+	}
+	var arrivals []arrival
+	var lines []string
+	step := func(e Event) {
+		known := len(tr.sent)
+		if out := tr.step(e); out != "" {
+			lines = append(lines, fmt.Sprintf("%v:", tr.clocks.Now()))
+			lines = append(lines, "  "+strings.ReplaceAll(out, "\n", "\n  "))
+		}
+		if delay >= 0 && len(tr.sent) > known {
+			for n := known + 1; n <= len(tr.sent); n++ {
+				arrivals = append(arrivals, arrival{tr.clocks.Now().Add(delay), uint64(n)})
+			}
+		}
+	}
+	for {
+		next, answer := end, false
+		if tr.wakeAt != nil && tr.wakeAt.Before(next) {
+			next = *tr.wakeAt
+		}
+		if len(arrivals) > 0 && !next.Before(arrivals[0].at) {
+			next, answer = arrivals[0].at, true
+		}
+		tr.clocks.Advance(max(0, tr.clocks.Now().Remaining(next)))
+		switch {
+		case answer:
+			e := Renewed{Number: arrivals[0].number}
+			for _, l := range tr.sent[e.Number] {
+				e.Answers = append(e.Answers, Answer{Lease: l, TTL: tr.ttl(t, d)})
+			}
+			arrivals = arrivals[1:]
+			step(e)
+		case next == end:
+			return strings.Join(lines, "\n")
+		default:
+			step(Wake{})
+		}
+	}
+}
+
+// step feeds an event and says what came of it.
+func (tr *transcript) step(e Event) string {
+	var lines []string
+	for _, effect := range tr.h.Step(tr.clocks.Now(), e) {
+		switch f := effect.(type) {
+		case Renew:
+			tr.sent[f.Number] = f.Leases
+			lines = append(lines, fmt.Sprintf("renew %d: %s", f.Number, tr.list(f.Leases)))
+		case Abandon:
+			lines = append(lines, fmt.Sprintf("abandon %d", f.Number))
+		case Held:
+			lines = append(lines, fmt.Sprintf("%s is held until %v", tr.called[f.Lease], f.Deadline))
+		case Doubt:
+			lines = append(lines, tr.called[f.Lease]+" is in doubt")
+		case Assured:
+			lines = append(lines, tr.called[f.Lease]+" is assured again")
+		case Lost:
+			lines = append(lines, fmt.Sprintf("%s is lost: %v", tr.called[f.Lease], f.Cause))
+		case Resolve:
+			lines = append(lines, fmt.Sprintf("%s %s again", map[bool]string{false: "claim", true: "release"}[f.Release], tr.called[f.Lease]))
+		case GaveUp:
+			lines = append(lines, fmt.Sprintf("gave up releasing %s", tr.called[f.Lease]))
+		case WakeAt:
+			tr.wakeAt = &f.At
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// list names the leases of a message, or counts them if they are many.
+func (tr *transcript) list(leases []Lease) string {
+	if len(leases) > 12 {
+		return fmt.Sprintf("%d leases", len(leases))
+	}
+	var names []string
+	for _, l := range leases {
+		names = append(names, tr.called[l])
+	}
+	return strings.Join(names, " ")
+}
+
+func (tr *transcript) show(d *datadriven.TestData) string {
+	l, now := tr.lease(d), tr.clocks.Now()
+	deadline, ok := tr.h.Deadline(l)
+	switch {
+	case tr.h.Valid(now, l):
+		return fmt.Sprintf("valid until %v, for %v", deadline, tr.h.Remaining(now, l))
+	case ok:
+		return fmt.Sprintf("not valid, in line until %v", deadline)
+	}
+	return "not valid"
+}
+
+func (tr *transcript) lease(d *datadriven.TestData) Lease {
+	l, ok := tr.names[word(d, 0)]
+	if !ok {
+		panic("no lease is called " + word(d, 0))
+	}
+	return l
+}
+
+// ttl is the last plain argument, if that is a duration.
+func (tr *transcript) ttl(t *testing.T, d *datadriven.TestData) time.Duration {
+	for i := len(d.CmdArgs) - 1; i >= 0; i-- {
+		if len(d.CmdArgs[i].Vals) == 0 {
+			if ttl, err := time.ParseDuration(d.CmdArgs[i].Key); err == nil && d.Cmd != "run-until" {
+				return ttl
+			}
+		}
+	}
+	ttl := 10 * time.Second
+	maybe(t, d, "ttl", &ttl)
+	return ttl
+}
+
+func (tr *transcript) until(t *testing.T, d *datadriven.TestData) clock.Instant {
+	var until time.Duration
+	if maybe(t, d, "until", &until); until == 0 {
+		return clock.Instant{}
+	}
+	return clock.Instant{}.Add(until)
+}
+
+func word(d *datadriven.TestData, i int) string { return d.CmdArgs[i].Key }
+
+func duration(t *testing.T, s string) time.Duration {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func maybe(t *testing.T, d *datadriven.TestData, key string, dest any) {
+	arg, ok := d.Arg(key)
+	if !ok || len(arg.Vals) == 0 {
+		return
+	}
+	if dest, ok := dest.(*time.Duration); ok {
+		*dest = duration(t, arg.Vals[0])
+		return
+	}
+	d.ScanArgs(t, key, dest)
+}
