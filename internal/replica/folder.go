@@ -71,7 +71,7 @@ func openDatabase(path string, options *pebble.Options) (*pebble.DB, error) {
 
 func databaseOptions(files vfs.FS, halt func(error)) *pebble.Options {
 	return &pebble.Options{
-		FS:                 quietUsage{files},
+		FS:                 databaseFiles{files},
 		FormatMajorVersion: pebble.FormatNewest,
 		CacheSize:          cacheBytes,
 		MemTableSize:       memTableBytes,
@@ -92,16 +92,43 @@ func databaseOptions(files vfs.FS, halt func(error)) *pebble.Options {
 	}
 }
 
-// quietUsage does not let the database ask how much room there is: it only would report a failure to find
-// out as one of the disk. The member asks for itself.
-type quietUsage struct{ vfs.FS }
+// databaseFiles is the file system as the database gets it.
+//
+// It does not let the database ask how much room there is: it only would report a failure to find out as one
+// of the disk. The member asks for itself.
+//
+// And it makes write-ahead logs as long as they will become before they are written. The database reserves
+// their blocks, but lets the length grow with each write, so that each sync also writes the length to the
+// disk, until logs are used again after the first tens of megabytes.
+type databaseFiles struct{ vfs.FS }
 
-func (quietUsage) GetDiskUsage(string) (vfs.DiskUsage, error) {
+func (databaseFiles) GetDiskUsage(string) (vfs.DiskUsage, error) {
 	return vfs.DiskUsage{}, vfs.ErrUnsupported
 }
 
+// Create is part of vfs.FS.
+func (d databaseFiles) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := d.FS.Create(name, category)
+	if err == nil && strings.HasSuffix(name, ".log") {
+		return longFile{f}, nil
+	}
+	return f, err
+}
+
 // Unwrap is part of vfs.FS.
-func (q quietUsage) Unwrap() vfs.FS { return q.FS }
+func (d databaseFiles) Unwrap() vfs.FS { return d.FS }
+
+// longFile is a file that is extended where others would only have blocks reserved. What it is extended by
+// reads as zeros, which is how the end of a write-ahead log looks as well.
+type longFile struct{ vfs.File }
+
+// Preallocate is part of vfs.File.
+func (f longFile) Preallocate(offset, length int64) error {
+	if fd := f.Fd(); fd != vfs.InvalidFd {
+		return extend(fd, offset, length)
+	}
+	return f.File.Preallocate(offset, length)
+}
 
 // makeDirs makes a folder and those above it, and makes sure that they stay.
 func makeDirs(files vfs.FS, dir string) error {

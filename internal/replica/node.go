@@ -88,7 +88,7 @@ type Node struct {
 	hub     *keyspace.Hub
 
 	intake    chan submission
-	persists  chan Persist
+	persists  chan syncing
 	persisted chan Persisted
 	calls     map[uint64]func(Effect) // owned by the goroutine of run
 	nextID    atomic.Uint64
@@ -153,7 +153,7 @@ func Start(ctx context.Context, cfg NodeConfig) (*Node, error) {
 	n := &Node{
 		cfg: cfg, log: cfg.Logger,
 		intake: make(chan submission, intakeSize), calls: make(map[uint64]func(Effect)),
-		persists: make(chan Persist, persistsInFlight), persisted: make(chan Persisted, persistsInFlight),
+		persists: make(chan syncing, persistsInFlight), persisted: make(chan Persisted, persistsInFlight),
 		ready: make(chan struct{}), stopping: make(chan struct{}), done: make(chan struct{}),
 	}
 	n.closing, n.endClosing = context.WithCancel(context.Background())

@@ -117,7 +117,11 @@ func (n *Node) perform(effects []Effect) (wait time.Duration, err error) {
 	for _, effect := range effects {
 		switch e := effect.(type) {
 		case Persist:
-			n.persists <- e
+			// It joins the log of the database here, so that its sync begins without waiting for a goroutine.
+			if err := n.db.ApplyNoSyncWait(e.Batch, pebble.Sync); err != nil {
+				return 0, folderError(n.cfg.Dir, err)
+			}
+			n.persists <- syncing{e, time.Now()}
 		case Reply:
 			n.answer(e.ID, n.authorized(e))
 		case ReadAt:
@@ -182,19 +186,24 @@ func stillValid(authority clock.Instant) bool {
 	return authority == forever || clock.Now().Before(authority)
 }
 
-// write is the disk's goroutine: one synced batch after the other, in order. After a failure it writes
-// nothing more, since nobody knows what is there.
+// syncing is a batch in the database's log that is on its way to the disk, since start.
+type syncing struct {
+	Persist
+	start time.Time
+}
+
+// write is the disk's goroutine: it waits until one batch after the other is synced, in order. After a
+// failure it reports nothing more, since nobody knows what is there.
 func (n *Node) write() {
 	failed := false
 	for p := range n.persists {
 		if failed {
 			continue
 		}
-		start := time.Now()
 		n.diskPulse.beat()
-		err := p.Batch.Commit(pebble.Sync)
+		err := p.Batch.SyncWait()
 		n.diskPulse.rest()
-		n.syncs.observe(time.Since(start))
+		n.syncs.observe(time.Since(p.start))
 		failed = err != nil
 		n.persisted <- Persisted{p.Sequence, err}
 	}
