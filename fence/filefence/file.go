@@ -196,8 +196,7 @@ type entry struct {
 	mark  bool
 }
 
-// entries lists what lies in the folder, by token. Of one token the unfinished writes come before the mark,
-// for the same reason for which the tokens are in order.
+// entries lists what lies in the folder, by token.
 func (f target) entries() ([]entry, error) {
 	names, err := f.disk.list(f.folder())
 	if err != nil {
@@ -212,15 +211,7 @@ func (f target) entries() ([]entry, error) {
 		}
 		entries = append(entries, entry{name, token, !unfinished})
 	}
-	slices.SortFunc(entries, func(a, b entry) int {
-		if a.mark != b.mark && a.token == b.token {
-			if b.mark {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Compare(a.token, b.token)
-	})
+	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.token, b.token) })
 	return entries, nil
 }
 

@@ -81,6 +81,15 @@ func TestPausedAnywhere(t *testing.T) {
 		if see.last != 6 || six.err != nil {
 			t.Fatalf("paused at %d, %d, %d: the file holds what %d wrote; %v", a, b, c, see.last, six.err)
 		}
+		entries, err := target{simulated{fs: m}, where}.entries()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if !e.mark {
+				t.Fatalf("paused at %d, %d, %d: %s is left behind", a, b, c, e.name)
+			}
+		}
 		if four.err != nil {
 			refused++
 		}
@@ -241,6 +250,9 @@ func TestCutAfterEachStep(t *testing.T) {
 			}
 			if err := again.write(8, dataOf(8), 0o666); err != nil {
 				t.Fatalf("cut after %d steps: not repeatable: %v", cut, err)
+			}
+			for range 20 {
+				afterPowerCut(t, m, random, 8)
 			}
 			if finished {
 				steps = cut
