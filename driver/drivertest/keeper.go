@@ -1,0 +1,4 @@
+package drivertest
+
+// What a keeper on a backend does.
+var keeperTests = []test{}

@@ -1,0 +1,152 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// Standing in line.
+var lineTests = []test{
+	{name: "FirstComeFirstServed", run: testFIFO},
+	{name: "WhoLeavesIsPassedOver", run: testLeave},
+	{name: "WhoFallsSilentIsPassedOver", run: testSilent},
+	{name: "AwaitCanBeBrokenOffAndTakenUpAgain", run: testAwaitAgain},
+	{name: "TheSameClaimTwiceIsOnePlace", run: testSamePlace},
+	{name: "WhoIsNotInLineIsTold", run: testAwaitGone},
+}
+
+// waiters puts n in line behind one another.
+func (s *suite) waiters(name string, n int) ([]*claimer, []driver.Lease) {
+	who := make([]*claimer, n)
+	leases := make([]driver.Lease, n)
+	for i := range who {
+		who[i] = s.claimer(fmt.Sprint("w", i))
+		l, g, err := who[i].Claim(s.Context(), who[i].asking(name, true))
+		if err != nil || g.Held || l == nil {
+			s.Fatalf("waiter %d: %v, %+v, %v", i, l, g, err)
+		}
+		if g.Place != 0 && g.Place != i+1 {
+			s.Errorf("waiter %d is told that %d are before it", i, g.Place)
+		}
+		if g.TTL < s.ttl {
+			s.Errorf("waiter %d is granted a TTL of %v", i, g.TTL)
+		}
+		leases[i] = l
+	}
+	return who, leases
+}
+
+func testFIFO(s *suite) {
+	a, name := s.claimer("a"), s.name("fifo")
+	l, g := a.hold(name)
+	who, leases := s.waiters(name, 3)
+	if i := a.info(name); i.Waiting != 3 && i.Waiting != -1 {
+		s.Errorf("3 wait, and %d are told", i.Waiting)
+	}
+	last := g.Token
+	a.release(l)
+	for i := range who {
+		got := who[i].await(leases[i])
+		if got.Token <= last {
+			s.Errorf("waiter %d has token %d after %d", i, got.Token, last)
+		}
+		if info := a.info(name); info.Token != got.Token || info.Holder.ID != who[i].who.ID {
+			s.Errorf("it is the turn of %s: %+v", who[i].who.ID, info)
+		}
+		last = got.Token
+		who[i].release(leases[i])
+	}
+}
+
+func testLeave(s *suite) {
+	a, name := s.claimer("a"), s.name("leave")
+	l, _ := a.hold(name)
+	who, leases := s.waiters(name, 3)
+	who[0].release(leases[0])
+	who[1].release(leases[1])
+	who[1].release(leases[1])
+	a.release(l)
+	who[2].await(leases[2])
+	who[2].release(leases[2])
+	if i := a.info(name); i.Held || i.Waiting > 0 {
+		s.Errorf("all have gone: %+v", i)
+	}
+}
+
+func testSilent(s *suite) {
+	a, name := s.claimer("a"), s.name("silent")
+	l, _ := a.hold(name)
+	who, leases := s.waiters(name, 2)
+	// The holder and the second in line are renewed, the first is not.
+	for end := time.Now().Add(s.longest() + s.config.Slack); time.Now().Before(end); time.Sleep(s.ttl / 4) {
+		a.renew(l)
+		who[1].renew(leases[1])
+	}
+	s.is("the silent one renews", who[0].renew(leases[0])[0].Err, driver.ErrLost)
+	a.release(l)
+	who[1].await(leases[1])
+}
+
+func testAwaitAgain(s *suite) {
+	a, b, name := s.claimer("a"), s.claimer("b"), s.name("again")
+	l, _ := a.hold(name)
+	w := b.stand(name)
+	ctx, cancel := context.WithTimeout(s.Context(), s.ttl/5)
+	defer cancel()
+	_, err := b.Await(ctx, w)
+	s.is("Await", err, context.DeadlineExceeded)
+	b.renew(w)
+	a.renew(l)
+	turn := make(chan driver.Grant, 1)
+	go func() {
+		g, err := b.Await(s.Context(), w)
+		s.kind("Await", err)
+		turn <- g
+	}()
+	time.Sleep(s.ttl / 10)
+	a.release(l)
+	if g := <-turn; !g.Held {
+		s.Errorf("taken up again: %+v", g)
+	}
+	if g := b.await(w); !g.Held {
+		s.Errorf("asked once more: %+v", g)
+	}
+}
+
+func testSamePlace(s *suite) {
+	a, b, name := s.claimer("a"), s.claimer("b"), s.name("place")
+	l, g := a.hold(name)
+	claim := b.asking(name, true)
+	for range 2 {
+		if _, g, err := b.Claim(s.Context(), claim); err != nil || g.Held {
+			s.Fatalf("%+v, %v", g, err)
+		}
+	}
+	a.release(l)
+	w, again, err := b.Claim(s.Context(), claim)
+	if err != nil || !again.Held || again.Token <= g.Token {
+		s.Fatalf("repeated when it is its turn: %+v, %v", again, err)
+	}
+	b.release(w)
+	if i := a.info(name); i.Held || i.Waiting > 0 {
+		s.Errorf("one claim sent three times, released once: %+v", i)
+	}
+}
+
+func testAwaitGone(s *suite) {
+	a, b, name := s.claimer("a"), s.claimer("b"), s.name("gone")
+	a.hold(name)
+	w := b.stand(name)
+	b.release(w)
+	ctx, cancel := context.WithTimeout(s.Context(), 10*time.Second)
+	defer cancel()
+	_, err := b.Await(ctx, w)
+	s.is("Await after leaving", err, driver.ErrLost)
+	if errors.Is(err, context.DeadlineExceeded) {
+		s.Error("and it took its time")
+	}
+}

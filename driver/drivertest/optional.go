@@ -1,0 +1,314 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// What only some backends can do.
+var optionalTests = []test{
+	{name: "WatchTellsEveryChange", what: driver.Watch, run: testWatch},
+	{name: "WatchBeginsWithHowThingsAre", what: driver.Watch, run: testWatchStart},
+	{name: "HistoryTellsWhoHeld", what: driver.History, run: testHistory},
+	{name: "AnnounceChangesTheCard", what: driver.Announce, run: testAnnounce},
+	{name: "AdoptContinuesATenancy", what: driver.Adopt, run: testAdopt},
+	{name: "RevokeRefusesRenewals", what: driver.Revoke, run: testRevoke},
+	{name: "RevokeNowFreesAtOnce", what: driver.Revoke, run: testRevokeNow},
+	{name: "APinnedNameStays", what: driver.Pin, run: testPin},
+	{name: "TransferHandsOnToTheNext", what: driver.Transfer, run: testTransfer},
+}
+
+// unsupported asserts that a thing which a backend can not do is refused by name.
+func (s *suite) unsupported(what string) {
+	a, name := s.claimer("a"), s.name("unsupported")
+	l, g := a.hold(name)
+	ctx, cancel := context.WithTimeout(s.Context(), 10*time.Second)
+	defer cancel()
+	var u *driver.UnsupportedError
+	err := try(ctx, a, what, l, g.Token)
+	switch {
+	case !errors.As(err, &u) || !errors.Is(err, driver.ErrUnsupported):
+		s.Errorf("%s, which is listed as what %s can not do: %v", what, a.Scheme(), err)
+	case u.Backend != a.Scheme() || u.What != what:
+		s.Errorf("%s of %s is refused as %s of %s", what, a.Scheme(), u.What, u.Backend)
+	}
+	if i := a.info(name); !i.Held || i.Token != g.Token {
+		s.Errorf("refused, and the lease suffered: %+v", i)
+	}
+}
+
+// try does the thing that is named so.
+func try(ctx context.Context, a *claimer, what string, l driver.Lease, t driver.Token) error {
+	switch what {
+	case driver.Watch:
+		return with(a, func(b driver.Watcher) error { return b.Watch(ctx, a.prefix, func(driver.Event) {}) })
+	case driver.History:
+		return with(a, func(b driver.Historian) error {
+			_, err := b.History(ctx, l.Name(), 1)
+			return err
+		})
+	case driver.Announce:
+		return with(a, func(b driver.Announcer) error { return b.Announce(ctx, l, "x") })
+	case driver.Adopt:
+		return with(a, func(b driver.Adopter) error {
+			_, _, err := b.Adopt(ctx, l.Name(), t, a.who)
+			return err
+		})
+	case driver.Revoke:
+		return with(a, func(b driver.Revoker) error { return b.Revoke(ctx, l.Name(), t, "x", true) })
+	case driver.Pin:
+		return with(a, func(b driver.Pinner) error { return b.Pin(ctx, l.Name(), "x") })
+	case driver.Transfer:
+		return with(a, func(b driver.Transferrer) error { return b.Transfer(ctx, l) })
+	}
+	return fmt.Errorf("drivertest: nothing is called %q", what)
+}
+
+func with[T any](a *claimer, do func(T) error) error {
+	b, err := driver.Can[T](a.Backend)
+	if err != nil {
+		return err
+	}
+	return do(b)
+}
+
+// can returns the backend as T, which it must be.
+func can[T any](a *claimer) T {
+	a.Helper()
+	b, err := driver.Can[T](a.Backend)
+	if err != nil {
+		a.Fatal(err)
+	}
+	return b
+}
+
+// watching starts a watch, and returns its events and what ends it.
+func (c *claimer) watching(prefix string) (<-chan driver.Event, func()) {
+	c.Helper()
+	b := can[driver.Watcher](c)
+	ctx, cancel := context.WithCancel(c.Context())
+	events, ended := make(chan driver.Event, 100), make(chan error, 1)
+	go func() { ended <- b.Watch(ctx, prefix, func(e driver.Event) { events <- e }) }()
+	return events, func() {
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			c.Errorf("the watch ended with %v", err)
+		}
+	}
+}
+
+// next waits for an event of this kind; Resync events may come in between at any time.
+func (s *suite) next(events <-chan driver.Event, kind driver.EventKind) driver.Event {
+	s.Helper()
+	timeout := time.After(s.longest() + 10*time.Second)
+	for {
+		select {
+		case e := <-events:
+			if e.Kind == kind {
+				return e
+			}
+			if e.Kind != driver.Resync {
+				s.Fatalf("waiting for an event of kind %d, got %+v", kind, e)
+			}
+		case <-timeout:
+			s.Fatalf("no event of kind %d", kind)
+		}
+	}
+}
+
+func testWatch(s *suite) {
+	a, b, w := s.claimer("a"), s.claimer("b"), s.claimer("watcher")
+	first, _ := a.hold(s.name("watch/first"))
+	events, stop := w.watching(s.name("watch/"))
+	defer stop()
+	// What is there already says that the watch has begun.
+	if e := s.next(events, driver.Resync); e.Info.Name != s.name("watch/first") || !e.Info.Held {
+		s.Errorf("begins with %+v", e)
+	}
+	name := s.name("watch/name")
+	a.hold(s.name("watchnot"))
+	l, g := a.hold(name)
+	e := s.next(events, driver.Acquired)
+	if e.Info.Name != name || e.Info.Token != g.Token || e.Info.Holder.ID != "a" || !e.Info.Held || e.Why != "" {
+		s.Errorf("acquired: %+v", e)
+	}
+	line := b.stand(name)
+	a.release(l)
+	e = s.next(events, driver.Acquired)
+	if e.Info.Name != name || e.Info.Token <= g.Token || e.Info.Holder.ID != "b" || e.Why != driver.Released && e.Why != "" {
+		s.Errorf("passed on: %+v", e)
+	}
+	b.release(line)
+	e = s.next(events, driver.Vacated)
+	if e.Info.Name != name || e.Info.Held || e.Why != driver.Released && e.Why != "" {
+		s.Errorf("vacated: %+v", e)
+	}
+	e = s.next(events, driver.Vacated) // nobody renews the first
+	if e.Info.Name != first.Name() || e.Why != driver.Expired && e.Why != "" {
+		s.Errorf("expired: %+v", e)
+	}
+}
+
+func testWatchStart(s *suite) {
+	a := s.claimer("a")
+	held := map[string]bool{}
+	for i := range 5 {
+		name := s.name(fmt.Sprint("start/", i))
+		a.hold(name)
+		held[name] = true
+	}
+	events, stop := a.watching(s.name("start/"))
+	defer stop()
+	for len(held) > 0 {
+		e := s.next(events, driver.Resync)
+		if !held[e.Info.Name] || !e.Info.Held {
+			s.Fatalf("begins with %+v", e)
+		}
+		delete(held, e.Info.Name)
+	}
+}
+
+func testHistory(s *suite) {
+	a, b, name := s.claimer("a"), s.claimer("b"), s.name("history")
+	h := can[driver.Historian](a)
+	if past, err := h.History(s.Context(), name, 10); err != nil || len(past) != 0 {
+		s.Errorf("of a name that nobody held: %+v, %v", past, err)
+	}
+	l, g := a.hold(name)
+	a.release(l)
+	_, next := b.hold(name)
+	past, err := h.History(s.Context(), name, 10)
+	if err != nil || len(past) != 2 {
+		s.Fatalf("%+v, %v", past, err)
+	}
+	if now := past[0]; now.Token != next.Token || now.Holder.ID != "b" || !now.To.IsZero() || now.From.IsZero() {
+		s.Errorf("the present one: %+v", now)
+	}
+	if was := past[1]; was.Token != g.Token || was.Holder.ID != "a" || was.Why != driver.Released || was.To.Before(was.From) {
+		s.Errorf("the one before: %+v", was)
+	}
+	if one, err := h.History(s.Context(), name, 1); err != nil || len(one) != 1 || one[0].Token != next.Token {
+		s.Errorf("one: %+v, %v", one, err)
+	}
+	_, err = h.History(s.Context(), "//", 1)
+	s.is("History of an illegal name", err, driver.ErrInvalid)
+}
+
+func testAnnounce(s *suite) {
+	a, name := s.claimer("a"), s.name("announce")
+	l, g := a.hold(name)
+	b := can[driver.Announcer](a)
+	if err := b.Announce(s.Context(), l, "at 10.0.0.1:80"); err != nil {
+		s.Fatal(err)
+	}
+	if i := a.info(name); i.Holder.Card.Text != "at 10.0.0.1:80" || i.Holder.Card.Host != a.who.Card.Host || i.Token != g.Token {
+		s.Errorf("announced: %+v", i)
+	}
+	s.is("not UTF-8", b.Announce(s.Context(), l, "\xff"), driver.ErrInvalid)
+	a.keep(s.ttl/2, l)
+	a.release(l)
+	s.is("after the release", b.Announce(s.Context(), l, "x"), driver.ErrLost)
+}
+
+func testAdopt(s *suite) {
+	a, b, name := s.claimer("a"), s.claimer("b"), s.name("adopt")
+	_, g := a.hold(name)
+	adopter := can[driver.Adopter](b)
+	_, _, err := adopter.Adopt(s.Context(), name, g.Token+1, b.who)
+	s.is("another token", err, driver.ErrLost)
+	_, _, err = adopter.Adopt(s.Context(), s.name("nobody's"), g.Token, b.who)
+	s.is("a name that nobody holds", err, driver.ErrLost)
+	l, got, err := adopter.Adopt(s.Context(), name, g.Token, b.who)
+	if err != nil || !got.Held || got.Token != g.Token || got.TTL < s.ttl {
+		s.Fatalf("adopted: %+v, %v", got, err)
+	}
+	b.keep(2*s.ttl, l)
+	if i := b.info(name); !i.Held || i.Token != g.Token {
+		s.Errorf("kept: %+v", i)
+	}
+	b.release(l)
+	if i := b.info(name); i.Held {
+		s.Errorf("released: %+v", i)
+	}
+}
+
+func testRevoke(s *suite) {
+	a, b, name := s.claimer("a"), s.claimer("b"), s.name("revoke")
+	start := time.Now()
+	l, g := a.hold(name)
+	r := can[driver.Revoker](b)
+	s.is("somebody else's token", r.Revoke(s.Context(), name, g.Token+1, "x", false), driver.ErrLost)
+	if err := r.Revoke(s.Context(), name, g.Token, "it hangs", false); err != nil {
+		s.Fatal(err)
+	}
+	s.is("a renews", a.renew(l)[0].Err, driver.ErrLost)
+	s.eventually("the end of what was promised", func() bool { return !b.info(name).Held })
+	if lasted := time.Since(start); lasted < s.ttl {
+		s.Errorf("a promise of %v was broken after %v", s.ttl, lasted)
+	}
+	b.hold(name)
+}
+
+func testRevokeNow(s *suite) {
+	a, b, name := s.claimer("a"), s.claimer("b"), s.name("revoke-now")
+	l, g := a.hold(name)
+	w := b.stand(name)
+	start := time.Now()
+	r := can[driver.Revoker](b)
+	if err := r.Revoke(s.Context(), name, 0, "it hangs", true); err != nil {
+		s.Fatal(err)
+	}
+	if got := b.await(w); got.Token <= g.Token || time.Since(start) > s.ttl {
+		s.Errorf("revoked after %v: %+v", time.Since(start), got)
+	}
+	s.is("a renews", a.renew(l)[0].Err, driver.ErrLost)
+	s.is("a name that nobody holds", r.Revoke(s.Context(), s.name("nobody's"), 0, "x", true), driver.ErrLost)
+}
+
+func testPin(s *suite) {
+	a, b, name := s.claimer("a"), s.claimer("b"), s.name("pin")
+	p := can[driver.Pinner](a)
+	s.is("a name that nobody holds", p.Pin(s.Context(), name, "x"), driver.ErrInvalid)
+	_, g := a.hold(name)
+	if err := p.Pin(s.Context(), name, "being repaired"); err != nil {
+		s.Fatal(err)
+	}
+	if i := a.info(name); i.Pinned != "being repaired" {
+		s.Errorf("pinned: %+v", i)
+	}
+	time.Sleep(s.longest() + s.config.Slack)
+	b.refused(name, a, g.Token)
+	if r, err := driver.Can[driver.Revoker](b.Backend); err == nil {
+		s.is("Revoke", r.Revoke(s.Context(), name, 0, "x", true), driver.ErrPinned)
+	}
+	for range 2 {
+		if err := p.Unpin(s.Context(), name); err != nil {
+			s.Fatal(err)
+		}
+	}
+	s.eventually("the end of a lease that is pinned no more", func() bool { return !b.info(name).Held })
+	b.hold(name)
+}
+
+func testTransfer(s *suite) {
+	a, b, name := s.claimer("a"), s.claimer("b"), s.name("transfer")
+	l, g := a.hold(name)
+	t := can[driver.Transferrer](a)
+	s.is("with nobody in line", t.Transfer(s.Context(), l), driver.ErrInvalid)
+	if i := a.info(name); i.Token != g.Token {
+		s.Errorf("refused, and lost: %+v", i)
+	}
+	w := b.stand(name)
+	if err := t.Transfer(s.Context(), l); err != nil {
+		s.Fatal(err)
+	}
+	if got := b.await(w); got.Token <= g.Token {
+		s.Errorf("handed on: %+v", got)
+	}
+	s.is("a renews", a.renew(l)[0].Err, driver.ErrLost)
+	s.is("a hands on again", t.Transfer(s.Context(), l), driver.ErrLost)
+}

@@ -1,0 +1,276 @@
+package drivertest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// Config says what is tested.
+type Config struct {
+	// New returns a store for one test.
+	New func(t testing.TB) Store
+	// Cannot lists what the backend can not do, in the words of package driver, such as [driver.History].
+	Cannot []string
+	// TTL is what the tests ask for. They take several TTLs; the default is the least that is allowed, but
+	// not less than half a second.
+	TTL time.Duration
+	// Slack is how late an end may be noticed. The default is half a second.
+	Slack time.Duration
+	// Bubble runs every test in a bubble of testing/synctest. The store and its clients then live there and
+	// go by the time in it.
+	Bubble bool
+	// Serial does not run tests beside each other.
+	Serial bool
+}
+
+// Store is one store under test.
+type Store struct {
+	// Open returns a new client, as if of another process. The suite closes it.
+	Open func(t testing.TB) driver.Backend
+	// Delete removes what says who holds a name, behind the back of the backend. It may be nil.
+	Delete func(t testing.TB, name string)
+}
+
+// Run runs the suite.
+func Run(t *testing.T, c Config) {
+	if c.Slack == 0 {
+		c.Slack = 500 * time.Millisecond
+	}
+	for _, group := range []struct {
+		name  string
+		tests []test
+	}{
+		{"Backend", backendTests},
+		{"Line", lineTests},
+		{"BadInput", inputTests},
+		{"Optional", optionalTests},
+		{"Keeper", keeperTests},
+	} {
+		t.Run(group.name, func(t *testing.T) {
+			for _, test := range group.tests {
+				t.Run(test.name, func(t *testing.T) { c.run(t, test) })
+			}
+		})
+	}
+}
+
+// test is one test of the suite. what is named by those that need an optional interface.
+type test struct {
+	name string
+	what string
+	run  func(s *suite)
+}
+
+func (c Config) run(t *testing.T, what test) {
+	if !c.Bubble {
+		if !c.Serial {
+			t.Parallel()
+		}
+		c.runHere(t, what)
+		return
+	}
+	synctest.Test(t, func(t *testing.T) { c.runHere(t, what) })
+}
+
+func (c Config) runHere(t *testing.T, what test) {
+	s := &suite{TB: t, config: c, store: c.New(t), prefix: "drivertest-" + random(), ttl: c.TTL}
+	if s.ttl == 0 {
+		s.ttl = max(500*time.Millisecond, s.open().Limits().MinTTL)
+	}
+	if slices.Contains(c.Cannot, what.what) {
+		s.unsupported(what.what)
+		return
+	}
+	what.run(s)
+}
+
+// suite is what one test works with.
+type suite struct {
+	testing.TB
+	config Config
+	store  Store
+	prefix string
+	ttl    time.Duration
+	opened int
+}
+
+func random() string {
+	b := make([]byte, 6)
+	_, _ = rand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}
+
+// name returns a name that only this test uses.
+func (s *suite) name(last string) string { return s.prefix + "/" + last }
+
+// open returns a new client.
+func (s *suite) open() driver.Backend {
+	s.Helper()
+	b := s.store.Open(s)
+	s.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := b.Close(ctx); err != nil {
+			s.Errorf("Close: %v", err)
+		}
+	})
+	return b
+}
+
+// claimer is one client that claims under a holder of its own.
+type claimer struct {
+	*suite
+	driver.Backend
+	who driver.Holder
+}
+
+func (s *suite) claimer(id string) *claimer {
+	return &claimer{suite: s, Backend: s.open(), who: driver.Holder{ID: id, Card: driver.Card{
+		Host: "host-of-" + id, PID: 4711, Started: time.Unix(1700000000, 0).UTC(), Text: "text of " + id}}}
+}
+
+// asking returns a claim with an id of its own.
+func (c *claimer) asking(name string, wait bool) driver.Claim {
+	claim := driver.Claim{Name: name, Holder: c.who, TTL: c.ttl, Wait: wait}
+	_, _ = rand.Read(claim.ID[:]) // never fails
+	return claim
+}
+
+// hold claims a name that must be free.
+func (c *claimer) hold(name string) (driver.Lease, driver.Grant) {
+	c.Helper()
+	l, g, err := c.Claim(c.Context(), c.asking(name, false))
+	if err != nil || !g.Held || g.Token == 0 || l == nil || l.Name() != name {
+		c.Fatalf("%s claims %s, which is free: %v %+v %v", c.who.ID, name, l, g, err)
+	}
+	return l, g
+}
+
+// stand claims a name that must be held, and stands in line.
+func (c *claimer) stand(name string) driver.Lease {
+	c.Helper()
+	l, g, err := c.Claim(c.Context(), c.asking(name, true))
+	if err != nil || g.Held || g.Token != 0 || l == nil {
+		c.Fatalf("%s stands in line for %s: %v %+v %v", c.who.ID, name, l, g, err)
+	}
+	return l
+}
+
+// await waits until it is this one's turn.
+func (c *claimer) await(l driver.Lease) driver.Grant {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(c.Context(), c.ttl+10*time.Second)
+	defer cancel()
+	g, err := c.Await(ctx, l)
+	if err != nil || !g.Held || g.Token == 0 {
+		c.Fatalf("%s awaits its turn: %+v, %v", c.who.ID, g, err)
+	}
+	return g
+}
+
+// renew renews leases, and returns what was reported about each.
+func (c *claimer) renew(leases ...driver.Lease) []driver.Renewal {
+	c.Helper()
+	got := make([]driver.Renewal, len(leases))
+	seen := make([]int, len(leases))
+	err := c.Renew(c.Context(), leases, func(i int, r driver.Renewal) {
+		got[i] = r
+		seen[i]++
+	})
+	if err != nil {
+		c.Fatalf("%s renews %d leases: %v", c.who.ID, len(leases), err)
+	}
+	for i, n := range seen {
+		if n != 1 {
+			c.Errorf("lease %d of %d was reported %d times", i, len(leases), n)
+		}
+	}
+	return got
+}
+
+// keep lets time pass while leases are renewed.
+func (c *claimer) keep(d time.Duration, leases ...driver.Lease) {
+	c.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(c.ttl / 4) {
+		for i, r := range c.renew(leases...) {
+			if r.Err != nil || r.TTL < c.ttl {
+				c.Fatalf("%s keeps lease %d: %+v", c.who.ID, i, r)
+			}
+		}
+	}
+}
+
+func (c *claimer) release(l driver.Lease) {
+	c.Helper()
+	if err := c.Release(c.Context(), l); err != nil {
+		c.Fatalf("%s releases: %v", c.who.ID, err)
+	}
+}
+
+// info returns how a name is.
+func (c *claimer) info(name string) driver.Info {
+	c.Helper()
+	i, err := c.Get(c.Context(), name)
+	if err != nil || i.Name != name {
+		c.Fatalf("Get(%q): %+v, %v", name, i, err)
+	}
+	return i
+}
+
+// refused claims a name that somebody holds.
+func (c *claimer) refused(name string, by *claimer, t driver.Token) {
+	c.Helper()
+	l, _, err := c.Claim(c.Context(), c.asking(name, false))
+	var held *driver.HeldError
+	if !errors.As(err, &held) || !errors.Is(err, driver.ErrHeld) || l != nil {
+		c.Fatalf("%s claims %s, which %s holds: %v, %v", c.who.ID, name, by.who.ID, l, err)
+	}
+	if held.Name != name || held.Holder.ID != by.who.ID || held.Token != t || held.Self {
+		c.Errorf("who holds %s is told as %+v, is %s with token %d", name, held, by.who.ID, t)
+	}
+	if held.Ends < 0 || held.Ends > c.longest() {
+		c.Errorf("%s is said to be held for another %v, with a TTL of %v", name, held.Ends, c.ttl)
+	}
+}
+
+// longest is what a store may at most say of how long a lease lasts: it may round up a granted TTL.
+func (s *suite) longest() time.Duration { return s.ttl + max(s.ttl/10, time.Second) }
+
+// eventually repeats until is true, for as long as a lease can last, and fails if it never becomes so.
+func (s *suite) eventually(what string, is func() bool) {
+	s.Helper()
+	for end := time.Now().Add(s.longest() + 10*time.Second); !is(); time.Sleep(s.ttl / 50) {
+		if time.Now().After(end) {
+			s.Fatalf("never came: %s", what)
+		}
+	}
+}
+
+// kinds are all errors that a backend may return.
+var kinds = []error{driver.ErrHeld, driver.ErrLost, driver.ErrStale, driver.ErrContention, driver.ErrUnknownOutcome,
+	driver.ErrPinned, driver.ErrInvalid, driver.ErrCorrupt, driver.ErrUnsupported, driver.ErrUnavailable, driver.ErrClosed,
+	context.Canceled, context.DeadlineExceeded}
+
+// kind fails unless an error is of a kind that there is.
+func (s *suite) kind(what string, err error) {
+	s.Helper()
+	if err != nil && !slices.ContainsFunc(kinds, func(k error) bool { return errors.Is(err, k) }) {
+		s.Errorf("%s: an error of no kind: %v", what, err)
+	}
+}
+
+// is fails unless an error is of this kind.
+func (s *suite) is(what string, err, kind error) {
+	s.Helper()
+	if !errors.Is(err, kind) {
+		s.Errorf("%s: %v, and not %v", what, err, kind)
+	}
+}
