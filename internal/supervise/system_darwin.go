@@ -1,0 +1,39 @@
+package supervise
+
+import (
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const ownPath = ""
+
+func adopt() error { return nil }
+
+func disown() {}
+
+func tether(*syscall.SysProcAttr) {}
+
+func dup(from, to int) error { return unix.Dup2(from, to) }
+
+// allGone asks for the command's group, whose members are not our children.
+func allGone(group int) bool { return syscall.Kill(-group, 0) == syscall.ESRCH }
+
+// lookAgain: nobody tells when a process ends that is not our child.
+func lookAgain(headReaped bool) time.Duration {
+	if headReaped {
+		return killAgain
+	}
+	return forever
+}
+
+// descendants are not found here.
+func descendants(int, ...int) []int { return nil }
+
+const (
+	readModes  = unix.TIOCGETA
+	writeModes = unix.TIOCSETA
+)
+
+func newAlarm() (alarm, error) { return newGoAlarm(), nil }

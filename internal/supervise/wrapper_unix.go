@@ -1,0 +1,308 @@
+//go:build linux || darwin
+
+package supervise
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+)
+
+// Ends has signals delivered to the channel that usually end a process. What this process was started with
+// ignored (nohup) stays so.
+func Ends(to chan<- os.Signal) {
+	catch(to, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
+}
+
+func catch(to chan<- os.Signal, signals ...os.Signal) {
+	if signals = slices.DeleteFunc(signals, signal.Ignored); len(signals) > 0 {
+		signal.Notify(to, signals...)
+	}
+}
+
+// forwarded has all signals delivered to the channel that are passed on.
+func forwarded(to chan<- os.Signal) {
+	Ends(to)
+	catch(to, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP, syscall.SIGCONT)
+}
+
+// wrapper is the side that holds the lease.
+type wrapper struct {
+	Options
+	link     *link
+	guard    *exec.Cmd
+	messages <-chan toWrapper
+	terminal *terminal
+	judge    *judge // knows of deadlines only, for a SIGKILL that the guard fails to send
+	killed   bool   // it was sent
+	told     clock.Instant
+	lost     bool  // the guard was told
+	earlier  []int // children that this process had before
+	head     int   // 0 if not started
+	ended    *ended
+	outcome  Outcome
+	failure  error
+}
+
+// Run runs the command under the lease, and returns when nothing of it runs any more. It is for one use at a
+// time in a process: it changes how that deals with signals and with orphans.
+func Run(o Options) (Outcome, error) {
+	if err := o.Terms.Validate(); err != nil {
+		return Outcome{}, err
+	}
+	deadline := o.Tenure.Deadline()
+	w := &wrapper{Options: o, judge: newJudge(o.Terms, deadline), told: deadline, earlier: descendants(os.Getpid())}
+	if err := adopt(); err != nil {
+		return Outcome{}, fmt.Errorf("%w: can not become the one who inherits orphans: %w", ErrGuard, err)
+	}
+	defer disown()
+	w.terminal = openTerminal(o.Command.Terminal)
+	defer w.terminal.close()
+	if err := w.startGuard(); err != nil {
+		return Outcome{}, fmt.Errorf("%w: %w", ErrGuard, err)
+	}
+	defer w.link.file.Close()
+	forwarded(o.Signals)
+	// Not before the guard was started: what is ignored would be ignored by the command too.
+	signal.Ignore(syscall.SIGTTOU)
+	stop := make(chan struct{})
+	defer close(stop)
+	messages := make(chan toWrapper, 1)
+	w.messages = messages
+	go receive(w.link, messages, stop)
+
+	c := o.Command
+	err := w.link.send(toGuard{Order: &order{
+		Path: []byte(c.Path), Args: asBytes(c.Args), Env: asBytes(c.Env),
+		Terminal: w.terminal.offer(), Terms: o.Terms, Deadline: deadline,
+	}}, orderLimit)
+	if err != nil {
+		w.guard.Process.Kill()
+	}
+	w.watch()
+	w.guard.Wait() // why it ended is known, or does not matter any more
+	w.terminal.takeBack(w.outcome.Signal != 0)
+	return w.outcome, w.failure
+}
+
+// startGuard starts the guard with one end of a socket, and keeps the other.
+func (w *wrapper) startGuard() error {
+	ends, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		return err
+	}
+	// The guard inherits its end under the number it has here. That is one which the command could not have
+	// been meant to inherit, as what is passed in place of standard files would be.
+	syscall.CloseOnExec(ends[0])
+	if err := syscall.SetNonblock(ends[0], true); err != nil {
+		return err
+	}
+	w.link = newLink(os.NewFile(uintptr(ends[0]), "guard"))
+	defer syscall.Close(ends[1])
+
+	w.guard = exec.Command(w.Guard[0], append(slices.Clone(w.Guard[1:]), strconv.Itoa(ends[1]))...)
+	if ownPath != "" {
+		w.guard.Path = ownPath
+	}
+	w.guard.Stdin, w.guard.Stdout, w.guard.Stderr = w.Command.Stdin, w.Command.Stdout, w.Command.Stderr
+	// A group of its own: what the keyboard says to the command or to the wrapper is not meant for it.
+	w.guard.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := w.guard.Start(); err != nil {
+		w.link.file.Close()
+		return err
+	}
+	return nil
+}
+
+// watch goes on until the guard has ended.
+func (w *wrapper) watch() {
+	alarm, err := newAlarm()
+	if err != nil {
+		alarm = newGoAlarm()
+	}
+	defer alarm.stop()
+	done := w.Tenure.Context().Done()
+	signals := w.Signals
+	for {
+		alarm.set(min(w.lookAfter(), w.pace()))
+		select {
+		case m, ok := <-w.messages:
+			if !ok {
+				w.guardIsGone()
+				return
+			}
+			if w.hear(m) {
+				return
+			}
+		case s := <-signals:
+			w.forward(s)
+		case <-done:
+			done = nil
+			w.lose()
+		case <-alarm.rings():
+			w.tellDeadline()
+		}
+	}
+}
+
+// pace is how often to look whether the deadline has moved. A renewal comes about every third of the TTL.
+func (w *wrapper) pace() time.Duration {
+	return min(max(w.Terms.TTL/32, 5*time.Millisecond), time.Second)
+}
+
+// lookAfter kills what the guard should have killed, if it is time, and returns when it would be.
+func (w *wrapper) lookAfter() time.Duration {
+	what, wait := w.judge.decide(clock.Now())
+	if what == kill && w.head != 0 && w.ended == nil {
+		w.killed = true
+		syscall.Kill(-w.head, syscall.SIGKILL) // it was not reaped as far as we know; the guard tells of errors
+	}
+	return wait
+}
+
+// tellDeadline tells the guard of the deadline if it has moved, and has it go on in case somebody stopped it.
+func (w *wrapper) tellDeadline() {
+	w.guard.Process.Signal(syscall.SIGCONT)
+	now := w.Tenure.Deadline()
+	if now == w.told || w.lost {
+		return
+	}
+	w.told = now
+	w.judge.extend(now)
+	w.tell(toGuard{Deadline: &now})
+}
+
+func (w *wrapper) tell(m toGuard) {
+	if err := w.link.send(m, tellLimit); err != nil {
+		w.guard.Process.Kill() // half a message may be under way; guardIsGone does the rest
+	}
+}
+
+// lose ends the command because the lease is lost, or says so if it may run on.
+func (w *wrapper) lose() {
+	w.lost = true
+	cause := context.Cause(w.Tenure.Context())
+	if w.Terms.OnLost == Warn {
+		w.Tell(fmt.Sprintf("the lease is lost (%v), and the command runs on: others may act too", cause))
+		return
+	}
+	w.Tell(fmt.Sprintf("the lease is lost (%v): the command is ended", cause))
+	w.tell(toGuard{Lost: true})
+}
+
+// hear returns true after the last message.
+func (w *wrapper) hear(m toWrapper) (last bool) {
+	switch {
+	case m.Started != 0:
+		w.head = m.Started
+	case m.Failed != nil:
+		w.failure = m.Failed
+		return true
+	case m.TooLate:
+		w.failure = ErrTooLate
+		return true
+	case m.Stopped != 0:
+		w.suspend(syscall.Signal(m.Stopped))
+	case m.Ending == lost && !w.lost:
+		w.Tell("the lease could not be renewed in time: the command is ended before it is lost")
+	case m.Ending == leftovers:
+		w.Tell("the command has left something running, which is ended now; --leftovers wait would wait for it")
+	case m.Ended != nil:
+		w.ended = m.Ended
+		w.judge.headEnded = true
+		w.outcome.Code, w.outcome.Signal = m.Ended.Code, m.Ended.Signal
+		w.outcome.Interrupted = w.terminal.isGiven() && m.Ended.Signal == int(syscall.SIGINT)
+	case m.Trouble != "":
+		w.Tell(m.Trouble)
+	case m.Gone:
+		w.outcome.Stopped = m.Lost || w.killed
+		return true
+	}
+	return false
+}
+
+// forward passes a signal on to the command's group. A wrapper that was continued continues the command.
+func (w *wrapper) forward(s os.Signal) {
+	number, ok := s.(syscall.Signal)
+	if !ok {
+		return
+	}
+	if number == syscall.SIGCONT {
+		w.resume()
+		return
+	}
+	w.tell(toGuard{Signal: int(number)})
+}
+
+// stopSettles is how long to wait for a stop that was asked for. It does not count while it lasts.
+const stopSettles = 200 * time.Millisecond
+
+// suspend stops this process with its group, as the command was stopped by the keyboard or for want of the
+// terminal, and goes on with both when it is continued. If nobody is there who could continue it (its group
+// is orphaned), the system ignores the stop, and the command goes on at once.
+func (w *wrapper) suspend(by syscall.Signal) {
+	if by == syscall.SIGSTOP || w.ended != nil {
+		return
+	}
+	w.terminal.takeBack(true)
+	continued := make(chan os.Signal, 1)
+	signal.Notify(continued, syscall.SIGCONT)
+	defer signal.Stop(continued)
+	signal.Reset(syscall.SIGTSTP)
+	syscall.Kill(0, syscall.SIGTSTP)
+	select {
+	case <-continued:
+	case <-time.After(stopSettles):
+	}
+	forwarded(w.Signals)
+	w.resume()
+}
+
+func (w *wrapper) resume() {
+	if w.head == 0 || w.ended != nil {
+		return
+	}
+	w.terminal.give(w.head)
+	w.tell(toGuard{Signal: int(syscall.SIGCONT)})
+}
+
+// restLimit bounds how long something may take to end that was sent SIGKILL.
+const restLimit = 10 * time.Second
+
+// guardIsGone ends what the guard can not end any more.
+func (w *wrapper) guardIsGone() {
+	why := "it ended by itself"
+	if err := w.guard.Wait(); err != nil {
+		why = err.Error()
+	}
+	w.failure = fmt.Errorf("%w (%s), so the command was killed", ErrGuard, why)
+	for limit := time.Now().Add(restLimit); !w.endRest(); time.Sleep(killAgain) {
+		if time.Now().After(limit) {
+			w.outcome.Remains = true
+			w.failure = fmt.Errorf("%w (%s), and something that the command started can not be killed", ErrGuard, why)
+			return
+		}
+	}
+}
+
+// endRest kills what the command started, and returns whether nothing of it is left.
+func (w *wrapper) endRest() bool {
+	gone := true
+	if w.head != 0 {
+		gone = syscall.Kill(-w.head, syscall.SIGKILL) == syscall.ESRCH
+	}
+	for _, pid := range descendants(os.Getpid(), w.earlier...) {
+		gone = false
+		syscall.Kill(pid, syscall.SIGKILL)
+		syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
+	}
+	return gone
+}
