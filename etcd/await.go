@@ -1,0 +1,61 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// Await implements [driver.Backend]. It watches the key before its own in line, and its own, so that one
+// of those who wait wakes up when a name passes on, and not all.
+func (b *Backend) Await(ctx context.Context, l driver.Lease) (driver.Grant, error) {
+	own, err := b.known(l)
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	ctx, end, err := b.begin(ctx)
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	defer end()
+	what := "waiting for " + own.name
+	for failures := 0; ; {
+		began := time.Now()
+		s, f := b.stands(ctx, own)
+		switch {
+		case f != nil:
+			err = f.err
+		case s.gone:
+			return driver.Grant{}, fmt.Errorf("%w: %s: the key %s is gone from etcd", driver.ErrLost, what, own.key)
+		case s.before == nil:
+			return driver.Grant{Held: true, Token: own.token(), TTL: own.ttl}, nil
+		default:
+			err = b.watch(ctx, deletions(s.rev+1, own.key, string(s.before.Key)))
+		}
+		if err == nil {
+			failures = 0
+			continue
+		}
+		if failures++; time.Since(began) > steady {
+			failures = 1
+		}
+		if err := b.retry(ctx, failures, err, what); err != nil {
+			return driver.Grant{}, err
+		}
+	}
+}
+
+// deletions waits for the first deletion of one of the keys.
+func deletions(rev int64, keys ...string) watching {
+	w := watching{handle: func(*pb.WatchResponse) bool { return true }}
+	for _, key := range keys {
+		w.creates = append(w.creates, &pb.WatchCreateRequest{
+			Key: []byte(key), StartRevision: rev, Filters: []pb.WatchCreateRequest_FilterType{pb.WatchCreateRequest_NOPUT},
+		})
+	}
+	return w
+}

@@ -1,0 +1,307 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// maxTries is how often a claim that does not wait begins anew because keys of the line have changed.
+const maxTries = 8
+
+// claiming is a claim under way.
+type claiming struct {
+	*lease
+	claim   driver.Claim
+	granted bool // a lease exists, or may, that is ours to end if the claim fails
+}
+
+// Claim implements [driver.Backend].
+func (b *Backend) Claim(ctx context.Context, c driver.Claim) (driver.Lease, driver.Grant, error) {
+	if err := checkClaim(c); err != nil {
+		return nil, driver.Grant{}, err
+	}
+	ctx, end, err := b.begin(ctx)
+	if err != nil {
+		return nil, driver.Grant{}, err
+	}
+	defer end()
+	id := leaseID(c.ID)
+	p := &claiming{claim: c, lease: &lease{b: b, name: c.Name, key: b.keyOf(c.Name, id), id: id}}
+	var g driver.Grant
+	if c.Wait {
+		g, err = p.queue(ctx)
+	} else {
+		g, err = p.try(ctx)
+	}
+	if err == nil {
+		return p.lease, g, nil
+	}
+	if !p.granted {
+		return nil, driver.Grant{}, err
+	}
+	return p.giveUp(ctx, err)
+}
+
+// giveUp ends what a claim that failed has made. Where that is not possible, the lease is the caller's, who
+// can tell whether it still matters.
+func (p *claiming) giveUp(ctx context.Context, err error) (driver.Lease, driver.Grant, error) {
+	left := *p.lease
+	left.created = 0
+	if ended := ended(ctx); ended != nil {
+		return &left, driver.Grant{}, fmt.Errorf("%w: %s: %w", driver.ErrUnknownOutcome, p.what(), ended)
+	}
+	f := p.end(ctx)
+	switch {
+	case f != nil && isContextError(f.err):
+		err = fmt.Errorf("%w: %s: %w", driver.ErrUnknownOutcome, p.what(), f.err)
+		return &left, driver.Grant{}, err
+	case f != nil:
+		err = fmt.Errorf("%w: %v; and the lease made for it could not be ended: %s", driver.ErrUnknownOutcome, err, text(f.err))
+		return &left, driver.Grant{}, err
+	case isUnknown(err):
+		// It is known now: without the lease there is no key.
+		err = fmt.Errorf("%w: %s: etcd did not answer, and it was taken back", driver.ErrUnavailable, p.what())
+	}
+	return nil, driver.Grant{}, err
+}
+
+func checkClaim(c driver.Claim) error {
+	if err := driver.CheckName(c.Name); err != nil {
+		return err
+	}
+	if err := driver.CheckHolder(c.Holder); err != nil {
+		return err
+	}
+	if c.ID == (driver.ID{}) {
+		return fmt.Errorf("%w: the claim of %s has no ID", driver.ErrInvalid, c.Name)
+	}
+	if c.TTL < minTTL || c.TTL > maxTTL {
+		return fmt.Errorf("%w: a TTL of %v: etcd's are between %v and %v", driver.ErrInvalid, c.TTL, minTTL, maxTTL)
+	}
+	return nil
+}
+
+func (p *claiming) what() string { return "claiming " + p.name }
+
+// queue puts the key into the line, whoever is before it.
+func (p *claiming) queue(ctx context.Context) (driver.Grant, error) {
+	if err := p.grant(ctx); err != nil {
+		return driver.Grant{}, err
+	}
+	compare := &pb.Compare{
+		Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL, Key: []byte(p.key),
+		TargetUnion: &pb.Compare_CreateRevision{CreateRevision: 0},
+	}
+	resp, err := p.put(ctx, compare)
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	if !resp.Succeeded {
+		// An earlier attempt has put it there.
+		if err := p.recognize(single(resp.Responses[0])); err != nil {
+			return driver.Grant{}, err
+		}
+		return p.place(ctx)
+	}
+	p.created = resp.Header.Revision
+	keys := resp.Responses[1].GetResponseRange()
+	others := slices.DeleteFunc(p.b.candidates(p.name, keys), func(kv *mvccpb.KeyValue) bool { return kv.CreateRevision >= p.created })
+	if len(others) == 0 && !keys.More {
+		return p.held(), nil
+	}
+	return p.place(ctx)
+}
+
+// try puts the key into the line only if nobody is before it, so that others never see it otherwise.
+func (p *claiming) try(ctx context.Context) (driver.Grant, error) {
+	for range maxTries {
+		t, f := p.b.tenure(ctx, p.name, p.key)
+		if f != nil {
+			return driver.Grant{}, p.failed(f)
+		}
+		if t.own != nil {
+			return p.resume(ctx, t)
+		}
+		if t.owner != nil {
+			return driver.Grant{}, p.b.heldBy(ctx, p.name, t.owner)
+		}
+		if !p.granted || p.ttl == 0 {
+			if err := p.grant(ctx); err != nil {
+				return driver.Grant{}, err
+			}
+		}
+		// No key of the line, however deep, may be newer than what was read.
+		line := p.b.line(p.name)
+		resp, err := p.put(ctx, &pb.Compare{
+			Target: pb.Compare_CREATE, Result: pb.Compare_LESS, Key: []byte(line), RangeEnd: after(line),
+			TargetUnion: &pb.Compare_CreateRevision{CreateRevision: t.rev + 1},
+		})
+		if err != nil {
+			return driver.Grant{}, err
+		}
+		if resp.Succeeded {
+			p.created = resp.Header.Revision
+			return p.held(), nil
+		}
+	}
+	return driver.Grant{}, fmt.Errorf("%w: %s: keys below %s are being created all the time", driver.ErrContention, p.what(), p.b.line(p.name))
+}
+
+// resume goes on where an earlier attempt of the same claim got to.
+func (p *claiming) resume(ctx context.Context, t tenure) (driver.Grant, error) {
+	if err := p.recognize(t.own); err != nil {
+		return driver.Grant{}, err
+	}
+	p.granted = true
+	if t.owner != nil && t.owner.CreateRevision != p.created {
+		// It stands in line, but does not want to wait any more.
+		return driver.Grant{}, p.b.heldBy(ctx, p.name, t.owner)
+	}
+	if p.ttl == 0 {
+		if err := p.prolong(ctx); err != nil {
+			return driver.Grant{}, err
+		}
+	}
+	return p.place(ctx)
+}
+
+// recognize takes the token from a key that an earlier attempt of this claim has made.
+func (p *claiming) recognize(kv *mvccpb.KeyValue) error {
+	if kv == nil {
+		return fmt.Errorf("%w: %s: the key was deleted at the same moment", driver.ErrContention, p.what())
+	}
+	if c, ok := readCard(kv); !ok || c.Claim != newCard(p.claim, 0).Claim {
+		p.granted = false // nor is the lease
+		return fmt.Errorf("%w: %s: the key %s is somebody else's: choose another ID", driver.ErrInvalid, p.what(), p.key)
+	}
+	p.created = kv.CreateRevision
+	return nil
+}
+
+func (p *claiming) held() driver.Grant {
+	return driver.Grant{Held: true, Token: p.token(), TTL: p.ttl}
+}
+
+// place looks where the key stands.
+func (p *claiming) place(ctx context.Context) (driver.Grant, error) {
+	s, f := p.b.stands(ctx, p.lease)
+	switch {
+	case f != nil:
+		return driver.Grant{}, p.failed(f)
+	case s.gone:
+		return driver.Grant{}, fmt.Errorf("%w: %s: the key was deleted at the same moment", driver.ErrContention, p.what())
+	case s.before == nil:
+		return p.held(), nil
+	}
+	return driver.Grant{Place: s.place, TTL: p.ttl}, nil
+}
+
+// put makes the key under a condition, and reads it if the condition does not hold.
+func (p *claiming) put(ctx context.Context, compare *pb.Compare) (*pb.TxnResponse, error) {
+	made := newCard(p.claim, p.ttl)
+	line := rangeOp(p.b.inLine(p.name, lineLimits[0]))
+	put := &pb.PutRequest{Key: []byte(p.key), Value: made.bytes(), Lease: p.id}
+	resp, f := p.b.txn(ctx, &pb.TxnRequest{
+		Compare: []*pb.Compare{compare},
+		Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: put}}, line},
+		Failure: []*pb.RequestOp{rangeOp(oneKey(p.key)), line},
+	})
+	if f.says(rpctypes.ErrGRPCLeaseNotFound) {
+		return nil, fmt.Errorf("%w: %s: the lease made for it ended before it could be used", driver.ErrUnavailable, p.what())
+	}
+	if f != nil {
+		return nil, p.failed(f)
+	}
+	return resp, nil
+}
+
+// failed is the error for a request of the claim that failed. With a lease made it is known that nothing is
+// left only when that has been ended.
+func (p *claiming) failed(f *failure) error { return f.write(p.what()) }
+
+// grant makes the lease. If it exists already, an earlier request has made it: then it is renewed, because
+// its time is counted from that.
+func (p *claiming) grant(ctx context.Context) error {
+	for range 2 {
+		resp, f := p.b.leaseGrant(ctx, p.id, seconds(p.claim.TTL))
+		switch {
+		case f == nil:
+			p.granted, p.ttl = true, length(resp.TTL)
+			return nil
+		case !f.says(rpctypes.ErrGRPCLeaseExist):
+			// Out of space, etcd refuses the lease after it has made it.
+			p.granted = p.granted || f.maybe || f.says(rpctypes.ErrGRPCNoSpace)
+			return p.failed(f)
+		}
+		left, f := p.b.timeToLive(ctx, p.id, true)
+		if f != nil {
+			p.granted = true
+			return p.failed(f)
+		}
+		for _, key := range left.Keys {
+			if string(key) != p.key {
+				return fmt.Errorf("%w: %s: its ID is that of another claim: choose another", driver.ErrInvalid, p.what())
+			}
+		}
+		p.granted = true
+		if err := p.prolong(ctx); err != nil {
+			return err
+		}
+		if p.ttl > 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: %s: the lease made for it ends at once", driver.ErrUnavailable, p.what())
+}
+
+// prolong renews the lease; without success, ttl is 0 if the lease has just ended.
+func (p *claiming) prolong(ctx context.Context) error {
+	ttl, f := p.b.keepOne(ctx, p.id)
+	if f != nil {
+		return p.failed(f)
+	}
+	p.ttl = max(0, ttl)
+	return nil
+}
+
+// end ends the lease, and with it the key.
+func (l *lease) end(ctx context.Context) *failure {
+	if f := l.b.leaseRevoke(ctx, l.id); f != nil && !f.says(rpctypes.ErrGRPCLeaseNotFound) {
+		return f
+	}
+	return nil
+}
+
+// heldBy says who has a name, and for how long.
+func (b *Backend) heldBy(ctx context.Context, name string, owner *mvccpb.KeyValue) error {
+	held := &driver.HeldError{Name: name, Holder: holderOf(owner), Token: driver.Token(owner.CreateRevision)}
+	if left, f := b.timeToLive(ctx, owner.Lease, false); f == nil && left.TTL >= 0 {
+		held.Ends = length(left.TTL) + time.Second // etcd rounds down
+	}
+	return held
+}
+
+// Release implements [driver.Backend].
+func (b *Backend) Release(ctx context.Context, l driver.Lease) error {
+	own, err := b.mine(l)
+	if err != nil {
+		return err
+	}
+	ctx, end, err := b.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if f := own.end(ctx); f != nil {
+		return f.write("releasing " + own.name)
+	}
+	return nil
+}

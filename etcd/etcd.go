@@ -1,0 +1,261 @@
+package etcd
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"google.golang.org/grpc"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// Schemes of URLs: with the second, connections are encrypted in any case.
+const (
+	Scheme    = "etcd"
+	SchemeTLS = "etcds"
+)
+
+// DefaultRequestTimeout is how long one endpoint may take for one request if there is time for more.
+const DefaultRequestTimeout = 3 * time.Second
+
+// What etcd accepts as a TTL. It raises what is below its own minimum, which depends on its election timeout
+// and is two seconds by default, and says so in its answer.
+const (
+	minTTL = time.Second
+	maxTTL = 9_000_000_000 * time.Second
+)
+
+// Config says where leases live. Only Endpoints must be given.
+type Config struct {
+	// Endpoints are members of one cluster, as host, host:port, or whatever a resolver of gRPC understands.
+	Endpoints []string
+	// Prefix stands before all names, with a slash between; empty means that names are keys. Programs that
+	// are to exclude each other have the same.
+	Prefix string
+	// TLS is how connections are encrypted; nil means not at all.
+	TLS *tls.Config
+	// Username and Password are those of a user of etcd's; empty means none.
+	Username, Password string
+	// RequestTimeout is how long one endpoint may take for one request if there is time to ask another; 0
+	// means [DefaultRequestTimeout].
+	RequestTimeout time.Duration
+	// DialOptions are applied after those of this package.
+	DialOptions []grpc.DialOption
+}
+
+func (c Config) validate() error {
+	if len(c.Endpoints) == 0 {
+		return fmt.Errorf("%w: no endpoint of etcd is given: name at least one, as in etcd://host:2379", driver.ErrInvalid)
+	}
+	for _, e := range c.Endpoints {
+		if strings.TrimSpace(e) == "" {
+			return fmt.Errorf("%w: one of the endpoints of etcd is empty", driver.ErrInvalid)
+		}
+	}
+	if !utf8.ValidString(c.Prefix) || strings.ContainsFunc(c.Prefix, unicode.IsControl) {
+		return fmt.Errorf("%w: the prefix %q can not be part of a name", driver.ErrInvalid, c.Prefix)
+	}
+	if strings.HasSuffix(c.Prefix, "/") {
+		return fmt.Errorf("%w: the prefix %q ends with a slash: leave it out", driver.ErrInvalid, c.Prefix)
+	}
+	if c.RequestTimeout < 0 {
+		return fmt.Errorf("%w: the request timeout is negative", driver.ErrInvalid)
+	}
+	if c.Username == "" && c.Password != "" {
+		return fmt.Errorf("%w: a password for etcd is given without a user", driver.ErrInvalid)
+	}
+	return nil
+}
+
+// Backend keeps leases in etcd.
+type Backend struct {
+	cfg       Config
+	root      string // what every key begins with: the prefix and a slash, or nothing
+	ways      []*way
+	preferred atomic.Int64 // counts on when a way is left; modulo the number of ways
+	user      user
+	base      context.Context // ends when the backend is closed
+	endBase   context.CancelFunc
+
+	mu     sync.Mutex
+	calls  int
+	closed bool
+	idle   chan struct{} // closed when it is closed and no call is left
+	hung   sync.Once     // ends the connections
+}
+
+var (
+	_ driver.Backend   = (*Backend)(nil)
+	_ driver.Watcher   = (*Backend)(nil)
+	_ driver.Announcer = (*Backend)(nil)
+	_ driver.Adopter   = (*Backend)(nil)
+	_ driver.Revoker   = (*Backend)(nil)
+)
+
+// New returns a backend. It does not connect before it is used.
+func New(cfg Config) (*Backend, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	if cfg.RequestTimeout == 0 {
+		cfg.RequestTimeout = DefaultRequestTimeout
+	}
+	b := &Backend{cfg: cfg, idle: make(chan struct{}), user: newUser(cfg)}
+	if cfg.Prefix != "" {
+		b.root = cfg.Prefix + "/"
+	}
+	b.base, b.endBase = context.WithCancel(context.Background())
+	endpoints := cfg.Endpoints
+	if len(endpoints) == 1 {
+		// Two connections: another way when the first is dead. None is made before it is needed.
+		endpoints = []string{endpoints[0], endpoints[0]}
+	}
+	for _, endpoint := range endpoints {
+		w, err := newWay(withPort(endpoint), cfg)
+		if err != nil {
+			b.hangUp()
+			return nil, fmt.Errorf("%w: the endpoint %q of etcd: %w", driver.ErrInvalid, endpoint, err)
+		}
+		b.ways = append(b.ways, w)
+	}
+	return b, nil
+}
+
+// withPort adds etcd's port to a host that has none.
+func withPort(endpoint string) string {
+	if strings.Contains(endpoint, "://") || strings.HasPrefix(endpoint, "unix:") {
+		return endpoint
+	}
+	if _, _, err := net.SplitHostPort(endpoint); err == nil {
+		return endpoint
+	}
+	return net.JoinHostPort(strings.Trim(endpoint, "[]"), "2379")
+}
+
+// Scheme implements [driver.Backend].
+func (b *Backend) Scheme() string { return Scheme }
+
+// Limits implements [driver.Backend].
+func (b *Backend) Limits() driver.Limits {
+	return driver.Limits{MinTTL: minTTL, MaxTTL: maxTTL, Granularity: time.Second}
+}
+
+// begin is at the start of every call from outside, and end at its end. The context it returns ends with the
+// backend too.
+func (b *Backend) begin(ctx context.Context) (inner context.Context, end func(), err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, nil, errClosed
+	}
+	b.calls++
+	inner, cancel := context.WithCancelCause(ctx)
+	leave := context.AfterFunc(b.base, func() { cancel(errClosed) })
+	return inner, func() {
+		leave()
+		cancel(nil)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.calls--; b.calls == 0 && b.closed {
+			close(b.idle)
+		}
+	}, nil
+}
+
+var errClosed = fmt.Errorf("%w: the connections to etcd were given up", driver.ErrClosed)
+
+// Close implements [driver.Backend]. Calls that are under way end with [driver.ErrClosed], or with
+// [driver.ErrUnknownOutcome] if they may have had an effect. It waits for them until ctx ends.
+func (b *Backend) Close(ctx context.Context) error {
+	b.mu.Lock()
+	if !b.closed {
+		b.closed = true
+		if b.calls == 0 {
+			close(b.idle)
+		}
+	}
+	b.mu.Unlock()
+	b.endBase()
+	var err error
+	select {
+	case <-b.idle:
+	case <-ctx.Done():
+		err = fmt.Errorf("closing the connections to etcd, calls are still under way: %w", context.Cause(ctx))
+	}
+	b.hangUp()
+	return err
+}
+
+func (b *Backend) hangUp() {
+	b.hung.Do(func() {
+		for _, w := range b.ways {
+			w.conn.Close()
+		}
+	})
+}
+
+// lease is a reference to the key that stands for a claim.
+type lease struct {
+	b       *Backend
+	name    string
+	key     string
+	id      int64
+	created int64 // the create revision of the key: the token; 0 if that is not known
+	ttl     time.Duration
+}
+
+// Name implements [driver.Lease].
+func (l *lease) Name() string { return l.name }
+
+func (l *lease) token() driver.Token { return driver.Token(l.created) }
+
+// mine returns what a reference refers to, if this backend has made it.
+func (b *Backend) mine(l driver.Lease) (*lease, error) {
+	own, ok := l.(*lease)
+	if !ok || own == nil || own.b != b {
+		return nil, fmt.Errorf("%w: that lease is not of this backend", driver.ErrInvalid)
+	}
+	return own, nil
+}
+
+// known is mine for what only a lease of known token can do.
+func (b *Backend) known(l driver.Lease) (*lease, error) {
+	own, err := b.mine(l)
+	if err == nil && own.created == 0 {
+		err = fmt.Errorf("%w: it is not known whether the claim of %s took effect: claim it again with the same ID, or release it",
+			driver.ErrInvalid, own.name)
+	}
+	return own, err
+}
+
+// seconds is a TTL as etcd counts it: rounded up.
+func seconds(d time.Duration) int64 {
+	s := int64(d / time.Second)
+	if d%time.Second > 0 {
+		s++
+	}
+	return s
+}
+
+// length is what etcd's seconds are.
+func length(seconds int64) time.Duration {
+	if seconds > math.MaxInt64/int64(time.Second) {
+		return math.MaxInt64
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// isContextError says whether err is that of a context, and nothing else.
+func isContextError(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}

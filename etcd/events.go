@@ -1,0 +1,205 @@
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// Watch implements [driver.Watcher]. While report blocks, nothing is taken from etcd, which sends the rest
+// later from its history; if that has been compacted meanwhile, Resync events make up for it. Why a tenancy
+// ended etcd can not tell.
+func (b *Backend) Watch(ctx context.Context, prefix string, report func(driver.Event)) error {
+	ctx, end, err := b.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	v := &view{b: b, prefix: prefix, report: report}
+	for failures := 0; ; {
+		began := time.Now()
+		if v.next == 0 {
+			err = v.load(ctx)
+		} else {
+			err = b.watch(ctx, watching{
+				creates: []*pb.WatchCreateRequest{{
+					Key: from(b.root + prefix), RangeEnd: after(b.root + prefix), StartRevision: v.next,
+				}},
+				handle: func(resp *pb.WatchResponse) bool {
+					v.apply(resp.Events)
+					return ctx.Err() != nil
+				},
+			})
+		}
+		if errors.Is(err, errCompacted) || says(err, rpctypes.ErrGRPCCompacted) {
+			v.next = 0
+		}
+		if err == nil && ctx.Err() == nil {
+			continue
+		}
+		if failures++; time.Since(began) > steady {
+			failures = 1
+		}
+		if err := b.retry(ctx, failures, err, "watching names"); err != nil {
+			return err
+		}
+	}
+}
+
+// view is what a watcher knows about names.
+type view struct {
+	b      *Backend
+	prefix string
+	report func(driver.Event)
+	lines  map[string]line // by name
+	next   int64           // the revision to go on from; 0 if all is to be read anew
+}
+
+// line is the keys that contend for a name, by their own name.
+type line map[string]*mvccpb.KeyValue
+
+// owner is the key that was created first, nil if there is none.
+func (l line) owner() *mvccpb.KeyValue {
+	var first *mvccpb.KeyValue
+	for _, kv := range l { // order: the first one is the same in any
+		if first == nil || kv.CreateRevision < first.CreateRevision || kv.CreateRevision == first.CreateRevision && bytes.Compare(kv.Key, first.Key) < 0 {
+			first = kv
+		}
+	}
+	return first
+}
+
+// load reads how things are, and tells it. Of names that had a holder before and have none now it tells too.
+func (v *view) load(ctx context.Context) error {
+	var keys []string
+	rev, f := v.b.scan(ctx, v.prefix, v.prefix, func(kv *mvccpb.KeyValue) bool {
+		if name, _, ok := v.b.split(string(kv.Key)); ok && v.b.mayContend(name, kv) {
+			keys = append(keys, string(kv.Key))
+		}
+		return true
+	})
+	if f != nil {
+		return f.err
+	}
+	before := v.lines
+	v.lines = make(map[string]line)
+	for batch := range slices.Chunk(keys, verifyBatch) {
+		req := new(pb.TxnRequest)
+		for _, key := range batch {
+			r := oneKey(key)
+			r.Revision = rev
+			req.Success = append(req.Success, rangeOp(r))
+		}
+		resp, f := v.b.txn(ctx, req)
+		if f != nil {
+			v.lines = before
+			return f.err
+		}
+		for _, r := range resp.Responses {
+			if kv := single(r); kv != nil {
+				v.put(kv)
+			}
+		}
+	}
+	v.next = rev + 1
+	names := slices.Collect(maps.Keys(v.lines))
+	for name, line := range before {
+		if v.lines[name] == nil && line.owner() != nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if owner := v.lines[name].owner(); owner != nil || before[name].owner() != nil {
+			v.report(driver.Event{Kind: driver.Resync, Info: v.info(name)})
+		}
+	}
+	return nil
+}
+
+// put notes how a key is now, if it contends.
+func (v *view) put(kv *mvccpb.KeyValue) {
+	name, _, ok := v.b.split(string(kv.Key))
+	switch {
+	case !ok || !strings.HasPrefix(name, v.prefix):
+	case !v.b.contends(name, kv):
+		v.remove(name, string(kv.Key))
+	default:
+		if v.lines[name] == nil {
+			v.lines[name] = make(line)
+		}
+		v.lines[name][string(kv.Key)] = kv
+	}
+}
+
+func (v *view) remove(name, key string) {
+	delete(v.lines[name], key)
+	if len(v.lines[name]) == 0 {
+		delete(v.lines, name)
+	}
+}
+
+// info is how a name is now.
+func (v *view) info(name string) driver.Info {
+	owner := v.lines[name].owner()
+	if owner == nil {
+		return driver.Info{Name: name}
+	}
+	info := infoOf(name, owner)
+	info.Waiting = len(v.lines[name]) - 1
+	return info
+}
+
+// apply takes events, revision by revision, and tells what they did to names.
+func (v *view) apply(events []*mvccpb.Event) {
+	for len(events) > 0 {
+		rev, n := events[0].Kv.ModRevision, 0
+		owners := make(map[string]*mvccpb.KeyValue) // of the names that are touched, before
+		for ; n < len(events) && events[n].Kv.ModRevision == rev; n++ {
+			kv := events[n].Kv
+			name, _, ok := v.b.split(string(kv.Key))
+			if !ok {
+				continue
+			}
+			if _, seen := owners[name]; !seen {
+				owners[name] = v.lines[name].owner()
+			}
+			if events[n].Type == mvccpb.Event_DELETE {
+				v.remove(name, string(kv.Key))
+			} else {
+				v.put(kv)
+			}
+		}
+		events = events[n:]
+		v.next = rev + 1
+		for _, name := range slices.Sorted(maps.Keys(owners)) {
+			v.tell(name, owners[name], v.lines[name].owner())
+		}
+	}
+}
+
+// tell reports what has become of the owner of a name.
+func (v *view) tell(name string, before, now *mvccpb.KeyValue) {
+	kind := driver.Announced
+	switch {
+	case now == nil && before == nil:
+		return
+	case now == nil:
+		kind = driver.Vacated
+	case before == nil || before.CreateRevision != now.CreateRevision:
+		kind = driver.Acquired
+	case bytes.Equal(before.Value, now.Value):
+		return
+	}
+	v.report(driver.Event{Kind: kind, Info: v.info(name)})
+}

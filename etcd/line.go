@@ -1,0 +1,200 @@
+package etcd
+
+import (
+	"context"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// How many keys of a line are read at once. Where names lie below a name, keys that do not contend may be
+// many, and etcd can not leave them out.
+var lineLimits = [...]int64{64, 1024, 16384, 0}
+
+// maxOps is how many operations a transaction may have.
+const maxOps = 128
+
+// verifyBatch is how many keys are read with their values at once.
+const verifyBatch = 64
+
+func rangeOp(r *pb.RangeRequest) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: r}}
+}
+
+// oneKey reads a key with its value.
+func oneKey(key string) *pb.RangeRequest { return &pb.RangeRequest{Key: []byte(key)} }
+
+// inLine reads keys of a line, without values, in the order of their creation.
+func (b *Backend) inLine(name string, limit int64) *pb.RangeRequest {
+	line := b.line(name)
+	return &pb.RangeRequest{
+		Key: []byte(line), RangeEnd: after(line), Limit: limit, KeysOnly: true,
+		SortTarget: pb.RangeRequest_CREATE, SortOrder: pb.RangeRequest_ASCEND,
+	}
+}
+
+// ahead reads keys of the line that were created before a revision, the last of them first.
+func (b *Backend) ahead(name string, created, limit int64) *pb.RangeRequest {
+	r := b.inLine(name, limit)
+	r.SortOrder, r.MaxCreateRevision = pb.RangeRequest_DESCEND, created-1
+	return r
+}
+
+// candidates are the keys of an answer that may contend for a name.
+func (b *Backend) candidates(name string, r *pb.RangeResponse) []*mvccpb.KeyValue {
+	var found []*mvccpb.KeyValue
+	for _, kv := range r.Kvs {
+		if b.mayContend(name, kv) {
+			found = append(found, kv)
+		}
+	}
+	return found
+}
+
+// verify reads candidates again, with what they are bound to, until it has found one that contends, and
+// returns those found: some, if there are any. extra is a key to be read at the same revision.
+func (b *Backend) verify(ctx context.Context, name string, candidates []*mvccpb.KeyValue, extra string) (found []*mvccpb.KeyValue, own *mvccpb.KeyValue, rev int64, f *failure) {
+	for len(candidates) > 0 && len(found) == 0 {
+		batch := candidates[:min(len(candidates), verifyBatch)]
+		candidates = candidates[len(batch):]
+		req := &pb.TxnRequest{Success: []*pb.RequestOp{rangeOp(oneKey(extra))}}
+		for _, kv := range batch {
+			req.Success = append(req.Success, rangeOp(&pb.RangeRequest{Key: kv.Key}))
+		}
+		resp, f := b.txn(ctx, req)
+		if f != nil {
+			return nil, nil, 0, f
+		}
+		rev, own = resp.Header.Revision, single(resp.Responses[0])
+		for i, kv := range batch {
+			now := single(resp.Responses[i+1])
+			if now != nil && now.CreateRevision == kv.CreateRevision && b.contends(name, now) {
+				found = append(found, now)
+			}
+		}
+	}
+	return found, own, rev, nil
+}
+
+// single returns the key that a read of one key found, nil if none.
+func single(r *pb.ResponseOp) *mvccpb.KeyValue {
+	if kvs := r.GetResponseRange().GetKvs(); len(kvs) > 0 {
+		return kvs[0]
+	}
+	return nil
+}
+
+// standing is where a key stands in line.
+type standing struct {
+	gone   bool             // it does not: nothing of the rest is set
+	before *mvccpb.KeyValue // the one directly before it; nil if it owns the name
+	place  int              // how many are before it; 0 if that is not known, or if there are none
+	rev    int64            // when this was so
+}
+
+// stands tells where a lease stands in the line of its name.
+func (b *Backend) stands(ctx context.Context, l *lease) (standing, *failure) {
+	var s standing
+	for _, limit := range lineLimits {
+		resp, f := b.txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{
+			rangeOp(oneKey(l.key)), rangeOp(b.ahead(l.name, l.created, limit)),
+		}})
+		if f != nil {
+			return s, f
+		}
+		if !l.is(single(resp.Responses[0])) {
+			return standing{gone: true}, nil
+		}
+		s.rev = resp.Header.Revision
+		keys := resp.Responses[1].GetResponseRange()
+		candidates := b.candidates(l.name, keys)
+		if len(candidates) > 0 {
+			found, own, rev, f := b.verify(ctx, l.name, candidates, l.key)
+			if f != nil {
+				return s, f
+			}
+			if !l.is(own) {
+				return standing{gone: true}, nil
+			}
+			s.rev = rev
+			if len(found) > 0 {
+				s.before = found[0]
+				if !keys.More && len(candidates) <= verifyBatch {
+					s.place = len(found)
+				}
+				return s, nil
+			}
+		}
+		if !keys.More {
+			break
+		}
+	}
+	return s, nil
+}
+
+// is says whether a key that was read is that of the lease, still bound to it.
+func (l *lease) is(kv *mvccpb.KeyValue) bool {
+	return kv != nil && kv.CreateRevision == l.created && kv.Lease == l.id
+}
+
+// tenure is who has a name.
+type tenure struct {
+	owner   *mvccpb.KeyValue // nil if nobody
+	waiting int              // how many stand behind the owner; -1 if that is not known
+	own     *mvccpb.KeyValue // the key that was asked for besides, if it exists
+	rev     int64
+}
+
+// tenure tells who has a name. extra is a key to be read besides.
+func (b *Backend) tenure(ctx context.Context, name, extra string) (tenure, *failure) {
+	var t tenure
+	for _, limit := range lineLimits {
+		// The first key is read with its value: mostly it is the owner's.
+		first := b.inLine(name, 1)
+		first.KeysOnly = false
+		resp, f := b.txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{
+			rangeOp(first), rangeOp(b.inLine(name, limit)), rangeOp(oneKey(extra)),
+		}})
+		if f != nil {
+			return t, f
+		}
+		t.rev, t.own = resp.Header.Revision, single(resp.Responses[2])
+		keys := resp.Responses[1].GetResponseRange()
+		candidates := b.candidates(name, keys)
+		if len(candidates) > 0 {
+			if kv := single(resp.Responses[0]); b.contends(name, kv) {
+				t.owner = kv
+			} else {
+				found, own, rev, f := b.verify(ctx, name, candidates, extra)
+				if f != nil {
+					return t, f
+				}
+				t.rev, t.own = rev, own
+				if len(found) > 0 {
+					t.owner = found[0]
+				}
+			}
+		}
+		if t.owner != nil {
+			t.waiting = -1
+			if !keys.More {
+				t.waiting = countAfter(candidates, t.owner.CreateRevision)
+			}
+			return t, nil
+		}
+		if !keys.More {
+			break
+		}
+	}
+	return t, nil
+}
+
+func countAfter(candidates []*mvccpb.KeyValue, created int64) int {
+	n := 0
+	for _, kv := range candidates {
+		if kv.CreateRevision > created {
+			n++
+		}
+	}
+	return n
+}

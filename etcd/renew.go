@@ -1,0 +1,376 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+const (
+	// checkBatch is how many keys are checked at once: three comparisons each.
+	checkBatch = maxOps / 3
+	// parallelChecks is how many such requests are under way.
+	parallelChecks = 8
+	// keepAttempts is how many streams are tried for one call at least.
+	keepAttempts = 8
+	// longestStall is how long a stream may be silent until another is tried.
+	longestStall = time.Second
+)
+
+// round is one call of Renew.
+type round struct {
+	b *Backend
+
+	mu      sync.Mutex // also held while reporting
+	report  func(int, driver.Renewal)
+	leases  map[int64]*renewed
+	open    int       // not yet reported
+	suspect []*lease  // etcd says their leases are gone: their keys must be looked at again
+	failure error     // the first that kept something from being reported
+	news    chan bool // tells that something was suspected; holds one
+}
+
+// renewed is what is known of one lease. It is reported when both are known.
+type renewed struct {
+	*lease
+	places   []int // in what the caller gave
+	answered bool
+	ttl      time.Duration // 0 or less: etcd says that it is gone
+	checked  bool          // the key was there in this round
+	done     bool
+}
+
+// Renew implements [driver.Backend].
+func (b *Backend) Renew(ctx context.Context, leases []driver.Lease, report func(int, driver.Renewal)) error {
+	ctx, end, err := b.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	r := &round{b: b, report: report, leases: make(map[int64]*renewed, len(leases)), news: make(chan bool, 1)}
+	var ids []int64
+	for i, l := range leases {
+		own, err := b.known(l)
+		if err != nil {
+			report(i, driver.Renewal{Err: err})
+			continue
+		}
+		known := r.leases[own.id]
+		if known == nil {
+			known = &renewed{lease: own}
+			r.leases[own.id] = known
+			ids = append(ids, own.id)
+		}
+		known.places = append(known.places, i)
+	}
+	r.open = len(ids)
+	return r.run(ctx, ids)
+}
+
+func (r *round) run(ctx context.Context, ids []int64) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	var checks sync.WaitGroup
+	kept := make(chan struct{})
+	checks.Go(func() { r.check(ctx, ids, kept) })
+	r.fail(r.keep(ctx, ids))
+	close(kept)
+	checks.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.open == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d renewals are not known: %w", r.open, len(ids), r.failure)
+}
+
+func (r *round) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failure == nil {
+		r.failure = err
+	}
+}
+
+// tell reports on one lease, once. r.mu is held.
+func (r *round) tell(l *renewed, what driver.Renewal) {
+	if l.done {
+		return
+	}
+	l.done = true
+	r.open--
+	for _, i := range l.places {
+		r.report(i, what)
+	}
+}
+
+// settle reports on a lease if it is renewed and its key was there. r.mu is held.
+func (r *round) settle(l *renewed) {
+	if l.answered && l.ttl > 0 && l.checked {
+		r.tell(l, driver.Renewal{TTL: l.ttl})
+	}
+}
+
+// keep has the leases prolonged, over one stream after the other until all are answered.
+func (r *round) keep(ctx context.Context, ids []int64) error {
+	attempts := max(keepAttempts, 2*len(r.b.ways))
+	var last error
+	for n := range attempts {
+		w, number := r.b.way()
+		stall := longestStall
+		if end, ok := ctx.Deadline(); ok {
+			stall = min(stall, time.Until(end)/3)
+		}
+		if n == attempts-1 {
+			stall = r.b.cfg.RequestTimeout
+		}
+		token, err := r.b.user.token(ctx, w)
+		if err == nil {
+			err = r.stream(outgoing(ctx, token), w, ids, stall)
+		}
+		ids = r.unanswered(ids)
+		if len(ids) == 0 {
+			return nil
+		}
+		last = err
+		if r.b.user.refused(err, token) {
+			continue
+		}
+		if answered(err) {
+			// Requests on a stream are answered in turn: it is the first that met this.
+			r.refuse(ids[0], err)
+		} else {
+			r.b.leave(number)
+		}
+		if err := ended(ctx); err != nil {
+			return err
+		}
+		// Nor is it known which one is in the way of the others: each has its turn to be the last.
+		ids = append(ids[1:], ids[0])
+		if errors.Is(err, errStalled) {
+			continue
+		}
+		if n+1 < attempts && !pause(ctx, n+1-len(r.b.ways)) {
+			return ended(ctx)
+		}
+	}
+	return fmt.Errorf("%w: %s", kindOf(last), text(last))
+}
+
+// errStalled ends a stream on which nothing has come for a while.
+var errStalled = errors.New("etcd did not answer in time")
+
+// stream renews leases over a stream of their own. What is not answered when it returns is never answered:
+// nobody listens any more.
+func (r *round) stream(ctx context.Context, w *way, ids []int64, stall time.Duration) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(stall, func() { cancel(errStalled) })
+	defer timer.Stop()
+	defer cancel(nil)
+	s, err := w.lease.LeaseKeepAlive(ctx)
+	if err != nil {
+		return because(ctx, err)
+	}
+	// Sending and receiving go on side by side, or both sides might wait for the other to read.
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		for _, id := range ids {
+			if s.Send(&pb.LeaseKeepAliveRequest{ID: id}) != nil {
+				return // receiving says why
+			}
+		}
+		_ = s.CloseSend()
+	})
+	defer sending.Wait()
+	defer cancel(nil) // before that
+	asked := make(map[int64]bool, len(ids))
+	for _, id := range ids {
+		asked[id] = true
+	}
+	for len(asked) > 0 {
+		resp, err := s.Recv()
+		if err != nil {
+			return because(ctx, err)
+		}
+		if !asked[resp.ID] {
+			continue
+		}
+		delete(asked, resp.ID)
+		timer.Reset(stall)
+		r.answer(resp.ID, resp.TTL)
+	}
+	return nil
+}
+
+// because says what was behind the error of a stream.
+func because(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), errStalled) {
+		return errStalled
+	}
+	if errors.Is(err, io.EOF) {
+		return status.Error(codes.Unavailable, "the stream was ended before all was answered")
+	}
+	return err
+}
+
+// answer takes what etcd said of a lease.
+func (r *round) answer(id, ttl int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.leases[id]
+	l.answered, l.ttl = true, length(ttl)
+	if ttl > 0 || l.done {
+		r.settle(l)
+		return
+	}
+	r.suspect = append(r.suspect, l.lease)
+	select {
+	case r.news <- true:
+	default:
+	}
+}
+
+// refuse reports that etcd does not want to renew a lease.
+func (r *round) refuse(id int64, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.leases[id]
+	l.answered = true
+	r.tell(l, driver.Renewal{Err: fmt.Errorf("%w: renewing %s: %s", kindOf(err), l.name, text(err))})
+}
+
+func (r *round) unanswered(ids []int64) []int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { return r.leases[id].answered || r.leases[id].done })
+}
+
+// check looks whether the keys are there, and again for leases that etcd says are gone, until all renewals
+// are answered.
+func (r *round) check(ctx context.Context, ids []int64, kept <-chan struct{}) {
+	batches := make(chan []*lease)
+	var checkers sync.WaitGroup
+	for range min(parallelChecks, 1+len(ids)/checkBatch) {
+		checkers.Go(func() {
+			for batch := range batches {
+				r.fail(r.look(ctx, batch, false))
+			}
+		})
+	}
+	batch := make([]*lease, 0, checkBatch)
+	for i, id := range ids {
+		if batch = append(batch, r.leases[id].lease); len(batch) == checkBatch || i == len(ids)-1 {
+			batches <- batch
+			batch = make([]*lease, 0, checkBatch)
+		}
+	}
+	close(batches)
+	checkers.Wait()
+	for done := false; !done; {
+		select {
+		case <-r.news:
+		case <-kept:
+			done = true
+		}
+		r.mu.Lock()
+		suspect := r.suspect
+		r.suspect = nil
+		r.mu.Unlock()
+		for batch := range slices.Chunk(suspect, checkBatch) {
+			r.fail(r.look(ctx, batch, true))
+		}
+	}
+}
+
+// look asks which keys are there. gone says that etcd has said of these leases that they are gone: then it
+// must not be so that their keys are there, and if it is, another member may know better.
+func (r *round) look(ctx context.Context, batch []*lease, gone bool) error {
+	req := new(pb.TxnRequest)
+	for _, l := range batch {
+		req.Compare = append(req.Compare, l.compares()...)
+		req.Failure = append(req.Failure, rangeOp(oneKey(l.key)), rangeOp(&pb.RangeRequest{Key: l.mark()}))
+	}
+	// With no read at all, etcd would answer from whatever the member happens to know.
+	req.Success = []*pb.RequestOp{rangeOp(&pb.RangeRequest{Key: []byte(batch[0].key), CountOnly: true})}
+	resp, f := r.b.txn(ctx, req)
+	if f != nil {
+		return f.read("looking whether the leases are there")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, l := range batch {
+		known := r.leases[l.id]
+		switch {
+		case !resp.Succeeded && !l.is(single(resp.Responses[2*i])):
+			r.tell(known, driver.Renewal{Err: fmt.Errorf("%w: the key %s is gone from etcd", driver.ErrLost, l.key)})
+		case !resp.Succeeded && single(resp.Responses[2*i+1]) != nil:
+			why := single(resp.Responses[2*i+1]).Value
+			r.tell(known, driver.Renewal{Err: fmt.Errorf("%w: it was revoked: %s", driver.ErrLost, why)})
+		case gone:
+			r.tell(known, driver.Renewal{Err: fmt.Errorf("%w: etcd says that the lease of %s is gone, but its key is not", driver.ErrUnavailable, l.name)})
+		default:
+			known.checked = true
+			r.settle(known)
+		}
+	}
+	return nil
+}
+
+// compares hold exactly while the key is there and bound to its lease, and not marked as revoked.
+func (l *lease) compares() []*pb.Compare {
+	return []*pb.Compare{l.compare(), {
+		Target: pb.Compare_LEASE, Result: pb.Compare_EQUAL, Key: []byte(l.key),
+		TargetUnion: &pb.Compare_Lease{Lease: l.id},
+	}, {
+		Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL, Key: l.mark(),
+		TargetUnion: &pb.Compare_CreateRevision{CreateRevision: 0},
+	}}
+}
+
+// mark is the key that says that the lease was revoked, and why. It lies one level too deep to contend.
+func (l *lease) mark() []byte { return []byte(l.key + "/revoked") }
+
+// compare holds exactly while the key is there.
+func (l *lease) compare() *pb.Compare {
+	return &pb.Compare{
+		Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL, Key: []byte(l.key),
+		TargetUnion: &pb.Compare_CreateRevision{CreateRevision: l.created},
+	}
+}
+
+// keepOne renews one lease, whatever its key. The TTL is 0 or less if etcd does not know it.
+func (b *Backend) keepOne(ctx context.Context, id int64) (ttl time.Duration, f *failure) {
+	f = b.ask(ctx, func(ctx context.Context, w *way, options ...grpc.CallOption) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		s, err := w.lease.LeaseKeepAlive(ctx, options...)
+		if err != nil {
+			return err
+		}
+		// What is wrong with sending, receiving says.
+		_ = s.Send(&pb.LeaseKeepAliveRequest{ID: id})
+		_ = s.CloseSend()
+		resp, err := s.Recv()
+		if err != nil {
+			return because(ctx, err)
+		}
+		ttl = length(resp.TTL)
+		return nil
+	})
+	if f != nil {
+		f.maybe = false // renewing is no change that anybody must know of
+	}
+	return ttl, f
+}

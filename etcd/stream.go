@@ -1,0 +1,114 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// maxWatchFailures is how often watching may fail in a row until it is given up.
+const maxWatchFailures = 12
+
+// steady is how long a stream must have lasted so that its end does not count with earlier ones.
+const steady = 5 * time.Second
+
+// errCompacted says that etcd has forgotten the revisions from which on was to be watched.
+var errCompacted = errors.New("the revision to watch from has been compacted")
+
+// watching is what comes on a watch stream.
+type watching struct {
+	creates []*pb.WatchCreateRequest
+	// handle takes each answer that brings events, and ends the stream when it says so.
+	handle func(*pb.WatchResponse) (done bool)
+}
+
+// watch opens a stream and returns nil when it has been handled to its end; otherwise why it broke.
+func (b *Backend) watch(ctx context.Context, what watching) error {
+	w, number := b.way()
+	token, err := b.user.token(ctx, w)
+	if err == nil {
+		err = b.watchOn(outgoing(ctx, token), w, what)
+	}
+	switch {
+	case err == nil || errors.Is(err, errCompacted) || ctx.Err() != nil:
+	case b.user.refused(err, token):
+	default:
+		b.leave(number)
+	}
+	return err
+}
+
+func (b *Backend) watchOn(ctx context.Context, w *way, what watching) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// Once the watchers stand, silence is normal, and gRPC looks whether the member is there.
+	timer := time.AfterFunc(b.cfg.RequestTimeout, func() { cancel(errStalled) })
+	defer timer.Stop()
+	s, err := w.watch.Watch(ctx)
+	if err != nil {
+		return because(ctx, err)
+	}
+	for _, create := range what.creates {
+		// What is wrong with sending, receiving says.
+		_ = s.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}})
+	}
+	for standing := 0; ; {
+		resp, err := s.Recv()
+		if err != nil {
+			return because(ctx, err)
+		}
+		if resp.CompactRevision != 0 {
+			return errCompacted
+		}
+		if resp.Canceled {
+			return refusedWatch(resp.CancelReason)
+		}
+		if resp.Created {
+			if standing++; standing == len(what.creates) {
+				timer.Stop()
+			}
+		}
+		if len(resp.Events) > 0 && what.handle(resp) {
+			return nil
+		}
+	}
+}
+
+// refusedWatch turns the reason for which etcd ended a watcher into an error as other requests get it.
+func refusedWatch(reason string) error {
+	for _, known := range []error{
+		rpctypes.ErrGRPCInvalidAuthToken, rpctypes.ErrGRPCUserEmpty, rpctypes.ErrGRPCAuthOldRevision, rpctypes.ErrGRPCPermissionDenied,
+	} {
+		// It may be the text of the status, or that of its message.
+		if reason == known.Error() || reason == status.Convert(known).Message() {
+			return known
+		}
+	}
+	return status.Error(codes.Unavailable, "etcd ended the watch: "+reason)
+}
+
+// retry says whether to try again after watching failed so many times in a row, and waits until then.
+// Otherwise it returns the error for the caller.
+func (b *Backend) retry(ctx context.Context, failures int, err error, what string) error {
+	if ended := ended(ctx); ended != nil {
+		return fmt.Errorf("%s: %w", what, ended)
+	}
+	if answered(err) && !says(err, rpctypes.ErrGRPCInvalidAuthToken) && !says(err, rpctypes.ErrGRPCUserEmpty) && !says(err, rpctypes.ErrGRPCAuthOldRevision) {
+		return fmt.Errorf("%w: %s: %s", kindOf(err), what, text(err))
+	}
+	if failures >= maxWatchFailures {
+		return fmt.Errorf("%w: %s: %s", driver.ErrUnavailable, what, text(err))
+	}
+	if !pause(ctx, failures-len(b.ways)) {
+		return fmt.Errorf("%s: %w", what, ended(ctx))
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// Announce implements [driver.Announcer].
+func (b *Backend) Announce(ctx context.Context, l driver.Lease, text string) error {
+	if err := driver.CheckCardText(text); err != nil {
+		return err
+	}
+	own, err := b.known(l)
+	if err != nil {
+		return err
+	}
+	ctx, end, err := b.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return b.recard(ctx, own, "announcing on "+own.name, func(c *card) { c.Text = text })
+}
+
+// maxRecards is how often a card is changed anew because somebody else has changed it meanwhile.
+const maxRecards = 8
+
+// recard changes the card of a lease. The write names the version of the key that was read, so an attempt
+// that arrives late changes nothing any more.
+func (b *Backend) recard(ctx context.Context, l *lease, what string, change func(*card)) error {
+	for range maxRecards {
+		read, f := b.get(ctx, oneKey(l.key))
+		if f != nil {
+			return f.read(what)
+		}
+		if len(read.Kvs) == 0 || !l.is(read.Kvs[0]) {
+			return fmt.Errorf("%w: %s: the key %s is gone from etcd", driver.ErrLost, what, l.key)
+		}
+		c, ok := readCard(read.Kvs[0])
+		if !ok {
+			return fmt.Errorf("%w: %s: the card of %s was overwritten with something else", driver.ErrCorrupt, what, l.key)
+		}
+		change(&c)
+		value := c.bytes()
+		if string(value) == string(read.Kvs[0].Value) {
+			return nil
+		}
+		put := &pb.PutRequest{Key: []byte(l.key), Value: value, Lease: l.id}
+		resp, f := b.txn(ctx, &pb.TxnRequest{
+			Compare: append(l.compares(), &pb.Compare{
+				Target: pb.Compare_MOD, Result: pb.Compare_EQUAL, Key: []byte(l.key),
+				TargetUnion: &pb.Compare_ModRevision{ModRevision: read.Kvs[0].ModRevision},
+			}),
+			Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: put}}},
+		})
+		switch {
+		case f == nil && resp.Succeeded:
+			return nil
+		case f.says(rpctypes.ErrGRPCLeaseNotFound):
+			return fmt.Errorf("%w: %s: its lease has ended", driver.ErrLost, what)
+		case f != nil:
+			return f.write(what)
+		}
+		// Changed meanwhile, perhaps by this very request, made before and not known to have been.
+	}
+	return fmt.Errorf("%w: %s: the card is being changed all the time", driver.ErrContention, what)
+}
+
+// Adopt implements [driver.Adopter]. The new holder is put on the card. Locks of other programs can not be
+// adopted: their leases may stand for more than one name.
+func (b *Backend) Adopt(ctx context.Context, name string, t driver.Token, by driver.Holder) (driver.Lease, driver.Grant, error) {
+	none := driver.Grant{}
+	if err := driver.CheckName(name); err != nil {
+		return nil, none, err
+	}
+	if err := driver.CheckHolder(by); err != nil {
+		return nil, none, err
+	}
+	ctx, end, err := b.begin(ctx)
+	if err != nil {
+		return nil, none, err
+	}
+	defer end()
+	what := "adopting " + name
+	held, f := b.tenure(ctx, name, b.line(name))
+	if f != nil {
+		return nil, none, f.read(what)
+	}
+	if held.owner == nil || driver.Token(held.owner.CreateRevision) != t {
+		return nil, none, fmt.Errorf("%w: %s: token %d does not hold it", driver.ErrLost, what, t)
+	}
+	if _, ok := readCard(held.owner); !ok {
+		return nil, none, &driver.UnsupportedError{Backend: Scheme, What: driver.Adopt + " of the lock of another program"}
+	}
+	l := &lease{b: b, name: name, key: string(held.owner.Key), id: held.owner.Lease, created: held.owner.CreateRevision}
+	ttl, f := b.keepOne(ctx, l.id)
+	if f != nil {
+		return nil, none, f.read(what)
+	}
+	// That the key is there is known after the renewal: the card is written only then.
+	if err := b.recard(ctx, l, what, func(c *card) { c.of(by) }); err != nil {
+		return nil, none, err
+	}
+	if ttl <= 0 {
+		return nil, none, fmt.Errorf("%w: %s: etcd does not know its lease", driver.ErrUnavailable, what)
+	}
+	l.ttl = ttl
+	return l, driver.Grant{Held: true, Token: l.token(), TTL: ttl}, nil
+}
+
+// Revoke implements [driver.Revoker]. Without now the holder's key gets a mark beside it, bound to the same
+// lease, at which renewals look; the lease then ends when nobody prolongs it any more. That works for holders
+// that go by this package, and not for the locks of other programs.
+func (b *Backend) Revoke(ctx context.Context, name string, token driver.Token, reason string, now bool) error {
+	if err := driver.CheckName(name); err != nil {
+		return err
+	}
+	if err := driver.CheckCardText(reason); err != nil {
+		return err
+	}
+	ctx, end, err := b.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	what := "revoking " + name
+	held, f := b.tenure(ctx, name, b.line(name))
+	if f != nil {
+		return f.read(what)
+	}
+	if held.owner == nil || token != 0 && driver.Token(held.owner.CreateRevision) != token {
+		return fmt.Errorf("%w: %s: nobody holds it under that token", driver.ErrLost, what)
+	}
+	_, ours := readCard(held.owner)
+	if !now && !ours {
+		return &driver.UnsupportedError{
+			Backend: Scheme, What: driver.Revoke + " of the lock of another program, at the end of what it was promised",
+			Instead: "stop that program, or revoke now, if it does no harm that it goes on until it notices",
+		}
+	}
+	l := &lease{b: b, name: name, key: string(held.owner.Key), id: held.owner.Lease, created: held.owner.CreateRevision}
+	op := &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: held.owner.Key}}}
+	if !now {
+		op = &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: l.mark(), Value: []byte(reason), Lease: l.id}}}
+	}
+	_, f = b.txn(ctx, &pb.TxnRequest{Compare: []*pb.Compare{l.compare()}, Success: []*pb.RequestOp{op}})
+	switch {
+	case f.says(rpctypes.ErrGRPCLeaseNotFound): // it has just ended
+	case f != nil:
+		return f.write(what)
+	case now && ours:
+		// The tenancy is over. The lease, made for it alone, is of no more use, and ends by itself if this
+		// fails; that of another program may stand for more.
+		_ = l.end(ctx)
+	}
+	return nil
+}
