@@ -1,0 +1,143 @@
+package sqlfence
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/leasekeeper/leasekeeper/fence"
+)
+
+// DefaultTable is the name of a [Table] that has no other.
+const DefaultTable = "fencing_marks"
+
+// Table is a table of marks, one row for each name. It is for resources that have no column for a token. It
+// may be used by any number of goroutines.
+//
+// Rows are never removed: a mark that is gone lets an old holder in. Names are at most [fence.MaxName] bytes.
+type Table struct {
+	// Dialect is required.
+	Dialect Dialect
+	// Name of the table; DefaultTable if it is empty. It is quoted, not parsed.
+	Name string
+}
+
+// Create creates the table unless it is there.
+func (m Table) Create(ctx context.Context, db DB) error {
+	if err := m.validate("-"); err != nil {
+		return err
+	}
+	if _, err := db.ExecContext(ctx, m.Dialect.createMarks(m.name())); err != nil {
+		return fmt.Errorf("the table %s was not created: %w", m.name(), err)
+	}
+	return nil
+}
+
+// Guard refuses a stale token inside the transaction that writes, and raises the mark of that name otherwise.
+// From then until the transaction ends no other passes for the same name (on SQLite, no other writes at all),
+// so what is written in it is written in the order of the tokens. Call it before everything else, also before
+// what is read: then what is read can not be changed by an older holder either.
+//
+// After any error roll back: what was written in the transaction must not be committed. An error is a
+// [*fence.StaleError], [fence.ErrInvalid], [ErrCorrupt], or the database's.
+func (m Table) Guard(ctx context.Context, tx *sql.Tx, name string, t fence.Token) error {
+	highest, err := m.raise(ctx, tx, name, t)
+	if err != nil {
+		return err
+	}
+	if t < highest {
+		return &fence.StaleError{Name: name, Token: t, Highest: highest}
+	}
+	return nil
+}
+
+// Highest returns the mark of a name, 0 if it has none. It is for people who want to know; a writer that
+// decides by it has a gap between the check and the write.
+func (m Table) Highest(ctx context.Context, db DB, name string) (fence.Token, error) {
+	if err := m.validate(name); err != nil {
+		return 0, err
+	}
+	d := m.Dialect
+	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s = %s", d.quote("token"), d.quote(m.name()), d.quote("name"), d.placeholder(1))
+	var stored any
+	err := db.QueryRowContext(ctx, query, name).Scan(&stored)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
+	} else if err != nil {
+		return 0, fmt.Errorf("the mark of %q can not be read: %w", name, err)
+	}
+	highest, err := mark(stored)
+	if err != nil {
+		return 0, fmt.Errorf("the mark of %q: %w", name, err)
+	}
+	return highest, nil
+}
+
+// Marks returns a place where a [fence.Guard] saves its marks, each in a transaction of its own. Any number
+// of guards may share it. It refuses to save where a commit could be undone by a power cut.
+func (m Table) Marks(db *sql.DB) fence.Marks { return marks{m, db} }
+
+type marks struct {
+	table Table
+	db    *sql.DB
+}
+
+func (m marks) Raise(ctx context.Context, name string, t fence.Token) (fence.Token, error) {
+	// A transaction, although one statement would do: only a commit surely tells when it fails.
+	tx, err := m.db.BeginTx(ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after the commit
+	highest, err := m.table.raise(ctx, tx, name, t)
+	if err != nil {
+		return 0, err
+	}
+	if err := m.table.Dialect.durable(ctx, tx); err != nil {
+		return 0, err
+	}
+	if err := tx.Commit(); err != nil {
+		return 0, err
+	}
+	return highest, nil
+}
+
+// raise makes the mark at least t and returns it.
+func (m Table) raise(ctx context.Context, tx *sql.Tx, name string, t fence.Token) (fence.Token, error) {
+	if err := m.validate(name); err != nil {
+		return 0, err
+	}
+	n, err := number(t)
+	if err != nil {
+		return 0, err
+	}
+	// It writes first: a transaction that had read before would not keep others from raising the mark.
+	if _, err := tx.ExecContext(ctx, m.Dialect.raiseMark(m.name()), name, n); err != nil {
+		return 0, fmt.Errorf("the mark of %q was not raised to %d: %w", name, t, err)
+	}
+	highest, err := m.Highest(ctx, tx, name)
+	if err == nil && highest < t {
+		err = fmt.Errorf("%w: the mark of %q is %d although %d was just stored: a trigger prevents it", ErrCorrupt, name, highest, t)
+	}
+	return highest, err
+}
+
+func (m Table) validate(name string) error {
+	switch {
+	case m.Dialect == nil:
+		return fmt.Errorf("%w: a Table needs a Dialect", fence.ErrInvalid)
+	case name == "":
+		return fmt.Errorf("%w: the name is empty: name the resource", fence.ErrInvalid)
+	case len(name) > fence.MaxName:
+		return fmt.Errorf("%w: the name %.40q… has %d bytes: use at most %d", fence.ErrInvalid, name, len(name), fence.MaxName)
+	}
+	return nil
+}
+
+func (m Table) name() string {
+	if m.Name == "" {
+		return DefaultTable
+	}
+	return m.Name
+}
