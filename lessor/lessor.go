@@ -66,11 +66,14 @@ const (
 	clearSent
 	// extended: the deadline includes the extension given at Promote. No checkpoint passes it on.
 	extended
+	// pinned and doomed: see Pin and Doom. Replicated.
+	pinned
+	doomed
 )
 
 const (
 	clearing = clearQueued | clearSent
-	volatile = ^checkpointed
+	volatile = ^(checkpointed | pinned | doomed)
 )
 
 func (l *lease) has(f flags) bool { return l.flags&f != 0 }
@@ -163,6 +166,8 @@ func (l *Lessor) view(le *lease) Lease {
 		Checkpointed: isCheckpointed,
 		Remaining:    remaining,
 		Deadline:     le.deadline,
+		Pinned:       le.has(pinned),
+		Doomed:       le.has(doomed),
 		Clearing:     le.has(clearing),
 		Going:        le.place == going,
 	}
@@ -229,14 +234,14 @@ func (l *Lessor) Revoke(id ID) (Lease, error) {
 
 // Expire is a replicated command: it ends a lease whose time is up. It reports false, and has no effect,
 // if the command is stale: if term, that of the log entry, is not the one it was decided in, if the lease
-// it names has ended, or if that lease has been cleared since. A skipped expiry of this primary's own no
+// it names has ended, or if that lease has been cleared since; or if it is pinned. A skipped expiry of this primary's own no
 // longer stands in the way of renewals.
 func (l *Lessor) Expire(e Expiry, term uint64) (Lease, bool) {
 	le := l.find(e.Ref)
 	if le == nil {
 		return Lease{}, false
 	}
-	if e.Term != term || le.cleared > e.DecidedAt {
+	if e.Term != term || le.cleared > e.DecidedAt || le.has(pinned) {
 		if l.mine(e.Term) && le.place == going {
 			l.requeue(le)
 		}
@@ -268,7 +273,7 @@ func (l *Lessor) Checkpoint(c Checkpoint, term uint64, now clock.Instant) bool {
 
 // Clear is a replicated command: the holder was heard again, so the checkpoint is void, and so is every
 // expiry and checkpoint decided before. It reports false, and has no effect, if term, that of the log
-// entry, is not the one the command was decided in, or the lease it names has ended. The renewals of this
+// entry, is not the one the command was decided in, or the lease it names has ended or is doomed. The renewals of this
 // lease that were answered with ErrClearing may be acknowledged when it reports true, and only then.
 func (l *Lessor) Clear(c Cleared, term uint64, at Position) bool {
 	le := l.find(c.Ref)
@@ -277,6 +282,11 @@ func (l *Lessor) Clear(c Cleared, term uint64, at Position) bool {
 	}
 	if c.Term != term {
 		l.ClearsDropped([]Cleared{c})
+		return false
+	}
+	if le.has(doomed) {
+		le.lift(clearing)
+		l.hasten(le)
 		return false
 	}
 	if at < le.cleared {

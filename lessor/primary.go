@@ -59,7 +59,7 @@ func (l *Lessor) Primary() bool { return l.primary }
 // whose time is up but which is on no expiry yet is renewed like any other. With a nil error the caller
 // acknowledges, after checking that it still has the authority to. With ErrClearing it acknowledges when
 // Clear reports true for this lease. With ErrGoing nothing has changed and nothing can be said until the
-// expiry that is on its way is applied, skipped or dropped.
+// expiry that is on its way is applied, skipped or dropped. With ErrDoomed nothing has changed for good.
 func (l *Lessor) Renew(id ID, now clock.Instant) (time.Duration, error) {
 	if !l.primary {
 		return 0, ErrNotPrimary
@@ -67,6 +67,9 @@ func (l *Lessor) Renew(id ID, now clock.Instant) (time.Duration, error) {
 	le, ok := l.leases[id]
 	if !ok {
 		return 0, ErrNotFound
+	}
+	if le.has(doomed) {
+		return 0, ErrDoomed
 	}
 	if le.place == going {
 		return 0, ErrGoing
@@ -228,7 +231,7 @@ func (l *Lessor) Remaining(id ID, now clock.Instant) (time.Duration, error) {
 // takes time in proportion to their number.
 func (l *Lessor) Overdue(now clock.Instant) (n int, oldest time.Duration) {
 	count := func(le *lease) {
-		if now.After(le.deadline) {
+		if now.After(le.deadline) && !le.has(pinned) {
 			n++
 			oldest = max(oldest, -now.Until(le.deadline))
 		}
@@ -264,6 +267,9 @@ func (l *Lessor) promised(le *lease) clock.Instant {
 // wake returns the instant after which something is to be decided about a lease: its next checkpoint or
 // its end. While a checkpoint or a clear is on its way there is no next checkpoint.
 func (l *Lessor) wake(le *lease) clock.Instant {
+	if le.has(pinned) {
+		return never
+	}
 	if l.checkpoint == nil || le.has(checkpointing|clearing) {
 		return le.deadline
 	}

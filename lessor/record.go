@@ -19,6 +19,8 @@ func (l *Lessor) Record(id ID) (Record, bool) {
 		Cleared:      le.cleared,
 		Checkpointed: le.has(checkpointed),
 		Remaining:    le.remaining,
+		Pinned:       le.has(pinned),
+		Doomed:       le.has(doomed),
 		Applied:      le.applied,
 	}, true
 }
@@ -44,6 +46,12 @@ func (l *Lessor) Recover(records iter.Seq[Record], table []Reign) {
 		if r.Checkpointed {
 			le.set(checkpointed)
 			le.remaining, le.applied = r.Remaining, r.Applied
+		}
+		if r.Pinned {
+			le.set(pinned)
+		}
+		if r.Doomed {
+			le.set(doomed)
 		}
 		l.leases[r.ID] = le
 		l.latest = max(l.latest, r.Cleared)

@@ -95,6 +95,8 @@ type Lease struct {
 	// which may have been a command of its own or a leader's first entry. Otherwise Remaining is the TTL.
 	Checkpointed bool
 	Remaining    time.Duration
+	Pinned       bool // it does not expire
+	Doomed       bool // it is not renewed any more
 
 	// The rest is the primary's knowledge and zero elsewhere.
 	Deadline clock.Instant // may be ended once this is past
@@ -113,6 +115,8 @@ type Record struct {
 	Cleared      Position // Generation ≤ Cleared
 	Checkpointed bool     // by a command of its own; a leader's first entry leaves no trace in the record
 	Remaining    time.Duration
+	Pinned       bool
+	Doomed       bool
 	Applied      clock.Instant // when this member applied that checkpoint, on its own clocks
 }
 
@@ -157,6 +161,8 @@ var (
 	// ErrClearing: the deadline has moved, but the renewal must not be acknowledged before the "cleared"
 	// command for this lease has been applied.
 	ErrClearing = errors.New("lessor: renewal waits until the lease's checkpoint is cleared")
+	// ErrDoomed: the lease was doomed, so it is renewed no more and ends when what was promised has ended.
+	ErrDoomed = errors.New("lessor: lease is renewed no more")
 	// ErrGoing: an expiry of this lease is on its way. Neither acknowledge the renewal nor say that the
 	// lease is gone until that is decided.
 	ErrGoing = errors.New("lessor: lease is about to expire")

@@ -64,8 +64,8 @@ func (h *house) reopen() {
 	}
 	h.leases.keys = make(map[int64]map[string]bool)
 	h.open()
-	err := h.store.Bindings(func(lease int64, key []byte) bool {
-		h.leases.Attach(lease, key)
+	err := h.store.Bindings(func(kv KV) bool {
+		h.leases.Attach(kv.Lease, kv.Key)
 		return true
 	})
 	if err != nil {

@@ -214,8 +214,9 @@ func (r *RangeRequest) compare(a, b KV) int {
 }
 
 // Bindings calls yield for every live key that has a lease, in order of keys,
-// until yield returns false. The key is only valid during the call.
-func (s *Store) Bindings(yield func(lease int64, key []byte) bool) error {
+// until yield returns false. The key is only valid during the call, and comes
+// without its value.
+func (s *Store) Bindings(yield func(kv KV) bool) error {
 	p := s.published.Load()
 	v := s.openView(p, p.revision)
 	err := v.scan(context.Background(), spanOf([]byte{0}, []byte{0}), func(i *item) error {
@@ -223,7 +224,8 @@ func (s *Store) Bindings(yield func(lease int64, key []byte) bool) error {
 			return nil
 		}
 		key, err := i.key()
-		if err == nil && !yield(i.lease, key) {
+		kv := KV{Key: key, CreateRevision: i.create, ModRevision: i.mod, Version: i.version.version, Lease: i.lease}
+		if err == nil && !yield(kv) {
 			return errStop
 		}
 		return err

@@ -25,9 +25,9 @@ const (
 // queueMark returns the length of the queue at which an operation is turned away.
 func queueMark(op Op) int {
 	switch op.(type) {
-	case Grant:
+	case Grant, Claim:
 		return MaxQueueForGrants
-	case Revoke, Compact, keyspace.DeleteRequest:
+	case Revoke, Compact, keyspace.DeleteRequest, Release, RevokeName, Unpin:
 		return MaxQueue
 	}
 	return MaxQueueForWrites
@@ -38,7 +38,7 @@ func (r *Replica) turnAway(op Op) error {
 	if len(r.queue) >= queueMark(op) || r.queueBytes >= maxQueueBytes {
 		return ErrTooManyRequests
 	}
-	if grant, ok := op.(Grant); ok && r.leasesFull(grant.Lease) {
+	if id, ok := leaseMade(op); ok && r.leasesFull(id) {
 		return ErrTooManyLeases
 	}
 	return nil
@@ -55,11 +55,22 @@ func (r *Replica) leasesFull(id lessor.ID) bool {
 	return !exists
 }
 
+// leaseMade returns the id of the lease that an operation makes, if it makes one.
+func leaseMade(op any) (id lessor.ID, ok bool) {
+	switch op := op.(type) {
+	case Grant:
+		return op.Lease, true
+	case Claim:
+		return op.Lease, true
+	}
+	return lessor.NoLease, false
+}
+
 // grantsIn counts the grants among commands.
 func grantsIn(commands []pending) int {
 	n := 0
 	for _, p := range commands {
-		if _, ok := p.op.(Grant); ok {
+		if _, ok := leaseMade(p.op); ok {
 			n++
 		}
 	}

@@ -24,6 +24,11 @@ type applying struct {
 	// datable is set when it was written down when this member applied something. Applied again after a
 	// crash it would bear a later date, and leases would last longer than they need.
 	datable bool
+
+	wall    int64           // of the entry under way
+	at      lessor.Position // of the command under way
+	noticed int             // of the writer's changes
+	names   []NameChange
 }
 
 // apply executes committed entries and commits what they change as one unsynced batch. An error here is
@@ -45,8 +50,8 @@ func (r *Replica) apply(m *raftpb.Message) {
 		return
 	}
 	r.store.Commit(a.writer)
-	if changes := a.writer.Changes(); len(changes) > 0 {
-		r.emit(Publish{changes})
+	if changes := a.writer.Changes(); len(changes)+len(a.names) > 0 {
+		r.emit(Publish{changes, a.names})
 	}
 	for _, reply := range a.replies {
 		r.emit(reply)
@@ -99,10 +104,15 @@ func (r *Replica) applyEntry(entry *raftpb.Entry) error {
 		return &DamagedError{What: fmt.Sprintf("it has %d commands, more than any member writes", len(decoded.Commands))}
 	}
 	waiting := r.takeProposal(entry.GetTerm(), decoded.Sequence)
+	r.applying.wall = decoded.WallMs
 	for ordinal, command := range decoded.Commands {
-		result, err := r.applyCommand(command, entry.GetTerm(), lessor.At(entry.GetIndex(), ordinal))
+		r.applying.at = lessor.At(entry.GetIndex(), ordinal)
+		result, err := r.applyCommand(command, entry.GetTerm(), r.applying.at)
 		if isFatal(err) {
 			return fmt.Errorf("command %d: %w", ordinal, err)
+		}
+		if err := r.notice(WhyDeleted, ""); err != nil {
+			return fmt.Errorf("names after command %d: %w", ordinal, err)
 		}
 		r.counts.Applied++
 		if waiting == nil || waiting[ordinal].id == 0 {
@@ -197,6 +207,9 @@ func (r *Replica) applyCommand(command *logpb.Command, term uint64, at lessor.Po
 		r.applyCheckpoint(op.Checkpoint, term, at)
 		return nil, nil
 	}
+	if result, err, known := r.applyNames(command, at); known {
+		return result, err
+	}
 	return nil, &DamagedError{What: fmt.Sprintf("unknown command %T: was the data written by a newer version?", command.Op)}
 }
 
@@ -223,8 +236,7 @@ func (r *Replica) applyRevoke(id lessor.ID) error {
 		return err
 	}
 	r.counts.Revoked++
-	r.ended(id)
-	return nil
+	return r.ended(id, WhyRevoked, "")
 }
 
 func (r *Replica) applyExpire(op *logpb.Expire, term uint64) error {
@@ -240,7 +252,9 @@ func (r *Replica) applyExpire(op *logpb.Expire, term uint64) error {
 		if r.serving { // others see the end, but did not wait for it
 			r.late.observe(late, 1)
 		}
-		r.ended(expiry.ID)
+		if err := r.ended(expiry.ID, WhyExpired, ""); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -265,10 +279,11 @@ func (r *Replica) applyCheckpoint(op *logpb.Checkpoint, term uint64, at lessor.P
 	}
 }
 
-// ended removes the record of a lease that the lessor has just ended.
-func (r *Replica) ended(id lessor.ID) {
+// ended removes the record of a lease that the lessor has just ended, and has the names know why it did.
+func (r *Replica) ended(id lessor.ID, why Why, note string) error {
 	remove(r.applying.batch, leaseKey(id))
 	r.applying.decided = append(r.applying.decided, id)
+	return r.notice(why, note)
 }
 
 func (r *Replica) writeLease(id lessor.ID) {
@@ -279,6 +294,7 @@ func (r *Replica) writeLease(id lessor.ID) {
 	m := &logpb.Lease{
 		Id: int64(record.ID), Generation: uint64(record.Generation),
 		TtlNs: int64(record.TTL), Cleared: uint64(record.Cleared),
+		Claimed: r.names.claims[id] != nil, Pinned: record.Pinned, Doomed: record.Doomed,
 	}
 	if record.Checkpointed {
 		instant, domain := r.instants.encode(record.Applied)

@@ -69,6 +69,9 @@ func encode(op any) *logpb.Command {
 	case checkpoints:
 		return &logpb.Command{Op: &logpb.Command_Checkpoint{Checkpoint: encodeCheckpoints(op)}}
 	}
+	if command := encodeNames(op); command != nil {
+		return command
+	}
 	panic(fmt.Sprintf("replica: unknown operation %T", op))
 }
 
@@ -113,7 +116,7 @@ func decodeRef(ref *logpb.LeaseRef) lessor.Ref {
 func (r *Replica) propose() {
 	for r.serving && !r.halted && len(r.queue) > 0 && len(r.persisting) == 0 {
 		r.sequence++
-		entry := &logpb.Entry{Sequence: r.sequence}
+		entry := &logpb.Entry{Sequence: r.sequence, WallMs: r.wallNow()}
 		n := r.fit()
 		for _, p := range r.queue[:n] {
 			entry.Commands = append(entry.Commands, p.command)
@@ -172,6 +175,9 @@ func (r *Replica) request(e Request) {
 		r.emit(Reply{ID: e.ID, Err: err, Authority: forever})
 		return
 	}
+	if claim, ok := e.Op.(Claim); ok && r.answerClaim(e.ID, claim) {
+		return
+	}
 	p := newPending(e.ID, e.Op)
 	if p.size > r.maxCommandBytes() {
 		r.emit(Reply{ID: e.ID, Err: ErrTooLarge, Authority: forever})
@@ -226,6 +232,10 @@ func (r *Replica) inspect(query any) (any, error) {
 		return r.timeToLive(q)
 	case ListLeases:
 		return r.lessor.Ends(), nil
+	case NamesQuery:
+		return r.inspectNames(q), nil
+	case PlaceQuery:
+		return r.inspectPlace(q)
 	}
 	panic(fmt.Sprintf("replica: unknown query %T", query))
 }
@@ -266,8 +276,8 @@ func (r *Replica) tryRenew(request uint64, id lessor.ID) (lease RenewedLease, de
 	case nil:
 		r.counts.Renewed++
 		return RenewedLease{ID: id, TTL: ttl}, true
-	case lessor.ErrNotFound:
-		return RenewedLease{ID: id, Err: err}, true
+	case lessor.ErrNotFound, lessor.ErrDoomed:
+		return RenewedLease{ID: id, Err: r.whyNot(id, err)}, true
 	case lessor.ErrClearing, lessor.ErrGoing:
 		if r.waiters >= maxWaiters {
 			return RenewedLease{ID: id, Err: ErrTooManyRequests}, true

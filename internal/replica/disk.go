@@ -22,6 +22,8 @@ const (
 	familyRaft  = 'r' // one key each: see below
 	familyLease = 't' // lease id with its sign bit flipped, 8 bytes big endian → logpb.Lease
 	familyReign = 'y' // start position, 8 bytes big endian → logpb.Reign
+	familyName  = 'n' // name → logpb.Name
+	familyPast  = 'p' // name, 0, number of the tenancy modulo MaxPast → logpb.Tenancy
 )
 
 var (
@@ -59,6 +61,12 @@ func logKey(index uint64) []byte { return numbered(familyLog, index) }
 func leaseKey(id lessor.ID) []byte { return numbered(familyLease, uint64(id)^(1<<63)) }
 
 func reignKey(start lessor.Position) []byte { return numbered(familyReign, uint64(start)) }
+
+func nameKey(name string) []byte { return append([]byte{familyName}, name...) }
+
+func pastKey(name string, tenancy uint64) []byte {
+	return append(append([]byte{familyPast}, name...), 0, byte(tenancy%MaxPast))
+}
 
 // family returns the bounds of all keys of a family.
 func family(f byte) *pebble.IterOptions {
@@ -145,6 +153,12 @@ func readReigns(db pebble.Reader, yield func(*logpb.Reign) bool) error {
 	return readFamily(db, familyReign, func() *logpb.Reign { return new(logpb.Reign) }, keyOf, yield)
 }
 
+// readNames calls yield with every record of a name, in order of names.
+func readNames(db pebble.Reader, yield func(*logpb.Name) bool) error {
+	keyOf := func(m *logpb.Name) []byte { return nameKey(string(m.Name)) }
+	return readFamily(db, familyName, func() *logpb.Name { return new(logpb.Name) }, keyOf, yield)
+}
+
 func readFamily[M proto.Message](
 	db pebble.Reader, f byte, fresh func() M, keyOf func(M) []byte, yield func(M) bool,
 ) error {
@@ -169,3 +183,15 @@ func readFamily[M proto.Message](
 
 // logEnd is greater than every log key.
 var logEnd = numbered(familyLog, math.MaxUint64)
+
+// decodeName reads the record of a name under the iterator.
+func decodeName(it *pebble.Iterator, m *logpb.Name) error {
+	value, err := it.ValueAndErr()
+	if err != nil {
+		return err
+	}
+	if err := proto.Unmarshal(value, m); err != nil {
+		return &DamagedError{fmt.Sprintf("record %q can not be read", it.Key()), err}
+	}
+	return nil
+}

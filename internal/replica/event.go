@@ -16,7 +16,10 @@ import (
 type Event interface{ event() }
 
 // Tick lets time be looked at. The driver sends one at every [TickInterval] and at each [WakeAt].
-type Tick struct{}
+type Tick struct {
+	// Wall is the time of day in milliseconds since 1970, for what is shown to people; 0 if not known.
+	Wall int64
+}
 
 // A Request asks for a change of the replicated state. It is answered by exactly one [Reply] with its ID,
 // when the change was applied or surely will not be.
@@ -26,7 +29,8 @@ type Request struct {
 }
 
 // An Op is a change of the replicated state that a client may ask for: a [keyspace.PutRequest], a
-// [keyspace.DeleteRequest], a [keyspace.TxnRequest], a [Compact], a [Grant] or a [Revoke].
+// [keyspace.DeleteRequest], a [keyspace.TxnRequest], a [Compact], a [Grant], a [Revoke], or one of those in
+// claim.go: a [Claim], a [Release], a [RevokeName], a [Transfer], a [Pin] or an [Unpin].
 type Op any
 
 // Grant asks for a lease. The id and the TTL are final: whoever asks has already chosen and clamped them.
@@ -132,7 +136,10 @@ type ReadAt struct {
 }
 
 // Publish hands over what an apply changed, for watchers.
-type Publish struct{ Changes keyspace.Changes }
+type Publish struct {
+	Changes keyspace.Changes
+	Names   []NameChange
+}
 
 // WakeAt asks for a [Tick] this long from now. A later WakeAt replaces an earlier one.
 type WakeAt struct{ Wait time.Duration }

@@ -14,6 +14,7 @@ var requesterErrors = []error{
 	keyspace.ErrEmptyKey, keyspace.ErrKeyNotFound, keyspace.ErrLeaseNotFound,
 	keyspace.ErrValueProvided, keyspace.ErrLeaseProvided, keyspace.ErrInvalidSort,
 	keyspace.ErrTooManyOps, keyspace.ErrDuplicateKey, keyspace.ErrCompacted, keyspace.ErrFutureRevision,
+	ErrInvalidClaim, ErrLeaseTaken, ErrLost, ErrNotHeld, ErrOtherToken, ErrPinned, ErrNobodyWaits,
 }
 
 // isFatal reports whether err is this member's own trouble, with which it must not go on.

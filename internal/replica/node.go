@@ -86,6 +86,7 @@ type Node struct {
 	replica *Replica // owned by the goroutine of run
 	store   *keyspace.Store
 	hub     *keyspace.Hub
+	names   namesHub
 
 	intake    chan submission
 	persists  chan syncing

@@ -46,7 +46,13 @@ func (r *Replica) recover() error {
 		return fmt.Errorf("keys: %w", err)
 	}
 	r.sweeping = true
-	return r.recoverBindings()
+	if err := r.recoverNames(); err != nil {
+		return err
+	}
+	if err := r.recoverBindings(); err != nil {
+		return err
+	}
+	return r.completeNames()
 }
 
 // identify reads who this member is, or writes it when the database is new.
@@ -99,6 +105,9 @@ func (r *Replica) recoverLeases() error {
 		failed = readLeases(r.db, func(m *logpb.Lease) bool {
 			record := r.leaseRecord(m)
 			senseless = checkRecord(record)
+			if m.Claimed {
+				r.names.claims[record.ID] = nil // until its key is found
+			}
 			return senseless == nil && yield(record)
 		})
 		failed = errors.Join(failed, senseless)
@@ -131,7 +140,7 @@ func checkRecord(l lessor.Record) error {
 func (r *Replica) leaseRecord(m *logpb.Lease) lessor.Record {
 	record := lessor.Record{
 		ID: lessor.ID(m.Id), Generation: lessor.Generation(m.Generation),
-		TTL: time.Duration(m.TtlNs), Cleared: lessor.Position(m.Cleared),
+		TTL: time.Duration(m.TtlNs), Cleared: lessor.Position(m.Cleared), Pinned: m.Pinned, Doomed: m.Doomed,
 	}
 	if c := m.Checkpointed; c != nil {
 		record.Checkpointed, record.Remaining = true, time.Duration(c.RemainingNs)
@@ -143,10 +152,11 @@ func (r *Replica) leaseRecord(m *logpb.Lease) lessor.Record {
 // recoverBindings attaches every key to the lease that it names.
 func (r *Replica) recoverBindings() error {
 	var failed error
-	err := r.store.Bindings(func(lease int64, key []byte) bool {
-		if err := r.lessor.Attach(lessor.ID(lease), []lessor.Item{{Key: string(key)}}); err != nil {
-			failed = &DamagedError{fmt.Sprintf("key %q is attached to lease %x", key, uint64(lease)), err}
+	err := r.store.Bindings(func(kv keyspace.KV) bool {
+		if err := r.lessor.Attach(lessor.ID(kv.Lease), []lessor.Item{{Key: string(kv.Key)}}); err != nil {
+			failed = &DamagedError{fmt.Sprintf("key %q is attached to lease %x", kv.Key, uint64(kv.Lease)), err}
 		}
+		r.recoverContender(kv)
 		return failed == nil
 	})
 	return errors.Join(err, failed)

@@ -105,6 +105,9 @@ type Replica struct {
 	trims    []awaitedTrim // by revision
 	applying *applying
 	space    space
+	names    names
+	wall     int64 // the time of day at the instant walled
+	walled   clock.Instant
 
 	counts Counts
 	late   Histogram // how late leases ended
@@ -135,7 +138,7 @@ func Open(cfg Config) (*Replica, error) {
 	r := &Replica{
 		cfg: cfg, db: cfg.DB, now: cfg.Now, holdUntil: cfg.Now,
 		proposals: make(map[uint64][]pending), waiting: make(map[lessor.ID][]uint64),
-		space: space{limits: cfg.Space, seen: Space{Free: UnknownFree}},
+		space: space{limits: cfg.Space, seen: Space{Free: UnknownFree}}, names: newNames(),
 	}
 	if err := r.recover(); err != nil {
 		return nil, err
@@ -199,6 +202,9 @@ func (r *Replica) tick() {
 func (r *Replica) handle(event Event) {
 	switch e := event.(type) {
 	case Tick: // looking at the time is what every Step does
+		if e.Wall != 0 {
+			r.wall, r.walled = e.Wall, r.now
+		}
 	case Request:
 		if !r.lacksSpace(e) {
 			r.request(e)

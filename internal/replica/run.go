@@ -60,7 +60,7 @@ func (n *Node) loop() error {
 		case s := <-n.intake:
 			events, looks = n.accept(s, events, looks)
 		case <-timer.C:
-			events = append(events, Tick{})
+			events = append(events, Tick{Wall: time.Now().UnixMilli()})
 		}
 		n.loopPulse.beat()
 		events, looks = n.drain(events, looks)
@@ -130,6 +130,7 @@ func (n *Node) perform(effects []Effect) (wait time.Duration, err error) {
 			n.answer(e.ID, n.authorized(e))
 		case Publish:
 			n.hub.Publish(e.Changes)
+			n.names.publish(e.Names)
 		case WakeAt:
 			wait = e.Wait
 		case Halt:

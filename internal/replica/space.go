@@ -121,6 +121,9 @@ func (r *Replica) lacksSpace(e Request) bool {
 	if r.space.shortage() == Enough || !needsSpace(e.Op) {
 		return false
 	}
+	if claim, ok := e.Op.(Claim); ok && r.names.claims[claim.Lease] != nil {
+		return false // it asks for what is there
+	}
 	r.emit(Reply{ID: e.ID, Err: ErrNoSpace, Authority: forever})
 	return true
 }
@@ -129,7 +132,7 @@ func (r *Replica) lacksSpace(e Request) bool {
 // compaction can remove what it did away with.
 func needsSpace(op Op) bool {
 	switch op := op.(type) {
-	case keyspace.PutRequest, Grant:
+	case keyspace.PutRequest, Grant, Claim:
 		return true
 	case keyspace.TxnRequest:
 		return putsIn(op.Success) || putsIn(op.Failure)

@@ -28,8 +28,10 @@ const (
 type Entry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The proposer numbers its entries within its term, so that it finds the requests that wait for them.
-	Sequence      uint64     `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	Commands      []*Command `protobuf:"bytes,2,rep,name=commands,proto3" json:"commands,omitempty"`
+	Sequence uint64     `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Commands []*Command `protobuf:"bytes,2,rep,name=commands,proto3" json:"commands,omitempty"`
+	// The proposer's time of day in milliseconds since 1970, to be shown to people; 0 if it did not know.
+	WallMs        int64 `protobuf:"varint,3,opt,name=wall_ms,json=wallMs,proto3" json:"wall_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -78,6 +80,13 @@ func (x *Entry) GetCommands() []*Command {
 	return nil
 }
 
+func (x *Entry) GetWallMs() int64 {
+	if x != nil {
+		return x.WallMs
+	}
+	return 0
+}
+
 type Command struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Op:
@@ -90,6 +99,12 @@ type Command struct {
 	//	*Command_Checkpoint
 	//	*Command_Txn
 	//	*Command_Compact
+	//	*Command_Claim
+	//	*Command_Release
+	//	*Command_RevokeName
+	//	*Command_Transfer
+	//	*Command_Pin
+	//	*Command_Unpin
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -204,6 +219,60 @@ func (x *Command) GetCompact() *Compact {
 	return nil
 }
 
+func (x *Command) GetClaim() *Claim {
+	if x != nil {
+		if x, ok := x.Op.(*Command_Claim); ok {
+			return x.Claim
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRelease() *Release {
+	if x != nil {
+		if x, ok := x.Op.(*Command_Release); ok {
+			return x.Release
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRevokeName() *RevokeName {
+	if x != nil {
+		if x, ok := x.Op.(*Command_RevokeName); ok {
+			return x.RevokeName
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetTransfer() *Transfer {
+	if x != nil {
+		if x, ok := x.Op.(*Command_Transfer); ok {
+			return x.Transfer
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetPin() *Pin {
+	if x != nil {
+		if x, ok := x.Op.(*Command_Pin); ok {
+			return x.Pin
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetUnpin() *Unpin {
+	if x != nil {
+		if x, ok := x.Op.(*Command_Unpin); ok {
+			return x.Unpin
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -240,6 +309,30 @@ type Command_Compact struct {
 	Compact *Compact `protobuf:"bytes,8,opt,name=compact,proto3,oneof"`
 }
 
+type Command_Claim struct {
+	Claim *Claim `protobuf:"bytes,9,opt,name=claim,proto3,oneof"`
+}
+
+type Command_Release struct {
+	Release *Release `protobuf:"bytes,10,opt,name=release,proto3,oneof"`
+}
+
+type Command_RevokeName struct {
+	RevokeName *RevokeName `protobuf:"bytes,11,opt,name=revoke_name,json=revokeName,proto3,oneof"`
+}
+
+type Command_Transfer struct {
+	Transfer *Transfer `protobuf:"bytes,12,opt,name=transfer,proto3,oneof"`
+}
+
+type Command_Pin struct {
+	Pin *Pin `protobuf:"bytes,13,opt,name=pin,proto3,oneof"`
+}
+
+type Command_Unpin struct {
+	Unpin *Unpin `protobuf:"bytes,14,opt,name=unpin,proto3,oneof"`
+}
+
 func (*Command_Put) isCommand_Op() {}
 
 func (*Command_DeleteRange) isCommand_Op() {}
@@ -256,6 +349,367 @@ func (*Command_Txn) isCommand_Op() {}
 
 func (*Command_Compact) isCommand_Op() {}
 
+func (*Command_Claim) isCommand_Op() {}
+
+func (*Command_Release) isCommand_Op() {}
+
+func (*Command_RevokeName) isCommand_Op() {}
+
+func (*Command_Transfer) isCommand_Op() {}
+
+func (*Command_Pin) isCommand_Op() {}
+
+func (*Command_Unpin) isCommand_Op() {}
+
+// Claim grants a lease and puts the key that stands for it in the line of a name, in one revision.
+type Claim struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	TtlNs         int64                  `protobuf:"varint,2,opt,name=ttl_ns,json=ttlNs,proto3" json:"ttl_ns,omitempty"`
+	Name          []byte                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Holder        []byte                 `protobuf:"bytes,4,opt,name=holder,proto3" json:"holder,omitempty"`
+	Wait          bool                   `protobuf:"varint,5,opt,name=wait,proto3" json:"wait,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Claim) Reset() {
+	*x = Claim{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Claim) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Claim) ProtoMessage() {}
+
+func (x *Claim) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Claim.ProtoReflect.Descriptor instead.
+func (*Claim) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Claim) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Claim) GetTtlNs() int64 {
+	if x != nil {
+		return x.TtlNs
+	}
+	return 0
+}
+
+func (x *Claim) GetName() []byte {
+	if x != nil {
+		return x.Name
+	}
+	return nil
+}
+
+func (x *Claim) GetHolder() []byte {
+	if x != nil {
+		return x.Holder
+	}
+	return nil
+}
+
+func (x *Claim) GetWait() bool {
+	if x != nil {
+		return x.Wait
+	}
+	return false
+}
+
+// Release ends a lease that a Claim made.
+type Release struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          []byte                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Id            int64                  `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Release) Reset() {
+	*x = Release{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Release) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Release) ProtoMessage() {}
+
+func (x *Release) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Release.ProtoReflect.Descriptor instead.
+func (*Release) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Release) GetName() []byte {
+	if x != nil {
+		return x.Name
+	}
+	return nil
+}
+
+func (x *Release) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+// RevokeName ends the tenancy of a name's holder.
+type RevokeName struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  []byte                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Who is meant; 0 means whoever holds it.
+	Token         int64  `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	Note          []byte `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
+	Now           bool   `protobuf:"varint,4,opt,name=now,proto3" json:"now,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeName) Reset() {
+	*x = RevokeName{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeName) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeName) ProtoMessage() {}
+
+func (x *RevokeName) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeName.ProtoReflect.Descriptor instead.
+func (*RevokeName) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *RevokeName) GetName() []byte {
+	if x != nil {
+		return x.Name
+	}
+	return nil
+}
+
+func (x *RevokeName) GetToken() int64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *RevokeName) GetNote() []byte {
+	if x != nil {
+		return x.Note
+	}
+	return nil
+}
+
+func (x *RevokeName) GetNow() bool {
+	if x != nil {
+		return x.Now
+	}
+	return false
+}
+
+// Transfer ends a lease that a Claim made if another is next in line.
+type Transfer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          []byte                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Id            int64                  `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Transfer) Reset() {
+	*x = Transfer{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Transfer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Transfer) ProtoMessage() {}
+
+func (x *Transfer) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Transfer.ProtoReflect.Descriptor instead.
+func (*Transfer) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Transfer) GetName() []byte {
+	if x != nil {
+		return x.Name
+	}
+	return nil
+}
+
+func (x *Transfer) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+type Pin struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          []byte                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Reason        []byte                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Pin) Reset() {
+	*x = Pin{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Pin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Pin) ProtoMessage() {}
+
+func (x *Pin) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Pin.ProtoReflect.Descriptor instead.
+func (*Pin) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Pin) GetName() []byte {
+	if x != nil {
+		return x.Name
+	}
+	return nil
+}
+
+func (x *Pin) GetReason() []byte {
+	if x != nil {
+		return x.Reason
+	}
+	return nil
+}
+
+type Unpin struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          []byte                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Unpin) Reset() {
+	*x = Unpin{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Unpin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Unpin) ProtoMessage() {}
+
+func (x *Unpin) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Unpin.ProtoReflect.Descriptor instead.
+func (*Unpin) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Unpin) GetName() []byte {
+	if x != nil {
+		return x.Name
+	}
+	return nil
+}
+
 // Txn is decided and checked as a whole when it is applied.
 type Txn struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -268,7 +722,7 @@ type Txn struct {
 
 func (x *Txn) Reset() {
 	*x = Txn{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[2]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -280,7 +734,7 @@ func (x *Txn) String() string {
 func (*Txn) ProtoMessage() {}
 
 func (x *Txn) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[2]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -293,7 +747,7 @@ func (x *Txn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Txn.ProtoReflect.Descriptor instead.
 func (*Txn) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{2}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Txn) GetCompare() []*Compare {
@@ -333,7 +787,7 @@ type Compare struct {
 
 func (x *Compare) Reset() {
 	*x = Compare{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[3]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -345,7 +799,7 @@ func (x *Compare) String() string {
 func (*Compare) ProtoMessage() {}
 
 func (x *Compare) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[3]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -358,7 +812,7 @@ func (x *Compare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Compare.ProtoReflect.Descriptor instead.
 func (*Compare) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{3}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Compare) GetResult() int32 {
@@ -418,7 +872,7 @@ type TxnOp struct {
 
 func (x *TxnOp) Reset() {
 	*x = TxnOp{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[4]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -430,7 +884,7 @@ func (x *TxnOp) String() string {
 func (*TxnOp) ProtoMessage() {}
 
 func (x *TxnOp) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[4]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -443,7 +897,7 @@ func (x *TxnOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnOp.ProtoReflect.Descriptor instead.
 func (*TxnOp) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{4}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TxnOp) GetOp() isTxnOp_Op {
@@ -538,7 +992,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[5]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -550,7 +1004,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[5]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -563,7 +1017,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{5}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Range) GetKey() []byte {
@@ -660,7 +1114,7 @@ type Compact struct {
 
 func (x *Compact) Reset() {
 	*x = Compact{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[6]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -672,7 +1126,7 @@ func (x *Compact) String() string {
 func (*Compact) ProtoMessage() {}
 
 func (x *Compact) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[6]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -685,7 +1139,7 @@ func (x *Compact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Compact.ProtoReflect.Descriptor instead.
 func (*Compact) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{6}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Compact) GetRevision() int64 {
@@ -709,7 +1163,7 @@ type Put struct {
 
 func (x *Put) Reset() {
 	*x = Put{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[7]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -721,7 +1175,7 @@ func (x *Put) String() string {
 func (*Put) ProtoMessage() {}
 
 func (x *Put) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[7]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -734,7 +1188,7 @@ func (x *Put) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Put.ProtoReflect.Descriptor instead.
 func (*Put) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{7}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Put) GetKey() []byte {
@@ -790,7 +1244,7 @@ type DeleteRange struct {
 
 func (x *DeleteRange) Reset() {
 	*x = DeleteRange{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[8]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -802,7 +1256,7 @@ func (x *DeleteRange) String() string {
 func (*DeleteRange) ProtoMessage() {}
 
 func (x *DeleteRange) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[8]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -815,7 +1269,7 @@ func (x *DeleteRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRange.ProtoReflect.Descriptor instead.
 func (*DeleteRange) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{8}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DeleteRange) GetKey() []byte {
@@ -849,7 +1303,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[9]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -861,7 +1315,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[9]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -874,7 +1328,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{9}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Grant) GetId() int64 {
@@ -900,7 +1354,7 @@ type Revoke struct {
 
 func (x *Revoke) Reset() {
 	*x = Revoke{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -912,7 +1366,7 @@ func (x *Revoke) String() string {
 func (*Revoke) ProtoMessage() {}
 
 func (x *Revoke) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -925,7 +1379,7 @@ func (x *Revoke) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revoke.ProtoReflect.Descriptor instead.
 func (*Revoke) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{10}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Revoke) GetId() int64 {
@@ -946,7 +1400,7 @@ type LeaseRef struct {
 
 func (x *LeaseRef) Reset() {
 	*x = LeaseRef{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -958,7 +1412,7 @@ func (x *LeaseRef) String() string {
 func (*LeaseRef) ProtoMessage() {}
 
 func (x *LeaseRef) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -971,7 +1425,7 @@ func (x *LeaseRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRef.ProtoReflect.Descriptor instead.
 func (*LeaseRef) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{11}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LeaseRef) GetId() int64 {
@@ -1000,7 +1454,7 @@ type Expire struct {
 
 func (x *Expire) Reset() {
 	*x = Expire{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1012,7 +1466,7 @@ func (x *Expire) String() string {
 func (*Expire) ProtoMessage() {}
 
 func (x *Expire) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1025,7 +1479,7 @@ func (x *Expire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expire.ProtoReflect.Descriptor instead.
 func (*Expire) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{12}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Expire) GetTerm() uint64 {
@@ -1064,7 +1518,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1076,7 +1530,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1089,7 +1543,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{13}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Checkpoint) GetTerm() uint64 {
@@ -1130,7 +1584,7 @@ type Remaining struct {
 
 func (x *Remaining) Reset() {
 	*x = Remaining{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1142,7 +1596,7 @@ func (x *Remaining) String() string {
 func (*Remaining) ProtoMessage() {}
 
 func (x *Remaining) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1155,7 +1609,7 @@ func (x *Remaining) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Remaining.ProtoReflect.Descriptor instead.
 func (*Remaining) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{14}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Remaining) GetLease() *LeaseRef {
@@ -1184,7 +1638,7 @@ type Identity struct {
 
 func (x *Identity) Reset() {
 	*x = Identity{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1196,7 +1650,7 @@ func (x *Identity) String() string {
 func (*Identity) ProtoMessage() {}
 
 func (x *Identity) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1209,7 +1663,7 @@ func (x *Identity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Identity.ProtoReflect.Descriptor instead.
 func (*Identity) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{15}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Identity) GetFormat() uint32 {
@@ -1244,7 +1698,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1256,7 +1710,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1269,7 +1723,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{16}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Applied) GetIndex() uint64 {
@@ -1299,7 +1753,7 @@ type Domain struct {
 
 func (x *Domain) Reset() {
 	*x = Domain{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[17]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1311,7 +1765,7 @@ func (x *Domain) String() string {
 func (*Domain) ProtoMessage() {}
 
 func (x *Domain) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[17]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1324,7 +1778,7 @@ func (x *Domain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Domain.ProtoReflect.Descriptor instead.
 func (*Domain) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{17}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Domain) GetSequence() uint32 {
@@ -1358,7 +1812,7 @@ type Instant struct {
 
 func (x *Instant) Reset() {
 	*x = Instant{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[18]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1370,7 +1824,7 @@ func (x *Instant) String() string {
 func (*Instant) ProtoMessage() {}
 
 func (x *Instant) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[18]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1383,7 +1837,7 @@ func (x *Instant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instant.ProtoReflect.Descriptor instead.
 func (*Instant) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{18}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Instant) GetRawNs() int64 {
@@ -1408,14 +1862,20 @@ type Lease struct {
 	TtlNs      int64                  `protobuf:"varint,3,opt,name=ttl_ns,json=ttlNs,proto3" json:"ttl_ns,omitempty"`
 	Cleared    uint64                 `protobuf:"varint,4,opt,name=cleared,proto3" json:"cleared,omitempty"`
 	// Set when a checkpoint was applied since it was last cleared.
-	Checkpointed  *Checkpointed `protobuf:"bytes,5,opt,name=checkpointed,proto3" json:"checkpointed,omitempty"`
+	Checkpointed *Checkpointed `protobuf:"bytes,5,opt,name=checkpointed,proto3" json:"checkpointed,omitempty"`
+	// It was made by a Claim, and lives no longer than its key in the line.
+	Claimed bool `protobuf:"varint,6,opt,name=claimed,proto3" json:"claimed,omitempty"`
+	// It does not expire.
+	Pinned bool `protobuf:"varint,7,opt,name=pinned,proto3" json:"pinned,omitempty"`
+	// It is renewed no more.
+	Doomed        bool `protobuf:"varint,8,opt,name=doomed,proto3" json:"doomed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[19]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1427,7 +1887,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[19]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1440,7 +1900,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{19}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Lease) GetId() int64 {
@@ -1478,6 +1938,27 @@ func (x *Lease) GetCheckpointed() *Checkpointed {
 	return nil
 }
 
+func (x *Lease) GetClaimed() bool {
+	if x != nil {
+		return x.Claimed
+	}
+	return false
+}
+
+func (x *Lease) GetPinned() bool {
+	if x != nil {
+		return x.Pinned
+	}
+	return false
+}
+
+func (x *Lease) GetDoomed() bool {
+	if x != nil {
+		return x.Doomed
+	}
+	return false
+}
+
 type Checkpointed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RemainingNs   int64                  `protobuf:"varint,1,opt,name=remaining_ns,json=remainingNs,proto3" json:"remaining_ns,omitempty"`
@@ -1489,7 +1970,7 @@ type Checkpointed struct {
 
 func (x *Checkpointed) Reset() {
 	*x = Checkpointed{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[20]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1501,7 +1982,7 @@ func (x *Checkpointed) String() string {
 func (*Checkpointed) ProtoMessage() {}
 
 func (x *Checkpointed) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[20]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1514,7 +1995,7 @@ func (x *Checkpointed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpointed.ProtoReflect.Descriptor instead.
 func (*Checkpointed) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{20}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Checkpointed) GetRemainingNs() int64 {
@@ -1551,7 +2032,7 @@ type Reign struct {
 
 func (x *Reign) Reset() {
 	*x = Reign{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[21]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1563,7 +2044,7 @@ func (x *Reign) String() string {
 func (*Reign) ProtoMessage() {}
 
 func (x *Reign) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[21]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1576,7 +2057,7 @@ func (x *Reign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reign.ProtoReflect.Descriptor instead.
 func (*Reign) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{21}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Reign) GetStart() uint64 {
@@ -1607,14 +2088,225 @@ func (x *Reign) GetDomain() uint32 {
 	return 0
 }
 
+// Name is what is remembered of a name beside the keys in its line.
+type Name struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  []byte                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Tenancies of it that ended.
+	Ended uint64 `protobuf:"varint,2,opt,name=ended,proto3" json:"ended,omitempty"`
+	// Not set while nobody holds it.
+	Current *Tenancy `protobuf:"bytes,3,opt,name=current,proto3" json:"current,omitempty"`
+	// The token of the last that ended.
+	Last int64 `protobuf:"varint,4,opt,name=last,proto3" json:"last,omitempty"`
+	// Reasons, set while it is pinned, or revoked and not yet freed.
+	Pinned  []byte `protobuf:"bytes,5,opt,name=pinned,proto3,oneof" json:"pinned,omitempty"`
+	Revoked []byte `protobuf:"bytes,6,opt,name=revoked,proto3,oneof" json:"revoked,omitempty"`
+	// When it became free: the revision, and which of the names that did so at it.
+	Freed      int64  `protobuf:"varint,7,opt,name=freed,proto3" json:"freed,omitempty"`
+	FreedOrder uint32 `protobuf:"varint,8,opt,name=freed_order,json=freedOrder,proto3" json:"freed_order,omitempty"`
+	// Of the newest change of who holds it.
+	Revision      int64 `protobuf:"varint,9,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Name) Reset() {
+	*x = Name{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Name) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Name) ProtoMessage() {}
+
+func (x *Name) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Name.ProtoReflect.Descriptor instead.
+func (*Name) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *Name) GetName() []byte {
+	if x != nil {
+		return x.Name
+	}
+	return nil
+}
+
+func (x *Name) GetEnded() uint64 {
+	if x != nil {
+		return x.Ended
+	}
+	return 0
+}
+
+func (x *Name) GetCurrent() *Tenancy {
+	if x != nil {
+		return x.Current
+	}
+	return nil
+}
+
+func (x *Name) GetLast() int64 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
+func (x *Name) GetPinned() []byte {
+	if x != nil {
+		return x.Pinned
+	}
+	return nil
+}
+
+func (x *Name) GetRevoked() []byte {
+	if x != nil {
+		return x.Revoked
+	}
+	return nil
+}
+
+func (x *Name) GetFreed() int64 {
+	if x != nil {
+		return x.Freed
+	}
+	return 0
+}
+
+func (x *Name) GetFreedOrder() uint32 {
+	if x != nil {
+		return x.FreedOrder
+	}
+	return 0
+}
+
+func (x *Name) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// Tenancy is one holding of a name.
+type Tenancy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Token int64                  `protobuf:"varint,1,opt,name=token,proto3" json:"token,omitempty"`
+	Lease int64                  `protobuf:"varint,2,opt,name=lease,proto3" json:"lease,omitempty"`
+	// What the holder says of itself: the value of its key.
+	Holder []byte `protobuf:"bytes,3,opt,name=holder,proto3" json:"holder,omitempty"`
+	FromMs int64  `protobuf:"varint,4,opt,name=from_ms,json=fromMs,proto3" json:"from_ms,omitempty"`
+	// The rest is set when it has ended.
+	ToMs          int64  `protobuf:"varint,5,opt,name=to_ms,json=toMs,proto3" json:"to_ms,omitempty"`
+	Why           uint32 `protobuf:"varint,6,opt,name=why,proto3" json:"why,omitempty"`
+	Note          []byte `protobuf:"bytes,7,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Tenancy) Reset() {
+	*x = Tenancy{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Tenancy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Tenancy) ProtoMessage() {}
+
+func (x *Tenancy) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Tenancy.ProtoReflect.Descriptor instead.
+func (*Tenancy) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *Tenancy) GetToken() int64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *Tenancy) GetLease() int64 {
+	if x != nil {
+		return x.Lease
+	}
+	return 0
+}
+
+func (x *Tenancy) GetHolder() []byte {
+	if x != nil {
+		return x.Holder
+	}
+	return nil
+}
+
+func (x *Tenancy) GetFromMs() int64 {
+	if x != nil {
+		return x.FromMs
+	}
+	return 0
+}
+
+func (x *Tenancy) GetToMs() int64 {
+	if x != nil {
+		return x.ToMs
+	}
+	return 0
+}
+
+func (x *Tenancy) GetWhy() uint32 {
+	if x != nil {
+		return x.Why
+	}
+	return 0
+}
+
+func (x *Tenancy) GetNote() []byte {
+	if x != nil {
+		return x.Note
+	}
+	return nil
+}
+
 var File_internal_replica_logpb_log_proto protoreflect.FileDescriptor
 
 const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\n" +
-	" internal/replica/logpb/log.proto\x12\x12leasekeeper.log.v1\"\\\n" +
+	" internal/replica/logpb/log.proto\x12\x12leasekeeper.log.v1\"u\n" +
 	"\x05Entry\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x127\n" +
-	"\bcommands\x18\x02 \x03(\v2\x1b.leasekeeper.log.v1.CommandR\bcommands\"\xc9\x03\n" +
+	"\bcommands\x18\x02 \x03(\v2\x1b.leasekeeper.log.v1.CommandR\bcommands\x12\x17\n" +
+	"\awall_ms\x18\x03 \x01(\x03R\x06wallMs\"\x94\x06\n" +
 	"\aCommand\x12+\n" +
 	"\x03put\x18\x01 \x01(\v2\x17.leasekeeper.log.v1.PutH\x00R\x03put\x12D\n" +
 	"\fdelete_range\x18\x02 \x01(\v2\x1f.leasekeeper.log.v1.DeleteRangeH\x00R\vdeleteRange\x121\n" +
@@ -1625,8 +2317,39 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"checkpoint\x18\x06 \x01(\v2\x1e.leasekeeper.log.v1.CheckpointH\x00R\n" +
 	"checkpoint\x12+\n" +
 	"\x03txn\x18\a \x01(\v2\x17.leasekeeper.log.v1.TxnH\x00R\x03txn\x127\n" +
-	"\acompact\x18\b \x01(\v2\x1b.leasekeeper.log.v1.CompactH\x00R\acompactB\x04\n" +
-	"\x02op\"\xa6\x01\n" +
+	"\acompact\x18\b \x01(\v2\x1b.leasekeeper.log.v1.CompactH\x00R\acompact\x121\n" +
+	"\x05claim\x18\t \x01(\v2\x19.leasekeeper.log.v1.ClaimH\x00R\x05claim\x127\n" +
+	"\arelease\x18\n" +
+	" \x01(\v2\x1b.leasekeeper.log.v1.ReleaseH\x00R\arelease\x12A\n" +
+	"\vrevoke_name\x18\v \x01(\v2\x1e.leasekeeper.log.v1.RevokeNameH\x00R\n" +
+	"revokeName\x12:\n" +
+	"\btransfer\x18\f \x01(\v2\x1c.leasekeeper.log.v1.TransferH\x00R\btransfer\x12+\n" +
+	"\x03pin\x18\r \x01(\v2\x17.leasekeeper.log.v1.PinH\x00R\x03pin\x121\n" +
+	"\x05unpin\x18\x0e \x01(\v2\x19.leasekeeper.log.v1.UnpinH\x00R\x05unpinB\x04\n" +
+	"\x02op\"n\n" +
+	"\x05Claim\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x15\n" +
+	"\x06ttl_ns\x18\x02 \x01(\x03R\x05ttlNs\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\fR\x04name\x12\x16\n" +
+	"\x06holder\x18\x04 \x01(\fR\x06holder\x12\x12\n" +
+	"\x04wait\x18\x05 \x01(\bR\x04wait\"-\n" +
+	"\aRelease\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\fR\x04name\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\x03R\x02id\"\\\n" +
+	"\n" +
+	"RevokeName\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\fR\x04name\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\x03R\x05token\x12\x12\n" +
+	"\x04note\x18\x03 \x01(\fR\x04note\x12\x10\n" +
+	"\x03now\x18\x04 \x01(\bR\x03now\".\n" +
+	"\bTransfer\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\fR\x04name\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\x03R\x02id\"1\n" +
+	"\x03Pin\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\fR\x04name\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\fR\x06reason\"\x1b\n" +
+	"\x05Unpin\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\fR\x04name\"\xa6\x01\n" +
 	"\x03Txn\x125\n" +
 	"\acompare\x18\x01 \x03(\v2\x1b.leasekeeper.log.v1.CompareR\acompare\x123\n" +
 	"\asuccess\x18\x02 \x03(\v2\x19.leasekeeper.log.v1.TxnOpR\asuccess\x123\n" +
@@ -1713,7 +2436,7 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\x06origin\x18\x03 \x01(\v2\x1b.leasekeeper.log.v1.InstantR\x06origin\"9\n" +
 	"\aInstant\x12\x15\n" +
 	"\x06raw_ns\x18\x01 \x01(\x03R\x05rawNs\x12\x17\n" +
-	"\aboot_ns\x18\x02 \x01(\x03R\x06bootNs\"\xae\x01\n" +
+	"\aboot_ns\x18\x02 \x01(\x03R\x06bootNs\"\xf8\x01\n" +
 	"\x05Lease\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x1e\n" +
 	"\n" +
@@ -1721,7 +2444,10 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"generation\x12\x15\n" +
 	"\x06ttl_ns\x18\x03 \x01(\x03R\x05ttlNs\x12\x18\n" +
 	"\acleared\x18\x04 \x01(\x04R\acleared\x12D\n" +
-	"\fcheckpointed\x18\x05 \x01(\v2 .leasekeeper.log.v1.CheckpointedR\fcheckpointed\"\x80\x01\n" +
+	"\fcheckpointed\x18\x05 \x01(\v2 .leasekeeper.log.v1.CheckpointedR\fcheckpointed\x12\x18\n" +
+	"\aclaimed\x18\x06 \x01(\bR\aclaimed\x12\x16\n" +
+	"\x06pinned\x18\a \x01(\bR\x06pinned\x12\x16\n" +
+	"\x06doomed\x18\b \x01(\bR\x06doomed\"\x80\x01\n" +
 	"\fCheckpointed\x12!\n" +
 	"\fremaining_ns\x18\x01 \x01(\x03R\vremainingNs\x125\n" +
 	"\aapplied\x18\x02 \x01(\v2\x1b.leasekeeper.log.v1.InstantR\aapplied\x12\x16\n" +
@@ -1730,7 +2456,29 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\x05start\x18\x01 \x01(\x04R\x05start\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x125\n" +
 	"\aapplied\x18\x03 \x01(\v2\x1b.leasekeeper.log.v1.InstantR\aapplied\x12\x16\n" +
-	"\x06domain\x18\x04 \x01(\rR\x06domainB;Z9github.com/leasekeeper/leasekeeper/internal/replica/logpbb\x06proto3"
+	"\x06domain\x18\x04 \x01(\rR\x06domain\"\xa1\x02\n" +
+	"\x04Name\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\fR\x04name\x12\x14\n" +
+	"\x05ended\x18\x02 \x01(\x04R\x05ended\x125\n" +
+	"\acurrent\x18\x03 \x01(\v2\x1b.leasekeeper.log.v1.TenancyR\acurrent\x12\x12\n" +
+	"\x04last\x18\x04 \x01(\x03R\x04last\x12\x1b\n" +
+	"\x06pinned\x18\x05 \x01(\fH\x00R\x06pinned\x88\x01\x01\x12\x1d\n" +
+	"\arevoked\x18\x06 \x01(\fH\x01R\arevoked\x88\x01\x01\x12\x14\n" +
+	"\x05freed\x18\a \x01(\x03R\x05freed\x12\x1f\n" +
+	"\vfreed_order\x18\b \x01(\rR\n" +
+	"freedOrder\x12\x1a\n" +
+	"\brevision\x18\t \x01(\x03R\brevisionB\t\n" +
+	"\a_pinnedB\n" +
+	"\n" +
+	"\b_revoked\"\xa1\x01\n" +
+	"\aTenancy\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\x03R\x05token\x12\x14\n" +
+	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12\x16\n" +
+	"\x06holder\x18\x03 \x01(\fR\x06holder\x12\x17\n" +
+	"\afrom_ms\x18\x04 \x01(\x03R\x06fromMs\x12\x13\n" +
+	"\x05to_ms\x18\x05 \x01(\x03R\x04toMs\x12\x10\n" +
+	"\x03why\x18\x06 \x01(\rR\x03why\x12\x12\n" +
+	"\x04note\x18\a \x01(\fR\x04noteB;Z9github.com/leasekeeper/leasekeeper/internal/replica/logpbb\x06proto3"
 
 var (
 	file_internal_replica_logpb_log_proto_rawDescOnce sync.Once
@@ -1744,61 +2492,76 @@ func file_internal_replica_logpb_log_proto_rawDescGZIP() []byte {
 	return file_internal_replica_logpb_log_proto_rawDescData
 }
 
-var file_internal_replica_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_internal_replica_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_internal_replica_logpb_log_proto_goTypes = []any{
 	(*Entry)(nil),        // 0: leasekeeper.log.v1.Entry
 	(*Command)(nil),      // 1: leasekeeper.log.v1.Command
-	(*Txn)(nil),          // 2: leasekeeper.log.v1.Txn
-	(*Compare)(nil),      // 3: leasekeeper.log.v1.Compare
-	(*TxnOp)(nil),        // 4: leasekeeper.log.v1.TxnOp
-	(*Range)(nil),        // 5: leasekeeper.log.v1.Range
-	(*Compact)(nil),      // 6: leasekeeper.log.v1.Compact
-	(*Put)(nil),          // 7: leasekeeper.log.v1.Put
-	(*DeleteRange)(nil),  // 8: leasekeeper.log.v1.DeleteRange
-	(*Grant)(nil),        // 9: leasekeeper.log.v1.Grant
-	(*Revoke)(nil),       // 10: leasekeeper.log.v1.Revoke
-	(*LeaseRef)(nil),     // 11: leasekeeper.log.v1.LeaseRef
-	(*Expire)(nil),       // 12: leasekeeper.log.v1.Expire
-	(*Checkpoint)(nil),   // 13: leasekeeper.log.v1.Checkpoint
-	(*Remaining)(nil),    // 14: leasekeeper.log.v1.Remaining
-	(*Identity)(nil),     // 15: leasekeeper.log.v1.Identity
-	(*Applied)(nil),      // 16: leasekeeper.log.v1.Applied
-	(*Domain)(nil),       // 17: leasekeeper.log.v1.Domain
-	(*Instant)(nil),      // 18: leasekeeper.log.v1.Instant
-	(*Lease)(nil),        // 19: leasekeeper.log.v1.Lease
-	(*Checkpointed)(nil), // 20: leasekeeper.log.v1.Checkpointed
-	(*Reign)(nil),        // 21: leasekeeper.log.v1.Reign
+	(*Claim)(nil),        // 2: leasekeeper.log.v1.Claim
+	(*Release)(nil),      // 3: leasekeeper.log.v1.Release
+	(*RevokeName)(nil),   // 4: leasekeeper.log.v1.RevokeName
+	(*Transfer)(nil),     // 5: leasekeeper.log.v1.Transfer
+	(*Pin)(nil),          // 6: leasekeeper.log.v1.Pin
+	(*Unpin)(nil),        // 7: leasekeeper.log.v1.Unpin
+	(*Txn)(nil),          // 8: leasekeeper.log.v1.Txn
+	(*Compare)(nil),      // 9: leasekeeper.log.v1.Compare
+	(*TxnOp)(nil),        // 10: leasekeeper.log.v1.TxnOp
+	(*Range)(nil),        // 11: leasekeeper.log.v1.Range
+	(*Compact)(nil),      // 12: leasekeeper.log.v1.Compact
+	(*Put)(nil),          // 13: leasekeeper.log.v1.Put
+	(*DeleteRange)(nil),  // 14: leasekeeper.log.v1.DeleteRange
+	(*Grant)(nil),        // 15: leasekeeper.log.v1.Grant
+	(*Revoke)(nil),       // 16: leasekeeper.log.v1.Revoke
+	(*LeaseRef)(nil),     // 17: leasekeeper.log.v1.LeaseRef
+	(*Expire)(nil),       // 18: leasekeeper.log.v1.Expire
+	(*Checkpoint)(nil),   // 19: leasekeeper.log.v1.Checkpoint
+	(*Remaining)(nil),    // 20: leasekeeper.log.v1.Remaining
+	(*Identity)(nil),     // 21: leasekeeper.log.v1.Identity
+	(*Applied)(nil),      // 22: leasekeeper.log.v1.Applied
+	(*Domain)(nil),       // 23: leasekeeper.log.v1.Domain
+	(*Instant)(nil),      // 24: leasekeeper.log.v1.Instant
+	(*Lease)(nil),        // 25: leasekeeper.log.v1.Lease
+	(*Checkpointed)(nil), // 26: leasekeeper.log.v1.Checkpointed
+	(*Reign)(nil),        // 27: leasekeeper.log.v1.Reign
+	(*Name)(nil),         // 28: leasekeeper.log.v1.Name
+	(*Tenancy)(nil),      // 29: leasekeeper.log.v1.Tenancy
 }
 var file_internal_replica_logpb_log_proto_depIdxs = []int32{
 	1,  // 0: leasekeeper.log.v1.Entry.commands:type_name -> leasekeeper.log.v1.Command
-	7,  // 1: leasekeeper.log.v1.Command.put:type_name -> leasekeeper.log.v1.Put
-	8,  // 2: leasekeeper.log.v1.Command.delete_range:type_name -> leasekeeper.log.v1.DeleteRange
-	9,  // 3: leasekeeper.log.v1.Command.grant:type_name -> leasekeeper.log.v1.Grant
-	10, // 4: leasekeeper.log.v1.Command.revoke:type_name -> leasekeeper.log.v1.Revoke
-	12, // 5: leasekeeper.log.v1.Command.expire:type_name -> leasekeeper.log.v1.Expire
-	13, // 6: leasekeeper.log.v1.Command.checkpoint:type_name -> leasekeeper.log.v1.Checkpoint
-	2,  // 7: leasekeeper.log.v1.Command.txn:type_name -> leasekeeper.log.v1.Txn
-	6,  // 8: leasekeeper.log.v1.Command.compact:type_name -> leasekeeper.log.v1.Compact
-	3,  // 9: leasekeeper.log.v1.Txn.compare:type_name -> leasekeeper.log.v1.Compare
-	4,  // 10: leasekeeper.log.v1.Txn.success:type_name -> leasekeeper.log.v1.TxnOp
-	4,  // 11: leasekeeper.log.v1.Txn.failure:type_name -> leasekeeper.log.v1.TxnOp
-	5,  // 12: leasekeeper.log.v1.TxnOp.range:type_name -> leasekeeper.log.v1.Range
-	7,  // 13: leasekeeper.log.v1.TxnOp.put:type_name -> leasekeeper.log.v1.Put
-	8,  // 14: leasekeeper.log.v1.TxnOp.delete_range:type_name -> leasekeeper.log.v1.DeleteRange
-	2,  // 15: leasekeeper.log.v1.TxnOp.txn:type_name -> leasekeeper.log.v1.Txn
-	11, // 16: leasekeeper.log.v1.Expire.leases:type_name -> leasekeeper.log.v1.LeaseRef
-	14, // 17: leasekeeper.log.v1.Checkpoint.quiet:type_name -> leasekeeper.log.v1.Remaining
-	11, // 18: leasekeeper.log.v1.Checkpoint.cleared:type_name -> leasekeeper.log.v1.LeaseRef
-	11, // 19: leasekeeper.log.v1.Remaining.lease:type_name -> leasekeeper.log.v1.LeaseRef
-	18, // 20: leasekeeper.log.v1.Domain.origin:type_name -> leasekeeper.log.v1.Instant
-	20, // 21: leasekeeper.log.v1.Lease.checkpointed:type_name -> leasekeeper.log.v1.Checkpointed
-	18, // 22: leasekeeper.log.v1.Checkpointed.applied:type_name -> leasekeeper.log.v1.Instant
-	18, // 23: leasekeeper.log.v1.Reign.applied:type_name -> leasekeeper.log.v1.Instant
-	24, // [24:24] is the sub-list for method output_type
-	24, // [24:24] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	13, // 1: leasekeeper.log.v1.Command.put:type_name -> leasekeeper.log.v1.Put
+	14, // 2: leasekeeper.log.v1.Command.delete_range:type_name -> leasekeeper.log.v1.DeleteRange
+	15, // 3: leasekeeper.log.v1.Command.grant:type_name -> leasekeeper.log.v1.Grant
+	16, // 4: leasekeeper.log.v1.Command.revoke:type_name -> leasekeeper.log.v1.Revoke
+	18, // 5: leasekeeper.log.v1.Command.expire:type_name -> leasekeeper.log.v1.Expire
+	19, // 6: leasekeeper.log.v1.Command.checkpoint:type_name -> leasekeeper.log.v1.Checkpoint
+	8,  // 7: leasekeeper.log.v1.Command.txn:type_name -> leasekeeper.log.v1.Txn
+	12, // 8: leasekeeper.log.v1.Command.compact:type_name -> leasekeeper.log.v1.Compact
+	2,  // 9: leasekeeper.log.v1.Command.claim:type_name -> leasekeeper.log.v1.Claim
+	3,  // 10: leasekeeper.log.v1.Command.release:type_name -> leasekeeper.log.v1.Release
+	4,  // 11: leasekeeper.log.v1.Command.revoke_name:type_name -> leasekeeper.log.v1.RevokeName
+	5,  // 12: leasekeeper.log.v1.Command.transfer:type_name -> leasekeeper.log.v1.Transfer
+	6,  // 13: leasekeeper.log.v1.Command.pin:type_name -> leasekeeper.log.v1.Pin
+	7,  // 14: leasekeeper.log.v1.Command.unpin:type_name -> leasekeeper.log.v1.Unpin
+	9,  // 15: leasekeeper.log.v1.Txn.compare:type_name -> leasekeeper.log.v1.Compare
+	10, // 16: leasekeeper.log.v1.Txn.success:type_name -> leasekeeper.log.v1.TxnOp
+	10, // 17: leasekeeper.log.v1.Txn.failure:type_name -> leasekeeper.log.v1.TxnOp
+	11, // 18: leasekeeper.log.v1.TxnOp.range:type_name -> leasekeeper.log.v1.Range
+	13, // 19: leasekeeper.log.v1.TxnOp.put:type_name -> leasekeeper.log.v1.Put
+	14, // 20: leasekeeper.log.v1.TxnOp.delete_range:type_name -> leasekeeper.log.v1.DeleteRange
+	8,  // 21: leasekeeper.log.v1.TxnOp.txn:type_name -> leasekeeper.log.v1.Txn
+	17, // 22: leasekeeper.log.v1.Expire.leases:type_name -> leasekeeper.log.v1.LeaseRef
+	20, // 23: leasekeeper.log.v1.Checkpoint.quiet:type_name -> leasekeeper.log.v1.Remaining
+	17, // 24: leasekeeper.log.v1.Checkpoint.cleared:type_name -> leasekeeper.log.v1.LeaseRef
+	17, // 25: leasekeeper.log.v1.Remaining.lease:type_name -> leasekeeper.log.v1.LeaseRef
+	24, // 26: leasekeeper.log.v1.Domain.origin:type_name -> leasekeeper.log.v1.Instant
+	26, // 27: leasekeeper.log.v1.Lease.checkpointed:type_name -> leasekeeper.log.v1.Checkpointed
+	24, // 28: leasekeeper.log.v1.Checkpointed.applied:type_name -> leasekeeper.log.v1.Instant
+	24, // 29: leasekeeper.log.v1.Reign.applied:type_name -> leasekeeper.log.v1.Instant
+	29, // 30: leasekeeper.log.v1.Name.current:type_name -> leasekeeper.log.v1.Tenancy
+	31, // [31:31] is the sub-list for method output_type
+	31, // [31:31] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_internal_replica_logpb_log_proto_init() }
@@ -1815,20 +2578,27 @@ func file_internal_replica_logpb_log_proto_init() {
 		(*Command_Checkpoint)(nil),
 		(*Command_Txn)(nil),
 		(*Command_Compact)(nil),
+		(*Command_Claim)(nil),
+		(*Command_Release)(nil),
+		(*Command_RevokeName)(nil),
+		(*Command_Transfer)(nil),
+		(*Command_Pin)(nil),
+		(*Command_Unpin)(nil),
 	}
-	file_internal_replica_logpb_log_proto_msgTypes[4].OneofWrappers = []any{
+	file_internal_replica_logpb_log_proto_msgTypes[10].OneofWrappers = []any{
 		(*TxnOp_Range)(nil),
 		(*TxnOp_Put)(nil),
 		(*TxnOp_DeleteRange)(nil),
 		(*TxnOp_Txn)(nil),
 	}
+	file_internal_replica_logpb_log_proto_msgTypes[28].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_replica_logpb_log_proto_rawDesc), len(file_internal_replica_logpb_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   22,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

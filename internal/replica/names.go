@@ -1,0 +1,265 @@
+package replica
+
+import (
+	"cmp"
+	"container/list"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// names is who holds which name and who stands in line for it. It follows from the keys, and from the
+// records beside them of what ended: keys change, notice looks at the changes, and this follows.
+type names struct {
+	lines map[string]*line
+	// claims has the leases that a Claim made. Each stands in exactly one line, for as long as it lives.
+	claims map[lessor.ID]*contender
+	// free are the lines without anybody in them, which are remembered for their past, the longest free first.
+	free *list.List
+
+	// Of the change that is being noticed.
+	touched []*line
+	fresh   []freshValue
+	left    []*contender
+	orphans []lessor.ID // of claims whose keys are gone
+
+	farewells farewells
+}
+
+// line is one name. The contender with the lowest create revision owns it.
+type line struct {
+	name  string
+	queue []*contender // by create revision
+	// shunned are keys older than the last owner's, which were attached to their lease only now. They never
+	// own: tokens would go back.
+	shunned []*contender
+
+	owner   *contender // whom the record has as the holder; the first of queue but for the change being noticed
+	touched bool
+
+	ended    uint64 // tenancies
+	last     int64  // the token of the last that ended
+	pinned   *string
+	revoked  *string
+	revision int64 // of the newest change of who holds it
+	// When it became free, and its place in names.free if it is.
+	freed      int64
+	freedOrder uint32
+	place      *list.Element
+}
+
+// contender is a key NAME/LEASE that is attached to that very lease.
+type contender struct {
+	lease   lessor.ID
+	created int64
+	line    *line
+	claimed bool // the lease was made by a Claim
+}
+
+// freshValue is what a contender's key was just set to.
+type freshValue struct {
+	contender *contender
+	value     []byte
+}
+
+func newNames() names {
+	return names{lines: make(map[string]*line), claims: make(map[lessor.ID]*contender), free: list.New()}
+}
+
+// OwnershipKey is the key that stands for a lease in the line of a name.
+func OwnershipKey(name string, lease lessor.ID) []byte {
+	key := make([]byte, 0, len(name)+1+16)
+	key = append(append(key, name...), '/')
+	return strconv.AppendInt(key, int64(lease), 16)
+}
+
+// contention divides an ownership key. It is false for every other key.
+func contention(key []byte) (name []byte, lease lessor.ID, ok bool) {
+	i := len(key) - 1
+	for ; i >= 0 && key[i] != '/'; i-- {
+		if c := key[i]; !(c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c == '-') || len(key)-i > 17 {
+			return nil, 0, false
+		}
+	}
+	if i <= 0 {
+		return nil, 0, false
+	}
+	id, err := strconv.ParseInt(string(key[i+1:]), 16, 64)
+	if err != nil || id == 0 {
+		return nil, 0, false
+	}
+	var spelled [17]byte // one key for one lease: without zeros in front
+	if string(strconv.AppendInt(spelled[:0], id, 16)) != string(key[i+1:]) {
+		return nil, 0, false
+	}
+	return key[:i], lessor.ID(id), true
+}
+
+// follow takes note of one change of the keys.
+func (n *names) follow(change keyspace.Change) {
+	for i := range change.Events {
+		e := &change.Events[i]
+		name, lease, ok := contention(e.KV.Key)
+		switch {
+		case !ok:
+		case e.Type == keyspace.EventPut && e.KV.Lease == int64(lease):
+			c := n.join(string(name), lease, e.KV.CreateRevision)
+			n.fresh = append(n.fresh, freshValue{c, e.KV.Value})
+			n.touch(c.line)
+		default:
+			n.leave(n.lines[string(name)], lease)
+		}
+	}
+	for _, key := range change.Ended {
+		if name, lease, ok := contention([]byte(key)); ok {
+			n.leave(n.lines[string(name)], lease)
+		}
+	}
+}
+
+// join puts a contender into the line of a name, if it does not stand there yet.
+func (n *names) join(name string, lease lessor.ID, created int64) *contender {
+	l := n.lines[name]
+	if l == nil {
+		l = &line{name: name}
+		n.lines[name] = l
+	}
+	if c := l.find(lease); c != nil {
+		return c
+	}
+	c := &contender{lease: lease, created: created, line: l}
+	if created <= l.last || l.owner != nil && created < l.owner.created {
+		l.shunned = append(l.shunned, c)
+		n.unfree(l)
+		return c
+	}
+	i, _ := slices.BinarySearchFunc(l.queue, c, byCreated)
+	l.queue = slices.Insert(l.queue, i, c)
+	return c
+}
+
+func byCreated(a, b *contender) int {
+	return cmp.Or(cmp.Compare(a.created, b.created), cmp.Compare(a.lease, b.lease))
+}
+
+// leave takes a contender out of a line, if it stands there.
+func (n *names) leave(l *line, lease lessor.ID) {
+	if l == nil {
+		return
+	}
+	c := l.find(lease)
+	if c == nil {
+		return
+	}
+	is := func(other *contender) bool { return other == c }
+	if len(l.queue) > 0 && l.queue[0] == c {
+		l.queue[0] = nil // what is cut off in front stays in memory
+		l.queue = l.queue[1:]
+	} else {
+		l.queue = slices.DeleteFunc(l.queue, is)
+	}
+	l.shunned = slices.DeleteFunc(l.shunned, is)
+	n.fresh = slices.DeleteFunc(n.fresh, func(f freshValue) bool { return f.contender == c })
+	if c != l.owner {
+		n.left = append(n.left, c)
+	}
+	if c.claimed {
+		delete(n.claims, lease)
+		n.orphans = append(n.orphans, lease)
+	}
+	n.touch(l)
+}
+
+func (n *names) touch(l *line) {
+	if !l.touched {
+		l.touched = true
+		n.touched = append(n.touched, l)
+	}
+}
+
+// find returns the contender that stands for a lease, or nil.
+func (l *line) find(lease lessor.ID) *contender {
+	for _, c := range l.queue {
+		if c.lease == lease {
+			return c
+		}
+	}
+	for _, c := range l.shunned {
+		if c.lease == lease {
+			return c
+		}
+	}
+	return nil
+}
+
+func (l *line) head() *contender {
+	if len(l.queue) == 0 {
+		return nil
+	}
+	return l.queue[0]
+}
+
+// place returns how many stand before a contender.
+func (l *line) before(c *contender) int {
+	i, _ := slices.BinarySearchFunc(l.queue, c, byCreated)
+	return i
+}
+
+// setFree puts a line that nobody stands in among those that are forgotten one day.
+func (n *names) setFree(l *line) {
+	before := n.free.Back()
+	for before != nil && before.Value.(*line).freedAfter(l) {
+		before = before.Prev()
+	}
+	if before == nil {
+		l.place = n.free.PushFront(l)
+		return
+	}
+	l.place = n.free.InsertAfter(l, before)
+}
+
+func (n *names) unfree(l *line) {
+	if l.place != nil {
+		n.free.Remove(l.place)
+		l.place = nil
+	}
+}
+
+func (l *line) freedAfter(other *line) bool {
+	return cmp.Or(cmp.Compare(l.freed, other.freed), cmp.Compare(l.freedOrder, other.freedOrder), strings.Compare(l.name, other.name)) > 0
+}
+
+// farewells are the claims that ended lately, and why. Only this member's memory has them: they are for telling those
+// who ask, and for turning away a claim that arrives after its own end.
+type farewells struct {
+	of  map[lessor.ID]farewell
+	old []lessor.ID // a ring once it is full
+	at  int
+}
+
+type farewell struct {
+	why  Why
+	note string
+}
+
+// maxFarewells is how many are kept.
+const maxFarewells = 1 << 14
+
+func (f *farewells) add(id lessor.ID, why Why, note string) {
+	if f.of == nil {
+		f.of = make(map[lessor.ID]farewell)
+	}
+	if _, again := f.of[id]; !again {
+		if len(f.old) < maxFarewells {
+			f.old = append(f.old, id)
+		} else {
+			delete(f.of, f.old[f.at])
+			f.old[f.at] = id
+			f.at = (f.at + 1) % maxFarewells
+		}
+	}
+	f.of[id] = farewell{why, note}
+}

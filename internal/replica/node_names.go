@@ -1,0 +1,204 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// Claim asks for a name; see [Claim]. Its errors that are no matter of the member are ErrInvalidClaim,
+// ErrLeaseTaken and ErrLost.
+func (n *Node) Claim(ctx context.Context, claim Claim) (Claimed, error) {
+	_, claimed, err := change[Claimed](ctx, n, claim)
+	return claimed, err
+}
+
+// Release ends the lease of a claim, and says whether there was something to end.
+func (n *Node) Release(ctx context.Context, name string, lease lessor.ID) (bool, error) {
+	_, ended, err := change[bool](ctx, n, Release{name, lease})
+	return ended, err
+}
+
+// RevokeName ends the tenancy of a name's holder.
+func (n *Node) RevokeName(ctx context.Context, revoke RevokeName) (RevokedName, error) {
+	_, revoked, err := change[RevokedName](ctx, n, revoke)
+	return revoked, err
+}
+
+// Transfer hands a name on to the next in line, and returns the token of that.
+func (n *Node) Transfer(ctx context.Context, name string, lease lessor.ID) (int64, error) {
+	_, token, err := change[int64](ctx, n, Transfer{name, lease})
+	return token, err
+}
+
+// Pin keeps a name with its holder until Unpin.
+func (n *Node) Pin(ctx context.Context, name, reason string) error {
+	_, _, err := change[any](ctx, n, Pin{name, reason})
+	return err
+}
+
+// Unpin ends a pin.
+func (n *Node) Unpin(ctx context.Context, name string) error {
+	_, _, err := change[any](ctx, n, Unpin{name})
+	return err
+}
+
+// Place tells where a claim stands in line.
+func (n *Node) Place(ctx context.Context, name string, lease lessor.ID) (Place, error) {
+	_, place, err := inspect[Place](ctx, n, PlaceQuery{name, lease})
+	return place, err
+}
+
+// holderRetries bounds how often a name is asked about whose holder changes all the time.
+const holderRetries = 4
+
+// Names tells about names, with authority, and at which index of the log that was so for all of them. The
+// states are in the order of names.
+func (n *Node) Names(ctx context.Context, names []string) (NameStates, error) {
+	_, states, err := inspect[NameStates](ctx, n, NamesQuery{names})
+	if err != nil {
+		return NameStates{}, err
+	}
+	ctx, release, err := n.use(ctx)
+	if err != nil {
+		return NameStates{}, err
+	}
+	defer release()
+	for i := range states.Names {
+		if err := n.addHolder(ctx, &states.Names[i]); err != nil {
+			return NameStates{}, err
+		}
+	}
+	return states, nil
+}
+
+// addHolder reads what the holder of a name says of itself. If the holder has changed since it was asked
+// who it is, that is asked again.
+func (n *Node) addHolder(ctx context.Context, s *NameState) error {
+	for range holderRetries {
+		if !s.Held {
+			return nil
+		}
+		record := new(logpb.Name)
+		if _, err := load(n.db, nameKey(s.Name), record); err != nil {
+			return err
+		}
+		if record.GetCurrent().GetToken() == s.Token {
+			s.Holder = record.GetCurrent().GetHolder()
+			return nil
+		}
+		_, again, err := inspect[NameStates](ctx, n, NamesQuery{[]string{s.Name}})
+		if err != nil {
+			return err
+		}
+		*s = again.Names[0]
+	}
+	return nil
+}
+
+// HeldNames lists up to limit names that begin with prefix, sort behind after, and are held when it begins.
+func (n *Node) HeldNames(ctx context.Context, prefix, after string, limit int) ([]string, error) {
+	if _, err := n.readHeader(ctx, false); err != nil {
+		return nil, err
+	}
+	ctx, release, err := n.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	from := nameKey(max(prefix, after+"\x00"))
+	if after == "" {
+		from = nameKey(prefix)
+	}
+	it, err := n.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: behind(nameKey(prefix))})
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	record := new(logpb.Name)
+	for valid := it.First(); valid && len(found) < limit && ctx.Err() == nil; valid = it.Next() {
+		if err := decodeName(it, record); err != nil { // resets the record
+			return nil, errors.Join(err, it.Close())
+		}
+		if record.Current != nil {
+			found = append(found, string(record.Name))
+		}
+	}
+	return found, errors.Join(context.Cause(ctx), it.Error(), it.Close())
+}
+
+// behind is the least key behind all that begin with prefix, which begins with a byte below 0xff.
+func behind(prefix []byte) []byte {
+	end := slices.Clone(prefix)
+	for end[len(end)-1] == 0xff {
+		end = end[:len(end)-1]
+	}
+	end[len(end)-1]++
+	return end
+}
+
+// A Tenancy is one holding of a name. The times are of the day, to be shown; zero if not known.
+type Tenancy struct {
+	Token    int64
+	Lease    lessor.ID
+	Holder   []byte
+	From, To time.Time // To is zero while it lasts
+	Why      Why
+	Note     string
+}
+
+// History returns the last tenancies of a name, newest first.
+func (n *Node) History(ctx context.Context, name string) ([]Tenancy, error) {
+	if _, err := n.readHeader(ctx, false); err != nil {
+		return nil, err
+	}
+	_, release, err := n.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	snapshot := n.db.NewSnapshot()
+	past, err := readHistory(snapshot, name)
+	return past, errors.Join(err, snapshot.Close())
+}
+
+func readHistory(db pebble.Reader, name string) ([]Tenancy, error) {
+	record := new(logpb.Name)
+	if _, err := load(db, nameKey(name), record); err != nil {
+		return nil, err
+	}
+	var all []Tenancy
+	if record.Current != nil {
+		all = append(all, tenancy(record.Current))
+	}
+	for i := range min(record.Ended, MaxPast) {
+		m := new(logpb.Tenancy)
+		if found, err := load(db, pastKey(name, record.Ended-1-i), m); err != nil {
+			return nil, err
+		} else if !found {
+			return nil, &DamagedError{What: "a tenancy of " + name + " is not there"}
+		}
+		all = append(all, tenancy(m))
+	}
+	return all, nil
+}
+
+func tenancy(m *logpb.Tenancy) Tenancy {
+	return Tenancy{
+		Token: m.Token, Lease: lessor.ID(m.Lease), Holder: m.Holder, From: wallTime(m.FromMs), To: wallTime(m.ToMs),
+		Why: Why(m.Why), Note: string(m.Note),
+	}
+}
+
+func wallTime(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
+}
