@@ -184,11 +184,12 @@ type scene struct {
 	done chan struct{}
 
 	inherit []*os.File
+	screen  func() string // of a terminal; may be nil
 }
 
 const (
 	testTTL = 3 * time.Second
-	patient = 30 * time.Second
+	patient = 20 * time.Second
 )
 
 var usual = Terms{TTL: testTTL, KillAfter: testTTL / 3}
@@ -260,7 +261,10 @@ func (s *scene) until(what string, seen func() bool) {
 	for limit := time.Now().Add(patient); !seen(); time.Sleep(time.Millisecond) {
 		if time.Now().After(limit) {
 			told, _ := os.ReadFile(s.wish.path("told"))
-			s.t.Fatalf("not seen: %s; it was told %q, and wrote %q", what, told, s.out.String())
+			if s.screen != nil {
+				s.t.Logf("the terminal shows %q", s.screen())
+			}
+			s.t.Fatalf("not seen: %s; it was told %q", what, told)
 		}
 	}
 }

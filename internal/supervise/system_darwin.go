@@ -31,6 +31,14 @@ func lookAgain(headReaped bool) time.Duration {
 // descendants are not found here.
 func descendants(int, ...int) []int { return nil }
 
+func parentOf(pid int) (parent int, ok bool) {
+	info, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
+	if err != nil {
+		return 0, false
+	}
+	return int(info.Eproc.Ppid), true
+}
+
 const (
 	readModes  = unix.TIOCGETA
 	writeModes = unix.TIOCSETA

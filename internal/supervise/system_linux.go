@@ -46,7 +46,7 @@ func descendants(of int, without ...int) []int {
 		if err != nil {
 			continue
 		}
-		if parent, ok := parentOf(name); ok {
+		if parent, ok := parentOf(pid); ok {
 			children[parent] = append(children[parent], pid)
 		}
 	}
@@ -62,8 +62,8 @@ func descendants(of int, without ...int) []int {
 
 // parentOf reads /proc/PID/stat: the number, the name in parentheses (which may contain anything), the
 // state, the parent.
-func parentOf(pid string) (parent int, ok bool) {
-	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+func parentOf(pid int) (parent int, ok bool) {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return 0, false
 	}

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
@@ -246,24 +248,52 @@ func (w *wrapper) forward(s os.Signal) {
 const stopSettles = 200 * time.Millisecond
 
 // suspend stops this process with its group, as the command was stopped by the keyboard or for want of the
-// terminal, and goes on with both when it is continued. If nobody is there who could continue it (its group
-// is orphaned), the system ignores the stop, and the command goes on at once.
+// terminal, and goes on with both when it is continued. If nobody is there who could do that, the command
+// goes on at once.
 func (w *wrapper) suspend(by syscall.Signal) {
 	if by == syscall.SIGSTOP || w.ended != nil {
 		return
 	}
-	w.terminal.takeBack(true)
-	continued := make(chan os.Signal, 1)
-	signal.Notify(continued, syscall.SIGCONT)
-	defer signal.Stop(continued)
-	signal.Reset(syscall.SIGTSTP)
-	syscall.Kill(0, syscall.SIGTSTP)
-	select {
-	case <-continued:
-	case <-time.After(stopSettles):
+	if !isOrphaned() {
+		w.terminal.takeBack(true)
+		continued := make(chan os.Signal, 1)
+		signal.Notify(continued, syscall.SIGCONT)
+		defer signal.Stop(continued)
+		// What was caught once can not be made to stop a Go program again, so this process needs a signal of
+		// its own. Not caught, the group's does nothing to it.
+		signal.Reset(syscall.SIGTSTP)
+		syscall.Kill(0, syscall.SIGTSTP)
+		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		select {
+		case <-continued:
+		case <-time.After(stopSettles):
+		}
+		forwarded(w.Signals)
 	}
-	forwarded(w.Signals)
 	w.resume()
+}
+
+// isOrphaned says whether this process has no ancestor in another group of the session: a shell, that is,
+// which could continue what was stopped. The system does not stop such groups by the keyboard.
+func isOrphaned() bool {
+	group := syscall.Getpgrp()
+	session, err := unix.Getsid(0)
+	if err != nil {
+		return true
+	}
+	for pid := os.Getpid(); ; {
+		parent, ok := parentOf(pid)
+		if !ok || parent == 0 {
+			return true
+		}
+		if its, err := unix.Getsid(parent); err != nil || its != session {
+			return true
+		}
+		if its, err := syscall.Getpgid(parent); err != nil || its != group {
+			return err != nil
+		}
+		pid = parent
+	}
 }
 
 func (w *wrapper) resume() {
