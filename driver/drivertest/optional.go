@@ -39,6 +39,32 @@ func (s *suite) unsupported(what string) {
 	if i := a.info(name); !i.Held || i.Token != g.Token {
 		s.Errorf("refused, and the lease suffered: %+v", i)
 	}
+	s.unsupportedByKeeper(ctx, what)
+}
+
+// unsupportedByKeeper asserts that a keeper says the same.
+func (s *suite) unsupportedByKeeper(ctx context.Context, what string) {
+	k := s.keeper("k")
+	l := s.must(k.Acquire(ctx, s.name("by-keeper")))
+	var err error
+	switch what {
+	case driver.Watch:
+		for _, err = range k.Watch(ctx, s.prefix) {
+		}
+	case driver.Announce:
+		err = l.Announce(ctx, "x")
+	case driver.Adopt:
+		_, err = k.Adopt(ctx, s.name("other"), 1)
+	default:
+		return
+	}
+	var u *driver.UnsupportedError
+	if !errors.As(err, &u) || u.What != what {
+		s.Errorf("%s by a keeper: %v", what, err)
+	}
+	if err := l.Check(); err != nil {
+		s.Errorf("refused, and the lease suffered: %v", err)
+	}
 }
 
 // try does the thing that is named so.

@@ -1,0 +1,283 @@
+package leasekeeper
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/holder"
+)
+
+// Acquire waits in line until the name is free, and holds it. It rides out troubles of the store for as
+// long as the TTL. If ctx ends first nothing is left behind, or what may be is released by the keeper. If
+// this keeper holds the name already that is a [*HeldError] with Self, at once.
+func (k *Keeper) Acquire(ctx context.Context, name string, o ...Option) (*Lease, error) {
+	options, err := k.forOne(o)
+	if err != nil {
+		return nil, err
+	}
+	return k.acquire(ctx, name, options, context.WithoutCancel(ctx), false)
+}
+
+// TryAcquire holds the name if it is free. If it is not that is a [*HeldError], and nothing is left behind.
+func (k *Keeper) TryAcquire(ctx context.Context, name string, o ...Option) (*Lease, error) {
+	return k.Acquire(ctx, name, append(o[:len(o):len(o)], NoWait())...)
+}
+
+// errPlaceLost says that a claim has to be made anew.
+var errPlaceLost = fmt.Errorf("%w: the lease ended before it was its turn", ErrUnavailable)
+
+// acquire makes claims until one holds the name. parent is what the lease's context derives from.
+func (k *Keeper) acquire(ctx context.Context, name string, o leaseOptions, parent context.Context, managed bool) (*Lease, error) {
+	if err := driver.CheckName(name); err != nil {
+		return nil, err
+	}
+	if err := k.enter(); err != nil {
+		return nil, err
+	}
+	defer k.leave()
+	ctx, done := k.bound(ctx)
+	defer done()
+	began := k.clock.Now() // of the present trouble
+	for tries := 0; ; tries++ {
+		l := &Lease{k: k, name: name, text: o.text, parent: parent, managed: managed, signal: make(chan struct{}, 1)}
+		stood, err := k.claim(ctx, l, o)
+		switch {
+		case err == nil:
+			return l, nil
+		case ctx.Err() != nil:
+			return nil, over(ctx)
+		case o.noWait || !transient(err):
+			return nil, err
+		}
+		if now := k.clock.Now(); stood {
+			tries, began = 0, now
+		} else if now.Elapsed(began) > o.ttl {
+			return nil, err
+		}
+		if !pause(ctx, backoff(tries, o.ttl)) {
+			return nil, over(ctx)
+		}
+	}
+}
+
+// claim makes one claim, and returns when it holds the name or is over. It reports whether the store has
+// answered it.
+func (k *Keeper) claim(ctx context.Context, l *Lease, o leaseOptions) (stood bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	claim := driver.Claim{Name: l.name, Holder: k.options.holder, TTL: o.ttl, Wait: !o.noWait}
+	claim.Holder.Card.Text = o.text
+	_, _ = rand.Read(claim.ID[:]) // never fails
+	l.ttl.Store(int64(o.ttl))
+	if err := k.start(l); err != nil {
+		return false, err
+	}
+	for {
+		attempt, cancel := context.WithTimeout(ctx, patience(o.ttl))
+		raw, grant, err := k.backend.Claim(attempt, claim)
+		cancel()
+		switch {
+		case err == nil && !grant.Held && o.noWait:
+			k.drop(l, raw)
+			return true, &HeldError{Name: l.name}
+		case err == nil:
+			if err := k.granted(ctx, l, raw, grant); err != nil {
+				return true, err
+			}
+			return true, nil
+		case errors.Is(err, ErrUnknownOutcome) && raw != nil:
+			if err := k.settle(ctx, l, raw, err); err != nil {
+				return false, err
+			}
+		default:
+			return false, k.refused(ctx, l, err)
+		}
+	}
+}
+
+// start lets the holder know of a claim that is about to be sent.
+func (k *Keeper) start(l *Lease) error {
+	k.mu.Lock()
+	defer k.unlock()
+	if k.closing {
+		return errClosed
+	}
+	k.step(holder.Wake{}) // what is past its deadline is not held
+	now := k.clock.Now()
+	if other := k.held[l.name]; other != nil {
+		return &HeldError{Name: l.name, Holder: k.options.holder, Token: other.token, Ends: other.TTL(), Self: true}
+	}
+	handle, err := k.core.Claim(now, l.TTL())
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	l.handle = handle
+	k.remember(l)
+	return nil
+}
+
+// refused takes in that a claim has left nothing in the store.
+func (k *Keeper) refused(ctx context.Context, l *Lease, err error) error {
+	k.mu.Lock()
+	defer k.unlock()
+	k.step(holder.Refused{Lease: l.handle})
+	k.forget(l)
+	if held, ok := errors.AsType[*HeldError](err); ok {
+		if other := k.held[l.name]; other != nil && other.token == held.Token {
+			mine := *held
+			mine.Self = true
+			return &mine
+		}
+	}
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return fmt.Errorf("%w: no answer to a claim to %s for %v", ErrUnavailable, l.name, patience(l.TTL()))
+	}
+	return err
+}
+
+// settle waits until a claim whose outcome is unknown is to be repeated, with the same id.
+func (k *Keeper) settle(ctx context.Context, l *Lease, raw driver.Lease, unknown error) error {
+	k.mu.Lock()
+	l.raw = raw
+	k.step(holder.Unknown{Lease: l.handle})
+	k.unlock()
+	for {
+		k.mu.Lock()
+		again, ended := l.resolve, l.end.Load() != nil
+		l.resolve = false
+		k.unlock()
+		switch {
+		case ended:
+			k.drop(l, raw)
+			return fmt.Errorf("leasekeeper: claim to %s: %w", l.name, unknown)
+		case again:
+			return nil
+		}
+		select {
+		case <-l.signal:
+		case <-ctx.Done():
+			k.drop(l, raw)
+			return ctx.Err()
+		}
+	}
+}
+
+// granted takes in that the name is held, or that the claim stands in line, and waits there.
+func (k *Keeper) granted(ctx context.Context, l *Lease, raw driver.Lease, grant driver.Grant) error {
+	k.mu.Lock()
+	l.raw = raw
+	l.ttl.Store(int64(grant.TTL))
+	if grant.Held {
+		l.token = grant.Token
+		k.step(holder.Granted{Lease: l.handle, TTL: grant.TTL, Until: grant.Until})
+		return k.settled(ctx, l)
+	}
+	k.step(holder.InLine{Lease: l.handle, TTL: grant.TTL, Until: grant.Until})
+	k.unlock()
+	for fails := 0; ; {
+		turn, err := k.await(ctx, l)
+		k.mu.Lock()
+		switch {
+		case l.end.Load() != nil:
+		case err == nil && turn.Held:
+			l.token = turn.Token
+			k.step(holder.Granted{Lease: l.handle, TTL: turn.TTL, Until: turn.Until})
+			return k.settled(ctx, l)
+		case errors.Is(err, ErrLost):
+			l.trouble = err
+			k.step(holder.Ended{Lease: l.handle})
+		}
+		ended := l.end.Load() != nil
+		k.unlock()
+		switch {
+		case ctx.Err() != nil || err != nil && !ended && !errors.Is(err, context.DeadlineExceeded) && !transient(err):
+			k.drop(l, raw)
+			return cmp.Or(ctx.Err(), err)
+		case ended:
+			if l.late {
+				k.drop(l, raw)
+			}
+			return errPlaceLost
+		case transient(err):
+			fails++
+			l.idle(ctx, backoff(fails, l.TTL()))
+		default:
+			fails = 0
+		}
+	}
+}
+
+// await asks the store to tell when it is our turn, for no longer than the TTL: then it is asked again, in
+// case the way to it is dead.
+func (k *Keeper) await(ctx context.Context, l *Lease) (driver.Grant, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.TTL())
+	defer cancel()
+	k.mu.Lock()
+	l.interrupt = cancel
+	if l.end.Load() != nil {
+		cancel()
+	}
+	k.unlock()
+	return k.backend.Await(ctx, l.raw)
+}
+
+// settled gives up the lock, and returns nil if l holds its name and is wanted.
+func (k *Keeper) settled(ctx context.Context, l *Lease) error {
+	l.interrupt = nil
+	holds, closing := l.isHeld, k.closing
+	k.unlock()
+	switch {
+	case !holds:
+		k.drop(l, l.raw)
+		return fmt.Errorf("%w: the store takes longer to answer than a TTL of %v allows", ErrUnavailable, l.TTL())
+	case closing, ctx.Err() != nil:
+		k.drop(l, l.raw)
+		return cmp.Or(ctx.Err(), errClosed)
+	}
+	return nil
+}
+
+// idle waits for d, or until something has become of l.
+func (l *Lease) idle(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-l.signal:
+	case <-ctx.Done():
+	}
+}
+
+// patience is how long to wait for one answer before another way is tried.
+func patience(ttl time.Duration) time.Duration { return max(ttl/3, holder.MinTTL) }
+
+const (
+	leastBackoff = 5 * time.Millisecond
+	mostBackoff  = 5 * time.Second
+)
+
+// backoff is how long to wait before trying again what has failed so often before.
+func backoff(fails int, ttl time.Duration) time.Duration {
+	most := max(leastBackoff, min(mostBackoff, ttl/4))
+	d := min(leastBackoff<<min(fails, 20), most)
+	return d/2 + mathrand.N(d/2+1)
+}
+
+// pause returns false if ctx ended before d has passed.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

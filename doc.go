@@ -1,0 +1,2 @@
+// Package leasekeeper holds leases on names.
+package leasekeeper

@@ -1,0 +1,243 @@
+package leasekeeper
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/holder"
+)
+
+// Package internal/holder decides; this file carries out what it decides. All of it runs under the keeper's
+// lock and never blocks: I/O has goroutines of its own, and what they find out comes back as events.
+
+// tell lets the holder take in what has happened.
+func (k *Keeper) tell(e holder.Event) {
+	k.mu.Lock()
+	defer k.unlock()
+	k.step(e)
+}
+
+// step is tell with the lock held. The time is read here, after the event has arrived.
+func (k *Keeper) step(e holder.Event) {
+	k.carryOut(k.core.Step(k.clock.Now(), e))
+	for len(k.after) > 0 {
+		next := k.after[0]
+		k.after = k.after[1:]
+		k.carryOut(k.core.Step(k.clock.Now(), next))
+	}
+}
+
+func (k *Keeper) carryOut(effects []holder.Effect) {
+	for _, e := range effects {
+		switch e := e.(type) {
+		case holder.Renew:
+			k.send(e)
+		case holder.Abandon:
+			if cancel := k.messages[e.Number]; cancel != nil {
+				cancel()
+			}
+		case holder.Held:
+			k.begin(k.slots[e.Lease.Slot()], e.Deadline)
+		case holder.Doubt:
+			l := k.slots[e.Lease.Slot()]
+			k.log(slog.LevelWarn, "lease in doubt: not renewed for half of its time", l, slog.String("error", l.troubled()))
+		case holder.Assured:
+			k.log(slog.LevelInfo, "lease renewed again", k.slots[e.Lease.Slot()])
+		case holder.Lost:
+			k.lose(k.slots[e.Lease.Slot()], e.Cause)
+		case holder.Resolve:
+			l := k.slots[e.Lease.Slot()]
+			l.resolve = true
+			l.notify()
+		case holder.GaveUp:
+			l := k.slots[e.Lease.Slot()]
+			l.gaveUp = true
+			k.forget(l)
+			l.notify()
+		case holder.WakeAt:
+			k.wakeAt, k.waits = e.At, true
+			select {
+			case k.poke <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// remember puts a lease where effects find it.
+func (k *Keeper) remember(l *Lease) {
+	slot := l.handle.Slot()
+	if slot >= len(k.slots) {
+		k.slots = append(k.slots, make([]*Lease, slot+1-len(k.slots))...)
+	}
+	k.slots[slot] = l
+}
+
+// forget undoes remember. The holder may have given the slot to nobody else yet.
+func (k *Keeper) forget(l *Lease) { k.slots[l.handle.Slot()] = nil }
+
+// begin makes l the lease that holds its name.
+func (k *Keeper) begin(l *Lease, deadline clock.Instant) {
+	l.setDeadline(deadline)
+	l.ctx, l.cancel = context.WithCancelCause(l.parent)
+	l.parent = nil
+	l.isHeld = true
+	k.held[l.name] = l
+	k.log(slog.LevelInfo, "lease acquired", l, slog.Duration("ttl", l.TTL()))
+}
+
+// finish ends the right to act under a lease, and its context.
+func (k *Keeper) finish(l *Lease, why *ending) {
+	l.end.CompareAndSwap(nil, why)
+	if l.isHeld {
+		l.isHeld = false
+		if k.held[l.name] == l {
+			delete(k.held, l.name)
+		}
+		l.cancel(l.end.Load())
+	}
+	l.notify()
+}
+
+// lose takes in that a lease, a place in line or a claim is over.
+func (k *Keeper) lose(l *Lease, cause holder.Cause) {
+	k.forget(l)
+	why := cause.String()
+	if text := l.troubled(); text != "" {
+		why += " (" + text + ")"
+	}
+	wasHeld := l.isHeld
+	l.late = cause == holder.Deadline
+	k.finish(l, &ending{name: l.name, token: l.token, why: why})
+	if wasHeld {
+		k.log(slog.LevelError, "lease lost", l, slog.String("why", why))
+	} else if l.interrupt != nil {
+		l.interrupt()
+	}
+}
+
+// send starts a message of renewals.
+func (k *Keeper) send(r holder.Renew) {
+	if len(k.messages) >= maxMessages || k.working.Err() != nil {
+		k.after = append(k.after, holder.Returned{Number: r.Number})
+		return
+	}
+	leases := make([]driver.Lease, len(r.Leases))
+	for i, handle := range r.Leases {
+		leases[i] = k.slots[handle.Slot()].raw
+	}
+	handles := slices.Clone(r.Leases)
+	ctx, cancel := context.WithCancel(k.working)
+	k.messages[r.Number] = cancel
+	k.own.Go(func() { k.renew(ctx, r.Number, handles, leases) })
+}
+
+// renew sends a message and brings back its answers.
+func (k *Keeper) renew(ctx context.Context, number uint64, handles []holder.Lease, leases []driver.Lease) {
+	err := k.backend.Renew(ctx, leases, func(i int, r driver.Renewal) {
+		if i >= 0 && i < len(handles) {
+			k.answered(number, handles[i], r)
+		}
+	})
+	k.mu.Lock()
+	defer k.unlock()
+	k.messages[number]()
+	delete(k.messages, number)
+	if err != nil {
+		for _, handle := range handles {
+			if l := k.find(handle); l != nil {
+				l.trouble = err
+			}
+		}
+	}
+	k.step(holder.Returned{Number: number})
+}
+
+// find returns the lease of a handle, or nil if it has ended.
+func (k *Keeper) find(handle holder.Lease) *Lease {
+	if l := k.slots[handle.Slot()]; l != nil && l.handle == handle {
+		return l
+	}
+	return nil
+}
+
+// answered takes in what the store said about one lease of a message.
+func (k *Keeper) answered(number uint64, handle holder.Lease, r driver.Renewal) {
+	k.mu.Lock()
+	defer k.unlock()
+	l := k.find(handle)
+	if l == nil {
+		return
+	}
+	answer := holder.Answer{Lease: handle, Outcome: holder.Acknowledged, TTL: r.TTL, Until: r.Until}
+	switch {
+	case errors.Is(r.Err, ErrLost):
+		answer.Outcome = holder.Gone
+	case r.Err != nil:
+		answer.Outcome = holder.Failed
+	}
+	l.trouble = r.Err
+	k.one[0] = answer
+	k.step(holder.Renewed{Number: number, Answers: k.one[:]})
+	if deadline, ok := k.core.Deadline(handle); ok && r.Err == nil {
+		l.ttl.Store(int64(r.TTL))
+		l.setDeadline(deadline)
+	}
+}
+
+// watchTime wakes the holder when it asked for that, until the keeper stops working. Timers are hints: they
+// stop while the machine sleeps, so it sleeps for at most nine tenths of what is left, and looks again.
+func (k *Keeper) watchTime(bell *alarm) {
+	var rung <-chan struct{}
+	if bell != nil {
+		rung = bell.rung
+		k.own.Go(bell.run)
+		defer bell.close()
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		moved := k.clock.Moved()
+		if left, waits := k.wake(); waits {
+			timer.Reset(nap(left))
+			if bell != nil {
+				bell.set(left)
+			}
+		} else {
+			timer.Stop()
+		}
+		select {
+		case <-timer.C:
+		case <-rung:
+		case <-moved:
+		case <-k.poke:
+		case <-k.working.Done():
+			return
+		}
+	}
+}
+
+// nap is how long to sleep when so much is left.
+func nap(left time.Duration) time.Duration {
+	if left <= 2*time.Millisecond {
+		return left
+	}
+	return left - left/10
+}
+
+// wake wakes the holder if it is time, and returns how much time is left until it will be again, if it is
+// to be woken at all.
+func (k *Keeper) wake() (left time.Duration, waits bool) {
+	k.mu.Lock()
+	defer k.unlock()
+	if k.waits && k.clock.Now().Remaining(k.wakeAt) <= 0 {
+		k.waits = false // it says so anew if it wants to be woken again
+		k.step(holder.Wake{})
+	}
+	return k.clock.Now().Remaining(k.wakeAt), k.waits
+}

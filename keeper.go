@@ -1,0 +1,191 @@
+package leasekeeper
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/holder"
+)
+
+const (
+	maxMessages = 64 // renewals under way; more than one only in trouble
+	maxReleases = 64 // leases that are given back at the same time
+)
+
+// Keeper acquires leases on one store and keeps them. It is safe for concurrent use, and one is enough for a
+// program: all its leases are renewed together.
+type Keeper struct {
+	backend driver.Backend
+	limits  driver.Limits
+	options keeperOptions
+	clock   driver.Clock
+
+	calling   context.Context // ends when Close begins
+	stopCalls context.CancelCauseFunc
+	working   context.Context // ends when Close has waited long enough; bounds all that own does
+	stopWork  context.CancelFunc
+	own       sync.WaitGroup // the keeper's goroutines
+	poke      chan struct{}  // has room for one: look at wakeAt again
+	releases  chan struct{}  // has room for maxReleases
+	done      chan struct{}  // closed when Close is done
+
+	mu          sync.Mutex
+	core        *holder.Holder
+	slots       []*Lease          // by the slots of their handles
+	held        map[string]*Lease // by name
+	messages    map[uint64]context.CancelFunc
+	wakeAt      clock.Instant
+	waits       bool           // wakeAt is set
+	after       []holder.Event // what happened while effects were carried out
+	one         [1]holder.Answer
+	notes       []note // to be logged when the lock is given up
+	closing     bool
+	unconfirmed int // leases whose release nobody confirmed
+	busy        int // calls and releases that Close waits for
+	isIdle      bool
+	idle        chan struct{} // closed when closing and not busy
+}
+
+// note is a line for the log.
+type note struct {
+	level slog.Level
+	text  string
+	attrs []slog.Attr
+}
+
+// enter begins a call that Close waits for.
+func (k *Keeper) enter() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closing {
+		return errClosed
+	}
+	k.busy++
+	return nil
+}
+
+// leave ends it.
+func (k *Keeper) leave() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.left()
+}
+
+// left is leave with the lock held.
+func (k *Keeper) left() {
+	if k.busy--; k.busy == 0 && k.closing && !k.isIdle {
+		k.isIdle = true
+		close(k.idle)
+	}
+}
+
+// bound returns a context that ends with ctx and when the keeper is closed.
+func (k *Keeper) bound(ctx context.Context) (context.Context, func()) {
+	bounded, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(k.calling, func() { cancel(errClosed) })
+	return bounded, func() {
+		stop()
+		cancel(context.Canceled)
+	}
+}
+
+// Close releases all leases of the keeper and closes its backend. It first ends the contexts of leases and
+// interrupts those who wait for one; each [Keeper.Run] and [Keeper.Campaign] then still waits for its
+// function before it releases. So a function that is run must not close its own keeper.
+//
+// When ctx ends first, Close gives up on what is left, which the store ends after its TTL, and says so. In
+// any case no goroutine of the keeper is left when it returns.
+func (k *Keeper) Close(ctx context.Context) error {
+	if !k.beginClose() {
+		select {
+		case <-k.done:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	var gaveUp error
+	select {
+	case <-k.idle:
+	case <-ctx.Done():
+		gaveUp = ctx.Err()
+	}
+	k.mu.Lock() // whoever starts a goroutine has looked at working under the lock
+	k.stopWork()
+	k.mu.Unlock()
+	k.own.Wait()
+	left := k.endAll()
+	err := k.backend.Close(ctx)
+	close(k.done)
+	switch {
+	case gaveUp != nil:
+		return fmt.Errorf("leasekeeper: closed with %d leases not released, which end after their TTL: %w", left, gaveUp)
+	case left > 0:
+		return fmt.Errorf("leasekeeper: closed with %d leases whose release was not confirmed: %w", left, ErrUnknownOutcome)
+	case err != nil:
+		return fmt.Errorf("leasekeeper: %w", err)
+	}
+	return nil
+}
+
+// beginClose returns false if the keeper is closed or being closed.
+func (k *Keeper) beginClose() bool {
+	k.mu.Lock()
+	if k.closing {
+		k.mu.Unlock()
+		return false
+	}
+	k.closing = true
+	k.busy++ // so that idle is closed here at the earliest
+	for _, l := range append([]*Lease(nil), k.slots...) {
+		switch {
+		case l == nil || !l.isHeld:
+		case l.managed:
+			// Its function is still running, and only when it has returned the name may go to somebody else.
+			l.cancel(errClosed)
+		default:
+			k.giveBack(l, &ending{name: l.name, token: l.token, why: "its keeper was closed", closed: true})
+		}
+	}
+	k.left()
+	k.unlock()
+	k.stopCalls(errClosed)
+	return true
+}
+
+// endAll ends what is left, and returns how much that is.
+func (k *Keeper) endAll() int {
+	k.mu.Lock()
+	defer k.unlock()
+	left := k.unconfirmed
+	for _, l := range k.slots {
+		if l != nil && l.isHeld {
+			left++
+			k.finish(l, &ending{name: l.name, token: l.token, why: "its keeper was closed", closed: true})
+		}
+	}
+	return left
+}
+
+// unlock gives up the lock, then logs what was noted under it: a logger may be slow, or ask the keeper.
+func (k *Keeper) unlock() {
+	notes := k.notes
+	k.notes = nil
+	k.mu.Unlock()
+	for _, n := range notes {
+		k.options.logger.LogAttrs(context.Background(), n.level, n.text, n.attrs...)
+	}
+}
+
+// log notes a line about a lease.
+func (k *Keeper) log(level slog.Level, text string, l *Lease, attrs ...slog.Attr) {
+	if !k.options.logger.Enabled(context.Background(), level) {
+		return
+	}
+	about := []slog.Attr{slog.String("name", l.name), slog.Uint64("token", uint64(l.token)), slog.String("holder", k.options.holder.ID)}
+	k.notes = append(k.notes, note{level, text, append(about, attrs...)})
+}

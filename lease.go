@@ -1,0 +1,188 @@
+package leasekeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/holder"
+)
+
+// Lease is the right to act under a name, until it is released or lost. Its keeper renews it all the time.
+// It is safe for concurrent use.
+type Lease struct {
+	k       *Keeper
+	handle  holder.Lease
+	name    string
+	raw     driver.Lease
+	token   Token
+	managed bool // by Run or Campaign, which release it
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+
+	ttl  atomic.Int64
+	rely [2]atomic.Int64 // the deadline's raw and boot readings: read without a lock
+	end  atomic.Pointer[ending]
+
+	// Guarded by the keeper's lock.
+	text      string          // of the card
+	parent    context.Context // of ctx, until it is held
+	isHeld    bool
+	trouble   error // of the last attempt to renew it
+	late      bool  // it ended without the store's having said so
+	resolve   bool  // the holder wants the claim or the release repeated
+	gaveUp    bool  // the holder has given up the release
+	interrupt context.CancelFunc
+	signal    chan struct{} // has room for one: something above has changed
+	released  *release
+}
+
+// release is the giving back of a lease.
+type release struct {
+	done chan struct{}
+	err  error // when done
+}
+
+// Name returns the name that is held.
+func (l *Lease) Name() string { return l.name }
+
+// Token returns the fencing token. Send it along with whatever is done under the lease, and let the resource
+// refuse a smaller one than it has seen.
+func (l *Lease) Token() Token { return l.token }
+
+// TTL returns how long the lease lives without renewal, as it was granted: it may differ from what was
+// asked for.
+func (l *Lease) TTL() time.Duration { return time.Duration(l.ttl.Load()) }
+
+// Holder returns who holds it: this keeper, with the card as it was last announced.
+func (l *Lease) Holder() Holder {
+	l.k.mu.Lock()
+	defer l.k.mu.Unlock()
+	who := l.k.options.holder
+	who.Card.Text = l.text
+	return who
+}
+
+// Context returns a context that ends when the lease is released or lost, before anyone else can hold the
+// name, unless this process is not running at that moment. [context.Cause] then returns an [ErrLost] that
+// says why. In [Keeper.Run] and [Keeper.Campaign] it also ends with the context that these were given.
+func (l *Lease) Context() context.Context { return l.ctx }
+
+// Remaining returns for how long the lease lasts if it is not renewed. It is zero or less once the lease has
+// been lost or released.
+func (l *Lease) Remaining() time.Duration {
+	if l.Check() != nil {
+		return 0
+	}
+	return l.k.clock.Now().Remaining(l.deadline())
+}
+
+// Check returns nil if one may act under the lease at this moment, else an [ErrLost] that says why not. It is
+// the only test for that: it asks the machine's clocks, not a timer that may be late.
+func (l *Lease) Check() error {
+	if e := l.end.Load(); e != nil {
+		return e
+	}
+	if l.k.clock.Now().Before(l.deadline()) {
+		return nil
+	}
+	// Past the deadline as it was just now. The holder has the last word, so that nobody who asks after
+	// this hears otherwise.
+	l.k.tell(holder.Wake{})
+	if e := l.end.Load(); e != nil {
+		return e
+	}
+	if l.k.clock.Now().Before(l.deadline()) {
+		return nil // renewed in between
+	}
+	return &ending{name: l.name, token: l.token, why: holder.Deadline.String()}
+}
+
+// Announce replaces the text on the holder's card, which everybody who looks at the name can see.
+func (l *Lease) Announce(ctx context.Context, card string) error {
+	if err := driver.CheckCardText(card); err != nil {
+		return err
+	}
+	announcer, err := driver.Can[driver.Announcer](l.k.backend)
+	if err != nil {
+		return err
+	}
+	if err := l.Check(); err != nil {
+		return err
+	}
+	err = announcer.Announce(ctx, l.raw, card)
+	l.k.mu.Lock()
+	defer l.k.unlock()
+	switch {
+	case err == nil:
+		l.text = card
+	case errors.Is(err, ErrLost) && l.isHeld:
+		l.trouble = err
+		l.k.step(holder.Ended{Lease: l.handle})
+	}
+	return err
+}
+
+// Release gives the name back. It first ends the lease's context, so stop acting before. A nil error says
+// that the store has confirmed it; [ErrLost], that the lease was lost before. When ctx ends first the keeper
+// goes on trying until the lease has run out, but what became of it is unknown. To release twice is as good
+// as once.
+func (l *Lease) Release(ctx context.Context) error {
+	k := l.k
+	k.mu.Lock()
+	k.step(holder.Wake{}) // a lease that is past its deadline is lost, not released
+	if l.end.Load() == nil {
+		k.giveBack(l, &ending{name: l.name, token: l.token, why: "it was released", released: true})
+	}
+	r := l.released
+	k.unlock()
+	if r == nil {
+		return l.end.Load()
+	}
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+		return fmt.Errorf("leasekeeper: release of %s: %w: %w", l.name, ErrUnknownOutcome, ctx.Err())
+	}
+}
+
+// Raw returns the backend's own reference, for the functions of the backend's package.
+func (l *Lease) Raw() driver.Lease { return l.raw }
+
+// String is for logs.
+func (l *Lease) String() string { return fmt.Sprintf("%s (token %d)", l.name, l.token) }
+
+// deadline may be read while it is written. It is then made of an old and a new reading, and whoever relies
+// on it needs both, so it is never later than the later of the two deadlines allows.
+func (l *Lease) deadline() clock.Instant {
+	return clock.Instant{Raw: l.rely[0].Load(), Boot: l.rely[1].Load()}
+}
+
+func (l *Lease) setDeadline(i clock.Instant) {
+	l.rely[0].Store(i.Raw)
+	l.rely[1].Store(i.Boot)
+}
+
+// notify wakes whoever claims or releases the lease.
+func (l *Lease) notify() {
+	if l.signal == nil {
+		return
+	}
+	select {
+	case l.signal <- struct{}{}:
+	default:
+	}
+}
+
+// troubled tells about the last attempt to renew the lease, if that failed.
+func (l *Lease) troubled() string {
+	if l.trouble == nil {
+		return ""
+	}
+	return l.trouble.Error()
+}

@@ -1,0 +1,169 @@
+package leasekeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"unicode/utf8"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/holder"
+)
+
+// pageSize is how many names List asks for at a time.
+const pageSize = 256
+
+// Get tells about a name. A name that nobody ever held is not held; that is no error.
+func (k *Keeper) Get(ctx context.Context, name string) (Info, error) {
+	if err := driver.CheckName(name); err != nil {
+		return Info{}, err
+	}
+	if err := k.calling.Err(); err != nil {
+		return Info{}, errClosed
+	}
+	return k.backend.Get(ctx, name)
+}
+
+// List tells about the names that begin with prefix, in order. It asks the store page by page as the loop
+// goes on, so a name that changes meanwhile may be told of as it was or as it is. An error ends the loop.
+func (k *Keeper) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
+	return func(yield func(Info, error) bool) {
+		if err := checkPrefix(prefix); err != nil {
+			yield(Info{}, err)
+			return
+		}
+		for after := ""; ; {
+			if k.calling.Err() != nil {
+				yield(Info{}, errClosed)
+				return
+			}
+			page, err := k.backend.List(ctx, prefix, after, pageSize)
+			if err != nil {
+				yield(Info{}, err)
+				return
+			}
+			for _, i := range page {
+				if i.Name <= after {
+					yield(Info{}, fmt.Errorf("leasekeeper: %w: the store lists %q after %q", ErrCorrupt, i.Name, after))
+					return
+				}
+				after = i.Name
+				if !yield(i, nil) {
+					return
+				}
+			}
+			if len(page) < pageSize {
+				return
+			}
+		}
+	}
+}
+
+// Watch tells how the names that begin with prefix are (events of the kind [Resync]), and then what happens
+// to them. Events of one name come in order. A loop that is slow is told with Resync how things are, in
+// place of what it has missed.
+//
+// An error says that the store can not go on. If it may be able to a little later, a loop that goes on after
+// the error goes on watching, beginning with Resync events; after any other error there is no more.
+func (k *Keeper) Watch(ctx context.Context, prefix string) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		watcher, err := driver.Can[driver.Watcher](k.backend)
+		if err == nil {
+			err = checkPrefix(prefix)
+		}
+		if err != nil {
+			yield(Event{}, err)
+			return
+		}
+		ctx, done := k.bound(ctx)
+		defer done()
+		for fails := 0; ; fails++ {
+			broken := false
+			once, cancel := context.WithCancel(ctx)
+			err := watcher.Watch(once, prefix, func(e driver.Event) {
+				fails = 0
+				if !broken && !yield(e, nil) {
+					broken = true
+					cancel()
+				}
+			})
+			cancel()
+			switch {
+			case broken:
+				return
+			case ctx.Err() != nil:
+				yield(Event{}, over(ctx))
+				return
+			case err == nil:
+				err = fmt.Errorf("%w: the store ended the watch", ErrUnavailable)
+			}
+			if !yield(Event{}, err) || !transient(err) {
+				return
+			}
+			if !pause(ctx, backoff(fails, DefaultTTL)) {
+				yield(Event{}, over(ctx))
+				return
+			}
+		}
+	}
+}
+
+func checkPrefix(prefix string) error {
+	if len(prefix) > driver.MaxName || !utf8.ValidString(prefix) {
+		return fmt.Errorf("%w: a prefix of names is UTF-8 and has at most %d bytes", ErrInvalid, driver.MaxName)
+	}
+	return nil
+}
+
+// Adopt continues the tenancy of the name under token t, which an earlier process or another keeper began
+// and then left alone. The one who began it must not act under it any more: nothing but its own end would
+// tell it. The lease has the TTL that it was granted with. [ErrLost] says that somebody else holds the name
+// now, or nobody.
+func (k *Keeper) Adopt(ctx context.Context, name string, t Token, o ...Option) (*Lease, error) {
+	options, err := k.forOne(o)
+	if err == nil {
+		err = driver.CheckName(name)
+	}
+	if err == nil && t == 0 {
+		err = fmt.Errorf("%w: 0 is no token", ErrInvalid)
+	}
+	if err != nil {
+		return nil, err
+	}
+	adopter, err := driver.Can[driver.Adopter](k.backend)
+	if err != nil {
+		return nil, err
+	}
+	if err := k.enter(); err != nil {
+		return nil, err
+	}
+	defer k.leave()
+	l := &Lease{k: k, name: name, text: options.text, parent: context.WithoutCancel(ctx)}
+	l.ttl.Store(int64(options.ttl))
+	if err := k.start(l); err != nil {
+		return nil, err
+	}
+	bounded, done := k.bound(ctx)
+	defer done()
+	by := k.options.holder
+	by.Card.Text = options.text
+	raw, grant, err := adopter.Adopt(bounded, name, t, by)
+	if err != nil {
+		if bounded.Err() != nil && !errors.Is(err, ErrUnknownOutcome) {
+			err = over(bounded)
+		}
+		return nil, k.refused(bounded, l, err)
+	}
+	k.mu.Lock()
+	l.raw, l.token = raw, grant.Token
+	l.ttl.Store(int64(grant.TTL))
+	k.step(holder.Granted{Lease: l.handle, TTL: grant.TTL, Until: grant.Until})
+	// Closing now, or an end of ctx, leaves the lease as it was found: somebody else may adopt it.
+	holds := l.isHeld
+	k.unlock()
+	if !holds {
+		return nil, fmt.Errorf("%w: the store takes longer to answer than a TTL of %v allows", ErrUnavailable, l.TTL())
+	}
+	return l, nil
+}

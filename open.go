@@ -1,0 +1,89 @@
+package leasekeeper
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/holder"
+)
+
+// Open returns a keeper on the store that a URL names. The package of the backend must be imported, if only
+// for that:
+//
+//	import _ "github.com/leasekeeper/leasekeeper/memory" // memory:
+//
+// The context is for opening only. No error shows a password of the URL.
+func Open(ctx context.Context, url string, o ...KeeperOption) (*Keeper, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	b, err := driver.Open(ctx, url)
+	if err != nil {
+		return nil, fmt.Errorf("leasekeeper: %w", err)
+	}
+	k, err := New(b, o...)
+	if err != nil {
+		_ = b.Close(context.WithoutCancel(ctx)) // nothing was done with it, so there is nothing to lose
+		return nil, err
+	}
+	return k, nil
+}
+
+// New returns a keeper on a backend, which belongs to the keeper from then on and is closed with it. If it
+// returns an error the backend stays the caller's.
+func New(b driver.Backend, o ...KeeperOption) (*Keeper, error) {
+	if b == nil {
+		return nil, fmt.Errorf("leasekeeper: %w: there is no backend", ErrInvalid)
+	}
+	options, err := gather(o)
+	if err != nil {
+		return nil, fmt.Errorf("leasekeeper: %w", err)
+	}
+	core, err := holder.New(holder.Config{Drift: options.drift, Seed: seed()})
+	if err != nil {
+		return nil, fmt.Errorf("leasekeeper: %w: %w", ErrInvalid, err)
+	}
+	k := &Keeper{
+		backend:  b,
+		limits:   b.Limits(),
+		options:  options,
+		clock:    machine{},
+		core:     core,
+		held:     make(map[string]*Lease),
+		messages: make(map[uint64]context.CancelFunc),
+		poke:     make(chan struct{}, 1),
+		releases: make(chan struct{}, maxReleases),
+		idle:     make(chan struct{}),
+		done:     make(chan struct{}),
+	}
+	if err := checkTTL(options.lease.ttl, k.limits, b.Scheme()); err != nil {
+		return nil, fmt.Errorf("leasekeeper: %w", err)
+	}
+	var bell *alarm
+	if tests, ok := b.(driver.Clocked); ok {
+		k.clock = tests.Clock()
+	} else {
+		bell = newAlarm()
+	}
+	k.calling, k.stopCalls = context.WithCancelCause(context.Background())
+	k.working, k.stopWork = context.WithCancel(context.Background())
+	k.own.Go(func() { k.watchTime(bell) })
+	return k, nil
+}
+
+// machine is the clock of all keepers but those on stores for tests.
+type machine struct{}
+
+func (machine) Now() clock.Instant     { return clock.Now() }
+func (machine) Moved() <-chan struct{} { return nil }
+
+// seed makes this keeper's rhythm its own.
+func seed() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return binary.LittleEndian.Uint64(b[:])
+}

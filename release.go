@@ -1,0 +1,137 @@
+package leasekeeper
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/holder"
+)
+
+const (
+	dropTries = 8                // attempts to release what is over here already
+	mostPause = 30 * time.Second // between two of them
+)
+
+// giveBack ends the right to act and lets a goroutine release the lease. The lock is held.
+func (k *Keeper) giveBack(l *Lease, why *ending) {
+	k.finish(l, why)
+	l.released = &release{done: make(chan struct{})}
+	if l.signal == nil {
+		l.signal = make(chan struct{}, 1)
+	}
+	l.resolve = false
+	if k.working.Err() != nil {
+		l.released.err = errClosed
+		close(l.released.done)
+		return
+	}
+	k.step(holder.Releasing{Lease: l.handle})
+	k.busy++
+	k.own.Go(func() { k.release(l) })
+}
+
+// release asks the store to take the lease back until it says that it has, or until the lease has run out.
+func (k *Keeper) release(l *Lease) {
+	err := k.releaseOnce(l)
+	for err != nil && k.retryRelease(l, err) {
+		err = k.releaseOnce(l)
+	}
+	k.mu.Lock()
+	defer k.unlock()
+	defer k.left()
+	if err == nil {
+		k.step(holder.Released{Lease: l.handle})
+		k.forget(l)
+		if l.token != 0 {
+			k.log(slog.LevelInfo, "lease released", l)
+		}
+	} else {
+		k.unconfirmed++
+		l.released.err = fmt.Errorf("leasekeeper: release of %s: %w: nobody has confirmed it, and the lease ends by itself after %v: %s",
+			l.name, ErrUnknownOutcome, l.TTL(), err)
+		k.log(slog.LevelWarn, "release not confirmed", l, slog.String("error", err.Error()))
+	}
+	close(l.released.done)
+}
+
+func (k *Keeper) releaseOnce(l *Lease) error {
+	if !k.mayRelease() {
+		return errClosed
+	}
+	defer func() { <-k.releases }()
+	ctx, cancel := context.WithTimeout(k.working, patience(l.TTL()))
+	defer cancel()
+	return k.backend.Release(ctx, l.raw)
+}
+
+// mayRelease waits until there are not too many releases under way.
+func (k *Keeper) mayRelease() bool {
+	select {
+	case k.releases <- struct{}{}:
+		return true
+	case <-k.working.Done():
+		return false
+	}
+}
+
+// retryRelease waits until the release is to be tried again, or returns false.
+func (k *Keeper) retryRelease(l *Lease, failed error) bool {
+	k.mu.Lock()
+	l.trouble = failed
+	k.step(holder.ReleaseFailed{Lease: l.handle})
+	k.unlock()
+	for {
+		k.mu.Lock()
+		again, gaveUp := l.resolve, l.gaveUp
+		l.resolve = false
+		k.unlock()
+		switch {
+		case gaveUp:
+			return false
+		case again:
+			return true
+		}
+		select {
+		case <-l.signal:
+		case <-k.working.Done():
+			return false
+		}
+	}
+}
+
+// drop releases what a claim that is not wanted any more, or is over, may have left in the store.
+func (k *Keeper) drop(l *Lease, raw driver.Lease) {
+	k.mu.Lock()
+	defer k.unlock()
+	l.raw = raw
+	if l.end.Load() == nil {
+		k.giveBack(l, &ending{name: l.name, token: l.token, why: "it was not wanted any more", released: true})
+		return
+	}
+	// The holder has forgotten it.
+	if l.released != nil || k.working.Err() != nil {
+		return
+	}
+	k.busy++
+	k.own.Go(func() { k.sweep(raw, l.TTL()) })
+}
+
+// sweep releases a lease that has ended here, so that nobody has to wait until it ends in the store too.
+func (k *Keeper) sweep(raw driver.Lease, ttl time.Duration) {
+	defer k.leave()
+	for range dropTries {
+		if !k.mayRelease() {
+			return
+		}
+		ctx, cancel := context.WithTimeout(k.working, patience(ttl))
+		err := k.backend.Release(ctx, raw)
+		cancel()
+		<-k.releases
+		if err == nil || !pause(k.working, min(mostPause, ttl/dropTries)) {
+			return
+		}
+	}
+}
