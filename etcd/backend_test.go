@@ -3,6 +3,9 @@ package etcd_test
 import (
 	"context"
 	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"flag"
 	"fmt"
 	"strings"
 	"testing"
@@ -34,36 +37,50 @@ type store struct {
 	lease pb.LeaseClient
 }
 
-// startStore starts a server in this process.
+// endpoint and etcdctl let the same tests run against an etcd that somebody has started.
+var (
+	endpoint = flag.String("endpoint", "", "run against the etcd at this host:port, and not against a server of this process")
+	etcdctl  = flag.String("etcdctl", "", "the path of etcdctl, to be driven beside this package")
+)
+
+// startStore starts a server in this process, unless there is to be another.
 func startStore(t testing.TB) *store {
 	t.Helper()
-	node, err := replica.Start(t.Context(), replica.NodeConfig{Dir: t.TempDir()})
+	if *endpoint != "" {
+		return storeAt(t, *endpoint)
+	}
+	return startOwn(t, server.Config{})
+}
+
+// startOwn starts a server in this process.
+func startOwn(t testing.TB, cfg server.Config) *store {
+	t.Helper()
+	addr, stop, err := serve(t.TempDir(), cfg)
+	ok(t, err)
+	t.Cleanup(func() { ok(t, stop()) })
+	return storeAt(t, addr)
+}
+
+// serve serves etcd's API from a folder.
+func serve(dir string, cfg server.Config) (addr string, stop func() error, err error) {
+	node, err := replica.Start(context.Background(), replica.NodeConfig{Dir: dir})
 	if err != nil {
-		t.Fatal(err)
+		return "", nil, err
 	}
-	t.Cleanup(func() {
-		if err := node.Stop(limited(t)); err != nil {
-			t.Errorf("stopping the node: %v", err)
-		}
-	})
-	select {
-	case <-node.Ready():
-	case <-time.After(waitLimit):
-		t.Fatal("the node is not ready")
+	<-node.Ready()
+	cfg.ListenClient, cfg.ListenHTTP = "127.0.0.1:0", server.HTTPOff
+	s, err := server.New(cfg, node)
+	if err == nil {
+		err = s.Start()
 	}
-	s, err := server.New(server.Config{ListenClient: "127.0.0.1:0", ListenHTTP: server.HTTPOff}, node)
 	if err != nil {
-		t.Fatal(err)
+		return "", nil, errors.Join(err, node.Stop(context.Background()))
 	}
-	if err := s.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Stop(limited(t)); err != nil {
-			t.Errorf("stopping the server: %v", err)
-		}
-	})
-	return storeAt(t, s.Addr())
+	return s.Addr(), func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
+		defer cancel()
+		return errors.Join(s.Stop(ctx), node.Stop(ctx))
+	}, nil
 }
 
 func storeAt(t testing.TB, addr string) *store {
@@ -134,11 +151,57 @@ func (s *store) grant(ttl int64) int64 {
 	return resp.ID
 }
 
-func (s *store) leases() int {
+// alive says whether there is a lease.
+func (s *store) alive(id int64) bool {
 	s.t.Helper()
-	resp, err := s.lease.LeaseLeases(limited(s.t), &pb.LeaseLeasesRequest{})
+	resp, err := s.lease.LeaseTimeToLive(limited(s.t), &pb.LeaseTimeToLiveRequest{ID: id})
 	ok(s.t, err)
-	return len(resp.Leases)
+	return resp.GrantedTTL > 0
+}
+
+func (s *store) revoke(id int64) {
+	s.t.Helper()
+	_, err := s.lease.LeaseRevoke(limited(s.t), &pb.LeaseRevokeRequest{ID: id})
+	ok(s.t, err)
+}
+
+// compact forgets all revisions before the present one.
+func (s *store) compact() {
+	s.t.Helper()
+	rev := s.put("compact", "", 0)
+	_, err := s.kv.Compact(limited(s.t), &pb.CompactionRequest{Revision: rev})
+	ok(s.t, err)
+}
+
+// none fails if there are keys below a name.
+func (s *store) none(name string) {
+	s.t.Helper()
+	for _, kv := range s.keys(name + "/") {
+		s.t.Errorf("left behind: %s", kv.Key)
+	}
+}
+
+// unique returns a name that nobody else uses.
+func unique(last string) string {
+	b := make([]byte, 6)
+	rand.Read(b)
+	return "test-" + hex.EncodeToString(b) + "/" + last
+}
+
+func is(t testing.TB, err, kind error) {
+	t.Helper()
+	if !errors.Is(err, kind) {
+		t.Errorf("%v, and not %v", err, kind)
+	}
+}
+
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(waitLimit); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", waitLimit, what)
+		}
+	}
 }
 
 // deleteOwner removes the key that owns a name.
@@ -205,7 +268,13 @@ func TestBehaviour(t *testing.T) {
 }
 
 func behaves(t *testing.T, s *store, prefix string) {
+	ttl, slack := time.Second, time.Duration(0)
+	if *endpoint != "" {
+		// etcd grants two seconds or more, and looks for ends twice a second.
+		ttl, slack = 3*time.Second, 2*time.Second
+	}
 	drivertest.Run(t, drivertest.Config{
+		TTL: ttl, Slack: slack,
 		Cannot: []string{driver.History, driver.Pin, driver.Transfer},
 		New: func(testing.TB) drivertest.Store {
 			return drivertest.Store{

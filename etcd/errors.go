@@ -24,6 +24,14 @@ func says(err, want error) bool {
 	return err != nil && status.Convert(err).Message() == status.Convert(want).Message()
 }
 
+// harmless is the failure of a request that has no effect.
+func (f *failure) harmless() *failure {
+	if f != nil {
+		f.maybe = false
+	}
+	return f
+}
+
 func (f *failure) says(want error) bool { return f != nil && says(f.err, want) }
 
 // elsewhere are answers that say nothing about the request: another member may do it, or the same one later.
@@ -54,9 +62,6 @@ func answered(err error) bool {
 	}
 	return false
 }
-
-// harmless says whether a request that was sent and came to err surely had no effect.
-func harmless(err error) bool { return isElsewhere(err) }
 
 // read turns the failure of a request without effect into an error for the caller.
 func (f *failure) read(what string) error {

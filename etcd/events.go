@@ -100,7 +100,7 @@ func (v *view) load(ctx context.Context) error {
 			r.Revision = rev
 			req.Success = append(req.Success, rangeOp(r))
 		}
-		resp, f := v.b.txn(ctx, req)
+		resp, f := v.b.look(ctx, req)
 		if f != nil {
 			v.lines = before
 			return f.err

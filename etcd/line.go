@@ -61,7 +61,7 @@ func (b *Backend) verify(ctx context.Context, name string, candidates []*mvccpb.
 		for _, kv := range batch {
 			req.Success = append(req.Success, rangeOp(&pb.RangeRequest{Key: kv.Key}))
 		}
-		resp, f := b.txn(ctx, req)
+		resp, f := b.look(ctx, req)
 		if f != nil {
 			return nil, nil, 0, f
 		}
@@ -96,7 +96,7 @@ type standing struct {
 func (b *Backend) stands(ctx context.Context, l *lease) (standing, *failure) {
 	var s standing
 	for _, limit := range lineLimits {
-		resp, f := b.txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{
+		resp, f := b.look(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{
 			rangeOp(oneKey(l.key)), rangeOp(b.ahead(l.name, l.created, limit)),
 		}})
 		if f != nil {
@@ -152,7 +152,7 @@ func (b *Backend) tenure(ctx context.Context, name, extra string) (tenure, *fail
 		// The first key is read with its value: mostly it is the owner's.
 		first := b.inLine(name, 1)
 		first.KeysOnly = false
-		resp, f := b.txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{
+		resp, f := b.look(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{
 			rangeOp(first), rangeOp(b.inLine(name, limit)), rangeOp(oneKey(extra)),
 		}})
 		if f != nil {

@@ -304,7 +304,7 @@ func (r *round) look(ctx context.Context, batch []*lease, gone bool) error {
 	}
 	// With no read at all, etcd would answer from whatever the member happens to know.
 	req.Success = []*pb.RequestOp{rangeOp(&pb.RangeRequest{Key: []byte(batch[0].key), CountOnly: true})}
-	resp, f := r.b.txn(ctx, req)
+	resp, f := r.b.look(ctx, req)
 	if f != nil {
 		return f.read("looking whether the leases are there")
 	}
@@ -352,10 +352,10 @@ func (l *lease) compare() *pb.Compare {
 
 // keepOne renews one lease, whatever its key. The TTL is 0 or less if etcd does not know it.
 func (b *Backend) keepOne(ctx context.Context, id int64) (ttl time.Duration, f *failure) {
-	f = b.ask(ctx, func(ctx context.Context, w *way, options ...grpc.CallOption) error {
+	f = b.ask(ctx, func(ctx context.Context, w *way, _ ...grpc.CallOption) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		s, err := w.lease.LeaseKeepAlive(ctx, options...)
+		s, err := w.lease.LeaseKeepAlive(ctx)
 		if err != nil {
 			return err
 		}
@@ -369,8 +369,5 @@ func (b *Backend) keepOne(ctx context.Context, id int64) (ttl time.Duration, f *
 		ttl = length(resp.TTL)
 		return nil
 	})
-	if f != nil {
-		f.maybe = false // renewing is no change that anybody must know of
-	}
 	return ttl, f
 }

@@ -112,7 +112,7 @@ func (b *Backend) ask(ctx context.Context, make request) *failure {
 		if answered(err) {
 			return f
 		}
-		f.maybe = f.maybe || sent && !harmless(err)
+		f.maybe = f.maybe || sent && !isElsewhere(err)
 		if ctx.Err() != nil {
 			f.err = context.Cause(ctx)
 			// Who was interrupted learned nothing about the member; who ran out of time did.
@@ -140,7 +140,8 @@ func (b *Backend) attempt(ctx context.Context, w *way, limit time.Duration, make
 		if err != nil {
 			return err, false
 		}
-		// The peer is known exactly when a stream was opened on a connection.
+		// The peer is known exactly when a stream was opened on a connection. Only requests with one answer
+		// may ask for it: that of a longer one becomes known at any time.
 		var p peer.Peer
 		err = make(outgoing(ctx, token), w, grpc.Peer(&p))
 		if !b.user.refused(err, token) {
@@ -175,12 +176,18 @@ func (b *Backend) txn(ctx context.Context, req *pb.TxnRequest) (resp *pb.TxnResp
 	return resp, f
 }
 
+// look is txn for one that only reads: nobody need know whether that happened.
+func (b *Backend) look(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, *failure) {
+	resp, f := b.txn(ctx, req)
+	return resp, f.harmless()
+}
+
 func (b *Backend) get(ctx context.Context, req *pb.RangeRequest) (resp *pb.RangeResponse, f *failure) {
 	f = b.ask(ctx, func(ctx context.Context, w *way, options ...grpc.CallOption) (err error) {
 		resp, err = w.kv.Range(ctx, req, options...)
 		return err
 	})
-	return resp, f
+	return resp, f.harmless()
 }
 
 func (b *Backend) leaseGrant(ctx context.Context, id, ttl int64) (resp *pb.LeaseGrantResponse, f *failure) {
@@ -203,5 +210,5 @@ func (b *Backend) timeToLive(ctx context.Context, id int64, keys bool) (resp *pb
 		resp, err = w.lease.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: id, Keys: keys}, options...)
 		return err
 	})
-	return resp, f
+	return resp, f.harmless()
 }

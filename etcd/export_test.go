@@ -1,0 +1,4 @@
+package etcd
+
+// LeaseIDOf is the etcd lease that a claim makes.
+var LeaseIDOf = leaseID

@@ -1,0 +1,341 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/etcd"
+)
+
+// isMethod says whether a request is of a kind. Transactions are told apart by what they do.
+func isMethod(kind, method string, req any) bool {
+	last := method[strings.LastIndexByte(method, '/')+1:]
+	if txn, ok := req.(*pb.TxnRequest); ok {
+		last = "Read"
+		for _, op := range txn.Success {
+			if op.GetRequestPut() != nil || op.GetRequestDeleteRange() != nil {
+				last = "Write"
+			}
+		}
+	}
+	return last == kind
+}
+
+// times lets something happen so often to requests of a kind.
+func times(n int32, what fault, kind string) func(string, any) fault {
+	var done atomic.Int32
+	return func(method string, req any) fault {
+		if isMethod(kind, method, req) && done.Add(1) <= n {
+			return what
+		}
+		return pass
+	}
+}
+
+const always = 1 << 30
+
+// Whatever is lost on the way, a claim that failed has left nothing, one whose outcome is unknown can be
+// released or repeated, and one that succeeded is one lease.
+func TestLostAnswersToClaims(t *testing.T) {
+	s := startStore(t)
+	for _, kind := range []string{"Read", "Write", "LeaseGrant", "LeaseRevoke", "LeaseTimeToLive", "LeaseKeepAlive"} {
+		for _, what := range []fault{lose, unsent} {
+			for _, n := range []int32{1, 2, always} {
+				for _, wait := range []bool{false, true} {
+					for _, again := range []bool{false, true} {
+						t.Run(fmt.Sprintf("%s/%d/%d/%v/%v", kind, what, n, wait, again), func(t *testing.T) {
+							t.Parallel()
+							claimWithFaults(t, s, times(n, what, kind), wait, again)
+						})
+					}
+				}
+			}
+		}
+	}
+}
+
+func claimWithFaults(t *testing.T, s *store, decide func(string, any) fault, wait, again bool) {
+	f := new(faults)
+	b := openWith(t, etcd.Config{Endpoints: []string{s.addr}, DialOptions: f.options()})
+	claim := asking(unique("lost"), wait)
+	if again {
+		_, _, err := b.Claim(limited(t), claim)
+		ok(t, err)
+	}
+	f.set(decide)
+	l, g, err := b.Claim(limited(t), claim)
+	f.set(nil)
+	id := etcd.LeaseIDOf(claim.ID)
+	switch {
+	case err == nil:
+		keys := s.keys(claim.Name + "/")
+		if !g.Held || len(keys) != 1 || keys[0].CreateRevision != int64(g.Token) || g.TTL != claim.TTL {
+			t.Errorf("granted %+v, there is %v", g, keys)
+		}
+		ok(t, b.Release(limited(t), l))
+	case errors.Is(err, driver.ErrUnknownOutcome):
+		if l == nil {
+			t.Fatal("an unknown outcome without a lease")
+		}
+		is(t, renew(t, b, l).Err, driver.ErrInvalid)
+		// Both ways out of it lead somewhere.
+		if l2, g, err := b.Claim(limited(t), claim); err != nil || !g.Held {
+			t.Errorf("claimed again: %+v, %v", g, err)
+		} else if again {
+			ok(t, b.Release(limited(t), l2))
+		}
+		ok(t, b.Release(limited(t), l))
+	default:
+		is(t, err, driver.ErrUnavailable)
+		if l != nil {
+			t.Error("an error that says that nothing was changed comes with a lease")
+		}
+		if again {
+			return // what was there before is the caller's
+		}
+	}
+	s.none(claim.Name)
+	if s.alive(id) {
+		t.Error("the lease is left")
+	}
+}
+
+// A claim that finds its name held leaves nothing, or says that it is not known.
+func TestLostAnswersWhereTheNameIsHeld(t *testing.T) {
+	s := startStore(t)
+	for _, kind := range []string{"Read", "Write", "LeaseRevoke", "LeaseTimeToLive"} {
+		for _, n := range []int32{1, always} {
+			t.Run(fmt.Sprint(kind, n), func(t *testing.T) {
+				f := new(faults)
+				b := openWith(t, etcd.Config{Endpoints: []string{s.addr}, DialOptions: f.options()})
+				name := unique("held")
+				hold(t, b, name)
+				claim := asking(name, true)
+				stand := claim
+				stand.Wait = false
+				if _, _, err := b.Claim(limited(t), claim); err != nil {
+					t.Fatal(err)
+				}
+				f.set(times(n, lose, kind))
+				l, _, err := b.Claim(limited(t), stand) // no longer wants to wait
+				f.set(nil)
+				switch {
+				case errors.Is(err, driver.ErrHeld):
+					if errors.Is(err, driver.ErrUnknownOutcome) || l != nil || len(s.keys(name+"/")) != 1 {
+						t.Errorf("%v, %v: %v", l, err, s.keys(name+"/"))
+					}
+				case errors.Is(err, driver.ErrUnknownOutcome):
+					if l == nil {
+						t.Fatal("no lease")
+					}
+					ok(t, b.Release(limited(t), l))
+				default:
+					is(t, err, driver.ErrUnavailable)
+				}
+			})
+		}
+	}
+}
+
+func TestLostAnswersToReleases(t *testing.T) {
+	s := startStore(t)
+	f := new(faults)
+	b := openWith(t, etcd.Config{Endpoints: []string{s.addr}, DialOptions: f.options()})
+	for _, c := range []struct {
+		what fault
+		n    int32
+		kind error
+	}{{lose, 1, nil}, {lose, 3, nil}, {lose, always, driver.ErrUnknownOutcome}, {unsent, 1, nil}, {unsent, always, driver.ErrUnavailable}} {
+		name := unique("release")
+		l, _ := hold(t, b, name)
+		f.set(times(c.n, c.what, "LeaseRevoke"))
+		err := b.Release(limited(t), l)
+		f.set(nil)
+		if c.kind == nil {
+			ok(t, err)
+		} else {
+			is(t, err, c.kind)
+			for _, other := range []error{driver.ErrUnknownOutcome, driver.ErrUnavailable} {
+				if other != c.kind && errors.Is(err, other) {
+					t.Errorf("of two kinds: %v", err)
+				}
+			}
+		}
+		ok(t, b.Release(limited(t), l))
+		s.none(name)
+	}
+}
+
+func TestLostAnswersToAnnounceAndRevoke(t *testing.T) {
+	s := startStore(t)
+	f := new(faults)
+	b := openWith(t, etcd.Config{Endpoints: []string{s.addr}, DialOptions: f.options()})
+	name := unique("announce")
+	l, g := hold(t, b, name)
+	f.set(times(1, lose, "Write"))
+	ok(t, b.Announce(limited(t), l, "one"))
+	f.set(times(always, lose, "Write"))
+	is(t, b.Announce(limited(t), l, "two"), driver.ErrUnknownOutcome)
+	f.set(times(always, unsent, "Write"))
+	is(t, b.Announce(limited(t), l, "three"), driver.ErrUnavailable)
+	is(t, b.Revoke(limited(t), name, g.Token, "", true), driver.ErrUnavailable)
+	f.set(nil)
+	info, err := b.Get(limited(t), name)
+	ok(t, err)
+	if info.Holder.Card.Text != "two" || info.Holder.Card.PID != 1 {
+		t.Errorf("%+v", info)
+	}
+	f.set(times(1, lose, "Write"))
+	ok(t, b.Revoke(limited(t), name, g.Token, "", true))
+	f.set(nil)
+	is(t, b.Announce(limited(t), l, "four"), driver.ErrLost)
+	s.none(name)
+}
+
+// nobody is an address where nobody listens.
+func nobody(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ok(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func TestNobodyThere(t *testing.T) {
+	b := open(t, nobody(t), nobody(t))
+	l, _, err := b.Claim(limited(t), asking("x", true))
+	if is(t, err, driver.ErrUnavailable); l != nil {
+		t.Error("a lease from nobody")
+	}
+	_, err = b.Get(limited(t), "x")
+	is(t, err, driver.ErrUnavailable)
+	_, err = b.List(limited(t), "", "", 1)
+	is(t, err, driver.ErrUnavailable)
+	is(t, b.Watch(limited(t), "", func(driver.Event) {}), driver.ErrUnavailable)
+}
+
+// One member of two can not be reached: the other one does it.
+func TestAnotherEndpoint(t *testing.T) {
+	s := startStore(t)
+	p := startProxy(t, s.addr)
+	p.stall(false)
+	for _, dead := range []string{nobody(t), p.addr()} {
+		b := openWith(t, etcd.Config{Endpoints: []string{dead, s.addr}, RequestTimeout: 300 * time.Millisecond})
+		l, _ := hold(t, b, unique("other"))
+		if r := renew(t, b, l); r.Err != nil {
+			t.Error(r.Err)
+		}
+	}
+}
+
+// established returns a backend behind a proxy that has a connection.
+func established(t *testing.T, cfg etcd.Config, s *store) (*etcd.Backend, *proxy, driver.Lease) {
+	t.Helper()
+	p := startProxy(t, s.addr)
+	cfg.Endpoints = append([]string{p.addr()}, cfg.Endpoints...)
+	b := openWith(t, cfg)
+	l, _ := hold(t, b, unique("stalled"))
+	return b, p, l
+}
+
+// The connection carries nothing any more, though the member is well: a claim that is stuck there is told as
+// unknown, and can be repeated.
+func TestStalledClaim(t *testing.T) {
+	s := startStore(t)
+	b, p, _ := established(t, etcd.Config{}, s)
+	p.stall(false)
+	claim := asking(unique("stuck"), true)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	l, _, err := b.Claim(ctx, claim)
+	is(t, err, driver.ErrUnknownOutcome)
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("returned %v after its context had ended", took)
+	}
+	if l == nil {
+		t.Fatal("no lease")
+	}
+	is(t, b.Release(ctx, l), context.DeadlineExceeded)
+	p.resume()
+	_, g, err := b.Claim(limited(t), claim)
+	ok(t, err)
+	if keys := s.keys(claim.Name + "/"); !g.Held || len(keys) != 1 {
+		t.Errorf("%+v: %v", g, keys)
+	}
+	ok(t, b.Release(limited(t), l))
+	s.none(claim.Name)
+}
+
+// A connection swallows everything, and a new one would not: the next Renew takes a new one, even within the
+// same call if there is time.
+func TestRenewLeavesADeadConnection(t *testing.T) {
+	s := startStore(t)
+	for name, others := range map[string][]string{"one endpoint": nil, "two": {s.addr}} {
+		t.Run(name, func(t *testing.T) {
+			b, p, l := established(t, etcd.Config{Endpoints: others}, s)
+			before := p.connections()
+			p.stall(true)
+			if r := renew(t, b, l); r.Err != nil {
+				t.Error("with time for it:", r.Err)
+			}
+			if len(others) == 0 && p.connections() == before {
+				t.Error("there is no new connection")
+			}
+		})
+	}
+}
+
+// Everything is swallowed for a while. A Renew that has to end tells so, and the next takes the other way.
+func TestRenewEndsWithItsContext(t *testing.T) {
+	s := startStore(t)
+	f := new(faults)
+	b, p, l := established(t, etcd.Config{Endpoints: []string{s.addr}, DialOptions: f.options()}, s)
+	p.stall(false)
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	err := b.Renew(ctx, []driver.Lease{l}, func(_ int, r driver.Renewal) { t.Errorf("reported %+v", r) })
+	is(t, err, context.Canceled)
+	f.set(func(string, any) fault { return pass })
+	began := time.Now()
+	if r := renew(t, b, l); r.Err != nil {
+		t.Error(r.Err)
+	}
+	if took := time.Since(began); took > 300*time.Millisecond {
+		t.Errorf("took %v: the dead way was tried again", took)
+	}
+}
+
+// While a member restarts, calls fail as unavailable or succeed, and waiting goes on afterwards.
+func TestCutConnections(t *testing.T) {
+	s := startStore(t)
+	p := startProxy(t, s.addr)
+	b := open(t, p.addr())
+	name := unique("cut")
+	holder := open(t, s.addr)
+	held, _ := hold(t, holder, name)
+	l := stand(t, b, name)
+	turn := make(chan error, 1)
+	go func() {
+		_, err := b.Await(limited(t), l)
+		turn <- err
+	}()
+	for range 5 {
+		time.Sleep(20 * time.Millisecond)
+		p.cut()
+		if r := renew(t, b, l); r.Err != nil {
+			t.Error(r.Err)
+		}
+	}
+	ok(t, holder.Release(limited(t), held))
+	ok(t, <-turn)
+}
