@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/api/v3electionpb"
 	"github.com/leasekeeper/leasekeeper/api/v3lockpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
@@ -57,6 +58,7 @@ func (s *Server) newGRPC() *grpc.Server {
 	healthpb.RegisterHealthServer(g, &healthService{s: s})
 	v3lockpb.RegisterLockServer(g, &lockService{s: s})
 	v3electionpb.RegisterElectionServer(g, &electionService{s: s})
+	leasekeeperv1.RegisterLeasekeeperServer(g, &namesService{s: s})
 	registerReflection(g)
 	return g
 }
@@ -70,7 +72,7 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	} else {
 		resp, err = s.bounded(ctx, req, s.timeLimit(info.FullMethod), handle)
 	}
-	err = s.answer(err)
+	err = s.answerTo(info.FullMethod, err)
 	s.metrics.count(info.FullMethod, err)
 	if err != nil {
 		return nil, err
@@ -103,7 +105,7 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	} else {
 		err = handle(srv, stream)
 	}
-	err = s.answer(err)
+	err = s.answerTo(info.FullMethod, err)
 	s.metrics.count(info.FullMethod, err)
 	return err
 }

@@ -30,6 +30,19 @@ type member interface {
 	TimeToLive(ctx context.Context, id lessor.ID, items bool) (replica.Header, replica.LeaseStatus, error)
 	Leases(context.Context) (replica.Header, []lessor.End, error)
 
+	Claim(context.Context, replica.Claim) (replica.Claimed, error)
+	Place(ctx context.Context, name string, lease lessor.ID) (replica.Place, error)
+	Release(ctx context.Context, name string, lease lessor.ID) (bool, error)
+	RevokeName(context.Context, replica.RevokeName) (replica.RevokedName, error)
+	Transfer(ctx context.Context, name string, lease lessor.ID) (token int64, err error)
+	Pin(ctx context.Context, name, reason string) error
+	Unpin(ctx context.Context, name string) error
+	Names(ctx context.Context, names []string) (replica.NameStates, error)
+	HeldNames(ctx context.Context, prefix, after string, limit int) (names []string, index uint64, err error)
+	History(ctx context.Context, name string) ([]replica.Tenancy, error)
+	WatchNames(prefix string) *replica.NameWatch
+	WatchClaim(lease lessor.ID) *replica.NameWatch
+
 	NewWatchStream(keyspace.StreamLimits) *keyspace.Stream
 
 	Shortage() replica.Shortage

@@ -55,6 +55,11 @@ func newMetrics(cfg Config, m member, services map[string]grpc.ServiceInfo) *met
 	for _, reason := range []string{reasonPlain, reasonConnections, reasonWatchers} {
 		out.refused[reason] = new(atomic.Uint64)
 	}
+	for _, r := range nameRefusals {
+		if r.label != "" {
+			out.refused[r.label] = new(atomic.Uint64)
+		}
+	}
 	for _, r := range refusals {
 		if r.reason != "" {
 			out.refused[r.reason] = new(atomic.Uint64)

@@ -92,6 +92,7 @@ type Node struct {
 	persists  chan syncing
 	persisted chan Persisted
 	calls     map[uint64]func(Effect) // owned by the goroutine of run
+	walled    clock.Instant           // when it told the time of day last; owned by it too
 	nextID    atomic.Uint64
 
 	identity Header

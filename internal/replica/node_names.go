@@ -102,11 +102,18 @@ func (n *Node) addHolder(ctx context.Context, s *NameState) error {
 	return nil
 }
 
-// HeldNames lists up to limit names that begin with prefix, sort behind after, and are held when it begins.
-func (n *Node) HeldNames(ctx context.Context, prefix, after string, limit int) ([]string, error) {
-	if _, err := n.readHeader(ctx, false); err != nil {
-		return nil, err
+// HeldNames lists up to limit names that begin with prefix, sort behind after, and are held. It knows of all
+// that happened up to the log entry of the index it returns, and maybe of more.
+func (n *Node) HeldNames(ctx context.Context, prefix, after string, limit int) ([]string, uint64, error) {
+	_, now, err := inspect[NameStates](ctx, n, NamesQuery{})
+	if err != nil {
+		return nil, 0, err
 	}
+	names, err := n.scanHeld(ctx, prefix, after, limit)
+	return names, now.Index, err
+}
+
+func (n *Node) scanHeld(ctx context.Context, prefix, after string, limit int) ([]string, error) {
 	ctx, release, err := n.use(ctx)
 	if err != nil {
 		return nil, err

@@ -72,7 +72,7 @@ func (w *NameWatch) Close() {
 // be kept, and the watcher must look at everything anew.
 func (w *NameWatch) Next(ctx context.Context) (changes []NameChange, missed bool, err error) {
 	for {
-		if changes, missed = w.take(); len(changes) > 0 || missed {
+		if changes, missed = w.Take(); len(changes) > 0 || missed {
 			return changes, missed, nil
 		}
 		select {
@@ -83,7 +83,8 @@ func (w *NameWatch) Next(ctx context.Context) (changes []NameChange, missed bool
 	}
 }
 
-func (w *NameWatch) take() (changes []NameChange, missed bool) {
+// Take returns what Next would, and nothing instead of waiting.
+func (w *NameWatch) Take() (changes []NameChange, missed bool) {
 	w.hub.mu.Lock()
 	defer w.hub.mu.Unlock()
 	changes, missed = w.changes, w.missed

@@ -14,6 +14,8 @@ const (
 	persistsInFlight = 64
 	// maxBatch bounds the events of one Step.
 	maxBatch = 1024
+	// wallInterval is how often the replica is told the time of day.
+	wallInterval = time.Second
 )
 
 // run is the member's goroutine: it alone calls Step. Unless the disk failed, it ends the others before itself.
@@ -60,7 +62,7 @@ func (n *Node) loop() error {
 		case s := <-n.intake:
 			events, looks = n.accept(s, events, looks)
 		case <-timer.C:
-			events = append(events, Tick{Wall: time.Now().UnixMilli()})
+			events = append(events, Tick{})
 		}
 		n.loopPulse.beat()
 		events, looks = n.drain(events, looks)
@@ -79,6 +81,10 @@ func (n *Node) loop() error {
 // step calls Step, and measures those in which something was applied.
 func (n *Node) step(events []Event) []Effect {
 	start, applied := clock.Now(), n.replica.Applied()
+	if n.walled == (clock.Instant{}) || start.Elapsed(n.walled) >= wallInterval {
+		n.walled = start
+		events = append(events, Tick{Wall: time.Now().UnixMilli()})
+	}
 	effects := n.replica.Step(start, events...)
 	if n.replica.Applied() != applied {
 		n.applies.observe(clock.Now().Elapsed(start), 1)

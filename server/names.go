@@ -1,0 +1,241 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+const (
+	// MinClaimTTL is the shortest TTL of a lease on a name: a request for less is given this.
+	MinClaimTTL = 100 * time.Millisecond
+
+	maxHolderBytes = 4096
+	maxReasonBytes = 1024
+	maxListNames   = 1000
+
+	// announceTries bounds how often a card is written anew because somebody else did so meanwhile.
+	announceTries = 8
+)
+
+// namesService is our own service: leases on names. Acquire, Renew and Watch are in files of their own.
+type namesService struct {
+	leasekeeperv1.UnimplementedLeasekeeperServer
+	s *Server
+}
+
+func (n *namesService) Release(ctx context.Context, r *leasekeeperv1.ReleaseRequest) (*leasekeeperv1.ReleaseResponse, error) {
+	if err := checkLease(r.Name, r.Lease); err != nil {
+		return nil, err
+	}
+	ended, err := n.s.member.Release(ctx, r.Name, lessor.ID(r.Lease))
+	if err != nil {
+		return nil, err
+	}
+	return &leasekeeperv1.ReleaseResponse{Ended: ended}, nil
+}
+
+func (n *namesService) Get(ctx context.Context, r *leasekeeperv1.GetRequest) (*leasekeeperv1.GetResponse, error) {
+	if err := driver.CheckName(r.Name); err != nil {
+		return nil, err
+	}
+	states, err := n.s.member.Names(ctx, []string{r.Name})
+	if err != nil {
+		return nil, err
+	}
+	return &leasekeeperv1.GetResponse{Info: nameInfo(&states.Names[0])}, nil
+}
+
+func (n *namesService) List(ctx context.Context, r *leasekeeperv1.ListRequest) (*leasekeeperv1.ListResponse, error) {
+	limit := int(r.Limit)
+	if limit <= 0 || limit > maxListNames {
+		limit = maxListNames
+	}
+	names, _, err := n.s.member.HeldNames(ctx, r.Prefix, r.After, limit+1)
+	if err != nil {
+		return nil, err
+	}
+	resp := &leasekeeperv1.ListResponse{More: len(names) > limit}
+	names = names[:min(len(names), limit)]
+	if len(names) == 0 {
+		return resp, nil
+	}
+	states, err := n.s.member.Names(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	for i := range states.Names {
+		if states.Names[i].Held {
+			resp.Names = append(resp.Names, nameInfo(&states.Names[i]))
+		}
+	}
+	resp.Last = names[len(names)-1]
+	return resp, nil
+}
+
+func (n *namesService) History(ctx context.Context, r *leasekeeperv1.HistoryRequest) (*leasekeeperv1.HistoryResponse, error) {
+	if err := driver.CheckName(r.Name); err != nil {
+		return nil, err
+	}
+	all, err := n.s.member.History(ctx, r.Name)
+	if err != nil {
+		return nil, err
+	}
+	if limit := int(r.Limit); limit > 0 {
+		all = all[:min(len(all), limit)]
+	}
+	resp := new(leasekeeperv1.HistoryResponse)
+	for i := range all {
+		resp.Tenancies = append(resp.Tenancies, tenancy(&all[i]))
+	}
+	return resp, nil
+}
+
+func (n *namesService) Revoke(ctx context.Context, r *leasekeeperv1.RevokeRequest) (*leasekeeperv1.RevokeResponse, error) {
+	if err := checkReason(r.Name, r.Reason); err != nil {
+		return nil, err
+	}
+	revoked, err := n.s.member.RevokeName(ctx, replica.RevokeName{Name: r.Name, Token: int64(r.Token), Note: r.Reason, Now: r.Now})
+	if err != nil {
+		return nil, err
+	}
+	return &leasekeeperv1.RevokeResponse{Token: uint64(revoked.Token), EndsInMs: millisUp(revoked.Left)}, nil
+}
+
+func (n *namesService) Pin(ctx context.Context, r *leasekeeperv1.PinRequest) (*leasekeeperv1.PinResponse, error) {
+	if err := checkReason(r.Name, r.Reason); err != nil {
+		return nil, err
+	}
+	if err := n.s.member.Pin(ctx, r.Name, r.Reason); err != nil {
+		return nil, err
+	}
+	return &leasekeeperv1.PinResponse{}, nil
+}
+
+func (n *namesService) Unpin(ctx context.Context, r *leasekeeperv1.UnpinRequest) (*leasekeeperv1.UnpinResponse, error) {
+	if err := driver.CheckName(r.Name); err != nil {
+		return nil, err
+	}
+	if err := n.s.member.Unpin(ctx, r.Name); err != nil {
+		return nil, err
+	}
+	return &leasekeeperv1.UnpinResponse{}, nil
+}
+
+func (n *namesService) Transfer(ctx context.Context, r *leasekeeperv1.TransferRequest) (*leasekeeperv1.TransferResponse, error) {
+	if err := checkLease(r.Name, r.Lease); err != nil {
+		return nil, err
+	}
+	token, err := n.s.member.Transfer(ctx, r.Name, lessor.ID(r.Lease))
+	if err != nil {
+		return nil, err
+	}
+	return &leasekeeperv1.TransferResponse{Token: uint64(token)}, nil
+}
+
+// Announce writes the holder's key anew, on the condition that nobody else has: as long as the key is there
+// and has that revision its lease holds the name.
+func (n *namesService) Announce(ctx context.Context, r *leasekeeperv1.AnnounceRequest) (*leasekeeperv1.AnnounceResponse, error) {
+	if err := checkLease(r.Name, r.Lease); err != nil {
+		return nil, err
+	}
+	key := replica.OwnershipKey(r.Name, lessor.ID(r.Lease))
+	for range announceTries {
+		_, found, err := n.s.member.Range(ctx, keyspace.RangeRequest{Key: key}, false)
+		if err != nil {
+			return nil, err
+		}
+		place, err := n.s.member.Place(ctx, r.Name, lessor.ID(r.Lease))
+		if err != nil {
+			return nil, err
+		}
+		if place.Before > 0 || len(found.KVs) == 0 || found.KVs[0].CreateRevision != place.Token {
+			return nil, replica.ErrLost
+		}
+		card := readHolder(found.KVs[0].Value)
+		card.Text = r.Text
+		value, err := writeHolder(card)
+		if err != nil {
+			return nil, err
+		}
+		_, result, err := n.s.member.Txn(ctx, keyspace.TxnRequest{
+			Compare: []keyspace.Compare{{Target: keyspace.CompareMod, Key: key, Number: found.KVs[0].ModRevision}},
+			Success: []keyspace.TxnOp{keyspace.PutRequest{Key: key, Value: value, IgnoreLease: true}},
+		}, false)
+		if err != nil {
+			return nil, err
+		}
+		if result.Succeeded {
+			return &leasekeeperv1.AnnounceResponse{}, nil
+		}
+	}
+	return nil, replica.ErrTooManyRequests
+}
+
+// checkLease checks what names a lease on a name.
+func checkLease(name string, lease int64) error {
+	if err := driver.CheckName(name); err != nil {
+		return err
+	}
+	if lease <= 0 {
+		return fmt.Errorf("%w: the lease %d: give the id that it was acquired with, which is above 0", driver.ErrInvalid, lease)
+	}
+	return nil
+}
+
+func checkReason(name, reason string) error {
+	if err := driver.CheckName(name); err != nil {
+		return err
+	}
+	if len(reason) > maxReasonBytes || !utf8.ValidString(reason) {
+		return fmt.Errorf("%w: the reason is longer than %d bytes, or not UTF-8", driver.ErrInvalid, maxReasonBytes)
+	}
+	return nil
+}
+
+// claimTTLOf turns what was asked for into the TTL to grant.
+func claimTTLOf(ms int64) (time.Duration, error) {
+	switch {
+	case ms <= 0:
+		return 0, fmt.Errorf("%w: the TTL is %d ms: give one above 0", driver.ErrInvalid, ms)
+	case ms > int64(lessor.MaxTTL/time.Millisecond):
+		return 0, fmt.Errorf("%w: the TTL is %d ms, and %d are the most", driver.ErrInvalid, ms, int64(lessor.MaxTTL/time.Millisecond))
+	}
+	return max(time.Duration(ms)*time.Millisecond, MinClaimTTL), nil
+}
+
+// millisUp rounds up, so that nobody takes a lease for ended that lives.
+func millisUp(d time.Duration) int64 {
+	return int64((max(d, 0) + time.Millisecond - 1) / time.Millisecond)
+}
+
+func nameInfo(s *replica.NameState) *leasekeeperv1.NameInfo {
+	info := &leasekeeperv1.NameInfo{Name: s.Name, Held: s.Held, Token: uint64(s.Token), Revision: s.Revision}
+	if s.Pinned != nil {
+		info.Pinned, info.PinReason = true, *s.Pinned
+	}
+	if s.Revoked != nil {
+		info.Revoked, info.RevokeReason = true, *s.Revoked
+	}
+	if !s.Held {
+		return info
+	}
+	info.Holder, info.Lease = readHolder(s.Holder), int64(s.Lease)
+	info.TtlMs, info.RemainingMs = s.TTL.Milliseconds(), millisUp(s.Left)
+	info.Waiting = int32(s.Waiting)
+	return info
+}
+
+func tenancy(t *replica.Tenancy) *leasekeeperv1.Tenancy {
+	return &leasekeeperv1.Tenancy{
+		Token: uint64(t.Token), Lease: int64(t.Lease), Holder: readHolder(t.Holder),
+		From: timestamp(t.From), To: timestamp(t.To), Why: leasekeeperv1.Why(t.Why), Note: t.Note,
+	}
+}

@@ -1,0 +1,153 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+
+	"google.golang.org/grpc"
+
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+type acquireStream = grpc.ServerStreamingServer[leasekeeperv1.AcquireResponse]
+
+// Acquire claims a name, and waits for it if its client wants to. The lease is the client's from the moment
+// it is granted: nothing here renews it, and that the stream ends does not end it.
+func (n *namesService) Acquire(r *leasekeeperv1.AcquireRequest, stream acquireStream) error {
+	claim, err := claimOf(r)
+	if err != nil {
+		return err
+	}
+	// Whoever waits wants to know soon that nobody can tell: there may be another member to ask.
+	ctx, end := n.s.longStream(stream, true)
+	defer end(nil)
+	if !claim.Wait {
+		_, err := n.claim(ctx, claim, r.Holder.GetId(), stream)
+		return err
+	}
+	defer n.s.limits.waiting.Add(-1)
+	if n.s.limits.waiting.Add(1) > int64(n.s.cfg.MaxRequests) {
+		return replica.ErrTooManyRequests
+	}
+	// Before the claim, so that its turn is not missed.
+	watch := n.s.member.WatchClaim(claim.Lease)
+	defer watch.Close()
+	waits, err := n.claim(ctx, claim, r.Holder.GetId(), stream)
+	if err != nil || !waits {
+		return err
+	}
+	token, err := n.await(ctx, watch, claim)
+	if err != nil {
+		return err
+	}
+	return stream.Send(&leasekeeperv1.AcquireResponse{
+		State: leasekeeperv1.AcquireResponse_YOURS, Lease: int64(claim.Lease), TtlMs: claim.TTL.Milliseconds(), Token: uint64(token),
+	})
+}
+
+func claimOf(r *leasekeeperv1.AcquireRequest) (replica.Claim, error) {
+	if err := driver.CheckName(r.Name); err != nil {
+		return replica.Claim{}, err
+	}
+	ttl, err := claimTTLOf(r.TtlMs)
+	if err != nil {
+		return replica.Claim{}, err
+	}
+	if r.Lease < 0 {
+		return replica.Claim{}, fmt.Errorf("%w: the lease %d: choose an id at random above 0", driver.ErrInvalid, r.Lease)
+	}
+	value, err := writeHolder(r.Holder)
+	if err != nil {
+		return replica.Claim{}, err
+	}
+	claim := replica.Claim{Lease: lessor.ID(r.Lease), TTL: ttl, Name: r.Name, Holder: value, Wait: r.Wait}
+	if claim.Lease == lessor.NoLease {
+		claim.Lease = randomLease()
+	}
+	return claim, nil
+}
+
+// randomLease chooses an id that is surely free.
+func randomLease() lessor.ID {
+	var b [8]byte
+	rand.Read(b[:]) // never fails
+	return lessor.ID(binary.BigEndian.Uint64(b[:])>>1 | 1)
+}
+
+// claim carries out the claim and tells the client what became of it.
+func (n *namesService) claim(ctx context.Context, claim replica.Claim, holder string, stream acquireStream) (waits bool, err error) {
+	done, err := n.s.begin()
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	limited, cancel := context.WithTimeout(ctx, n.s.cfg.RequestTimeout)
+	defer cancel()
+	claimed, err := n.s.member.Claim(limited, claim)
+	if err != nil {
+		return false, err
+	}
+	resp := &leasekeeperv1.AcquireResponse{
+		Lease: int64(claimed.Lease), TtlMs: claimed.TTL.Milliseconds(), Token: uint64(claimed.Token), Place: int32(claimed.Before),
+	}
+	switch {
+	case claimed.Lease == lessor.NoLease:
+		resp.State = leasekeeperv1.AcquireResponse_REFUSED
+		resp.Current = nameInfo(&claimed.Current)
+	case readHolder(claimed.Holder).Id != holder:
+		return false, replica.ErrLeaseTaken
+	case claimed.Before == 0:
+		resp.State = leasekeeperv1.AcquireResponse_YOURS
+	default:
+		resp.State = leasekeeperv1.AcquireResponse_IN_LINE
+		resp.Current = nameInfo(&claimed.Current)
+		waits = claim.Wait
+	}
+	return waits, stream.Send(resp)
+}
+
+// await returns the token when it is the claim's turn.
+func (n *namesService) await(ctx context.Context, watch *replica.NameWatch, claim replica.Claim) (token int64, err error) {
+	for {
+		changes, missed, err := watch.Next(ctx)
+		if err != nil {
+			return 0, err
+		}
+		for i := range changes {
+			switch c := &changes[i]; {
+			case c.Lease == claim.Lease:
+				return 0, &lostClaim{c.Why, c.Note}
+			case c.State.Lease == claim.Lease:
+				return c.State.Token, nil
+			}
+		}
+		if !missed {
+			continue
+		}
+		place, err := n.s.member.Place(ctx, claim.Name, claim.Lease)
+		if err != nil || place.Before == 0 {
+			return place.Token, err
+		}
+	}
+}
+
+// lostClaim is [replica.ErrLost] with the reason.
+type lostClaim struct {
+	why  replica.Why
+	note string
+}
+
+func (l *lostClaim) Error() string {
+	text := "the lease ended while it stood in line: " + leasekeeperv1.Why(l.why).String()
+	if l.note != "" {
+		text += " (" + l.note + ")"
+	}
+	return text
+}
+
+func (l *lostClaim) Unwrap() error { return replica.ErrLost }

@@ -1,0 +1,100 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// nameRefusal is one row of the table of our own service, as refusal is of etcd's.
+type nameRefusal struct {
+	err    error
+	code   codes.Code
+	reason leasekeeperv1.ErrorReason
+	label  string // under which it is counted; "" if it is the client who left
+	own    bool   // the text of the error that was met is told, not that of the row
+}
+
+// nameRefusals: the first row that matches counts, as in refusals.
+var nameRefusals = []nameRefusal{
+	{replica.ErrUnknownOutcome, codes.DeadlineExceeded, leasekeeperv1.ErrorReason_UNKNOWN_OUTCOME, "unknown_outcome", false},
+	{replica.ErrNoLeader, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "no_leader", false},
+	{replica.ErrStopped, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "stopped", false},
+	{replica.ErrTooManyRequests, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, reasonTooMany, false},
+	{replica.ErrTooManyLeases, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, "too_many_leases", false},
+	{errTooManyNameWatchers, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, reasonWatchers, false},
+	{replica.ErrNoSpace, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, "no_space", false},
+
+	{driver.ErrInvalid, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "invalid", true},
+	{replica.ErrTooLarge, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "too_large", false},
+	{replica.ErrInvalidClaim, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "invalid", false},
+	{lessor.ErrTTLTooLarge, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "ttl_too_large", false},
+	{replica.ErrLost, codes.NotFound, leasekeeperv1.ErrorReason_LOST, "lost", true},
+	{replica.ErrNotHeld, codes.FailedPrecondition, leasekeeperv1.ErrorReason_NOT_HELD, "not_held", false},
+	{replica.ErrOtherToken, codes.FailedPrecondition, leasekeeperv1.ErrorReason_OTHER_TOKEN, "other_token", false},
+	{replica.ErrPinned, codes.FailedPrecondition, leasekeeperv1.ErrorReason_PINNED, "pinned", false},
+	{replica.ErrNobodyWaits, codes.FailedPrecondition, leasekeeperv1.ErrorReason_NOBODY_WAITS, "nobody_waits", false},
+	{replica.ErrLeaseTaken, codes.AlreadyExists, leasekeeperv1.ErrorReason_LEASE_TAKEN, "lease_taken", false},
+
+	{context.Canceled, codes.Canceled, leasekeeperv1.ErrorReason_UNAVAILABLE, "", false},
+	// What was handed over would be an unknown outcome.
+	{context.DeadlineExceeded, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "timeout", false},
+}
+
+// errorDomain is that of the details of our own service's errors.
+const errorDomain = "leasekeeper"
+
+// ours says whether a method is of our own service.
+func ours(method string) bool {
+	return strings.HasPrefix(method, "/"+leasekeeperv1.Leasekeeper_ServiceDesc.ServiceName+"/")
+}
+
+// answerTo is answer for all services.
+func (s *Server) answerTo(method string, err error) error {
+	if err == nil || !ours(method) {
+		return s.answer(err)
+	}
+	return s.answerName(err)
+}
+
+func (s *Server) answerName(err error) error {
+	for i := range nameRefusals {
+		row := &nameRefusals[i]
+		if !errors.Is(err, row.err) {
+			continue
+		}
+		if row.label != "" {
+			s.metrics.refuse(row.label)
+		}
+		text := row.err.Error()
+		if row.own {
+			text = err.Error()
+		}
+		return nameStatus(row.code, row.reason, text)
+	}
+	// gRPC's own, of a stream whose client has gone or sent what can not be read.
+	if st, ok := status.FromError(err); ok {
+		return st.Err()
+	}
+	s.metrics.refuse(reasonInternal)
+	s.log.Error("a request met an error that should not occur", "error", err)
+	return nameStatus(codes.Internal, leasekeeperv1.ErrorReason_INTERNAL, "internal error, see the server's log")
+}
+
+func nameStatus(code codes.Code, reason leasekeeperv1.ErrorReason, text string) error {
+	st := status.New(code, text)
+	detailed, err := st.WithDetails(&errdetails.ErrorInfo{Domain: errorDomain, Reason: reason.String()})
+	if err != nil {
+		return st.Err() // it can be marshalled, so this does not come to pass
+	}
+	return detailed.Err()
+}
