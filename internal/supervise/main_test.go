@@ -339,16 +339,21 @@ func (s *scene) deadBefore(name string, deadline clock.Instant) {
 // guard returns the number of the guard's process, which is the wrapper's only child.
 func (s *scene) guard() int {
 	s.t.Helper()
+	return childOf(s.t, s.cmd.Process.Pid)
+}
+
+func childOf(t *testing.T, parent int) int {
+	t.Helper()
 	out, err := exec.Command("ps", "-A", "-o", "ppid=,pid=").Output()
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(out)) {
-		var parent, pid int
-		if fmt.Sscan(line, &parent, &pid); parent == s.cmd.Process.Pid {
+		var of, pid int
+		if fmt.Sscan(line, &of, &pid); of == parent {
 			return pid
 		}
 	}
-	s.t.Fatal("there is no guard")
+	t.Fatalf("%d has no child", parent)
 	return 0
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -227,19 +228,19 @@ func (s *scene) seesOutcome() answer {
 }
 
 func TestJobControl(t *testing.T) {
-	s := set(t, Terms{TTL: 60 * testTTL, KillAfter: testTTL}, script("echo $$ >pid; echo ready; "+listens)...)
+	s := set(t, Terms{TTL: 60 * testTTL, KillAfter: testTTL}, script("echo $$ >pid; "+listens)...)
 	k := s.shell()
 	s.shows(k, "ready")
 	shell := s.cmd.Process.Pid
 	// It is stopped by the keyboard, twice, and goes on in the foreground.
-	for range 2 {
+	for round := 1; round <= 2; round++ {
 		k.types(ctrlZ)
 		s.until("the shell has the terminal", func() bool { return k.foreground() == shell })
-		s.until("it is stopped", func() bool { return strings.Contains(k.screen(), "Stopped") })
+		s.until("it is stopped", func() bool { return strings.Count(k.screen(), "Stopped") == round })
 		k.types("fg\n")
 		s.until("the command has the terminal", func() bool { return k.foreground() != shell && k.foreground() == s.number("pid") })
 		k.types(ctrlC)
-		s.shows(k, "interrupted")
+		s.until("it is interrupted", func() bool { return strings.Count(k.screen(), "interrupted") == round })
 	}
 	// And in the background, where it can not read from the terminal, so that it is stopped again.
 	k.types(ctrlZ)
@@ -247,6 +248,11 @@ func TestJobControl(t *testing.T) {
 	k.types("bg\n")
 	k.types("echo still$((1+1))here\n")
 	s.shows(k, "still2here")
+	wrapper := childOf(t, shell)
+	s.until("the wrapper is stopped", func() bool {
+		state, _ := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(wrapper)).Output()
+		return strings.HasPrefix(strings.TrimSpace(string(state)), "T")
+	})
 	k.types("fg\n")
 	s.until("the command has the terminal", func() bool { return k.foreground() == s.number("pid") })
 	k.types("q\n")

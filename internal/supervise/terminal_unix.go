@@ -46,6 +46,9 @@ func (t *terminal) close() {
 func (t *terminal) isGiven() bool { return t != nil && t.given }
 
 func (t *terminal) isOurs() bool {
+	if t == nil {
+		return false
+	}
 	group, err := unix.IoctlGetInt(t.fd(), unix.TIOCGPGRP)
 	return err == nil && group == t.own
 }
@@ -53,7 +56,7 @@ func (t *terminal) isOurs() bool {
 // offer says whether the guard is to start the command in the foreground. Even if it fails to, the terminal
 // may be that of a group that is gone, and must be taken back.
 func (t *terminal) offer() bool {
-	if t == nil || !t.isOurs() {
+	if !t.isOurs() {
 		return false
 	}
 	t.given = true
@@ -62,7 +65,7 @@ func (t *terminal) offer() bool {
 
 // give makes the command's group the foreground group, if ours is.
 func (t *terminal) give(group int) {
-	if t != nil && t.isOurs() {
+	if t.isOurs() {
 		t.given = unix.IoctlSetPointerInt(t.fd(), unix.TIOCSPGRP, group) == nil
 	}
 }

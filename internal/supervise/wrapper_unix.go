@@ -254,7 +254,9 @@ func (w *wrapper) suspend(by syscall.Signal) {
 	if by == syscall.SIGSTOP || w.ended != nil {
 		return
 	}
-	if !isOrphaned() {
+	// It may have wanted the terminal just before the shell gave that to our group.
+	late := by != syscall.SIGTSTP && w.terminal.isOurs()
+	if !late && !isOrphaned() {
 		w.terminal.takeBack(true)
 		continued := make(chan os.Signal, 1)
 		signal.Notify(continued, syscall.SIGCONT)
