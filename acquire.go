@@ -79,8 +79,10 @@ func (k *Keeper) claim(ctx context.Context, l *Lease, o leaseOptions) (stood boo
 	if err := k.start(l); err != nil {
 		return false, err
 	}
-	for {
-		attempt, cancel := context.WithTimeout(ctx, patience(o.ttl))
+	for began := k.clock.Now(); ; {
+		// An answer that comes when the lease would have ended is of no use, so each attempt takes a third of
+		// what is left. The next one may find another way.
+		attempt, cancel := context.WithTimeout(ctx, patience(o.ttl-k.clock.Now().Elapsed(began)))
 		raw, grant, err := k.backend.Claim(attempt, claim)
 		cancel()
 		switch {
@@ -137,7 +139,7 @@ func (k *Keeper) refused(ctx context.Context, l *Lease, err error) error {
 		}
 	}
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return fmt.Errorf("%w: no answer to a claim to %s for %v", ErrUnavailable, l.name, patience(l.TTL()))
+		return fmt.Errorf("%w: no answer to a claim to %s in time", ErrUnavailable, l.name)
 	}
 	return err
 }
@@ -255,8 +257,8 @@ func (l *Lease) idle(ctx context.Context, d time.Duration) {
 	}
 }
 
-// patience is how long to wait for one answer before another way is tried.
-func patience(ttl time.Duration) time.Duration { return max(ttl/3, holder.MinTTL) }
+// patience is how long to wait for one answer when so much is left, before another way is tried.
+func patience(left time.Duration) time.Duration { return max(left/3, holder.MinTTL) }
 
 const (
 	leastBackoff = 5 * time.Millisecond

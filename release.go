@@ -35,9 +35,11 @@ func (k *Keeper) giveBack(l *Lease, why *ending) {
 
 // release asks the store to take the lease back until it says that it has, or until the lease has run out.
 func (k *Keeper) release(l *Lease) {
-	err := k.releaseOnce(l)
+	began := k.clock.Now()
+	left := func() time.Duration { return l.TTL() - k.clock.Now().Elapsed(began) }
+	err := k.releaseOnce(l.raw, left())
 	for err != nil && k.retryRelease(l, err) {
-		err = k.releaseOnce(l)
+		err = k.releaseOnce(l.raw, left())
 	}
 	k.mu.Lock()
 	defer k.unlock()
@@ -57,24 +59,18 @@ func (k *Keeper) release(l *Lease) {
 	close(l.released.done)
 }
 
-func (k *Keeper) releaseOnce(l *Lease) error {
-	if !k.mayRelease() {
+// releaseOnce makes one attempt, when there are not too many under way. left is how much time all attempts
+// together still have.
+func (k *Keeper) releaseOnce(raw driver.Lease, left time.Duration) error {
+	select {
+	case k.releases <- struct{}{}:
+	case <-k.working.Done():
 		return errClosed
 	}
 	defer func() { <-k.releases }()
-	ctx, cancel := context.WithTimeout(k.working, patience(l.TTL()))
+	ctx, cancel := context.WithTimeout(k.working, patience(left))
 	defer cancel()
-	return k.backend.Release(ctx, l.raw)
-}
-
-// mayRelease waits until there are not too many releases under way.
-func (k *Keeper) mayRelease() bool {
-	select {
-	case k.releases <- struct{}{}:
-		return true
-	case <-k.working.Done():
-		return false
-	}
+	return k.backend.Release(ctx, raw)
 }
 
 // retryRelease waits until the release is to be tried again, or returns false.
@@ -123,14 +119,7 @@ func (k *Keeper) drop(l *Lease, raw driver.Lease) {
 func (k *Keeper) sweep(raw driver.Lease, ttl time.Duration) {
 	defer k.leave()
 	for range dropTries {
-		if !k.mayRelease() {
-			return
-		}
-		ctx, cancel := context.WithTimeout(k.working, patience(ttl))
-		err := k.backend.Release(ctx, raw)
-		cancel()
-		<-k.releases
-		if err == nil || !pause(k.working, min(mostPause, ttl/dropTries)) {
+		if k.releaseOnce(raw, ttl) == nil || !pause(k.working, min(mostPause, ttl/dropTries)) {
 			return
 		}
 	}
