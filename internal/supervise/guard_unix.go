@@ -23,10 +23,11 @@ type guard struct {
 	judge *judge
 	// head is the number of the command's first process and of its group. Nobody else waits for it, so the
 	// number means nothing else while it is not reaped.
-	head   int
-	reaped bool // head
-	told   bool // why it is being ended
-	stuck  bool // something could not be sent a signal, and that was told
+	head      int
+	reaped    bool // head
+	continued int  // how often the wrapper has continued it
+	told      bool // why it is being ended
+	stuck     bool // something could not be sent a signal, and that was told
 }
 
 // Guard runs the guard, for the wrapper at the other end of the socket, which is the file of that number.
@@ -163,6 +164,9 @@ func (g *guard) hear(m toGuard) {
 	case m.Lost:
 		g.judge.leaseEnded = true
 	case m.Signal != 0:
+		if m.Signal == int(syscall.SIGCONT) {
+			g.continued++
+		}
 		if err := syscall.Kill(-g.head, syscall.Signal(m.Signal)); err != nil && err != syscall.ESRCH {
 			g.trouble(fmt.Sprintf("could not pass the signal on: %v", err))
 		}
@@ -222,7 +226,7 @@ func (g *guard) reap() bool {
 			return false
 		case pid != g.head:
 		case status.Stopped():
-			g.link.send(toWrapper{Stopped: int(status.StopSignal())}, tellLimit)
+			g.link.send(toWrapper{Stopped: &stopped{By: int(status.StopSignal()), After: g.continued}}, tellLimit)
 		default:
 			g.reaped, g.judge.headEnded = true, true
 			e := &ended{}

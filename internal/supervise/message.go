@@ -31,12 +31,19 @@ type toWrapper struct {
 	Started int         `json:"started,omitempty"` // the number of the process and of its group
 	Failed  *StartError `json:"failed,omitempty"`
 	TooLate bool        `json:"too_late,omitempty"`
-	Stopped int         `json:"stopped,omitempty"` // the command was stopped by that signal
+	Stopped *stopped    `json:"stopped,omitempty"`
 	Ending  reason      `json:"ending,omitempty"`
 	Ended   *ended      `json:"ended,omitempty"` // the command's first process
 	Trouble string      `json:"trouble,omitempty"`
 	Gone    bool        `json:"gone,omitempty"` // nothing runs any more; the last message
 	Lost    bool        `json:"lost,omitempty"` // with Gone: because of the lease
+}
+
+// stopped says that the command's first process was stopped by a signal. The wrapper may have continued it
+// since: After is how often it had been when it stopped.
+type stopped struct {
+	By    int `json:"by"`
+	After int `json:"after"`
 }
 
 type ended struct {

@@ -39,19 +39,20 @@ func forwarded(to chan<- os.Signal) {
 // wrapper is the side that holds the lease.
 type wrapper struct {
 	Options
-	link     *link
-	guard    *exec.Cmd
-	messages <-chan toWrapper
-	terminal *terminal
-	judge    *judge // knows of deadlines only, for a SIGKILL that the guard fails to send
-	killed   bool   // it was sent
-	told     clock.Instant
-	lost     bool  // the guard was told
-	earlier  []int // children that this process had before
-	head     int   // 0 if not started
-	ended    *ended
-	outcome  Outcome
-	failure  error
+	link      *link
+	guard     *exec.Cmd
+	messages  <-chan toWrapper
+	terminal  *terminal
+	judge     *judge // knows of deadlines only, for a SIGKILL that the guard fails to send
+	killed    bool   // it was sent
+	told      clock.Instant
+	lost      bool  // the guard was told
+	earlier   []int // children that this process had before
+	head      int   // 0 if not started
+	continued int   // how often the command was continued from here
+	ended     *ended
+	outcome   Outcome
+	failure   error
 }
 
 // Run runs the command under the lease, and returns when nothing of it runs any more. It is for one use at a
@@ -211,8 +212,8 @@ func (w *wrapper) hear(m toWrapper) (last bool) {
 	case m.TooLate:
 		w.failure = ErrTooLate
 		return true
-	case m.Stopped != 0:
-		w.suspend(syscall.Signal(m.Stopped))
+	case m.Stopped != nil && m.Stopped.After == w.continued:
+		w.suspend(syscall.Signal(m.Stopped.By))
 	case m.Ending == lost && !w.lost:
 		w.Tell("the lease could not be renewed in time: the command is ended before it is lost")
 	case m.Ending == leftovers:
@@ -303,6 +304,7 @@ func (w *wrapper) resume() {
 		return
 	}
 	w.terminal.give(w.head)
+	w.continued++
 	w.tell(toGuard{Signal: int(syscall.SIGCONT)})
 }
 
