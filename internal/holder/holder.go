@@ -35,8 +35,8 @@ type Holder struct {
 	free  []uint32
 	queue queue
 
-	number   uint64    // of the newest message
-	messages []message // from the oldest that may still be answered to the newest, one for each number
+	number   uint64        // of the newest message
+	messages []message     // from the oldest that may still be answered to the newest, one for each number
 	patience time.Duration // the progress at which the first of them is abandoned, or less
 
 	effects []Effect
