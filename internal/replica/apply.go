@@ -243,6 +243,10 @@ func (r *Replica) applyExpire(op *logpb.Expire, term uint64) error {
 	for _, ref := range op.Leases {
 		expiry := lessor.Expiry{Ref: decodeRef(ref), Term: op.Term, DecidedAt: lessor.Position(op.DecidedAt)}
 		late := r.lessor.Late(expiry.Ref, r.now)
+		why, note := WhyExpired, ""
+		if lease, ok := r.lessor.Lookup(expiry.ID); ok && lease.Doomed {
+			why, note = WhyRevoked, r.revocationOf(expiry.ID)
+		}
 		if _, ok := r.lessor.Expire(expiry, term); !ok {
 			r.counts.Skipped++
 			r.applying.decided = append(r.applying.decided, expiry.ID)
@@ -252,7 +256,7 @@ func (r *Replica) applyExpire(op *logpb.Expire, term uint64) error {
 		if r.serving { // others see the end, but did not wait for it
 			r.late.observe(late, 1)
 		}
-		if err := r.ended(expiry.ID, WhyExpired, ""); err != nil {
+		if err := r.ended(expiry.ID, why, note); err != nil {
 			return err
 		}
 	}

@@ -103,9 +103,6 @@ func (r *Replica) hand(l *line, revision int64, order uint32, why Why, note stri
 	}
 	change := NameChange{Kind: NameVacated}
 	if old := l.owner; old != nil {
-		if why == WhyExpired && l.revoked != nil {
-			why, note = WhyRevoked, *l.revoked
-		}
 		change.Lease, change.Why, change.Note = old.lease, why, note
 		r.endTenancy(l, record.Current, why, note)
 	}
