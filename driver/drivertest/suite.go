@@ -99,7 +99,6 @@ type suite struct {
 	store  Store
 	prefix string
 	ttl    time.Duration
-	opened int
 }
 
 func random() string {

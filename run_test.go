@@ -1,0 +1,554 @@
+package leasekeeper_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/memory"
+)
+
+var errFunc = errors.New("the function failed")
+
+// stalled makes renewals go nowhere, so that leases of this client are lost.
+func stalled(b *memory.Backend) (remove func()) {
+	return b.Inject(memory.Fault{Kind: memory.Stall, Op: memory.Renew})
+}
+
+func TestRunReturnsWhatTheFunctionReturned(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper("a")
+		for _, want := range []error{nil, errFunc} {
+			err := k.Run(w.Context(), "x", func(ctx context.Context, l *leasekeeper.Lease) error {
+				if ctx != l.Context() || l.Check() != nil {
+					w.Errorf("the function got %v, %v", ctx, l)
+				}
+				time.Sleep(3 * ttl)
+				w.holder("x", "a")
+				return want
+			})
+			if !errors.Is(err, want) || (err == nil) != (want == nil) {
+				w.Errorf("%v, and not %v", err, want)
+			}
+			w.free("x")
+		}
+	})
+}
+
+func TestRunWaitsForItsTurn(t *testing.T) {
+	bubble(t, func(w *world) {
+		a, _ := w.keeper("a")
+		b, _ := w.keeper("b")
+		l := w.must(a.Acquire(w.Context(), "x"))
+		w.is(b.Run(w.Context(), "x", nil, leasekeeper.NoWait()), leasekeeper.ErrHeld)
+		w.is(a.Run(w.Context(), "x", nil), leasekeeper.ErrHeld)
+		time.AfterFunc(3*ttl, func() { _ = l.Release(context.Background()) })
+		ran := false
+		late := took(func() {
+			if err := b.Run(w.Context(), "x", func(context.Context, *leasekeeper.Lease) error { ran = true; return nil }); err != nil {
+				w.Error(err)
+			}
+		})
+		if !ran || late != 3*ttl {
+			w.Errorf("ran: %v after %v", ran, late)
+		}
+	})
+}
+
+// A function that goes on after the deadline: its lease is not released by Run, and Run says both.
+func TestRunOverrun(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		lose func(w *world, b *memory.Backend)
+	}{
+		{"the store stalls", func(_ *world, b *memory.Backend) { stalled(b) }},
+		{"the ownership is deleted", func(w *world, _ *memory.Backend) { w.store.Delete("x") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(w *world) {
+				a, client := w.keeper("a")
+				b, _ := w.keeper("b")
+				var next *leasekeeper.Lease
+				err := a.Run(w.Context(), "x", func(ctx context.Context, l *leasekeeper.Lease) error {
+					c.lose(w, client)
+					<-ctx.Done()
+					if cause := context.Cause(ctx); !errors.Is(cause, leasekeeper.ErrLost) {
+						w.Errorf("the cause: %v", cause)
+					}
+					next = w.must(b.Acquire(w.Context(), "x"))
+					return errFunc
+				})
+				w.is(err, leasekeeper.ErrLost)
+				w.is(err, errFunc)
+				time.Sleep(2 * ttl)
+				w.must(next, nil)
+				w.holder("x", "b")
+				err = a.Run(w.Context(), "y", func(ctx context.Context, l *leasekeeper.Lease) error {
+					w.store.Delete("y")
+					<-ctx.Done()
+					return context.Cause(ctx)
+				})
+				if w.is(err, leasekeeper.ErrLost); err == nil || strings.Count(err.Error(), "lease lost (token") != 1 {
+					w.Errorf("says it twice: %v", err)
+				}
+				err = a.Run(w.Context(), "z", func(ctx context.Context, l *leasekeeper.Lease) error {
+					w.store.Delete("z")
+					<-ctx.Done()
+					return nil
+				})
+				w.is(err, leasekeeper.ErrLost)
+			})
+		})
+	}
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper("a")
+		why := errors.New("enough")
+		ctx, cancel := context.WithCancelCause(w.Context())
+		time.AfterFunc(ttl, func() { cancel(why) })
+		err := k.Run(ctx, "x", func(ctx context.Context, l *leasekeeper.Lease) error {
+			<-ctx.Done()
+			time.Sleep(2 * ttl) // cleans up, and the lease is kept for it
+			if err := l.Check(); err != nil {
+				w.Error(err)
+			}
+			w.holder("x", "a")
+			return context.Cause(ctx)
+		})
+		w.is(err, why)
+		w.free("x")
+		w.is(k.Run(ctx, "x", nil), context.Canceled)
+	})
+}
+
+// A panic goes on, and the name is free: the function has ended.
+func TestRunPanics(t *testing.T) {
+	for name, end := range map[string]func(){"panic": func() { panic("oh") }, "Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(w *world) {
+				k, _ := w.keeper("a")
+				var recovered any
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					defer func() { recovered = recover() }()
+					_ = k.Run(w.Context(), "x", func(context.Context, *leasekeeper.Lease) error {
+						end()
+						return nil
+					})
+				}()
+				<-done
+				if (recovered == "oh") != (name == "panic") {
+					w.Errorf("recovered %v", recovered)
+				}
+				w.free("x")
+			})
+		})
+	}
+}
+
+func TestRunWhoseReleaseIsNotConfirmed(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, b := w.keeper("a")
+		remove := b.Inject(memory.Fault{Kind: memory.LoseRequest, Op: memory.Release})
+		var err error
+		late := took(func() {
+			err = k.Run(w.Context(), "x", func(context.Context, *leasekeeper.Lease) error { return errFunc })
+		})
+		w.is(err, errFunc)
+		w.is(err, leasekeeper.ErrUnknownOutcome)
+		if late > 10*time.Second {
+			w.Errorf("waited for %v", late)
+		}
+		remove()
+		time.Sleep(3 * time.Second) // the keeper has gone on trying
+		w.free("x")
+	})
+}
+
+func TestRunWhoseFunctionReleases(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper("a")
+		err := k.Run(w.Context(), "x", func(ctx context.Context, l *leasekeeper.Lease) error {
+			if err := l.Release(w.Context()); err != nil {
+				w.Error(err)
+			}
+			<-ctx.Done()
+			w.is(context.Cause(ctx), leasekeeper.ErrLost)
+			return nil
+		})
+		if err != nil {
+			w.Error(err)
+		}
+	})
+}
+
+func TestCampaignGoesOn(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, b := w.keeper("a")
+		ctx, cancel := context.WithCancel(w.Context())
+		defer cancel()
+		tenures := 0
+		err := k.Campaign(ctx, "x", func(ctx context.Context, l *leasekeeper.Lease) error {
+			switch tenures++; tenures {
+			case 1: // returns early
+				return nil
+			case 2: // overruns
+				remove := stalled(b)
+				<-ctx.Done()
+				time.Sleep(ttl)
+				remove()
+				return errFunc
+			case 3: // the store goes away for long
+				remove := w.store.Inject(memory.Fault{Kind: memory.Refuse})
+				time.AfterFunc(10*ttl, remove)
+				<-ctx.Done()
+				return nil
+			case 4: // releases by itself
+				return l.Release(w.Context())
+			case 5: // panics are not its affair
+				cancel()
+			}
+			<-ctx.Done()
+			return nil
+		})
+		w.is(err, context.Canceled)
+		if tenures != 5 {
+			w.Errorf("%d tenures", tenures)
+		}
+		w.free("x")
+	})
+}
+
+func TestCampaignEnds(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper("a")
+		fails := func(context.Context, *leasekeeper.Lease) error { return errFunc }
+		w.is(k.Campaign(w.Context(), "x", fails), errFunc)
+		w.free("x")
+		ctx, cancel := context.WithCancel(w.Context())
+		err := k.Campaign(ctx, "x", func(ctx context.Context, _ *leasekeeper.Lease) error {
+			cancel()
+			<-ctx.Done()
+			return errFunc
+		})
+		w.is(err, errFunc)
+		w.is(k.Campaign(ctx, "x", fails), context.Canceled)
+		l := w.must(k.Acquire(w.Context(), "y"))
+		w.is(k.Campaign(w.Context(), "y", fails), leasekeeper.ErrHeld) // by itself: it would wait for ever
+		_ = l.Release(w.Context())
+	})
+}
+
+// A function that returns at once does not make the store hot.
+func TestCampaignDoesNotSpin(t *testing.T) {
+	bubble(t, func(w *world) {
+		a, client := w.keeper("a")
+		b, _ := w.keeper("b")
+		var runs [2]atomic.Int32
+		ctx, cancel := context.WithTimeout(w.Context(), 10*ttl)
+		defer cancel()
+		for i, k := range []*leasekeeper.Keeper{a, b} {
+			go func() {
+				_ = k.Campaign(ctx, "x", func(context.Context, *leasekeeper.Lease) error {
+					runs[i].Add(1)
+					return nil
+				})
+			}()
+		}
+		<-ctx.Done()
+		synctest.Wait()
+		for i := range runs {
+			if n := runs[i].Load(); n < 20 || n > 200 {
+				w.Errorf("candidate %d had %d tenures", i, n)
+			}
+		}
+		defer client.Inject(memory.Fault{Kind: memory.Refuse, Op: memory.Claim})()
+	})
+}
+
+func TestCloseWaitsForFunctions(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper("a")
+		ran, started := make(chan error, 2), make(chan struct{}, 2)
+		fn := func(ctx context.Context, l *leasekeeper.Lease) error {
+			started <- struct{}{}
+			<-ctx.Done()
+			w.is(context.Cause(ctx), leasekeeper.ErrClosed)
+			time.Sleep(2 * ttl)
+			if err := l.Check(); err != nil {
+				w.Error(err)
+			}
+			w.holder(l.Name(), "a")
+			return nil
+		}
+		go func() { ran <- k.Run(w.Context(), "run", fn) }()
+		go func() { ran <- k.Campaign(w.Context(), "campaign", fn) }()
+		<-started
+		<-started
+		if late := took(func() {
+			if err := k.Close(w.Context()); err != nil {
+				w.Error(err)
+			}
+		}); late != 2*ttl {
+			w.Errorf("closed after %v", late)
+		}
+		for range 2 {
+			if err := <-ran; err != nil && !errors.Is(err, leasekeeper.ErrClosed) {
+				w.Error(err)
+			}
+		}
+		w.free("run")
+		w.free("campaign")
+	})
+}
+
+func TestTheFirstToCloseDecidesHowLong(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, b := w.keeper("a")
+		l := w.must(k.Acquire(w.Context(), "manual"))
+		started, ran := make(chan struct{}), make(chan error)
+		go func() {
+			ran <- k.Run(w.Context(), "run", func(ctx context.Context, l *leasekeeper.Lease) error {
+				close(started)
+				time.Sleep(10 * ttl) // does not heed its context, and keeps the lease
+				w.must(l, nil)
+				return errFunc
+			})
+		}()
+		<-started
+		b.Inject(memory.Fault{Kind: memory.Stall, Op: memory.Release})
+		first := make(chan error)
+		go func() { first <- k.Close(context.Background()) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+		defer cancel()
+		w.is(k.Close(ctx), context.DeadlineExceeded)
+		// The lease that was not run has run out meanwhile, and nobody knows whether it was released.
+		go func() { w.is(<-first, leasekeeper.ErrUnknownOutcome) }()
+		err := <-ran
+		w.is(err, errFunc)
+		w.is(l.Check(), leasekeeper.ErrLost)
+		w.is(l.Release(w.Context()), leasekeeper.ErrUnknownOutcome)
+	})
+}
+
+func TestCloseWithAnEndedContextLeavesNoGoroutine(t *testing.T) {
+	bubble(t, func(w *world) {
+		b := w.store.Backend()
+		k, err := leasekeeper.New(b, leasekeeper.WithTTL(ttl))
+		if err != nil {
+			w.Fatal(err)
+		}
+		l := w.must(k.Acquire(w.Context(), "manual"))
+		started, ran := make(chan struct{}), make(chan error, 1)
+		go func() {
+			ran <- k.Run(w.Context(), "run", func(ctx context.Context, l *leasekeeper.Lease) error {
+				close(started)
+				<-ctx.Done()
+				time.Sleep(ttl)
+				w.is(l.Check(), leasekeeper.ErrLost)
+				return nil
+			})
+		}()
+		<-started
+		b.Inject(memory.Fault{Kind: memory.Stall})
+		time.Sleep(ttl / 2) // a renewal is under way
+		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+		defer cancel()
+		if late := took(func() { w.is(k.Close(ctx), context.DeadlineExceeded) }); late != time.Second {
+			w.Errorf("gave up after %v", late)
+		}
+		w.is(l.Check(), leasekeeper.ErrLost)
+		w.is(context.Cause(l.Context()), leasekeeper.ErrClosed)
+		err = <-ran
+		w.is(err, leasekeeper.ErrLost)
+		w.is(err, leasekeeper.ErrClosed)
+		// Closed is closed.
+		if err := k.Close(w.Context()); err != nil {
+			w.Error(err)
+		}
+		never := func(context.Context, *leasekeeper.Lease) error { return nil }
+		_, err = k.Acquire(w.Context(), "y")
+		w.is(err, leasekeeper.ErrClosed)
+		w.is(k.Run(w.Context(), "y", never), leasekeeper.ErrClosed)
+		w.is(k.Campaign(w.Context(), "y", never), leasekeeper.ErrClosed)
+		_, err = k.Adopt(w.Context(), "y", 1)
+		w.is(err, leasekeeper.ErrClosed)
+		_, err = k.Get(w.Context(), "y")
+		w.is(err, leasekeeper.ErrClosed)
+		for _, err := range k.List(w.Context(), "") {
+			w.is(err, leasekeeper.ErrClosed)
+		}
+		for _, err := range k.Watch(w.Context(), "") {
+			w.is(err, leasekeeper.ErrClosed)
+		}
+	})
+}
+
+func TestCloseInterruptsWhoWaits(t *testing.T) {
+	faults := map[string]memory.Fault{
+		"in line":             {Kind: memory.DelayAnswer, Op: memory.History},
+		"claims stall":        {Kind: memory.Stall, Op: memory.Claim},
+		"answers are lost":    {Kind: memory.LoseAnswer, Op: memory.Claim},
+		"the store is gone":   {Kind: memory.Refuse, Op: memory.Claim},
+		"nobody tells a turn": {Kind: memory.Stall, Op: memory.Await},
+	}
+	for name, fault := range faults {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(w *world) {
+				other, _ := w.keeper("other")
+				w.must(other.Acquire(w.Context(), "x"))
+				k, b := w.keeper("a")
+				b.Inject(fault)
+				waited := make(chan error, 3)
+				never := func(context.Context, *leasekeeper.Lease) error { return errFunc }
+				go func() { _, err := k.Acquire(w.Context(), "x"); waited <- err }()
+				go func() { waited <- k.Run(w.Context(), "x", never) }()
+				go func() { waited <- k.Campaign(w.Context(), "x", never) }()
+				time.Sleep(time.Second)
+				if late := took(func() {
+					if err := k.Close(w.Context()); err != nil {
+						w.Error(err)
+					}
+				}); late > time.Second {
+					w.Errorf("closed after %v", late)
+				}
+				for range 3 {
+					w.is(<-waited, leasekeeper.ErrClosed)
+				}
+				if i, _ := w.store.Backend().Get(w.Context(), "x"); i.Waiting > 0 {
+					w.Errorf("something stands in line: %+v", i)
+				}
+			})
+		})
+	}
+}
+
+func TestWatchGoesOnAfterTroubles(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper("a")
+		w.must(k.Acquire(w.Context(), "x/1"))
+		ctx, cancel := context.WithTimeout(w.Context(), 10*ttl)
+		defer cancel()
+		time.AfterFunc(ttl, w.store.Restart)
+		time.AfterFunc(2*ttl, w.store.Restart)
+		var errs []error
+		resyncs := 0
+		for e, err := range k.Watch(ctx, "x/") {
+			switch {
+			case err != nil:
+				errs = append(errs, err)
+			case e.Kind == leasekeeper.Resync && e.Info.Held:
+				resyncs++
+			default:
+				w.Errorf("%+v", e)
+			}
+		}
+		if resyncs != 3 || len(errs) != 3 {
+			w.Fatalf("%d times how it is, errors %v", resyncs, errs)
+		}
+		w.is(errs[0], leasekeeper.ErrUnavailable)
+		w.is(errs[2], context.DeadlineExceeded)
+		for range k.Watch(w.Context(), "x/") {
+			break // and nothing is left behind
+		}
+		func() {
+			defer func() {
+				if recover() != "out of the loop" {
+					w.Error("the panic of a loop did not come out")
+				}
+			}()
+			for range k.Watch(w.Context(), "x/") {
+				panic("out of the loop")
+			}
+		}()
+	})
+}
+
+func TestWatchEndsWithItsKeeper(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper("a")
+		got := make(chan error)
+		go func() {
+			var last error
+			for _, err := range k.Watch(w.Context(), "") {
+				last = err
+			}
+			got <- last
+		}()
+		time.Sleep(time.Second)
+		if err := k.Close(w.Context()); err != nil {
+			w.Error(err)
+		}
+		w.is(<-got, leasekeeper.ErrClosed)
+	})
+}
+
+// sick answers nonsense.
+type sick struct {
+	*memory.Backend
+	page  []driver.Info
+	grant driver.Grant
+}
+
+func (s *sick) List(context.Context, string, string, int) ([]driver.Info, error) { return s.page, nil }
+
+func (s *sick) Claim(ctx context.Context, c driver.Claim) (driver.Lease, driver.Grant, error) {
+	l, _, err := s.Backend.Claim(ctx, c)
+	return l, s.grant, err
+}
+
+func (s *sick) Renew(ctx context.Context, leases []driver.Lease, report func(int, driver.Renewal)) error {
+	report(-1, driver.Renewal{TTL: time.Hour})
+	report(len(leases), driver.Renewal{TTL: time.Hour})
+	for i := range leases {
+		report(i, driver.Renewal{TTL: ttl})
+		report(i, driver.Renewal{Err: errors.New("and again")})
+	}
+	go report(0, driver.Renewal{TTL: time.Hour})
+	return nil
+}
+
+func TestAStoreThatAnswersNonsense(t *testing.T) {
+	bubble(t, func(w *world) {
+		page := make([]driver.Info, 256)
+		for i := range page {
+			page[i].Name = "same"
+		}
+		b := &sick{Backend: w.store.Backend(), page: page, grant: driver.Grant{Held: true, Token: 1}}
+		k := w.on(b, "a")
+		n := 0
+		for _, err := range k.List(w.Context(), "") {
+			if n++; n > 10 {
+				w.Fatal("a list without end")
+			}
+			if err != nil {
+				w.is(err, leasekeeper.ErrCorrupt)
+			}
+		}
+		_, err := k.TryAcquire(w.Context(), "no/ttl")
+		w.is(err, leasekeeper.ErrUnavailable)
+		b.grant.Held = false
+		_, err = k.TryAcquire(w.Context(), "in/line")
+		w.is(err, leasekeeper.ErrHeld)
+		b.grant = driver.Grant{Held: true, Token: 1, TTL: ttl}
+		l := w.must(k.TryAcquire(w.Context(), "x"))
+		time.Sleep(3 * ttl)
+		if left := l.Remaining(); left > ttl {
+			w.Errorf("remaining %v of %v", left, ttl)
+		}
+		w.must(l, nil)
+		w.free("no/ttl")
+		w.free("in/line")
+	})
+}
