@@ -1,6 +1,6 @@
 // Package etcd is the backend for plain etcd, 3.5 and later: leases live in the etcd that is there anyway.
 //
-//	etcd://host1,host2/prefix                  port 2379 where none is given
+//	etcd://host1,host2/prefix                  port 2379, or give each host its own
 //	etcds://user:password@host1:2379/prefix    with TLS, and a user of etcd's
 //	etcd://host/prefix?ca=ca.pem&cert=client.pem&key=client.key
 //

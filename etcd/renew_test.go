@@ -1,0 +1,217 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/etcd"
+)
+
+// keyOf is the key of a lease.
+func keyOf(t testing.TB, l driver.Lease) string {
+	t.Helper()
+	key, _, err := etcd.Key(l)
+	ok(t, err)
+	return string(key)
+}
+
+func idOf(t testing.TB, l driver.Lease) int64 {
+	t.Helper()
+	id, err := etcd.LeaseID(l)
+	ok(t, err)
+	return id
+}
+
+// Whatever happens to the key behind the back of its holder is noticed at the next renewal, though etcd goes
+// on prolonging the lease.
+func TestRenewNoticesWhatHappenedToTheKey(t *testing.T) {
+	s := startStore(t)
+	for what, harm := range map[string]func(key string, id int64){
+		"deleted":          func(key string, _ int64) { s.delete(key) },
+		"made anew":        func(key string, id int64) { s.delete(key); s.put(key, "", id) },
+		"detached":         func(key string, _ int64) { s.put(key, "", 0) },
+		"bound to another": func(key string, _ int64) { s.put(key, "", s.grant(60)) },
+		"ended with lease": func(_ string, id int64) { s.revoke(id) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := open(t, s.addr)
+			l, _ := hold(t, b, unique("harmed"))
+			other, _ := hold(t, b, unique("other"))
+			harm(keyOf(t, l), idOf(t, l))
+			got := make(map[int]driver.Renewal)
+			ok(t, b.Renew(limited(t), []driver.Lease{other, l, other}, func(i int, r driver.Renewal) { got[i] = r }))
+			if is(t, got[1].Err, driver.ErrLost); got[0].Err != nil || got[2].Err != nil || got[0].TTL != 10*time.Second || len(got) != 3 {
+				t.Errorf("%+v", got)
+			}
+			s.delete(keyOf(t, l))
+		})
+	}
+}
+
+// Somebody else announces on the key: nothing that matters has changed.
+func TestRenewIgnoresTheValue(t *testing.T) {
+	s := startStore(t)
+	b := open(t, s.addr)
+	l, _ := hold(t, b, unique("value"))
+	s.put(keyOf(t, l), "something", idOf(t, l))
+	if r := renew(t, b, l); r.Err != nil {
+		t.Error(r.Err)
+	}
+	is(t, b.Announce(limited(t), l, "x"), driver.ErrCorrupt)
+}
+
+// A member that does not know the lease is not believed while the key is there.
+func TestRenewDoesNotBelieveAMemberAlone(t *testing.T) {
+	s := startStore(t)
+	f := new(faults)
+	b := openWith(t, etcd.Config{Endpoints: []string{s.addr}, DialOptions: f.options()})
+	l, _ := hold(t, b, unique("disbelieved"))
+	other, _ := hold(t, b, unique("other"))
+	f.answer = func(_ string, msg any) {
+		if r, ok := msg.(*pb.LeaseKeepAliveResponse); ok && r.ID == idOf(t, l) {
+			r.TTL = 0
+		}
+	}
+	got := make(map[int]driver.Renewal)
+	ok(t, b.Renew(limited(t), []driver.Lease{l, other}, func(i int, r driver.Renewal) { got[i] = r }))
+	is(t, got[0].Err, driver.ErrUnavailable)
+	ok(t, got[1].Err)
+}
+
+// A lease that etcd grants less for is told as that.
+func TestRenewTellsWhatWasGranted(t *testing.T) {
+	s := startStore(t)
+	f := new(faults)
+	b := openWith(t, etcd.Config{Endpoints: []string{s.addr}, DialOptions: f.options()})
+	l, _ := hold(t, b, unique("ttl"))
+	f.answer = func(_ string, msg any) {
+		if r, ok := msg.(*pb.LeaseKeepAliveResponse); ok {
+			r.TTL = 7
+		}
+	}
+	if r := renew(t, b, l); r.Err != nil || r.TTL != 7*time.Second {
+		t.Errorf("%+v", r)
+	}
+}
+
+// etcd answers a stream in turn, and may be stuck at one lease. The others are renewed all the same.
+func TestRenewIsNotHeldUpByOne(t *testing.T) {
+	s := startStore(t)
+	f := new(faults)
+	b := openWith(t, etcd.Config{Endpoints: []string{s.addr}, DialOptions: f.options()})
+	var leases []driver.Lease
+	for i := range 10 {
+		l, _ := hold(t, b, unique(fmt.Sprint("many/", i)))
+		leases = append(leases, l)
+	}
+	stuck := map[int64]bool{idOf(t, leases[0]): true, idOf(t, leases[4]): true}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	// What is sent behind the stuck one on its stream is never answered either.
+	f.send = func(_ string, msg any) error {
+		if r, ok := msg.(*pb.LeaseKeepAliveRequest); ok && stuck[r.ID] {
+			return errors.New("the member reads no further")
+		}
+		return nil
+	}
+	var mu sync.Mutex
+	got := make(map[int]driver.Renewal)
+	err := b.Renew(ctx, leases, func(i int, r driver.Renewal) {
+		mu.Lock()
+		defer mu.Unlock()
+		if got[i] = r; len(got) == 8 {
+			cancel()
+		}
+	})
+	is(t, err, context.Canceled)
+	for i := range leases {
+		if r, told := got[i]; told == stuck[idOf(t, leases[i])] || r.Err != nil {
+			t.Errorf("lease %d: %v, %+v", i, told, r)
+		}
+	}
+}
+
+// Many leases at once: more than fit into one transaction, or into the windows of a stream.
+func TestRenewMany(t *testing.T) {
+	s := startStore(t)
+	f := new(faults)
+	b := openWith(t, etcd.Config{Endpoints: []string{s.addr}, DialOptions: f.options()})
+	const many = 1000
+	leases := make([]driver.Lease, many)
+	var all sync.WaitGroup
+	prefix := unique("many")
+	for worker := range 8 {
+		all.Go(func() {
+			for i := worker; i < many; i += 8 {
+				l, _, err := b.Claim(limited(t), asking(fmt.Sprint(prefix, "/", i), true))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				leases[i] = l
+			}
+		})
+	}
+	all.Wait()
+	if t.Failed() {
+		return
+	}
+	for i := 0; i < many; i += 7 {
+		s.delete(keyOf(t, leases[i]))
+	}
+	f.set(nil)
+	told := make([]int, many)
+	ok(t, b.Renew(limited(t), leases, func(i int, r driver.Renewal) {
+		if told[i]++; (i%7 == 0) != errors.Is(r.Err, driver.ErrLost) || i%7 != 0 && r.Err != nil {
+			t.Errorf("lease %d: %+v", i, r)
+		}
+	}))
+	for i, n := range told {
+		if n != 1 {
+			t.Errorf("lease %d was told of %d times", i, n)
+		}
+	}
+	for method, n := range f.calls {
+		if n > many/10 {
+			t.Errorf("%d requests %s for %d leases", n, method, many)
+		}
+		if strings.HasSuffix(method, "LeaseKeepAlive") && n > 2 {
+			t.Errorf("%d streams", n)
+		}
+	}
+	for _, l := range leases {
+		ok(t, b.Release(limited(t), l))
+	}
+}
+
+// Nothing is told after Renew has returned, and what is answered twice is told once.
+func TestRenewTellsOnce(t *testing.T) {
+	s := startStore(t)
+	f := new(faults)
+	b := openWith(t, etcd.Config{Endpoints: []string{s.addr}, DialOptions: f.options()})
+	one, _ := hold(t, b, unique("one"))
+	two, _ := hold(t, b, unique("two"))
+	// The first answer is repeated in place of the second, as if both were for the first.
+	var answers int
+	f.answer = func(_ string, msg any) {
+		if r, ok := msg.(*pb.LeaseKeepAliveResponse); ok {
+			if answers++; answers == 2 {
+				r.ID = idOf(t, one)
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	told := make(map[int]int)
+	if err := b.Renew(ctx, []driver.Lease{one, two}, func(i int, r driver.Renewal) { told[i]++ }); err != nil || told[0] != 1 || told[1] != 1 {
+		t.Errorf("%v, %v", told, err)
+	}
+}
