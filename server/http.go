@@ -21,7 +21,8 @@ const (
 	httpHeaderBytes   = 16 << 10
 )
 
-// newHTTP makes the server for operators and their probes. It answers GET and HEAD only.
+// newHTTP makes the server for operators and their probes, which answers GET and HEAD only, and for programs
+// that hold names without gRPC.
 func (s *Server) newHTTP() *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", s.serveProbe(s.alive))
@@ -30,6 +31,7 @@ func (s *Server) newHTTP() *http.Server {
 	mux.HandleFunc("GET /healthz", s.serveProbe(s.serving))
 	mux.HandleFunc("GET /health", s.serveHealth)
 	mux.HandleFunc("GET /version", s.serveVersion)
+	mux.Handle("POST /v1/", s.gateway)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{
 		MaxRequestsInFlight: 4,
 		Timeout:             httpWriteTimeout / 2,

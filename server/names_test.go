@@ -32,7 +32,9 @@ func wantReason(t testing.TB, err error, code codes.Code, reason leasekeeperv1.E
 	t.Errorf("got %v with details %v, want %v %v", err, status.Convert(err).Details(), code, reason)
 }
 
-func holder(id string) *leasekeeperv1.Holder { return &leasekeeperv1.Holder{Id: id, Host: "here", Pid: 7} }
+func holder(id string) *leasekeeperv1.Holder {
+	return &leasekeeperv1.Holder{Id: id, Host: "here", Pid: 7}
+}
 
 // acquiring is an Acquire under way.
 type acquiring struct {

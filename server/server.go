@@ -26,6 +26,7 @@ type Server struct {
 
 	grpc    *grpc.Server
 	http    *http.Server // nil if HTTP is off
+	gateway *gateway     // likewise
 	metrics *metrics
 	pulse   *pulse
 	certs   *certificates // nil without TLS
@@ -82,6 +83,9 @@ func newServer(cfg Config, m member) (*Server, error) {
 		s.certs.register(s.metrics.registry)
 	}
 	if cfg.ListenHTTP != HTTPOff {
+		if s.gateway, err = newGateway(s); err != nil {
+			return nil, err
+		}
 		s.http = s.newHTTP()
 	}
 	return s, nil
@@ -106,6 +110,7 @@ func (s *Server) Start() error {
 			return err
 		}
 		s.httpListener = httpListener
+		s.gateway.start(grpcListener.Addr(), httpListener.Addr())
 		s.loops.Go(func() { s.fail("http", s.http.Serve(s.overTLS(s.bound(httpListener, &s.limits.connections[1])))) })
 	}
 	s.grpcListener = grpcListener
@@ -166,6 +171,7 @@ func (s *Server) Stop(ctx context.Context) error {
 		if s.http.Shutdown(ctx) != nil {
 			s.http.Close()
 		}
+		s.gateway.stop()
 	}
 	s.loops.Wait()
 	s.log.Info("stopped")

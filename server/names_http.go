@@ -1,0 +1,117 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"mime"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+)
+
+// gatewayBuffer is how much is on its way between the gateway and the service, each way.
+const gatewayBuffer = 64 << 10
+
+// gateway serves our own service as JSON over HTTP. It is a client of that service in this process, on a
+// gRPC server of its own that nobody else can reach, so that both ways have the same limits and errors.
+type gateway struct {
+	s      *Server
+	grpc   *grpc.Server
+	pipe   *bufconn.Listener
+	conn   *grpc.ClientConn
+	mux    *runtime.ServeMux
+	closed bool // to those beyond this machine; set before the first request
+}
+
+func newGateway(s *Server) (*gateway, error) {
+	g := &gateway{s: s, pipe: bufconn.Listen(gatewayBuffer)}
+	g.grpc = grpc.NewServer(
+		grpc.MaxRecvMsgSize(s.cfg.MaxRequestBytes+requestOverhead),
+		grpc.UnaryInterceptor(s.unary), grpc.StreamInterceptor(s.stream),
+		grpc.WaitForHandlers(true),
+	)
+	leasekeeperv1.RegisterLeasekeeperServer(g.grpc, &namesService{s: s})
+	dial := func(ctx context.Context, _ string) (net.Conn, error) { return g.pipe.DialContext(ctx) }
+	var err error
+	g.conn, err = grpc.NewClient("passthrough:///gateway", grpc.WithContextDialer(dial),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, err
+	}
+	g.mux = runtime.NewServeMux(
+		runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.JSONPb{
+			// What is zero is shown, for scripts; what is not known is refused, for those who mistype.
+			MarshalOptions: protojson.MarshalOptions{EmitUnpopulated: true},
+		}),
+		runtime.WithIncomingHeaderMatcher(func(string) (string, bool) { return "", false }),
+		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),
+	)
+	return g, leasekeeperv1.RegisterLeasekeeperHandler(context.Background(), g.mux, g.conn)
+}
+
+// start is called once it is known where clients are served.
+func (g *gateway) start(grpcAddr, httpAddr net.Addr) {
+	g.closed = beyondLoopback(httpAddr) && !beyondLoopback(grpcAddr)
+	g.s.loops.Go(func() { g.grpc.Serve(g.pipe) }) // ends by stop only
+}
+
+// stop is called when no HTTP request is left.
+func (g *gateway) stop() {
+	g.conn.Close()
+	g.grpc.Stop()
+	g.pipe.Close()
+}
+
+// ServeHTTP implements [http.Handler].
+func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if code, text := g.refuse(r); code != 0 {
+		http.Error(w, text, code)
+		return
+	}
+	if err := g.prepare(w, r); err != nil {
+		http.Error(w, "this connection can not carry streams", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	g.mux.ServeHTTP(w, r)
+}
+
+// refuse turns away what no program of the user's own sends.
+func (g *gateway) refuse(r *http.Request) (code int, text string) {
+	if g.closed {
+		return http.StatusForbidden, "names are served over HTTP only where gRPC is: it listens on this machine alone (--listen), " +
+			"and --http beyond it"
+	}
+	// A web page must not be able to make its reader's browser act on a server that trusts his machine.
+	if r.Header.Get("Origin") != "" {
+		return http.StatusForbidden, "requests of web pages are not served"
+	}
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return http.StatusUnsupportedMediaType, "send JSON: -H 'Content-Type: application/json'"
+	}
+	return 0, ""
+}
+
+// prepare bounds a request with one answer, and unbounds a stream, which lasts as long as its client wants.
+func (g *gateway) prepare(w http.ResponseWriter, r *http.Request) error {
+	if !slices.Contains([]string{"/v1/acquire", "/v1/renew", "/v1/watch"}, r.URL.Path) {
+		r.Body = http.MaxBytesReader(w, r.Body, int64(g.s.cfg.MaxRequestBytes+requestOverhead))
+		return nil
+	}
+	c := http.NewResponseController(w)
+	err := errors.Join(c.SetReadDeadline(time.Time{}), c.SetWriteDeadline(time.Time{}))
+	if r.URL.Path == "/v1/renew" {
+		return errors.Join(err, c.EnableFullDuplex()) // its answers come while it sends
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, int64(g.s.cfg.MaxRequestBytes+requestOverhead))
+	return err
+}

@@ -1,0 +1,162 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// post sends JSON to our own service.
+func (f *front) post(path, body string) *http.Response {
+	f.t.Helper()
+	r, err := http.NewRequestWithContext(f.ctx(), http.MethodPost, "http://"+f.server.HTTPAddr()+path, strings.NewReader(body))
+	wantOK(f.t, err)
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(r)
+	wantOK(f.t, err)
+	f.t.Cleanup(func() {
+		resp.Body.Close()
+		http.DefaultClient.CloseIdleConnections()
+	})
+	return resp
+}
+
+// jsonLine reads the next line of a stream.
+func jsonLine(t *testing.T, in *bufio.Reader) map[string]any {
+	t.Helper()
+	text, err := in.ReadBytes('\n')
+	wantOK(t, err)
+	return object(t, text)
+}
+
+func object(t *testing.T, text []byte) map[string]any {
+	t.Helper()
+	var got map[string]any
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	if result, ok := got["result"].(map[string]any); ok {
+		return result
+	}
+	return got
+}
+
+func (f *front) postOnce(t *testing.T, path, body string, code int) map[string]any {
+	t.Helper()
+	resp := f.post(path, body)
+	text, err := io.ReadAll(resp.Body)
+	wantOK(t, err)
+	if resp.StatusCode != code {
+		t.Errorf("%s %s: %s: %s", path, body, resp.Status, text)
+	}
+	return object(t, bytes.TrimSpace(text))
+}
+
+func TestNamesOverHTTP(t *testing.T) {
+	f := startFront(t)
+	got := f.postOnce(t, "/v1/acquire", `{"name": "jobs/a", "lease": "42", "ttl_ms": 60000, "holder": {"id": "curl"}}`, 200)
+	token, _ := got["token"].(string)
+	if got["state"] != "YOURS" || got["lease"] != "42" || got["ttlMs"] != "60000" || token == "" {
+		t.Fatalf("acquired: %v", got)
+	}
+	info, _ := f.postOnce(t, "/v1/get", `{"name": "jobs/a"}`, 200)["info"].(map[string]any)
+	if info["held"] != true || info["token"] != token {
+		t.Errorf("get: %v", info)
+	}
+
+	// One that waits is a stream: its place, and later its turn.
+	waiting := bufio.NewReader(f.post("/v1/acquire", `{"name": "jobs/a", "ttlMs": "60000", "wait": true}`).Body)
+	place := jsonLine(t, waiting)
+	if place["state"] != "IN_LINE" || place["place"] != 1.0 {
+		t.Errorf("in line: %v", place)
+	}
+	watch := bufio.NewReader(f.post("/v1/watch", `{}`).Body)
+	if first := jsonLine(t, watch); first["begin"] != true {
+		t.Errorf("watch: %v", first)
+	}
+	jsonLine(t, watch) // how names are
+	if synced := jsonLine(t, watch); synced["synced"] != true {
+		t.Errorf("watch: %v", synced)
+	}
+	if got := f.postOnce(t, "/v1/release", `{"name": "jobs/a", "lease": 42}`, 200); got["ended"] != true {
+		t.Errorf("released: %v", got)
+	}
+	if yours := jsonLine(t, waiting); yours["state"] != "YOURS" || yours["token"] != place["token"] {
+		t.Errorf("its turn: %v", yours)
+	}
+	if text := fmt.Sprint(jsonLine(t, watch)); !strings.Contains(text, "ACQUIRED") || !strings.Contains(text, "RELEASED") {
+		t.Errorf("watch: %v", text)
+	}
+	for path, body := range map[string]string{
+		"/v1/list": `{}`, "/v1/history": `{"name": "jobs/a"}`, "/v1/pin": `{"name": "jobs/a", "reason": "r"}`,
+		"/v1/unpin":    `{"name": "jobs/a"}`,
+		"/v1/announce": fmt.Sprintf(`{"name": "jobs/a", "lease": %q, "text": "t"}`, place["lease"]),
+	} {
+		f.postOnce(t, path, body, 200)
+	}
+	got = f.postOnce(t, "/v1/transfer", fmt.Sprintf(`{"name": "jobs/a", "lease": %q}`, place["lease"]), 400)
+	if !strings.Contains(fmt.Sprint(got), "NOBODY_WAITS") {
+		t.Errorf("a refusal does not say why: %v", got)
+	}
+	f.postOnce(t, "/v1/revoke", `{"name": "jobs/a", "now": true}`, 200)
+}
+
+// Answers to renewals come while more are being sent.
+func TestRenewOverHTTP(t *testing.T) {
+	f := startFront(t)
+	f.hold("n", 1, 60_000)
+	body, send := io.Pipe()
+	r, err := http.NewRequestWithContext(f.ctx(), http.MethodPost, "http://"+f.server.HTTPAddr()+"/v1/renew", body)
+	wantOK(t, err)
+	r.Header.Set("Content-Type", "application/json")
+	go io.WriteString(send, `{"number": 1, "leases": ["1", "2"]}`+"\n")
+	resp, err := http.DefaultClient.Do(r)
+	wantOK(t, err)
+	defer http.DefaultClient.CloseIdleConnections()
+	defer resp.Body.Close()
+	answers := bufio.NewReader(resp.Body)
+	if got := fmt.Sprint(jsonLine(t, answers)); !strings.Contains(got, "GONE") {
+		t.Errorf("first: %v", got)
+	}
+	_, err = io.WriteString(send, `{"number": "2", "leases": ["1"]}`+"\n")
+	wantOK(t, err)
+	if got := jsonLine(t, answers); got["number"] != "2" || len(got["refused"].([]any)) != 0 {
+		t.Errorf("second: %v", got)
+	}
+	wantOK(t, send.Close())
+	if rest, err := io.ReadAll(answers); err != nil || len(rest) > 0 {
+		t.Errorf("at the end: %q, %v", rest, err)
+	}
+}
+
+func TestHTTPRefuses(t *testing.T) {
+	f := startFront(t)
+	url := "http://" + f.server.HTTPAddr() + "/v1/get"
+	try := func(header, value string, code int) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(f.ctx(), http.MethodPost, url, strings.NewReader(`{"name": "n"}`))
+		wantOK(t, err)
+		r.Header.Set("Content-Type", "application/json; charset=utf-8")
+		r.Header.Set(header, value)
+		resp, err := http.DefaultClient.Do(r)
+		wantOK(t, err)
+		resp.Body.Close()
+		wantEqual(t, header+" "+value, resp.StatusCode, code)
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	try("Accept", "application/json", 200)
+	try("Origin", "http://evil.example", 403)
+	try("Content-Type", "text/plain", 415)
+	try("Content-Type", "application/x-www-form-urlencoded", 415)
+	f.postOnce(t, "/v1/get", `{"nmae": "n"}`, 400)
+	f.postOnce(t, "/v1/get", `{"name": "a//b"}`, 400)
+	f.postOnce(t, "/v1/nothing", `{}`, 404)
+	f.server.gateway.closed = true // as if --http listened where --listen does not
+	resp := f.post("/v1/get", `{"name": "n"}`)
+	wantEqual(t, "beyond gRPC", resp.StatusCode, 403)
+}
