@@ -179,6 +179,7 @@ func TestOneNameAfterTheOther(t *testing.T) {
 	for i := range 10 {
 		wantIs(t, g.Check(ctx, fmt.Sprint("new", i), 5), ErrUnsaved)
 	}
+	wantNil(t, g.Check(ctx, "a", 5)) // they did not drive out one that is known
 	if len(g.places) > 2 {
 		t.Errorf("names that were not admitted are remembered: %d", len(g.places))
 	}
@@ -263,12 +264,67 @@ func TestInterruptedWriteIsReportedAsStale(t *testing.T) {
 	})
 }
 
+// A holder that waits for its turn is overtaken by its successor.
+func TestTokenThatWaitedTooLongIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, ctx := NewGuard(Config{}), t.Context()
+		var order []Token
+		var five, six error
+		write := func(token Token, finish chan struct{}) error {
+			return g.Do(ctx, "a", token, func(context.Context) error {
+				<-finish
+				order = append(order, token)
+				return nil
+			})
+		}
+		old, now := make(chan struct{}), make(chan struct{})
+		close(now)
+		go func() { _ = write(4, old) }()
+		synctest.Wait()
+		go func() { five = write(5, now) }()
+		synctest.Wait()
+		go func() { six = write(6, now) }()
+		synctest.Wait()
+		wantStale(t, five, "a", 5, 6) // at once: it need not wait for 4
+		close(old)
+		synctest.Wait()
+		wantNil(t, six)
+		if fmt.Sprint(order) != "[4 6]" {
+			t.Errorf("wrote %v", order)
+		}
+	})
+}
+
+// Of two resources only one was taken over.
+func TestInterruptedWriteBlamesTheRightName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, ctx := NewGuard(Config{}), t.Context()
+		var outer, inner error
+		go func() {
+			outer = g.Do(ctx, "a", 4, func(ctx context.Context) error {
+				inner = g.Do(ctx, "b", 4, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+				return inner
+			})
+		}()
+		synctest.Wait()
+		wantNil(t, g.Advance(ctx, "a", 5))
+		synctest.Wait()
+		wantStale(t, outer, "a", 4, 5)
+		if inner != context.Canceled {
+			t.Errorf("the inner write returned %v", inner)
+		}
+	})
+}
+
 func TestWritesOfOneHolderRunBesideEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, inside := NewGuard(Config{}), make(chan struct{})
 		for range 2 {
 			go func() {
-				wantNil(t, g.Do(t.Context(), "a", 4, func(context.Context) error { inside <- struct{}{}; return nil }))
+				wantNil(t, g.Do(t.Context(), "a", 4, func(ctx context.Context) error {
+					inside <- struct{}{}
+					return ctx.Err()
+				}))
 			}()
 		}
 		synctest.Wait()
@@ -276,7 +332,9 @@ func TestWritesOfOneHolderRunBesideEachOther(t *testing.T) {
 			t.Errorf("%d writers are inside, want 2", n)
 		}
 		<-inside
+		synctest.Wait() // one is over, and the other one goes on
 		<-inside
+		synctest.Wait()
 	})
 }
 

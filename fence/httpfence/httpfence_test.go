@@ -176,12 +176,14 @@ func TestSlowOldClientDoesNotHoldUpItsSuccessor(t *testing.T) {
 type recorded struct {
 	sent   []*http.Request
 	answer http.Response
+	body   closing
 }
 
 func (b *recorded) RoundTrip(r *http.Request) (*http.Response, error) {
 	b.sent = append(b.sent, r)
 	answer := b.answer
-	answer.Body = io.NopCloser(strings.NewReader("answer"))
+	b.body.Reader = strings.NewReader("answer")
+	answer.Body = &b.body
 	return &answer, nil
 }
 
@@ -256,6 +258,9 @@ func TestTransportTellsStaleFromOtherAnswers(t *testing.T) {
 		}
 		if !errors.As(err, &stale) || *stale != (fence.StaleError{Name: "resource:80/a", Token: 7, Highest: c.stale}) {
 			t.Errorf("%d %q: got %v", c.status, c.highest, err)
+		}
+		if base.body.closed != 1 {
+			t.Errorf("the body of an answer that nobody gets was closed %d times", base.body.closed)
 		}
 	}
 }

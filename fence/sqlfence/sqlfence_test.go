@@ -155,6 +155,7 @@ func TestUpdateTellsWhatElseIsWrong(t *testing.T) {
 	wantIs(t, notUnique.Update(ctx, tx, "before", 1, "state = 'x'"), fence.ErrInvalid)
 	wantNil(t, tx.Rollback())
 
+	wantNil(t, jobs.Advance(ctx, db, "a", 1))
 	run(t, db, "CREATE TRIGGER no BEFORE UPDATE ON jobs BEGIN SELECT raise(IGNORE); END")
 	wantIs(t, jobs.Update(ctx, db, "a", 1, "state = 'x'"), ErrContention)
 	run(t, db, "DROP TABLE jobs")
