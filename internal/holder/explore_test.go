@@ -162,7 +162,9 @@ func (x *explorer) fingerprint(w *world) [2]uint64 {
 		f.num(int64(e.slot))
 	}
 	f.due(h.patience)
-	f.due(h.told)
+	if f.due(h.told); h.told != never {
+		f.instant(h.toldAt, 0)
+	}
 	if f.flag(w.sleeps); w.sleeps {
 		f.instant(w.wake, 0)
 	}

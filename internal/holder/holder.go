@@ -41,6 +41,7 @@ type Holder struct {
 
 	effects []Effect
 	told    time.Duration // the progress for which the last WakeAt was
+	toldAt  clock.Instant // and the instant that it named
 	due     []uint32      // scratch
 	batches []batch       // scratch
 	stats   Stats
@@ -151,14 +152,21 @@ func (h *Holder) wake(now clock.Instant) {
 	if len(h.queue.entries) > 0 {
 		next = min(next, h.queue.entries[0].key)
 	}
-	if next == h.told {
+	if next == never {
+		h.told = never
 		return
 	}
-	h.told = next
-	if next != never {
-		h.emit(WakeAt{now.Add(next - h.progress)})
+	at := now.Add(next - h.progress)
+	if next == h.told && at.Until(h.toldAt) < sameWake {
+		return
 	}
+	h.told, h.toldAt = next, at
+	h.emit(WakeAt{at})
 }
+
+// sameWake is how far the clocks may have drifted apart until a wake-up is asked for anew: the instant that
+// was told stands for both of them, and what is due then may count on either.
+const sameWake = time.Millisecond
 
 func (h *Holder) emit(e Effect) { h.effects = append(h.effects, e) }
 

@@ -20,6 +20,7 @@ type message struct {
 	longest time.Duration // of the lengths of its leases
 	left    int           // answers outstanding, of leases that may have ended since
 	waits   bool
+	unsure  bool // an answer was that there is none, so there may yet be one
 }
 
 // message returns the message with a number, or nil if it is not remembered.
@@ -48,6 +49,7 @@ func (h *Holder) renewed(now clock.Instant, number uint64, a Answer) {
 	if own {
 		s.sent = 0
 		m.left--
+		m.unsure = m.unsure || a.Outcome == Failed
 	}
 	switch {
 	case a.Outcome == Gone:
@@ -151,7 +153,7 @@ func (h *Holder) lookAhead() {
 func (h *Holder) prune(now clock.Instant) {
 	for len(h.messages) > 0 {
 		m := &h.messages[0]
-		useful := m.left > 0 && now.Before(m.sent.Add(m.longest)) && len(h.messages) <= keptMessages
+		useful := (m.left > 0 || m.unsure) && now.Before(m.sent.Add(m.longest)) && len(h.messages) <= keptMessages
 		if m.waits || useful {
 			return
 		}

@@ -107,21 +107,9 @@ func (h *Holder) judge(now clock.Instant, i uint32) (third time.Duration, fresh 
 	s := &h.slots[i]
 	l := handle(i, s.use)
 	switch s.state {
-	case unsettled:
-		if h.law.over(now, s.instant.Add(s.length)) {
-			h.lose(l, Deadline)
-		} else if s.next <= h.progress {
-			s.next = never
-			h.enter(s, claiming)
-			h.emit(Resolve{Lease: l})
-		}
-	case releasing:
-		if h.law.over(now, s.instant) {
-			h.forget(l)
-			h.emit(GaveUp{l})
-		} else if s.next <= h.progress {
-			s.next = never
-			h.emit(Resolve{Lease: l, Release: true})
+	case unsettled, releasing:
+		if s.next <= h.progress {
+			h.resolve(now, l, s)
 		}
 	case waiting, held:
 		if h.law.over(now, s.instant) {
@@ -138,6 +126,23 @@ func (h *Holder) judge(now clock.Instant, i uint32) (third time.Duration, fresh 
 		}
 	}
 	return 0, false
+}
+
+// resolve asks to settle what is not known, or gives up.
+func (h *Holder) resolve(now clock.Instant, l Lease, s *slot) {
+	s.next = never
+	switch {
+	case s.state == releasing && !h.law.over(now, s.instant):
+		h.emit(Resolve{Lease: l, Release: true})
+	case s.state == releasing:
+		h.forget(l)
+		h.emit(GaveUp{l})
+	case h.law.over(now, s.instant.Add(s.length)): // a grant would come too late by now
+		h.lose(l, Deadline)
+	default:
+		h.enter(s, claiming)
+		h.emit(Resolve{Lease: l})
+	}
 }
 
 // takeAlong puts into the message whatever would be due in its rhythm before the next one.
