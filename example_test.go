@@ -1,0 +1,421 @@
+package leasekeeper_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/memory"
+)
+
+// open returns a keeper on a store that all keepers of this example share.
+func open(store *memory.Store, o ...leasekeeper.KeeperOption) *leasekeeper.Keeper {
+	k, err := leasekeeper.New(store.Backend(), o...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return k
+}
+
+func ExampleOpen() {
+	ctx := context.Background()
+	k, err := leasekeeper.Open(ctx, "memory:", leasekeeper.WithTTL(10*time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer k.Close(ctx)
+	l, err := k.TryAcquire(ctx, "jobs/nightly-backup")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(l.Name(), l.TTL(), l.Check())
+	// Output: jobs/nightly-backup 10s <nil>
+}
+
+func ExampleNew() {
+	ctx := context.Background()
+	store := memory.New() // shared by all that compete
+	a, err := leasekeeper.New(store.Backend(), leasekeeper.WithHolder("host-1"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer a.Close(ctx)
+	b, err := leasekeeper.New(store.Backend(), leasekeeper.WithHolder("host-2"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer b.Close(ctx)
+	_, err = a.TryAcquire(ctx, "shards/7")
+	fmt.Println(err)
+	_, err = b.TryAcquire(ctx, "shards/7")
+	fmt.Println(errors.Is(err, leasekeeper.ErrHeld))
+	// Output:
+	// <nil>
+	// true
+}
+
+func ExampleKeeper_Acquire() {
+	ctx := context.Background()
+	store := memory.New()
+	a, b := open(store), open(store)
+	defer a.Close(ctx)
+	defer b.Close(ctx)
+	first, err := a.Acquire(ctx, "shards/7")
+	if err != nil {
+		log.Fatal(err)
+	}
+	time.AfterFunc(10*time.Millisecond, func() { _ = first.Release(ctx) })
+	second, err := b.Acquire(ctx, "shards/7") // waits
+	fmt.Println(err, second.Token() > first.Token())
+	// Output: <nil> true
+}
+
+func ExampleKeeper_TryAcquire() {
+	ctx := context.Background()
+	store := memory.New()
+	a, b := open(store, leasekeeper.WithHolder("host-1")), open(store)
+	defer a.Close(ctx)
+	defer b.Close(ctx)
+	if _, err := a.TryAcquire(ctx, "jobs/nightly"); err != nil {
+		log.Fatal(err)
+	}
+	_, err := b.TryAcquire(ctx, "jobs/nightly")
+	if held, ok := errors.AsType[*leasekeeper.HeldError](err); ok {
+		fmt.Printf("%s is held by %s, token %d\n", held.Name, held.Holder.ID, held.Token)
+	}
+	// Output: jobs/nightly is held by host-1, token 1
+}
+
+func ExampleKeeper_Run() {
+	ctx := context.Background()
+	k := open(memory.New())
+	defer k.Close(ctx)
+	err := k.Run(ctx, "jobs/nightly", func(ctx context.Context, l *leasekeeper.Lease) error {
+		fmt.Println("running with token", l.Token())
+		return nil // the name is released
+	})
+	fmt.Println(err)
+	// Output:
+	// running with token 1
+	// <nil>
+}
+
+func ExampleKeeper_Campaign() {
+	k := open(memory.New())
+	defer k.Close(context.Background())
+	ctx, stop := context.WithCancel(context.Background())
+	err := k.Campaign(ctx, "leader", func(ctx context.Context, l *leasekeeper.Lease) error {
+		fmt.Println("leading")
+		stop() // the program is told to end
+		<-ctx.Done()
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// leading
+	// context canceled
+}
+
+func ExampleKeeper_Adopt() {
+	ctx := context.Background()
+	store := memory.New()
+	a, b := open(store), open(store)
+	defer a.Close(ctx)
+	defer b.Close(ctx)
+	l, err := a.Acquire(ctx, "migration")
+	if err != nil {
+		log.Fatal(err)
+	}
+	// The token was handed to another process, which goes on where this one stops.
+	adopted, err := b.Adopt(ctx, "migration", l.Token())
+	fmt.Println(err, adopted.Token() == l.Token())
+	// Output: <nil> true
+}
+
+func ExampleKeeper_Get() {
+	ctx := context.Background()
+	k := open(memory.New(), leasekeeper.WithHolder("host-1"), leasekeeper.WithCard("10.0.0.1:8080"))
+	defer k.Close(ctx)
+	if _, err := k.Acquire(ctx, "leader"); err != nil {
+		log.Fatal(err)
+	}
+	i, err := k.Get(ctx, "leader")
+	fmt.Println(i.Held, i.Holder.ID, i.Holder.Card.Text, i.Token, err)
+	// Output: true host-1 10.0.0.1:8080 1 <nil>
+}
+
+func ExampleKeeper_List() {
+	ctx := context.Background()
+	k := open(memory.New())
+	defer k.Close(ctx)
+	for _, name := range []string{"shards/1", "shards/2", "leader"} {
+		if _, err := k.Acquire(ctx, name); err != nil {
+			log.Fatal(err)
+		}
+	}
+	for i, err := range k.List(ctx, "shards/") {
+		fmt.Println(i.Name, i.Held, err)
+	}
+	// Output:
+	// shards/1 true <nil>
+	// shards/2 true <nil>
+}
+
+func ExampleKeeper_Watch() {
+	ctx := context.Background()
+	store := memory.New()
+	k := open(store, leasekeeper.WithHolder("host-1"))
+	defer k.Close(ctx)
+	l, err := k.Acquire(ctx, "leader")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for e, err := range k.Watch(ctx, "leader") {
+		if err != nil {
+			fmt.Println("not watching at present:", err)
+			continue
+		}
+		switch {
+		case e.Info.Held:
+			fmt.Println(e.Info.Holder.ID, "leads")
+			go l.Release(ctx)
+		case e.Kind == leasekeeper.Vacated:
+			fmt.Println("nobody leads")
+			return
+		}
+	}
+	// Output:
+	// host-1 leads
+	// nobody leads
+}
+
+func ExampleKeeper_Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	k := open(memory.New())
+	l, err := k.Acquire(ctx, "leader")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(k.Close(ctx))
+	fmt.Println(errors.Is(l.Check(), leasekeeper.ErrLost))
+	_, err = k.Acquire(ctx, "leader")
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// true
+	// leasekeeper: the keeper is closed
+}
+
+func ExampleLease_Check() {
+	ctx := context.Background()
+	store := memory.New()
+	k := open(store)
+	defer k.Close(ctx)
+	l, err := k.Acquire(ctx, "leader")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(l.Check())
+	_ = l.Release(ctx)
+	fmt.Println(l.Check())
+	// Output:
+	// <nil>
+	// leader: lease lost (token 1): it was released
+}
+
+func ExampleLease_Context() {
+	ctx := context.Background()
+	// Clocks that a test moves: here a machine sleeps for a minute.
+	clocks := memory.NewClock()
+	k := open(memory.New(memory.WithClock(clocks)))
+	defer k.Close(ctx)
+	l, err := k.Acquire(ctx, "leader")
+	if err != nil {
+		log.Fatal(err)
+	}
+	clocks.Suspend(time.Minute)
+	<-l.Context().Done()
+	fmt.Println(context.Cause(l.Context()))
+	// Output: leader: lease lost (token 1): no renewal was acknowledged before the deadline
+}
+
+func ExampleLease_Remaining() {
+	ctx := context.Background()
+	k := open(memory.New(memory.WithClock(memory.NewClock())), leasekeeper.WithTTL(10*time.Second))
+	defer k.Close(ctx)
+	l, err := k.Acquire(ctx, "leader")
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Less than the TTL, because the clocks here and in the store may run at rates that differ.
+	fmt.Println(l.Remaining().Round(time.Millisecond))
+	_ = l.Release(ctx)
+	fmt.Println(l.Remaining())
+	// Output:
+	// 9.802s
+	// 0s
+}
+
+func ExampleLease_Token() {
+	ctx := context.Background()
+	k := open(memory.New())
+	defer k.Close(ctx)
+	for range 2 {
+		err := k.Run(ctx, "jobs/nightly", func(ctx context.Context, l *leasekeeper.Lease) error {
+			fmt.Println(l, "writes with token", l.Token())
+			return nil
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// jobs/nightly (token 1) writes with token 1
+	// jobs/nightly (token 2) writes with token 2
+}
+
+func ExampleLease_Announce() {
+	ctx := context.Background()
+	k := open(memory.New())
+	defer k.Close(ctx)
+	l, err := k.Acquire(ctx, "leader")
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := l.Announce(ctx, "serving on 10.0.0.1:8080"); err != nil {
+		log.Fatal(err)
+	}
+	i, err := k.Get(ctx, "leader")
+	fmt.Println(i.Holder.Card.Text, err)
+	// Output: serving on 10.0.0.1:8080 <nil>
+}
+
+func ExampleLease_Release() {
+	ctx := context.Background()
+	k := open(memory.New())
+	defer k.Close(ctx)
+	l, err := k.Acquire(ctx, "leader")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(l.Release(ctx))
+	i, err := k.Get(ctx, "leader")
+	fmt.Println(i.Held, err)
+	// Output:
+	// <nil>
+	// false <nil>
+}
+
+func ExampleLease_Raw() {
+	ctx := context.Background()
+	k := open(memory.New())
+	defer k.Close(ctx)
+	l, err := k.Acquire(ctx, "leader")
+	if err != nil {
+		log.Fatal(err)
+	}
+	// For functions of the backend's own package; each knows only its own.
+	fmt.Println(l.Raw().Name())
+	// Output: leader
+}
+
+func ExampleLease_Holder() {
+	ctx := context.Background()
+	k := open(memory.New(), leasekeeper.WithHolder("host-1"))
+	defer k.Close(ctx)
+	l, err := k.Acquire(ctx, "leader", leasekeeper.WithCard("blue"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(l.Holder().ID, l.Holder().Card.Text, l.Holder().Card.PID == os.Getpid())
+	// Output: host-1 blue true
+}
+
+func ExampleNoWait() {
+	ctx := context.Background()
+	store := memory.New()
+	a, b := open(store), open(store)
+	defer a.Close(ctx)
+	defer b.Close(ctx)
+	if _, err := a.Acquire(ctx, "jobs/nightly"); err != nil {
+		log.Fatal(err)
+	}
+	err := b.Run(ctx, "jobs/nightly", func(context.Context, *leasekeeper.Lease) error { return nil }, leasekeeper.NoWait())
+	fmt.Println(errors.Is(err, leasekeeper.ErrHeld))
+	// Output: true
+}
+
+func ExampleWithTTL() {
+	ctx := context.Background()
+	k := open(memory.New(), leasekeeper.WithTTL(time.Minute)) // for all its leases
+	defer k.Close(ctx)
+	l, err := k.Acquire(ctx, "leader", leasekeeper.WithTTL(5*time.Second)) // but for this one
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(l.TTL())
+	// Output: 5s
+}
+
+func ExampleWithCard() {
+	ctx := context.Background()
+	k := open(memory.New(), leasekeeper.WithCard("10.0.0.1:8080"))
+	defer k.Close(ctx)
+	if _, err := k.Acquire(ctx, "leader"); err != nil {
+		log.Fatal(err)
+	}
+	i, err := k.Get(ctx, "leader")
+	fmt.Println(i.Holder.Card.Text, err)
+	// Output: 10.0.0.1:8080 <nil>
+}
+
+func ExampleWithHolder() {
+	ctx := context.Background()
+	k := open(memory.New(), leasekeeper.WithHolder("host-1"))
+	defer k.Close(ctx)
+	if _, err := k.Acquire(ctx, "leader"); err != nil {
+		log.Fatal(err)
+	}
+	_, err := k.TryAcquire(ctx, "leader")
+	fmt.Println(err)
+	// Output: leader is held already by this keeper (token 1): release it first, or share its lease
+}
+
+func ExampleWithLogger() {
+	ctx := context.Background()
+	untimed := func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}
+	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: untimed}))
+	k := open(memory.New(), leasekeeper.WithLogger(logger), leasekeeper.WithHolder("host-1"))
+	defer k.Close(ctx)
+	if err := k.Run(ctx, "leader", func(context.Context, *leasekeeper.Lease) error { return nil }); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// level=INFO msg="lease acquired" name=leader token=1 holder=host-1 ttl=15s
+	// level=INFO msg="lease released" name=leader token=1 holder=host-1
+}
+
+func ExampleWithDrift() {
+	ctx := context.Background()
+	store := memory.New(memory.WithClock(memory.NewClock()))
+	k := open(store, leasekeeper.WithTTL(10*time.Second), leasekeeper.WithDrift(clock.Drift(100_000))) // ten per cent
+	defer k.Close(ctx)
+	l, err := k.Acquire(ctx, "leader")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(l.Remaining().Round(time.Millisecond))
+	// Output: 8.182s
+}

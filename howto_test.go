@@ -1,0 +1,349 @@
+package leasekeeper_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/memory"
+)
+
+// The code of the pages docs/howto-*.md: what they show is copied from here, which
+// TestHowTosShowCodeThatCompiles checks.
+
+// nightly runs the backup, unless another machine does, or just did.
+func nightly(ctx context.Context, k *leasekeeper.Keeper, backUp leasekeeper.Func) error {
+	err := k.Run(ctx, "jobs/nightly-backup", func(ctx context.Context, l *leasekeeper.Lease) error {
+		start := time.Now()
+		if err := backUp(ctx, l); err != nil {
+			return err
+		}
+		// The clocks of the machines differ: whoever's cron is late must still find the name taken.
+		select {
+		case <-time.After(time.Minute - time.Since(start)):
+		case <-ctx.Done():
+		}
+		return nil
+	}, leasekeeper.NoWait())
+
+	if held, ok := errors.AsType[*leasekeeper.HeldError](err); ok {
+		log.Printf("the backup runs on %s", held.Holder)
+		return nil
+	}
+	return err
+}
+
+// lead serves as long as this process is the leader, and stands ready as long as it is not.
+func lead(ctx context.Context, k *leasekeeper.Keeper, address string, serve leasekeeper.Func) error {
+	return k.Campaign(ctx, "leader", func(ctx context.Context, l *leasekeeper.Lease) error {
+		if err := l.Announce(ctx, address); err != nil {
+			return err
+		}
+		return serve(ctx, l) // must return when ctx ends
+	})
+}
+
+// follow calls leader with the address of each new leader, and with "" when there is none.
+func follow(ctx context.Context, k *leasekeeper.Keeper, leader func(address string)) error {
+	for e, err := range k.Watch(ctx, "leader") {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, leasekeeper.ErrUnavailable):
+			continue // the loop goes on as soon as the store answers again
+		case err != nil:
+			return err
+		case e.Info.Name != "leader":
+		case e.Info.Held:
+			leader(e.Info.Holder.Card.Text)
+		default:
+			leader("")
+		}
+	}
+	return nil
+}
+
+// worker owns a fair share of the shards.
+type worker struct {
+	k      *leasekeeper.Keeper
+	shards []string // such as "shards/0", "shards/1"
+	serve  leasekeeper.Func
+	own    map[string]*shard
+}
+
+// shard is one that is served.
+type shard struct {
+	lease *leasekeeper.Lease
+	stop  context.CancelFunc
+	done  chan struct{} // closed when serve has returned
+}
+
+// run takes and gives up shards until ctx ends.
+func (w *worker) run(ctx context.Context, id string) error {
+	// Who is there? Each worker holds a name of its own.
+	me, err := w.k.Acquire(ctx, "workers/"+id)
+	if err != nil {
+		return err
+	}
+	defer me.Release(context.WithoutCancel(ctx))
+	w.own = map[string]*shard{}
+	defer w.keep(context.WithoutCancel(ctx), 0)
+	for {
+		if workers, err := w.count(ctx); err == nil && me.Check() == nil {
+			share := (len(w.shards) + workers - 1) / workers
+			w.keep(ctx, share)
+			w.take(ctx, share)
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-me.Context().Done():
+			return context.Cause(me.Context()) // cut off: begin anew
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// count returns how many workers there are.
+func (w *worker) count(ctx context.Context) (workers int, err error) {
+	for i, err := range w.k.List(ctx, "workers/") {
+		if err != nil {
+			return 0, err
+		}
+		if i.Held {
+			workers++
+		}
+	}
+	return max(workers, 1), nil
+}
+
+// take acquires free shards until there are enough.
+func (w *worker) take(ctx context.Context, share int) {
+	for _, name := range w.shards {
+		if len(w.own) >= share {
+			return
+		}
+		l, err := w.k.TryAcquire(ctx, name)
+		if err != nil {
+			continue // somebody holds it, or the store can not be reached: there is a next time
+		}
+		serving, stop := context.WithCancel(l.Context())
+		s := &shard{l, stop, make(chan struct{})}
+		w.own[name] = s
+		go func() {
+			defer close(s.done)
+			if err := w.serve(serving, l); err != nil {
+				log.Printf("%v: %v", l, err)
+			}
+		}()
+	}
+}
+
+// keep gives up what was lost, and what is too much.
+func (w *worker) keep(ctx context.Context, share int) {
+	for name, s := range w.own {
+		if s.lease.Check() == nil && len(w.own) <= share {
+			continue
+		}
+		s.stop()
+		<-s.done // only then somebody else may begin
+		_ = s.lease.Release(ctx)
+		delete(w.own, name)
+	}
+}
+
+func Example_cronJob() {
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	k := open(memory.New())
+	defer k.Close(context.Background())
+	err := nightly(ctx, k, func(ctx context.Context, l *leasekeeper.Lease) error {
+		fmt.Println("backing up with token", l.Token())
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// backing up with token 1
+	// <nil>
+}
+
+func Example_leaderElection() {
+	ctx, stop := context.WithCancel(context.Background())
+	k := open(memory.New())
+	defer k.Close(context.Background())
+	go lead(ctx, k, "10.0.0.1:8080", func(ctx context.Context, l *leasekeeper.Lease) error {
+		<-ctx.Done()
+		return nil
+	})
+	err := follow(ctx, k, func(address string) {
+		if address != "" {
+			fmt.Println("the leader is at", address)
+			stop()
+		}
+	})
+	fmt.Println(err)
+	// Output:
+	// the leader is at 10.0.0.1:8080
+	// context canceled
+}
+
+func Example_shardOwnership() {
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	k := open(memory.New())
+	defer k.Close(context.Background())
+	w := &worker{k: k, shards: []string{"shards/0", "shards/1"}, serve: func(ctx context.Context, l *leasekeeper.Lease) error {
+		<-ctx.Done()
+		return nil
+	}}
+	fmt.Println(w.run(ctx, "one"))
+	// Output: context deadline exceeded
+}
+
+func TestHowToCronJob(t *testing.T) {
+	bubble(t, func(w *world) {
+		a, _ := w.keeper("a")
+		b, _ := w.keeper("b")
+		runs := 0
+		job := func(context.Context, *leasekeeper.Lease) error { runs++; return nil }
+		go func() { w.is(nightly(w.Context(), a, job), nil) }()
+		time.Sleep(10 * time.Second) // b's clock is late
+		w.is(nightly(w.Context(), b, job), nil)
+		if runs != 1 {
+			w.Errorf("%d backups", runs)
+		}
+		time.Sleep(24 * time.Hour)
+		w.is(nightly(w.Context(), b, job), nil)
+		w.is(nightly(w.Context(), b, func(context.Context, *leasekeeper.Lease) error { return errFunc }), errFunc)
+		if runs != 2 {
+			w.Errorf("%d backups after a day", runs)
+		}
+	})
+}
+
+func TestHowToLeaderElection(t *testing.T) {
+	bubble(t, func(w *world) {
+		a, client := w.keeper("a")
+		b, _ := w.keeper("b")
+		var seen []string
+		ctx, cancel := context.WithCancel(w.Context())
+		serve := func(ctx context.Context, l *leasekeeper.Lease) error { <-ctx.Done(); return nil }
+		ended := make(chan struct{}, 3)
+		go func() { _ = lead(ctx, a, "a:1", serve); ended <- struct{}{} }()
+		synctest.Wait()
+		go func() { _ = lead(ctx, b, "b:1", serve); ended <- struct{}{} }()
+		go func() { _ = follow(ctx, b, func(address string) { seen = append(seen, address) }); ended <- struct{}{} }()
+		time.Sleep(time.Minute)
+		client.Inject(memory.Fault{Kind: memory.Stall}) // a is cut off
+		time.Sleep(time.Minute)
+		w.store.Restart()
+		time.Sleep(time.Minute)
+		cancel()
+		for range 3 {
+			<-ended
+		}
+		if got := strings.Join(seen, " "); got != "a:1  b:1 b:1" && got != "a:1 b:1" {
+			w.Logf("seen %q", seen)
+		}
+		if len(seen) < 2 || seen[0] != "a:1" || seen[len(seen)-1] != "b:1" {
+			w.Errorf("leaders %q", seen)
+		}
+	})
+}
+
+func TestHowToShardOwnership(t *testing.T) {
+	bubble(t, func(w *world) {
+		shards := []string{"shards/0", "shards/1", "shards/2", "shards/3"}
+		serve := func(ctx context.Context, l *leasekeeper.Lease) error { <-ctx.Done(); return nil }
+		owners := func() map[string]int {
+			all := map[string]int{}
+			k, _ := w.keeper("observer")
+			for i, err := range k.List(w.Context(), "shards/") {
+				if err != nil {
+					w.Fatal(err)
+				}
+				if i.Held {
+					all[i.Holder.ID]++
+				}
+			}
+			return all
+		}
+		ctx, cancel := context.WithCancel(w.Context())
+		defer cancel()
+		var first *memory.Backend
+		ended := make(chan struct{}, 2)
+		for _, id := range []string{"a", "b"} {
+			k, client := w.keeper(id)
+			if id == "a" {
+				first = client
+			}
+			go func() {
+				for ctx.Err() == nil {
+					_ = (&worker{k: k, shards: shards, serve: serve}).run(ctx, id)
+				}
+				ended <- struct{}{}
+			}()
+			time.Sleep(5 * time.Second)
+		}
+		if got := owners(); got["a"] != 2 || got["b"] != 2 {
+			w.Errorf("two workers own %v", got)
+		}
+		heal := first.Inject(memory.Fault{Kind: memory.Refuse})
+		time.Sleep(2 * ttl)
+		if got := owners(); got["b"] != 4 {
+			w.Errorf("when one is cut off they own %v", got)
+		}
+		heal()
+		time.Sleep(ttl)
+		if got := owners(); got["a"] != 2 || got["b"] != 2 {
+			w.Errorf("when it is back they own %v", got)
+		}
+		cancel()
+		<-ended
+		<-ended
+	})
+}
+
+// Every Go block of the how-tos is part of this file.
+func TestHowTosShowCodeThatCompiles(t *testing.T) {
+	source, err := os.ReadFile("howto_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := filepath.Glob("docs/howto-*.md")
+	if err != nil || len(pages) < 3 {
+		t.Fatalf("pages %q, %v", pages, err)
+	}
+	for _, page := range []string{"docs/howto-cron-job.md", "docs/howto-leader-election.md", "docs/howto-shard-ownership.md"} {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks := strings.Split(string(text), "```go\n")[1:]
+		if len(blocks) == 0 {
+			t.Errorf("%s shows no code", page)
+		}
+		for _, block := range blocks {
+			code, _, _ := strings.Cut(block, "```")
+			if !strings.Contains(unindented(string(source)), unindented(code)) {
+				t.Errorf("%s shows what is not in howto_test.go:\n%s", page, code)
+			}
+		}
+	}
+}
+
+func unindented(code string) string {
+	lines := strings.Split(code, "\n")
+	for i := range lines {
+		lines[i] = strings.TrimLeft(lines[i], "\t ")
+	}
+	return strings.Join(lines, "\n")
+}
