@@ -1,6 +1,7 @@
 package memory_test
 
 import (
+	"go.uber.org/goleak"
 	"testing"
 
 	"github.com/leasekeeper/leasekeeper/driver"
@@ -36,3 +37,5 @@ func TestBehaviourInRealTime(t *testing.T) {
 		},
 	})
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

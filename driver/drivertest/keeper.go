@@ -233,12 +233,15 @@ func testKeeperCutOff(s *suite) {
 	a, b, name := s.keeperOn(client, "a"), s.keeper("b"), s.name("x")
 	l := s.must(a.Acquire(s.Context(), name))
 	off()
-	// The clock that ended a's right is read first: what b is told comes after.
 	next, err := b.Acquire(s.Context(), name)
 	ended, check := l.Context().Err(), l.Check()
 	next = s.must(next, err)
-	if ended == nil || check == nil {
-		s.Errorf("b holds it, and a's context: %v, check: %v", ended, check)
+	if check == nil {
+		s.Error("two hold it at once")
+	}
+	// Where time is real the goroutine that ends contexts may not have run for a moment. Check needs none.
+	if ended == nil && s.config.Bubble {
+		s.Error("b holds it, and a's context goes on")
 	}
 	if next.Token() <= l.Token() {
 		s.Errorf("token %d after %d", next.Token(), l.Token())
