@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -99,8 +100,50 @@ func linkedWrongly(packages []listed) []breach {
 	return found
 }
 
+// links says what alone may get into a program, besides the standard library, just because it uses a package.
+type links struct {
+	folder string // "" is the root
+	only   []string
+}
+
+// lean are the packages that every user links, whatever store he has.
+var lean = []links{
+	{"clock", nil},
+	{"driver", []string{modulePath + "/clock", modulePath + "/fence"}},
+	{"memory", []string{modulePath + "/clock", modulePath + "/fence", modulePath + "/driver"}},
+	{"", []string{modulePath + "/clock", modulePath + "/fence", modulePath + "/driver", modulePath + "/internal/holder"}},
+}
+
+func linkedNeedlessly(packages []listed) []breach {
+	var found []breach
+	for _, p := range packages {
+		for _, r := range lean {
+			if p.ImportPath != path.Join(modulePath, r.folder) {
+				continue
+			}
+			for _, dep := range p.Deps {
+				if !isStandard(dep) && !slices.Contains(r.only, dep) && !strings.HasPrefix(dep, "golang.org/x/sys/") && !strings.HasPrefix(dep, "crypto/internal/") {
+					found = append(found, breach{p.ImportPath, "must not depend on " + dep + ": everybody links it"})
+				}
+			}
+		}
+	}
+	return found
+}
+
 func TestNobodyLinksWhatHeDoesNotUse(t *testing.T) {
-	holds(t, linkedWrongly(goList(t, "./...")))
+	all := goList(t, "./...")
+	holds(t, linkedWrongly(all))
+	holds(t, linkedNeedlessly(all))
+}
+
+func TestNeedlessLinksAreCaught(t *testing.T) {
+	for _, r := range lean {
+		bad := path.Join(modulePath, r.folder)
+		catches(t, linkedNeedlessly([]listed{{ImportPath: bad, Deps: []string{"fmt", "example.org/x"}}}), bad, "example.org/x")
+		catches(t, linkedNeedlessly([]listed{{ImportPath: bad, Deps: []string{modulePath + "/server"}}}), bad, "/server")
+		holds(t, linkedNeedlessly([]listed{{ImportPath: bad, Deps: append([]string{"fmt", "golang.org/x/sys/unix"}, r.only...)}}))
+	}
 }
 
 // The tests of the root module must not need etcd's server and client either: they have a module of their
