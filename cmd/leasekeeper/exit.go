@@ -15,6 +15,16 @@ const (
 	exitUnreachable = 3 // no server answered in time; a change may or may not have taken effect
 )
 
+// Exit codes of `run` that do not come from the command it runs; those of flock(1), env(1) and sysexits.h.
+const (
+	exitBusy      = 1   // the name is not free; --conflict-exit-code chooses another
+	exitLost      = 75  // the lease was lost, or about to be, and the command was stopped
+	exitOwn       = 125 // we have failed, or were called wrongly
+	exitCannotRun = 126 // the command can not be run
+	exitNotFound  = 127 // there is no such command
+	exitSignal    = 128 // and the number of the signal that ended the command
+)
+
 // An exitError carries the exit code of a command beside what it has to say. A nil cause says nothing:
 // the command has already told.
 type exitError struct {

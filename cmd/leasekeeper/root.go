@@ -19,11 +19,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "leasekeeper",
-		Short: "A lease server that speaks etcd's v3 API",
-		Long: `Leasekeeper gives out leases: time-bound rights that end unless they are renewed, with keys
-that vanish with them. It speaks etcd's v3 gRPC API.`,
-		Example: `  leasekeeper serve                  # start a server in this folder
-  leasekeeper status                 # ask it how it is`,
+		Short: "Leases: time-bound rights that end unless they are renewed",
+		Long: `Leasekeeper gives out leases: time-bound rights that end unless they are renewed. A server of
+them, which speaks etcd's v3 gRPC API, is one of the commands; others hold names on such a server, or on etcd.`,
+		Example: `  leasekeeper serve                        # start a server in this folder
+  leasekeeper status                       # ask it how it is
+  leasekeeper run jobs/nightly -- backup   # run a command while holding a name`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noArguments,
@@ -33,7 +34,9 @@ that vanish with them. It speaks etcd's v3 gRPC API.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return wrongUsage("%v; `%s --help` lists the flags", err, cmd.CommandPath())
 	})
-	root.AddCommand(newServe(), newRestore(), newStatus(), newLease(), newVersion())
+	root.AddCommand(newServe(), newRestore(), newStatus(), newLease(), newVersion(), newRun(), newGuard(),
+		newAcquire(), newRenew(), newRelease(), newLs(), newShow(), newHistory(), newWatch(),
+		newTransfer(), newPin(), newUnpin(), newRevoke(), newToken(), newExplain())
 	return root
 }
 

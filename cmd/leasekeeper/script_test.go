@@ -70,7 +70,7 @@ func scriptStart(ts *testscript.TestScript, neg bool, args []string) {
 // environment is what a server gets to see of a script's environment.
 func environment(ts *testscript.TestScript) []string {
 	env := []string{"PATH=" + ts.Getenv("PATH")}
-	for _, name := range knownVariables() {
+	for _, name := range knownVariables(keysOf(knownSettings)) {
 		if value := ts.Getenv(name); value != "" {
 			env = append(env, name+"="+value)
 		}

@@ -37,13 +37,15 @@ const (
 	configKey      = "config" // where the file is; a flag and a variable, but no key in the file
 )
 
-// setting describes one of the settings.
-type setting struct {
+// settingOf describes one of the settings that make up an S.
+type settingOf[S any] struct {
 	key   string
 	value string // the default
 	usage string // the word in backquotes names the value in help
-	field func(*settings) *string
+	field func(*S) *string
 }
+
+type setting = settingOf[settings]
 
 var knownSettings = slices.Concat(mainSettings, limitSettings, logSettings)
 
@@ -68,14 +70,24 @@ func registerSettings(flags *pflag.FlagSet) {
 	for _, k := range knownSettings {
 		flags.String(k.key, k.value, k.usage)
 	}
+	registerConfig(flags)
+}
+
+func registerConfig(flags *pflag.FlagSet) {
 	flags.String(configKey, "", "a YAML `file` with these settings, under the flags' names")
 }
 
-// loadSettings takes each setting from the first place that has it: flags, environment, file, default.
+// loadSettings takes each setting of `serve` from the first place that has it.
 func loadSettings(flags *pflag.FlagSet, environ []string) (settings, error) {
-	variables, err := serveVariables(environ)
+	return resolve(knownSettings, flags, serveEnviron(environ))
+}
+
+// resolve takes each setting from the first place that has it: flags, environment, file, default.
+func resolve[S any](known []settingOf[S], flags *pflag.FlagSet, environ []string) (S, error) {
+	var s S
+	variables, err := settingVariables(environ, keysOf(known))
 	if err != nil {
-		return settings{}, err
+		return s, err
 	}
 	k := koanf.New(".")
 	path := variables[configKey]
@@ -83,17 +95,16 @@ func loadSettings(flags *pflag.FlagSet, environ []string) (settings, error) {
 		path, _ = flags.GetString(configKey)
 	}
 	if path != "" {
-		if err := loadFile(k, path); err != nil {
-			return settings{}, err
+		if err := loadFile(k, path, keysOf(known)); err != nil {
+			return s, err
 		}
 	}
 	for key, value := range variables {
 		if err := k.Set(key, value); err != nil {
-			return settings{}, wrongUsage("%s: %v", variableOf(key), err)
+			return s, wrongUsage("%s: %v", variableOf(key), err)
 		}
 	}
-	var s settings
-	for _, known := range knownSettings {
+	for _, known := range known {
 		field := known.field(&s)
 		switch {
 		case flags.Changed(known.key):
@@ -107,8 +118,9 @@ func loadSettings(flags *pflag.FlagSet, environ []string) (settings, error) {
 	return s, nil
 }
 
-// loadFile reads a configuration file whose keys are all known and whose values are all plain.
-func loadFile(k *koanf.Koanf, path string) error {
+// loadFile reads a configuration file whose keys are all known, if only to other commands, and whose values
+// are all plain. mine are those of this command.
+func loadFile(k *koanf.Koanf, path string, mine []string) error {
 	if err := k.Load(file.Provider(path), yaml.Parser()); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return wrongUsage("there is no configuration file %s: correct --config, or leave it away", path)
@@ -117,7 +129,7 @@ func loadFile(k *koanf.Koanf, path string) error {
 	}
 	for _, key := range k.Keys() {
 		if !isKnown(key) {
-			return wrongUsage("unknown key %q in %s; known are %s", key, path, strings.Join(knownKeys(), ", "))
+			return wrongUsage("unknown key %q in %s; known are %s", key, path, strings.Join(mine, ", "))
 		}
 		switch value := k.Get(key).(type) {
 		case nil, []any, map[string]any:
@@ -132,18 +144,18 @@ func loadFile(k *koanf.Koanf, path string) error {
 	return nil
 }
 
-// serveVariables picks the settings out of the environment, by key. A variable of ours that nobody reads is
+// settingVariables picks the settings out of the environment, by key. A variable of ours that nobody reads is
 // a mistake that would otherwise show much later. An empty one counts as not set.
-func serveVariables(environ []string) (map[string]string, error) {
+func settingVariables(environ []string, mine []string) (map[string]string, error) {
 	found := make(map[string]string)
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
-		if !strings.HasPrefix(name, variablePrefix) || slices.Contains(clientVariables, name) || setByKubernetes(name) {
+		if !strings.HasPrefix(name, variablePrefix) || slices.Contains(otherVariables, name) || setByKubernetes(name) {
 			continue
 		}
 		key := strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, variablePrefix)), "_", "-")
 		if key != configKey && !isKnown(key) || name != variableOf(key) {
-			return nil, wrongUsage("unknown environment variable %s; known are %s", name, strings.Join(knownVariables(), ", "))
+			return nil, wrongUsage("unknown environment variable %s; known are %s", name, strings.Join(knownVariables(mine), ", "))
 		}
 		if value != "" {
 			found[key] = value
@@ -152,8 +164,11 @@ func serveVariables(environ []string) (map[string]string, error) {
 	return found, nil
 }
 
-// clientVariables are those of the other commands.
+// clientVariables are those of the commands that talk to one server.
 var clientVariables = []string{endpointVariable, caVariable, clientCertVariable, clientKeyVariable}
+
+// otherVariables are no settings.
+var otherVariables = slices.Concat(clientVariables, toldVariables)
 
 // setByKubernetes says whether the variable is one of those that Kubernetes sets in every pod beside a
 // service that is called leasekeeper.
@@ -166,19 +181,22 @@ func variableOf(key string) string {
 	return variablePrefix + strings.ToUpper(strings.ReplaceAll(key, "-", "_"))
 }
 
-func isKnown(key string) bool { return slices.Contains(knownKeys(), key) }
+// isKnown says whether some command knows the key.
+func isKnown(key string) bool {
+	return slices.Contains(keysOf(knownSettings), key) || slices.Contains(keysOf(nameSettings), key)
+}
 
-func knownKeys() []string {
-	keys := make([]string, 0, len(knownSettings))
-	for _, k := range knownSettings {
+func keysOf[S any](known []settingOf[S]) []string {
+	keys := make([]string, 0, len(known))
+	for _, k := range known {
 		keys = append(keys, k.key)
 	}
 	return keys
 }
 
-func knownVariables() []string {
-	names := make([]string, 0, len(knownSettings)+2)
-	for _, key := range knownKeys() {
+func knownVariables(keys []string) []string {
+	names := make([]string, 0, len(keys)+1+len(clientVariables))
+	for _, key := range keys {
 		names = append(names, variableOf(key))
 	}
 	return append(append(names, variableOf(configKey)), clientVariables...)

@@ -21,7 +21,7 @@ func TestTerms(t *testing.T) {
 		{Terms{TTL: 300 * ms, KillAfter: DefaultKillAfter(300 * ms)}, ""},
 		{Terms{TTL: 299 * ms, KillAfter: DefaultKillAfter(299 * ms)}, "let it last 300ms or more"},
 		{Terms{TTL: 299 * ms, KillAfter: s, OnLost: Kill}, "let it last 300ms or more"},
-		{Terms{TTL: 15 * s, KillAfter: 5001 * ms}, "let the lease last 15.003s or more, or allow the command 5s or less"},
+		{Terms{TTL: 15 * s, KillAfter: 5251 * ms}, "let the lease last 15.753s or more, or allow the command 5s or less"},
 		{Terms{TTL: 15 * s, KillAfter: 999 * ms}, "allow the command 1s or more"},
 		{Terms{TTL: 15 * s}, "allow it 1s or more"},
 		{Terms{TTL: 15 * s, KillAfter: -s, OnLost: Warn}, "allow it 1s or more"},

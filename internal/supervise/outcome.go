@@ -33,9 +33,10 @@ type Options struct {
 	Command Command
 	Terms   Terms
 	Tenure  Tenure
-	// Guard is the command line that runs [Guard], but for the number of its socket, which is added in the
-	// end. The first is a path to the program that is running now.
-	Guard []string
+	// GuardPath is the program that is running now, and GuardArgs a command line for it that runs [Guard], but
+	// for the number of the socket, which is added in the end.
+	GuardPath string
+	GuardArgs []string
 	// Signals gets what is sent to the wrapper and meant for the command. Run sees to it that it does; who
 	// called [Ends] with it before loses nothing.
 	Signals chan os.Signal

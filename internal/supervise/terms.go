@@ -41,9 +41,11 @@ type Terms struct {
 }
 
 const (
-	// killAfterShare of the TTL is the most that KillAfter may be. A lease is renewed after a third of its
-	// TTL, and again after two thirds if that failed; only after both has anything to be ended.
-	killAfterShare = 3
+	// At most so much of a lease may be KillAfter. A lease is renewed after a third of its TTL, and again
+	// later if that failed; only after that has anything to be ended. It is a little more than the third that
+	// people are told of, so that it does not matter whether they mean the TTL or what can be relied on of it.
+	killAfterPercent = 35
+	killAfterShare   = 3
 
 	// What is left of a lease when SIGKILL is sent is a share of its TTL, within bounds. It pays for waking
 	// up late on a busy machine.
@@ -68,18 +70,19 @@ func (t Terms) Validate() error {
 	least := minKillAfter * t.Lead()
 	switch {
 	case t.KillAfter <= 0:
-		return fmt.Errorf("%v is too short to end a command in: allow it %v or more", t.KillAfter, least)
+		return fmt.Errorf("%v is too short to end a command in: allow it %v or more", t.KillAfter, least.Round(time.Millisecond))
 	case t.OnLost == Warn:
 		return nil
 	case t.TTL < killAfterShare*least:
-		return fmt.Errorf("a lease of %v is too short to end a command in time: let it last %v or more", t.TTL, killAfterShare*minKillAfter*minLead)
+		return fmt.Errorf("a lease of %v is too short to end a command in time: let it last %v or more", t.TTL.Round(time.Millisecond), killAfterShare*minKillAfter*minLead)
 	case t.OnLost == Kill:
 		return nil
 	case t.KillAfter < least:
-		return fmt.Errorf("%v are too short between SIGTERM and SIGKILL, with a lease of %v: allow the command %v or more", t.KillAfter, t.TTL, least)
-	case t.KillAfter > t.TTL/killAfterShare:
-		return fmt.Errorf("a lease of %v is too short to give a command %v to end, because renewals must be allowed to fail before that: "+
-			"let the lease last %v or more, or allow the command %v or less", t.TTL, t.KillAfter, killAfterShare*t.KillAfter, (t.TTL / killAfterShare).Truncate(time.Millisecond))
+		return fmt.Errorf("%v are too short between SIGTERM and SIGKILL, with a lease of %v: allow the command %v or more", t.KillAfter, t.TTL.Round(time.Millisecond), least.Round(time.Millisecond))
+	case t.KillAfter > t.TTL/100*killAfterPercent:
+		return fmt.Errorf("a lease of %v is too short to give a command %v to end, because a renewal must be allowed to fail before that: "+
+			"let the lease last %v or more, or allow the command %v or less",
+			t.TTL.Round(time.Millisecond), t.KillAfter, killAfterShare*t.KillAfter, (t.TTL / killAfterShare).Truncate(time.Millisecond))
 	}
 	return nil
 }

@@ -111,7 +111,7 @@ func (w *wrapper) startGuard() error {
 	w.link = newLink(os.NewFile(uintptr(ends[0]), "guard"))
 	defer syscall.Close(ends[1])
 
-	w.guard = exec.Command(w.Guard[0], append(slices.Clone(w.Guard[1:]), strconv.Itoa(ends[1]))...)
+	w.guard = &exec.Cmd{Path: w.GuardPath, Args: append(slices.Clone(w.GuardArgs), strconv.Itoa(ends[1]))}
 	if ownPath != "" {
 		w.guard.Path = ownPath
 	}

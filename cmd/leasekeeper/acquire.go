@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// acquired is what `acquire` tells programs.
+type acquired struct {
+	Name   string `json:"name"`
+	Token  uint64 `json:"token"`
+	TTLMS  int64  `json:"ttl_ms"`
+	Holder string `json:"holder"`
+}
+
+// acquireFlags are those of one command line.
+type acquireFlags struct {
+	store  storeFlags
+	wait   waitFlags
+	holder string
+	card   string
+}
+
+func newAcquire() *cobra.Command {
+	var flags acquireFlags
+	cmd := &cobra.Command{
+		Use:   "acquire NAME",
+		Short: "Take a lease for a script, and print its token",
+		Long: `Take a lease, waiting in line if need be, and print its fencing token. The lease lives for its TTL
+after this command has ended, and nobody renews it but the script itself, with "leasekeeper renew". If all that
+is done under the lease is one command, "leasekeeper run" is safer: it renews, and stops the command in time.
+
+The exit code is 1 (or that of --conflict-exit-code) if the name is not free, and 3 if no answer came.`,
+		Example: `  TOKEN=$(leasekeeper acquire jobs/nightly --ttl 10m --nonblock) || exit
+  ...
+  leasekeeper release jobs/nightly "$TOKEN"`,
+		Args: oneName,
+		RunE: func(cmd *cobra.Command, args []string) error { return flags.run(cmd, args[0]) },
+	}
+	flags.store.register(cmd, "ttl")
+	flags.wait.register(cmd)
+	cmd.Flags().StringVar(&flags.holder, "holder", "", "the holder's `id` (default: host, process and a random number)")
+	cmd.Flags().StringVar(&flags.card, "card", "", "`text` about the holder, shown to everybody")
+	return cmd
+}
+
+func (f *acquireFlags) run(cmd *cobra.Command, name string) error {
+	if err := f.store.complete(cmd); err != nil {
+		return err
+	}
+	if err := f.wait.complete(); err != nil {
+		return err
+	}
+	ttl, err := duration("ttl", f.store.ttl)
+	if err != nil {
+		return err
+	}
+	options := []leasekeeper.KeeperOption{leasekeeper.WithTTL(ttl), leasekeeper.WithCard(f.card)}
+	if f.holder != "" {
+		options = append(options, leasekeeper.WithHolder(f.holder))
+	}
+	ctx, interrupted := interruptible(cmd.Context())
+	opening, cancel := context.WithTimeout(ctx, f.store.timeout)
+	defer cancel()
+	b, err := driver.Open(opening, f.store.store)
+	if err != nil {
+		return explainStore("open the store", err)
+	}
+	k, err := leasekeeper.New(b, options...)
+	if err != nil {
+		return explainStore("use the store", err)
+	}
+	l, err := f.wait.acquire(ctx, k, name)
+	by := interrupted.end()
+	if err != nil || by != nil {
+		// It leaves the line, or gives back what it just got.
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), askLimit)
+		defer cancel()
+		k.Close(closing)
+		if by != nil {
+			return dieOf(by)
+		}
+		return explainStore("acquire "+name, err)
+	}
+	// The keeper is not closed, since that would release the lease.
+	return f.tell(cmd, b, l)
+}
+
+// tell renews the lease, which may have been waiting for long, and prints it.
+func (f *acquireFlags) tell(cmd *cobra.Command, b driver.Backend, l *leasekeeper.Lease) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), f.store.timeout)
+	defer cancel()
+	var renewal driver.Renewal
+	err := b.Renew(ctx, []driver.Lease{l.Raw()}, func(_ int, r driver.Renewal) { renewal = r })
+	if err == nil {
+		err = renewal.Err
+	}
+	if err != nil {
+		return explainStore("keep "+l.Name()+" after it was acquired", err)
+	}
+	told := acquired{Name: l.Name(), Token: uint64(l.Token()), TTLMS: renewal.TTL.Milliseconds(), Holder: l.Holder().ID}
+	if f.store.output == outputJSON {
+		return printJSON(cmd.OutOrStdout(), told)
+	}
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), told.Token)
+	return err
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+)
+
+// explanation is what follows from a configuration. Lengths are those of an ideal network: what a round trip
+// takes comes on top of takeovers, and off pauses.
+type explanation struct {
+	TTLMS       int64   `json:"ttl_ms"`
+	ReliedOnMS  int64   `json:"relied_on_ms"`
+	RenewedMS   int64   `json:"renewed_after_ms"` // at the latest
+	DriftPPM    int64   `json:"drift_ppm"`
+	RatePercent float64 `json:"rate_difference_percent"`
+	PauseMS     int64   `json:"pause_ms"`     // at the worst moment
+	RunPauseMS  int64   `json:"run_pause_ms"` // the same before `run` begins to end its command; 0 if it never does
+	KillAfterMS int64   `json:"kill_after_ms"`
+	KillLeadMS  int64   `json:"kill_lead_ms"` // SIGKILL before the deadline
+	BestMS      int64   `json:"takeover_best_ms"`
+	WorstMS     int64   `json:"takeover_worst_ms"`
+	RestartMS   int64   `json:"takeover_restart_ms"` // and the time without a server
+}
+
+// What the rest of the program does, in parts of the TTL.
+const (
+	renewalShare  = 3    // a lease is renewed after a third of its TTL, or a little earlier
+	silenceShare  = 0.55 // of the TTL: when a server begins to write down what a silent holder has left
+	silenceMost   = 0.8  // and at the latest
+	silenceExtra  = time.Second
+	partsPerPoint = 10_000 // parts per million in a per cent
+)
+
+func newExplain() *cobra.Command {
+	var f runFlags
+	output := ""
+	cmd := &cobra.Command{
+		Use:   "explain",
+		Short: "Say what follows from a configuration",
+		Long: `Say what follows from a TTL: how far clocks may be wrong, how long a holder may be paused without losing
+its lease, and how long it takes until somebody else can hold the name. Nothing is asked of any store. Lengths are
+those of a network without delay.`,
+		Example: `  leasekeeper explain --ttl 15s
+  leasekeeper explain --ttl 60s --kill-after 10s -o json`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if f.nameOptions, err = resolve(nameSettings, cmd.Flags(), os.Environ()); err != nil {
+				return err
+			}
+			if output != outputTable && output != outputJSON {
+				return wrongUsage("unknown output %q: write -o table or -o json", output)
+			}
+			if f.ttl, err = duration("ttl", f.nameOptions.ttl); err != nil {
+				return err
+			}
+			if err := f.agree(f.ttl); err != nil {
+				return err
+			}
+			e := explain(f)
+			if output == outputJSON {
+				return printJSON(cmd.OutOrStdout(), e)
+			}
+			return printTable(cmd.OutOrStdout(), e.rows())
+		},
+	}
+	registerNames(cmd.Flags(), "ttl", "kill-after")
+	cmd.Flags().StringVarP(&output, "output", "o", outputTable, "`table` or json")
+	return cmd
+}
+
+func explain(f runFlags) explanation {
+	const drift = clock.DefaultDrift
+	ttl, relied := f.ttl, f.terms.TTL
+	renewed := ttl / renewalShare
+	silence := min(max(time.Duration(silenceShare*float64(ttl)), ttl/renewalShare+silenceExtra), time.Duration(silenceMost*float64(ttl)))
+	rate := float64(drift) / 1e6
+	return explanation{
+		TTLMS:       ttl.Milliseconds(),
+		ReliedOnMS:  relied.Milliseconds(),
+		RenewedMS:   renewed.Milliseconds(),
+		DriftPPM:    int64(drift),
+		RatePercent: float64(int64(((1+rate)/(1-rate)-1)*partsPerPoint)) / 100,
+		PauseMS:     (relied - renewed).Milliseconds(),
+		RunPauseMS:  max(0, relied-renewed-f.terms.KillAfter).Milliseconds(),
+		KillAfterMS: f.terms.KillAfter.Milliseconds(),
+		KillLeadMS:  f.terms.Lead().Milliseconds(),
+		BestMS:      (ttl - renewed).Milliseconds(),
+		WorstMS:     ttl.Milliseconds(),
+		RestartMS:   (ttl + silence).Milliseconds(),
+	}
+}
+
+func (e explanation) rows() [][]string {
+	length := func(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
+	return [][]string{
+		{"ttl", length(e.TTLMS), "how long the store keeps a lease that is not renewed"},
+		{"relied on", length(e.ReliedOnMS), "of that by its holder, from before it asked"},
+		{"renewed after", length(e.RenewedMS), "or a little earlier"},
+		{"clock rates", fmt.Sprintf("%.2f%%", e.RatePercent), fmt.Sprintf("by which those of holder and store may differ (%d%% each from real time)", e.DriftPPM/partsPerPoint)},
+		{"pause", length(e.PauseMS), "of holder, network or store that a holder survives at the worst moment"},
+		{"pause with run", length(e.RunPauseMS), fmt.Sprintf("before its command is told to end (SIGTERM %s, SIGKILL %s before the lease is lost)", length(e.KillAfterMS), length(e.KillLeadMS))},
+		{"takeover, best", "0s", "the holder gives the name back"},
+		{"takeover after a death", length(e.BestMS), "it died just before a renewal"},
+		{"takeover, worst", length(e.WorstMS), "it died just after one"},
+		{"and a restart", length(e.RestartMS), "the server also restarts at the worst moment; the time without a server comes on top"},
+	}
+}

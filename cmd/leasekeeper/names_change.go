@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+func newTransfer() *cobra.Command {
+	var flags storeFlags
+	cmd := &cobra.Command{
+		Use:   "transfer NAME [TOKEN]",
+		Short: "Hand a name on to the next in line",
+		Long: `End the lease of a name's holder and make the next in line the holder, in one step. With TOKEN only
+if that is the holder's. If nobody stands in line nothing happens, and the exit code is 1. The old holder learns
+of it with its next renewal, and may act until then: whatever it changes must check tokens.`,
+		Example: "  leasekeeper transfer jobs/nightly",
+		Args:    between(1, 2, "a name, and a token perhaps"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, token, err := nameAnd(true, args)
+			if err != nil {
+				return err
+			}
+			return withStore(cmd, &flags, func(ctx context.Context, b driver.Backend) error {
+				doing := "transfer " + name
+				transferrer, err := driver.Can[driver.Transferrer](b)
+				if err != nil {
+					return explainStore(doing, err)
+				}
+				l, _, err := tenancy(ctx, b, name, token)
+				if err == nil {
+					err = transferrer.Transfer(ctx, l)
+				}
+				if err != nil {
+					return explainStore(doing, err)
+				}
+				return tellChange(cmd, flags.output, change{Name: name, Result: "transferred"}, name+" was handed on")
+			})
+		},
+	}
+	flags.register(cmd)
+	return cmd
+}
+
+// change is what a command that changes something tells programs.
+type change struct {
+	Name   string `json:"name"`
+	Result string `json:"result"`
+}
+
+func tellChange(cmd *cobra.Command, output string, c change, text string) error {
+	if output == outputJSON {
+		return printJSON(cmd.OutOrStdout(), c)
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), text)
+	return err
+}
+
+// between is for commands whose last arguments may be left away.
+func between(least, most int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return wrongUsage("`%s` takes %s, but got %s; see `%s --help`", cmd.CommandPath(), what, plural(len(args), "argument", "arguments"), cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+func newPin() *cobra.Command {
+	var flags storeFlags
+	reason := ""
+	cmd := &cobra.Command{
+		Use:   "pin NAME",
+		Short: "Keep a name with its holder",
+		Long: `Keep a name from expiring, from being revoked and from being handed on, until it is unpinned. A
+holder that is gone keeps a pinned name for ever.`,
+		Example: `  leasekeeper pin jobs/nightly --reason "we are looking into the last run"`,
+		Args:    oneName,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withStore(cmd, &flags, func(ctx context.Context, b driver.Backend) error {
+				pinner, err := driver.Can[driver.Pinner](b)
+				if err == nil {
+					err = pinner.Pin(ctx, args[0], reason)
+				}
+				if err != nil {
+					return explainStore("pin "+args[0], err)
+				}
+				return tellChange(cmd, flags.output, change{Name: args[0], Result: "pinned"}, args[0]+" is pinned")
+			})
+		},
+	}
+	flags.register(cmd)
+	cmd.Flags().StringVar(&reason, "reason", "", "`text` that says why, shown to everybody")
+	return cmd
+}
+
+func newUnpin() *cobra.Command {
+	var flags storeFlags
+	cmd := &cobra.Command{
+		Use:     "unpin NAME",
+		Short:   "Let a pinned name pass on again",
+		Long:    `Let a pinned name pass on again: it expires when its holder does not renew it.`,
+		Example: "  leasekeeper unpin jobs/nightly",
+		Args:    oneName,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withStore(cmd, &flags, func(ctx context.Context, b driver.Backend) error {
+				pinner, err := driver.Can[driver.Pinner](b)
+				if err == nil {
+					err = pinner.Unpin(ctx, args[0])
+				}
+				if err != nil {
+					return explainStore("unpin "+args[0], err)
+				}
+				return tellChange(cmd, flags.output, change{Name: args[0], Result: "unpinned"}, args[0]+" is not pinned any more")
+			})
+		},
+	}
+	flags.register(cmd)
+	return cmd
+}
+
+func newRevoke() *cobra.Command {
+	var flags storeFlags
+	reason, now := "", false
+	cmd := &cobra.Command{
+		Use:   "revoke NAME [TOKEN]",
+		Short: "Take a name away from its holder",
+		Long: `Take a name away from its holder: its renewals are refused, and the name is free when what it was
+promised has ended. With TOKEN only if that is the holder's. With --now the name is free at once, although its
+holder does not know yet and may go on acting: whatever it changes must check tokens.`,
+		Example: `  leasekeeper revoke jobs/nightly --reason "host-1 is being replaced"`,
+		Args:    between(1, 2, "a name, and a token perhaps"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, token, err := nameAnd(true, args)
+			if err != nil {
+				return err
+			}
+			if reason == "" {
+				return wrongUsage("why? Write --reason TEXT: the holder and the history will show it")
+			}
+			return withStore(cmd, &flags, func(ctx context.Context, b driver.Backend) error {
+				revoker, err := driver.Can[driver.Revoker](b)
+				if err == nil {
+					err = revoker.Revoke(ctx, name, token, reason, now)
+				}
+				if err != nil {
+					return explainStore("revoke "+name, err)
+				}
+				text := name + " is not renewed any more, and free when its lease has run out"
+				if now {
+					text = name + " was taken from its holder, which may not know yet"
+				}
+				return tellChange(cmd, flags.output, change{Name: name, Result: "revoked"}, text)
+			})
+		},
+	}
+	flags.register(cmd)
+	cmd.Flags().StringVar(&reason, "reason", "", "`text` that says why")
+	cmd.Flags().BoolVar(&now, "now", false, "free the name at once")
+	return cmd
+}

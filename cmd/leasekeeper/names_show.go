@@ -1,0 +1,241 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// nameInfo is what people and programs are told about a name.
+type nameInfo struct {
+	Name        string      `json:"name"`
+	Held        bool        `json:"held"`
+	Holder      *holderInfo `json:"holder,omitempty"`
+	Token       uint64      `json:"token"` // of the holder, or the last one; 0 if the store does not remember
+	TTLMS       int64       `json:"ttl_ms,omitempty"`
+	RemainingMS *int64      `json:"remaining_ms,omitempty"` // missing if the store can not tell
+	Waiting     *int        `json:"waiting,omitempty"`      // the same
+	Pinned      string      `json:"pinned,omitempty"`       // the reason
+}
+
+type holderInfo struct {
+	ID      string     `json:"id"`
+	Host    string     `json:"host,omitempty"`
+	PID     int        `json:"pid,omitempty"`
+	Started *time.Time `json:"started,omitempty"`
+	Text    string     `json:"text,omitempty"`
+}
+
+func aboutHolder(h driver.Holder) *holderInfo {
+	told := &holderInfo{ID: h.ID, Host: h.Card.Host, PID: h.Card.PID, Text: h.Card.Text}
+	if !h.Card.Started.IsZero() {
+		started := h.Card.Started.UTC()
+		told.Started = &started
+	}
+	return told
+}
+
+func aboutName(i driver.Info) nameInfo {
+	told := nameInfo{Name: i.Name, Held: i.Held, Token: uint64(i.Token), Pinned: i.Pinned}
+	if i.Held {
+		told.Holder, told.TTLMS = aboutHolder(i.Holder), i.TTL.Milliseconds()
+		if i.Remaining >= 0 {
+			left := i.Remaining.Milliseconds()
+			told.RemainingMS = &left
+		}
+	}
+	if i.Waiting >= 0 {
+		told.Waiting = &i.Waiting
+	}
+	return told
+}
+
+func newLs() *cobra.Command {
+	var flags storeFlags
+	cmd := &cobra.Command{
+		Use:   "ls [PREFIX]",
+		Short: "List names and who holds them",
+		Long:  `List the names that begin with PREFIX, or all, in order, with who holds them.`,
+		Example: `  leasekeeper ls
+  leasekeeper ls jobs/ -o json`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return exactly(1, "one prefix")(cmd, args)
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			prefix := ""
+			if len(args) > 0 {
+				prefix = args[0]
+			}
+			return withStore(cmd, &flags, func(ctx context.Context, b driver.Backend) error {
+				return list(ctx, cmd, b, prefix, flags.output)
+			})
+		},
+	}
+	flags.register(cmd)
+	return cmd
+}
+
+func list(ctx context.Context, cmd *cobra.Command, b driver.Backend, prefix, output string) error {
+	k, err := leasekeeper.New(b)
+	if err != nil {
+		return explainStore("list names", err)
+	}
+	all, rows := []nameInfo{}, [][]string{{"NAME", "HOLDER", "TOKEN", "REMAINING", "WAITING"}}
+	for i, err := range k.List(ctx, prefix) {
+		if err != nil {
+			return explainStore("list names", err)
+		}
+		all = append(all, aboutName(i))
+		row := []string{readable([]byte(i.Name)), "-", "-", "-", waiting(i)}
+		if i.Held {
+			row[1], row[2], row[3] = readable([]byte(i.Holder.String())), strconv.FormatUint(uint64(i.Token), 10), roughly(i.Remaining)
+		}
+		rows = append(rows, row)
+	}
+	if output == outputJSON {
+		return printJSON(cmd.OutOrStdout(), all)
+	}
+	return printTable(cmd.OutOrStdout(), rows)
+}
+
+func waiting(i driver.Info) string {
+	if i.Waiting < 0 {
+		return "unknown"
+	}
+	return strconv.Itoa(i.Waiting)
+}
+
+func newShow() *cobra.Command {
+	var flags storeFlags
+	cmd := &cobra.Command{
+		Use:     "show NAME",
+		Short:   "Show who holds a name",
+		Long:    `Show who holds a name. The exit code is 0 whether or not somebody does.`,
+		Example: "  leasekeeper show jobs/nightly",
+		Args:    oneName,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withStore(cmd, &flags, func(ctx context.Context, b driver.Backend) error {
+				info, err := b.Get(ctx, args[0])
+				if err != nil {
+					return explainStore("ask about the name", err)
+				}
+				if flags.output == outputJSON {
+					return printJSON(cmd.OutOrStdout(), aboutName(info))
+				}
+				return printTable(cmd.OutOrStdout(), showRows(info))
+			})
+		},
+	}
+	flags.register(cmd)
+	return cmd
+}
+
+func showRows(i driver.Info) [][]string {
+	rows := [][]string{{"name", readable([]byte(i.Name))}}
+	add := func(label, text string) {
+		if text != "" {
+			rows = append(rows, []string{label, readable([]byte(text))})
+		}
+	}
+	if i.Held {
+		add("holder", i.Holder.ID)
+		add("host", i.Holder.Card.Host)
+		if i.Holder.Card.PID != 0 {
+			add("pid", strconv.Itoa(i.Holder.Card.PID))
+		}
+		add("started", moment(i.Holder.Card.Started))
+		add("card", i.Holder.Card.Text)
+		add("token", strconv.FormatUint(uint64(i.Token), 10))
+		add("ttl", i.TTL.String())
+		add("remaining", roughly(i.Remaining))
+	} else {
+		add("holder", "nobody")
+		if i.Token != 0 {
+			add("last token", strconv.FormatUint(uint64(i.Token), 10))
+		}
+	}
+	add("waiting", waiting(i))
+	add("pinned", i.Pinned)
+	return rows
+}
+
+// moment shows a wall-clock time, or nothing.
+func moment(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05Z")
+}
+
+// tenancyInfo is one row of a history.
+type tenancyInfo struct {
+	Token  uint64      `json:"token"`
+	Holder *holderInfo `json:"holder"`
+	From   *time.Time  `json:"from,omitempty"`
+	To     *time.Time  `json:"to,omitempty"` // missing while it lasts
+	Why    string      `json:"why,omitempty"`
+	Note   string      `json:"note,omitempty"`
+}
+
+func newHistory() *cobra.Command {
+	var flags storeFlags
+	limit := 0
+	cmd := &cobra.Command{
+		Use:   "history NAME",
+		Short: "Show who held a name before",
+		Long: `Show the last holders of a name, the newest first: from when to when, and why it ended. The times
+are those of the store's own wall clock. The store keeps a limited number.`,
+		Example: "  leasekeeper history jobs/nightly",
+		Args:    oneName,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if limit < 1 {
+				return wrongUsage("--limit %d: write how many to show at most, such as 10", limit)
+			}
+			return withStore(cmd, &flags, func(ctx context.Context, b driver.Backend) error {
+				historian, err := driver.Can[driver.Historian](b)
+				if err != nil {
+					return explainStore("ask for the history", err)
+				}
+				past, err := historian.History(ctx, args[0], limit)
+				if err != nil {
+					return explainStore("ask for the history", err)
+				}
+				return printHistory(cmd, past, flags.output)
+			})
+		},
+	}
+	flags.register(cmd)
+	cmd.Flags().IntVar(&limit, "limit", 20, "show so many at most")
+	return cmd
+}
+
+func printHistory(cmd *cobra.Command, past []driver.Tenancy, output string) error {
+	all, rows := []tenancyInfo{}, [][]string{{"TOKEN", "HOLDER", "FROM", "TO", "WHY"}}
+	for _, t := range past {
+		told := tenancyInfo{Token: uint64(t.Token), Holder: aboutHolder(t.Holder), Why: string(t.Why), Note: t.Note}
+		for to, from := range map[**time.Time]time.Time{&told.From: t.From, &told.To: t.To} {
+			if !from.IsZero() {
+				utc := from.UTC()
+				*to = &utc
+			}
+		}
+		all = append(all, told)
+		why := string(t.Why)
+		if t.Note != "" {
+			why += ": " + t.Note
+		}
+		rows = append(rows, []string{strconv.FormatUint(uint64(t.Token), 10), readable([]byte(t.Holder.String())), moment(t.From), moment(t.To), readable([]byte(why))})
+	}
+	if output == outputJSON {
+		return printJSON(cmd.OutOrStdout(), all)
+	}
+	return printTable(cmd.OutOrStdout(), rows)
+}

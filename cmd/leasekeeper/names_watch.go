@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// nameEvent is one line of `watch -o json`.
+type nameEvent struct {
+	Event string `json:"event"` // acquired, vacated, announced; or now: how it is
+	Why   string `json:"why,omitempty"`
+	nameInfo
+}
+
+var eventWords = map[driver.EventKind]string{
+	driver.Acquired: "acquired", driver.Vacated: "vacated", driver.Announced: "announced", driver.Resync: "now",
+}
+
+func newWatch() *cobra.Command {
+	var flags storeFlags
+	cmd := &cobra.Command{
+		Use:   "watch [PREFIX]",
+		Short: "Tell what happens to names",
+		Long: `Tell how the names that begin with PREFIX are, and then what happens to them, a line for each
+event, until Ctrl-C. A line that begins with "now" says how a name is, because events may have been missed.`,
+		Example: `  leasekeeper watch
+  leasekeeper watch jobs/ -o json | jq .name`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return exactly(1, "one prefix")(cmd, args)
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			prefix := ""
+			if len(args) > 0 {
+				prefix = args[0]
+			}
+			if err := flags.complete(cmd); err != nil {
+				return err
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			opening, cancel := context.WithTimeout(ctx, flags.timeout)
+			k, err := leasekeeper.Open(opening, flags.store)
+			cancel()
+			if err != nil {
+				return explainStore("open the store", err)
+			}
+			defer k.Close(context.WithoutCancel(ctx)) // it holds nothing
+			return watch(ctx, cmd, k, prefix, flags.output)
+		},
+	}
+	flags.register(cmd)
+	return cmd
+}
+
+func watch(ctx context.Context, cmd *cobra.Command, k *leasekeeper.Keeper, prefix, output string) error {
+	for e, err := range k.Watch(ctx, prefix) {
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, leasekeeper.ErrUnavailable):
+			fmt.Fprintf(cmd.ErrOrStderr(), "leasekeeper: the watch was cut off and goes on: %v\n", err)
+			continue
+		case err != nil:
+			return explainStore("watch", err)
+		}
+		if err := printEvent(cmd.OutOrStdout(), e, output); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func printEvent(w io.Writer, e driver.Event, output string) error {
+	told := nameEvent{Event: eventWords[e.Kind], Why: string(e.Why), nameInfo: aboutName(e.Info)}
+	if output == outputJSON {
+		return json.NewEncoder(w).Encode(told)
+	}
+	line := fmt.Sprintf("%-9s  %s", told.Event, readable([]byte(e.Info.Name)))
+	if e.Info.Held {
+		line += fmt.Sprintf("  %s  token %d", readable([]byte(e.Info.Holder.String())), e.Info.Token)
+		if e.Info.Holder.Card.Text != "" {
+			line += "  " + readable([]byte(e.Info.Holder.Card.Text))
+		}
+	} else if e.Kind == driver.Resync {
+		line += "  held by nobody"
+	}
+	if e.Why != "" {
+		line += "  " + string(e.Why)
+	}
+	_, err := fmt.Fprintln(w, line)
+	return err
+}

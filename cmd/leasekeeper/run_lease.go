@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/supervise"
+)
+
+// run holds the name, runs the command, and gives the name back.
+func (f *runFlags) run(cmd *cobra.Command, name string) error {
+	ctx, interrupted := interruptible(cmd.Context())
+	k, err := f.open(ctx)
+	if err != nil {
+		interrupted.end()
+		return asOwn(explainStore("open the store", err))
+	}
+	l, err := f.wait.acquire(ctx, k, name)
+	by := interrupted.end()
+	if err == nil && by == nil {
+		err = f.agree(l.TTL())
+	}
+	switch {
+	case by != nil:
+		f.close(cmd, k)
+		return dieOf(by)
+	case err != nil:
+		f.close(cmd, k)
+		return asOwn(explainStore("acquire "+name, err))
+	}
+	outcome, err := supervise.Run(f.order(cmd, l, interrupted.signals))
+	if outcome.Remains { // the name must not pass on while something may act
+		return asOwn(err)
+	}
+	f.close(cmd, k)
+	return f.tell(name, outcome, err)
+}
+
+func (f *runFlags) open(ctx context.Context) (*leasekeeper.Keeper, error) {
+	options := []leasekeeper.KeeperOption{leasekeeper.WithTTL(f.ttl), leasekeeper.WithCard(f.card())}
+	if f.holder != "" {
+		options = append(options, leasekeeper.WithHolder(f.holder))
+	}
+	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
+	defer cancel()
+	return leasekeeper.Open(ctx, f.store, options...)
+}
+
+// order says what to run under the lease.
+func (f *runFlags) order(cmd *cobra.Command, l *leasekeeper.Lease, signals chan os.Signal) supervise.Options {
+	self, err := os.Executable()
+	if err != nil {
+		self = os.Args[0]
+	}
+	return supervise.Options{
+		Command: supervise.Command{
+			Path: f.path, Args: f.args, Env: environmentFor(os.Environ(), l, f.store),
+			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Terminal: !f.noForeground,
+		},
+		Terms:     f.terms,
+		Tenure:    &heldName{lease: l},
+		GuardPath: self, GuardArgs: []string{"leasekeeper", "guard"},
+		Signals: signals,
+		Tell:    func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "leasekeeper: %s: %s\n", l.Name(), text) },
+	}
+}
+
+// environmentFor adds what the command is told about its lease.
+func environmentFor(environ []string, l *leasekeeper.Lease, store string) []string {
+	told := []string{
+		nameVariable + "=" + l.Name(),
+		tokenVariable + "=" + strconv.FormatUint(uint64(l.Token()), 10),
+		ttlVariable + "=" + strconv.FormatInt(l.TTL().Milliseconds(), 10),
+		holderVariable + "=" + l.Holder().ID,
+		storeVariable + "=" + store,
+	}
+	environ = slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
+		return slices.ContainsFunc(told, func(t string) bool {
+			name, _, _ := strings.Cut(t, "=")
+			return strings.HasPrefix(entry, name+"=")
+		})
+	})
+	return append(environ, told...)
+}
+
+// closeLimit bounds how long to wait until the store has confirmed that the name is free.
+const closeLimit = 3 * time.Second
+
+// close gives the name back, or leaves the line.
+func (f *runFlags) close(cmd *cobra.Command, k *leasekeeper.Keeper) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), closeLimit)
+	defer cancel()
+	if err := k.Close(ctx); err != nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "leasekeeper: it is not known whether the name is free already; it will be after %v: %v\n", f.ttl, err)
+	}
+}
+
+// tell turns the outcome into an exit code.
+func (f *runFlags) tell(name string, o supervise.Outcome, err error) error {
+	var start *supervise.StartError
+	switch {
+	case errors.As(err, &start):
+		return &exitError{code: start.Code, cause: err}
+	case errors.Is(err, supervise.ErrTooLate):
+		return &exitError{code: exitLost, cause: fmt.Errorf("%s: %w", name, err)}
+	case err != nil:
+		return asOwn(fmt.Errorf("%s: %w", name, err))
+	case o.Stopped:
+		return &exitError{code: exitLost}
+	case o.Interrupted:
+		// Without us the whole group would have got it, a script that waits for us among it.
+		supervise.DieWithGroup(os.Interrupt)
+	}
+	if code := o.ExitCode(); code != exitDone {
+		return &exitError{code: code}
+	}
+	return nil
+}
+
+// heldName is a lease as the tenure of a command.
+type heldName struct {
+	lease *leasekeeper.Lease
+	end   clock.Instant // as it was told last; zero if it was not
+}
+
+func (h *heldName) Context() context.Context { return h.lease.Context() }
+
+// sameDeadline is how far apart two estimates of one deadline may be.
+const sameDeadline = 2 * time.Millisecond
+
+// Deadline is never later than the lease's own by more than sameDeadline: the clocks are read before the
+// lease reads them. Once the lease is lost the last one is the one that counts.
+func (h *heldName) Deadline() clock.Instant {
+	now := clock.Now()
+	left := h.lease.Remaining()
+	if left <= 0 && h.end != (clock.Instant{}) {
+		return h.end
+	}
+	end := now.Add(left)
+	if moved := h.end.Until(end); moved > -sameDeadline && moved < sameDeadline {
+		return h.end
+	}
+	h.end = end
+	return end
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/driver"
+	_ "github.com/leasekeeper/leasekeeper/etcd" // etcd:// and etcds://
+)
+
+// storeFlags are what the commands share that ask a store about names.
+type storeFlags struct {
+	nameOptions
+	timeout time.Duration
+	output  string
+}
+
+// register registers the flags, and those of the settings named.
+func (f *storeFlags) register(cmd *cobra.Command, settings ...string) {
+	registerNames(cmd.Flags(), append(settings, "store")...)
+	cmd.Flags().DurationVar(&f.timeout, "timeout", defaultTimeout, "how long to wait for answers")
+	cmd.Flags().StringVarP(&f.output, "output", "o", outputTable, "`table` or json")
+}
+
+// complete finds the settings and checks what was given.
+func (f *storeFlags) complete(cmd *cobra.Command) (err error) {
+	if f.nameOptions, err = resolve(nameSettings, cmd.Flags(), os.Environ()); err != nil {
+		return err
+	}
+	if err := f.checkStore(); err != nil {
+		return err
+	}
+	if f.timeout <= 0 {
+		return wrongUsage("--timeout %v is not positive: write how long to wait, such as 5s", f.timeout)
+	}
+	if f.output != outputTable && f.output != outputJSON {
+		return wrongUsage("unknown output %q: write -o table or -o json", f.output)
+	}
+	return nil
+}
+
+func (o *nameOptions) checkStore() error {
+	if o.store == "" {
+		return wrongUsage("which store? Write --store URL, or set %s; a URL is like %s", storeVariable, exampleStore())
+	}
+	return nil
+}
+
+// exampleStore is of a scheme that there is.
+func exampleStore() string {
+	schemes := driver.Schemes()
+	return schemes[len(schemes)-1] + "://127.0.0.1:2379/"
+}
+
+// withStore runs a command's work with the chosen store.
+func withStore(cmd *cobra.Command, f *storeFlags, work func(ctx context.Context, b driver.Backend) error) error {
+	if err := f.complete(cmd); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
+	defer cancel()
+	b, err := driver.Open(ctx, f.store)
+	if err != nil {
+		return explainStore("open the store", err)
+	}
+	defer b.Close(context.WithoutCancel(ctx)) // nothing is kept that closing could lose
+	return work(ctx, b)
+}
+
+// explainStore gives an error of a store its exit code. doing completes "could not".
+func explainStore(doing string, err error) error {
+	var known *exitError
+	if errors.As(err, &known) {
+		return err
+	}
+	told := fmt.Errorf("could not %s: %w", doing, err)
+	switch {
+	case errors.Is(err, leasekeeper.ErrUnknownOutcome):
+		return &exitError{code: exitUnreachable, cause: told}
+	case errors.Is(err, leasekeeper.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+		return &exitError{code: exitUnreachable, cause: fmt.Errorf("%w; see whether it is well, or choose another with --store", told)}
+	case errors.Is(err, leasekeeper.ErrInvalid):
+		return &exitError{code: exitUsage, cause: told}
+	}
+	return &exitError{code: exitFailed, cause: told}
+}
+
+// nameAnd reads the arguments NAME TOKEN. The token may be left away if optional.
+func nameAnd(optional bool, args []string) (string, leasekeeper.Token, error) {
+	if err := driver.CheckName(args[0]); err != nil {
+		return "", 0, &exitError{code: exitUsage, cause: err}
+	}
+	if optional && len(args) == 1 {
+		return args[0], 0, nil
+	}
+	t, err := strconv.ParseUint(args[1], 10, 64)
+	if err != nil || t == 0 {
+		return "", 0, wrongUsage("%q is not a token: write the number that `leasekeeper acquire` printed, or that is in %s", args[1], tokenVariable)
+	}
+	return args[0], leasekeeper.Token(t), nil
+}
+
+// oneName is for commands with one argument, which is a name.
+func oneName(cmd *cobra.Command, args []string) error {
+	if err := exactly(1, "one name")(cmd, args); err != nil {
+		return err
+	}
+	if err := driver.CheckName(args[0]); err != nil {
+		return &exitError{code: exitUsage, cause: err}
+	}
+	return nil
+}
+
+// tenancy finds the lease that holds the name under the token, or under whatever token if that is 0, and
+// renews it. Its holder stays as it is.
+func tenancy(ctx context.Context, b driver.Backend, name string, t leasekeeper.Token) (driver.Lease, driver.Grant, error) {
+	adopter, err := driver.Can[driver.Adopter](b)
+	if err != nil {
+		return nil, driver.Grant{}, err
+	}
+	info, err := b.Get(ctx, name)
+	if err != nil {
+		return nil, driver.Grant{}, err
+	}
+	if t == 0 {
+		t = info.Token
+	}
+	if !info.Held || info.Token != t {
+		return nil, driver.Grant{}, failed("%s", notHeld(info, t))
+	}
+	return adopter.Adopt(ctx, name, t, info.Holder)
+}
+
+// notHeld says why a token does not hold a name.
+func notHeld(info driver.Info, t leasekeeper.Token) string {
+	switch {
+	case info.Held && info.Token > t:
+		return fmt.Sprintf("%s has passed on: token %d was succeeded by %d, of %s", info.Name, t, info.Token, info.Holder)
+	case info.Held:
+		return fmt.Sprintf("%s is held under token %d by %s, and %d was never given out", info.Name, info.Token, info.Holder, t)
+	case t == 0:
+		return fmt.Sprintf("nobody holds %s", info.Name)
+	}
+	return fmt.Sprintf("nobody holds %s: the lease with token %d has ended", info.Name, t)
+}
+
+// roughly shows a length of time that a store told.
+func roughly(d time.Duration) string {
+	if d < 0 {
+		return "unknown"
+	}
+	if d >= 10*time.Second {
+		return d.Round(time.Second).String()
+	}
+	return d.Round(time.Millisecond).String()
+}

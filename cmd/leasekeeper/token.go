@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+func newToken() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "token",
+		Short:   "Check fencing tokens",
+		Example: "  leasekeeper token check jobs/nightly 42",
+		Args:    noArguments,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newTokenCheck())
+	return cmd
+}
+
+// tokenInfo is what `token check` tells programs.
+type tokenInfo struct {
+	Name  string `json:"name"`
+	Token uint64 `json:"token"`
+	Holds bool   `json:"holds"`
+	Why   string `json:"why,omitempty"` // not
+}
+
+func newTokenCheck() *cobra.Command {
+	var flags storeFlags
+	cmd := &cobra.Command{
+		Use:   "check NAME TOKEN",
+		Short: "Say whether a token holds a name now",
+		Long: `Say whether a token holds a name now. The exit code is 0 if it does, 1 if it does not, and 3 if no
+answer came.
+
+It is a look at one moment: when the answer is read it may not be true any more. A resource that must not be
+changed by a former holder keeps the highest token it has seen, and compares in the very step that changes it.`,
+		Example: `  leasekeeper token check jobs/nightly "$LEASEKEEPER_TOKEN" || exit`,
+		Args:    exactly(2, "a name and a token"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, token, err := nameAnd(false, args)
+			if err != nil {
+				return err
+			}
+			return withStore(cmd, &flags, func(ctx context.Context, b driver.Backend) error {
+				info, err := b.Get(ctx, name)
+				if err != nil {
+					return explainStore("check the token", err)
+				}
+				told := tokenInfo{Name: name, Token: uint64(token), Holds: info.Held && info.Token == token}
+				text := fmt.Sprintf("token %d holds %s", token, name)
+				if !told.Holds {
+					told.Why = notHeld(info, token)
+					text = told.Why
+				}
+				if flags.output == outputJSON {
+					err = printJSON(cmd.OutOrStdout(), told)
+				} else {
+					_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
+				}
+				if err == nil && !told.Holds {
+					err = &exitError{code: exitFailed}
+				}
+				return err
+			})
+		},
+	}
+	flags.register(cmd)
+	return cmd
+}
