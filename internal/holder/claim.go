@@ -8,11 +8,12 @@ import (
 
 // answered takes in that a claim stands in line or holds its name.
 func (h *Holder) answered(now clock.Instant, l Lease, to state, ttl time.Duration, until clock.Instant) {
-	s := h.find(l)
+	s, late := h.find(l), Deadline
 	switch {
 	case s == nil:
 		return
 	case s.claims():
+		late = Void
 		h.count(now, s, s.instant, ttl, until)
 	case s.state == waiting && to == held:
 		if h.law.over(now, s.instant) {
@@ -27,7 +28,7 @@ func (h *Holder) answered(now clock.Instant, l Lease, to state, ttl time.Duratio
 		return // said twice, or too late to matter
 	}
 	if h.law.over(now, s.instant) {
-		h.lose(l, Deadline)
+		h.lose(l, late)
 		return
 	}
 	if s.claims() {

@@ -56,7 +56,8 @@ type Resolve struct {
 // confirmed it. The handle is of no use afterwards.
 type GaveUp struct{ Lease Lease }
 
-// WakeAt asks for a [Wake] as soon as either clock has reached the instant. It replaces the one before.
+// WakeAt asks for one [Wake] as soon as either clock has reached the instant. It replaces the one before. Once
+// that Wake was sent nothing is waited for until the next WakeAt.
 type WakeAt struct{ At clock.Instant }
 
 func (Renew) effect()   {}
@@ -75,7 +76,8 @@ type Cause uint8
 // Why a lease can be lost.
 const (
 	_        Cause = iota
-	Deadline       // no renewal was acknowledged in time, or the claim was answered too late
+	Deadline       // no renewal was acknowledged in time
+	Void           // the claim was not answered in time: what it could be granted is over
 	Vanished       // the store said in answer to a renewal that it is gone
 	Told           // [Ended] said so
 )
@@ -84,6 +86,8 @@ func (c Cause) String() string {
 	switch c {
 	case Deadline:
 		return "no renewal was acknowledged before the deadline"
+	case Void:
+		return "its claim was not answered in time"
 	case Vanished:
 		return "the store says that it is gone"
 	case Told:

@@ -22,7 +22,7 @@ type modelLease struct {
 	newest   uint64 // the newest number acknowledged, or the newest there was at the claim
 	held     int    // how often it was reported
 	lost     []Cause
-	gaveUp   int
+	fresh    bool // its claim was answered just now
 	failed   bool // to be released, and nobody is asked at present
 }
 
@@ -46,12 +46,12 @@ func (m *model) step(now clock.Instant, e Event) {
 	switch e := e.(type) {
 	case InLine:
 		if l := m.leases[e.Lease]; l.state == claiming || l.state == unsettled {
-			l.state, l.deadline = waiting, m.end(l.first, e.TTL, e.Until)
+			l.fresh, l.state, l.deadline = true, waiting, m.end(l.first, e.TTL, e.Until)
 		}
 	case Granted:
 		switch l := m.leases[e.Lease]; l.state {
 		case claiming, unsettled:
-			l.state, l.deadline = held, m.end(l.first, e.TTL, e.Until)
+			l.fresh, l.state, l.deadline = true, held, m.end(l.first, e.TTL, e.Until)
 			l.held++
 		case waiting:
 			if m.over(now, l) {
@@ -95,8 +95,13 @@ func (m *model) step(now clock.Instant, e Event) {
 			if l.state == held && len(l.lost) == 0 && l.held == 1 {
 				l.held = 2 // it may have been told, or it came too late for that
 			}
-			m.lose(l, Deadline)
+			if l.fresh {
+				m.lose(l, Void)
+			} else {
+				m.lose(l, Deadline)
+			}
 		}
+		l.fresh = false
 	}
 }
 

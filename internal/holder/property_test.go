@@ -214,7 +214,7 @@ func (p *property) effect(t *rapid.T, now clock.Instant, f Effect) {
 		m := p.m.leases[f.Lease]
 		void := m.state == unsettled && !now.Before(m.first.Add(p.m.drift.RelyRemote(m.asked)))
 		switch {
-		case void && f.Cause == Deadline:
+		case void && f.Cause == Void:
 			m.state = unused
 		case len(m.lost) == 0 || m.lost[0] != f.Cause:
 			t.Fatalf("%v at %v: %+v", f, now, m)

@@ -138,7 +138,7 @@ func (h *Holder) resolve(now clock.Instant, l Lease, s *slot) {
 		h.forget(l)
 		h.emit(GaveUp{l})
 	case h.law.over(now, s.instant.Add(s.length)): // a grant would come too late by now
-		h.lose(l, Deadline)
+		h.lose(l, Void)
 	default:
 		h.enter(s, claiming)
 		h.emit(Resolve{Lease: l})

@@ -126,7 +126,7 @@ func TestC1GrantedTTL(t *testing.T) {
 		s := newScript(t, Config{})
 		l := s.claim(tenSeconds)
 		s.clocks.Advance(time.Second)
-		if s.step(Granted{Lease: l, TTL: granted}); !s.has(Lost{l, Deadline}) || s.h.Valid(s.clocks.Now(), l) {
+		if s.step(Granted{Lease: l, TTL: granted}); !s.has(Lost{l, Void}) || s.h.Valid(s.clocks.Now(), l) {
 			t.Errorf("granted for %v: %v", granted, s.got)
 		}
 	}
@@ -147,7 +147,7 @@ func TestC1UnknownClaim(t *testing.T) {
 		}
 	}
 	s.clocks.Advance(2 * time.Second)
-	if s.step(Wake{}); !s.has(Lost{l, Deadline}) {
+	if s.step(Wake{}); !s.has(Lost{l, Void}) {
 		t.Errorf("a claim that would give no right any more goes on: %v", s.got)
 	}
 }

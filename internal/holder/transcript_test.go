@@ -32,6 +32,8 @@ import (
 //	suspend 3s           only the boot clock counts it
 //	slew raw=3s boot=2s  time passes differently on the two clocks
 //	run-until 10s        do every wake-up up to then; [answer=d]: every message is acknowledged d later
+//	crowd 10000 12s      so many leases are claimed, granted and acknowledged; [over=d]: one after another
+//	count 60s            run until so much later, acknowledging at once, and count the messages; [ttl=d]
 //	show a               what it is, and until when
 //	stats
 func TestTranscripts(t *testing.T) {
@@ -62,6 +64,7 @@ type transcript struct {
 	names  map[string]Lease
 	called map[Lease]string
 	sent   map[uint64][]Lease
+	ttls   map[Lease]time.Duration
 	wakeAt *clock.Instant
 }
 
@@ -108,6 +111,8 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 		return tr.step(Wake{})
 	case "run-until":
 		return tr.runUntil(t, d)
+	case "crowd", "count":
+		return tr.crowd(t, d)
 	case "show":
 		return tr.show(d)
 	case "stats":
@@ -134,6 +139,7 @@ func (tr *transcript) create(t *testing.T, d *datadriven.TestData) string {
 	*tr = transcript{
 		h: h, clocks: clock.NewManual(clock.Instant{}),
 		names: make(map[string]Lease), called: make(map[Lease]string), sent: make(map[uint64][]Lease),
+		ttls: make(map[Lease]time.Duration),
 	}
 	return ""
 }
@@ -211,9 +217,64 @@ func (tr *transcript) runUntil(t *testing.T, d *datadriven.TestData) string {
 		case next == end:
 			return strings.Join(lines, "\n")
 		default:
+			tr.wakeAt = nil
 			step(Wake{})
 		}
 	}
+}
+
+// crowd has many leases, with a store that acknowledges everything at once for the TTL it was asked for.
+func (tr *transcript) crowd(t *testing.T, d *datadriven.TestData) string {
+	before := tr.h.Stats()
+	run := func(e Event) {
+		events := []Event{e}
+		for len(events) > 0 {
+			for _, effect := range tr.h.Step(tr.clocks.Now(), events[0]) {
+				switch f := effect.(type) {
+				case Renew:
+					answers := Renewed{Number: f.Number}
+					for _, l := range f.Leases {
+						answers.Answers = append(answers.Answers, Answer{Lease: l, TTL: tr.ttls[l]})
+					}
+					events = append(events, answers)
+				case WakeAt:
+					tr.wakeAt = &f.At
+				}
+			}
+			events = events[1:]
+		}
+	}
+	until := func(end clock.Instant) {
+		for tr.wakeAt != nil && !end.Before(*tr.wakeAt) {
+			tr.clocks.Advance(max(0, tr.clocks.Now().Remaining(*tr.wakeAt)))
+			tr.wakeAt = nil
+			run(Wake{})
+		}
+		tr.clocks.Advance(max(0, tr.clocks.Now().Remaining(end)))
+	}
+	if d.Cmd == "count" {
+		until(tr.clocks.Now().Add(duration(t, word(d, 0))))
+	} else {
+		n, err := strconv.Atoi(word(d, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var over time.Duration
+		maybe(t, d, "over", &over)
+		ttl := duration(t, word(d, 1))
+		for range n {
+			l, err := tr.h.Claim(tr.clocks.Now(), ttl)
+			if err != nil {
+				return err.Error()
+			}
+			tr.ttls[l] = ttl
+			run(Granted{Lease: l, TTL: ttl})
+			until(tr.clocks.Now().Add(over / time.Duration(n)))
+		}
+	}
+	after := tr.h.Stats()
+	return fmt.Sprintf("%d held, %d lost; %d messages with %d renewals", after.Held, after.Lost,
+		after.Messages-before.Messages, after.Renewals-before.Renewals)
 }
 
 // step feeds an event and says what came of it.
