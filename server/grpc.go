@@ -28,7 +28,7 @@ const (
 
 // requestWorkers is how many goroutines take requests in turn, so that their stacks have grown already. When
 // all are busy, which long streams keep them for as long as they last, a request gets one of its own.
-const requestWorkers = 128
+const requestWorkers = 512
 
 func (s *Server) newGRPC() *grpc.Server {
 	options := []grpc.ServerOption{

@@ -95,6 +95,7 @@ func serve(cmd *cobra.Command, s settings) error {
 	if err != nil {
 		return errors.Join(err, node.Stop(cmd.Context()))
 	}
+	defer manageHeap(cmd.Context())()
 	p := &process{settings: s, log: logger, node: node, front: front, signals: signals}
 	return p.run(cmd)
 }

@@ -50,6 +50,7 @@ func (r *Replica) apply(m *raftpb.Message) {
 		return
 	}
 	r.store.Commit(a.writer)
+	r.reuse(batch)
 	if changes := a.writer.Changes(); len(changes)+len(a.names) > 0 {
 		r.emit(Publish{changes, a.names})
 	}

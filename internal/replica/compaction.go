@@ -102,5 +102,6 @@ func (r *Replica) trimSome() error {
 		return err
 	}
 	r.store.Commit(writer)
+	r.reuse(batch)
 	return nil
 }

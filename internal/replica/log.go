@@ -180,9 +180,8 @@ func (l *log) forget(applied uint64) {
 		l.bytes -= entryBytes(l.tail[drop])
 		drop++
 	}
-	if drop > 0 {
-		l.tail = append([]*raftpb.Entry(nil), l.tail[drop:]...)
-	}
+	clear(l.tail[:drop]) // the array lives on until remember needs a larger one, and copies what is left
+	l.tail = l.tail[drop:]
 }
 
 // truncate removes the entries up to index, in a batch that also holds the state that replaces them.

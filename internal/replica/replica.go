@@ -377,7 +377,15 @@ func (r *Replica) sweep() {
 		return
 	}
 	r.store.Commit(writer)
+	r.reuse(batch)
 	r.sweeping = more
+}
+
+// reuse gives the memory of a batch that was committed back to the database.
+func (r *Replica) reuse(batch *pebble.Batch) {
+	if err := batch.Close(); err != nil {
+		panic(fmt.Sprintf("replica: a committed batch can not be closed: %v", err))
+	}
 }
 
 // schedule asks for the next tick when there will be something to do.

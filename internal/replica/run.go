@@ -211,7 +211,9 @@ func (n *Node) write() {
 		err := p.Batch.SyncWait()
 		n.diskPulse.rest()
 		n.syncs.observe(time.Since(p.start))
-		failed = err != nil
+		if failed = err != nil; !failed {
+			err = p.Batch.Close()
+		}
 		n.persisted <- Persisted{p.Sequence, err}
 	}
 }

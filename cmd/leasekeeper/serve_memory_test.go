@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"time"
+)
+
+func TestMemoryIsGivenBackWhenTheLoadIsOver(t *testing.T) {
+	const MiB = 1 << 20
+	var heap thrift
+	allocated := uint64(0)
+	for i, step := range []struct {
+		grown, taken, kept uint64 // MiB; kept if it is given back
+		due                bool
+	}{
+		{grown: 1, taken: 5},
+		{grown: 500, taken: 60}, // load
+		{grown: 5, taken: 60},
+		{grown: 4, taken: 60, due: true, kept: 20}, // over
+		{grown: 0, taken: 20},
+		{grown: 3, taken: 28},
+		{grown: 3, taken: 29, due: true, kept: 200},
+		{grown: 3, taken: 225},
+		{grown: 3, taken: 226, due: true, kept: 200}, // an eighth of a large heap
+		{grown: 0, taken: 10},
+	} {
+		allocated += step.grown * MiB
+		if due := heap.due(allocated, step.taken*MiB); due != step.due {
+			t.Fatalf("step %d: due is %v", i, due)
+		}
+		if step.due {
+			heap.kept = step.kept * MiB
+		}
+	}
+}
+
+func TestMemoryIsGivenBackToTheSystem(t *testing.T) {
+	t.Setenv("GOGC", "")
+	stop := manageHeap(context.Background())
+	defer stop()
+	_, before := heap()
+	load := make([][]byte, 64)
+	for i := range load {
+		load[i] = make([]byte, 1<<20)
+	}
+	_, loaded := heap()
+	if loaded < before+48<<20 {
+		t.Fatalf("64 MiB more are in use and the heap went from %d to %d bytes", before, loaded)
+	}
+	runtime.KeepAlive(load)
+	load = nil
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		_, after := heap()
+		if after < loaded-48<<20 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the heap takes %d bytes long after %d were in use and %d before", after, loaded, before)
+		}
+	}
+}
