@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -212,19 +213,19 @@ func TestHowToCronJob(t *testing.T) {
 	bubble(t, func(w *world) {
 		a, _ := w.keeper("a")
 		b, _ := w.keeper("b")
-		runs := 0
-		job := func(context.Context, *leasekeeper.Lease) error { runs++; return nil }
+		var runs atomic.Int32
+		job := func(context.Context, *leasekeeper.Lease) error { runs.Add(1); return nil }
 		go func() { w.is(nightly(w.Context(), a, job), nil) }()
 		time.Sleep(10 * time.Second) // b's clock is late
 		w.is(nightly(w.Context(), b, job), nil)
-		if runs != 1 {
-			w.Errorf("%d backups", runs)
+		if runs.Load() != 1 {
+			w.Errorf("%d backups", runs.Load())
 		}
 		time.Sleep(24 * time.Hour)
 		w.is(nightly(w.Context(), b, job), nil)
 		w.is(nightly(w.Context(), b, func(context.Context, *leasekeeper.Lease) error { return errFunc }), errFunc)
-		if runs != 2 {
-			w.Errorf("%d backups after a day", runs)
+		if runs.Load() != 2 {
+			w.Errorf("%d backups after a day", runs.Load())
 		}
 	})
 }
