@@ -39,6 +39,7 @@ var nameRefusals = []nameRefusal{
 	{replica.ErrInvalidClaim, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "invalid", false},
 	{lessor.ErrTTLTooLarge, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "ttl_too_large", false},
 	{replica.ErrLost, codes.NotFound, leasekeeperv1.ErrorReason_LOST, "lost", true},
+	{lessor.ErrDoomed, codes.NotFound, leasekeeperv1.ErrorReason_LOST, "lost", false},
 	{replica.ErrNotHeld, codes.FailedPrecondition, leasekeeperv1.ErrorReason_NOT_HELD, "not_held", false},
 	{replica.ErrOtherToken, codes.FailedPrecondition, leasekeeperv1.ErrorReason_OTHER_TOKEN, "other_token", false},
 	{replica.ErrPinned, codes.FailedPrecondition, leasekeeperv1.ErrorReason_PINNED, "pinned", false},

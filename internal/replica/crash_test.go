@@ -22,14 +22,18 @@ type move struct {
 }
 
 // script makes up a run: bursts of requests of every kind, renewals, silences that expire leases, and a
-// disk that reports early or late.
-func script(seed uint64, moves int) []move {
+// disk that reports early or late. With names half of them are about names.
+func script(seed uint64, moves int, names bool) []move {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	var all []move
 	for id := uint64(1); len(all) < moves; {
 		m := move{advance: time.Duration(rng.IntN(120)) * time.Millisecond, report: rng.IntN(3) > 0}
 		for range rng.IntN(4) {
-			m.events = append(m.events, randomEvent(rng, id))
+			if names && rng.IntN(2) == 0 {
+				m.events = append(m.events, randomNameEvent(rng, id))
+			} else {
+				m.events = append(m.events, randomEvent(rng, id))
+			}
 			id++
 		}
 		all = append(all, m)
@@ -150,6 +154,9 @@ func (a *acknowledged) note(e Effect, w *world) {
 		if granted, ok := e.Result.(Granted); ok {
 			a.promise(granted.ID, granted.TTL, w)
 		}
+		if claimed, ok := e.Result.(Claimed); ok && claimed.Lease != lessor.NoLease && !a.known(claimed.Lease, w) {
+			a.promise(claimed.Lease, claimed.TTL, w)
+		}
 	case Renewed:
 		for _, lease := range e.Leases {
 			if lease.Err == nil {
@@ -157,6 +164,14 @@ func (a *acknowledged) note(e Effect, w *world) {
 			}
 		}
 	}
+}
+
+// known says whether something was promised to a lease already. A claim that is made again promises nothing
+// new: its client counts from when it sent the first.
+func (a *acknowledged) known(id lessor.ID, w *world) bool {
+	lease, ok := w.replica.Lessor().Lookup(id)
+	_, promised := a.deadlines[lease.Ref()]
+	return ok && promised
 }
 
 // promise notes a deadline for the granting that it was made for. If that has ended within the same step
@@ -203,7 +218,7 @@ func check(w *world, ack acknowledged, reference recording) error {
 
 // crashEverywhere plays a script once to know it, and a second time to cut it at every effect.
 func crashEverywhere(t *testing.T, seed uint64, opts *pebble.WriteOptions, torn bool) (recording, error) {
-	moves := script(seed, 60)
+	moves := script(seed, 60, seed%2 == 0)
 	retain := func(w *world) { w.retention = 1500 * time.Millisecond }
 	first := newWorldOf(t, retain)
 	first.logKeep = 8

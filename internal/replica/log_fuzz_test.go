@@ -74,6 +74,22 @@ func logEntries(f *testing.F) [][]byte {
 		commands(expire(&logpb.Expire{Term: 1, DecidedAt: first + 1<<16, Leases: []*logpb.LeaseRef{ref(1, first), ref(1, 0), nil}})),
 		commands(expire(&logpb.Expire{Term: 1 << 63, DecidedAt: 1<<64 - 1, Leases: []*logpb.LeaseRef{ref(1, first)}})),
 		commands(remaining(int64(time.Second))), commands(remaining(-1)), commands(remaining(1 << 62)),
+		commands(
+			encode(Claim{Lease: 2, Name: "n", TTL: time.Second}), encode(Claim{Lease: 3, Name: "n", TTL: time.Second, Wait: true}),
+			encode(Pin{"n", "r"}), encode(Transfer{"n", 2}), encode(Unpin{"n"}), encode(Transfer{"n", 2}),
+			encode(RevokeName{Name: "n", Note: "x"}), encode(Release{"n", 3}),
+		),
+		commands(
+			encode(Claim{Name: "n", TTL: time.Second}), encode(Claim{Lease: -2, Name: "n", TTL: time.Second}),
+			encode(Claim{Lease: 2, TTL: time.Second}), encode(Claim{Lease: 2, Name: "n"}), encode(Claim{Lease: 1, Name: "n", TTL: time.Hour}),
+			encode(Claim{Lease: 4, Name: "/", TTL: 1}), encode(Claim{Lease: 5, Name: "a\x00", TTL: 1, Holder: []byte{0xff}}),
+			encode(Release{"", 1}), encode(RevokeName{Now: true}), encode(Pin{}), encode(Unpin{}),
+		),
+		commands(
+			encode(keyspace.PutRequest{Key: []byte("n/1")}), encode(Claim{Lease: 2, Name: "n", TTL: 1, Wait: true}),
+			encode(keyspace.PutRequest{Key: []byte("n/1"), Lease: 1}), encode(RevokeName{Name: "n", Now: true}),
+			encode(keyspace.DeleteRequest{Key: []byte{0}, End: []byte{0}}),
+		),
 		commands(checkpoint(&logpb.Checkpoint{Term: 1, Cleared: []*logpb.LeaseRef{ref(1, first), ref(9, 9), {}}})),
 	} {
 		data, err := proto.Marshal(m)

@@ -26,6 +26,8 @@ import (
 //	grant ID TTL | revoke ID | renew ID... | put KEY VALUE [LEASE] | del KEY
 //	compact REVISION [physical]
 //	swap KEY OLD NEW [LEASE] a txn: if KEY is OLD put NEW and read it, else delete KEY
+//	claim NAME ID TTL [wait] | release NAME ID | transfer NAME ID | revoke-name NAME NOTE [now]
+//	pin NAME REASON | unpin NAME | name NAME | place NAME ID
 //	read | ttl ID | list     ask; each is one Step of its own unless "together" gathers several
 //	together                 the following lines of input are one Step
 //	disk                     the disk reports its oldest write
@@ -163,6 +165,9 @@ func (s *scene) event(words []string) Event {
 	case "list":
 		return Inspection{id, ListLeases{}}
 	}
+	if e := s.nameEvent(id, words); e != nil {
+		return e
+	}
 	s.t.Fatalf("unknown command %q", words)
 	return nil
 }
@@ -200,6 +205,9 @@ func (s *scene) show(effects []Effect) string {
 		case Publish:
 			for _, change := range e.Changes {
 				fmt.Fprintf(&b, "publish revision %d: %s\n", change.Revision, showChange(change))
+			}
+			for _, change := range e.Names {
+				fmt.Fprintln(&b, showNameChange(change))
 			}
 		case Halt:
 			fmt.Fprintf(&b, "halt: %v\n", e.Err)
@@ -282,7 +290,7 @@ func showCommand(c *logpb.Command) string {
 		}
 		return "checkpoint" + strings.Join(quiet, ",")
 	}
-	return fmt.Sprintf("%T", c.Op)
+	return showNameCommand(c)
 }
 
 func showRefs(refs []*logpb.LeaseRef) string {
@@ -314,6 +322,9 @@ func showReply(r Reply) string {
 		return fmt.Sprintf("deleted %d", result.Deleted) + at
 	case keyspace.TxnResult:
 		return fmt.Sprintf("succeeded %v, %d results", result.Succeeded, len(result.Results)) + at
+	}
+	if text := showNameReply(r.Result); text != "" {
+		return text + at
 	}
 	return "done" + at
 }

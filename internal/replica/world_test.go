@@ -219,8 +219,13 @@ func (w *world) dump() string {
 		byID[lease.ID] = lease
 	}
 	for _, id := range sortedIDs(byID) {
-		fmt.Fprintf(&b, "lease %x of %v ttl %v items %v\n", int64(id), byID[id].Generation, byID[id].TTL, l.Items(id))
+		fmt.Fprintf(&b, "lease %x of %v ttl %v items %v", int64(id), byID[id].Generation, byID[id].TTL, l.Items(id))
+		if byID[id].Pinned || byID[id].Doomed {
+			fmt.Fprintf(&b, " pinned %v doomed %v", byID[id].Pinned, byID[id].Doomed)
+		}
+		b.WriteByte('\n')
 	}
+	w.dumpNames(&b)
 	return b.String()
 }
 

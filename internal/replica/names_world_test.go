@@ -1,0 +1,202 @@
+package replica
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// What tests of a whole member need for names.
+
+// dumpNames shows what is remembered of names, on the disk and in memory.
+func (w *world) dumpNames(b *strings.Builder) {
+	w.t.Helper()
+	err := readNames(w.replica.db, func(m *logpb.Name) bool {
+		fmt.Fprintf(b, "name %s", m.Name)
+		if m.Current != nil {
+			fmt.Fprintf(b, " held by %s", showTenancy(m.Current))
+		}
+		for _, reason := range []struct {
+			what string
+			text []byte
+		}{{"pinned", m.Pinned}, {"revoked", m.Revoked}} {
+			if reason.text != nil {
+				fmt.Fprintf(b, " %s %q", reason.what, reason.text)
+			}
+		}
+		if l := w.replica.names.lines[string(m.Name)]; l != nil {
+			fmt.Fprintf(b, " line%s", showQueue(l.queue))
+			if len(l.shunned) > 0 {
+				fmt.Fprintf(b, " shunned%s", showQueue(l.shunned))
+			}
+		} else {
+			b.WriteString(" unknown")
+		}
+		fmt.Fprintf(b, " freed %d.%d revision %d\n", m.Freed, m.FreedOrder, m.Revision)
+		past, err := readHistory(w.replica.db, string(m.Name))
+		if err != nil {
+			w.t.Errorf("history of %s: %v", m.Name, err)
+		}
+		for _, t := range past {
+			if t.Why != 0 {
+				fmt.Fprintf(b, "  before: lease %d token %d %s %q\n", t.Lease, t.Token, showWhy(t.Why), t.Note)
+			}
+		}
+		return true
+	})
+	if err != nil {
+		w.t.Fatalf("names: %v", err)
+	}
+	for e := w.replica.names.free.Front(); e != nil; e = e.Next() {
+		fmt.Fprintf(b, "free %s\n", e.Value.(*line).name)
+	}
+	for _, id := range sortedIDs(w.replica.names.claims) {
+		fmt.Fprintf(b, "claim %d of %s\n", id, w.replica.names.claims[id].line.name)
+	}
+}
+
+func showTenancy(t *logpb.Tenancy) string {
+	return fmt.Sprintf("lease %d token %d %q", t.Lease, t.Token, t.Holder)
+}
+
+func showQueue(queue []*contender) string {
+	var b strings.Builder
+	for _, c := range queue {
+		fmt.Fprintf(&b, " %d", c.lease)
+	}
+	return b.String()
+}
+
+func showWhy(w Why) string {
+	return [...]string{"", "released", "expired", "revoked", "transferred", "deleted"}[w]
+}
+
+// nameEvent is an event of a transcript that is about names, or nil.
+func (s *scene) nameEvent(id uint64, words []string) Event {
+	switch words[0] {
+	case "claim":
+		return Request{id, Claim{
+			Name: words[1], Lease: s.lease(words[2]), TTL: s.duration(words[3]),
+			Holder: []byte("holder-" + words[2]), Wait: len(words) > 4,
+		}}
+	case "release":
+		return Request{id, Release{words[1], s.lease(words[2])}}
+	case "revoke-name":
+		return Request{id, RevokeName{Name: words[1], Note: words[2], Now: len(words) > 3}}
+	case "transfer":
+		return Request{id, Transfer{words[1], s.lease(words[2])}}
+	case "pin":
+		return Request{id, Pin{words[1], words[2]}}
+	case "unpin":
+		return Request{id, Unpin{words[1]}}
+	case "name":
+		return Inspection{id, NamesQuery{words[1:2]}}
+	case "place":
+		return Inspection{id, PlaceQuery{words[1], s.lease(words[2])}}
+	}
+	return nil
+}
+
+func showNameCommand(c *logpb.Command) string {
+	switch op := c.Op.(type) {
+	case *logpb.Command_Claim:
+		return fmt.Sprintf("claim %s %d", op.Claim.Name, op.Claim.Id)
+	case *logpb.Command_Release:
+		return fmt.Sprintf("release %s %d", op.Release.Name, op.Release.Id)
+	case *logpb.Command_RevokeName:
+		return fmt.Sprintf("revoke-name %s now %v", op.RevokeName.Name, op.RevokeName.Now)
+	case *logpb.Command_Transfer:
+		return fmt.Sprintf("transfer %s %d", op.Transfer.Name, op.Transfer.Id)
+	case *logpb.Command_Pin:
+		return fmt.Sprintf("pin %s", op.Pin.Name)
+	case *logpb.Command_Unpin:
+		return fmt.Sprintf("unpin %s", op.Unpin.Name)
+	}
+	return fmt.Sprintf("%T", c.Op)
+}
+
+func showNameReply(result any) string {
+	switch result := result.(type) {
+	case Claimed:
+		switch {
+		case result.Lease == lessor.NoLease:
+			return "refused: " + showState(result.Current)
+		case result.Before > 0:
+			return fmt.Sprintf("lease %d in line behind %d, token %d", result.Lease, result.Before, result.Token)
+		}
+		return fmt.Sprintf("lease %d holds it for %v, token %d", result.Lease, result.TTL, result.Token)
+	case bool:
+		return fmt.Sprintf("ended %v", result)
+	case RevokedName:
+		return fmt.Sprintf("revoked token %d, free in %v", result.Token, result.Left)
+	case int64:
+		return fmt.Sprintf("token %d holds it", result)
+	case NameStates:
+		return showState(result.Names[0])
+	case Place:
+		return fmt.Sprintf("behind %d, token %d", result.Before, result.Token)
+	}
+	return ""
+}
+
+func showState(s NameState) string {
+	text := s.Name + " is free"
+	if s.Held {
+		text = fmt.Sprintf("%s is held by lease %d, token %d, for %v of %v, %d wait", s.Name, s.Lease, s.Token, s.Left, s.TTL, s.Waiting)
+	}
+	if s.Pinned != nil {
+		text += fmt.Sprintf(", pinned %q", *s.Pinned)
+	}
+	if s.Revoked != nil {
+		text += fmt.Sprintf(", revoked %q", *s.Revoked)
+	}
+	return text
+}
+
+func showNameChange(c NameChange) string {
+	kind := [...]string{"", "acquired", "vacated", "announced", "changed", "left the line"}[c.Kind]
+	text := fmt.Sprintf("publish name %s: %s", c.State.Name, kind)
+	if c.Kind != LineLeft && c.State.Held {
+		text += fmt.Sprintf(" by lease %d", c.State.Lease)
+	}
+	if c.Lease != lessor.NoLease {
+		text += fmt.Sprintf("; lease %d %s %q", c.Lease, showWhy(c.Why), c.Note)
+	}
+	return text
+}
+
+// randomNameEvent makes up an event about one of three names. Their leases are apart from those of
+// randomEvent, but now and then a key or a lease is treated as etcd's API would.
+func randomNameEvent(rng *rand.Rand, id uint64) Event {
+	name := []string{"n", "n/m", "o"}[rng.IntN(3)]
+	lease := lessor.ID(16 + int(id)/12 + rng.IntN(4)) // ids are not used again
+	switch rng.IntN(16) {
+	case 0, 1, 2, 3, 4:
+		ttl := time.Duration(200+100*(int(lease)%7)) * time.Millisecond
+		return Request{id, Claim{Name: name, Lease: lease, TTL: ttl, Holder: fmt.Appendf(nil, "h%d", id), Wait: rng.IntN(3) > 0}}
+	case 5, 6:
+		return Request{id, Release{name, lease}}
+	case 7:
+		return Request{id, RevokeName{Name: name, Note: "note", Now: rng.IntN(2) == 0}}
+	case 8:
+		return Request{id, Transfer{name, lease}}
+	case 9:
+		return Request{id, Pin{name, "pinned"}}
+	case 10:
+		return Request{id, Unpin{name}}
+	case 11:
+		return Request{id, keyspace.DeleteRequest{Key: OwnershipKey(name, lease)}}
+	case 12: // a contender by etcd's recipe, if the lease is there
+		return Request{id, keyspace.PutRequest{Key: OwnershipKey(name, lease%6+1), Lease: int64(lease%6 + 1)}}
+	case 13: // what is attached later than it was created, or no longer
+		return Request{id, keyspace.PutRequest{Key: OwnershipKey(name, lease), Lease: int64(rng.IntN(2)) * int64(lease)}}
+	case 14:
+		return Request{id, Revoke{lease}}
+	}
+	return Renewal{id, []lessor.ID{lease, lease + 1}}
+}
