@@ -17,7 +17,11 @@
 // When a newer token comes while a handler runs, the context of that handler's request ends, and so do its
 // reads of the request's body: a client that was succeeded and sends slowly does not hold up its successor.
 //
-// What it never does: it does not authenticate. Whoever may send requests may send a high token and thereby
+// A new holder that reads before it writes first sends a request with its token to a guarded route, be it one
+// that does nothing: from its answer on, what it reads no predecessor can change; see [fence.Guard.Advance].
+//
+// What it never does: it does not make several servers of one resource agree, each of which has a guard of its
+// own: let what they write to check the token then, too. It does not authenticate. Whoever may send requests may send a high token and thereby
 // lock others out, so let only those through who may write. It does not protect what a handler does after it
 // has returned, nor a resource that is also written to past the middleware.
 package httpfence
