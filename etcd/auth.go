@@ -60,7 +60,7 @@ func (u *user) token(ctx context.Context, w *way) (string, error) {
 // refused says whether err means that the token was of no use, in which case nothing was done; the next
 // request then asks for another.
 func (u *user) refused(err error, token string) bool {
-	if u.name == "" || !says(err, rpctypes.ErrGRPCInvalidAuthToken) && !says(err, rpctypes.ErrGRPCUserEmpty) && !says(err, rpctypes.ErrGRPCAuthOldRevision) {
+	if !u.needsToken(err) {
 		return false
 	}
 	u.turn <- struct{}{}
@@ -69,4 +69,9 @@ func (u *user) refused(err error, token string) bool {
 		u.has = false
 	}
 	return true
+}
+
+// needsToken says whether another token may be what it takes.
+func (u *user) needsToken(err error) bool {
+	return u.name != "" && (says(err, rpctypes.ErrGRPCInvalidAuthToken) || says(err, rpctypes.ErrGRPCUserEmpty) || says(err, rpctypes.ErrGRPCAuthOldRevision))
 }

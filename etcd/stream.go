@@ -101,7 +101,7 @@ func (b *Backend) retry(ctx context.Context, failures int, err error, what strin
 	if ended := ended(ctx); ended != nil {
 		return fmt.Errorf("%s: %w", what, ended)
 	}
-	if answered(err) && !says(err, rpctypes.ErrGRPCInvalidAuthToken) && !says(err, rpctypes.ErrGRPCUserEmpty) && !says(err, rpctypes.ErrGRPCAuthOldRevision) {
+	if answered(err) && !b.user.needsToken(err) {
 		return fmt.Errorf("%w: %s: %s", kindOf(err), what, text(err))
 	}
 	if failures >= maxWatchFailures {

@@ -1,0 +1,44 @@
+package conformance
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// The package etcd keeps leases in etcd's own store. Its tests run against a server of its own process in the
+// main module; here they run against what is called etcd in earnest, with etcdctl beside them. They are built
+// there, so that this module still imports none of our code.
+func TestBackendOnEtcd(t *testing.T) {
+	tests := filepath.Join(t.TempDir(), "etcd.test")
+	build := exec.Command("go", "test", "-c", "-o", tests, "./etcd")
+	build.Dir = ".."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the tests: %v\n%s", err, out)
+	}
+	run := func(t *testing.T, s *server, arguments ...string) {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, tests, append(arguments, "-test.timeout=4m", "-endpoint="+s.grpcAddr, "-etcdctl="+binaries.etcdctl)...)
+		cmd.Dir = t.TempDir()
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+	}
+	t.Parallel()
+	for _, target := range targets() {
+		t.Run(target, func(t *testing.T) {
+			t.Parallel()
+			run(t, startServer(t, target))
+		})
+		if target == etcd {
+			// Our server has no users.
+			t.Run("users", func(t *testing.T) {
+				t.Parallel()
+				run(t, startServer(t, target), "-users", "-test.run=TestUsersOfEtcd")
+			})
+		}
+	}
+}
