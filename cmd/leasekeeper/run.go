@@ -33,7 +33,7 @@ type runFlags struct {
 func newRun() *cobra.Command {
 	var flags runFlags
 	cmd := &cobra.Command{
-		Use:   "run NAME -- COMMAND [ARGUMENT...]",
+		Use:   "run [flags] NAME -- COMMAND [ARGUMENT...]",
 		Short: "Run a command while holding a name",
 		Long: `Hold a name, run a command, and give the name back: flock(1) across machines. While the command runs
 its lease is renewed. If that fails for too long the command is ended before anybody else can hold the name:
@@ -53,7 +53,8 @@ The exit code is that of the command, 128 and the number of the signal that kill
 		Example: `  leasekeeper run --store leasekeeper://leases.example.org/ jobs/nightly -- backup.sh /srv
   leasekeeper run --nonblock --quiet-if-busy -E 0 jobs/nightly -- backup.sh    # for cron
   leasekeeper run jobs/nightly -c 'backup.sh | gzip >backup.gz'`,
-		Args: flags.arguments,
+		Args:                  flags.arguments,
+		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := flags.complete(cmd, args); err != nil {
 				return asOwn(err)
@@ -141,7 +142,7 @@ func (f *runFlags) agree(ttl time.Duration) error {
 		}
 	}
 	if err := f.terms.Validate(); err != nil {
-		return wrongUsage("--ttl %v, --kill-after %v: %v (of a lease 2%% are not relied on, because clocks differ)", ttl, f.terms.KillAfter, err)
+		return wrongUsage("--ttl %v, --kill-after %v: %v (of a lease 2%% are not relied on, because clocks differ)", ttl, f.terms.KillAfter.Round(time.Millisecond), err)
 	}
 	return nil
 }

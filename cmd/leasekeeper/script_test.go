@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -24,19 +26,23 @@ var update = flag.Bool("update", false, "rewrite the golden files of the scripts
 //	halt term|int|kill CODE  end it by that signal; it must exit with the code
 //	like FILE             stdout is like the file, in which <id> stands for an id, <n> for a number,
 //	                      <size> for a size, <time> for a length of time, and <any> for anything
+//	exits CODE CMD ARGS   run a program, which must exit with the code
 //	setid NAME            set the variable to the id in stdout
+//	settoken NAME         set the variable to stdout, which is a token
 //	spoil FILE            overwrite bytes in the middle of a file, which may be a pattern
 //	certify NAME          make certificates: NAME-ca.pem, and below it NAME.pem with NAME.key
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"start":   scriptStart,
-			"halt":    scriptHalt,
-			"like":    scriptLike,
-			"setid":   scriptSetID,
-			"spoil":   scriptSpoil,
-			"certify": scriptCertify,
+			"start":    scriptStart,
+			"halt":     scriptHalt,
+			"like":     scriptLike,
+			"exits":    scriptExits,
+			"setid":    scriptSetID,
+			"settoken": scriptSetToken,
+			"spoil":    scriptSpoil,
+			"certify":  scriptCertify,
 		},
 		UpdateScripts:       *update,
 		RequireExplicitExec: true,
@@ -94,6 +100,24 @@ func scriptHalt(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+func scriptExits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND [ARGUMENT...]")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	var ended *exec.ExitError
+	if err := ts.Exec(args[1], args[2:]...); errors.As(err, &ended) {
+		got = ended.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("exited with code %d, want %d; it wrote:\n%s", got, want, ts.ReadFile("stderr"))
+	}
+}
+
 var placeholders = strings.NewReplacer(
 	"<id>", "[0-9a-f]{16}", "<n>", "[0-9]+", "<size>", `[0-9.]+ (B|[KMG]iB)`, "<time>", "[0-9hms]+ *", "<any>", ".*")
 
@@ -123,6 +147,14 @@ func scriptSetID(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: setid NAME, after a command that printed an id")
 	}
 	ts.Setenv(args[0], id)
+}
+
+func scriptSetToken(ts *testscript.TestScript, neg bool, args []string) {
+	token := strings.TrimSpace(ts.ReadFile("stdout"))
+	if _, err := strconv.ParseUint(token, 10, 64); neg || len(args) != 1 || err != nil {
+		ts.Fatalf("usage: settoken NAME, after a command that printed a token")
+	}
+	ts.Setenv(args[0], token)
 }
 
 func scriptSpoil(ts *testscript.TestScript, neg bool, args []string) {

@@ -63,5 +63,8 @@ func duration(key, text string) (time.Duration, error) {
 	if err != nil {
 		return 0, wrongUsage("%q is not a length of time: write --%s 15s, or 500ms, or 2m", text, key)
 	}
+	if d <= 0 {
+		return 0, wrongUsage("--%s %v is not positive: write --%s 15s, or 500ms, or 2m", key, d, key)
+	}
 	return d, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -55,8 +56,11 @@ func (o *nameOptions) checkStore() error {
 
 // exampleStore is of a scheme that there is.
 func exampleStore() string {
-	schemes := driver.Schemes()
-	return schemes[len(schemes)-1] + "://127.0.0.1:2379/"
+	scheme := "leasekeeper"
+	if schemes := driver.Schemes(); !slices.Contains(schemes, scheme) {
+		scheme = schemes[0]
+	}
+	return scheme + "://127.0.0.1:2379/"
 }
 
 // withStore runs a command's work with the chosen store.
