@@ -94,7 +94,11 @@ func (k *Keeper) claim(ctx context.Context, l *Lease, o leaseOptions) (stood boo
 				return true, err
 			}
 			return true, nil
-		case errors.Is(err, ErrUnknownOutcome) && raw != nil:
+		case errors.Is(err, ErrUnknownOutcome) && raw != nil, l.raw != nil && inconclusive(err):
+			// Once an attempt may have taken effect, one that did not changes nothing about that.
+			if raw == nil {
+				raw = l.raw
+			}
 			if err := k.settle(ctx, l, raw, err); err != nil {
 				return false, err
 			}
@@ -125,12 +129,26 @@ func (k *Keeper) start(l *Lease) error {
 	return nil
 }
 
-// refused takes in that a claim has left nothing in the store.
+// inconclusive says whether an error leaves open what became of earlier attempts.
+func inconclusive(err error) bool {
+	return transient(err) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// refused takes in that a claim was refused for good.
 func (k *Keeper) refused(ctx context.Context, l *Lease, err error) error {
+	if l.raw != nil {
+		// An earlier attempt may have taken effect, or be under way still.
+		k.drop(l, l.raw)
+		if errors.Is(err, ErrLost) {
+			return errPlaceLost
+		}
+	}
 	k.mu.Lock()
 	defer k.unlock()
-	k.step(holder.Refused{Lease: l.handle})
-	k.forget(l)
+	if l.raw == nil {
+		k.step(holder.Refused{Lease: l.handle})
+		k.forget(l)
+	}
 	if held, ok := errors.AsType[*HeldError](err); ok {
 		if other := k.held[l.name]; other != nil && other.token == held.Token {
 			mine := *held
@@ -158,7 +176,8 @@ func (k *Keeper) settle(ctx context.Context, l *Lease, raw driver.Lease, unknown
 		switch {
 		case ended:
 			k.drop(l, raw)
-			return fmt.Errorf("leasekeeper: claim to %s: %w", l.name, unknown)
+			return fmt.Errorf("leasekeeper: claim to %s: %w: it was not answered in time (%s), and what may have become of it is released",
+				l.name, ErrUnknownOutcome, unknown.Error())
 		case again:
 			return nil
 		}
@@ -188,7 +207,7 @@ func (k *Keeper) granted(ctx context.Context, l *Lease, raw driver.Lease, grant 
 		k.mu.Lock()
 		switch {
 		case l.end.Load() != nil:
-		case err == nil && turn.Held:
+		case err == nil:
 			l.token = turn.Token
 			k.step(holder.Granted{Lease: l.handle, TTL: turn.TTL, Until: turn.Until})
 			return k.settled(ctx, l)
@@ -199,25 +218,31 @@ func (k *Keeper) granted(ctx context.Context, l *Lease, raw driver.Lease, grant 
 		ended := l.end.Load() != nil
 		k.unlock()
 		switch {
-		case ctx.Err() != nil || err != nil && !ended && !errors.Is(err, context.DeadlineExceeded) && !transient(err):
+		case ctx.Err() != nil:
 			k.drop(l, raw)
-			return cmp.Or(ctx.Err(), err)
+			return ctx.Err()
 		case ended:
 			if l.late {
 				k.drop(l, raw)
 			}
 			return errPlaceLost
-		case transient(err):
+		case err == errAskAgain:
+			fails = 0
+		case inconclusive(err):
 			fails++
 			l.idle(ctx, backoff(fails, l.TTL()))
 		default:
-			fails = 0
+			k.drop(l, raw)
+			return err
 		}
 	}
 }
 
-// await asks the store to tell when it is our turn, for no longer than the TTL: then it is asked again, in
-// case the way to it is dead.
+// errAskAgain says that nobody has said anything for a TTL.
+var errAskAgain = errors.New("no news")
+
+// await asks the store to tell when it is our turn, for no longer than the TTL: then it is to be asked
+// again, in case the way to it is dead.
 func (k *Keeper) await(ctx context.Context, l *Lease) (driver.Grant, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.TTL())
 	defer cancel()
@@ -227,7 +252,14 @@ func (k *Keeper) await(ctx context.Context, l *Lease) (driver.Grant, error) {
 		cancel()
 	}
 	k.unlock()
-	return k.backend.Await(ctx, l.raw)
+	turn, err := k.backend.Await(ctx, l.raw)
+	switch {
+	case err == nil && !turn.Held:
+		return turn, fmt.Errorf("%w: the store tells of a turn that is none", ErrUnavailable)
+	case err != nil && !errors.Is(err, ErrLost) && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return turn, errAskAgain
+	}
+	return turn, err
 }
 
 // settled gives up the lock, and returns nil if l holds its name and is wanted.

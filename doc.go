@@ -23,7 +23,7 @@
 //     ([WithDrift]). Two clocks are asked, one that counts the time a machine sleeps and one that nobody
 //     slews, and the lease is over when either says so.
 //   - Every lease has a fencing token, higher than that of any earlier holder of its name.
-//   - Who stands in line first gets the name first.
+//   - On a server, on etcd and in memory: who stood in line first gets the name first.
 //   - What became of a request is never guessed. A claim without an answer is resolved: it becomes this
 //     lease, or is taken back. A release is reported only if the store has confirmed it.
 //   - A call ends with its context. A wait that is broken off leaves nobody in line: what may have reached

@@ -78,8 +78,12 @@ func (k *Keeper) remember(l *Lease) {
 	k.slots[slot] = l
 }
 
-// forget undoes remember. The holder may have given the slot to nobody else yet.
-func (k *Keeper) forget(l *Lease) { k.slots[l.handle.Slot()] = nil }
+// forget undoes remember.
+func (k *Keeper) forget(l *Lease) {
+	if slot := l.handle.Slot(); k.slots[slot] == l {
+		k.slots[slot] = nil
+	}
+}
 
 // begin makes l the lease that holds its name.
 func (k *Keeper) begin(l *Lease, deadline clock.Instant) {

@@ -349,6 +349,49 @@ func testUnknownClaim(w *world, kind memory.Kind, times int, held bool) {
 	w.free("x")
 }
 
+// An attempt that was refused says nothing about one before it that got lost.
+func TestARefusedRepetitionSettlesNothing(t *testing.T) {
+	for _, second := range []memory.Fault{
+		{Kind: memory.Refuse}, {Kind: memory.Refuse, Err: driver.ErrContention}, {Kind: memory.Refuse, Err: context.DeadlineExceeded},
+	} {
+		for _, times := range []int{1, 3, 0} {
+			for _, first := range []memory.Kind{memory.LoseAnswer, memory.HoldRequest} {
+				bubble(t, func(w *world) {
+					k, b := w.keeper("a")
+					remove := b.Inject(memory.Fault{Kind: first, Op: memory.Claim, Times: 1})
+					second.Op, second.Times = memory.Claim, times
+					defer b.Inject(second)()
+					l, err := k.TryAcquire(w.Context(), "x")
+					if times == 0 {
+						w.is(err, leasekeeper.ErrUnknownOutcome)
+						remove()
+					} else {
+						w.must(l, err)
+						w.holder("x", "a")
+						remove()
+						if err := l.Release(w.Context()); err != nil {
+							w.Error(err)
+						}
+					}
+					synctest.Wait()
+					w.free("x")
+				})
+			}
+		}
+	}
+	// Refused for good, after an attempt that may still be under way.
+	bubble(t, func(w *world) {
+		k, b := w.keeper("a")
+		remove := b.Inject(memory.Fault{Kind: memory.HoldRequest, Op: memory.Claim, Times: 1})
+		defer b.Inject(memory.Fault{Kind: memory.Refuse, Op: memory.Claim, Err: driver.ErrCorrupt})()
+		_, err := k.TryAcquire(w.Context(), "x")
+		w.is(err, leasekeeper.ErrCorrupt)
+		synctest.Wait()
+		remove()
+		w.free("x")
+	})
+}
+
 // Whoever gives up waiting, at whatever moment, leaves nothing in the store.
 func TestContextCancelledInEachPhase(t *testing.T) {
 	faults := map[string]memory.Fault{
@@ -362,6 +405,7 @@ func TestContextCancelledInEachPhase(t *testing.T) {
 		"claims are held back":      {Kind: memory.HoldRequest, Op: memory.Claim},
 		"turns stall":               {Kind: memory.Stall, Op: memory.Await},
 		"turns are refused":         {Kind: memory.Refuse, Op: memory.Await},
+		"turns of nobody":           {Kind: memory.LoseAnswer, Op: memory.Await},
 		"releases vanish at first":  {Kind: memory.LoseRequest, Op: memory.Release, Times: 2},
 		"releases are not answered": {Kind: memory.LoseAnswer, Op: memory.Release, Times: 2},
 	}

@@ -75,10 +75,12 @@ func (l *Lease) Context() context.Context { return l.ctx }
 // Remaining returns for how long the lease lasts if it is not renewed. It is zero or less once the lease has
 // been lost or released.
 func (l *Lease) Remaining() time.Duration {
-	if l.Check() != nil {
-		return 0
+	for l.Check() == nil {
+		if left := l.k.clock.Now().Remaining(l.deadline()); left > 0 {
+			return left
+		}
 	}
-	return l.k.clock.Now().Remaining(l.deadline())
+	return 0
 }
 
 // Check returns nil if one may act under the lease at this moment, else an [ErrLost] that says why not. It is

@@ -499,6 +499,8 @@ type sick struct {
 	*memory.Backend
 	page  []driver.Info
 	grant driver.Grant
+
+	awaits int
 }
 
 func (s *sick) List(context.Context, string, string, int) ([]driver.Info, error) { return s.page, nil }
@@ -506,6 +508,11 @@ func (s *sick) List(context.Context, string, string, int) ([]driver.Info, error)
 func (s *sick) Claim(ctx context.Context, c driver.Claim) (driver.Lease, driver.Grant, error) {
 	l, _, err := s.Backend.Claim(ctx, c)
 	return l, s.grant, err
+}
+
+func (s *sick) Await(context.Context, driver.Lease) (driver.Grant, error) {
+	s.awaits++
+	return driver.Grant{}, []error{nil, context.DeadlineExceeded, driver.ErrContention}[s.awaits%3]
 }
 
 func (s *sick) Renew(ctx context.Context, leases []driver.Lease, report func(int, driver.Renewal)) error {
@@ -541,6 +548,14 @@ func TestAStoreThatAnswersNonsense(t *testing.T) {
 		b.grant.Held = false
 		_, err = k.TryAcquire(w.Context(), "in/line")
 		w.is(err, leasekeeper.ErrHeld)
+		b.grant.TTL = ttl
+		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+		defer cancel()
+		_, err = k.Acquire(ctx, "never/ready")
+		w.is(err, context.DeadlineExceeded)
+		if ctx.Err() == nil || b.awaits > 200 {
+			w.Errorf("asked %d times", b.awaits)
+		}
 		b.grant = driver.Grant{Held: true, Token: 1, TTL: ttl}
 		l := w.must(k.TryAcquire(w.Context(), "x"))
 		time.Sleep(3 * ttl)

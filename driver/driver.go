@@ -86,7 +86,7 @@ type Limits struct {
 }
 
 // Backend is one store of leases. All methods are safe for concurrent use and return soon after their
-// context has ended. Errors are of the kinds in this package.
+// context has ended. Errors are of the kinds in this package, and none shows a password.
 type Backend interface {
 	// Scheme is that of its URLs, and its name in messages.
 	Scheme() string

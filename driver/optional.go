@@ -67,8 +67,9 @@ type Clock interface {
 // Watcher tells what happens to names.
 type Watcher interface {
 	// Watch calls report for how each name that begins with prefix is now (Resync), and then for each of its
-	// changes, in order per name, until the context ends or the store can not go on. A report that blocks
-	// holds back the rest, and is then caught up with by Resync events: what is kept meanwhile has a limit.
+	// changes, in order per name, until the context ends or the store can not go on. It does so on the
+	// goroutine of its caller. A report that blocks holds back the rest, and is then caught up with by Resync
+	// events: what is kept meanwhile has a limit.
 	Watch(ctx context.Context, prefix string, report func(Event)) error
 }
 
