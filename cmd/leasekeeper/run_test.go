@@ -1,0 +1,364 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/clock"
+	_ "github.com/leasekeeper/leasekeeper/memory"
+)
+
+// tenant is a `leasekeeper run` in a process of its own, and its command.
+type tenant struct {
+	t      *testing.T
+	dir    string
+	cmd    *exec.Cmd
+	stderr bytes.Buffer
+	began  time.Time
+}
+
+const tenantTTL = 3 * time.Second
+
+// occupy runs a command under the name "lock". The script finds its own number in the file "pid", and touches
+// "ready" before that.
+func occupy(t *testing.T, store, script string, flags ...string) *tenant {
+	t.Helper()
+	r := &tenant{t: t, dir: t.TempDir()}
+	args := append([]string{"run", "--store", store, "--ttl", tenantTTL.String()}, flags...)
+	args = append(args, "lock", "--", "/bin/sh", "-c", "echo $$ >pid.new; mv pid.new pid; "+script)
+	r.cmd = exec.Command("leasekeeper", args...)
+	r.cmd.Dir, r.cmd.Stderr = r.dir, &r.stderr
+	r.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+	r.began = time.Now()
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		r.cmd.Process.Signal(syscall.SIGCONT)
+		r.cmd.Process.Kill()
+		r.cmd.Wait()
+	})
+	return r
+}
+
+// pid waits for the command to run, and returns its number.
+func (r *tenant) pid() (pid int) {
+	r.t.Helper()
+	eventually(r.t, "the command runs", func() bool {
+		text, _ := os.ReadFile(filepath.Join(r.dir, "pid"))
+		pid, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+		return pid != 0
+	})
+	return pid
+}
+
+func (r *tenant) signal(s syscall.Signal) {
+	r.t.Helper()
+	if err := r.cmd.Process.Signal(s); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// ends waits for it, and checks the exit code and what it wrote.
+func (r *tenant) ends(code int, told string) {
+	r.t.Helper()
+	r.cmd.Wait()
+	if got := r.cmd.ProcessState.ExitCode(); got != code || !strings.Contains(r.stderr.String(), told) {
+		r.t.Errorf("it ended with %v, want code %d; it wrote %q, want %q", r.cmd.ProcessState, code, r.stderr.String(), told)
+	}
+}
+
+// next runs a command under the same name as soon as that is free, which says whether the process still runs.
+func next(t *testing.T, store string, pid int, flags ...string) string {
+	t.Helper()
+	look := "if kill -0 " + strconv.Itoa(pid) + " 2>/dev/null; then echo together; else echo alone; fi"
+	args := append([]string{"run", "--store", store}, flags...)
+	out, err := exec.Command("leasekeeper", append(args, "lock", "--", "/bin/sh", "-c", look)...).CombinedOutput()
+	if err != nil {
+		t.Errorf("the next one: %v, %s", err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+const stubborn = "trap '' TERM HUP INT; while :; do sleep 0.01; done"
+
+// The accident: the holder is stopped past its deadline. Somebody else holds the name then, and finds nothing
+// of the holder's command running. The holder wakes up and learns of it.
+func TestStoppedHolderActsNoMore(t *testing.T) {
+	t.Parallel()
+	store := storeAt(t, t.TempDir())
+	first := occupy(t, store, stubborn)
+	pid := first.pid()
+	first.signal(syscall.SIGSTOP)
+	if got := next(t, store, pid, "--wait", "30"); got != "alone" {
+		t.Errorf("the next holder was %s", got)
+	}
+	first.signal(syscall.SIGCONT)
+	first.ends(exitLost, "")
+}
+
+func TestKilledHolderLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	store := storeAt(t, t.TempDir())
+	first := occupy(t, store, stubborn)
+	pid := first.pid()
+	first.signal(syscall.SIGKILL)
+	if got := next(t, store, pid, "--wait", "30"); got != "alone" {
+		t.Errorf("the next holder was %s", got)
+	}
+}
+
+func TestKilledGuardEndsTheCommand(t *testing.T) {
+	t.Parallel()
+	store := storeAt(t, t.TempDir())
+	first := occupy(t, store, stubborn)
+	pid := first.pid()
+	guard, err := exec.Command("ps", "-o", "ppid=", "-p", strconv.Itoa(pid)).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	number, _ := strconv.Atoi(strings.TrimSpace(string(guard)))
+	if err := syscall.Kill(number, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	first.ends(exitOwn, "the guard has failed")
+	if got := next(t, store, pid, "--nonblock"); got != "alone" {
+		t.Errorf("the next holder was %s", got)
+	}
+}
+
+func TestStoreGoneWhileRunning(t *testing.T) {
+	t.Parallel()
+	server := launchAt(t, t.TempDir())
+	first := occupy(t, "etcd://"+server.endpoint+"/", "trap 'exit 9' TERM; while :; do sleep 0.01; done")
+	first.pid()
+	server.kill()
+	gone := time.Now()
+	first.ends(exitLost, "the lease could not be renewed in time: the command is ended before it is lost")
+	// It was renewed at the latest just before the server went. What is left is for tidying up.
+	if took := time.Since(gone); took > tenantTTL+closeLimit {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func TestRevokedWhileRunning(t *testing.T) {
+	t.Parallel()
+	store := storeAt(t, t.TempDir())
+	for policy, want := range map[string]int{"term": exitLost, "kill": exitLost, "warn": 3} {
+		first := occupy(t, store, "trap 'touch told' TERM; until test -e end -o -e told; do sleep 0.01; done; exit 3", "--on-lost", policy)
+		first.pid()
+		if out, err := exec.Command("leasekeeper", "revoke", "lock", "--store", store, "--now", "--reason", "a test").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if policy == "warn" {
+			eventually(t, "a warning", func() bool {
+				out, err := exec.Command("leasekeeper", "run", "--store", store, "-n", "lock", "--", "true").CombinedOutput()
+				return err == nil && len(out) == 0
+			})
+			time.AfterFunc(tenantTTL, func() { os.WriteFile(filepath.Join(first.dir, "end"), nil, 0o600) })
+		}
+		first.ends(want, "the lease is lost")
+		_, err := os.Stat(filepath.Join(first.dir, "told"))
+		if told := err == nil; told != (policy == "term") {
+			t.Errorf("%s: the command was told to end: %v", policy, told)
+		}
+	}
+}
+
+// What a command leaves running does not act while somebody else holds the name.
+func TestDaemonUnderALease(t *testing.T) {
+	t.Parallel()
+	store := storeAt(t, t.TempDir())
+	const daemon = "(sh -c 'echo $$ >daemon.new; mv daemon.new daemon; exec sleep 100' >/dev/null 2>&1 &) ; until test -s daemon; do sleep 0.01; done; exit 5"
+	first := occupy(t, store, daemon, "--kill-after", "500ms")
+	first.ends(5, "the command has left something running, which is ended now; --leftovers wait would wait for it")
+	text, err := os.ReadFile(filepath.Join(first.dir, "daemon"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	if got := next(t, store, pid, "--nonblock"); got != "alone" {
+		t.Errorf("the next holder was %s", got)
+	}
+}
+
+// onTerminal runs a shell script as the leader of a session with a terminal, and returns what is typed at.
+func onTerminal(t *testing.T, dir, script string) (types func(string), shown func() string, ended <-chan struct{}) {
+	t.Helper()
+	cmd := exec.Command("/bin/sh", "-c", script)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+	master, err := pty.Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text lockedText
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for piece := make([]byte, 1000); ; {
+			n, err := master.Read(piece)
+			text.add(piece[:n])
+			if err != nil {
+				return
+			}
+		}
+	}()
+	done := make(chan struct{})
+	go func() {
+		cmd.Wait()
+		close(done)
+	}()
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		<-done
+		master.Close()
+	})
+	return func(keys string) {
+		if _, err := master.WriteString(keys); err != nil {
+			t.Error(err)
+		}
+	}, text.String, done
+}
+
+// Ctrl-C ends a script that waits for us, as it does with flock: the command had the terminal for itself, but
+// nobody notices. The same while a name is waited for.
+func TestInterruptEndsTheScriptToo(t *testing.T) {
+	dir := t.TempDir()
+	store := storeAt(t, dir)
+	if err := os.WriteFile(filepath.Join(dir, "lock"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	us := locker{t, dir, []string{"leasekeeper", "run", "--store", store}, []string{"lock", "--"}, nil}
+	programs := map[string]locker{"leasekeeper run --store " + store + " lock --": us}
+	if _, err := exec.LookPath("flock"); err == nil {
+		programs["flock lock"] = locker{t, dir, []string{"flock"}, []string{"lock"}, nil}
+	}
+	for program, l := range programs {
+		typed, shown, ended := onTerminal(t, dir, program+" sh -c 'echo ready; exec sleep 100'; echo next")
+		eventually(t, "it is ready", func() bool { return strings.Contains(shown(), "ready") })
+		typed("\x03")
+		waitFor(t, ended)
+		if strings.Contains(shown(), "next") {
+			t.Errorf("%s: the script went on: %q", program, shown())
+		}
+		l.hold()
+		typed, shown, ended = onTerminal(t, dir, "echo begun; "+program+" echo held; echo next")
+		eventually(t, "it is waiting", func() bool {
+			told, _ := exec.Command("leasekeeper", "show", "--store", store, "lock").Output()
+			return strings.Contains(shown(), "begun") && (program == "flock lock" || strings.Contains(string(told), "waiting    1"))
+		})
+		if program == "flock lock" {
+			time.Sleep(100 * time.Millisecond) // it may begin to wait now; both are ended by the same key
+		}
+		typed("\x03")
+		waitFor(t, ended)
+		if strings.Contains(shown(), "next") || strings.Contains(shown(), "held") {
+			t.Errorf("%s: the script went on: %q", program, shown())
+		}
+	}
+}
+
+// A command that deals with Ctrl-C hears it once, and the script goes on with its exit code. (flock dies of it
+// at once, and leaves the command to itself.)
+func TestInterruptIsTheCommands(t *testing.T) {
+	dir := t.TempDir()
+	store := storeAt(t, dir)
+	typed, shown, ended := onTerminal(t, dir, "trap : INT; leasekeeper run --store "+store+
+		` lock -- sh -c 'trap "echo told; exit 6" INT; echo ready; while :; do sleep 0.01; done'; echo code$?`)
+	eventually(t, "it is ready", func() bool { return strings.Contains(shown(), "ready") })
+	typed("\x03")
+	waitFor(t, ended)
+	eventually(t, "it tells the exit code", func() bool { return strings.Contains(shown(), "code6") })
+	if strings.Count(shown(), "told") != 1 {
+		t.Errorf("%q", shown())
+	}
+}
+
+// lockedText is written and read by several goroutines.
+type lockedText struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (l *lockedText) add(piece []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = append(l.text, piece...)
+}
+
+func (l *lockedText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return string(l.text)
+}
+
+func waitFor(t *testing.T, ended <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-ended:
+	case <-time.After(startLimit):
+		t.Fatal("it does not end")
+	}
+}
+
+// The deadline that the guard is told is not later than the lease's, and moves only when that does.
+func TestDeadlineOfATenure(t *testing.T) {
+	ctx := context.Background()
+	k, err := leasekeeper.Open(ctx, "memory:", leasekeeper.WithTTL(tenantTTL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close(ctx)
+	l, err := k.Acquire(ctx, "lock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &heldName{lease: l}
+	moved := 0
+	last := h.Deadline()
+	for begun := time.Now(); time.Since(begun) < tenantTTL; {
+		before := clock.Now()
+		end := h.Deadline()
+		if left, mine := l.Remaining(), before.Remaining(end); mine > left+time.Since(begun)/1000+50*time.Millisecond && end == last {
+			t.Fatalf("the guard relies on %v where %v are left", mine, left)
+		}
+		if end != last {
+			moved, last = moved+1, end
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if moved < 2 || moved > 8 {
+		t.Errorf("the deadline moved %d times in one length of the TTL", moved)
+	}
+	if err := l.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if end := h.Deadline(); end != last {
+		t.Errorf("after its end the lease has the deadline %v instead of %v", end, last)
+	}
+}
+
+func TestServerUnderALeaseHasItsOwnName(t *testing.T) {
+	environ := []string{"LEASEKEEPER_NAME=jobs/nightly", "LEASEKEEPER_LISTEN=127.0.0.1:1"}
+	told := append(environ, "LEASEKEEPER_TOKEN=7", "LEASEKEEPER_TTL_MS=15000", "LEASEKEEPER_HOLDER=me", "LEASEKEEPER_STORE=etcd://x/")
+	for want, environ := range map[string][]string{"jobs/nightly": environ, "default": told} {
+		s, err := loadSettings(newServe().Flags(), environ)
+		if err != nil || s.name != want || s.listen != "127.0.0.1:1" {
+			t.Errorf("got %q, %v; want %q", s.name, err, want)
+		}
+	}
+}
