@@ -97,7 +97,8 @@ func (h *Holder) returned(now clock.Instant, number uint64) {
 	h.end(m)
 }
 
-// abandon gives up on the messages that were waited for long enough. Their leases are sent again at once.
+// abandon gives up on the messages that were waited for long enough. Their leases are sent again at once, if
+// the attempt took as long as there should be between two.
 func (h *Holder) abandon(now clock.Instant) {
 	if h.progress < h.patience {
 		return
@@ -117,7 +118,7 @@ func (h *Holder) abandon(now clock.Instant) {
 			}
 			s.sent = 0
 			if !h.renewNext(now, s) {
-				s.next = h.progress
+				s.next = h.in(gap(s, now.Remaining(s.instant)) - m.sent.Until(now))
 				s.failed()
 			}
 			h.sooner(now, s)
@@ -134,6 +135,7 @@ func (h *Holder) end(m *message) {
 	if m.giveUp <= h.patience {
 		h.lookAhead()
 	}
+	h.prune(h.last)
 }
 
 // lookAhead finds out when the first message is to be abandoned.

@@ -12,6 +12,8 @@ type model struct {
 	drift  clock.Drift
 	leases map[Lease]*modelLease
 	sent   map[uint64]clock.Instant
+	// forgotten messages are so old that no answer is of use, unless it grants far more than before.
+	forgotten func(number uint64) bool
 }
 
 type modelLease struct {
@@ -113,7 +115,7 @@ func (m *model) answer(now clock.Instant, number uint64, a Answer) {
 		m.lose(l, Deadline)
 	case a.Outcome == Gone:
 		m.lose(l, Vanished)
-	case a.Outcome == Acknowledged && number > l.newest:
+	case a.Outcome == Acknowledged && number > l.newest && !m.forgotten(number):
 		l.newest, l.deadline = number, m.end(m.sent[number], a.TTL, a.Until)
 	}
 }

@@ -60,6 +60,13 @@ func newProperty(t *rapid.T) *property {
 	}
 	p.h = h
 	p.m = &model{drift: drift, leases: make(map[Lease]*modelLease), sent: make(map[uint64]clock.Instant)}
+	p.m.forgotten = func(number uint64) bool {
+		// Not before an answer would be too late if it granted what was granted before.
+		return h.message(number) == nil && !slices.ContainsFunc(p.sent[number], func(l Lease) bool {
+			s := h.find(l)
+			return s != nil && s.sent == number
+		})
+	}
 	return p
 }
 
@@ -201,6 +208,9 @@ func (p *property) effect(t *rapid.T, now clock.Instant, f Effect) {
 			}
 		}
 	case Abandon:
+		for _, l := range p.sent[f.Number] {
+			p.failed[l] = now
+		}
 		if !p.waits[f.Number] {
 			return // it was answered, for leases that have ended meanwhile
 		}
