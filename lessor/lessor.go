@@ -285,7 +285,9 @@ func (l *Lessor) Clear(c Cleared, term uint64, at Position) bool {
 		return false
 	}
 	if le.has(doomed) {
-		le.lift(clearing)
+		if l.mine(c.Term) {
+			le.lift(clearing)
+		}
 		l.hasten(le)
 		return false
 	}

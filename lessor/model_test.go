@@ -85,7 +85,7 @@ func (m *model) expire(e Expiry, term uint64) bool {
 	if l == nil {
 		return false
 	}
-	if e.Term == term && l.Cleared <= e.DecidedAt {
+	if e.Term == term && l.Cleared <= e.DecidedAt && !l.Pinned {
 		m.remove(l)
 		return true
 	}
@@ -118,6 +118,12 @@ func (m *model) clear(c Cleared, term uint64, at Position) bool {
 	own := m.primary && m.term == c.Term
 	if c.Term != term {
 		m.clearDropped(c)
+		return false
+	}
+	if l.Doomed {
+		if own {
+			l.queued, l.sent = false, false
+		}
 		return false
 	}
 	l.Cleared, l.Checkpointed, l.Remaining, l.Applied = at, false, 0, clock.Instant{}
@@ -160,6 +166,8 @@ func (m *model) renew(id ID, now clock.Instant) (time.Duration, error) {
 		return 0, ErrNotPrimary
 	case l == nil:
 		return 0, ErrNotFound
+	case l.Doomed:
+		return 0, ErrDoomed
 	case l.going:
 		return 0, ErrGoing
 	}
@@ -189,7 +197,7 @@ func (m *model) promised(l *modelLease) clock.Instant {
 }
 
 func (m *model) checkpointDue(l *modelLease, now clock.Instant) bool {
-	if !m.checkpoints || l.inFlight || l.queued || l.sent {
+	if !m.checkpoints || l.Pinned || l.inFlight || l.queued || l.sent {
 		return false
 	}
 	left := l.TTL - SilenceThreshold(l.TTL)
@@ -208,7 +216,7 @@ func (m *model) due(now clock.Instant, applied Position) (expiries []Expiry, che
 	}
 	for _, l := range m.leases {
 		switch {
-		case l.going:
+		case l.going || l.Pinned:
 		case now.After(l.deadline):
 			l.going, l.doubt = true, true
 			expiries = append(expiries, Expiry{l.Ref(), m.term, applied})
@@ -234,7 +242,7 @@ func (m *model) anythingDue(now clock.Instant) bool {
 		return true
 	}
 	return m.primary && slices.ContainsFunc(m.leases, func(l *modelLease) bool {
-		return !l.going && (now.After(l.deadline) || m.checkpointDue(l, now))
+		return !l.going && !l.Pinned && (now.After(l.deadline) || m.checkpointDue(l, now))
 	})
 }
 
@@ -254,6 +262,7 @@ func (m *model) view(l *modelLease) Lease {
 	left, _, checkpointed := m.checkpointOf(l)
 	return Lease{
 		ID: l.ID, Generation: l.Generation, TTL: l.TTL, Items: len(l.items), Cleared: l.Cleared,
-		Checkpointed: checkpointed, Remaining: left, Deadline: l.deadline, Clearing: l.queued || l.sent, Going: l.going,
+		Checkpointed: checkpointed, Remaining: left, Pinned: l.Pinned, Doomed: l.Doomed,
+		Deadline: l.deadline, Clearing: l.queued || l.sent, Going: l.going,
 	}
 }

@@ -79,6 +79,7 @@ func TestAgainstModel(t *testing.T) {
 			"renew":       w.doRenew,
 			"renew again": w.doRenew,
 			"end":         w.doEnd,
+			"hold":        w.doHold,
 			"time":        w.doTime,
 			"time again":  w.doTime,
 			"due":         w.due,
@@ -253,7 +254,7 @@ func (w *twin) check(t *rapid.T) {
 	})
 	overdue, oldest := 0, time.Duration(0)
 	for _, l := range w.model.leases {
-		if w.model.primary && now.After(l.deadline) {
+		if w.model.primary && now.After(l.deadline) && !l.Pinned {
 			overdue++
 			oldest = max(oldest, -now.Until(l.deadline))
 		}

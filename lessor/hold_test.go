@@ -1,0 +1,146 @@
+package lessor
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"pgregory.net/rapid"
+)
+
+func (m *model) pin(id ID) error {
+	l := m.find(id)
+	switch {
+	case l == nil:
+		return ErrNotFound
+	case l.Doomed:
+		return ErrDoomed
+	}
+	l.Pinned = true
+	return nil
+}
+
+func (m *model) unpin(id ID, at Position, now clock.Instant) error {
+	l := m.find(id)
+	if l == nil {
+		return ErrNotFound
+	}
+	if !l.Pinned {
+		return nil
+	}
+	l.Pinned, l.Checkpointed, l.Remaining, l.Applied, l.Cleared = false, false, 0, clock.Instant{}, at
+	if m.primary {
+		l.going, l.doubt, l.inFlight, l.queued, l.sent, l.long = false, false, false, false, false, false
+		l.deadline = now.Add(l.TTL)
+	}
+	return nil
+}
+
+func (m *model) doom(id ID, now clock.Instant) error {
+	l := m.find(id)
+	if l == nil {
+		return ErrNotFound
+	}
+	if !l.Doomed && !l.Checkpointed {
+		l.Checkpointed, l.Remaining, l.Applied = true, l.TTL, now
+	}
+	l.Doomed = true
+	return nil
+}
+
+func (w *twin) doHold(t *rapid.T) {
+	id, at, now := modelIDs.Draw(t, "id"), w.next(), w.clocks.Now()
+	kind := rapid.IntRange(0, 4).Draw(t, "kind")
+	var want error
+	switch {
+	case kind < 2:
+		want = w.model.pin(id)
+	case kind < 4:
+		want = w.model.unpin(id, at, now)
+	default:
+		want = w.model.doom(id, now)
+	}
+	for _, l := range w.lessors {
+		var got error
+		switch {
+		case kind < 2:
+			got = l.Pin(id)
+		case kind < 4:
+			got = l.Unpin(id, at, now)
+		default:
+			got = l.Doom(id, now)
+		}
+		same(t, "hold", want, got)
+	}
+}
+
+// G4: an expiry that was decided before a lease was pinned does not end it, and none is decided while it is.
+// After that it has its TTL, exactly.
+func TestG4Pinned(t *testing.T) {
+	c, l, clocks := start(t)
+	clocks.Advance(10*time.Second + 1)
+	late := expiries(c.due())
+	if err := l.Pin(1); err != nil || len(late) != 1 {
+		t.Fatal(err, late)
+	}
+	if _, ended := l.Expire(late[0], c.term); ended {
+		t.Fatal("a pinned lease has expired")
+	}
+	clocks.Advance(time.Hour)
+	if got := expiries(c.due()); len(got) > 0 {
+		t.Fatalf("pinned, and yet %v", got)
+	}
+	if wait, ok := l.NextDue(clocks.Now()); ok && wait < time.Hour {
+		t.Errorf("to be looked at in %v already", wait)
+	}
+	if n, _ := l.Overdue(clocks.Now()); n != 0 {
+		t.Errorf("%d overdue", n)
+	}
+	if err := l.Unpin(1, At(3, 0), clocks.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if _, ended := l.Expire(late[0], c.term); ended {
+		t.Fatal("what was decided before the pin has ended it")
+	}
+	clocks.Advance(10 * time.Second)
+	if got := expiries(c.due()); len(got) > 0 {
+		t.Fatalf("at its TTL: %v", got)
+	}
+	clocks.Advance(1)
+	if got := expiries(c.due()); len(got) != 1 {
+		t.Fatalf("past its TTL: %v", got)
+	}
+}
+
+// A doomed lease ends when what was promised has ended, on the primary as on whoever comes after it.
+func TestDoomed(t *testing.T) {
+	c, l, clocks := start(t)
+	b := c.member("B")
+	clocks.Advance(4 * time.Second)
+	if _, err := l.Renew(1, clocks.Now()); err != nil {
+		t.Fatal(err)
+	}
+	clocks.Advance(time.Second)
+	b.clocks.AdvanceBy(100*time.Second, 100*time.Second)
+	doomed := b.clocks.Now()
+	if err := errors.Join(l.Doom(1, clocks.Now()), b.lessor.Doom(1, doomed)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Renew(1, clocks.Now()); !errors.Is(err, ErrDoomed) {
+		t.Errorf("renewed: %v", err)
+	}
+	if left, _ := l.Remaining(1, clocks.Now()); left != 9*time.Second {
+		t.Errorf("%v left", left)
+	}
+	if err := l.Pin(1); !errors.Is(err, ErrDoomed) {
+		t.Errorf("pinned: %v", err)
+	}
+	for range 3 { // elections do not prolong it
+		b.clocks.Advance(3 * time.Second)
+		c.lead(b, 0)
+		if lease, _ := b.lessor.Lookup(1); lease.Deadline != doomed.Add(10*time.Second) {
+			t.Errorf("ends at %v, was doomed at %v", lease.Deadline, doomed)
+		}
+	}
+}
