@@ -92,14 +92,14 @@ func TestNamesOverHTTP(t *testing.T) {
 	if text := fmt.Sprint(jsonLine(t, watch)); !strings.Contains(text, "ACQUIRED") || !strings.Contains(text, "RELEASED") {
 		t.Errorf("watch: %v", text)
 	}
-	for path, body := range map[string]string{
-		"/v1/list": `{}`, "/v1/history": `{"name": "jobs/a"}`, "/v1/pin": `{"name": "jobs/a", "reason": "r"}`,
-		"/v1/unpin":    `{"name": "jobs/a"}`,
-		"/v1/announce": fmt.Sprintf(`{"name": "jobs/a", "lease": %q, "text": "t"}`, place["lease"]),
+	lease := place["lease"]
+	for _, call := range [][2]string{
+		{"/v1/list", `{}`}, {"/v1/history", `{"name": "jobs/a"}`}, {"/v1/pin", `{"name": "jobs/a", "reason": "r"}`},
+		{"/v1/unpin", `{"name": "jobs/a"}`}, {"/v1/announce", fmt.Sprintf(`{"name": "jobs/a", "lease": %q, "text": "t"}`, lease)},
 	} {
-		f.postOnce(t, path, body, 200)
+		f.postOnce(t, call[0], call[1], 200)
 	}
-	got = f.postOnce(t, "/v1/transfer", fmt.Sprintf(`{"name": "jobs/a", "lease": %q}`, place["lease"]), 400)
+	got = f.postOnce(t, "/v1/transfer", fmt.Sprintf(`{"name": "jobs/a", "lease": %q}`, lease), 400)
 	if !strings.Contains(fmt.Sprint(got), "NOBODY_WAITS") {
 		t.Errorf("a refusal does not say why: %v", got)
 	}
