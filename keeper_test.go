@@ -701,13 +701,123 @@ func TestLogTellsWhatBecomesOfLeases(t *testing.T) {
 	})
 }
 
+// What is past its deadline is lost, whoever looks first.
+func TestWhatIsPastItsDeadlineIsLostToEveryCall(t *testing.T) {
+	for name, look := range map[string]func(w *world, k *leasekeeper.Keeper, l *leasekeeper.Lease){
+		"Release": func(w *world, _ *leasekeeper.Keeper, l *leasekeeper.Lease) {
+			w.is(l.Release(w.Context()), leasekeeper.ErrLost)
+		},
+		"TryAcquire": func(w *world, k *leasekeeper.Keeper, _ *leasekeeper.Lease) {
+			w.must(k.TryAcquire(w.Context(), "x"))
+		},
+		"Announce": func(w *world, _ *leasekeeper.Keeper, l *leasekeeper.Lease) {
+			w.is(l.Announce(w.Context(), "text"), leasekeeper.ErrLost)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := &late{memory.NewRunningClock()}
+				w := &world{t, c.Clock, memory.New(memory.WithClock(c.Clock))}
+				k := w.on(&lateBackend{w.store.Backend(), c}, "a")
+				l := w.must(k.Acquire(w.Context(), "x"))
+				c.Advance(2 * ttl)
+				look(w, k, l)
+				w.is(context.Cause(l.Context()), leasekeeper.ErrLost)
+			})
+		})
+	}
+}
+
+// late are clocks that tell nobody that they were moved: a timer that has not rung yet.
+type late struct{ *memory.Clock }
+
+func (late) Moved() <-chan struct{} { return nil }
+
+type lateBackend struct {
+	*memory.Backend
+	clock *late
+}
+
+func (b *lateBackend) Clock() driver.Clock { return b.clock }
+
+// hasty does something between the store's answer to a claim and its return.
+type hasty struct {
+	*memory.Backend
+	do func()
+}
+
+func (h *hasty) Claim(ctx context.Context, c driver.Claim) (driver.Lease, driver.Grant, error) {
+	l, g, err := h.Backend.Claim(context.WithoutCancel(ctx), c)
+	h.do()
+	return l, g, err
+}
+
+// A claim that is granted just when nobody wants it any more is given back.
+func TestAnAnswerThatComesWithTheEndOfTheCall(t *testing.T) {
+	bubble(t, func(w *world) {
+		h := &hasty{Backend: w.store.Backend()}
+		k := w.on(h, "a")
+		ctx, cancel := context.WithCancel(w.Context())
+		h.do = cancel
+		_, err := k.Acquire(ctx, "x")
+		w.is(err, context.Canceled)
+		synctest.Wait()
+		w.free("x")
+		closed := make(chan error, 1)
+		h.do = func() {
+			go func() { closed <- k.Close(w.Context()) }()
+			time.Sleep(time.Second)
+		}
+		_, err = k.Acquire(w.Context(), "x")
+		w.is(err, leasekeeper.ErrClosed)
+		if err := <-closed; err != nil {
+			w.Error(err)
+		}
+		w.free("x")
+	})
+}
+
+// ways is a store with several ways to it, all but the last of them black holes. Another is taken when a
+// message was given up.
+type ways struct {
+	*memory.Backend
+	dead atomic.Int32
+}
+
+func (b *ways) Renew(ctx context.Context, leases []driver.Lease, report func(int, driver.Renewal)) error {
+	if b.dead.Load() > 0 {
+		<-ctx.Done()
+		b.dead.Add(-1)
+		return ctx.Err()
+	}
+	return b.Backend.Renew(ctx, leases, report)
+}
+
+func TestAnotherWayIsTakenInTime(t *testing.T) {
+	bubble(t, func(w *world) {
+		b := &ways{Backend: w.store.Backend()}
+		k := w.on(b, "a")
+		l := w.must(k.Acquire(w.Context(), "x"))
+		for range 3 {
+			b.dead.Store(2)
+			time.Sleep(2 * ttl)
+			w.must(l, nil)
+		}
+	})
+}
+
 // counted counts messages.
 type counted struct {
 	*memory.Backend
 	messages, renewals atomic.Int64
+	last               context.Context // of the last but one message
 }
 
 func (c *counted) Renew(ctx context.Context, leases []driver.Lease, report func(int, driver.Renewal)) error {
+	if c.last != nil && c.last.Err() == nil {
+		return errors.New("the context of a message that was answered is kept")
+	}
+	c.last = ctx
 	c.messages.Add(1)
 	c.renewals.Add(int64(len(leases)))
 	return c.Backend.Renew(ctx, leases, report)
