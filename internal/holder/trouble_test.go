@@ -84,12 +84,13 @@ func TestTroubleKeepsItsDistance(t *testing.T) {
 	a := s.claim(tenSeconds)
 	s.step(Granted{Lease: a, TTL: tenSeconds})
 	r := s.wake(relied / 3)
-	b := s.claim(300 * time.Millisecond)
-	s.step(Granted{Lease: b, TTL: 300 * time.Millisecond})
+	b := s.claim(450 * time.Millisecond)
+	s.step(Granted{Lease: b, TTL: 450 * time.Millisecond})
 	s.step(Returned{r.Number})
-	for _, l := range s.wake(120 * time.Millisecond).Leases {
-		if l == a {
-			t.Error("sent again though its attempt failed just now")
+	s.wake(150 * time.Millisecond)
+	for _, e := range s.got {
+		if r, ok := e.(Renew); ok && slices.Contains(r.Leases, a) {
+			t.Errorf("sent again though its attempt failed just now: %v", s.got)
 		}
 	}
 }
@@ -131,6 +132,55 @@ func TestManyMessagesWait(t *testing.T) {
 	}
 	if stats := s.h.Stats(); stats.InFlight != 0 || len(s.h.messages) > keptMessages {
 		t.Errorf("%+v, %d remembered", stats, len(s.h.messages))
+	}
+}
+
+// Of those that nobody waits for any more only so many are remembered.
+func TestMessagesAreForgotten(t *testing.T) {
+	s := newScript(t, Config{MaxIDs: 1})
+	for range 2 * keptMessages {
+		s.held()
+	}
+	s.clocks.Advance(4 * time.Second)
+	for range 3 {
+		s.step(Wake{})
+		s.clocks.Advance(2 * time.Second)
+	}
+	if stats := s.h.Stats(); stats.Abandoned < 4*keptMessages || len(s.h.messages) > keptMessages+stats.InFlight {
+		t.Errorf("%+v, %d remembered", stats, len(s.h.messages))
+	}
+}
+
+// A claim that stays unknown for days is asked about again and again, but not in a hurry.
+func TestUnknownForDays(t *testing.T) {
+	s := newScript(t, Config{})
+	l := s.claim(240 * time.Hour)
+	for range 300 {
+		s.step(Unknown{l})
+		s.clocks.Advance(firstGap - 1)
+		if s.step(Wake{}); s.has(Resolve{Lease: l}) {
+			t.Fatal("asked again at once")
+		}
+		s.clocks.Advance(mostPatience)
+		if s.step(Wake{}); !s.has(Resolve{Lease: l}) {
+			t.Fatalf("not asked again: %v", s.got)
+		}
+	}
+}
+
+// Two leases may be due after the same progress and yet at different instants, if the clocks disagreed in
+// between. The wake-up is for the first on either clock.
+func TestWokenForEitherClock(t *testing.T) {
+	s := newScript(t, Config{})
+	s.h.config.Drift = 0
+	start := s.clocks.Now()
+	a := s.claim(12 * time.Second)
+	s.step(Granted{Lease: a, TTL: 12 * time.Second})
+	s.clocks.Suspend(time.Second)
+	b := s.claim(9 * time.Second)
+	s.step(Granted{Lease: b, TTL: 9 * time.Second})
+	if want := (clock.Instant{Raw: start.Add(3 * time.Second).Raw, Boot: start.Add(4 * time.Second).Boot}); !s.has(WakeAt{want}) {
+		t.Errorf("want a wake-up at %v: %v", want, s.got)
 	}
 }
 
