@@ -251,12 +251,12 @@ func TestClaimAgainRenews(t *testing.T) {
 func TestClaimOfATakenID(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.addr)
-	for _, wait := range []bool{false, true} {
-		claim := asking(unique("taken"), wait)
+	for i, value := range []string{"", "", `{"claim":"00","holder":"h"}`, `{"claim":"00","holder":"h"}`} {
+		claim := asking(unique("taken"), i%2 == 0)
 		id := etcd.LeaseIDOf(claim.ID)
 		_, err := s.lease.LeaseGrant(limited(t), &pb.LeaseGrantRequest{ID: id, TTL: 60})
 		ok(t, err)
-		s.put(fmt.Sprintf("%s/%x", claim.Name, id), "", id)
+		s.put(fmt.Sprintf("%s/%x", claim.Name, id), value, id)
 		_, _, err = b.Claim(limited(t), claim)
 		is(t, err, driver.ErrInvalid)
 		if !s.alive(id) {
