@@ -17,10 +17,11 @@ type script struct {
 	got    []Effect // of the last Step
 }
 
-const tenSeconds = 10 * time.Second
+// usual is the TTL of most leases here.
+const usual = 10 * time.Second
 
-// relied is what ten seconds of the store are worth.
-var relied = clock.DefaultDrift.RelyRemote(tenSeconds)
+// relied is what that is worth of the clock of a store.
+var relied = clock.DefaultDrift.RelyRemote(usual)
 
 func newScript(t *testing.T, c Config) *script {
 	t.Helper()
@@ -49,8 +50,8 @@ func (s *script) step(e Event) []Effect {
 // held returns a lease of ten seconds that was claimed and granted just now.
 func (s *script) held() Lease {
 	s.t.Helper()
-	l := s.claim(tenSeconds)
-	s.step(Granted{Lease: l, TTL: tenSeconds})
+	l := s.claim(usual)
+	s.step(Granted{Lease: l, TTL: usual})
 	return l
 }
 
@@ -86,7 +87,7 @@ func (s *script) has(e Effect) bool {
 // and however often it was asked.
 func TestC1FromBeforeTheFirstSend(t *testing.T) {
 	s := newScript(t, Config{})
-	l, first := s.claim(tenSeconds), s.clocks.Now()
+	l, first := s.claim(usual), s.clocks.Now()
 	s.clocks.Advance(time.Second)
 	s.step(Unknown{l})
 	s.clocks.Advance(time.Second)
@@ -94,7 +95,7 @@ func TestC1FromBeforeTheFirstSend(t *testing.T) {
 		t.Fatalf("the claim is not repeated: %v", s.got)
 	}
 	s.clocks.Advance(time.Second)
-	s.step(Granted{Lease: l, TTL: tenSeconds})
+	s.step(Granted{Lease: l, TTL: usual})
 	s.wantDeadline(l, first.Add(relied))
 	if !s.has(Held{l, first.Add(relied)}) {
 		t.Errorf("not held: %v", s.got)
@@ -104,7 +105,7 @@ func TestC1FromBeforeTheFirstSend(t *testing.T) {
 	sent := s.clocks.Now()
 	s.clocks.Advance(time.Second)
 	s.wantDeadline(l, first.Add(relied))
-	s.ack(r.Number, l, tenSeconds)
+	s.ack(r.Number, l, usual)
 	s.wantDeadline(l, sent.Add(relied))
 }
 
@@ -113,7 +114,7 @@ func TestC1FromBeforeTheFirstSend(t *testing.T) {
 func TestC1GrantedTTL(t *testing.T) {
 	for _, granted := range []time.Duration{5 * time.Second, 30 * time.Second} {
 		s := newScript(t, Config{})
-		l, first := s.claim(tenSeconds), s.clocks.Now()
+		l, first := s.claim(usual), s.clocks.Now()
 		s.step(Granted{Lease: l, TTL: granted})
 		s.wantDeadline(l, first.Add(clock.DefaultDrift.RelyRemote(granted)))
 		r := s.wake(granted / 2)
@@ -124,7 +125,7 @@ func TestC1GrantedTTL(t *testing.T) {
 	// So short that it is over when it arrives, or nothing at all.
 	for _, granted := range []time.Duration{-1, 0, 1, time.Second} {
 		s := newScript(t, Config{})
-		l := s.claim(tenSeconds)
+		l := s.claim(usual)
 		s.clocks.Advance(time.Second)
 		if s.step(Granted{Lease: l, TTL: granted}); !s.has(Lost{l, Void}) || s.h.Valid(s.clocks.Now(), l) {
 			t.Errorf("granted for %v: %v", granted, s.got)
@@ -135,7 +136,7 @@ func TestC1GrantedTTL(t *testing.T) {
 // C1: a claim whose outcome is not known gives no right. One that has taken longer than its TTL is void.
 func TestC1UnknownClaim(t *testing.T) {
 	s := newScript(t, Config{})
-	l := s.claim(tenSeconds)
+	l := s.claim(usual)
 	s.step(Unknown{l})
 	for range 9 {
 		if s.h.Valid(s.clocks.Now(), l) {
@@ -161,8 +162,8 @@ func TestC1ReleaseEndsAtOnce(t *testing.T) {
 	if _, ok := s.h.Deadline(l); ok || s.h.Valid(s.clocks.Now(), l) || s.h.Remaining(s.clocks.Now(), l) != 0 {
 		t.Error("valid while it is released")
 	}
-	s.ack(r.Number, l, tenSeconds)
-	s.step(Granted{Lease: l, TTL: tenSeconds})
+	s.ack(r.Number, l, usual)
+	s.step(Granted{Lease: l, TTL: usual})
 	if s.h.Valid(s.clocks.Now(), l) {
 		t.Error("an answer has given back what was being released")
 	}
@@ -184,8 +185,8 @@ func TestC1ReleaseEndsAtOnce(t *testing.T) {
 // C9: an end that was counted on the clocks of this process is relied on as it is.
 func TestC9UntilAsItIs(t *testing.T) {
 	s := newScript(t, Config{Drift: clock.MaxDrift})
-	l := s.claim(tenSeconds)
-	until := s.clocks.Now().Add(tenSeconds)
+	l := s.claim(usual)
+	until := s.clocks.Now().Add(usual)
 	s.clocks.Advance(3 * time.Second)
 	s.step(Granted{Lease: l, TTL: time.Hour, Until: until})
 	s.wantDeadline(l, until)
@@ -201,16 +202,16 @@ func TestC9UntilAsItIs(t *testing.T) {
 // C11: a waiter counts from its last acknowledged renewal. "Yours" moves nothing.
 func TestC11YoursMovesNothing(t *testing.T) {
 	s := newScript(t, Config{})
-	l, first := s.claim(tenSeconds), s.clocks.Now()
+	l, first := s.claim(usual), s.clocks.Now()
 	s.clocks.Advance(time.Second)
-	s.step(InLine{Lease: l, TTL: tenSeconds})
+	s.step(InLine{Lease: l, TTL: usual})
 	s.wantDeadline(l, first.Add(relied))
 	if s.h.Valid(s.clocks.Now(), l) || s.h.Remaining(s.clocks.Now(), l) != 0 {
 		t.Error("may act while it stands in line")
 	}
 	r := s.wake(4 * time.Second)
 	sent := s.clocks.Now()
-	s.ack(r.Number, l, tenSeconds)
+	s.ack(r.Number, l, usual)
 	s.clocks.Advance(2 * time.Second)
 	s.step(Granted{Lease: l, TTL: time.Hour})
 	s.wantDeadline(l, sent.Add(relied))
@@ -223,10 +224,10 @@ func TestC11YoursMovesNothing(t *testing.T) {
 
 	// Its place in line is over at the deadline, and "yours" comes too late.
 	s = newScript(t, Config{})
-	l = s.claim(tenSeconds)
-	s.step(InLine{Lease: l, TTL: tenSeconds})
+	l = s.claim(usual)
+	s.step(InLine{Lease: l, TTL: usual})
 	s.clocks.Advance(relied)
-	if s.step(Granted{Lease: l, TTL: tenSeconds, Until: s.clocks.Now().Add(time.Hour)}); !s.has(Lost{l, Deadline}) {
+	if s.step(Granted{Lease: l, TTL: usual, Until: s.clocks.Now().Add(time.Hour)}); !s.has(Lost{l, Deadline}) {
 		t.Errorf("held from a line it does not stand in: %v", s.got)
 	}
 }
@@ -322,9 +323,9 @@ func TestG2AnswersBelongToTheirNumber(t *testing.T) {
 		t.Fatalf("a retry is not a message of its own: %v", s.got)
 	}
 	s.clocks.Advance(time.Second)
-	s.ack(first.Number, l, tenSeconds)
+	s.ack(first.Number, l, usual)
 	s.wantDeadline(l, at.Add(relied))
-	s.ack(second.Number, l, tenSeconds)
+	s.ack(second.Number, l, usual)
 	s.wantDeadline(l, at.Add(3*time.Second).Add(relied))
 	s.ack(first.Number, l, time.Hour)
 	s.ack(second.Number, l, time.Hour)

@@ -81,8 +81,8 @@ func TestAttemptsAreSpaced(t *testing.T) {
 // A lease in trouble keeps its distance also when others have their turn.
 func TestTroubleKeepsItsDistance(t *testing.T) {
 	s := newScript(t, Config{})
-	a := s.claim(tenSeconds)
-	s.step(Granted{Lease: a, TTL: tenSeconds})
+	a := s.claim(usual)
+	s.step(Granted{Lease: a, TTL: usual})
 	r := s.wake(relied / 3)
 	b := s.claim(450 * time.Millisecond)
 	s.step(Granted{Lease: b, TTL: 450 * time.Millisecond})
@@ -121,7 +121,7 @@ func TestManyMessagesWait(t *testing.T) {
 	s.step(Wake{})
 	for i, e := range s.got {
 		if r, ok := e.(Renew); ok {
-			s.h.Step(sent, Renewed{r.Number, []Answer{{Lease: r.Leases[0], TTL: tenSeconds}}})
+			s.h.Step(sent, Renewed{r.Number, []Answer{{Lease: r.Leases[0], TTL: usual}}})
 			if i%100 == 0 {
 				s.h.Step(sent, Returned{r.Number})
 			}
@@ -216,7 +216,7 @@ func TestStrangersPanic(t *testing.T) {
 			s.step(e)
 		}()
 	}
-	if s.step(Granted{Lease: l, TTL: tenSeconds}); len(s.got) > 0 {
+	if s.step(Granted{Lease: l, TTL: usual}); len(s.got) > 0 {
 		t.Errorf("late: %v", s.got)
 	}
 }
