@@ -74,6 +74,8 @@ func Run(o Options) (Outcome, error) {
 	}
 	defer w.link.file.Close()
 	forwarded(o.Signals)
+	// A warning that nobody reads any more must not end this process, and with it the command.
+	catch(make(chan os.Signal, 1), syscall.SIGPIPE)
 	// Not before the guard was started: what is ignored would be ignored by the command too.
 	signal.Ignore(syscall.SIGTTOU)
 	stop := make(chan struct{})
