@@ -46,6 +46,9 @@
 // on its way nothing is checkpointed, and the renewals of one lease share it. An expiry decided before a
 // clear is skipped, and the lease goes on.
 //
+// Holding. A pinned lease does not expire; after Unpin it has its TTL anew. A doomed one is renewed no more,
+// and ends when what its holder was promised has. Both are replicated commands.
+//
 // Departure from the pattern. Fowler's Time-Bound Lease, like etcd's lessor, refreshes all leases when a
 // new leader takes over, so frequent elections keep the leases of the dead alive for ever. Here a lease is
 // refreshed once, by the first election after it was last cleared; the deadline goes on from there. The
@@ -79,6 +82,7 @@
 //	                        ExpiryDropped and its like take back what was not proposed
 //	SetRangeDeleter(rd)     the same; a transaction may be a LeaseEnder
 //	SetCheckpointer(cp)     the same; called from Due with many leases at once
+//	Pin, Unpin, Doom        new
 //	Recover(backend, rd)    Recover(records, reigns), from what Record and Reigns returned
 //	Stop()                  nothing runs, so there is nothing to stop
 //

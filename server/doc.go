@@ -15,8 +15,10 @@
 // waits for every goroutine.
 //
 // What is served: etcd's KV, Lease, Watch, Cluster.MemberList, Maintenance, Lock and Election, a word that
-// authentication is not enabled, grpc.health.v1 and reflection. Other methods answer Unimplemented. Over
-// HTTP: /livez, /readyz, /healthz, /health, /version, /metrics. With a certificate both speak TLS only.
+// authentication is not enabled, grpc.health.v1 and reflection; and leasekeeper.v1, our own service for
+// names (names*.go), whose errors have a table of their own. Other methods answer Unimplemented. Over HTTP:
+// /livez, /readyz, /healthz, /health, /version, /metrics, and leasekeeper.v1 as JSON below /v1. With a
+// certificate both speak TLS only.
 //
 // It never reads the environment or flags, writes to standard output, logs single requests, or recovers
 // from a panic: a broken invariant must end the process before it answers again. It does no replication

@@ -3,6 +3,7 @@ package server
 import (
 	"bufio"
 	"bytes"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -159,4 +160,24 @@ func TestHTTPRefuses(t *testing.T) {
 	f.server.gateway.closed = true // as if --http listened where --listen does not
 	resp := f.post("/v1/get", `{"name": "n"}`)
 	wantEqual(t, "beyond gRPC", resp.StatusCode, 403)
+}
+
+// Where gRPC asks for a certificate, JSON does.
+func TestNamesOverHTTPWithCertificates(t *testing.T) {
+	ca, clients := newAuthority(t, "servers"), newAuthority(t, "clients")
+	f := startWith(t, secured(t, ca, clients), nil)
+	post := func(config *tls.Config) (int, error) {
+		client := http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
+		resp, err := client.Post("https://"+f.server.HTTPAddr()+"/v1/acquire", "application/json", strings.NewReader(`{"name": "n", "ttlMs": 1000}`))
+		if err != nil {
+			return 0, err
+		}
+		return resp.StatusCode, resp.Body.Close()
+	}
+	if code, err := post(ca.trust(newAuthority(t, "strangers"))); err == nil {
+		t.Errorf("a stranger was answered %d", code)
+	}
+	code, err := post(ca.trust(clients))
+	wantOK(t, err)
+	wantEqual(t, "status", code, 200)
 }

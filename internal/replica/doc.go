@@ -18,6 +18,10 @@
 // of what had been applied, and the rest is applied again from the log. That order also makes truncating
 // the log safe: a truncation that survived a crash stands behind the state that replaces what it removed.
 //
+// Names (names*.go, claim*.go) are held by leases. Who stands in line for one follows from keys: after every
+// command notice looks at what it changed, however that came about, and hands the name on. What is
+// remembered of the past of a name is a record beside the keys.
+//
 // A member that becomes leader applies the first entry of its own term, begins a reign in the lessor with
 // it, promotes the lessor, and only then serves.
 //
