@@ -106,12 +106,15 @@ func checkRenew(req *leasekeeperv1.RenewRequest, last uint64) error {
 	return nil
 }
 
+// room is what so many ids count for: a message without any has one answer, too.
+func room(ids int) int { return max(ids, 1) }
+
 // take waits for room for so many ids. It is false if nobody will answer them.
 func (r *bulkRenewals) take(ids int) bool {
 	for {
 		r.mu.Lock()
 		if r.open == 0 || r.open+ids <= maxOpenIDs {
-			r.open += max(ids, 1)
+			r.open += room(ids)
 			r.mu.Unlock()
 			return true
 		}
@@ -158,7 +161,7 @@ func (r *bulkRenewals) serve(ctx context.Context, stream renewStream) error {
 				return err
 			}
 			r.mu.Lock()
-			r.open -= max(len(a.leases), min(1, 1-len(a.message.ids)))
+			r.open -= room(len(a.leases))
 			r.mu.Unlock()
 		}
 		if len(answers) > 0 {

@@ -3,6 +3,7 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -68,7 +69,7 @@ func (r *Replica) inspectPlace(q PlaceQuery) (any, error) {
 		return nil, ErrLost
 	}
 	c := l.find(q.Lease)
-	if c == nil {
+	if c == nil || slices.Contains(l.shunned, c) {
 		return nil, ErrLost
 	}
 	return Place{Token: c.created, Before: l.before(c)}, nil

@@ -1,0 +1,203 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// reopened starts again from all that was written.
+func (w *world) reopened() error {
+	w.t.Helper()
+	if err := w.db.Flush(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.close()
+	return w.tryOpen()
+}
+
+// Keys that stood in line before there were records get theirs when the member starts.
+func TestNamesOfFormerVersions(t *testing.T) {
+	w := newWorld(t).serve()
+	w.do(1, Grant{1, time.Hour})
+	w.do(2, Grant{2, time.Hour})
+	w.do(3, keyspace.PutRequest{Key: []byte("n/1"), Value: []byte("one"), Lease: 1})
+	w.do(4, keyspace.PutRequest{Key: []byte("n/2"), Lease: 2})
+	if err := w.db.Delete(nameKey("n"), pebble.Sync); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.reopened(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { w.close() }()
+	w.serve()
+	got := w.reply(5, w.step(Inspection{5, NamesQuery{[]string{"n"}}})).Result.(NameStates).Names[0]
+	if text := showState(got); !strings.HasPrefix(text, "n is held by lease 1, token 2,") || got.Waiting != 1 || got.Revision != 2 {
+		t.Errorf("got %s, %+v", text, got)
+	}
+	before := w.dump()
+	if err := w.reopened(); err != nil {
+		t.Fatal(err)
+	}
+	w.serve()
+	if after := w.dump(); after != before {
+		t.Errorf("at the next start:\n%s\nbefore:\n%s", after, before)
+	}
+	w.do(6, Revoke{1})
+	past, err := readHistory(w.db, "n")
+	if err != nil || len(past) != 2 || past[1].Why != WhyRevoked {
+		t.Errorf("history: %+v, %v", past, err)
+	}
+}
+
+// What a member never wrote is not believed.
+func TestDamagedNames(t *testing.T) {
+	for what, damage := range map[string]func(w *world) error{
+		"another holder": func(w *world) error {
+			record := new(logpb.Name)
+			if _, err := load(w.db, nameKey("n"), record); err != nil {
+				return err
+			}
+			record.Current.Lease++
+			return writeRecord(w, nameKey("n"), record)
+		},
+		"a holder without a key": func(w *world) error {
+			return writeRecord(w, nameKey("m"), &logpb.Name{Name: []byte("m"), Current: &logpb.Tenancy{Token: 2, Lease: 1}})
+		},
+		"another name": func(w *world) error {
+			return writeRecord(w, nameKey("o"), &logpb.Name{Name: []byte("p")})
+		},
+		"a claim without a key": func(w *world) error {
+			record := new(logpb.Lease)
+			if _, err := load(w.db, leaseKey(2), record); err != nil {
+				return err
+			}
+			record.Claimed = true
+			return writeRecord(w, leaseKey(2), record)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := newWorld(t).serve()
+			w.do(1, Claim{Lease: 1, Name: "n", TTL: time.Hour})
+			w.do(2, Grant{2, time.Hour})
+			if err := damage(w); err != nil {
+				t.Fatal(err)
+			}
+			err := w.reopened()
+			defer w.close()
+			if damaged := (*DamagedError)(nil); !errors.As(err, &damaged) {
+				t.Errorf("opened with %v", err)
+			}
+		})
+	}
+}
+
+func writeRecord(w *world, key []byte, m proto.Message) error {
+	batch := w.db.NewBatch()
+	put(batch, key, m)
+	return batch.Commit(pebble.Sync)
+}
+
+// A key that is older than the last token of a name never owns it, although etcd's recipe would say so.
+func TestOldKeysNeverOwn(t *testing.T) {
+	w := newWorld(t).serve()
+	defer func() { w.close() }()
+	w.do(1, Grant{7, time.Hour})
+	w.do(2, putKey("n/7")) // stands for nothing yet
+	w.do(3, Claim{Lease: 1, Name: "n", TTL: time.Hour})
+	w.do(4, keyspace.PutRequest{Key: []byte("n/7"), Lease: 7})
+	owner := func(id uint64) lessor.ID {
+		t.Helper()
+		return w.reply(id, w.step(Inspection{id, NamesQuery{[]string{"n"}}})).Result.(NameStates).Names[0].Lease
+	}
+	if got := owner(5); got != 1 {
+		t.Fatalf("held by %d", got)
+	}
+	w.do(6, Release{"n", 1})
+	for round := uint64(0); round < 2; round++ {
+		if got := owner(10 + round); got != lessor.NoLease {
+			t.Errorf("held by %d", got)
+		}
+		if place := w.reply(20+round, w.step(Inspection{20 + round, PlaceQuery{"n", 7}})); !errors.Is(place.Err, ErrLost) {
+			t.Errorf("place: %+v", place)
+		}
+		if err := w.reopened(); err != nil {
+			t.Fatal(err)
+		}
+		w.serve()
+	}
+	w.do(7, Claim{Lease: 2, Name: "n", TTL: time.Hour})
+	if got := owner(8); got != 2 {
+		t.Errorf("held by %d", got)
+	}
+}
+
+// Of free names only so many are remembered, and the same ones after a restart.
+func TestFreeNamesAreForgotten(t *testing.T) {
+	w := newWorld(t).serve()
+	defer func() { w.close() }()
+	// As if so many had been free before.
+	batch := w.db.NewBatch()
+	for i := range maxFreeNames {
+		name := fmt.Sprintf("free/%05d", i)
+		put(batch, nameKey(name), &logpb.Name{Name: []byte(name), Ended: 1, Last: 1, Freed: 1, FreedOrder: uint32(i)})
+		put(batch, pastKey(name, 0), &logpb.Tenancy{Token: 1, Why: uint32(WhyReleased)})
+	}
+	if err := batch.Commit(pebble.Sync); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.reopened(); err != nil {
+		t.Fatal(err)
+	}
+	w.serve()
+	w.do(1, Claim{Lease: 1, Name: "free/00001", TTL: time.Hour}) // which is free no more
+	w.do(2, Claim{Lease: 2, Name: "n", TTL: time.Hour})
+	w.do(3, Release{"n", 2})
+	w.do(4, Claim{Lease: 3, Name: "m", TTL: time.Hour})
+	w.do(5, Release{"m", 3})
+	if n := w.replica.names.free.Len(); n != maxFreeNames {
+		t.Errorf("%d free names are remembered", n)
+	}
+	if past, err := readHistory(w.db, "free/00000"); err != nil || len(past) > 0 {
+		t.Errorf("the one that was free longest: %v, %v", past, err)
+	}
+	if past, err := readHistory(w.db, "free/00002"); err != nil || len(past) != 1 {
+		t.Errorf("the next: %v, %v", past, err)
+	}
+	before := w.dump()
+	if err := w.reopened(); err != nil {
+		t.Fatal(err)
+	}
+	w.serve()
+	if after := w.dump(); after != before {
+		t.Errorf("a restart changes what is remembered: %d lines, %d before", strings.Count(after, "\n"), strings.Count(before, "\n"))
+	}
+}
+
+func TestContention(t *testing.T) {
+	for key, want := range map[string]string{
+		"n/1": "n 1", "a/b/ff": "a/b 255", "n/-1": "n -1", "n/7fffffffffffffff": "n 9223372036854775807", "//1": "/ 1", "n//1": "n/ 1",
+		"n/": "", "n": "", "/1": "", "1": "", "": "", "n/01": "", "n/F": "", "n/0": "", "n/8000000000000000": "", "n/-": "", "n/1-": "",
+		"n/--1": "", "n/10000000000000000": "", "n/1/": "",
+	} {
+		got := ""
+		if name, lease, ok := contention([]byte(key)); ok {
+			got = fmt.Sprintf("%s %d", name, lease)
+			if back := string(OwnershipKey(string(name), lease)); back != key {
+				t.Errorf("%q comes back as %q", key, back)
+			}
+		}
+		if got != want {
+			t.Errorf("%q is %q, want %q", key, got, want)
+		}
+	}
+}
