@@ -37,6 +37,8 @@ var rooms = []room{
 	{folder: "fence", exempt: []string{"guard.go"}},
 	// node.go and run.go drive the replica, folder.go opens its files.
 	{folder: "internal/replica", exempt: []string{"node*.go", "run*.go", "folder.go"}, composed: true},
+	// judge.go and terms.go decide when a command is ended; the rest deals with processes.
+	{folder: "internal/supervise", exempt: []string{"*_unix.go", "system_*.go", "alarm.go", "message.go", "outcome.go", "unsupported.go"}},
 }
 
 func (r room) exempts(f *file) bool {
