@@ -17,7 +17,6 @@ const (
 	// MinClaimTTL is the shortest TTL of a lease on a name: a request for less is given this.
 	MinClaimTTL = 100 * time.Millisecond
 
-	maxHolderBytes = 4096
 	maxReasonBytes = 1024
 	maxListNames   = 1000
 
@@ -160,7 +159,7 @@ func (n *namesService) Announce(ctx context.Context, r *leasekeeperv1.AnnounceRe
 			return nil, replica.ErrLost
 		}
 		card := readHolder(found.KVs[0].Value)
-		card.Text = r.Text
+		card.Text = r.Text // and all of it is checked when it is written
 		value, err := writeHolder(card)
 		if err != nil {
 			return nil, err

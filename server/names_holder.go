@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -21,8 +22,19 @@ type storedHolder struct {
 	Text    string     `json:"text,omitempty"`
 }
 
+// maxStoredHolder is more than the longest holder takes when all of it must be escaped.
+const maxStoredHolder = 32 << 10
+
 // writeHolder refuses what is too long to be remembered.
 func writeHolder(h *leasekeeperv1.Holder) ([]byte, error) {
+	for _, field := range []struct {
+		what, text string
+		most       int
+	}{{"id", h.GetId(), driver.MaxHolderID}, {"host", h.GetHost(), driver.MaxHolderID}, {"text", h.GetText(), driver.MaxCardText}} {
+		if len(field.text) > field.most {
+			return nil, fmt.Errorf("%w: the holder's %s has %d bytes, and %d are the most", driver.ErrInvalid, field.what, len(field.text), field.most)
+		}
+	}
 	id := h.GetId()
 	stored := storedHolder{Holder: &id, Host: h.GetHost(), PID: h.GetPid(), Text: h.GetText()}
 	if h.GetStarted() != nil {
@@ -32,27 +44,26 @@ func writeHolder(h *leasekeeperv1.Holder) ([]byte, error) {
 		started := h.Started.AsTime()
 		stored.Started = &started
 	}
-	value, err := json.Marshal(stored)
-	if err != nil {
+	var value bytes.Buffer
+	encoder := json.NewEncoder(&value)
+	encoder.SetEscapeHTML(false) // which would only make it longer
+	if err := encoder.Encode(stored); err != nil {
 		return nil, fmt.Errorf("%w: the holder: %v", driver.ErrInvalid, err)
 	}
-	if len(value) > maxHolderBytes {
-		return nil, fmt.Errorf("%w: the holder takes %d bytes, and %d are the most: shorten its text", driver.ErrInvalid, len(value), maxHolderBytes)
-	}
-	return value, nil
+	return bytes.TrimSuffix(value.Bytes(), []byte("\n")), nil
 }
 
 // readHolder reads any value: those who stand in line by etcd's own recipe may have none or another.
 func readHolder(value []byte) *leasekeeperv1.Holder {
 	var stored storedHolder
-	if len(value) <= maxHolderBytes && json.Unmarshal(value, &stored) == nil && stored.Holder != nil {
+	if len(value) <= maxStoredHolder && json.Unmarshal(value, &stored) == nil && stored.Holder != nil {
 		h := &leasekeeperv1.Holder{Id: *stored.Holder, Host: stored.Host, Pid: stored.PID, Text: stored.Text}
 		if stored.Started != nil {
 			h.Started = timestamppb.New(*stored.Started)
 		}
 		return h
 	}
-	if len(value) > maxHolderBytes || !utf8.Valid(value) {
+	if len(value) > driver.MaxCardText || !utf8.Valid(value) {
 		return &leasekeeperv1.Holder{}
 	}
 	return &leasekeeperv1.Holder{Text: string(value)}

@@ -362,7 +362,7 @@ func (WatchEvent_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{15, 0}
 }
 
-// Holder is who holds a name, or wants to. All of it together takes at most 4096 bytes.
+// Holder is who holds a name, or wants to. Its id and host have at most 256 bytes each, its text 4096.
 type Holder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Tells holders apart.

@@ -246,7 +246,7 @@ type farewell struct {
 }
 
 // maxFarewells is how many are kept.
-const maxFarewells = 1 << 14
+const maxFarewells = 1 << 16
 
 func (f *farewells) add(id lessor.ID, why Why, note string) {
 	if f.of == nil {

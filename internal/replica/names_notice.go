@@ -15,7 +15,7 @@ const (
 	// maxFreeNames is of how many names that nobody holds something is remembered.
 	maxFreeNames = 1 << 14
 	// maxHolder is how much of what a holder says of itself is remembered: all, or nothing if it is longer.
-	maxHolder = 8 << 10
+	maxHolder = 32 << 10
 )
 
 // Why says why a tenancy ended. The numbers are on the disk.
