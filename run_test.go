@@ -46,18 +46,20 @@ func TestRunWaitsForItsTurn(t *testing.T) {
 	bubble(t, func(w *world) {
 		a, _ := w.keeper("a")
 		b, _ := w.keeper("b")
-		l := w.must(a.Acquire(w.Context(), "x"))
-		w.is(b.Run(w.Context(), "x", nil, leasekeeper.NoWait()), leasekeeper.ErrHeld)
-		w.is(a.Run(w.Context(), "x", nil), leasekeeper.ErrHeld)
-		time.AfterFunc(3*ttl, func() { _ = l.Release(context.Background()) })
-		ran := false
-		late := took(func() {
-			if err := b.Run(w.Context(), "x", func(context.Context, *leasekeeper.Lease) error { ran = true; return nil }); err != nil {
-				w.Error(err)
+		for _, wait := range []time.Duration{0, 3 * ttl, 40*ttl + time.Second, 50*ttl - time.Second, 60*ttl + 2*time.Second} {
+			l := w.must(a.Acquire(w.Context(), "x"))
+			w.is(b.Run(w.Context(), "x", nil, leasekeeper.NoWait()), leasekeeper.ErrHeld)
+			w.is(a.Run(w.Context(), "x", nil), leasekeeper.ErrHeld)
+			time.AfterFunc(wait, func() { _ = l.Release(context.Background()) })
+			ran := false
+			late := took(func() {
+				if err := b.Run(w.Context(), "x", func(context.Context, *leasekeeper.Lease) error { ran = true; return nil }); err != nil {
+					w.Error(err)
+				}
+			})
+			if !ran || late != wait {
+				w.Errorf("ran: %v after %v, not %v", ran, late, wait)
 			}
-		})
-		if !ran || late != 3*ttl {
-			w.Errorf("ran: %v after %v", ran, late)
 		}
 	})
 }
