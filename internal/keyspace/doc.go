@@ -39,7 +39,7 @@
 //
 // A Hub hands the changes of each commit to the watchers they concern. What a
 // slow watcher has no room for it reads from the 'h' family later, on the
-// goroutine of its own reader.
+// goroutine of its own reader; watchers that read the same share one read.
 //
 // # What it never does
 //

@@ -156,7 +156,7 @@ func (st *Stream) catchUp(ctx context.Context, w *watcher) (*WatchResponse, erro
 		bytes:   min(portionBytes, st.limits.Bytes),
 		scanned: historyScan,
 	}
-	h, err := st.hub.s.history(ctx, w.in, w.next, w.keeps, size)
+	h, err := st.hub.s.pastOf(ctx, w, size)
 	if err != nil {
 		return nil, err
 	}
@@ -241,16 +241,14 @@ func (s *Store) fillPrev(ctx context.Context, events []Event) error {
 		if e.Type == EventPut && e.KV.CreateRevision == e.KV.ModRevision {
 			continue
 		}
-		res, err := s.Range(ctx, RangeRequest{Key: e.KV.Key, Revision: e.KV.ModRevision - 1})
+		prev, err := s.prevOf(ctx, e)
 		if errors.Is(err, ErrCompacted) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		if len(res.KVs) > 0 {
-			e.PrevKV = &res.KVs[0]
-		}
+		e.PrevKV = prev
 	}
 	return nil
 }

@@ -46,6 +46,10 @@ type Store struct {
 	// published is what readers go by; replaced by Commit only.
 	published atomic.Pointer[published]
 
+	// What watchers read.
+	pasts shared[pastKey, past]
+	prevs shared[prevKey, *KV]
+
 	// The rest belongs to the writing goroutine.
 
 	revision Revision // ≥ published.revision; of the last change in any batch
