@@ -1,0 +1,212 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// Claim implements [driver.Backend]. The server does not prolong a lease that is claimed again: its time
+// counts from when it was claimed or renewed first.
+func (b *Backend) Claim(ctx context.Context, c driver.Claim) (driver.Lease, driver.Grant, error) {
+	if err := checkClaim(c); err != nil {
+		return nil, driver.Grant{}, err
+	}
+	ctx, end, err := b.begin(ctx)
+	if err != nil {
+		return nil, driver.Grant{}, err
+	}
+	defer end()
+	l := &lease{b: b, name: c.Name, id: leaseID(c.ID), ttl: c.TTL, holder: c.Holder.ID}
+	req := &leasekeeperv1.AcquireRequest{
+		Name: b.root + c.Name, Lease: l.id, TtlMs: millis(c.TTL), Holder: wireHolder(c.Holder), Wait: c.Wait,
+	}
+	what := "claiming " + c.Name
+	resp, stream, o := b.acquire(ctx, req)
+	switch {
+	case o.err != nil:
+		return b.notClaimed(ctx, l, o, what)
+	case resp.State == leasekeeperv1.AcquireResponse_REFUSED:
+		held := b.heldBy(c.Name, resp.Current)
+		if !o.maybe {
+			return nil, driver.Grant{}, held
+		}
+		return b.void(ctx, l, held, what)
+	}
+	l.token, l.ttl = driver.Token(resp.Token), length(resp.TtlMs)
+	if resp.State == leasekeeperv1.AcquireResponse_YOURS {
+		return l, l.held(), nil
+	}
+	l.turn.Store(stream)
+	return l, driver.Grant{Place: int(resp.Place), TTL: l.ttl}, nil
+}
+
+func (l *lease) held() driver.Grant {
+	return driver.Grant{Held: true, Token: l.token, TTL: l.ttl}
+}
+
+func checkClaim(c driver.Claim) error {
+	if err := driver.CheckName(c.Name); err != nil {
+		return err
+	}
+	if err := driver.CheckHolder(c.Holder); err != nil {
+		return err
+	}
+	if c.ID == (driver.ID{}) {
+		return fmt.Errorf("%w: the claim of %s has no ID", driver.ErrInvalid, c.Name)
+	}
+	if c.TTL < minTTL || c.TTL > maxTTL {
+		return fmt.Errorf("%w: a TTL of %v: the server's are between %v and %v", driver.ErrInvalid, c.TTL, minTTL, maxTTL)
+	}
+	return nil
+}
+
+// notClaimed tells about a claim that failed. If an attempt may have had an effect, or may have it yet, the
+// lease is the caller's, who can tell whether it still matters.
+func (b *Backend) notClaimed(ctx context.Context, l *lease, o outcome, what string) (driver.Lease, driver.Grant, error) {
+	switch {
+	case !o.maybe:
+		return nil, driver.Grant{}, o.read(what)
+	case !answered(o.err):
+		return l, driver.Grant{}, o.write(what)
+	case o.reason() == leasekeeperv1.ErrorReason_LOST:
+		// An earlier attempt took effect, and its lease has ended since.
+		return nil, driver.Grant{}, fmt.Errorf("%w: %s: the lease ended before it could be told of", driver.ErrUnavailable, what)
+	case o.reason() == leasekeeperv1.ErrorReason_LEASE_TAKEN:
+		return nil, driver.Grant{}, o.read(what) // it is somebody else's, and not to be released
+	}
+	return b.void(ctx, l, o.read(what), what)
+}
+
+// void returns err for a claim that was refused, when it is sure that no earlier attempt of it can take
+// effect any more: the server refuses a claim that comes after its own release.
+func (b *Backend) void(ctx context.Context, l *lease, err error, what string) (driver.Lease, driver.Grant, error) {
+	o := b.release(ctx, l)
+	if o.err == nil {
+		return nil, driver.Grant{}, err
+	}
+	if isContextError(o.err) {
+		return l, driver.Grant{}, fmt.Errorf("%w: %s: %w", driver.ErrUnknownOutcome, what, o.err)
+	}
+	return l, driver.Grant{}, fmt.Errorf("%w: %s: %v; but an earlier attempt may take effect yet: %s", driver.ErrUnknownOutcome, what, err, text(o.err))
+}
+
+// errNonsense stands for an answer to something that was not asked.
+var errNonsense = status.Error(codes.Internal, "the server's answer makes no sense")
+
+// errStalled ends a stream on which nothing has come for a while.
+var errStalled = errors.New("the server did not answer in time")
+
+// acquire asks for a name and returns the first answer. If that is a place in line, and who asks waits, the
+// stream goes on.
+func (b *Backend) acquire(ctx context.Context, req *leasekeeperv1.AcquireRequest) (resp *leasekeeperv1.AcquireResponse, t *turn, o outcome) {
+	o = b.ask(ctx, func(ctx context.Context, w *way, number int64) (sent bool, err error) {
+		// The stream must outlive this call.
+		outer, cancel := context.WithCancelCause(b.base)
+		leave := context.AfterFunc(ctx, func() { cancel(errStalled) })
+		defer leave()
+		s, err := openAcquire(outer, w)
+		if err == nil {
+			sent, resp, err = true, new(leasekeeperv1.AcquireResponse), s.start(req)
+		}
+		if err == nil {
+			resp, err = s.Recv()
+		}
+		if err == nil {
+			err = sensible(req, resp)
+		}
+		if err == nil && req.Wait && resp.State == leasekeeperv1.AcquireResponse_IN_LINE {
+			t = b.listen(s, cancel, number)
+			return sent, nil
+		}
+		err = because(outer, err)
+		cancel(nil)
+		return sent, err
+	})
+	return resp, t, o
+}
+
+// acquireStream is the client's side of Acquire. It is opened by hand because the generated code does not
+// tell whether something was sent.
+type acquireStream struct {
+	grpc.GenericClientStream[leasekeeperv1.AcquireRequest, leasekeeperv1.AcquireResponse]
+}
+
+func openAcquire(ctx context.Context, w *way) (*acquireStream, error) {
+	s, err := w.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, leasekeeperv1.Leasekeeper_Acquire_FullMethodName)
+	if err != nil {
+		return nil, err
+	}
+	opened := new(acquireStream)
+	opened.ClientStream = s
+	return opened, nil
+}
+
+func (s *acquireStream) start(req *leasekeeperv1.AcquireRequest) error {
+	// What is wrong with sending, receiving says.
+	_ = s.ClientStream.SendMsg(req)
+	return s.ClientStream.CloseSend()
+}
+
+// sensible returns an error if an answer is none to this request.
+func sensible(req *leasekeeperv1.AcquireRequest, resp *leasekeeperv1.AcquireResponse) error {
+	switch resp.State {
+	case leasekeeperv1.AcquireResponse_REFUSED:
+		if !req.Wait {
+			return nil
+		}
+	case leasekeeperv1.AcquireResponse_IN_LINE, leasekeeperv1.AcquireResponse_YOURS:
+		if resp.Lease == req.Lease && resp.Token != 0 && resp.TtlMs > 0 {
+			return nil
+		}
+	}
+	return errNonsense
+}
+
+// because says what was behind the error of a stream.
+func because(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return cause
+	}
+	return err
+}
+
+// heldBy says who has a name.
+func (b *Backend) heldBy(name string, current *leasekeeperv1.NameInfo) error {
+	return &driver.HeldError{
+		Name: name, Holder: holderOf(current.GetHolder(), current.GetLease()), Token: driver.Token(current.GetToken()),
+		Ends: length(current.GetRemainingMs()),
+	}
+}
+
+// Release implements [driver.Backend].
+func (b *Backend) Release(ctx context.Context, l driver.Lease) error {
+	own, err := b.mine(l)
+	if err != nil {
+		return err
+	}
+	ctx, end, err := b.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if o := b.release(ctx, own); o.err != nil {
+		return o.write("releasing " + own.name)
+	}
+	return nil
+}
+
+func (b *Backend) release(ctx context.Context, l *lease) outcome {
+	req := &leasekeeperv1.ReleaseRequest{Name: b.root + l.name, Lease: l.id}
+	return b.ask(ctx, unary(func(ctx context.Context, w *way, options ...grpc.CallOption) error {
+		_, err := w.names.Release(ctx, req, options...)
+		return err
+	}))
+}

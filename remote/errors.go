@@ -1,0 +1,134 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// errorDomain is that of the details of our service's errors.
+const errorDomain = "leasekeeper"
+
+// outcome is what the attempts at a request came to.
+type outcome struct {
+	err   error // of the last attempt: nil, a status, or why the context ended
+	maybe bool  // an earlier attempt may have had an effect, or may have it yet; with err, this one too
+}
+
+// reasonOf returns what our server says an error means.
+func reasonOf(err error) leasekeeperv1.ErrorReason {
+	s, ok := status.FromError(err)
+	if !ok || s.Code() == codes.OK {
+		return leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED
+	}
+	for _, detail := range s.Details() {
+		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.Domain == errorDomain {
+			return leasekeeperv1.ErrorReason(leasekeeperv1.ErrorReason_value[info.Reason])
+		}
+	}
+	return leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED
+}
+
+func (o outcome) reason() leasekeeperv1.ErrorReason { return reasonOf(o.err) }
+
+// kinds is what the last words of our server are for the caller. Where a method means something else by one
+// it says so itself.
+var kinds = map[leasekeeperv1.ErrorReason]error{
+	leasekeeperv1.ErrorReason_INVALID:      driver.ErrInvalid,
+	leasekeeperv1.ErrorReason_LOST:         driver.ErrLost,
+	leasekeeperv1.ErrorReason_NOT_HELD:     driver.ErrLost,
+	leasekeeperv1.ErrorReason_OTHER_TOKEN:  driver.ErrLost,
+	leasekeeperv1.ErrorReason_PINNED:       driver.ErrPinned,
+	leasekeeperv1.ErrorReason_NOBODY_WAITS: driver.ErrInvalid,
+	leasekeeperv1.ErrorReason_LEASE_TAKEN:  driver.ErrInvalid,
+}
+
+// isElsewhere says whether err says nothing about the request: another endpoint may do it, or the same one
+// later. It had no effect.
+func isElsewhere(err error) bool {
+	switch reasonOf(err) {
+	case leasekeeperv1.ErrorReason_UNAVAILABLE, leasekeeperv1.ErrorReason_OVERLOADED:
+		return true
+	}
+	return false
+}
+
+// answered says whether err is the server's last word on the request, which then had no effect.
+func answered(err error) bool {
+	if isContextError(err) {
+		return false
+	}
+	if reason := reasonOf(err); reason != leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED {
+		return kinds[reason] != nil
+	}
+	return refuses(err) || status.Code(err) == codes.ResourceExhausted
+}
+
+// refuses says whether err is a refusal by somebody who does not give reasons as our server does.
+func refuses(err error) bool {
+	switch status.Code(err) {
+	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.FailedPrecondition,
+		codes.OutOfRange, codes.Unimplemented, codes.Unauthenticated:
+		return true
+	}
+	return false
+}
+
+func kindOf(err error) error {
+	if kind := kinds[reasonOf(err)]; kind != nil {
+		return kind
+	}
+	if reasonOf(err) == leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED && refuses(err) {
+		return driver.ErrInvalid
+	}
+	return driver.ErrUnavailable
+}
+
+// read turns the failure of a request without effect into an error for the caller.
+func (o outcome) read(what string) error {
+	if errors.Is(o.err, driver.ErrClosed) || isContextError(o.err) {
+		return fmt.Errorf("%s: %w", what, o.err)
+	}
+	return fmt.Errorf("%w: %s: %s", kindOf(o.err), what, text(o.err))
+}
+
+// write is read for a request with an effect. What the server said last counts for all attempts: of the
+// earlier ones those that had an effect would have had the same.
+func (o outcome) write(what string) error {
+	switch {
+	case !o.maybe, answered(o.err):
+		return o.read(what)
+	case isContextError(o.err), errors.Is(o.err, driver.ErrClosed):
+		return fmt.Errorf("%w: %s: %w", driver.ErrUnknownOutcome, what, o.err)
+	}
+	return fmt.Errorf("%w: %s: %s", driver.ErrUnknownOutcome, what, text(o.err))
+}
+
+// text is what went wrong, in the server's words, or gRPC's.
+func text(err error) string {
+	s, ok := status.FromError(err)
+	switch {
+	case !ok:
+		return err.Error()
+	case s.Code() == codes.DeadlineExceeded:
+		return "no answer in time"
+	case s.Code() == codes.Unimplemented:
+		return "that is not a Leasekeeper server, or an older one: for plain etcd write etcd:// (" + s.Message() + ")"
+	}
+	return s.Message()
+}
+
+// ended returns why a call has to end, nil if it need not.
+func ended(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return context.Cause(ctx)
+}

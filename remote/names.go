@@ -1,0 +1,170 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// pageSize is how many names the server lists at once.
+const pageSize = 1000
+
+// Get implements [driver.Backend].
+func (b *Backend) Get(ctx context.Context, name string) (driver.Info, error) {
+	if err := driver.CheckName(name); err != nil {
+		return driver.Info{}, err
+	}
+	ctx, end, err := b.begin(ctx)
+	if err != nil {
+		return driver.Info{}, err
+	}
+	defer end()
+	info, o := b.get(ctx, name)
+	if o.err != nil {
+		return driver.Info{}, o.read("asking about " + name)
+	}
+	return b.info(info), nil
+}
+
+func (b *Backend) get(ctx context.Context, name string) (*leasekeeperv1.NameInfo, outcome) {
+	var resp *leasekeeperv1.GetResponse
+	o := b.ask(ctx, unary(func(ctx context.Context, w *way, options ...grpc.CallOption) (err error) {
+		resp, err = w.names.Get(ctx, &leasekeeperv1.GetRequest{Name: b.root + name}, options...)
+		return err
+	}))
+	return resp.GetInfo(), o
+}
+
+// List implements [driver.Backend].
+func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]driver.Info, error) {
+	if limit <= 0 {
+		return nil, fmt.Errorf("%w: a list of up to %d names", driver.ErrInvalid, limit)
+	}
+	ctx, end, err := b.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	req := &leasekeeperv1.ListRequest{Prefix: b.root + prefix}
+	if after != "" {
+		req.After = b.root + after
+	}
+	var found []driver.Info
+	for {
+		req.Limit = int32(min(limit-len(found), pageSize))
+		var resp *leasekeeperv1.ListResponse
+		o := b.ask(ctx, unary(func(ctx context.Context, w *way, options ...grpc.CallOption) (err error) {
+			resp, err = w.names.List(ctx, req, options...)
+			return err
+		}))
+		if o.err != nil {
+			return nil, o.read("listing names")
+		}
+		for _, info := range resp.Names {
+			found = append(found, b.info(info))
+		}
+		// A page can be short although there is more: its names may have become free meanwhile.
+		if !resp.More || len(found) >= limit || resp.Last <= req.After {
+			return found, nil
+		}
+		req.After = resp.Last
+	}
+}
+
+// History implements [driver.Historian].
+func (b *Backend) History(ctx context.Context, name string, limit int) ([]driver.Tenancy, error) {
+	if err := driver.CheckName(name); err != nil {
+		return nil, err
+	}
+	ctx, end, err := b.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	if limit <= 0 {
+		return nil, nil
+	}
+	past, o := b.history(ctx, name, limit)
+	if o.err != nil {
+		return nil, o.read("asking for the history of " + name)
+	}
+	return past, nil
+}
+
+func (b *Backend) history(ctx context.Context, name string, limit int) ([]driver.Tenancy, outcome) {
+	req := &leasekeeperv1.HistoryRequest{Name: b.root + name, Limit: int32(min(limit, pageSize))}
+	var resp *leasekeeperv1.HistoryResponse
+	o := b.ask(ctx, unary(func(ctx context.Context, w *way, options ...grpc.CallOption) (err error) {
+		resp, err = w.names.History(ctx, req, options...)
+		return err
+	}))
+	var past []driver.Tenancy
+	for _, t := range resp.GetTenancies() {
+		past = append(past, driver.Tenancy{
+			Token: driver.Token(t.Token), Holder: holderOf(t.Holder, t.Lease),
+			From: timeOf(t.From), To: timeOf(t.To), Why: reasons[t.Why], Note: t.Note,
+		})
+	}
+	return past, o
+}
+
+var reasons = map[leasekeeperv1.Why]driver.Reason{
+	leasekeeperv1.Why_RELEASED:    driver.Released,
+	leasekeeperv1.Why_EXPIRED:     driver.Expired,
+	leasekeeperv1.Why_REVOKED:     driver.Revoked,
+	leasekeeperv1.Why_TRANSFERRED: driver.Transferred,
+	leasekeeperv1.Why_DELETED:     driver.Deleted,
+}
+
+// info is what the server tells about a name, in the words of package driver.
+func (b *Backend) info(n *leasekeeperv1.NameInfo) driver.Info {
+	info := driver.Info{Name: strings.TrimPrefix(n.GetName(), b.root), Held: n.GetHeld(), Token: driver.Token(n.GetToken())}
+	if n.GetPinned() {
+		info.Pinned = n.PinReason
+		if info.Pinned == "" {
+			info.Pinned = "no reason was given"
+		}
+	}
+	if !info.Held {
+		return info
+	}
+	info.Holder = holderOf(n.Holder, n.Lease)
+	info.TTL, info.Remaining, info.Waiting = length(n.TtlMs), length(n.RemainingMs), int(n.Waiting)
+	return info
+}
+
+func wireHolder(h driver.Holder) *leasekeeperv1.Holder {
+	wire := &leasekeeperv1.Holder{Id: h.ID, Host: h.Card.Host, Pid: int64(h.Card.PID), Text: h.Card.Text}
+	// A time that the wire can not express is only left out: nothing decides by it.
+	if started := timestamppb.New(h.Card.Started); !h.Card.Started.IsZero() && started.IsValid() {
+		wire.Started = started
+	}
+	return wire
+}
+
+// holderOf tells who has a lease. Programs that follow etcd's recipe are known by that only.
+func holderOf(h *leasekeeperv1.Holder, lease int64) driver.Holder {
+	id := h.GetId()
+	if id == "" {
+		id = "etcd lease " + strconv.FormatInt(lease, 16)
+	}
+	return driver.Holder{ID: id, Card: driver.Card{
+		Host: h.GetHost(), PID: int(h.GetPid()), Started: timeOf(h.GetStarted()), Text: h.GetText(),
+	}}
+}
+
+// timeOf is the zero time for one that is not known.
+func timeOf(t *timestamppb.Timestamp) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.AsTime()
+}

@@ -1,0 +1,314 @@
+package remote
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+const (
+	// maxIDs is how many leases one message may name, by the rules of the service; minIDs is what any server
+	// takes, however small it wants its messages.
+	maxIDs = 1 << 14
+	minIDs = 1 << 7
+	// renewAttempts is how often what is not answered is asked at least.
+	renewAttempts = 8
+	// longestStall is how long nothing may come until another way is tried as well.
+	longestStall = time.Second
+)
+
+// round is one call of Renew. All of it but the inbox belongs to the goroutine of the caller.
+type round struct {
+	b       *Backend
+	leases  []driver.Lease
+	report  func(int, driver.Renewal)
+	done    []bool // reported
+	open    int    // not yet reported
+	sent    []*message
+	live    int   // of those, how many may still be answered
+	again   bool  // the server could not renew one, and may be able to
+	trouble error // why a message was not answered
+	inbox   inbox
+}
+
+// inbox is what streams have brought.
+type inbox struct {
+	wake chan struct{} // holds one
+	mu   sync.Mutex
+	news []news
+}
+
+// news is an answer to a message, or why there will be none.
+type news struct {
+	message *message
+	resp    *leasekeeperv1.RenewResponse
+	err     error
+	last    bool // nothing more will be said to this message
+}
+
+func (i *inbox) put(n news) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.news = append(i.news, n)
+	select {
+	case i.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (i *inbox) take() []news {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	taken := i.news
+	i.news = nil
+	return taken
+}
+
+// Renew implements [driver.Backend].
+func (b *Backend) Renew(ctx context.Context, leases []driver.Lease, report func(int, driver.Renewal)) error {
+	ctx, end, err := b.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	r := b.newRound(leases, report)
+	for i, l := range leases {
+		if own, ok := l.(*lease); !ok || own == nil || own.b != b || own.token == 0 {
+			_, err := b.known(l)
+			r.tell(i, driver.Renewal{Err: err})
+		}
+	}
+	return r.run(ctx)
+}
+
+func (r *round) run(ctx context.Context) error {
+	defer r.forget()
+	attempts := max(renewAttempts, 2*len(r.b.ways))
+	for n := 0; r.open > 0; n++ {
+		w, number := r.b.way()
+		stall := longestStall
+		if end, ok := ctx.Deadline(); ok {
+			stall = min(stall, time.Until(end)/3)
+		}
+		if n == attempts-1 {
+			stall = r.b.cfg.RequestTimeout
+		}
+		r.ask(w)
+		err := r.listen(ctx, stall)
+		if err != nil || r.again {
+			r.b.leave(number)
+		}
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return r.unknown(context.Cause(ctx))
+		case n+1 >= attempts:
+			return r.unknown(outcome{err: err}.read("renewing leases"))
+		case !errors.Is(err, errStalled) && !pause(ctx, n+1-len(r.b.ways)):
+			return r.unknown(context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+func (r *round) unknown(err error) error {
+	return fmt.Errorf("%d of %d renewals are not known: %w", r.open, len(r.leases), err)
+}
+
+// ask sends messages about all leases that are not reported.
+func (r *round) ask(w *way) {
+	most := int(r.b.most.Load())
+	if r.open == len(r.leases) {
+		for first := 0; first < len(r.leases); first += most {
+			r.send(w, &message{first: first, count: min(most, len(r.leases)-first)})
+		}
+		return
+	}
+	var places []int
+	left := r.open
+	for i, done := range r.done {
+		if done {
+			continue
+		}
+		if places == nil {
+			places = make([]int, 0, min(most, left))
+		}
+		if places = append(places, i); len(places) == cap(places) {
+			r.send(w, &message{places: places, count: len(places)})
+			left -= len(places)
+			places = nil
+		}
+	}
+}
+
+func (r *round) send(w *way, m *message) {
+	m.round, m.ids = r, newIDs(m.count)
+	if m.places == nil {
+		for i, l := range r.leases[m.first : m.first+m.count] {
+			m.ids[i] = l.(*lease).id
+		}
+	} else {
+		for i, place := range m.places {
+			m.ids[i] = r.leases[place].(*lease).id
+		}
+	}
+	r.sent = append(r.sent, m)
+	r.live++
+	w.renewals.send(m)
+}
+
+// listen takes in answers until all leases are reported, or nothing has come for a while, or nothing will.
+func (r *round) listen(ctx context.Context, stall time.Duration) error {
+	timer := time.NewTimer(stall)
+	defer timer.Stop()
+	for {
+		brought := r.inbox.take()
+		for _, n := range brought {
+			if n.last {
+				r.live--
+			}
+			if n.err != nil {
+				r.trouble = n.err
+				continue
+			}
+			r.take(n.message, n.resp)
+			timer.Reset(stall)
+		}
+		switch {
+		case r.open == 0:
+			return nil
+		case r.live == 0:
+			return cmp.Or(r.trouble, errNonsense)
+		case len(brought) > 0:
+			continue
+		}
+		select {
+		case <-r.inbox.wake:
+		case <-timer.C:
+			return errStalled
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// take reports what an answer says.
+func (r *round) take(m *message, resp *leasekeeperv1.RenewResponse) {
+	if !m.within(resp) {
+		return // it is about other leases than were asked about
+	}
+	for _, refused := range resp.Refused {
+		r.refuse(m.place(int(refused.Place)), refused)
+	}
+	switch {
+	case resp.Late:
+		for _, place := range resp.Places {
+			r.renewed(m.place(int(place)))
+		}
+	case len(resp.Refused)+len(resp.Pending) == 0:
+		for i := range m.count {
+			r.renewed(m.place(i))
+		}
+	default:
+		not := make([]bool, m.count)
+		for _, refused := range resp.Refused {
+			not[refused.Place] = true
+		}
+		for _, place := range resp.Pending {
+			not[place] = true
+		}
+		for i := range m.count {
+			if !not[i] {
+				r.renewed(m.place(i))
+			}
+		}
+	}
+}
+
+// within says whether all places of an answer are in the message.
+func (m *message) within(resp *leasekeeperv1.RenewResponse) bool {
+	for _, places := range [][]uint32{resp.Pending, resp.Places} {
+		for _, place := range places {
+			if int64(place) >= int64(m.count) {
+				return false
+			}
+		}
+	}
+	for _, refused := range resp.Refused {
+		if int64(refused.Place) >= int64(m.count) {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *round) renewed(i int) {
+	if !r.done[i] {
+		r.tell(i, driver.Renewal{TTL: r.leases[i].(*lease).ttl})
+	}
+}
+
+// refuse reports that a lease was not renewed. Another message of the same round may have renewed it before.
+func (r *round) refuse(i int, refused *leasekeeperv1.RefusedRenewal) {
+	if r.done[i] {
+		return
+	}
+	l := r.leases[i].(*lease)
+	switch refused.State {
+	case leasekeeperv1.RefusedRenewal_GONE, leasekeeperv1.RefusedRenewal_DOOMED:
+		why := string(reasons[refused.Why])
+		if why == "" {
+			why = "its lease is gone from the server"
+		}
+		if refused.Note != "" {
+			why += ": " + refused.Note
+		}
+		r.tell(i, driver.Renewal{Err: fmt.Errorf("%w: %s: %s", driver.ErrLost, l.name, why)})
+	default:
+		r.again = true
+		r.tell(i, driver.Renewal{Err: fmt.Errorf("%w: the server could not renew %s at that moment", driver.ErrUnavailable, l.name)})
+	}
+}
+
+// tell reports on one lease.
+func (r *round) tell(i int, what driver.Renewal) {
+	r.done[i] = true
+	r.open--
+	r.report(i, what)
+}
+
+// forget has the answers dropped that may still come.
+func (r *round) forget() {
+	for _, m := range r.sent {
+		m.forget(longestStall)
+	}
+}
+
+// shorten makes messages shorter from now on.
+func (b *Backend) shorten() {
+	most := b.most.Load()
+	b.most.CompareAndSwap(most, max(minIDs, most/2))
+}
+
+func (b *Backend) newRound(leases []driver.Lease, report func(int, driver.Renewal)) *round {
+	return &round{
+		b: b, leases: leases, report: report, done: make([]bool, len(leases)), open: len(leases),
+		inbox: inbox{wake: make(chan struct{}, 1)},
+	}
+}
+
+// renewOne renews one lease, and returns why it could not if so.
+func (b *Backend) renewOne(ctx context.Context, l *lease) error {
+	var refused error
+	if err := b.newRound([]driver.Lease{l}, func(_ int, n driver.Renewal) { refused = n.Err }).run(ctx); err != nil {
+		return err
+	}
+	return refused
+}

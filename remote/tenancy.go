@@ -1,0 +1,250 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// maxTries is how often something is begun anew because others have changed the same meanwhile.
+const maxTries = 8
+
+// Announce implements [driver.Announcer].
+func (b *Backend) Announce(ctx context.Context, l driver.Lease, text string) error {
+	if err := driver.CheckCardText(text); err != nil {
+		return err
+	}
+	own, err := b.known(l)
+	if err != nil {
+		return err
+	}
+	ctx, end, err := b.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	req := &leasekeeperv1.AnnounceRequest{Name: b.root + own.name, Lease: own.id, Text: text}
+	o := b.ask(ctx, unary(func(ctx context.Context, w *way, options ...grpc.CallOption) error {
+		_, err := w.names.Announce(ctx, req, options...)
+		return err
+	}))
+	if o.err != nil {
+		return o.write("announcing on " + own.name)
+	}
+	return nil
+}
+
+// Adopt implements [driver.Adopter]. The new holder is put on the card. Locks of other programs can not be
+// adopted: their leases may stand for more than one name.
+func (b *Backend) Adopt(ctx context.Context, name string, t driver.Token, by driver.Holder) (driver.Lease, driver.Grant, error) {
+	none := driver.Grant{}
+	if err := driver.CheckName(name); err != nil {
+		return nil, none, err
+	}
+	if err := driver.CheckHolder(by); err != nil {
+		return nil, none, err
+	}
+	ctx, end, err := b.begin(ctx)
+	if err != nil {
+		return nil, none, err
+	}
+	defer end()
+	what := "adopting " + name
+	info, o := b.get(ctx, name)
+	switch {
+	case o.err != nil:
+		return nil, none, o.read(what)
+	case !info.GetHeld() || t == 0 || driver.Token(info.GetToken()) != t:
+		return nil, none, fmt.Errorf("%w: %s: token %d does not hold it", driver.ErrLost, what, t)
+	case info.GetHolder().GetId() == "":
+		return nil, none, &driver.UnsupportedError{Backend: Scheme, What: driver.Adopt + " of the lock of another program"}
+	}
+	l := &lease{b: b, name: name, id: info.Lease, token: t, ttl: length(info.TtlMs), holder: by.ID}
+	if err := b.renewOne(ctx, l); err != nil {
+		return nil, none, fmt.Errorf("%s: %w", what, err)
+	}
+	if holderOf(info.Holder, info.Lease) != by {
+		if err := b.recard(ctx, l, by, what); err != nil {
+			return nil, none, err
+		}
+	}
+	return l, l.held(), nil
+}
+
+// card is what the server keeps about a holder, as the value of the ownership key.
+type card struct {
+	Holder  string     `json:"holder"`
+	Host    string     `json:"host,omitempty"`
+	PID     int        `json:"pid,omitempty"`
+	Started *time.Time `json:"started,omitempty"`
+	Text    string     `json:"text,omitempty"`
+}
+
+// recard puts another holder on the card, through the server's etcd API. The write names the version of the
+// key that was read, so an attempt that arrives late changes nothing any more.
+func (b *Backend) recard(ctx context.Context, l *lease, by driver.Holder, what string) error {
+	c := card{Holder: by.ID, Host: by.Card.Host, PID: by.Card.PID, Text: by.Card.Text}
+	if started := wireHolder(by).Started; started != nil {
+		utc := started.AsTime()
+		c.Started = &utc
+	}
+	value, err := json.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("%w: %s: the holder: %v", driver.ErrInvalid, what, err)
+	}
+	for range maxTries {
+		key, o := b.ownership(ctx, l)
+		switch {
+		case o.err != nil:
+			return o.read(what)
+		case key == nil || key.CreateRevision != int64(l.token):
+			return fmt.Errorf("%w: %s: it has just ended", driver.ErrLost, what)
+		case string(key.Value) == string(value):
+			return nil
+		}
+		resp, o := b.txn(ctx, &pb.TxnRequest{
+			Compare: []*pb.Compare{l.compare(), {
+				Target: pb.Compare_MOD, Result: pb.Compare_EQUAL, Key: l.key(),
+				TargetUnion: &pb.Compare_ModRevision{ModRevision: key.ModRevision},
+			}},
+			Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{
+				RequestPut: &pb.PutRequest{Key: l.key(), Value: value, IgnoreLease: true},
+			}}},
+		})
+		switch {
+		case o.err != nil:
+			return o.write(what)
+		case resp.Succeeded:
+			return nil
+		}
+		// Changed meanwhile, perhaps by this very request, made before and not known to have been.
+	}
+	return fmt.Errorf("%w: %s: the card is being changed all the time", driver.ErrContention, what)
+}
+
+// Revoke implements [driver.Revoker].
+func (b *Backend) Revoke(ctx context.Context, name string, token driver.Token, reason string, now bool) error {
+	if err := driver.CheckName(name); err != nil {
+		return err
+	}
+	ctx, end, err := b.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	what := "revoking " + name
+	for range maxTries {
+		req := &leasekeeperv1.RevokeRequest{Name: b.root + name, Token: uint64(token), Reason: reason, Now: now}
+		if token == 0 {
+			// Sent twice, it must not hit the next holder too.
+			info, o := b.get(ctx, name)
+			if o.err != nil {
+				return o.read(what)
+			}
+			if !info.GetHeld() {
+				return fmt.Errorf("%w: %s: nobody holds it", driver.ErrLost, what)
+			}
+			req.Token = info.Token
+		}
+		o := b.ask(ctx, unary(func(ctx context.Context, w *way, options ...grpc.CallOption) error {
+			_, err := w.names.Revoke(ctx, req, options...)
+			return err
+		}))
+		gone := o.reason() == leasekeeperv1.ErrorReason_NOT_HELD || o.reason() == leasekeeperv1.ErrorReason_OTHER_TOKEN
+		switch {
+		case o.err == nil, gone && o.maybe:
+			return nil // the tenancy that was meant is over, by an earlier attempt or otherwise
+		case gone && token == 0:
+			continue
+		}
+		return o.write(what)
+	}
+	return fmt.Errorf("%w: %s: it passes on all the time", driver.ErrContention, what)
+}
+
+// Pin implements [driver.Pinner].
+func (b *Backend) Pin(ctx context.Context, name, reason string) error {
+	return b.change(ctx, name, "pinning "+name, func(ctx context.Context, w *way, options ...grpc.CallOption) error {
+		_, err := w.names.Pin(ctx, &leasekeeperv1.PinRequest{Name: b.root + name, Reason: reason}, options...)
+		return err
+	})
+}
+
+// Unpin implements [driver.Pinner].
+func (b *Backend) Unpin(ctx context.Context, name string) error {
+	return b.change(ctx, name, "unpinning "+name, func(ctx context.Context, w *way, options ...grpc.CallOption) error {
+		_, err := w.names.Unpin(ctx, &leasekeeperv1.UnpinRequest{Name: b.root + name}, options...)
+		return err
+	})
+}
+
+// change does something to a name whoever holds it.
+func (b *Backend) change(ctx context.Context, name, what string, call func(context.Context, *way, ...grpc.CallOption) error) error {
+	if err := driver.CheckName(name); err != nil {
+		return err
+	}
+	ctx, end, err := b.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	o := b.ask(ctx, unary(call))
+	switch {
+	case o.err == nil:
+		return nil
+	case o.reason() == leasekeeperv1.ErrorReason_NOT_HELD:
+		return fmt.Errorf("%w: %s: nobody holds it", driver.ErrInvalid, what)
+	}
+	return o.write(what)
+}
+
+// Transfer implements [driver.Transferrer].
+func (b *Backend) Transfer(ctx context.Context, l driver.Lease) error {
+	own, err := b.known(l)
+	if err != nil {
+		return err
+	}
+	ctx, end, err := b.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	what := "transferring " + own.name
+	req := &leasekeeperv1.TransferRequest{Name: b.root + own.name, Lease: own.id}
+	o := b.ask(ctx, unary(func(ctx context.Context, w *way, options ...grpc.CallOption) error {
+		_, err := w.names.Transfer(ctx, req, options...)
+		return err
+	}))
+	switch {
+	case o.err == nil:
+		return nil
+	case o.maybe && o.reason() == leasekeeperv1.ErrorReason_LOST:
+		return b.transferred(ctx, own, what)
+	}
+	return o.write(what)
+}
+
+// transferred looks up whether it was an earlier attempt at a transfer that ended the lease.
+func (b *Backend) transferred(ctx context.Context, l *lease, what string) error {
+	past, o := b.history(ctx, l.name, pageSize)
+	if o.err != nil {
+		return outcome{err: o.err, maybe: true}.write(what)
+	}
+	for _, t := range past {
+		switch {
+		case t.Token != l.token:
+		case t.Why == driver.Transferred:
+			return nil
+		default:
+			return fmt.Errorf("%w: %s: it had ended before: %s", driver.ErrLost, what, t.Why)
+		}
+	}
+	return fmt.Errorf("%w: %s: the lease is gone, and the server does not remember how it ended", driver.ErrUnknownOutcome, what)
+}

@@ -1,0 +1,115 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// Watch implements [driver.Watcher]. Each stream begins with how all names are, so that nothing is missed
+// when one takes the place of another. While report blocks, the server keeps what happens for a while, and
+// then tells anew how all names are. That a name was pinned, unpinned or is to be revoked comes as Resync.
+func (b *Backend) Watch(ctx context.Context, prefix string, report func(driver.Event)) error {
+	ctx, end, err := b.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	v := &view{b: b, report: report, held: make(map[string]bool)}
+	for failures := 0; ; {
+		began := time.Now()
+		w, number := b.way()
+		err := v.follow(ctx, w, b.root+prefix)
+		if ctx.Err() == nil && !answered(err) {
+			b.leave(number)
+		}
+		if failures++; time.Since(began) > steady {
+			failures = 1
+		}
+		if err := b.retry(ctx, failures, err, "watching names"); err != nil {
+			return err
+		}
+	}
+}
+
+// view is what a watcher was told about names.
+type view struct {
+	b      *Backend
+	report func(driver.Event)
+	held   map[string]bool // the names that were told of as held
+	before map[string]bool // while all is told anew: those of them that were not told of again
+}
+
+// follow tells what comes on one stream, until that breaks.
+func (v *view) follow(ctx context.Context, w *way, prefix string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// Once it has begun, silence is normal, and gRPC looks whether the server is there.
+	timer := time.AfterFunc(v.b.cfg.RequestTimeout, func() { cancel(errStalled) })
+	defer timer.Stop()
+	s, err := w.names.Watch(ctx, &leasekeeperv1.WatchRequest{Prefix: prefix})
+	for err == nil {
+		var resp *leasekeeperv1.WatchResponse
+		if resp, err = s.Recv(); err == nil {
+			timer.Stop()
+			v.take(resp)
+			err = ended(ctx)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		return status.Error(codes.Unavailable, "the server ended the watch")
+	}
+	return because(ctx, err)
+}
+
+func (v *view) take(resp *leasekeeperv1.WatchResponse) {
+	if resp.Begin {
+		v.before = maps.Clone(v.held)
+	}
+	for _, e := range resp.Events {
+		v.tell(e)
+	}
+	if !resp.Synced {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(v.before)) {
+		delete(v.held, name)
+		v.report(driver.Event{Kind: driver.Resync, Info: driver.Info{Name: name}})
+	}
+	v.before = nil
+}
+
+func (v *view) tell(e *leasekeeperv1.WatchEvent) {
+	info := v.b.info(e.Info)
+	event := driver.Event{Kind: driver.Resync, Info: info, Why: reasons[e.Why]}
+	known := v.held[info.Name]
+	if delete(v.before, info.Name); info.Held {
+		v.held[info.Name] = true
+	} else {
+		delete(v.held, info.Name)
+	}
+	switch {
+	case v.before != nil:
+		// What happened while all was told anew is part of how it is.
+		event.Why = ""
+		if !info.Held && !known {
+			return
+		}
+	case e.Kind == leasekeeperv1.WatchEvent_ACQUIRED:
+		event.Kind = driver.Acquired
+	case e.Kind == leasekeeperv1.WatchEvent_VACATED:
+		event.Kind = driver.Vacated
+	case e.Kind == leasekeeperv1.WatchEvent_ANNOUNCED:
+		event.Kind = driver.Announced
+	}
+	v.report(event)
+}
