@@ -151,6 +151,7 @@ func TestRevokeName(t *testing.T) {
 	held := f.hold("n", 1, ttl)
 	waiting := f.wait("n", 2, 60_000)
 	renewals := f.renewing()
+	start := time.Now()
 	renewals.renew(1)
 
 	_, err := f.names().Revoke(f.ctx(), &leasekeeperv1.RevokeRequest{Name: "n", Token: held.Token + 1})
@@ -158,9 +159,8 @@ func TestRevokeName(t *testing.T) {
 	_, err = f.names().Revoke(f.ctx(), &leasekeeperv1.RevokeRequest{Name: "free"})
 	wantReason(t, err, codes.FailedPrecondition, leasekeeperv1.ErrorReason_NOT_HELD)
 
-	start := time.Now()
 	revoked := f.revoke(&leasekeeperv1.RevokeRequest{Name: "n", Token: held.Token, Reason: "maintenance"})
-	if revoked.Token != held.Token || revoked.EndsInMs < ttl/2 || revoked.EndsInMs > ttl {
+	if revoked.Token != held.Token || revoked.EndsInMs <= 0 || revoked.EndsInMs > ttl {
 		t.Errorf("revoked: %v", revoked)
 	}
 	refused := renewals.refusal(renewals.renew(1))
@@ -180,7 +180,7 @@ func TestRevokeName(t *testing.T) {
 	wantEqual(t, "TTL", kept.TTL, 0)
 
 	waiting.next(leasekeeperv1.AcquireResponse_YOURS)
-	if took := time.Since(start); took < (ttl-100)*time.Millisecond {
+	if took := time.Since(start); took < ttl*time.Millisecond {
 		t.Errorf("the name was free after %v, although its holder was promised %d ms", took, ttl)
 	}
 	past := f.history("n")[1]
