@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/driver"
 )
 
@@ -33,6 +35,9 @@ of it with its next renewal, and may act until then: whatever it changes must ch
 				l, _, err := tenancy(ctx, b, name, token)
 				if err == nil {
 					err = transferrer.Transfer(ctx, l)
+				}
+				if errors.Is(err, leasekeeper.ErrInvalid) { // nobody stands in line: that is no mistake of the caller
+					return failed("could not %s: %w", doing, err)
 				}
 				if err != nil {
 					return explainStore(doing, err)

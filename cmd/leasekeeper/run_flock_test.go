@@ -236,12 +236,3 @@ func TestInterruptedWhileWaiting(t *testing.T) {
 		return strings.Contains(string(told), "waiting    0")
 	})
 }
-
-func eventually(t *testing.T, what string, seen func() bool) {
-	t.Helper()
-	for limit := time.Now().Add(startLimit); !seen(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(limit) {
-			t.Fatalf("not seen: %s", what)
-		}
-	}
-}

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,7 +18,6 @@ import (
 
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/clock"
-	_ "github.com/leasekeeper/leasekeeper/memory"
 )
 
 // tenant is a `leasekeeper run` in a process of its own, and its command.
@@ -211,7 +209,7 @@ func onTerminal(t *testing.T, dir, script string) (types func(string), shown fun
 		defer close(read)
 		for piece := make([]byte, 1000); ; {
 			n, err := master.Read(piece)
-			text.add(piece[:n])
+			text.Write(piece[:n])
 			if err != nil {
 				return
 			}
@@ -286,24 +284,6 @@ func TestInterruptIsTheCommands(t *testing.T) {
 	if strings.Count(shown(), "told") != 1 {
 		t.Errorf("%q", shown())
 	}
-}
-
-// lockedText is written and read by several goroutines.
-type lockedText struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-func (l *lockedText) add(piece []byte) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.text = append(l.text, piece...)
-}
-
-func (l *lockedText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return string(l.text)
 }
 
 func waitFor(t *testing.T, ended <-chan struct{}) {
