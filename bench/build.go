@@ -30,7 +30,7 @@ const reference = "etcd"
 
 func targets() []*target {
 	return []*target{
-		{name: reference, source: ".", pkg: "go.etcd.io/etcd/server/v3", arguments: etcdArguments,
+		{name: reference, source: "reference", pkg: "go.etcd.io/etcd/server/v3", arguments: etcdArguments,
 			metrics: func(addr, _ string) string { return "http://" + addr + "/metrics" }},
 		{name: "leasekeeper", source: "..", pkg: "./cmd/leasekeeper", arguments: leasekeeperArguments,
 			metrics: func(_, http string) string { return "http://" + http + "/metrics" }},

@@ -1,12 +1,14 @@
 // Command bench measures our server beside etcd and beside a gRPC server that does nothing: the same load,
 // on the same machine and disk, in one run.
 //
-// It owns the load, the targets as processes, and the table. It imports none of our code: it builds the
-// command in the parent folder and talks to it over the network, as users do, with the plain stubs of
-// etcd's API so that what a client library costs is not measured; only a Mutex needs etcd's own library. It
-// is a module of its own so that etcd's server never comes near the product.
+// It owns the load, the targets as processes, and the table. It builds the command in the parent folder and
+// talks to it over the network, as users do, with the plain stubs of etcd's API so that what a client library
+// costs is not measured. Only names are held with libraries: a Mutex with etcd's own, and others with our
+// Keeper, which is the only code of ours that it imports beside the stubs of our API. It is a module of its
+// own so that etcd's client never comes near the product; etcd itself is built in another, below reference,
+// so that what we require does not change it.
 //
-//	go run .                  everything; reckoned at three quarters of an hour
+//	go run .                  everything; reckoned at an hour and a quarter
 //	go run . -quick           the same with less of everything, to see that it works
 //	go run . -run expir       scenarios whose name matches
 //	go run . -target keeper   targets whose name matches
@@ -16,7 +18,8 @@
 // folder, and ended before the next: never are two servers there at once. The figures of several rounds
 // become their median. Each row of the table is one figure.
 //
-// Rules: nothing is measured that is not the same request for every target. No retries: a request that
-// fails fails the scenario on that target. A lease that ends before its time fails the run, however fast
-// the rest was. Tests assert nothing about speed.
+// Rules: nothing is measured that is not the same request for every target, but for names, where it is the
+// same task with what each target has for it (README.md says what differs). No retries of ours: a request
+// that fails fails the scenario on that target. A lease that ends before its time, a name that two hold at
+// once or that is lost fails the run, however fast the rest was. Tests assert nothing about speed.
 package main

@@ -71,6 +71,13 @@ func (g *group) wait() error {
 // each calls do for every i below n, with so many calls in flight.
 func each(ctx context.Context, conns connections, inFlight, n int,
 	do func(ctx context.Context, conn *grpc.ClientConn, i int) error) error {
+	return spread(ctx, inFlight, n, func(ctx context.Context, worker, i int) error {
+		return do(ctx, conns.of(worker), i)
+	})
+}
+
+// spread is each for those who need no connection.
+func spread(ctx context.Context, inFlight, n int, do func(ctx context.Context, worker, i int) error) error {
 	var next atomic.Int64
 	g := newGroup(ctx)
 	for worker := range min(inFlight, n) {
@@ -80,7 +87,7 @@ func each(ctx context.Context, conns connections, inFlight, n int,
 				if i >= n || ctx.Err() != nil {
 					return nil
 				}
-				if err := do(ctx, conns.of(worker), i); err != nil {
+				if err := do(ctx, worker, i); err != nil {
 					return err
 				}
 			}

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// contendedName is the mutex that is handed over, and holdFor how long each has it: long enough for who
+	// contendedName is the name that is handed over, and holdFor how long each has it: long enough for who
 	// had it last to be waiting again.
 	contendedName = "handed-over"
 	holdFor       = 5 * time.Millisecond
@@ -22,74 +22,74 @@ const (
 )
 
 // errShared is what a mutex is there to prevent.
-var errShared = errors.New("two hold the mutex at once")
+var errShared = errors.New("two hold the name at once")
 
-// sessions are what etcd's own library needs for a mutex: each has a lease that the library renews.
+// sessions are what etcd's own library needs for a mutex: each user has one, with a lease that the library
+// renews.
 type sessions struct {
 	clients []*clientv3.Client
-	all     []*concurrency.Session
+	ttl     time.Duration
 }
 
-// openSessions opens n of them, on at most rateConnections connections.
-func openSessions(ctx context.Context, s *server, n int) (opened *sessions, err error) {
-	opened = &sessions{}
-	defer func() {
-		if err != nil {
-			opened.close()
-		}
-	}()
-	for range min(n, rateConnections) {
+func openSessions(ctx context.Context, s *server, p plan) (users, error) {
+	opened := &sessions{ttl: p.ttl}
+	for range p.connections {
 		client, err := clientv3.New(clientv3.Config{
 			Endpoints: []string{"http://" + s.addr}, DialTimeout: clientTimeout, Context: ctx, Logger: zap.NewNop()})
 		if err != nil {
-			return opened, err
+			opened.close()
+			return nil, err
 		}
 		opened.clients = append(opened.clients, client)
-	}
-	for i := range n {
-		session, err := concurrency.NewSession(opened.clients[i%len(opened.clients)])
-		if err != nil {
-			return opened, err
-		}
-		opened.all = append(opened.all, session)
 	}
 	return opened, nil
 }
 
-// close leaves the leases to the end of the server, which is near.
+func (s *sessions) locker(user int, name string) locker {
+	return &mutexLocker{client: s.clients[user%len(s.clients)], ttl: s.ttl, name: name}
+}
+
 func (s *sessions) close() {
 	for _, client := range s.clients {
 		client.Close()
 	}
 }
 
-// lockUnlock measures how often so many sessions, each with a name that no other wants, lock and unlock.
-func lockUnlock(inFlight int) func(context.Context, *server, size) ([]figure, error) {
-	return func(ctx context.Context, s *server, z size) ([]figure, error) {
-		opened, err := openSessions(ctx, s, inFlight)
-		if err != nil {
-			return nil, err
+// mutexLocker holds a name with a Mutex. Its session begins when it is first locked.
+type mutexLocker struct {
+	client  *clientv3.Client
+	ttl     time.Duration
+	name    string
+	session *concurrency.Session
+	mutex   *concurrency.Mutex
+}
+
+func (m *mutexLocker) Lock(ctx context.Context) (err error) {
+	if m.session == nil {
+		if m.session, err = concurrency.NewSession(m.client, concurrency.WithTTL(int(m.ttl/time.Second))); err != nil {
+			return err
 		}
-		defer opened.close()
-		return rate(ctx, s, z, inFlight, "", func(ctx context.Context, worker int, count *atomic.Int64) error {
-			mutex := concurrency.NewMutex(opened.all[worker], fmt.Sprintf("own/%d", worker))
-			for {
-				if err := mutex.Lock(ctx); err != nil {
-					return err
-				}
-				if err := mutex.Unlock(ctx); err != nil {
-					return err
-				}
-				count.Add(1)
-			}
-		})
+		m.mutex = concurrency.NewMutex(m.session, m.name)
+	}
+	return m.mutex.Lock(ctx)
+}
+
+func (m *mutexLocker) Unlock(ctx context.Context) error { return m.mutex.Unlock(ctx) }
+
+func (m *mutexLocker) Check() error {
+	select {
+	case <-m.session.Done():
+		return fmt.Errorf("the session that holds %s has ended", m.name)
+	default:
+		return nil
 	}
 }
 
-// handOver measures how long it takes from when a holder begins to unlock until the next one's lock returns.
-func handOver(contenders int) func(context.Context, *server, size) ([]figure, error) {
+// handOver has so many contenders, who share so many connections, want one name, and measures how long it takes
+// from when a holder begins to unlock until the next one's lock returns.
+func handOver(open library, contenders, connections int, goal string) func(context.Context, *server, size) ([]figure, error) {
 	return func(ctx context.Context, s *server, z size) ([]figure, error) {
-		opened, err := openSessions(ctx, s, contenders)
+		opened, err := open(ctx, s, plan{connections, lockTTL})
 		if err != nil {
 			return nil, err
 		}
@@ -97,9 +97,10 @@ func handOver(contenders int) func(context.Context, *server, size) ([]figure, er
 		b := &baton{start: time.Now().Add(z.warm)}
 		g := newGroup(ctx)
 		took := make([][]time.Duration, contenders)
-		for i, session := range opened.all {
+		for i := range contenders {
+			contended := opened.locker(i, contendedName)
 			g.run(func(ctx context.Context) (err error) {
-				took[i], err = b.contend(ctx, session)
+				took[i], err = b.contend(ctx, contended)
 				if ctx.Err() != nil {
 					return nil // whatever it says: it was ended
 				}
@@ -111,20 +112,20 @@ func handOver(contenders int) func(context.Context, *server, size) ([]figure, er
 		if err := g.wait(); !errors.Is(err, errMeasured) {
 			return nil, err
 		}
-		return handOverFigures(took)
+		return handOverFigures(took, goal)
 	}
 }
 
-func handOverFigures(took [][]time.Duration) ([]figure, error) {
+func handOverFigures(took [][]time.Duration, goal string) ([]figure, error) {
 	var all []time.Duration
 	for _, some := range took {
 		all = append(all, some...)
 	}
 	if len(all) == 0 {
-		return nil, errors.New("the mutex was never handed over")
+		return nil, errors.New("the name was never handed over")
 	}
 	return []figure{
-		{name: "p50, from unlock called to lock returned", unit: "ms", value: milliseconds(percentile(all, 50)), goal: "2"},
+		{name: "p50, from unlock called to lock returned", unit: "ms", value: milliseconds(percentile(all, 50)), goal: goal},
 		{name: "p99, from unlock called to lock returned", unit: "ms", value: milliseconds(percentile(all, 99))},
 	}, nil
 }
@@ -138,11 +139,10 @@ type baton struct {
 
 // contend locks and unlocks until the context ends. It returns how long each hand-over took for which this
 // contender was waiting when the holder before let go.
-func (b *baton) contend(ctx context.Context, session *concurrency.Session) (took []time.Duration, err error) {
-	mutex := concurrency.NewMutex(session, contendedName)
+func (b *baton) contend(ctx context.Context, contended locker) (took []time.Duration, err error) {
 	for {
 		asked := time.Now()
-		if err := mutex.Lock(ctx); err != nil {
+		if err := contended.Lock(ctx); err != nil {
 			return took, err
 		}
 		now := time.Now()
@@ -153,10 +153,13 @@ func (b *baton) contend(ctx context.Context, session *concurrency.Session) (took
 			took = append(took, now.Sub(*released))
 		}
 		pause(ctx, holdFor)
+		if err := contended.Check(); err != nil {
+			return took, err
+		}
 		b.held.Store(false)
 		now = time.Now()
 		b.released.Store(&now)
-		if err := mutex.Unlock(ctx); err != nil {
+		if err := contended.Unlock(ctx); err != nil {
 			return took, err
 		}
 	}

@@ -41,6 +41,15 @@ type size struct {
 	kept           int           // leases that a server is started with
 	present        []int         // how many leases are there when renewals are measured; rising
 	settle         time.Duration // between a load and what it leaves to be measured
+
+	batched    int // leases that are renewed with many ids in a message
+	backend    int // leases that are renewed by each call of the client
+	idleTTL    time.Duration
+	idleTurns  int // thirds of it for which idle clients are measured
+	idleMany   int // idle clients
+	idleEach   int // names that each of them holds
+	idleOne    int // names that one idle client holds
+	clientHeld int // names whose memory in the client is measured
 }
 
 var (
@@ -52,6 +61,9 @@ var (
 		expiring: 100_000, expiringTTL: 90 * time.Second,
 		held: 100_000, heldMany: 300_000, kept: 1_000_000, present: []int{1_000, 100_000, 1_000_000},
 		settle: 5 * time.Second,
+
+		batched: 100_000, backend: 10_000,
+		idleTTL: 15 * time.Second, idleTurns: 6, idleMany: 200, idleEach: 500, idleOne: 10_000, clientHeld: 20_000,
 	}
 	quickSize = size{
 		warm: 200 * time.Millisecond, span: 800 * time.Millisecond, rounds: 1,
@@ -60,6 +72,9 @@ var (
 		expiring: 2_000, expiringTTL: 8 * time.Second,
 		held: 20_000, heldMany: 30_000, kept: 20_000, present: []int{1_000, 10_000},
 		settle: time.Second,
+
+		batched: 40_000, backend: 1_000,
+		idleTTL: 6 * time.Second, idleTurns: 3, idleMany: 20, idleEach: 50, idleOne: 1_000, clientHeld: 2_000,
 	}
 )
 
@@ -73,7 +88,7 @@ func scenarios(z size) []scenario {
 	if z.togetherMany > 0 {
 		list = append(list, scenario{name: of(together, z.togetherMany), run: commonDeadline(z.togetherMany, z.manyTTL, "")})
 	}
-	return append(list,
+	list = append(list,
 		scenario{name: of("puts, 1 000 a second, while %s leases expire", z.expiring), run: putsWhileExpiring},
 		scenario{name: "grants at 64 in flight", rounds: z.rounds, onBare: true, run: grants(64, "")},
 		scenario{name: "grants at 512 in flight", rounds: z.rounds, onBare: true, run: grants(512, "24 000")},
@@ -86,12 +101,13 @@ func scenarios(z size) []scenario {
 		scenario{name: "linearizable gets at 1 in flight", rounds: z.rounds, onBare: true, run: gets(1, "")},
 		scenario{name: "linearizable gets at 64 in flight", rounds: z.rounds, onBare: true, run: gets(64, "26 000")},
 		scenario{name: "linearizable gets at 512 in flight", rounds: z.rounds, onBare: true, run: gets(512, "")},
-		scenario{name: "lock and unlock a Mutex, 64 in flight, each its own", rounds: z.rounds, run: lockUnlock(64)},
-		scenario{name: "hand-over of a Mutex between 2", rounds: z.rounds, run: handOver(2)},
-		scenario{name: "hand-over of a Mutex among 32", rounds: z.rounds, run: handOver(32)},
+		scenario{name: "lock and unlock a Mutex, 64 in flight, each its own", rounds: z.rounds, run: lockUnlock(openSessions, 64, "")},
+		scenario{name: "hand-over of a Mutex between 2", rounds: z.rounds, run: handOver(openSessions, 2, 2, "2")},
+		scenario{name: "hand-over of a Mutex among 32", rounds: z.rounds, run: handOver(openSessions, 32, rateConnections, "2")},
 		scenario{name: of("memory of %s bare leases", z.held), run: memory(z.held, grantBare, "250")},
 		scenario{name: of("memory of %s bare leases", z.heldMany), run: memory(z.heldMany, grantBare, "250")},
 		scenario{name: of("memory of %s leases with a key each", z.heldMany), run: memory(z.heldMany, grantWithKey, "")},
 		scenario{name: of("start-up with %s leases", z.kept), run: startUp},
 	)
+	return append(list, nameScenarios(z)...)
 }

@@ -2,20 +2,26 @@ package main
 
 import (
 	"math"
+	"strings"
 	"testing"
 )
 
-// TestSmoke runs one scenario, small, on our server. It asserts that there are numbers, and through the
-// scenario that no lease ended early; never how large the numbers are.
+// TestSmoke runs a few scenarios, small, on our server. It asserts that there are numbers, and through the
+// scenarios that no lease ended early and no name had two holders; never how large the numbers are.
 func TestSmoke(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs a server")
 	}
-	b, err := configure([]string{"-quick", "-target", "leasekeeper", "-run", "single"})
+	b, err := configure([]string{"-quick", "-target", "leasekeeper", "-run", "^(" + strings.Join([]string{
+		"lateness of single expiries", "acquire and release a name, 1 in flight", "hand-over of a name among 2(, on etcd://)?",
+		"renewed ids, in messages of 100"}, "|") + ")$"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.size.waves, b.size.perWave = 1, 4
+	if len(b.scenarios) != 5 {
+		t.Fatalf("%d scenarios are left, want 5", len(b.scenarios))
+	}
+	b.size.waves, b.size.perWave, b.size.batched = 1, 4, 100*batchWires
 	dir := t.TempDir()
 	if err := build(t.Context(), dir, b.targets, b.say); err != nil {
 		t.Fatal(err)

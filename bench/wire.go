@@ -24,6 +24,8 @@ const (
 	wireBuffer = 64 << 10
 	// messagePrefix is in front of each message of gRPC: a flag and its length.
 	messagePrefix = 5
+	// wireFrame is the most that every server takes in one frame.
+	wireFrame = 16 << 10
 )
 
 // A load is what one wire asks again and again. All calls come from the wire's own goroutine.
@@ -39,7 +41,10 @@ type load struct {
 
 // call is a slot's request that is under way.
 type call struct {
+	id      uint32
 	slot    int
+	room    int64  // how much the server takes of it before it says that it takes more
+	unsent  []byte // what there was no room for
 	partial []byte // of an answer
 	answers int
 	status  string
@@ -60,14 +65,7 @@ type wire struct {
 	next    uint32 // id of the next request
 	room    int64  // how much the server takes before it says that it takes more
 	initial int64  // how much it takes of each new request
-	waiting []waiting
 	message []byte
-}
-
-// waiting is a message that there was no room for.
-type waiting struct {
-	id   uint32
-	slot int
 }
 
 // writeBuffer collects what is written until it is sent.
@@ -134,6 +132,7 @@ func (w *wire) run() error {
 func (w *wire) begin(c *call) error {
 	id := w.next
 	w.next += 2
+	c.id, c.room, c.unsent = id, w.initial, c.unsent[:0]
 	c.partial, c.answers, c.status = c.partial[:0], 0, ""
 	w.calls[id] = c
 	w.block.bytes = w.block.bytes[:0]
@@ -151,27 +150,48 @@ func (w *wire) begin(c *call) error {
 		return err
 	}
 	for range max(w.depth, 1) {
-		if err := w.send(waiting{id, c.slot}); err != nil {
+		if err := w.send(c); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// send sends a message, or lets it wait for room.
-func (w *wire) send(m waiting) error {
+// send sends a message; what there is no room for waits.
+func (w *wire) send(c *call) error {
 	w.message = append(w.message[:0], 0, 0, 0, 0, 0)
-	w.message = w.ask(m.slot, w.message)
-	if int64(len(w.message)) > w.room {
-		w.waiting = append(w.waiting, m)
+	w.message = w.ask(c.slot, w.message)
+	binary.BigEndian.PutUint32(w.message[1:], uint32(len(w.message)-messagePrefix))
+	if len(c.unsent) > 0 {
+		c.unsent = append(c.unsent, w.message...)
 		return nil
 	}
-	if int64(len(w.message)) > w.initial {
-		return fmt.Errorf("a message of %d bytes is more than the server takes of a request, which is %d", len(w.message), w.initial)
+	sent, err := w.write(c, w.message)
+	c.unsent = append(c.unsent, w.message[sent:]...)
+	return err
+}
+
+// write sends as much as there is room for.
+func (w *wire) write(c *call, bytes []byte) (sent int, err error) {
+	for sent < len(bytes) && err == nil {
+		n := min(int64(len(bytes)-sent), wireFrame, w.room, c.room)
+		if n <= 0 {
+			break
+		}
+		w.room -= n
+		c.room -= n
+		part := bytes[sent : sent+int(n)]
+		sent += len(part)
+		err = w.framer.WriteData(c.id, !w.stream && sent == len(bytes), part)
 	}
-	w.room -= int64(len(w.message))
-	binary.BigEndian.PutUint32(w.message[1:], uint32(len(w.message)-messagePrefix))
-	return w.framer.WriteData(m.id, !w.stream, w.message)
+	return sent, err
+}
+
+// resume sends what waited.
+func (w *wire) resume(c *call) error {
+	sent, err := w.write(c, c.unsent)
+	c.unsent = append(c.unsent[:0], c.unsent[sent:]...)
+	return err
 }
 
 func (w *wire) frame(f http2.Frame) error {
@@ -201,22 +221,31 @@ func (w *wire) settings(f *http2.SettingsFrame) error {
 		return nil
 	}
 	if v, ok := f.Value(http2.SettingInitialWindowSize); ok {
+		more := int64(v) - w.initial
 		w.initial = int64(v)
+		for _, c := range w.calls {
+			c.room += more
+			if err := w.resume(c); err != nil {
+				return err
+			}
+		}
 	}
 	return w.framer.WriteSettingsAck()
 }
 
-// widen sends what waited for room. Room within a single stream is not counted: what is under way in it is
-// far below what any server takes.
+// widen sends what waited for room.
 func (w *wire) widen(f *http2.WindowUpdateFrame) error {
 	if f.StreamID != 0 {
-		return nil
+		c := w.calls[f.StreamID]
+		if c == nil {
+			return nil // it is over
+		}
+		c.room += int64(f.Increment)
+		return w.resume(c)
 	}
 	w.room += int64(f.Increment)
-	again := w.waiting
-	w.waiting = nil
-	for _, m := range again {
-		if err := w.send(m); err != nil {
+	for _, c := range w.calls {
+		if err := w.resume(c); err != nil {
 			return err
 		}
 	}
@@ -243,7 +272,7 @@ func (w *wire) data(f *http2.DataFrame) error {
 		rest = rest[end:]
 		if w.stream {
 			w.counted()
-			if err := w.send(waiting{f.StreamID, c.slot}); err != nil {
+			if err := w.send(c); err != nil {
 				return err
 			}
 		}
