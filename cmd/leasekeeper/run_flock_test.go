@@ -114,7 +114,7 @@ func TestRunHasTheHabitsOfFlock(t *testing.T) {
 func storeAt(t *testing.T, dir string) string {
 	t.Helper()
 	r := launchAt(t, dir)
-	return "etcd://" + r.endpoint + "/"
+	return "leasekeeper://" + r.endpoint + "/"
 }
 
 // locker is flock, or we.

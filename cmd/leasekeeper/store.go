@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"time"
 
@@ -13,7 +12,8 @@ import (
 
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/driver"
-	_ "github.com/leasekeeper/leasekeeper/etcd" // etcd:// and etcds://
+	_ "github.com/leasekeeper/leasekeeper/etcd"   // etcd:// and etcds://
+	_ "github.com/leasekeeper/leasekeeper/remote" // leasekeeper:// and leasekeepers://
 )
 
 // storeFlags are what the commands share that ask a store about names.
@@ -49,19 +49,12 @@ func (f *storeFlags) complete(cmd *cobra.Command) (err error) {
 
 func (o *nameOptions) checkStore() error {
 	if o.store == "" {
-		return wrongUsage("which store? Write --store URL, or set %s; a URL is like %s", storeVariable, exampleStore())
+		return wrongUsage("which store? Write --store URL, or set %s; a URL is like %s", storeVariable, exampleStore)
 	}
 	return nil
 }
 
-// exampleStore is of a scheme that there is.
-func exampleStore() string {
-	scheme := "leasekeeper"
-	if schemes := driver.Schemes(); !slices.Contains(schemes, scheme) {
-		scheme = schemes[0]
-	}
-	return scheme + "://127.0.0.1:2379/"
-}
+const exampleStore = "leasekeeper://127.0.0.1:2379/"
 
 // withStore runs a command's work with the chosen store.
 func withStore(cmd *cobra.Command, f *storeFlags, work func(ctx context.Context, b driver.Backend) error) error {

@@ -53,6 +53,8 @@ const (
 	minLead, maxLead = 50 * time.Millisecond, 500 * time.Millisecond
 	// minKillAfter, in leads, leaves the command some time between SIGTERM and SIGKILL.
 	minKillAfter = 2
+	// leastTold is a little more than the shortest lease: people are told of TTLs, of which less is relied on.
+	leastTold = 350 * time.Millisecond
 )
 
 // DefaultKillAfter is five seconds, or what a shorter TTL allows.
@@ -74,7 +76,7 @@ func (t Terms) Validate() error {
 	case t.OnLost == Warn:
 		return nil
 	case t.TTL < killAfterShare*least:
-		return fmt.Errorf("a lease of %v is too short to end a command in time: let it last %v or more", t.TTL.Round(time.Millisecond), killAfterShare*minKillAfter*minLead)
+		return fmt.Errorf("a lease of %v is too short to end a command in time: let it last %v or more", t.TTL.Round(time.Millisecond), leastTold)
 	case t.OnLost == Kill:
 		return nil
 	case t.KillAfter < least:
