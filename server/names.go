@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -42,7 +43,7 @@ func (n *namesService) Release(ctx context.Context, r *leasekeeperv1.ReleaseRequ
 }
 
 func (n *namesService) Get(ctx context.Context, r *leasekeeperv1.GetRequest) (*leasekeeperv1.GetResponse, error) {
-	if err := driver.CheckName(r.Name); err != nil {
+	if err := checkName(r.Name); err != nil {
 		return nil, err
 	}
 	states, err := n.s.member.Names(ctx, []string{r.Name})
@@ -57,30 +58,32 @@ func (n *namesService) List(ctx context.Context, r *leasekeeperv1.ListRequest) (
 	if limit <= 0 || limit > maxListNames {
 		limit = maxListNames
 	}
-	names, _, err := n.s.member.HeldNames(ctx, r.Prefix, r.After, limit+1)
-	if err != nil {
-		return nil, err
-	}
-	resp := &leasekeeperv1.ListResponse{More: len(names) > limit}
-	names = names[:min(len(names), limit)]
-	if len(names) == 0 {
-		return resp, nil
-	}
-	states, err := n.s.member.Names(ctx, names)
-	if err != nil {
-		return nil, err
-	}
-	for i := range states.Names {
-		if states.Names[i].Held {
-			resp.Names = append(resp.Names, nameInfo(&states.Names[i]))
+	resp := &leasekeeperv1.ListResponse{More: true}
+	for after := r.After; resp.More && len(resp.Names) < limit; {
+		room := limit - len(resp.Names)
+		names, _, err := n.s.member.HeldNames(ctx, r.Prefix, after, room+1)
+		if err != nil {
+			return nil, err
+		}
+		resp.More = len(names) > room
+		names = names[:min(len(names), room)]
+		states, err := n.s.member.Names(ctx, names)
+		if err != nil {
+			return nil, err
+		}
+		for i := range states.Names {
+			after = names[i]
+			if tellable(&states.Names[i]) && states.Names[i].Held {
+				resp.Names = append(resp.Names, nameInfo(&states.Names[i]))
+				resp.Last = after
+			}
 		}
 	}
-	resp.Last = names[len(names)-1]
 	return resp, nil
 }
 
 func (n *namesService) History(ctx context.Context, r *leasekeeperv1.HistoryRequest) (*leasekeeperv1.HistoryResponse, error) {
-	if err := driver.CheckName(r.Name); err != nil {
+	if err := checkName(r.Name); err != nil {
 		return nil, err
 	}
 	all, err := n.s.member.History(ctx, r.Name)
@@ -119,7 +122,7 @@ func (n *namesService) Pin(ctx context.Context, r *leasekeeperv1.PinRequest) (*l
 }
 
 func (n *namesService) Unpin(ctx context.Context, r *leasekeeperv1.UnpinRequest) (*leasekeeperv1.UnpinResponse, error) {
-	if err := driver.CheckName(r.Name); err != nil {
+	if err := checkName(r.Name); err != nil {
 		return nil, err
 	}
 	if err := n.s.member.Unpin(ctx, r.Name); err != nil {
@@ -178,9 +181,26 @@ func (n *namesService) Announce(ctx context.Context, r *leasekeeperv1.AnnounceRe
 	return nil, replica.ErrTooManyRequests
 }
 
+// checkName checks a name, before which a client may have put a namespace: both are valid names then.
+func checkName(name string) error {
+	if len(name) > driver.MaxName {
+		if slash := strings.LastIndexByte(name[:driver.MaxName+1], '/'); slash > 0 {
+			if err := driver.CheckName(name[:slash]); err != nil {
+				return err
+			}
+			return driver.CheckName(name[slash+1:])
+		}
+	}
+	return driver.CheckName(name)
+}
+
+// tellable says whether a name is one for this service. By etcd's recipe a lock can have any name, such as
+// one that is no text.
+func tellable(s *replica.NameState) bool { return driver.CheckName(s.Name) == nil }
+
 // checkLease checks what names a lease on a name.
 func checkLease(name string, lease int64) error {
-	if err := driver.CheckName(name); err != nil {
+	if err := checkName(name); err != nil {
 		return err
 	}
 	if lease <= 0 {
@@ -190,7 +210,7 @@ func checkLease(name string, lease int64) error {
 }
 
 func checkReason(name, reason string) error {
-	if err := driver.CheckName(name); err != nil {
+	if err := checkName(name); err != nil {
 		return err
 	}
 	if len(reason) > maxReasonBytes || !utf8.ValidString(reason) {

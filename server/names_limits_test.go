@@ -3,6 +3,7 @@ package server
 import (
 	"testing"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
@@ -39,4 +40,38 @@ func TestWaiterLeaves(t *testing.T) {
 	wantEqual(t, "waiting", f.info("n").Waiting, 1)
 	f.release("n", 1)
 	wantEqual(t, "holder", f.info("n").Lease, 2)
+}
+
+// A lock of etcd's clients can have a name that is none for us. It troubles nobody.
+func TestForeignNamesAreNotTold(t *testing.T) {
+	f := startFront(t)
+	f.grant(60, 1)
+	foreign := []string{"\xff", "/locks/a", "a//b", "a\x00"}
+	put := func(name string) {
+		t.Helper()
+		_, err := f.kv.Put(f.ctx(), &pb.PutRequest{Key: []byte(name + "/1"), Lease: 1, Value: []byte("\xff")})
+		wantOK(t, err)
+	}
+	for _, name := range foreign {
+		put(name)
+	}
+	put("ours")
+	resp, err := f.names().List(f.ctx(), &leasekeeperv1.ListRequest{})
+	wantOK(t, err)
+	if len(resp.Names) != 1 || resp.Names[0].Name != "ours" {
+		t.Errorf("listed: %v", resp)
+	}
+	w, present := f.watchNames("")
+	if len(present) != 1 || present[0].Info.Name != "ours" {
+		t.Errorf("at first: %v", present)
+	}
+	_, err = f.lease.LeaseRevoke(f.ctx(), &pb.LeaseRevokeRequest{ID: 1})
+	wantOK(t, err)
+	w.next(leasekeeperv1.WatchEvent_VACATED, "ours", 0)
+	f.grant(60, 1)
+	for _, name := range foreign {
+		put(name)
+	}
+	put("ours")
+	w.next(leasekeeperv1.WatchEvent_ACQUIRED, "ours", 1)
 }

@@ -104,7 +104,7 @@ func (w *nameWatch) tellPages(ctx context.Context) error {
 		page := toldPage{final: len(names) < watchPage, index: index}
 		resp := new(leasekeeperv1.WatchResponse)
 		for i := range states.Names {
-			if states.Names[i].Held {
+			if tellable(&states.Names[i]) && states.Names[i].Held {
 				resp.Events = append(resp.Events, &leasekeeperv1.WatchEvent{
 					Kind: leasekeeperv1.WatchEvent_PRESENT, Info: nameInfo(&states.Names[i]),
 				})
@@ -151,7 +151,7 @@ func (w *nameWatch) tellChanges(ctx context.Context) error {
 func (w *nameWatch) tell(changes []replica.NameChange) error {
 	resp := new(leasekeeperv1.WatchResponse)
 	for i := range changes {
-		if c := &changes[i]; !w.knows(c) {
+		if c := &changes[i]; tellable(&c.State) && !w.knows(c) {
 			resp.Events = append(resp.Events, nameEvent(c))
 		}
 	}
