@@ -51,7 +51,7 @@ func (n *namesService) Acquire(r *leasekeeperv1.AcquireRequest, stream acquireSt
 }
 
 func claimOf(r *leasekeeperv1.AcquireRequest) (replica.Claim, error) {
-	if err := driver.CheckName(r.Name); err != nil {
+	if err := checkName(r.Name); err != nil {
 		return replica.Claim{}, err
 	}
 	ttl, err := claimTTLOf(r.TtlMs)

@@ -1,7 +1,7 @@
 // Leases on names for programs: hold a name, know for how long, learn in time that it is lost.
 //
 // A name is a path such as jobs/nightly: at most 512 bytes of printable UTF-8, no part of it empty, "." or
-// "..". A namespace is a prefix of names that the client puts before them and takes off again.
+// "..". A namespace is another one that the client puts before names, with a slash between, and takes off again.
 //
 // A lease that was made by Acquire holds one name, or stands in line for it. What stands for that is the key
 // NAME/LEASE (the lease's id in hexadecimal) of etcd's API, which is attached to the lease: the lowest create
