@@ -3,7 +3,52 @@ package leasekeeper
 import (
 	"testing"
 	"time"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/memory"
 )
+
+// asleep are clocks that a suspended machine has: they jump, and no timer knows of it.
+type asleep struct{ *memory.Clock }
+
+func (asleep) Moved() <-chan struct{} { return nil }
+
+type asleepBackend struct {
+	*memory.Backend
+	clock asleep
+}
+
+func (b asleepBackend) Clock() driver.Clock { return b.clock }
+
+func TestT4AlarmEndsWhatRanOutWhileTheMachineSlept(t *testing.T) {
+	clocks := asleep{memory.NewClock()}
+	k, err := New(asleepBackend{memory.New(memory.WithClock(clocks.Clock)).Backend(), clocks}, WithTTL(10*time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := k.Acquire(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bell := newAlarm()
+	k.own.Go(func() { k.watchTime(bell) })
+	time.Sleep(50 * time.Millisecond) // both who watch the time are asleep; otherwise the test proves less
+	clocks.Suspend(11 * time.Hour)
+	for start, rang := time.Now(), false; !rang; {
+		if time.Since(start) > 10*time.Second {
+			t.Fatal("the alarm woke nobody")
+		}
+		bell.set(time.Millisecond) // as the kernel does on resume
+		select {
+		case <-l.Context().Done():
+			rang = true
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	if err := k.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
 
 func TestT4AlarmRingsByTheBootClock(t *testing.T) {
 	a := newAlarm()

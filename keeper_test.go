@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"os"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -201,6 +202,51 @@ func TestOpen(t *testing.T) {
 	cancel()
 	if _, err := leasekeeper.Open(ended, "memory:"); !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// plain is a client whose store is no store for tests.
+type plain struct{ driver.Backend }
+
+// On any other store a keeper goes by the machine's clocks, timers and, on Linux, an alarm.
+func TestRealStore(t *testing.T) {
+	const short = 200 * time.Millisecond
+	ctx := t.Context()
+	files := func() int {
+		open, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			return 0
+		}
+		return len(open)
+	}
+	before := files()
+	for range 8 {
+		store := memory.New()
+		k, err := leasekeeper.New(plain{store.Backend()}, leasekeeper.WithTTL(short))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer k.Close(ctx)
+		l, err := k.Acquire(ctx, "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Announce(ctx, "text"); !errors.Is(err, leasekeeper.ErrUnsupported) {
+			t.Error(err)
+		}
+		time.Sleep(short / 2)
+		heal := store.Inject(memory.Fault{Kind: memory.Stall, Op: memory.Renew})
+		<-l.Context().Done()
+		if err := l.Check(); !errors.Is(err, leasekeeper.ErrLost) {
+			t.Error(err)
+		}
+		heal()
+		if err := k.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	if after := files(); after > before+3 {
+		t.Errorf("%d files are open, %d were", after, before)
 	}
 }
 
