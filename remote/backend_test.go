@@ -50,12 +50,16 @@ func startOwn(t testing.TB, cfg server.Config) *store {
 
 // serve serves from a folder.
 func serve(dir string, cfg server.Config) (addr string, stop func() error, err error) {
+	return serveAt("127.0.0.1:0", dir, cfg)
+}
+
+func serveAt(listen, dir string, cfg server.Config) (addr string, stop func() error, err error) {
 	node, err := replica.Start(context.Background(), replica.NodeConfig{Dir: dir})
 	if err != nil {
 		return "", nil, err
 	}
 	<-node.Ready()
-	cfg.ListenClient, cfg.ListenHTTP = "127.0.0.1:0", server.HTTPOff
+	cfg.ListenClient, cfg.ListenHTTP = listen, server.HTTPOff
 	s, err := server.New(cfg, node)
 	if err == nil {
 		err = s.Start()
