@@ -237,6 +237,25 @@ func TestAnotherEndpoint(t *testing.T) {
 	}
 }
 
+// There is little time, and the first way is dead: it does not get all of it.
+func TestTimeIsLeftForTheOtherEndpoint(t *testing.T) {
+	s := startStore(t)
+	b, p, l := established(t, etcd.Config{Endpoints: []string{s.addr}}, s)
+	p.stall(false)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	info, err := b.Get(ctx, l.Name())
+	if err != nil || !info.Held {
+		t.Errorf("%+v, %v", info, err)
+	}
+
+	b, p, l = established(t, etcd.Config{Endpoints: []string{s.addr}}, s)
+	p.stall(false)
+	ctx, cancel = context.WithTimeout(t.Context(), 900*time.Millisecond) // less than a stream may stall at most
+	defer cancel()
+	ok(t, b.Renew(ctx, []driver.Lease{l}, func(_ int, r driver.Renewal) { ok(t, r.Err) }))
+}
+
 // established returns a backend behind a proxy that has a connection.
 func established(t *testing.T, cfg etcd.Config, s *store) (*etcd.Backend, *proxy, driver.Lease) {
 	t.Helper()

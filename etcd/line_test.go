@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -265,20 +266,50 @@ func TestClaimOfATakenID(t *testing.T) {
 	}
 }
 
-func TestAwaitIsToldOfItsOwnEnd(t *testing.T) {
+// What happens at the very moment when the watch begins is not missed: that one's own key goes, and that the
+// one before it does.
+func TestAwaitMissesNothing(t *testing.T) {
 	s := startStore(t)
-	b := open(t, s.addr)
-	name := unique("own")
-	hold(t, b, name)
-	l := stand(t, b, name)
-	turn := make(chan error, 1)
-	go func() {
-		_, err := b.Await(limited(t), l)
-		turn <- err
-	}()
-	time.Sleep(50 * time.Millisecond) // either order must do
-	s.delete(keyOf(t, l))
-	is(t, <-turn, driver.ErrLost)
+	for what, sent := range map[string]int{"before the watch stands": 1, "after": 2} {
+		for own, kind := range map[bool]error{true: driver.ErrLost, false: nil} {
+			t.Run(fmt.Sprint(what, own), func(t *testing.T) {
+				f := new(faults)
+				b := openWith(t, etcd.Config{Endpoints: []string{s.addr}, DialOptions: f.options()})
+				name := unique("missed")
+				holder, _ := hold(t, b, name)
+				l := stand(t, b, name)
+				key := keyOf(t, holder)
+				if own {
+					key = keyOf(t, l)
+				}
+				watches := 0
+				f.send = func(string, any) error {
+					if watches++; watches == 1 && sent == 1 {
+						s.delete(key)
+					}
+					return nil
+				}
+				created := 0
+				var deleting sync.WaitGroup
+				defer deleting.Wait()
+				f.answer = func(_ string, msg any) {
+					if r, ok := msg.(*pb.WatchResponse); ok && r.Created {
+						if created++; created == watches && sent == 2 {
+							deleting.Go(func() { s.delete(key) })
+						}
+					}
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // less than the leases last
+				defer cancel()
+				_, err := b.Await(ctx, l)
+				if kind == nil {
+					ok(t, err)
+				} else {
+					is(t, err, kind)
+				}
+			})
+		}
+	}
 }
 
 // Deep keys come and go below the name, and history is compacted, while one waits.

@@ -297,13 +297,13 @@ func (r *round) check(ctx context.Context, ids []int64, kept <-chan struct{}) {
 // look asks which keys are there. gone says that etcd has said of these leases that they are gone: then it
 // must not be so that their keys are there, and if it is, another member may know better.
 func (r *round) look(ctx context.Context, batch []*lease, gone bool) error {
+	// The reads, though most often not made, are what makes etcd compare with what the cluster knows, and not
+	// with what the member happens to know.
 	req := new(pb.TxnRequest)
 	for _, l := range batch {
 		req.Compare = append(req.Compare, l.compares()...)
 		req.Failure = append(req.Failure, rangeOp(oneKey(l.key)), rangeOp(&pb.RangeRequest{Key: l.mark()}))
 	}
-	// With no read at all, etcd would answer from whatever the member happens to know.
-	req.Success = []*pb.RequestOp{rangeOp(&pb.RangeRequest{Key: []byte(batch[0].key), CountOnly: true})}
 	resp, f := r.b.look(ctx, req)
 	if f != nil {
 		return f.read("looking whether the leases are there")
