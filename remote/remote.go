@@ -75,7 +75,6 @@ type Backend struct {
 	root      string // what every name on the wire begins with: the namespace and a slash, or nothing
 	ways      []*way
 	preferred atomic.Int64    // counts on when a way is left; modulo the number of ways
-	most      atomic.Int64    // ids in one message
 	base      context.Context // ends when the backend is closed
 	endBase   context.CancelCauseFunc
 	loops     sync.WaitGroup // goroutines that outlive the call they were started by
@@ -107,7 +106,6 @@ func New(cfg Config) (*Backend, error) {
 		cfg.RequestTimeout = DefaultRequestTimeout
 	}
 	b := &Backend{cfg: cfg, idle: make(chan struct{})}
-	b.most.Store(maxIDs)
 	if cfg.Namespace != "" {
 		b.root = cfg.Namespace + "/"
 	}

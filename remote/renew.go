@@ -13,10 +13,8 @@ import (
 )
 
 const (
-	// maxIDs is how many leases one message may name, by the rules of the service; minIDs is what any server
-	// takes, however small it wants its messages.
+	// maxIDs is how many leases one message may name, by the rules of the service.
 	maxIDs = 1 << 14
-	minIDs = 1 << 7
 	// renewAttempts is how often what is not answered is asked at least.
 	renewAttempts = 8
 	// longestStall is how long nothing may come until another way is tried as well.
@@ -124,10 +122,9 @@ func (r *round) unknown(err error) error {
 
 // ask sends messages about all leases that are not reported.
 func (r *round) ask(w *way) {
-	most := int(r.b.most.Load())
 	if r.open == len(r.leases) {
-		for first := 0; first < len(r.leases); first += most {
-			r.send(w, &message{first: first, count: min(most, len(r.leases)-first)})
+		for first := 0; first < len(r.leases); first += maxIDs {
+			r.send(w, &message{first: first, count: min(maxIDs, len(r.leases)-first)})
 		}
 		return
 	}
@@ -138,7 +135,7 @@ func (r *round) ask(w *way) {
 			continue
 		}
 		if places == nil {
-			places = make([]int, 0, min(most, left))
+			places = make([]int, 0, min(maxIDs, left))
 		}
 		if places = append(places, i); len(places) == cap(places) {
 			r.send(w, &message{places: places, count: len(places)})
@@ -289,12 +286,6 @@ func (r *round) forget() {
 	for _, m := range r.sent {
 		m.forget(longestStall)
 	}
-}
-
-// shorten makes messages shorter from now on.
-func (b *Backend) shorten() {
-	most := b.most.Load()
-	b.most.CompareAndSwap(most, max(minIDs, most/2))
 }
 
 func (b *Backend) newRound(leases []driver.Lease, report func(int, driver.Renewal)) *round {

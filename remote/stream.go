@@ -5,9 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 )
 
@@ -202,9 +199,6 @@ func (s *renewStream) end(err error) {
 		return
 	}
 	s.ended = true
-	if status.Code(err) == codes.ResourceExhausted && !isElsewhere(err) {
-		s.home.b.shorten() // a message was too long for how this server is set up
-	}
 	for _, m := range s.unsent {
 		freeIDs(m.ids)
 		m.round.inbox.put(news{message: m, err: err, last: true})
