@@ -1,0 +1,98 @@
+package remote_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// Renewals of so many leases in one call, one call after the other.
+func BenchmarkRenew(b *testing.B) {
+	s := startStore(b)
+	r := open(b, s.addr)
+	const held = 10_000
+	leases := manyLeases(b, r, held)
+	for _, size := range []int{1, 100, held, 10 * held} {
+		given := make([]driver.Lease, size)
+		for i := range given {
+			given[i] = leases[i%held]
+		}
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				told := 0
+				if err := r.Renew(b.Context(), given, func(_ int, n driver.Renewal) {
+					if n.Err == nil {
+						told++
+					}
+				}); err != nil || told != size {
+					b.Fatal(told, err)
+				}
+			}
+			b.ReportMetric(float64(b.N)*float64(size)/b.Elapsed().Seconds(), "ids/s")
+		})
+	}
+}
+
+// A name acquired and released.
+func BenchmarkClaimRelease(b *testing.B) {
+	s := startStore(b)
+	r := open(b, s.addr)
+	for b.Loop() {
+		l, _, err := r.Claim(b.Context(), asking("jobs/nightly", false))
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := r.Release(b.Context(), l); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// An idle keeper sends one message per third of the TTL, for all its leases.
+func TestOneMessageForAllLeases(t *testing.T) {
+	s := startStore(t)
+	b, f := faulty(t, s)
+	const ttl, many = 3 * time.Second, 10_000
+	k, err := leasekeeper.New(b, leasekeeper.WithTTL(ttl))
+	ok(t, err)
+	prefix := unique("idle")
+	work := make(chan int)
+	done := make(chan error)
+	for range 64 {
+		go func() {
+			for i := range work {
+				if _, err := k.Acquire(limited(t), fmt.Sprint(prefix, "/", i)); err != nil {
+					done <- err
+					return
+				}
+			}
+			done <- nil
+		}()
+	}
+	for i := range many {
+		work <- i
+	}
+	close(work)
+	for range 64 {
+		ok(t, <-done)
+	}
+	time.Sleep(ttl) // those that were acquired apart draw together
+	counted := new(tally)
+	counted.on(f)
+	const thirds = 6
+	time.Sleep(thirds * ttl / 3)
+	messages, ids := counted.messages.Load(), counted.ids.Load()
+	// Each is sent up to an eighth early.
+	if messages < thirds-1 || messages > thirds*8/7+1 || ids != messages*many {
+		t.Errorf("%d messages with %d ids in the time of %d", messages, ids, thirds)
+	}
+	t.Logf("%d messages of %s", messages, leasekeeperv1.Leasekeeper_Renew_FullMethodName)
+	if err := k.Close(limited(t)); err != nil {
+		t.Error(err)
+	}
+}
