@@ -154,7 +154,7 @@ func backendRenewals(open func(context.Context, *server) (driver.Backend, error)
 		if err != nil {
 			return nil, err
 		}
-		figures, err = rate(ctx, s, z, renewCalls, goal, func(ctx context.Context, _ int, count *atomic.Int64) error {
+		p, err := pacing(ctx, s, z, renewCalls, func(ctx context.Context, _ int, count *atomic.Int64) error {
 			for {
 				if err := renewOnce(ctx, b, leases); err != nil {
 					return err
@@ -162,7 +162,10 @@ func backendRenewals(open func(context.Context, *server) (driver.Backend, error)
 				count.Add(int64(len(leases)))
 			}
 		})
-		return forEachID(figures), err
+		if err != nil {
+			return nil, err
+		}
+		return forEachID(p.withClient(goal)), nil
 	}
 }
 

@@ -105,11 +105,45 @@ type counter struct {
 	_ [56]byte
 }
 
-// rate runs workers until the time to warm up and then the span have passed, and returns how often per
-// second they counted during the span, and how much of a core the server took for each time. A worker is a
-// loop that counts what it has done until its context ends.
+// pace is what was done in a span, and what of the cores' time the server and this process took for it.
+type pace struct {
+	done                 int64
+	took, server, client time.Duration
+}
+
+// rate is pacing for those who want to know of the server only: how often per second its workers counted, and
+// how much of a core the server took for each time.
 func rate(ctx context.Context, s *server, z size, workers int, goal string,
 	work func(ctx context.Context, worker int, count *atomic.Int64) error) ([]figure, error) {
+	p, err := pacing(ctx, s, z, workers, work)
+	if err != nil {
+		return nil, err
+	}
+	return p.figures(goal), nil
+}
+
+func (p pace) figures(goal string) []figure {
+	figures := []figure{{name: "rate", unit: "1/s", value: float64(p.done) / p.took.Seconds(), goal: goal}}
+	return append(figures, p.each("server's time on a core for each", p.server)...)
+}
+
+// withClient is figures, and what the client took.
+func (p pace) withClient(goal string) []figure {
+	return append(p.figures(goal), p.each("client's time on a core for each", p.client)...)
+}
+
+// each is empty if the time is not known.
+func (p pace) each(name string, used time.Duration) []figure {
+	if used <= 0 || p.done <= 0 {
+		return nil
+	}
+	return []figure{{name: name, unit: "us", value: float64(used) / float64(time.Microsecond) / float64(p.done)}}
+}
+
+// pacing runs workers until the time to warm up and then the span have passed, and looks at the span. A worker
+// is a loop that counts what it has done until its context ends.
+func pacing(ctx context.Context, s *server, z size, workers int,
+	work func(ctx context.Context, worker int, count *atomic.Int64) error) (p pace, err error) {
 	counters := make([]counter, workers)
 	total := func() (sum int64) {
 		for i := range counters {
@@ -128,20 +162,15 @@ func rate(ctx context.Context, s *server, z size, workers int, goal string,
 		})
 	}
 	pause(g.ctx, z.warm)
-	before, used, start := total(), s.cpuTime(), time.Now()
+	before, server, client, start := total(), s.cpuTime(), selfTime(), time.Now()
 	pause(g.ctx, z.span)
-	done, took := total()-before, time.Since(start)
-	used = s.cpuTime() - used
+	p.done, p.took = total()-before, time.Since(start)
+	p.server, p.client = s.cpuTime()-server, selfTime()-client
 	g.cancel(errMeasured)
 	if err := g.wait(); !errors.Is(err, errMeasured) {
-		return nil, err
+		return p, err
 	}
-	figures := []figure{{name: "rate", unit: "1/s", value: float64(done) / took.Seconds(), goal: goal}}
-	if used > 0 && done > 0 {
-		each := float64(used) / float64(time.Microsecond) / float64(done)
-		figures = append(figures, figure{name: "server's time on a core for each", unit: "us", value: each})
-	}
-	return figures, nil
+	return p, nil
 }
 
 // pause waits, or ends early with the context.

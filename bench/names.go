@@ -113,7 +113,7 @@ func lockUnlock(open library, inFlight int, goal string) func(context.Context, *
 			return nil, err
 		}
 		defer opened.close()
-		return rate(ctx, s, z, inFlight, goal, func(ctx context.Context, worker int, count *atomic.Int64) error {
+		p, err := pacing(ctx, s, z, inFlight, func(ctx context.Context, worker int, count *atomic.Int64) error {
 			own := opened.locker(worker, fmt.Sprintf("own/%d", worker))
 			for {
 				if err := own.Lock(ctx); err != nil {
@@ -125,6 +125,10 @@ func lockUnlock(open library, inFlight int, goal string) func(context.Context, *
 				count.Add(1)
 			}
 		})
+		if err != nil {
+			return nil, err
+		}
+		return p.withClient(goal), nil
 	}
 }
 
