@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -29,6 +30,7 @@ var update = flag.Bool("update", false, "rewrite the golden files of the scripts
 //	exits CODE CMD ARGS   run a program, which must exit with the code
 //	setid NAME            set the variable to the id in stdout
 //	settoken NAME         set the variable to stdout, which is a token
+//	await TEXT CMD ARGS   run a program again and again until its output has the text
 //	spoil FILE            overwrite bytes in the middle of a file, which may be a pattern
 //	certify NAME          make certificates: NAME-ca.pem, and below it NAME.pem with NAME.key
 func TestScripts(t *testing.T) {
@@ -41,6 +43,7 @@ func TestScripts(t *testing.T) {
 			"exits":    scriptExits,
 			"setid":    scriptSetID,
 			"settoken": scriptSetToken,
+			"await":    scriptAwait,
 			"spoil":    scriptSpoil,
 			"certify":  scriptCertify,
 		},
@@ -172,5 +175,19 @@ func scriptSpoil(ts *testscript.TestScript, neg bool, args []string) {
 		copy(middle, bytes.Repeat([]byte{0xA5}, len(middle)))
 		ts.Check(os.WriteFile(name, data, 0o600))
 		fmt.Fprintf(ts.Stderr(), "spoilt %d bytes of %s\n", len(middle), name)
+	}
+}
+
+func scriptAwait(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: await TEXT COMMAND [ARGUMENT...]")
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if err := ts.Exec(args[1], args[2:]...); err == nil && strings.Contains(ts.ReadFile("stdout"), args[0]) {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("its output never had %q:\n%s", args[0], ts.ReadFile("stdout"))
+		}
 	}
 }
