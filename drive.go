@@ -116,7 +116,7 @@ func (k *Keeper) lose(l *Lease, cause holder.Cause) {
 		why += " (" + text + ")"
 	}
 	wasHeld := l.isHeld
-	l.late = cause == holder.Deadline
+	l.late = cause == holder.Deadline || cause == holder.Void
 	k.finish(l, &ending{name: l.name, token: l.token, why: why})
 	if wasHeld {
 		k.log(slog.LevelError, "lease lost", l, slog.String("why", why))

@@ -44,7 +44,7 @@ type Keeper struct {
 	one         [1]holder.Answer
 	notes       []note // to be logged when the lock is given up
 	closing     bool
-	unconfirmed int // leases whose release nobody confirmed
+	unconfirmed int // leases whose release nobody has confirmed since Close began
 	busy        int // calls and releases that Close waits for
 	isIdle      bool
 	idle        chan struct{} // closed when closing and not busy

@@ -51,7 +51,9 @@ func (k *Keeper) release(l *Lease) {
 			k.log(slog.LevelInfo, "lease released", l)
 		}
 	} else {
-		k.unconfirmed++
+		if k.closing {
+			k.unconfirmed++
+		}
 		l.released.err = fmt.Errorf("leasekeeper: release of %s: %w: nobody has confirmed it, and the lease ends by itself after %v: %s",
 			l.name, ErrUnknownOutcome, l.TTL(), err)
 		k.log(slog.LevelWarn, "release not confirmed", l, slog.String("error", err.Error()))
