@@ -148,3 +148,26 @@ func BenchmarkCloseStream(b *testing.B) {
 		st.Close()
 	}
 }
+
+// BenchmarkLock is what locks of etcd's recipe ask for: a txn that puts a key unless it is there, and a delete.
+func BenchmarkLock(b *testing.B) {
+	h := newHouse(b)
+	fill(b, h, 100_000)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		key := fmt.Appendf(nil, "lock/%d/%x", i%1000, i)
+		h.write(func(w *Writer) {
+			if _, err := w.Txn(TxnRequest{
+				Compare: []Compare{{Key: key, Target: CompareCreate}},
+				Success: []TxnOp{PutRequest{Key: key}},
+			}); err != nil {
+				b.Fatal(err)
+			}
+		})
+		h.write(func(w *Writer) {
+			if _, err := w.DeleteRange(DeleteRequest{Key: key}); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}

@@ -3,10 +3,10 @@ package keyspace
 // recentKeys is how many keys each half of recents holds.
 const recentKeys = 1 << 14
 
-// recents remembers what the newest version of keys is that were written lately, because a put must know
-// what it replaces and looking that up in the database costs more than writing. It belongs to the writing
-// goroutine. It is right or silent: every write of a version or a tombstone goes through it, and what is
-// forgotten is looked up.
+// recents remembers what the newest version of keys is that were written or looked up lately, because a put
+// must know what it replaces, and looking that up in the database costs more than writing. It belongs to the
+// writing goroutine. It is right or silent: every write of a version or a tombstone goes through it, and what
+// is forgotten is looked up.
 //
 // It is two maps. When the young one is full it becomes the old one, whose keys are forgotten unless they
 // are written again meanwhile.

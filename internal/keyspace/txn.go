@@ -158,6 +158,7 @@ func (w *Writer) Txn(req TxnRequest) (TxnResult, error) {
 		}
 		var t taken
 		before := w.view(w.s.revision)
+		before.newest = func(key []byte) (latest, error) { return w.latest(&PutRequest{Key: key}) }
 		if t, err = before.take(context.Background(), &req); err != nil {
 			return err
 		}
@@ -204,6 +205,9 @@ func (v *view) take(ctx context.Context, req *TxnRequest) (t taken, err error) {
 
 // holds decides a compare.
 func (v *view) holds(ctx context.Context, c *Compare) (bool, error) {
+	if v.newest != nil && len(c.End) == 0 && c.Target != CompareValue {
+		return v.holdsNewest(c)
+	}
 	found := false
 	err := v.scan(ctx, spanOf(c.Key, c.End), func(i *item) error {
 		found = true
@@ -221,6 +225,20 @@ func (v *view) holds(ctx context.Context, c *Compare) (bool, error) {
 		return c.Target != CompareValue && c.accepts(new(item)), nil
 	}
 	return true, nil
+}
+
+// holdsNewest decides a compare of a single key, but not of its value.
+func (v *view) holdsNewest(c *Compare) (bool, error) {
+	l, err := v.newest(c.Key)
+	if err != nil {
+		return false, err
+	}
+	i := new(item)
+	if l.found {
+		i.mod = l.kv.ModRevision
+		i.version = version{create: l.kv.CreateRevision, version: l.kv.Version, lease: l.kv.Lease}
+	}
+	return c.accepts(i), nil
 }
 
 // accepts reports whether a compare holds for one key.

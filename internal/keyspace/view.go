@@ -15,6 +15,8 @@ type view struct {
 	rev    Revision
 	ends   endings // nil: no version up to rev is of an ended lease
 	close  func() error
+	// newest, if set, knows the newest version of single keys, as view has it, more cheaply than reader.
+	newest func(key []byte) (latest, error)
 }
 
 // endings tells at which revision a generation ended, 0 for not yet or if its

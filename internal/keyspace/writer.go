@@ -309,15 +309,22 @@ func (w *Writer) latest(req *PutRequest) (l latest, err error) {
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
 	if !it.First() {
-		return l, it.Error()
+		if err = it.Error(); err == nil {
+			w.s.recents.wrote(req.Key, 0, version{deleted: true})
+		}
+		return l, err
 	}
 	prefix, mod, err := splitVersionKey(it.Key())
 	if err != nil {
 		return l, err
 	}
 	v, err := versionAt(it)
-	if err != nil || v.deleted {
+	if err != nil {
 		return l, err
+	}
+	w.s.recents.wrote(req.Key, mod, v)
+	if v.deleted {
+		return l, nil
 	}
 	if l.ended = w.s.byGeneration[v.generation]; l.ended != nil {
 		return l, nil
@@ -407,6 +414,14 @@ func (w *Writer) deleteRange(req *DeleteRequest) (DeleteResult, error) {
 	// All keys are found first: an iterator doesn't see what is written to
 	// its batch after it was opened, but this need not rest on that.
 	var found []KV
+	if len(req.End) == 0 && !req.PrevKV {
+		l, err := w.latest(&PutRequest{Key: req.Key})
+		if err != nil || !l.found {
+			return DeleteResult{Revision: w.s.revision}, err
+		}
+		err = w.delete(req.Key, l.kv.Lease)
+		return DeleteResult{Revision: w.s.revision, Deleted: 1}, err
+	}
 	err := w.view(math.MaxInt64).scan(context.Background(), spanOf(req.Key, req.End), func(i *item) error {
 		kv, err := i.kv(req.PrevKV)
 		found = append(found, kv)
