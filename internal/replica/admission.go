@@ -66,15 +66,19 @@ func leaseMade(op any) (id lessor.ID, ok bool) {
 	return lessor.NoLease, false
 }
 
-// grantsIn counts the grants among commands.
-func grantsIn(commands []pending) int {
-	n := 0
+// underWay counts clients' commands from when they are taken on, with 1, until their fate is known, with -1.
+func (r *Replica) underWay(commands []pending, by int) {
 	for _, p := range commands {
 		if _, ok := leaseMade(p.op); ok {
-			n++
+			r.granting += by
+		}
+		if release, ok := p.op.(Release); ok {
+			r.names.releasing[release.Lease] += by
+			if r.names.releasing[release.Lease] == 0 {
+				delete(r.names.releasing, release.Lease)
+			}
 		}
 	}
-	return n
 }
 
 // clientBytes returns how much room the clients' commands among these take.

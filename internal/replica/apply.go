@@ -146,7 +146,7 @@ func (r *Replica) takeProposal(term, sequence uint64) []pending {
 	}
 	waiting := r.proposals[sequence]
 	delete(r.proposals, sequence)
-	r.granting -= grantsIn(waiting)
+	r.underWay(waiting, -1)
 	return waiting
 }
 
@@ -299,7 +299,10 @@ func (r *Replica) writeLease(id lessor.ID) {
 	m := &logpb.Lease{
 		Id: int64(record.ID), Generation: uint64(record.Generation),
 		TtlNs: int64(record.TTL), Cleared: uint64(record.Cleared),
-		Claimed: r.names.claims[id] != nil, Pinned: record.Pinned, Doomed: record.Doomed,
+		Pinned: record.Pinned, Doomed: record.Doomed,
+	}
+	if c := r.names.claims[id]; c != nil {
+		m.Claimed, m.Name = true, []byte(c.line.name)
 	}
 	if record.Checkpointed {
 		instant, domain := r.instants.encode(record.Applied)

@@ -123,11 +123,10 @@ func (r *Replica) applyClaim(op *logpb.Claim, at lessor.Position) (any, error) {
 	if name == "" || id <= 0 || ttl <= 0 || ttl > lessor.MaxTTL {
 		return nil, ErrInvalidClaim
 	}
-	lease, exists := r.lessor.Lookup(id)
-	if c := r.names.claims[id]; c != nil && c.line.name == name && lease.TTL == ttl {
-		return r.claimedBefore(c)
+	if c := r.names.claims[id]; c != nil {
+		return r.claimedBefore(c, name, ttl, r.applying.writer)
 	}
-	if exists {
+	if _, exists := r.lessor.Lookup(id); exists {
 		return nil, ErrLeaseTaken
 	}
 	if l := r.names.lines[name]; l != nil && l.owner != nil && !op.Wait {
@@ -150,7 +149,7 @@ func (r *Replica) applyClaim(op *logpb.Claim, at lessor.Position) (any, error) {
 	if err := r.notice(WhyDeleted, ""); err != nil {
 		return nil, err
 	}
-	c := r.names.lines[name].find(id)
+	c := r.names.find(r.names.lines[name], id)
 	c.claimed = true
 	r.names.claims[id] = c
 	r.writeLease(id)
@@ -169,9 +168,13 @@ func (r *Replica) claimed(c *contender, holder []byte) (any, error) {
 	return answer, err
 }
 
-// claimedBefore tells what became of a claim that is made again.
-func (r *Replica) claimedBefore(c *contender) (any, error) {
-	kv, err := r.applying.writer.Get(OwnershipKey(c.line.name, c.lease))
+// claimedBefore tells what became of a claim that is made again. Its key is read as the writer sees it.
+func (r *Replica) claimedBefore(c *contender, name string, ttl time.Duration, writer *keyspace.Writer) (any, error) {
+	lease, _ := r.lessor.Lookup(c.lease)
+	if c.line.name != name || lease.TTL != ttl {
+		return nil, ErrLeaseTaken
+	}
+	kv, err := writer.Get(OwnershipKey(name, c.lease))
 	if err != nil {
 		return nil, err
 	}
@@ -186,24 +189,30 @@ func (r *Replica) refused(l *line) (any, error) {
 	return Claimed{Current: current}, nil
 }
 
-// answerClaim answers a claim for which no log entry is needed: one that does not wait for a name that is
-// held, and one that comes after its own end.
+// answerClaim answers a claim for which there must be no log entry, or need be none: one that is made again,
+// and could bring back what is ending, one that comes after its own end, and one that does not wait for a name
+// that is held.
 func (r *Replica) answerClaim(request uint64, claim Claim) bool {
-	if !r.serving || r.names.claims[claim.Lease] != nil {
+	reply := Reply{ID: request, Header: r.header(), Authority: forever}
+	l, c := r.names.lines[claim.Name], r.names.claims[claim.Lease]
+	_, over := r.names.farewells.of[claim.Lease]
+	switch {
+	case c == nil && (over || r.names.releasing[claim.Lease] > 0):
+		reply.Err = ErrLost
+	case !r.serving:
+		return false
+	case c != nil:
+		batch := r.db.NewIndexedBatch()
+		reply.Result, reply.Err = r.claimedBefore(c, claim.Name, claim.TTL, r.store.Begin(batch))
+		r.reuse(batch)
+	case l != nil && l.owner != nil && !claim.Wait:
+		reply.Result, reply.Err = r.refused(l)
+	default:
 		return false
 	}
-	reply := Reply{ID: request, Header: r.header(), Authority: forever}
-	l := r.names.lines[claim.Name]
-	if _, over := r.names.farewells.of[claim.Lease]; over {
-		reply.Err = ErrLost
-	} else if l != nil && l.owner != nil && !claim.Wait {
-		reply.Result, reply.Err = r.refused(l)
-		if reply.Err != nil {
-			r.halt(reply.Err)
-			return true
-		}
-	} else {
-		return false
+	if isFatal(reply.Err) {
+		r.halt(reply.Err)
+		return true
 	}
 	r.emit(reply)
 	return true
@@ -240,7 +249,7 @@ func (r *Replica) applyRevokeName(op *logpb.RevokeName) (any, error) {
 		return nil, ErrNotHeld
 	case op.Token != 0 && op.Token != l.owner.created:
 		return nil, ErrOtherToken
-	case l.pinned != nil:
+	case l.pinned != nil || r.holdsPinned(l.owner.lease):
 		return nil, ErrPinned
 	}
 	answer := RevokedName{Token: l.owner.created}
@@ -315,8 +324,19 @@ func (r *Replica) applyUnpin(name string, at lessor.Position) error {
 // pinned: a lease of etcd's API can hold many.
 func (r *Replica) unpinLease(id lessor.ID) {
 	lease, exists := r.lessor.Lookup(id)
-	if !exists || !lease.Pinned {
+	if !exists || !lease.Pinned || r.holdsPinned(id) {
 		return
+	}
+	if err := r.lessor.Unpin(id, r.applying.at, r.now); err == nil {
+		r.applying.decided = append(r.applying.decided, id)
+		r.writeLease(id)
+	}
+}
+
+// holdsPinned says whether a lease holds a name that is pinned.
+func (r *Replica) holdsPinned(id lessor.ID) bool {
+	if lease, exists := r.lessor.Lookup(id); !exists || !lease.Pinned {
+		return false
 	}
 	for _, item := range r.lessor.Items(id) {
 		name, of, ok := contention([]byte(item.Key))
@@ -324,11 +344,8 @@ func (r *Replica) unpinLease(id lessor.ID) {
 			continue
 		}
 		if l := r.names.lines[string(name)]; l != nil && l.pinned != nil && l.owner.lease == id {
-			return
+			return true
 		}
 	}
-	if err := r.lessor.Unpin(id, r.applying.at, r.now); err == nil {
-		r.applying.decided = append(r.applying.decided, id)
-		r.writeLease(id)
-	}
+	return false
 }

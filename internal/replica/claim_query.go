@@ -65,10 +65,7 @@ func (r *Replica) inspectNames(q NamesQuery) NameStates {
 
 func (r *Replica) inspectPlace(q PlaceQuery) (any, error) {
 	l := r.names.lines[q.Name]
-	if l == nil {
-		return nil, ErrLost
-	}
-	c := l.find(q.Lease)
+	c := r.names.find(l, q.Lease)
 	if c == nil || slices.Contains(l.shunned, c) {
 		return nil, ErrLost
 	}
@@ -83,6 +80,10 @@ func (r *Replica) nameState(l *line) NameState {
 	s.Held, s.Lease, s.Token, s.Waiting = true, l.owner.lease, l.owner.created, len(l.queue)-1
 	lease, _ := r.lessor.Lookup(s.Lease)
 	s.TTL = lease.TTL
+	if lease.Doomed && s.Revoked == nil { // as the holder of another name
+		reason := r.revocationOf(s.Lease)
+		s.Revoked = &reason
+	}
 	if left, err := r.lessor.Remaining(s.Lease, r.now); err == nil {
 		s.Left = left
 	}

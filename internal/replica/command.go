@@ -153,7 +153,7 @@ func (r *Replica) fit() int {
 
 // drop gives up commands that are surely in no log, or whose fate this member will not learn.
 func (r *Replica) drop(commands []pending, reason error) {
-	r.granting -= grantsIn(commands)
+	r.underWay(commands, -1)
 	for _, p := range commands {
 		switch op := p.op.(type) {
 		case expiries:
@@ -183,7 +183,7 @@ func (r *Replica) request(e Request) {
 		r.emit(Reply{ID: e.ID, Err: ErrTooLarge, Authority: forever})
 		return
 	}
-	r.granting += grantsIn([]pending{p})
+	r.underWay([]pending{p}, 1)
 	r.queue = append(r.queue, p)
 	r.queueBytes += p.size
 }

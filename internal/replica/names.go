@@ -17,6 +17,10 @@ type names struct {
 	lines map[string]*line
 	// claims has the leases that a Claim made. Each stands in exactly one line, for as long as it lives.
 	claims map[lessor.ID]*contender
+	// recovering are the names of claims, until all keys have been read when the member starts.
+	recovering map[lessor.ID]string
+	// releasing are the leases of which a release is on its way into the log and through it, and how many.
+	releasing map[lessor.ID]int
 	// free are the lines without anybody in them, which are remembered for their past, the longest free first.
 	free *list.List
 
@@ -33,9 +37,9 @@ type names struct {
 type line struct {
 	name  string
 	queue []*contender // by create revision
-	// shunned are keys older than the last owner's, which were attached to their lease only now. They never
-	// own: tokens would go back.
-	shunned []*contender
+	// shunned are keys not newer than the last owner's: those that were attached to their lease only later, or
+	// were created together with his. They never own: tokens would not grow.
+	shunned []*contender // likewise
 
 	owner   *contender // whom the record has as the holder; the first of queue but for the change being noticed
 	touched bool
@@ -66,7 +70,9 @@ type freshValue struct {
 }
 
 func newNames() names {
-	return names{lines: make(map[string]*line), claims: make(map[lessor.ID]*contender), free: list.New()}
+	return names{
+		lines: make(map[string]*line), claims: make(map[lessor.ID]*contender), releasing: make(map[lessor.ID]int), free: list.New(),
+	}
 }
 
 // OwnershipKey is the key that stands for a lease in the line of a name.
@@ -127,18 +133,36 @@ func (n *names) join(name string, lease lessor.ID, created int64) *contender {
 		l = &line{name: name}
 		n.lines[name] = l
 	}
-	if c := l.find(lease); c != nil {
-		return c
-	}
 	c := &contender{lease: lease, created: created, line: l}
-	if created <= l.last || l.owner != nil && created < l.owner.created {
-		l.shunned = append(l.shunned, c)
+	into := &l.queue
+	if l.outdated(c) {
+		into = &l.shunned
 		n.unfree(l)
-		return c
 	}
-	i, _ := slices.BinarySearchFunc(l.queue, c, byCreated)
-	l.queue = slices.Insert(l.queue, i, c)
+	i, there := slices.BinarySearchFunc(*into, c, byCreated)
+	if there {
+		return (*into)[i]
+	}
+	*into = slices.Insert(*into, i, c)
 	return c
+}
+
+// outdated says whether the name has, or had, an owner whose token is not smaller than a contender's would be.
+func (l *line) outdated(c *contender) bool {
+	if l.owner == nil || byCreated(l.owner, c) == 0 {
+		return c.created <= l.last
+	}
+	return c.created <= max(l.last, l.owner.created)
+}
+
+// crown makes the head of a line, which may be empty, its owner.
+func (l *line) crown() {
+	l.owner = l.head()
+	for len(l.queue) > 1 && l.queue[1].created == l.owner.created {
+		i, _ := slices.BinarySearchFunc(l.shunned, l.queue[1], byCreated)
+		l.shunned = slices.Insert(l.shunned, i, l.queue[1])
+		l.queue = slices.Delete(l.queue, 1, 2)
+	}
 }
 
 func byCreated(a, b *contender) int {
@@ -147,21 +171,19 @@ func byCreated(a, b *contender) int {
 
 // leave takes a contender out of a line, if it stands there.
 func (n *names) leave(l *line, lease lessor.ID) {
-	if l == nil {
-		return
-	}
-	c := l.find(lease)
+	c := n.find(l, lease)
 	if c == nil {
 		return
 	}
-	is := func(other *contender) bool { return other == c }
-	if len(l.queue) > 0 && l.queue[0] == c {
+	switch i, there := slices.BinarySearchFunc(l.queue, c, byCreated); {
+	case there && i == 0:
 		l.queue[0] = nil // what is cut off in front stays in memory
 		l.queue = l.queue[1:]
-	} else {
-		l.queue = slices.DeleteFunc(l.queue, is)
+	case there:
+		l.queue = slices.Delete(l.queue, i, i+1)
+	default:
+		l.shunned = slices.DeleteFunc(l.shunned, func(other *contender) bool { return other == c })
 	}
-	l.shunned = slices.DeleteFunc(l.shunned, is)
 	n.fresh = slices.DeleteFunc(n.fresh, func(f freshValue) bool { return f.contender == c })
 	if c != l.owner {
 		n.left = append(n.left, c)
@@ -180,8 +202,15 @@ func (n *names) touch(l *line) {
 	}
 }
 
-// find returns the contender that stands for a lease, or nil.
-func (l *line) find(lease lessor.ID) *contender {
+// find returns the contender that stands for a lease in a line, or nil. Where there may be very many in line,
+// they are claims.
+func (n *names) find(l *line, lease lessor.ID) *contender {
+	if l == nil {
+		return nil
+	}
+	if c := n.claims[lease]; c != nil && c.line == l {
+		return c
+	}
 	for _, c := range l.queue {
 		if c.lease == lease {
 			return c
@@ -202,7 +231,7 @@ func (l *line) head() *contender {
 	return l.queue[0]
 }
 
-// place returns how many stand before a contender.
+// before returns how many stand before a contender.
 func (l *line) before(c *contender) int {
 	i, _ := slices.BinarySearchFunc(l.queue, c, byCreated)
 	return i

@@ -106,7 +106,8 @@ func (r *Replica) hand(l *line, revision int64, order uint32, why Why, note stri
 		change.Lease, change.Why, change.Note = old.lease, why, note
 		r.endTenancy(l, record.Current, why, note)
 	}
-	l.owner, l.revision, record.Current = head, revision, nil
+	l.crown()
+	l.revision, record.Current = revision, nil
 	if head != nil {
 		holder, err := r.holderOf(head)
 		if err != nil {

@@ -39,7 +39,7 @@ func (r *Replica) recoverContender(kv keyspace.KV) {
 		return
 	}
 	c := r.names.join(string(name), lease, kv.CreateRevision)
-	if _, claimed := r.names.claims[lease]; claimed {
+	if of, claimed := r.names.recovering[lease]; claimed && (of == "" || of == string(name)) {
 		c.claimed = true
 		r.names.claims[lease] = c
 	}
@@ -48,11 +48,12 @@ func (r *Replica) recoverContender(kv keyspace.KV) {
 // completeNames checks that keys and records tell the same. Keys that are older than such records get
 // theirs.
 func (r *Replica) completeNames() error {
-	for id, c := range r.names.claims { // order: whichever is found first, the data is damaged
-		if c == nil {
+	for id := range r.names.recovering { // order: whichever is found first, the data is damaged
+		if r.names.claims[id] == nil {
 			return &DamagedError{What: fmt.Sprintf("lease %x stands in no line, although a claim made it", uint64(id))}
 		}
 	}
+	r.names.recovering = nil
 	batch := r.db.NewBatch()
 	var free []*line
 	for _, l := range r.names.lines { // order: each by itself, and free is sorted below
@@ -69,7 +70,7 @@ func (r *Replica) completeNames() error {
 		case head == nil && len(l.shunned) == 0:
 			free = append(free, l)
 		}
-		l.owner = head
+		l.crown()
 	}
 	slices.SortFunc(free, func(a, b *line) int {
 		return cmp.Or(cmp.Compare(a.freed, b.freed), cmp.Compare(a.freedOrder, b.freedOrder), cmp.Compare(a.name, b.name))

@@ -141,6 +141,64 @@ func TestOldKeysNeverOwn(t *testing.T) {
 	}
 }
 
+// A lease of a claim can be attached to keys that stand in other lines, by etcd's recipe. Only the line of the
+// claim is its own, after a restart as well.
+func TestClaimWithKeysInOtherLines(t *testing.T) {
+	w := newWorld(t).serve()
+	defer func() { w.close() }()
+	w.do(1, Claim{Lease: 1, Name: "n", TTL: time.Hour})
+	w.do(2, keyspace.PutRequest{Key: []byte("a/1"), Lease: 1})
+	w.do(3, keyspace.PutRequest{Key: []byte("z/1"), Lease: 1})
+	before := w.dump()
+	if err := w.reopened(); err != nil {
+		t.Fatal(err)
+	}
+	w.serve()
+	if after := w.dump(); after != before {
+		t.Errorf("after a restart:\n%s\nbefore:\n%s", after, before)
+	}
+	w.do(4, keyspace.DeleteRequest{Key: []byte("z/1")})
+	if got := w.do(5, Release{"n", 1}); got.Result != true || got.Err != nil {
+		t.Errorf("released: %+v", got)
+	}
+}
+
+// Two keys of a line that are created at one revision, by a txn of etcd's API, would be two tenancies of one
+// token. Only one of them ever owns the name.
+func TestKeysOfOneRevision(t *testing.T) {
+	w := newWorld(t).serve()
+	defer func() { w.close() }()
+	for id := range uint64(5) {
+		w.do(1+id, Grant{lessor.ID(id + 1), time.Hour})
+	}
+	put := func(key string, lease int64) keyspace.PutRequest {
+		return keyspace.PutRequest{Key: []byte(key), Lease: lease}
+	}
+	w.do(10, keyspace.TxnRequest{Success: []keyspace.TxnOp{put("n/3", 3), put("n/2", 2), put("n/1", 0)}})
+	w.do(11, keyspace.TxnRequest{Success: []keyspace.TxnOp{put("n/5", 5), put("n/4", 4)}})
+	w.do(12, put("n/1", 1)) // as old as the owner's, and would stand before it
+	owner := func(id uint64, want lessor.ID) {
+		t.Helper()
+		before := w.dump()
+		if err := w.reopened(); err != nil {
+			t.Fatal(err)
+		}
+		w.serve()
+		if after := w.dump(); after != before {
+			t.Errorf("after a restart:\n%s\nbefore:\n%s", after, before)
+		}
+		got := w.reply(id, w.step(Inspection{id, NamesQuery{[]string{"n"}}})).Result.(NameStates).Names[0]
+		if got.Lease != want {
+			t.Errorf("held by %d under token %d, want %d", got.Lease, got.Token, want)
+		}
+	}
+	owner(20, 2)
+	w.do(21, Revoke{2})
+	owner(22, 4)
+	w.do(23, Revoke{4})
+	owner(24, lessor.NoLease)
+}
+
 // Of free names only so many are remembered, and the same ones after a restart.
 func TestFreeNamesAreForgotten(t *testing.T) {
 	w := newWorld(t).serve()

@@ -100,13 +100,14 @@ func (r *Replica) found() (*logpb.Identity, error) {
 
 func (r *Replica) recoverLeases() error {
 	var failed error
+	r.names.recovering = make(map[lessor.ID]string)
 	records := func(yield func(lessor.Record) bool) {
 		var senseless error
 		failed = readLeases(r.db, func(m *logpb.Lease) bool {
 			record := r.leaseRecord(m)
 			senseless = checkRecord(record)
 			if m.Claimed {
-				r.names.claims[record.ID] = nil // until its key is found
+				r.names.recovering[record.ID] = string(m.Name)
 			}
 			return senseless == nil && yield(record)
 		})

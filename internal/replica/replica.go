@@ -381,10 +381,10 @@ func (r *Replica) sweep() {
 	r.sweeping = more
 }
 
-// reuse gives the memory of a batch that was committed back to the database.
+// reuse gives the memory of a batch that is needed no more back to the database.
 func (r *Replica) reuse(batch *pebble.Batch) {
 	if err := batch.Close(); err != nil {
-		panic(fmt.Sprintf("replica: a committed batch can not be closed: %v", err))
+		panic(fmt.Sprintf("replica: a batch can not be closed: %v", err))
 	}
 }
 

@@ -1868,7 +1868,9 @@ type Lease struct {
 	// It does not expire.
 	Pinned bool `protobuf:"varint,7,opt,name=pinned,proto3" json:"pinned,omitempty"`
 	// It is renewed no more.
-	Doomed        bool `protobuf:"varint,8,opt,name=doomed,proto3" json:"doomed,omitempty"`
+	Doomed bool `protobuf:"varint,8,opt,name=doomed,proto3" json:"doomed,omitempty"`
+	// The name that it was claimed for; not set by those who did not know more names of one lease apart.
+	Name          []byte `protobuf:"bytes,9,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1957,6 +1959,13 @@ func (x *Lease) GetDoomed() bool {
 		return x.Doomed
 	}
 	return false
+}
+
+func (x *Lease) GetName() []byte {
+	if x != nil {
+		return x.Name
+	}
+	return nil
 }
 
 type Checkpointed struct {
@@ -2436,7 +2445,7 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\x06origin\x18\x03 \x01(\v2\x1b.leasekeeper.log.v1.InstantR\x06origin\"9\n" +
 	"\aInstant\x12\x15\n" +
 	"\x06raw_ns\x18\x01 \x01(\x03R\x05rawNs\x12\x17\n" +
-	"\aboot_ns\x18\x02 \x01(\x03R\x06bootNs\"\xf8\x01\n" +
+	"\aboot_ns\x18\x02 \x01(\x03R\x06bootNs\"\x8c\x02\n" +
 	"\x05Lease\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x1e\n" +
 	"\n" +
@@ -2447,7 +2456,8 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\fcheckpointed\x18\x05 \x01(\v2 .leasekeeper.log.v1.CheckpointedR\fcheckpointed\x12\x18\n" +
 	"\aclaimed\x18\x06 \x01(\bR\aclaimed\x12\x16\n" +
 	"\x06pinned\x18\a \x01(\bR\x06pinned\x12\x16\n" +
-	"\x06doomed\x18\b \x01(\bR\x06doomed\"\x80\x01\n" +
+	"\x06doomed\x18\b \x01(\bR\x06doomed\x12\x12\n" +
+	"\x04name\x18\t \x01(\fR\x04name\"\x80\x01\n" +
 	"\fCheckpointed\x12!\n" +
 	"\fremaining_ns\x18\x01 \x01(\x03R\vremainingNs\x125\n" +
 	"\aapplied\x18\x02 \x01(\v2\x1b.leasekeeper.log.v1.InstantR\aapplied\x12\x16\n" +
