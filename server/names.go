@@ -7,6 +7,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
@@ -20,6 +22,8 @@ const (
 
 	maxReasonBytes = 1024
 	maxListNames   = 1000
+	// maxNamesBytes is from when on a message about names is full. Clients take 4 MiB unless told otherwise.
+	maxNamesBytes = 1 << 20
 
 	// announceTries bounds how often a card is written anew because somebody else did so meanwhile.
 	announceTries = 8
@@ -59,7 +63,8 @@ func (n *namesService) List(ctx context.Context, r *leasekeeperv1.ListRequest) (
 		limit = maxListNames
 	}
 	resp := &leasekeeperv1.ListResponse{More: true}
-	for after := r.After; resp.More && len(resp.Names) < limit; {
+	size := 0
+	for after := r.After; resp.More && len(resp.Names) < limit && size < maxNamesBytes; {
 		room := limit - len(resp.Names)
 		names, _, err := n.s.member.HeldNames(ctx, r.Prefix, after, room+1)
 		if err != nil {
@@ -72,10 +77,15 @@ func (n *namesService) List(ctx context.Context, r *leasekeeperv1.ListRequest) (
 			return nil, err
 		}
 		for i := range states.Names {
+			if size >= maxNamesBytes {
+				resp.More = true
+				break
+			}
 			after = names[i]
 			if tellable(&states.Names[i]) && states.Names[i].Held {
-				resp.Names = append(resp.Names, nameInfo(&states.Names[i]))
-				resp.Last = after
+				info := nameInfo(&states.Names[i])
+				size += proto.Size(info)
+				resp.Names, resp.Last = append(resp.Names, info), after
 			}
 		}
 	}
@@ -196,7 +206,7 @@ func checkName(name string) error {
 
 // tellable says whether a name is one for this service. By etcd's recipe a lock can have any name, such as
 // one that is no text.
-func tellable(s *replica.NameState) bool { return driver.CheckName(s.Name) == nil }
+func tellable(s *replica.NameState) bool { return checkName(s.Name) == nil }
 
 // checkLease checks what names a lease on a name.
 func checkLease(name string, lease int64) error {

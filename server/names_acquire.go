@@ -120,6 +120,7 @@ func (n *namesService) await(ctx context.Context, watch *replica.NameWatch, clai
 		}
 		for i := range changes {
 			switch c := &changes[i]; {
+			case c.State.Name != claim.Name: // etcd's clients can have the lease stand in other lines, too
 			case c.Lease == claim.Lease:
 				return 0, &lostClaim{c.Why, c.Note}
 			case c.State.Lease == claim.Lease:

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"io"
 	"mime"
 	"net"
 	"net/http"
@@ -48,9 +49,10 @@ func newGateway(s *Server) (*gateway, error) {
 		return nil, err
 	}
 	g.mux = runtime.NewServeMux(
-		runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.JSONPb{
+		runtime.WithMarshalerOption(runtime.MIMEWildcard, &boundedJSON{
 			// What is zero is shown, for scripts; what is not known is refused, for those who mistype.
-			MarshalOptions: protojson.MarshalOptions{EmitUnpopulated: true},
+			JSONPb: runtime.JSONPb{MarshalOptions: protojson.MarshalOptions{EmitUnpopulated: true}},
+			most:   s.cfg.MaxRequestBytes + requestOverhead,
 		}),
 		runtime.WithIncomingHeaderMatcher(func(string) (string, bool) { return "", false }),
 		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),
@@ -114,4 +116,38 @@ func (g *gateway) prepare(w http.ResponseWriter, r *http.Request) error {
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, int64(g.s.cfg.MaxRequestBytes+requestOverhead))
 	return err
+}
+
+// boundedJSON reads messages of a bounded size each, of a stream that has no end.
+type boundedJSON struct {
+	runtime.JSONPb
+	most int // bytes
+}
+
+var errHugeMessage = errors.New("a message is larger than requests may be")
+
+// NewDecoder implements [runtime.Marshaler].
+func (b *boundedJSON) NewDecoder(r io.Reader) runtime.Decoder {
+	in := &allowance{r: r}
+	decoder := b.JSONPb.NewDecoder(in)
+	return runtime.DecoderFunc(func(v any) error {
+		in.left = b.most
+		return decoder.Decode(v)
+	})
+}
+
+// allowance reads no more than what is left of it.
+type allowance struct {
+	r    io.Reader
+	left int
+}
+
+// Read implements [io.Reader].
+func (a *allowance) Read(p []byte) (int, error) {
+	if a.left <= 0 {
+		return 0, errHugeMessage
+	}
+	n, err := a.r.Read(p[:min(len(p), a.left)])
+	a.left -= n
+	return n, err
 }

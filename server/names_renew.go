@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -241,13 +242,10 @@ func (m *bulkMessage) pop(id lessor.ID) uint32 {
 // pending returns what is not answered yet, in order.
 func (m *bulkMessage) pending() []uint32 {
 	var left []uint32
-	for i, id := range m.ids {
-		for _, place := range m.places[id] {
-			if place == uint32(i) {
-				left = append(left, place)
-			}
-		}
+	for _, places := range m.places { // order: sorted below
+		left = append(left, places...)
 	}
+	slices.Sort(left)
 	return left
 }
 

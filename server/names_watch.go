@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
@@ -149,11 +150,21 @@ func (w *nameWatch) tellChanges(ctx context.Context) error {
 }
 
 func (w *nameWatch) tell(changes []replica.NameChange) error {
-	resp := new(leasekeeperv1.WatchResponse)
+	resp, size := new(leasekeeperv1.WatchResponse), 0
 	for i := range changes {
-		if c := &changes[i]; tellable(&c.State) && !w.knows(c) {
-			resp.Events = append(resp.Events, nameEvent(c))
+		c := &changes[i]
+		if !tellable(&c.State) || w.knows(c) {
+			continue
 		}
+		if size >= maxNamesBytes {
+			if err := w.stream.Send(resp); err != nil {
+				return err
+			}
+			resp, size = new(leasekeeperv1.WatchResponse), 0
+		}
+		event := nameEvent(c)
+		size += proto.Size(event)
+		resp.Events = append(resp.Events, event)
 	}
 	if len(resp.Events) == 0 {
 		return nil

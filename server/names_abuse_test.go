@@ -1,0 +1,191 @@
+package server
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// What becomes of another name under the same lease, which etcd's clients can have, is no news of a claim.
+func TestWaiterIsToldOfItsNameOnly(t *testing.T) {
+	f := startFront(t)
+	f.hold("n", 1, 60_000)
+	waiting := f.wait("n", 2, 60_000)
+	_, err := f.kv.Put(f.ctx(), &pb.PutRequest{Key: []byte("other/2"), Lease: 2})
+	wantOK(t, err)
+	wantEqual(t, "holder of the other name", f.info("other").Lease, 2)
+	_, err = f.kv.DeleteRange(f.ctx(), &pb.DeleteRangeRequest{Key: []byte("other/2")})
+	wantOK(t, err)
+	f.release("n", 1)
+	yours := waiting.next(leasekeeperv1.AcquireResponse_YOURS)
+	wantEqual(t, "token", yours.Token, f.info("n").Token)
+	wantEqual(t, "holder", f.info("n").Lease, 2)
+}
+
+// usualMessage is how much gRPC's clients take in one message unless they are told otherwise.
+const usualMessage = 4 << 20
+
+// However much is to be told, no message is larger than clients take.
+func TestMessagesAboutNamesAreBounded(t *testing.T) {
+	f := startFront(t)
+	big := holder("me")
+	big.Text, big.Host = strings.Repeat("x", driver.MaxCardText), strings.Repeat("h", driver.MaxHolderID)
+	watch, _ := f.watchNames("")
+	const names = maxListNames
+	for i := range names {
+		f.acquire(&leasekeeperv1.AcquireRequest{Name: fmt.Sprintf("n/%04d", i), TtlMs: 60_000, Holder: big}).next(leasekeeperv1.AcquireResponse_YOURS)
+	}
+	listed, after := 0, ""
+	for more := true; more; {
+		resp, err := f.names().List(f.ctx(), &leasekeeperv1.ListRequest{After: after})
+		wantOK(t, err)
+		if size := proto.Size(resp); size > usualMessage {
+			t.Fatalf("a page of %d names has %d bytes", len(resp.Names), size)
+		}
+		listed, more, after = listed+len(resp.Names), resp.More, resp.Last
+	}
+	wantEqual(t, "names listed", listed, names)
+	for told := 0; told < names; {
+		resp, err := watch.stream.Recv()
+		wantOK(t, err)
+		if size := proto.Size(resp); size > usualMessage {
+			t.Fatalf("a message of %d events has %d bytes", len(resp.Events), size)
+		}
+		told += len(resp.Events)
+	}
+
+	// As much as can happen before a watcher is told.
+	changes := make([]replica.NameChange, 2*names)
+	value, err := writeHolder(big)
+	wantOK(t, err)
+	for i := range changes {
+		changes[i] = replica.NameChange{Kind: replica.NameAcquired, State: replica.NameState{Name: "n", Held: true, Holder: value}}
+	}
+	sent := new(eventCounter)
+	wantOK(t, (&nameWatch{stream: sent}).tell(changes))
+	wantEqual(t, "events", sent.events, len(changes))
+	if sent.largest > usualMessage {
+		t.Errorf("a message of %d bytes", sent.largest)
+	}
+}
+
+// eventCounter is a stream that nobody reads.
+type eventCounter struct {
+	namesWatchStream
+	events, largest int
+}
+
+func (e *eventCounter) Send(r *leasekeeperv1.WatchResponse) error {
+	e.events, e.largest = e.events+len(r.Events), max(e.largest, proto.Size(r))
+	return nil
+}
+
+// A page behind the end of what is asked for is empty.
+func TestListBehindPrefix(t *testing.T) {
+	f := startFront(t)
+	f.hold("b", 1, 60_000)
+	for _, r := range []*leasekeeperv1.ListRequest{{Prefix: "a", After: "b"}, {Prefix: "b", After: "c"}, {Prefix: "b", After: "b"}} {
+		resp, err := f.names().List(f.ctx(), r)
+		wantOK(t, err)
+		if len(resp.Names) > 0 || resp.More {
+			t.Errorf("%v: %v", r, resp)
+		}
+	}
+	resp, err := f.names().List(f.ctx(), &leasekeeperv1.ListRequest{Prefix: "b", After: "a"})
+	wantOK(t, err)
+	wantEqual(t, "names", len(resp.Names), 1)
+}
+
+// A lease can be named often in one message, and each place is answered once and soon.
+func TestRenewOneLeaseOften(t *testing.T) {
+	m := &bulkMessage{number: 1, ids: make([]lessor.ID, maxRenewalIDs)}
+	for i := range m.ids {
+		m.ids[i] = lessor.ID(1 + i%2)
+	}
+	start := time.Now()
+	first := m.answer([]replica.RenewedLease{{ID: 2}, {ID: 1}, {ID: 2}})
+	wantEqual(t, "pending", len(first.Pending), maxRenewalIDs-3)
+	for i, place := range first.Pending {
+		if i > 0 && place <= first.Pending[i-1] {
+			t.Fatalf("place %d comes after place %d", place, first.Pending[i-1])
+		}
+	}
+	if took := time.Since(start); took > 50*time.Millisecond {
+		t.Errorf("it takes %v", took)
+	}
+}
+
+// One message of a stream of JSON is as large as a request may be, and no more.
+func TestHugeMessageOverHTTP(t *testing.T) {
+	cfg := anyPort()
+	cfg.MaxRequestBytes = 64 << 10
+	f := startWith(t, cfg, nil)
+	f.hold("n", 1, 60_000)
+	body, send := io.Pipe()
+	r, err := http.NewRequestWithContext(f.ctx(), http.MethodPost, "http://"+f.server.HTTPAddr()+"/v1/renew", body)
+	wantOK(t, err)
+	r.Header.Set("Content-Type", "application/json")
+	space := strings.Repeat(" ", 32<<10)
+	sent := make(chan int, 1)
+	go func() {
+		defer send.Close()
+		for i := 1; i <= 100; i++ { // together more than one message may have
+			fmt.Fprintf(send, `{"number": %d, "leases": [%s"1"]}`+"\n", i, space)
+		}
+		io.WriteString(send, `{"number": 101, "leases": [`)
+		chunks := 0
+		for ; chunks < 1<<12; chunks++ {
+			if _, err := io.WriteString(send, space); err != nil {
+				break
+			}
+		}
+		sent <- chunks
+	}()
+	resp, err := http.DefaultClient.Do(r)
+	wantOK(t, err)
+	defer http.DefaultClient.CloseIdleConnections()
+	defer resp.Body.Close()
+	answers, n := bufio.NewReader(resp.Body), 0
+	for {
+		line, err := answers.ReadString('\n')
+		if err != nil || strings.Contains(line, "error") {
+			break
+		}
+		n++
+	}
+	if n > 100 || n < 90 {
+		t.Errorf("%d answers", n)
+	}
+	resp.Body.Close()
+	body.CloseWithError(io.ErrClosedPipe)
+	if chunks := <-sent; chunks > 1<<8 {
+		t.Errorf("the server read %d bytes of one message", chunks*len(space))
+	}
+}
+
+// A name of a namespace may be longer than a name. It is listed and told of like others.
+func TestLongNamesInNamespacesAreTold(t *testing.T) {
+	f := startFront(t)
+	w, _ := f.watchNames("ns/")
+	name := "ns/" + strings.Repeat("n", driver.MaxName)
+	f.hold(name, 1, 60_000)
+	w.next(leasekeeperv1.WatchEvent_ACQUIRED, name, 1)
+	resp, err := f.names().List(f.ctx(), &leasekeeperv1.ListRequest{Prefix: "ns/"})
+	wantOK(t, err)
+	wantEqual(t, "names", len(resp.Names), 1)
+	_, err = f.acquire(&leasekeeperv1.AcquireRequest{Name: "n//a", TtlMs: 1000, Holder: holder("me")}).stream.Recv()
+	wantReason(t, err, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID)
+}
