@@ -111,7 +111,7 @@ func (k *Keeper) claim(ctx context.Context, l *Lease, o leaseOptions) (stood boo
 // start lets the holder know of a claim that is about to be sent.
 func (k *Keeper) start(l *Lease) error {
 	k.mu.Lock()
-	defer k.unlock()
+	defer k.mu.Unlock()
 	if k.closing {
 		return errClosed
 	}
@@ -144,7 +144,7 @@ func (k *Keeper) refused(ctx context.Context, l *Lease, err error) error {
 		}
 	}
 	k.mu.Lock()
-	defer k.unlock()
+	defer k.mu.Unlock()
 	if l.raw == nil {
 		k.step(holder.Refused{Lease: l.handle})
 		k.forget(l)
@@ -167,12 +167,12 @@ func (k *Keeper) settle(ctx context.Context, l *Lease, raw driver.Lease, unknown
 	k.mu.Lock()
 	l.raw = raw
 	k.step(holder.Unknown{Lease: l.handle})
-	k.unlock()
+	k.mu.Unlock()
 	for {
 		k.mu.Lock()
 		again, ended := l.resolve, l.end.Load() != nil
 		l.resolve = false
-		k.unlock()
+		k.mu.Unlock()
 		switch {
 		case ended:
 			k.drop(l, raw)
@@ -201,7 +201,7 @@ func (k *Keeper) granted(ctx context.Context, l *Lease, raw driver.Lease, grant 
 		return k.settled(ctx, l)
 	}
 	k.step(holder.InLine{Lease: l.handle, TTL: grant.TTL, Until: grant.Until})
-	k.unlock()
+	k.mu.Unlock()
 	for fails := 0; ; {
 		turn, err := k.await(ctx, l)
 		k.mu.Lock()
@@ -216,7 +216,7 @@ func (k *Keeper) granted(ctx context.Context, l *Lease, raw driver.Lease, grant 
 			k.step(holder.Ended{Lease: l.handle})
 		}
 		ended := l.end.Load() != nil
-		k.unlock()
+		k.mu.Unlock()
 		switch {
 		case ctx.Err() != nil:
 			k.drop(l, raw)
@@ -251,7 +251,7 @@ func (k *Keeper) await(ctx context.Context, l *Lease) (driver.Grant, error) {
 	if l.end.Load() != nil {
 		cancel()
 	}
-	k.unlock()
+	k.mu.Unlock()
 	turn, err := k.backend.Await(ctx, l.raw)
 	switch {
 	case err == nil && !turn.Held:
@@ -266,7 +266,7 @@ func (k *Keeper) await(ctx context.Context, l *Lease) (driver.Grant, error) {
 func (k *Keeper) settled(ctx context.Context, l *Lease) error {
 	l.interrupt = nil
 	holds, closing := l.isHeld, k.closing
-	k.unlock()
+	k.mu.Unlock()
 	switch {
 	case !holds:
 		k.drop(l, l.raw)

@@ -65,8 +65,8 @@
 //
 // When to renew, what an answer is worth, and when a lease is lost is decided by a state machine without
 // goroutines or clocks (internal/holder). This package only carries that out: one goroutine per keeper watches
-// the time, each message of renewals has one, and each release; nothing else runs. Stores are behind the
-// interfaces of package driver.
+// the time, one writes the log if there is one, each message of renewals has one, and each release; nothing
+// else runs. Stores are behind the interfaces of package driver.
 //
 // It never reads the environment, flags or files, never logs unless it is given a logger ([WithLogger]), and
 // never shows the password of a URL.

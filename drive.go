@@ -18,7 +18,7 @@ import (
 // tell lets the holder take in what has happened.
 func (k *Keeper) tell(e holder.Event) {
 	k.mu.Lock()
-	defer k.unlock()
+	defer k.mu.Unlock()
 	k.step(e)
 }
 
@@ -149,7 +149,7 @@ func (k *Keeper) renew(ctx context.Context, number uint64, handles []holder.Leas
 		}
 	})
 	k.mu.Lock()
-	defer k.unlock()
+	defer k.mu.Unlock()
 	k.messages[number]()
 	delete(k.messages, number)
 	if err != nil {
@@ -173,7 +173,7 @@ func (k *Keeper) find(handle holder.Lease) *Lease {
 // answered takes in what the store said about one lease of a message.
 func (k *Keeper) answered(number uint64, handle holder.Lease, r driver.Renewal) {
 	k.mu.Lock()
-	defer k.unlock()
+	defer k.mu.Unlock()
 	l := k.find(handle)
 	if l == nil {
 		return
@@ -238,7 +238,7 @@ func nap(left time.Duration) time.Duration {
 // to be woken at all.
 func (k *Keeper) wake() (left time.Duration, waits bool) {
 	k.mu.Lock()
-	defer k.unlock()
+	defer k.mu.Unlock()
 	if k.waits && k.clock.Now().Remaining(k.wakeAt) <= 0 {
 		k.waits = false // it says so anew if it wants to be woken again
 		k.step(holder.Wake{})

@@ -3,7 +3,6 @@ package leasekeeper
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"sync"
 
 	"github.com/leasekeeper/leasekeeper/clock"
@@ -32,6 +31,7 @@ type Keeper struct {
 	poke      chan struct{}  // has room for one: look at wakeAt again
 	releases  chan struct{}  // has room for maxReleases
 	done      chan struct{}  // closed when Close is done
+	journal   *journal       // nil if nothing is logged
 
 	mu          sync.Mutex
 	core        *holder.Holder
@@ -42,19 +42,11 @@ type Keeper struct {
 	waits       bool           // wakeAt is set
 	after       []holder.Event // what happened while effects were carried out
 	one         [1]holder.Answer
-	notes       []note // to be logged when the lock is given up
 	closing     bool
 	unconfirmed int // leases whose release nobody has confirmed since Close began
 	busy        int // calls and releases that Close waits for
 	isIdle      bool
 	idle        chan struct{} // closed when closing and not busy
-}
-
-// note is a line for the log.
-type note struct {
-	level slog.Level
-	text  string
-	attrs []slog.Attr
 }
 
 // enter begins a call that Close waits for.
@@ -98,7 +90,7 @@ func (k *Keeper) bound(ctx context.Context) (context.Context, func()) {
 // function before it releases. So a function that is run must not close its own keeper.
 //
 // When ctx ends first, Close gives up on what is left, which the store ends after its TTL, and says so. In
-// any case no goroutine of the keeper is left when it returns.
+// any case no goroutine of the keeper is left when it returns, but for one that is stuck in a logger.
 func (k *Keeper) Close(ctx context.Context) error {
 	if !k.beginClose() {
 		select {
@@ -120,6 +112,9 @@ func (k *Keeper) Close(ctx context.Context) error {
 	k.own.Wait()
 	left := k.endAll()
 	err := k.backend.Close(ctx)
+	if k.journal != nil {
+		k.journal.end(ctx)
+	}
 	close(k.done)
 	switch {
 	case gaveUp != nil:
@@ -152,7 +147,7 @@ func (k *Keeper) beginClose() bool {
 		}
 	}
 	k.left()
-	k.unlock()
+	k.mu.Unlock()
 	k.stopCalls(errClosed)
 	return true
 }
@@ -160,7 +155,7 @@ func (k *Keeper) beginClose() bool {
 // endAll ends what is left, and returns how much that is.
 func (k *Keeper) endAll() int {
 	k.mu.Lock()
-	defer k.unlock()
+	defer k.mu.Unlock()
 	left := k.unconfirmed
 	for _, l := range k.slots {
 		if l != nil && l.isHeld {
@@ -169,23 +164,4 @@ func (k *Keeper) endAll() int {
 		}
 	}
 	return left
-}
-
-// unlock gives up the lock, then logs what was noted under it: a logger may be slow, or ask the keeper.
-func (k *Keeper) unlock() {
-	notes := k.notes
-	k.notes = nil
-	k.mu.Unlock()
-	for _, n := range notes {
-		k.options.logger.LogAttrs(context.Background(), n.level, n.text, n.attrs...)
-	}
-}
-
-// log notes a line about a lease.
-func (k *Keeper) log(level slog.Level, text string, l *Lease, attrs ...slog.Attr) {
-	if !k.options.logger.Enabled(context.Background(), level) {
-		return
-	}
-	about := []slog.Attr{slog.String("name", l.name), slog.Uint64("token", uint64(l.token)), slog.String("holder", k.options.holder.ID)}
-	k.notes = append(k.notes, note{level, text, append(about, attrs...)})
 }

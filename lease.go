@@ -118,7 +118,7 @@ func (l *Lease) Announce(ctx context.Context, card string) error {
 	}
 	err = announcer.Announce(ctx, l.raw, card)
 	l.k.mu.Lock()
-	defer l.k.unlock()
+	defer l.k.mu.Unlock()
 	switch {
 	case err == nil:
 		l.text = card
@@ -141,7 +141,7 @@ func (l *Lease) Release(ctx context.Context) error {
 		k.giveBack(l, &ending{name: l.name, token: l.token, why: "it was released", released: true})
 	}
 	r := l.released
-	k.unlock()
+	k.mu.Unlock()
 	if r == nil {
 		return l.end.Load()
 	}

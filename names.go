@@ -161,7 +161,7 @@ func (k *Keeper) Adopt(ctx context.Context, name string, t Token, o ...Option) (
 	k.step(holder.Granted{Lease: l.handle, TTL: grant.TTL, Until: grant.Until})
 	// Closing now, or an end of ctx, leaves the lease as it was found: somebody else may adopt it.
 	holds := l.isHeld
-	k.unlock()
+	k.mu.Unlock()
 	if !holds {
 		return nil, fmt.Errorf("%w: the store takes longer to answer than a TTL of %v allows", ErrUnavailable, l.TTL())
 	}

@@ -69,6 +69,9 @@ func New(b driver.Backend, o ...KeeperOption) (*Keeper, error) {
 	} else {
 		bell = newAlarm()
 	}
+	if options.logger != nil {
+		k.journal = newJournal(options.logger.Handler())
+	}
 	k.calling, k.stopCalls = context.WithCancelCause(context.Background())
 	k.working, k.stopWork = context.WithCancel(context.Background())
 	k.own.Go(func() { k.watchTime(bell) })

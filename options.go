@@ -28,7 +28,7 @@ type Option interface {
 
 type keeperOptions struct {
 	holder driver.Holder
-	logger *slog.Logger
+	logger *slog.Logger // nil if nothing is to be logged
 	drift  clock.Drift
 	lease  leaseOptions
 }
@@ -67,7 +67,8 @@ func WithHolder(id string) KeeperOption {
 }
 
 // WithLogger lets the keeper log what becomes of leases: that they were acquired, are in doubt, are lost or
-// released. Without it nothing is logged.
+// released. Without it nothing is logged. A logger that is slow, or stuck, holds up nothing: what it does not
+// take in time is left out.
 func WithLogger(l *slog.Logger) KeeperOption {
 	return keeperOption(func(k *keeperOptions) {
 		if l != nil {
@@ -93,8 +94,7 @@ func gather(given []KeeperOption) (keeperOptions, error) {
 			ID:   fmt.Sprintf("%s/%d/%08x", trimmed(host), os.Getpid(), rand.Uint32()),
 			Card: driver.Card{Host: host, PID: os.Getpid(), Started: started},
 		},
-		logger: slog.New(slog.DiscardHandler),
-		lease:  leaseOptions{ttl: DefaultTTL},
+		lease: leaseOptions{ttl: DefaultTTL},
 	}
 	for _, option := range given {
 		option.forKeeper(&o)

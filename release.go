@@ -42,7 +42,7 @@ func (k *Keeper) release(l *Lease) {
 		err = k.releaseOnce(l.raw, left())
 	}
 	k.mu.Lock()
-	defer k.unlock()
+	defer k.mu.Unlock()
 	defer k.left()
 	if err == nil {
 		k.step(holder.Released{Lease: l.handle})
@@ -80,12 +80,12 @@ func (k *Keeper) retryRelease(l *Lease, failed error) bool {
 	k.mu.Lock()
 	l.trouble = failed
 	k.step(holder.ReleaseFailed{Lease: l.handle})
-	k.unlock()
+	k.mu.Unlock()
 	for {
 		k.mu.Lock()
 		again, gaveUp := l.resolve, l.gaveUp
 		l.resolve = false
-		k.unlock()
+		k.mu.Unlock()
 		switch {
 		case gaveUp:
 			return false
@@ -103,7 +103,7 @@ func (k *Keeper) retryRelease(l *Lease, failed error) bool {
 // drop releases what a claim that is not wanted any more, or is over, may have left in the store.
 func (k *Keeper) drop(l *Lease, raw driver.Lease) {
 	k.mu.Lock()
-	defer k.unlock()
+	defer k.mu.Unlock()
 	l.raw = raw
 	if l.end.Load() == nil {
 		k.giveBack(l, &ending{name: l.name, token: l.token, why: "it was not wanted any more", released: true})

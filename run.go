@@ -141,9 +141,7 @@ func (k *Keeper) campaignOver(ctx context.Context, l *Lease, t tenure) (bool, er
 	case k.calling.Err() != nil:
 		return true, errors.Join(errClosed, t.err)
 	case t.lost && t.err != nil:
-		k.mu.Lock()
 		k.log(slog.LevelWarn, "the function returned an error after its lease was lost", l, slog.String("error", t.err.Error()))
-		k.unlock()
 		return false, nil
 	}
 	return t.err != nil, t.err

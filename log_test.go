@@ -1,0 +1,72 @@
+package leasekeeper_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/memory"
+)
+
+// pipe is a log that nobody reads any more once it is full: whoever writes to it is stuck.
+type pipe struct {
+	slog.Handler
+	full chan struct{} // closed when it is read again; nil while there is room
+}
+
+func (p *pipe) Enabled(context.Context, slog.Level) bool { return true }
+
+func (p *pipe) Handle(context.Context, slog.Record) error {
+	if p.full != nil {
+		<-p.full
+	}
+	return nil
+}
+
+// A log that is stuck holds up nothing: not renewals, not the end of a context, not the calls of others.
+func TestAStuckLogHoldsUpNothing(t *testing.T) {
+	bubble(t, func(w *world) {
+		stuck := &pipe{full: make(chan struct{})}
+		k, b := w.keeper("a", leasekeeper.WithLogger(slog.New(stuck)))
+		defer close(stuck.full)
+		got := make(chan *leasekeeper.Lease, 1)
+		go func() {
+			l, err := k.Acquire(w.Context(), "x")
+			if err != nil {
+				w.Error(err)
+			}
+			got <- l
+		}()
+		synctest.Wait()
+		var l *leasekeeper.Lease
+		select {
+		case l = <-got:
+		default:
+			w.Fatal("Acquire waits for the log")
+		}
+		time.Sleep(10 * ttl)
+		if err := l.Check(); err != nil {
+			w.Fatal(err)
+		}
+		defer b.Inject(memory.Fault{Kind: memory.Stall, Op: memory.Renew})()
+		time.Sleep(ttl)
+		select {
+		case <-l.Context().Done():
+		default:
+			w.Error("the lease is past its deadline, and its context goes on")
+		}
+		// However long that lasts, what is to be logged does not pile up.
+		for range 5000 {
+			l, err := k.TryAcquire(w.Context(), "y")
+			if err != nil {
+				w.Fatal(err)
+			}
+			if err := l.Release(w.Context()); err != nil {
+				w.Fatal(err)
+			}
+		}
+	})
+}
