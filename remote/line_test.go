@@ -93,18 +93,14 @@ func TestAwaitAfterTheServerForgot(t *testing.T) {
 			ok(t, b.Release(limited(t), l))
 		}
 		// As if it were that of another claim.
-		f.mu.Lock()
-		f.answer = func(_ string, msg any) {
+		f.answers(func(_ string, msg any) {
 			if r, ok := msg.(*leasekeeperv1.AcquireResponse); ok {
 				r.Token++
 			}
-		}
-		f.mu.Unlock()
+		})
 		_, err := remote.AwaitAnew(b, limited(t), w)
 		is(t, err, driver.ErrLost)
-		f.mu.Lock()
-		f.answer = nil
-		f.mu.Unlock()
+		f.answers(nil)
 		if s.alive(idOf(t, w)) {
 			t.Error("and it is left in the line")
 		}

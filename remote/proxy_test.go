@@ -152,6 +152,19 @@ func (f *faults) set(decide func(method string, req any) fault) {
 	f.decide, f.calls = decide, nil
 }
 
+// answers sets what may change what comes on streams, and sends what may refuse what is sent on them.
+func (f *faults) answers(change func(method string, msg any)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answer = change
+}
+
+func (f *faults) sends(refuse func(method string, msg any) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.send = refuse
+}
+
 func (f *faults) judge(method string, req any) fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -46,13 +46,13 @@ func manyLeases(t testing.TB, b *remote.Backend, many int) []driver.Lease {
 type tally struct{ messages, ids, streams atomic.Int64 }
 
 func (c *tally) on(f *faults) {
-	f.send = func(_ string, msg any) error {
+	f.sends(func(_ string, msg any) error {
 		if m, ok := msg.(*leasekeeperv1.RenewRequest); ok {
 			c.messages.Add(1)
 			c.ids.Add(int64(len(m.Leases)))
 		}
 		return nil
-	}
+	})
 	f.set(func(method string, _ any) fault {
 		if method == leasekeeperv1.Leasekeeper_Renew_FullMethodName {
 			c.streams.Add(1)
@@ -112,11 +112,11 @@ func TestRenewDropsLateAnswers(t *testing.T) {
 	let := sync.OnceFunc(func() { close(held) })
 	t.Cleanup(let)
 	var blocked atomic.Bool
-	f.answer = func(_ string, msg any) {
+	f.answers(func(_ string, msg any) {
 		if _, ok := msg.(*leasekeeperv1.RenewResponse); ok && blocked.CompareAndSwap(false, true) {
 			<-held
 		}
-	}
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)
 	is(t, b.Renew(ctx, []driver.Lease{l}, func(_ int, r driver.Renewal) { t.Errorf("reported %+v", r) }), context.Canceled)
@@ -136,11 +136,11 @@ func rewritten(t *testing.T, leases int, change func(*leasekeeperv1.RenewRespons
 	t.Helper()
 	b, f := faulty(t, startStore(t))
 	all := manyLeases(t, b, leases)
-	f.answer = func(_ string, msg any) {
+	f.answers(func(_ string, msg any) {
 		if r, ok := msg.(*leasekeeperv1.RenewResponse); ok {
 			change(r)
 		}
-	}
+	})
 	return b, all
 }
 
@@ -211,11 +211,11 @@ func TestRenewAgain(t *testing.T) {
 	l, _ := hold(t, b, unique("again"))
 	counted := new(tally)
 	counted.on(f)
-	f.answer = func(_ string, msg any) {
+	f.answers(func(_ string, msg any) {
 		if r, ok := msg.(*leasekeeperv1.RenewResponse); ok && counted.messages.Load() == 1 {
 			r.Refused = []*leasekeeperv1.RefusedRenewal{{State: leasekeeperv1.RefusedRenewal_AGAIN}}
 		}
-	}
+	})
 	is(t, renew(t, b, l).Err, driver.ErrUnavailable)
 	ok(t, renew(t, b, l).Err)
 	if n := counted.streams.Load(); n != 2 {
