@@ -33,6 +33,7 @@ var (
 	keyApplied   = []byte{familyRaft, 'a'} // logpb.Applied: the state holds the log up to here
 	keyTruncated = []byte{familyRaft, 't'} // logpb.Applied: the last entry that was removed
 	keyDomain    = []byte{familyRaft, 'd'} // logpb.Domain
+	keyForgotten = []byte{familyRaft, 'f'} // logpb.Forgotten
 )
 
 // A DamagedError says that the data folder holds something that this program did not write like that.

@@ -23,6 +23,8 @@ type names struct {
 	releasing map[lessor.ID]int
 	// free are the lines without anybody in them, which are remembered for their past, the longest free first.
 	free *list.List
+	// forgotten is the greatest token of the names that were forgotten.
+	forgotten int64
 
 	// Of the change that is being noticed.
 	touched []*line
@@ -135,7 +137,7 @@ func (n *names) join(name string, lease lessor.ID, created int64) *contender {
 	}
 	c := &contender{lease: lease, created: created, line: l}
 	into := &l.queue
-	if l.outdated(c) {
+	if n.outdated(l, c) {
 		into = &l.shunned
 		n.unfree(l)
 	}
@@ -148,8 +150,11 @@ func (n *names) join(name string, lease lessor.ID, created int64) *contender {
 }
 
 // outdated says whether the name has, or had, an owner whose token is not smaller than a contender's would be.
-func (l *line) outdated(c *contender) bool {
-	if l.owner == nil || byCreated(l.owner, c) == 0 {
+func (n *names) outdated(l *line, c *contender) bool {
+	switch {
+	case l.owner == nil && l.ended == 0: // nothing is known of it, but maybe was
+		return c.created <= n.forgotten
+	case l.owner == nil || byCreated(l.owner, c) == 0:
 		return c.created <= l.last
 	}
 	return c.created <= max(l.last, l.owner.created)

@@ -240,6 +240,10 @@ func (r *Replica) forget() {
 		l := r.names.free.Front().Value.(*line)
 		r.names.unfree(l)
 		delete(r.names.lines, l.name)
+		if l.last > r.names.forgotten {
+			r.names.forgotten = l.last
+			put(r.applying.batch, keyForgotten, &logpb.Forgotten{Last: l.last})
+		}
 		remove(r.applying.batch, nameKey(l.name))
 		for i := range min(l.ended, MaxPast) {
 			remove(r.applying.batch, pastKey(l.name, i))

@@ -14,6 +14,11 @@ import (
 
 // recoverNames reads what is remembered of names. Who stands in line for them follows from the keys.
 func (r *Replica) recoverNames() error {
+	forgotten := new(logpb.Forgotten)
+	if _, err := load(r.db, keyForgotten, forgotten); err != nil {
+		return err
+	}
+	r.names.forgotten = forgotten.Last
 	return readNames(r.db, func(m *logpb.Name) bool {
 		l := &line{name: string(m.Name), ended: m.Ended, last: m.Last, freed: m.Freed, freedOrder: m.FreedOrder, revision: m.Revision}
 		if m.Pinned != nil {

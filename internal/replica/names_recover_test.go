@@ -241,6 +241,50 @@ func TestFreeNamesAreForgotten(t *testing.T) {
 	}
 }
 
+// What was forgotten of a name lets no older key own it.
+func TestOldKeysNeverOwnForgottenNames(t *testing.T) {
+	w := newWorld(t).serve()
+	defer func() { w.close() }()
+	w.do(1, Grant{7, time.Hour})
+	w.do(2, putKey("n/7")) // stands for nothing yet
+	w.do(3, Claim{Lease: 1, Name: "n", TTL: time.Hour})
+	w.do(4, Claim{Lease: 2, Name: "m", TTL: time.Hour})
+	batch := w.db.NewBatch()
+	for i := range maxFreeNames { // as if so many had become free later
+		name := fmt.Sprintf("free/%05d", i)
+		put(batch, nameKey(name), &logpb.Name{Name: []byte(name), Ended: 1, Last: 1, Freed: 1 << 30, FreedOrder: uint32(i)})
+		put(batch, pastKey(name, 0), &logpb.Tenancy{Token: 1, Why: uint32(WhyReleased)})
+	}
+	if err := batch.Commit(pebble.Sync); err != nil {
+		t.Fatal(err)
+	}
+	restart := func() {
+		t.Helper()
+		if err := w.reopened(); err != nil {
+			t.Fatal(err)
+		}
+		w.serve()
+	}
+	restart()
+	w.do(5, Release{"n", 1})
+	if w.replica.names.lines["n"] != nil {
+		t.Fatal("the name is still known")
+	}
+	restart()
+	w.do(6, keyspace.PutRequest{Key: []byte("n/7"), Lease: 7})
+	for round := range uint64(2) {
+		got := w.reply(10+round, w.step(Inspection{10 + round, NamesQuery{[]string{"n", "m"}}})).Result.(NameStates).Names
+		if got[0].Held || got[1].Lease != 2 {
+			t.Errorf("%s; %s", showState(got[0]), showState(got[1]))
+		}
+		restart()
+	}
+	w.do(8, Revoke{7})
+	if w.replica.names.lines["n"] != nil {
+		t.Error("what stands for nothing is remembered")
+	}
+}
+
 func TestContention(t *testing.T) {
 	for key, want := range map[string]string{
 		"n/1": "n 1", "a/b/ff": "a/b 255", "n/-1": "n -1", "n/7fffffffffffffff": "n 9223372036854775807", "//1": "/ 1", "n//1": "n/ 1",

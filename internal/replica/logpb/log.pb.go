@@ -2212,6 +2212,52 @@ func (x *Name) GetRevision() int64 {
 	return 0
 }
 
+// Forgotten is what remains of all names that were forgotten.
+type Forgotten struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The greatest token of theirs.
+	Last          int64 `protobuf:"varint,1,opt,name=last,proto3" json:"last,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Forgotten) Reset() {
+	*x = Forgotten{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Forgotten) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Forgotten) ProtoMessage() {}
+
+func (x *Forgotten) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Forgotten.ProtoReflect.Descriptor instead.
+func (*Forgotten) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *Forgotten) GetLast() int64 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
 // Tenancy is one holding of a name.
 type Tenancy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2230,7 +2276,7 @@ type Tenancy struct {
 
 func (x *Tenancy) Reset() {
 	*x = Tenancy{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2242,7 +2288,7 @@ func (x *Tenancy) String() string {
 func (*Tenancy) ProtoMessage() {}
 
 func (x *Tenancy) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2255,7 +2301,7 @@ func (x *Tenancy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tenancy.ProtoReflect.Descriptor instead.
 func (*Tenancy) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{29}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Tenancy) GetToken() int64 {
@@ -2480,7 +2526,9 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\brevision\x18\t \x01(\x03R\brevisionB\t\n" +
 	"\a_pinnedB\n" +
 	"\n" +
-	"\b_revoked\"\xa1\x01\n" +
+	"\b_revoked\"\x1f\n" +
+	"\tForgotten\x12\x12\n" +
+	"\x04last\x18\x01 \x01(\x03R\x04last\"\xa1\x01\n" +
 	"\aTenancy\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\x03R\x05token\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12\x16\n" +
@@ -2502,7 +2550,7 @@ func file_internal_replica_logpb_log_proto_rawDescGZIP() []byte {
 	return file_internal_replica_logpb_log_proto_rawDescData
 }
 
-var file_internal_replica_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_internal_replica_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_internal_replica_logpb_log_proto_goTypes = []any{
 	(*Entry)(nil),        // 0: leasekeeper.log.v1.Entry
 	(*Command)(nil),      // 1: leasekeeper.log.v1.Command
@@ -2533,7 +2581,8 @@ var file_internal_replica_logpb_log_proto_goTypes = []any{
 	(*Checkpointed)(nil), // 26: leasekeeper.log.v1.Checkpointed
 	(*Reign)(nil),        // 27: leasekeeper.log.v1.Reign
 	(*Name)(nil),         // 28: leasekeeper.log.v1.Name
-	(*Tenancy)(nil),      // 29: leasekeeper.log.v1.Tenancy
+	(*Forgotten)(nil),    // 29: leasekeeper.log.v1.Forgotten
+	(*Tenancy)(nil),      // 30: leasekeeper.log.v1.Tenancy
 }
 var file_internal_replica_logpb_log_proto_depIdxs = []int32{
 	1,  // 0: leasekeeper.log.v1.Entry.commands:type_name -> leasekeeper.log.v1.Command
@@ -2566,7 +2615,7 @@ var file_internal_replica_logpb_log_proto_depIdxs = []int32{
 	26, // 27: leasekeeper.log.v1.Lease.checkpointed:type_name -> leasekeeper.log.v1.Checkpointed
 	24, // 28: leasekeeper.log.v1.Checkpointed.applied:type_name -> leasekeeper.log.v1.Instant
 	24, // 29: leasekeeper.log.v1.Reign.applied:type_name -> leasekeeper.log.v1.Instant
-	29, // 30: leasekeeper.log.v1.Name.current:type_name -> leasekeeper.log.v1.Tenancy
+	30, // 30: leasekeeper.log.v1.Name.current:type_name -> leasekeeper.log.v1.Tenancy
 	31, // [31:31] is the sub-list for method output_type
 	31, // [31:31] is the sub-list for method input_type
 	31, // [31:31] is the sub-list for extension type_name
@@ -2608,7 +2657,7 @@ func file_internal_replica_logpb_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_replica_logpb_log_proto_rawDesc), len(file_internal_replica_logpb_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   30,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
