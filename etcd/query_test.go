@@ -237,6 +237,13 @@ func TestRevokeLetsThePromiseEnd(t *testing.T) {
 	}
 	_, _, err := b.Claim(limited(t), asking(name, false))
 	is(t, err, driver.ErrHeld)
+	is(t, b.Announce(limited(t), l, "still here"), driver.ErrLost)
+	for _, heir := range []string{"heir", asking(name, false).Holder.ID} {
+		_, _, err := b.Adopt(limited(t), name, g.Token, driver.Holder{ID: heir})
+		if is(t, err, driver.ErrLost); err != nil && !strings.Contains(err.Error(), "it hangs") {
+			t.Error(err)
+		}
+	}
 	w := stand(t, b, name)
 	s.revoke(idOf(t, l)) // stands for its end
 	_, err = b.Await(limited(t), w)

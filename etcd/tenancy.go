@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/leasekeeper/leasekeeper/driver"
@@ -57,10 +58,13 @@ func (b *Backend) recard(ctx context.Context, l *lease, what string, change func
 				TargetUnion: &pb.Compare_ModRevision{ModRevision: read.Kvs[0].ModRevision},
 			}),
 			Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: put}}},
+			Failure: []*pb.RequestOp{rangeOp(oneKey(string(l.mark())))},
 		})
 		switch {
 		case f == nil && resp.Succeeded:
 			return nil
+		case f == nil && single(resp.Responses[0]) != nil:
+			return revoked(what, single(resp.Responses[0]))
 		case f.says(rpctypes.ErrGRPCLeaseNotFound):
 			return fmt.Errorf("%w: %s: its lease has ended", driver.ErrLost, what)
 		case f != nil:
@@ -69,6 +73,11 @@ func (b *Backend) recard(ctx context.Context, l *lease, what string, change func
 		// Changed meanwhile, perhaps by this very request, made before and not known to have been.
 	}
 	return fmt.Errorf("%w: %s: the card is being changed all the time", driver.ErrContention, what)
+}
+
+// revoked is the error for a lease with a mark.
+func revoked(what string, mark *mvccpb.KeyValue) error {
+	return fmt.Errorf("%w: %s: it was revoked: %s", driver.ErrLost, what, mark.Value)
 }
 
 // Adopt implements [driver.Adopter]. The new holder is put on the card. Locks of other programs can not be
@@ -98,6 +107,13 @@ func (b *Backend) Adopt(ctx context.Context, name string, t driver.Token, by dri
 		return nil, none, &driver.UnsupportedError{Backend: Scheme, What: driver.Adopt + " of the lock of another program"}
 	}
 	l := &lease{b: b, name: name, key: string(held.owner.Key), id: held.owner.Lease, created: held.owner.CreateRevision}
+	mark, f := b.get(ctx, oneKey(string(l.mark())))
+	switch {
+	case f != nil:
+		return nil, none, f.read(what)
+	case len(mark.Kvs) > 0:
+		return nil, none, revoked(what, mark.Kvs[0])
+	}
 	ttl, f := b.keepOne(ctx, l.id)
 	if f != nil {
 		return nil, none, f.read(what)

@@ -272,6 +272,10 @@ func testRevoke(s *suite) {
 		s.Fatal(err)
 	}
 	s.is("a renews", a.renew(l)[0].Err, driver.ErrLost)
+	if heir, ok := b.Backend.(driver.Adopter); ok { // nor does that prolong it
+		_, _, err := heir.Adopt(s.Context(), name, g.Token, b.who)
+		s.is("b adopts", err, driver.ErrLost)
+	}
 	s.eventually("the end of what was promised", func() bool { return !b.info(name).Held })
 	if lasted := time.Since(start); lasted < s.ttl {
 		s.Errorf("a promise of %v was broken after %v", s.ttl, lasted)
