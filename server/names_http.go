@@ -1,13 +1,13 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"mime"
 	"net"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
@@ -80,7 +80,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := g.prepare(w, r); err != nil {
-		http.Error(w, "this connection can not carry streams", http.StatusInternalServerError)
+		http.Error(w, "the request can not be read: "+err.Error(), http.StatusBadRequest)
 		return
 	}
 	w.Header().Set("Cache-Control", "no-store")
@@ -103,19 +103,25 @@ func (g *gateway) refuse(r *http.Request) (code int, text string) {
 	return 0, ""
 }
 
-// prepare bounds a request with one answer, and unbounds a stream, which lasts as long as its client wants.
+// prepare bounds a request, and unbounds a stream of answers, which lasts as long as its client wants.
 func (g *gateway) prepare(w http.ResponseWriter, r *http.Request) error {
-	if !slices.Contains([]string{"/v1/acquire", "/v1/renew", "/v1/watch"}, r.URL.Path) {
-		r.Body = http.MaxBytesReader(w, r.Body, int64(g.s.cfg.MaxRequestBytes+requestOverhead))
-		return nil
-	}
 	c := http.NewResponseController(w)
-	err := errors.Join(c.SetReadDeadline(time.Time{}), c.SetWriteDeadline(time.Time{}))
-	if r.URL.Path == "/v1/renew" {
-		return errors.Join(err, c.EnableFullDuplex()) // its answers come while it sends
+	unbound := func() error {
+		return errors.Join(c.SetReadDeadline(time.Time{}), c.SetWriteDeadline(time.Time{}))
+	}
+	if r.URL.Path == "/v1/renew" { // its answers come while it sends
+		return errors.Join(unbound(), c.EnableFullDuplex())
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, int64(g.s.cfg.MaxRequestBytes+requestOverhead))
-	return err
+	if r.URL.Path != "/v1/acquire" && r.URL.Path != "/v1/watch" {
+		return nil
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return unbound()
 }
 
 // boundedJSON reads messages of a bounded size each, of a stream that has no end.
