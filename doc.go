@@ -17,7 +17,8 @@
 //   - A lease's context ends before anybody else can hold its name: when the connection is a black hole, when
 //     the store is gone, when the machine slept, when somebody deleted the lease in the store. [context.Cause]
 //     says why. Once lost a lease never comes back. There are two exceptions: the process is not running at
-//     that moment, or an operator ended the lease by force.
+//     that moment, or somebody else ended the lease by force: revoked it at once, transferred it, or deleted
+//     it in the store. Of that the holder hears at the next renewal.
 //   - The clocks of two machines are never compared, and need not agree. What a store promised is counted on
 //     this machine's clocks from before the request was sent, less what the clocks' rates may differ
 //     ([WithDrift]). Two clocks are asked, one that counts the time a machine sleeps and one that nobody

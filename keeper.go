@@ -87,7 +87,8 @@ func (k *Keeper) bound(ctx context.Context) (context.Context, func()) {
 
 // Close releases all leases of the keeper and closes its backend. It first ends the contexts of leases and
 // interrupts those who wait for one; each [Keeper.Run] and [Keeper.Campaign] then still waits for its
-// function before it releases. So a function that is run must not close its own keeper.
+// function before it releases. So a function that is run must not close its own keeper, nor must the body of
+// a loop over [Keeper.Watch], which Close may have to wait for.
 //
 // When ctx ends first, Close gives up on what is left, which the store ends after its TTL, and says so. In
 // any case no goroutine of the keeper is left when it returns, but for one that is stuck in a logger.

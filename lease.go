@@ -148,6 +148,11 @@ func (l *Lease) Release(ctx context.Context) error {
 	select {
 	case <-r.done:
 		return r.err
+	default:
+	}
+	select {
+	case <-r.done:
+		return r.err
 	case <-ctx.Done():
 		return fmt.Errorf("leasekeeper: release of %s: %w: %w", l.name, ErrUnknownOutcome, ctx.Err())
 	}

@@ -73,3 +73,58 @@ func TestCloseTellsOfItsOwnReleasesOnly(t *testing.T) {
 		w.free("x")
 	})
 }
+
+// handover lets something happen between the store's answer to an adoption and its return.
+type handover struct {
+	*memory.Backend
+	do func()
+}
+
+func (h *handover) Adopt(ctx context.Context, name string, t driver.Token, by driver.Holder) (driver.Lease, driver.Grant, error) {
+	l, g, err := h.Backend.Adopt(context.WithoutCancel(ctx), name, t, by)
+	h.do()
+	return l, g, err
+}
+
+// A lease that is adopted while its keeper is being closed is left as it was found: it is neither held nor
+// released, and Close has nothing to tell of it.
+func TestAdoptWhileItsKeeperIsClosed(t *testing.T) {
+	bubble(t, func(w *world) {
+		first, _ := w.keeper("first")
+		l := w.must(first.Acquire(w.Context(), "x"))
+		h := &handover{Backend: w.store.Backend()}
+		k := w.on(h, "heir")
+		closed := make(chan error, 1)
+		h.do = func() {
+			go func() { closed <- k.Close(w.Context()) }()
+			time.Sleep(time.Second)
+		}
+		heir, err := k.Adopt(w.Context(), "x", l.Token())
+		w.is(err, leasekeeper.ErrClosed)
+		if heir != nil {
+			w.Error("a closed keeper has adopted a lease")
+		}
+		if err := <-closed; err != nil {
+			w.Error(err)
+		}
+		w.holder("x", "heir") // what the store knows
+	})
+}
+
+// To release twice is as good as once, also for somebody who has no time left.
+func TestWhatWasReleasedStaysReleased(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper("a")
+		l := w.must(k.Acquire(w.Context(), "x"))
+		if err := l.Release(w.Context()); err != nil {
+			w.Fatal(err)
+		}
+		ended, cancel := context.WithCancel(w.Context())
+		cancel()
+		for range 100 {
+			if err := l.Release(ended); err != nil {
+				w.Fatal(err)
+			}
+		}
+	})
+}

@@ -158,11 +158,20 @@ func (k *Keeper) Adopt(ctx context.Context, name string, t Token, o ...Option) (
 	k.mu.Lock()
 	l.raw, l.token = raw, grant.Token
 	l.ttl.Store(int64(grant.TTL))
-	k.step(holder.Granted{Lease: l.handle, TTL: grant.TTL, Until: grant.Until})
-	// Closing now, or an end of ctx, leaves the lease as it was found: somebody else may adopt it.
+	closing := k.closing
+	if closing {
+		// The lease is left as it was found: somebody else may adopt it.
+		k.step(holder.Refused{Lease: l.handle})
+		k.forget(l)
+	} else {
+		k.step(holder.Granted{Lease: l.handle, TTL: grant.TTL, Until: grant.Until})
+	}
 	holds := l.isHeld
 	k.mu.Unlock()
-	if !holds {
+	switch {
+	case closing:
+		return nil, errClosed
+	case !holds:
 		return nil, fmt.Errorf("%w: the store takes longer to answer than a TTL of %v allows", ErrUnavailable, l.TTL())
 	}
 	return l, nil

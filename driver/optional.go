@@ -111,7 +111,8 @@ type Pinner interface {
 
 // Transferrer hands a name on.
 type Transferrer interface {
-	// Transfer ends the lease and makes the next in line the holder, in one step. [ErrInvalid] says that
-	// nobody stands in line; the lease is then kept.
+	// Transfer ends the lease and makes the next in line the holder, in one step. Its holder must not act
+	// under it any more when Transfer is called: nobody waits for the end of what it was promised.
+	// [ErrInvalid] says that nobody stands in line; the lease is then kept.
 	Transfer(ctx context.Context, l Lease) error
 }
