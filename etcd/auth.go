@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -12,6 +13,7 @@ import (
 // or when users and roles change.
 type user struct {
 	name, password string
+	patience       time.Duration // for one answer to a question for a token: others wait for it too
 
 	turn chan struct{} // held by whoever uses what is below; a lock that one can stop waiting for
 	has  bool
@@ -19,7 +21,7 @@ type user struct {
 }
 
 func newUser(cfg Config) user {
-	return user{name: cfg.Username, password: cfg.Password, turn: make(chan struct{}, 1)}
+	return user{name: cfg.Username, password: cfg.Password, patience: cfg.RequestTimeout, turn: make(chan struct{}, 1)}
 }
 
 func (u *user) lock(ctx context.Context) error {
@@ -45,6 +47,8 @@ func (u *user) token(ctx context.Context, w *way) (string, error) {
 	if u.has {
 		return u.now, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, u.patience)
+	defer cancel()
 	resp, err := w.auth.Authenticate(outgoing(ctx, ""), &pb.AuthenticateRequest{Name: u.name, Password: u.password})
 	switch {
 	case says(err, rpctypes.ErrGRPCAuthNotEnabled):
