@@ -16,3 +16,18 @@ func AwaitAnew(b *Backend, ctx context.Context, l driver.Lease) (driver.Grant, e
 	}
 	return b.Await(ctx, l)
 }
+
+// Unanswered is how many messages of renewals are waited for.
+func Unanswered(b *Backend) int {
+	n := 0
+	for _, w := range b.ways {
+		w.renewals.mu.Lock()
+		if s := w.renewals.present; s != nil {
+			s.mu.Lock()
+			n += len(s.asked)
+			s.mu.Unlock()
+		}
+		w.renewals.mu.Unlock()
+	}
+	return n
+}

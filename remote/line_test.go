@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -160,6 +161,13 @@ func TestCloseEndsEverything(t *testing.T) {
 	}
 	all.Go(func() { is(t, b.Watch(limited(t), "", func(driver.Event) {}), driver.ErrClosed) })
 	ok(t, b.Close(limited(t)))
+	stacks := make([]byte, 8<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	for _, loop := range []string{"remote.(*renewStream).run", "remote.(*Backend).listen"} {
+		if strings.Contains(string(stacks), loop) {
+			t.Errorf("closed, and there is still %s", loop)
+		}
+	}
 	all.Wait()
 }
 
