@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -235,4 +236,39 @@ func TestSlowDiskDelaysNoRenewal(t *testing.T) {
 	if !errors.Is(late.Err, lessor.ErrNotFound) {
 		t.Errorf("the lease that nobody renewed in time: %v", late.Err)
 	}
+}
+
+// However many leases end at once, a put that comes meanwhile waits for the ends of a few of them.
+func TestPutsDoNotWaitForAllEnds(t *testing.T) {
+	w := newWorld(t)
+	defer w.close()
+	w.serve()
+	const leases = 10 * maxExpiries
+	for id := lessor.ID(1); id <= leases; id++ {
+		w.do(uint64(2*id), Grant{id, time.Minute})
+		w.do(uint64(2*id+1), keyspace.PutRequest{Key: fmt.Appendf(nil, "k%d", id), Lease: int64(id)})
+	}
+	before := w.replica.Store().Revision()
+	w.clock.Advance(time.Minute)
+	w.step(Tick{}) // which finds that it was paused, and holds back
+	w.clock.Advance(2 * TickInterval)
+	for range 20 { // while the disk is busy with the first of them
+		w.step(Tick{})
+	}
+	put := w.do(1, putKey("other"))
+	if put.Err != nil {
+		t.Fatal(put.Err)
+	}
+	if ended := put.Header.Revision - before - 1; ended > 3*maxExpiries {
+		t.Errorf("the put waited for the ends of %d leases", ended)
+	}
+	w.settle()
+	for range leases {
+		if w.replica.Lessor().Len() == 0 {
+			return
+		}
+		w.step(Tick{})
+		w.settle()
+	}
+	t.Errorf("%d leases are left", w.replica.Lessor().Len())
 }

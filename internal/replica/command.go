@@ -128,6 +128,7 @@ func (r *Replica) propose() {
 		taken := r.queue[:n:n]
 		r.queue = r.queue[n:]
 		r.queueBytes -= clientBytes(taken)
+		r.ending -= endingIn(taken)
 		if err := r.raft.Propose(data); err != nil {
 			r.drop(taken, ErrNoLeader)
 			continue
@@ -135,6 +136,17 @@ func (r *Replica) propose() {
 		r.proposals[r.sequence] = taken
 		r.advance()
 	}
+}
+
+// endingIn counts the leases that expire.
+func endingIn(commands []pending) int {
+	n := 0
+	for _, p := range commands {
+		if e, ok := p.op.(expiries); ok {
+			n += len(e)
+		}
+	}
+	return n
 }
 
 // fit returns how many of the commands that wait go into one entry: at least one, and no more than keep
@@ -322,7 +334,7 @@ func (r *Replica) stepDown() {
 	}
 	clear(r.proposals)
 	r.drop(r.queue, ErrNoLeader)
-	r.queue, r.queueBytes = nil, 0
+	r.queue, r.queueBytes, r.ending = nil, 0, 0
 	for _, id := range sortedIDs(r.waiting) {
 		for _, request := range r.waiting[id] {
 			r.refuse(Renewal{ID: request, Leases: []lessor.ID{id}}, ErrNoLeader)

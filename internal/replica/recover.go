@@ -122,7 +122,7 @@ func (r *Replica) recoverLeases() error {
 	if err != nil {
 		return err
 	}
-	r.lessor = lessor.New(lessor.Config{})
+	r.lessor = lessor.New(lessor.Config{MaxExpiries: maxExpiries})
 	r.lessor.SetRangeDeleter(func() lessor.TxnDelete { return leaseKeys{r} })
 	r.lessor.SetCheckpointer(r.checkpoint)
 	r.lessor.Recover(iter.Seq[lessor.Record](records), reigns)

@@ -26,10 +26,12 @@ const (
 	// maxEntryBytes and maxEntryWeight bound one log entry, which holds at least one command.
 	maxEntryBytes  = 1 << 20
 	maxEntryWeight = 1 << 12
+	// maxExpiries is how many leases one entry ends at most: a few milliseconds of applying.
+	maxExpiries = 128
 	// maxApplyBytes bounds the log entries that one batch applies, so that other events get their turn.
 	maxApplyBytes = 2 << 20
 	// sweepKeys bounds the keys of ended leases that one Step removes.
-	sweepKeys = 512
+	sweepKeys = 128
 	// trimKeys bounds the keys of which one Step removes compacted versions.
 	trimKeys = 256
 
@@ -93,6 +95,7 @@ type Replica struct {
 
 	queue      []pending // waits to be proposed, in order; len ≤ MaxQueue plus what the lessor adds
 	queueBytes int       // of the clients' commands in it
+	ending     int       // leases that expire by what is in it; < 2·maxExpiries
 	sequence   uint64    // of the newest proposal
 	proposals  map[uint64][]pending
 	granting   int     // grants in queue and proposals
@@ -234,14 +237,16 @@ func (r *Replica) elect() {
 	}
 }
 
-// decide lets the lessor say which leases are over, quiet, or heard again.
+// decide lets the lessor say which leases are over, quiet, or heard again. While many ends still
+// wait to be proposed it is not asked: clients' commands wait for those of a few hundred leases, however many end.
 func (r *Replica) decide() {
-	if !r.serving || r.halted || !r.now.After(r.holdUntil) {
+	if !r.serving || r.halted || !r.now.After(r.holdUntil) || r.ending >= maxExpiries {
 		return
 	}
 	due := r.lessor.Due(r.now, lessor.At(r.applied.index, maxOrdinal))
 	if len(due) > 0 {
 		r.queue = append(r.queue, newPending(0, expiries(due)))
+		r.ending += len(due)
 	}
 }
 
@@ -394,7 +399,7 @@ func (r *Replica) schedule() {
 		return
 	}
 	wait := TickInterval
-	if r.serving {
+	if r.serving && r.ending < maxExpiries {
 		if due, ok := r.lessor.NextDue(r.now); ok {
 			// An end has come only strictly after its deadline.
 			wait = min(wait, max(due, r.now.Until(r.holdUntil))+1)
