@@ -1,7 +1,16 @@
 package main
 
-import "os"
+import (
+	"io"
+	"os"
+
+	"google.golang.org/grpc/grpclog"
+)
 
 func main() {
+	if os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL") == "" {
+		// What a client does wrong is its own affair: whoever wants to see it on standard error asks for it.
+		grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
+	}
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }

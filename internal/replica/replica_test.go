@@ -235,8 +235,8 @@ func TestExpiriesShareEntriesWithinBounds(t *testing.T) {
 	if left := w.replica.Lessor().Len(); left > 0 {
 		t.Fatalf("%d leases are left", left)
 	}
-	// Each lease is checkpointed once and ended once.
-	if entries := w.replica.Applied() - before; entries < 6 || entries > 30 {
+	// Each lease is checkpointed once, with many others, and ended once.
+	if entries := w.replica.Applied() - before; entries < leases/(2*maxExpiries) || entries > leases/maxExpiries+20 {
 		t.Errorf("%d leases were checkpointed and ended by %d entries", leases, entries)
 	}
 }
