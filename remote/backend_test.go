@@ -150,20 +150,6 @@ func (s *store) alive(id int64) bool {
 	return resp.GrantedTTL > 0
 }
 
-func (s *store) revoke(id int64) {
-	s.t.Helper()
-	_, err := s.lease.LeaseRevoke(limited(s.t), &pb.LeaseRevokeRequest{ID: id})
-	ok(s.t, err)
-}
-
-// compact forgets all revisions before the present one.
-func (s *store) compact() {
-	s.t.Helper()
-	rev := s.put("compact", "", 0)
-	_, err := s.kv.Compact(limited(s.t), &pb.CompactionRequest{Revision: rev})
-	ok(s.t, err)
-}
-
 // none fails if there are keys below a name.
 func (s *store) none(name string) {
 	s.t.Helper()
