@@ -1,8 +1,10 @@
 package leasekeeper_test
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +12,45 @@ import (
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/memory"
 )
+
+func TestLogTellsWhatBecomesOfLeases(t *testing.T) {
+	bubble(t, func(w *world) {
+		var out bytes.Buffer
+		logger := slog.New(slog.NewTextHandler(&out, nil))
+		k, b := w.keeper("a", leasekeeper.WithLogger(logger))
+		l := w.must(k.Acquire(w.Context(), "released"))
+		if err := l.Release(w.Context()); err != nil {
+			w.Error(err)
+		}
+		l = w.must(k.Acquire(w.Context(), "lost"))
+		time.Sleep(10 * ttl)
+		remove := b.Inject(memory.Fault{Kind: memory.Refuse, Op: memory.Renew})
+		time.Sleep(2 * ttl / 3)
+		remove()
+		time.Sleep(ttl)
+		defer b.Inject(memory.Fault{Kind: memory.Refuse, Op: memory.Renew})()
+		<-l.Context().Done()
+		synctest.Wait()
+		var got []string
+		for line := range strings.Lines(out.String()) {
+			if !strings.Contains(line, "token=") || !strings.Contains(line, "holder=a") {
+				w.Error(line)
+			}
+			_, line, _ = strings.Cut(line, "level=")
+			line, _, _ = strings.Cut(line, " token=")
+			got = append(got, line)
+		}
+		want := []string{
+			`INFO msg="lease acquired" name=released`, `INFO msg="lease released" name=released`,
+			`INFO msg="lease acquired" name=lost`,
+			`WARN msg="lease in doubt: not renewed for half of its time" name=lost`, `INFO msg="lease renewed again" name=lost`,
+			`WARN msg="lease in doubt: not renewed for half of its time" name=lost`, `ERROR msg="lease lost" name=lost`,
+		}
+		if strings.Join(got, "\n") != strings.Join(want, "\n") {
+			w.Errorf("logged:\n%s\nnot:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	})
+}
 
 // pipe is a log that nobody reads any more once it is full: whoever writes to it is stuck.
 type pipe struct {
