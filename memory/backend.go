@@ -3,7 +3,6 @@ package memory
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -85,16 +84,16 @@ func (b *Backend) Claim(ctx context.Context, c driver.Claim) (driver.Lease, driv
 		return nil, driver.Grant{}, fmt.Errorf("memory: %w: a claim without an id", driver.ErrInvalid)
 	}
 	var grant driver.Grant
-	var refused error
 	l := &lease{id: c.ID, name: c.Name}
-	err := b.pass(ctx, Claim, c.Name, func() { grant, refused = b.store.claim(c) })
+	err := b.decide(ctx, Claim, c.Name, func() (err error) {
+		grant, err = b.store.claim(c)
+		return err
+	})
 	switch {
 	case isUnknown(err):
 		return l, driver.Grant{}, err
 	case err != nil:
 		return nil, driver.Grant{}, err
-	case refused != nil:
-		return nil, driver.Grant{}, refused
 	}
 	return l, grant, nil
 }
@@ -145,12 +144,14 @@ func (b *Backend) Await(ctx context.Context, l driver.Lease) (driver.Grant, erro
 		return driver.Grant{}, err
 	}
 	var grant driver.Grant
-	var failed error
-	err = b.pass(ctx, Await, mine.name, func() { grant, failed = b.await(ctx, mine) })
+	err = b.decide(ctx, Await, mine.name, func() (err error) {
+		grant, err = b.await(ctx, mine)
+		return err
+	})
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	return grant, failed
+	return grant, nil
 }
 
 func (b *Backend) await(ctx context.Context, l *lease) (driver.Grant, error) {
@@ -232,14 +233,6 @@ func (b *Backend) Renew(ctx context.Context, leases []driver.Lease, report func(
 // troubled says whether a fault lies in wait for this name alone.
 func (b *Backend) troubled(name string) bool {
 	return b.faults.concerns(name) || b.store.faults.concerns(name)
-}
-
-func (f *faults) concerns(name string) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.ContainsFunc(f.all, func(known *fault) bool {
-		return known.Name == name && known.Times >= 0 && (known.Op == Any || known.Op == Renew)
-	})
 }
 
 // renew renews all but those that skip, if given, says yes to.

@@ -113,7 +113,7 @@ func (f *faults) meet(op Op, name string) *fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, known := range f.all {
-		if known.Op != Any && known.Op != op || known.Name != "" && known.Name != name || known.Times < 0 {
+		if !known.befalls(op, name) {
 			continue
 		}
 		if known.Skip > 0 {
@@ -128,6 +128,18 @@ func (f *faults) meet(op Op, name string) *fault {
 		return known
 	}
 	return nil
+}
+
+// concerns says whether a fault that a renewal of this name runs into is about this name alone.
+func (f *faults) concerns(name string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.ContainsFunc(f.all, func(known *fault) bool { return known.Name != "" && known.befalls(Renew, name) })
+}
+
+// befalls says whether a call runs into f, if f does not let it pass first.
+func (f *fault) befalls(op Op, name string) bool {
+	return (f.Op == Any || f.Op == op) && (f.Name == "" || f.Name == name) && f.Times >= 0
 }
 
 // hold keeps what is to be done when the fault is removed.

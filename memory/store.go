@@ -59,7 +59,6 @@ type claim struct {
 	refused bool          // revoked: it is not renewed any more
 	note    string        // why it was revoked
 	turn    chan struct{} // closed when it holds the name, or has ended
-	over    bool
 }
 
 // Option sets up a [Store].
@@ -212,7 +211,6 @@ func (s *Store) end(r *record, i int, why driver.Reason, now clock.Instant) {
 	r.line = slices.Delete(r.line, i, i+1)
 	delete(s.claims, c.id)
 	s.remember(c.id)
-	c.over = true
 	if i > 0 {
 		close(c.turn)
 		return
