@@ -2,30 +2,26 @@ package keyspace
 
 // Get returns a key as this Writer left it, nil if it is not there.
 func (w *Writer) Get(key []byte) (*KV, error) {
-	var found *KV
-	err := w.request(func() error {
-		if len(key) == 0 {
-			return ErrEmptyKey
-		}
-		l, err := w.latest(&PutRequest{Key: key, IgnoreValue: true})
-		if err == nil && l.found {
-			found = &l.kv
-		}
-		return err
-	})
-	return found, err
+	l, err := w.ask(key, true)
+	if err != nil || !l.found {
+		return nil, err
+	}
+	return &l.kv, nil
 }
 
 // Has says whether a key is there, as this Writer left it. It is cheaper than Get.
 func (w *Writer) Has(key []byte) (bool, error) {
-	var found bool
-	err := w.request(func() error {
+	l, err := w.ask(key, false)
+	return l.found, err
+}
+
+func (w *Writer) ask(key []byte, withValue bool) (l latest, err error) {
+	err = w.request(func() error {
 		if len(key) == 0 {
 			return ErrEmptyKey
 		}
-		l, err := w.latest(&PutRequest{Key: key})
-		found = l.found
+		l, err = w.latest(key, withValue)
 		return err
 	})
-	return found, err
+	return l, err
 }

@@ -158,7 +158,7 @@ func (w *Writer) Txn(req TxnRequest) (TxnResult, error) {
 		}
 		var t taken
 		before := w.view(w.s.revision)
-		before.newest = func(key []byte) (latest, error) { return w.latest(&PutRequest{Key: key}) }
+		before.newest = func(key []byte) (latest, error) { return w.latest(key, false) }
 		if t, err = before.take(context.Background(), &req); err != nil {
 			return err
 		}
@@ -299,7 +299,7 @@ func (w *Writer) checkPut(req *PutRequest) error {
 	if !req.IgnoreValue && !req.IgnoreLease {
 		return nil
 	}
-	prev, err := w.latest(&PutRequest{Key: req.Key})
+	prev, err := w.latest(req.Key, false)
 	if err == nil && !prev.found {
 		err = ErrKeyNotFound
 	}

@@ -236,7 +236,7 @@ func (w *Writer) put(req *PutRequest) (PutResult, error) {
 	if err := w.resolveLease(&next); err != nil {
 		return PutResult{}, err
 	}
-	prev, err := w.latest(req)
+	prev, err := w.latest(req.Key, req.PrevKV || req.IgnoreValue)
 	if err != nil {
 		return PutResult{}, err
 	}
@@ -288,29 +288,28 @@ func (w *Writer) resolveLease(v *version) error {
 	return nil
 }
 
-// latest is the state of a key before a put.
+// latest is the state of a key as the Writer left it.
 type latest struct {
 	found      bool
-	kv         KV     // with value only if the put needs it
+	kv         KV     // with value only if that was asked for
 	generation uint64 // of kv.Lease
 	ended      *ending
 }
 
 // latest reads the newest version of the key. If it is of an ended lease
 // whose tombstone for it may be missing, ended says which.
-func (w *Writer) latest(req *PutRequest) (l latest, err error) {
-	withValue := req.PrevKV || req.IgnoreValue
-	if n, ok := w.s.recents.get(req.Key); ok && (n.version.deleted || !withValue) {
-		return w.asLatest(req.Key, n), nil
+func (w *Writer) latest(key []byte, withValue bool) (l latest, err error) {
+	if n, ok := w.s.recents.get(key); ok && (n.version.deleted || !withValue) {
+		return w.asLatest(key, n), nil
 	}
-	it, err := w.b.NewIter(spanOf(req.Key, nil).bounds())
+	it, err := w.b.NewIter(spanOf(key, nil).bounds())
 	if err != nil {
 		return l, err
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
 	if !it.First() {
 		if err = it.Error(); err == nil {
-			w.s.recents.wrote(req.Key, 0, version{deleted: true})
+			w.s.recents.wrote(key, 0, version{deleted: true})
 		}
 		return l, err
 	}
@@ -322,7 +321,7 @@ func (w *Writer) latest(req *PutRequest) (l latest, err error) {
 	if err != nil {
 		return l, err
 	}
-	w.s.recents.wrote(req.Key, mod, v)
+	w.s.recents.wrote(key, mod, v)
 	if v.deleted {
 		return l, nil
 	}
@@ -411,17 +410,17 @@ func (w *Writer) deleteRange(req *DeleteRequest) (DeleteResult, error) {
 	if err := req.check(); err != nil {
 		return DeleteResult{}, err
 	}
-	// All keys are found first: an iterator doesn't see what is written to
-	// its batch after it was opened, but this need not rest on that.
-	var found []KV
 	if len(req.End) == 0 && !req.PrevKV {
-		l, err := w.latest(&PutRequest{Key: req.Key})
+		l, err := w.latest(req.Key, false)
 		if err != nil || !l.found {
 			return DeleteResult{Revision: w.s.revision}, err
 		}
 		err = w.delete(req.Key, l.kv.Lease)
 		return DeleteResult{Revision: w.s.revision, Deleted: 1}, err
 	}
+	// All keys are found first: an iterator doesn't see what is written to
+	// its batch after it was opened, but this need not rest on that.
+	var found []KV
 	err := w.view(math.MaxInt64).scan(context.Background(), spanOf(req.Key, req.End), func(i *item) error {
 		kv, err := i.kv(req.PrevKV)
 		found = append(found, kv)
