@@ -216,7 +216,7 @@ func (n *names) find(l *line, lease lessor.ID) *contender {
 	if c := n.claims[lease]; c != nil && c.line == l {
 		return c
 	}
-	for _, c := range l.queue {
+	for _, c := range slices.Backward(l.queue) { // a claim that has just joined is the last
 		if c.lease == lease {
 			return c
 		}
