@@ -20,8 +20,8 @@ type user struct {
 	now  string // empty if etcd does without
 }
 
-func newUser(cfg Config) user {
-	return user{name: cfg.Username, password: cfg.Password, patience: cfg.RequestTimeout, turn: make(chan struct{}, 1)}
+func newUser(name, password string, patience time.Duration) user {
+	return user{name: name, password: password, patience: patience, turn: make(chan struct{}, 1)}
 }
 
 func (u *user) lock(ctx context.Context) error {

@@ -17,7 +17,7 @@ func (b *Backend) Await(ctx context.Context, l driver.Lease) (driver.Grant, erro
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	ctx, end, err := b.begin(ctx)
+	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
 		return driver.Grant{}, err
 	}

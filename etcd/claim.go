@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/ways"
 )
 
 // maxTries is how often a claim that does not wait begins anew because keys of the line have changed.
@@ -25,15 +26,15 @@ type claiming struct {
 
 // Claim implements [driver.Backend].
 func (b *Backend) Claim(ctx context.Context, c driver.Claim) (driver.Lease, driver.Grant, error) {
-	if err := checkClaim(c); err != nil {
+	if err := store.CheckClaim(c, b.Limits()); err != nil {
 		return nil, driver.Grant{}, err
 	}
-	ctx, end, err := b.begin(ctx)
+	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
 		return nil, driver.Grant{}, err
 	}
 	defer end()
-	id := leaseID(c.ID)
+	id := ways.LeaseID(c.ID)
 	p := &claiming{claim: c, lease: &lease{b: b, name: c.Name, key: b.keyOf(c.Name, id), id: id}}
 	var g driver.Grant
 	if c.Wait {
@@ -55,12 +56,12 @@ func (b *Backend) Claim(ctx context.Context, c driver.Claim) (driver.Lease, driv
 func (p *claiming) giveUp(ctx context.Context, err error) (driver.Lease, driver.Grant, error) {
 	left := *p.lease
 	left.created = 0
-	if ended := ended(ctx); ended != nil {
+	if ended := ways.Ended(ctx); ended != nil {
 		return &left, driver.Grant{}, fmt.Errorf("%w: %s: %w", driver.ErrUnknownOutcome, p.what(), ended)
 	}
 	f := p.end(ctx)
 	switch {
-	case f != nil && isContextError(f.err):
+	case f != nil && ways.IsContextError(f.err):
 		err = fmt.Errorf("%w: %s: %w", driver.ErrUnknownOutcome, p.what(), f.err)
 		return &left, driver.Grant{}, err
 	case f != nil:
@@ -71,22 +72,6 @@ func (p *claiming) giveUp(ctx context.Context, err error) (driver.Lease, driver.
 		err = fmt.Errorf("%w: %s: etcd did not answer, and it was taken back", driver.ErrUnavailable, p.what())
 	}
 	return nil, driver.Grant{}, err
-}
-
-func checkClaim(c driver.Claim) error {
-	if err := driver.CheckName(c.Name); err != nil {
-		return err
-	}
-	if err := driver.CheckHolder(c.Holder); err != nil {
-		return err
-	}
-	if c.ID == (driver.ID{}) {
-		return fmt.Errorf("%w: the claim of %s has no ID", driver.ErrInvalid, c.Name)
-	}
-	if c.TTL < minTTL || c.TTL > maxTTL {
-		return fmt.Errorf("%w: a TTL of %v: etcd's are between %v and %v", driver.ErrInvalid, c.TTL, minTTL, maxTTL)
-	}
-	return nil
 }
 
 func (p *claiming) what() string { return "claiming " + p.name }
@@ -295,7 +280,7 @@ func (b *Backend) Release(ctx context.Context, l driver.Lease) error {
 	if err != nil {
 		return err
 	}
-	ctx, end, err := b.begin(ctx)
+	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
 		return err
 	}

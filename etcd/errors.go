@@ -1,7 +1,6 @@
 package etcd
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -10,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/ways"
 )
 
 // failure is what a request came to that did not succeed.
@@ -52,7 +52,7 @@ func isElsewhere(err error) bool {
 
 // answered says whether err is the member's last word on the request, which then had no effect.
 func answered(err error) bool {
-	if isContextError(err) || isElsewhere(err) {
+	if ways.IsContextError(err) || isElsewhere(err) {
 		return false
 	}
 	switch status.Code(err) {
@@ -68,7 +68,7 @@ func (f *failure) read(what string) error {
 	switch {
 	case errors.Is(f.err, driver.ErrClosed):
 		return fmt.Errorf("%s: %w", what, f.err)
-	case isContextError(f.err):
+	case ways.IsContextError(f.err):
 		return fmt.Errorf("%s: %w", what, f.err)
 	}
 	return fmt.Errorf("%w: %s: %s", kindOf(f.err), what, text(f.err))
@@ -79,7 +79,7 @@ func (f *failure) write(what string) error {
 	if !f.maybe {
 		return f.read(what)
 	}
-	if isContextError(f.err) {
+	if ways.IsContextError(f.err) {
 		return fmt.Errorf("%w: %s: %w", driver.ErrUnknownOutcome, what, f.err)
 	}
 	return fmt.Errorf("%w: %s: %s", driver.ErrUnknownOutcome, what, text(f.err))
@@ -108,11 +108,3 @@ func text(err error) string {
 }
 
 func isUnknown(err error) bool { return errors.Is(err, driver.ErrUnknownOutcome) }
-
-// ended returns why a call has to end, nil if it need not.
-func ended(ctx context.Context) error {
-	if ctx.Err() == nil {
-		return nil
-	}
-	return context.Cause(ctx)
-}

@@ -3,13 +3,9 @@ package etcd
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"math"
-	"net"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -17,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/ways"
 )
 
 // Schemes of URLs: with the second, connections are encrypted in any case.
@@ -26,7 +23,7 @@ const (
 )
 
 // DefaultRequestTimeout is how long one endpoint may take for one request if there is time for more.
-const DefaultRequestTimeout = 3 * time.Second
+const DefaultRequestTimeout = ways.DefaultRequestTimeout
 
 // What etcd accepts as a TTL. It raises what is below its own minimum, which depends on its election timeout
 // and is two seconds by default, and says so in its answer.
@@ -53,23 +50,19 @@ type Config struct {
 	DialOptions []grpc.DialOption
 }
 
+func (c Config) connections() ways.Config {
+	return ways.Config{Endpoints: c.Endpoints, TLS: c.TLS, RequestTimeout: c.RequestTimeout, DialOptions: c.DialOptions}
+}
+
 func (c Config) validate() error {
-	if len(c.Endpoints) == 0 {
-		return fmt.Errorf("%w: no endpoint of etcd is given: name at least one, as in etcd://host:2379", driver.ErrInvalid)
-	}
-	for _, e := range c.Endpoints {
-		if strings.TrimSpace(e) == "" {
-			return fmt.Errorf("%w: one of the endpoints of etcd is empty", driver.ErrInvalid)
-		}
+	if err := store.Validate(c.connections()); err != nil {
+		return err
 	}
 	if !utf8.ValidString(c.Prefix) || strings.ContainsFunc(c.Prefix, unicode.IsControl) {
 		return fmt.Errorf("%w: the prefix %q can not be part of a name", driver.ErrInvalid, c.Prefix)
 	}
 	if strings.HasSuffix(c.Prefix, "/") {
 		return fmt.Errorf("%w: the prefix %q ends with a slash: leave it out", driver.ErrInvalid, c.Prefix)
-	}
-	if c.RequestTimeout < 0 {
-		return fmt.Errorf("%w: the request timeout is negative", driver.ErrInvalid)
 	}
 	if c.Username == "" && c.Password != "" {
 		return fmt.Errorf("%w: a password for etcd is given without a user", driver.ErrInvalid)
@@ -79,19 +72,9 @@ func (c Config) validate() error {
 
 // Backend keeps leases in etcd.
 type Backend struct {
-	cfg       Config
-	root      string // what every key begins with: the prefix and a slash, or nothing
-	ways      []*way
-	preferred atomic.Int64 // counts on when a way is left; modulo the number of ways
-	user      user
-	base      context.Context // ends when the backend is closed
-	endBase   context.CancelFunc
-
-	mu     sync.Mutex
-	calls  int
-	closed bool
-	idle   chan struct{} // closed when it is closed and no call is left
-	hung   sync.Once     // ends the connections
+	root string // what every key begins with: the prefix and a slash, or nothing
+	ways *ways.Ways[*way]
+	user user
 }
 
 var (
@@ -107,39 +90,16 @@ func New(cfg Config) (*Backend, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	if cfg.RequestTimeout == 0 {
-		cfg.RequestTimeout = DefaultRequestTimeout
-	}
-	b := &Backend{cfg: cfg, idle: make(chan struct{}), user: newUser(cfg)}
+	b := new(Backend)
 	if cfg.Prefix != "" {
 		b.root = cfg.Prefix + "/"
 	}
-	b.base, b.endBase = context.WithCancel(context.Background())
-	endpoints := cfg.Endpoints
-	if len(endpoints) == 1 {
-		// Two connections: another way when the first is dead. None is made before it is needed.
-		endpoints = []string{endpoints[0], endpoints[0]}
+	var err error
+	if b.ways, err = ways.Open(store, cfg.connections(), newWay); err != nil {
+		return nil, err
 	}
-	for _, endpoint := range endpoints {
-		w, err := newWay(withPort(endpoint), cfg)
-		if err != nil {
-			b.hangUp()
-			return nil, fmt.Errorf("%w: the endpoint %q of etcd: %w", driver.ErrInvalid, endpoint, err)
-		}
-		b.ways = append(b.ways, w)
-	}
+	b.user = newUser(cfg.Username, cfg.Password, b.ways.Patience())
 	return b, nil
-}
-
-// withPort adds etcd's port to a host that has none.
-func withPort(endpoint string) string {
-	if strings.Contains(endpoint, "://") || strings.HasPrefix(endpoint, "unix:") {
-		return endpoint
-	}
-	if _, _, err := net.SplitHostPort(endpoint); err == nil {
-		return endpoint
-	}
-	return net.JoinHostPort(strings.Trim(endpoint, "[]"), "2379")
 }
 
 // Scheme implements [driver.Backend].
@@ -150,59 +110,9 @@ func (b *Backend) Limits() driver.Limits {
 	return driver.Limits{MinTTL: minTTL, MaxTTL: maxTTL, Granularity: time.Second}
 }
 
-// begin is at the start of every call from outside, and end at its end. The context it returns ends with the
-// backend too.
-func (b *Backend) begin(ctx context.Context) (inner context.Context, end func(), err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return nil, nil, errClosed
-	}
-	b.calls++
-	inner, cancel := context.WithCancelCause(ctx)
-	leave := context.AfterFunc(b.base, func() { cancel(errClosed) })
-	return inner, func() {
-		leave()
-		cancel(nil)
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if b.calls--; b.calls == 0 && b.closed {
-			close(b.idle)
-		}
-	}, nil
-}
-
-var errClosed = fmt.Errorf("%w: the connections to etcd were given up", driver.ErrClosed)
-
 // Close implements [driver.Backend]. Calls that are under way end with [driver.ErrClosed], or with
 // [driver.ErrUnknownOutcome] if they may have had an effect. It waits for them until ctx ends.
-func (b *Backend) Close(ctx context.Context) error {
-	b.mu.Lock()
-	if !b.closed {
-		b.closed = true
-		if b.calls == 0 {
-			close(b.idle)
-		}
-	}
-	b.mu.Unlock()
-	b.endBase()
-	var err error
-	select {
-	case <-b.idle:
-	case <-ctx.Done():
-		err = fmt.Errorf("closing the connections to etcd, calls are still under way: %w", context.Cause(ctx))
-	}
-	b.hangUp()
-	return err
-}
-
-func (b *Backend) hangUp() {
-	b.hung.Do(func() {
-		for _, w := range b.ways {
-			w.conn.Close()
-		}
-	})
-}
+func (b *Backend) Close(ctx context.Context) error { return b.ways.Close(ctx) }
 
 // lease is a reference to the key that stands for a claim.
 type lease struct {
@@ -253,9 +163,4 @@ func length(seconds int64) time.Duration {
 		return math.MaxInt64
 	}
 	return time.Duration(seconds) * time.Second
-}
-
-// isContextError says whether err is that of a context, and nothing else.
-func isContextError(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -20,7 +20,7 @@ import (
 // later from its history; if that has been compacted meanwhile, Resync events make up for it. Why a tenancy
 // ended etcd can not tell.
 func (b *Backend) Watch(ctx context.Context, prefix string, report func(driver.Event)) error {
-	ctx, end, err := b.begin(ctx)
+	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
 		return err
 	}

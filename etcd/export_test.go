@@ -1,4 +1,6 @@
 package etcd
 
+import "github.com/leasekeeper/leasekeeper/internal/ways"
+
 // LeaseIDOf is the etcd lease that a claim makes.
-var LeaseIDOf = leaseID
+var LeaseIDOf = ways.LeaseID

@@ -1,10 +1,8 @@
 package etcd
 
 import (
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -14,13 +12,6 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/driver"
 )
-
-// leaseID makes the id of an etcd lease from that of a claim: positive, the same each time, and no more
-// likely to be in use than etcd's own random ones.
-func leaseID(id driver.ID) int64 {
-	folded := binary.BigEndian.Uint64(id[:8]) ^ binary.BigEndian.Uint64(id[8:])
-	return max(1, int64(folded&math.MaxInt64))
-}
 
 // line is what the keys of all who want a name begin with.
 func (b *Backend) line(name string) string { return b.root + name + "/" }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/ways"
 )
 
 const (
@@ -53,7 +54,7 @@ type renewed struct {
 
 // Renew implements [driver.Backend].
 func (b *Backend) Renew(ctx context.Context, leases []driver.Lease, report func(int, driver.Renewal)) error {
-	ctx, end, err := b.begin(ctx)
+	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -125,16 +126,16 @@ func (r *round) settle(l *renewed) {
 
 // keep has the leases prolonged, over one stream after the other until all are answered.
 func (r *round) keep(ctx context.Context, ids []int64) error {
-	attempts := max(keepAttempts, 2*len(r.b.ways))
+	attempts := r.b.ways.Attempts(keepAttempts)
 	var last error
 	for n := range attempts {
-		w, number := r.b.way()
+		w, number := r.b.ways.Way()
 		stall := longestStall
 		if end, ok := ctx.Deadline(); ok {
 			stall = min(stall, time.Until(end)/3)
 		}
 		if n == attempts-1 {
-			stall = r.b.cfg.RequestTimeout
+			stall = r.b.ways.Patience()
 		}
 		token, err := r.b.user.token(ctx, w)
 		if err == nil {
@@ -152,9 +153,9 @@ func (r *round) keep(ctx context.Context, ids []int64) error {
 			// Requests on a stream are answered in turn: it is the first that met this.
 			r.refuse(ids[0], err)
 		} else {
-			r.b.leave(number)
+			r.b.ways.Leave(number)
 		}
-		if err := ended(ctx); err != nil {
+		if err := ways.Ended(ctx); err != nil {
 			return err
 		}
 		// Nor is it known which one is in the way of the others: each has its turn to be the last.
@@ -162,8 +163,8 @@ func (r *round) keep(ctx context.Context, ids []int64) error {
 		if errors.Is(err, errStalled) {
 			continue
 		}
-		if n+1 < attempts && !pause(ctx, n+1-len(r.b.ways)) {
-			return ended(ctx)
+		if n+1 < attempts && !r.b.ways.Pause(ctx, n+1) {
+			return ways.Ended(ctx)
 		}
 	}
 	return fmt.Errorf("%w: %s", kindOf(last), text(last))

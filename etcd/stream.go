@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/ways"
 )
 
 // maxWatchFailures is how often watching may fail in a row until it is given up.
@@ -32,7 +33,7 @@ type watching struct {
 
 // watch opens a stream and returns nil when it has been handled to its end; otherwise why it broke.
 func (b *Backend) watch(ctx context.Context, what watching) error {
-	w, number := b.way()
+	w, number := b.ways.Way()
 	token, err := b.user.token(ctx, w)
 	if err == nil {
 		err = b.watchOn(outgoing(ctx, token), w, what)
@@ -41,7 +42,7 @@ func (b *Backend) watch(ctx context.Context, what watching) error {
 	case err == nil || errors.Is(err, errCompacted) || ctx.Err() != nil:
 	case b.user.refused(err, token):
 	default:
-		b.leave(number)
+		b.ways.Leave(number)
 	}
 	return err
 }
@@ -50,7 +51,7 @@ func (b *Backend) watchOn(ctx context.Context, w *way, what watching) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// Once the watchers stand, silence is normal, and gRPC looks whether the member is there.
-	timer := time.AfterFunc(b.cfg.RequestTimeout, func() { cancel(errStalled) })
+	timer := time.AfterFunc(b.ways.Patience(), func() { cancel(errStalled) })
 	defer timer.Stop()
 	s, err := w.watch.Watch(ctx)
 	if err != nil {
@@ -98,7 +99,7 @@ func refusedWatch(reason string) error {
 // retry says whether to try again after watching failed so many times in a row, and waits until then.
 // Otherwise it returns the error for the caller.
 func (b *Backend) retry(ctx context.Context, failures int, err error, what string) error {
-	if ended := ended(ctx); ended != nil {
+	if ended := ways.Ended(ctx); ended != nil {
 		return fmt.Errorf("%s: %w", what, ended)
 	}
 	if answered(err) && !b.user.needsToken(err) {
@@ -107,8 +108,8 @@ func (b *Backend) retry(ctx context.Context, failures int, err error, what strin
 	if failures >= maxWatchFailures {
 		return fmt.Errorf("%w: %s: %s", driver.ErrUnavailable, what, text(err))
 	}
-	if !pause(ctx, failures-len(b.ways)) {
-		return fmt.Errorf("%s: %w", what, ended(ctx))
+	if !b.ways.Pause(ctx, failures) {
+		return fmt.Errorf("%s: %w", what, ways.Ended(ctx))
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func (b *Backend) Announce(ctx context.Context, l driver.Lease, text string) err
 	if err != nil {
 		return err
 	}
-	ctx, end, err := b.begin(ctx)
+	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (b *Backend) Adopt(ctx context.Context, name string, t driver.Token, by dri
 	if err := driver.CheckHolder(by); err != nil {
 		return nil, none, err
 	}
-	ctx, end, err := b.begin(ctx)
+	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
 		return nil, none, err
 	}
@@ -139,7 +139,7 @@ func (b *Backend) Revoke(ctx context.Context, name string, token driver.Token, r
 	if err := driver.CheckCardText(reason); err != nil {
 		return err
 	}
-	ctx, end, err := b.begin(ctx)
+	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
 		return err
 	}

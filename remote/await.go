@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/ways"
 )
 
 const (
@@ -51,9 +52,9 @@ func (b *Backend) listen(s *acquireStream, cancel context.CancelCauseFunc, numbe
 			t.yours = resp
 		}
 	}
-	if !b.spawn(read) {
-		cancel(errClosed)
-		t.err = errClosed
+	if !b.ways.Spawn(read) {
+		cancel(b.ways.Closed)
+		t.err = b.ways.Closed
 		close(t.done)
 	}
 	return t
@@ -65,7 +66,7 @@ func (b *Backend) Await(ctx context.Context, l driver.Lease) (driver.Grant, erro
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	ctx, end, err := b.begin(ctx)
+	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -95,7 +96,7 @@ func (b *Backend) Await(ctx context.Context, l driver.Lease) (driver.Grant, erro
 func (b *Backend) await(ctx context.Context, l *lease) (*leasekeeperv1.AcquireResponse, error) {
 	t := l.turn.Load()
 	// Whoever else uses the way of the stream may have found it dead meanwhile.
-	if t == nil || !t.serves(b.preferred.Load()) {
+	if _, number := b.ways.Way(); t == nil || !t.serves(number) {
 		resp, fresh, o := b.acquire(ctx, &leasekeeperv1.AcquireRequest{
 			Name: b.root + l.name, Lease: l.id, TtlMs: millis(l.ttl), Holder: &leasekeeperv1.Holder{Id: l.holder}, Wait: true,
 		})
@@ -143,14 +144,14 @@ func (b *Backend) another(ctx context.Context, l *lease, what string) error {
 // retry says whether to try again after so many failures in a row, and waits until then. Otherwise it
 // returns the error for the caller.
 func (b *Backend) retry(ctx context.Context, failures int, err error, what string) error {
-	if ended := ended(ctx); ended != nil {
+	if ended := ways.Ended(ctx); ended != nil {
 		return fmt.Errorf("%s: %w", what, ended)
 	}
 	if answered(err) || failures >= maxFailures {
 		return outcome{err: err}.read(what)
 	}
-	if !pause(ctx, failures-len(b.ways)) {
-		return fmt.Errorf("%s: %w", what, ended(ctx))
+	if !b.ways.Pause(ctx, failures) {
+		return fmt.Errorf("%s: %w", what, ways.Ended(ctx))
 	}
 	return nil
 }

@@ -11,20 +11,21 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/ways"
 )
 
 // Claim implements [driver.Backend]. The server does not prolong a lease that is claimed again: its time
 // counts from when it was claimed or renewed first.
 func (b *Backend) Claim(ctx context.Context, c driver.Claim) (driver.Lease, driver.Grant, error) {
-	if err := checkClaim(c); err != nil {
+	if err := store.CheckClaim(c, b.Limits()); err != nil {
 		return nil, driver.Grant{}, err
 	}
-	ctx, end, err := b.begin(ctx)
+	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
 		return nil, driver.Grant{}, err
 	}
 	defer end()
-	l := &lease{b: b, name: c.Name, id: leaseID(c.ID), ttl: c.TTL, holder: c.Holder.ID}
+	l := &lease{b: b, name: c.Name, id: ways.LeaseID(c.ID), ttl: c.TTL, holder: c.Holder.ID}
 	req := &leasekeeperv1.AcquireRequest{
 		Name: b.root + c.Name, Lease: l.id, TtlMs: millis(c.TTL), Holder: wireHolder(c.Holder), Wait: c.Wait,
 	}
@@ -52,22 +53,6 @@ func (l *lease) held() driver.Grant {
 	return driver.Grant{Held: true, Token: l.token, TTL: l.ttl}
 }
 
-func checkClaim(c driver.Claim) error {
-	if err := driver.CheckName(c.Name); err != nil {
-		return err
-	}
-	if err := driver.CheckHolder(c.Holder); err != nil {
-		return err
-	}
-	if c.ID == (driver.ID{}) {
-		return fmt.Errorf("%w: the claim of %s has no ID", driver.ErrInvalid, c.Name)
-	}
-	if c.TTL < minTTL || c.TTL > maxTTL {
-		return fmt.Errorf("%w: a TTL of %v: the server's are between %v and %v", driver.ErrInvalid, c.TTL, minTTL, maxTTL)
-	}
-	return nil
-}
-
 // notClaimed tells about a claim that failed. If an attempt may have had an effect, or may have it yet, the
 // lease is the caller's, who can tell whether it still matters.
 func (b *Backend) notClaimed(ctx context.Context, l *lease, o outcome, what string) (driver.Lease, driver.Grant, error) {
@@ -92,7 +77,7 @@ func (b *Backend) void(ctx context.Context, l *lease, err error, what string) (d
 	if o.err == nil {
 		return nil, driver.Grant{}, err
 	}
-	if isContextError(o.err) {
+	if ways.IsContextError(o.err) {
 		return l, driver.Grant{}, fmt.Errorf("%w: %s: %w", driver.ErrUnknownOutcome, what, o.err)
 	}
 	return l, driver.Grant{}, fmt.Errorf("%w: %s: %v; but an earlier attempt may take effect yet: %s", driver.ErrUnknownOutcome, what, err, text(o.err))
@@ -109,7 +94,7 @@ var errStalled = errors.New("the server did not answer in time")
 func (b *Backend) acquire(ctx context.Context, req *leasekeeperv1.AcquireRequest) (resp *leasekeeperv1.AcquireResponse, t *turn, o outcome) {
 	o = b.ask(ctx, func(ctx context.Context, w *way, number int64) (sent bool, err error) {
 		// The stream must outlive this call.
-		outer, cancel := context.WithCancelCause(b.base)
+		outer, cancel := context.WithCancelCause(b.ways.Base)
 		leave := context.AfterFunc(ctx, func() { cancel(errStalled) })
 		defer leave()
 		s, err := openAcquire(outer, w)
@@ -192,7 +177,7 @@ func (b *Backend) Release(ctx context.Context, l driver.Lease) error {
 	if err != nil {
 		return err
 	}
-	ctx, end, err := b.begin(ctx)
+	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -11,6 +10,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/ways"
 )
 
 // errorDomain is that of the details of our service's errors.
@@ -62,7 +62,7 @@ func isElsewhere(err error) bool {
 
 // answered says whether err is the server's last word on the request, which then had no effect.
 func answered(err error) bool {
-	if isContextError(err) {
+	if ways.IsContextError(err) {
 		return false
 	}
 	if reason := reasonOf(err); reason != leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED {
@@ -93,7 +93,7 @@ func kindOf(err error) error {
 
 // read turns the failure of a request without effect into an error for the caller.
 func (o outcome) read(what string) error {
-	if errors.Is(o.err, driver.ErrClosed) || isContextError(o.err) {
+	if errors.Is(o.err, driver.ErrClosed) || ways.IsContextError(o.err) {
 		return fmt.Errorf("%s: %w", what, o.err)
 	}
 	return fmt.Errorf("%w: %s: %s", kindOf(o.err), what, text(o.err))
@@ -105,7 +105,7 @@ func (o outcome) write(what string) error {
 	switch {
 	case !o.maybe, answered(o.err):
 		return o.read(what)
-	case isContextError(o.err), errors.Is(o.err, driver.ErrClosed):
+	case ways.IsContextError(o.err), errors.Is(o.err, driver.ErrClosed):
 		return fmt.Errorf("%w: %s: %w", driver.ErrUnknownOutcome, what, o.err)
 	}
 	return fmt.Errorf("%w: %s: %s", driver.ErrUnknownOutcome, what, text(o.err))
@@ -123,12 +123,4 @@ func text(err error) string {
 		return "that is not a Leasekeeper server, or an older one: for plain etcd write etcd:// (" + s.Message() + ")"
 	}
 	return s.Message()
-}
-
-// ended returns why a call has to end, nil if it need not.
-func ended(ctx context.Context) error {
-	if ctx.Err() == nil {
-		return nil
-	}
-	return context.Cause(ctx)
 }

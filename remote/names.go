@@ -22,7 +22,7 @@ func (b *Backend) Get(ctx context.Context, name string) (driver.Info, error) {
 	if err := driver.CheckName(name); err != nil {
 		return driver.Info{}, err
 	}
-	ctx, end, err := b.begin(ctx)
+	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
 		return driver.Info{}, err
 	}
@@ -48,7 +48,7 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 	if limit <= 0 {
 		return nil, fmt.Errorf("%w: a list of up to %d names", driver.ErrInvalid, limit)
 	}
-	ctx, end, err := b.begin(ctx)
+	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (b *Backend) History(ctx context.Context, name string, limit int) ([]driver
 	if err := driver.CheckName(name); err != nil {
 		return nil, err
 	}
-	ctx, end, err := b.begin(ctx)
+	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -70,7 +70,7 @@ func (i *inbox) take() []news {
 
 // Renew implements [driver.Backend].
 func (b *Backend) Renew(ctx context.Context, leases []driver.Lease, report func(int, driver.Renewal)) error {
-	ctx, end, err := b.begin(ctx)
+	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -87,20 +87,20 @@ func (b *Backend) Renew(ctx context.Context, leases []driver.Lease, report func(
 
 func (r *round) run(ctx context.Context) error {
 	defer r.forget()
-	attempts := max(renewAttempts, 2*len(r.b.ways))
+	attempts := r.b.ways.Attempts(renewAttempts)
 	for n := 0; r.open > 0; n++ {
-		w, number := r.b.way()
+		w, number := r.b.ways.Way()
 		stall := longestStall
 		if end, ok := ctx.Deadline(); ok {
 			stall = min(stall, time.Until(end)/3)
 		}
 		if n == attempts-1 {
-			stall = r.b.cfg.RequestTimeout
+			stall = r.b.ways.Patience()
 		}
 		r.ask(w)
 		err := r.listen(ctx, stall)
 		if err != nil || r.again {
-			r.b.leave(number)
+			r.b.ways.Leave(number)
 		}
 		switch {
 		case err == nil:
@@ -109,7 +109,7 @@ func (r *round) run(ctx context.Context) error {
 			return r.unknown(context.Cause(ctx))
 		case n+1 >= attempts:
 			return r.unknown(outcome{err: err}.read("renewing leases"))
-		case !errors.Is(err, errStalled) && !pause(ctx, n+1-len(r.b.ways)):
+		case !errors.Is(err, errStalled) && !r.b.ways.Pause(ctx, n+1):
 			return r.unknown(context.Cause(ctx))
 		}
 	}

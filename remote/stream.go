@@ -28,7 +28,7 @@ func (r *renewals) send(m *message) {
 		r.mu.Unlock()
 		if s == nil {
 			freeIDs(m.ids)
-			m.round.inbox.put(news{message: m, err: errClosed, last: true})
+			m.round.inbox.put(news{message: m, err: r.b.ways.Closed, last: true})
 			return
 		}
 		if s.take(m) {
@@ -50,9 +50,9 @@ func (r *renewals) drop(s *renewStream) {
 // open returns nil if the backend is closed.
 func (r *renewals) open() *renewStream {
 	s := &renewStream{home: r, asked: make(map[uint64]*message), wake: make(chan struct{}, 1)}
-	s.ctx, s.cancel = context.WithCancelCause(r.b.base)
-	if !r.b.spawn(s.run) {
-		s.cancel(errClosed)
+	s.ctx, s.cancel = context.WithCancelCause(r.b.ways.Base)
+	if !r.b.ways.Spawn(s.run) {
+		s.cancel(r.b.ways.Closed)
 		return nil
 	}
 	return s

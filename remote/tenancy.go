@@ -25,7 +25,7 @@ func (b *Backend) Announce(ctx context.Context, l driver.Lease, text string) err
 	if err != nil {
 		return err
 	}
-	ctx, end, err := b.begin(ctx)
+	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (b *Backend) Adopt(ctx context.Context, name string, t driver.Token, by dri
 	if err := driver.CheckHolder(by); err != nil {
 		return nil, none, err
 	}
-	ctx, end, err := b.begin(ctx)
+	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
 		return nil, none, err
 	}
@@ -134,7 +134,7 @@ func (b *Backend) Revoke(ctx context.Context, name string, token driver.Token, r
 	if err := driver.CheckName(name); err != nil {
 		return err
 	}
-	ctx, end, err := b.begin(ctx)
+	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func (b *Backend) change(ctx context.Context, name, what string, call func(conte
 	if err := driver.CheckName(name); err != nil {
 		return err
 	}
-	ctx, end, err := b.begin(ctx)
+	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (b *Backend) Transfer(ctx context.Context, l driver.Lease) error {
 	if err != nil {
 		return err
 	}
-	ctx, end, err := b.begin(ctx)
+	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
 		return err
 	}

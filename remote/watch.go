@@ -13,13 +13,14 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/ways"
 )
 
 // Watch implements [driver.Watcher]. Each stream begins with how all names are, so that nothing is missed
 // when one takes the place of another. While report blocks, the server keeps what happens for a while, and
 // then tells anew how all names are. That a name was pinned, unpinned or is to be revoked comes as Resync.
 func (b *Backend) Watch(ctx context.Context, prefix string, report func(driver.Event)) error {
-	ctx, end, err := b.begin(ctx)
+	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -27,10 +28,10 @@ func (b *Backend) Watch(ctx context.Context, prefix string, report func(driver.E
 	v := &view{b: b, report: report, held: make(map[string]bool)}
 	for failures := 0; ; {
 		began := time.Now()
-		w, number := b.way()
+		w, number := b.ways.Way()
 		err := v.follow(ctx, w, b.root+prefix)
 		if ctx.Err() == nil && !answered(err) {
-			b.leave(number)
+			b.ways.Leave(number)
 		}
 		if failures++; time.Since(began) > steady {
 			failures = 1
@@ -54,7 +55,7 @@ func (v *view) follow(ctx context.Context, w *way, prefix string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// Once it has begun, silence is normal, and gRPC looks whether the server is there.
-	timer := time.AfterFunc(v.b.cfg.RequestTimeout, func() { cancel(errStalled) })
+	timer := time.AfterFunc(v.b.ways.Patience(), func() { cancel(errStalled) })
 	defer timer.Stop()
 	s, err := w.names.Watch(ctx, &leasekeeperv1.WatchRequest{Prefix: prefix})
 	for err == nil {
@@ -62,7 +63,7 @@ func (v *view) follow(ctx context.Context, w *way, prefix string) error {
 		if resp, err = s.Recv(); err == nil {
 			timer.Stop()
 			v.take(resp)
-			err = ended(ctx)
+			err = ways.Ended(ctx)
 		}
 	}
 	if errors.Is(err, io.EOF) {

@@ -1,0 +1,83 @@
+package ways
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+const (
+	// minAttempts is how often a request is made at least before it is given up, at all ways together.
+	minAttempts = 4
+	// firstPause and longestPause are those between rounds through all ways.
+	firstPause   = 50 * time.Millisecond
+	longestPause = time.Second
+)
+
+// Attempt makes a request once, by the way of that number. sent says whether it may have left.
+type Attempt[W any] func(ctx context.Context, w W, number int64) (sent bool, err error)
+
+// Outcome is what the attempts at a request came to.
+type Outcome struct {
+	Err error // of the last attempt: nil, a status, or why the context ended
+	// Maybe: an earlier attempt may have had an effect, or may have it yet; with Err, the last one too.
+	Maybe bool
+}
+
+// Attempts returns how often something is tried that is to be tried a number of times at least, and twice by
+// each way.
+func (s *Ways[W]) Attempts(least int) int { return max(least, 2*len(s.ways)) }
+
+// Ask makes a request, by one way after the other, until one is answered. It gives up when ctx ends, and
+// after a number of attempts.
+func (s *Ways[W]) Ask(ctx context.Context, try Attempt[W]) Outcome {
+	attempts := s.Attempts(minAttempts)
+	var o Outcome
+	for n := range attempts {
+		w, number := s.Way()
+		limit := s.patience
+		if end, ok := ctx.Deadline(); ok {
+			limit = min(limit, time.Until(end)/time.Duration(max(1, len(s.ways)-n)))
+		}
+		attempt, cancel := context.WithTimeout(ctx, limit)
+		sent, err := try(attempt, w, number)
+		cancel()
+		if o.Err = err; err == nil || s.store.Answered(err) {
+			return o
+		}
+		o.Maybe = o.Maybe || sent && !s.store.Elsewhere(err)
+		if ctx.Err() != nil {
+			o.Err = context.Cause(ctx)
+			// Who was interrupted learned nothing about the endpoint; who ran out of time did.
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				s.Leave(number)
+			}
+			return o
+		}
+		s.Leave(number)
+		if n+1 < attempts && !s.Pause(ctx, n+1) {
+			o.Err = context.Cause(ctx)
+			return o
+		}
+	}
+	return o
+}
+
+// Pause waits after so many failures in a row: not at all while there are ways that were not tried, and then
+// the longer the more rounds there were. It returns false if ctx ends.
+func (s *Ways[W]) Pause(ctx context.Context, failures int) bool {
+	rounds := failures - len(s.ways)
+	if rounds < 0 {
+		return ctx.Err() == nil
+	}
+	length := min(longestPause, firstPause<<min(rounds, 10))
+	timer := time.NewTimer(length/2 + rand.N(length/2+1))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

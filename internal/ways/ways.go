@@ -1,0 +1,239 @@
+package ways
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// DefaultRequestTimeout is how long one endpoint may take for one request if there is time for more.
+const DefaultRequestTimeout = 3 * time.Second
+
+// How a dead connection is noticed while nothing is asked on it, and how soon another is tried. gRPC pings
+// no more often than every ten seconds.
+const (
+	pingInterval   = 10 * time.Second
+	pingTimeout    = 3 * time.Second
+	connectTimeout = 3 * time.Second
+	maxReconnect   = time.Second
+)
+
+// defaultPort is that of an endpoint that names none: etcd's, and our server's.
+const defaultPort = "2379"
+
+// Config says how to connect. Only Endpoints must be given.
+type Config struct {
+	// Endpoints are members of one cluster, as host, host:port, or whatever a resolver of gRPC understands.
+	Endpoints []string
+	// TLS is how connections are encrypted; nil means not at all.
+	TLS *tls.Config
+	// RequestTimeout is how long one endpoint may take for one request if there is time to ask another; 0
+	// means [DefaultRequestTimeout].
+	RequestTimeout time.Duration
+	// DialOptions are applied after those of this package.
+	DialOptions []grpc.DialOption
+}
+
+// Validate returns an error that says what is wrong with a configuration.
+func (s Store) Validate(c Config) error {
+	if len(c.Endpoints) == 0 {
+		return fmt.Errorf("%w: no endpoint of %s is given: name at least one, as in %s://host:2379", driver.ErrInvalid, s.Indefinite, s.Scheme)
+	}
+	for _, e := range c.Endpoints {
+		if strings.TrimSpace(e) == "" {
+			return fmt.Errorf("%w: one of the endpoints of %s is empty", driver.ErrInvalid, s.Name)
+		}
+	}
+	if c.RequestTimeout < 0 {
+		return fmt.Errorf("%w: the request timeout is negative", driver.ErrInvalid)
+	}
+	return nil
+}
+
+// Ways are the connections of one backend. W is what the backend has of each: its stubs. All methods are
+// safe for concurrent use.
+type Ways[W any] struct {
+	// Closed is the error of what was cut off by Close, or comes after it.
+	Closed error
+	// Base ends when the connections are given up.
+	Base context.Context
+
+	store     Store
+	patience  time.Duration // for one request at one endpoint
+	ways      []W
+	conns     []*grpc.ClientConn
+	preferred atomic.Int64 // counts on when a way is left; modulo the number of ways
+	endBase   context.CancelCauseFunc
+	spawned   sync.WaitGroup // goroutines that outlive the call they were started by
+
+	mu     sync.Mutex
+	calls  int
+	closed bool
+	idle   chan struct{} // closed when it is closed and no call is left
+	hung   sync.Once     // ends the connections
+}
+
+// Open returns ways to a store. Nothing is connected before it is used.
+func Open[W any](store Store, cfg Config, stubs func(*grpc.ClientConn) W) (*Ways[W], error) {
+	s := &Ways[W]{
+		Closed: fmt.Errorf("%w: the connections to %s were given up", driver.ErrClosed, store.Name),
+		store:  store, patience: cfg.RequestTimeout, idle: make(chan struct{}),
+	}
+	if s.patience == 0 {
+		s.patience = DefaultRequestTimeout
+	}
+	s.Base, s.endBase = context.WithCancelCause(context.Background())
+	endpoints := cfg.Endpoints
+	if len(endpoints) == 1 {
+		// Two connections: another way when the first is dead. None is made before it is needed.
+		endpoints = []string{endpoints[0], endpoints[0]}
+	}
+	for _, endpoint := range endpoints {
+		conn, err := connect(withPort(endpoint), cfg)
+		if err != nil {
+			s.endBase(s.Closed)
+			s.hangUp()
+			return nil, fmt.Errorf("%w: the endpoint %q of %s: %w", driver.ErrInvalid, endpoint, store.Name, err)
+		}
+		s.conns, s.ways = append(s.conns, conn), append(s.ways, stubs(conn))
+	}
+	return s, nil
+}
+
+func connect(endpoint string, cfg Config) (*grpc.ClientConn, error) {
+	secured := insecure.NewCredentials()
+	if cfg.TLS != nil {
+		secured = credentials.NewTLS(cfg.TLS)
+	}
+	options := []grpc.DialOption{
+		grpc.WithTransportCredentials(secured),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingInterval, Timeout: pingTimeout}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: firstPause, Multiplier: 2, Jitter: 0.2, MaxDelay: maxReconnect},
+			MinConnectTimeout: connectTimeout,
+		}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)),
+		// What is sent again, and when, is decided here; and no proxy from the environment.
+		grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
+	}
+	return grpc.NewClient(endpoint, append(options, cfg.DialOptions...)...)
+}
+
+// withPort adds the port to a host that has none.
+func withPort(endpoint string) string {
+	if strings.Contains(endpoint, "://") || strings.HasPrefix(endpoint, "unix:") {
+		return endpoint
+	}
+	if _, _, err := net.SplitHostPort(endpoint); err == nil {
+		return endpoint
+	}
+	return net.JoinHostPort(strings.Trim(endpoint, "[]"), defaultPort)
+}
+
+// All returns every way.
+func (s *Ways[W]) All() []W { return s.ways }
+
+// Patience is how long one endpoint may take for one request if there is time to ask another.
+func (s *Ways[W]) Patience() time.Duration { return s.patience }
+
+// Way returns the one to take, and its number for Leave.
+func (s *Ways[W]) Way() (W, int64) {
+	n := s.preferred.Load()
+	return s.ways[n%int64(len(s.ways))], n
+}
+
+// Leave has the next request take another way, unless somebody has left this one already.
+func (s *Ways[W]) Leave(n int64) { s.preferred.CompareAndSwap(n, n+1) }
+
+// Begin is at the start of every call from outside, and end at its end. The context it returns ends with the
+// backend too.
+func (s *Ways[W]) Begin(ctx context.Context) (inner context.Context, end func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, nil, s.Closed
+	}
+	s.calls++
+	inner, cancel := context.WithCancelCause(ctx)
+	leave := context.AfterFunc(s.Base, func() { cancel(s.Closed) })
+	return inner, func() {
+		leave()
+		cancel(nil)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.calls--; s.calls == 0 && s.closed {
+			close(s.idle)
+		}
+	}, nil
+}
+
+// Spawn starts a goroutine that Close waits for; it must end soon after Base has. It returns false if the
+// ways are closed.
+func (s *Ways[W]) Spawn(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.spawned.Go(f)
+	return true
+}
+
+// Close gives the connections up. Calls that are under way end with [Ways.Closed], or with
+// [driver.ErrUnknownOutcome] if they may have had an effect. It waits for them until ctx ends.
+func (s *Ways[W]) Close(ctx context.Context) error {
+	s.mu.Lock()
+	if !s.closed {
+		s.closed = true
+		if s.calls == 0 {
+			close(s.idle)
+		}
+	}
+	s.mu.Unlock()
+	s.endBase(s.Closed)
+	var err error
+	select {
+	case <-s.idle:
+	case <-ctx.Done():
+		err = fmt.Errorf("closing the connections to %s, calls are still under way: %w", s.store.Name, context.Cause(ctx))
+	}
+	s.hangUp()
+	s.spawned.Wait() // soon: their streams have ended
+	return err
+}
+
+func (s *Ways[W]) hangUp() {
+	s.hung.Do(func() {
+		for _, conn := range s.conns {
+			conn.Close()
+		}
+	})
+}
+
+// IsContextError says whether err is that of a context, and nothing else.
+func IsContextError(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// Ended returns why a call has to end, nil if it need not.
+func Ended(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return context.Cause(ctx)
+}
