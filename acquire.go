@@ -168,26 +168,16 @@ func (k *Keeper) settle(ctx context.Context, l *Lease, raw driver.Lease, unknown
 	l.raw = raw
 	k.step(holder.Unknown{Lease: l.handle})
 	k.mu.Unlock()
-	for {
-		k.mu.Lock()
-		again, ended := l.resolve, l.end.Load() != nil
-		l.resolve = false
-		k.mu.Unlock()
-		switch {
-		case ended:
-			k.drop(l, raw)
-			return fmt.Errorf("leasekeeper: claim to %s: %w: it was not answered in time (%s), and what may have become of it is released",
-				l.name, ErrUnknownOutcome, unknown.Error())
-		case again:
-			return nil
-		}
-		select {
-		case <-l.signal:
-		case <-ctx.Done():
-			k.drop(l, raw)
-			return ctx.Err()
-		}
+	again, err := k.again(ctx, l)
+	if again {
+		return nil
 	}
+	k.drop(l, raw)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("leasekeeper: claim to %s: %w: it was not answered in time (%s), and what may have become of it is released",
+		l.name, ErrUnknownOutcome, unknown.Error())
 }
 
 // granted takes in that the name is held, or that the claim stands in line, and waits there.

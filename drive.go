@@ -56,7 +56,6 @@ func (k *Keeper) carryOut(effects []holder.Effect) {
 			l.notify()
 		case holder.GaveUp:
 			l := k.slots[e.Lease.Slot()]
-			l.gaveUp = true
 			k.forget(l)
 			l.notify()
 		case holder.WakeAt:
@@ -82,6 +81,25 @@ func (k *Keeper) remember(l *Lease) {
 func (k *Keeper) forget(l *Lease) {
 	if slot := l.handle.Slot(); k.slots[slot] == l {
 		k.slots[slot] = nil
+	}
+}
+
+// again waits until the claim or the release of l is to be repeated. It returns false if the holder has
+// forgotten it: it is too late for that. The error is that of ctx, if that ends before.
+func (k *Keeper) again(ctx context.Context, l *Lease) (bool, error) {
+	for {
+		k.mu.Lock()
+		again, known := l.resolve, k.find(l.handle) != nil
+		l.resolve = false
+		k.mu.Unlock()
+		if again || !known {
+			return known, nil
+		}
+		select {
+		case <-l.signal:
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
 	}
 }
 

@@ -35,7 +35,6 @@ type Lease struct {
 	trouble   error // of the last attempt to renew it
 	late      bool  // it ended without the store's having said so
 	resolve   bool  // the holder wants the claim or the release repeated
-	gaveUp    bool  // the holder has given up the release
 	interrupt context.CancelFunc
 	signal    chan struct{} // has room for one: something above has changed
 	released  *release

@@ -81,23 +81,8 @@ func (k *Keeper) retryRelease(l *Lease, failed error) bool {
 	l.trouble = failed
 	k.step(holder.ReleaseFailed{Lease: l.handle})
 	k.mu.Unlock()
-	for {
-		k.mu.Lock()
-		again, gaveUp := l.resolve, l.gaveUp
-		l.resolve = false
-		k.mu.Unlock()
-		switch {
-		case gaveUp:
-			return false
-		case again:
-			return true
-		}
-		select {
-		case <-l.signal:
-		case <-k.working.Done():
-			return false
-		}
-	}
+	again, _ := k.again(k.working, l)
+	return again
 }
 
 // drop releases what a claim that is not wanted any more, or is over, may have left in the store.
