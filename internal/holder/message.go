@@ -57,7 +57,7 @@ func (h *Holder) renewed(now clock.Instant, number uint64, a Answer) {
 	case a.Outcome == Acknowledged && m != nil && h.law.counts(number, s.acknowledged):
 		h.acknowledge(now, number, m, s, a)
 	case own:
-		h.retry(now, s)
+		h.retry(now, s, 0)
 	}
 	if own && m.left == 0 {
 		h.end(m)
@@ -88,13 +88,18 @@ func (h *Holder) returned(now clock.Instant, number uint64) {
 	if m == nil || !m.waits {
 		return
 	}
+	h.retryAll(now, number, m, 0)
+	h.end(m)
+}
+
+// retryAll sets when those leases of a message are to be sent again that were not answered.
+func (h *Holder) retryAll(now clock.Instant, number uint64, m *message, waited time.Duration) {
 	for _, l := range m.leases {
 		if s := h.find(l); s != nil && s.sent == number {
 			s.sent = 0
-			h.retry(now, s)
+			h.retry(now, s, waited)
 		}
 	}
-	h.end(m)
 }
 
 // abandon gives up on the messages that were waited for long enough. Their leases are sent again at once, if
@@ -111,18 +116,7 @@ func (h *Holder) abandon(now clock.Instant) {
 		}
 		h.stats.Abandoned++
 		h.emit(Abandon{number})
-		for _, l := range m.leases {
-			s := h.find(l)
-			if s == nil || s.sent != number {
-				continue
-			}
-			s.sent = 0
-			if !h.renewNext(now, s) {
-				s.next = h.in(gap(s, now.Remaining(s.instant)) - m.sent.Until(now))
-				s.failed()
-			}
-			h.sooner(now, s)
-		}
+		h.retryAll(now, number, m, m.sent.Until(now))
 		m.waits, m.leases = false, nil
 	}
 	h.lookAhead()

@@ -44,10 +44,11 @@ func (h *Holder) renewNext(now clock.Instant, s *slot) bool {
 	return left > 0
 }
 
-// retry sets when a lease is to be sent again after an attempt that failed before its time was over.
-func (h *Holder) retry(now clock.Instant, s *slot) {
+// retry sets when a lease is to be sent again after an attempt that failed. What the attempt was waited for
+// counts towards the time between two.
+func (h *Holder) retry(now clock.Instant, s *slot, waited time.Duration) {
 	if !h.renewNext(now, s) {
-		s.next = h.in(gap(s, now.Remaining(s.instant)))
+		s.next = h.in(gap(s, now.Remaining(s.instant)) - waited)
 		s.failed()
 	}
 	h.sooner(now, s)
