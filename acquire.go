@@ -45,7 +45,8 @@ func (k *Keeper) acquire(ctx context.Context, name string, o leaseOptions, paren
 	defer done()
 	began := k.clock.Now() // of the present trouble
 	for tries := 0; ; tries++ {
-		l := &Lease{k: k, name: name, text: o.text, parent: parent, managed: managed, signal: make(chan struct{}, 1)}
+		l := k.newLease(name, o, parent)
+		l.managed = managed
 		stood, err := k.claim(ctx, l, o)
 		switch {
 		case err == nil:
@@ -72,10 +73,8 @@ func (k *Keeper) claim(ctx context.Context, l *Lease, o leaseOptions) (stood boo
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	claim := driver.Claim{Name: l.name, Holder: k.options.holder, TTL: o.ttl, Wait: !o.noWait}
-	claim.Holder.Card.Text = o.text
+	claim := driver.Claim{Name: l.name, Holder: k.who(o.text), TTL: o.ttl, Wait: !o.noWait}
 	_, _ = rand.Read(claim.ID[:]) // never fails
-	l.ttl.Store(int64(o.ttl))
 	if err := k.start(l); err != nil {
 		return false, err
 	}

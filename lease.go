@@ -46,6 +46,20 @@ type release struct {
 	err  error // when done
 }
 
+// newLease returns a lease that is still to be claimed or adopted. parent is what its context derives from.
+func (k *Keeper) newLease(name string, o leaseOptions, parent context.Context) *Lease {
+	l := &Lease{k: k, name: name, text: o.text, parent: parent, signal: make(chan struct{}, 1)}
+	l.ttl.Store(int64(o.ttl))
+	return l
+}
+
+// who returns this keeper as a holder, with a text on its card.
+func (k *Keeper) who(text string) Holder {
+	who := k.options.holder
+	who.Card.Text = text
+	return who
+}
+
 // Name returns the name that is held.
 func (l *Lease) Name() string { return l.name }
 
@@ -61,9 +75,7 @@ func (l *Lease) TTL() time.Duration { return time.Duration(l.ttl.Load()) }
 func (l *Lease) Holder() Holder {
 	l.k.mu.Lock()
 	defer l.k.mu.Unlock()
-	who := l.k.options.holder
-	who.Card.Text = l.text
-	return who
+	return l.k.who(l.text)
 }
 
 // Context returns a context that ends when the lease is released or lost, before anyone else can hold the
@@ -176,9 +188,6 @@ func (l *Lease) setDeadline(i clock.Instant) {
 
 // notify wakes whoever claims or releases the lease.
 func (l *Lease) notify() {
-	if l.signal == nil {
-		return
-	}
 	select {
 	case l.signal <- struct{}{}:
 	default:

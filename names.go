@@ -139,16 +139,13 @@ func (k *Keeper) Adopt(ctx context.Context, name string, t Token, o ...Option) (
 		return nil, err
 	}
 	defer k.leave()
-	l := &Lease{k: k, name: name, text: options.text, parent: context.WithoutCancel(ctx)}
-	l.ttl.Store(int64(options.ttl))
+	l := k.newLease(name, options, context.WithoutCancel(ctx))
 	if err := k.start(l); err != nil {
 		return nil, err
 	}
 	bounded, done := k.bound(ctx)
 	defer done()
-	by := k.options.holder
-	by.Card.Text = options.text
-	raw, grant, err := adopter.Adopt(bounded, name, t, by)
+	raw, grant, err := adopter.Adopt(bounded, name, t, k.who(options.text))
 	if err != nil {
 		if bounded.Err() != nil && !errors.Is(err, ErrUnknownOutcome) {
 			err = over(bounded)

@@ -19,9 +19,6 @@ const (
 func (k *Keeper) giveBack(l *Lease, why *ending) {
 	k.finish(l, why)
 	l.released = &release{done: make(chan struct{})}
-	if l.signal == nil {
-		l.signal = make(chan struct{}, 1)
-	}
 	l.resolve = false
 	if k.working.Err() != nil {
 		l.released.err = errClosed
