@@ -24,14 +24,15 @@ type room struct {
 	// composed rooms put pure packages and storage together, so they import more than the standard library
 	// and the clock. All other rules are the same.
 	composed bool
+	// planned rooms need not exist yet. Any other that does not exist is a rule that looks at nothing.
+	planned bool
 }
 
-// rooms need not exist yet.
 var rooms = []room{
 	{folder: "clock", exempt: []string{"system_*.go"}},
 	// driver.go runs a lessor with the machine's clock, behind the interface in interface.go.
 	{folder: "lessor", exempt: []string{"driver.go", "interface.go"}},
-	{folder: "masterlease"},
+	{folder: "masterlease", planned: true},
 	{folder: "internal/holder"},
 	// guard.go locks and waits for the lanes, and calls what saves the marks.
 	{folder: "fence", exempt: []string{"guard.go"}},
@@ -235,7 +236,10 @@ func TestDeterminedRoomsAreDetermined(t *testing.T) {
 	for _, r := range rooms {
 		t.Run(r.folder, func(t *testing.T) {
 			if len(all[r.folder]) == 0 {
-				t.Skip("there is no such package yet")
+				if !r.planned {
+					t.Error("there is no such package")
+				}
+				return
 			}
 			// Parsed again: only the files that are built here can be checked together.
 			built := &tree{fset: fset}
