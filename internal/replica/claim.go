@@ -2,6 +2,7 @@ package replica
 
 import (
 	"errors"
+	"iter"
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
@@ -320,8 +321,7 @@ func (r *Replica) applyUnpin(name string, at lessor.Position) error {
 	return r.changed(l)
 }
 
-// unpinLease lets a lease expire again that has just lost a pin, unless it holds another name that is
-// pinned: a lease of etcd's API can hold many.
+// unpinLease lets a lease expire again that has just lost a pin, unless it holds another name that is pinned.
 func (r *Replica) unpinLease(id lessor.ID) {
 	lease, exists := r.lessor.Lookup(id)
 	if !exists || !lease.Pinned || r.holdsPinned(id) {
@@ -338,14 +338,25 @@ func (r *Replica) holdsPinned(id lessor.ID) bool {
 	if lease, exists := r.lessor.Lookup(id); !exists || !lease.Pinned {
 		return false
 	}
-	for _, item := range r.lessor.Items(id) {
-		name, of, ok := contention([]byte(item.Key))
-		if !ok || of != id {
-			continue
-		}
-		if l := r.names.lines[string(name)]; l != nil && l.pinned != nil && l.owner.lease == id {
+	for l := range r.heldBy(id) {
+		if l.pinned != nil {
 			return true
 		}
 	}
 	return false
+}
+
+// heldBy yields the lines of the names that a lease holds: one of etcd's API can hold many.
+func (r *Replica) heldBy(id lessor.ID) iter.Seq[*line] {
+	return func(yield func(*line) bool) {
+		for _, item := range r.lessor.Items(id) {
+			name, of, ok := contention([]byte(item.Key))
+			if !ok || of != id {
+				continue
+			}
+			if l := r.names.lines[string(name)]; l != nil && l.owner != nil && l.owner.lease == id && !yield(l) {
+				return
+			}
+		}
+	}
 }

@@ -142,12 +142,8 @@ func (r *Replica) revocationOf(id lessor.ID) string {
 		}
 		return ""
 	}
-	for _, item := range r.lessor.Items(id) { // a lease of etcd's API can hold many names
-		name, of, ok := contention([]byte(item.Key))
-		if !ok || of != id {
-			continue
-		}
-		if l := r.names.lines[string(name)]; l != nil && l.revoked != nil && l.owner.lease == id {
+	for l := range r.heldBy(id) {
+		if l.revoked != nil {
 			return *l.revoked
 		}
 	}

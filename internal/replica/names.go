@@ -245,7 +245,7 @@ func (l *line) before(c *contender) int {
 // setFree puts a line that nobody stands in among those that are forgotten one day.
 func (n *names) setFree(l *line) {
 	before := n.free.Back()
-	for before != nil && before.Value.(*line).freedAfter(l) {
+	for before != nil && byFreed(before.Value.(*line), l) > 0 {
 		before = before.Prev()
 	}
 	if before == nil {
@@ -262,8 +262,8 @@ func (n *names) unfree(l *line) {
 	}
 }
 
-func (l *line) freedAfter(other *line) bool {
-	return cmp.Or(cmp.Compare(l.freed, other.freed), cmp.Compare(l.freedOrder, other.freedOrder), strings.Compare(l.name, other.name)) > 0
+func byFreed(a, b *line) int {
+	return cmp.Or(cmp.Compare(a.freed, b.freed), cmp.Compare(a.freedOrder, b.freedOrder), strings.Compare(a.name, b.name))
 }
 
 // farewells are the claims that ended lately, and why. Only this member's memory has them: they are for telling those

@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -77,9 +76,7 @@ func (r *Replica) completeNames() error {
 		}
 		l.crown()
 	}
-	slices.SortFunc(free, func(a, b *line) int {
-		return cmp.Or(cmp.Compare(a.freed, b.freed), cmp.Compare(a.freedOrder, b.freedOrder), cmp.Compare(a.name, b.name))
-	})
+	slices.SortFunc(free, byFreed)
 	for _, l := range free {
 		l.place = r.names.free.PushBack(l)
 	}
