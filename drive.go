@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/clock"
@@ -153,10 +152,9 @@ func (k *Keeper) send(r holder.Renew) {
 	for i, handle := range r.Leases {
 		leases[i] = k.slots[handle.Slot()].raw
 	}
-	handles := slices.Clone(r.Leases)
 	ctx, cancel := context.WithCancel(k.working)
 	k.messages[r.Number] = cancel
-	k.own.Go(func() { k.renew(ctx, r.Number, handles, leases) })
+	k.own.Go(func() { k.renew(ctx, r.Number, r.Leases, leases) })
 }
 
 // renew sends a message and brings back its answers.

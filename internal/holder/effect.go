@@ -12,8 +12,8 @@ type Effect interface{ effect() }
 
 // Renew asks to send one message that renews these leases, now: their new deadlines are counted from the
 // instant of the Step that returned it. Each lease is answered by a [Renewed], the rest by a [Returned]. A
-// message that could not be sent at once is better given up with Returned than sent later. The slice belongs
-// to the Holder until then and must not be changed.
+// message that could not be sent at once is better given up with Returned than sent later. The slice is
+// read by both sides for as long as they like, and changed by neither.
 type Renew struct {
 	Number uint64 // from 1, never used twice
 	Leases []Lease
