@@ -43,11 +43,5 @@ ends with code 3, the lease may or may not have been granted.`,
 
 // exactly refuses any other number of arguments and says what they are for.
 func exactly(n int, what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) == n {
-			return nil
-		}
-		return wrongUsage("`%s` takes %s, but got %s; see `%s --help`",
-			cmd.CommandPath(), what, plural(len(args), "argument", "arguments"), cmd.CommandPath())
-	}
+	return between(n, n, what)
 }

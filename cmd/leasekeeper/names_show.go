@@ -32,12 +32,16 @@ type holderInfo struct {
 }
 
 func aboutHolder(h driver.Holder) *holderInfo {
-	told := &holderInfo{ID: h.ID, Host: h.Card.Host, PID: h.Card.PID, Text: h.Card.Text}
-	if !h.Card.Started.IsZero() {
-		started := h.Card.Started.UTC()
-		told.Started = &started
+	return &holderInfo{ID: h.ID, Host: h.Card.Host, PID: h.Card.PID, Started: utcOf(h.Card.Started), Text: h.Card.Text}
+}
+
+// utcOf is nil for a time that is not known.
+func utcOf(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
 	}
-	return told
+	t = t.UTC()
+	return &t
 }
 
 func aboutName(i driver.Info) nameInfo {
@@ -63,24 +67,23 @@ func newLs() *cobra.Command {
 		Long:  `List the names that begin with PREFIX, or all, in order, with who holds them.`,
 		Example: `  leasekeeper ls
   leasekeeper ls jobs/ -o json`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return exactly(1, "one prefix")(cmd, args)
-			}
-			return nil
-		},
+		Args: between(0, 1, "one prefix"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			prefix := ""
-			if len(args) > 0 {
-				prefix = args[0]
-			}
 			return withStore(cmd, &flags, func(ctx context.Context, b driver.Backend) error {
-				return list(ctx, cmd, b, prefix, flags.output)
+				return list(ctx, cmd, b, prefixOf(args), flags.output)
 			})
 		},
 	}
 	flags.register(cmd)
 	return cmd
+}
+
+// prefixOf reads the one argument, which may be left away.
+func prefixOf(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[0]
 }
 
 func list(ctx context.Context, cmd *cobra.Command, b driver.Backend, prefix, output string) error {
@@ -220,14 +223,10 @@ are those of the store's own wall clock. The store keeps a limited number.`,
 func printHistory(cmd *cobra.Command, past []driver.Tenancy, output string) error {
 	all, rows := []tenancyInfo{}, [][]string{{"TOKEN", "HOLDER", "FROM", "TO", "WHY"}}
 	for _, t := range past {
-		told := tenancyInfo{Token: uint64(t.Token), Holder: aboutHolder(t.Holder), Why: string(t.Why), Note: t.Note}
-		for to, from := range map[**time.Time]time.Time{&told.From: t.From, &told.To: t.To} {
-			if !from.IsZero() {
-				utc := from.UTC()
-				*to = &utc
-			}
-		}
-		all = append(all, told)
+		all = append(all, tenancyInfo{
+			Token: uint64(t.Token), Holder: aboutHolder(t.Holder), From: utcOf(t.From), To: utcOf(t.To),
+			Why: string(t.Why), Note: t.Note,
+		})
 		why := string(t.Why)
 		if t.Note != "" {
 			why += ": " + t.Note

@@ -36,17 +36,8 @@ func newWatch() *cobra.Command {
 event, until Ctrl-C. A line that begins with "now" says how a name is, because events may have been missed.`,
 		Example: `  leasekeeper watch
   leasekeeper watch jobs/ -o json | jq .name`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return exactly(1, "one prefix")(cmd, args)
-			}
-			return nil
-		},
+		Args: between(0, 1, "one prefix"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			prefix := ""
-			if len(args) > 0 {
-				prefix = args[0]
-			}
 			if err := flags.complete(cmd); err != nil {
 				return err
 			}
@@ -59,7 +50,7 @@ event, until Ctrl-C. A line that begins with "now" says how a name is, because e
 				return explainStore("open the store", err)
 			}
 			defer k.Close(context.WithoutCancel(ctx)) // it holds nothing
-			return watch(ctx, cmd, k, prefix, flags.output)
+			return watch(ctx, cmd, k, prefixOf(args), flags.output)
 		},
 	}
 	flags.register(cmd)

@@ -91,8 +91,8 @@ func explainStore(doing string, err error) error {
 
 // nameAnd reads the arguments NAME TOKEN. The token may be left away if optional.
 func nameAnd(optional bool, args []string) (string, leasekeeper.Token, error) {
-	if err := driver.CheckName(args[0]); err != nil {
-		return "", 0, &exitError{code: exitUsage, cause: err}
+	if err := checkedName(args[0]); err != nil {
+		return "", 0, err
 	}
 	if optional && len(args) == 1 {
 		return args[0], 0, nil
@@ -109,10 +109,7 @@ func oneName(cmd *cobra.Command, args []string) error {
 	if err := exactly(1, "one name")(cmd, args); err != nil {
 		return err
 	}
-	if err := driver.CheckName(args[0]); err != nil {
-		return &exitError{code: exitUsage, cause: err}
-	}
-	return nil
+	return checkedName(args[0])
 }
 
 // tenancy finds the lease that holds the name under the token, or under whatever token if that is 0, and

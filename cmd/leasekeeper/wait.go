@@ -141,7 +141,7 @@ func (f *waitFlags) busy(why error) error {
 	return &exitError{code: f.conflict, cause: why}
 }
 
-// checkedName is the one argument before the dash.
+// checkedName refuses an argument that is no name.
 func checkedName(name string) error {
 	if err := driver.CheckName(name); err != nil {
 		return &exitError{code: exitUsage, cause: err}
