@@ -215,13 +215,7 @@ func set(t *testing.T, terms Terms, args ...string) *scene {
 
 func (s *scene) begin() {
 	s.t.Helper()
-	text, err := json.Marshal(s.wish)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := os.WriteFile(s.wish.path("wish"), text, 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	s.writeWish()
 	s.cmd = exec.Command(self(), "wrapper", s.wish.path("wish"))
 	s.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
 	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = s.wish.Dir, &s.out, &s.out
@@ -230,6 +224,22 @@ func (s *scene) begin() {
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
+	s.reap()
+}
+
+func (s *scene) writeWish() {
+	s.t.Helper()
+	text, err := json.Marshal(s.wish)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.WriteFile(s.wish.path("wish"), text, 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// reap waits for the program that was started, and ends it with the test.
+func (s *scene) reap() {
 	go func() {
 		s.cmd.Wait()
 		close(s.done)

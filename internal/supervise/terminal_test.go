@@ -106,25 +106,12 @@ func (k *keyboard) control(do func(fd int) error) {
 // sitDown starts the wrapper on a terminal, without a shell.
 func (s *scene) sitDown() *keyboard {
 	s.t.Helper()
-	text, err := json.Marshal(s.wish)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := os.WriteFile(s.wish.path("wish"), text, 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	s.writeWish()
 	s.cmd = exec.Command(self(), "wrapper", s.wish.path("wish"))
 	s.cmd.Dir, s.cmd.Env = s.wish.Dir, append(os.Environ(), "GORACE=atexit_sleep_ms=0")
 	k := sit(s.t, s.cmd)
 	s.screen = k.screen
-	go func() {
-		s.cmd.Wait()
-		close(s.done)
-	}()
-	s.t.Cleanup(func() {
-		s.cmd.Process.Kill()
-		<-s.done
-	})
+	s.reap()
 	return k
 }
 
@@ -192,26 +179,13 @@ func (s *scene) shell() *keyboard {
 		s.t.Fatal(err)
 	}
 	s.wish.Terminal = true
-	text, err := json.Marshal(s.wish)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := os.WriteFile(s.wish.path("wish"), text, 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	s.writeWish()
 	s.cmd = exec.Command(bash, "--norc", "--noprofile", "--noediting", "-i")
 	s.cmd.Dir = s.wish.Dir
 	s.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "PS1=prompt$ ", "HISTFILE=", "WRAPPER="+self())
 	k := sit(s.t, s.cmd)
 	s.screen = k.screen
-	go func() {
-		s.cmd.Wait()
-		close(s.done)
-	}()
-	s.t.Cleanup(func() {
-		s.cmd.Process.Kill()
-		<-s.done
-	})
+	s.reap()
 	s.shows(k, "prompt$ ")
 	k.types("$WRAPPER wrapper wish; echo over$?\n")
 	return k
