@@ -1,0 +1,170 @@
+package leasekeeper_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/memory"
+)
+
+func TestCloseWaitsForFunctions(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper("a")
+		ran, started := make(chan error, 2), make(chan struct{}, 2)
+		fn := func(ctx context.Context, l *leasekeeper.Lease) error {
+			started <- struct{}{}
+			<-ctx.Done()
+			w.is(context.Cause(ctx), leasekeeper.ErrClosed)
+			time.Sleep(2 * ttl)
+			if err := l.Check(); err != nil {
+				w.Error(err)
+			}
+			w.holder(l.Name(), "a")
+			return nil
+		}
+		go func() { ran <- k.Run(w.Context(), "run", fn) }()
+		go func() { ran <- k.Campaign(w.Context(), "campaign", fn) }()
+		<-started
+		<-started
+		if late := took(func() {
+			if err := k.Close(w.Context()); err != nil {
+				w.Error(err)
+			}
+		}); late != 2*ttl {
+			w.Errorf("closed after %v", late)
+		}
+		for range 2 {
+			if err := <-ran; err != nil && !errors.Is(err, leasekeeper.ErrClosed) {
+				w.Error(err)
+			}
+		}
+		w.free("run")
+		w.free("campaign")
+	})
+}
+
+func TestTheFirstToCloseDecidesHowLong(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, b := w.keeper("a")
+		l := w.must(k.Acquire(w.Context(), "manual"))
+		started, ran := make(chan struct{}), make(chan error)
+		go func() {
+			ran <- k.Run(w.Context(), "run", func(ctx context.Context, l *leasekeeper.Lease) error {
+				close(started)
+				time.Sleep(10 * ttl) // does not heed its context, and keeps the lease
+				w.must(l, nil)
+				return errFunc
+			})
+		}()
+		<-started
+		b.Inject(memory.Fault{Kind: memory.Stall, Op: memory.Release})
+		first := make(chan error)
+		go func() { first <- k.Close(context.Background()) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+		defer cancel()
+		w.is(k.Close(ctx), context.DeadlineExceeded)
+		// The lease that was not run has run out meanwhile, and nobody knows whether it was released.
+		go func() { w.is(<-first, leasekeeper.ErrUnknownOutcome) }()
+		err := <-ran
+		w.is(err, errFunc)
+		w.is(l.Check(), leasekeeper.ErrLost)
+		w.is(l.Release(w.Context()), leasekeeper.ErrUnknownOutcome)
+	})
+}
+
+func TestCloseWithAnEndedContextLeavesNoGoroutine(t *testing.T) {
+	bubble(t, func(w *world) {
+		b := w.store.Backend()
+		k, err := leasekeeper.New(b, leasekeeper.WithTTL(ttl))
+		if err != nil {
+			w.Fatal(err)
+		}
+		l := w.must(k.Acquire(w.Context(), "manual"))
+		started, ran := make(chan struct{}), make(chan error, 1)
+		go func() {
+			ran <- k.Run(w.Context(), "run", func(ctx context.Context, l *leasekeeper.Lease) error {
+				close(started)
+				<-ctx.Done()
+				time.Sleep(ttl)
+				w.is(l.Check(), leasekeeper.ErrLost)
+				return nil
+			})
+		}()
+		<-started
+		b.Inject(memory.Fault{Kind: memory.Stall})
+		time.Sleep(ttl / 2) // a renewal is under way
+		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+		defer cancel()
+		if late := took(func() { w.is(k.Close(ctx), context.DeadlineExceeded) }); late != time.Second {
+			w.Errorf("gave up after %v", late)
+		}
+		w.is(l.Check(), leasekeeper.ErrLost)
+		w.is(context.Cause(l.Context()), leasekeeper.ErrClosed)
+		err = <-ran
+		w.is(err, leasekeeper.ErrLost)
+		w.is(err, leasekeeper.ErrClosed)
+		// Closed is closed.
+		if err := k.Close(w.Context()); err != nil {
+			w.Error(err)
+		}
+		never := func(context.Context, *leasekeeper.Lease) error { return nil }
+		_, err = k.Acquire(w.Context(), "y")
+		w.is(err, leasekeeper.ErrClosed)
+		w.is(k.Run(w.Context(), "y", never), leasekeeper.ErrClosed)
+		w.is(k.Campaign(w.Context(), "y", never), leasekeeper.ErrClosed)
+		_, err = k.Adopt(w.Context(), "y", 1)
+		w.is(err, leasekeeper.ErrClosed)
+		_, err = k.Get(w.Context(), "y")
+		w.is(err, leasekeeper.ErrClosed)
+		for _, err := range k.List(w.Context(), "") {
+			w.is(err, leasekeeper.ErrClosed)
+		}
+		for _, err := range k.Watch(w.Context(), "") {
+			w.is(err, leasekeeper.ErrClosed)
+		}
+	})
+}
+
+func TestCloseInterruptsWhoWaits(t *testing.T) {
+	faults := map[string]memory.Fault{
+		"in line":             {Kind: memory.DelayAnswer, Op: memory.History},
+		"claims stall":        {Kind: memory.Stall, Op: memory.Claim},
+		"answers are lost":    {Kind: memory.LoseAnswer, Op: memory.Claim},
+		"the store is gone":   {Kind: memory.Refuse, Op: memory.Claim},
+		"nobody tells a turn": {Kind: memory.Stall, Op: memory.Await},
+	}
+	for name, fault := range faults {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(w *world) {
+				other, _ := w.keeper("other")
+				w.must(other.Acquire(w.Context(), "x"))
+				k, b := w.keeper("a")
+				b.Inject(fault)
+				waited := make(chan error, 3)
+				never := func(context.Context, *leasekeeper.Lease) error { return errFunc }
+				go func() { _, err := k.Acquire(w.Context(), "x"); waited <- err }()
+				go func() { waited <- k.Run(w.Context(), "x", never) }()
+				go func() { waited <- k.Campaign(w.Context(), "x", never) }()
+				time.Sleep(time.Second)
+				if late := took(func() {
+					if err := k.Close(w.Context()); err != nil {
+						w.Error(err)
+					}
+				}); late > time.Second {
+					w.Errorf("closed after %v", late)
+				}
+				for range 3 {
+					w.is(<-waited, leasekeeper.ErrClosed)
+				}
+				if i, _ := w.store.Backend().Get(w.Context(), "x"); i.Waiting > 0 {
+					w.Errorf("something stands in line: %+v", i)
+				}
+			})
+		})
+	}
+}
