@@ -26,7 +26,7 @@ var backendTests = []test{
 	{name: "ListPages", run: testList},
 	{name: "OnlyOneHoldsAtATime", run: testExclusion},
 	{name: "AClosedBackendSaysSo", run: testClosed},
-	{name: "AnOwnershipDeletedBehindItsBackIsLost", run: testDeleted},
+	{name: "AnOwnershipDeletedBehindItsBackIsLost", deletes: true, run: testDeleted},
 }
 
 func testFree(s *suite) {
@@ -301,10 +301,6 @@ func testClosed(s *suite) {
 }
 
 func testDeleted(s *suite) {
-	if s.store.Delete == nil {
-		s.Log("the store under test offers no way to delete an ownership")
-		return
-	}
 	a, b, name := s.claimer("a"), s.claimer("b"), s.name("deleted")
 	l, g := a.hold(name)
 	w := b.stand(name)

@@ -20,7 +20,7 @@ var keeperTests = []test{
 	{name: "KeeperStandsInLine", run: testKeeperLine},
 	{name: "KeeperLeavesTheLine", run: testKeeperLeaves},
 	{name: "KeeperThatIsCutOffStopsBeforeTheNextBegins", run: testKeeperCutOff},
-	{name: "KeeperNoticesThatItsOwnershipIsDeleted", run: testKeeperDeleted},
+	{name: "KeeperNoticesThatItsOwnershipIsDeleted", deletes: true, run: testKeeperDeleted},
 	{name: "KeeperThatIsClosedReleases", run: testKeeperClosed},
 	{name: "KeepersExcludeEachOther", run: testKeepersExclude},
 	{name: "CampaignHasOneLeader", run: testCampaign},
@@ -251,10 +251,6 @@ func testKeeperCutOff(s *suite) {
 }
 
 func testKeeperDeleted(s *suite) {
-	if s.store.Delete == nil {
-		s.Log("the store under test offers no way to delete an ownership")
-		return
-	}
 	a, name := s.keeper("a"), s.name("x")
 	l := s.must(a.Acquire(s.Context(), name))
 	s.store.Delete(s, name)

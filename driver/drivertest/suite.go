@@ -35,7 +35,8 @@ type Config struct {
 type Store struct {
 	// Open returns a new client, as if of another process. The suite closes it.
 	Open func(t testing.TB) driver.Backend
-	// Delete removes what says who holds a name, behind the back of the backend. It may be nil.
+	// Delete removes what says who holds a name, behind the back of the backend. It may be nil: the tests
+	// that need it are then skipped.
 	Delete func(t testing.TB, name string)
 }
 
@@ -64,9 +65,10 @@ func Run(t *testing.T, c Config) {
 
 // test is one test of the suite. what is named by those that need an optional interface.
 type test struct {
-	name string
-	what string
-	run  func(s *suite)
+	name    string
+	what    string
+	deletes bool // it needs Store.Delete
+	run     func(s *suite)
 }
 
 func (c Config) run(t *testing.T, what test) {
@@ -88,6 +90,9 @@ func (c Config) runHere(t *testing.T, what test) {
 	if slices.Contains(c.Cannot, what.what) {
 		s.unsupported(what.what)
 		return
+	}
+	if what.deletes && s.store.Delete == nil {
+		t.Skip("the store under test offers no way to delete an ownership")
 	}
 	what.run(s)
 }
