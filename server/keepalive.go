@@ -44,19 +44,60 @@ func (l *leaseService) LeaseKeepAlive(stream grpc.BidiStreamingServer[pb.LeaseKe
 // give up keeping the lease alive.
 var errTooManyRenewals = status.Error(codes.Unavailable, "etcdserver: too many requests")
 
+// underWay is what the reading side and the serving side of a stream of renewals tell each other.
+type underWay struct {
+	wake chan struct{} // tells the serving side that something below has changed; holds one
+	room chan struct{} // tells the reading side that something was answered; holds one
+	gone chan struct{} // closed when the serving side has left
+
+	mu    sync.Mutex // guards what is below, and what is to be answered
+	open  int        // ids read and not yet answered to the client
+	ended bool       // nothing more will be read
+	err   error      // why, nil if the client just has no more requests
+}
+
+func newUnderWay() underWay {
+	return underWay{wake: make(chan struct{}, 1), room: make(chan struct{}, 1), gone: make(chan struct{})}
+}
+
+func (u *underWay) close() { close(u.gone) }
+
+// finish says that nothing more will be read. io.EOF means that the client waits for what it asked.
+func (u *underWay) finish(err error) {
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.ended, u.err = true, err
+	notify(u.wake)
+}
+
+// sent says that the answers to so many ids have left.
+func (u *underWay) sent(n int) {
+	u.mu.Lock()
+	u.open -= n
+	u.mu.Unlock()
+	notify(u.room)
+}
+
+// wait returns when there may be something to take.
+func (u *underWay) wait(ctx context.Context) error {
+	select {
+	case <-u.wake:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // renewals is what is under way on one keep-alive stream.
 type renewals struct {
-	limit int
-	wake  chan struct{} // tells the serving side that something below has changed; holds one
-	room  chan struct{} // tells the reading side that something was answered; holds one
-	gone  chan struct{} // closed when the serving side has left
+	underWay // open is len(asked) + with the member + len(answers) ≤ limit
+	limit    int
 
-	mu      sync.Mutex
 	asked   []lessor.ID     // read from the client, not yet handed to the member
 	answers []renewalAnswer // from the member, not yet sent to the client
-	open    int             // read and not yet sent: len(asked) + with the member + len(answers) ≤ limit
-	ended   bool            // nothing more will be read
-	err     error           // why, nil if the client just has no more requests
 }
 
 type renewalAnswer struct {
@@ -65,15 +106,8 @@ type renewalAnswer struct {
 }
 
 func newRenewals(limit int) *renewals {
-	return &renewals{
-		limit: limit,
-		wake:  make(chan struct{}, 1),
-		room:  make(chan struct{}, 1),
-		gone:  make(chan struct{}),
-	}
+	return &renewals{underWay: newUnderWay(), limit: limit}
 }
-
-func (r *renewals) close() { close(r.gone) }
 
 // notify wakes the one that waits on a channel of capacity one, now or when it next looks.
 func notify(c chan struct{}) {
@@ -114,17 +148,6 @@ func (r *renewals) ask(id lessor.ID) bool {
 	return true
 }
 
-// finish says that nothing more will be read. io.EOF means that the client waits for what it asked.
-func (r *renewals) finish(err error) {
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.ended, r.err = true, err
-	notify(r.wake)
-}
-
 // deliver is called by the member, from its own goroutine.
 func (r *renewals) deliver(h replica.Header, leases []replica.RenewedLease) {
 	r.mu.Lock()
@@ -143,14 +166,6 @@ func (r *renewals) take(spare []renewalAnswer) (ids []lessor.ID, answers []renew
 	ids, r.asked = r.asked, nil
 	answers, r.answers = r.answers, spare[:0]
 	return ids, answers, r.ended && r.open == 0, r.err
-}
-
-// sent says that so many answers have left.
-func (r *renewals) sent(n int) {
-	r.mu.Lock()
-	r.open -= n
-	r.mu.Unlock()
-	notify(r.room)
 }
 
 // serve hands ids to the member and answers to the client until there will be no more of either. All that
@@ -190,16 +205,6 @@ func (r *renewals) serve(ctx context.Context, m member, stream grpc.ServerStream
 		if err := r.wait(ctx); err != nil {
 			return err
 		}
-	}
-}
-
-// wait returns when there may be something to take.
-func (r *renewals) wait(ctx context.Context) error {
-	select {
-	case <-r.wake:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
-	"sync"
 
 	"google.golang.org/grpc"
 
@@ -31,23 +29,16 @@ func (n *namesService) Renew(stream renewStream) error {
 	ctx, end := n.s.longStream(stream, true)
 	defer end(nil)
 	defer n.s.metrics.open(keepAliveStream)()
-	r := &bulkRenewals{wake: make(chan struct{}, 1), room: make(chan struct{}, 1), gone: make(chan struct{})}
-	defer close(r.gone)
+	r := &bulkRenewals{underWay: newUnderWay()}
+	defer r.close()
 	n.s.loops.Go(func() { r.finish(r.read(ctx, n.s.member, stream)) })
 	return r.serve(ctx, stream)
 }
 
 // bulkRenewals is what is under way on one stream.
 type bulkRenewals struct {
-	wake chan struct{} // tells the serving side that something below has changed; holds one
-	room chan struct{} // tells the reading side that something was answered; holds one
-	gone chan struct{} // closed when the serving side has left
-
-	mu      sync.Mutex
+	underWay
 	answers []bulkAnswer // from the member, not yet sent to the client
-	open    int          // ids read and not yet answered to the client
-	ended   bool         // nothing more will be read
-	err     error        // why, nil if the client just has no more requests
 }
 
 // bulkAnswer is what the member says to some ids of a message.
@@ -128,17 +119,6 @@ func (r *bulkRenewals) take(ids int) bool {
 	}
 }
 
-// finish says that nothing more will be read.
-func (r *bulkRenewals) finish(err error) {
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.ended, r.err = true, err
-	notify(r.wake)
-}
-
 // deliver is called by the member, from its own goroutine, and does not wait.
 func (r *bulkRenewals) deliver(a bulkAnswer) {
 	r.mu.Lock()
@@ -161,21 +141,16 @@ func (r *bulkRenewals) serve(ctx context.Context, stream renewStream) error {
 			if err := stream.Send(a.message.answer(a.leases)); err != nil {
 				return err
 			}
-			r.mu.Lock()
-			r.open -= room(len(a.leases))
-			r.mu.Unlock()
+			r.sent(room(len(a.leases)))
 		}
 		if len(answers) > 0 {
-			notify(r.room)
 			continue
 		}
 		if done {
 			return nil
 		}
-		select {
-		case <-r.wake:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := r.wait(ctx); err != nil {
+			return err
 		}
 	}
 }
