@@ -27,6 +27,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/etcd"
+	"github.com/leasekeeper/leasekeeper/internal/ways/waystest"
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
@@ -109,7 +110,7 @@ func certificate(t *testing.T) (cert, key string) {
 
 func TestTLS(t *testing.T) {
 	cert, key := certificate(t)
-	addr, stop, err := serve(t.TempDir(), server.Config{CertFile: cert, KeyFile: key, ClientCAFile: cert})
+	addr, stop, err := waystest.Serve("127.0.0.1:0", t.TempDir(), server.Config{CertFile: cert, KeyFile: key, ClientCAFile: cert})
 	ok(t, err)
 	t.Cleanup(func() { ok(t, stop()) })
 	for raw, kind := range map[string]error{
@@ -199,7 +200,7 @@ func TestTokensAreRenewed(t *testing.T) {
 	s := startStore(t)
 	for _, denied := range []error{rpctypes.ErrGRPCInvalidAuthToken, rpctypes.ErrGRPCAuthOldRevision} {
 		g := &guard{each: 3, denied: denied}
-		b := openWith(t, etcd.Config{Endpoints: []string{s.addr}, Username: "u", Password: "p", DialOptions: g.options()})
+		b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, Username: "u", Password: "p", DialOptions: g.options()})
 		name := unique("users")
 		for round := range 8 {
 			g.mu.Lock()
@@ -231,14 +232,14 @@ func TestWrongPassword(t *testing.T) {
 	s := startStore(t)
 	g := &guard{each: 1000, denied: rpctypes.ErrGRPCInvalidAuthToken}
 	for _, password := range []string{"hunter2", ""} {
-		b := openWith(t, etcd.Config{Endpoints: []string{s.addr}, Username: "u", Password: password, DialOptions: g.options()})
+		b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, Username: "u", Password: password, DialOptions: g.options()})
 		_, _, err := b.Claim(limited(t), asking("x", true))
 		if is(t, err, driver.ErrInvalid); strings.Contains(err.Error(), "hunter2") {
 			t.Error(err)
 		}
 		is(t, b.Watch(limited(t), "", func(driver.Event) {}), driver.ErrInvalid)
 	}
-	b := openWith(t, etcd.Config{Endpoints: []string{s.addr}, DialOptions: g.options()})
+	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: g.options()})
 	_, err := b.Get(limited(t), "x")
 	is(t, err, driver.ErrInvalid)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/etcd"
+	"github.com/leasekeeper/leasekeeper/internal/ways/waystest"
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
@@ -24,7 +25,7 @@ func start() (addr string, stop func()) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	addr, end, err := serve(dir, server.Config{})
+	addr, end, err := waystest.Serve("127.0.0.1:0", dir, server.Config{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -65,19 +65,19 @@ func TestLostAnswersToClaims(t *testing.T) {
 
 func claimWithFaults(t *testing.T, s *store, decide func(string, any) fault, wait, again bool) {
 	f := new(faults)
-	b := openWith(t, etcd.Config{Endpoints: []string{s.addr}, DialOptions: f.options()})
+	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
 	claim := asking(unique("lost"), wait)
 	if again {
 		_, _, err := b.Claim(limited(t), claim)
 		ok(t, err)
 	}
-	f.set(decide)
+	f.Set(decide)
 	l, g, err := b.Claim(limited(t), claim)
-	f.set(nil)
+	f.Set(nil)
 	id := etcd.LeaseIDOf(claim.ID)
 	switch {
 	case err == nil:
-		keys := s.keys(claim.Name + "/")
+		keys := s.Keys(claim.Name + "/")
 		if !g.Held || len(keys) != 1 || keys[0].CreateRevision != int64(g.Token) || g.TTL != claim.TTL {
 			t.Errorf("granted %+v, there is %v", g, keys)
 		}
@@ -103,8 +103,8 @@ func claimWithFaults(t *testing.T, s *store, decide func(string, any) fault, wai
 			return // what was there before is the caller's
 		}
 	}
-	s.none(claim.Name)
-	if s.alive(id) {
+	s.None(claim.Name)
+	if s.Alive(id) {
 		t.Error("the lease is left")
 	}
 }
@@ -116,7 +116,7 @@ func TestLostAnswersWhereTheNameIsHeld(t *testing.T) {
 		for _, n := range []int32{1, always} {
 			t.Run(fmt.Sprint(kind, n), func(t *testing.T) {
 				f := new(faults)
-				b := openWith(t, etcd.Config{Endpoints: []string{s.addr}, DialOptions: f.options()})
+				b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
 				name := unique("held")
 				hold(t, b, name)
 				claim := asking(name, true)
@@ -125,13 +125,13 @@ func TestLostAnswersWhereTheNameIsHeld(t *testing.T) {
 				if _, _, err := b.Claim(limited(t), claim); err != nil {
 					t.Fatal(err)
 				}
-				f.set(times(n, lose, kind))
+				f.Set(times(n, lose, kind))
 				l, _, err := b.Claim(limited(t), stand) // no longer wants to wait
-				f.set(nil)
+				f.Set(nil)
 				switch {
 				case errors.Is(err, driver.ErrHeld):
-					if errors.Is(err, driver.ErrUnknownOutcome) || l != nil || len(s.keys(name+"/")) != 1 {
-						t.Errorf("%v, %v: %v", l, err, s.keys(name+"/"))
+					if errors.Is(err, driver.ErrUnknownOutcome) || l != nil || len(s.Keys(name+"/")) != 1 {
+						t.Errorf("%v, %v: %v", l, err, s.Keys(name+"/"))
 					}
 				case errors.Is(err, driver.ErrUnknownOutcome):
 					if l == nil {
@@ -149,7 +149,7 @@ func TestLostAnswersWhereTheNameIsHeld(t *testing.T) {
 func TestLostAnswersToReleases(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
-	b := openWith(t, etcd.Config{Endpoints: []string{s.addr}, DialOptions: f.options()})
+	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
 	for _, c := range []struct {
 		what fault
 		n    int32
@@ -157,9 +157,9 @@ func TestLostAnswersToReleases(t *testing.T) {
 	}{{lose, 1, nil}, {lose, 3, nil}, {lose, always, driver.ErrUnknownOutcome}, {unsent, 1, nil}, {unsent, always, driver.ErrUnavailable}} {
 		name := unique("release")
 		l, _ := hold(t, b, name)
-		f.set(times(c.n, c.what, "LeaseRevoke"))
+		f.Set(times(c.n, c.what, "LeaseRevoke"))
 		err := b.Release(limited(t), l)
-		f.set(nil)
+		f.Set(nil)
 		if c.kind == nil {
 			ok(t, err)
 		} else {
@@ -171,34 +171,34 @@ func TestLostAnswersToReleases(t *testing.T) {
 			}
 		}
 		ok(t, b.Release(limited(t), l))
-		s.none(name)
+		s.None(name)
 	}
 }
 
 func TestLostAnswersToAnnounceAndRevoke(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
-	b := openWith(t, etcd.Config{Endpoints: []string{s.addr}, DialOptions: f.options()})
+	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
 	name := unique("announce")
 	l, g := hold(t, b, name)
-	f.set(times(1, lose, "Write"))
+	f.Set(times(1, lose, "Write"))
 	ok(t, b.Announce(limited(t), l, "one"))
-	f.set(times(always, lose, "Write"))
+	f.Set(times(always, lose, "Write"))
 	is(t, b.Announce(limited(t), l, "two"), driver.ErrUnknownOutcome)
-	f.set(times(always, unsent, "Write"))
+	f.Set(times(always, unsent, "Write"))
 	is(t, b.Announce(limited(t), l, "three"), driver.ErrUnavailable)
 	is(t, b.Revoke(limited(t), name, g.Token, "", true), driver.ErrUnavailable)
-	f.set(nil)
+	f.Set(nil)
 	info, err := b.Get(limited(t), name)
 	ok(t, err)
 	if info.Holder.Card.Text != "two" || info.Holder.Card.PID != 1 {
 		t.Errorf("%+v", info)
 	}
-	f.set(times(1, lose, "Write"))
+	f.Set(times(1, lose, "Write"))
 	ok(t, b.Revoke(limited(t), name, g.Token, "", true))
-	f.set(nil)
+	f.Set(nil)
 	is(t, b.Announce(limited(t), l, "four"), driver.ErrLost)
-	s.none(name)
+	s.None(name)
 }
 
 // nobody is an address where nobody listens.
@@ -226,10 +226,10 @@ func TestNobodyThere(t *testing.T) {
 // One member of two can not be reached: the other one does it.
 func TestAnotherEndpoint(t *testing.T) {
 	s := startStore(t)
-	p := startProxy(t, s.addr)
-	p.stall(false)
-	for _, dead := range []string{nobody(t), p.addr()} {
-		b := openWith(t, etcd.Config{Endpoints: []string{dead, s.addr}, RequestTimeout: 300 * time.Millisecond})
+	p := startProxy(t, s.Addr)
+	p.Stall(false)
+	for _, dead := range []string{nobody(t), p.Addr()} {
+		b := openWith(t, etcd.Config{Endpoints: []string{dead, s.Addr}, RequestTimeout: 300 * time.Millisecond})
 		l, _ := hold(t, b, unique("other"))
 		if r := renew(t, b, l); r.Err != nil {
 			t.Error(r.Err)
@@ -240,8 +240,8 @@ func TestAnotherEndpoint(t *testing.T) {
 // There is little time, and the first way is dead: it does not get all of it.
 func TestTimeIsLeftForTheOtherEndpoint(t *testing.T) {
 	s := startStore(t)
-	b, p, l := established(t, etcd.Config{Endpoints: []string{s.addr}}, s)
-	p.stall(false)
+	b, p, l := established(t, etcd.Config{Endpoints: []string{s.Addr}}, s)
+	p.Stall(false)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	info, err := b.Get(ctx, l.Name())
@@ -249,8 +249,8 @@ func TestTimeIsLeftForTheOtherEndpoint(t *testing.T) {
 		t.Errorf("%+v, %v", info, err)
 	}
 
-	b, p, l = established(t, etcd.Config{Endpoints: []string{s.addr}}, s)
-	p.stall(false)
+	b, p, l = established(t, etcd.Config{Endpoints: []string{s.Addr}}, s)
+	p.Stall(false)
 	ctx, cancel = context.WithTimeout(t.Context(), 900*time.Millisecond) // less than a stream may stall at most
 	defer cancel()
 	ok(t, b.Renew(ctx, []driver.Lease{l}, func(_ int, r driver.Renewal) { ok(t, r.Err) }))
@@ -259,8 +259,8 @@ func TestTimeIsLeftForTheOtherEndpoint(t *testing.T) {
 // established returns a backend behind a proxy that has a connection.
 func established(t *testing.T, cfg etcd.Config, s *store) (*etcd.Backend, *proxy, driver.Lease) {
 	t.Helper()
-	p := startProxy(t, s.addr)
-	cfg.Endpoints = append([]string{p.addr()}, cfg.Endpoints...)
+	p := startProxy(t, s.Addr)
+	cfg.Endpoints = append([]string{p.Addr()}, cfg.Endpoints...)
 	b := openWith(t, cfg)
 	l, _ := hold(t, b, unique("stalled"))
 	return b, p, l
@@ -271,7 +271,7 @@ func established(t *testing.T, cfg etcd.Config, s *store) (*etcd.Backend, *proxy
 func TestStalledClaim(t *testing.T) {
 	s := startStore(t)
 	b, p, _ := established(t, etcd.Config{}, s)
-	p.stall(false)
+	p.Stall(false)
 	claim := asking(unique("stuck"), true)
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
@@ -285,29 +285,29 @@ func TestStalledClaim(t *testing.T) {
 		t.Fatal("no lease")
 	}
 	is(t, b.Release(ctx, l), context.DeadlineExceeded)
-	p.resume()
+	p.Resume()
 	_, g, err := b.Claim(limited(t), claim)
 	ok(t, err)
-	if keys := s.keys(claim.Name + "/"); !g.Held || len(keys) != 1 {
+	if keys := s.Keys(claim.Name + "/"); !g.Held || len(keys) != 1 {
 		t.Errorf("%+v: %v", g, keys)
 	}
 	ok(t, b.Release(limited(t), l))
-	s.none(claim.Name)
+	s.None(claim.Name)
 }
 
 // A connection swallows everything, and a new one would not: the next Renew takes a new one, even within the
 // same call if there is time.
 func TestRenewLeavesADeadConnection(t *testing.T) {
 	s := startStore(t)
-	for name, others := range map[string][]string{"one endpoint": nil, "two": {s.addr}} {
+	for name, others := range map[string][]string{"one endpoint": nil, "two": {s.Addr}} {
 		t.Run(name, func(t *testing.T) {
 			b, p, l := established(t, etcd.Config{Endpoints: others}, s)
-			before := p.connections()
-			p.stall(true)
+			before := p.Connections()
+			p.Stall(true)
 			if r := renew(t, b, l); r.Err != nil {
 				t.Error("with time for it:", r.Err)
 			}
-			if len(others) == 0 && p.connections() == before {
+			if len(others) == 0 && p.Connections() == before {
 				t.Error("there is no new connection")
 			}
 		})
@@ -318,13 +318,13 @@ func TestRenewLeavesADeadConnection(t *testing.T) {
 func TestRenewEndsWithItsContext(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
-	b, p, l := established(t, etcd.Config{Endpoints: []string{s.addr}, DialOptions: f.options()}, s)
-	p.stall(false)
+	b, p, l := established(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()}, s)
+	p.Stall(false)
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)
 	err := b.Renew(ctx, []driver.Lease{l}, func(_ int, r driver.Renewal) { t.Errorf("reported %+v", r) })
 	is(t, err, context.Canceled)
-	f.set(func(string, any) fault { return pass })
+	f.Set(func(string, any) fault { return pass })
 	began := time.Now()
 	if r := renew(t, b, l); r.Err != nil {
 		t.Error(r.Err)
@@ -337,10 +337,10 @@ func TestRenewEndsWithItsContext(t *testing.T) {
 // While a member restarts, calls fail as unavailable or succeed, and waiting goes on afterwards.
 func TestCutConnections(t *testing.T) {
 	s := startStore(t)
-	p := startProxy(t, s.addr)
-	b := open(t, p.addr())
+	p := startProxy(t, s.Addr)
+	b := open(t, p.Addr())
 	name := unique("cut")
-	holder := open(t, s.addr)
+	holder := open(t, s.Addr)
 	held, _ := hold(t, holder, name)
 	l := stand(t, b, name)
 	turn := make(chan error, 1)
@@ -350,7 +350,7 @@ func TestCutConnections(t *testing.T) {
 	}()
 	for range 5 {
 		time.Sleep(20 * time.Millisecond)
-		p.cut()
+		p.Cut()
 		if r := renew(t, b, l); r.Err != nil {
 			t.Error(r.Err)
 		}

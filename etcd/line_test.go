@@ -25,15 +25,15 @@ type mutex struct {
 	rev int64
 }
 
-func (s *store) mutex(name string) *mutex {
-	id := s.grant(60)
-	s.t.Cleanup(func() { s.lease.LeaseRevoke(limited(s.t), &pb.LeaseRevokeRequest{ID: id}) })
+func mutexOf(s *store, name string) *mutex {
+	id := s.Grant(60)
+	s.T.Cleanup(func() { s.Lease.LeaseRevoke(limited(s.T), &pb.LeaseRevokeRequest{ID: id}) })
 	return &mutex{s: s, pfx: name + "/", id: id, key: fmt.Sprintf("%s/%x", name, id)}
 }
 
 // acquire stands in line and says whether it is the first.
 func (m *mutex) acquire() bool {
-	m.s.t.Helper()
+	m.s.T.Helper()
 	rangeOp := func(r *pb.RangeRequest) *pb.RequestOp {
 		return &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: r}}
 	}
@@ -41,12 +41,12 @@ func (m *mutex) acquire() bool {
 		Key: []byte(m.pfx), RangeEnd: []byte(strings.TrimSuffix(m.pfx, "/") + "0"), Limit: 1,
 		SortTarget: pb.RangeRequest_CREATE, SortOrder: pb.RangeRequest_ASCEND,
 	})
-	resp, err := m.s.kv.Txn(limited(m.s.t), &pb.TxnRequest{
+	resp, err := m.s.KV.Txn(limited(m.s.T), &pb.TxnRequest{
 		Compare: []*pb.Compare{{Target: pb.Compare_CREATE, Key: []byte(m.key), TargetUnion: &pb.Compare_CreateRevision{}}},
 		Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(m.key), Lease: m.id}}}, first},
 		Failure: []*pb.RequestOp{rangeOp(&pb.RangeRequest{Key: []byte(m.key)}), first},
 	})
-	ok(m.s.t, err)
+	ok(m.s.T, err)
 	if m.rev = resp.Header.Revision; !resp.Succeeded {
 		m.rev = resp.Responses[0].GetResponseRange().Kvs[0].CreateRevision
 	}
@@ -55,9 +55,9 @@ func (m *mutex) acquire() bool {
 
 func TestTheRecipeOfEtcdsClientExcludesAndIsExcluded(t *testing.T) {
 	s := startStore(t)
-	b := open(t, s.addr)
+	b := open(t, s.Addr)
 	name := unique("recipe")
-	m := s.mutex(name)
+	m := mutexOf(s, name)
 	if !m.acquire() {
 		t.Fatal("the mutex is not free")
 	}
@@ -67,7 +67,7 @@ func TestTheRecipeOfEtcdsClientExcludesAndIsExcluded(t *testing.T) {
 		t.Errorf("%+v, %v", held, err)
 	}
 	l := stand(t, b, name)
-	s.delete(m.key)
+	s.Delete(m.key)
 	g, err := b.Await(limited(t), l)
 	ok(t, err)
 	if m.acquire() {
@@ -81,13 +81,13 @@ func TestTheRecipeOfEtcdsClientExcludesAndIsExcluded(t *testing.T) {
 		t.Errorf("tokens %d, %d", g.Token, m.rev)
 	}
 	// Its lease may stand for other things: they stay.
-	s.put(name+"-other", "", m.id)
+	s.Put(name+"-other", "", m.id)
 	_, _, err = b.Adopt(limited(t), name, driver.Token(m.rev), driver.Holder{ID: "x"})
 	is(t, err, driver.ErrUnsupported)
 	is(t, b.Revoke(limited(t), name, 0, "", false), driver.ErrUnsupported)
 	ok(t, b.Revoke(limited(t), name, driver.Token(m.rev), "", true))
-	s.none(name)
-	if len(s.keys(name+"-other")) != 1 {
+	s.None(name)
+	if len(s.Keys(name+"-other")) != 1 {
 		t.Error("other keys of that lease are gone")
 	}
 }
@@ -97,14 +97,14 @@ func TestEtcdctlLock(t *testing.T) {
 		t.Skip("needs etcdctl: conformance runs this with it")
 	}
 	s := startStore(t)
-	b := open(t, s.addr)
+	b := open(t, s.Addr)
 	name := unique("etcdctl")
 	l, _ := hold(t, b, name)
-	cmd := exec.Command(*etcdctl, "--endpoints", s.addr, "lock", name, "echo", "it is mine")
+	cmd := exec.Command(*etcdctl, "--endpoints", s.Addr, "lock", name, "echo", "it is mine")
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
 	ok(t, cmd.Start())
-	eventually(t, "etcdctl stands in line", func() bool { return len(s.keys(name+"/")) == 2 })
+	eventually(t, "etcdctl stands in line", func() bool { return len(s.Keys(name+"/")) == 2 })
 	if out.Len() > 0 {
 		t.Errorf("etcdctl has the lock: %s", out.String())
 	}
@@ -120,18 +120,18 @@ func TestEtcdctlLock(t *testing.T) {
 // Only keys directly below a name contend for it, and only if bound to the lease that they are named after.
 func TestOnlyKeysOfTheRecipeContend(t *testing.T) {
 	s := startStore(t)
-	b := open(t, s.addr)
+	b := open(t, s.Addr)
 	name := unique("jobs")
-	id := s.grant(60)
-	s.put(name+"/notes", "x", 0)
-	s.put(name+"/cafe", "bound to nothing", 0)
-	s.put(name+"/beef", "bound to another", id)
-	s.put(fmt.Sprintf("%s/%X", name, id), "capitals, or no letter at all", 0)
-	s.put(fmt.Sprintf("%s/0%x", name, id), "a zero too many", id)
-	s.put(fmt.Sprintf("%s/nightly/%x", name, id), "too deep", id)
-	s.put(name, "the name itself", id)
+	id := s.Grant(60)
+	s.Put(name+"/notes", "x", 0)
+	s.Put(name+"/cafe", "bound to nothing", 0)
+	s.Put(name+"/beef", "bound to another", id)
+	s.Put(fmt.Sprintf("%s/%X", name, id), "capitals, or no letter at all", 0)
+	s.Put(fmt.Sprintf("%s/0%x", name, id), "a zero too many", id)
+	s.Put(fmt.Sprintf("%s/nightly/%x", name, id), "too deep", id)
+	s.Put(name, "the name itself", id)
 	for i := range 150 {
-		s.put(fmt.Sprintf("%s/%x", name, i+100), "more of them than are read at once", 0)
+		s.Put(fmt.Sprintf("%s/%x", name, i+100), "more of them than are read at once", 0)
 	}
 	hold(t, b, name+"/nightly/x")
 	for _, wait := range []bool{false, true} {
@@ -151,7 +151,7 @@ func TestOnlyKeysOfTheRecipeContend(t *testing.T) {
 		ok(t, b.Release(limited(t), w))
 	}
 	// A real one among them holds, though others look older.
-	m := s.mutex(name)
+	m := mutexOf(s, name)
 	m.acquire()
 	_, g, err := b.Claim(limited(t), asking(name, true))
 	if err != nil || g.Held {
@@ -164,7 +164,7 @@ func TestOnlyKeysOfTheRecipeContend(t *testing.T) {
 // The place in line is told, and who stands there twice is one.
 func TestPlaces(t *testing.T) {
 	s := startStore(t)
-	b := open(t, s.addr)
+	b := open(t, s.Addr)
 	name := unique("places")
 	hold(t, b, name)
 	for want := 1; want <= 3; want++ {
@@ -182,13 +182,13 @@ func TestPlaces(t *testing.T) {
 func TestContention(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
-	b := openWith(t, etcd.Config{Endpoints: []string{s.addr}, DialOptions: f.options()})
+	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
 	name := unique("contention")
 	n, bound := 0, 3
-	f.set(func(method string, req any) fault {
+	f.Set(func(method string, req any) fault {
 		if isMethod("Write", method, req) {
 			if n++; n <= bound {
-				s.put(fmt.Sprint(name, "/deep/", bound, "/", n), "", 0)
+				s.Put(fmt.Sprint(name, "/deep/", bound, "/", n), "", 0)
 			}
 		}
 		return pass
@@ -202,12 +202,12 @@ func TestContention(t *testing.T) {
 	claim := asking(name, false)
 	_, _, err := b.Claim(limited(t), claim)
 	is(t, err, driver.ErrContention)
-	if s.alive(etcd.LeaseIDOf(claim.ID)) || n > 20 {
+	if s.Alive(etcd.LeaseIDOf(claim.ID)) || n > 20 {
 		t.Errorf("the lease is left, after %d attempts", n)
 	}
 	// Somebody else takes the name in that moment.
-	m := s.mutex(name)
-	f.set(func(method string, req any) fault {
+	m := mutexOf(s, name)
+	f.Set(func(method string, req any) fault {
 		if isMethod("Write", method, req) {
 			m.acquire()
 		}
@@ -216,7 +216,7 @@ func TestContention(t *testing.T) {
 	claim = asking(name, false)
 	_, _, err = b.Claim(limited(t), claim)
 	is(t, err, driver.ErrHeld)
-	if s.alive(etcd.LeaseIDOf(claim.ID)) {
+	if s.Alive(etcd.LeaseIDOf(claim.ID)) {
 		t.Error("the lease is left")
 	}
 }
@@ -224,7 +224,7 @@ func TestContention(t *testing.T) {
 // The same claim again takes up what there is, and counts it from now.
 func TestClaimAgainRenews(t *testing.T) {
 	s := startStore(t)
-	b := open(t, s.addr)
+	b := open(t, s.Addr)
 	claim := asking(unique("again"), true)
 	claim.TTL = 4 * time.Second
 	_, g, err := b.Claim(limited(t), claim)
@@ -232,7 +232,7 @@ func TestClaimAgainRenews(t *testing.T) {
 	time.Sleep(2 * time.Second)
 	_, again, err := b.Claim(limited(t), claim)
 	ok(t, err)
-	left, err := s.lease.LeaseTimeToLive(limited(t), &pb.LeaseTimeToLiveRequest{ID: etcd.LeaseIDOf(claim.ID)})
+	left, err := s.Lease.LeaseTimeToLive(limited(t), &pb.LeaseTimeToLiveRequest{ID: etcd.LeaseIDOf(claim.ID)})
 	ok(t, err)
 	if again.Token != g.Token || again.TTL != claim.TTL || left.TTL < 3 {
 		t.Errorf("%+v, and %d seconds are left", again, left.TTL)
@@ -242,25 +242,25 @@ func TestClaimAgainRenews(t *testing.T) {
 	other.Name += "-other"
 	_, _, err = b.Claim(limited(t), other)
 	is(t, err, driver.ErrInvalid)
-	if keys := s.keys(claim.Name + "/"); len(keys) != 1 {
+	if keys := s.Keys(claim.Name + "/"); len(keys) != 1 {
 		t.Errorf("and it harmed the first: %v", keys)
 	}
-	s.none(other.Name)
+	s.None(other.Name)
 }
 
 // The key that a claim would make is there, and somebody else's.
 func TestClaimOfATakenID(t *testing.T) {
 	s := startStore(t)
-	b := open(t, s.addr)
+	b := open(t, s.Addr)
 	for i, value := range []string{"", "", `{"claim":"00","holder":"h"}`, `{"claim":"00","holder":"h"}`} {
 		claim := asking(unique("taken"), i%2 == 0)
 		id := etcd.LeaseIDOf(claim.ID)
-		_, err := s.lease.LeaseGrant(limited(t), &pb.LeaseGrantRequest{ID: id, TTL: 60})
+		_, err := s.Lease.LeaseGrant(limited(t), &pb.LeaseGrantRequest{ID: id, TTL: 60})
 		ok(t, err)
-		s.put(fmt.Sprintf("%s/%x", claim.Name, id), value, id)
+		s.Put(fmt.Sprintf("%s/%x", claim.Name, id), value, id)
 		_, _, err = b.Claim(limited(t), claim)
 		is(t, err, driver.ErrInvalid)
-		if !s.alive(id) {
+		if !s.Alive(id) {
 			t.Error("somebody else's lease was ended")
 		}
 	}
@@ -274,7 +274,7 @@ func TestAwaitMissesNothing(t *testing.T) {
 		for own, kind := range map[bool]error{true: driver.ErrLost, false: nil} {
 			t.Run(fmt.Sprint(what, own), func(t *testing.T) {
 				f := new(faults)
-				b := openWith(t, etcd.Config{Endpoints: []string{s.addr}, DialOptions: f.options()})
+				b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
 				name := unique("missed")
 				holder, _ := hold(t, b, name)
 				l := stand(t, b, name)
@@ -283,22 +283,22 @@ func TestAwaitMissesNothing(t *testing.T) {
 					key = keyOf(t, l)
 				}
 				watches := 0
-				f.send = func(string, any) error {
+				f.Sends(func(string, any) error {
 					if watches++; watches == 1 && sent == 1 {
-						s.delete(key)
+						s.Delete(key)
 					}
 					return nil
-				}
+				})
 				created := 0
 				var deleting sync.WaitGroup
 				defer deleting.Wait()
-				f.answer = func(_ string, msg any) {
+				f.Answers(func(_ string, msg any) {
 					if r, ok := msg.(*pb.WatchResponse); ok && r.Created {
 						if created++; created == watches && sent == 2 {
-							deleting.Go(func() { s.delete(key) })
+							deleting.Go(func() { s.Delete(key) })
 						}
 					}
-				}
+				})
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // less than the leases last
 				defer cancel()
 				_, err := b.Await(ctx, l)
@@ -315,10 +315,10 @@ func TestAwaitMissesNothing(t *testing.T) {
 // Deep keys come and go below the name, and history is compacted, while one waits.
 func TestAwaitAmidNoise(t *testing.T) {
 	s := startStore(t)
-	p := startProxy(t, s.addr)
-	b := open(t, p.addr())
+	p := startProxy(t, s.Addr)
+	b := open(t, p.Addr())
 	name := unique("noise")
-	holder := open(t, s.addr)
+	holder := open(t, s.Addr)
 	held, _ := hold(t, holder, name)
 	l := stand(t, b, name)
 	turn := make(chan error, 1)
@@ -327,11 +327,11 @@ func TestAwaitAmidNoise(t *testing.T) {
 		turn <- err
 	}()
 	for i := range 20 {
-		s.put(fmt.Sprint(name, "/deep/", i), "", 0)
-		s.delete(fmt.Sprint(name, "/deep/", i-1))
-		s.compact()
+		s.Put(fmt.Sprint(name, "/deep/", i), "", 0)
+		s.Delete(fmt.Sprint(name, "/deep/", i-1))
+		s.Compact()
 		if i%5 == 4 {
-			p.cut()
+			p.Cut()
 		}
 	}
 	select {
@@ -348,7 +348,7 @@ func TestOnlyTheNextWakesUp(t *testing.T) {
 	s := startStore(t)
 	name := unique("herd")
 	f := new(faults)
-	b := openWith(t, etcd.Config{Endpoints: []string{s.addr}, DialOptions: f.options()})
+	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
 	l, _ := hold(t, b, name)
 	turns := make(chan driver.Grant)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -361,14 +361,12 @@ func TestOnlyTheNextWakesUp(t *testing.T) {
 		}()
 	}
 	time.Sleep(300 * time.Millisecond) // all watch by now, or the count below shows more
-	f.set(nil)
+	f.Set(nil)
 	ok(t, b.Release(limited(t), l))
 	if g := <-turns; !g.Held {
 		t.Errorf("%+v", g)
 	}
-	f.mu.Lock()
-	reads := f.calls["/etcdserverpb.KV/Txn"]
-	f.mu.Unlock()
+	reads := f.Calls()["/etcdserverpb.KV/Txn"]
 	if reads > 2 {
 		t.Errorf("%d reads for one turn", reads)
 	}
@@ -376,14 +374,14 @@ func TestOnlyTheNextWakesUp(t *testing.T) {
 	for range many - 1 {
 		<-turns
 	}
-	for _, kv := range s.keys(name + "/") {
-		s.revoke(kv.Lease)
+	for _, kv := range s.Keys(name + "/") {
+		s.Revoke(kv.Lease)
 	}
 }
 
 func TestGate(t *testing.T) {
 	s := startStore(t)
-	b := open(t, s.addr)
+	b := open(t, s.Addr)
 	name := unique("gate")
 	l, g := hold(t, b, name)
 	compare, err := etcd.Compare(l)
@@ -394,7 +392,7 @@ func TestGate(t *testing.T) {
 		t.Errorf("%s, %d: %+v", key, created, g)
 	}
 	write := func() bool {
-		resp, err := s.kv.Txn(limited(t), &pb.TxnRequest{
+		resp, err := s.KV.Txn(limited(t), &pb.TxnRequest{
 			Compare: []*pb.Compare{compare},
 			Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(name)}}}},
 		})

@@ -20,15 +20,15 @@ func TestListsAreInTheOrderOfNames(t *testing.T) {
 	s := startStore(t)
 	part := rapid.StringOfN(rapid.RuneFrom([]rune("a! -.0z~")), 1, 3, -1).Filter(func(p string) bool { return p != "." && p != ".." })
 	rapid.Check(t, func(rt *rapid.T) {
-		b := open(t, s.addr)
+		b := open(t, s.Addr)
 		root := unique("")
 		names := make(map[string]bool)
-		id := s.grant(600)
-		defer s.revoke(id)
+		id := s.Grant(600)
+		defer s.Revoke(id)
 		for _, parts := range rapid.SliceOfN(rapid.SliceOfN(part, 1, 3), 0, 12).Draw(rt, "names") {
 			name := root + strings.Join(parts, "/")
 			names[name] = true
-			s.put(fmt.Sprintf("%s/%x", name, id), "", id)
+			s.Put(fmt.Sprintf("%s/%x", name, id), "", id)
 		}
 		prefix := root + rapid.SampledFrom([]string{"", "a", "a/", "a-", "-"}).Draw(rt, "prefix")
 		var want []string
@@ -59,23 +59,23 @@ func TestListsAreInTheOrderOfNames(t *testing.T) {
 }
 
 func TestListOfNothing(t *testing.T) {
-	b := open(t, startStore(t).addr)
+	b := open(t, startStore(t).Addr)
 	_, err := b.List(limited(t), "", "", 0)
 	is(t, err, driver.ErrInvalid)
 }
 
 func TestGetTellsOfOtherPrograms(t *testing.T) {
 	s := startStore(t)
-	b := open(t, s.addr)
+	b := open(t, s.Addr)
 	name := unique("foreign")
-	id := s.grant(60)
-	rev := s.put(fmt.Sprintf("%s/%x", name, id), "candidate 7", id)
+	id := s.Grant(60)
+	rev := s.Put(fmt.Sprintf("%s/%x", name, id), "candidate 7", id)
 	info, err := b.Get(limited(t), name)
 	ok(t, err)
 	if !info.Held || int64(info.Token) != rev || info.TTL != time.Minute || info.Remaining < 50*time.Second || info.Holder.Card.Text != "candidate 7" {
 		t.Errorf("%+v", info)
 	}
-	s.put(fmt.Sprintf("%s/%x", name, id), "\xff", id)
+	s.Put(fmt.Sprintf("%s/%x", name, id), "\xff", id)
 	if info, err = b.Get(limited(t), name); err != nil || info.Holder.Card.Text != "" {
 		t.Errorf("%+v, %v", info, err)
 	}
@@ -137,7 +137,7 @@ func (e *events) await(t *testing.T, name string, is func(driver.Event) bool) {
 
 func TestWatchTellsAnnouncements(t *testing.T) {
 	s := startStore(t)
-	b := open(t, s.addr)
+	b := open(t, s.Addr)
 	name := unique("watched")
 	l, g := hold(t, b, name)
 	e := watch(t, b, name)
@@ -161,26 +161,26 @@ func TestWatchTellsAnnouncements(t *testing.T) {
 // have no holder any more.
 func TestWatchCatchesUp(t *testing.T) {
 	s := startStore(t)
-	p := startProxy(t, s.addr)
-	b, other := open(t, p.addr()), open(t, s.addr)
+	p := startProxy(t, s.Addr)
+	b, other := open(t, p.Addr()), open(t, s.Addr)
 	prefix := unique("catch/")
 	gone, _ := hold(t, other, prefix+"gone")
 	kept, _ := hold(t, other, prefix+"kept")
 	e := watch(t, b, prefix)
 	e.await(t, prefix+"kept", func(ev driver.Event) bool { return ev.Kind == driver.Resync })
-	p.cut()
+	p.Cut()
 	hold(t, other, prefix+"cut")
 	e.await(t, prefix+"cut", func(ev driver.Event) bool { return ev.Kind == driver.Acquired })
 	if _, n := e.last(prefix + "kept"); n != 1 {
 		t.Error("a new connection made everything be told again")
 	}
-	p.stall(false)
+	p.Stall(false)
 	ok(t, other.Release(limited(t), gone))
 	ok(t, other.Release(limited(t), kept))
 	_, g := hold(t, other, prefix+"kept")
-	s.compact()
-	p.cut()
-	p.resume()
+	s.Compact()
+	p.Cut()
+	p.Resume()
 	e.await(t, prefix+"gone", func(ev driver.Event) bool { return ev.Kind == driver.Resync && !ev.Info.Held })
 	e.await(t, prefix+"kept", func(ev driver.Event) bool { return ev.Kind == driver.Resync && ev.Info.Token == g.Token })
 }
@@ -188,7 +188,7 @@ func TestWatchCatchesUp(t *testing.T) {
 // A report blocks while much happens. Afterwards it is told how things are.
 func TestWatchOfOneWhoIsSlow(t *testing.T) {
 	s := startStore(t)
-	b := open(t, s.addr)
+	b := open(t, s.Addr)
 	name := unique("slow")
 	l, _ := hold(t, b, name)
 	e := watch(t, b, name)
@@ -199,7 +199,7 @@ func TestWatchOfOneWhoIsSlow(t *testing.T) {
 	for i := range 300 {
 		ok(t, b.Announce(limited(t), l, fmt.Sprint(strings.Repeat("x", 4000), i)))
 	}
-	s.compact()
+	s.Compact()
 	close(e.block)
 	e.await(t, name, func(ev driver.Event) bool { return strings.HasSuffix(ev.Info.Holder.Card.Text, "x299") })
 }
@@ -207,13 +207,13 @@ func TestWatchOfOneWhoIsSlow(t *testing.T) {
 // Keys that are no holders' are not told of.
 func TestWatchIgnoresOtherKeys(t *testing.T) {
 	s := startStore(t)
-	b := open(t, s.addr)
+	b := open(t, s.Addr)
 	prefix := unique("noise/")
-	s.put(prefix+"cafe", "", 0)
+	s.Put(prefix+"cafe", "", 0)
 	e := watch(t, b, prefix)
-	s.put(prefix+"a/b", "", 0)
-	s.put(prefix+"a/beef", "", 0)
-	s.put(prefix+"/a", "", 0)
+	s.Put(prefix+"a/b", "", 0)
+	s.Put(prefix+"a/beef", "", 0)
+	s.Put(prefix+"/a", "", 0)
 	hold(t, b, prefix+"a")
 	e.await(t, prefix+"a", func(ev driver.Event) bool { return ev.Info.Held })
 	for _, ev := range e.all {
@@ -225,7 +225,7 @@ func TestWatchIgnoresOtherKeys(t *testing.T) {
 
 func TestRevokeLetsThePromiseEnd(t *testing.T) {
 	s := startStore(t)
-	b := open(t, s.addr)
+	b := open(t, s.Addr)
 	name := unique("revoked")
 	l, g := hold(t, b, name)
 	other, _ := hold(t, b, name+"-other")
@@ -245,17 +245,17 @@ func TestRevokeLetsThePromiseEnd(t *testing.T) {
 		}
 	}
 	w := stand(t, b, name)
-	s.revoke(idOf(t, l)) // stands for its end
+	s.Revoke(idOf(t, l)) // stands for its end
 	_, err = b.Await(limited(t), w)
 	ok(t, err)
-	if keys := s.keys(name + "/"); len(keys) != 1 {
+	if keys := s.Keys(name + "/"); len(keys) != 1 {
 		t.Errorf("left: %v", keys)
 	}
 }
 
 func TestAdoptPutsTheNewHolderOnTheCard(t *testing.T) {
 	s := startStore(t)
-	b := open(t, s.addr)
+	b := open(t, s.Addr)
 	name := unique("adopted")
 	_, g := hold(t, b, name)
 	_, _, err := b.Adopt(limited(t), name, g.Token, driver.Holder{ID: "heir", Card: driver.Card{Text: "t"}})
@@ -271,7 +271,7 @@ func TestAdoptPutsTheNewHolderOnTheCard(t *testing.T) {
 // Calls that are under way when the backend is closed end, and say so.
 func TestCloseEndsCalls(t *testing.T) {
 	s := startStore(t)
-	b := open(t, s.addr)
+	b := open(t, s.Addr)
 	name := unique("closing")
 	hold(t, b, name)
 	l := stand(t, b, name)
@@ -285,7 +285,7 @@ func TestCloseEndsCalls(t *testing.T) {
 	ok(t, b.Close(limited(t)))
 	is(t, <-ended, driver.ErrClosed)
 	is(t, <-ended, driver.ErrClosed)
-	for _, kv := range s.keys(name + "/") {
-		s.revoke(kv.Lease)
+	for _, kv := range s.Keys(name + "/") {
+		s.Revoke(kv.Lease)
 	}
 }

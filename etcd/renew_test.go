@@ -35,14 +35,14 @@ func idOf(t testing.TB, l driver.Lease) int64 {
 func TestRenewNoticesWhatHappenedToTheKey(t *testing.T) {
 	s := startStore(t)
 	for what, harm := range map[string]func(key string, id int64){
-		"deleted":          func(key string, _ int64) { s.delete(key) },
-		"made anew":        func(key string, id int64) { s.delete(key); s.put(key, "", id) },
-		"detached":         func(key string, _ int64) { s.put(key, "", 0) },
-		"bound to another": func(key string, _ int64) { s.put(key, "", s.grant(60)) },
-		"ended with lease": func(_ string, id int64) { s.revoke(id) },
+		"deleted":          func(key string, _ int64) { s.Delete(key) },
+		"made anew":        func(key string, id int64) { s.Delete(key); s.Put(key, "", id) },
+		"detached":         func(key string, _ int64) { s.Put(key, "", 0) },
+		"bound to another": func(key string, _ int64) { s.Put(key, "", s.Grant(60)) },
+		"ended with lease": func(_ string, id int64) { s.Revoke(id) },
 	} {
 		t.Run(what, func(t *testing.T) {
-			b := open(t, s.addr)
+			b := open(t, s.Addr)
 			l, _ := hold(t, b, unique("harmed"))
 			other, _ := hold(t, b, unique("other"))
 			harm(keyOf(t, l), idOf(t, l))
@@ -51,7 +51,7 @@ func TestRenewNoticesWhatHappenedToTheKey(t *testing.T) {
 			if is(t, got[1].Err, driver.ErrLost); got[0].Err != nil || got[2].Err != nil || got[0].TTL != 10*time.Second || len(got) != 3 {
 				t.Errorf("%+v", got)
 			}
-			s.delete(keyOf(t, l))
+			s.Delete(keyOf(t, l))
 		})
 	}
 }
@@ -59,9 +59,9 @@ func TestRenewNoticesWhatHappenedToTheKey(t *testing.T) {
 // Somebody else announces on the key: nothing that matters has changed.
 func TestRenewIgnoresTheValue(t *testing.T) {
 	s := startStore(t)
-	b := open(t, s.addr)
+	b := open(t, s.Addr)
 	l, _ := hold(t, b, unique("value"))
-	s.put(keyOf(t, l), "something", idOf(t, l))
+	s.Put(keyOf(t, l), "something", idOf(t, l))
 	if r := renew(t, b, l); r.Err != nil {
 		t.Error(r.Err)
 	}
@@ -72,14 +72,14 @@ func TestRenewIgnoresTheValue(t *testing.T) {
 func TestRenewDoesNotBelieveAMemberAlone(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
-	b := openWith(t, etcd.Config{Endpoints: []string{s.addr}, DialOptions: f.options()})
+	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
 	l, _ := hold(t, b, unique("disbelieved"))
 	other, _ := hold(t, b, unique("other"))
-	f.answer = func(_ string, msg any) {
+	f.Answers(func(_ string, msg any) {
 		if r, ok := msg.(*pb.LeaseKeepAliveResponse); ok && r.ID == idOf(t, l) {
 			r.TTL = 0
 		}
-	}
+	})
 	got := make(map[int]driver.Renewal)
 	ok(t, b.Renew(limited(t), []driver.Lease{l, other}, func(i int, r driver.Renewal) { got[i] = r }))
 	is(t, got[0].Err, driver.ErrUnavailable)
@@ -90,13 +90,13 @@ func TestRenewDoesNotBelieveAMemberAlone(t *testing.T) {
 func TestRenewTellsWhatWasGranted(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
-	b := openWith(t, etcd.Config{Endpoints: []string{s.addr}, DialOptions: f.options()})
+	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
 	l, _ := hold(t, b, unique("ttl"))
-	f.answer = func(_ string, msg any) {
+	f.Answers(func(_ string, msg any) {
 		if r, ok := msg.(*pb.LeaseKeepAliveResponse); ok {
 			r.TTL = 7
 		}
-	}
+	})
 	if r := renew(t, b, l); r.Err != nil || r.TTL != 7*time.Second {
 		t.Errorf("%+v", r)
 	}
@@ -106,7 +106,7 @@ func TestRenewTellsWhatWasGranted(t *testing.T) {
 func TestRenewIsNotHeldUpByOne(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
-	b := openWith(t, etcd.Config{Endpoints: []string{s.addr}, DialOptions: f.options()})
+	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
 	var leases []driver.Lease
 	for i := range 10 {
 		l, _ := hold(t, b, unique(fmt.Sprint("many/", i)))
@@ -116,12 +116,12 @@ func TestRenewIsNotHeldUpByOne(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	// What is sent behind the stuck one on its stream is never answered either.
-	f.send = func(_ string, msg any) error {
+	f.Sends(func(_ string, msg any) error {
 		if r, ok := msg.(*pb.LeaseKeepAliveRequest); ok && stuck[r.ID] {
 			return errors.New("the member reads no further")
 		}
 		return nil
-	}
+	})
 	var mu sync.Mutex
 	got := make(map[int]driver.Renewal)
 	err := b.Renew(ctx, leases, func(i int, r driver.Renewal) {
@@ -143,7 +143,7 @@ func TestRenewIsNotHeldUpByOne(t *testing.T) {
 func TestRenewMany(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
-	b := openWith(t, etcd.Config{Endpoints: []string{s.addr}, DialOptions: f.options()})
+	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
 	const many = 1000
 	leases := make([]driver.Lease, many)
 	var all sync.WaitGroup
@@ -165,9 +165,9 @@ func TestRenewMany(t *testing.T) {
 		return
 	}
 	for i := 0; i < many; i += 7 {
-		s.delete(keyOf(t, leases[i]))
+		s.Delete(keyOf(t, leases[i]))
 	}
-	f.set(nil)
+	f.Set(nil)
 	told := make([]int, many)
 	ok(t, b.Renew(limited(t), leases, func(i int, r driver.Renewal) {
 		if told[i]++; (i%7 == 0) != errors.Is(r.Err, driver.ErrLost) || i%7 != 0 && r.Err != nil {
@@ -179,7 +179,7 @@ func TestRenewMany(t *testing.T) {
 			t.Errorf("lease %d was told of %d times", i, n)
 		}
 	}
-	for method, n := range f.calls {
+	for method, n := range f.Calls() {
 		if n > many/10 {
 			t.Errorf("%d requests %s for %d leases", n, method, many)
 		}
@@ -196,13 +196,13 @@ func TestRenewMany(t *testing.T) {
 func TestRenewTellsOnce(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
-	b := openWith(t, etcd.Config{Endpoints: []string{s.addr}, DialOptions: f.options()})
+	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
 	one, _ := hold(t, b, unique("one"))
 	two, _ := hold(t, b, unique("two"))
 	// The first answer is repeated in place of the second, as if both were for the first; then comes one for
 	// nobody.
 	var answers int
-	f.answer = func(_ string, msg any) {
+	f.Answers(func(_ string, msg any) {
 		if r, ok := msg.(*pb.LeaseKeepAliveResponse); ok {
 			switch answers++; answers {
 			case 2:
@@ -211,7 +211,7 @@ func TestRenewTellsOnce(t *testing.T) {
 				r.ID = 1 // nobody asked for that
 			}
 		}
-	}
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
 	defer cancel()
 	told := make(map[int]int)

@@ -37,7 +37,7 @@ func TestATokenThatDoesNotComeIsAskedForElsewhere(t *testing.T) {
 		return open(ctx, desc, cc, method, opts...)
 	}
 	b := openWith(t, etcd.Config{
-		Endpoints: []string{s.addr}, Username: "u", Password: "p", RequestTimeout: 200 * time.Millisecond,
+		Endpoints: []string{s.Addr}, Username: "u", Password: "p", RequestTimeout: 200 * time.Millisecond,
 		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(unary), grpc.WithChainStreamInterceptor(stream)},
 	})
 	l, _ := hold(t, b, unique("token"))

@@ -12,7 +12,7 @@ import (
 // Renewals of so many leases in one call, one call after the other.
 func BenchmarkRenew(b *testing.B) {
 	s := startStore(b)
-	r := open(b, s.addr)
+	r := open(b, s.Addr)
 	const held = 10_000
 	leases := manyLeases(b, r, held)
 	for _, size := range []int{1, 100, held, 10 * held} {
@@ -40,7 +40,7 @@ func BenchmarkRenew(b *testing.B) {
 // A name acquired and released.
 func BenchmarkClaimRelease(b *testing.B) {
 	s := startStore(b)
-	r := open(b, s.addr)
+	r := open(b, s.Addr)
 	for b.Loop() {
 		l, _, err := r.Claim(b.Context(), asking("jobs/nightly", false))
 		if err != nil {

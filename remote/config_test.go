@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/ways/waystest"
 	"github.com/leasekeeper/leasekeeper/remote"
 	"github.com/leasekeeper/leasekeeper/server"
 )
@@ -109,7 +110,7 @@ func certificate(t *testing.T) (cert, key string) {
 
 func TestTLS(t *testing.T) {
 	cert, key := certificate(t)
-	addr, stop, err := serve(t.TempDir(), server.Config{CertFile: cert, KeyFile: key, ClientCAFile: cert})
+	addr, stop, err := waystest.Serve("127.0.0.1:0", t.TempDir(), server.Config{CertFile: cert, KeyFile: key, ClientCAFile: cert})
 	ok(t, err)
 	t.Cleanup(func() { ok(t, stop()) })
 	for raw, kind := range map[string]error{
@@ -133,7 +134,7 @@ func TestTLS(t *testing.T) {
 // A configuration of the caller's own for TLS is used as it is.
 func TestOwnTLS(t *testing.T) {
 	cert, key := certificate(t)
-	addr, stop, err := serve(t.TempDir(), server.Config{CertFile: cert, KeyFile: key})
+	addr, stop, err := waystest.Serve("127.0.0.1:0", t.TempDir(), server.Config{CertFile: cert, KeyFile: key})
 	ok(t, err)
 	t.Cleanup(func() { ok(t, stop()) })
 	pool := x509.NewCertPool()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/ways/waystest"
 	"github.com/leasekeeper/leasekeeper/remote"
 	"github.com/leasekeeper/leasekeeper/server"
 )
@@ -32,7 +33,7 @@ const always = 1 << 30
 func faulty(t testing.TB, s *store) (*remote.Backend, *faults) {
 	t.Helper()
 	f := new(faults)
-	return openWith(t, remote.Config{Endpoints: []string{s.addr}, DialOptions: f.options()}), f
+	return openWith(t, remote.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()}), f
 }
 
 // Whatever is lost on the way, a claim that failed has left nothing, one whose outcome is unknown can be
@@ -60,12 +61,12 @@ func claimWithFaults(t *testing.T, s *store, decide func(string, any) fault, wai
 		_, _, err := b.Claim(limited(t), claim)
 		ok(t, err)
 	}
-	f.set(decide)
+	f.Set(decide)
 	l, g, err := b.Claim(limited(t), claim)
-	f.set(nil)
+	f.Set(nil)
 	switch {
 	case err == nil:
-		keys := s.keys(claim.Name + "/")
+		keys := s.Keys(claim.Name + "/")
 		if !g.Held || len(keys) != 1 || keys[0].CreateRevision != int64(g.Token) || g.TTL != claim.TTL {
 			t.Errorf("granted %+v, there is %v", g, keys)
 		}
@@ -91,8 +92,8 @@ func claimWithFaults(t *testing.T, s *store, decide func(string, any) fault, wai
 			return // what was there before is the caller's
 		}
 	}
-	s.none(claim.Name)
-	if s.alive(remote.LeaseIDOf(claim.ID)) {
+	s.None(claim.Name)
+	if s.Alive(remote.LeaseIDOf(claim.ID)) {
 		t.Error("the lease is left")
 	}
 }
@@ -110,14 +111,14 @@ func TestALateClaimComesToNothing(t *testing.T) {
 	}{{pass, driver.ErrHeld}, {lose, driver.ErrUnknownOutcome}} {
 		claim.ID[3]++
 		lost := times(1, lose, "Acquire")
-		f.set(func(method string, req any) fault {
+		f.Set(func(method string, req any) fault {
 			if strings.HasSuffix(method, "/Release") {
 				return c.releases
 			}
 			return lost(method, req)
 		})
 		left, _, err := b.Claim(limited(t), claim)
-		f.set(nil)
+		f.Set(nil)
 		is(t, err, c.kind)
 		if errors.Is(err, driver.ErrHeld) == errors.Is(err, driver.ErrUnknownOutcome) || (left != nil) != errors.Is(err, driver.ErrUnknownOutcome) {
 			t.Errorf("%v, %v", left, err)
@@ -131,7 +132,7 @@ func TestALateClaimComesToNothing(t *testing.T) {
 	claim.ID[3]--
 	_, _, err := b.Claim(limited(t), claim)
 	is(t, err, driver.ErrLost)
-	s.none(name)
+	s.None(name)
 }
 
 // A change whose answer is lost once is done, and told so. One whose answers are all lost is unknown, and one
@@ -162,9 +163,9 @@ func TestLostAnswersToChanges(t *testing.T) {
 					name := unique("change")
 					l, g := hold(t, b, name)
 					next := stand(t, b, name)
-					f.set(times(n, what, c.method))
+					f.Set(times(n, what, c.method))
 					err := c.change(b, l, g)
-					f.set(nil)
+					f.Set(nil)
 					again := c.change(b, l, g)
 					switch {
 					case n != always:
@@ -198,9 +199,9 @@ func TestRevokeHitsOne(t *testing.T) {
 	name := unique("one")
 	_, _ = hold(t, b, name)
 	next := stand(t, b, name)
-	f.set(times(2, lose, "Revoke"))
+	f.Set(times(2, lose, "Revoke"))
 	ok(t, b.Revoke(limited(t), name, 0, "x", true))
-	f.set(nil)
+	f.Set(nil)
 	_, err := b.Await(limited(t), next)
 	ok(t, err)
 	ok(t, renew(t, b, next).Err)
@@ -213,16 +214,16 @@ func TestLostTransferOfARevokedLease(t *testing.T) {
 	name := unique("revoked")
 	l, g := hold(t, b, name)
 	first := true
-	f.set(func(method string, _ any) fault {
+	f.Set(func(method string, _ any) fault {
 		if strings.HasSuffix(method, "/Transfer") && first {
 			first = false
-			ok(t, open(t, s.addr).Revoke(limited(t), name, g.Token, "x", true))
+			ok(t, open(t, s.Addr).Revoke(limited(t), name, g.Token, "x", true))
 			return lose
 		}
 		return pass
 	})
 	is(t, b.Transfer(limited(t), l), driver.ErrLost)
-	f.set(times(1, lose, "Transfer"))
+	f.Set(times(1, lose, "Transfer"))
 	is(t, b.Transfer(limited(t), l), driver.ErrLost)
 }
 
@@ -240,15 +241,15 @@ func TestLostAnswersToQuestions(t *testing.T) {
 			return err
 		},
 	} {
-		f.set(times(2, lose, method))
+		f.Set(times(2, lose, method))
 		ok(t, ask())
-		f.set(times(always, lose, method))
+		f.Set(times(always, lose, method))
 		if err := ask(); method == "Txn" {
 			is(t, err, driver.ErrUnknownOutcome)
 		} else {
 			is(t, err, driver.ErrUnavailable)
 		}
-		f.set(times(always, unsent, method))
+		f.Set(times(always, unsent, method))
 		is(t, ask(), driver.ErrUnavailable)
 	}
 }
@@ -278,10 +279,10 @@ func TestNobodyThere(t *testing.T) {
 // One member of two can not be reached: the other one does it.
 func TestAnotherEndpoint(t *testing.T) {
 	s := startStore(t)
-	p := startProxy(t, s.addr)
-	p.stall(false)
-	for _, dead := range []string{nobody(t), p.addr()} {
-		b := openWith(t, remote.Config{Endpoints: []string{dead, s.addr}, RequestTimeout: 300 * time.Millisecond})
+	p := startProxy(t, s.Addr)
+	p.Stall(false)
+	for _, dead := range []string{nobody(t), p.Addr()} {
+		b := openWith(t, remote.Config{Endpoints: []string{dead, s.Addr}, RequestTimeout: 300 * time.Millisecond})
 		l, _ := hold(t, b, unique("other"))
 		ok(t, renew(t, b, l).Err)
 	}
@@ -290,8 +291,8 @@ func TestAnotherEndpoint(t *testing.T) {
 // established returns a backend behind a proxy that has a connection.
 func established(t *testing.T, cfg remote.Config, s *store) (*remote.Backend, *proxy, driver.Lease) {
 	t.Helper()
-	p := startProxy(t, s.addr)
-	cfg.Endpoints = append([]string{p.addr()}, cfg.Endpoints...)
+	p := startProxy(t, s.Addr)
+	cfg.Endpoints = append([]string{p.Addr()}, cfg.Endpoints...)
 	b := openWith(t, cfg)
 	l, _ := hold(t, b, unique("stalled"))
 	return b, p, l
@@ -302,7 +303,7 @@ func established(t *testing.T, cfg remote.Config, s *store) (*remote.Backend, *p
 func TestStalledClaim(t *testing.T) {
 	s := startStore(t)
 	b, p, _ := established(t, remote.Config{}, s)
-	p.stall(false)
+	p.Stall(false)
 	claim := asking(unique("stuck"), true)
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
@@ -316,20 +317,20 @@ func TestStalledClaim(t *testing.T) {
 		t.Fatal("no lease")
 	}
 	is(t, b.Release(ctx, l), context.DeadlineExceeded)
-	p.resume()
+	p.Resume()
 	_, g, err := b.Claim(limited(t), claim)
 	ok(t, err)
-	if keys := s.keys(claim.Name + "/"); !g.Held || len(keys) != 1 {
+	if keys := s.Keys(claim.Name + "/"); !g.Held || len(keys) != 1 {
 		t.Errorf("%+v: %v", g, keys)
 	}
 	ok(t, b.Release(limited(t), l))
-	s.none(claim.Name)
+	s.None(claim.Name)
 }
 
 // While a server restarts, calls fail as unavailable or succeed, and what went on goes on afterwards.
 func TestRestart(t *testing.T) {
 	dir := t.TempDir()
-	addr, stop, err := serve(dir, server.Config{})
+	addr, stop, err := waystest.Serve("127.0.0.1:0", dir, server.Config{})
 	ok(t, err)
 	b := open(t, addr)
 	name := unique("restart")
@@ -351,7 +352,7 @@ func TestRestart(t *testing.T) {
 	ok(t, stop())
 	err = b.Renew(limited(t), []driver.Lease{l}, func(_ int, r driver.Renewal) { t.Errorf("nobody is there: %+v", r) })
 	is(t, err, driver.ErrUnavailable)
-	_, stop, err = serveAt(addr, dir, server.Config{})
+	_, stop, err = waystest.Serve(addr, dir, server.Config{})
 	ok(t, err)
 	defer func() { ok(t, stop()) }()
 	eventually(t, "renewals", func() bool {

@@ -48,7 +48,7 @@ func TestAwaitGoesOnListening(t *testing.T) {
 	b, f := faulty(t, s)
 	name := unique("listen")
 	l, _ := hold(t, b, name)
-	f.set(nil)
+	f.Set(nil)
 	w := stand(t, b, name)
 	for range 5 {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -60,9 +60,7 @@ func TestAwaitGoesOnListening(t *testing.T) {
 	ok(t, b.Release(limited(t), l))
 	ok(t, <-one)
 	ok(t, <-two)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if n := f.calls[leasekeeperv1.Leasekeeper_Acquire_FullMethodName]; n != 1 {
+	if n := f.Calls()[leasekeeperv1.Leasekeeper_Acquire_FullMethodName]; n != 1 {
 		t.Errorf("%d streams", n)
 	}
 }
@@ -70,11 +68,11 @@ func TestAwaitGoesOnListening(t *testing.T) {
 // A stream on which nothing can come any more is given up when others have found its connection dead.
 func TestAwaitLeavesADeadConnection(t *testing.T) {
 	s := startStore(t)
-	b, p, l := established(t, remote.Config{Endpoints: []string{s.addr}}, s)
+	b, p, l := established(t, remote.Config{Endpoints: []string{s.Addr}}, s)
 	w := stand(t, b, l.Name())
-	p.stall(false)
+	p.Stall(false)
 	ok(t, renew(t, b, w).Err)
-	ok(t, open(t, s.addr).Revoke(limited(t), l.Name(), 0, "x", true))
+	ok(t, open(t, s.Addr).Revoke(limited(t), l.Name(), 0, "x", true))
 	began := time.Now()
 	_, err := b.Await(limited(t), w)
 	if ok(t, err); time.Since(began) > time.Second {
@@ -94,15 +92,15 @@ func TestAwaitAfterTheServerForgot(t *testing.T) {
 			ok(t, b.Release(limited(t), l))
 		}
 		// As if it were that of another claim.
-		f.answers(func(_ string, msg any) {
+		f.Answers(func(_ string, msg any) {
 			if r, ok := msg.(*leasekeeperv1.AcquireResponse); ok {
 				r.Token++
 			}
 		})
 		_, err := remote.AwaitAnew(b, limited(t), w)
 		is(t, err, driver.ErrLost)
-		f.answers(nil)
-		if s.alive(idOf(t, w)) {
+		f.Answers(nil)
+		if s.Alive(idOf(t, w)) {
 			t.Error("and it is left in the line")
 		}
 	}
@@ -110,19 +108,19 @@ func TestAwaitAfterTheServerForgot(t *testing.T) {
 
 func TestAwaitIsToldOfItsOwnEnd(t *testing.T) {
 	s := startStore(t)
-	b := open(t, s.addr)
+	b := open(t, s.Addr)
 	name := unique("own")
 	hold(t, b, name)
 	l := stand(t, b, name)
 	turn := awaiting(t, b, l)
-	s.delete(keyOf(t, l))
+	s.Delete(keyOf(t, l))
 	is(t, <-turn, driver.ErrLost)
 }
 
 // Awaiting does not prolong the lease.
 func TestAwaitDoesNotRenew(t *testing.T) {
 	s := startStore(t)
-	b := open(t, s.addr)
+	b := open(t, s.Addr)
 	name := unique("short")
 	hold(t, b, name)
 	claim := asking(name, true)
@@ -145,9 +143,9 @@ func TestAwaitDoesNotRenew(t *testing.T) {
 func TestCloseEndsEverything(t *testing.T) {
 	s := startStore(t)
 	name := unique("close")
-	holder := open(t, s.addr)
+	holder := open(t, s.Addr)
 	hold(t, holder, name)
-	b, err := remote.New(remote.Config{Endpoints: []string{s.addr}})
+	b, err := remote.New(remote.Config{Endpoints: []string{s.Addr}})
 	ok(t, err)
 	var all sync.WaitGroup
 	for range 10 {
@@ -174,7 +172,7 @@ func TestCloseEndsEverything(t *testing.T) {
 // The place in line is told, and who stands there twice is one.
 func TestPlaces(t *testing.T) {
 	s := startStore(t)
-	b := open(t, s.addr)
+	b := open(t, s.Addr)
 	name := unique("places")
 	hold(t, b, name)
 	for want := 1; want <= 3; want++ {
@@ -203,7 +201,7 @@ func TestClaimOfATakenID(t *testing.T) {
 		other := claim
 		spoil(&other)
 		for _, n := range []int32{0, 1} {
-			f.set(times(n, lose, "Acquire"))
+			f.Set(times(n, lose, "Acquire"))
 			left, _, err := b.Claim(limited(t), other)
 			if is(t, err, driver.ErrInvalid); left != nil {
 				t.Error("it comes with a lease")
@@ -214,19 +212,19 @@ func TestClaimOfATakenID(t *testing.T) {
 }
 
 // lockByRecipe makes a key as etcd's recipe for locks does.
-func (s *store) lockByRecipe(name string) (key string, id, token int64) {
-	s.t.Helper()
-	id = s.grant(60)
+func lockByRecipe(s *store, name string) (key string, id, token int64) {
+	s.T.Helper()
+	id = s.Grant(60)
 	key = fmt.Sprintf("%s/%x", name, id)
-	return key, id, s.put(key, "", id)
+	return key, id, s.Put(key, "", id)
 }
 
 // The locks of etcd's clients are in the same line, in the namespace as well, and are told of as what they are.
 func TestLocksOfOtherPrograms(t *testing.T) {
 	s := startStore(t)
-	b := openWith(t, remote.Config{Endpoints: []string{s.addr}, Namespace: "ns/of"})
+	b := openWith(t, remote.Config{Endpoints: []string{s.Addr}, Namespace: "ns/of"})
 	name := unique("recipe")
-	key, id, token := s.lockByRecipe("ns/of/" + name)
+	key, id, token := lockByRecipe(s, "ns/of/"+name)
 	var held *driver.HeldError
 	_, _, err := b.Claim(limited(t), asking(name, false))
 	if !errors.As(err, &held) || int64(held.Token) != token || held.Holder.ID != fmt.Sprintf("etcd lease %x", id) {
@@ -235,10 +233,10 @@ func TestLocksOfOtherPrograms(t *testing.T) {
 	_, _, err = b.Adopt(limited(t), name, driver.Token(token), driver.Holder{ID: "x"})
 	is(t, err, driver.ErrUnsupported)
 	l := stand(t, b, name)
-	if k := keyOf(t, l); !strings.HasPrefix(k, "ns/of/"+name+"/") || len(s.keys("ns/of/"+name+"/")) != 2 {
-		t.Errorf("stands in line as %s: %v", k, s.keys("ns/of/"+name+"/"))
+	if k := keyOf(t, l); !strings.HasPrefix(k, "ns/of/"+name+"/") || len(s.Keys("ns/of/"+name+"/")) != 2 {
+		t.Errorf("stands in line as %s: %v", k, s.Keys("ns/of/"+name+"/"))
 	}
-	s.delete(key)
+	s.Delete(key)
 	g, err := b.Await(limited(t), l)
 	ok(t, err)
 	if int64(g.Token) <= token {
@@ -253,7 +251,7 @@ func TestLocksOfOtherPrograms(t *testing.T) {
 // Who adopts is on the card, and nothing is written if he is there already.
 func TestAdoptChangesTheCard(t *testing.T) {
 	s := startStore(t)
-	b := open(t, s.addr)
+	b := open(t, s.Addr)
 	name := unique("adopt")
 	_, g := hold(t, b, name)
 	by := driver.Holder{ID: "new", Card: driver.Card{Host: "there", PID: 7, Started: time.Unix(1700000000, 5), Text: "a <text>"}}
@@ -264,10 +262,10 @@ func TestAdoptChangesTheCard(t *testing.T) {
 	if got := info.Holder; got.ID != by.ID || !got.Card.Started.Equal(by.Card.Started) || got.Card.Host != "there" || got.Card.PID != 7 || got.Card.Text != by.Card.Text || info.Token != g.Token {
 		t.Errorf("%+v", info)
 	}
-	version := s.keys(name + "/")[0].Version
+	version := s.Keys(name + "/")[0].Version
 	_, _, err = b.Adopt(limited(t), name, g.Token, info.Holder)
 	ok(t, err)
-	if now := s.keys(name + "/")[0].Version; now != version {
+	if now := s.Keys(name + "/")[0].Version; now != version {
 		t.Errorf("%d writes for nothing", now-version)
 	}
 	ok(t, b.Announce(limited(t), l, "y"))
@@ -279,7 +277,7 @@ func TestAdoptChangesTheCard(t *testing.T) {
 
 func TestGate(t *testing.T) {
 	s := startStore(t)
-	b := open(t, s.addr)
+	b := open(t, s.Addr)
 	name := unique("gate")
 	l, g := hold(t, b, name)
 	compare, err := remote.Compare(l)
@@ -290,7 +288,7 @@ func TestGate(t *testing.T) {
 		t.Errorf("%s, %d: %+v", key, created, g)
 	}
 	write := func() bool {
-		resp, err := s.kv.Txn(limited(t), &pb.TxnRequest{
+		resp, err := s.KV.Txn(limited(t), &pb.TxnRequest{
 			Compare: []*pb.Compare{compare},
 			Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(name)}}}},
 		})

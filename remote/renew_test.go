@@ -46,14 +46,14 @@ func manyLeases(t testing.TB, b *remote.Backend, many int) []driver.Lease {
 type tally struct{ messages, ids, streams atomic.Int64 }
 
 func (c *tally) on(f *faults) {
-	f.sends(func(_ string, msg any) error {
+	f.Sends(func(_ string, msg any) error {
 		if m, ok := msg.(*leasekeeperv1.RenewRequest); ok {
 			c.messages.Add(1)
 			c.ids.Add(int64(len(m.Leases)))
 		}
 		return nil
 	})
-	f.set(func(method string, _ any) fault {
+	f.Set(func(method string, _ any) fault {
 		if method == leasekeeperv1.Leasekeeper_Renew_FullMethodName {
 			c.streams.Add(1)
 		}
@@ -112,7 +112,7 @@ func TestRenewDropsLateAnswers(t *testing.T) {
 	let := sync.OnceFunc(func() { close(held) })
 	t.Cleanup(let)
 	var blocked atomic.Bool
-	f.answers(func(_ string, msg any) {
+	f.Answers(func(_ string, msg any) {
 		if _, ok := msg.(*leasekeeperv1.RenewResponse); ok && blocked.CompareAndSwap(false, true) {
 			<-held
 		}
@@ -139,7 +139,7 @@ func rewritten(t *testing.T, leases int, change func(*leasekeeperv1.RenewRespons
 	t.Helper()
 	b, f := faulty(t, startStore(t))
 	all := manyLeases(t, b, leases)
-	f.answers(func(_ string, msg any) {
+	f.Answers(func(_ string, msg any) {
 		if r, ok := msg.(*leasekeeperv1.RenewResponse); ok {
 			change(r)
 		}
@@ -215,7 +215,7 @@ func TestRenewAgain(t *testing.T) {
 	l, _ := hold(t, b, unique("again"))
 	counted := new(tally)
 	counted.on(f)
-	f.answers(func(_ string, msg any) {
+	f.Answers(func(_ string, msg any) {
 		if r, ok := msg.(*leasekeeperv1.RenewResponse); ok && counted.messages.Load() == 1 {
 			r.Refused = []*leasekeeperv1.RefusedRenewal{{State: leasekeeperv1.RefusedRenewal_AGAIN}}
 		}
@@ -231,16 +231,16 @@ func TestRenewAgain(t *testing.T) {
 // same call if there is time.
 func TestRenewLeavesADeadConnection(t *testing.T) {
 	s := startStore(t)
-	for name, others := range map[string][]string{"one endpoint": nil, "two": {s.addr}} {
+	for name, others := range map[string][]string{"one endpoint": nil, "two": {s.Addr}} {
 		t.Run(name, func(t *testing.T) {
 			b, p, l := established(t, remote.Config{Endpoints: others}, s)
 			ok(t, renew(t, b, l).Err)
-			before := p.connections()
-			p.stall(true)
+			before := p.Connections()
+			p.Stall(true)
 			if r := renew(t, b, l); r.Err != nil {
 				t.Error("with time for it:", r.Err)
 			}
-			if len(others) == 0 && p.connections() == before {
+			if len(others) == 0 && p.Connections() == before {
 				t.Error("there is no new connection")
 			}
 		})
@@ -250,9 +250,9 @@ func TestRenewLeavesADeadConnection(t *testing.T) {
 // Everything is swallowed for a while. A Renew that has to end tells so, and the next takes the other way.
 func TestRenewEndsWithItsContext(t *testing.T) {
 	s := startStore(t)
-	b, p, l := established(t, remote.Config{Endpoints: []string{s.addr}}, s)
+	b, p, l := established(t, remote.Config{Endpoints: []string{s.Addr}}, s)
 	ok(t, renew(t, b, l).Err)
-	p.stall(false)
+	p.Stall(false)
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)
 	is(t, b.Renew(ctx, []driver.Lease{l}, func(_ int, r driver.Renewal) { t.Errorf("reported %+v", r) }), context.Canceled)
@@ -266,10 +266,10 @@ func TestRenewEndsWithItsContext(t *testing.T) {
 // Connections are cut all the time.
 func TestRenewOverCutConnections(t *testing.T) {
 	s := startStore(t)
-	p := startProxy(t, s.addr)
-	b := open(t, p.addr())
+	p := startProxy(t, s.Addr)
+	b := open(t, p.Addr())
 	name := unique("cut")
-	holder := open(t, s.addr)
+	holder := open(t, s.Addr)
 	held, _ := hold(t, holder, name)
 	l := stand(t, b, name)
 	turn := make(chan error, 1)
@@ -278,7 +278,7 @@ func TestRenewOverCutConnections(t *testing.T) {
 		turn <- err
 	}()
 	for range 10 {
-		p.cut()
+		p.Cut()
 		ok(t, renew(t, b, l).Err)
 	}
 	ok(t, holder.Release(limited(t), held))

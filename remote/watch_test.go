@@ -37,10 +37,10 @@ func next(t *testing.T, events <-chan driver.Event) driver.Event {
 // What happens while the connection is down is made up for: what is held now, and what is held no more.
 func TestWatchResumesWithoutAGap(t *testing.T) {
 	s := startStore(t)
-	p := startProxy(t, s.addr)
-	b := openWith(t, remote.Config{Endpoints: []string{p.addr()}, Namespace: "ns"})
-	direct := openWith(t, remote.Config{Endpoints: []string{s.addr}, Namespace: "ns"})
-	outside := open(t, s.addr)
+	p := startProxy(t, s.Addr)
+	b := openWith(t, remote.Config{Endpoints: []string{p.Addr()}, Namespace: "ns"})
+	direct := openWith(t, remote.Config{Endpoints: []string{s.Addr}, Namespace: "ns"})
+	outside := open(t, s.Addr)
 	prefix := unique("gap/")
 	stays, _ := hold(t, direct, prefix+"stays")
 	goes, _ := hold(t, direct, prefix+"goes")
@@ -52,12 +52,12 @@ func TestWatchResumesWithoutAGap(t *testing.T) {
 		}
 	}
 	// No way is open for a while.
-	p.stall(false)
-	p.cut()
+	p.Stall(false)
+	p.Cut()
 	ok(t, direct.Release(limited(t), goes))
 	_, g := hold(t, direct, prefix+"new")
-	p.resume()
-	p.cut()
+	p.Resume()
+	p.Cut()
 	told := make(map[string]driver.Event)
 	for len(told) < 3 {
 		e := next(t, events)
@@ -85,7 +85,7 @@ func TestWatchResumesWithoutAGap(t *testing.T) {
 // Pins and announcements are told.
 func TestWatchTellsOfPins(t *testing.T) {
 	s := startStore(t)
-	b := open(t, s.addr)
+	b := open(t, s.Addr)
 	name := unique("pins")
 	l, _ := hold(t, b, name)
 	events := watched(t, b, name)
@@ -112,7 +112,7 @@ func TestWatchTellsOfPins(t *testing.T) {
 // A list goes on where the server's pages end.
 func TestListPagesOfTheServer(t *testing.T) {
 	s := startStore(t)
-	b := openWith(t, remote.Config{Endpoints: []string{s.addr}, Namespace: "ns"})
+	b := openWith(t, remote.Config{Endpoints: []string{s.Addr}, Namespace: "ns"})
 	const many = 1200
 	manyLeases(t, b, many)
 	found, err := b.List(limited(t), "test-", "", 5000)

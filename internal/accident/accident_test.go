@@ -4,7 +4,6 @@ package accident
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -15,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/ways/waystest"
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
@@ -33,7 +32,7 @@ const (
 )
 
 func TestTheAccidentWithProcesses(t *testing.T) {
-	addr := startServer(t)
+	addr := waystest.Start(t, server.Config{}).Addr
 	for _, scheme := range []string{"etcd", "leasekeeper"} {
 		t.Run(scheme, func(t *testing.T) { playAccident(t, scheme+"://"+addr+"/") })
 	}
@@ -128,33 +127,6 @@ func knowsItLost(t *testing.T, a report) {
 	if !a.Ended || !a.CauseLost {
 		t.Errorf("A's context: ended %v, cause %q, want it to end with ErrLost", a.Ended, a.Cause)
 	}
-}
-
-// startServer starts a server in this process, and returns its address.
-func startServer(t *testing.T) string {
-	t.Helper()
-	node, err := replica.Start(t.Context(), replica.NodeConfig{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	stop := func(what string, how func(context.Context) error) {
-		ctx, cancel := context.WithTimeout(context.Background(), patient)
-		defer cancel()
-		if err := how(ctx); err != nil {
-			t.Errorf("stopping the %s: %v", what, err)
-		}
-	}
-	t.Cleanup(func() { stop("node", node.Stop) })
-	<-node.Ready()
-	s, err := server.New(server.Config{ListenClient: "127.0.0.1:0", ListenHTTP: server.HTTPOff}, node)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { stop("server", s.Stop) })
-	return s.Addr()
 }
 
 // openBank sets up the accounts.

@@ -31,7 +31,7 @@ type everywhereBut struct {
 // onlyIn lists what has its places. Tests may use anything.
 var onlyIn = []everywhereBut{
 	{"google.golang.org/grpc", []string{"server", "internal/peer", "internal/ways", "remote", "etcd", "api", "cmd"}},
-	{"go.etcd.io/etcd/api/v3/etcdserverpb", []string{"server", "internal/peer", "remote", "etcd", "api", "cmd"}},
+	{"go.etcd.io/etcd/api/v3/etcdserverpb", []string{"server", "internal/peer", "internal/ways/waystest", "remote", "etcd", "api", "cmd"}},
 	{"go.etcd.io/etcd/server/v3", nil},
 	{"go.etcd.io/etcd/client/v3", nil},
 	{"go.etcd.io/raft/v3", []string{"internal/replica", "internal/peer", "internal/simulation"}},

@@ -1,0 +1,92 @@
+package waystest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// WaitLimit bounds every wait for something that is due at once.
+const WaitLimit = 20 * time.Second
+
+// Limited outlives the test by as long as any wait may take.
+func Limited(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), WaitLimit)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Unique returns a name that nobody else uses.
+func Unique(last string) string {
+	b := make([]byte, 6)
+	rand.Read(b)
+	return "test-" + hex.EncodeToString(b) + "/" + last
+}
+
+// Is fails if an error is not of a kind.
+func Is(t testing.TB, err, kind error) {
+	t.Helper()
+	if !errors.Is(err, kind) {
+		t.Errorf("%v, and not %v", err, kind)
+	}
+}
+
+// Eventually waits until something holds.
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(WaitLimit); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", WaitLimit, what)
+		}
+	}
+}
+
+// OK ends the test if there is an error.
+func OK(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("unexpected error: %v", err)
+	}
+}
+
+// Asking returns a claim by somebody.
+func Asking(name string, wait bool) driver.Claim {
+	c := driver.Claim{Name: name, Wait: wait, TTL: 10 * time.Second, Holder: driver.Holder{ID: "h", Card: driver.Card{Host: "here", PID: 1}}}
+	rand.Read(c.ID[:])
+	return c
+}
+
+// Hold claims a name that is free.
+func Hold(t testing.TB, b driver.Backend, name string) (driver.Lease, driver.Grant) {
+	t.Helper()
+	l, g, err := b.Claim(Limited(t), Asking(name, false))
+	OK(t, err)
+	if !g.Held || g.Token == 0 {
+		t.Fatalf("%s is free, and not held: %+v", name, g)
+	}
+	return l, g
+}
+
+// Stand claims a name that is held.
+func Stand(t testing.TB, b driver.Backend, name string) driver.Lease {
+	t.Helper()
+	l, g, err := b.Claim(Limited(t), Asking(name, true))
+	OK(t, err)
+	if g.Held {
+		t.Fatalf("%s is held twice: %+v", name, g)
+	}
+	return l
+}
+
+// Renew renews one lease.
+func Renew(t testing.TB, b driver.Backend, l driver.Lease) driver.Renewal {
+	t.Helper()
+	var got driver.Renewal
+	OK(t, b.Renew(Limited(t), []driver.Lease{l}, func(_ int, r driver.Renewal) { got = r }))
+	return got
+}

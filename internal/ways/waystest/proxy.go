@@ -1,0 +1,126 @@
+package waystest
+
+import (
+	"net"
+	"sync"
+	"testing"
+)
+
+// Proxy stands between a client and a store. It can be made to carry nothing, in either direction, as a
+// network that swallows packets, and to cut what is connected.
+type Proxy struct {
+	t      testing.TB
+	listen net.Listener
+	to     string
+	all    sync.WaitGroup
+
+	mu      sync.Mutex
+	stalled chan struct{} // closed when it carries again; nil while it does
+	only    bool          // only connections that are there are stalled
+	conns   map[net.Conn]chan struct{}
+	dials   int
+}
+
+// StartProxy starts one before an address.
+func StartProxy(t testing.TB, to string) *Proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	OK(t, err)
+	p := &Proxy{t: t, listen: l, to: to, conns: make(map[net.Conn]chan struct{})}
+	p.all.Go(p.accept)
+	t.Cleanup(func() {
+		l.Close()
+		p.Resume()
+		p.Cut()
+		p.all.Wait()
+	})
+	return p
+}
+
+// Addr is where it listens.
+func (p *Proxy) Addr() string { return p.listen.Addr().String() }
+
+func (p *Proxy) accept() {
+	for {
+		in, err := p.listen.Accept()
+		if err != nil {
+			return
+		}
+		out, err := net.Dial("tcp", p.to)
+		if err != nil {
+			in.Close()
+			continue
+		}
+		p.mu.Lock()
+		p.dials++
+		var hold chan struct{}
+		if !p.only {
+			hold = p.stalled
+		}
+		p.conns[in], p.conns[out] = hold, hold
+		p.mu.Unlock()
+		p.all.Go(func() { p.carry(in, out) })
+		p.all.Go(func() { p.carry(out, in) })
+	}
+}
+
+func (p *Proxy) carry(from, to net.Conn) {
+	defer from.Close()
+	defer to.Close()
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		p.mu.Lock()
+		hold := p.conns[from]
+		p.mu.Unlock()
+		if hold != nil {
+			<-hold
+		}
+		if err != nil {
+			return
+		}
+		if _, err := to.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// Stall carries nothing any more: on the connections that are there, and on new ones unless only.
+func (p *Proxy) Stall(only bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stalled, p.only = make(chan struct{}), only
+	for c := range p.conns {
+		p.conns[c] = p.stalled
+	}
+}
+
+// Resume carries again.
+func (p *Proxy) Resume() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stalled != nil {
+		close(p.stalled)
+		p.stalled = nil
+	}
+	for c := range p.conns {
+		p.conns[c] = nil
+	}
+}
+
+// Cut closes what is connected.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		c.Close()
+		delete(p.conns, c)
+	}
+}
+
+// Connections returns how many were made.
+func (p *Proxy) Connections() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dials
+}
