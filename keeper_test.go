@@ -155,9 +155,10 @@ func TestRealStore(t *testing.T) {
 	}
 }
 
-// Two keepers by URL, in real time, with the machine's clocks.
+// Two keepers by URL, in real time, with the machine's clocks. Check reads them, and is exact; a context ends
+// by a timer, which a crowded machine runs late. That it does so in time is told in virtual time.
 func TestRealTime(t *testing.T) {
-	const short = 300 * time.Millisecond
+	const short = time.Second // a crowded machine may stop a process for a third of that
 	ctx := t.Context()
 	a, errA := leasekeeper.Open(ctx, "memory:real-time", leasekeeper.WithTTL(short))
 	b, errB := leasekeeper.New(memory.Named("real-time").Backend(), leasekeeper.WithTTL(short))
@@ -177,9 +178,10 @@ func TestRealTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l.Context().Err() == nil || l.Check() == nil {
+	if l.Check() == nil {
 		t.Error("two hold it")
 	}
+	<-l.Context().Done()
 	if next.Token() <= l.Token() {
 		t.Errorf("token %d after %d", next.Token(), l.Token())
 	}
