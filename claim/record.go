@@ -1,0 +1,58 @@
+package claim
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// Op identifies one write of a record. It is random and never used again, and is what every conditional
+// write compares: what a write was decided on is exactly what it replaces. The zero Op means that there is
+// no record.
+type Op [16]byte
+
+// NewOp returns an Op that was never used.
+func NewOp() (op Op) {
+	_, _ = rand.Read(op[:]) // never fails
+	return op
+}
+
+// String returns 32 hexadecimal digits.
+func (op Op) String() string { return hex.EncodeToString(op[:]) }
+
+// MaxPast is how many tenancies a record remembers.
+const MaxPast = 16
+
+// Record is what a store keeps about one name. Release and expiry do not delete it: it stays as a tombstone,
+// so that tokens never start again.
+//
+// Written and Expiry are on the two clocks of Domain, which the last writer belonged to. They are compared
+// with a clock only in that domain; elsewhere only their difference counts.
+type Record struct {
+	Name   string
+	Holder string // the holder's id; empty: vacant
+	// Token rises by one with every change of ownership: claim, takeover, release, expiry.
+	Token driver.Token
+	Op    Op // of the write that made it what it is
+	// Incarnation tells holders with the same id apart: it is the id of the claim.
+	Incarnation driver.ID
+	Domain      clock.Domain
+	Written     clock.Instant // before the send of the last write
+	Expiry      clock.Instant // until when the lease was promised; of a tombstone the same as Written
+	TTL         time.Duration // granted; 0 of a tombstone
+	Pins        []string      // why it must not end, sorted; a pin outlives the tenancy
+	Card        driver.Card
+	Revoked     string // why renewals are refused; empty if they are not
+	Since       time.Time // wall clock of the claim, to be shown
+	// Past has the last tenancies that ended, newest first, at most MaxPast.
+	Past []driver.Tenancy
+}
+
+// Exists reports whether the store has a record.
+func (r *Record) Exists() bool { return r.Op != Op{} }
+
+// Held reports whether the record names a holder. His lease may be over nevertheless.
+func (r *Record) Held() bool { return r.Holder != "" }

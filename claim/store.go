@@ -1,0 +1,101 @@
+package claim
+
+import (
+	"context"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// Store keeps the records of one namespace. Stores are written against it, and tested with package
+// claimtest. All methods are safe for concurrent use and honour their context.
+//
+// Errors are of the kinds of package driver: [driver.ErrUnavailable] if the store can not be asked, and
+// surely nothing was or will be changed; [driver.ErrUnknownOutcome] if a write may have happened or may still
+// happen; [driver.ErrCorrupt] if a record can not be read; [driver.ErrInvalid] if the namespace was made for
+// another mode or by a newer version.
+type Store interface {
+	// Scheme is that of its URLs, and its name in messages.
+	Scheme() string
+	// Get returns the record of a name as the last acknowledged write left it (linearizable), or one with the
+	// zero Op if there is none.
+	Get(ctx context.Context, name string) (Found, error)
+	// Swap writes s.Record if the record of that name still has the op s.Old, or does not exist if that is
+	// zero, and says whether it did. It is one atomic step. It is acknowledged only when it is durable, and
+	// will not be undone by the failure of any machine the store is made to survive.
+	Swap(ctx context.Context, s Swap) (bool, error)
+	// List returns, in order of their bytes, up to limit records whose names begin with prefix and sort after
+	// the given one. One that can not be read has its error in Found, and does not hide the others. Fewer than
+	// limit are the last.
+	List(ctx context.Context, prefix, after string, limit int) ([]Found, error)
+	// Sight keeps at as the instant at which domain d has first seen op in the record of name, unless one is
+	// kept already for that very op, and returns the one that is kept. There is one for each name and domain.
+	Sight(ctx context.Context, name string, d clock.Domain, op Op, at clock.Instant) (clock.Instant, error)
+	// RaiseFloor makes the namespace's floor at least t, durably, and returns it. Claims take tokens above it.
+	RaiseFloor(ctx context.Context, t driver.Token) (driver.Token, error)
+	// Remove deletes a record, with what was sighted of it, if it still has that op, and says whether it did.
+	// Only the floor protocol may use it.
+	Remove(ctx context.Context, name string, old Op) (bool, error)
+	// Close gives up what the store opened itself. Records stay.
+	Close(ctx context.Context) error
+}
+
+// Found is what a store tells of one name.
+type Found struct {
+	Record Record
+	Floor  driver.Token // of the namespace
+	// Left is, in store-clock mode, how long the record still lasts by the store's clock; it is over if that
+	// is negative.
+	Left time.Duration
+	Err  error // only from List: why it can not be read; Record then has the name alone
+}
+
+// Swap is one conditional write.
+type Swap struct {
+	Old    Op
+	Record Record
+	// Owner says that the owner changes. Stores that can tell others, do so then.
+	Owner bool
+	// Ended says to write only if by the store's clock what is replaced is over. Only for stores that judge.
+	Ended bool
+}
+
+// What follows are things that only some stores can do. They are found by type assertion.
+
+// Batcher is a store that can do many conditional writes with one statement.
+type Batcher interface {
+	// SwapAll does many swaps of different names, each as if alone. done[i] tells whether swap i happened.
+	// After an error that is [driver.ErrUnknownOutcome] any of them may have happened.
+	SwapAll(ctx context.Context, swaps []Swap) (done []bool, err error)
+}
+
+// Notifier is a store that can say that something has changed. It is a hint and nothing rests on it.
+type Notifier interface {
+	// Listen calls changed, on the goroutine of its caller, whenever the owner of a name may have changed; an
+	// empty name stands for any. It calls it once as soon as it listens. It returns when the context ends or
+	// when it can not listen.
+	Listen(ctx context.Context, changed func(name string)) error
+}
+
+// Judge is a store whose own clock may decide ends (store-clock mode).
+type Judge interface {
+	// Judges reports whether this namespace is in store-clock mode. It never changes.
+	Judges() bool
+}
+
+// Local is a store that only processes of one machine can reach.
+type Local interface {
+	// Gone reports whether no process of that domain can be running any more: it was another boot of this
+	// very machine.
+	Gone(d clock.Domain) bool
+}
+
+// Clocks is a store that keeps a clock record for each domain: the latest instant at which a process of that
+// domain is known to have been writing. With it others infer earlier when a silent writer's leases end.
+type Clocks interface {
+	// Acknowledge makes the clock record of d at least at, on both clocks.
+	Acknowledge(ctx context.Context, d clock.Domain, at clock.Instant) error
+	// Acknowledged returns the clock record of d, or false.
+	Acknowledged(ctx context.Context, d clock.Domain) (clock.Instant, bool, error)
+}
