@@ -1,0 +1,68 @@
+package claimtest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// listener is one call of Listen. Its names are guarded by the lock of the Memory.
+type listener struct {
+	names map[string]struct{}
+	wake  chan struct{} // has room for one
+}
+
+// mostNames is how many names a listener keeps in mind; with more, any may have changed.
+const mostNames = 1000
+
+// tell lets all listeners know that the owner of a name may have changed. The caller has the lock.
+func (s *space) tell(name string) {
+	for l := range s.listeners { // order: all are told
+		if _, any := l.names[""]; !any {
+			l.names[name] = struct{}{}
+		}
+		if len(l.names) > mostNames {
+			l.names = map[string]struct{}{"": {}}
+		}
+		select {
+		case l.wake <- struct{}{}:
+		default: // it has been woken already
+		}
+	}
+}
+
+// Listen implements [claim.Notifier].
+func (c *Client) Listen(ctx context.Context, changed func(name string)) error {
+	unlock, err := c.begin(ctx, "listen")
+	if err != nil {
+		return err
+	}
+	l := &listener{names: map[string]struct{}{"": {}}, wake: make(chan struct{}, 1)}
+	l.wake <- struct{}{}
+	c.space.listeners[l] = struct{}{}
+	unlock()
+	defer func() {
+		c.memory.mu.Lock()
+		defer c.memory.mu.Unlock()
+		delete(c.space.listeners, l)
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.closed:
+			return fmt.Errorf("memory: listen: %w", driver.ErrClosed)
+		case <-l.wake:
+		}
+		c.memory.mu.Lock()
+		names := slices.Sorted(maps.Keys(l.names))
+		l.names = make(map[string]struct{})
+		c.memory.mu.Unlock()
+		for _, name := range names {
+			changed(name)
+		}
+	}
+}

@@ -1,0 +1,228 @@
+package claimtest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// Memory is a database in memory, with any number of namespaces in it. It does one thing at a time, so it is
+// linearizable, and whatever it has acknowledged stays. It is safe for concurrent use.
+type Memory struct {
+	gone   func(clock.Domain) bool
+	start  time.Time
+	mu     sync.Mutex
+	moved  time.Duration
+	spaces map[string]*space
+}
+
+// space is one namespace.
+type space struct {
+	judges    bool
+	records   map[string]*kept
+	sightings map[sighter]sighting
+	clocks    map[clock.Domain]clock.Instant
+	floor     driver.Token
+	listeners map[*listener]struct{}
+}
+
+// kept is a record, and what else is known about it.
+type kept struct {
+	record  claim.Record
+	written time.Duration // by the store's clock
+	damaged bool
+}
+
+type sighter struct {
+	name   string
+	domain clock.Domain
+}
+
+type sighting struct {
+	op claim.Op
+	at clock.Instant
+}
+
+// MemoryOption changes what [NewMemory] makes.
+type MemoryOption func(*Memory)
+
+// WithGone makes it a store of one machine's processes: gone says of which domains no process is left.
+func WithGone(gone func(clock.Domain) bool) MemoryOption {
+	return func(m *Memory) { m.gone = gone }
+}
+
+// NewMemory returns an empty database. Its own clock runs with Go's, and so by a bubble's time in a bubble of
+// testing/synctest.
+func NewMemory(o ...MemoryOption) *Memory {
+	m := &Memory{
+		gone:   func(clock.Domain) bool { return false },
+		start:  time.Now(),
+		spaces: make(map[string]*space),
+	}
+	for _, option := range o {
+		option(m)
+	}
+	return m
+}
+
+// Open returns a new client of the namespace without a name, as if of another process. It panics if that
+// namespace is in store-clock mode.
+func (m *Memory) Open() *Client {
+	c, err := m.OpenNamespace("", false)
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
+// OpenNamespace returns a new client of a namespace, in store-clock mode or not. The namespace keeps the mode
+// in which it was opened first; in the other it is refused.
+func (m *Memory) OpenNamespace(name string, judges bool) (*Client, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.spaces[name]
+	if s == nil {
+		s = &space{
+			judges:    judges,
+			records:   make(map[string]*kept),
+			sightings: make(map[sighter]sighting),
+			clocks:    make(map[clock.Domain]clock.Instant),
+			listeners: make(map[*listener]struct{}),
+		}
+		m.spaces[name] = s
+	}
+	if s.judges != judges {
+		return nil, fmt.Errorf("memory: namespace %q: %w: it was made for another mode: open it with store-clock mode %v", name, driver.ErrInvalid, s.judges)
+	}
+	return &Client{memory: m, space: s, closed: make(chan struct{})}, nil
+}
+
+// Advance moves the store's own clock, by which it judges in store-clock mode. A negative d moves it back, as
+// a database must not.
+func (m *Memory) Advance(d time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.moved += d
+}
+
+// Damage makes a record of the namespace unreadable. It stays so until it is removed.
+func (m *Memory) Damage(namespace, name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s := m.spaces[namespace]; s != nil && s.records[name] != nil {
+		s.records[name].damaged = true
+	}
+}
+
+// Delete removes a record behind the back of everybody, as no program may.
+func (m *Memory) Delete(namespace, name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s := m.spaces[namespace]; s != nil {
+		s.remove(name)
+	}
+}
+
+// now is what the store's own clock shows. The caller has the lock.
+func (m *Memory) now() time.Duration { return time.Since(m.start) + m.moved }
+
+// left is how long a record still lasts by the store's own clock. The caller has the lock.
+func (m *Memory) left(k *kept) time.Duration { return k.record.TTL - max(0, m.now()-k.written) }
+
+// found returns what the store tells of one name. The caller has the lock.
+func (m *Memory) found(s *space, name string) claim.Found {
+	f := claim.Found{Record: claim.Record{Name: name}, Floor: s.floor}
+	k := s.records[name]
+	switch {
+	case k == nil:
+	case k.damaged:
+		f.Err = fmt.Errorf("memory: the record of %q: %w: remove it by hand, and raise the floor above its token", name, driver.ErrCorrupt)
+	default:
+		f.Record = copied(k.record)
+		if s.judges {
+			f.Left = m.left(k)
+		}
+	}
+	return f
+}
+
+// swap does one conditional write. The caller has the lock.
+func (m *Memory) swap(s *space, w claim.Swap) (bool, error) {
+	if w.Record.Name == "" || !w.Record.Exists() || w.Record.Op == w.Old {
+		return false, fmt.Errorf("memory: swap: %w: a write needs a name and an op of its own", driver.ErrInvalid)
+	}
+	if w.Ended && !s.judges {
+		return false, fmt.Errorf("memory: swap: %w: only in store-clock mode does the store judge what has ended", driver.ErrInvalid)
+	}
+	old := s.records[w.Record.Name]
+	if old == nil && w.Old != (claim.Op{}) || old != nil && old.record.Op != w.Old {
+		return false, nil
+	}
+	if w.Ended && old != nil && m.left(old) >= 0 {
+		return false, nil
+	}
+	s.records[w.Record.Name] = &kept{record: copied(w.Record), written: m.now()}
+	if w.Owner {
+		s.tell(w.Record.Name)
+	}
+	return true, nil
+}
+
+func (s *space) remove(name string) {
+	delete(s.records, name)
+	maps.DeleteFunc(s.sightings, func(by sighter, _ sighting) bool { return by.name == name })
+	s.tell(name)
+}
+
+// names returns the names that a List is about, in order.
+func (s *space) names(prefix, after string, limit int) []string {
+	var names []string
+	for name := range s.records {
+		if strings.HasPrefix(name, prefix) && name > after {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names[:min(len(names), max(limit, 0))]
+}
+
+// copied returns a record that shares nothing with r, with times as a store gives them back.
+func copied(r claim.Record) claim.Record {
+	plain := func(t *time.Time) {
+		if *t = t.Round(0); !t.IsZero() {
+			*t = t.UTC()
+		}
+	}
+	r.Pins, r.Past = slices.Clone(r.Pins), slices.Clone(r.Past)
+	plain(&r.Since)
+	plain(&r.Card.Started)
+	for i := range r.Past {
+		plain(&r.Past[i].From)
+		plain(&r.Past[i].To)
+		plain(&r.Past[i].Holder.Card.Started)
+	}
+	return r
+}
+
+// begin takes the lock for one call, if it may be made.
+func (c *Client) begin(ctx context.Context, what string) (unlock func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("memory: %s: %w: %w", what, driver.ErrUnavailable, err)
+	}
+	c.memory.mu.Lock()
+	select {
+	case <-c.closed:
+		c.memory.mu.Unlock()
+		return nil, fmt.Errorf("memory: %s: %w", what, driver.ErrClosed)
+	default:
+		return c.memory.mu.Unlock, nil
+	}
+}
