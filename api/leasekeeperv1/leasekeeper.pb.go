@@ -244,6 +244,69 @@ func (AcquireResponse_State) EnumDescriptor() ([]byte, []int) {
 	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{3, 0}
 }
 
+type HoldAnswer_State int32
+
+const (
+	HoldAnswer_STATE_UNSPECIFIED HoldAnswer_State = 0
+	// As in AcquireResponse.
+	HoldAnswer_REFUSED HoldAnswer_State = 1
+	// As in AcquireResponse. YOURS follows when it is its turn, or FAILED with LOST.
+	HoldAnswer_IN_LINE HoldAnswer_State = 2
+	// As in AcquireResponse.
+	HoldAnswer_YOURS HoldAnswer_State = 3
+	// The lease of a release has ended.
+	HoldAnswer_RELEASED HoldAnswer_State = 4
+	// The request failed, for the reason that is given.
+	HoldAnswer_FAILED HoldAnswer_State = 5
+)
+
+// Enum value maps for HoldAnswer_State.
+var (
+	HoldAnswer_State_name = map[int32]string{
+		0: "STATE_UNSPECIFIED",
+		1: "REFUSED",
+		2: "IN_LINE",
+		3: "YOURS",
+		4: "RELEASED",
+		5: "FAILED",
+	}
+	HoldAnswer_State_value = map[string]int32{
+		"STATE_UNSPECIFIED": 0,
+		"REFUSED":           1,
+		"IN_LINE":           2,
+		"YOURS":             3,
+		"RELEASED":          4,
+		"FAILED":            5,
+	}
+)
+
+func (x HoldAnswer_State) Enum() *HoldAnswer_State {
+	p := new(HoldAnswer_State)
+	*p = x
+	return p
+}
+
+func (x HoldAnswer_State) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (HoldAnswer_State) Descriptor() protoreflect.EnumDescriptor {
+	return file_api_leasekeeperv1_leasekeeper_proto_enumTypes[3].Descriptor()
+}
+
+func (HoldAnswer_State) Type() protoreflect.EnumType {
+	return &file_api_leasekeeperv1_leasekeeper_proto_enumTypes[3]
+}
+
+func (x HoldAnswer_State) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use HoldAnswer_State.Descriptor instead.
+func (HoldAnswer_State) EnumDescriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{8, 0}
+}
+
 type RefusedRenewal_State int32
 
 const (
@@ -283,11 +346,11 @@ func (x RefusedRenewal_State) String() string {
 }
 
 func (RefusedRenewal_State) Descriptor() protoreflect.EnumDescriptor {
-	return file_api_leasekeeperv1_leasekeeper_proto_enumTypes[3].Descriptor()
+	return file_api_leasekeeperv1_leasekeeper_proto_enumTypes[4].Descriptor()
 }
 
 func (RefusedRenewal_State) Type() protoreflect.EnumType {
-	return &file_api_leasekeeperv1_leasekeeper_proto_enumTypes[3]
+	return &file_api_leasekeeperv1_leasekeeper_proto_enumTypes[4]
 }
 
 func (x RefusedRenewal_State) Number() protoreflect.EnumNumber {
@@ -296,7 +359,7 @@ func (x RefusedRenewal_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RefusedRenewal_State.Descriptor instead.
 func (RefusedRenewal_State) EnumDescriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{6, 0}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{11, 0}
 }
 
 type WatchEvent_Kind int32
@@ -346,11 +409,11 @@ func (x WatchEvent_Kind) String() string {
 }
 
 func (WatchEvent_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_api_leasekeeperv1_leasekeeper_proto_enumTypes[4].Descriptor()
+	return file_api_leasekeeperv1_leasekeeper_proto_enumTypes[5].Descriptor()
 }
 
 func (WatchEvent_Kind) Type() protoreflect.EnumType {
-	return &file_api_leasekeeperv1_leasekeeper_proto_enumTypes[4]
+	return &file_api_leasekeeperv1_leasekeeper_proto_enumTypes[5]
 }
 
 func (x WatchEvent_Kind) Number() protoreflect.EnumNumber {
@@ -359,7 +422,7 @@ func (x WatchEvent_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchEvent_Kind.Descriptor instead.
 func (WatchEvent_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{15, 0}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{20, 0}
 }
 
 // Holder is who holds a name, or wants to. Its id and host have at most 256 bytes each, its text 4096.
@@ -758,6 +821,389 @@ func (x *AcquireResponse) GetCurrent() *NameInfo {
 	return nil
 }
 
+// HoldRequest has at most 1024 releases and claims together. The releases are carried out before the claims.
+type HoldRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who makes the claims of this message, and of later ones until another holder is given.
+	Holder   *Holder        `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"`
+	Releases []*HoldRelease `protobuf:"bytes,2,rep,name=releases,proto3" json:"releases,omitempty"`
+	Claims   []*HoldClaim   `protobuf:"bytes,3,rep,name=claims,proto3" json:"claims,omitempty"`
+	// Numbers of claims about which nothing more is to be told. What they have become they stay.
+	Forget        []uint64 `protobuf:"varint,4,rep,packed,name=forget,proto3" json:"forget,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldRequest) Reset() {
+	*x = HoldRequest{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldRequest) ProtoMessage() {}
+
+func (x *HoldRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldRequest.ProtoReflect.Descriptor instead.
+func (*HoldRequest) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *HoldRequest) GetHolder() *Holder {
+	if x != nil {
+		return x.Holder
+	}
+	return nil
+}
+
+func (x *HoldRequest) GetReleases() []*HoldRelease {
+	if x != nil {
+		return x.Releases
+	}
+	return nil
+}
+
+func (x *HoldRequest) GetClaims() []*HoldClaim {
+	if x != nil {
+		return x.Claims
+	}
+	return nil
+}
+
+func (x *HoldRequest) GetForget() []uint64 {
+	if x != nil {
+		return x.Forget
+	}
+	return nil
+}
+
+// HoldClaim is what AcquireRequest is.
+type HoldClaim struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Chosen by the client, as that of a release: larger than any before it on the stream.
+	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Name   string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Lease  int64  `protobuf:"varint,3,opt,name=lease,proto3" json:"lease,omitempty"`
+	TtlMs  int64  `protobuf:"varint,4,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	Wait   bool   `protobuf:"varint,5,opt,name=wait,proto3" json:"wait,omitempty"`
+	// If it is another than that of the message.
+	Holder        *Holder `protobuf:"bytes,6,opt,name=holder,proto3" json:"holder,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldClaim) Reset() {
+	*x = HoldClaim{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldClaim) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldClaim) ProtoMessage() {}
+
+func (x *HoldClaim) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldClaim.ProtoReflect.Descriptor instead.
+func (*HoldClaim) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *HoldClaim) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *HoldClaim) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *HoldClaim) GetLease() int64 {
+	if x != nil {
+		return x.Lease
+	}
+	return 0
+}
+
+func (x *HoldClaim) GetTtlMs() int64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
+func (x *HoldClaim) GetWait() bool {
+	if x != nil {
+		return x.Wait
+	}
+	return false
+}
+
+func (x *HoldClaim) GetHolder() *Holder {
+	if x != nil {
+		return x.Holder
+	}
+	return nil
+}
+
+// HoldRelease is what ReleaseRequest is.
+type HoldRelease struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Lease         int64                  `protobuf:"varint,3,opt,name=lease,proto3" json:"lease,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldRelease) Reset() {
+	*x = HoldRelease{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldRelease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldRelease) ProtoMessage() {}
+
+func (x *HoldRelease) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldRelease.ProtoReflect.Descriptor instead.
+func (*HoldRelease) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *HoldRelease) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *HoldRelease) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *HoldRelease) GetLease() int64 {
+	if x != nil {
+		return x.Lease
+	}
+	return 0
+}
+
+type HoldResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Answers       []*HoldAnswer          `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldResponse) Reset() {
+	*x = HoldResponse{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldResponse) ProtoMessage() {}
+
+func (x *HoldResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldResponse.ProtoReflect.Descriptor instead.
+func (*HoldResponse) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *HoldResponse) GetAnswers() []*HoldAnswer {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
+}
+
+// HoldAnswer answers one request. It is the only one to it, unless it is IN_LINE and the claim waits.
+type HoldAnswer struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Number uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	State  HoldAnswer_State       `protobuf:"varint,2,opt,name=state,proto3,enum=leasekeeper.v1.HoldAnswer_State" json:"state,omitempty"`
+	// These are as in AcquireResponse.
+	TtlMs   int64     `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	Token   uint64    `protobuf:"varint,4,opt,name=token,proto3" json:"token,omitempty"`
+	Place   int32     `protobuf:"varint,5,opt,name=place,proto3" json:"place,omitempty"`
+	Current *NameInfo `protobuf:"bytes,6,opt,name=current,proto3" json:"current,omitempty"`
+	// As in ReleaseResponse.
+	Ended bool `protobuf:"varint,7,opt,name=ended,proto3" json:"ended,omitempty"`
+	// What a method of its own would have failed with: gRPC's code, the reason, and a text for people.
+	Code          uint32      `protobuf:"varint,8,opt,name=code,proto3" json:"code,omitempty"`
+	Reason        ErrorReason `protobuf:"varint,9,opt,name=reason,proto3,enum=leasekeeper.v1.ErrorReason" json:"reason,omitempty"`
+	Error         string      `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldAnswer) Reset() {
+	*x = HoldAnswer{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldAnswer) ProtoMessage() {}
+
+func (x *HoldAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldAnswer.ProtoReflect.Descriptor instead.
+func (*HoldAnswer) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *HoldAnswer) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *HoldAnswer) GetState() HoldAnswer_State {
+	if x != nil {
+		return x.State
+	}
+	return HoldAnswer_STATE_UNSPECIFIED
+}
+
+func (x *HoldAnswer) GetTtlMs() int64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
+func (x *HoldAnswer) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *HoldAnswer) GetPlace() int32 {
+	if x != nil {
+		return x.Place
+	}
+	return 0
+}
+
+func (x *HoldAnswer) GetCurrent() *NameInfo {
+	if x != nil {
+		return x.Current
+	}
+	return nil
+}
+
+func (x *HoldAnswer) GetEnded() bool {
+	if x != nil {
+		return x.Ended
+	}
+	return false
+}
+
+func (x *HoldAnswer) GetCode() uint32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+func (x *HoldAnswer) GetReason() ErrorReason {
+	if x != nil {
+		return x.Reason
+	}
+	return ErrorReason_ERROR_REASON_UNSPECIFIED
+}
+
+func (x *HoldAnswer) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 type RenewRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Chosen by the client; the answers repeat it. Larger than any before it on the stream.
@@ -770,7 +1216,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[4]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -782,7 +1228,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[4]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -795,7 +1241,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{4}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RenewRequest) GetNumber() uint64 {
@@ -831,7 +1277,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[5]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -843,7 +1289,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[5]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -856,7 +1302,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{5}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RenewResponse) GetNumber() uint64 {
@@ -908,7 +1354,7 @@ type RefusedRenewal struct {
 
 func (x *RefusedRenewal) Reset() {
 	*x = RefusedRenewal{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[6]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -920,7 +1366,7 @@ func (x *RefusedRenewal) String() string {
 func (*RefusedRenewal) ProtoMessage() {}
 
 func (x *RefusedRenewal) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[6]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -933,7 +1379,7 @@ func (x *RefusedRenewal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedRenewal.ProtoReflect.Descriptor instead.
 func (*RefusedRenewal) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{6}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RefusedRenewal) GetPlace() uint32 {
@@ -974,7 +1420,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[7]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -986,7 +1432,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[7]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -999,7 +1445,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{7}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReleaseRequest) GetName() string {
@@ -1026,7 +1472,7 @@ type ReleaseResponse struct {
 
 func (x *ReleaseResponse) Reset() {
 	*x = ReleaseResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[8]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1038,7 +1484,7 @@ func (x *ReleaseResponse) String() string {
 func (*ReleaseResponse) ProtoMessage() {}
 
 func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[8]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1051,7 +1497,7 @@ func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{8}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReleaseResponse) GetEnded() bool {
@@ -1070,7 +1516,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[9]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1082,7 +1528,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[9]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1095,7 +1541,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{9}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetRequest) GetName() string {
@@ -1114,7 +1560,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[10]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1126,7 +1572,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[10]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1139,7 +1585,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{10}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetResponse) GetInfo() *NameInfo {
@@ -1163,7 +1609,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[11]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1175,7 +1621,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[11]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1188,7 +1634,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{11}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListRequest) GetPrefix() string {
@@ -1225,7 +1671,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[12]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1237,7 +1683,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[12]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1250,7 +1696,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{12}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListResponse) GetNames() []*NameInfo {
@@ -1283,7 +1729,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[13]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1295,7 +1741,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[13]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1308,7 +1754,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{13}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WatchRequest) GetPrefix() string {
@@ -1331,7 +1777,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[14]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1343,7 +1789,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[14]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1356,7 +1802,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{14}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WatchResponse) GetBegin() bool {
@@ -1394,7 +1840,7 @@ type WatchEvent struct {
 
 func (x *WatchEvent) Reset() {
 	*x = WatchEvent{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[15]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1406,7 +1852,7 @@ func (x *WatchEvent) String() string {
 func (*WatchEvent) ProtoMessage() {}
 
 func (x *WatchEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[15]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1419,7 +1865,7 @@ func (x *WatchEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEvent.ProtoReflect.Descriptor instead.
 func (*WatchEvent) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{15}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WatchEvent) GetKind() WatchEvent_Kind {
@@ -1461,7 +1907,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[16]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1473,7 +1919,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[16]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1486,7 +1932,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{16}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *HistoryRequest) GetName() string {
@@ -1512,7 +1958,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[17]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1524,7 +1970,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[17]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1537,7 +1983,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{17}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *HistoryResponse) GetTenancies() []*Tenancy {
@@ -1564,7 +2010,7 @@ type Tenancy struct {
 
 func (x *Tenancy) Reset() {
 	*x = Tenancy{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[18]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1576,7 +2022,7 @@ func (x *Tenancy) String() string {
 func (*Tenancy) ProtoMessage() {}
 
 func (x *Tenancy) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[18]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1589,7 +2035,7 @@ func (x *Tenancy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tenancy.ProtoReflect.Descriptor instead.
 func (*Tenancy) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{18}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Tenancy) GetToken() uint64 {
@@ -1655,7 +2101,7 @@ type RevokeRequest struct {
 
 func (x *RevokeRequest) Reset() {
 	*x = RevokeRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[19]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1667,7 +2113,7 @@ func (x *RevokeRequest) String() string {
 func (*RevokeRequest) ProtoMessage() {}
 
 func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[19]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1680,7 +2126,7 @@ func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeRequest.ProtoReflect.Descriptor instead.
 func (*RevokeRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{19}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RevokeRequest) GetName() string {
@@ -1723,7 +2169,7 @@ type RevokeResponse struct {
 
 func (x *RevokeResponse) Reset() {
 	*x = RevokeResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[20]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1735,7 +2181,7 @@ func (x *RevokeResponse) String() string {
 func (*RevokeResponse) ProtoMessage() {}
 
 func (x *RevokeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[20]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1748,7 +2194,7 @@ func (x *RevokeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeResponse.ProtoReflect.Descriptor instead.
 func (*RevokeResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{20}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RevokeResponse) GetToken() uint64 {
@@ -1776,7 +2222,7 @@ type PinRequest struct {
 
 func (x *PinRequest) Reset() {
 	*x = PinRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[21]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1788,7 +2234,7 @@ func (x *PinRequest) String() string {
 func (*PinRequest) ProtoMessage() {}
 
 func (x *PinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[21]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1801,7 +2247,7 @@ func (x *PinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinRequest.ProtoReflect.Descriptor instead.
 func (*PinRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{21}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PinRequest) GetName() string {
@@ -1826,7 +2272,7 @@ type PinResponse struct {
 
 func (x *PinResponse) Reset() {
 	*x = PinResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[22]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1838,7 +2284,7 @@ func (x *PinResponse) String() string {
 func (*PinResponse) ProtoMessage() {}
 
 func (x *PinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[22]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1851,7 +2297,7 @@ func (x *PinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinResponse.ProtoReflect.Descriptor instead.
 func (*PinResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{22}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{27}
 }
 
 type UnpinRequest struct {
@@ -1863,7 +2309,7 @@ type UnpinRequest struct {
 
 func (x *UnpinRequest) Reset() {
 	*x = UnpinRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[23]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1875,7 +2321,7 @@ func (x *UnpinRequest) String() string {
 func (*UnpinRequest) ProtoMessage() {}
 
 func (x *UnpinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[23]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1888,7 +2334,7 @@ func (x *UnpinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnpinRequest.ProtoReflect.Descriptor instead.
 func (*UnpinRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{23}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *UnpinRequest) GetName() string {
@@ -1906,7 +2352,7 @@ type UnpinResponse struct {
 
 func (x *UnpinResponse) Reset() {
 	*x = UnpinResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[24]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1918,7 +2364,7 @@ func (x *UnpinResponse) String() string {
 func (*UnpinResponse) ProtoMessage() {}
 
 func (x *UnpinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[24]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1931,7 +2377,7 @@ func (x *UnpinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnpinResponse.ProtoReflect.Descriptor instead.
 func (*UnpinResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{24}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{29}
 }
 
 type TransferRequest struct {
@@ -1945,7 +2391,7 @@ type TransferRequest struct {
 
 func (x *TransferRequest) Reset() {
 	*x = TransferRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[25]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1957,7 +2403,7 @@ func (x *TransferRequest) String() string {
 func (*TransferRequest) ProtoMessage() {}
 
 func (x *TransferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[25]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1970,7 +2416,7 @@ func (x *TransferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferRequest.ProtoReflect.Descriptor instead.
 func (*TransferRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{25}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TransferRequest) GetName() string {
@@ -1997,7 +2443,7 @@ type TransferResponse struct {
 
 func (x *TransferResponse) Reset() {
 	*x = TransferResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[26]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2009,7 +2455,7 @@ func (x *TransferResponse) String() string {
 func (*TransferResponse) ProtoMessage() {}
 
 func (x *TransferResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[26]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2022,7 +2468,7 @@ func (x *TransferResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferResponse.ProtoReflect.Descriptor instead.
 func (*TransferResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{26}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TransferResponse) GetToken() uint64 {
@@ -2043,7 +2489,7 @@ type AnnounceRequest struct {
 
 func (x *AnnounceRequest) Reset() {
 	*x = AnnounceRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[27]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2055,7 +2501,7 @@ func (x *AnnounceRequest) String() string {
 func (*AnnounceRequest) ProtoMessage() {}
 
 func (x *AnnounceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[27]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2068,7 +2514,7 @@ func (x *AnnounceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnnounceRequest.ProtoReflect.Descriptor instead.
 func (*AnnounceRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{27}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AnnounceRequest) GetName() string {
@@ -2100,7 +2546,7 @@ type AnnounceResponse struct {
 
 func (x *AnnounceResponse) Reset() {
 	*x = AnnounceResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[28]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2112,7 +2558,7 @@ func (x *AnnounceResponse) String() string {
 func (*AnnounceResponse) ProtoMessage() {}
 
 func (x *AnnounceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[28]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2125,7 +2571,7 @@ func (x *AnnounceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnnounceResponse.ProtoReflect.Descriptor instead.
 func (*AnnounceResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{28}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{33}
 }
 
 var File_api_leasekeeperv1_leasekeeper_proto protoreflect.FileDescriptor
@@ -2172,7 +2618,46 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aREFUSED\x10\x01\x12\v\n" +
 	"\aIN_LINE\x10\x02\x12\t\n" +
-	"\x05YOURS\x10\x03\">\n" +
+	"\x05YOURS\x10\x03\"\xc1\x01\n" +
+	"\vHoldRequest\x12.\n" +
+	"\x06holder\x18\x01 \x01(\v2\x16.leasekeeper.v1.HolderR\x06holder\x127\n" +
+	"\breleases\x18\x02 \x03(\v2\x1b.leasekeeper.v1.HoldReleaseR\breleases\x121\n" +
+	"\x06claims\x18\x03 \x03(\v2\x19.leasekeeper.v1.HoldClaimR\x06claims\x12\x16\n" +
+	"\x06forget\x18\x04 \x03(\x04R\x06forget\"\xa8\x01\n" +
+	"\tHoldClaim\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05lease\x18\x03 \x01(\x03R\x05lease\x12\x15\n" +
+	"\x06ttl_ms\x18\x04 \x01(\x03R\x05ttlMs\x12\x12\n" +
+	"\x04wait\x18\x05 \x01(\bR\x04wait\x12.\n" +
+	"\x06holder\x18\x06 \x01(\v2\x16.leasekeeper.v1.HolderR\x06holder\"O\n" +
+	"\vHoldRelease\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05lease\x18\x03 \x01(\x03R\x05lease\"D\n" +
+	"\fHoldResponse\x124\n" +
+	"\aanswers\x18\x01 \x03(\v2\x1a.leasekeeper.v1.HoldAnswerR\aanswers\"\xa7\x03\n" +
+	"\n" +
+	"HoldAnswer\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x126\n" +
+	"\x05state\x18\x02 \x01(\x0e2 .leasekeeper.v1.HoldAnswer.StateR\x05state\x12\x15\n" +
+	"\x06ttl_ms\x18\x03 \x01(\x03R\x05ttlMs\x12\x14\n" +
+	"\x05token\x18\x04 \x01(\x04R\x05token\x12\x14\n" +
+	"\x05place\x18\x05 \x01(\x05R\x05place\x122\n" +
+	"\acurrent\x18\x06 \x01(\v2\x18.leasekeeper.v1.NameInfoR\acurrent\x12\x14\n" +
+	"\x05ended\x18\a \x01(\bR\x05ended\x12\x12\n" +
+	"\x04code\x18\b \x01(\rR\x04code\x123\n" +
+	"\x06reason\x18\t \x01(\x0e2\x1b.leasekeeper.v1.ErrorReasonR\x06reason\x12\x14\n" +
+	"\x05error\x18\n" +
+	" \x01(\tR\x05error\"]\n" +
+	"\x05State\x12\x15\n" +
+	"\x11STATE_UNSPECIFIED\x10\x00\x12\v\n" +
+	"\aREFUSED\x10\x01\x12\v\n" +
+	"\aIN_LINE\x10\x02\x12\t\n" +
+	"\x05YOURS\x10\x03\x12\f\n" +
+	"\bRELEASED\x10\x04\x12\n" +
+	"\n" +
+	"\x06FAILED\x10\x05\">\n" +
 	"\fRenewRequest\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x16\n" +
 	"\x06leases\x18\x02 \x03(\x10R\x06leases\"\xa7\x01\n" +
@@ -2292,9 +2777,10 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\aEXPIRED\x10\x02\x12\v\n" +
 	"\aREVOKED\x10\x03\x12\x0f\n" +
 	"\vTRANSFERRED\x10\x04\x12\v\n" +
-	"\aDELETED\x10\x052\x85\t\n" +
+	"\aDELETED\x10\x052\xcc\t\n" +
 	"\vLeasekeeper\x12d\n" +
-	"\aAcquire\x12\x1e.leasekeeper.v1.AcquireRequest\x1a\x1f.leasekeeper.v1.AcquireResponse\"\x16\x82\xd3\xe4\x93\x02\x10:\x01*\"\v/v1/acquire0\x01\x12^\n" +
+	"\aAcquire\x12\x1e.leasekeeper.v1.AcquireRequest\x1a\x1f.leasekeeper.v1.AcquireResponse\"\x16\x82\xd3\xe4\x93\x02\x10:\x01*\"\v/v1/acquire0\x01\x12E\n" +
+	"\x04Hold\x12\x1b.leasekeeper.v1.HoldRequest\x1a\x1c.leasekeeper.v1.HoldResponse(\x010\x01\x12^\n" +
 	"\x05Renew\x12\x1c.leasekeeper.v1.RenewRequest\x1a\x1d.leasekeeper.v1.RenewResponse\"\x14\x82\xd3\xe4\x93\x02\x0e:\x01*\"\t/v1/renew(\x010\x01\x12b\n" +
 	"\aRelease\x12\x1e.leasekeeper.v1.ReleaseRequest\x1a\x1f.leasekeeper.v1.ReleaseResponse\"\x16\x82\xd3\xe4\x93\x02\x10:\x01*\"\v/v1/release\x12R\n" +
 	"\x03Get\x12\x1a.leasekeeper.v1.GetRequest\x1a\x1b.leasekeeper.v1.GetResponse\"\x12\x82\xd3\xe4\x93\x02\f:\x01*\"\a/v1/get\x12V\n" +
@@ -2320,94 +2806,110 @@ func file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP() []byte {
 	return file_api_leasekeeperv1_leasekeeper_proto_rawDescData
 }
 
-var file_api_leasekeeperv1_leasekeeper_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_api_leasekeeperv1_leasekeeper_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_api_leasekeeperv1_leasekeeper_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_api_leasekeeperv1_leasekeeper_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_api_leasekeeperv1_leasekeeper_proto_goTypes = []any{
 	(ErrorReason)(0),              // 0: leasekeeper.v1.ErrorReason
 	(Why)(0),                      // 1: leasekeeper.v1.Why
 	(AcquireResponse_State)(0),    // 2: leasekeeper.v1.AcquireResponse.State
-	(RefusedRenewal_State)(0),     // 3: leasekeeper.v1.RefusedRenewal.State
-	(WatchEvent_Kind)(0),          // 4: leasekeeper.v1.WatchEvent.Kind
-	(*Holder)(nil),                // 5: leasekeeper.v1.Holder
-	(*NameInfo)(nil),              // 6: leasekeeper.v1.NameInfo
-	(*AcquireRequest)(nil),        // 7: leasekeeper.v1.AcquireRequest
-	(*AcquireResponse)(nil),       // 8: leasekeeper.v1.AcquireResponse
-	(*RenewRequest)(nil),          // 9: leasekeeper.v1.RenewRequest
-	(*RenewResponse)(nil),         // 10: leasekeeper.v1.RenewResponse
-	(*RefusedRenewal)(nil),        // 11: leasekeeper.v1.RefusedRenewal
-	(*ReleaseRequest)(nil),        // 12: leasekeeper.v1.ReleaseRequest
-	(*ReleaseResponse)(nil),       // 13: leasekeeper.v1.ReleaseResponse
-	(*GetRequest)(nil),            // 14: leasekeeper.v1.GetRequest
-	(*GetResponse)(nil),           // 15: leasekeeper.v1.GetResponse
-	(*ListRequest)(nil),           // 16: leasekeeper.v1.ListRequest
-	(*ListResponse)(nil),          // 17: leasekeeper.v1.ListResponse
-	(*WatchRequest)(nil),          // 18: leasekeeper.v1.WatchRequest
-	(*WatchResponse)(nil),         // 19: leasekeeper.v1.WatchResponse
-	(*WatchEvent)(nil),            // 20: leasekeeper.v1.WatchEvent
-	(*HistoryRequest)(nil),        // 21: leasekeeper.v1.HistoryRequest
-	(*HistoryResponse)(nil),       // 22: leasekeeper.v1.HistoryResponse
-	(*Tenancy)(nil),               // 23: leasekeeper.v1.Tenancy
-	(*RevokeRequest)(nil),         // 24: leasekeeper.v1.RevokeRequest
-	(*RevokeResponse)(nil),        // 25: leasekeeper.v1.RevokeResponse
-	(*PinRequest)(nil),            // 26: leasekeeper.v1.PinRequest
-	(*PinResponse)(nil),           // 27: leasekeeper.v1.PinResponse
-	(*UnpinRequest)(nil),          // 28: leasekeeper.v1.UnpinRequest
-	(*UnpinResponse)(nil),         // 29: leasekeeper.v1.UnpinResponse
-	(*TransferRequest)(nil),       // 30: leasekeeper.v1.TransferRequest
-	(*TransferResponse)(nil),      // 31: leasekeeper.v1.TransferResponse
-	(*AnnounceRequest)(nil),       // 32: leasekeeper.v1.AnnounceRequest
-	(*AnnounceResponse)(nil),      // 33: leasekeeper.v1.AnnounceResponse
-	(*timestamppb.Timestamp)(nil), // 34: google.protobuf.Timestamp
+	(HoldAnswer_State)(0),         // 3: leasekeeper.v1.HoldAnswer.State
+	(RefusedRenewal_State)(0),     // 4: leasekeeper.v1.RefusedRenewal.State
+	(WatchEvent_Kind)(0),          // 5: leasekeeper.v1.WatchEvent.Kind
+	(*Holder)(nil),                // 6: leasekeeper.v1.Holder
+	(*NameInfo)(nil),              // 7: leasekeeper.v1.NameInfo
+	(*AcquireRequest)(nil),        // 8: leasekeeper.v1.AcquireRequest
+	(*AcquireResponse)(nil),       // 9: leasekeeper.v1.AcquireResponse
+	(*HoldRequest)(nil),           // 10: leasekeeper.v1.HoldRequest
+	(*HoldClaim)(nil),             // 11: leasekeeper.v1.HoldClaim
+	(*HoldRelease)(nil),           // 12: leasekeeper.v1.HoldRelease
+	(*HoldResponse)(nil),          // 13: leasekeeper.v1.HoldResponse
+	(*HoldAnswer)(nil),            // 14: leasekeeper.v1.HoldAnswer
+	(*RenewRequest)(nil),          // 15: leasekeeper.v1.RenewRequest
+	(*RenewResponse)(nil),         // 16: leasekeeper.v1.RenewResponse
+	(*RefusedRenewal)(nil),        // 17: leasekeeper.v1.RefusedRenewal
+	(*ReleaseRequest)(nil),        // 18: leasekeeper.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),       // 19: leasekeeper.v1.ReleaseResponse
+	(*GetRequest)(nil),            // 20: leasekeeper.v1.GetRequest
+	(*GetResponse)(nil),           // 21: leasekeeper.v1.GetResponse
+	(*ListRequest)(nil),           // 22: leasekeeper.v1.ListRequest
+	(*ListResponse)(nil),          // 23: leasekeeper.v1.ListResponse
+	(*WatchRequest)(nil),          // 24: leasekeeper.v1.WatchRequest
+	(*WatchResponse)(nil),         // 25: leasekeeper.v1.WatchResponse
+	(*WatchEvent)(nil),            // 26: leasekeeper.v1.WatchEvent
+	(*HistoryRequest)(nil),        // 27: leasekeeper.v1.HistoryRequest
+	(*HistoryResponse)(nil),       // 28: leasekeeper.v1.HistoryResponse
+	(*Tenancy)(nil),               // 29: leasekeeper.v1.Tenancy
+	(*RevokeRequest)(nil),         // 30: leasekeeper.v1.RevokeRequest
+	(*RevokeResponse)(nil),        // 31: leasekeeper.v1.RevokeResponse
+	(*PinRequest)(nil),            // 32: leasekeeper.v1.PinRequest
+	(*PinResponse)(nil),           // 33: leasekeeper.v1.PinResponse
+	(*UnpinRequest)(nil),          // 34: leasekeeper.v1.UnpinRequest
+	(*UnpinResponse)(nil),         // 35: leasekeeper.v1.UnpinResponse
+	(*TransferRequest)(nil),       // 36: leasekeeper.v1.TransferRequest
+	(*TransferResponse)(nil),      // 37: leasekeeper.v1.TransferResponse
+	(*AnnounceRequest)(nil),       // 38: leasekeeper.v1.AnnounceRequest
+	(*AnnounceResponse)(nil),      // 39: leasekeeper.v1.AnnounceResponse
+	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
 }
 var file_api_leasekeeperv1_leasekeeper_proto_depIdxs = []int32{
-	34, // 0: leasekeeper.v1.Holder.started:type_name -> google.protobuf.Timestamp
-	5,  // 1: leasekeeper.v1.NameInfo.holder:type_name -> leasekeeper.v1.Holder
-	5,  // 2: leasekeeper.v1.AcquireRequest.holder:type_name -> leasekeeper.v1.Holder
+	40, // 0: leasekeeper.v1.Holder.started:type_name -> google.protobuf.Timestamp
+	6,  // 1: leasekeeper.v1.NameInfo.holder:type_name -> leasekeeper.v1.Holder
+	6,  // 2: leasekeeper.v1.AcquireRequest.holder:type_name -> leasekeeper.v1.Holder
 	2,  // 3: leasekeeper.v1.AcquireResponse.state:type_name -> leasekeeper.v1.AcquireResponse.State
-	6,  // 4: leasekeeper.v1.AcquireResponse.current:type_name -> leasekeeper.v1.NameInfo
-	11, // 5: leasekeeper.v1.RenewResponse.refused:type_name -> leasekeeper.v1.RefusedRenewal
-	3,  // 6: leasekeeper.v1.RefusedRenewal.state:type_name -> leasekeeper.v1.RefusedRenewal.State
-	1,  // 7: leasekeeper.v1.RefusedRenewal.why:type_name -> leasekeeper.v1.Why
-	6,  // 8: leasekeeper.v1.GetResponse.info:type_name -> leasekeeper.v1.NameInfo
-	6,  // 9: leasekeeper.v1.ListResponse.names:type_name -> leasekeeper.v1.NameInfo
-	20, // 10: leasekeeper.v1.WatchResponse.events:type_name -> leasekeeper.v1.WatchEvent
-	4,  // 11: leasekeeper.v1.WatchEvent.kind:type_name -> leasekeeper.v1.WatchEvent.Kind
-	6,  // 12: leasekeeper.v1.WatchEvent.info:type_name -> leasekeeper.v1.NameInfo
-	1,  // 13: leasekeeper.v1.WatchEvent.why:type_name -> leasekeeper.v1.Why
-	23, // 14: leasekeeper.v1.HistoryResponse.tenancies:type_name -> leasekeeper.v1.Tenancy
-	5,  // 15: leasekeeper.v1.Tenancy.holder:type_name -> leasekeeper.v1.Holder
-	34, // 16: leasekeeper.v1.Tenancy.from:type_name -> google.protobuf.Timestamp
-	34, // 17: leasekeeper.v1.Tenancy.to:type_name -> google.protobuf.Timestamp
-	1,  // 18: leasekeeper.v1.Tenancy.why:type_name -> leasekeeper.v1.Why
-	7,  // 19: leasekeeper.v1.Leasekeeper.Acquire:input_type -> leasekeeper.v1.AcquireRequest
-	9,  // 20: leasekeeper.v1.Leasekeeper.Renew:input_type -> leasekeeper.v1.RenewRequest
-	12, // 21: leasekeeper.v1.Leasekeeper.Release:input_type -> leasekeeper.v1.ReleaseRequest
-	14, // 22: leasekeeper.v1.Leasekeeper.Get:input_type -> leasekeeper.v1.GetRequest
-	16, // 23: leasekeeper.v1.Leasekeeper.List:input_type -> leasekeeper.v1.ListRequest
-	18, // 24: leasekeeper.v1.Leasekeeper.Watch:input_type -> leasekeeper.v1.WatchRequest
-	21, // 25: leasekeeper.v1.Leasekeeper.History:input_type -> leasekeeper.v1.HistoryRequest
-	24, // 26: leasekeeper.v1.Leasekeeper.Revoke:input_type -> leasekeeper.v1.RevokeRequest
-	26, // 27: leasekeeper.v1.Leasekeeper.Pin:input_type -> leasekeeper.v1.PinRequest
-	28, // 28: leasekeeper.v1.Leasekeeper.Unpin:input_type -> leasekeeper.v1.UnpinRequest
-	30, // 29: leasekeeper.v1.Leasekeeper.Transfer:input_type -> leasekeeper.v1.TransferRequest
-	32, // 30: leasekeeper.v1.Leasekeeper.Announce:input_type -> leasekeeper.v1.AnnounceRequest
-	8,  // 31: leasekeeper.v1.Leasekeeper.Acquire:output_type -> leasekeeper.v1.AcquireResponse
-	10, // 32: leasekeeper.v1.Leasekeeper.Renew:output_type -> leasekeeper.v1.RenewResponse
-	13, // 33: leasekeeper.v1.Leasekeeper.Release:output_type -> leasekeeper.v1.ReleaseResponse
-	15, // 34: leasekeeper.v1.Leasekeeper.Get:output_type -> leasekeeper.v1.GetResponse
-	17, // 35: leasekeeper.v1.Leasekeeper.List:output_type -> leasekeeper.v1.ListResponse
-	19, // 36: leasekeeper.v1.Leasekeeper.Watch:output_type -> leasekeeper.v1.WatchResponse
-	22, // 37: leasekeeper.v1.Leasekeeper.History:output_type -> leasekeeper.v1.HistoryResponse
-	25, // 38: leasekeeper.v1.Leasekeeper.Revoke:output_type -> leasekeeper.v1.RevokeResponse
-	27, // 39: leasekeeper.v1.Leasekeeper.Pin:output_type -> leasekeeper.v1.PinResponse
-	29, // 40: leasekeeper.v1.Leasekeeper.Unpin:output_type -> leasekeeper.v1.UnpinResponse
-	31, // 41: leasekeeper.v1.Leasekeeper.Transfer:output_type -> leasekeeper.v1.TransferResponse
-	33, // 42: leasekeeper.v1.Leasekeeper.Announce:output_type -> leasekeeper.v1.AnnounceResponse
-	31, // [31:43] is the sub-list for method output_type
-	19, // [19:31] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	7,  // 4: leasekeeper.v1.AcquireResponse.current:type_name -> leasekeeper.v1.NameInfo
+	6,  // 5: leasekeeper.v1.HoldRequest.holder:type_name -> leasekeeper.v1.Holder
+	12, // 6: leasekeeper.v1.HoldRequest.releases:type_name -> leasekeeper.v1.HoldRelease
+	11, // 7: leasekeeper.v1.HoldRequest.claims:type_name -> leasekeeper.v1.HoldClaim
+	6,  // 8: leasekeeper.v1.HoldClaim.holder:type_name -> leasekeeper.v1.Holder
+	14, // 9: leasekeeper.v1.HoldResponse.answers:type_name -> leasekeeper.v1.HoldAnswer
+	3,  // 10: leasekeeper.v1.HoldAnswer.state:type_name -> leasekeeper.v1.HoldAnswer.State
+	7,  // 11: leasekeeper.v1.HoldAnswer.current:type_name -> leasekeeper.v1.NameInfo
+	0,  // 12: leasekeeper.v1.HoldAnswer.reason:type_name -> leasekeeper.v1.ErrorReason
+	17, // 13: leasekeeper.v1.RenewResponse.refused:type_name -> leasekeeper.v1.RefusedRenewal
+	4,  // 14: leasekeeper.v1.RefusedRenewal.state:type_name -> leasekeeper.v1.RefusedRenewal.State
+	1,  // 15: leasekeeper.v1.RefusedRenewal.why:type_name -> leasekeeper.v1.Why
+	7,  // 16: leasekeeper.v1.GetResponse.info:type_name -> leasekeeper.v1.NameInfo
+	7,  // 17: leasekeeper.v1.ListResponse.names:type_name -> leasekeeper.v1.NameInfo
+	26, // 18: leasekeeper.v1.WatchResponse.events:type_name -> leasekeeper.v1.WatchEvent
+	5,  // 19: leasekeeper.v1.WatchEvent.kind:type_name -> leasekeeper.v1.WatchEvent.Kind
+	7,  // 20: leasekeeper.v1.WatchEvent.info:type_name -> leasekeeper.v1.NameInfo
+	1,  // 21: leasekeeper.v1.WatchEvent.why:type_name -> leasekeeper.v1.Why
+	29, // 22: leasekeeper.v1.HistoryResponse.tenancies:type_name -> leasekeeper.v1.Tenancy
+	6,  // 23: leasekeeper.v1.Tenancy.holder:type_name -> leasekeeper.v1.Holder
+	40, // 24: leasekeeper.v1.Tenancy.from:type_name -> google.protobuf.Timestamp
+	40, // 25: leasekeeper.v1.Tenancy.to:type_name -> google.protobuf.Timestamp
+	1,  // 26: leasekeeper.v1.Tenancy.why:type_name -> leasekeeper.v1.Why
+	8,  // 27: leasekeeper.v1.Leasekeeper.Acquire:input_type -> leasekeeper.v1.AcquireRequest
+	10, // 28: leasekeeper.v1.Leasekeeper.Hold:input_type -> leasekeeper.v1.HoldRequest
+	15, // 29: leasekeeper.v1.Leasekeeper.Renew:input_type -> leasekeeper.v1.RenewRequest
+	18, // 30: leasekeeper.v1.Leasekeeper.Release:input_type -> leasekeeper.v1.ReleaseRequest
+	20, // 31: leasekeeper.v1.Leasekeeper.Get:input_type -> leasekeeper.v1.GetRequest
+	22, // 32: leasekeeper.v1.Leasekeeper.List:input_type -> leasekeeper.v1.ListRequest
+	24, // 33: leasekeeper.v1.Leasekeeper.Watch:input_type -> leasekeeper.v1.WatchRequest
+	27, // 34: leasekeeper.v1.Leasekeeper.History:input_type -> leasekeeper.v1.HistoryRequest
+	30, // 35: leasekeeper.v1.Leasekeeper.Revoke:input_type -> leasekeeper.v1.RevokeRequest
+	32, // 36: leasekeeper.v1.Leasekeeper.Pin:input_type -> leasekeeper.v1.PinRequest
+	34, // 37: leasekeeper.v1.Leasekeeper.Unpin:input_type -> leasekeeper.v1.UnpinRequest
+	36, // 38: leasekeeper.v1.Leasekeeper.Transfer:input_type -> leasekeeper.v1.TransferRequest
+	38, // 39: leasekeeper.v1.Leasekeeper.Announce:input_type -> leasekeeper.v1.AnnounceRequest
+	9,  // 40: leasekeeper.v1.Leasekeeper.Acquire:output_type -> leasekeeper.v1.AcquireResponse
+	13, // 41: leasekeeper.v1.Leasekeeper.Hold:output_type -> leasekeeper.v1.HoldResponse
+	16, // 42: leasekeeper.v1.Leasekeeper.Renew:output_type -> leasekeeper.v1.RenewResponse
+	19, // 43: leasekeeper.v1.Leasekeeper.Release:output_type -> leasekeeper.v1.ReleaseResponse
+	21, // 44: leasekeeper.v1.Leasekeeper.Get:output_type -> leasekeeper.v1.GetResponse
+	23, // 45: leasekeeper.v1.Leasekeeper.List:output_type -> leasekeeper.v1.ListResponse
+	25, // 46: leasekeeper.v1.Leasekeeper.Watch:output_type -> leasekeeper.v1.WatchResponse
+	28, // 47: leasekeeper.v1.Leasekeeper.History:output_type -> leasekeeper.v1.HistoryResponse
+	31, // 48: leasekeeper.v1.Leasekeeper.Revoke:output_type -> leasekeeper.v1.RevokeResponse
+	33, // 49: leasekeeper.v1.Leasekeeper.Pin:output_type -> leasekeeper.v1.PinResponse
+	35, // 50: leasekeeper.v1.Leasekeeper.Unpin:output_type -> leasekeeper.v1.UnpinResponse
+	37, // 51: leasekeeper.v1.Leasekeeper.Transfer:output_type -> leasekeeper.v1.TransferResponse
+	39, // 52: leasekeeper.v1.Leasekeeper.Announce:output_type -> leasekeeper.v1.AnnounceResponse
+	40, // [40:53] is the sub-list for method output_type
+	27, // [27:40] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_api_leasekeeperv1_leasekeeper_proto_init() }
@@ -2420,8 +2922,8 @@ func file_api_leasekeeperv1_leasekeeper_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_leasekeeperv1_leasekeeper_proto_rawDesc), len(file_api_leasekeeperv1_leasekeeper_proto_rawDesc)),
-			NumEnums:      5,
-			NumMessages:   29,
+			NumEnums:      6,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

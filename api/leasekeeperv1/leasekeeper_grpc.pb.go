@@ -36,6 +36,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	Leasekeeper_Acquire_FullMethodName  = "/leasekeeper.v1.Leasekeeper/Acquire"
+	Leasekeeper_Hold_FullMethodName     = "/leasekeeper.v1.Leasekeeper/Hold"
 	Leasekeeper_Renew_FullMethodName    = "/leasekeeper.v1.Leasekeeper/Renew"
 	Leasekeeper_Release_FullMethodName  = "/leasekeeper.v1.Leasekeeper/Release"
 	Leasekeeper_Get_FullMethodName      = "/leasekeeper.v1.Leasekeeper/Get"
@@ -64,6 +65,16 @@ type LeasekeeperClient interface {
 	// already is told again, and waited for. A stream that breaks leaves the lease as it is; it lives as long
 	// as it is renewed, in line or not. If the lease ends while it waits, the error is LOST.
 	Acquire(ctx context.Context, in *AcquireRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AcquireResponse], error)
+	// Hold carries many claims and releases over one stream, for clients with more than a few at a time. Each does
+	// what Acquire and Release do, and has a number that its answers repeat; answers to different requests come
+	// in any order. What comes in one message goes into one log entry where it fits, and what is answered at the
+	// same time comes in one message. A stream that breaks leaves leases as they are: of a request without an
+	// answer nobody knows whether it has taken effect, and with the same lease it is safe to repeat.
+	//
+	// Only over gRPC. As many requests as a connection may have streams can be under way on one stream, those in
+	// line among them; a further one fails as OVERLOADED, and the others are not concerned by that. A stream
+	// whose client does not read what it is told is ended.
+	Hold(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[HoldRequest, HoldResponse], error)
 	// Renew renews leases, many in one message. Answers to different messages come in any order.
 	Renew(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RenewRequest, RenewResponse], error)
 	// Release ends a lease made by Acquire: the name goes to the next in line, or the place in line is left.
@@ -122,9 +133,22 @@ func (c *leasekeeperClient) Acquire(ctx context.Context, in *AcquireRequest, opt
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Leasekeeper_AcquireClient = grpc.ServerStreamingClient[AcquireResponse]
 
+func (c *leasekeeperClient) Hold(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[HoldRequest, HoldResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Leasekeeper_ServiceDesc.Streams[1], Leasekeeper_Hold_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[HoldRequest, HoldResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Leasekeeper_HoldClient = grpc.BidiStreamingClient[HoldRequest, HoldResponse]
+
 func (c *leasekeeperClient) Renew(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RenewRequest, RenewResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Leasekeeper_ServiceDesc.Streams[1], Leasekeeper_Renew_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Leasekeeper_ServiceDesc.Streams[2], Leasekeeper_Renew_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +191,7 @@ func (c *leasekeeperClient) List(ctx context.Context, in *ListRequest, opts ...g
 
 func (c *leasekeeperClient) Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Leasekeeper_ServiceDesc.Streams[2], Leasekeeper_Watch_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Leasekeeper_ServiceDesc.Streams[3], Leasekeeper_Watch_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -259,6 +283,16 @@ type LeasekeeperServer interface {
 	// already is told again, and waited for. A stream that breaks leaves the lease as it is; it lives as long
 	// as it is renewed, in line or not. If the lease ends while it waits, the error is LOST.
 	Acquire(*AcquireRequest, grpc.ServerStreamingServer[AcquireResponse]) error
+	// Hold carries many claims and releases over one stream, for clients with more than a few at a time. Each does
+	// what Acquire and Release do, and has a number that its answers repeat; answers to different requests come
+	// in any order. What comes in one message goes into one log entry where it fits, and what is answered at the
+	// same time comes in one message. A stream that breaks leaves leases as they are: of a request without an
+	// answer nobody knows whether it has taken effect, and with the same lease it is safe to repeat.
+	//
+	// Only over gRPC. As many requests as a connection may have streams can be under way on one stream, those in
+	// line among them; a further one fails as OVERLOADED, and the others are not concerned by that. A stream
+	// whose client does not read what it is told is ended.
+	Hold(grpc.BidiStreamingServer[HoldRequest, HoldResponse]) error
 	// Renew renews leases, many in one message. Answers to different messages come in any order.
 	Renew(grpc.BidiStreamingServer[RenewRequest, RenewResponse]) error
 	// Release ends a lease made by Acquire: the name goes to the next in line, or the place in line is left.
@@ -300,6 +334,9 @@ type UnimplementedLeasekeeperServer struct{}
 
 func (UnimplementedLeasekeeperServer) Acquire(*AcquireRequest, grpc.ServerStreamingServer[AcquireResponse]) error {
 	return status.Error(codes.Unimplemented, "method Acquire not implemented")
+}
+func (UnimplementedLeasekeeperServer) Hold(grpc.BidiStreamingServer[HoldRequest, HoldResponse]) error {
+	return status.Error(codes.Unimplemented, "method Hold not implemented")
 }
 func (UnimplementedLeasekeeperServer) Renew(grpc.BidiStreamingServer[RenewRequest, RenewResponse]) error {
 	return status.Error(codes.Unimplemented, "method Renew not implemented")
@@ -365,6 +402,13 @@ func _Leasekeeper_Acquire_Handler(srv interface{}, stream grpc.ServerStream) err
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Leasekeeper_AcquireServer = grpc.ServerStreamingServer[AcquireResponse]
+
+func _Leasekeeper_Hold_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(LeasekeeperServer).Hold(&grpc.GenericServerStream[HoldRequest, HoldResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Leasekeeper_HoldServer = grpc.BidiStreamingServer[HoldRequest, HoldResponse]
 
 func _Leasekeeper_Renew_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(LeasekeeperServer).Renew(&grpc.GenericServerStream[RenewRequest, RenewResponse]{ServerStream: stream})
@@ -595,6 +639,12 @@ var Leasekeeper_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "Acquire",
 			Handler:       _Leasekeeper_Acquire_Handler,
 			ServerStreams: true,
+		},
+		{
+			StreamName:    "Hold",
+			Handler:       _Leasekeeper_Hold_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
 		},
 		{
 			StreamName:    "Renew",
