@@ -140,7 +140,7 @@ func TestForeignImportsAreCaught(t *testing.T) {
 }
 
 // worldly finds what only the command may do: read the environment and flags, and write to standard
-// output.
+// output. What is for tests may, too.
 func worldly(t *tree) []breach {
 	forbidden := map[string]string{
 		"os.Getenv": "reads the environment", "os.LookupEnv": "reads the environment",
@@ -152,7 +152,7 @@ func worldly(t *tree) []breach {
 	}
 	var found []breach
 	for _, f := range t.files {
-		if f.isTest() || f.nested() || within(f.dir(), "cmd") || within(f.dir(), "internal/house") {
+		if f.isTest() || f.nested() || within(f.dir(), "cmd") || within(f.dir(), "internal/house") || within(f.dir(), "internal/databases") {
 			continue
 		}
 		names := importNames(f.ast)

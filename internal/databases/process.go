@@ -1,0 +1,111 @@
+//go:build unix
+
+package databases
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// What LEASEKEEPER_TEST_REQUIRE calls the servers.
+const mariadb = "mariadb"
+
+// required has the servers without which a test fails.
+const required = "LEASEKEEPER_TEST_REQUIRE"
+
+// startLimit bounds how long a server may take until it answers.
+const startLimit = time.Minute
+
+// program finds a program of a server, or ends the test.
+func program(t testing.TB, server, name string, folders ...string) string {
+	t.Helper()
+	if path, err := exec.LookPath(name); err == nil {
+		return path
+	}
+	for _, f := range folders {
+		if path, err := exec.LookPath(filepath.Join(f, name)); err == nil {
+			return path
+		}
+	}
+	if slices.Contains(strings.Split(os.Getenv(required), ","), server) {
+		t.Fatalf("%s is not installed: there is no %s", server, name)
+	}
+	t.Skipf("%s is not installed: there is no %s", server, name)
+	return ""
+}
+
+// nobody is as whom servers run if this is root.
+const nobody = 65534
+
+// folder makes one with a short name, since sockets lie in it, that nobody else can look into.
+func folder(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "leasekeeper-")
+	if err == nil && os.Getuid() == 0 {
+		err = os.Chown(dir, nobody, nobody)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// asNobody has a program run in the folder, and not as root.
+func asNobody(cmd *exec.Cmd, dir string) {
+	cmd.Dir = dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if os.Getuid() == 0 {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+	}
+	dieWithParent(cmd.SysProcAttr)
+}
+
+// start starts a server, which is killed with the test. What it writes is shown if the test fails.
+func start(t testing.TB, dir string, cmd *exec.Cmd) {
+	t.Helper()
+	asNobody(cmd, dir)
+	said := filepath.Join(dir, filepath.Base(cmd.Path)+".log")
+	log, err := os.Create(said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	started, ended := make(chan error), make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer log.Close()
+		runtime.LockOSThread() // it must not end before the server: the kernel takes that for the parent's death
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // it was killed
+		}
+	}()
+	if err := <-started; err != nil {
+		t.Fatalf("%s can not be started: %v", cmd.Path, err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			t.Error(err)
+		}
+		<-ended
+		if t.Failed() {
+			text, _ := os.ReadFile(said)
+			t.Logf("%s wrote:\n%s", cmd.Path, text)
+		}
+	})
+}
