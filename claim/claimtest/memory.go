@@ -196,20 +196,22 @@ func (s *space) names(prefix, after string, limit int) []string {
 
 // copied returns a record that shares nothing with r, with times as a store gives them back.
 func copied(r claim.Record) claim.Record {
-	plain := func(t *time.Time) {
+	r.Pins, r.Past = slices.Clone(r.Pins), slices.Clone(r.Past)
+	for _, t := range timesOf(&r) {
 		if *t = t.Round(0); !t.IsZero() {
 			*t = t.UTC()
 		}
 	}
-	r.Pins, r.Past = slices.Clone(r.Pins), slices.Clone(r.Past)
-	plain(&r.Since)
-	plain(&r.Card.Started)
-	for i := range r.Past {
-		plain(&r.Past[i].From)
-		plain(&r.Past[i].To)
-		plain(&r.Past[i].Holder.Card.Started)
-	}
 	return r
+}
+
+// timesOf returns where the wall-clock times of a record are.
+func timesOf(r *claim.Record) []*time.Time {
+	times := []*time.Time{&r.Since, &r.Card.Started}
+	for i := range r.Past {
+		times = append(times, &r.Past[i].From, &r.Past[i].To, &r.Past[i].Holder.Card.Started)
+	}
+	return times
 }
 
 // begin takes the lock for one call, if it may be made.

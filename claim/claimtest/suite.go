@@ -1,0 +1,260 @@
+package claimtest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// What a store can do beyond [claim.Store], for [Config.Cannot].
+const (
+	Batch  = "batch"  // [claim.Batcher]
+	Notify = "notify" // [claim.Notifier]
+	Judge  = "judge"  // [claim.Judge], and store-clock mode
+	Local  = "local"  // [claim.Local]
+	Clocks = "clocks" // [claim.Clocks]
+)
+
+// Config says what is tested.
+type Config struct {
+	// Open returns a new client of a namespace, as if of another process, and makes the namespace if there is
+	// none; storeClock says in which mode. The suite closes the client. It uses a namespace for each test,
+	// named in letters, digits and hyphens.
+	Open func(t testing.TB, namespace string, storeClock bool) (claim.Store, error)
+	// Cannot lists what the store can not do, such as [Batch]. The suite checks that it really can not.
+	Cannot []string
+	// Precision is what the store rounds wall-clock times to, up or down. Zero says that it keeps nanoseconds.
+	Precision time.Duration
+	// Damage makes a record unreadable, behind the back of the store. It may be nil: the test that needs it is
+	// then skipped.
+	Damage func(t testing.TB, namespace, name string)
+	// OtherBoot is a domain of an earlier boot of this machine, for stores that can do [Local].
+	OtherBoot clock.Domain
+	// Slack is how late a hint of [claim.Notifier] may come. The default is five seconds.
+	Slack time.Duration
+	// Serial does not run tests beside each other.
+	Serial bool
+}
+
+// test is one test of the suite.
+type test struct {
+	name string
+	what string // what a store must be able to do for it
+	run  func(s *suite)
+}
+
+// Run runs the suite.
+func Run(t *testing.T, c Config) {
+	if c.Slack == 0 {
+		c.Slack = 5 * time.Second
+	}
+	for _, group := range []struct {
+		name  string
+		tests []test
+	}{
+		{"Record", recordTests},
+		{"Swap", swapTests},
+		{"List", listTests},
+		{"Sight", sightTests},
+		{"Floor", floorTests},
+		{"Trouble", troubleTests},
+		{"Optional", optionalTests},
+	} {
+		t.Run(group.name, func(t *testing.T) {
+			for _, test := range group.tests {
+				t.Run(test.name, func(t *testing.T) {
+					if !c.Serial {
+						t.Parallel()
+					}
+					c.run(t, test)
+				})
+			}
+		})
+	}
+}
+
+func (c Config) run(t *testing.T, what test) {
+	s := &suite{TB: t, config: c, namespace: newNamespace()}
+	if slices.Contains(c.Cannot, what.what) {
+		if can(s.open(), what.what) {
+			t.Errorf("the store can do %q, and is said not to", what.what)
+		}
+		return
+	}
+	what.run(s)
+}
+
+// can says whether a store can do what is not asked of every store.
+func can(s claim.Store, what string) (ok bool) {
+	switch what {
+	case Batch:
+		_, ok = s.(claim.Batcher)
+	case Notify:
+		_, ok = s.(claim.Notifier)
+	case Judge:
+		_, ok = s.(claim.Judge)
+	case Local:
+		_, ok = s.(claim.Local)
+	case Clocks:
+		_, ok = s.(claim.Clocks)
+	}
+	return ok
+}
+
+// suite is what one test works with.
+type suite struct {
+	testing.TB
+	config    Config
+	namespace string
+}
+
+func newNamespace() string {
+	b := make([]byte, 6)
+	_, _ = rand.Read(b) // never fails
+	return "claimtest-" + hex.EncodeToString(b)
+}
+
+// open returns a new client of the test's namespace.
+func (s *suite) open() claim.Store {
+	s.Helper()
+	return s.openIn(s.namespace, false)
+}
+
+// openIn returns a new client of some namespace.
+func (s *suite) openIn(namespace string, storeClock bool) claim.Store {
+	s.Helper()
+	store, err := s.config.Open(s, namespace, storeClock)
+	if err != nil {
+		s.Fatalf("open namespace %s: %v", namespace, err)
+	}
+	s.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := store.Close(ctx); err != nil {
+			s.Errorf("Close: %v", err)
+		}
+	})
+	return store
+}
+
+// as returns the store as something that only some stores are.
+func as[T any](s *suite, store claim.Store, what string) T {
+	s.Helper()
+	t, ok := store.(T)
+	if !ok {
+		s.Fatalf("the store can not do %q, and is not said so: list it in Config.Cannot", what)
+	}
+	return t
+}
+
+// get returns what the store tells of a name.
+func (s *suite) get(store claim.Store, name string) claim.Found {
+	s.Helper()
+	f, err := store.Get(s.Context(), name)
+	if err != nil {
+		s.Fatalf("Get(%q): %v", name, err)
+	}
+	if f.Record.Exists() && f.Record.Name != name {
+		s.Fatalf("Get(%q) tells of %q", name, f.Record.Name)
+	}
+	return f
+}
+
+// exists says whether a name has a record.
+func (s *suite) exists(store claim.Store, name string) bool {
+	s.Helper()
+	f := s.get(store, name)
+	return f.Record.Exists()
+}
+
+// swap does one conditional write, and says whether it was done.
+func (s *suite) swap(store claim.Store, old claim.Op, r claim.Record) bool {
+	s.Helper()
+	done, err := store.Swap(s.Context(), claim.Swap{Old: old, Record: r, Owner: true})
+	if err != nil {
+		s.Fatalf("Swap of %q: %v", r.Name, err)
+	}
+	return done
+}
+
+// put makes a small record of a name that has none, and returns it.
+func (s *suite) put(store claim.Store, name string) claim.Record {
+	s.Helper()
+	r := record(name, 1)
+	if !s.swap(store, claim.Op{}, r) {
+		s.Fatalf("the first Swap of %q, which has no record, was not done", name)
+	}
+	return r
+}
+
+// record returns a record with a holder, and a new op.
+func record(name string, t driver.Token) claim.Record {
+	return claim.Record{
+		Name: name, Holder: "someone", Token: t, Op: claim.NewOp(), Incarnation: driver.ID(claim.NewOp()),
+		Domain: "some machine", Written: clock.Instant{Raw: 10, Boot: 20}, Expiry: clock.Instant{Raw: 30, Boot: 40},
+		TTL: 20,
+	}
+}
+
+// same fails unless two records are, up to the precision of the store's wall-clock times.
+func (s *suite) same(what string, got, want claim.Record) {
+	s.Helper()
+	got, want = plain(got), plain(want)
+	is := timesOf(&got)
+	for i, should := range timesOf(&want) {
+		if i < len(is) && is[i].IsZero() == should.IsZero() && is[i].Sub(*should).Abs() < s.config.Precision {
+			*is[i] = *should
+		}
+	}
+	if !reflect.DeepEqual(got, want) {
+		s.Errorf("%s:\ngot  %+v\nwant %+v", what, got, want)
+	}
+}
+
+// plain returns a record in one form of those that say the same.
+func plain(r claim.Record) claim.Record {
+	r = copied(r)
+	if len(r.Pins) == 0 {
+		r.Pins = nil
+	}
+	if len(r.Past) == 0 {
+		r.Past = nil
+	}
+	return r
+}
+
+// together runs do(0) to do(n-1) at once, and waits for all of them.
+func together(n int, do func(i int)) {
+	var all sync.WaitGroup
+	begin := make(chan struct{})
+	for i := range n {
+		all.Go(func() {
+			<-begin
+			do(i)
+		})
+	}
+	close(begin)
+	all.Wait()
+}
+
+// kinds are all errors that a store may return.
+var kinds = []error{driver.ErrUnknownOutcome, driver.ErrInvalid, driver.ErrCorrupt, driver.ErrUnavailable,
+	driver.ErrClosed, context.Canceled, context.DeadlineExceeded}
+
+// kind fails unless an error is of a kind that there is.
+func (s *suite) kind(what string, err error) {
+	s.Helper()
+	if err != nil && !slices.ContainsFunc(kinds, func(k error) bool { return errors.Is(err, k) }) {
+		s.Errorf("%s: an error of no kind: %v", what, err)
+	}
+}

@@ -1,0 +1,391 @@
+package claimtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+var optionalTests = []test{
+	{"BatchIsManySwaps", Batch, testBatch},
+	{"BatchesRace", Batch, testBatchesRace},
+	{"Hints", Notify, testHints},
+	{"ListenEnds", Notify, testListenEnds},
+	{"TwoModes", Judge, testTwoModes},
+	{"TheStoreJudges", Judge, testTheStoreJudges},
+	{"Left", Judge, testLeft},
+	{"Gone", Local, testGone},
+	{"ClockOnlyRises", Clocks, testClockOnlyRises},
+	{"ClocksRace", Clocks, testClocksRace},
+}
+
+// Each of many swaps is done or not as it would be alone.
+func testBatch(s *suite) {
+	store, other := s.open(), s.open()
+	batch := as[claim.Batcher](s, store, Batch)
+	const many = 120
+	var swaps []claim.Swap
+	var should []bool
+	kept := make(map[string]claim.Op)
+	for i := range many {
+		name := fmt.Sprintf("jobs/%03d", i)
+		w := claim.Swap{Record: record(name, driver.Token(i+2)), Owner: i%2 == 0}
+		done := true
+		switch i % 4 {
+		case 0: // it is made
+		case 1:
+			w.Old = s.put(other, name).Op
+		case 2: // it exists already
+			kept[name], done = s.put(other, name).Op, false
+		case 3: // it has another op, or none
+			w.Old, done = claim.NewOp(), false
+			if i%8 == 3 {
+				kept[name] = s.put(other, name).Op
+			}
+		}
+		if done {
+			kept[name] = w.Record.Op
+		}
+		swaps, should = append(swaps, w), append(should, done)
+	}
+	swaps[0].Record = extremes()[0]
+	kept["jobs/000"], kept[swaps[0].Record.Name] = claim.Op{}, swaps[0].Record.Op
+	done, err := batch.SwapAll(s.Context(), swaps)
+	if err != nil || !slices.Equal(done, should) {
+		s.Fatalf("SwapAll: %v, %v; should be %v", done, err, should)
+	}
+	for name, op := range kept { // order: each name for itself
+		if f := s.get(other, name); f.Record.Op != op {
+			s.Errorf("%s has op %v, and not %v", name, f.Record.Op, op)
+		}
+	}
+	s.same("written among many", s.get(other, swaps[0].Record.Name).Record, swaps[0].Record)
+	if done, err := batch.SwapAll(s.Context(), nil); len(done) != 0 || err != nil {
+		s.Errorf("SwapAll of nothing: %v, %v", done, err)
+	}
+}
+
+// Batches with the same names in different orders neither lock each other out nor both win.
+func testBatchesRace(s *suite) {
+	all := s.openAll()
+	const names = 20
+	ops := make([]claim.Op, names)
+	for round := range rounds {
+		wins, next := make([][]bool, racers), make([][]claim.Op, racers)
+		together(racers, func(i int) {
+			swaps := make([]claim.Swap, names)
+			next[i], wins[i] = make([]claim.Op, names), make([]bool, names)
+			at := func(j int) int { return (j*(2*(i%2)*(names/2-1)+1) + i) % names } // forwards or backwards
+			for j := range swaps {
+				n := at(j)
+				swaps[j] = claim.Swap{Old: ops[n], Record: record(fmt.Sprintf("jobs/%d", n), driver.Token(round+1))}
+				next[i][n] = swaps[j].Record.Op
+			}
+			done, err := as[claim.Batcher](s, all[i%clients], Batch).SwapAll(s.Context(), swaps)
+			if err != nil || len(done) != names {
+				s.Errorf("SwapAll: %v, %v", done, err)
+				return
+			}
+			for j, ok := range done {
+				wins[i][at(j)] = ok
+			}
+		})
+		for n := range names {
+			winners := 0
+			for i := range racers {
+				if wins[i][n] {
+					winners++
+					ops[n] = next[i][n]
+				}
+			}
+			if winners != 1 {
+				s.Fatalf("%d of %d writes of one name from one op were done", winners, racers)
+			}
+			if got := s.get(all[0], fmt.Sprintf("jobs/%d", n)).Record.Op; got != ops[n] {
+				s.Fatalf("the op is %v, and the winner's is %v", got, ops[n])
+			}
+		}
+	}
+}
+
+// listen listens until the test ends, and returns where the names come.
+func (s *suite) listen(store claim.Store) <-chan string {
+	s.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	names, ended := make(chan string, 1000), make(chan error, 1)
+	n := as[claim.Notifier](s, store, Notify)
+	go func() {
+		ended <- n.Listen(ctx, func(name string) {
+			select {
+			case names <- name:
+			default: // a hint too many is none
+			}
+		})
+	}()
+	s.Cleanup(func() {
+		cancel()
+		select {
+		case <-ended:
+		case <-time.After(s.config.Slack):
+			s.Error("Listen does not return when its context has ended")
+		}
+	})
+	return names
+}
+
+// hint waits for a hint about a name. An empty name needs the hint that comes when it begins to listen.
+func (s *suite) hint(names <-chan string, name string) {
+	s.Helper()
+	for late := time.After(s.config.Slack); ; {
+		select {
+		case got := <-names:
+			if got == "" || got == name || name == "" {
+				return
+			}
+		case <-late:
+			s.Fatalf("no hint about %q came in %v", name, s.config.Slack)
+		}
+	}
+}
+
+func testHints(s *suite) {
+	writer := s.open()
+	first, second := s.listen(s.open()), s.listen(writer)
+	s.hint(first, "")
+	s.hint(second, "")
+	var last claim.Op
+	for i := range 3 {
+		r := record("jobs/x", driver.Token(i+1))
+		if !s.swap(writer, last, r) {
+			s.Fatal("not written")
+		}
+		last = r.Op
+		s.hint(first, "jobs/x")
+		s.hint(second, "jobs/x")
+	}
+	odd := record("it's \"odd\", 世界", 1)
+	s.swap(writer, claim.Op{}, odd)
+	s.hint(first, odd.Name)
+	long := record(oddNames[len(oddNames)-8], 1) // as long as names can be
+	for _, name := range oddNames {
+		if len(name) == driver.MaxName {
+			long.Name = name
+		}
+	}
+	s.swap(writer, claim.Op{}, long)
+	s.hint(first, long.Name)
+	if b, ok := writer.(claim.Batcher); ok {
+		r := record("jobs/y", 1)
+		if _, err := b.SwapAll(s.Context(), []claim.Swap{{Record: r, Owner: true}}); err != nil {
+			s.Fatal(err)
+		}
+		s.hint(first, "jobs/y")
+	}
+}
+
+func testListenEnds(s *suite) {
+	store := s.open()
+	n := as[claim.Notifier](s, store, Notify)
+	ended, begun := make(chan error, 1), make(chan string, 100)
+	go func() {
+		ended <- n.Listen(s.Context(), func(name string) {
+			select {
+			case begun <- name:
+			default:
+			}
+		})
+	}()
+	s.hint(begun, "")
+	if err := store.Close(s.Context()); err != nil {
+		s.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if !errors.Is(err, driver.ErrClosed) {
+			s.Errorf("Listen on a store that is closed: %v", err)
+		}
+	case <-time.After(s.config.Slack):
+		s.Error("Listen does not return when its store is closed")
+	}
+}
+
+// A namespace has one mode.
+func testTwoModes(s *suite) {
+	for _, mode := range []bool{false, true} {
+		namespace := newNamespace()
+		store := s.openIn(namespace, mode)
+		if got := as[claim.Judge](s, store, Judge).Judges(); got != mode {
+			s.Errorf("opened with store-clock mode %v, it says %v", mode, got)
+		}
+		s.put(store, "jobs/x")
+		other, err := s.config.Open(s, namespace, !mode)
+		if err == nil {
+			_ = other.Close(s.Context())
+		}
+		if !errors.Is(err, driver.ErrInvalid) {
+			s.Errorf("a namespace with store-clock mode %v was opened in the other: %v", mode, err)
+		}
+	}
+}
+
+// In store-clock mode the store says no to a write that needs an end which has not come.
+func testTheStoreJudges(s *suite) {
+	a, b := s.openIn(s.namespace, true), s.openIn(s.namespace, true)
+	first := record("jobs/x", 1)
+	first.TTL = 600 * time.Millisecond
+	before := time.Now()
+	if !s.swap(a, claim.Op{}, first) {
+		s.Fatal("not written")
+	}
+	ended := func(w claim.Swap) bool {
+		w.Ended = true
+		done, err := b.Swap(s.Context(), w)
+		if err != nil {
+			s.Fatalf("Swap: %v", err)
+		}
+		return done
+	}
+	second := record("jobs/x", 2)
+	second.TTL = time.Hour
+	if ended(claim.Swap{Old: first.Op, Record: second}) && time.Since(before) < first.TTL {
+		s.Fatal("a record that lasts was written over as if it had ended")
+	}
+	for !ended(claim.Swap{Old: first.Op, Record: second}) {
+		if time.Since(before) > first.TTL+s.config.Slack {
+			s.Fatalf("a record of %v has not ended after %v", first.TTL, time.Since(before))
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if early := time.Since(before); early < first.TTL {
+		s.Errorf("a record of %v had ended after %v", first.TTL, early)
+	}
+	if ended(claim.Swap{Old: second.Op, Record: record("jobs/x", 3)}) {
+		s.Error("a record that has just been written was written over as if it had ended")
+	}
+	if ended(claim.Swap{Old: first.Op, Record: record("jobs/x", 3)}) {
+		s.Error("a record was written over from an op that was replaced")
+	}
+	if !s.swap(a, second.Op, record("jobs/x", 3)) {
+		s.Error("a write that needs no end was refused")
+	}
+	if bt, ok := a.(claim.Batcher); ok {
+		lasting := record("jobs/y", 1)
+		lasting.TTL = time.Hour
+		s.swap(a, claim.Op{}, lasting)
+		done, err := bt.SwapAll(s.Context(), []claim.Swap{{Old: lasting.Op, Record: record("jobs/y", 2), Ended: true}})
+		if err != nil || done[0] {
+			s.Errorf("among many, a record that lasts was written over as if it had ended: %v, %v", done, err)
+		}
+	}
+}
+
+// What is left is counted from the last write.
+func testLeft(s *suite) {
+	store := s.openIn(s.namespace, true)
+	r := record("jobs/x", 1)
+	r.TTL = time.Hour
+	before := time.Now()
+	s.swap(store, claim.Op{}, r)
+	check := func() {
+		s.Helper()
+		all, err := store.List(s.Context(), "", "", 1)
+		if err != nil || len(all) != 1 {
+			s.Fatalf("List: %+v, %v", all, err)
+		}
+		for _, left := range []time.Duration{s.get(store, "jobs/x").Left, all[0].Left} {
+			if slack := time.Since(before) + 50*time.Millisecond; left > r.TTL+slack || left < r.TTL-slack {
+				s.Errorf("%v after it was written for %v, %v are left", time.Since(before), r.TTL, left)
+			}
+		}
+	}
+	check()
+	next := record("jobs/x", 2)
+	next.TTL = 2 * time.Hour
+	before = time.Now()
+	s.swap(store, r.Op, next)
+	r = next
+	check()
+	gone := record("jobs/x", 3)
+	gone.TTL = 0
+	s.swap(store, next.Op, gone)
+	time.Sleep(20 * time.Millisecond)
+	if left := s.get(store, "jobs/x").Left; left >= 0 {
+		s.Errorf("of a record for no time %v are left", left)
+	}
+}
+
+func testGone(s *suite) {
+	local := as[claim.Local](s, s.open(), Local)
+	for _, d := range []clock.Domain{clock.UnknownDomain, clock.SystemDomain(), "another machine"} {
+		if local.Gone(d) {
+			s.Errorf("domain %q is said to be gone", d)
+		}
+	}
+	if s.config.OtherBoot == "" {
+		s.Fatal("a store that can do \"local\" needs Config.OtherBoot")
+	}
+	if !local.Gone(s.config.OtherBoot) {
+		s.Errorf("domain %q is of another boot, and not said to be gone", s.config.OtherBoot)
+	}
+}
+
+func testClockOnlyRises(s *suite) {
+	store, other := s.open(), s.open()
+	writer, reader := as[claim.Clocks](s, store, Clocks), as[claim.Clocks](s, other, Clocks)
+	at := func(d clock.Domain) (clock.Instant, bool) {
+		s.Helper()
+		i, known, err := reader.Acknowledged(s.Context(), d)
+		if err != nil {
+			s.Fatalf("Acknowledged: %v", err)
+		}
+		return i, known
+	}
+	if i, known := at("one"); known {
+		s.Errorf("a domain that never wrote has a clock record: %v", i)
+	}
+	for _, c := range []struct{ now, is clock.Instant }{
+		{clock.Instant{Raw: -5, Boot: -7}, clock.Instant{Raw: -5, Boot: -7}},
+		{clock.Instant{Raw: 10, Boot: 20}, clock.Instant{Raw: 10, Boot: 20}},
+		{clock.Instant{Raw: 5, Boot: 15}, clock.Instant{Raw: 10, Boot: 20}},
+		{clock.Instant{Raw: 30, Boot: 15}, clock.Instant{Raw: 30, Boot: 20}},
+		{clock.Instant{Raw: 15, Boot: 1 << 62}, clock.Instant{Raw: 30, Boot: 1 << 62}},
+	} {
+		if err := writer.Acknowledge(s.Context(), "one", c.now); err != nil {
+			s.Fatalf("Acknowledge: %v", err)
+		}
+		if i, known := at("one"); !known || i != c.is {
+			s.Errorf("after %v the clock record is %v, and not %v", c.now, i, c.is)
+		}
+	}
+	for _, d := range []clock.Domain{"two", "One", "one "} {
+		if i, known := at(d); known {
+			s.Errorf("domain %q has the clock record of another: %v", d, i)
+		}
+	}
+	if names := s.list(store, "", "", 10); len(names) != 0 {
+		s.Errorf("clock records are in a list: %q", names)
+	}
+}
+
+func testClocksRace(s *suite) {
+	all := s.openAll()
+	together(racers, func(i int) {
+		c := as[claim.Clocks](s, all[i%clients], Clocks)
+		for n := range rounds {
+			at := clock.Instant{Raw: int64(n*racers + i), Boot: int64((rounds-n)*racers + i)}
+			if err := c.Acknowledge(s.Context(), "one", at); err != nil {
+				s.Errorf("Acknowledge: %v", err)
+			}
+		}
+	})
+	want := clock.Instant{Raw: rounds*racers - 1, Boot: rounds*racers + racers - 1}
+	if at, known, err := as[claim.Clocks](s, all[0], Clocks).Acknowledged(s.Context(), "one"); at != want || !known || err != nil {
+		s.Errorf("the clock record is %v, %v, %v; and should be %v", at, known, err, want)
+	}
+}

@@ -1,0 +1,290 @@
+package claimtest
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+var swapTests = []test{
+	{"Create", "", testCreate},
+	{"OnlyFromTheOp", "", testOnlyFromTheOp},
+	{"OpsAreNotTokens", "", testOpsAreNotTokens},
+	{"TouchesOneName", "", testTouchesOneName},
+	{"IsReadAtOnce", "", testIsReadAtOnce},
+	{"OneCreates", "", testOneCreates},
+	{"OneWins", "", testOneWins},
+	{"NoneIsLost", "", testNoneIsLost},
+	{"Remove", "", testRemove},
+	{"RemoveOrSwap", "", testRemoveOrSwap},
+}
+
+// How many race in the tests of races, in how many clients and rounds.
+const (
+	racers  = 8
+	clients = 4
+	rounds  = 10
+)
+
+// openAll returns several clients of one namespace.
+func (s *suite) openAll() []claim.Store {
+	s.Helper()
+	all := make([]claim.Store, clients)
+	for i := range all {
+		all[i] = s.open()
+	}
+	return all
+}
+
+func testCreate(s *suite) {
+	a, b := s.open(), s.open()
+	first := s.put(a, "jobs/x")
+	for _, store := range []claim.Store{a, b} {
+		if s.swap(store, claim.Op{}, record("jobs/x", 2)) {
+			s.Error("a record was created over another")
+		}
+	}
+	vacant := claim.Record{Name: "jobs/x", Token: 2, Op: claim.NewOp(), Domain: "some machine"}
+	if !s.swap(b, first.Op, vacant) {
+		s.Fatal("a tombstone was not written")
+	}
+	if s.swap(a, claim.Op{}, record("jobs/x", 3)) {
+		s.Error("a record was created over a tombstone")
+	}
+	s.same("the tombstone", s.get(a, "jobs/x").Record, vacant)
+}
+
+func testOnlyFromTheOp(s *suite) {
+	store := s.open()
+	if s.swap(store, claim.NewOp(), record("jobs/x", 1)) || s.exists(store, "jobs/x") {
+		s.Error("a record that did not exist was written over")
+	}
+	first := s.put(store, "jobs/x")
+	near := first.Op
+	near[15] ^= 1
+	for _, wrong := range []claim.Op{claim.NewOp(), near, {}} {
+		if s.swap(store, wrong, record("jobs/x", 9)) {
+			s.Errorf("a record with op %v was written over from %v", first.Op, wrong)
+		}
+	}
+	s.same("after refused writes", s.get(store, "jobs/x").Record, first)
+	second := record("jobs/x", 2)
+	if !s.swap(store, first.Op, second) {
+		s.Error("a write from the right op was refused")
+	}
+	if s.swap(store, first.Op, record("jobs/x", 3)) {
+		s.Error("a write from an op that was replaced was done")
+	}
+	s.same("at the end", s.get(store, "jobs/x").Record, second)
+}
+
+// A record that was removed and made again, alike but for its op, is another one.
+func testOpsAreNotTokens(s *suite) {
+	store := s.open()
+	first := s.put(store, "jobs/x")
+	if done, err := store.Remove(s.Context(), "jobs/x", first.Op); !done || err != nil {
+		s.Fatalf("Remove: %v, %v", done, err)
+	}
+	again := first
+	again.Op = claim.NewOp()
+	if !s.swap(store, claim.Op{}, again) {
+		s.Fatal("a record that was removed can not be made again")
+	}
+	if s.swap(store, first.Op, record("jobs/x", 2)) {
+		s.Error("a write that was decided on a removed record was done to the next one")
+	}
+	if done, err := store.Remove(s.Context(), "jobs/x", first.Op); done || err != nil {
+		s.Errorf("a removal that was decided on a removed record: %v, %v", done, err)
+	}
+	s.same("the record made again", s.get(store, "jobs/x").Record, again)
+}
+
+func testTouchesOneName(s *suite) {
+	store := s.open()
+	shared := claim.NewOp() // not even the same op joins them
+	var all []claim.Record
+	for _, name := range []string{"jobs", "jobs/a", "jobs/b", "jobs/a/b"} {
+		r := record(name, 1)
+		r.Op = shared
+		if !s.swap(store, claim.Op{}, r) {
+			s.Fatalf("%q was not written", name)
+		}
+		all = append(all, r)
+	}
+	all[1] = record("jobs/a", 2)
+	if !s.swap(store, shared, all[1]) {
+		s.Fatal("jobs/a was not written")
+	}
+	if done, err := store.Remove(s.Context(), "jobs/b", shared); !done || err != nil {
+		s.Fatalf("Remove: %v, %v", done, err)
+	}
+	all[2] = claim.Record{}
+	for i, name := range []string{"jobs", "jobs/a", "jobs/b", "jobs/a/b"} {
+		if f := s.get(store, name); f.Record.Op != all[i].Op {
+			s.Errorf("%q has op %v, and not %v", name, f.Record.Op, all[i].Op)
+		}
+	}
+}
+
+// What one client was told was written, all others read.
+func testIsReadAtOnce(s *suite) {
+	all := s.openAll()
+	last := s.put(all[0], "jobs/x")
+	for i := range 10 * clients {
+		for _, reader := range all {
+			if f := s.get(reader, "jobs/x"); f.Record.Op != last.Op {
+				s.Fatalf("after write %d a client still reads op %v, and not %v", i, f.Record.Op, last.Op)
+			}
+		}
+		next := record("jobs/x", driver.Token(i+2))
+		if !s.swap(all[i%clients], last.Op, next) {
+			s.Fatalf("write %d from what was just read was refused", i)
+		}
+		last = next
+	}
+}
+
+// race lets many swap from one op at once, and returns who won.
+func (s *suite) race(all []claim.Store, name string, from claim.Op) claim.Record {
+	s.Helper()
+	var mu sync.Mutex
+	var winners []claim.Record
+	together(racers, func(i int) {
+		r := record(name, driver.Token(i+1))
+		done, err := all[i%len(all)].Swap(s.Context(), claim.Swap{Old: from, Record: r, Owner: true})
+		if err != nil {
+			s.Errorf("racer %d: %v", i, err)
+		}
+		if done {
+			mu.Lock()
+			defer mu.Unlock()
+			winners = append(winners, r)
+		}
+	})
+	if len(winners) != 1 {
+		s.Fatalf("%d of %d writes from one op were done", len(winners), racers)
+	}
+	s.same("what the winner wrote", s.get(all[0], name).Record, winners[0])
+	return winners[0]
+}
+
+func testOneCreates(s *suite) {
+	all := s.openAll()
+	for i := range rounds {
+		s.race(all, "jobs/"+string(rune('a'+i)), claim.Op{})
+	}
+}
+
+func testOneWins(s *suite) {
+	all := s.openAll()
+	last := s.put(all[0], "jobs/x")
+	for range rounds {
+		last = s.race(all, "jobs/x", last.Op)
+	}
+}
+
+// Many count in one record. It ends with as many as were told that they did, and nobody sees it go back.
+func testNoneIsLost(s *suite) {
+	all := s.openAll()
+	s.put(all[0], "jobs/x")
+	var done atomic.Int64
+	together(racers, func(i int) {
+		store, seen := all[i%clients], driver.Token(0)
+		for range 3 * rounds {
+			f, err := store.Get(s.Context(), "jobs/x")
+			if err != nil {
+				s.Errorf("Get: %v", err)
+				return
+			}
+			if f.Record.Token < seen {
+				s.Errorf("token %d is read after %d", f.Record.Token, seen)
+			}
+			seen = f.Record.Token
+			ok, err := store.Swap(s.Context(), claim.Swap{Old: f.Record.Op, Record: record("jobs/x", seen+1)})
+			if err != nil {
+				s.Errorf("Swap: %v", err)
+				return
+			}
+			if ok {
+				done.Add(1)
+			}
+		}
+	})
+	if got := s.get(all[0], "jobs/x").Record.Token; got != driver.Token(done.Load())+1 {
+		s.Errorf("%d writes of one more were done, and the token is %d", done.Load(), got)
+	}
+	if done.Load() == 0 {
+		s.Error("nobody got through")
+	}
+}
+
+func testRemove(s *suite) {
+	a, b := s.open(), s.open()
+	r := s.put(a, "jobs/x")
+	if _, err := a.Sight(s.Context(), "jobs/x", "d", r.Op, clock.Instant{Raw: 1, Boot: 1}); err != nil {
+		s.Fatal(err)
+	}
+	for _, c := range []struct {
+		what string
+		name string
+		op   claim.Op
+		done bool
+	}{
+		{"another op", "jobs/x", claim.NewOp(), false},
+		{"no op", "jobs/x", claim.Op{}, false},
+		{"another name", "jobs/y", r.Op, false},
+		{"what there is", "jobs/x", r.Op, true},
+		{"what there was", "jobs/x", r.Op, false},
+	} {
+		if done, err := b.Remove(s.Context(), c.name, c.op); done != c.done || err != nil {
+			s.Errorf("Remove of %s: %v, %v", c.what, done, err)
+		}
+		if s.exists(a, "jobs/x") != (c.what != "what there is" && c.what != "what there was") {
+			s.Errorf("after Remove of %s the record is there or not, against what was told", c.what)
+		}
+	}
+	// What was sighted of it is gone as well, even of the same op.
+	if at, err := b.Sight(s.Context(), "jobs/x", "d", r.Op, clock.Instant{Raw: 2, Boot: 2}); err != nil || at != (clock.Instant{Raw: 2, Boot: 2}) {
+		s.Errorf("after its record was removed, what is kept as sighted is %v, %v", at, err)
+	}
+	if all, err := a.List(s.Context(), "", "", 10); err != nil || len(all) != 0 {
+		s.Errorf("after Remove a list has %+v, %v", all, err)
+	}
+}
+
+// Of a removal and writes from one op only one is done.
+func testRemoveOrSwap(s *suite) {
+	all := s.openAll()
+	for i := range rounds {
+		name := "jobs/" + string(rune('a'+i))
+		first := s.put(all[0], name)
+		var done, removed atomic.Int64
+		together(racers, func(i int) {
+			var ok bool
+			var err error
+			if i%2 == 0 {
+				ok, err = all[i%clients].Remove(s.Context(), name, first.Op)
+			} else {
+				ok, err = all[i%clients].Swap(s.Context(), claim.Swap{Old: first.Op, Record: record(name, 2)})
+			}
+			if err != nil {
+				s.Errorf("racer %d: %v", i, err)
+			}
+			if ok {
+				done.Add(1)
+			}
+			if ok && i%2 == 0 {
+				removed.Add(1)
+			}
+		})
+		if done.Load() != 1 {
+			s.Errorf("%d removals and writes from one op were done", done.Load())
+		}
+		if exists := s.exists(all[1], name); exists == (removed.Load() == 1) {
+			s.Errorf("removed: %d, and that there is a record is %v", removed.Load(), exists)
+		}
+	}
+}
