@@ -6,5 +6,6 @@
 // it a failure.
 //
 // How it works: a server is a process of the test. It runs as nobody if the test runs as root, because servers
-// refuse that. It is killed when the test has ended, and on Linux also when the test's process dies.
+// refuse that. It is killed when the test has ended, and on Linux also when the test's process dies. With a
+// TestMain that calls [Main] the tests of a binary share their PostgreSQL, with databases of their own.
 package databases
