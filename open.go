@@ -64,7 +64,7 @@ func New(b driver.Backend, o ...KeeperOption) (*Keeper, error) {
 		return nil, fmt.Errorf("leasekeeper: %w", err)
 	}
 	var bell *alarm
-	if tests, ok := b.(driver.Clocked); ok {
+	if tests, ok := b.(driver.Clocked); ok && tests.Clock() != nil {
 		k.clock = tests.Clock()
 	} else {
 		bell = newAlarm()

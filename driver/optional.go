@@ -53,6 +53,7 @@ func thing[T any]() string {
 // Clocked is a backend for tests, with clocks that are moved by hand. The root package counts by them too.
 // A store that is used for anything but tests must not be one.
 type Clocked interface {
+	// Clock returns the clocks, or nil if this one goes by the machine's own.
 	Clock() Clock
 }
 
