@@ -1,0 +1,337 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+const (
+	defaultPoll = 500 * time.Millisecond
+	leastPoll   = time.Millisecond
+	// granularity is what TTLs are rounded up to.
+	granularity = time.Millisecond
+	// fewTenures is how many claims there may be before those are forgotten that ended long ago and were
+	// never released.
+	fewTenures = 1024
+)
+
+// Backend is a [driver.Backend] on any [Store], so that keepers work on it. It is safe for concurrent use.
+//
+// A database keeps no line: who waits asks again and again, and those who wait in one process form a line
+// of their own. See [Backend.Await].
+type Backend struct {
+	store  Store
+	client *Client
+	tests  driver.Clock // nil if it goes by the machine's
+	clock  driver.Clock
+	drift  clock.Drift
+	poll   time.Duration
+	calls  *calls
+	hints  hints
+
+	mu      sync.Mutex
+	tenures map[driver.ID]*tenure // that are not over
+	sweepAt int                   // with so many, those that ended long ago are forgotten
+	lines   map[string]*line
+	views   map[*view]struct{}
+}
+
+// All that a backend can do. There is nobody whom a name could be handed on to, so it is no Transferrer.
+var (
+	_ driver.Backend   = (*Backend)(nil)
+	_ driver.Clocked   = (*Backend)(nil)
+	_ driver.Watcher   = (*Backend)(nil)
+	_ driver.Historian = (*Backend)(nil)
+	_ driver.Announcer = (*Backend)(nil)
+	_ driver.Adopter   = (*Backend)(nil)
+	_ driver.Revoker   = (*Backend)(nil)
+	_ driver.Pinner    = (*Backend)(nil)
+)
+
+// BackendOption sets up a [Backend].
+type BackendOption func(*backendOptions)
+
+type backendOptions struct {
+	poll   time.Duration
+	client Options
+}
+
+// WithPoll sets how often a name is asked for by who waits for it, and how often a watch looks; the default
+// is twice a second. Each time is one small query.
+func WithPoll(every time.Duration) BackendOption { return func(o *backendOptions) { o.poll = every } }
+
+// WithOptions sets how the backend counts time, and how patient it is. If a Clock is given, keepers go by it
+// too.
+func WithOptions(c Options) BackendOption { return func(o *backendOptions) { o.client = c } }
+
+// NewBackend returns a backend on s, which it closes when it is closed.
+func NewBackend(s Store, o ...BackendOption) (*Backend, error) {
+	if s == nil {
+		return nil, fmt.Errorf("claim: %w: there is no store", driver.ErrInvalid)
+	}
+	options := backendOptions{poll: defaultPoll}
+	for _, option := range o {
+		option(&options)
+	}
+	if options.poll < leastPoll {
+		return nil, fmt.Errorf("%s: %w: to ask every %v is too often: the least is %v", s.Scheme(), driver.ErrInvalid, options.poll, leastPoll)
+	}
+	client, err := NewClient(s, options.client)
+	if err != nil {
+		return nil, err
+	}
+	b := &Backend{
+		store: s, client: client, tests: options.client.Clock, clock: options.client.Clock, drift: options.client.Drift,
+		poll: options.poll, calls: newCalls(s.Scheme()), sweepAt: fewTenures,
+		tenures: make(map[driver.ID]*tenure), lines: make(map[string]*line), views: make(map[*view]struct{}),
+	}
+	if b.clock == nil {
+		b.clock = systemClock{}
+	}
+	if b.drift == 0 {
+		b.drift = clock.DefaultDrift
+	}
+	b.hints.calls, b.hints.changed = b.calls, b.changed
+	b.hints.store, _ = s.(Notifier)
+	return b, nil
+}
+
+// systemClock is the machine's.
+type systemClock struct{}
+
+func (systemClock) Now() clock.Instant     { return clock.Now() }
+func (systemClock) Moved() <-chan struct{} { return nil }
+
+// Scheme is that of the store.
+func (b *Backend) Scheme() string { return b.store.Scheme() }
+
+// Limits are those of every store.
+func (b *Backend) Limits() driver.Limits {
+	return driver.Limits{MinTTL: MinTTL, MaxTTL: MaxTTL, Granularity: granularity}
+}
+
+// Clock implements [driver.Clocked]. It is nil if the backend goes by the machine's clocks.
+func (b *Backend) Clock() driver.Clock { return b.tests }
+
+// Client returns the client that the backend works by. It does what [driver.Backend] has no word for.
+func (b *Backend) Client() *Client { return b.client }
+
+// LeaseOf returns the lease that a backend of this package has made for a keeper, such as [Client.Extend] and
+// the gates of the stores take it. [driver.ErrLost] says that it does not hold its name.
+func LeaseOf(l driver.Lease) (*Lease, error) {
+	t, ok := l.(*tenure)
+	if !ok {
+		return nil, fmt.Errorf("claim: %w: a lease of another backend (%T)", driver.ErrInvalid, l)
+	}
+	t.backend.mu.Lock()
+	defer t.backend.mu.Unlock()
+	if t.standing != holding {
+		return nil, t.lost()
+	}
+	return t.lease, nil
+}
+
+// own returns l as one of this backend.
+func (b *Backend) own(l driver.Lease) (*tenure, error) {
+	t, ok := l.(*tenure)
+	if !ok || t.backend != b {
+		return nil, fmt.Errorf("%s: %w: a lease of another backend (%T)", b.Scheme(), driver.ErrInvalid, l)
+	}
+	return t, nil
+}
+
+// ended returns why a call's context has ended.
+func (b *Backend) ended(ctx context.Context) error {
+	if cause := context.Cause(ctx); errors.Is(cause, driver.ErrClosed) {
+		return cause
+	}
+	return ctx.Err()
+}
+
+// failed is the error of a call to the store, which may have failed because its context has ended.
+func (b *Backend) failed(ctx context.Context, err error) error {
+	ended := b.ended(ctx)
+	maybe := errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrUnknownOutcome)
+	if !maybe || ended == nil || errors.Is(err, ended) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, ended)
+}
+
+func (b *Backend) check(c driver.Claim) error {
+	if err := driver.CheckName(c.Name); err != nil {
+		return err
+	}
+	if err := driver.CheckHolder(c.Holder); err != nil {
+		return err
+	}
+	if c.ID == (driver.ID{}) {
+		return fmt.Errorf("%s: %w: a claim without an id", b.Scheme(), driver.ErrInvalid)
+	}
+	if c.TTL < MinTTL || c.TTL > MaxTTL {
+		return fmt.Errorf("%s: %w: a TTL of %v: it must be from %v to %v", b.Scheme(), driver.ErrInvalid, c.TTL, MinTTL, MaxTTL)
+	}
+	return nil
+}
+
+// Claim implements [driver.Backend].
+func (b *Backend) Claim(ctx context.Context, c driver.Claim) (driver.Lease, driver.Grant, error) {
+	if err := b.check(c); err != nil {
+		return nil, driver.Grant{}, err
+	}
+	ctx, end, err := b.calls.begin(ctx)
+	if err != nil {
+		return nil, driver.Grant{}, err
+	}
+	defer end()
+	t, behind, err := b.enter(c)
+	if err != nil {
+		return nil, driver.Grant{}, err
+	}
+	if behind != (driver.Grant{}) {
+		return t, behind, nil
+	}
+	g, err := b.attempt(ctx, t)
+	switch err = b.failed(ctx, err); {
+	case err == nil:
+		return t, g, nil
+	case errors.Is(err, driver.ErrUnknownOutcome):
+		return t, driver.Grant{}, err
+	}
+	return nil, driver.Grant{}, err
+}
+
+// enter finds out whether a claim is new. Where others wait here already it stands behind them.
+func (b *Backend) enter(c driver.Claim) (t *tenure, behind driver.Grant, err error) {
+	c.TTL = (c.TTL + granularity - 1) / granularity * granularity
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.clock.Now()
+	b.clear(c.Name, now)
+	if t = b.tenures[c.ID]; t != nil {
+		b.lapse(t, now)
+	}
+	switch {
+	case t == nil:
+		t = b.newTenure(c)
+		if c.Wait && b.lines[c.Name] != nil {
+			b.stand(t)
+		}
+	case t.asked.Name != c.Name:
+		return nil, behind, fmt.Errorf("%s: %w: a claim to %s has the id of one to %s", b.Scheme(), driver.ErrInvalid, c.Name, t.asked.Name)
+	case t.standing == over:
+		return nil, behind, t.lost()
+	}
+	if q := b.lines[c.Name]; t.standing == waiting && !t.trying && q.places[0] != t {
+		t.until = now.Add(b.drift.RelyRemote(t.asked.TTL))
+		return t, t.grant(), nil
+	}
+	return t, behind, nil
+}
+
+// newTenure makes one that is known by the id of its claim. The lock is held.
+func (b *Backend) newTenure(c driver.Claim) *tenure {
+	now := b.clock.Now()
+	b.sweep(now)
+	t := &tenure{backend: b, asked: c, tried: now, busy: make(chan struct{}, 1), signal: make(chan struct{}, 1)}
+	b.tenures[c.ID] = t
+	return t
+}
+
+// sweep forgets claims that were over long ago and that nobody will release any more. The lock is held.
+func (b *Backend) sweep(now clock.Instant) {
+	if len(b.tenures) < b.sweepAt {
+		return
+	}
+	for _, t := range b.tenures { // order: each is looked at by itself
+		ends := t.tried.Add(t.asked.TTL)
+		switch t.standing {
+		case waiting:
+			b.lapse(t, now)
+			continue
+		case holding:
+			ends = t.lease.Until()
+		}
+		if now.After(ends.Add(t.asked.TTL).Add(time.Minute)) && t.awaited == 0 && len(t.busy) == 0 {
+			b.end(t)
+		}
+	}
+	b.sweepAt = max(fewTenures, 2*len(b.tenures))
+}
+
+// attempt claims the name in the store. That somebody else holds it is no error for who waits.
+func (b *Backend) attempt(ctx context.Context, t *tenure) (driver.Grant, error) {
+	if err := t.lock(ctx); err != nil {
+		return driver.Grant{}, b.ended(ctx)
+	}
+	defer t.unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if g, done, err := b.begin(t, cancel); done {
+		return g, err
+	}
+	lease, err := b.client.Claim(ctx, Request{Name: t.asked.Name, ID: t.asked.ID, Holder: t.asked.Holder, TTL: t.asked.TTL, Waits: t.asked.Wait})
+	return b.conclude(t, lease, err)
+}
+
+// begin notes that an attempt begins, unless there is no need of one.
+func (b *Backend) begin(t *tenure, interrupt context.CancelFunc) (g driver.Grant, done bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case t.standing == holding:
+		return t.grant(), true, nil
+	case t.standing == over || t.leaving:
+		return driver.Grant{}, true, t.lost()
+	}
+	if !t.trying {
+		t.trying, t.tried = true, b.clock.Now()
+	}
+	t.interrupt = interrupt
+	return driver.Grant{}, false, nil
+}
+
+// conclude takes in what became of an attempt.
+func (b *Backend) conclude(t *tenure, lease *Lease, err error) (driver.Grant, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.clock.Now()
+	t.interrupt = nil
+	held, refused := errors.AsType[*driver.HeldError](err)
+	if lease != nil {
+		t.lease = lease
+	}
+	switch {
+	case err == nil:
+		t.standing, t.trying = holding, false
+		b.leave(t)
+		t.poke()
+	case refused && t.asked.Wait:
+		if t.standing == asking {
+			t.until = now.Add(b.drift.RelyRemote(t.asked.TTL))
+		}
+		b.stand(t)
+		b.lines[t.asked.Name].refused(now, held, b.poll)
+		t.trying, t.lease = false, nil
+	case refused, errors.Is(err, driver.ErrLost):
+		b.end(t)
+		return driver.Grant{}, err
+	case errors.Is(err, driver.ErrUnknownOutcome):
+		return driver.Grant{}, err
+	case t.lease != nil:
+		return driver.Grant{}, fmt.Errorf("%s: %w: what became of an earlier attempt to claim %s: %w", b.Scheme(), driver.ErrUnknownOutcome, t.asked.Name, err)
+	default:
+		t.trying = false
+		if t.standing == asking {
+			b.end(t)
+		}
+		return driver.Grant{}, err
+	}
+	return t.grant(), nil
+}

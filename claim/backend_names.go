@@ -1,0 +1,202 @@
+package claim
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// infoOf tells what a client knows of a name in the words of package driver.
+func infoOf(s State) driver.Info {
+	i := driver.Info{Name: s.Record.Name, Token: s.Record.Token, Waiting: -1, Pinned: strings.Join(s.Record.Pins, "; ")}
+	if s.Over || !s.Record.Held() {
+		return i
+	}
+	i.Held, i.Holder, i.TTL = true, driver.Holder{ID: s.Record.Holder, Card: s.Record.Card}, s.Record.TTL
+	i.Remaining = max(0, s.Ends)
+	return i
+}
+
+// Get implements [driver.Backend]. A name is not held any more when what its holder was promised is surely
+// over, even if nobody has taken it yet.
+func (b *Backend) Get(ctx context.Context, name string) (driver.Info, error) {
+	s, err := b.state(ctx, name)
+	if err != nil {
+		return driver.Info{}, err
+	}
+	return infoOf(s), nil
+}
+
+func (b *Backend) state(ctx context.Context, name string) (State, error) {
+	if err := driver.CheckName(name); err != nil {
+		return State{}, err
+	}
+	ctx, end, err := b.calls.begin(ctx)
+	if err != nil {
+		return State{}, err
+	}
+	defer end()
+	s, err := b.client.Get(ctx, name)
+	if err != nil {
+		return State{}, b.failed(ctx, err)
+	}
+	return s, nil
+}
+
+// List implements [driver.Backend]. A name whose record can not be read is left out.
+func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]driver.Info, error) {
+	if limit <= 0 {
+		return nil, fmt.Errorf("%s: %w: a list of up to %d names", b.Scheme(), driver.ErrInvalid, limit)
+	}
+	ctx, end, err := b.calls.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	var found []driver.Info
+	for {
+		page, err := b.client.List(ctx, prefix, after, limit-len(found))
+		if err != nil {
+			return nil, b.failed(ctx, err)
+		}
+		short := len(page) < limit-len(found)
+		for _, s := range page {
+			if after = s.Record.Name; s.Err == nil {
+				found = append(found, infoOf(s))
+			}
+		}
+		if short || len(found) == limit {
+			return found, nil
+		}
+	}
+}
+
+// Close implements [driver.Backend]. It ends what is under way and closes the store.
+func (b *Backend) Close(ctx context.Context) error {
+	first, waited := b.calls.close(ctx)
+	b.hints.close()
+	if !first {
+		return waited
+	}
+	if err := b.store.Close(ctx); err != nil {
+		return err
+	}
+	return waited
+}
+
+// History implements [driver.Historian]. The tenancy that lasts, if there is one, is the first.
+func (b *Backend) History(ctx context.Context, name string, limit int) ([]driver.Tenancy, error) {
+	s, err := b.state(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	r := s.Record
+	var past []driver.Tenancy
+	if r.Held() {
+		now := driver.Tenancy{Token: r.Token, Holder: driver.Holder{ID: r.Holder, Card: r.Card}, From: r.Since}
+		if s.Over {
+			// Nobody has written yet that it ended. It did when its time was up, as far as can be told here.
+			now.Why, now.To = driver.Expired, time.Now().Add(-b.clock.Now().Elapsed(s.Latest))
+			if r.Revoked != "" {
+				now.Why, now.Note = driver.Revoked, r.Revoked
+			}
+		}
+		past = append(past, now)
+	}
+	past = append(past, r.Past...)
+	return past[:min(len(past), max(0, limit))], nil
+}
+
+// holder returns the lease of a keeper that is to do something with it.
+func (b *Backend) holder(l driver.Lease) (*Lease, error) {
+	t, err := b.own(l)
+	if err != nil {
+		return nil, err
+	}
+	return LeaseOf(t)
+}
+
+// Announce implements [driver.Announcer].
+func (b *Backend) Announce(ctx context.Context, l driver.Lease, text string) error {
+	if err := driver.CheckCardText(text); err != nil {
+		return err
+	}
+	ctx, end, err := b.calls.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	lease, err := b.holder(l)
+	if err != nil {
+		return err
+	}
+	return b.failed(ctx, b.client.Announce(ctx, lease, text))
+}
+
+// Adopt implements [driver.Adopter].
+func (b *Backend) Adopt(ctx context.Context, name string, token driver.Token, by driver.Holder) (driver.Lease, driver.Grant, error) {
+	if err := errors.Join(driver.CheckName(name), driver.CheckHolder(by)); err != nil {
+		return nil, driver.Grant{}, err
+	}
+	if token == 0 {
+		return nil, driver.Grant{}, fmt.Errorf("%s: %w: a token of 0 is none", b.Scheme(), driver.ErrInvalid)
+	}
+	ctx, end, err := b.calls.begin(ctx)
+	if err != nil {
+		return nil, driver.Grant{}, err
+	}
+	defer end()
+	var id driver.ID
+	_, _ = rand.Read(id[:]) // never fails
+	lease, err := b.client.Adopt(ctx, name, token, by, id)
+	if err != nil {
+		return nil, driver.Grant{}, b.failed(ctx, err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := b.newTenure(driver.Claim{ID: id, Name: name, Holder: by, TTL: lease.TTL()})
+	t.standing, t.lease = holding, lease
+	return t, t.grant(), nil
+}
+
+// Revoke implements [driver.Revoker].
+func (b *Backend) Revoke(ctx context.Context, name string, token driver.Token, reason string, now bool) error {
+	return b.change(ctx, name, func(ctx context.Context) error { return b.client.Revoke(ctx, name, token, reason, now) })
+}
+
+// Pin implements [driver.Pinner].
+func (b *Backend) Pin(ctx context.Context, name, reason string) error {
+	return b.change(ctx, name, func(ctx context.Context) error {
+		s, err := b.client.Get(ctx, name)
+		if err != nil {
+			return err
+		}
+		if s.Over || !s.Record.Held() {
+			return fmt.Errorf("%s: %w: nobody holds %s, so there is nobody to keep it", b.Scheme(), driver.ErrInvalid, name)
+		}
+		return b.client.Pin(ctx, name, reason)
+	})
+}
+
+// Unpin implements [driver.Pinner]. It takes all reasons back.
+func (b *Backend) Unpin(ctx context.Context, name string) error {
+	return b.change(ctx, name, func(ctx context.Context) error { return b.client.Unpin(ctx, name, "") })
+}
+
+// change does something to a name.
+func (b *Backend) change(ctx context.Context, name string, do func(context.Context) error) error {
+	if err := driver.CheckName(name); err != nil {
+		return err
+	}
+	ctx, end, err := b.calls.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return b.failed(ctx, do(ctx))
+}

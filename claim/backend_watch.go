@@ -1,0 +1,265 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+const (
+	// watchPage is how many records a watch reads at once.
+	watchPage = 500
+	// maxNoted is how many names that may have changed a watch keeps in mind; with more it looks at all.
+	maxNoted = 256
+	// watchShare is the least part of its time that a watch rests between two looks at all names, so that many
+	// names are looked at less often, and not all the time.
+	watchShare = 10
+)
+
+// view is what one watch knows.
+type view struct {
+	b      *Backend
+	prefix string
+	report func(driver.Event)
+	seen   map[string]sight // every name that the store has
+	round  uint64           // of looks at all names
+	next   clock.Instant    // when to look at all again
+	ends   clock.Instant    // when the first lease that was seen is over
+
+	wake chan struct{} // has room for one
+	// What follows is guarded by the lock of the backend.
+	noted map[string]struct{} // names that may have changed
+	all   bool                // any may have
+}
+
+// sight is how a name was when it was looked at last.
+type sight struct {
+	round uint64
+	held  bool
+	token driver.Token
+	card  driver.Card
+	ends  clock.Instant // if held, and not pinned: when it is over unless it is renewed
+}
+
+// never is when a pinned lease ends.
+var never = clock.Instant{Raw: math.MaxInt64, Boot: math.MaxInt64}
+
+// sightOf returns what a watch keeps in mind of a name.
+func sightOf(s State) sight {
+	is := sight{token: s.Record.Token, ends: never}
+	if s.Record.Held() && !s.Over {
+		is.held, is.card = true, s.Record.Card
+		if len(s.Record.Pins) == 0 {
+			is.ends = s.Latest
+		}
+	}
+	return is
+}
+
+// note takes in that a name may have changed, or any if it is empty. The lock of the backend is held.
+func (v *view) note(name string) {
+	switch {
+	case name == "" || len(v.noted) >= maxNoted:
+		v.all = true
+		clear(v.noted)
+	case !strings.HasPrefix(name, v.prefix):
+		return
+	case !v.all:
+		v.noted[name] = struct{}{}
+	}
+	select {
+	case v.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Watch implements [driver.Watcher]. It looks at all names twice a second, or what [WithPoll] says, less
+// often where there are so many that this takes long, and besides at those that the store hints at. So of a
+// tenancy that begins and ends between two looks there is only a Resync event after it.
+func (b *Backend) Watch(ctx context.Context, prefix string, report func(driver.Event)) error {
+	ctx, end, err := b.calls.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	v := &view{b: b, prefix: prefix, report: report, seen: make(map[string]sight),
+		wake: make(chan struct{}, 1), noted: make(map[string]struct{}), all: true}
+	v.watches(true)
+	defer v.watches(false)
+	defer b.hints.want()()
+	for {
+		moved := b.clock.Moved()
+		err := v.look(ctx)
+		if err == nil {
+			err = b.ended(ctx)
+		}
+		if err != nil {
+			return b.failed(ctx, err)
+		}
+		if err := b.pause(ctx, v.rests(), moved, v.wake); err != nil {
+			return err
+		}
+	}
+}
+
+// watches has v told of hints, or no longer.
+func (v *view) watches(on bool) {
+	v.b.mu.Lock()
+	defer v.b.mu.Unlock()
+	if on {
+		v.b.views[v] = struct{}{}
+	} else {
+		delete(v.b.views, v)
+	}
+}
+
+// rests returns for how long there is no need to look.
+func (v *view) rests() time.Duration {
+	now := v.b.clock.Now()
+	return max(0, min(now.Remaining(v.next), now.Until(v.ends)+1)) // strictly past the end
+}
+
+// look looks at what may have changed, and tells what has.
+func (v *view) look(ctx context.Context) error {
+	began := v.b.clock.Now()
+	v.b.mu.Lock()
+	names, all := slices.Sorted(maps.Keys(v.noted)), v.all
+	clear(v.noted)
+	v.all = false
+	v.b.mu.Unlock()
+	if all || began.Remaining(v.next) <= 0 || began.After(v.ends) {
+		return v.lookAtAll(ctx, began)
+	}
+	for _, name := range names {
+		s, err := v.b.client.Get(ctx, name)
+		if errors.Is(err, driver.ErrCorrupt) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		v.tell(name, s)
+	}
+	v.reckon()
+	return nil
+}
+
+// lookAtAll reads all records. What is told while it goes on is how things were when their page was read.
+func (v *view) lookAtAll(ctx context.Context, began clock.Instant) error {
+	v.round++
+	for after := ""; ; {
+		page, err := v.b.client.List(ctx, v.prefix, after, watchPage)
+		if err != nil {
+			return err
+		}
+		for _, s := range page {
+			after = s.Record.Name
+			if s.Err != nil {
+				v.keep(after)
+				continue
+			}
+			v.tell(after, s)
+		}
+		if len(page) < watchPage {
+			break
+		}
+	}
+	var gone []string
+	for name, was := range v.seen {
+		if was.round != v.round {
+			gone = append(gone, name)
+		}
+	}
+	slices.Sort(gone)
+	for _, name := range gone {
+		v.tell(name, State{Record: Record{Name: name}, Over: true})
+	}
+	v.reckon()
+	now := v.b.clock.Now()
+	v.next = now.Add(about(max(v.b.poll, watchShare*now.Elapsed(began))))
+	return nil
+}
+
+// keep leaves a name as it was when it could be read.
+func (v *view) keep(name string) {
+	if was, ok := v.seen[name]; ok {
+		was.round = v.round
+		v.seen[name] = was
+	}
+}
+
+// reckon finds out when the next lease ends. One whose end has passed, and which is not over for another
+// reason, is looked at with all others.
+func (v *view) reckon() {
+	now := v.b.clock.Now()
+	v.ends = never
+	for _, is := range v.seen {
+		if is.held && !now.After(is.ends) {
+			v.ends = clock.Instant{Raw: min(v.ends.Raw, is.ends.Raw), Boot: min(v.ends.Boot, is.ends.Boot)}
+		}
+	}
+}
+
+// tell reports what has become of a name since it was looked at last.
+func (v *view) tell(name string, s State) {
+	was, known := v.seen[name]
+	is := sightOf(s)
+	is.round = v.round
+	if s.Record.Exists() {
+		v.seen[name] = is
+	} else {
+		delete(v.seen, name)
+	}
+	e := driver.Event{Info: infoOf(s)}
+	switch {
+	case v.round == 1 && !known:
+		e.Kind = driver.Resync
+		if !is.held {
+			return
+		}
+	case is.held && was.token != is.token:
+		e.Kind = driver.Acquired
+		if was.held {
+			e.Why = whyEnded(s, was.token)
+		}
+	case was.held && !is.held:
+		e.Kind, e.Why = driver.Vacated, whyEnded(s, was.token)
+	case is.held && !was.held, !is.held && was.token != is.token && known:
+		// It was over, and its holder has renewed it nevertheless; or somebody has held it meanwhile.
+		e.Kind = driver.Resync
+	case is.held && !sameCard(was.card, is.card):
+		e.Kind = driver.Announced
+	default:
+		return
+	}
+	v.report(e)
+}
+
+func sameCard(a, b driver.Card) bool {
+	return a.Host == b.Host && a.PID == b.PID && a.Text == b.Text && a.Started.Equal(b.Started)
+}
+
+// whyEnded returns why the tenancy with that token ended, if the record still says so.
+func whyEnded(s State, t driver.Token) driver.Reason {
+	switch {
+	case !s.Record.Exists():
+		return driver.Deleted
+	case s.Record.Token == t && s.Record.Revoked != "":
+		return driver.Revoked
+	case s.Record.Token == t:
+		return driver.Expired
+	}
+	for _, past := range s.Record.Past {
+		if past.Token == t {
+			return past.Why
+		}
+	}
+	return ""
+}
