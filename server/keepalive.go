@@ -64,13 +64,18 @@ func (u *underWay) close() { close(u.gone) }
 
 // finish says that nothing more will be read. io.EOF means that the client waits for what it asked.
 func (u *underWay) finish(err error) {
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.ended, u.err = true, err
+	u.ended, u.err = true, unlessEOF(err)
 	notify(u.wake)
+}
+
+// unlessEOF is for why a client is read from no more: that it just has no more to say is no error.
+func unlessEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }
 
 // sent says that the answers to so many ids have left.

@@ -42,6 +42,8 @@ type member interface {
 	History(ctx context.Context, name string) ([]replica.Tenancy, error)
 	WatchNames(prefix string) *replica.NameWatch
 	WatchClaim(lease lessor.ID) *replica.NameWatch
+	WatchClaims(wake chan struct{}) *replica.NameWatch
+	Hold(ctx context.Context, watch *replica.NameWatch, ops []replica.Op, answer func([]replica.HoldAnswer)) error
 
 	NewWatchStream(keyspace.StreamLimits) *keyspace.Stream
 

@@ -16,16 +16,17 @@ import (
 // maxCode is the largest code that gRPC defines; others are counted as Unknown.
 const maxCode = codes.Unauthenticated
 
-// streamKind tells the two long streams apart.
+// streamKind tells the long streams apart.
 type streamKind int
 
 const (
 	watchStream streamKind = iota
 	keepAliveStream
+	claimStream
 	streamKinds
 )
 
-var streamNames = [streamKinds]string{watchStream: "watch", keepAliveStream: "keepalive"}
+var streamNames = [streamKinds]string{watchStream: "watch", keepAliveStream: "keepalive", claimStream: "hold"}
 
 // metrics counts what this package does, and collects what the member says of itself when it is asked. What
 // may become a label is known before the server starts: methods, codes, reasons. Nothing that a client
@@ -77,8 +78,10 @@ func newMetrics(cfg Config, m member, services map[string]grpc.ServiceInfo) *met
 }
 
 // count counts one request or stream that has ended.
-func (m *metrics) count(method string, err error) {
-	code := status.Code(err)
+func (m *metrics) count(method string, err error) { m.countCode(method, status.Code(err)) }
+
+// countCode is count when only the code is known.
+func (m *metrics) countCode(method string, code codes.Code) {
 	if code > maxCode {
 		code = codes.Unknown
 	}

@@ -51,25 +51,31 @@ func (n *namesService) Acquire(r *leasekeeperv1.AcquireRequest, stream acquireSt
 }
 
 func claimOf(r *leasekeeperv1.AcquireRequest) (replica.Claim, error) {
-	if err := checkName(r.Name); err != nil {
-		return replica.Claim{}, err
-	}
-	ttl, err := claimTTLOf(r.TtlMs)
+	claim, err := newClaim(r.Name, r.Lease, r.TtlMs, r.Wait)
 	if err != nil {
 		return replica.Claim{}, err
 	}
-	if r.Lease < 0 {
-		return replica.Claim{}, fmt.Errorf("%w: the lease %d: choose an id at random above 0", driver.ErrInvalid, r.Lease)
-	}
-	value, err := writeHolder(r.Holder)
-	if err != nil {
-		return replica.Claim{}, err
-	}
-	claim := replica.Claim{Lease: lessor.ID(r.Lease), TTL: ttl, Name: r.Name, Holder: value, Wait: r.Wait}
 	if claim.Lease == lessor.NoLease {
 		claim.Lease = randomLease()
 	}
-	return claim, nil
+	claim.Holder, err = writeHolder(r.Holder)
+	return claim, err
+}
+
+// newClaim returns a claim that lacks its holder.
+func newClaim(name string, lease, ttlMs int64, wait bool) (replica.Claim, error) {
+	if err := checkName(name); err != nil {
+		return replica.Claim{}, err
+	}
+	ttl, err := claimTTLOf(ttlMs)
+	if err == nil && lease < 0 {
+		err = errLeaseID(lease)
+	}
+	return replica.Claim{Lease: lessor.ID(lease), TTL: ttl, Name: name, Wait: wait}, err
+}
+
+func errLeaseID(lease int64) error {
+	return fmt.Errorf("%w: the lease %d: choose an id at random above 0", driver.ErrInvalid, lease)
 }
 
 // randomLease chooses an id that is surely free.

@@ -68,6 +68,16 @@ func (s *Server) answerTo(method string, err error) error {
 }
 
 func (s *Server) answerName(err error) error {
+	code, reason, text := s.refuseName(err)
+	if reason == leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED {
+		return status.Error(code, text)
+	}
+	return nameStatus(code, reason, text)
+}
+
+// refuseName says what a client is told of an error, counts it, and logs it if it ought not to occur. gRPC's own
+// errors have no reason.
+func (s *Server) refuseName(err error) (code codes.Code, reason leasekeeperv1.ErrorReason, text string) {
 	for i := range nameRefusals {
 		row := &nameRefusals[i]
 		if !errors.Is(err, row.err) {
@@ -80,15 +90,15 @@ func (s *Server) answerName(err error) error {
 		if row.own {
 			text = err.Error()
 		}
-		return nameStatus(row.code, row.reason, text)
+		return row.code, row.reason, text
 	}
 	// gRPC's own, of a stream whose client has gone or sent what can not be read.
 	if st, ok := status.FromError(err); ok {
-		return st.Err()
+		return st.Code(), leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED, st.Message()
 	}
 	s.metrics.refuse(reasonInternal)
 	s.log.Error("a request met an error that should not occur", "error", err)
-	return nameStatus(codes.Internal, leasekeeperv1.ErrorReason_INTERNAL, "internal error, see the server's log")
+	return codes.Internal, leasekeeperv1.ErrorReason_INTERNAL, "internal error, see the server's log"
 }
 
 func nameStatus(code codes.Code, reason leasekeeperv1.ErrorReason, text string) error {

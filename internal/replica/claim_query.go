@@ -63,11 +63,11 @@ func (r *Replica) inspectNames(q NamesQuery) NameStates {
 	return NameStates{all, r.applied.index}
 }
 
-func (r *Replica) inspectPlace(q PlaceQuery) (any, error) {
+func (r *Replica) place(q PlaceQuery) (Place, error) {
 	l := r.names.lines[q.Name]
 	c := r.names.find(l, q.Lease)
 	if c == nil || slices.Contains(l.shunned, c) {
-		return nil, ErrLost
+		return Place{}, ErrLost
 	}
 	return Place{Token: c.created, Before: l.before(c)}, nil
 }
@@ -106,8 +106,8 @@ func (r *Replica) reader() pebble.Reader {
 	return r.db
 }
 
-// An EndedError is [lessor.ErrNotFound] or [lessor.ErrDoomed] of a lease that held a name or stood in line for
-// one, with the reason.
+// An EndedError is [lessor.ErrNotFound], [lessor.ErrDoomed] or [ErrLost] of a lease that held a name or stood in
+// line for one, with the reason.
 type EndedError struct {
 	Kind error
 	Why  Why
@@ -123,7 +123,7 @@ func (e *EndedError) Error() string {
 
 func (e *EndedError) Unwrap() error { return e.Kind }
 
-// whyNot adds to the refusal of a renewal what is known of the reason.
+// whyNot adds to the refusal of a renewal, or the loss of a place in line, what is known of the reason.
 func (r *Replica) whyNot(id lessor.ID, kind error) error {
 	if errors.Is(kind, lessor.ErrDoomed) {
 		return &EndedError{kind, WhyRevoked, r.revocationOf(id)}

@@ -183,6 +183,9 @@ func (r *Replica) drop(commands []pending, reason error) {
 
 // request takes on a client's command.
 func (r *Replica) request(e Request) {
+	if r.lacksSpace(e) {
+		return
+	}
 	if err := r.turnAway(e.Op); err != nil {
 		r.emit(Reply{ID: e.ID, Err: err, Authority: forever})
 		return
@@ -247,7 +250,7 @@ func (r *Replica) inspect(query any) (any, error) {
 	case NamesQuery:
 		return r.inspectNames(q), nil
 	case PlaceQuery:
-		return r.inspectPlace(q)
+		return result(r.place(q))
 	}
 	panic(fmt.Sprintf("replica: unknown query %T", query))
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// An Event is something that happened to the member: a [Tick], a [Request], a [Renewal], a [Read], an
+// An Event is something that happened to the member: a [Tick], a [Request], [Requests], a [Renewal], a [Read], an
 // [Inspection], a [Persisted], or a [Space].
 type Event interface{ event() }
 
@@ -32,6 +32,12 @@ type Request struct {
 // [keyspace.DeleteRequest], a [keyspace.TxnRequest], a [Compact], a [Grant], a [Revoke], or one of those in
 // claim.go: a [Claim], a [Release], a [RevokeName], a [Transfer], a [Pin] or an [Unpin].
 type Op any
+
+// Requests are several of [Request] in a row, with consecutive IDs.
+type Requests struct {
+	First uint64 // the ID of the first
+	Ops   []Op
+}
 
 // Grant asks for a lease. The id and the TTL are final: whoever asks has already chosen and clamped them.
 type Grant struct {
@@ -86,6 +92,7 @@ type Persisted struct {
 
 func (Tick) event()       {}
 func (Request) event()    {}
+func (Requests) event()   {}
 func (Renewal) event()    {}
 func (Read) event()       {}
 func (Inspection) event() {}

@@ -92,6 +92,7 @@ type Node struct {
 	persists  chan syncing
 	persisted chan Persisted
 	calls     map[uint64]func(Effect) // owned by the goroutine of run
+	handed    []*handed               // that have answers to tell; owned by it too
 	walled    clock.Instant           // when it told the time of day last; owned by it too
 	nextID    atomic.Uint64
 
@@ -130,6 +131,7 @@ type Node struct {
 type submission struct {
 	event  Event
 	id     uint64
+	others int          // IDs that follow id and are answered in the same way
 	answer func(Effect) // called on the member's goroutine; must not block
 	look   func(*Replica, clock.Instant)
 }

@@ -24,10 +24,12 @@ const maxNameChanges = 1024
 type NameWatch struct {
 	hub    *namesHub
 	prefix string
-	lease  lessor.ID // 0: the prefix counts
+	wake   chan struct{} // holds one
 
-	wake    chan struct{} // holds one
-	changes []NameChange  // guarded by hub.mu, as is missed
+	// Guarded by hub.mu.
+	leases  map[lessor.ID]int // that are watched, and how often each was added; nil: the prefix counts
+	closed  bool
+	changes []NameChange
 	missed  bool
 }
 
@@ -42,29 +44,63 @@ func (n *Node) WatchNames(prefix string) *NameWatch {
 
 // WatchClaim tells, from now on, that a lease gets a name, loses it, or no longer stands in line.
 func (n *Node) WatchClaim(lease lessor.ID) *NameWatch {
-	w := &NameWatch{hub: &n.names, lease: lease, wake: make(chan struct{}, 1)}
-	n.names.mu.Lock()
-	defer n.names.mu.Unlock()
-	if n.names.byLease == nil {
-		n.names.byLease = make(map[lessor.ID][]*NameWatch)
-	}
-	n.names.byLease[lease] = append(n.names.byLease[lease], w)
+	w := n.WatchClaims(make(chan struct{}, 1))
+	w.add(lease)
 	return w
+}
+
+// WatchClaims is WatchClaim for many leases, those of the claims that are handed to [Node.Hold] with it and
+// stand in line. wake, which has room for one, is told when there is something to take.
+func (n *Node) WatchClaims(wake chan struct{}) *NameWatch {
+	return &NameWatch{hub: &n.names, wake: wake, leases: make(map[lessor.ID]int)}
+}
+
+// add has the watch tell of one more lease.
+func (w *NameWatch) add(lease lessor.ID) {
+	w.hub.mu.Lock()
+	defer w.hub.mu.Unlock()
+	if w.closed {
+		return
+	}
+	if w.leases[lease]++; w.leases[lease] > 1 {
+		return
+	}
+	if w.hub.byLease == nil {
+		w.hub.byLease = make(map[lessor.ID][]*NameWatch)
+	}
+	w.hub.byLease[lease] = append(w.hub.byLease[lease], w)
+}
+
+// Drop has the watch tell no more of a lease, unless it was added once more.
+func (w *NameWatch) Drop(lease lessor.ID) {
+	w.hub.mu.Lock()
+	defer w.hub.mu.Unlock()
+	if w.leases[lease]--; w.leases[lease] <= 0 {
+		w.remove(lease)
+	}
+}
+
+func (w *NameWatch) remove(lease lessor.ID) {
+	delete(w.leases, lease)
+	is := func(other *NameWatch) bool { return other == w }
+	if left := slices.DeleteFunc(w.hub.byLease[lease], is); len(left) > 0 {
+		w.hub.byLease[lease] = left
+	} else {
+		delete(w.hub.byLease, lease)
+	}
 }
 
 // Close ends the watch.
 func (w *NameWatch) Close() {
 	w.hub.mu.Lock()
 	defer w.hub.mu.Unlock()
-	is := func(other *NameWatch) bool { return other == w }
-	if w.lease == lessor.NoLease {
-		w.hub.all = slices.DeleteFunc(w.hub.all, is)
+	w.closed = true
+	if w.leases == nil {
+		w.hub.all = slices.DeleteFunc(w.hub.all, func(other *NameWatch) bool { return other == w })
 		return
 	}
-	if left := slices.DeleteFunc(w.hub.byLease[w.lease], is); len(left) > 0 {
-		w.hub.byLease[w.lease] = left
-	} else {
-		delete(w.hub.byLease, w.lease)
+	for lease := range w.leases { // order: each by itself
+		w.remove(lease)
 	}
 }
 

@@ -209,8 +209,10 @@ func (r *Replica) handle(event Event) {
 			r.wall, r.walled = e.Wall, r.now
 		}
 	case Request:
-		if !r.lacksSpace(e) {
-			r.request(e)
+		r.request(e)
+	case Requests:
+		for i, op := range e.Ops {
+			r.request(Request{e.First + uint64(i), op})
 		}
 	case Space:
 		r.noticeSpace(e)

@@ -112,7 +112,9 @@ func (n *Node) accept(s submission, events []Event, looks []submission) ([]Event
 		return events, append(looks, s)
 	}
 	if s.answer != nil {
-		n.calls[s.id] = s.answer
+		for i := range s.others + 1 {
+			n.calls[s.id+uint64(i)] = s.answer
+		}
 	}
 	return append(events, s.event), looks
 }
@@ -143,6 +145,7 @@ func (n *Node) perform(effects []Effect) (wait time.Duration, err error) {
 			return 0, folderError(n.cfg.Dir, e.Err)
 		}
 	}
+	n.tellHanded()
 	n.noticeShortage()
 	n.term.Store(n.replica.term)
 	if serving := n.replica.Serving(); serving != n.serving.Load() {

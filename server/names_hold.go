@@ -1,0 +1,415 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+const (
+	// maxHoldRequests bounds one message, which is one call of the node.
+	maxHoldRequests = 1024
+	// maxHoldOpen bounds what one stream has under way besides the claims in line; beyond it no more is read.
+	maxHoldOpen = 1024
+	// maxHoldAnswers bounds one message of answers, so that it stays below the 4 MiB that clients take unless
+	// told otherwise however much there is to say about each name.
+	maxHoldAnswers = 256
+)
+
+type holdStream = grpc.BidiStreamingServer[leasekeeperv1.HoldRequest, leasekeeperv1.HoldResponse]
+
+// Hold works as Renew does: one goroutine reads and hands to the member, the member's own delivers, another
+// sends. This one looks after them: it ends the stream when its client does not read, or the member is stuck.
+func (n *namesService) Hold(stream holdStream) error {
+	ctx, end := n.s.longStream(stream, true)
+	defer end(nil)
+	defer n.s.metrics.open(claimStream)()
+	h := newHolding(n.s, stream)
+	defer close(h.gone)
+	served := make(chan error, 1)
+	n.s.loops.Go(func() { h.finish(h.read(ctx)) })
+	n.s.loops.Go(func() { served <- h.serve(ctx) })
+	look := time.NewTicker(n.s.cfg.RequestTimeout / 4)
+	defer look.Stop()
+	for {
+		select {
+		case err := <-served:
+			return err
+		case <-look.C:
+			if err := h.stuck(n.s.cfg.RequestTimeout); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// holding is one stream of claims and releases.
+type holding struct {
+	s      *Server
+	stream holdStream
+	watch  *replica.NameWatch // tells of the claims in line
+	wake   chan struct{}      // tells the sending side that there is something to do; holds one
+	room   chan struct{}      // tells the reading side that something was answered; holds one
+	gone   chan struct{}      // closed when the stream has ended
+
+	// Of the reading side.
+	last      uint64 // number
+	holder    []byte // who makes the claims that do not say so
+	holderErr error
+
+	mu        sync.Mutex
+	open      int          // requests that were read, and whose first answer was not sent
+	waiting   int          // claims that count among those that wait
+	handed    []*holdBatch // to the member, from the oldest that is not answered in full
+	delivered []holdAnswers
+	forgotten []uint64
+	sending   time.Time // since when a message is being sent; zero if none is
+	closing   error     // why no more requests are taken on; nil while they are
+	ended     bool      // nothing more will be read
+	err       error     // why, nil if the client just has no more requests
+
+	// Of the sending side: the claims in line.
+	byLease  map[lessor.ID][]*holdRequest
+	byNumber map[uint64]*holdRequest
+	out      []*leasekeeperv1.HoldAnswer
+	spare    []*leasekeeperv1.HoldAnswer // used again and again
+}
+
+// holdRequest is one claim or release.
+type holdRequest struct {
+	number uint64
+	name   string
+	lease  lessor.ID
+	ttl    time.Duration // 0: it is a release
+	holder []byte
+	waits  bool
+}
+
+// holdBatch is what was handed to the member together.
+type holdBatch struct {
+	requests []holdRequest
+	since    time.Time
+	open     int // how many are not answered; guarded by the stream's lock
+}
+
+// holdAnswers are to requests of one batch.
+type holdAnswers struct {
+	batch *holdBatch
+	known []replica.HoldAnswer
+}
+
+func newHolding(s *Server, stream holdStream) *holding {
+	h := &holding{
+		s: s, stream: stream,
+		wake: make(chan struct{}, 1), room: make(chan struct{}, 1), gone: make(chan struct{}),
+		byLease: make(map[lessor.ID][]*holdRequest), byNumber: make(map[uint64]*holdRequest),
+	}
+	h.watch = s.member.WatchClaims(h.wake)
+	return h
+}
+
+// errNotRead ends a stream. What its client has not read is as good as not answered.
+var errNotRead = fmt.Errorf("%w: the client does not read the answers", replica.ErrUnknownOutcome)
+
+// stuck says why the stream must be ended: something takes longer than one may wait for it.
+func (h *holding) stuck(limit time.Duration) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case !h.sending.IsZero() && time.Since(h.sending) > limit:
+		return errNotRead
+	case len(h.handed) > 0 && time.Since(h.handed[0].since) > limit:
+		return replica.ErrUnknownOutcome
+	}
+	return nil
+}
+
+// read hands requests to the member until the client has no more, or has gone.
+func (h *holding) read(ctx context.Context) error {
+	for {
+		req, err := h.stream.Recv()
+		if err != nil {
+			return err
+		}
+		n := len(req.Releases) + len(req.Claims)
+		if n > maxHoldRequests {
+			return fmt.Errorf("%w: a message has %d requests, and %d are the most: send several", driver.ErrInvalid, n, maxHoldRequests)
+		}
+		if !h.take(n, req.Forget) {
+			return nil
+		}
+		if req.Holder != nil {
+			h.holder, h.holderErr = writeHolder(req.Holder)
+		}
+		if err := h.hand(ctx, req, n); err != nil {
+			return err
+		}
+	}
+}
+
+// take waits for room for so many requests. It is false if nobody will answer them.
+func (h *holding) take(n int, forgotten []uint64) bool {
+	for {
+		h.mu.Lock()
+		if h.open == 0 || h.open+n <= min(maxHoldOpen, h.s.cfg.MaxStreams) {
+			h.open += n
+			if len(forgotten) > 0 {
+				h.forgotten = append(h.forgotten, forgotten...)
+				notify(h.wake)
+			}
+			h.mu.Unlock()
+			return true
+		}
+		h.mu.Unlock()
+		select {
+		case <-h.room:
+		case <-h.gone:
+			return false
+		}
+	}
+}
+
+// hand gives the requests of a message to the member. Its error is that of a client that breaks the rules.
+func (h *holding) hand(ctx context.Context, req *leasekeeperv1.HoldRequest, n int) error {
+	batch := &holdBatch{requests: make([]holdRequest, 0, n), since: time.Now()}
+	refused := &holdBatch{}
+	var reasons []replica.HoldAnswer
+	ops := make([]replica.Op, 0, n)
+	add := func(r holdRequest, op replica.Op, err error) {
+		if err == nil {
+			err = h.admit(&r)
+		}
+		if err != nil {
+			r.waits = false
+			reasons = append(reasons, replica.HoldAnswer{Place: len(reasons), Err: err})
+			refused.requests = append(refused.requests, r)
+			return
+		}
+		batch.requests, ops = append(batch.requests, r), append(ops, op)
+	}
+	for _, r := range req.Releases {
+		if err := h.number(r.Number); err != nil {
+			return err
+		}
+		of := holdRequest{number: r.Number, name: r.Name, lease: lessor.ID(r.Lease)}
+		add(of, replica.Release{Name: of.name, Lease: of.lease}, checkLease(r.Name, r.Lease))
+	}
+	for _, c := range req.Claims {
+		if err := h.number(c.Number); err != nil {
+			return err
+		}
+		claim, err := h.claim(c)
+		add(holdRequest{c.Number, claim.Name, claim.Lease, max(claim.TTL, 1), claim.Holder, claim.Wait}, claim, err)
+	}
+	h.deliver(refused, reasons)
+	if len(ops) == 0 {
+		return nil
+	}
+	h.mu.Lock()
+	batch.open = len(ops)
+	h.handed = append(h.handed, batch)
+	h.mu.Unlock()
+	err := h.s.member.Hold(ctx, h.watch, ops, func(known []replica.HoldAnswer) {
+		h.s.limits.requests.Add(-int64(len(known)))
+		h.deliver(batch, known)
+	})
+	if err != nil {
+		h.notHanded(batch, err)
+	}
+	return nil
+}
+
+// notHanded answers requests that the member did not take on.
+func (h *holding) notHanded(batch *holdBatch, err error) {
+	h.s.limits.requests.Add(-int64(len(batch.requests)))
+	all := make([]replica.HoldAnswer, len(batch.requests))
+	for i := range all {
+		all[i] = replica.HoldAnswer{Place: i, Err: err}
+	}
+	h.deliver(batch, all)
+}
+
+// number checks that the numbers of requests grow.
+func (h *holding) number(number uint64) error {
+	if number <= h.last {
+		return fmt.Errorf("%w: request %d comes after request %d: give each a larger number", driver.ErrInvalid, number, h.last)
+	}
+	h.last = number
+	return nil
+}
+
+func (h *holding) claim(c *leasekeeperv1.HoldClaim) (replica.Claim, error) {
+	claim, err := newClaim(c.Name, c.Lease, c.TtlMs, c.Wait)
+	switch {
+	case err != nil:
+	case c.Lease == 0:
+		err = errLeaseID(c.Lease)
+	case c.Holder != nil || h.holder == nil && h.holderErr == nil:
+		claim.Holder, err = writeHolder(c.Holder)
+	default:
+		claim.Holder, err = h.holder, h.holderErr
+	}
+	return claim, err
+}
+
+// admit takes a request on, unless there are too many.
+func (h *holding) admit(r *holdRequest) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closing != nil {
+		return h.closing
+	}
+	if r.waits {
+		if h.waiting >= h.s.cfg.MaxStreams {
+			return replica.ErrTooManyRequests
+		}
+		if h.s.limits.waiting.Add(1) > int64(h.s.cfg.MaxRequests) {
+			h.s.limits.waiting.Add(-1)
+			return replica.ErrTooManyRequests
+		}
+	}
+	if h.s.limits.requests.Add(1) > int64(h.s.cfg.MaxRequests) {
+		h.s.limits.requests.Add(-1)
+		if r.waits {
+			h.s.limits.waiting.Add(-1)
+		}
+		return replica.ErrTooManyRequests
+	}
+	if r.waits {
+		h.waiting++
+	}
+	return nil
+}
+
+// waited says that so many claims wait no more.
+func (h *holding) waited(n int) {
+	h.mu.Lock()
+	h.waiting -= n
+	h.mu.Unlock()
+	h.s.limits.waiting.Add(-int64(n))
+}
+
+// deliver is called by the member, from its own goroutine, and does not wait.
+func (h *holding) deliver(batch *holdBatch, known []replica.HoldAnswer) {
+	if len(known) == 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.delivered = append(h.delivered, holdAnswers{batch, known})
+	batch.open -= len(known)
+	for len(h.handed) > 0 && h.handed[0].open <= 0 {
+		h.handed[0] = nil
+		h.handed = h.handed[1:]
+	}
+	notify(h.wake)
+}
+
+// finish says that nothing more will be read.
+func (h *holding) finish(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ended, h.err = true, unlessEOF(err)
+	notify(h.wake)
+}
+
+// serve sends answers until there will be no more.
+func (h *holding) serve(ctx context.Context) error {
+	defer h.leave()
+	over := ctx.Done()
+	for {
+		// In this order: a change is told of after the answer that put the claim in line was delivered.
+		changes, missed := h.watch.Take()
+		h.mu.Lock()
+		delivered, forgotten, err := h.delivered, h.forgotten, h.err
+		done := h.open == 0 && (h.closing != nil || h.ended && len(h.byNumber) == 0)
+		closing := h.closing
+		h.delivered, h.forgotten = nil, nil
+		h.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		first := h.answerAll(delivered)
+		h.turns(changes)
+		if missed {
+			if err := h.lookAgain(ctx); err != nil {
+				return err
+			}
+		}
+		h.forget(forgotten)
+		if len(h.out) > 0 {
+			if err := h.send(first); err != nil {
+				return err
+			}
+			continue
+		}
+		if done {
+			return closing
+		}
+		select {
+		case <-h.wake:
+		case <-over:
+			if err := h.drain(ctx); err != nil {
+				return err
+			}
+			over = h.stream.Context().Done()
+		}
+	}
+}
+
+// drain has the stream end when what it has under way is answered, if it is the server that ends it.
+func (h *holding) drain(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if h.stream.Context().Err() != nil || !errors.Is(cause, errStopping) {
+		return cause
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closing = cause
+	notify(h.wake)
+	return nil
+}
+
+// leave undoes what the stream has counted.
+func (h *holding) leave() {
+	h.watch.Close()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closing = errStopping // whatever is read yet will not be taken on
+	h.s.limits.waiting.Add(-int64(h.waiting))
+	h.waiting = 0
+}
+
+// send sends the answers that there are, the first answers to so many requests among them.
+func (h *holding) send(first int) error {
+	h.mu.Lock()
+	h.sending = time.Now()
+	h.mu.Unlock()
+	var resp leasekeeperv1.HoldResponse
+	for rest := h.out; len(rest) > 0; {
+		n := min(len(rest), maxHoldAnswers)
+		resp.Answers = rest[:n]
+		if err := h.stream.Send(&resp); err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	h.spare = append(h.spare, h.out[:min(len(h.out), maxHoldAnswers)]...)
+	clear(h.out)
+	h.out = h.out[:0]
+	h.mu.Lock()
+	h.sending = time.Time{}
+	h.open -= first
+	h.mu.Unlock()
+	notify(h.room)
+	return nil
+}

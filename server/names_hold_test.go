@@ -1,0 +1,210 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// holdClient is a client of Hold.
+type holdClient struct {
+	f      *front
+	stream leasekeeperv1.Leasekeeper_HoldClient
+	cancel context.CancelFunc
+	number uint64
+	unread []*leasekeeperv1.HoldAnswer
+	// messages is how many there were of answers.
+	messages int
+}
+
+func (f *front) holder() *holdClient {
+	f.t.Helper()
+	ctx, cancel := context.WithCancel(f.ctx())
+	f.t.Cleanup(cancel)
+	stream, err := f.names().Hold(ctx)
+	wantOK(f.t, err)
+	return &holdClient{f: f, stream: stream, cancel: cancel}
+}
+
+func (c *holdClient) send(r *leasekeeperv1.HoldRequest) {
+	c.f.t.Helper()
+	wantOK(c.f.t, c.stream.Send(r))
+}
+
+// claim is one that waits, with the next number.
+func (c *holdClient) claim(name string, lease int64) *leasekeeperv1.HoldClaim {
+	c.number++
+	return &leasekeeperv1.HoldClaim{Number: c.number, Name: name, Lease: lease, TtlMs: 60_000, Wait: true}
+}
+
+func (c *holdClient) release(name string, lease int64) *leasekeeperv1.HoldRelease {
+	c.number++
+	return &leasekeeperv1.HoldRelease{Number: c.number, Name: name, Lease: lease}
+}
+
+// next returns the next answer.
+func (c *holdClient) next() *leasekeeperv1.HoldAnswer {
+	c.f.t.Helper()
+	for len(c.unread) == 0 {
+		resp, err := c.stream.Recv()
+		wantOK(c.f.t, err)
+		c.messages++
+		c.unread = resp.Answers
+	}
+	a := c.unread[0]
+	c.unread = c.unread[1:]
+	return a
+}
+
+// wants checks the next answer.
+func (c *holdClient) wants(number uint64, state leasekeeperv1.HoldAnswer_State) *leasekeeperv1.HoldAnswer {
+	c.f.t.Helper()
+	a := c.next()
+	if a.Number != number || a.State != state {
+		c.f.t.Fatalf("got %v, want %v to request %d", a, state, number)
+	}
+	return a
+}
+
+// fails checks that the next answer is a failure.
+func (c *holdClient) fails(number uint64, code codes.Code, reason leasekeeperv1.ErrorReason) {
+	c.f.t.Helper()
+	a := c.wants(number, leasekeeperv1.HoldAnswer_FAILED)
+	if codes.Code(a.Code) != code || a.Reason != reason || a.Error == "" {
+		c.f.t.Fatalf("got %v, want %v %v", a, code, reason)
+	}
+}
+
+// breaks waits for the end of the stream.
+func (c *holdClient) breaks() error {
+	for {
+		if _, err := c.stream.Recv(); err != nil {
+			return err
+		}
+	}
+}
+
+// Claims of one message are one log entry, and so are their releases; all answers come in one message.
+func TestHoldTogether(t *testing.T) {
+	const many = 100
+	f := startFront(t)
+	c := f.holder()
+	before, err := f.node.Status(f.ctx())
+	wantOK(t, err)
+	req := &leasekeeperv1.HoldRequest{Holder: holder("me")}
+	for i := range int64(many) {
+		req.Claims = append(req.Claims, c.claim(fmt.Sprint("n/", i), i+1))
+	}
+	c.send(req)
+	tokens := make(map[uint64]bool)
+	for i := range uint64(many) {
+		a := c.wants(i+1, leasekeeperv1.HoldAnswer_YOURS)
+		wantEqual(t, "ttl", a.TtlMs, 60_000)
+		tokens[a.Token] = true
+	}
+	wantEqual(t, "tokens", len(tokens), many)
+	wantEqual(t, "messages", c.messages, 1)
+	wantEqual(t, "holder", f.info("n/7").Holder.GetId(), "me")
+	req = new(leasekeeperv1.HoldRequest)
+	for i := range int64(many) {
+		req.Releases = append(req.Releases, c.release(fmt.Sprint("n/", i), i+1))
+	}
+	c.send(req)
+	for i := range uint64(many) {
+		wantEqual(t, "ended", c.wants(many+i+1, leasekeeperv1.HoldAnswer_RELEASED).Ended, true)
+	}
+	wantEqual(t, "messages", c.messages, 2)
+	after, err := f.node.Status(f.ctx())
+	wantOK(t, err)
+	wantEqual(t, "log entries", after.LogIndex-before.LogIndex, 2)
+	wantEqual(t, "requests under way", f.server.limits.requests.Load(), 0)
+	eventually(t, "nobody waits", func() bool { return f.server.limits.waiting.Load() == 0 })
+}
+
+// A claim of a message gets its turn by a release of the same message.
+func TestHoldReleasesFirst(t *testing.T) {
+	f := startFront(t)
+	f.hold("n", 1, 60_000)
+	c := f.holder()
+	claim := c.claim("n", 2)
+	claim.Number = 2
+	c.send(&leasekeeperv1.HoldRequest{
+		Releases: []*leasekeeperv1.HoldRelease{{Number: 1, Name: "n", Lease: 1}},
+		Claims:   []*leasekeeperv1.HoldClaim{claim},
+	})
+	c.wants(1, leasekeeperv1.HoldAnswer_RELEASED)
+	c.wants(2, leasekeeperv1.HoldAnswer_YOURS)
+}
+
+// Very many stand in line on one stream, and each gets its turn, first come first served, or learns why not.
+func TestHoldManyInLine(t *testing.T) {
+	const many = 500
+	cfg := anyPort()
+	cfg.MaxStreams = many
+	f := startWith(t, cfg, nil)
+	first := f.hold("n", 1, 60_000)
+	c := f.holder()
+	req := new(leasekeeperv1.HoldRequest)
+	for i := range int64(many) {
+		req.Claims = append(req.Claims, c.claim("n", i+2))
+	}
+	c.send(req)
+	last := first.Token
+	for i := range uint64(many) {
+		a := c.wants(i+1, leasekeeperv1.HoldAnswer_IN_LINE)
+		if a.Place != int32(i+1) || a.Token <= last || a.Current.GetLease() != 1 {
+			t.Fatalf("got %v behind token %d", a, last)
+		}
+		last = a.Token
+	}
+	wantEqual(t, "waiting", f.server.limits.waiting.Load(), many)
+	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{c.claim("n", many+2)}})
+	c.fails(many+1, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED)
+	// The others go on: one after the other gets its turn, but for those who leave the line before.
+	for i := range int64(many) {
+		if i%10 == 3 {
+			f.release("n", i+2)
+			c.fails(uint64(i+1), codes.NotFound, leasekeeperv1.ErrorReason_LOST)
+			continue
+		}
+		f.release("n", f.info("n").Lease)
+		c.wants(uint64(i+1), leasekeeperv1.HoldAnswer_YOURS)
+	}
+	eventually(t, "nobody waits", func() bool { return f.server.limits.waiting.Load() == 0 })
+}
+
+// Changes that were missed, because there were more than are kept, are asked about.
+func TestHoldLooksAgain(t *testing.T) {
+	f := startFront(t)
+	h := newHolding(f.server, nil)
+	defer h.leave()
+	for i, name := range []string{"mine", "others", "lost"} {
+		f.hold(name, int64(i+1), 60_000)
+		claim := replica.Claim{Lease: lessor.ID(11 + i), TTL: 1e10, Name: name, Wait: true}
+		h.waiting++
+		f.server.limits.waiting.Add(1)
+		known := make(chan []replica.HoldAnswer, 1)
+		wantOK(t, f.node.Hold(f.ctx(), h.watch, []replica.Op{claim}, func(k []replica.HoldAnswer) { known <- k }))
+		request := holdRequest{uint64(i + 1), name, claim.Lease, claim.TTL, nil, true}
+		h.answerAll([]holdAnswers{{&holdBatch{requests: []holdRequest{request}}, <-known}})
+	}
+	wantEqual(t, "in line", len(h.byNumber), 3)
+	h.out = nil
+	f.release("mine", 1)
+	f.release("lost", 13)
+	wantOK(t, h.lookAgain(f.ctx()))
+	states := make(map[uint64]leasekeeperv1.HoldAnswer_State)
+	for _, a := range h.out {
+		states[a.Number] = a.State
+	}
+	wantEqual(t, "answers", len(states), 2)
+	wantEqual(t, "mine", states[1], leasekeeperv1.HoldAnswer_YOURS)
+	wantEqual(t, "lost", states[3], leasekeeperv1.HoldAnswer_FAILED)
+	wantEqual(t, "in line", len(h.byNumber), 1)
+}
