@@ -1,7 +1,9 @@
 package claimtest_test
 
 import (
+	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
@@ -10,13 +12,40 @@ import (
 
 const otherBoot clock.Domain = "an earlier boot"
 
-func TestMemory(t *testing.T) {
+// memory returns what runs the suite on a store in memory, as wrap shows it.
+func memory(wrap func(claim.Store) claim.Store) claimtest.Config {
 	m := claimtest.NewMemory(claimtest.WithGone(func(d clock.Domain) bool { return d == otherBoot }))
-	claimtest.Run(t, claimtest.Config{
+	return claimtest.Config{
 		Open: func(t testing.TB, namespace string, storeClock bool) (claim.Store, error) {
-			return m.OpenNamespace(namespace, storeClock)
+			c, err := m.OpenNamespace(namespace, storeClock)
+			if err != nil {
+				return nil, err
+			}
+			return wrap(c), nil
 		},
 		Damage:    func(t testing.TB, namespace, name string) { m.Damage(namespace, name) },
 		OtherBoot: otherBoot,
-	})
+	}
+}
+
+func TestMemory(t *testing.T) {
+	claimtest.Run(t, memory(func(s claim.Store) claim.Store { return s }))
+}
+
+// A store that can do the least passes as well.
+func TestPlain(t *testing.T) {
+	c := memory(claimtest.Plain)
+	c.Cannot = []string{claimtest.Batch, claimtest.Notify, claimtest.Judge, claimtest.Local, claimtest.Clocks}
+	claimtest.Run(t, c)
+}
+
+// A network that is only slow breaks nothing that a store promises.
+func TestSlowNetwork(t *testing.T) {
+	claimtest.Run(t, memory(func(s claim.Store) claim.Store {
+		n := claimtest.Faulty(s)
+		n.Plan(func(claimtest.Call) claimtest.Fault {
+			return claimtest.Fault{Delay: time.Duration(rand.IntN(1e6)), Back: time.Duration(rand.IntN(1e6))}
+		})
+		return n
+	}))
 }
