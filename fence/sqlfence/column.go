@@ -25,7 +25,7 @@ type Column struct {
 
 // Update changes the row with that id and its token in one statement, unless a newer token wrote it. What to
 // change stands in set as in SQL's UPDATE, such as "state = ?, runs = runs + 1", with args for its
-// placeholders in their order. It becomes part of the statement: never put together set from what users type.
+// placeholders in their order (in PostgreSQL $1, $2 and so on). It becomes part of the statement: never put together set from what users type.
 //
 // db may be a transaction; then the write counts when that commits. An error is a [*fence.StaleError],
 // [ErrNotFound], [ErrCorrupt], [ErrContention] or [fence.ErrInvalid], and then nothing was written; else it is
@@ -54,7 +54,7 @@ func (c Column) update(ctx context.Context, db DB, id any, t fence.Token, set st
 	d, next := c.Dialect, len(args)+1
 	token := d.quote(c.Token)
 	statement := fmt.Sprintf("UPDATE %s SET %s%s = %s WHERE %s = %s AND %s", d.quote(c.Table), set,
-		token, d.placeholder(next), d.quote(c.ID), d.placeholder(next+1), d.passes(token, next+2))
+		token, d.assign(next), d.quote(c.ID), d.placeholder(next+1), d.passes(token, next+2))
 	args = append(append([]any{}, args...), n, id, n)
 	const attempts = 3
 	for range attempts {
@@ -62,7 +62,7 @@ func (c Column) update(ctx context.Context, db DB, id any, t fence.Token, set st
 		if err != nil {
 			return fmt.Errorf("%s was not updated with token %d: %w", c.Table, t, err)
 		}
-		changed, err := result.RowsAffected()
+		changed, err := d.changed(result, n)
 		switch {
 		case err != nil:
 			return fmt.Errorf("whether %s was updated with token %d is not known: %w", c.Table, t, err)
@@ -81,7 +81,7 @@ func (c Column) update(ctx context.Context, db DB, id any, t fence.Token, set st
 // whyNot finds out why no row was changed. It returns nil if nothing speaks against it any more.
 func (c Column) whyNot(ctx context.Context, db DB, id any, t fence.Token) error {
 	d := c.Dialect
-	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s = %s", d.quote(c.Token), d.quote(c.Table), d.quote(c.ID), d.placeholder(1))
+	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s = %s%s", d.quote(c.Token), d.quote(c.Table), d.quote(c.ID), d.placeholder(1), d.newest())
 	var stored any
 	err := db.QueryRowContext(ctx, query, id).Scan(&stored)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -89,7 +89,7 @@ func (c Column) whyNot(ctx context.Context, db DB, id any, t fence.Token) error 
 	} else if err != nil {
 		return fmt.Errorf("%s was not updated with token %d, and why can not be read: %w", c.Table, t, err)
 	}
-	seen, err := mark(stored)
+	seen, err := mark(d.number(stored))
 	if err != nil {
 		return fmt.Errorf("%s with %s = %v: %w", c.Table, c.ID, id, err)
 	}

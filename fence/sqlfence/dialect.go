@@ -3,11 +3,10 @@ package sqlfence
 import (
 	"context"
 	"database/sql"
-	"fmt"
-	"strings"
 )
 
-// Dialect is what differs between databases. [SQLite] is one; others can not be made outside this package.
+// Dialect is what differs between databases: [SQLite], [PostgreSQL] or [MariaDB]. Others can not be made
+// outside this package.
 type Dialect interface {
 	// placeholder is how the nth argument of a statement is spelt, from 1.
 	placeholder(n int) string
@@ -15,49 +14,20 @@ type Dialect interface {
 	// passes is the condition under which a token column lets the argument at place n write: it holds a token
 	// that is no newer, or none yet. What is no token never passes.
 	passes(column string, n int) string
+	// assign is the expression by which the argument at place n becomes the token of a row.
+	assign(n int) string
+	// changed is how many rows an UPDATE that assigned the token t has found and changed, also where they were
+	// the same before.
+	changed(r sql.Result, t int64) (int64, error)
+	// newest ends a SELECT that is to see what others committed last, whatever else its transaction sees. It
+	// comes after an attempt to write the same row.
+	newest() string
+	// number is an integer that the driver handed over in another form, or what it handed over.
+	number(stored any) any
 	createMarks(table string) string
-	// raiseMark has the arguments name and token, and changes no row if the mark is newer.
+	// raiseMark has the arguments name and token. It changes nothing if the mark is newer, and keeps others
+	// from raising it until the transaction ends in either case.
 	raiseMark(table string) string
 	// durable finds out whether a commit is on stable storage when it returns.
 	durable(ctx context.Context, tx *sql.Tx) error
-}
-
-// SQLite is the dialect of SQLite. Its columns take values of any type whatever they are declared as, so the
-// type of each token is checked: texts, and numbers with a fraction, never pass.
-//
-// A transaction should begin with its first write, as it does here if Guard comes first: one that has read
-// before it writes fails as busy if another wrote meanwhile. Set a busy timeout, so that writers wait for
-// each other.
-var SQLite Dialect = sqlite{}
-
-type sqlite struct{}
-
-func (sqlite) placeholder(int) string { return "?" }
-
-func (sqlite) quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
-
-func (d sqlite) passes(column string, n int) string {
-	// A declared type can make a comparison one of texts, where 9 is above 10; in an expression it has no say.
-	return fmt.Sprintf("typeof(%[1]s) IN ('integer', 'null') AND coalesce(%[1]s, 0) BETWEEN 0 AND %[2]s", column, d.placeholder(n))
-}
-
-func (d sqlite) createMarks(table string) string {
-	return fmt.Sprintf(`CREATE TABLE IF NOT EXISTS %s ("name" TEXT NOT NULL PRIMARY KEY, "token" INTEGER NOT NULL CHECK (typeof("token") = 'integer' AND "token" > 0))`, d.quote(table))
-}
-
-func (d sqlite) raiseMark(table string) string {
-	q := d.quote(table)
-	return fmt.Sprintf(`INSERT INTO %[1]s ("name", "token") VALUES (?, ?) ON CONFLICT ("name") DO UPDATE SET "token" = excluded."token" WHERE typeof(%[1]s."token") = 'integer' AND %[1]s."token" BETWEEN 0 AND excluded."token"`, q)
-}
-
-func (sqlite) durable(ctx context.Context, tx *sql.Tx) error {
-	const full = 2
-	var level int
-	if err := tx.QueryRowContext(ctx, "PRAGMA synchronous").Scan(&level); err != nil {
-		return err
-	}
-	if level < full {
-		return fmt.Errorf("the database is opened with synchronous = %d, so a power cut may undo what was committed: open it with synchronous = FULL", level)
-	}
-	return nil
 }

@@ -20,12 +20,15 @@
 // no column, or is several rows or none yet, [Table] keeps one row for each name in a table of its own, and
 // Guard raises it in the user's own transaction. [Table.Marks] lets a [fence.Guard] save its marks there.
 //
-// What differs between databases is behind [Dialect]. There is one: [SQLite], version 3.24 or later. The
-// driver is the user's choice.
+// Both rest on what a row lock does: of two that write the same row the second one waits for the first, and
+// then decides by what that one has left, whatever its transaction has read before. What differs between
+// databases is behind [Dialect]: [SQLite], [PostgreSQL] and [MariaDB], which MySQL understands too. The driver
+// is the user's choice. The tests use github.com/jackc/pgx, github.com/go-sql-driver/mysql and
+// modernc.org/sqlite, on PostgreSQL 15, MariaDB 10.11 and the SQLite in the latter.
 //
 // # What it never does
 //
 // It begins no transaction where it is handed one, and ends none; only Marks has transactions of its own. It
-// does not retry when the database is busy. It does not protect rows against statements that do not go
+// does not retry when the database is busy, or broke a deadlock. It does not protect rows against statements that do not go
 // through it, nor a row that was deleted, since its token went with it: if rows come and go, use a Table.
 package sqlfence

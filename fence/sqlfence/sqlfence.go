@@ -52,6 +52,8 @@ func mark(stored any) (fence.Token, error) {
 		if n >= 0 {
 			return fence.Token(n), nil
 		}
+	case uint64: // of an unsigned column
+		return fence.Token(n), nil
 	}
 	return 0, fmt.Errorf("%w: it is %v (%T), and must be a whole number that is not negative", ErrCorrupt, stored, stored)
 }

@@ -58,8 +58,12 @@ func (m Table) Highest(ctx context.Context, db DB, name string) (fence.Token, er
 	if err := m.validate(name); err != nil {
 		return 0, err
 	}
+	return m.highest(ctx, db, name, "")
+}
+
+func (m Table) highest(ctx context.Context, db DB, name, how string) (fence.Token, error) {
 	d := m.Dialect
-	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s = %s", d.quote("token"), d.quote(m.name()), d.quote("name"), d.placeholder(1))
+	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s = %s%s", d.quote("token"), d.quote(m.name()), d.quote("name"), d.placeholder(1), how)
 	var stored any
 	err := db.QueryRowContext(ctx, query, name).Scan(&stored)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -67,7 +71,7 @@ func (m Table) Highest(ctx context.Context, db DB, name string) (fence.Token, er
 	} else if err != nil {
 		return 0, fmt.Errorf("the mark of %q can not be read: %w", name, err)
 	}
-	highest, err := mark(stored)
+	highest, err := mark(d.number(stored))
 	if err != nil {
 		return 0, fmt.Errorf("the mark of %q: %w", name, err)
 	}
@@ -116,7 +120,7 @@ func (m Table) raise(ctx context.Context, tx *sql.Tx, name string, t fence.Token
 	if _, err := tx.ExecContext(ctx, m.Dialect.raiseMark(m.name()), name, n); err != nil {
 		return 0, fmt.Errorf("the mark of %q was not raised to %d: %w", name, t, err)
 	}
-	highest, err := m.Highest(ctx, tx, name)
+	highest, err := m.highest(ctx, tx, name, m.Dialect.newest())
 	if err == nil && highest < t {
 		err = fmt.Errorf("%w: the mark of %q is %d although %d was just stored: a trigger prevents it", ErrCorrupt, name, highest, t)
 	}

@@ -7,5 +7,5 @@
 //
 // How it works: a server is a process of the test. It runs as nobody if the test runs as root, because servers
 // refuse that. It is killed when the test has ended, and on Linux also when the test's process dies. With a
-// TestMain that calls [Main] the tests of a binary share their PostgreSQL, with databases of their own.
+// TestMain that calls [Main] the tests of a binary share one server of each kind, with databases of their own.
 package databases

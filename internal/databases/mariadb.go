@@ -15,14 +15,21 @@ import (
 	_ "github.com/go-sql-driver/mysql" // the driver "mysql"
 )
 
-// MariaDBServer is a MariaDB server that a test has for itself.
+// MariaDBServer is a MariaDB server as it is set up by default, but without its network.
 type MariaDBServer struct {
 	socket string
 	count  atomic.Int64
 }
 
-// MariaDB starts a server as it is set up by default, but without its network. It is killed with the test.
+// MariaDB returns a server that the tests of the binary share if its TestMain calls [Main], and that is the
+// test's own if not.
 func MariaDB(t testing.TB) *MariaDBServer {
+	t.Helper()
+	return shared(t, mariadb, NewMariaDB)
+}
+
+// NewMariaDB starts a server that a test has for itself.
+func NewMariaDB(t testing.TB) *MariaDBServer {
 	t.Helper()
 	server, install := program(t, mariadb, "mariadbd", "/usr/sbin"), program(t, mariadb, "mariadb-install-db", "/usr/bin")
 	dir := folder(t)

@@ -8,7 +8,7 @@ import (
 )
 
 func TestMariaDB(t *testing.T) {
-	s := MariaDB(t)
+	s := NewMariaDB(t)
 	seen := map[string]bool{}
 	for range 2 {
 		db, err := sql.Open("mysql", s.Database(t))
