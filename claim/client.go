@@ -2,18 +2,40 @@ package claim
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/driver"
 )
 
-// TTLs that a [Client] grants.
+// TTLs that a [Client] grants. The least is what still leaves a few milliseconds to rely on with the largest
+// drift bound; the most, waited for with that bound, is still a time that a clock can count to.
 const (
 	MinTTL = 10 * time.Millisecond
-	MaxTTL = 366 * 24 * time.Hour
+	MaxTTL = 365 * 24 * time.Hour
 )
+
+// maxToken is the largest token that is given to a holder. Databases keep tokens as signed numbers, and the
+// end of a tenancy takes one more.
+const maxToken = driver.Token(1<<63 - 2)
+
+// Limits of what an operator writes into a record.
+const (
+	MaxReason = 1024 // bytes, of a pin or a revoke
+	MaxPins   = 64
+)
+
+// Limits of what a client keeps in mind. What is forgotten costs time, never safety.
+const (
+	maxSightings = 1 << 16
+	maxUnsettled = 1 << 14
+)
+
+// settleTime is how long a client still asks what became of a write when the context has ended.
+const settleTime = 500 * time.Millisecond
 
 // Options are how a [Client] counts time, and how patient it is. The zero value is right for a program.
 type Options struct {
@@ -39,113 +61,132 @@ type Options struct {
 
 // Client makes, keeps and ends leases in a [Store]. It is safe for concurrent use.
 type Client struct {
-	store Store
-	opts  Options
+	store  Store
+	opts   Options
+	domain clock.Domain
+	alone  bool // no other process shares the domain
+	judges bool // the store's clock decides ends
+	local  Local
+	clocks Clocks
+
+	mu           sync.Mutex
+	sightings    map[string]sighting
+	unsettled    map[driver.ID]*Lease
+	acknowledged clock.Instant // when the clock record was last written
+	everDid      bool
 }
 
 // NewClient returns a client of s. It does not close s.
 func NewClient(s Store, o Options) (*Client, error) {
-	return &Client{store: s, opts: o}, nil
+	if s == nil {
+		return nil, fmt.Errorf("%w: a client needs a store", driver.ErrInvalid)
+	}
+	if err := o.Drift.Validate(); err != nil {
+		return nil, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
+	}
+	if o.Attempts < 0 || o.Acknowledge < 0 {
+		return nil, fmt.Errorf("%w: neither attempts nor the time between acknowledgements can be negative", driver.ErrInvalid)
+	}
+	o.fill()
+	c := &Client{
+		store:     s,
+		opts:      o,
+		domain:    o.Domain,
+		sightings: make(map[string]sighting),
+		unsettled: make(map[driver.ID]*Lease),
+	}
+	if c.domain == clock.UnknownDomain {
+		// A domain of its own: its instants can be compared with each other, and with nobody else's.
+		op := NewOp()
+		c.domain, c.alone = clock.Domain("process:"+hex.EncodeToString(op[:])), true
+	}
+	if j, ok := s.(Judge); ok {
+		c.judges = j.Judges()
+	}
+	c.local, _ = s.(Local)
+	c.clocks, _ = s.(Clocks)
+	return c, nil
 }
 
-// Request asks for a name.
-type Request struct {
-	Name string
-	// ID is chosen at random for each request and becomes the incarnation of the tenancy. Asking again with
-	// the same one never makes two.
-	ID     driver.ID
-	Holder driver.Holder
-	TTL    time.Duration
-	// Waits says that this client will ask again until it gets the name. What it has seen of the holder is
-	// then kept in the store only when that holder seems to have fallen silent, not with each of his renewals;
-	// call [Client.Sight] when the waiting is given up.
-	Waits bool
+// fill puts the defaults where nothing is set.
+func (o *Options) fill() {
+	if o.Clock == nil {
+		o.Clock = machine{}
+		if o.Domain == clock.UnknownDomain {
+			o.Domain = clock.SystemDomain()
+		}
+	}
+	if o.Drift == 0 {
+		o.Drift = clock.DefaultDrift
+	}
+	if o.Attempts == 0 {
+		o.Attempts = 8
+	}
+	if o.Pause == nil {
+		o.Pause = sleep
+	}
+	if o.Wall == nil {
+		o.Wall = time.Now
+	}
 }
 
-// State is what a client can tell of one name. Of a name that was never held, Record has the name alone.
-type State struct {
-	Record Record
-	Floor  driver.Token
-	// Latest is until when the lease may last on this client's clocks, and Ends how long that is, if it is
-	// held and not renewed. Pins are not considered.
-	Latest clock.Instant
-	Ends   time.Duration
-	// Over says that the name can be claimed now: it is vacant, or what its holder was promised is surely over
-	// and nothing pins it.
-	Over bool
-	Err  error // only from List: why the record can not be read
+// Store returns what the client was made with.
+func (c *Client) Store() Store { return c.store }
+
+// Now reads the clocks that the client counts by, and that [Lease.Until] is on.
+func (c *Client) Now() clock.Instant { return c.opts.Clock.Now() }
+
+// wall is the time to be shown, as exactly as every store can keep it.
+func (c *Client) wall() time.Time { return c.opts.Wall().UTC().Truncate(time.Millisecond) }
+
+// machine is the clock of a client that was given none.
+type machine struct{}
+
+func (machine) Now() clock.Instant     { return clock.Now() }
+func (machine) Moved() <-chan struct{} { return nil }
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
-// Collection is which tombstones to remove.
-type Collection struct {
-	Prefix string
-	// Age is how long a name must have been vacant by the wall clock. 0 is all.
-	Age time.Duration
-	// Progress, if given, is called after each page: how many names were looked at, and removed.
-	Progress func(seen, removed int)
+func checkTTL(ttl time.Duration) error {
+	if ttl < MinTTL || ttl > MaxTTL {
+		return fmt.Errorf("%w: a TTL of %v: it must be from %v to %v", driver.ErrInvalid, ttl, MinTTL, MaxTTL)
+	}
+	return nil
 }
 
-func notYet() error { return fmt.Errorf("%w: not yet", driver.ErrUnsupported) }
-
-// Claim takes a name that is free, or that surely is over. Else it returns a [*driver.HeldError]. With
-// [driver.ErrUnknownOutcome] it returns a lease too, which may be released, or claimed again with the same ID.
-func (c *Client) Claim(ctx context.Context, q Request) (*Lease, error) { return nil, notYet() }
-
-// Extend prolongs a lease to at least ttl from now; 0 stands for what was granted.
-func (c *Client) Extend(ctx context.Context, l *Lease, ttl time.Duration) error { return notYet() }
-
-// ExtendAll prolongs many leases by what they were granted, with one statement where the store can do that,
-// and reports for each once, on the goroutine of its caller. One in trouble does not hold up the others.
-func (c *Client) ExtendAll(ctx context.Context, leases []*Lease, report func(i int, err error)) error {
-	return notYet()
+func checkReason(why string) error {
+	if len(why) > MaxReason {
+		return fmt.Errorf("%w: the reason has %d bytes, and %d are the most", driver.ErrInvalid, len(why), MaxReason)
+	}
+	return driver.CheckCardText(why)
 }
 
-// Release gives a name back. It is no error if the lease has ended already.
-func (c *Client) Release(ctx context.Context, l *Lease) error { return notYet() }
-
-// Expire makes a name vacant whose lease is surely over.
-func (c *Client) Expire(ctx context.Context, name string) error { return notYet() }
-
-// Get tells about a name.
-func (c *Client) Get(ctx context.Context, name string) (State, error) { return State{}, notYet() }
-
-// List tells about names, as [Store.List] does.
-func (c *Client) List(ctx context.Context, prefix, after string, limit int) ([]State, error) {
-	return nil, notYet()
-}
-
-// Pin keeps a name from being taken or ended by others until it is unpinned for the same reason.
-func (c *Client) Pin(ctx context.Context, name, why string) error { return notYet() }
-
-// Unpin takes one reason back, or all if why is empty.
-func (c *Client) Unpin(ctx context.Context, name, why string) error { return notYet() }
-
-// Adopt continues a tenancy on purpose, under the same token. Who had it before has then lost it.
-func (c *Client) Adopt(ctx context.Context, name string, t driver.Token, by driver.Holder, id driver.ID) (*Lease, error) {
-	return nil, notYet()
-}
-
-// Announce changes the text on the holder's card.
-func (c *Client) Announce(ctx context.Context, l *Lease, text string) error { return notYet() }
-
-// Revoke ends the tenancy of somebody else: as soon as it is over, or now.
-func (c *Client) Revoke(ctx context.Context, name string, t driver.Token, reason string, now bool) error {
-	return notYet()
-}
-
-// Refresh begins to count for all names how long their holders have been silent, and keeps that in the store.
-func (c *Client) Refresh(ctx context.Context) error { return notYet() }
-
-// Sight keeps in the store since when this client has seen the holder of the name silent, so that another
-// process of this machine can count on from there.
-func (c *Client) Sight(ctx context.Context, name string) error { return notYet() }
-
-// Collect removes the records of names that nobody holds or pins, and says how many.
-func (c *Client) Collect(ctx context.Context, what Collection) (removed int, err error) {
-	return 0, notYet()
-}
-
-// RaiseFloor makes all later tokens larger than t.
-func (c *Client) RaiseFloor(ctx context.Context, t driver.Token) (driver.Token, error) {
-	return 0, notYet()
+// acknowledge lets others know, now and then, how far the clocks of this domain are. It says only what is true
+// whenever it arrives, and that it fails harms nobody, so it is not tried twice.
+func (c *Client) acknowledge(ctx context.Context) {
+	if c.clocks == nil || c.alone || c.opts.Acknowledge == 0 {
+		return
+	}
+	now := c.Now()
+	c.mu.Lock()
+	due := !c.everDid || now.Elapsed(c.acknowledged) >= c.opts.Acknowledge
+	if due {
+		c.acknowledged, c.everDid = now, true
+	}
+	c.mu.Unlock()
+	if !due {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	_ = c.clocks.Acknowledge(ctx, c.domain, now)
 }

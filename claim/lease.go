@@ -1,6 +1,8 @@
 package claim
 
 import (
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +21,12 @@ type Lease struct {
 	token driver.Token
 	ttl   time.Duration
 	until clock.Instant
+	known seen // as the last write of this lease, or the last read, has left it
+	// doubt has the ops that unanswered writes of the claim would replace. While the record has one of them,
+	// such a write may still land.
+	doubt []Op
+	gone  error // is ErrLost: it has ended for good
+	given bool  // Release was called
 }
 
 // Name returns what is leased.
@@ -40,7 +48,8 @@ func (l *Lease) Token() driver.Token {
 	return l.token
 }
 
-// Until returns until when the lease may be relied on, on this process's clocks: see [clock.Instant.Before].
+// Until returns until when the lease may be relied on, on the clocks of [Client.Now]: ask
+// [clock.Instant.Before] at each use. It may be past already if the store was slow.
 func (l *Lease) Until() clock.Instant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,4 +61,104 @@ func (l *Lease) TTL() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ttl
+}
+
+// confirm is told of a write that is known to have happened. Every write promises at least what those before
+// it did, so the deadline never moves back, in whichever order the answers come.
+func (l *Lease) confirm(r *Record, ttl time.Duration) {
+	relied := r.Expiry
+	if l.client.judges {
+		relied = r.Written.Add(l.client.opts.Drift.RelyRemote(r.TTL))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.token, l.ttl, l.known = r.Token, ttl, seen{Found: Found{Record: *r}}
+	l.until = later(l.until, relied)
+}
+
+// learn is told of a read that shows the lease.
+func (l *Lease) learn(s *seen) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.known = *s
+}
+
+// holds reports whether a record is that of this very tenancy.
+func (l *Lease) holds(r *Record) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return r.Holder == l.holder && r.Incarnation == l.id && (l.token == 0 || r.Token == l.token)
+}
+
+// begin returns what is known of the lease's record, or why nothing can be done with it.
+func (l *Lease) begin() (*seen, error) {
+	if err := l.ended(); err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.token == 0 {
+		return nil, fmt.Errorf("%w: nobody knows yet whether %s was claimed: claim it again with the same id, or release it", driver.ErrInvalid, l.name)
+	}
+	known := l.known
+	return &known, nil
+}
+
+// ended returns an error if the lease was lost or given back.
+func (l *Lease) ended() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.gone == nil && l.given {
+		return fmt.Errorf("%w: %s was given back", driver.ErrLost, l.name)
+	}
+	return l.gone
+}
+
+// mine returns nil if a record shows this lease and may be changed by its holder. Otherwise it is lost for
+// good.
+func (l *Lease) mine(s *seen) error {
+	r := &s.Record
+	if err := l.ended(); err != nil {
+		return err
+	}
+	switch {
+	case l.holds(r):
+		l.learn(s)
+		return nil
+	case r.Held():
+		return l.lose("%s is held by %s (token %d)", l.name, driver.Holder{ID: r.Holder, Card: r.Card}, r.Token)
+	case !r.Exists():
+		return l.lose("%s has no record any more", l.name)
+	}
+	return l.lose("nobody holds %s any more", l.name)
+}
+
+// lose remembers for good that the lease has ended, and returns that as an error.
+func (l *Lease) lose(format string, args ...any) error {
+	err := fmt.Errorf("%w: %s", driver.ErrLost, fmt.Sprintf(format, args...))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.gone == nil {
+		l.gone = err
+	}
+	return l.gone
+}
+
+// doubts is told which unanswered writes of a claim may still land.
+func (l *Lease) doubts(open []Op) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.doubt = slices.Clone(open)
+}
+
+// doubtful returns what the last call of doubts was told.
+func (l *Lease) doubtful() []Op {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.doubt)
+}
+
+// later returns, on each of the two clocks, the later of two instants.
+func later(a, b clock.Instant) clock.Instant {
+	return clock.Instant{Raw: max(a.Raw, b.Raw), Boot: max(a.Boot, b.Boot)}
 }

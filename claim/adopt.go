@@ -1,0 +1,59 @@
+package claim
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// Adopt continues a tenancy on purpose, under the same token: that of an earlier process, or of another keeper,
+// which has then lost it and learns so when it next renews. id becomes its incarnation. [driver.ErrLost] says
+// that another token holds the name, or none, or that it was revoked. With [driver.ErrUnknownOutcome] it
+// returns a lease too, as Claim does.
+func (c *Client) Adopt(ctx context.Context, name string, t driver.Token, by driver.Holder, id driver.ID) (*Lease, error) {
+	if err := driver.CheckName(name); err != nil {
+		return nil, err
+	}
+	if t == 0 {
+		return nil, fmt.Errorf("%w: a token of 0 is none", driver.ErrInvalid)
+	}
+	l, err := c.handle(name, by, id)
+	if err != nil {
+		return nil, err
+	}
+	a := &adopting{lease: l, token: t, by: by}
+	e := c.patient(name)
+	e.decide, e.wrote, e.open = a.decide, a.wrote, l.doubtful()
+	return c.answer(l, e, e.run(ctx, nil))
+}
+
+// adopting decides for an adoption.
+type adopting struct {
+	lease *Lease
+	token driver.Token
+	by    driver.Holder
+}
+
+func (a *adopting) decide(_ context.Context, s *seen) (*plan, error) {
+	r, l := &s.Record, a.lease
+	switch {
+	case !r.Held():
+		return nil, fmt.Errorf("%w: nobody holds %s", driver.ErrLost, l.name)
+	case r.Token != a.token:
+		return nil, fmt.Errorf("%w: %s is held with token %d, not %d", driver.ErrLost, l.name, r.Token, a.token)
+	case r.Revoked != "":
+		return nil, fmt.Errorf("%w: %s was revoked: %s", driver.ErrLost, l.name, r.Revoked)
+	}
+	if err := l.ended(); err != nil {
+		return nil, err
+	}
+	p := &plan{record: l.client.prolong(s, r.TTL, l.Until()), owner: r.Holder != a.by.ID}
+	p.record.Holder, p.record.Card, p.record.Incarnation = a.by.ID, a.by.Card, l.id
+	return p, nil
+}
+
+func (a *adopting) wrote(r *Record, _ *seen) bool {
+	a.lease.confirm(r, r.TTL)
+	return true
+}

@@ -1,0 +1,246 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// Request asks for a name.
+type Request struct {
+	Name string
+	// ID is chosen at random for each request and becomes the incarnation of the tenancy. Asking again with
+	// the same one never makes two.
+	ID     driver.ID
+	Holder driver.Holder
+	TTL    time.Duration
+	// Waits says that this client will ask again until it gets the name. What it has seen of the holder is
+	// then kept in the store only once for each tenancy and when the holder seems to have fallen silent, not
+	// with each of his renewals; call [Client.Sight] when the waiting is given up.
+	Waits bool
+}
+
+// Claim takes a name that is vacant, or whose lease is surely over and not pinned. Otherwise it returns a
+// [*driver.HeldError], which is never decided from what was read before. Asking again with the same ID is told
+// of the same tenancy again. With [driver.ErrUnknownOutcome] it returns a lease too, which may be released, or
+// claimed again with the same ID.
+func (c *Client) Claim(ctx context.Context, q Request) (*Lease, error) {
+	if err := driver.CheckName(q.Name); err != nil {
+		return nil, err
+	}
+	if err := checkTTL(q.TTL); err != nil {
+		return nil, err
+	}
+	l, err := c.handle(q.Name, q.Holder, q.ID)
+	if err != nil {
+		return nil, err
+	}
+	a := &claiming{lease: l, request: q}
+	e := c.patient(q.Name)
+	e.decide, e.wrote, e.open = a.decide, a.wrote, l.doubtful()
+	err = e.run(ctx, nil)
+	if err != nil && a.begun && !errors.Is(err, driver.ErrLost) && !errors.Is(err, driver.ErrHeld) {
+		err = unknown(q.Name, err) // the name was taken, and has to be given back
+	}
+	return c.answer(l, e, err)
+}
+
+// handle returns the lease for a claim, which is that of an earlier one with the same id if nobody knows what
+// became of it.
+func (c *Client) handle(name string, h driver.Holder, id driver.ID) (*Lease, error) {
+	if err := driver.CheckHolder(h); err != nil {
+		return nil, err
+	}
+	if id == (driver.ID{}) {
+		return nil, fmt.Errorf("%w: a claim without an id", driver.ErrInvalid)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.unsettled[id]
+	if l == nil {
+		return &Lease{client: c, name: name, holder: h.ID, id: id}, nil
+	}
+	if l.name != name || l.holder != h.ID {
+		return nil, fmt.Errorf("%w: a claim to %s for %s has the id of one to %s for %s", driver.ErrInvalid, name, h.ID, l.name, l.holder)
+	}
+	return l, nil
+}
+
+// answer returns what a claim or an adoption has come to.
+func (c *Client) answer(l *Lease, e *effort, err error) (*Lease, error) {
+	l.doubts(e.open)
+	doubt := errors.Is(err, driver.ErrUnknownOutcome)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.unsettled, l.id)
+	if doubt {
+		if len(c.unsettled) >= maxUnsettled {
+			for id := range c.unsettled { // any: its lease still knows
+				delete(c.unsettled, id)
+				break
+			}
+		}
+		c.unsettled[l.id] = l
+	}
+	if err != nil && !doubt {
+		return nil, err
+	}
+	return l, err
+}
+
+// claiming decides for a claim.
+type claiming struct {
+	lease   *Lease
+	request Request
+	creates bool // the last write that was decided on makes the record
+	begun   bool // the record was seen to be this claim's
+}
+
+func (a *claiming) decide(ctx context.Context, s *seen) (*plan, error) {
+	c, r, q := a.lease.client, &s.Record, &a.request
+	if r.Incarnation == q.ID {
+		return a.again(s)
+	}
+	if !r.Held() {
+		c.forget(q.Name)
+		return a.take(s, r.Past)
+	}
+	if len(r.Pins) > 0 {
+		return nil, held(r, 0)
+	}
+	v := c.judge(ctx, s, q.Waits)
+	if !v.over {
+		return nil, held(r, max(v.ends, 1))
+	}
+	why, note := endOf(r)
+	p, err := a.take(s, c.past(r, why, note))
+	if err == nil {
+		p.ended = c.judges
+	}
+	return p, err
+}
+
+// again prolongs the tenancy that an earlier write of this claim has begun. If the token is not above the
+// floor, the record was made beside a collection, and no success was reported for it yet.
+func (a *claiming) again(s *seen) (*plan, error) {
+	c, r, q := a.lease.client, &s.Record, &a.request
+	switch {
+	case r.Held() && r.Holder != q.Holder.ID:
+		return nil, fmt.Errorf("%w: a claim to %s for %s has the id of one for %s", driver.ErrInvalid, q.Name, q.Holder.ID, r.Holder)
+	case !r.Held():
+		return nil, fmt.Errorf("%w: this claim to %s has ended", driver.ErrLost, q.Name)
+	case r.Revoked != "":
+		return nil, fmt.Errorf("%w: %s was revoked: %s", driver.ErrLost, q.Name, r.Revoked)
+	}
+	if err := a.lease.ended(); err != nil {
+		return nil, err
+	}
+	a.begun, a.creates = true, false
+	p := &plan{record: c.prolong(s, q.TTL, a.lease.Until())}
+	if r.Token <= s.Floor {
+		token, err := next(s)
+		if err != nil {
+			return nil, err
+		}
+		p.record.Token, p.owner = token, true
+	}
+	return p, nil
+}
+
+// take makes the claimer the holder.
+func (a *claiming) take(s *seen, past []driver.Tenancy) (*plan, error) {
+	token, err := next(s)
+	if err != nil {
+		return nil, err
+	}
+	a.creates = !s.Record.Exists()
+	c, q := a.lease.client, &a.request
+	now := c.Now()
+	return &plan{owner: true, record: Record{
+		Name: q.Name, Holder: q.Holder.ID, Token: token, Incarnation: q.ID,
+		Domain: c.domain, Written: now, Expiry: now.Add(q.TTL), TTL: q.TTL,
+		Pins: slices.Clone(s.Record.Pins), Card: q.Holder.Card, Since: c.wall(), Past: past,
+	}}, nil
+}
+
+// wrote ends the claim, unless it has made the record: then a collection may have removed an earlier one
+// after the floor was read. It raised the floor before, so a read after this write shows whether the token is
+// above.
+func (a *claiming) wrote(r *Record, s *seen) bool {
+	a.begun = true
+	if s == nil && a.creates || s != nil && r.Token <= s.Floor {
+		return false
+	}
+	a.lease.confirm(r, a.request.TTL)
+	return true
+}
+
+// next returns the token of the next tenancy.
+func next(s *seen) (driver.Token, error) {
+	last := max(s.Record.Token, s.Floor)
+	if last >= maxToken {
+		return 0, fmt.Errorf("%w: the tokens of %s are used up at %d: lease another name, or use a new namespace", driver.ErrInvalid, s.Record.Name, last)
+	}
+	return last + 1, nil
+}
+
+// prolong returns the record with the promise of ttl from now. It never shortens what was promised before: the
+// new end is, on both clocks, no sooner than the latest at which the old one may be, and so whoever waits for
+// the new one has waited for both. relied is until when the caller relies on it already.
+func (c *Client) prolong(s *seen, ttl time.Duration, relied clock.Instant) Record {
+	r := s.Record
+	v := c.verdict(s)
+	now := c.Now()
+	r.Domain, r.Written, r.TTL, r.Expiry = c.domain, now, ttl, now.Add(ttl)
+	if c.judges {
+		// The store counts from this write, so it is the length that must not undercut.
+		r.TTL = max(ttl, s.Left, c.opts.Drift.WaitRemote(now.Until(relied)))
+		r.Expiry = now.Add(r.TTL)
+	} else if s.Record.Held() {
+		r.Expiry = later(r.Expiry, v.latest)
+	}
+	return r
+}
+
+func held(r *Record, ends time.Duration) error {
+	return &driver.HeldError{Name: r.Name, Holder: driver.Holder{ID: r.Holder, Card: r.Card}, Token: r.Token, Ends: ends}
+}
+
+// endOf says why a lease that is over has ended.
+func endOf(r *Record) (driver.Reason, string) {
+	if r.Revoked != "" {
+		return driver.Revoked, r.Revoked
+	}
+	return driver.Expired, ""
+}
+
+// briefText is how much of a card's text is remembered of past tenancies, in bytes, so that records stay
+// small: each renewal writes one.
+const briefText = 256
+
+// past returns the past of a record whose tenancy ends now.
+func (c *Client) past(r *Record, why driver.Reason, note string) []driver.Tenancy {
+	h := driver.Holder{ID: r.Holder, Card: r.Card}
+	h.Card.Text, note = brief(h.Card.Text), brief(note)
+	past := make([]driver.Tenancy, 0, min(MaxPast, len(r.Past)+1))
+	past = append(past, driver.Tenancy{Token: r.Token, Holder: h, From: r.Since, To: c.wall(), Why: why, Note: note})
+	return append(past, r.Past[:min(len(r.Past), MaxPast-1)]...)
+}
+
+func brief(text string) string {
+	if len(text) <= briefText {
+		return text
+	}
+	end := briefText
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return strings.TrimSpace(text[:end]) + "…"
+}

@@ -1,0 +1,83 @@
+package claim
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// Collection is which tombstones to remove.
+type Collection struct {
+	Prefix string
+	// Age is how long a name must have been vacant by the wall clock. 0 is all.
+	Age time.Duration
+	// Progress, if given, is called after each page: how many names were looked at, and removed.
+	Progress func(seen, removed int)
+}
+
+// Collect removes the records of names that nobody holds or pins, and says how many. Their tokens do not start
+// again: first the namespace's floor is raised above all that are removed, and a claim that makes a record
+// looks at the floor again after it was made. It can be stopped and repeated at any time.
+func (c *Client) Collect(ctx context.Context, what Collection) (removed int, err error) {
+	if what.Age < 0 {
+		return 0, fmt.Errorf("%w: the age of a tombstone is not negative", driver.ErrInvalid)
+	}
+	looked := 0
+	err = c.each(ctx, what.Prefix, func(page []seen) error {
+		n, err := c.collectPage(ctx, page, what.Age)
+		looked, removed = looked+len(page), removed+n
+		if err == nil && what.Progress != nil {
+			what.Progress(looked, removed)
+		}
+		return err
+	})
+	return removed, err
+}
+
+func (c *Client) collectPage(ctx context.Context, page []seen, age time.Duration) (removed int, err error) {
+	var old []*Record
+	var highest driver.Token
+	for i := range page {
+		if s := &page[i]; s.Err == nil && c.collectable(&s.Record, age) {
+			old, highest = append(old, &s.Record), max(highest, s.Record.Token)
+		}
+	}
+	if len(old) == 0 {
+		return 0, nil
+	}
+	if _, err := c.store.RaiseFloor(ctx, highest); err != nil {
+		return 0, err // none was removed, whether it was raised or not
+	}
+	for _, r := range old {
+		done, err := c.store.Remove(ctx, r.Name, r.Op)
+		if err != nil {
+			return removed, err
+		}
+		if done {
+			removed++
+			c.forget(r.Name)
+		}
+	}
+	return removed, nil
+}
+
+func (c *Client) collectable(r *Record, age time.Duration) bool {
+	if !r.Exists() || r.Held() || len(r.Pins) > 0 || r.Token >= maxToken {
+		return false // the last: a floor of that height would leave no tokens for any name
+	}
+	if age == 0 {
+		return true
+	}
+	return len(r.Past) > 0 && c.wall().Sub(r.Past[0].To) >= age
+}
+
+// RaiseFloor makes all later tokens of the namespace larger than t, and returns the floor. That is needed
+// after the database was restored from a backup, and before names are moved to it.
+func (c *Client) RaiseFloor(ctx context.Context, t driver.Token) (driver.Token, error) {
+	if t >= maxToken {
+		return 0, fmt.Errorf("%w: a floor of %d leaves no tokens: the largest is %d", driver.ErrInvalid, t, maxToken-1)
+	}
+	return c.store.RaiseFloor(ctx, t)
+}

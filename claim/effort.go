@@ -1,0 +1,180 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// seen is what a read showed, or what a confirmed write left.
+type seen struct {
+	Found
+	at clock.Instant // just after the read
+}
+
+// plan is a write that was decided on.
+type plan struct {
+	record Record
+	owner  bool
+	ended  bool
+}
+
+// effort carries one change of one record through: it decides from what is there, writes on the condition
+// that it still is, and starts again if it is not. No write whose answer was lost is forgotten: what became of
+// it is read back from the record, by its op.
+type effort struct {
+	client *Client
+	name   string
+	// patience is how many writes it tries, and pause how long it waits after the first that came too late.
+	patience int
+	pause    time.Duration
+	// decide says what to write, or that there is nothing to do or why it can not be done.
+	decide func(ctx context.Context, s *seen) (*plan, error)
+	// wrote is told of a write that is known to have happened, and of the read that showed it, if it was one.
+	// It says whether that was all.
+	wrote func(r *Record, s *seen) bool
+
+	sent []Record // all that were sent, to be known again
+	// open has the ops that unanswered writes would replace. An op is never used twice, so as soon as the
+	// record is read with another one, they can not land any more.
+	open    []Op
+	doubted bool // some answer was lost
+}
+
+// hurried makes an effort as patient as renewals and releases are: they come back sooner and more often than
+// claims, since a tenancy hangs on them.
+func (c *Client) hurried(name string) *effort {
+	return &effort{client: c, name: name, patience: 4 * c.opts.Attempts, pause: time.Millisecond}
+}
+
+// patient makes an effort for what can wait.
+func (c *Client) patient(name string) *effort {
+	return &effort{client: c, name: name, patience: c.opts.Attempts, pause: 4 * time.Millisecond}
+}
+
+// run makes the effort, from what is known or else from a read. Without an error, either the write happened
+// or there was nothing to do.
+func (e *effort) run(ctx context.Context, known *seen) error {
+	for n := 0; ; n++ {
+		if known == nil {
+			var finished bool
+			var err error
+			if known, finished, err = e.look(ctx); finished || err != nil {
+				return err
+			}
+		}
+		p, err := e.decide(ctx, known)
+		switch {
+		case p == nil:
+			return e.settled(known, err)
+		case ctx.Err() != nil: // nothing more is sent
+			return e.settled(known, ctx.Err())
+		case n == e.patience:
+			return e.settled(known, fmt.Errorf("%w: others changed %s each of the %d times it was tried", driver.ErrContention, e.name, n))
+		}
+		done, err := e.swap(ctx, known.Record.Op, p)
+		switch {
+		case done && e.wrote(&p.record, nil):
+			return nil
+		case definite(err):
+			return e.failed(err)
+		case err == nil && !done:
+			_ = e.client.opts.Pause(ctx, jitter(e.pause, n)) // an ended context is noticed by look
+		}
+		known = nil
+	}
+}
+
+// swap sends one attempt, which has an op of its own.
+func (e *effort) swap(ctx context.Context, old Op, p *plan) (bool, error) {
+	p.record.Op = NewOp()
+	e.sent = append(e.sent, p.record)
+	done, err := e.client.store.Swap(ctx, Swap{Old: old, Record: p.record, Owner: p.owner, Ended: p.ended})
+	if err != nil && !definite(err) {
+		e.open, e.doubted = append(e.open, old), true
+	}
+	return done && err == nil, err
+}
+
+// look reads the record, and finds out what became of earlier attempts. When the context has ended it still
+// does so, for a short time, if there are any without an answer; but then nothing more is written.
+func (e *effort) look(ctx context.Context) (s *seen, finished bool, err error) {
+	over := ctx.Err()
+	if over != nil {
+		if len(e.open) == 0 {
+			return nil, false, over
+		}
+		var cancel func()
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+		defer cancel()
+	}
+	if s, err = e.client.read(ctx, e.name); err != nil {
+		return nil, false, e.failed(err)
+	}
+	e.open = slices.DeleteFunc(e.open, func(op Op) bool { return op != s.Record.Op })
+	i := slices.IndexFunc(e.sent, func(r Record) bool { return r.Op == s.Record.Op })
+	if i >= 0 && e.wrote(&e.sent[i], s) {
+		return nil, true, nil
+	}
+	if over != nil {
+		return nil, false, e.settled(s, over)
+	}
+	return s, false, nil
+}
+
+// settled returns the verdict of an effort that ends with a read: what is decided holds only if no earlier
+// attempt can land any more.
+func (e *effort) settled(s *seen, err error) error {
+	if slices.Contains(e.open, s.Record.Op) {
+		return unknown(e.name, err)
+	}
+	return err
+}
+
+// failed returns the verdict of an effort that ends because the store can not be asked.
+func (e *effort) failed(err error) error {
+	if len(e.open) > 0 {
+		return unknown(e.name, err)
+	}
+	return err
+}
+
+// unknown says that a write may have happened or may yet. What it rests on keeps its text but not its kind:
+// nobody must take it for a refusal.
+func unknown(name string, cause error) error {
+	switch {
+	case errors.Is(cause, driver.ErrUnknownOutcome):
+		return cause
+	case errors.Is(cause, context.Canceled), errors.Is(cause, context.DeadlineExceeded):
+		return fmt.Errorf("%w: the answer about %s did not come in time: %w", driver.ErrUnknownOutcome, name, cause)
+	case cause == nil:
+		return fmt.Errorf("%w: an earlier request for %s may still take effect", driver.ErrUnknownOutcome, name)
+	}
+	return fmt.Errorf("%w: an earlier request for %s may still take effect: %v", driver.ErrUnknownOutcome, name, cause)
+}
+
+// definite reports whether a write that failed so surely neither has nor will have any effect. All that a
+// store does not call so may have.
+func definite(err error) bool {
+	if err == nil || errors.Is(err, driver.ErrUnknownOutcome) {
+		return false
+	}
+	for _, kind := range []error{driver.ErrUnavailable, driver.ErrInvalid, driver.ErrCorrupt, driver.ErrUnsupported, driver.ErrClosed} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
+}
+
+// jitter is how long to wait after attempt n came too late: longer each time, and never the same as others.
+func jitter(first time.Duration, n int) time.Duration {
+	d := first << min(n, 5)
+	return d/2 + rand.N(d)
+}

@@ -1,0 +1,228 @@
+package claim
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// sighting is what this client has seen of a record that was last written in another domain.
+type sighting struct {
+	op    Op
+	token driver.Token
+	span  time.Duration // how long the lease was promised for at the write
+	first clock.Instant // just after the read that first showed the op
+	// latest is the soonest of the instants that were inferred for the end. Each of them is right by itself.
+	latest clock.Instant
+	kept   bool // first is in the store
+	asked  bool // the store was asked for what others have seen of this tenancy
+}
+
+// verdict is how long a lease may still last.
+type verdict struct {
+	latest clock.Instant // on this client's clocks
+	ends   time.Duration // from now, at the longest; may be negative
+	over   bool
+	remote bool // inferred from sightings
+}
+
+// read returns the record of a name, and the instant just after.
+func (c *Client) read(ctx context.Context, name string) (*seen, error) {
+	f, err := c.store.Get(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	s := &seen{Found: f, at: c.Now()}
+	if err := check(name, &s.Record); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// check returns an error if a record can not be what any client has written.
+func check(name string, r *Record) error {
+	what := ""
+	switch {
+	case r.Exists() && r.Name != name:
+		what = fmt.Sprintf("is that of %s", r.Name)
+	case !r.Exists() && r.Held():
+		what = "has a holder and no op"
+	case !r.Held():
+		return nil
+	case r.Token == 0:
+		what = "has a holder and no token"
+	case r.Incarnation == driver.ID{}:
+		what = "has a holder without an incarnation"
+	case r.TTL <= 0:
+		what = fmt.Sprintf("has a holder with a TTL of %v", r.TTL)
+	case r.Expiry.Raw < r.Written.Raw || r.Expiry.Boot < r.Written.Boot:
+		what = "expires before it was written"
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w: the record of %s %s: mend it by hand, or remove it and raise the floor above its token", driver.ErrCorrupt, name, what)
+}
+
+// verdict returns how long the lease in a record may still last, as this client can tell without asking.
+func (c *Client) verdict(s *seen) (v verdict) {
+	r := &s.Record
+	switch {
+	case c.judges:
+		return verdict{latest: s.at.Add(c.opts.Drift.WaitRemote(s.Left)), ends: s.Left, over: s.Left < 0}
+	case r.Domain.Same(c.domain):
+		v.latest = r.Expiry
+	case c.local != nil && c.local.Gone(r.Domain):
+		return verdict{latest: s.at, ends: 0, over: true}
+	default:
+		v.latest, v.remote = c.note(s).latest, true
+	}
+	v.ends = c.Now().Until(v.latest)
+	v.over = v.ends < 0 // strictly past on both clocks
+	return v
+}
+
+// note begins the count for a record of another domain, or goes on with it.
+//
+// Why it is safe to act once both clocks here are past the latest end: the writer's clocks had reached
+// r.Written when the op was first seen. One of the two clocks here has a rate within the drift bound, and it
+// shows that at least span/(1−ρ) of real time has passed since. So one of the writer's two clocks, the one
+// within the bound, has advanced by more than span, and is past r.Expiry: nobody there relies on it any more.
+func (c *Client) note(s *seen) sighting {
+	r := &s.Record
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k, ok := c.sightings[r.Name]
+	if ok && k.op == r.Op {
+		return k
+	}
+	if !ok && len(c.sightings) >= maxSightings {
+		for other := range c.sightings { // any: its count begins anew when it is next seen
+			delete(c.sightings, other)
+			break
+		}
+	}
+	span := r.Written.Until(r.Expiry)
+	k = sighting{
+		op: r.Op, token: r.Token, span: span, first: s.at,
+		latest: s.at.Add(c.opts.Drift.WaitRemote(span)),
+		asked:  ok && k.token == r.Token && k.asked,
+	}
+	c.sightings[r.Name] = k
+	return k
+}
+
+// forget drops what was seen of a name that nobody of another domain holds.
+func (c *Client) forget(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.sightings, name)
+}
+
+// infer takes over an end that was inferred in another way, if it is sooner.
+func (c *Client) infer(name string, op Op, latest clock.Instant) {
+	now := c.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k, ok := c.sightings[name]
+	if !ok || k.op != op || now.Until(latest) >= now.Until(k.latest) {
+		return
+	}
+	// As a whole, never clock by clock: that one of the two clocks is good is sure only over each count.
+	k.latest = latest
+	c.sightings[name] = k
+}
+
+// judge returns how long a lease may still last, and asks the store for what shows that it is over already,
+// if that is not known. A client that waits does not do so for each renewal of the holder: it asks once for
+// each tenancy, and then when the holder has been silent for longer than one who lives would be.
+func (c *Client) judge(ctx context.Context, s *seen, waits bool) verdict {
+	v := c.verdict(s)
+	if v.over || !v.remote {
+		return v
+	}
+	k := c.note(s)
+	if waits && k.asked && c.Now().Elapsed(k.first) < k.span/2 {
+		return v
+	}
+	c.askSighted(ctx, s.Record.Name, k)
+	c.askClock(ctx, &s.Record)
+	return c.verdict(s)
+}
+
+// askSighted keeps the first sighting in the store, and goes on from an earlier one of this domain. What the
+// store fails to do is done next time.
+func (c *Client) askSighted(ctx context.Context, name string, k sighting) {
+	if c.alone || k.kept {
+		return
+	}
+	first, err := c.store.Sight(ctx, name, c.domain, k.op, k.first)
+	if err != nil {
+		return
+	}
+	if c.Now().Until(first) <= 0 { // one from the future would be none of this domain
+		c.infer(name, k.op, first.Add(c.opts.Drift.WaitRemote(k.span)))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now, ok := c.sightings[name]; ok && now.op == k.op {
+		now.kept, now.asked = true, true
+		c.sightings[name] = now
+	}
+}
+
+// askClock infers the end from the clock record of the writer's domain.
+//
+// Why that is safe: the clocks of the domain had reached what is acknowledged before the read of it was
+// answered, whoever wrote it and whenever that arrived. So that read is a sighting like that of the record,
+// and only what is then left of the promise has to be waited for; the argument is that of [Client.note] with
+// the acknowledged instant instead of r.Written. It is one more upper bound beside the first, and the sooner
+// of two upper bounds is one.
+func (c *Client) askClock(ctx context.Context, r *Record) {
+	if c.clocks == nil || r.Domain == clock.UnknownDomain {
+		return
+	}
+	reached, ok, err := c.clocks.Acknowledged(ctx, r.Domain)
+	if err != nil || !ok {
+		return
+	}
+	c.infer(r.Name, r.Op, c.Now().Add(c.opts.Drift.WaitRemote(reached.Until(r.Expiry))))
+}
+
+// Sight keeps in the store since when this client has seen the holder of the name silent, so that another
+// process of this machine can count on from there.
+func (c *Client) Sight(ctx context.Context, name string) error {
+	if err := driver.CheckName(name); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	k, ok := c.sightings[name]
+	c.mu.Unlock()
+	if !ok || k.kept || c.alone {
+		return nil
+	}
+	_, err := c.store.Sight(ctx, name, c.domain, k.op, k.first)
+	return err
+}
+
+// Refresh begins to count for all names how long their holders have been silent, and keeps that in the
+// store.
+func (c *Client) Refresh(ctx context.Context) error {
+	return c.each(ctx, "", func(page []seen) error {
+		for i := range page {
+			s := &page[i]
+			if s.Err != nil || !s.Record.Held() {
+				continue
+			}
+			if v := c.verdict(s); !v.remote || v.over {
+				continue
+			}
+			if err := c.Sight(ctx, s.Record.Name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

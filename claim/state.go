@@ -1,0 +1,109 @@
+package claim
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// State is what a client can tell of one name. Of a name that was never held, Record has the name alone.
+type State struct {
+	Record Record
+	Floor  driver.Token
+	// Latest is until when the lease may last on this client's clocks, and Ends how long that is from now, if
+	// the name is held and not renewed. Pins are not considered.
+	Latest clock.Instant
+	Ends   time.Duration
+	// Over says that the name can be claimed now: it is vacant, or what its holder was promised is surely over
+	// and nothing pins it.
+	Over bool
+	Err  error // only from List: why the record can not be read
+}
+
+// pageSize is how many records are read at once where all are.
+const pageSize = 500
+
+// Get tells about a name.
+func (c *Client) Get(ctx context.Context, name string) (State, error) {
+	if err := driver.CheckName(name); err != nil {
+		return State{}, err
+	}
+	s, err := c.read(ctx, name)
+	if err != nil {
+		return State{}, err
+	}
+	return c.state(s), nil
+}
+
+// List returns, in order of their bytes, up to limit names that begin with prefix and sort after the given
+// one. Fewer are the last.
+func (c *Client) List(ctx context.Context, prefix, after string, limit int) ([]State, error) {
+	page, err := c.page(ctx, prefix, after, limit)
+	if err != nil {
+		return nil, err
+	}
+	states := make([]State, len(page))
+	for i := range page {
+		states[i] = c.state(&page[i])
+	}
+	return states, nil
+}
+
+func (c *Client) page(ctx context.Context, prefix, after string, limit int) ([]seen, error) {
+	if limit <= 0 {
+		return nil, nil
+	}
+	found, err := c.store.List(ctx, prefix, after, limit)
+	if err != nil {
+		return nil, err
+	}
+	at := c.Now()
+	page := make([]seen, len(found))
+	for i, f := range found {
+		if f.Err == nil {
+			f.Err = check(f.Record.Name, &f.Record)
+		}
+		page[i] = seen{f, at}
+	}
+	return page, nil
+}
+
+// each reads all names that begin with prefix, page by page.
+func (c *Client) each(ctx context.Context, prefix string, do func([]seen) error) error {
+	for after := ""; ; {
+		page, err := c.page(ctx, prefix, after, pageSize)
+		if err != nil {
+			return err
+		}
+		if err := do(page); err != nil {
+			return err
+		}
+		if len(page) < pageSize {
+			return nil
+		}
+		last := page[len(page)-1].Record.Name
+		if last <= after {
+			return fmt.Errorf("%w: the store lists %q after %q", driver.ErrCorrupt, last, after)
+		}
+		after = last
+	}
+}
+
+func (c *Client) state(s *seen) State {
+	if s.Err != nil {
+		return State{Record: Record{Name: s.Record.Name}, Floor: s.Floor, Err: s.Err}
+	}
+	state := State{Record: s.Record, Floor: s.Floor}
+	if !s.Record.Held() {
+		c.forget(s.Record.Name)
+		state.Over = true
+		return state
+	}
+	v := c.verdict(s)
+	state.Latest, state.Ends = v.latest, max(0, v.ends)
+	state.Over = v.over && len(s.Record.Pins) == 0
+	return state
+}
