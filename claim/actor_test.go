@@ -1,0 +1,291 @@
+package claim_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/claim/claimtest"
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// world is one database, and the time that passes for all who use it.
+type world struct {
+	*testing.T
+	memory *claimtest.Memory
+	actors []*actor
+	ids    uint64
+	wall   time.Time
+}
+
+func newWorld(t *testing.T, o ...claimtest.MemoryOption) *world {
+	return &world{T: t, memory: claimtest.NewMemory(o...), wall: time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)}
+}
+
+// pass lets real time pass: on each machine's clocks as much as these show of it.
+func (w *world) pass(d time.Duration) {
+	w.wall = w.wall.Add(d)
+	for _, a := range w.actors {
+		a.clocks.move(a.shows(d), a.shows(d))
+	}
+	w.memory.Advance(d)
+}
+
+func (w *world) id() (id driver.ID) {
+	w.ids++
+	binary.BigEndian.PutUint64(id[:], w.ids)
+	return id
+}
+
+// hands are a machine's clocks.
+type hands struct {
+	mu   sync.Mutex
+	hand *clock.Manual
+}
+
+func newHands(at time.Duration) *hands {
+	return &hands{hand: clock.NewManual(clock.Instant{}.Add(at))}
+}
+
+func (h *hands) Now() clock.Instant {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.hand.Now()
+}
+
+func (h *hands) Moved() <-chan struct{} { return nil }
+
+func (h *hands) move(raw, boot time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.hand.AdvanceBy(raw, boot)
+}
+
+// actor is a process with a client of its own.
+type actor struct {
+	*world
+	*claim.Client
+	name   string
+	clocks *hands
+	ppm    int64 // how much faster its clocks are
+	wire   *wire
+}
+
+// shows is how much of d its clocks show.
+func (a *actor) shows(d time.Duration) time.Duration { return d + d/1e6*time.Duration(a.ppm) }
+
+// actor adds a machine with one process, whose clocks show at.
+func (w *world) actor(name string, at time.Duration, change ...func(*claim.Options)) *actor {
+	w.Helper()
+	return w.process(name, newHands(at), clock.Domain(name), w.memory.Open(), change...)
+}
+
+// process adds a process. Its clocks are moved by the first that has them.
+func (w *world) process(name string, clocks *hands, d clock.Domain, s *claimtest.Client, change ...func(*claim.Options)) *actor {
+	w.Helper()
+	a := &actor{world: w, name: name, clocks: clocks, wire: &wire{Client: s, calls: make(map[string]int)}}
+	o := claim.Options{
+		Clock: clocks, Domain: d, Drift: 1, Wall: func() time.Time { return w.wall },
+		Pause: func(ctx context.Context, _ time.Duration) error { return ctx.Err() },
+	}
+	for _, c := range change {
+		c(&o)
+	}
+	var store claim.Store = a.wire
+	if a.wire.plain {
+		store = claimtest.Plain(store)
+	}
+	c, err := claim.NewClient(store, o)
+	if err != nil {
+		w.Fatal(err)
+	}
+	a.Client = c
+	for _, other := range w.actors {
+		if other.clocks == clocks {
+			return a
+		}
+	}
+	w.actors = append(w.actors, a)
+	return a
+}
+
+// beside adds another process on the machine of a.
+func (a *actor) beside(name string, change ...func(*claim.Options)) *actor {
+	a.Helper()
+	return a.process(name, a.clocks, clock.Domain(a.name), a.memory.Open(), change...)
+}
+
+func (a *actor) request(name string, ttl time.Duration) claim.Request {
+	return claim.Request{Name: name, ID: a.id(), Holder: driver.Holder{ID: a.name}, TTL: ttl}
+}
+
+func (a *actor) try(name string, ttl time.Duration) (*claim.Lease, error) {
+	return a.Claim(a.Context(), a.request(name, ttl))
+}
+
+// hold claims a name, which must succeed.
+func (a *actor) hold(name string, ttl time.Duration) *claim.Lease {
+	a.Helper()
+	l, err := a.try(name, ttl)
+	if err != nil {
+		a.Fatalf("%s claims %s: %v", a.name, name, err)
+	}
+	return l
+}
+
+// refused claims a name, which must be held, and returns how long at the most.
+func (a *actor) refused(name string) time.Duration {
+	a.Helper()
+	_, err := a.try(name, time.Minute)
+	var held *driver.HeldError
+	if !errors.As(err, &held) {
+		a.Fatalf("%s claims %s: %v, not that it is held", a.name, name, err)
+	}
+	return held.Ends
+}
+
+func (a *actor) extend(l *claim.Lease, ttl time.Duration) {
+	a.Helper()
+	if err := a.Extend(a.Context(), l, ttl); err != nil {
+		a.Fatalf("%s extends %s: %v", a.name, l.Name(), err)
+	}
+}
+
+func (a *actor) state(name string) claim.State {
+	a.Helper()
+	s, err := a.Get(a.Context(), name)
+	if err != nil {
+		a.Fatal(err)
+	}
+	return s
+}
+
+// remains is how long a lease may still be relied on.
+func (a *actor) remains(l *claim.Lease) time.Duration { return a.Now().Remaining(l.Until()) }
+
+// is checks the kind of an error; nil is none.
+func (w *world) is(what string, err, kind error) {
+	w.Helper()
+	if !errors.Is(err, kind) || kind != nil && err == nil {
+		w.Errorf("%s: %v, not %v", what, err, kind)
+	}
+}
+
+func same[T comparable](w *world, what string, got, want T) {
+	w.Helper()
+	if got != want {
+		w.Errorf("%s: %v, not %v", what, got, want)
+	}
+}
+
+// wire is what lies between a process and the database.
+type wire struct {
+	*claimtest.Client
+	plain  bool
+	mu     sync.Mutex
+	calls  map[string]int
+	parked []claim.Swap
+	// before is called before each swap arrives, after it has been sent.
+	before func(claim.Swap)
+	// next says what befalls the next swaps: "lost" in a request, "unanswered", "parked", "unavailable".
+	next []string
+	// down says what becomes of reads.
+	down error
+}
+
+var errTorn = fmt.Errorf("%w: the wire is torn", driver.ErrUnknownOutcome)
+
+func (w *wire) count(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls[what]++
+}
+
+// counted returns how many calls of each kind there were since it was last asked.
+func (w *wire) counted() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	defer clear(w.calls)
+	return fmt.Sprint(w.calls)
+}
+
+func (w *wire) Get(ctx context.Context, name string) (claim.Found, error) {
+	w.count("get")
+	if w.down != nil {
+		return claim.Found{}, w.down
+	}
+	return w.Client.Get(ctx, name)
+}
+
+func (w *wire) Sight(ctx context.Context, name string, d clock.Domain, op claim.Op, at clock.Instant) (clock.Instant, error) {
+	w.count("sight")
+	return w.Client.Sight(ctx, name, d, op, at)
+}
+
+func (w *wire) Swap(ctx context.Context, s claim.Swap) (bool, error) {
+	w.count("swap")
+	if w.before != nil {
+		w.before(s)
+	}
+	switch w.fate() {
+	case "lost":
+		return false, errTorn
+	case "unanswered":
+		_, _ = w.Client.Swap(context.WithoutCancel(ctx), s)
+		return false, errTorn
+	case "parked":
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.parked = append(w.parked, s)
+		return false, errTorn
+	case "unavailable":
+		return false, fmt.Errorf("%w: it is down", driver.ErrUnavailable)
+	}
+	return w.Client.Swap(ctx, s)
+}
+
+func (w *wire) SwapAll(ctx context.Context, swaps []claim.Swap) ([]bool, error) {
+	w.count("swap all")
+	switch w.fate() {
+	case "lost":
+		return nil, errTorn
+	case "unanswered":
+		_, _ = w.Client.SwapAll(ctx, swaps)
+		return nil, errTorn
+	case "unavailable":
+		return nil, fmt.Errorf("%w: it is down", driver.ErrUnavailable)
+	}
+	return w.Client.SwapAll(ctx, swaps)
+}
+
+// fate takes what befalls the next swap.
+func (w *wire) fate() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.next) == 0 {
+		return ""
+	}
+	fate := w.next[0]
+	w.next = w.next[1:]
+	return fate
+}
+
+// arrive lets what was parked arrive, and returns how many of the writes happened.
+func (w *wire) arrive() (happened int) {
+	w.mu.Lock()
+	parked := w.parked
+	w.parked = nil
+	w.mu.Unlock()
+	for _, s := range parked {
+		if done, err := w.Client.Swap(context.Background(), s); done && err == nil {
+			happened++
+		}
+	}
+	return happened
+}
