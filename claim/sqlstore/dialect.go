@@ -1,0 +1,121 @@
+package sqlstore
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// Dialect is what differs between databases. There are [PostgreSQL] and [SQLite]; others can not be made
+// outside this package.
+type Dialect interface {
+	// Scheme is that of the URLs of stores with this dialect, and its name in messages.
+	Scheme() string
+
+	statements(t tables) statements
+	schema(t tables) string
+	// settings are the last arguments of a write of one record: what it depends on besides the record.
+	settings(c Config, notify bool) []any
+	// verdict reads what such a write answered.
+	verdict(rows [][]any) verdict
+	// batch returns the arguments of statements.batch. Each swap is those of one write from its name on, and the
+	// old op.
+	batch(c Config, swaps [][]any) []any
+	// batchVerdict reads what that answered, and whose records were written.
+	batchVerdict(rows [][]any) ([]string, verdict)
+}
+
+// verdict is what became of a write.
+type verdict struct {
+	done         bool
+	told         bool   // the namespace is there, and what follows is known
+	mode, commit string // of the namespace; of the connection, if that can differ
+}
+
+// statements are all there are. Arguments are numbered; which is which, says the method that runs it.
+type statements struct {
+	version string // the newest of the schema
+	enter   string // makes a namespace
+	space   string // mode and floor
+	raise   string // the floor
+
+	get    string
+	list   string // without an end of the range
+	within string // with one
+
+	create, createOwner string
+	update, updateOwner string
+	batch               string
+
+	sighted, sight            string
+	forget, remove            string
+	acknowledged, acknowledge string
+
+	gate string
+}
+
+// tables are the names of the tables.
+type tables struct {
+	schema, prefix string
+}
+
+func (t tables) name(what string) string {
+	name := quote(t.prefix + what)
+	if t.schema != "" {
+		name = quote(t.schema) + "." + name
+	}
+	return name
+}
+
+func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
+
+// fill puts the names of the tables into a text.
+func (t tables) fill(text string) string {
+	return strings.NewReplacer("{lease}", t.name("lease"), "{sighting}", t.name("sighting"), "{clock}", t.name("clock"),
+		"{namespace}", t.name("namespace"), "{prefix}", t.prefix).Replace(text)
+}
+
+// maxPrefix leaves room for the names of tables and constraints in what PostgreSQL takes.
+const maxPrefix = 32
+
+func (t tables) check() error {
+	if len(t.prefix) > maxPrefix || len(t.schema) > 63 || strings.ContainsRune(t.schema, 0) {
+		return fmt.Errorf("%w: the prefix of the tables may have %d bytes, and the name of their schema 63", driver.ErrInvalid, maxPrefix)
+	}
+	for _, r := range t.prefix {
+		if r != '_' && (r < 'a' || r > 'z') && (r < '0' || r > '9') {
+			return fmt.Errorf("%w: the prefix of the tables %q may have lower-case letters, digits and underscores, such as leasekeeper_", driver.ErrInvalid, t.prefix)
+		}
+	}
+	return nil
+}
+
+// DefaultPrefix is what the names of the tables begin with.
+const DefaultPrefix = "leasekeeper_"
+
+// Schema returns the statements that make the tables, for a person to read and to run. They change nothing
+// that is there already. The prefix is that of [Config.Prefix].
+func Schema(d Dialect, prefix string) (string, error) {
+	t := tables{prefix: prefix}
+	if prefix == "" {
+		t.prefix = DefaultPrefix
+	}
+	if err := t.check(); err != nil {
+		return "", err
+	}
+	return d.schema(t), nil
+}
+
+// columns are those of a record, in the order of their values; what follows ns and name.
+var columns = []string{"holder", "token", "op", "incarnation", "domain", "written_raw", "written_boot", "expiry_raw",
+	"expiry_boot", "ttl_ns", "pins", "card", "revoked", "since", "past"}
+
+// The places of the arguments of a swap.
+const (
+	argNamespace = 1
+	argName      = 2
+	argRecord    = 3 // and those that follow, one for each of columns
+	argMode      = 18
+	// Of update follow the old op and whether what is replaced must have ended; of PostgreSQL then its settings.
+)

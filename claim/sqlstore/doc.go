@@ -1,0 +1,29 @@
+// Package sqlstore has the SQL with which leases are kept in a database, and no driver for any.
+//
+// It promises what [claim.Store] asks for, on whatever runs its statements as they are and tells truly what
+// became of them: a [DB]. Packages claim/postgres and claim/sqlite have one each; the differences between the
+// databases are behind [Dialect].
+//
+// # How it works
+//
+// There are four tables: one row for each name, for what each machine has sighted of a name, for each machine's
+// clock, and for each namespace. [Schema] prints them; each column says what it is for. All that is kept can be
+// read in the database's own shell, and put right there.
+//
+// Everything is a single statement, which is a transaction of its own. So nothing depends on which connection
+// it runs on, or on its isolation level, and a pool that changes connections at each statement does no harm.
+// A read tells the record and the floor as of one moment. A write compares the op, and the mode of the namespace,
+// in the statement that writes. Names and all other values are arguments, never parts of statements; names are
+// compared by their bytes, and listed by ranges, never by patterns.
+//
+// A claim of a free name is two statements: one that reads and one that writes. All renewals of a keeper are one.
+//
+// # What it never does
+//
+// It reads no clock of its own but to limit how often a busy database is asked again, keeps no record in memory,
+// begins no transaction of several statements, and deletes no record but by Remove. It changes no table that is
+// there: a schema that is newer than the program is refused.
+//
+// What each machine has sighted of a name stays until the record is removed: at most one row for each name and
+// boot of a machine.
+package sqlstore

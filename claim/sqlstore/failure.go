@@ -1,0 +1,122 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// DB runs statements for a [Store]. It is safe for concurrent use.
+type DB interface {
+	// Query runs one statement as a transaction of its own and returns all its rows, when it is committed.
+	// Values are texts, numbers and nil: string, int64, nil. An error is a [*Failure].
+	Query(ctx context.Context, statement string, args ...any) ([][]any, error)
+	// Script runs several statements without arguments as one transaction. An error is a [*Failure].
+	Script(ctx context.Context, statements string) error
+}
+
+// Failure is why a statement failed.
+type Failure struct {
+	// Kind is [driver.ErrUnavailable] if surely nothing was changed, [driver.ErrUnknownOutcome] if a change may
+	// have happened or may still happen, or another kind of error, after which nothing was changed either.
+	Kind error
+	// Again says that nothing was changed, and that the same statement is likely to succeed soon.
+	Again bool
+	// Missing says that a table or column is missing, and Denied that the user may not do it.
+	Missing, Denied bool
+	Advice          string // what to do about it; may be empty
+	Err             error
+}
+
+func (f *Failure) Error() string { return f.detail().Error() }
+
+// Unwrap returns the cause.
+func (f *Failure) Unwrap() error { return f.Err }
+
+func (f *Failure) detail() error {
+	if f.Advice == "" {
+		return f.Err
+	}
+	return fmt.Errorf("%s: %w", f.Advice, f.Err)
+}
+
+// failure returns what is known of an error of a DB.
+func failure(err error) *Failure {
+	var f *Failure
+	if errors.As(err, &f) {
+		return f
+	}
+	return &Failure{Kind: driver.ErrUnknownOutcome, Err: err}
+}
+
+// The pauses before a statement is run again.
+const (
+	firstRest   = time.Millisecond
+	longestRest = 40 * time.Millisecond
+)
+
+// read runs a statement that changes nothing. What it is for is said in errors.
+func (s *Store) read(ctx context.Context, what, statement string, args ...any) ([][]any, error) {
+	rows, f := s.query(ctx, statement, args...)
+	if f == nil {
+		return rows, nil
+	}
+	kind := f.Kind
+	if kind == driver.ErrUnknownOutcome { // nothing was to happen
+		kind = driver.ErrUnavailable
+	}
+	return nil, fmt.Errorf("%s: %s: %w: %w", s.Scheme(), what, kind, f.detail())
+}
+
+// write runs a statement that changes something.
+func (s *Store) write(ctx context.Context, what, statement string, args ...any) ([][]any, error) {
+	rows, f := s.query(ctx, statement, args...)
+	if f == nil {
+		return rows, nil
+	}
+	return nil, fmt.Errorf("%s: %s: %w: %w", s.Scheme(), what, f.Kind, f.detail())
+}
+
+var errClosed = errors.New("the store was closed by this program")
+
+// query runs a statement, and again as long as the database is only busy.
+func (s *Store) query(ctx context.Context, statement string, args ...any) ([][]any, *Failure) {
+	select {
+	case <-s.closed:
+		return nil, &Failure{Kind: driver.ErrClosed, Err: errClosed}
+	default:
+	}
+	limit := time.Now().Add(s.config.Patience)
+	for pause := firstRest; ; pause = min(2*pause, longestRest) {
+		if err := ctx.Err(); err != nil {
+			return nil, &Failure{Kind: driver.ErrUnavailable, Err: err}
+		}
+		rows, err := s.db.Query(ctx, statement, args...)
+		if err == nil {
+			return rows, nil
+		}
+		f := failure(err)
+		if !f.Again || time.Now().After(limit) {
+			return nil, f
+		}
+		if !rest(ctx, pause) {
+			return nil, &Failure{Kind: f.Kind, Err: fmt.Errorf("%w while waiting: %w", ctx.Err(), f.detail())}
+		}
+	}
+}
+
+// rest pauses for about d. It returns false if ctx ends before.
+func rest(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d/2 + rand.N(d))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,283 @@
+package sqlstore
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// What stands in columns as JSON. The names are for people, and are part of the schema.
+
+type card struct {
+	Host    string     `json:"host,omitempty"`
+	PID     int        `json:"pid,omitempty"`
+	Started *time.Time `json:"started,omitempty"`
+	Text    string     `json:"text,omitempty"`
+}
+
+type tenancy struct {
+	Token  driver.Token `json:"token"`
+	Holder string       `json:"holder,omitempty"`
+	From   *time.Time   `json:"from,omitempty"`
+	To     *time.Time   `json:"to,omitempty"`
+	Why    string       `json:"why,omitempty"`
+	Note   string       `json:"note,omitempty"`
+	Card   card         `json:"card,omitzero"`
+}
+
+func toCard(c driver.Card) card {
+	return card{Host: c.Host, PID: c.PID, Started: toTime(c.Started), Text: c.Text}
+}
+
+func (c card) card() driver.Card {
+	return driver.Card{Host: c.Host, PID: c.PID, Started: fromTime(c.Started), Text: c.Text}
+}
+
+// toTime returns nil for the zero time. What is shown to people is shown in UTC.
+func toTime(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+func fromTime(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+// row returns the values of columns for a record.
+func row(r *claim.Record) ([]any, error) {
+	if err := fits(r); err != nil {
+		return nil, err
+	}
+	since := ""
+	if !r.Since.IsZero() {
+		since = r.Since.UTC().Format(time.RFC3339Nano)
+	}
+	var past []tenancy
+	for _, p := range r.Past {
+		past = append(past, tenancy{Token: p.Token, Holder: p.Holder.ID, Card: toCard(p.Holder.Card), From: toTime(p.From), To: toTime(p.To), Why: string(p.Why), Note: p.Note})
+	}
+	texts := make([]string, 3)
+	for i, value := range []any{r.Pins, toCard(r.Card), past} {
+		text, err := document(value)
+		if err != nil {
+			return nil, fmt.Errorf("%w: the record of %s can not be kept: %v", driver.ErrInvalid, r.Name, err)
+		}
+		texts[i] = text
+	}
+	return []any{r.Holder, int64(r.Token), r.Op.String(), hex.EncodeToString(r.Incarnation[:]), string(r.Domain), r.Written.Raw, r.Written.Boot,
+		r.Expiry.Raw, r.Expiry.Boot, int64(r.TTL), texts[0], texts[1], r.Revoked, since, texts[2]}, nil
+}
+
+// document returns a value in JSON as people like to read it, or "" if it says nothing.
+func document(value any) (string, error) {
+	var text strings.Builder
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		return "", err
+	}
+	switch s := strings.TrimSuffix(text.String(), "\n"); s {
+	case "null", "{}", "[]":
+		return "", nil
+	default:
+		return s, nil
+	}
+}
+
+// fits says whether a record can be kept unchanged.
+func fits(r *claim.Record) error {
+	if r.Token > math.MaxInt64 {
+		return fmt.Errorf("%w: token %d is above %d, the largest number in a database", driver.ErrInvalid, r.Token, int64(math.MaxInt64))
+	}
+	if y := r.Since.UTC().Year(); y < 0 || y > 9999 {
+		return fmt.Errorf("%w: the year %d", driver.ErrInvalid, y)
+	}
+	for _, text := range []string{r.Name, r.Holder, string(r.Domain), r.Revoked} {
+		if err := textFits(text); err != nil {
+			return err
+		}
+	}
+	inside := append([]string{r.Card.Host, r.Card.Text}, r.Pins...)
+	for _, p := range r.Past {
+		inside = append(inside, p.Holder.ID, p.Holder.Card.Host, p.Holder.Card.Text, string(p.Why), p.Note)
+	}
+	for _, text := range inside {
+		if !utf8.ValidString(text) { // a zero byte can stand in JSON
+			return fmt.Errorf("%w: %.100q is not UTF-8", driver.ErrInvalid, text)
+		}
+	}
+	return nil
+}
+
+// textFits says whether a text can stand in a column.
+func textFits(text string) error {
+	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+		return fmt.Errorf("%w: %.100q is not UTF-8, or has a zero byte, which a database does not keep", driver.ErrInvalid, text)
+	}
+	return nil
+}
+
+// found reads a row of statements.get or list, and returns false if there is no record in it.
+func found(values []any) (f claim.Found, mode string, err error) {
+	r := reader{values: values}
+	f.Record.Name = r.text("name")
+	none := len(values) > 0 && values[0] == nil
+	if none {
+		r.skip(len(columns) + 1)
+	} else {
+		r.record(&f.Record)
+		f.Left = time.Duration(r.number("written_at"))
+	}
+	wrong := r.wrong
+	r.wrong = nil
+	mode = r.text("mode")
+	floor := r.number("floor")
+	if r.wrong != nil || floor < 0 {
+		return claim.Found{Record: claim.Record{Name: f.Record.Name}}, mode, fmt.Errorf("%w: the row of the namespace: %v", driver.ErrCorrupt, r.wrong)
+	}
+	f.Floor = driver.Token(floor)
+	if none {
+		f.Record = claim.Record{}
+	}
+	if wrong != nil {
+		f = claim.Found{Record: claim.Record{Name: f.Record.Name}, Floor: f.Floor, Err: fmt.Errorf("%w: the record of %s: %v: put it right by hand", driver.ErrCorrupt, f.Record.Name, wrong)}
+	}
+	return f, mode, nil
+}
+
+// reader takes the values of a row one after the other, and remembers the first that is not what it must be.
+type reader struct {
+	values []any
+	wrong  error
+}
+
+func (r *reader) skip(n int) { r.values = r.values[min(n, len(r.values)):] }
+
+func (r *reader) next() any {
+	if len(r.values) == 0 {
+		return nil
+	}
+	value := r.values[0]
+	r.values = r.values[1:]
+	return value
+}
+
+func (r *reader) fail(column string, value any) {
+	if r.wrong == nil {
+		r.wrong = fmt.Errorf("%s is %.100q", column, fmt.Sprint(value))
+	}
+}
+
+func (r *reader) text(column string) string {
+	switch v := r.next().(type) {
+	case string:
+		return v
+	case []byte:
+		return string(v)
+	case nil:
+		if column != "name" { // none in the place of a record that there is not
+			r.fail(column, nil)
+		}
+		return ""
+	default:
+		r.fail(column, v)
+		return ""
+	}
+}
+
+func (r *reader) number(column string) int64 {
+	switch v := r.next().(type) {
+	case int64:
+		return v
+	case int32:
+		return int64(v)
+	default:
+		r.fail(column, v)
+		return 0
+	}
+}
+
+// id reads 128 bits, with hyphens or without.
+func (r *reader) id(column string) (id [16]byte) {
+	text := r.text(column)
+	b, err := hex.DecodeString(strings.ReplaceAll(text, "-", ""))
+	if err != nil || len(b) != len(id) {
+		r.fail(column, text)
+		return id
+	}
+	return [16]byte(b)
+}
+
+func (r *reader) instant(column string) clock.Instant {
+	return clock.Instant{Raw: r.number(column + "_raw"), Boot: r.number(column + "_boot")}
+}
+
+func (r *reader) time(column string) time.Time {
+	text := r.text(column)
+	if text == "" {
+		return time.Time{}
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		r.fail(column, text)
+	}
+	return t.UTC()
+}
+
+// document reads JSON into value, if there is any.
+func (r *reader) document(column string, value any) {
+	text := r.text(column)
+	if text == "" {
+		return
+	}
+	if err := json.Unmarshal([]byte(text), value); err != nil {
+		r.fail(column, text)
+	}
+}
+
+// record reads columns.
+func (r *reader) record(to *claim.Record) {
+	to.Holder = r.text("holder")
+	token := r.number("token")
+	to.Token = driver.Token(token)
+	to.Op = r.id("op")
+	to.Incarnation = r.id("incarnation")
+	to.Domain = clock.Domain(r.text("domain"))
+	to.Written = r.instant("written")
+	to.Expiry = r.instant("expiry")
+	to.TTL = time.Duration(r.number("ttl_ns"))
+	r.document("pins", &to.Pins)
+	var c card
+	r.document("card", &c)
+	to.Card = c.card()
+	to.Revoked = r.text("revoked")
+	to.Since = r.time("since")
+	var past []tenancy
+	r.document("past", &past)
+	for _, p := range past {
+		to.Past = append(to.Past, driver.Tenancy{Token: p.Token, Holder: driver.Holder{ID: p.Holder, Card: p.Card.card()},
+			From: fromTime(p.From), To: fromTime(p.To), Why: driver.Reason(p.Why), Note: p.Note})
+	}
+	switch {
+	case token < 0:
+		r.fail("token", token)
+	case to.TTL < 0:
+		r.fail("ttl_ns", int64(to.TTL))
+	case !to.Exists():
+		r.fail("op", to.Op)
+	}
+}

@@ -1,0 +1,131 @@
+package sqlstore
+
+import "strings"
+
+// What the tables are for, in the words that people read in the database's own shell.
+const (
+	aboutLease = `Leases: one row for each name that was ever leased. It is never deleted by release or expiry, so that tokens never start again.`
+	aboutSeen  = `When each machine (each boot of it) first saw a write of a record. A machine that takes a lease over counts from there.`
+	aboutClock = `Until when each machine (each boot of it) is known to have been writing.`
+	aboutSpace = `Namespaces: leases of different ones have nothing to do with each other.`
+)
+
+// aboutColumns tells what is not clear from the name.
+var aboutColumns = []struct{ table, column, text string }{
+	{"lease", "holder", "who holds the name; empty if nobody does"},
+	{"lease", "token", "the fencing token, one more at each change of ownership; never set it back"},
+	{"lease", "op", "the id of the last write, never used again; every write names the one it replaces"},
+	{"lease", "incarnation", "the id of the claim, which tells holders of one id apart"},
+	{"lease", "domain", "the boot of the machine whose two clocks the next four columns are of"},
+	{"lease", "written_raw", "before the last write, in nanoseconds"},
+	{"lease", "expiry_raw", "until when the lease was promised, in nanoseconds"},
+	{"lease", "ttl_ns", "granted, in nanoseconds"},
+	{"lease", "pins", "why the name must stay with its holder, as JSON; empty if it need not"},
+	{"lease", "card", "of the holder, as JSON; only shown"},
+	{"lease", "revoked", "why renewals are refused; empty if they are not"},
+	{"lease", "since", "when it was claimed, by the claimer's wall clock; only shown"},
+	{"lease", "past", "the last tenancies that ended, as JSON; only shown"},
+	{"namespace", "mode", "whose clocks judge when leases end: those of the holders, or that of the store; never change it"},
+	{"namespace", "floor", "all tokens are above it; raise it after a restore of the database"},
+	{"namespace", "version", "of these tables"},
+}
+
+func about(table, column string) string {
+	for _, a := range aboutColumns {
+		if a.table == table && a.column == column {
+			return a.text
+		}
+	}
+	return ""
+}
+
+func (d postgresql) schema(t tables) string {
+	text := `CREATE TABLE IF NOT EXISTS {namespace} (
+	ns      text COLLATE "C" PRIMARY KEY,
+	mode    text    NOT NULL CHECK (mode IN ('holders', 'store')),
+	floor   bigint  NOT NULL CHECK (floor >= 0),
+	version integer NOT NULL
+);
+
+CREATE TABLE IF NOT EXISTS {lease} (
+	ns           text COLLATE "C" NOT NULL,
+	name         text COLLATE "C" NOT NULL,
+	holder       text   NOT NULL,
+	token        bigint NOT NULL CHECK (token >= 0),
+	op           uuid   NOT NULL,
+	incarnation  uuid   NOT NULL,
+	domain       text   NOT NULL,
+	written_raw  bigint NOT NULL,
+	written_boot bigint NOT NULL,
+	expiry_raw   bigint NOT NULL,
+	expiry_boot  bigint NOT NULL,
+	ttl_ns       bigint NOT NULL CHECK (ttl_ns >= 0),
+	pins         text   NOT NULL DEFAULT '',
+	card         text   NOT NULL DEFAULT '',
+	revoked      text   NOT NULL DEFAULT '',
+	since        text   NOT NULL DEFAULT '',
+	past         text   NOT NULL DEFAULT '',
+	written_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+	PRIMARY KEY (ns, name),
+	-- Transactions are gated by a lock on this key: it makes a change of the token wait for them, and nothing else.
+	UNIQUE (ns, name, token)
+) WITH (fillfactor = 70);
+
+CREATE TABLE IF NOT EXISTS {sighting} (
+	ns     text COLLATE "C" NOT NULL,
+	name   text COLLATE "C" NOT NULL,
+	domain text COLLATE "C" NOT NULL,
+	op     uuid   NOT NULL,
+	raw    bigint NOT NULL,
+	boot   bigint NOT NULL,
+	PRIMARY KEY (ns, name, domain)
+);
+
+CREATE TABLE IF NOT EXISTS {clock} (
+	ns     text COLLATE "C" NOT NULL,
+	domain text COLLATE "C" NOT NULL,
+	raw    bigint NOT NULL,
+	boot   bigint NOT NULL,
+	PRIMARY KEY (ns, domain)
+);
+
+`
+	comment := func(kind, what, words string) {
+		text += "COMMENT ON " + kind + " " + what + " IS '" + strings.ReplaceAll(words, "'", "''") + "';\n"
+	}
+	for _, table := range []struct{ name, words string }{{"lease", aboutLease}, {"sighting", aboutSeen}, {"clock", aboutClock}, {"namespace", aboutSpace}} {
+		comment("TABLE", "{"+table.name+"}", table.words)
+	}
+	for _, a := range append(aboutColumns, struct{ table, column, text string }{"lease", "written_at", "when it was written, by the clock of this database; only in mode store anything depends on it"}) {
+		comment("COLUMN", "{"+a.table+"}."+a.column, a.text)
+	}
+	return t.fill(text)
+}
+
+func (d sqlite) schema(t tables) string {
+	integer := func(column string) string {
+		return column + ` INTEGER NOT NULL CHECK (typeof(` + column + `) = 'integer')`
+	}
+	table := func(name, words string, columns []string, end string) string {
+		text := "CREATE TABLE IF NOT EXISTS {" + name + "} (\n\t-- " + words + "\n"
+		for _, c := range columns {
+			text += "\t" + c + ","
+			column, _, _ := strings.Cut(c, " ")
+			if words := about(name, column); words != "" {
+				text += " -- " + words
+			}
+			text += "\n"
+		}
+		return text + "\t" + end + "\n);\n\n"
+	}
+	text := table("namespace", aboutSpace, []string{"ns TEXT NOT NULL", "mode TEXT NOT NULL CHECK (mode = 'holders')",
+		integer("floor"), integer("version")}, "PRIMARY KEY (ns)")
+	text += table("lease", aboutLease, []string{"ns TEXT NOT NULL", "name TEXT NOT NULL", "holder TEXT NOT NULL", integer("token"),
+		"op TEXT NOT NULL", "incarnation TEXT NOT NULL", "domain TEXT NOT NULL", integer("written_raw"), integer("written_boot"),
+		integer("expiry_raw"), integer("expiry_boot"), integer("ttl_ns"), "pins TEXT NOT NULL DEFAULT ''", "card TEXT NOT NULL DEFAULT ''",
+		"revoked TEXT NOT NULL DEFAULT ''", "since TEXT NOT NULL DEFAULT ''", "past TEXT NOT NULL DEFAULT ''"}, "PRIMARY KEY (ns, name)")
+	text += table("sighting", aboutSeen, []string{"ns TEXT NOT NULL", "name TEXT NOT NULL", "domain TEXT NOT NULL", "op TEXT NOT NULL",
+		integer("raw"), integer("boot")}, "PRIMARY KEY (ns, name, domain)")
+	text += table("clock", aboutClock, []string{"ns TEXT NOT NULL", "domain TEXT NOT NULL", integer("raw"), integer("boot")}, "PRIMARY KEY (ns, domain)")
+	return t.fill(text)
+}

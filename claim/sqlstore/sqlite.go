@@ -1,0 +1,120 @@
+package sqlstore
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// SQLite is the dialect of SQLite, 3.35 or later.
+var SQLite Dialect = sqlite{}
+
+type sqlite struct{}
+
+func (sqlite) Scheme() string { return "sqlite" }
+
+// sqliteIntegers are the columns that hold numbers.
+var sqliteIntegers = []string{"token", "written_raw", "written_boot", "expiry_raw", "expiry_boot", "ttl_ns"}
+
+func (d sqlite) statements(t tables) statements {
+	row := "l.name, l." + strings.Join(columns, ", l.") + ", 0, n.mode, n.floor"
+	guard := `EXISTS (SELECT 1 FROM {namespace} WHERE ns = ?1 AND mode = ?18)`
+	create := `INSERT INTO {lease} (ns, name, ` + strings.Join(columns, ", ") + `) SELECT ?1, ?2, ` + strings.Join(d.places(), ", ") +
+		` WHERE ` + guard + ` ON CONFLICT (ns, name) DO NOTHING RETURNING 1`
+	update := `UPDATE {lease} SET ` + strings.Join(d.assignments(), ", ") + ` WHERE ns = ?1 AND name = ?2 AND op = ?19 AND NOT ?20 AND ` + guard + ` RETURNING 1`
+	list := `SELECT ` + row + ` FROM {namespace} n LEFT JOIN (SELECT * FROM {lease}
+		WHERE ns = ?1 AND name >= ?2 AND name > ?3%s ORDER BY name LIMIT ?4) l ON true WHERE n.ns = ?1 ORDER BY l.name`
+	s := statements{
+		version: `SELECT coalesce(max(version), 0) FROM {namespace}`,
+		enter:   `INSERT INTO {namespace} (ns, mode, floor, version) VALUES (?1, ?2, 0, ?3) ON CONFLICT (ns) DO NOTHING RETURNING ns`,
+		space:   `SELECT mode, floor FROM {namespace} WHERE ns = ?1`,
+		raise:   `UPDATE {namespace} SET floor = max(floor, ?2) WHERE ns = ?1 RETURNING floor`,
+
+		get:    `SELECT ` + row + ` FROM {namespace} n LEFT JOIN {lease} l ON l.ns = n.ns AND l.name = ?2 WHERE n.ns = ?1`,
+		list:   fmt.Sprintf(list, ""),
+		within: fmt.Sprintf(list, " AND name < ?5"),
+
+		create: create, createOwner: create,
+		update: update, updateOwner: update,
+		batch: `UPDATE {lease} AS l SET ` + strings.Join(d.extracts(), ", ") + ` FROM json_each(?2) AS b WHERE l.ns = ?1 AND l.name = ` + extract(0) +
+			` AND l.op = ` + extract(len(columns)+1) + ` AND EXISTS (SELECT 1 FROM {namespace} WHERE ns = ?1 AND mode = ?3) RETURNING name`,
+
+		sighted: `SELECT raw, boot FROM {sighting} WHERE ns = ?1 AND name = ?2 AND domain = ?3 AND op = ?4`,
+		sight: `INSERT INTO {sighting} (ns, name, domain, op, raw, boot) VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (ns, name, domain) DO UPDATE
+			SET op = excluded.op, raw = CASE WHEN op = excluded.op THEN raw ELSE excluded.raw END,
+			boot = CASE WHEN op = excluded.op THEN boot ELSE excluded.boot END RETURNING raw, boot`,
+		forget: `DELETE FROM {sighting} WHERE ns = ?1 AND name = ?2 AND EXISTS (SELECT 1 FROM {lease} l WHERE l.ns = ?1 AND l.name = ?2 AND l.op = ?3)`,
+		remove: `DELETE FROM {lease} WHERE ns = ?1 AND name = ?2 AND op = ?3 RETURNING name`,
+
+		acknowledged: `SELECT raw, boot FROM {clock} WHERE ns = ?1 AND domain = ?2`,
+		acknowledge: `INSERT INTO {clock} (ns, domain, raw, boot) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (ns, domain) DO UPDATE
+			SET raw = max(raw, excluded.raw), boot = max(boot, excluded.boot) WHERE raw < excluded.raw OR boot < excluded.boot`,
+
+		// It changes nothing, and keeps others from writing until the transaction ends.
+		gate: `UPDATE {lease} SET op = op WHERE ns = ?1 AND name = ?2 AND token = ?3 AND holder = ?4 AND incarnation = ?5`,
+	}
+	s.each(t.fill)
+	return s
+}
+
+func (sqlite) places() []string {
+	places := make([]string, len(columns))
+	for i := range columns {
+		places[i] = "?" + strconv.Itoa(argRecord+i)
+	}
+	return places
+}
+
+func (d sqlite) assignments() []string {
+	set := d.places()
+	for i, column := range columns {
+		set[i] = column + " = " + set[i]
+	}
+	return set
+}
+
+// extract is argument i of a swap of a batch.
+func extract(i int) string { return fmt.Sprintf("json_extract(b.value, '$[%d]')", i) }
+
+func (sqlite) extracts() []string {
+	set := make([]string, len(columns))
+	for i, column := range columns {
+		value := extract(i + 1) // after the name
+		if slices.Contains(sqliteIntegers, column) {
+			value = "CAST(" + value + " AS INTEGER)"
+		}
+		set[i] = column + " = " + value
+	}
+	return set
+}
+
+func (sqlite) settings(Config, bool) []any { return nil }
+
+// batch makes one text in JSON of all. Numbers stand there as texts, since they may be larger than what JSON is
+// sure to keep.
+func (sqlite) batch(c Config, swaps [][]any) []any {
+	all := make([][]string, len(swaps))
+	for i, swap := range swaps {
+		for _, value := range swap {
+			all[i] = append(all[i], fmt.Sprint(value))
+		}
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		panic("sqlstore: strings are not JSON: " + err.Error())
+	}
+	return []any{c.Namespace, string(text), c.mode()}
+}
+
+// verdict does not know why nothing was written, if so.
+func (sqlite) verdict(rows [][]any) verdict { return verdict{done: len(rows) == 1} }
+
+func (sqlite) batchVerdict(rows [][]any) (names []string, v verdict) {
+	for _, row := range rows {
+		r := reader{values: row}
+		names = append(names, r.text("name"))
+	}
+	return names, v
+}

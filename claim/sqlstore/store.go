@@ -1,0 +1,296 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// Version is that of the schema which this package makes and understands.
+const Version = 1
+
+// DefaultNamespace is where leases are if nothing else is said.
+const DefaultNamespace = "default"
+
+// DefaultPatience is for how long a busy database is asked again.
+const DefaultPatience = 10 * time.Second
+
+// Config is how a store is set up. The zero Config is good.
+type Config struct {
+	// Namespace separates leases that have nothing to do with each other. Empty means [DefaultNamespace].
+	Namespace string
+	// Prefix is what the names of the tables begin with. Empty means [DefaultPrefix].
+	Prefix string
+	// Schema is the one that the tables are in, where the database has schemas. Empty leaves it out.
+	Schema string
+	// StoreClock has the database's own clock judge when leases end, where it can. It is a property of the
+	// namespace and never changes.
+	StoreClock bool
+	// Patience is for how long at most a statement is repeated while the database is only busy. Zero means
+	// [DefaultPatience].
+	Patience time.Duration
+	// AcceptLoss accepts that a crash may undo writes that were acknowledged.
+	AcceptLoss bool
+}
+
+func (c *Config) complete() error {
+	if c.Namespace == "" {
+		c.Namespace = DefaultNamespace
+	}
+	if c.Prefix == "" {
+		c.Prefix = DefaultPrefix
+	}
+	if c.Patience == 0 {
+		c.Patience = DefaultPatience
+	}
+	if err := driver.CheckName(c.Namespace); err != nil {
+		return fmt.Errorf("the namespace: %w", err)
+	}
+	if c.Patience < 0 {
+		return fmt.Errorf("%w: a patience of %v", driver.ErrInvalid, c.Patience)
+	}
+	return tables{schema: c.Schema, prefix: c.Prefix}.check()
+}
+
+// The modes of a namespace, as they stand in its row.
+const (
+	modeHolders = "holders" // whoever claims judges, by his own clocks
+	modeStore   = "store"   // the clock of the database judges
+)
+
+func (c Config) mode() string {
+	if c.StoreClock {
+		return modeStore
+	}
+	return modeHolders
+}
+
+// Store keeps records in a database. It is what is common to those of all databases.
+type Store struct {
+	db         DB
+	dialect    Dialect
+	config     Config
+	tables     tables
+	statements statements
+	closed     chan struct{}
+	close      sync.Once
+}
+
+var (
+	_ claim.Store   = (*Store)(nil)
+	_ claim.Batcher = (*Store)(nil)
+	_ claim.Clocks  = (*Store)(nil)
+)
+
+// New returns a store. It makes the tables and the namespace unless they are there.
+func New(ctx context.Context, db DB, d Dialect, c Config) (*Store, error) {
+	if err := c.complete(); err != nil {
+		return nil, err
+	}
+	t := tables{schema: c.Schema, prefix: c.Prefix}
+	s := &Store{db: db, dialect: d, config: c, tables: t, statements: d.statements(t), closed: make(chan struct{})}
+	if err := s.prepare(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Config returns how the store is set up, with the defaults in their places.
+func (s *Store) Config() Config { return s.config }
+
+// prepare makes what is missing.
+func (s *Store) prepare(ctx context.Context) error {
+	version, err := s.version(ctx)
+	if err != nil {
+		return err
+	}
+	if version > Version {
+		return fmt.Errorf("%s: %w: the tables are of version %d, and this program knows those up to %d: use a newer leasekeeper", s.Scheme(), driver.ErrInvalid, version, Version)
+	}
+	mode, _, err := s.namespace(ctx)
+	if errors.Is(err, errNoNamespace) {
+		if _, err = s.write(ctx, "make the namespace", s.statements.enter, s.config.Namespace, s.config.mode(), int64(Version)); err != nil {
+			return err
+		}
+		mode, _, err = s.namespace(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return s.checkMode(mode)
+}
+
+// version returns that of the schema, which it makes if there is none.
+func (s *Store) version(ctx context.Context) (int64, error) {
+	const attempts = 3 // others may be making the same tables
+	for attempt := 1; ; attempt++ {
+		rows, f := s.query(ctx, s.statements.version)
+		if f == nil {
+			r := reader{values: rows[0]}
+			version := r.number("version")
+			if r.wrong != nil {
+				return 0, fmt.Errorf("%s: %w: the version of the tables: %v", s.Scheme(), driver.ErrCorrupt, r.wrong)
+			}
+			return version, nil
+		}
+		if !f.Missing || attempt == attempts {
+			return 0, fmt.Errorf("%s: read the version of the tables: %w: %w", s.Scheme(), f.Kind, f.detail())
+		}
+		err := s.db.Script(ctx, s.dialect.schema(s.tables))
+		if f := failure(err); err != nil && f.Denied {
+			return 0, fmt.Errorf("%s: %w: the tables %s* are not there, and this user may not make them: have the owner of the database run what `leasekeeper schema %s` prints: %w",
+				s.Scheme(), driver.ErrInvalid, s.config.Prefix, s.Scheme(), f.detail())
+		} else if err != nil && attempt == attempts-1 {
+			return 0, fmt.Errorf("%s: make the tables: %w: %w", s.Scheme(), f.Kind, f.detail())
+		}
+	}
+}
+
+// errNoNamespace says that a namespace has no row.
+var errNoNamespace = fmt.Errorf("%w: the namespace is not there", driver.ErrInvalid)
+
+// namespace returns what is kept about the namespace.
+func (s *Store) namespace(ctx context.Context) (mode string, floor driver.Token, err error) {
+	rows, err := s.read(ctx, "read the namespace", s.statements.space, s.config.Namespace)
+	if err != nil {
+		return "", 0, err
+	}
+	if len(rows) == 0 {
+		return "", 0, errNoNamespace
+	}
+	r := reader{values: rows[0]}
+	mode = r.text("mode")
+	n := r.number("floor")
+	if r.wrong != nil || n < 0 {
+		return "", 0, fmt.Errorf("%s: %w: the row of namespace %s: %v", s.Scheme(), driver.ErrCorrupt, s.config.Namespace, r.wrong)
+	}
+	return mode, driver.Token(n), nil
+}
+
+// checkMode returns an error if the namespace is not what this store was told it is.
+func (s *Store) checkMode(mode string) error {
+	if mode == s.config.mode() {
+		return nil
+	}
+	return fmt.Errorf("%s: %w: namespace %s was made with the clocks of %s, and can not be used with those of %s: open it in its own mode, or use another namespace",
+		s.Scheme(), driver.ErrInvalid, s.config.Namespace, mode, s.config.mode())
+}
+
+// gone is the error for a namespace whose row was deleted.
+func (s *Store) gone() error {
+	return fmt.Errorf("%s: %w: the row of namespace %s was deleted: nothing is sure about its tokens any more; open it anew to make another, and raise its floor above all tokens that were seen",
+		s.Scheme(), driver.ErrInvalid, s.config.Namespace)
+}
+
+// Scheme implements [claim.Store].
+func (s *Store) Scheme() string { return s.dialect.Scheme() }
+
+// Get implements [claim.Store].
+func (s *Store) Get(ctx context.Context, name string) (claim.Found, error) {
+	if textFits(name) != nil {
+		return claim.Found{}, fmt.Errorf("%s: %w", s.Scheme(), textFits(name))
+	}
+	rows, err := s.read(ctx, "read "+name, s.statements.get, s.config.Namespace, name)
+	if err != nil {
+		return claim.Found{}, err
+	}
+	if len(rows) == 0 {
+		return claim.Found{}, s.gone()
+	}
+	f, err := s.found(rows[0])
+	if err == nil && f.Err != nil {
+		err, f.Err = f.Err, nil
+	}
+	return f, err
+}
+
+// found reads one row.
+func (s *Store) found(values []any) (claim.Found, error) {
+	f, mode, err := found(values)
+	if err != nil {
+		return f, fmt.Errorf("%s: %w", s.Scheme(), err)
+	}
+	if f.Err != nil {
+		f.Err = fmt.Errorf("%s: %w", s.Scheme(), f.Err)
+	}
+	if !s.config.StoreClock {
+		f.Left = 0
+	}
+	return f, s.checkMode(mode)
+}
+
+// maxList bounds how many records are read at once.
+const maxList = 10_000
+
+// List implements [claim.Store].
+func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]claim.Found, error) {
+	if !utf8.ValidString(prefix) || !utf8.ValidString(after) {
+		return nil, fmt.Errorf("%s: %w: names are listed by a beginning that is UTF-8, and not %.100q after %.100q", s.Scheme(), driver.ErrInvalid, prefix, after)
+	}
+	if limit <= 0 || strings.ContainsRune(prefix, 0) { // no name has a zero byte
+		return nil, nil
+	}
+	after, _, _ = strings.Cut(after, "\x00") // what sorts after the rest as well is the same
+	statement, args := s.statements.list, []any{s.config.Namespace, prefix, after, int64(min(limit, maxList))}
+	if end := following(prefix); end != "" {
+		statement, args = s.statements.within, append(args, end)
+	}
+	rows, err := s.read(ctx, "list "+prefix, statement, args...)
+	if err != nil {
+		return nil, err
+	}
+	if len(rows) == 0 {
+		return nil, s.gone()
+	}
+	var all []claim.Found
+	for _, values := range rows {
+		f, err := s.found(values)
+		if err != nil {
+			return nil, err
+		}
+		if f.Record.Name != "" {
+			all = append(all, f)
+		}
+	}
+	return all, nil
+}
+
+// following returns the least text in UTF-8 that sorts after all which begin with prefix, by their bytes; or
+// none if there is none.
+func following(prefix string) string {
+	for prefix != "" {
+		r, size := utf8.DecodeLastRuneInString(prefix)
+		prefix = prefix[:len(prefix)-size]
+		switch {
+		case r == utf8.MaxRune:
+			continue
+		case r+1 == 0xd800: // what follows up to 0xdfff is not in UTF-8
+			r = 0xe000
+		default:
+			r++
+		}
+		return prefix + string(r)
+	}
+	return ""
+}
+
+// Close implements [claim.Store]. It is the owner of the database who closes that.
+func (s *Store) Close(context.Context) error {
+	s.close.Do(func() { close(s.closed) })
+	return nil
+}
+
+// Closed returns a channel that is closed with the store.
+func (s *Store) Closed() <-chan struct{} { return s.closed }
+
+// ErrClosed is what a closed store answers.
+func (s *Store) ErrClosed() error {
+	return fmt.Errorf("%s: %w: the store was closed by this program", s.Scheme(), driver.ErrClosed)
+}

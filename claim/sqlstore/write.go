@@ -1,0 +1,221 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// Swap implements [claim.Store].
+func (s *Store) Swap(ctx context.Context, w claim.Swap) (bool, error) {
+	statement, args, err := s.swap(w)
+	if err != nil {
+		return false, err
+	}
+	rows, err := s.write(ctx, "write "+w.Record.Name, statement, args...)
+	if err != nil {
+		return false, err
+	}
+	v := s.dialect.verdict(rows)
+	if v.done {
+		return true, nil
+	}
+	return false, s.whyNot(ctx, v)
+}
+
+// swap returns the statement of a conditional write, and its arguments.
+func (s *Store) swap(w claim.Swap) (statement string, args []any, err error) {
+	if w.Ended && !s.config.StoreClock {
+		return "", nil, fmt.Errorf("%s: %w: only in store-clock mode does the database judge what has ended", s.Scheme(), driver.ErrInvalid)
+	}
+	if !w.Record.Exists() || w.Record.Op == w.Old {
+		return "", nil, fmt.Errorf("%s: %w: a write of %s without an op of its own", s.Scheme(), driver.ErrInvalid, w.Record.Name)
+	}
+	record, err := row(&w.Record)
+	if err != nil {
+		return "", nil, fmt.Errorf("%s: %w", s.Scheme(), err)
+	}
+	args = append([]any{s.config.Namespace, w.Record.Name}, record...)
+	args = append(args, s.config.mode())
+	statement = s.statements.create
+	if w.Old != (claim.Op{}) {
+		statement = s.statements.update
+		args = append(args, w.Old.String(), w.Ended)
+	}
+	if w.Owner && w.Old != (claim.Op{}) {
+		statement = s.statements.updateOwner
+	} else if w.Owner {
+		statement = s.statements.createOwner
+	}
+	return statement, append(args, s.dialect.settings(s.config, w.Owner)...), nil
+}
+
+// whyNot returns why nothing was written, if it was not because of the op.
+func (s *Store) whyNot(ctx context.Context, v verdict) error {
+	if !v.told {
+		mode, _, err := s.namespace(ctx)
+		if errors.Is(err, errNoNamespace) {
+			return s.gone()
+		}
+		if err != nil {
+			return err // nothing was written
+		}
+		v.mode = mode
+	}
+	if err := s.checkMode(v.mode); err != nil {
+		return err
+	}
+	if v.commit == "off" && !s.config.AcceptLoss {
+		return fmt.Errorf("%s: %w: synchronous_commit is off on this connection, so that a crash may undo what was acknowledged: set it to on for the user, or accept the loss", s.Scheme(), driver.ErrInvalid)
+	}
+	return nil
+}
+
+// SwapAll implements [claim.Batcher]. Those that leave the owner as it is, such as renewals, are one statement.
+// The others are one each, since one that has to wait for a transaction must not hold up the rest.
+func (s *Store) SwapAll(ctx context.Context, swaps []claim.Swap) ([]bool, error) {
+	done := make([]bool, len(swaps))
+	together, places := [][]any{}, map[string]int{}
+	var apart []int
+	for i, w := range swaps {
+		_, args, err := s.swap(w)
+		if err != nil {
+			return nil, err
+		}
+		if _, twice := places[w.Record.Name]; w.Owner || w.Ended || twice || w.Old == (claim.Op{}) {
+			apart = append(apart, i)
+			continue
+		}
+		places[w.Record.Name] = i
+		values := append([]any{}, args[argName-1:argMode-1]...)
+		together = append(together, append(values, w.Old.String()))
+	}
+	if len(together) > 0 {
+		if err := s.swapTogether(ctx, together, places, done); err != nil {
+			return nil, err
+		}
+	}
+	for n, i := range apart {
+		ok, err := s.Swap(ctx, swaps[i])
+		if err != nil && (n > 0 || len(together) > 0) && !errors.Is(err, driver.ErrUnknownOutcome) {
+			err = fmt.Errorf("%w of %d writes, some of which were done: %w", driver.ErrUnknownOutcome, len(swaps), err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		done[i] = ok
+	}
+	return done, nil
+}
+
+// swapTogether writes many records with one statement, and notes which were written.
+func (s *Store) swapTogether(ctx context.Context, swaps [][]any, places map[string]int, done []bool) error {
+	what := fmt.Sprintf("write %d records", len(swaps))
+	rows, err := s.write(ctx, what, s.statements.batch, s.dialect.batch(s.config, swaps)...)
+	if err != nil {
+		return err
+	}
+	names, v := s.dialect.batchVerdict(rows)
+	for _, name := range names {
+		done[places[name]] = true
+	}
+	if len(names) == 0 {
+		return s.whyNot(ctx, v)
+	}
+	return nil
+}
+
+// RaiseFloor implements [claim.Store].
+func (s *Store) RaiseFloor(ctx context.Context, t driver.Token) (driver.Token, error) {
+	if t > math.MaxInt64 {
+		return 0, fmt.Errorf("%s: %w: token %d is above %d, the largest number in a database", s.Scheme(), driver.ErrInvalid, t, int64(math.MaxInt64))
+	}
+	rows, err := s.write(ctx, "raise the floor", s.statements.raise, s.config.Namespace, int64(t))
+	if err != nil {
+		return 0, err
+	}
+	if len(rows) == 0 {
+		return 0, s.gone()
+	}
+	r := reader{values: rows[0]}
+	floor := r.number("floor")
+	if r.wrong != nil || floor < 0 {
+		return 0, fmt.Errorf("%s: %w: the row of namespace %s: %v", s.Scheme(), driver.ErrCorrupt, s.config.Namespace, r.wrong)
+	}
+	return driver.Token(floor), nil
+}
+
+// Remove implements [claim.Store]. What was sighted goes first: without it others only wait longer.
+func (s *Store) Remove(ctx context.Context, name string, old claim.Op) (bool, error) {
+	if err := textFits(name); err != nil {
+		return false, fmt.Errorf("%s: %w", s.Scheme(), err)
+	}
+	args := []any{s.config.Namespace, name, old.String()}
+	if _, err := s.read(ctx, "forget what was sighted of "+name, s.statements.forget, args...); err != nil {
+		return false, err
+	}
+	rows, err := s.write(ctx, "remove "+name, s.statements.remove, args...)
+	return len(rows) > 0, err
+}
+
+// Sight implements [claim.Store]. What a domain without a name has seen is of no use to anybody else.
+func (s *Store) Sight(ctx context.Context, name string, d clock.Domain, op claim.Op, at clock.Instant) (clock.Instant, error) {
+	if d == clock.UnknownDomain {
+		return at, nil
+	}
+	if err := errors.Join(textFits(name), textFits(string(d))); err != nil {
+		return clock.Instant{}, fmt.Errorf("%s: %w", s.Scheme(), err)
+	}
+	args := []any{s.config.Namespace, name, string(d), op.String()}
+	rows, err := s.read(ctx, "read what was sighted of "+name, s.statements.sighted, args...)
+	if err == nil && len(rows) == 0 {
+		rows, err = s.write(ctx, "keep what was sighted of "+name, s.statements.sight, append(args, at.Raw, at.Boot)...)
+	}
+	if err != nil {
+		return clock.Instant{}, err
+	}
+	kept, _, err := s.instant(rows)
+	return kept, err
+}
+
+// Acknowledge implements [claim.Clocks].
+func (s *Store) Acknowledge(ctx context.Context, d clock.Domain, at clock.Instant) error {
+	if d == clock.UnknownDomain {
+		return nil
+	}
+	if err := textFits(string(d)); err != nil {
+		return fmt.Errorf("%s: %w", s.Scheme(), err)
+	}
+	_, err := s.write(ctx, "acknowledge the time", s.statements.acknowledge, s.config.Namespace, string(d), at.Raw, at.Boot)
+	return err
+}
+
+// Acknowledged implements [claim.Clocks].
+func (s *Store) Acknowledged(ctx context.Context, d clock.Domain) (clock.Instant, bool, error) {
+	if d == clock.UnknownDomain || textFits(string(d)) != nil {
+		return clock.Instant{}, false, nil
+	}
+	rows, err := s.read(ctx, "read the acknowledged time", s.statements.acknowledged, s.config.Namespace, string(d))
+	if err != nil {
+		return clock.Instant{}, false, err
+	}
+	return s.instant(rows)
+}
+
+// instant reads the first row as one, if there is any.
+func (s *Store) instant(rows [][]any) (at clock.Instant, ok bool, err error) {
+	if len(rows) == 0 {
+		return at, false, nil
+	}
+	r := reader{values: rows[0]}
+	at = clock.Instant{Raw: r.number("raw"), Boot: r.number("boot")}
+	if r.wrong != nil {
+		return at, false, fmt.Errorf("%s: %w: an instant: %v", s.Scheme(), driver.ErrCorrupt, r.wrong)
+	}
+	return at, true, nil
+}
