@@ -22,40 +22,48 @@ const (
 	steady = 5 * time.Second
 )
 
-// turn is a stream on which the server is to say when it is a claim's turn. It goes on when the call that
-// opened it has ended, until the server ends it, which it does when the claim's lease ends.
+// turn is where the server is to say when it is a claim's turn. It goes on when the call that made the claim
+// has ended, until the server has said so, or the stream on which it is to do so breaks.
 type turn struct {
-	number int64 // of its way
-	cancel context.CancelCauseFunc
-	done   chan struct{} // closed when the rest is set
-	yours  *leasekeeperv1.AcquireResponse
-	err    error // if yours did not come
+	number int64       // of the way
+	quit   func(error) // has nothing more be told
+	done   chan struct{}
+
+	// Set when done is closed.
+	yours reply
+	err   error // if yours did not come
 }
 
 var errReplaced = errors.New("another stream is listened to")
 
-// listen reads the rest of a stream.
-func (b *Backend) listen(s *acquireStream, cancel context.CancelCauseFunc, number int64) *turn {
-	t := &turn{number: number, cancel: cancel, done: make(chan struct{})}
+// end tells those who wait for a turn. It is called once.
+func (t *turn) end(yours reply, err error) {
+	if err == nil && (yours.state != leasekeeperv1.AcquireResponse_YOURS || yours.token == 0 || yours.ttlMs <= 0) {
+		err = errNonsense
+	}
+	if err != nil {
+		yours = reply{}
+	}
+	t.yours, t.err = yours, err
+	close(t.done)
+}
+
+// listen reads the rest of a stream of one claim.
+func (b *Backend) listen(s *acquireStream, cancel context.CancelCauseFunc, number, lease int64) *turn {
+	t := &turn{number: number, quit: cancel, done: make(chan struct{})}
 	read := func() {
-		defer close(t.done)
 		defer cancel(nil)
-		resp, err := s.Recv()
-		switch {
-		case errors.Is(err, io.EOF):
-			t.err = status.Error(codes.Unavailable, "the server ended the stream before it was this one's turn")
-		case err != nil:
-			t.err = because(s.Context(), err)
-		case resp.State != leasekeeperv1.AcquireResponse_YOURS:
-			t.err = errNonsense
-		default:
-			t.yours = resp
+		r, err := s.reply(lease)
+		if errors.Is(err, io.EOF) {
+			err = status.Error(codes.Unavailable, "the server ended the stream before it was this one's turn")
+		} else {
+			err = because(s.Context(), err)
 		}
+		t.end(r, err)
 	}
 	if !b.ways.Spawn(read) {
 		cancel(b.ways.Closed)
-		t.err = b.ways.Closed
-		close(t.done)
+		t.end(reply{}, b.ways.Closed)
 	}
 	return t
 }
@@ -74,10 +82,10 @@ func (b *Backend) Await(ctx context.Context, l driver.Lease) (driver.Grant, erro
 	what := "waiting for " + own.name
 	for failures := 0; ; {
 		began := time.Now()
-		resp, err := b.await(ctx, own)
+		r, err := b.await(ctx, own)
 		switch {
-		case err == nil && driver.Token(resp.Token) == own.token:
-			return driver.Grant{Held: true, Token: own.token, TTL: length(resp.TtlMs)}, nil
+		case err == nil && r.token == own.token:
+			return driver.Grant{Held: true, Token: own.token, TTL: length(r.ttlMs)}, nil
 		case err == nil:
 			return driver.Grant{}, b.another(ctx, own, what)
 		case errors.Is(err, errReplaced):
@@ -92,25 +100,25 @@ func (b *Backend) Await(ctx context.Context, l driver.Lease) (driver.Grant, erro
 	}
 }
 
-// await returns "yours", from the stream that there is, or from a new one.
-func (b *Backend) await(ctx context.Context, l *lease) (*leasekeeperv1.AcquireResponse, error) {
+// await returns "yours", from where it is listened for, or by asking anew.
+func (b *Backend) await(ctx context.Context, l *lease) (reply, error) {
 	t := l.turn.Load()
 	// Whoever else uses the way of the stream may have found it dead meanwhile.
 	if _, number := b.ways.Way(); t == nil || !t.serves(number) {
-		resp, fresh, o := b.acquire(ctx, &leasekeeperv1.AcquireRequest{
-			Name: b.root + l.name, Lease: l.id, TtlMs: millis(l.ttl), Holder: &leasekeeperv1.Holder{Id: l.holder}, Wait: true,
+		r, fresh, o := b.acquire(ctx, &asked{
+			name: b.root + l.name, lease: l.id, ttlMs: millis(l.ttl), holder: driver.Holder{ID: l.holder}, wait: true,
 		})
 		if o.err != nil {
-			return nil, o.err
+			return reply{}, o.err
 		}
-		if resp.State == leasekeeperv1.AcquireResponse_YOURS || driver.Token(resp.Token) != l.token {
+		if r.state == leasekeeperv1.AcquireResponse_YOURS || r.token != l.token {
 			if fresh != nil {
-				fresh.cancel(errReplaced)
+				fresh.quit(errReplaced)
 			}
-			return resp, nil
+			return r, nil
 		}
 		if old := l.turn.Swap(fresh); old != nil {
-			old.cancel(errReplaced)
+			old.quit(errReplaced)
 		}
 		t = fresh
 	}
@@ -118,7 +126,7 @@ func (b *Backend) await(ctx context.Context, l *lease) (*leasekeeperv1.AcquireRe
 	case <-t.done:
 		return t.yours, t.err
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return reply{}, context.Cause(ctx)
 	}
 }
 
@@ -126,7 +134,7 @@ func (b *Backend) await(ctx context.Context, l *lease) (*leasekeeperv1.AcquireRe
 func (t *turn) serves(way int64) bool {
 	select {
 	case <-t.done:
-		return t.yours != nil
+		return t.err == nil
 	default:
 		return t.number == way
 	}

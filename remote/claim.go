@@ -26,27 +26,24 @@ func (b *Backend) Claim(ctx context.Context, c driver.Claim) (driver.Lease, driv
 	}
 	defer end()
 	l := &lease{b: b, name: c.Name, id: ways.LeaseID(c.ID), ttl: c.TTL, holder: c.Holder.ID}
-	req := &leasekeeperv1.AcquireRequest{
-		Name: b.root + c.Name, Lease: l.id, TtlMs: millis(c.TTL), Holder: wireHolder(c.Holder), Wait: c.Wait,
-	}
 	what := "claiming " + c.Name
-	resp, stream, o := b.acquire(ctx, req)
+	r, t, o := b.acquire(ctx, &asked{name: b.root + c.Name, lease: l.id, ttlMs: millis(c.TTL), holder: c.Holder, wait: c.Wait})
 	switch {
 	case o.err != nil:
 		return b.notClaimed(ctx, l, o, what)
-	case resp.State == leasekeeperv1.AcquireResponse_REFUSED:
-		held := b.heldBy(c.Name, resp.Current)
+	case r.state == leasekeeperv1.AcquireResponse_REFUSED:
+		held := b.heldBy(c.Name, r.current)
 		if !o.maybe {
 			return nil, driver.Grant{}, held
 		}
 		return b.void(ctx, l, held, what)
 	}
-	l.token, l.ttl = driver.Token(resp.Token), length(resp.TtlMs)
-	if resp.State == leasekeeperv1.AcquireResponse_YOURS {
+	l.token, l.ttl = r.token, length(r.ttlMs)
+	if r.state == leasekeeperv1.AcquireResponse_YOURS {
 		return l, l.held(), nil
 	}
-	l.turn.Store(stream)
-	return l, driver.Grant{Place: int(resp.Place), TTL: l.ttl}, nil
+	l.turn.Store(t)
+	return l, driver.Grant{Place: r.place, TTL: l.ttl}, nil
 }
 
 func (l *lease) held() driver.Grant {
@@ -89,33 +86,74 @@ var errNonsense = status.Error(codes.Internal, "the server's answer makes no sen
 // errStalled ends a stream on which nothing has come for a while.
 var errStalled = errors.New("the server did not answer in time")
 
+// asked is what a claim asks for.
+type asked struct {
+	name   string // as on the wire
+	lease  int64
+	ttlMs  int64
+	holder driver.Holder
+	wait   bool
+}
+
+// reply is what the server says to that.
+type reply struct {
+	state   leasekeeperv1.AcquireResponse_State
+	token   driver.Token
+	ttlMs   int64
+	place   int
+	current *leasekeeperv1.NameInfo // if it is not ours
+}
+
+// sensible returns an error if a reply is none to this claim.
+func (c *asked) sensible(r reply) error {
+	switch r.state {
+	case leasekeeperv1.AcquireResponse_REFUSED:
+		if !c.wait {
+			return nil
+		}
+	case leasekeeperv1.AcquireResponse_IN_LINE, leasekeeperv1.AcquireResponse_YOURS:
+		if r.token != 0 && r.ttlMs > 0 {
+			return nil
+		}
+	}
+	return errNonsense
+}
+
 // acquire asks for a name and returns the first answer. If that is a place in line, and who asks waits, the
-// stream goes on.
-func (b *Backend) acquire(ctx context.Context, req *leasekeeperv1.AcquireRequest) (resp *leasekeeperv1.AcquireResponse, t *turn, o outcome) {
+// turn is where it will be told of.
+func (b *Backend) acquire(ctx context.Context, c *asked) (r reply, t *turn, o outcome) {
 	o = b.ask(ctx, func(ctx context.Context, w *way, number int64) (sent bool, err error) {
-		// The stream must outlive this call.
-		outer, cancel := context.WithCancelCause(b.ways.Base)
-		leave := context.AfterFunc(ctx, func() { cancel(errStalled) })
-		defer leave()
-		s, err := openAcquire(outer, w)
-		if err == nil {
-			sent, resp, err = true, new(leasekeeperv1.AcquireResponse), s.start(req)
+		if r, t, sent, err = w.holds.claim(ctx, c, number); err != errLacking {
+			return sent, err
 		}
-		if err == nil {
-			resp, err = s.Recv()
-		}
-		if err == nil {
-			err = sensible(req, resp)
-		}
-		if err == nil && req.Wait && resp.State == leasekeeperv1.AcquireResponse_IN_LINE {
-			t = b.listen(s, cancel, number)
-			return sent, nil
-		}
-		err = because(outer, err)
-		cancel(nil)
+		r, t, sent, err = b.acquireAlone(ctx, w, number, c)
 		return sent, err
 	})
-	return resp, t, o
+	return r, t, o
+}
+
+// acquireAlone asks over a stream of its own, which goes on for who stands in line.
+func (b *Backend) acquireAlone(ctx context.Context, w *way, number int64, c *asked) (r reply, t *turn, sent bool, err error) {
+	// The stream must outlive this call.
+	outer, cancel := context.WithCancelCause(b.ways.Base)
+	leave := context.AfterFunc(ctx, func() { cancel(errStalled) })
+	defer leave()
+	s, err := openAcquire(outer, w)
+	if err == nil {
+		sent = true
+		r, err = s.start(&leasekeeperv1.AcquireRequest{
+			Name: c.name, Lease: c.lease, TtlMs: c.ttlMs, Holder: wireHolder(c.holder), Wait: c.wait,
+		})
+	}
+	if err == nil {
+		err = c.sensible(r)
+	}
+	if err == nil && c.wait && r.state == leasekeeperv1.AcquireResponse_IN_LINE {
+		return r, b.listen(s, cancel, number, c.lease), sent, nil
+	}
+	err = because(outer, err)
+	cancel(nil)
+	return r, nil, sent, err
 }
 
 // acquireStream is the client's side of Acquire. It is opened by hand because the generated code does not
@@ -134,25 +172,24 @@ func openAcquire(ctx context.Context, w *way) (*acquireStream, error) {
 	return opened, nil
 }
 
-func (s *acquireStream) start(req *leasekeeperv1.AcquireRequest) error {
+// start sends the request and returns the first reply.
+func (s *acquireStream) start(req *leasekeeperv1.AcquireRequest) (reply, error) {
 	// What is wrong with sending, receiving says.
 	_ = s.ClientStream.SendMsg(req)
-	return s.ClientStream.CloseSend()
+	_ = s.ClientStream.CloseSend()
+	return s.reply(req.Lease)
 }
 
-// sensible returns an error if an answer is none to this request.
-func sensible(req *leasekeeperv1.AcquireRequest, resp *leasekeeperv1.AcquireResponse) error {
-	switch resp.State {
-	case leasekeeperv1.AcquireResponse_REFUSED:
-		if !req.Wait {
-			return nil
-		}
-	case leasekeeperv1.AcquireResponse_IN_LINE, leasekeeperv1.AcquireResponse_YOURS:
-		if resp.Lease == req.Lease && resp.Token != 0 && resp.TtlMs > 0 {
-			return nil
-		}
+// reply returns the next reply.
+func (s *acquireStream) reply(lease int64) (reply, error) {
+	resp, err := s.Recv()
+	switch {
+	case err != nil:
+		return reply{}, err
+	case resp.State != leasekeeperv1.AcquireResponse_REFUSED && resp.Lease != lease:
+		return reply{}, errNonsense
 	}
-	return errNonsense
+	return reply{resp.State, driver.Token(resp.Token), resp.TtlMs, int(resp.Place), resp.Current}, nil
 }
 
 // because says what was behind the error of a stream.
@@ -189,9 +226,15 @@ func (b *Backend) Release(ctx context.Context, l driver.Lease) error {
 }
 
 func (b *Backend) release(ctx context.Context, l *lease) outcome {
-	req := &leasekeeperv1.ReleaseRequest{Name: b.root + l.name, Lease: l.id}
-	return b.ask(ctx, unary(func(ctx context.Context, w *way, options ...grpc.CallOption) error {
-		_, err := w.names.Release(ctx, req, options...)
+	name := b.root + l.name
+	alone := unary(func(ctx context.Context, w *way, options ...grpc.CallOption) error {
+		_, err := w.names.Release(ctx, &leasekeeperv1.ReleaseRequest{Name: name, Lease: l.id}, options...)
 		return err
-	}))
+	})
+	return b.ask(ctx, func(ctx context.Context, w *way, number int64) (sent bool, err error) {
+		if sent, err = w.holds.release(ctx, name, l.id); err != errLacking {
+			return sent, err
+		}
+		return alone(ctx, w, number)
+	})
 }

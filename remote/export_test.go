@@ -13,7 +13,7 @@ var LeaseIDOf = ways.LeaseID
 // AwaitAnew is Await when the stream has broken.
 func AwaitAnew(b *Backend, ctx context.Context, l driver.Lease) (driver.Grant, error) {
 	if t := l.(*lease).turn.Swap(nil); t != nil {
-		t.cancel(errReplaced)
+		t.quit(errReplaced)
 	}
 	return b.Await(ctx, l)
 }

@@ -93,8 +93,13 @@ func TestAwaitAfterTheServerForgot(t *testing.T) {
 		}
 		// As if it were that of another claim.
 		f.Answers(func(_ string, msg any) {
-			if r, ok := msg.(*leasekeeperv1.AcquireResponse); ok {
+			switch r := msg.(type) {
+			case *leasekeeperv1.AcquireResponse:
 				r.Token++
+			case *leasekeeperv1.HoldResponse:
+				for _, a := range r.Answers {
+					a.Token++
+				}
 			}
 		})
 		_, err := remote.AwaitAnew(b, limited(t), w)

@@ -93,6 +93,7 @@ func New(cfg Config) (*Backend, error) {
 	}
 	for _, w := range b.ways.All() {
 		w.renewals.b, w.renewals.way = b, w
+		w.holds.b, w.holds.way = b, w
 	}
 	return b, nil
 }
@@ -117,7 +118,7 @@ type lease struct {
 	token  driver.Token // which it holds the name under, or will; 0 if it is not known whether it exists
 	ttl    time.Duration
 	holder string
-	turn   atomic.Pointer[turn] // the stream on which "yours" is to come; nil if there is none
+	turn   atomic.Pointer[turn] // where "yours" is to come; nil if there is none
 }
 
 // Name implements [driver.Lease].

@@ -18,6 +18,7 @@ type way struct {
 	names    leasekeeperv1.LeasekeeperClient
 	kv       pb.KVClient // for what our own service has no method for
 	renewals renewals
+	holds    holds
 }
 
 func newWay(conn *grpc.ClientConn) *way {

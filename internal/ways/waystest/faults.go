@@ -5,10 +5,13 @@ import (
 	"io"
 	"maps"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 )
 
 // Fault is what may become of a request.
@@ -110,9 +113,31 @@ type faultyStream struct {
 	f      *Faults
 	method string
 	what   Fault
+	lost   atomic.Bool // what comes next
+}
+
+// judge decides about what a message asks for, if it is one of many claims and releases: each is decided about
+// as if it were a request by a method of its own. One that is not sent keeps the others from it.
+func (s *faultyStream) judge(m any) Fault {
+	what := Pass
+	if r, ok := m.(*leasekeeperv1.HoldRequest); ok {
+		for _, claim := range r.Claims {
+			what = max(what, s.f.judge(leasekeeperv1.Leasekeeper_Acquire_FullMethodName, claim))
+		}
+		for _, release := range r.Releases {
+			what = max(what, s.f.judge(leasekeeperv1.Leasekeeper_Release_FullMethodName, release))
+		}
+	}
+	return what
 }
 
 func (s *faultyStream) SendMsg(m any) error {
+	switch s.judge(m) {
+	case Unsent:
+		return errUnsent
+	case Lose:
+		s.lost.Store(true)
+	}
 	s.f.mu.Lock()
 	send := s.f.send
 	s.f.mu.Unlock()
@@ -128,7 +153,7 @@ func (s *faultyStream) RecvMsg(m any) error {
 	if err := s.ClientStream.RecvMsg(m); err != nil {
 		return err
 	}
-	if s.what == Lose {
+	if s.what == Lose || s.lost.Load() {
 		return io.ErrUnexpectedEOF
 	}
 	s.f.mu.Lock()

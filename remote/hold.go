@@ -1,0 +1,335 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// lackingFor is how long a server that does not know Hold is not asked for it again: it may be another by then.
+const lackingFor = time.Minute
+
+// errLacking says that a server does not know Hold. Nothing has happened then.
+var errLacking = errors.New("the server is older than that")
+
+// holds has the stream of claims and releases of one way.
+type holds struct {
+	b   *Backend
+	way *way
+
+	mu      sync.Mutex
+	present *holdStream // nil if there is none
+	lacking time.Time   // when the server was found not to know such streams; zero if it was not
+}
+
+// demand is one claim or release on its way.
+type demand struct {
+	name   string // as on the wire
+	lease  int64
+	ttlMs  int64 // 0: it is a release
+	wait   bool
+	holder driver.Holder
+	way    int64 // the number of the way
+	done   chan struct{}
+
+	// Guarded by the stream's lock until done is told.
+	number uint64 // 0 until it is about to be sent
+	since  time.Time
+	sent   bool // it may have left
+	answer *leasekeeperv1.HoldAnswer
+	err    error // if no answer came
+	turn   *turn // if it stands in line
+}
+
+// demands are used again: each has a channel.
+var demands = sync.Pool{New: func() any { return &demand{done: make(chan struct{}, 1)} }}
+
+// free gives a demand back that nobody else knows any more.
+func (d *demand) free() {
+	*d = demand{done: d.done}
+	demands.Put(d)
+}
+
+// do sends a demand and waits for the first answer to it. The demand is the caller's again if there is one.
+func (h *holds) do(ctx context.Context, d *demand) (sent bool, err error) {
+	for {
+		s, err := h.stream()
+		if err != nil {
+			return false, err
+		}
+		if s.take(d) {
+			return s.wait(ctx, d)
+		}
+		h.drop(s)
+	}
+}
+
+// stream returns the stream that there is, or a new one.
+func (h *holds) stream() (*holdStream, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.lacking.IsZero() {
+		if time.Since(h.lacking) < lackingFor {
+			return nil, errLacking
+		}
+		h.lacking = time.Time{}
+	}
+	if h.present != nil {
+		return h.present, nil
+	}
+	s := &holdStream{home: h, asked: make(map[uint64]*demand), wake: make(chan struct{}, 1)}
+	s.ctx, s.cancel = context.WithCancelCause(h.b.ways.Base)
+	if !h.b.ways.Spawn(s.run) {
+		s.cancel(h.b.ways.Closed)
+		return nil, h.b.ways.Closed
+	}
+	h.present = s
+	return s, nil
+}
+
+// drop has the next demand open another stream than s.
+func (h *holds) drop(s *holdStream) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.present == s {
+		h.present = nil
+	}
+}
+
+// lacks notes that the server does not know such streams.
+func (h *holds) lacks() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lacking = time.Now()
+}
+
+// holdStream is one stream. A goroutine sends what there is to send, as much as there is at a time, and
+// another brings the answers to those who wait for them.
+type holdStream struct {
+	home   *holds
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	wake   chan struct{} // tells that there is something to send; holds one
+
+	mu     sync.Mutex
+	last   uint64             // the number of the newest demand
+	unsent []*demand          // in order
+	forget []uint64           // claims about whose turn nobody wants to hear any more, not yet said
+	asked  map[uint64]*demand // that were sent and wait for an answer, or for their turn
+	heard  time.Time          // when the last answer came; zero if none has
+	ended  bool               // nothing more is taken, sent or answered
+}
+
+// take has a demand sent. It returns false if the stream has ended.
+func (s *holdStream) take(d *demand) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return false
+	}
+	d.since = time.Now()
+	s.unsent = append(s.unsent, d)
+	s.ring()
+	return true
+}
+
+// ring wakes the sending side.
+func (s *holdStream) ring() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// wait waits for the answer to a demand that was taken.
+func (s *holdStream) wait(ctx context.Context, d *demand) (sent bool, err error) {
+	select {
+	case <-d.done:
+		return d.sent, d.err
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	select {
+	case <-d.done: // just now
+		s.mu.Unlock()
+		return d.sent, d.err
+	default:
+	}
+	s.leave(d)
+	silent := !s.heard.After(d.since) && time.Since(d.since) >= longestStall
+	sent = d.sent
+	s.mu.Unlock()
+	if silent {
+		// Nothing at all has come since: what others wait for on this stream will not come either.
+		s.cancel(errStalled)
+		s.home.drop(s)
+	}
+	return sent, context.Cause(ctx)
+}
+
+// leave has nothing more be told about a demand. The lock is held.
+func (s *holdStream) leave(d *demand) {
+	if d.number == 0 {
+		for i, other := range s.unsent {
+			if other == d {
+				s.unsent = append(s.unsent[:i], s.unsent[i+1:]...)
+				break
+			}
+		}
+		return
+	}
+	delete(s.asked, d.number)
+	if d.wait && !s.ended {
+		s.forget = append(s.forget, d.number)
+		s.ring()
+	}
+}
+
+// quit ends listening for the turn of a claim.
+func (s *holdStream) quit(d *demand, why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.asked[d.number] != d {
+		return // it has been told of, or the stream has ended
+	}
+	s.leave(d)
+	d.turn.end(reply{}, why)
+}
+
+// answered brings answers to those who wait for them.
+func (s *holdStream) answered(answers []*leasekeeperv1.HoldAnswer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heard = time.Now()
+	for _, a := range answers {
+		d := s.asked[a.Number]
+		if d == nil {
+			continue // nobody waits for it any more
+		}
+		if d.turn != nil {
+			delete(s.asked, a.Number)
+			d.turn.end(heldReply(a))
+			continue
+		}
+		if a.State == leasekeeperv1.HoldAnswer_IN_LINE && d.wait {
+			d.turn = &turn{number: d.way, done: make(chan struct{}), quit: func(why error) { s.quit(d, why) }}
+		} else {
+			delete(s.asked, a.Number)
+		}
+		d.answer = a
+		d.done <- struct{}{}
+	}
+}
+
+// end gives up the stream, for all who wait.
+func (s *holdStream) end(err error) {
+	s.cancel(err)
+	s.home.drop(s)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return
+	}
+	s.ended = true
+	if s.heard.IsZero() && status.Code(err) == codes.Unimplemented {
+		s.home.lacks()
+		err = errLacking
+	} else if !s.heard.IsZero() || !refuses(err) || reasonOf(err) != leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED {
+		err = broken(err) // otherwise something on the way does not let us through
+	}
+	for _, d := range s.unsent {
+		d.err = err
+		d.done <- struct{}{}
+	}
+	for _, d := range s.asked { // order: each goes to its own place
+		if d.turn != nil {
+			d.turn.end(reply{}, err)
+			continue
+		}
+		d.err, d.sent = err, d.sent && err != errLacking
+		d.done <- struct{}{}
+	}
+	s.unsent, s.asked = nil, nil
+}
+
+// broken is the end of a stream as seen by those who wait for answers on it: nobody knows what became of what
+// they asked for, whatever the reason of the end.
+func broken(err error) error {
+	if _, ok := status.FromError(err); ok {
+		return status.Error(codes.Unavailable, "the stream to the server broke: "+text(err))
+	}
+	return err
+}
+
+var errEndedStream = status.Error(codes.Unavailable, "the server ended it")
+
+// heldReply is what an answer to a claim says.
+func heldReply(a *leasekeeperv1.HoldAnswer) (reply, error) {
+	if a.State == leasekeeperv1.HoldAnswer_FAILED {
+		return reply{}, failure(a)
+	}
+	return reply{
+		state: leasekeeperv1.AcquireResponse_State(a.State), // their numbers are the same
+		token: driver.Token(a.Token), ttlMs: a.TtlMs, place: int(a.Place), current: a.Current,
+	}, nil
+}
+
+// failure is the error of an answer, as a method of its own would have returned it.
+func failure(a *leasekeeperv1.HoldAnswer) error {
+	if a.Code == uint32(codes.OK) {
+		return errNonsense
+	}
+	st := status.New(codes.Code(a.Code), a.Error)
+	if a.Reason != leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED {
+		if detailed, err := st.WithDetails(&errdetails.ErrorInfo{Domain: errorDomain, Reason: a.Reason.String()}); err == nil {
+			st = detailed
+		}
+	}
+	return st.Err()
+}
+
+// claim makes a claim over the stream. If it stands in line, and waits, the turn is where it will be told of.
+func (h *holds) claim(ctx context.Context, c *asked, number int64) (r reply, t *turn, sent bool, err error) {
+	d := demands.Get().(*demand)
+	d.name, d.lease, d.ttlMs, d.wait, d.holder, d.way = c.name, c.lease, c.ttlMs, c.wait, c.holder, number
+	if sent, err = h.do(ctx, d); err != nil {
+		return reply{}, nil, sent, err
+	}
+	t = d.turn
+	if r, err = heldReply(d.answer); err == nil {
+		err = c.sensible(r)
+	}
+	switch {
+	case t == nil:
+		d.free()
+	case err != nil:
+		t.quit(err)
+	}
+	return r, t, true, err
+}
+
+// release releases a lease over the stream.
+func (h *holds) release(ctx context.Context, name string, lease int64) (sent bool, err error) {
+	d := demands.Get().(*demand)
+	d.name, d.lease = name, lease
+	if sent, err = h.do(ctx, d); err != nil {
+		return sent, err
+	}
+	switch d.answer.State {
+	case leasekeeperv1.HoldAnswer_RELEASED:
+	case leasekeeperv1.HoldAnswer_FAILED:
+		err = failure(d.answer)
+	default:
+		err = errNonsense
+	}
+	d.free()
+	return true, err
+}
