@@ -28,9 +28,8 @@ const (
 type Backend struct {
 	store  Store
 	client *Client
-	tests  driver.Clock // nil if it goes by the machine's
 	clock  driver.Clock
-	drift  clock.Drift
+	tests  driver.Clock // the same, or nil if it goes by the machine's
 	poll   time.Duration
 	calls  *calls
 	hints  hints
@@ -87,26 +86,13 @@ func NewBackend(s Store, o ...BackendOption) (*Backend, error) {
 		return nil, err
 	}
 	b := &Backend{
-		store: s, client: client, tests: options.client.Clock, clock: options.client.Clock, drift: options.client.Drift,
-		poll: options.poll, calls: newCalls(s.Scheme()), sweepAt: fewTenures,
-		tenures: make(map[driver.ID]*tenure), lines: make(map[string]*line), views: make(map[*view]struct{}),
-	}
-	if b.clock == nil {
-		b.clock = systemClock{}
-	}
-	if b.drift == 0 {
-		b.drift = clock.DefaultDrift
+		store: s, client: client, clock: client.opts.Clock, tests: options.client.Clock, poll: options.poll, calls: newCalls(s.Scheme()),
+		sweepAt: fewTenures, tenures: make(map[driver.ID]*tenure), lines: make(map[string]*line), views: make(map[*view]struct{}),
 	}
 	b.hints.calls, b.hints.changed = b.calls, b.changed
 	b.hints.store, _ = s.(Notifier)
 	return b, nil
 }
-
-// systemClock is the machine's.
-type systemClock struct{}
-
-func (systemClock) Now() clock.Instant     { return clock.Now() }
-func (systemClock) Moved() <-chan struct{} { return nil }
 
 // Scheme is that of the store.
 func (b *Backend) Scheme() string { return b.store.Scheme() }
@@ -229,8 +215,8 @@ func (b *Backend) enter(c driver.Claim) (t *tenure, behind driver.Grant, err err
 		return nil, behind, t.lost()
 	}
 	if q := b.lines[c.Name]; t.standing == waiting && !t.trying && q.places[0] != t {
-		t.until = now.Add(b.drift.RelyRemote(t.asked.TTL))
-		return t, t.grant(), nil
+		t.place = now.Add(b.placeLasts(t))
+		return t, t.grant(now), nil
 	}
 	return t, behind, nil
 }
@@ -242,6 +228,12 @@ func (b *Backend) newTenure(c driver.Claim) *tenure {
 	t := &tenure{backend: b, asked: c, tried: now, busy: make(chan struct{}, 1), signal: make(chan struct{}, 1)}
 	b.tenures[c.ID] = t
 	return t
+}
+
+// placeLasts is how long a place in line lasts that has been renewed: no longer than a lease would, however the
+// store counts.
+func (b *Backend) placeLasts(t *tenure) time.Duration {
+	return b.client.opts.Drift.RelyRemote(t.asked.TTL)
 }
 
 // sweep forgets claims that were over long ago and that nobody will release any more. The lock is held.
@@ -286,7 +278,7 @@ func (b *Backend) begin(t *tenure, interrupt context.CancelFunc) (g driver.Grant
 	defer b.mu.Unlock()
 	switch {
 	case t.standing == holding:
-		return t.grant(), true, nil
+		return t.grant(b.clock.Now()), true, nil
 	case t.standing == over || t.leaving:
 		return driver.Grant{}, true, t.lost()
 	}
@@ -314,7 +306,7 @@ func (b *Backend) conclude(t *tenure, lease *Lease, err error) (driver.Grant, er
 		t.poke()
 	case refused && t.asked.Wait:
 		if t.standing == asking {
-			t.until = now.Add(b.drift.RelyRemote(t.asked.TTL))
+			t.place = now.Add(b.placeLasts(t))
 		}
 		b.stand(t)
 		b.lines[t.asked.Name].refused(now, held, b.poll)
@@ -333,5 +325,5 @@ func (b *Backend) conclude(t *tenure, lease *Lease, err error) (driver.Grant, er
 		}
 		return driver.Grant{}, err
 	}
-	return t.grant(), nil
+	return t.grant(now), nil
 }

@@ -75,7 +75,7 @@ func (b *Backend) awaited(t *tenure) (prospect, error) {
 	case over:
 		return prospect{}, t.lost()
 	case holding:
-		return prospect{turn: true, grant: t.grant()}, nil
+		return prospect{turn: true, grant: t.grant(now)}, nil
 	case asking:
 		if !t.asked.Wait {
 			return prospect{}, fmt.Errorf("%s: %w: a claim that does not wait for %s is not awaited: repeat or release it", b.Scheme(), driver.ErrInvalid, t.asked.Name)
@@ -85,7 +85,7 @@ func (b *Backend) awaited(t *tenure) (prospect, error) {
 	if t.trying { // nobody knows what became of an attempt
 		return prospect{ask: true}, nil
 	}
-	rest := now.Until(t.until) + 1
+	rest := now.Until(t.place) + 1
 	if q := b.lines[t.asked.Name]; q.first() == t {
 		rest = min(rest, q.rests(now))
 	}

@@ -55,21 +55,21 @@ func (b *Backend) renewal(l driver.Lease) (driver.Renewal, *Lease) {
 	if t.trying {
 		now = t.tried
 	}
-	t.until = now.Add(b.drift.RelyRemote(t.asked.TTL))
-	return driver.Renewal{TTL: t.asked.TTL, Until: t.until}, nil
+	t.place = now.Add(b.placeLasts(t))
+	return driver.Renewal{TTL: t.asked.TTL, Until: t.place}, nil
 }
 
 // renewed takes in what became of the renewal of a lease.
 func (b *Backend) renewed(ctx context.Context, t *tenure, err error) driver.Renewal {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if errors.Is(err, driver.ErrLost) {
+	if errors.Is(err, driver.ErrLost) && !t.leaving { // a release that has failed is to be tried again
 		b.end(t)
 	}
 	if err != nil {
 		return driver.Renewal{Err: b.failed(ctx, err)}
 	}
-	return driver.Renewal{TTL: t.lease.TTL(), Until: t.lease.Until()}
+	return driver.Renewal{TTL: t.lease.TTL(), Until: t.until(b.clock.Now())}
 }
 
 // Release implements [driver.Backend]. If others wait here for the name, the first of them claims it at once.

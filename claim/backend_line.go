@@ -35,7 +35,7 @@ type tenure struct {
 
 	standing  standing
 	lease     *Lease        // if holding
-	until     clock.Instant // if waiting: when its place is lost unless it is renewed
+	place     clock.Instant // if waiting: when its place is lost unless it is renewed
 	tried     clock.Instant // before the first attempt whose outcome is not known
 	trying    bool          // there is one
 	interrupt context.CancelFunc
@@ -72,11 +72,18 @@ func (t *tenure) lost() error {
 }
 
 // grant is what is answered to a claim that waits or holds.
-func (t *tenure) grant() driver.Grant {
+func (t *tenure) grant(now clock.Instant) driver.Grant {
 	if t.standing == holding {
-		return driver.Grant{Held: true, Token: t.lease.Token(), TTL: t.lease.TTL(), Until: t.lease.Until()}
+		return driver.Grant{Held: true, Token: t.lease.Token(), TTL: t.lease.TTL(), Until: t.until(now)}
 	}
-	return driver.Grant{TTL: t.asked.TTL, Until: t.until}
+	return driver.Grant{TTL: t.asked.TTL, Until: t.place}
+}
+
+// until is when a lease ends, as its holder is told. One that took over a longer promise may last longer than
+// was granted, but nobody has asked for that.
+func (t *tenure) until(now clock.Instant) clock.Instant {
+	granted, until := now.Add(t.lease.TTL()), t.lease.Until()
+	return clock.Instant{Raw: min(granted.Raw, until.Raw), Boot: min(granted.Boot, until.Boot)}
 }
 
 // line is who waits in this process for one name: the first of them who is awaited asks the store, and the
@@ -176,7 +183,7 @@ func (b *Backend) end(t *tenure) {
 
 // lapse ends the place of t if it has not been renewed. The lock is held.
 func (b *Backend) lapse(t *tenure, now clock.Instant) {
-	if t.standing == waiting && !t.trying && now.After(t.until) {
+	if t.standing == waiting && !t.trying && now.After(t.place) {
 		b.end(t)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/leasekeeper/leasekeeper/driver"
 )
@@ -101,7 +100,7 @@ func (b *Backend) History(ctx context.Context, name string, limit int) ([]driver
 		now := driver.Tenancy{Token: r.Token, Holder: driver.Holder{ID: r.Holder, Card: r.Card}, From: r.Since}
 		if s.Over {
 			// Nobody has written yet that it ended. It did when its time was up, as far as can be told here.
-			now.Why, now.To = driver.Expired, time.Now().Add(-b.clock.Now().Elapsed(s.Latest))
+			now.Why, now.To = driver.Expired, b.client.wall().Add(-b.clock.Now().Elapsed(s.Latest))
 			if r.Revoked != "" {
 				now.Why, now.Note = driver.Revoked, r.Revoked
 			}
@@ -161,7 +160,7 @@ func (b *Backend) Adopt(ctx context.Context, name string, token driver.Token, by
 	defer b.mu.Unlock()
 	t := b.newTenure(driver.Claim{ID: id, Name: name, Holder: by, TTL: lease.TTL()})
 	t.standing, t.lease = holding, lease
-	return t, t.grant(), nil
+	return t, t.grant(b.clock.Now()), nil
 }
 
 // Revoke implements [driver.Revoker].
