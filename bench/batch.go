@@ -154,7 +154,7 @@ func backendRenewals(open func(context.Context, *server) (driver.Backend, error)
 		if err != nil {
 			return nil, err
 		}
-		p, err := pacing(ctx, s, z, renewCalls, func(ctx context.Context, _ int, count *atomic.Int64) error {
+		p, err := pacing(ctx, s.cpuTime, z, renewCalls, func(ctx context.Context, _ int, count *atomic.Int64) error {
 			for {
 				if err := renewOnce(ctx, b, leases); err != nil {
 					return err

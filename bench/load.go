@@ -115,7 +115,7 @@ type pace struct {
 // how much of a core the server took for each time.
 func rate(ctx context.Context, s *server, z size, workers int, goal string,
 	work func(ctx context.Context, worker int, count *atomic.Int64) error) ([]figure, error) {
-	p, err := pacing(ctx, s, z, workers, work)
+	p, err := pacing(ctx, s.cpuTime, z, workers, work)
 	if err != nil {
 		return nil, err
 	}
@@ -141,8 +141,9 @@ func (p pace) each(name string, used time.Duration) []figure {
 }
 
 // pacing runs workers until the time to warm up and then the span have passed, and looks at the span. A worker
-// is a loop that counts what it has done until its context ends.
-func pacing(ctx context.Context, s *server, z size, workers int,
+// is a loop that counts what it has done until its context ends. used is how much time on a core the server has
+// used so far.
+func pacing(ctx context.Context, used func() time.Duration, z size, workers int,
 	work func(ctx context.Context, worker int, count *atomic.Int64) error) (p pace, err error) {
 	counters := make([]counter, workers)
 	total := func() (sum int64) {
@@ -162,10 +163,10 @@ func pacing(ctx context.Context, s *server, z size, workers int,
 		})
 	}
 	pause(g.ctx, z.warm)
-	before, server, client, start := total(), s.cpuTime(), selfTime(), time.Now()
+	before, server, client, start := total(), used(), selfTime(), time.Now()
 	pause(g.ctx, z.span)
 	p.done, p.took = total()-before, time.Since(start)
-	p.server, p.client = s.cpuTime()-server, selfTime()-client
+	p.server, p.client = used()-server, selfTime()-client
 	g.cancel(errMeasured)
 	if err := g.wait(); !errors.Is(err, errMeasured) {
 		return p, err

@@ -119,7 +119,7 @@ func (b *bench) run(ctx context.Context, out io.Writer) (err error) {
 // measure runs every scenario. Rounds of the targets alternate, so that a slow moment of the machine hits
 // all of them alike.
 func (b *bench) measure(ctx context.Context, dir string) (*table, error) {
-	t := &table{}
+	t := &table{reference: reference}
 	for _, target := range b.targets {
 		t.targets = append(t.targets, target.name)
 	}

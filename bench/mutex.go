@@ -94,26 +94,31 @@ func handOver(open library, contenders, connections int, goal string) func(conte
 			return nil, err
 		}
 		defer opened.close()
-		b := &baton{start: time.Now().Add(z.warm)}
-		g := newGroup(ctx)
-		took := make([][]time.Duration, contenders)
-		for i := range contenders {
-			contended := opened.locker(i, contendedName)
-			g.run(func(ctx context.Context) (err error) {
-				took[i], err = b.contend(ctx, contended)
-				if ctx.Err() != nil {
-					return nil // whatever it says: it was ended
-				}
-				return err
-			})
-		}
-		pause(g.ctx, z.warm+z.span)
-		g.cancel(errMeasured)
-		if err := g.wait(); !errors.Is(err, errMeasured) {
-			return nil, err
-		}
-		return handOverFigures(took, goal)
+		return contending(ctx, opened, z, contenders, goal)
 	}
+}
+
+// contending has so many users want one name.
+func contending(ctx context.Context, opened users, z size, contenders int, goal string) ([]figure, error) {
+	b := &baton{start: time.Now().Add(z.warm)}
+	g := newGroup(ctx)
+	took := make([][]time.Duration, contenders)
+	for i := range contenders {
+		contended := opened.locker(i, contendedName)
+		g.run(func(ctx context.Context) (err error) {
+			took[i], err = b.contend(ctx, contended)
+			if ctx.Err() != nil {
+				return nil // whatever it says: it was ended
+			}
+			return err
+		})
+	}
+	pause(g.ctx, z.warm+z.span)
+	g.cancel(errMeasured)
+	if err := g.wait(); !errors.Is(err, errMeasured) {
+		return nil, err
+	}
+	return handOverFigures(took, goal)
 }
 
 func handOverFigures(took [][]time.Duration, goal string) ([]figure, error) {

@@ -113,23 +113,28 @@ func lockUnlock(open library, inFlight int, goal string) func(context.Context, *
 			return nil, err
 		}
 		defer opened.close()
-		p, err := pacing(ctx, s, z, inFlight, func(ctx context.Context, worker int, count *atomic.Int64) error {
-			own := opened.locker(worker, fmt.Sprintf("own/%d", worker))
-			for {
-				if err := own.Lock(ctx); err != nil {
-					return err
-				}
-				if err := own.Unlock(ctx); err != nil {
-					return err
-				}
-				count.Add(1)
-			}
-		})
+		p, err := locking(ctx, opened, s.cpuTime, z, inFlight)
 		if err != nil {
 			return nil, err
 		}
 		return p.withClient(goal), nil
 	}
+}
+
+// locking has so many users lock and unlock a name of their own each.
+func locking(ctx context.Context, opened users, used func() time.Duration, z size, inFlight int) (pace, error) {
+	return pacing(ctx, used, z, inFlight, func(ctx context.Context, worker int, count *atomic.Int64) error {
+		own := opened.locker(worker, fmt.Sprintf("own/%d", worker))
+		for {
+			if err := own.Lock(ctx); err != nil {
+				return err
+			}
+			if err := own.Unlock(ctx); err != nil {
+				return err
+			}
+			count.Add(1)
+		}
+	})
 }
 
 // measured is what a scenario does with a server.

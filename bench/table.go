@@ -11,7 +11,8 @@ import (
 
 // table holds every round of every figure, by row and target.
 type table struct {
-	targets []string
+	targets   []string
+	reference string // what the others are divided by
 	rows    []*row
 }
 
@@ -41,7 +42,7 @@ func (t *table) write(w io.Writer) error {
 	for _, name := range t.targets {
 		head = append(head, name)
 		if t.compares(name) {
-			head = append(head, "/ "+reference)
+			head = append(head, "/ "+t.reference)
 		}
 	}
 	lines := [][]string{append(head, "goal")}
@@ -58,7 +59,7 @@ func (t *table) write(w io.Writer) error {
 
 // compares says whether a target has a column in which it is divided by the reference.
 func (t *table) compares(target string) bool {
-	return target != reference && slices.Contains(t.targets, reference)
+	return target != t.reference && slices.Contains(t.targets, t.reference)
 }
 
 func (t *table) line(r *row) []string {
@@ -71,7 +72,7 @@ func (t *table) line(r *row) []string {
 		values := r.values[target]
 		line = append(line, cell(values))
 		if t.compares(target) {
-			line = append(line, ratio(values, r.values[reference]))
+			line = append(line, ratio(values, r.values[t.reference]))
 		}
 	}
 	return append(line, r.figure.goal)

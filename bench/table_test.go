@@ -6,7 +6,7 @@ import (
 )
 
 func TestTable(t *testing.T) {
-	table := table{targets: []string{reference, "leasekeeper", "bare gRPC"}}
+	table := table{reference: reference, targets: []string{reference, "leasekeeper", "bare gRPC"}}
 	late := figure{name: "p50", unit: "ms", goal: "5"}
 	with := func(f figure, value float64) figure { f.value = value; return f }
 	table.add("lateness", reference, with(late, 297.1))
