@@ -1,0 +1,450 @@
+package claim_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/claim/claimtest"
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// What went wrong in lease packages on databases before: B in the four generations of Juju's, S in mongoseal.
+// Each that could come up here has a test. These can not:
+//
+//	B8   a cursor left open after a bad document: the core has none, and claimtest looks at the stores
+//	B9   a queue of client-side transactions that poisons a record: each write is one conditional write
+//	B10  a worker that dies of a passing error: nothing runs in the background
+//	B12  a clock that must be kept ticking, or nothing ends: each client counts by itself
+//	B15  timeouts at the start that bounce the server: there is none
+//	B16  a gate in another store than the data: gates are methods of stores, on their own transactions
+//	B18  no gate and no token: as B16, and for the token see S1
+//	S7   a TTL index that deletes records: claim/mongodb makes none, and S1 shows what deletion would do
+//	S8   a unique index that nobody made: claim/mongodb verifies its own
+//	S9   goes on about logging and about waiting, which package leasekeeper does; here the errors have kinds
+//	S10  goroutines that sleep and ignore their context: nothing runs in the background
+//	S12  a manual that names other fields than the program: the stores' own tests read what is documented
+
+// B1: a renewal that believes the old end to be far enough away does not write, though nobody knows how far
+// away it is.
+func TestB1ExtendAlwaysWrites(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	b := w.actor("b", time.Hour)
+	l := a.hold("job", 30*time.Second)
+	w.pass(20 * time.Second)
+	b.refused("job")
+	w.pass(time.Second)
+	adopted, err := b.Adopt(t.Context(), "job", l.Token(), driver.Holder{ID: "b"}, w.id())
+	w.is("b adopts", err, nil)
+	b.wire.counted()
+	b.extend(adopted, 10*time.Second)
+	same(w, "what an extension by less than what is left costs", b.wire.counted(), "map[swap:1]")
+	w.pass(10 * time.Second)
+	w.is("a ends it within b's promise", a.Expire(t.Context(), "job"), driver.ErrHeld)
+}
+
+// B2: a refusal that comes from what was read before keeps a ghost alive.
+func TestB2NeverRefusedFromACache(t *testing.T) {
+	w := newWorld(t)
+	a, b, c := w.actor("a", time.Hour), w.actor("b", 0), w.actor("c", 5*time.Hour)
+	l := a.hold("job", time.Hour)
+	b.refused("job")
+	w.is("release", a.Release(t.Context(), l), nil)
+	l = b.hold("job", time.Hour)
+	c.refused("job")
+	w.is("release", b.Release(t.Context(), l), nil)
+	w.is("expire", c.Expire(t.Context(), "job"), driver.ErrInvalid)
+	c.hold("job", time.Hour)
+}
+
+// B3: a wall clock that is stepped ends a living lease, or makes its owner unable to do anything.
+func TestB3WallClockDecidesNothing(t *testing.T) {
+	for _, step := range []time.Duration{24 * time.Hour, -24 * time.Hour} {
+		w := newWorld(t)
+		a, b := w.actor("a", time.Hour), w.actor("b", 0)
+		l := a.hold("job", 30*time.Second)
+		b.refused("job")
+		w.wall = w.wall.Add(step)
+		w.is("a's own end", a.Expire(t.Context(), "job"), driver.ErrHeld)
+		b.refused("job")
+		a.extend(l, 0)
+		w.pass(31 * time.Second)
+		b.refused("job") // saw the renewal just now
+		w.pass(31 * time.Second)
+		b.hold("job", time.Minute)
+	}
+}
+
+// B4: a process that starts again takes its predecessor's instants for its own, though the clocks have started
+// again too.
+func TestB4AnotherBootIsAnotherDomain(t *testing.T) {
+	w := newWorld(t)
+	before := w.actor("machine", 1000*time.Hour)
+	before.hold("job", 30*time.Second)
+	after := w.process("machine", newHands(time.Second), "machine after its boot", w.memory.Open())
+	if ends := after.refused("job"); ends > 31*time.Second {
+		t.Errorf("its predecessor's lease lasts for %v", ends)
+	}
+	w.pass(29 * time.Second)
+	after.refused("job")
+	w.pass(2 * time.Second)
+	after.hold("job", time.Minute)
+}
+
+// B4: two processes that can not tell their domain do not take each other's instants for their own.
+func TestB4UnknownDomainEqualsNothing(t *testing.T) {
+	w := newWorld(t)
+	one := w.process("one", newHands(time.Hour), clock.UnknownDomain, w.memory.Open())
+	two := w.process("two", newHands(9*time.Hour), clock.UnknownDomain, w.memory.Open())
+	l := one.hold("job", 30*time.Second)
+	same(w, "one relies on it for", one.remains(l), 30*time.Second)
+	two.refused("job")
+	w.pass(29 * time.Second)
+	one.extend(l, 20*time.Second)
+	same(w, "one relies on it for", one.remains(l), 20*time.Second)
+	two.refused("job")
+	w.pass(19 * time.Second)
+	two.refused("job")
+	w.pass(2 * time.Second)
+	same(w, "next token", two.hold("job", time.Minute).Token(), l.Token()+1)
+}
+
+// B5: one record that every write touches slows down all of them.
+func TestB5NoCallTouchesAnotherRecord(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	a.is("release", a.Release(t.Context(), a.hold("job", time.Minute)), nil)
+	a.wire.counted()
+	l := a.hold("job", time.Minute)
+	same(w, "a claim costs", a.wire.counted(), "map[get:1 swap:1]")
+	a.extend(l, 0)
+	same(w, "a renewal costs", a.wire.counted(), "map[swap:1]")
+	a.is("release", a.Release(t.Context(), l), nil)
+	same(w, "a release costs", a.wire.counted(), "map[swap:1]")
+	a.hold("job", time.Minute)
+	a.wire.counted()
+	w.pass(61 * time.Second)
+	a.hold("job", time.Minute)
+	same(w, "to take over costs", a.wire.counted(), "map[get:1 swap:1]")
+	a.hold("new", time.Minute)
+	same(w, "the first claim to a name costs", a.wire.counted(), "map[get:2 swap:1]")
+}
+
+// B6: one record that can not be read disables all of them.
+func TestB6CorruptRecordHarmsOnlyItself(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	bad := a.hold("bad", time.Minute)
+	good := a.hold("good", time.Minute)
+	w.memory.Damage("", "bad")
+	_, err := b.try("bad", time.Minute)
+	w.is("claim", err, driver.ErrCorrupt)
+	_, err = b.Get(t.Context(), "bad")
+	w.is("get", err, driver.ErrCorrupt)
+	a.extend(good, 0)
+	w.is("refresh", b.Refresh(t.Context()), nil)
+	all, err := b.List(t.Context(), "", "", 10)
+	if err != nil || len(all) != 2 || !errors.Is(all[0].Err, driver.ErrCorrupt) || all[0].Over || all[1].Err != nil || all[1].Record.Holder != "a" {
+		t.Errorf("listed: %+v, %v", all, err)
+	}
+	n, err := b.Collect(t.Context(), claim.Collection{})
+	if n != 0 || err != nil {
+		t.Errorf("collected %d, %v", n, err)
+	}
+	_ = bad
+}
+
+// B6: what can be read but can not be right is corrupt as well, and is no reason to take a name.
+func TestB6NonsenseIsCorrupt(t *testing.T) {
+	ok := claim.Record{Name: "job", Holder: "x", Token: 7, Incarnation: driver.ID{1}, Domain: "x", Written: clock.Instant{Raw: 5, Boot: 5},
+		Expiry: clock.Instant{Raw: 9, Boot: 9}, TTL: 4}
+	for what, change := range map[string]func(*claim.Record){
+		"no token":                  func(r *claim.Record) { r.Token = 0 },
+		"no incarnation":            func(r *claim.Record) { r.Incarnation = driver.ID{} },
+		"no TTL":                    func(r *claim.Record) { r.TTL = 0 },
+		"raw expiry before written": func(r *claim.Record) { r.Expiry.Raw = 4 },
+		"boot before written":       func(r *claim.Record) { r.Expiry.Boot = 4 },
+	} {
+		w := newWorld(t)
+		a := w.actor("a", time.Hour)
+		r := ok
+		r.Op = claim.NewOp()
+		change(&r)
+		if done, err := w.memory.Open().Swap(t.Context(), claim.Swap{Record: r}); !done || err != nil {
+			t.Fatal(done, err)
+		}
+		_, err := a.try("job", time.Minute)
+		w.is(what, err, driver.ErrCorrupt)
+	}
+}
+
+// B7: what a client keeps in memory is used by several goroutines.
+func TestB7ClientIsSafeForConcurrentUse(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour, patient), w.actor("b", 0, patient)
+	var all sync.WaitGroup
+	var held sync.Map
+	for i := range 8 {
+		x := []*actor{a, b}[i%2]
+		holder := driver.Holder{ID: fmt.Sprint(i)}
+		for n := range 25 {
+			id := w.id()
+			all.Go(func() {
+				name := fmt.Sprint("job", n%3)
+				l, err := x.Claim(t.Context(), claim.Request{Name: name, ID: id, Holder: holder, TTL: time.Minute})
+				if err != nil {
+					return
+				}
+				if other, twice := held.LoadOrStore(name, i); twice {
+					t.Errorf("%s is held by %d and %d", name, other, i)
+				}
+				_, _ = x.Get(t.Context(), name)
+				_ = x.Extend(t.Context(), l, 0)
+				held.Delete(name)
+				if err := x.Release(t.Context(), l); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	all.Wait()
+}
+
+func patient(o *claim.Options) { o.Attempts = 1000 }
+
+// B11: a clock that ticks coarsely lets leases end up to a tick early. Ends are exact to the nanosecond.
+func TestB11EndsAreExact(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	twin := a.beside("twin")
+	ttl := 1500*time.Millisecond + 1
+	a.hold("job", ttl)
+	w.pass(ttl)
+	same(w, "what is left", twin.refused("job"), 1)
+	w.pass(1)
+	twin.hold("job", time.Minute)
+}
+
+// B13: a decision on a replica that lags: a stale read costs time, never safety.
+func TestB13StaleReadIsHarmless(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	net := claimtest.Faulty(w.memory.Open())
+	defer net.Close(t.Context())
+	hands := newHands(0)
+	b, err := claim.NewClient(net, claim.Options{Clock: hands, Domain: "b", Drift: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := a.hold("job", 30*time.Second)
+	if _, err := b.Get(t.Context(), "job"); err != nil {
+		t.Fatal(err)
+	}
+	hands.move(31*time.Second, 31*time.Second)
+	a.extend(l, 0)
+	net.Inject(claimtest.Call{Method: claimtest.Get}, 1, claimtest.Fault{Stale: true})
+	_, err = b.Claim(t.Context(), claim.Request{Name: "job", ID: w.id(), Holder: driver.Holder{ID: "b"}, TTL: time.Minute})
+	w.is("b claims what it sees as it was", err, driver.ErrHeld)
+	same(w, "the token", a.state("job").Record.Token, l.Token())
+}
+
+// B14: under load claims come through and renewals are dropped.
+func TestB14RenewalsHaveMorePatience(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	l := a.hold("job", time.Minute)
+	trouble := 0
+	a.wire.before = func(claim.Swap) { // somebody is faster, ten times
+		if trouble++; trouble <= 10 {
+			w.is("pin", b.Pin(t.Context(), "job", fmt.Sprint(trouble)), nil)
+		}
+	}
+	a.extend(l, 0)
+	same(w, "tries", trouble, 11)
+	w.is("unpin", b.Unpin(t.Context(), "job", ""), nil)
+	w.is("release", a.Release(t.Context(), l), nil)
+	trouble = 0
+	_, err := a.try("job", time.Minute)
+	w.is("claim", err, driver.ErrContention)
+	same(w, "tries", trouble, 8)
+}
+
+// B17: a shorter extension shortens the lease. See also [TestExtendNeverShortens].
+func TestB17ShorterExtendShortensNothing(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	l := a.hold("job", time.Minute)
+	a.extend(l, 10*time.Millisecond)
+	b.refused("job")
+	w.pass(59 * time.Second)
+	b.refused("job")
+	same(w, "it is relied on for", a.remains(l), time.Second)
+}
+
+// B19: one wall clock of whichever machine leads the database. Here that clock decides only in store-clock
+// mode, and there only after the database itself has said so in the very write that takes the name.
+func TestB19StoreClockDecidesInTheWriteItself(t *testing.T) {
+	w := newWorld(t)
+	a, b := judged(w, "a"), judged(w, "b")
+	l := a.hold("job", 30*time.Second)
+	w.memory.Advance(31 * time.Second)
+	b.wire.before = func(claim.Swap) { w.memory.Advance(-2 * time.Second) } // another leads, and its clock is behind
+	b.refused("job")
+	same(w, "the token", a.state("job").Record.Token, l.Token())
+}
+
+// judged adds a machine with a client in store-clock mode.
+func judged(w *world, name string) *actor {
+	w.Helper()
+	s, err := w.memory.OpenNamespace("judged", true)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return w.process(name, newHands(time.Duration(len(w.actors))*time.Hour), clock.Domain(name), s)
+}
+
+// B20: the holder has no way to know until when he is safe. And what somebody else has written does not move
+// what he relies on.
+func TestB20HolderKnowsHisDeadline(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	l := a.hold("job", 30*time.Second)
+	same(w, "until", l.Until(), a.state("job").Record.Expiry)
+	until := l.Until()
+	w.pass(10 * time.Second)
+	adopted, err := b.Adopt(t.Context(), "job", l.Token(), driver.Holder{ID: "b"}, w.id())
+	w.is("b adopts", err, nil)
+	b.extend(adopted, time.Hour)
+	same(w, "after b has prolonged it", l.Until(), until)
+	w.is("a extends", a.Extend(t.Context(), l, 0), driver.ErrLost)
+	same(w, "after it was lost", l.Until(), until)
+}
+
+// S1: the token starts again when the record is deleted.
+func TestS1TokensNeverGoBack(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	var last driver.Token
+	for i := range 5 {
+		x := []*actor{a, b}[i%2]
+		l := x.hold("job", 30*time.Second)
+		if l.Token() <= last {
+			t.Errorf("token %d after %d", l.Token(), last)
+		}
+		last = l.Token()
+		w.is("release", x.Release(t.Context(), l), nil)
+		if i == 2 {
+			n, err := b.Collect(t.Context(), claim.Collection{})
+			if n != 1 || err != nil {
+				t.Errorf("collected %d, %v", n, err)
+			}
+		}
+	}
+}
+
+// S2: wall clocks of different machines are compared.
+func TestS2NoClockIsComparedWithAnother(t *testing.T) {
+	for _, offset := range []time.Duration{-time.Hour, 0, time.Hour, 1000 * time.Hour} {
+		w := newWorld(t)
+		a, b := w.actor("a", 10*time.Hour), w.actor("b", 10*time.Hour+max(offset, -10*time.Hour))
+		a.hold("job", 30*time.Second)
+		if ends := b.refused("job"); ends < 30*time.Second || ends > 30*time.Second+time.Millisecond {
+			t.Errorf("offset %v: it lasts for %v", offset, ends)
+		}
+	}
+}
+
+// S3: who takes over goes by the TTL of his own, and not by that of the holder.
+func TestS3HoldersTTLCounts(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	a.hold("job", time.Hour)
+	if _, err := b.try("job", 10*time.Millisecond); !errors.Is(err, driver.ErrHeld) {
+		t.Error(err)
+	}
+	w.pass(time.Minute)
+	_, err := b.try("job", 10*time.Millisecond)
+	w.is("b, whose own TTL has long passed", err, driver.ErrHeld)
+}
+
+// S4: a renewal adds to the old end instead of to now: after a pause it is still in the past.
+func TestS4ExtendCountsFromNow(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	l := a.hold("job", 30*time.Second)
+	w.pass(20 * time.Minute)
+	a.extend(l, 0)
+	same(w, "after a pause it is relied on for", a.remains(l), 30*time.Second)
+	for range 10 {
+		a.extend(l, 0)
+	}
+	same(w, "after many renewals", a.remains(l), 30*time.Second)
+}
+
+// S5: the deadline is counted from the answer and not from the request.
+func TestS5DeadlineCountsFromBeforeTheSend(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	a.wire.before = func(claim.Swap) { w.pass(5 * time.Second) }
+	l := a.hold("job", 30*time.Second)
+	same(w, "a claim that took 5 s", a.remains(l), 25*time.Second)
+	a.extend(l, 0)
+	same(w, "a renewal that took 5 s", a.remains(l), 25*time.Second)
+	w.is("many", a.ExtendAll(t.Context(), []*claim.Lease{l}, func(_ int, err error) { w.is("one", err, nil) }), nil)
+	same(w, "renewals that took 5 s", a.remains(l), 25*time.Second)
+}
+
+// S6: a claim takes two steps, and a lost answer leaves a name held by nobody who knows.
+func TestS6LostAnswerOfAClaimIsFound(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	a.wire.next = []string{"unanswered"}
+	before := a.Now()
+	l := a.hold("job", 30*time.Second)
+	same(w, "token", l.Token(), 1)
+	same(w, "until", l.Until(), before.Add(30*time.Second))
+	b.refused("job")
+	a.wire.counted()
+	a.extend(l, 0)
+	same(w, "what the next renewal costs", a.wire.counted(), "map[swap:1]")
+}
+
+// S11: whether two holders are told apart is left to how their user has named them.
+func TestS11SameHolderIDIsAnotherHolder(t *testing.T) {
+	w := newWorld(t)
+	one, two := w.actor("worker", time.Hour), (*actor)(nil)
+	two = one.beside("worker")
+	l := one.hold("job", 30*time.Second)
+	two.refused("job")
+	w.pass(31 * time.Second)
+	next := two.hold("job", 30*time.Second)
+	w.is("the first extends", one.Extend(t.Context(), l, 0), driver.ErrLost)
+	w.is("the first releases", one.Release(t.Context(), l), nil)
+	two.extend(next, 0)
+}
+
+// What is told to users says what to do, and shows no more than it must.
+func TestErrorsSayWhatToDo(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	for _, c := range []struct {
+		err  error
+		says string
+	}{
+		{func() error { _, err := a.try("job", time.Nanosecond); return err }(), "from 10ms to"},
+		{a.Pin(t.Context(), "job", ""), "needs a reason"},
+		{func() error { _, err := a.RaiseFloor(t.Context(), 1<<63); return err }(), "the largest is"},
+		{a.Release(context.Background(), nil), "another client"},
+	} {
+		if !errors.Is(c.err, driver.ErrInvalid) || !strings.Contains(c.err.Error(), c.says) {
+			t.Errorf("%v does not say %q", c.err, c.says)
+		}
+	}
+}
