@@ -52,7 +52,7 @@ type statements struct {
 	forget, remove            string
 	acknowledged, acknowledge string
 
-	gate string
+	gate, owners string
 }
 
 // tables are the names of the tables.

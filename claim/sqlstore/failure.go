@@ -90,12 +90,17 @@ func (s *Store) query(ctx context.Context, statement string, args ...any) ([][]a
 		return nil, &Failure{Kind: driver.ErrClosed, Err: errClosed}
 	default:
 	}
-	limit := time.Now().Add(s.config.Patience)
+	return Ask(ctx, s.db, s.config.Patience, statement, args...)
+}
+
+// Ask runs a statement, and again for as long as patience allows if the database is only busy.
+func Ask(ctx context.Context, db DB, patience time.Duration, statement string, args ...any) ([][]any, *Failure) {
+	limit := time.Now().Add(patience)
 	for pause := firstRest; ; pause = min(2*pause, longestRest) {
 		if err := ctx.Err(); err != nil {
 			return nil, &Failure{Kind: driver.ErrUnavailable, Err: err}
 		}
-		rows, err := s.db.Query(ctx, statement, args...)
+		rows, err := db.Query(ctx, statement, args...)
 		if err == nil {
 			return rows, nil
 		}

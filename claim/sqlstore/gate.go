@@ -18,3 +18,7 @@ func (s *Store) Gate(l *claim.Lease) (statement string, args []any, err error) {
 	}
 	return s.statements.gate, []any{s.config.Namespace, l.Name(), int64(token), l.Holder(), hex.EncodeToString(id[:])}, nil
 }
+
+// Owners is a query whose only argument is a namespace, and whose only answer is a text that changes whenever
+// the owner of one of its names does. It reads the whole table.
+func (s *Store) Owners() string { return s.statements.owners }

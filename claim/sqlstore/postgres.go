@@ -71,6 +71,8 @@ func (d postgresql) statements(t tables) statements {
 
 		// The lock is the weakest there is. It conflicts with what changes a key, and the token is part of one.
 		gate: `SELECT 1 FROM {lease} WHERE ns = $1 AND name = $2 AND token = $3 AND holder = $4 AND incarnation = $5::uuid FOR KEY SHARE`,
+		// A change of the owner adds to the sum of the tokens, and of the rows.
+		owners: `SELECT count(*) || ' ' || coalesce(sum(token), 0) FROM (SELECT token % 1048576 AS token FROM {lease} WHERE ns = $1) l`,
 	}
 	s.each(t.fill)
 	return s
@@ -79,7 +81,7 @@ func (d postgresql) statements(t tables) statements {
 // each changes all statements.
 func (s *statements) each(change func(string) string) {
 	for _, text := range []*string{&s.version, &s.enter, &s.space, &s.raise, &s.get, &s.list, &s.within, &s.create, &s.createOwner,
-		&s.update, &s.updateOwner, &s.batch, &s.sighted, &s.sight, &s.forget, &s.remove, &s.acknowledged, &s.acknowledge, &s.gate} {
+		&s.update, &s.updateOwner, &s.batch, &s.sighted, &s.sight, &s.forget, &s.remove, &s.acknowledged, &s.acknowledge, &s.gate, &s.owners} {
 		*text = change(*text)
 	}
 }

@@ -54,6 +54,8 @@ func (d sqlite) statements(t tables) statements {
 
 		// It changes nothing, and keeps others from writing until the transaction ends.
 		gate: `UPDATE {lease} SET op = op WHERE ns = ?1 AND name = ?2 AND token = ?3 AND holder = ?4 AND incarnation = ?5`,
+		// A change of the owner adds to the sum of the tokens, and of the rows.
+		owners: `SELECT count(*) || ' ' || coalesce(sum(token), 0) FROM (SELECT token % 1048576 AS token FROM {lease} WHERE ns = ?1) l`,
 	}
 	s.each(t.fill)
 	return s

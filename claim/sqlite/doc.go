@@ -1,0 +1,33 @@
+// Package sqlite keeps leases in a SQLite file: for programs on one machine, without any server.
+//
+//	sqlite:/var/lib/app/leases.db              a file, which is made if it is not there
+//	sqlite:leases.db?ns=staging                beside the working directory, and in a namespace of its own
+//
+// It promises what package claim promises, to all processes of one machine that open the same file, whatever
+// becomes of them: a process that is killed in the middle of a write leaves the record as it was or as it
+// should be. What was acknowledged survives a power cut, as far as the disk does what it says.
+//
+// # How it works
+//
+// The SQL is that of package sqlstore; each write is one statement, which takes the file's lock when it begins.
+// Writers of one process stand in line, and those of several ask again as long as the file is locked. All
+// processes of one boot of the machine share its clocks, so an end is judged exactly; and a holder from before
+// the machine was booted is known to be gone, so nobody waits for his lease to end. Whoever waits for a name
+// looks some sixty times a second whether anybody has written, which takes microseconds.
+//
+// Files opened here are in WAL mode with synchronous = EXTRA. A [database/sql.DB] that is passed to [New] must be
+// set up to synchronous = FULL at least, with a busy timeout, on each of its connections:
+//
+//	sql.Open("sqlite", "file:app.db?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
+//
+// # The gate
+//
+// [Gate] makes a transaction in the same file commit only if a lease is still held. While it is open nobody else
+// can write to the file, the renewals of the lease among them: it must be shorter than a third of the TTL.
+//
+// # What it never does
+//
+// It does not work across machines: a file on a network is refused where that can be seen. It has no store-clock
+// mode, since there are no other clocks. It starts no goroutine, and changes no setting of a database that was
+// passed to it.
+package sqlite

@@ -1,0 +1,191 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"modernc.org/sqlite" // and registers the driver
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// readers is how many read at once for one store. More connections would only take memory.
+const readers = 4
+
+// file runs statements in a SQLite database.
+type file struct {
+	db      *sql.DB
+	reading chan struct{}
+	writing chan struct{} // has room for one: others would be refused by the file's lock, and have to ask again
+	path    string        // empty if there is no file, or nobody knows which
+	info    os.FileInfo   // of the file that was opened
+}
+
+func newFile(db *sql.DB) *file {
+	return &file{db: db, reading: make(chan struct{}, readers), writing: make(chan struct{}, 1)}
+}
+
+// identify notes which file was opened.
+func (f *file) identify(path string) error {
+	if path == "" {
+		return nil
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("sqlite: open: %w: %w", driver.ErrUnavailable, err)
+	}
+	f.path, f.info = path, info
+	return nil
+}
+
+// same returns an error if the file was deleted or replaced since. Who has it open would go on with what nobody
+// else can see.
+func (f *file) same() *sqlstore.Failure {
+	if f.path == "" {
+		return nil
+	}
+	info, err := os.Stat(f.path)
+	if err == nil && os.SameFile(info, f.info) {
+		return nil
+	}
+	if err == nil {
+		err = errors.New("another file stands in its place")
+	}
+	return &sqlstore.Failure{Kind: driver.ErrUnavailable, Advice: "the file " + f.path + " was removed or replaced while it was open: put it back, or start this program again", Err: err}
+}
+
+// Query implements [sqlstore.DB].
+func (f *file) Query(ctx context.Context, statement string, args ...any) ([][]any, error) {
+	writes := !strings.HasPrefix(statement, "SELECT")
+	leave, err := f.enter(ctx, writes)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	rows, failed := f.query(ctx, statement, args)
+	if f := failure(failed, writes); f != nil {
+		return nil, f
+	}
+	return rows, nil
+}
+
+// enter waits until it is a statement's turn.
+func (f *file) enter(ctx context.Context, writes bool) (leave func(), err error) {
+	line := f.reading
+	if writes {
+		line = f.writing
+	}
+	select {
+	case line <- struct{}{}:
+	case <-ctx.Done():
+		return nil, &sqlstore.Failure{Kind: driver.ErrUnavailable, Err: ctx.Err()}
+	}
+	leave = func() { <-line }
+	if failed := f.same(); failed != nil {
+		leave()
+		return nil, failed
+	}
+	return leave, nil
+}
+
+// query returns all rows. A statement that writes is committed when it has told its last one.
+func (f *file) query(ctx context.Context, statement string, args []any) ([][]any, error) {
+	rows, err := f.db.QueryContext(ctx, statement, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		return nil, err
+	}
+	var all [][]any
+	for rows.Next() {
+		values, places := make([]any, len(columns)), make([]any, len(columns))
+		for i := range values {
+			places[i] = &values[i]
+		}
+		if err := rows.Scan(places...); err != nil {
+			return nil, err
+		}
+		all = append(all, values)
+	}
+	return all, errors.Join(rows.Err(), rows.Close())
+}
+
+// Script implements [sqlstore.DB].
+func (f *file) Script(ctx context.Context, statements string) error {
+	leave, err := f.enter(ctx, true)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	tx, failed := f.db.BeginTx(ctx, nil)
+	if failed == nil {
+		if _, failed = tx.ExecContext(ctx, statements); failed == nil {
+			failed = tx.Commit()
+		} else {
+			failed = errors.Join(failed, tx.Rollback())
+		}
+	}
+	if f := failure(failed, true); f != nil {
+		return f
+	}
+	return nil
+}
+
+// failure tells what became of a statement that ended with an error. It returns nil if there is none.
+func failure(err error, writes bool) *sqlstore.Failure {
+	if err == nil {
+		return nil
+	}
+	var code int
+	if e := (*sqlite.Error)(nil); errors.As(err, &e) {
+		code = e.Code()
+	}
+	f := &sqlstore.Failure{Kind: driver.ErrUnavailable, Err: err}
+	switch code & 0xff {
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_SCHEMA:
+		f.Again = true
+		f.Advice = "somebody has locked the file for long: find the program with an open transaction"
+	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM:
+		f.Denied = true
+		f.Advice = "the file is read-only for this user"
+	case sqlite3.SQLITE_FULL:
+		f.Advice = "the disk is full, or the file as large as it may be: make room"
+	case sqlite3.SQLITE_CANTOPEN:
+		f.Advice = "the file can not be opened: see that its folder is there and that this user may write in it"
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		f.Kind = driver.ErrCorrupt
+		f.Advice = "the file is damaged, or no SQLite database: restore it, and raise the floor above all tokens that were seen"
+	case sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_NOLFS:
+	case sqlite3.SQLITE_ERROR:
+		f.Kind = driver.ErrInvalid
+		f.Missing = strings.Contains(err.Error(), "no such table") || strings.Contains(err.Error(), "no such column")
+	case sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE:
+		f.Kind = driver.ErrInvalid
+	case sqlite3.SQLITE_AUTH:
+		f.Kind, f.Denied = driver.ErrInvalid, true
+	default:
+		f.Kind = otherwise(err, writes)
+	}
+	return f
+}
+
+// otherwise is the kind of an error that does not tell whether anything was written: of the disk, of the
+// context, or an unknown one.
+func otherwise(err error, writes bool) error {
+	switch {
+	case strings.Contains(err.Error(), "sql: database is closed"): // database/sql has no value for it
+		return driver.ErrClosed
+	case writes:
+		return driver.ErrUnknownOutcome
+	}
+	return driver.ErrUnavailable
+}

@@ -1,0 +1,61 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// Gate makes a transaction in the file that a lease is kept in commit only if the lease is still held: from its
+// return until the transaction ends, nobody can take the name. [driver.ErrLost] says that the lease is not
+// held any more; after any error the transaction must be rolled back.
+//
+// Call it first in the transaction: one that has read before can fail with [driver.ErrContention], if others have
+// written since. Until it ends nobody else can write to the file, so keep it much shorter than the TTL.
+func Gate(ctx context.Context, tx *sql.Tx, l *leasekeeper.Lease) error {
+	lease, err := claim.LeaseOf(l.Raw())
+	if err != nil {
+		return err
+	}
+	return GateClaim(ctx, tx, lease)
+}
+
+// GateClaim is [Gate] for those who work with package claim itself.
+func GateClaim(ctx context.Context, tx *sql.Tx, l *claim.Lease) error {
+	s, ok := l.Store().(*Store)
+	if !ok {
+		return fmt.Errorf("sqlite: %w: the lease of %s is kept by %s, and not in a SQLite file", driver.ErrInvalid, l.Name(), l.Store().Scheme())
+	}
+	statement, args, err := s.Gate(l)
+	if err != nil {
+		return err
+	}
+	result, err := tx.ExecContext(ctx, statement, args...)
+	if err != nil {
+		return gateFailed(l, err)
+	}
+	touched, err := result.RowsAffected()
+	if err != nil {
+		return gateFailed(l, err)
+	}
+	if touched == 0 {
+		return fmt.Errorf("sqlite: gate: %w: %s is not held under token %d any more: roll the transaction back", driver.ErrLost, l.Name(), l.Token())
+	}
+	return nil
+}
+
+// gateFailed is the error of a gate that could not be asked. Whatever it was, the transaction has to go.
+func gateFailed(l *claim.Lease, err error) error {
+	f := failure(err, false)
+	switch {
+	case f.Again:
+		return fmt.Errorf("sqlite: gate of %s: %w: others write to the file: roll back and repeat the transaction, with the gate first: %w", l.Name(), driver.ErrContention, err)
+	case f.Missing:
+		return fmt.Errorf("sqlite: gate of %s: %w: the transaction is in another file than the lease: %w", l.Name(), driver.ErrInvalid, err)
+	}
+	return fmt.Errorf("sqlite: gate of %s: %w: %w", l.Name(), f.Kind, f)
+}

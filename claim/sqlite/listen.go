@@ -1,0 +1,89 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+)
+
+// queryer is a *sql.DB or one of its connections.
+type queryer interface {
+	QueryRowContext(ctx context.Context, statement string, args ...any) *sql.Row
+}
+
+// share is the part of its time that who listens may spend with looking.
+const share = 20
+
+// Listen implements [claim.Notifier]. It looks at the file again and again, mostly only whether anybody has
+// written at all.
+func (s *Store) Listen(ctx context.Context, changed func(name string)) error {
+	var from queryer = s.file.db
+	if s.file.db.Stats().MaxOpenConnections != 1 {
+		// What data_version tells is of one connection. The only one must not be kept from others.
+		conn, err := s.file.db.Conn(ctx)
+		if err != nil {
+			return s.listens(ctx, err)
+		}
+		defer conn.Close()
+		from = conn
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var seen outlook
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.Closed():
+			return s.ErrClosed()
+		case <-timer.C:
+		}
+		began := time.Now()
+		now, err := s.look(ctx, from, seen)
+		if f := failure(err, false); f != nil && !f.Again {
+			return s.listens(ctx, err)
+		} else if err == nil && (now.owners != seen.owners || !seen.known) {
+			changed("")
+		}
+		if err == nil {
+			seen = now
+		}
+		timer.Reset(max(s.config.Poll, share*time.Since(began)))
+	}
+}
+
+// outlook is what was seen of the file.
+type outlook struct {
+	known   bool
+	version int64  // of the data, as the connection sees it
+	owners  string // changes with each owner
+}
+
+// look sees whether anything was written, and only then reads more.
+func (s *Store) look(ctx context.Context, from queryer, seen outlook) (outlook, error) {
+	now := outlook{known: true}
+	if err := from.QueryRowContext(ctx, "PRAGMA data_version").Scan(&now.version); err != nil {
+		return seen, err
+	}
+	_, single := from.(*sql.DB) // does not see its own writes
+	if seen.known && seen.version == now.version && !single {
+		return seen, nil
+	}
+	err := from.QueryRowContext(ctx, s.Owners(), s.Config().Namespace).Scan(&now.owners)
+	return now, err
+}
+
+// listens is the error of who could not listen.
+func (s *Store) listens(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	select {
+	case <-s.Closed():
+		return s.ErrClosed()
+	default:
+	}
+	f := failure(err, false)
+	return fmt.Errorf("sqlite: listen: %w: %w", f.Kind, f)
+}

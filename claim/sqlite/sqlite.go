@@ -1,0 +1,217 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// DefaultPoll is how often who waits looks whether anybody has written.
+const DefaultPoll = 15 * time.Millisecond
+
+// Config is how a store is set up. The zero Config is good.
+type Config struct {
+	// Namespace separates leases that have nothing to do with each other. Empty means
+	// [sqlstore.DefaultNamespace].
+	Namespace string
+	// Prefix is what the names of the tables begin with. Empty means [sqlstore.DefaultPrefix].
+	Prefix string
+	// Patience is for how long at most a locked file is waited for. Zero means [sqlstore.DefaultPatience].
+	Patience time.Duration
+	// Poll is how often who waits looks whether anybody has written. Zero means [DefaultPoll].
+	Poll time.Duration
+	// AcceptLoss accepts a database that was passed to [New] and is set up so that a power cut may undo writes
+	// which were acknowledged: two may then hold one name.
+	AcceptLoss bool
+}
+
+func (c *Config) complete() error {
+	if c.Poll == 0 {
+		c.Poll = DefaultPoll
+	}
+	if c.Poll < time.Millisecond {
+		return fmt.Errorf("sqlite: %w: a poll of %v: one millisecond is the least", driver.ErrInvalid, c.Poll)
+	}
+	return nil
+}
+
+// Store keeps leases in a SQLite file. It is safe for concurrent use.
+type Store struct {
+	*sqlstore.Store
+	file   *file
+	config Config
+	owned  bool // the database was opened here
+	here   clock.Domain
+	local  bool // only this machine can reach the file
+}
+
+var (
+	_ claim.Store    = (*Store)(nil)
+	_ claim.Batcher  = (*Store)(nil)
+	_ claim.Notifier = (*Store)(nil)
+	_ claim.Local    = (*Store)(nil)
+	_ claim.Clocks   = (*Store)(nil)
+)
+
+// Open opens a file, and makes it if it is not there.
+func Open(ctx context.Context, path string, c Config) (*Store, error) {
+	if path == "" || strings.HasPrefix(path, ":") || strings.ContainsRune(path, 0) {
+		return nil, fmt.Errorf("sqlite: %w: the path of a file is needed, and not %q: for leases in memory there is memory:", driver.ErrInvalid, path)
+	}
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: %w: %q: %w", driver.ErrInvalid, path, err)
+	}
+	if err := reachable(absolute); err != nil {
+		return nil, err
+	}
+	db, err := sql.Open("sqlite", source(absolute))
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: %w: %s: %w", driver.ErrInvalid, path, err)
+	}
+	db.SetMaxIdleConns(readers + 1)
+	if err := useWAL(ctx, db); err != nil {
+		_ = db.Close()
+		return nil, fmt.Errorf("sqlite: open %s: %w: %w", path, err.Kind, err)
+	}
+	s, err := newStore(ctx, db, c)
+	if err != nil {
+		_ = db.Close()
+		return nil, err
+	}
+	s.owned = true
+	return s, nil
+}
+
+// reachable says whether a file could be there: what SQLite says about it helps little.
+func reachable(path string) error {
+	if info, err := os.Stat(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("sqlite: %w: the folder of %s can not be read: make it first: %w", driver.ErrUnavailable, path, err)
+	} else if !info.IsDir() {
+		return fmt.Errorf("sqlite: %w: %s is no folder", driver.ErrInvalid, filepath.Dir(path))
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return fmt.Errorf("sqlite: %w: %s is a folder: name a file in it", driver.ErrInvalid, path)
+	}
+	return nil
+}
+
+// source is the file in the words of the driver. The busy timeout is short, since who is not let in asks again.
+func source(path string) string {
+	path = filepath.ToSlash(path)
+	if !strings.HasPrefix(path, "/") { // C:/...
+		path = "/" + path
+	}
+	u := url.URL{Scheme: "file", Path: path, RawQuery: "_pragma=busy_timeout(100)&_pragma=synchronous(EXTRA)"}
+	return u.String()
+}
+
+// useWAL has the file use a log of what is to be written, so that readers and writers do not wait for each
+// other. Where that can not be, it is left as it is.
+func useWAL(ctx context.Context, db *sql.DB) *sqlstore.Failure {
+	var mode string
+	err := db.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&mode)
+	if err == nil && mode != "wal" {
+		_ = db.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode)
+	}
+	if f := failure(err, false); f != nil && !f.Again {
+		return f
+	}
+	return nil
+}
+
+// New returns a store in a database of the caller's, whose driver is modernc.org/sqlite and which stays open
+// when the store is closed. It is refused if its settings let a power cut undo what was acknowledged.
+func New(ctx context.Context, db *sql.DB, c Config) (*Store, error) {
+	if db == nil {
+		return nil, fmt.Errorf("sqlite: %w: no database", driver.ErrInvalid)
+	}
+	return newStore(ctx, db, c)
+}
+
+func newStore(ctx context.Context, db *sql.DB, c Config) (*Store, error) {
+	if err := c.complete(); err != nil {
+		return nil, err
+	}
+	f := newFile(db)
+	s := &Store{file: f, config: c, here: clock.SystemDomain()}
+	path, err := s.examine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if path != "" {
+		if s.local, err = local(path); err != nil {
+			return nil, err
+		}
+	}
+	s.Store, err = sqlstore.New(ctx, f, sqlstore.SQLite, sqlstore.Config{
+		Namespace: c.Namespace, Prefix: c.Prefix, Patience: c.Patience, AcceptLoss: c.AcceptLoss,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, f.identify(path)
+}
+
+// examine returns the path of the file, and an error if what is written there would not be durable.
+func (s *Store) examine(ctx context.Context) (path string, err error) {
+	const full = 2
+	rows, failed := sqlstore.Ask(ctx, s.file, sqlstore.DefaultPatience, "SELECT (SELECT file FROM pragma_database_list WHERE name = 'main'), (SELECT * FROM pragma_synchronous), (SELECT * FROM pragma_journal_mode)")
+	if failed != nil {
+		return "", fmt.Errorf("sqlite: open: %w: %w", failed.Kind, failed)
+	}
+	path, _ = rows[0][0].(string)
+	synchronous, _ := rows[0][1].(int64)
+	journal, _ := rows[0][2].(string)
+	if s.config.AcceptLoss || path == "" { // what is in memory does not survive anyway
+		return path, nil
+	}
+	if synchronous < full {
+		return "", fmt.Errorf("sqlite: %w: the database is opened with synchronous = %d, so that a power cut may undo what was acknowledged: open it with _pragma=synchronous(FULL), or accept the loss", driver.ErrInvalid, synchronous)
+	}
+	if journal == "off" || journal == "memory" {
+		return "", fmt.Errorf("sqlite: %w: the database is opened with journal_mode = %s, so that a crash may destroy it: open it with _pragma=journal_mode(WAL), or accept the loss", driver.ErrInvalid, journal)
+	}
+	return path, nil
+}
+
+// Close implements [claim.Store].
+func (s *Store) Close(ctx context.Context) error {
+	err := s.Store.Close(ctx)
+	if !s.owned {
+		return err
+	}
+	if err := s.file.db.Close(); err != nil {
+		return fmt.Errorf("sqlite: close: %w: %w", driver.ErrUnavailable, err)
+	}
+	return err
+}
+
+// Gone implements [claim.Local]. It is of another boot only if it names one: the domain of a machine that can not
+// tell is that of no boot.
+func (s *Store) Gone(d clock.Domain) bool {
+	if !s.local {
+		return false
+	}
+	theirs, ok := boot(d)
+	ours, known := boot(s.here)
+	return ok && known && theirs != ours
+}
+
+// boot returns the id of a boot from a domain of Linux. Its time namespace, which stands behind it, ends before
+// the boot does, and nothing tells when.
+func boot(d clock.Domain) (id string, ok bool) {
+	rest, linux := strings.CutPrefix(string(d), "linux/")
+	id, _, slash := strings.Cut(rest, "/")
+	return id, linux && slash && id != ""
+}

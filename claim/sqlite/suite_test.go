@@ -1,0 +1,82 @@
+package sqlite
+
+import (
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/claim/claimtest"
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// otherBoot is a domain of this machine before it was last booted.
+const otherBoot clock.Domain = "linux/00000000-0000-4000-8000-000000000000/time:[4026531834]"
+
+// raw opens a file for what a person would do to it.
+func raw(t testing.TB, path string, settings string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(10000)"+settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func run(t testing.TB, db *sql.DB, statement string, args ...any) {
+	t.Helper()
+	if _, err := db.ExecContext(t.Context(), statement, args...); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// damage makes a record unreadable.
+func damage(t testing.TB, db *sql.DB, namespace, name string) {
+	t.Helper()
+	run(t, db, "UPDATE leasekeeper_lease SET op = 'what?' WHERE ns = ? AND name = ?", namespace, name)
+}
+
+// open opens a store that is closed with the test.
+func open(t testing.TB, path string, c Config) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), path, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close(t.Context()) })
+	return s
+}
+
+func TestStore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "leases.db")
+	claimtest.Run(t, claimtest.Config{
+		Open: func(t testing.TB, namespace string, storeClock bool) (claim.Store, error) {
+			if storeClock {
+				return nil, fmt.Errorf("sqlite has no clock of its own: %w", driver.ErrInvalid)
+			}
+			return Open(t.Context(), path, Config{Namespace: namespace})
+		},
+		Cannot:    []string{claimtest.Judge},
+		OtherBoot: otherBoot,
+		Damage:    func(t testing.TB, namespace, name string) { damage(t, raw(t, path, ""), namespace, name) },
+	})
+}
+
+// In a database of the caller's, even with a single connection.
+func TestStoreInDatabaseOfTheCaller(t *testing.T) {
+	db := raw(t, filepath.Join(t.TempDir(), "app.db"), "&_pragma=synchronous(FULL)")
+	db.SetMaxOpenConns(1)
+	claimtest.Run(t, claimtest.Config{
+		Open: func(t testing.TB, namespace string, _ bool) (claim.Store, error) {
+			return New(t.Context(), db, Config{Namespace: namespace, Prefix: "app_"})
+		},
+		Cannot:    []string{claimtest.Judge},
+		OtherBoot: otherBoot,
+		Damage: func(t testing.TB, namespace, name string) {
+			run(t, db, "UPDATE app_lease SET past = '{' WHERE ns = ? AND name = ?", namespace, name)
+		},
+	})
+}
