@@ -1,0 +1,2 @@
+// Package mongodb keeps leases in a MongoDB database.
+package mongodb

@@ -1,0 +1,113 @@
+package mongodb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// version is of the form of the documents. A newer one is refused.
+const version = 1
+
+// Modes of a namespace: whose clock decides when leases are over.
+const (
+	byWriter = "writer"
+	byStore  = "store"
+)
+
+func (s *Store) mode() string {
+	if s.storeClock {
+		return byStore
+	}
+	return byWriter
+}
+
+// namespace is the document of a namespace.
+type namespace struct {
+	ID      string    `bson:"_id"`
+	Mode    string    `bson:"mode"`
+	Version int64     `bson:"version"`
+	Floor   int64     `bson:"floor"`
+	Since   time.Time `bson:"since"` // to be shown
+}
+
+// ensureNamespace makes the namespace, or sees that it is one of this kind.
+func (s *Store) ensureNamespace(ctx context.Context) error {
+	_, err := s.floor(ctx)
+	if !errors.Is(err, errNoNamespace) {
+		return err
+	}
+	document := namespace{ID: s.namespace, Mode: s.mode(), Version: version, Since: time.Now()}
+	answer, err := s.write(ctx, "make the namespace "+s.namespace, bson.D{
+		{Key: "insert", Value: s.namespaces.Name()}, {Key: "documents", Value: bson.A{document}},
+	})
+	if err != nil {
+		return err
+	}
+	if answer.N == 1 {
+		return nil
+	}
+	_, err = s.floor(ctx) // another made it just now
+	return err
+}
+
+var errNoNamespace = fmt.Errorf("%w: there is no such namespace", driver.ErrCorrupt)
+
+// floor reads the namespace's floor, linearizably.
+func (s *Store) floor(ctx context.Context) (driver.Token, error) {
+	what := "read the namespace " + s.namespace
+	ctx, done, err := s.begin(ctx, what)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	raw, err := s.decisive(s.namespaces).FindOne(ctx, bson.D{{Key: "_id", Value: s.namespace}}).Raw()
+	if err == mongo.ErrNoDocuments {
+		return 0, fmt.Errorf("mongodb: the document of the namespace %s is not in %s: was it deleted? %w", s.namespace, s.namespaces.Name(), errNoNamespace)
+	} else if err != nil {
+		return 0, s.unread(what, err)
+	}
+	return s.floorOf(raw)
+}
+
+// floorOf reads the document of this namespace.
+func (s *Store) floorOf(raw bson.Raw) (driver.Token, error) {
+	var n namespace
+	if err := bson.Unmarshal(raw, &n); err != nil || n.Floor < 0 {
+		return 0, fmt.Errorf("%w: mongodb: the document of the namespace %s in %s can not be read: %v", driver.ErrCorrupt, s.namespace, s.namespaces.Name(), raw)
+	}
+	switch {
+	case n.Version > version:
+		return 0, fmt.Errorf("%w: mongodb: the namespace %s was made by a newer version of leasekeeper: upgrade this program", driver.ErrInvalid, s.namespace)
+	case n.Mode != s.mode():
+		return 0, fmt.Errorf("%w: mongodb: in the namespace %s it is the %s's clock that decides, and that does not change: open it so, or another one", driver.ErrInvalid, s.namespace, n.Mode)
+	}
+	return driver.Token(n.Floor), nil
+}
+
+// RaiseFloor implements [claim.Store].
+func (s *Store) RaiseFloor(ctx context.Context, t driver.Token) (driver.Token, error) {
+	if t > math.MaxInt64 {
+		return 0, fmt.Errorf("%w: mongodb: the token %d is above %d", driver.ErrInvalid, t, int64(math.MaxInt64))
+	}
+	answer, err := s.write(ctx, "raise the floor", bson.D{
+		{Key: "findAndModify", Value: s.namespaces.Name()},
+		{Key: "query", Value: bson.D{{Key: "_id", Value: s.namespace}}},
+		{Key: "update", Value: bson.D{{Key: "$max", Value: bson.D{{Key: "floor", Value: int64(t)}}}}},
+		{Key: "new", Value: true},
+	})
+	if err != nil {
+		return 0, err
+	}
+	if len(answer.Value) == 0 {
+		return 0, fmt.Errorf("mongodb: raise the floor of %s: %w", s.namespace, errNoNamespace)
+	}
+	return s.floorOf(answer.Value)
+}

@@ -1,0 +1,138 @@
+package mongodb
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// decisive is a collection to read from what decisions rest on.
+func (s *Store) decisive(c *mongo.Collection) *mongo.Collection {
+	return c.Clone(options.Collection().SetReadConcern(s.server.linearizable()))
+}
+
+// Get implements [claim.Store].
+func (s *Store) Get(ctx context.Context, name string) (claim.Found, error) {
+	var floor driver.Token
+	var floorErr error
+	var beside sync.WaitGroup
+	// Each is linearizable by itself, and a linearizable read waits for a majority: not one after the other.
+	beside.Go(func() { floor, floorErr = s.floor(ctx) })
+	f, err := s.get(ctx, name)
+	beside.Wait()
+	if err == nil {
+		err = floorErr
+	}
+	if err != nil {
+		return claim.Found{}, err
+	}
+	f.Floor = floor
+	return f, nil
+}
+
+// get reads one record.
+func (s *Store) get(ctx context.Context, name string) (claim.Found, error) {
+	what := "read " + name
+	ctx, done, err := s.begin(ctx, what)
+	if err != nil {
+		return claim.Found{}, err
+	}
+	defer done()
+	id := s.key(name)
+	all, err := s.find(ctx, s.decisive(s.records), bson.D{{Key: "_id", Value: id}}, 1)
+	switch {
+	case err != nil:
+		return claim.Found{}, s.unread(what, err)
+	case len(all) == 0:
+		return claim.Found{Record: claim.Record{Name: name}}, nil
+	}
+	return s.found(id, all[0])
+}
+
+// find reads up to limit documents in the order of their _id, with what is left of each in store-clock mode.
+func (s *Store) find(ctx context.Context, c *mongo.Collection, filter bson.D, limit int) ([]bson.Raw, error) {
+	var cursor *mongo.Cursor
+	var err error
+	if s.storeClock {
+		left := bson.D{{Key: "$subtract", Value: bson.A{"$ends", "$$NOW"}}}
+		cursor, err = c.Aggregate(ctx, bson.A{
+			bson.D{{Key: "$match", Value: filter}},
+			bson.D{{Key: "$sort", Value: bson.D{{Key: "_id", Value: 1}}}},
+			bson.D{{Key: "$limit", Value: int64(limit)}},
+			bson.D{{Key: "$addFields", Value: bson.D{{Key: "left", Value: left}}}},
+		})
+	} else {
+		cursor, err = c.Find(ctx, filter, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(int64(limit)))
+	}
+	if err != nil {
+		return nil, err
+	}
+	var all []bson.Raw
+	err = cursor.All(ctx, &all)
+	return all, err
+}
+
+// List implements [claim.Store].
+func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]claim.Found, error) {
+	if limit <= 0 {
+		return nil, fmt.Errorf("%w: mongodb: a list of up to %d", driver.ErrInvalid, limit)
+	}
+	if !utf8.ValidString(prefix) || !utf8.ValidString(after) {
+		return nil, fmt.Errorf("%w: mongodb: list names that begin with %q, after %q: no name has what is not UTF-8", driver.ErrInvalid, prefix, after)
+	}
+	floor, err := s.floor(ctx)
+	if err != nil {
+		return nil, err
+	}
+	const what = "list names"
+	ctx, done, err := s.begin(ctx, what)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	keys := bson.D{{Key: "$gte", Value: s.key(prefix)}, {Key: "$gt", Value: s.key(after)}}
+	if end := successor(s.key(prefix)); end != "" {
+		keys = append(keys, bson.E{Key: "$lt", Value: end})
+	}
+	all, err := s.find(ctx, s.records, bson.D{{Key: "_id", Value: keys}}, limit)
+	if err != nil {
+		return nil, s.unread(what, err)
+	}
+	list := make([]claim.Found, 0, len(all))
+	for _, raw := range all {
+		id, _ := raw.Lookup("_id").StringValueOK() // it is a text: it was compared with texts
+		f, err := s.found(id, raw)
+		if err != nil {
+			f = claim.Found{Record: claim.Record{Name: strings.TrimPrefix(id, s.key(""))}, Err: err}
+		}
+		f.Floor = floor
+		list = append(list, f)
+	}
+	return list, nil
+}
+
+// successor is the least text that sorts after all that begin with prefix, in UTF-8 and by bytes; empty if
+// there is none.
+func successor(prefix string) string {
+	for prefix != "" {
+		last, size := utf8.DecodeLastRuneInString(prefix)
+		prefix = prefix[:len(prefix)-size]
+		switch {
+		case last == utf8.MaxRune:
+			continue
+		case last == 0xD7FF: // what follows are no characters
+			last = 0xDFFF
+		}
+		return prefix + string(last+1)
+	}
+	return ""
+}

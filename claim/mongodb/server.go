@@ -1,0 +1,224 @@
+package mongodb
+
+import (
+	"context"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// server is what kind of server it is, and so what it can do.
+type server struct {
+	set     string // the name of the replica set; empty if it is not a member of one
+	router  bool   // a mongos
+	ferret  bool
+	session bool // it has sessions
+}
+
+// wire versions of servers: 4.2 has updates by pipeline.
+const wireUpdatesByPipeline = 8
+
+// greeting is the answer to hello.
+type greeting struct {
+	SetName  string `bson:"setName"`
+	Msg      string `bson:"msg"`
+	MaxWire  int    `bson:"maxWireVersion"`
+	Sessions any    `bson:"logicalSessionTimeoutMinutes"`
+}
+
+// meet finds out what the server is, and refuses one that leases can not be kept in.
+func (s *Store) meet(ctx context.Context) (server, error) {
+	const what = "greet the server"
+	ctx, done, err := s.begin(ctx, what)
+	if err != nil {
+		return server{}, err
+	}
+	defer done()
+	var hello greeting
+	if err := s.db.RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
+		return server{}, s.unread(what, err)
+	}
+	found := server{set: hello.SetName, router: hello.Msg == "isdbgrid", session: hello.Sessions != nil}
+	// Who may not ask for it, or asks by the stable API only, talks to a mongod.
+	if build, err := s.db.RunCommand(ctx, bson.D{{Key: "buildInfo", Value: 1}}).Raw(); err == nil {
+		_, v1 := build.LookupErr("ferretdbVersion")
+		_, v2 := build.LookupErr("ferretdb")
+		found.ferret = v1 == nil || v2 == nil
+	}
+	switch {
+	case found.ferret:
+		if err := s.meetFerret(ctx); err != nil {
+			return server{}, err
+		}
+	case hello.MaxWire < wireUpdatesByPipeline:
+		return server{}, fmt.Errorf("%w: mongodb: the server is older than 4.2: upgrade it", driver.ErrInvalid)
+	case s.storeClock && found.router:
+		return server{}, fmt.Errorf("%w: mongodb: on a sharded cluster each router may tell its own time, so none can judge: leave the store clock out, or use a replica set", driver.ErrInvalid)
+	case !found.router && found.set == "":
+		s.log.Warn("mongodb: a standalone mongod keeps leases: they are lost with its disk, and there is no failover; use a replica set for what matters", "database", s.db.Name())
+	}
+	return found, nil
+}
+
+// meetFerret refuses FerretDB, whose conditional update is a read and then a write, unless something before it
+// lets one command through at a time. Its tests have that, and nobody else.
+func (s *Store) meetFerret(ctx context.Context) error {
+	if s.storeClock {
+		return fmt.Errorf("%w: mongodb: FerretDB has no $$NOW in updates, so its clock can not judge: leave the store clock out", driver.ErrInvalid)
+	}
+	if err := s.db.RunCommand(ctx, bson.D{{Key: "leasekeeperSerializes", Value: 1}}).Err(); err != nil {
+		return fmt.Errorf("%w: mongodb: this server is FerretDB, where two clients can both win the same conditional update: use MongoDB, or the PostgreSQL below FerretDB", driver.ErrInvalid)
+	}
+	return nil
+}
+
+// transactions says whether it can do transactions of several documents.
+func (v server) transactions() bool { return (v.set != "" || v.router) && v.session && !v.ferret }
+
+// streams says whether it can tell of changes.
+func (v server) streams() bool { return (v.set != "" || v.router) && !v.ferret }
+
+// readConcern is what everything is read with that need not be linearizable: what can not be undone. On a
+// single server nothing else is there to be read.
+func (v server) readConcern() *readconcern.ReadConcern {
+	if v.set == "" && !v.router {
+		return readconcern.Local()
+	}
+	return readconcern.Majority()
+}
+
+// linearizable is what decisions are read with.
+func (v server) linearizable() *readconcern.ReadConcern {
+	if v.set == "" && !v.router {
+		return readconcern.Local()
+	}
+	return readconcern.Linearizable()
+}
+
+// listed is one answer to listCollections.
+type listed struct {
+	Name    string `bson:"name"`
+	Type    string `bson:"type"`
+	Options struct {
+		Capped    bool `bson:"capped"`
+		Collation *struct {
+			Locale string `bson:"locale"`
+		} `bson:"collation"`
+	} `bson:"options"`
+}
+
+// admit looks at the collections that are there already, and refuses what would break leases: MongoDB would
+// do so in silence.
+func (s *Store) admit(ctx context.Context) error {
+	const what = "look at the collections"
+	ctx, done, err := s.begin(ctx, what)
+	if err != nil {
+		return err
+	}
+	defer done()
+	names := bson.A{}
+	for _, c := range s.all() {
+		names = append(names, c.Name())
+	}
+	cursor, err := s.db.ListCollections(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$in", Value: names}}}})
+	if err != nil {
+		return s.unread(what, err)
+	}
+	var all []listed
+	if err := cursor.All(ctx, &all); err != nil {
+		return s.unread(what, err)
+	}
+	for _, c := range all {
+		if err := c.admit(); err != nil {
+			return err
+		}
+		if err := s.admitIndexes(ctx, c.Name); err != nil {
+			return err
+		}
+		if err := s.admitShards(ctx, c.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) all() []*mongo.Collection {
+	return []*mongo.Collection{s.records, s.sightings, s.clocks, s.namespaces}
+}
+
+func (c listed) admit() error {
+	why := ""
+	switch {
+	case c.Type != "" && c.Type != "collection":
+		why = "is a " + c.Type
+	case c.Options.Capped:
+		why = "is capped, so old records vanish and tokens start again"
+	case c.Options.Collation != nil && c.Options.Collation.Locale != "simple":
+		why = "compares texts by the collation " + c.Options.Collation.Locale + ", so different names can be the same"
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w: mongodb: the collection %s %s: choose another name, which is then made as it has to be", driver.ErrInvalid, c.Name, why)
+}
+
+// index is one answer to listIndexes.
+type index struct {
+	Name    string `bson:"name"`
+	Key     bson.D `bson:"key"`
+	Expires any    `bson:"expireAfterSeconds"`
+}
+
+// admitIndexes sees to it that names are unique and that nothing deletes records behind our back.
+func (s *Store) admitIndexes(ctx context.Context, collection string) error {
+	what := "look at the indexes of " + collection
+	cursor, err := s.db.Collection(collection).Indexes().List(ctx)
+	if err != nil {
+		return s.unread(what, err)
+	}
+	var all []index
+	if err := cursor.All(ctx, &all); err != nil {
+		return s.unread(what, err)
+	}
+	unique := false
+	for _, i := range all {
+		if i.Expires != nil {
+			return fmt.Errorf("%w: mongodb: the index %s deletes records of %s by age, so tokens start again: db.getCollection(%q).dropIndex(%q)",
+				driver.ErrInvalid, i.Name, collection, collection, i.Name)
+		}
+		unique = unique || len(i.Key) == 1 && i.Key[0].Key == "_id"
+	}
+	if !unique {
+		return fmt.Errorf("%w: mongodb: the collection %s has no unique index on _id, so two could hold one name: db.getCollection(%q).createIndex({_id: 1})",
+			driver.ErrInvalid, collection, collection)
+	}
+	return nil
+}
+
+// admitShards refuses a collection that is sharded by anything but _id: each shard has a unique index of its
+// own, so one name could have a record on each.
+func (s *Store) admitShards(ctx context.Context, collection string) error {
+	if !s.server.router {
+		return nil
+	}
+	what := "look at how " + collection + " is sharded (the user needs to read config.collections, as by the role clusterMonitor)"
+	var sharded struct {
+		Key     bson.D `bson:"key"`
+		Dropped bool   `bson:"dropped"`
+	}
+	err := s.db.Client().Database("config").Collection("collections").
+		FindOne(ctx, bson.D{{Key: "_id", Value: s.db.Name() + "." + collection}}).Decode(&sharded)
+	switch {
+	case err == mongo.ErrNoDocuments || err == nil && sharded.Dropped:
+		return nil
+	case err != nil:
+		return s.unread(what, err)
+	case len(sharded.Key) != 1 || sharded.Key[0].Key != "_id":
+		return fmt.Errorf("%w: mongodb: the collection %s is sharded by %v, so two could hold one name: shard it by _id, or choose another name",
+			driver.ErrInvalid, collection, sharded.Key)
+	}
+	return nil
+}
