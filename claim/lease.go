@@ -72,8 +72,10 @@ func (l *Lease) confirm(r *Record, ttl time.Duration) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.token, l.ttl, l.known = r.Token, ttl, seen{Found: Found{Record: *r}}
-	l.until = later(l.until, relied)
+	if l.token != 0 { // else there is none to be kept: the zero instant is one like any other
+		relied = later(l.until, relied)
+	}
+	l.token, l.ttl, l.until, l.known = r.Token, ttl, relied, seen{Found: Found{Record: *r}}
 }
 
 // learn is told of a read that shows the lease.
