@@ -1,0 +1,302 @@
+package claimtest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// process is one life of a program that leases names, with a client of its own.
+type process struct {
+	*rand.Rand
+	w       *world
+	who     string
+	machine *machine
+	client  *claim.Client
+	holder  driver.Holder
+	held    map[string]*tenure
+	open    map[string]claim.Request // claims of which nobody knows whether they succeeded
+	leases  map[string]*claim.Lease  // theirs
+}
+
+// inhabit lets one process live after another, in the same boot or the next one.
+func (w *world) inhabit(r *rand.Rand) {
+	time.Sleep(time.Duration(r.Int64N(int64(time.Second)))) // nobody does anything at the same moment
+	m := w.boot(r)
+	for time.Since(w.began) < worldLength {
+		w.live(r, m)
+		w.count("crashes")
+		time.Sleep(time.Duration(r.Int64N(int64(time.Second))))
+		if r.IntN(3) == 0 {
+			m = w.boot(r)
+			w.count("reboots")
+		}
+	}
+}
+
+// live is the life of one process. It ends with a crash: what it held is kept by nobody.
+func (w *world) live(r *rand.Rand, m *machine) {
+	p := &process{
+		Rand: r, w: w, machine: m, held: make(map[string]*tenure),
+		open: make(map[string]claim.Request), leases: make(map[string]*claim.Lease),
+		who: fmt.Sprintf("process %x of %s", r.Uint32(), m.domain),
+		// Some processes have the same id, which makes them one holder no more.
+		holder: driver.Holder{ID: fmt.Sprintf("host-%d", r.IntN(3))},
+	}
+	var err error
+	p.client, err = claim.NewClient(w.connect(r.Uint64()), claim.Options{
+		Clock: m, Domain: m.domain, Drift: worldDrift,
+		Acknowledge: time.Duration(r.IntN(2)) * 3 * time.Second,
+		Pause: func(ctx context.Context, _ time.Duration) error {
+			time.Sleep(7 * time.Millisecond) // not at random: a run is to be repeated
+			return ctx.Err()
+		},
+		// Nothing reads the wall clock but what shows times: it may say what it likes.
+		Wall: func() time.Time { return time.Unix(int64(time.Since(w.began))%7*1e8, 0) },
+	})
+	if err != nil {
+		panic(err)
+	}
+	for end := time.Duration(r.Int64N(int64(worldLength / 3))); end > 0 && time.Since(w.began) < worldLength; {
+		pause := time.Duration(r.Int64N(int64(2 * time.Second)))
+		time.Sleep(pause)
+		began := time.Now()
+		p.act(worldNames[r.IntN(len(worldNames))])
+		end -= pause + time.Since(began)
+	}
+}
+
+// act does one thing, of which it waits for the end as long as it likes.
+func (p *process) act(name string) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+p.Int64N(int64(20*time.Second))))
+	defer cancel()
+	if p.held[name] != nil {
+		p.keep(ctx, name)
+		return
+	}
+	switch n := p.IntN(100); {
+	case n < 50:
+		p.claim(ctx, name)
+	case n < 58:
+		p.tell("expire", name, p.client.Expire(ctx, name))
+	case n < 76:
+		removed, err := p.client.Collect(ctx, claim.Collection{})
+		p.tell(fmt.Sprintf("collect %d", removed), name, err)
+	case n < 80:
+		p.adopt(ctx, name)
+	case n < 84:
+		_, err := p.client.List(ctx, "", "", 10)
+		p.tell("list", name, err)
+	case n < 88:
+		p.tell("refresh", name, p.client.Refresh(ctx))
+	case n < 90:
+		p.tell("sight", name, p.client.Sight(ctx, name))
+	case n < 91:
+		_, err := p.client.RaiseFloor(ctx, driver.Token(p.IntN(100)))
+		p.tell("floor", name, err)
+	case n < 94:
+		p.w.count("pins")
+		p.tell("pin", name, p.client.Pin(ctx, name, p.who))
+	default:
+		p.tell("unpin", name, p.client.Unpin(ctx, name, ""))
+	}
+}
+
+// tell writes the diary, and checks that an error is of a kind that there is.
+func (p *process) tell(what, name string, err error) {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	p.w.note("%s: %s: %s: %v", name, p.who, what, err)
+	if errors.Is(err, driver.ErrUnknownOutcome) {
+		p.w.counts["unknown"]++
+	}
+	for _, kind := range []error{nil, driver.ErrHeld, driver.ErrLost, driver.ErrContention, driver.ErrUnknownOutcome,
+		driver.ErrPinned, driver.ErrInvalid, driver.ErrUnavailable, context.DeadlineExceeded} {
+		if errors.Is(err, kind) {
+			return
+		}
+	}
+	p.w.fail("%s: %s: %s: an error of no kind: %v", name, p.who, what, err)
+}
+
+// claim asks for a name, or once more if nobody knows what has become of it.
+func (p *process) claim(ctx context.Context, name string) {
+	q, again := p.open[name]
+	if again && p.IntN(3) == 0 {
+		p.release(ctx, name, p.leases[name])
+		return
+	}
+	if !again {
+		q = claim.Request{Name: name, ID: newID(p.Rand), Holder: p.holder, TTL: p.ttl(), Waits: p.IntN(2) == 0}
+	}
+	before := p.machine.Now()
+	l, err := p.client.Claim(ctx, q)
+	p.tell("claim", name, err)
+	delete(p.open, name)
+	delete(p.leases, name)
+	switch {
+	case err == nil:
+		p.got(name, l, before.Add(q.TTL))
+	case errors.Is(err, driver.ErrUnknownOutcome):
+		if l == nil {
+			p.w.fail("a claim with unknown outcome has no lease")
+			return
+		}
+		p.open[name], p.leases[name] = q, l
+	case l != nil:
+		p.w.fail("a claim that failed has a lease: %v", err)
+	}
+}
+
+const leastTTL = 2 * time.Second
+
+func (p *process) ttl() time.Duration {
+	return leastTTL + time.Duration(p.Int64N(int64(20*time.Second)))
+}
+
+// newID returns an id that is random, and the same in each run with one seed.
+func newID(r *rand.Rand) (id driver.ID) {
+	for i := range id {
+		id[i] = byte(r.Uint32())
+	}
+	return id
+}
+
+// adopt takes over a tenancy that it sees.
+func (p *process) adopt(ctx context.Context, name string) {
+	s, err := p.client.Get(ctx, name)
+	if p.tell("get", name, err); err != nil || !s.Record.Held() {
+		return
+	}
+	before := p.machine.Now()
+	l, err := p.client.Adopt(ctx, name, s.Record.Token, p.holder, newID(p.Rand))
+	p.tell("adopt", name, err)
+	if err == nil {
+		p.w.count("adoptions")
+		p.got(name, l, before.Add(leastTTL))
+	}
+}
+
+// got begins to rely on a lease. It lasts at least as long as was asked for, from the call on.
+func (p *process) got(name string, l *claim.Lease, least clock.Instant) {
+	t := &tenure{name: name, lease: l, machine: p.machine, who: p.who}
+	p.lasts(t, least)
+	p.held[name] = t
+	p.w.acquired(t)
+}
+
+func (p *process) lasts(t *tenure, least clock.Instant) {
+	if u := t.lease.Until(); u.Raw < least.Raw || u.Boot < least.Boot {
+		p.w.mu.Lock()
+		defer p.w.mu.Unlock()
+		p.w.fail("%s: %s was promised the time until %v, and the lease says %v", t.name, t.who, least, u)
+	}
+}
+
+// keep does something with a name that it holds.
+func (p *process) keep(ctx context.Context, name string) {
+	t := p.held[name]
+	switch n := p.IntN(100); {
+	case n < 70:
+		p.extend(ctx, t)
+	case n < 78:
+		p.extendAll(ctx)
+	case n < 86:
+		delete(p.held, name)
+		p.release(ctx, name, t.lease)
+	case n < 88:
+		err := p.client.Announce(ctx, t.lease, p.who)
+		p.tell("announce", name, err)
+		p.lost(t, err)
+	case n < 91:
+		p.w.count("pins")
+		p.tell("pin", name, p.client.Pin(ctx, name, "busy"))
+	case n < 96:
+		p.tell("unpin", name, p.client.Unpin(ctx, name, ""))
+	case n < 98:
+		delete(p.held, name) // as a program that forgets what it holds
+	default:
+		p.claim(ctx, name) // of what is its own already
+	}
+}
+
+func (p *process) extend(ctx context.Context, t *tenure) {
+	ttl := time.Duration(p.IntN(2)) * p.ttl()
+	least := p.machine.Now().Add(max(ttl, leastTTL))
+	err := p.client.Extend(ctx, t.lease, ttl)
+	p.tell("extend", t.name, err)
+	p.extended(t, least, err)
+}
+
+func (p *process) extendAll(ctx context.Context) {
+	var all []*tenure
+	var leases []*claim.Lease
+	for _, name := range worldNames {
+		if t := p.held[name]; t != nil {
+			all, leases = append(all, t), append(leases, t.lease)
+		}
+	}
+	least := p.machine.Now().Add(leastTTL)
+	told := 0
+	_ = p.client.ExtendAll(ctx, leases, func(i int, err error) {
+		told++
+		p.tell("extend together", all[i].name, err)
+		p.extended(all[i], least, err)
+	})
+	if told != len(all) {
+		p.w.fail("of %d extensions %d were reported", len(all), told)
+	}
+}
+
+// extended is told how an extension went.
+func (p *process) extended(t *tenure, least clock.Instant, err error) {
+	p.lost(t, err)
+	if err != nil {
+		return
+	}
+	p.lasts(t, least)
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	p.w.counts["extends"]++
+	p.w.note("%s: %s may rely on token %d until %v", t.name, t.who, t.lease.Token(), t.lease.Until())
+	p.w.stillThere(t)
+}
+
+// lost stops to rely on a lease, if it was told to be lost. It must be so then.
+func (p *process) lost(t *tenure, err error) {
+	if !errors.Is(err, driver.ErrLost) {
+		return
+	}
+	delete(p.held, t.name)
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	t.over = true
+	p.w.counts["lost"]++
+	if f, _ := p.w.direct.Get(context.Background(), t.name); f.Record.Held() && f.Record.Incarnation == t.lease.Incarnation() && f.Record.Token == t.lease.Token() {
+		p.w.fail("%s: %s was told that token %d is lost, and it is not: %v", t.name, t.who, t.lease.Token(), err)
+	}
+}
+
+// release gives back a lease.
+func (p *process) release(ctx context.Context, name string, l *claim.Lease) {
+	p.w.mu.Lock()
+	p.w.counts["releases"]++
+	p.w.released[l.Incarnation()] = true
+	for _, t := range p.w.relied[name] {
+		t.over = t.over || t.lease == l
+	}
+	p.w.mu.Unlock()
+	err := p.client.Release(ctx, l)
+	p.tell("release", name, err)
+	if errors.Is(err, driver.ErrUnknownOutcome) && p.IntN(2) == 0 {
+		p.tell("release again", name, p.client.Release(ctx, l))
+	}
+	delete(p.open, name)
+	delete(p.leases, name)
+}

@@ -1,0 +1,461 @@
+package claimtest_test
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/claim/claimtest"
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// A world is some machines, processes that come and go on them, and one store, in the time of a bubble. Each
+// process reaches the store over a bad network of its own. Whoever watches the world knows real time, and
+// what every process relies on.
+
+const (
+	worldLength = 5 * time.Minute
+	worldDrift  = clock.DefaultDrift
+)
+
+var worldNames = []string{"jobs/nightly", "leader"}
+
+// world is one run.
+type world struct {
+	*rand.Rand // of what befalls the world as a whole
+	sabotage
+	seed   uint64
+	began  time.Time
+	store  *claimtest.Memory
+	direct *claimtest.Client
+	all    sync.WaitGroup
+
+	mu        sync.Mutex
+	networks  []*claimtest.Network
+	machines  []*machine
+	released  map[driver.ID]bool // whose holders have called Release
+	relied    map[string][]*tenure
+	givenBy   map[tenancyOf]driver.ID // who has released it
+	committed map[string][]tenancyID  // claims in the order in which they were written
+	reported  map[tenancyID]bool      // those that were reported as successful
+	counts    map[string]int
+	diary     bool
+	log       []string
+	wrong     string
+}
+
+// sabotage is what is done to a world that shall not hold.
+type sabotage struct {
+	name string
+	want string // in what is found to be wrong
+	swap func(w *claim.Swap, now claim.Record)
+	// sight changes what a store tells of a first sighting.
+	sight func(clock.Instant) clock.Instant
+	floor bool // RaiseFloor does nothing
+	stale bool // Get is answered with what was
+	again bool // a machine keeps its domain over a reboot
+	both  bool // both clocks of a machine are wrong
+	drift clock.Drift
+}
+
+type tenancyID struct {
+	incarnation driver.ID
+	token       driver.Token
+}
+
+type tenancyOf struct {
+	name  string
+	token driver.Token
+}
+
+// tenure is a lease that a process was told it holds.
+type tenure struct {
+	name    string
+	lease   *claim.Lease
+	machine *machine
+	who     string
+	over    bool // its process does not rely on it any more
+}
+
+// relies says whether the process, if it lives, may rely on the lease now.
+func (t *tenure) relies() bool { return !t.over && t.machine.Now().Before(t.lease.Until()) }
+
+func newWorld(seed uint64, s sabotage) *world {
+	w := &world{
+		Rand: random(seed), sabotage: s, seed: seed, began: time.Now(), store: claimtest.NewMemory(),
+		relied: make(map[string][]*tenure), committed: make(map[string][]tenancyID),
+		reported: make(map[tenancyID]bool), released: make(map[driver.ID]bool), givenBy: make(map[tenancyOf]driver.ID), counts: make(map[string]int),
+	}
+	w.direct = w.store.Open()
+	return w
+}
+
+// fail keeps the first thing that is wrong. The caller has the lock.
+func (w *world) fail(format string, args ...any) {
+	w.note(format, args...)
+	if w.wrong == "" {
+		w.wrong = fmt.Sprintf("after %v: ", time.Since(w.began)) + fmt.Sprintf(format, args...)
+	}
+}
+
+// note writes the diary. The caller has the lock.
+func (w *world) note(format string, args ...any) {
+	if w.diary {
+		w.log = append(w.log, fmt.Sprintf("%12v ", time.Since(w.began))+fmt.Sprintf(format, args...))
+	}
+}
+
+func (w *world) count(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.counts[what]++
+}
+
+// boot returns a machine that has just been started.
+func (w *world) boot(r *rand.Rand) *machine {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	// Now and then the process begins on a machine that others are on.
+	if n := len(w.machines); n > 0 && r.IntN(3) == 0 {
+		return w.machines[n-1]
+	}
+	drift, what := clock.Drift(worldDrift), temper(r.IntN(tempers))
+	if w.drift != 0 {
+		drift = w.drift
+	}
+	if w.both { // on every other machine
+		what = []temper{steady, both}[len(w.machines)%2]
+	}
+	d := clock.Domain(fmt.Sprintf("boot %d", len(w.machines)))
+	if w.again {
+		d = "the same boot"
+	}
+	m := newMachine(r, d, w.began, 10*worldLength, drift, what)
+	w.machines = append(w.machines, m)
+	return m
+}
+
+// watched is the store, with somebody who sees every write at the moment at which it happens.
+type watched struct {
+	*claimtest.Client
+	w *world
+}
+
+func (s *watched) Swap(ctx context.Context, swap claim.Swap) (bool, error) {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	f, err := s.Client.Get(ctx, swap.Record.Name)
+	if err != nil {
+		return false, err
+	}
+	if s.w.sabotage.swap != nil {
+		s.w.sabotage.swap(&swap, f.Record)
+	}
+	done, err := s.Client.Swap(ctx, swap)
+	if done && err == nil {
+		s.w.written(&f.Record, &swap.Record)
+	}
+	return done, err
+}
+
+func (s *watched) SwapAll(ctx context.Context, swaps []claim.Swap) ([]bool, error) {
+	done := make([]bool, len(swaps))
+	for i, swap := range swaps {
+		var err error
+		if done[i], err = s.Swap(ctx, swap); err != nil {
+			return nil, err
+		}
+	}
+	return done, nil
+}
+
+func (s *watched) Remove(ctx context.Context, name string, old claim.Op) (bool, error) {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	f, err := s.Client.Get(ctx, name)
+	if err != nil {
+		return false, err
+	}
+	done, err := s.Client.Remove(ctx, name, old)
+	if done {
+		s.w.note("%s: removed, token %d", name, f.Record.Token)
+		s.w.counts["removed"]++
+		if f.Record.Held() || len(f.Record.Pins) > 0 {
+			s.w.fail("the record of %s was removed while it was held or pinned", name)
+		}
+	}
+	return done, err
+}
+
+func (s *watched) RaiseFloor(ctx context.Context, t driver.Token) (driver.Token, error) {
+	if s.w.floor {
+		return t, nil
+	}
+	return s.Client.RaiseFloor(ctx, t)
+}
+
+func (s *watched) Sight(ctx context.Context, name string, d clock.Domain, op claim.Op, at clock.Instant) (clock.Instant, error) {
+	first, err := s.Client.Sight(ctx, name, d, op, at)
+	if err == nil && s.w.sight != nil {
+		first = s.w.sight(first)
+	}
+	return first, err
+}
+
+// written checks one write against all that anybody relies on. The caller has the lock.
+func (w *world) written(old, next *claim.Record) {
+	w.note("%s: token %d of %q %x in %s, written %v until %v; was token %d of %q", next.Name, next.Token, next.Holder,
+		next.Incarnation[:2], next.Domain, next.Written, next.Expiry, old.Token, old.Holder)
+	if next.Token < old.Token {
+		w.fail("%s: token %d was written over %d", next.Name, next.Token, old.Token)
+	}
+	if old.Held() && next.Token != old.Token {
+		w.counts["ends"]++
+		// A claim whose token is not above the floor takes another one before it is reported.
+		if len(old.Pins) > 0 && !w.released[old.Incarnation] && next.Incarnation != old.Incarnation {
+			w.fail("%s: token %d has ended while it was pinned", next.Name, old.Token)
+		}
+		w.ended(old, next)
+	}
+	if old.Held() && next.Held() && next.Token != old.Token {
+		w.counts["takeovers"]++
+	}
+	if next.Held() && (next.Token != old.Token || !old.Held()) {
+		w.committed[next.Name] = append(w.committed[next.Name], tenancyID{next.Incarnation, next.Token})
+	}
+}
+
+// ended checks that nobody relies on a tenancy that ends. Whoever adopted it from another may release it without
+// asking him.
+func (w *world) ended(old, next *claim.Record) {
+	if w.released[old.Incarnation] {
+		w.givenBy[tenancyOf{old.Name, old.Token}] = old.Incarnation
+	}
+	for _, t := range w.relied[old.Name] {
+		if t.lease.Token() != old.Token {
+			continue
+		}
+		if w.adoptedFrom(t); t.relies() {
+			w.fail("%s: token %d was ended by %q of %s, and %s relies on it for another %v", old.Name, old.Token,
+				next.Holder, next.Domain, t.who, t.machine.Now().Remaining(t.lease.Until()))
+		}
+	}
+}
+
+// adoptedFrom lets a process not rely on a tenancy that somebody adopted from it, and gave back.
+func (w *world) adoptedFrom(t *tenure) {
+	by, given := w.givenBy[tenancyOf{t.name, t.lease.Token()}]
+	t.over = t.over || given && by != t.lease.Incarnation()
+}
+
+// acquired is told of a lease that a process may rely on from now.
+func (w *world) acquired(t *tenure) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	token := t.lease.Token()
+	w.note("%s: %s was told that it has token %d until %v", t.name, t.who, token, t.lease.Until())
+	w.counts["claims"]++
+	w.adoptedFrom(t)
+	id := tenancyID{t.lease.Incarnation(), token}
+	w.reported[id] = true
+	for _, other := range w.relied[t.name] {
+		if other.lease.Token() != token && other.relies() && t.relies() {
+			w.fail("%s: %s relies on token %d, and %s on token %d", t.name, t.who, token, other.who, other.lease.Token())
+		}
+	}
+	w.relied[t.name] = append(w.relied[t.name], t)
+	w.stillThere(t)
+}
+
+// stillThere checks that a lease that is relied on is in the store. The caller has the lock.
+func (w *world) stillThere(t *tenure) {
+	f, err := w.direct.Get(context.Background(), t.name)
+	if err != nil {
+		w.fail("%v", err)
+	}
+	if t.relies() && (f.Record.Token != t.lease.Token() || !f.Record.Held()) {
+		w.fail("%s: %s relies on token %d, and the store has token %d of %q", t.name, t.who, t.lease.Token(), f.Record.Token, f.Record.Holder)
+	}
+}
+
+// finish checks what can be told at the end: tokens were given in the order of the claims.
+func (w *world) finish() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, name := range worldNames {
+		var last driver.Token
+		for _, id := range w.committed[name] {
+			if !w.reported[id] {
+				continue
+			}
+			if id.token <= last {
+				w.fail("%s: token %d was given after %d", name, id.token, last)
+			}
+			last = id.token
+		}
+	}
+}
+
+// connect returns a new process's way to the store. What befalls a call depends on nothing but which one it is,
+// so that calls made at one moment may come in any order.
+func (w *world) connect(seed uint64) *claimtest.Network {
+	n := claimtest.Faulty(&watched{w.store.Open(), w})
+	made := make(map[claimtest.Call]uint64)
+	n.Plan(func(c claimtest.Call) claimtest.Fault {
+		made[c]++
+		kind := fnv.New64()
+		fmt.Fprint(kind, c)
+		return w.fault(c, rand.New(rand.NewPCG(seed+made[c], kind.Sum64())))
+	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.networks = append(w.networks, n)
+	return n
+}
+
+func (w *world) fault(c claimtest.Call, r *rand.Rand) claimtest.Fault {
+	f := claimtest.Fault{Delay: delay(r), Back: delay(r)}
+	switch p := r.IntN(100); {
+	case p < 3:
+		f.LoseRequest = true
+	case p < 6:
+		f.LoseAnswer = true
+	case p < 9:
+		f.Twice = delay(r)
+	case p < 10:
+		f.Err = driver.ErrUnavailable
+	}
+	f.Stale = c.Method == claimtest.List && r.IntN(4) == 0 || w.stale && c.Method == claimtest.Get && r.IntN(2) == 0
+	return f
+}
+
+// delay is from a millisecond to a minute, most often short.
+func delay(r *rand.Rand) time.Duration {
+	return time.Duration(float64(time.Millisecond) * math.Pow(60_000, math.Pow(r.Float64(), 4)))
+}
+
+// run lets the world run, and returns what was wrong with it.
+func (w *world) run() string {
+	for i := range 5 {
+		r := rand.New(rand.NewPCG(w.Uint64(), uint64(i)))
+		w.all.Go(func() { w.inhabit(r) })
+	}
+	for time.Since(w.began) < worldLength {
+		time.Sleep(time.Second + time.Duration(w.Int64N(int64(90*time.Second))))
+		w.mu.Lock()
+		all := slices.Clone(w.networks)
+		w.note("the primary changes")
+		w.mu.Unlock()
+		for _, n := range all {
+			n.ChangePrimary(w.IntN(2) == 0)
+			time.Sleep(time.Duration(w.Int64N(int64(time.Millisecond)))) // nobody learns of it at the same moment
+		}
+	}
+	w.all.Wait()
+	w.settle()
+	w.finish()
+	return w.wrong
+}
+
+// settle waits until nothing is on its way any more.
+func (w *world) settle() {
+	for _, n := range w.networks {
+		if err := n.Close(context.Background()); err != nil {
+			w.fail("%v", err)
+		}
+	}
+}
+
+func runWorld(t *testing.T, seed uint64, s sabotage, diary bool) (w *world) {
+	synctest.Test(t, func(t *testing.T) {
+		w = newWorld(seed, s)
+		w.diary = *oneSeed != 0 || diary
+		w.run()
+		if w.wrong == "" {
+			w.takeAll()
+		}
+	})
+	if *oneSeed != 0 {
+		t.Logf("seed %d:\n%s", seed, strings.Join(w.log, "\n"))
+	}
+	return w
+}
+
+const worldSeeds = 40
+
+func TestWorld(t *testing.T) {
+	counts := make(map[string]int)
+	tellFirst(t, seeds(worldSeeds, func(seed uint64) string {
+		w := runWorld(t, seed, sabotage{}, false)
+		for what, n := range w.counts {
+			counts[what] += n
+		}
+		return w.wrong
+	}))
+	t.Logf("what happened: %v", counts)
+	for _, what := range []string{"claims", "extends", "ends", "takeovers", "unknown", "lost", "crashes", "reboots", "adoptions", "pins", "removed", "releases"} {
+		if *oneSeed == 0 && counts[what] < worldSeeds/2 {
+			t.Errorf("%s: %d in %d worlds is too little to show anything", what, counts[what], worldSeeds)
+		}
+	}
+}
+
+// A world with the same seed goes the same way.
+func TestWorldRepeats(t *testing.T) {
+	for seed := range uint64(5) {
+		first, second := runWorld(t, seed+1, sabotage{}, true), runWorld(t, seed+1, sabotage{}, true)
+		if len(first.log) < 100 {
+			t.Fatalf("the diary of seed %d has %d lines", seed+1, len(first.log))
+		}
+		for i, line := range first.log {
+			if i >= len(second.log) || second.log[i] != line {
+				t.Fatalf("with seed %d, line %d of %d is once\n%s\nand once\n%s", seed+1, i, len(first.log), line, second.log[min(i, len(second.log)-1)])
+			}
+		}
+	}
+}
+
+// What must not be is seen: each of these worlds breaks what the algorithm rests on.
+func TestWorldSeesWhatIsWrong(t *testing.T) {
+	expiry := func(to func(r *claim.Record)) func(*claim.Swap, claim.Record) {
+		return func(w *claim.Swap, _ claim.Record) {
+			if w.Record.Held() {
+				to(&w.Record)
+			}
+		}
+	}
+	for _, s := range []sabotage{
+		{name: "SwapComparesNothing", want: "relies on", swap: func(w *claim.Swap, now claim.Record) { w.Old = now.Op }},
+		{name: "RecordsPromiseLess", want: "relies on", swap: expiry(func(r *claim.Record) { r.Expiry = r.Expiry.Add(-r.TTL / 2) })},
+		{name: "WrittenIsLater", want: "relies on", swap: expiry(func(r *claim.Record) { r.Written = r.Written.Add(r.TTL / 2) })},
+		{name: "PromisesAreCut", want: "relies on", swap: expiry(func(r *claim.Record) { r.Expiry = r.Written.Add(r.TTL) })},
+		{name: "SightedBefore", want: "relies on", sight: func(at clock.Instant) clock.Instant { return at.Add(-10 * time.Second) }},
+		{name: "NoFloor", want: "was given after", floor: true},
+		{name: "DomainWithNewClocks", want: "relies on", again: true},
+		{name: "BothClocksAreWrong", want: "relies on", both: true},
+		{name: "ClocksBeyondTheBound", want: "relies on", drift: 500_000},
+	} {
+		t.Run(s.name, func(t *testing.T) {
+			found := seeds(worldSeeds, func(seed uint64) string {
+				if wrong := runWorld(t, seed, s, false).wrong; strings.Contains(wrong, s.want) {
+					return wrong
+				}
+				return "" // nothing is, or something that shows less
+			})
+			t.Logf("found out by %d of %d seeds, such as: %s", len(found), worldSeeds, any1(found))
+			if *oneSeed == 0 && len(found) == 0 {
+				t.Errorf("none of %d seeds has found it out", worldSeeds)
+			}
+		})
+	}
+}
