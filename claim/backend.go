@@ -320,6 +320,9 @@ func (b *Backend) conclude(t *tenure, lease *Lease, err error) (driver.Grant, er
 		return driver.Grant{}, fmt.Errorf("%s: %w: what became of an earlier attempt to claim %s: %w", b.Scheme(), driver.ErrUnknownOutcome, t.asked.Name, err)
 	default:
 		t.trying = false
+		if t.leaving {
+			return driver.Grant{}, t.lost() // it was interrupted for that
+		}
 		if t.standing == asking {
 			b.end(t)
 		}

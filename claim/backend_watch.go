@@ -44,7 +44,7 @@ type sight struct {
 	round uint64
 	held  bool
 	token driver.Token
-	card  driver.Card
+	by    driver.Holder
 	ends  clock.Instant // if held, and not pinned: when it is over unless it is renewed
 }
 
@@ -55,7 +55,7 @@ var never = clock.Instant{Raw: math.MaxInt64, Boot: math.MaxInt64}
 func sightOf(s State) sight {
 	is := sight{token: s.Record.Token, ends: never}
 	if s.Record.Held() && !s.Over {
-		is.held, is.card = true, s.Record.Card
+		is.held, is.by = true, driver.Holder{ID: s.Record.Holder, Card: s.Record.Card}
 		if len(s.Record.Pins) == 0 {
 			is.ends = s.Latest
 		}
@@ -231,10 +231,10 @@ func (v *view) tell(name string, s State) {
 		}
 	case was.held && !is.held:
 		e.Kind, e.Why = driver.Vacated, whyEnded(s, was.token)
-	case is.held && !was.held, !is.held && was.token != is.token && known:
+	case is.held && !was.held, !is.held && was.token != is.token:
 		// It was over, and its holder has renewed it nevertheless; or somebody has held it meanwhile.
 		e.Kind = driver.Resync
-	case is.held && !sameCard(was.card, is.card):
+	case is.held && !same(was.by, is.by):
 		e.Kind = driver.Announced
 	default:
 		return
@@ -242,8 +242,10 @@ func (v *view) tell(name string, s State) {
 	v.report(e)
 }
 
-func sameCard(a, b driver.Card) bool {
-	return a.Host == b.Host && a.PID == b.PID && a.Text == b.Text && a.Started.Equal(b.Started)
+// same says whether nothing of a holder has changed that is told of.
+func same(a, b driver.Holder) bool {
+	return a.ID == b.ID && a.Card.Host == b.Card.Host && a.Card.PID == b.Card.PID &&
+		a.Card.Text == b.Card.Text && a.Card.Started.Equal(b.Card.Started)
 }
 
 // whyEnded returns why the tenancy with that token ended, if the record still says so.

@@ -1,0 +1,413 @@
+package claim_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/claim/claimtest"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// Whichever answer gets lost, a keeper gets its lease, only one, and gives it back.
+func TestLostAnswersAreFoundOut(t *testing.T) {
+	for _, method := range []claimtest.Method{claimtest.Get, claimtest.Swap} {
+		for skip := range 6 {
+			for _, f := range []claimtest.Fault{{LoseAnswer: true}, {LoseRequest: true}, {LoseAnswer: true, Twice: time.Second}} {
+				bubble(t, machines, func(t *testing.T, w *world) {
+					p, other := w.process(), w.process()
+					k := keeperOn(t, p.Backend, "a")
+					left := skip
+					p.befalls(func(c claimtest.Call) claimtest.Fault {
+						if c.Method != method {
+							return claimtest.Fault{}
+						}
+						if left--; left == -1 {
+							return f
+						}
+						return claimtest.Fault{}
+					})
+					what := fmt.Sprintf("%+v of %s %d", f, method, skip)
+					l, err := k.Acquire(t.Context(), "x")
+					if err != nil {
+						t.Fatalf("%s: %v", what, err)
+					}
+					time.Sleep(2 * ttl)
+					if err := l.Check(); err != nil {
+						t.Errorf("%s: %v", what, err)
+					}
+					if i, err := other.Get(t.Context(), "x"); err != nil || i.Token != l.Token() || i.Holder.ID != "a" {
+						t.Errorf("%s: %+v, %v", what, i, err)
+					}
+					if err := l.Release(t.Context()); err != nil {
+						t.Errorf("%s: release: %v", what, err)
+					}
+					if i, err := other.Get(t.Context(), "x"); err != nil || i.Held {
+						t.Errorf("%s: released: %+v, %v", what, i, err)
+					}
+				})
+			}
+		}
+	}
+}
+
+// A claim whose write arrives after its caller has given up does not come to hold the name.
+func TestALateClaimDoesNotHold(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process()
+		p.way.Inject(claimtest.Call{Method: claimtest.Swap}, 1, claimtest.Fault{Delay: time.Second})
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		l, _, err := p.Claim(ctx, asking("x", "a", false))
+		if !errors.Is(err, driver.ErrUnknownOutcome) || l == nil {
+			t.Fatalf("%v, %v", l, err)
+		}
+		for range 50 {
+			if err = p.Release(t.Context(), l); err == nil {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		if i, err := other.Get(t.Context(), "x"); err != nil || i.Held {
+			t.Errorf("%+v, %v", i, err)
+		}
+	})
+}
+
+// A store that goes nowhere holds nobody for longer than he waits, and breaks no promise.
+func TestAStoreThatStalls(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *world) {
+		p := w.process()
+		stall := claimtest.Fault{Delay: time.Hour}
+		l, _ := p.hold("x", "a")
+		place := p.stand("x", "b")
+		heal := p.way.Inject(claimtest.Call{}, 0, stall)
+		within := func(what string, call func(context.Context) error) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			start := time.Now()
+			err := call(ctx)
+			if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took > 2*time.Second {
+				t.Errorf("%s: %v after %v", what, err, took)
+			}
+		}
+		within("Claim", func(ctx context.Context) error {
+			_, _, err := p.Claim(ctx, asking("y", "c", false))
+			return err
+		})
+		within("Await", func(ctx context.Context) error { _, err := p.Await(ctx, place); return err })
+		within("Renew", func(ctx context.Context) error {
+			return p.Renew(ctx, []driver.Lease{l}, func(int, driver.Renewal) {})
+		})
+		within("Get", func(ctx context.Context) error { _, err := p.Get(ctx, "x"); return err })
+		within("List", func(ctx context.Context) error { _, err := p.List(ctx, "", "", 1); return err })
+		within("Watch", func(ctx context.Context) error { return p.Watch(ctx, "", func(driver.Event) {}) })
+		within("History", func(ctx context.Context) error { _, err := p.History(ctx, "x", 1); return err })
+		within("Release", func(ctx context.Context) error { return p.Release(ctx, l) })
+		heal()
+		p.release(l)
+		p.release(place)
+	})
+}
+
+// A place in line costs the store nothing, and what is told of its end is never later than the end of a lease
+// that an attempt under way may have got.
+func TestAPlaceEndsNoLaterThanWhatItMayGet(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *world) {
+		clock := w.next().Clock
+		holder, p := w.process(), w.process(claim.WithPoll(time.Hour))
+		l, _ := holder.hold("x", "holder")
+		place := p.stand("x", "waiter")
+		turn := make(chan driver.Grant, 1)
+		go func() {
+			g, err := p.Await(t.Context(), place)
+			if err != nil {
+				t.Error(err)
+			}
+			turn <- g
+		}()
+		time.Sleep(ttl / 4)
+		p.made(claimtest.Swap)
+		r := p.renew(place)[0]
+		if now := clock.Now(); r.Err != nil || r.TTL != ttl || now.Remaining(r.Until) > ttl || now.Remaining(r.Until) < ttl*9/10 {
+			t.Errorf("renewed: %+v", r)
+		}
+		if n := p.made(claimtest.Swap); n != 0 {
+			t.Errorf("a place in line was renewed by %d writes", n)
+		}
+		// The answer to the attempt takes its time, and the place is renewed meanwhile.
+		p.way.Inject(claimtest.Call{Method: claimtest.Swap}, 1, claimtest.Fault{Back: ttl / 2})
+		holder.release(l)
+		for range 4 {
+			time.Sleep(ttl / 10)
+			if r = p.renew(place)[0]; r.Err != nil {
+				t.Fatal(r.Err)
+			}
+		}
+		if g := <-turn; g.Until.Remaining(r.Until) > 0 {
+			t.Errorf("the place was said to last until %v, and the lease lasts until %v", r.Until, g.Until)
+		}
+		p.release(place)
+	})
+}
+
+// All leases of a keeper are renewed by one statement.
+func TestManyLeasesAreRenewedByOneStatement(t *testing.T) {
+	const many = 10_000
+	bubble(t, oneMachine, func(t *testing.T, w *world) {
+		p := w.process()
+		leases := make([]driver.Lease, many)
+		for i := range leases {
+			leases[i], _ = p.hold(fmt.Sprint("x/", i), "a")
+		}
+		p.made(claimtest.Swap)
+		for range 3 {
+			time.Sleep(ttl / 2)
+			p.made(claimtest.Get)
+			for i, r := range p.renew(leases...) {
+				if r.Err != nil || r.TTL != ttl {
+					t.Fatalf("%d: %+v", i, r)
+				}
+			}
+			if swaps, gets := p.made(claimtest.Swap), p.made(claimtest.Get); swaps != 1 || gets != 0 {
+				t.Errorf("%d leases were renewed by %d writes and %d reads", many, swaps, gets)
+			}
+		}
+	})
+}
+
+// Two processes that call themselves the same are two holders.
+func TestOneHolderIDInTwoProcesses(t *testing.T) {
+	bubble(t, machines, func(t *testing.T, w *world) {
+		a, twin := w.process(), w.process()
+		l, g := a.hold("x", "same")
+		_, _, err := twin.Claim(t.Context(), asking("x", "same", false))
+		var held *driver.HeldError
+		if !errors.As(err, &held) || held.Holder.ID != "same" || held.Token != g.Token {
+			t.Errorf("the twin: %v", err)
+		}
+		for _, call := range []error{twin.Release(t.Context(), l), twin.Announce(t.Context(), l, "x")} {
+			if !errors.Is(call, driver.ErrInvalid) {
+				t.Errorf("with the other's lease: %v", call)
+			}
+		}
+		a.release(l)
+		_, next := twin.hold("x", "same")
+		if r := a.renew(l)[0]; !errors.Is(r.Err, driver.ErrLost) || next.Token <= g.Token {
+			t.Errorf("%+v after %+v; the first renews: %v", next, g, r.Err)
+		}
+	})
+}
+
+// Nothing hangs on the wall clock, whatever it shows.
+func TestTheWallClockDoesNotMatter(t *testing.T) {
+	bubble(t, machines, func(t *testing.T, w *world) {
+		next, steps := w.next, 0
+		w.next = func() claim.Options {
+			o := next()
+			o.Wall = func() time.Time {
+				steps++
+				return time.Now().Add([]time.Duration{24 * time.Hour, -24 * time.Hour, 0}[steps%3])
+			}
+			return o
+		}
+		a, b := w.process(), w.process()
+		k, other := keeperOn(t, a.Backend, "a"), keeperOn(t, b.Backend, "b")
+		l, err := k.Acquire(t.Context(), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(5 * ttl); time.Now().Before(end); time.Sleep(time.Second) {
+			if _, err := other.TryAcquire(t.Context(), "x"); !errors.Is(err, driver.ErrHeld) {
+				t.Fatal(err)
+			}
+		}
+		if err := l.Check(); err != nil {
+			t.Fatal(err)
+		}
+		a.way.Inject(claimtest.Call{}, 0, claimtest.Fault{LoseRequest: true})
+		start := time.Now()
+		if l, err = other.Acquire(t.Context(), "x"); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took < ttl/2 || took > 2*ttl {
+			t.Errorf("a holder who was cut off was succeeded after %v", took)
+		}
+		if steps == 0 {
+			t.Error("nobody looked at the wall clock")
+		}
+	})
+}
+
+// Whenever the context of an Acquire ends, nothing is left that stands in anybody's way.
+func TestAContextEndsInEachPhase(t *testing.T) {
+	for _, held := range []bool{false, true} {
+		for at := 0; ; at++ {
+			calls := 0
+			bubble(t, machines, func(t *testing.T, w *world) {
+				p, other := w.process(), w.process()
+				k := keeperOn(t, p.Backend, "a")
+				var l driver.Lease
+				if held {
+					l, _ = other.hold("x", "other")
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				p.befalls(func(c claimtest.Call) claimtest.Fault {
+					if calls++; calls-1 == at {
+						cancel() // while the call is under way: it arrives, and its answer too late
+						return claimtest.Fault{Delay: time.Millisecond}
+					}
+					return claimtest.Fault{}
+				})
+				start := time.Now()
+				got, err := k.Acquire(ctx, "x")
+				if err == nil {
+					// It was over before the context ended.
+					if err := got.Release(t.Context()); err != nil {
+						t.Error(err)
+					}
+					return
+				}
+				if !errors.Is(err, context.Canceled) || held && time.Since(start) > 2*ttl {
+					t.Errorf("at call %d: %v after %v", at, err, time.Since(start))
+				}
+				if held {
+					other.release(l)
+				}
+				time.Sleep(time.Second) // what was under way is released in the background
+				if i, err := other.Get(t.Context(), "x"); err != nil || i.Held && i.Holder.ID == "a" {
+					t.Errorf("at call %d: left behind: %+v, %v", at, i, err)
+				}
+			})
+			if calls <= at || t.Failed() {
+				break
+			}
+			if at > 30 {
+				break // it polls without end
+			}
+		}
+	}
+}
+
+// Close ends whatever is under way, and leaves nothing.
+func TestCloseEndsWhatIsUnderWay(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process()
+		l, _ := p.hold("x", "a")
+		place := p.stand("x", "b")
+		errs := make(chan error, 3)
+		go func() { _, err := p.Await(t.Context(), place); errs <- err }()
+		go func() { errs <- p.Watch(t.Context(), "", func(driver.Event) {}) }()
+		synctest.Wait()
+		p.way.Inject(claimtest.Call{Method: claimtest.Get, Name: "slow"}, 1, claimtest.Fault{Delay: time.Second})
+		go func() { _, err := p.Get(t.Context(), "slow"); errs <- err }()
+		synctest.Wait()
+		for range 2 {
+			if err := p.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		for range 3 {
+			if err := <-errs; !errors.Is(err, driver.ErrClosed) {
+				t.Error(err)
+			}
+		}
+		if _, err := claim.LeaseOf(l); err != nil {
+			t.Error(err)
+		}
+		if i, err := other.Get(t.Context(), "x"); err != nil || !i.Held {
+			t.Errorf("its lease: %+v, %v", i, err)
+		}
+	})
+}
+
+// What was seen of a holder is kept where somebody else may go on with it: by who is refused, and by who
+// waits when he leaves.
+func TestSightingsAreKept(t *testing.T) {
+	bubble(t, machines, func(t *testing.T, w *world) {
+		holder := w.process()
+		holder.hold("x", "holder")
+		options := w.next() // of several short processes on one machine
+		w.next = func() claim.Options { return options }
+		first := w.process()
+		start := time.Now()
+		if _, _, err := first.Claim(t.Context(), asking("x", "a", false)); !errors.Is(err, driver.ErrHeld) {
+			t.Fatal(err)
+		}
+		for time.Since(start) < 2*ttl {
+			time.Sleep(ttl / 10)
+			_, _, err := w.process().Claim(t.Context(), asking("x", "a", false))
+			if err == nil {
+				if took := time.Since(start); took < ttl {
+					t.Errorf("taken after %v", took)
+				}
+				return
+			}
+		}
+		t.Error("short processes alone never got the name of a holder who is silent")
+	})
+}
+
+// A lease of a backend is one of its client.
+func TestLeaseOf(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *world) {
+		p := w.process()
+		l, g := p.hold("x", "a")
+		own, err := claim.LeaseOf(l)
+		if err != nil || own.Token() != g.Token || own.Until() != g.Until {
+			t.Errorf("%+v, %v; granted %+v", own, err, g)
+		}
+		place := p.stand("x", "b")
+		if _, err := claim.LeaseOf(place); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("of a place in line: %v", err)
+		}
+		p.release(place)
+		p.release(l)
+		if _, err := claim.LeaseOf(l); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("released: %v", err)
+		}
+		if _, err := claim.LeaseOf(nil); !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("of nothing: %v", err)
+		}
+	})
+}
+
+// A watch that is slow is told how things are, and one record that can not be read hides no other.
+func TestWatchesAndListsGoOnBesideWhatIsBroken(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *world) {
+		p := w.process()
+		for _, name := range []string{"x/1", "x/2", "x/3"} {
+			p.hold(name, "a")
+		}
+		w.memory.Damage("", "x/2")
+		if all, err := p.List(t.Context(), "x/", "", 2); err != nil || len(all) != 2 || all[1].Name != "x/3" {
+			t.Errorf("%+v, %v", all, err)
+		}
+		if _, err := p.Get(t.Context(), "x/2"); !errors.Is(err, driver.ErrCorrupt) {
+			t.Error(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 3*ttl)
+		defer cancel()
+		told := make(map[string]int)
+		if err := p.Watch(ctx, "x/", func(e driver.Event) { told[fmt.Sprint(e.Kind, " ", e.Info.Name)]++ }); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		for _, name := range []string{"x/1", "x/3"} {
+			for _, kind := range []driver.EventKind{driver.Resync, driver.Vacated} {
+				if n := told[fmt.Sprint(kind, " ", name)]; n != 1 {
+					t.Errorf("event %d of %s was told %d times", kind, name, n)
+				}
+			}
+		}
+	})
+}

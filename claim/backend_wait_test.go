@@ -1,0 +1,487 @@
+package claim_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/claim/claimtest"
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+const ttl = 10 * time.Second
+
+// world is a store with processes around it, in a bubble.
+type world struct {
+	*testing.T
+	memory *claimtest.Memory
+	next   func() claim.Options
+}
+
+// bubble runs a test in a bubble. next makes the options of each process.
+func bubble(t *testing.T, next func() func() claim.Options, do func(t *testing.T, w *world)) {
+	synctest.Test(t, func(t *testing.T) {
+		do(t, &world{t, claimtest.NewMemory(), next()})
+	})
+}
+
+// process is a backend on a way to the store that counts calls and on which things can go wrong.
+type process struct {
+	*claim.Backend
+	*world
+	way *claimtest.Network
+
+	mu    sync.Mutex
+	calls map[claimtest.Method]int
+	plan  func(claimtest.Call) claimtest.Fault
+}
+
+func (w *world) process(o ...claim.BackendOption) *process {
+	w.Helper()
+	way := claimtest.Faulty(w.memory.Open())
+	p := &process{world: w, way: way, calls: make(map[claimtest.Method]int)}
+	way.Plan(func(c claimtest.Call) claimtest.Fault {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.calls[c.Method]++
+		if p.plan != nil {
+			return p.plan(c)
+		}
+		return claimtest.Fault{}
+	})
+	p.Backend = backendOn(w, way, append([]claim.BackendOption{claim.WithOptions(w.next())}, o...)...)
+	w.Cleanup(func() {
+		if err := p.Close(context.Background()); err != nil {
+			w.Errorf("Close: %v", err)
+		}
+	})
+	return p
+}
+
+// made returns how many calls there were since it was asked last.
+func (p *process) made(m claimtest.Method) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.calls[m]
+	p.calls[m] = 0
+	return n
+}
+
+// sets what befalls calls that nothing is injected for.
+func (p *process) befalls(plan func(claimtest.Call) claimtest.Fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.plan = plan
+}
+
+func asking(name, holder string, wait bool) driver.Claim {
+	c := driver.Claim{Name: name, Holder: driver.Holder{ID: holder}, TTL: ttl, Wait: wait}
+	_, _ = rand.Read(c.ID[:]) // never fails
+	return c
+}
+
+func (p *process) hold(name, holder string) (driver.Lease, driver.Grant) {
+	p.Helper()
+	l, g, err := p.Claim(p.Context(), asking(name, holder, false))
+	if err != nil || !g.Held {
+		p.Fatalf("%s claims %s: %+v, %v", holder, name, g, err)
+	}
+	return l, g
+}
+
+func (p *process) stand(name, holder string) driver.Lease {
+	p.Helper()
+	l, g, err := p.Claim(p.Context(), asking(name, holder, true))
+	if err != nil || g.Held {
+		p.Fatalf("%s stands in line for %s: %+v, %v", holder, name, g, err)
+	}
+	return l
+}
+
+func (p *process) release(l driver.Lease) {
+	p.Helper()
+	if err := p.Release(p.Context(), l); err != nil {
+		p.Fatalf("release of %s: %v", l.Name(), err)
+	}
+}
+
+func (p *process) renew(leases ...driver.Lease) []driver.Renewal {
+	p.Helper()
+	got := make([]driver.Renewal, len(leases))
+	if err := p.Renew(p.Context(), leases, func(i int, r driver.Renewal) { got[i] = r }); err != nil {
+		p.Fatal(err)
+	}
+	return got
+}
+
+// keep renews leases until the returned function is called.
+func (p *process) keep(leases ...driver.Lease) (stop func()) {
+	ctx, cancel := context.WithCancel(p.Context())
+	var all sync.WaitGroup
+	all.Go(func() {
+		for ctx.Err() == nil {
+			for i, r := range p.renew(leases...) {
+				if r.Err != nil {
+					p.Errorf("%s: %v", leases[i].Name(), r.Err)
+				}
+			}
+			select {
+			case <-time.After(ttl / 3):
+			case <-ctx.Done():
+			}
+		}
+	})
+	return func() { cancel(); all.Wait() }
+}
+
+// awaiting awaits a turn on a goroutine, which renews the place meanwhile. It returns where the turn is told.
+func (p *process) awaiting(l driver.Lease) <-chan turn {
+	told := make(chan turn, 1)
+	go func() {
+		stop := p.keep(l)
+		g, err := p.Await(p.Context(), l)
+		told <- turn{p, l, g, err, time.Now()}
+		stop()
+	}()
+	return told
+}
+
+type turn struct {
+	by    *process
+	lease driver.Lease
+	grant driver.Grant
+	err   error
+	at    time.Time
+}
+
+// Who waits asks twice a second, however many wait in one process, and only in a store that tells nothing.
+func TestWaitersOfAProcessAskTwiceASecond(t *testing.T) {
+	for _, many := range []int{1, 30} {
+		bubble(t, oneMachine, func(t *testing.T, w *world) {
+			holder, p := w.process(), w.process(claim.WithOptions(w.next()))
+			p.way.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: driver.ErrUnavailable})
+			l, _ := holder.hold("x", "holder")
+			stop := holder.keep(l)
+			var turns []<-chan turn
+			for i := range many {
+				turns = append(turns, p.awaiting(p.stand("x", fmt.Sprint("w", i))))
+			}
+			synctest.Wait()
+			p.made(claimtest.Get)
+			time.Sleep(100 * time.Second)
+			if n := p.made(claimtest.Get); n < 160 || n > 240 {
+				t.Errorf("%d waiters asked %d times in 100 s", many, n)
+			}
+			if n := p.made(claimtest.Swap); n != 0 {
+				t.Errorf("%d waiters wrote %d times", many, n)
+			}
+			stop()
+			holder.release(l)
+			for i, c := range turns {
+				got := <-c
+				if got.err != nil {
+					t.Fatalf("waiter %d: %v", i, got.err)
+				}
+				p.release(got.lease)
+			}
+		})
+	}
+}
+
+// WithPoll is how often.
+func TestPollIsTunable(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *world) {
+		holder, p := w.process(), w.process(claim.WithPoll(10*time.Second))
+		l, _ := holder.hold("x", "holder")
+		stop := holder.keep(l)
+		defer stop()
+		turn := p.awaiting(p.stand("x", "waiter"))
+		synctest.Wait()
+		p.made(claimtest.Get)
+		time.Sleep(1000 * time.Second)
+		// Twice as often as polled at the most: it looks when the end it knows of has passed, too.
+		if n := p.made(claimtest.Get); n < 80 || n > 200 {
+			t.Errorf("asked %d times in 1000 s", n)
+		}
+		stop()
+		holder.release(l)
+		got := <-turn
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		p.release(got.lease)
+	})
+	for _, every := range []time.Duration{0, -time.Second, time.Microsecond} {
+		if b, err := claim.NewBackend(claimtest.NewMemory().Open(), claim.WithPoll(every)); !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("every %v: %v, %v", every, b, err)
+		}
+	}
+	if _, err := claim.NewBackend(nil); !errors.Is(err, driver.ErrInvalid) {
+		t.Error(err)
+	}
+}
+
+// Where the store tells of changes, a released name passes on in less than 50 ms.
+func TestHintsWakeWaiters(t *testing.T) {
+	bubble(t, machines, func(t *testing.T, w *world) {
+		const hour = time.Hour // so nothing comes of asking
+		holder := w.process()
+		l, g := holder.hold("x", "holder")
+		stop := holder.keep(l)
+		var turns []<-chan turn
+		for i := range 8 {
+			p := w.process(claim.WithPoll(hour))
+			turns = append(turns, p.awaiting(p.stand("x", fmt.Sprint("w", i))))
+		}
+		time.Sleep(time.Minute)
+		stop()
+		released, last := time.Now(), g.Token
+		holder.release(l)
+		for len(turns) > 0 {
+			var got turn
+			for got.at.IsZero() {
+				synctest.Wait()
+				for i, c := range turns {
+					select {
+					case got = <-c:
+						turns = slices.Delete(turns, i, i+1)
+					default:
+					}
+					if !got.at.IsZero() {
+						break
+					}
+				}
+				if got.at.IsZero() {
+					time.Sleep(time.Millisecond)
+				}
+			}
+			if took := got.at.Sub(released); got.err != nil || took >= 50*time.Millisecond || got.grant.Token <= last {
+				t.Errorf("%+v, %v after the release", got, took)
+			}
+			last, released = got.grant.Token, time.Now()
+			got.by.release(got.lease)
+		}
+	})
+}
+
+// A broken Listen means only that asking is all there is.
+func TestBrokenHintsMeanOnlyPolling(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *world) {
+		holder, p := w.process(), w.process()
+		p.befalls(func(c claimtest.Call) claimtest.Fault {
+			if c.Method == claimtest.Listen {
+				return claimtest.Fault{Err: driver.ErrUnavailable}
+			}
+			return claimtest.Fault{}
+		})
+		l, _ := holder.hold("x", "holder")
+		stop := holder.keep(l)
+		turn := p.awaiting(p.stand("x", "waiter"))
+		time.Sleep(10 * time.Minute)
+		if n := p.made(claimtest.Listen); n > 40 {
+			t.Errorf("listened %d times in ten minutes", n)
+		}
+		stop()
+		released := time.Now()
+		holder.release(l)
+		got := <-turn
+		if took := got.at.Sub(released); got.err != nil || took > time.Second {
+			t.Errorf("%v, %v after the release", got.err, took)
+		}
+		p.release(got.lease)
+	})
+}
+
+// One goroutine listens, as long as somebody waits or watches and a little longer.
+func TestListensOnlyWhileSomebodyWaits(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *world) {
+		s := &listened{Client: w.memory.Open()}
+		holder, b := w.process(), backendOn(t, s, claim.WithOptions(w.next()))
+		p := &process{Backend: b, world: w}
+		expect := func(now, ever int, when string) {
+			t.Helper()
+			synctest.Wait()
+			if isNow, isEver := s.counts(); isNow != now || isEver != ever {
+				t.Errorf("%s: %d listen, %d ever did; expected %d, %d", when, isNow, isEver, now, ever)
+			}
+		}
+		l, _ := holder.hold("x", "holder")
+		own, _ := p.hold("y", "own")
+		expect(0, 0, "nobody waits")
+		stop := holder.keep(l)
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for i := range 5 {
+			place := p.stand("x", fmt.Sprint("w", i))
+			all.Go(func() {
+				if _, err := p.Await(ctx, place); !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			})
+			all.Go(func() {
+				if err := p.Watch(ctx, "", func(driver.Event) {}); !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			})
+		}
+		expect(1, 1, "many wait")
+		cancel()
+		all.Wait()
+		time.Sleep(time.Second)
+		expect(1, 1, "nobody waits any more")
+		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+		_ = p.Watch(ctx, "", func(driver.Event) {})
+		cancel()
+		expect(1, 1, "somebody has watched again")
+		time.Sleep(time.Minute)
+		expect(0, 1, "nobody has waited for a minute")
+		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_ = p.Watch(ctx, "", func(driver.Event) {})
+		expect(1, 2, "somebody watched")
+		stop()
+		p.release(own)
+		if err := b.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		expect(0, 2, "closed")
+	})
+}
+
+// listened counts who listens.
+type listened struct {
+	*claimtest.Client
+	mu        sync.Mutex
+	now, ever int
+}
+
+func (s *listened) counts() (now, ever int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now, s.ever
+}
+
+func (s *listened) count(now, ever int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now += now
+	s.ever += ever
+}
+
+func (s *listened) Listen(ctx context.Context, changed func(string)) error {
+	s.count(1, 1)
+	defer s.count(-1, 0)
+	return s.Client.Listen(ctx, changed)
+}
+
+// Who waits in one process has the name in the order of the claims, each as soon as the one before gives it
+// back, and nobody else's poll or hint is needed for that.
+func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *world) {
+		p := w.process(claim.WithPoll(time.Hour))
+		p.way.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: driver.ErrUnavailable})
+		l, _ := p.hold("x", "holder")
+		stop := p.keep(l)
+		var places []driver.Lease
+		for i := range 20 {
+			places = append(places, p.stand("x", fmt.Sprint("w", i)))
+		}
+		turns := make(map[int]<-chan turn)
+		for i := range places { // the longest in line is the last to await
+			turns[len(places)-1-i] = p.awaiting(places[len(places)-1-i])
+		}
+		time.Sleep(time.Second)
+		stop()
+		start := time.Now()
+		p.release(l)
+		for i := range places {
+			got := <-turns[i]
+			if got.err != nil || got.at.Sub(start) > time.Millisecond {
+				t.Fatalf("waiter %d: %v after %v", i, got.err, got.at.Sub(start))
+			}
+			for later := i + 1; later < len(places); later++ {
+				if len(turns[later]) > 0 {
+					t.Errorf("waiter %d before waiter %d", later, i)
+				}
+			}
+			p.release(got.lease)
+		}
+	})
+}
+
+// Who holds and falls silent is succeeded as soon as that is safe, by whoever waits, on the same machine and
+// on others, without a hint or a poll.
+func TestASilentHolderIsSucceededOnTime(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		domain func() func() claim.Options
+		most   time.Duration
+	}{
+		{"on the same machine", oneMachine, ttl},
+		{"on another machine", machines, clock.DefaultDrift.WaitRemote(ttl)},
+	} {
+		bubble(t, c.domain, func(t *testing.T, w *world) {
+			holder, p := w.process(), w.process(claim.WithPoll(time.Hour))
+			start := time.Now()
+			holder.hold("x", "holder")
+			got := <-p.awaiting(p.stand("x", "waiter"))
+			if took := got.at.Sub(start); got.err != nil || took < ttl || took > c.most+time.Millisecond {
+				t.Errorf("%s: %v after %v", c.name, got.err, took)
+			}
+			p.release(got.lease)
+		})
+	}
+}
+
+// A keeper whose claim stands in line holds on to it when Await is broken off, as it is after each TTL.
+func TestKeepersWaitForLong(t *testing.T) {
+	bubble(t, machines, func(t *testing.T, w *world) {
+		a := keeperOn(t, w.process().Backend, "a")
+		b := keeperOn(t, w.process().Backend, "b")
+		held, err := a.Acquire(t.Context(), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		turn := make(chan *leasekeeper.Lease)
+		go func() {
+			l, err := b.Acquire(t.Context(), "x")
+			if err != nil {
+				t.Error(err)
+			}
+			turn <- l
+		}()
+		time.Sleep(20 * ttl)
+		if err := held.Check(); err != nil {
+			t.Fatal(err)
+		}
+		if err := held.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if l := <-turn; l.Token() <= held.Token() {
+			t.Errorf("%v after %v", l, held)
+		}
+	})
+}
+
+func keeperOn(t *testing.T, b driver.Backend, id string) *leasekeeper.Keeper {
+	t.Helper()
+	k, err := leasekeeper.New(b, leasekeeper.WithHolder(id), leasekeeper.WithTTL(ttl))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := k.Close(context.Background()); err != nil {
+			t.Errorf("%s is closed: %v", id, err)
+		}
+	})
+	return k
+}

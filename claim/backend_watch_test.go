@@ -1,0 +1,222 @@
+package claim_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/claim/claimtest"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// watching starts a watch, and returns what it has told of since it was asked last. In a store that hints, all
+// of that comes at once.
+func (p *process) watching(prefix string) (told func() []driver.Event) {
+	ctx, cancel := context.WithCancel(p.Context())
+	events, ended := make(chan driver.Event, 10_000), make(chan error, 1)
+	go func() { ended <- p.Watch(ctx, prefix, func(e driver.Event) { events <- e }) }()
+	p.Cleanup(func() {
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) && !errors.Is(err, driver.ErrClosed) {
+			p.Errorf("the watch ended with %v", err)
+		}
+	})
+	return func() (all []driver.Event) {
+		synctest.Wait()
+		for len(events) > 0 {
+			all = append(all, <-events)
+		}
+		return all
+	}
+}
+
+// told is an event without what does not matter.
+type told struct {
+	Kind driver.EventKind
+	Held bool
+	Why  driver.Reason
+}
+
+func kindsOf(events []driver.Event) (kinds []told) {
+	for _, e := range events {
+		kinds = append(kinds, told{e.Kind, e.Info.Held, e.Why})
+	}
+	return kinds
+}
+
+// Each change has its event, and says why.
+func TestWatchSaysWhatHappened(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *world) {
+		a, b := w.process(), w.process(claim.WithPoll(time.Hour))
+		happened := b.watching("x")
+		expect := func(when string, want ...told) {
+			t.Helper()
+			if got := kindsOf(happened()); !slices.Equal(got, want) {
+				t.Errorf("%s: told of %v, expected %v", when, got, want)
+			}
+		}
+		expect("nothing is there")
+		l, g := a.hold("x", "a")
+		a.hold("y", "a")
+		expect("acquired", told{driver.Acquired, true, ""})
+		a.renew(l)
+		if err := a.Announce(t.Context(), l, "news"); err != nil {
+			t.Fatal(err)
+		}
+		expect("that is no change of the owner, and is seen at the next look")
+		if _, _, err := b.Adopt(t.Context(), "x", g.Token, driver.Holder{ID: "b"}); err != nil {
+			t.Fatal(err)
+		}
+		expect("adopted", told{driver.Announced, true, ""})
+		if err := a.Revoke(t.Context(), "x", 0, "it hangs", true); err != nil {
+			t.Fatal(err)
+		}
+		expect("revoked", told{driver.Vacated, false, driver.Revoked})
+		l, _ = a.hold("x", "a")
+		expect("acquired again", told{driver.Acquired, true, ""})
+		time.Sleep(ttl + time.Millisecond)
+		expect("not renewed", told{driver.Vacated, false, driver.Expired})
+		if r := a.renew(l)[0]; r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		time.Sleep(2 * time.Hour)
+		happened()
+		a.hold("x", "c")
+		expect("acquired after that", told{driver.Acquired, true, ""})
+		remove(t, w.memory.Open(), "x")
+		expect("removed", told{driver.Vacated, false, driver.Deleted})
+	})
+}
+
+// What happens between two looks is made up for by Resync events, and hints about very many names by a look at
+// all of them.
+func TestWatchCatchesUp(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *world) {
+		const many = 2000
+		a, b := w.process(), w.process()
+		proceed, events := make(chan struct{}), make(chan driver.Event, 10*many)
+		a.hold("x", "a")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() {
+			_ = b.Watch(ctx, "", func(e driver.Event) {
+				events <- e
+				<-proceed
+			})
+		}()
+		synctest.Wait()
+		var last driver.Lease
+		for range 10 {
+			last, _ = a.hold("y", "a")
+			a.release(last)
+		}
+		for i := range many {
+			a.hold(fmt.Sprint("z/", i), "a")
+		}
+		b.made(claimtest.Get)
+		close(proceed)
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		close(events)
+		seen := make(map[string][]driver.EventKind)
+		for e := range events {
+			seen[e.Info.Name] = append(seen[e.Info.Name], e.Kind)
+		}
+		if got := seen["y"]; !slices.Equal(got, []driver.EventKind{driver.Resync}) {
+			t.Errorf("of what was held ten times meanwhile it was told %v", got)
+		}
+		for i := range many {
+			if got := seen[fmt.Sprint("z/", i)]; !slices.Equal(got, []driver.EventKind{driver.Acquired}) {
+				t.Fatalf("of name %d it was told %v", i, got)
+			}
+		}
+		if n := b.made(claimtest.Get); n > 300 {
+			t.Errorf("it asked for %d names one by one", n)
+		}
+	})
+}
+
+// Many names are looked at less often, so that looking does not take all the time.
+func TestWatchRestsLongerWhereLookingTakesLong(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *world) {
+		p := w.process()
+		p.befalls(func(c claimtest.Call) claimtest.Fault {
+			if c.Method == claimtest.List {
+				return claimtest.Fault{Back: time.Second}
+			}
+			return claimtest.Fault{}
+		})
+		p.watching("")
+		time.Sleep(110 * time.Second)
+		if n := p.made(claimtest.List); n < 7 || n > 15 {
+			t.Errorf("looked %d times in 110 s, for a second each", n)
+		}
+	})
+}
+
+// A release breaks off an attempt that is under way.
+func TestReleaseInterruptsAwait(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *world) {
+		holder, p := w.process(), w.process()
+		holder.hold("x", "holder")
+		place := p.stand("x", "waiter")
+		p.way.Inject(claimtest.Call{Method: claimtest.Get}, 1, claimtest.Fault{Delay: time.Hour})
+		errs := make(chan error)
+		go func() {
+			_, err := p.Await(t.Context(), place)
+			errs <- err
+		}()
+		time.Sleep(time.Second) // the attempt is under way
+		start := time.Now()
+		p.release(place)
+		if err := <-errs; !errors.Is(err, driver.ErrLost) || time.Since(start) > time.Second {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+	})
+}
+
+// Who waits writes nothing for each renewal of a holder who lives, and leaves behind what he has seen of one
+// who does not.
+func TestWaitersKeepSightingsWhenTheyLeave(t *testing.T) {
+	bubble(t, machines, func(t *testing.T, w *world) {
+		holder := w.process()
+		l, _ := holder.hold("x", "holder")
+		stop := holder.keep(l)
+		options := w.next()
+		w.next = func() claim.Options { return options }
+		p := w.process()
+		place := p.stand("x", "waiter")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _, _ = p.Await(ctx, place) }()
+		for range 30 {
+			time.Sleep(ttl / 3)
+			p.renew(place)
+		}
+		if n := p.made(claimtest.Sight); n > 3 {
+			t.Errorf("%d sightings were kept of one tenancy", n)
+		}
+		stop()
+		silent := time.Now()
+		time.Sleep(ttl / 4)
+		cancel()
+		p.release(place)
+		next := w.process()
+		for {
+			_, _, err := next.Claim(t.Context(), asking("x", "next", false))
+			if err == nil {
+				break
+			}
+			time.Sleep(ttl / 100)
+		}
+		if took := time.Since(silent); took > ttl*11/10 {
+			t.Errorf("the next one got the name %v after the holder fell silent: it has begun to count anew", took)
+		}
+	})
+}
