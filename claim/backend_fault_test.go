@@ -18,7 +18,7 @@ func TestLostAnswersAreFoundOut(t *testing.T) {
 	for _, method := range []claimtest.Method{claimtest.Get, claimtest.Swap} {
 		for skip := range 6 {
 			for _, f := range []claimtest.Fault{{LoseAnswer: true}, {LoseRequest: true}, {LoseAnswer: true, Twice: time.Second}} {
-				bubble(t, machines, func(t *testing.T, w *world) {
+				bubble(t, machines, func(t *testing.T, w *site) {
 					p, other := w.process(), w.process()
 					k := keeperOn(t, p.Backend, "a")
 					left := skip
@@ -57,7 +57,7 @@ func TestLostAnswersAreFoundOut(t *testing.T) {
 
 // A claim whose write arrives after its caller has given up does not come to hold the name.
 func TestALateClaimDoesNotHold(t *testing.T) {
-	bubble(t, oneMachine, func(t *testing.T, w *world) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p, other := w.process(), w.process()
 		p.way.Inject(claimtest.Call{Method: claimtest.Swap}, 1, claimtest.Fault{Delay: time.Second})
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -84,7 +84,7 @@ func TestALateClaimDoesNotHold(t *testing.T) {
 
 // A store that goes nowhere holds nobody for longer than he waits, and breaks no promise.
 func TestAStoreThatStalls(t *testing.T) {
-	bubble(t, oneMachine, func(t *testing.T, w *world) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process()
 		stall := claimtest.Fault{Delay: time.Hour}
 		l, _ := p.hold("x", "a")
@@ -122,7 +122,7 @@ func TestAStoreThatStalls(t *testing.T) {
 // A place in line costs the store nothing, and what is told of its end is never later than the end of a lease
 // that an attempt under way may have got.
 func TestAPlaceEndsNoLaterThanWhatItMayGet(t *testing.T) {
-	bubble(t, oneMachine, func(t *testing.T, w *world) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		clock := w.next().Clock
 		holder, p := w.process(), w.process(claim.WithPoll(time.Hour))
 		l, _ := holder.hold("x", "holder")
@@ -163,7 +163,7 @@ func TestAPlaceEndsNoLaterThanWhatItMayGet(t *testing.T) {
 // All leases of a keeper are renewed by one statement.
 func TestManyLeasesAreRenewedByOneStatement(t *testing.T) {
 	const many = 10_000
-	bubble(t, oneMachine, func(t *testing.T, w *world) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process()
 		leases := make([]driver.Lease, many)
 		for i := range leases {
@@ -187,7 +187,7 @@ func TestManyLeasesAreRenewedByOneStatement(t *testing.T) {
 
 // Two processes that call themselves the same are two holders.
 func TestOneHolderIDInTwoProcesses(t *testing.T) {
-	bubble(t, machines, func(t *testing.T, w *world) {
+	bubble(t, machines, func(t *testing.T, w *site) {
 		a, twin := w.process(), w.process()
 		l, g := a.hold("x", "same")
 		_, _, err := twin.Claim(t.Context(), asking("x", "same", false))
@@ -210,7 +210,7 @@ func TestOneHolderIDInTwoProcesses(t *testing.T) {
 
 // Nothing hangs on the wall clock, whatever it shows.
 func TestTheWallClockDoesNotMatter(t *testing.T) {
-	bubble(t, machines, func(t *testing.T, w *world) {
+	bubble(t, machines, func(t *testing.T, w *site) {
 		next, steps := w.next, 0
 		w.next = func() claim.Options {
 			o := next()
@@ -253,7 +253,7 @@ func TestAContextEndsInEachPhase(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		for at := 0; ; at++ {
 			calls := 0
-			bubble(t, machines, func(t *testing.T, w *world) {
+			bubble(t, machines, func(t *testing.T, w *site) {
 				p, other := w.process(), w.process()
 				k := keeperOn(t, p.Backend, "a")
 				var l driver.Lease
@@ -301,7 +301,7 @@ func TestAContextEndsInEachPhase(t *testing.T) {
 
 // Close ends whatever is under way, and leaves nothing.
 func TestCloseEndsWhatIsUnderWay(t *testing.T) {
-	bubble(t, oneMachine, func(t *testing.T, w *world) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p, other := w.process(), w.process()
 		l, _ := p.hold("x", "a")
 		place := p.stand("x", "b")
@@ -334,7 +334,7 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 // What was seen of a holder is kept where somebody else may go on with it: by who is refused, and by who
 // waits when he leaves.
 func TestSightingsAreKept(t *testing.T) {
-	bubble(t, machines, func(t *testing.T, w *world) {
+	bubble(t, machines, func(t *testing.T, w *site) {
 		holder := w.process()
 		holder.hold("x", "holder")
 		options := w.next() // of several short processes on one machine
@@ -360,7 +360,7 @@ func TestSightingsAreKept(t *testing.T) {
 
 // A lease of a backend is one of its client.
 func TestLeaseOf(t *testing.T) {
-	bubble(t, oneMachine, func(t *testing.T, w *world) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process()
 		l, g := p.hold("x", "a")
 		own, err := claim.LeaseOf(l)
@@ -384,7 +384,7 @@ func TestLeaseOf(t *testing.T) {
 
 // A watch that is slow is told how things are, and one record that can not be read hides no other.
 func TestWatchesAndListsGoOnBesideWhatIsBroken(t *testing.T) {
-	bubble(t, oneMachine, func(t *testing.T, w *world) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process()
 		for _, name := range []string{"x/1", "x/2", "x/3"} {
 			p.hold(name, "a")

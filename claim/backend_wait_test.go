@@ -20,24 +20,24 @@ import (
 
 const ttl = 10 * time.Second
 
-// world is a store with processes around it, in a bubble.
-type world struct {
+// site is a store with processes around it, in a bubble.
+type site struct {
 	*testing.T
 	memory *claimtest.Memory
 	next   func() claim.Options
 }
 
 // bubble runs a test in a bubble. next makes the options of each process.
-func bubble(t *testing.T, next func() func() claim.Options, do func(t *testing.T, w *world)) {
+func bubble(t *testing.T, next func() func() claim.Options, do func(t *testing.T, w *site)) {
 	synctest.Test(t, func(t *testing.T) {
-		do(t, &world{t, claimtest.NewMemory(), next()})
+		do(t, &site{t, claimtest.NewMemory(), next()})
 	})
 }
 
 // process is a backend on a way to the store that counts calls and on which things can go wrong.
 type process struct {
 	*claim.Backend
-	*world
+	*site
 	way *claimtest.Network
 
 	mu    sync.Mutex
@@ -45,10 +45,10 @@ type process struct {
 	plan  func(claimtest.Call) claimtest.Fault
 }
 
-func (w *world) process(o ...claim.BackendOption) *process {
+func (w *site) process(o ...claim.BackendOption) *process {
 	w.Helper()
 	way := claimtest.Faulty(w.memory.Open())
-	p := &process{world: w, way: way, calls: make(map[claimtest.Method]int)}
+	p := &process{site: w, way: way, calls: make(map[claimtest.Method]int)}
 	way.Plan(func(c claimtest.Call) claimtest.Fault {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -166,7 +166,7 @@ type turn struct {
 // Who waits asks twice a second, however many wait in one process, and only in a store that tells nothing.
 func TestWaitersOfAProcessAskTwiceASecond(t *testing.T) {
 	for _, many := range []int{1, 30} {
-		bubble(t, oneMachine, func(t *testing.T, w *world) {
+		bubble(t, oneMachine, func(t *testing.T, w *site) {
 			holder, p := w.process(), w.process(claim.WithOptions(w.next()))
 			p.way.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: driver.ErrUnavailable})
 			l, _ := holder.hold("x", "holder")
@@ -199,7 +199,7 @@ func TestWaitersOfAProcessAskTwiceASecond(t *testing.T) {
 
 // WithPoll is how often.
 func TestPollIsTunable(t *testing.T) {
-	bubble(t, oneMachine, func(t *testing.T, w *world) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		holder, p := w.process(), w.process(claim.WithPoll(10*time.Second))
 		l, _ := holder.hold("x", "holder")
 		stop := holder.keep(l)
@@ -232,7 +232,7 @@ func TestPollIsTunable(t *testing.T) {
 
 // Where the store tells of changes, a released name passes on in less than 50 ms.
 func TestHintsWakeWaiters(t *testing.T) {
-	bubble(t, machines, func(t *testing.T, w *world) {
+	bubble(t, machines, func(t *testing.T, w *site) {
 		const hour = time.Hour // so nothing comes of asking
 		holder := w.process()
 		l, g := holder.hold("x", "holder")
@@ -275,7 +275,7 @@ func TestHintsWakeWaiters(t *testing.T) {
 
 // A broken Listen means only that asking is all there is.
 func TestBrokenHintsMeanOnlyPolling(t *testing.T) {
-	bubble(t, oneMachine, func(t *testing.T, w *world) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		holder, p := w.process(), w.process()
 		p.befalls(func(c claimtest.Call) claimtest.Fault {
 			if c.Method == claimtest.Listen {
@@ -303,10 +303,10 @@ func TestBrokenHintsMeanOnlyPolling(t *testing.T) {
 
 // One goroutine listens, as long as somebody waits or watches and a little longer.
 func TestListensOnlyWhileSomebodyWaits(t *testing.T) {
-	bubble(t, oneMachine, func(t *testing.T, w *world) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		s := &listened{Client: w.memory.Open()}
 		holder, b := w.process(), backendOn(t, s, claim.WithOptions(w.next()))
-		p := &process{Backend: b, world: w}
+		p := &process{Backend: b, site: w}
 		expect := func(now, ever int, when string) {
 			t.Helper()
 			synctest.Wait()
@@ -386,7 +386,7 @@ func (s *listened) Listen(ctx context.Context, changed func(string)) error {
 // Who waits in one process has the name in the order of the claims, each as soon as the one before gives it
 // back, and nobody else's poll or hint is needed for that.
 func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
-	bubble(t, oneMachine, func(t *testing.T, w *world) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process(claim.WithPoll(time.Hour))
 		p.way.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: driver.ErrUnavailable})
 		l, _ := p.hold("x", "holder")
@@ -429,7 +429,7 @@ func TestASilentHolderIsSucceededOnTime(t *testing.T) {
 		{"on the same machine", oneMachine, ttl},
 		{"on another machine", machines, clock.DefaultDrift.WaitRemote(ttl)},
 	} {
-		bubble(t, c.domain, func(t *testing.T, w *world) {
+		bubble(t, c.domain, func(t *testing.T, w *site) {
 			holder, p := w.process(), w.process(claim.WithPoll(time.Hour))
 			start := time.Now()
 			holder.hold("x", "holder")
@@ -444,7 +444,7 @@ func TestASilentHolderIsSucceededOnTime(t *testing.T) {
 
 // A keeper whose claim stands in line holds on to it when Await is broken off, as it is after each TTL.
 func TestKeepersWaitForLong(t *testing.T) {
-	bubble(t, machines, func(t *testing.T, w *world) {
+	bubble(t, machines, func(t *testing.T, w *site) {
 		a := keeperOn(t, w.process().Backend, "a")
 		b := keeperOn(t, w.process().Backend, "b")
 		held, err := a.Acquire(t.Context(), "x")

@@ -51,7 +51,7 @@ func kindsOf(events []driver.Event) (kinds []told) {
 
 // Each change has its event, and says why.
 func TestWatchSaysWhatHappened(t *testing.T) {
-	bubble(t, oneMachine, func(t *testing.T, w *world) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		a, b := w.process(), w.process(claim.WithPoll(time.Hour))
 		happened := b.watching("x")
 		expect := func(when string, want ...told) {
@@ -96,7 +96,7 @@ func TestWatchSaysWhatHappened(t *testing.T) {
 // What happens between two looks is made up for by Resync events, and hints about very many names by a look at
 // all of them.
 func TestWatchCatchesUp(t *testing.T) {
-	bubble(t, oneMachine, func(t *testing.T, w *world) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		const many = 2000
 		a, b := w.process(), w.process()
 		proceed, events := make(chan struct{}), make(chan driver.Event, 10*many)
@@ -144,7 +144,7 @@ func TestWatchCatchesUp(t *testing.T) {
 
 // Many names are looked at less often, so that looking does not take all the time.
 func TestWatchRestsLongerWhereLookingTakesLong(t *testing.T) {
-	bubble(t, oneMachine, func(t *testing.T, w *world) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process()
 		p.befalls(func(c claimtest.Call) claimtest.Fault {
 			if c.Method == claimtest.List {
@@ -162,7 +162,7 @@ func TestWatchRestsLongerWhereLookingTakesLong(t *testing.T) {
 
 // A release breaks off an attempt that is under way.
 func TestReleaseInterruptsAwait(t *testing.T) {
-	bubble(t, oneMachine, func(t *testing.T, w *world) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		holder, p := w.process(), w.process()
 		holder.hold("x", "holder")
 		place := p.stand("x", "waiter")
@@ -184,7 +184,7 @@ func TestReleaseInterruptsAwait(t *testing.T) {
 // Who waits writes nothing for each renewal of a holder who lives, and leaves behind what he has seen of one
 // who does not.
 func TestWaitersKeepSightingsWhenTheyLeave(t *testing.T) {
-	bubble(t, machines, func(t *testing.T, w *world) {
+	bubble(t, machines, func(t *testing.T, w *site) {
 		holder := w.process()
 		l, _ := holder.hold("x", "holder")
 		stop := holder.keep(l)
