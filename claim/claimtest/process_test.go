@@ -243,14 +243,15 @@ func (p *process) extendAll(ctx context.Context) {
 		}
 	}
 	least := p.machine.Now().Add(leastTTL)
-	told := 0
-	_ = p.client.ExtendAll(ctx, leases, func(i int, err error) {
-		told++
-		p.tell("extend together", all[i].name, err)
-		p.extended(all[i], least, err)
-	})
-	if told != len(all) {
-		p.w.fail("of %d extensions %d were reported", len(all), told)
+	told := make(map[int]error)
+	_ = p.client.ExtendAll(ctx, leases, func(i int, err error) { told[i] = err })
+	for i, t := range all { // not in the order in which they were told, if that was at one moment
+		err, ok := told[i]
+		if !ok {
+			p.w.fail("%s: %s was not told how an extension went", t.name, p.who)
+		}
+		p.tell("extend together", t.name, err)
+		p.extended(t, least, err)
 	}
 }
 

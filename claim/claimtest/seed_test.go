@@ -26,6 +26,20 @@ func seeds(n int, run func(seed uint64) (wrong string)) (found map[uint64]string
 	return found
 }
 
+// firstSeed runs a randomized test with seeds 1 to at most n, until one of the runs finds something wrong.
+func firstSeed(n int, run func(seed uint64) (wrong string)) (seed uint64, wrong string) {
+	first, last := uint64(1), uint64(n)
+	if *oneSeed != 0 {
+		first, last = *oneSeed, *oneSeed
+	}
+	for seed := first; seed <= last; seed++ {
+		if wrong := run(seed); wrong != "" {
+			return seed, wrong
+		}
+	}
+	return last, ""
+}
+
 // tellFirst fails with what the smallest of the seeds has found, and how to see it again.
 func tellFirst(t *testing.T, found map[uint64]string) {
 	t.Helper()
