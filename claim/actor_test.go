@@ -97,11 +97,7 @@ func (w *world) process(name string, clocks *hands, d clock.Domain, s *claimtest
 	for _, c := range change {
 		c(&o)
 	}
-	var store claim.Store = a.wire
-	if a.wire.plain {
-		store = claimtest.Plain(store)
-	}
-	c, err := claim.NewClient(store, o)
+	c, err := claim.NewClient(a.wire, o)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -112,6 +108,18 @@ func (w *world) process(name string, clocks *hands, d clock.Domain, s *claimtest
 		}
 	}
 	w.actors = append(w.actors, a)
+	return a
+}
+
+// plain adds a process that sees its store as one that can do no more than it must.
+func (w *world) plain(name string, clocks *hands) *actor {
+	w.Helper()
+	a := w.process(name, clocks, clock.Domain(name), w.memory.Open())
+	c, err := claim.NewClient(claimtest.Plain(a.wire), claim.Options{Clock: clocks, Domain: clock.Domain(name), Drift: 1})
+	if err != nil {
+		w.Fatal(err)
+	}
+	a.Client = c
 	return a
 }
 
@@ -187,12 +195,13 @@ func same[T comparable](w *world, what string, got, want T) {
 // wire is what lies between a process and the database.
 type wire struct {
 	*claimtest.Client
-	plain  bool
 	mu     sync.Mutex
 	calls  map[string]int
 	parked []claim.Swap
 	// before is called before each swap arrives, after it has been sent.
 	before func(claim.Swap)
+	// slow is called once, after the next swap has arrived or not and before its answer.
+	slow func()
 	// next says what befalls the next swaps: "lost" in a request, "unanswered", "parked", "unavailable".
 	next []string
 	// down says what becomes of reads.
@@ -233,6 +242,7 @@ func (w *wire) Swap(ctx context.Context, s claim.Swap) (bool, error) {
 	if w.before != nil {
 		w.before(s)
 	}
+	defer w.dawdle()
 	switch w.fate() {
 	case "lost":
 		return false, errTorn
@@ -264,6 +274,13 @@ func (w *wire) SwapAll(ctx context.Context, swaps []claim.Swap) ([]bool, error) 
 	return w.Client.SwapAll(ctx, swaps)
 }
 
+func (w *wire) dawdle() {
+	if slow := w.slow; slow != nil {
+		w.slow = nil
+		slow()
+	}
+}
+
 // fate takes what befalls the next swap.
 func (w *wire) fate() string {
 	w.mu.Lock()
@@ -288,4 +305,11 @@ func (w *wire) arrive() (happened int) {
 		}
 	}
 	return happened
+}
+
+// held reports whether the record of a name has a holder.
+func (a *actor) held(name string) bool {
+	a.Helper()
+	s := a.state(name)
+	return s.Record.Held()
 }

@@ -50,21 +50,22 @@ func (c *Client) giveBack(l *Lease, s *seen) *plan {
 	return nil
 }
 
-// fence keeps the unanswered writes of a claim from landing: the record gets a new op.
+// fence keeps the unanswered writes of a claim from landing: the record gets a new op. Of a vacant one it
+// becomes known that this claim has ended, should it be made again.
 func (c *Client) fence(l *Lease, s *seen) *plan {
 	r := &s.Record
-	if r.Held() && len(r.Pins) == 0 && c.verdict(s).over {
+	switch {
+	case !r.Held():
+		p := &plan{record: c.vacant(s)}
+		p.record.Incarnation = l.id
+		return p
+	case len(r.Pins) == 0 && c.verdict(s).over:
 		why, note := endOf(r)
 		p := c.vacate(s, why, note)
-		p.ended = c.judges
+		p.record.Incarnation, p.ended = l.id, c.judges
 		return p
 	}
-	p := &plan{record: *r}
-	if !r.Held() {
-		p.record = c.vacant(s)
-		p.record.Incarnation = l.id // should it be claimed with this id again, it has ended
-	}
-	return p
+	return &plan{record: *r}
 }
 
 // vacate decides to end a tenancy. The tombstone keeps the incarnation, so that a late claim with its id is

@@ -1,0 +1,413 @@
+package claim_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// What is done about answers that are lost, late or never sent.
+
+func TestLostRequestOfAClaimIsSentAgain(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	a.wire.next = []string{"lost", "lost"}
+	l := a.hold("job", 30*time.Second)
+	same(w, "it is relied on for", a.remains(l), 30*time.Second)
+}
+
+// Each attempt has its own time: the deadline is that of the attempt which was confirmed.
+func TestDeadlineIsThatOfTheConfirmedAttempt(t *testing.T) {
+	for fate, want := range map[string]time.Duration{"unanswered": 20 * time.Second, "lost": 30 * time.Second} {
+		w := newWorld(t)
+		a := w.actor("a", time.Hour)
+		l := a.hold("job", 15*time.Second)
+		a.wire.next = []string{fate}
+		a.wire.slow = func() { w.pass(10 * time.Second) } // after the first send, before the read
+		a.extend(l, 30*time.Second)
+		same(w, fate, a.remains(l), want)
+		same(w, fate+": in the record", a.state("job").Record.Expiry, l.Until())
+	}
+}
+
+// While nobody knows what became of a renewal, the old deadline stands.
+func TestOldDeadlineStandsInDoubt(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	l := a.hold("job", 30*time.Second)
+	until := l.Until()
+	w.pass(10 * time.Second)
+	a.wire.next = []string{"unanswered"}
+	a.wire.down = fmt.Errorf("%w: nothing to read", driver.ErrUnavailable)
+	err := a.Extend(t.Context(), l, 0)
+	w.is("a extends", err, driver.ErrUnknownOutcome)
+	if errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("it can be taken for a refusal: %v", err)
+	}
+	same(w, "until", l.Until(), until)
+	a.wire.down = nil
+	a.extend(l, 0)
+	same(w, "it is relied on for", a.remains(l), 30*time.Second)
+}
+
+// A claim that is in doubt is never said to have failed, by whatever it runs into next.
+func TestClaimInDoubtIsNoFailure(t *testing.T) {
+	unavailable := fmt.Errorf("%w: down", driver.ErrUnavailable)
+	corrupt := fmt.Errorf("%w: what is this", driver.ErrCorrupt)
+	for _, down := range []error{unavailable, corrupt, errTorn, context.DeadlineExceeded} {
+		w := newWorld(t)
+		a := w.actor("a", time.Hour)
+		a.wire.next, a.wire.slow = []string{"parked"}, func() { a.wire.down = down }
+		q := a.request("job", 30*time.Second)
+		l, err := a.Claim(t.Context(), q)
+		w.is("a claims", err, driver.ErrUnknownOutcome)
+		if l == nil || l.Token() != 0 {
+			t.Fatalf("the lease in doubt: %+v", l)
+		}
+		_, err = a.Claim(t.Context(), q)
+		w.is("a claims again and can not read", err, driver.ErrUnknownOutcome)
+		a.wire.down = nil
+		same(w, "landed late", a.wire.arrive(), 1)
+		again, err := a.Claim(t.Context(), q)
+		w.is("a claims again", err, nil)
+		same(w, "the lease", again, l)
+		same(w, "the token", again.Token(), 1)
+		same(w, "it is relied on for", a.remains(again), 30*time.Second)
+	}
+}
+
+// A claim in doubt that can not land any more is refused like any other.
+func TestClaimInDoubtIsRefusedOnceItCanNotLand(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	a.wire.next = []string{"parked"}
+	a.wire.slow = func() { b.hold("job", time.Minute) }
+	_, err := a.try("job", 30*time.Second)
+	w.is("a claims", err, driver.ErrHeld)
+	same(w, "landed late", a.wire.arrive(), 0)
+}
+
+// To release a claim in doubt makes sure that it never lands, whatever it would replace.
+func TestReleasedClaimNeverLands(t *testing.T) {
+	for _, c := range []struct {
+		there   string
+		prepare func(w *world, b *actor)
+	}{
+		{"nothing", func(*world, *actor) {}},
+		{"a tombstone", func(w *world, b *actor) {
+			w.is("release", b.Release(w.Context(), b.hold("job", time.Minute)), nil)
+		}},
+		{"a pinned tombstone", func(w *world, b *actor) { w.is("pin", b.Pin(w.Context(), "job", "x"), nil) }},
+		{"a lease that is over", func(w *world, b *actor) { b.hold("job", 10*time.Millisecond); w.pass(time.Second) }},
+	} {
+		w := newWorld(t)
+		a := w.actor("a", time.Hour)
+		c.prepare(w, a.beside("b"))
+		token := a.state("job").Record.Token
+		a.wire.next = []string{"parked", "unavailable"}
+		q := a.request("job", 30*time.Second)
+		l, err := a.Claim(t.Context(), q)
+		w.is("a claims on "+c.there, err, driver.ErrUnknownOutcome)
+		w.is("a releases", a.Release(t.Context(), l), nil)
+		same(w, "landed late on "+c.there, a.wire.arrive(), 0)
+		s := a.state("job")
+		if s.Record.Held() || s.Record.Token < token {
+			t.Errorf("on %s: %+v", c.there, s.Record)
+		}
+		_, err = a.Claim(t.Context(), q)
+		w.is("the same claim once more", err, driver.ErrLost)
+	}
+}
+
+func TestReleaseOfAClaimThatLandedEndsIt(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	a.wire.next, a.wire.slow = []string{"unanswered"}, func() { a.wire.down = errTorn }
+	l, err := a.try("job", 30*time.Second)
+	w.is("a claims", err, driver.ErrUnknownOutcome)
+	w.is("a releases", a.Release(t.Context(), l), driver.ErrUnknownOutcome)
+	a.wire.down = nil
+	w.is("a releases again", a.Release(t.Context(), l), nil)
+	if r := a.state("job").Record; r.Held() || r.Token != 2 {
+		t.Errorf("released: %+v", r)
+	}
+}
+
+// The answer to a release is lost, it is tried again, and somebody else has the name by then.
+func TestReleaseTwiceEndsNobodyElses(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	l := a.hold("job", 30*time.Second)
+	a.wire.next, a.wire.down = []string{"unanswered"}, errTorn
+	w.is("a releases", a.Release(t.Context(), l), driver.ErrUnknownOutcome)
+	a.wire.down = nil
+	next := b.hold("job", time.Minute)
+	w.is("a releases again", a.Release(t.Context(), l), nil)
+	w.is("and again", a.Release(t.Context(), l), nil)
+	b.extend(next, 0)
+	w.is("a extends", a.Extend(t.Context(), l, 0), driver.ErrLost)
+}
+
+// A renewal that is on its way while the lease is released brings nothing back, whichever arrives first.
+func TestReleaseDuringRenewalStays(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	l := a.hold("job", 30*time.Second)
+	a.wire.next = []string{"parked", ""}
+	a.wire.slow = func() { w.is("a releases meanwhile", a.Release(t.Context(), l), nil) }
+	err := a.Extend(t.Context(), l, 0)
+	w.is("the renewal", err, driver.ErrLost)
+	same(w, "landed late", a.wire.arrive(), 0)
+	same(w, "held", a.held("job"), false)
+
+	l = a.hold("job", 30*time.Second)
+	released := false
+	a.wire.before = func(claim.Swap) { // the renewal arrives while the release is on its way
+		if !released {
+			released = true
+			w.is("the renewal", a.beside("a twin").Client.Extend(t.Context(), l, 0), driver.ErrInvalid)
+			w.is("the renewal", a.Extend(t.Context(), l, 0), driver.ErrLost)
+		}
+	}
+	w.is("the release", a.Release(t.Context(), l), nil)
+	same(w, "held", a.held("job"), false)
+}
+
+// What is unavailable has surely not happened.
+func TestUnavailableChangesNothing(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	a.wire.next = []string{"unavailable"}
+	l, err := a.try("job", 30*time.Second)
+	w.is("claim", err, driver.ErrUnavailable)
+	if l != nil || errors.Is(err, driver.ErrUnknownOutcome) {
+		t.Errorf("a claim that surely failed left %v, %v", l, err)
+	}
+	l = a.hold("job", 30*time.Second)
+	until := l.Until()
+	a.wire.next = []string{"unavailable"}
+	w.is("extend", a.Extend(t.Context(), l, 0), driver.ErrUnavailable)
+	same(w, "until", l.Until(), until)
+	a.wire.next = []string{"unavailable"}
+	w.is("release", a.Release(t.Context(), l), driver.ErrUnavailable)
+	w.is("release", a.Release(t.Context(), l), nil)
+}
+
+// A context that ends while a write is under way: what became of it is still looked at, for a short time.
+func TestContextEndsInTheMiddleOfAWrite(t *testing.T) {
+	for fate, want := range map[string]error{"unanswered": nil, "lost": driver.ErrUnknownOutcome, "parked": driver.ErrUnknownOutcome} {
+		w := newWorld(t)
+		a := w.actor("a", time.Hour)
+		ctx, cancel := context.WithCancel(t.Context())
+		a.wire.next = []string{fate}
+		a.wire.slow = cancel
+		l, err := a.Claim(ctx, a.request("job", 30*time.Second))
+		w.is("claim, "+fate, err, want)
+		if want != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v does not say why", fate, err)
+		}
+		if want == nil {
+			same(w, "it is relied on for", a.remains(l), 30*time.Second)
+		}
+		w.is("release", a.Release(t.Context(), l), nil)
+	}
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	a.wire.next = []string{"parked"}
+	a.wire.slow = func() { b.hold("job", time.Minute); cancel() }
+	_, err := a.Claim(ctx, a.request("job", 30*time.Second))
+	w.is("a claim that can not land any more", err, context.Canceled)
+	if errors.Is(err, driver.ErrUnknownOutcome) {
+		t.Error(err)
+	}
+}
+
+func TestEndedContextSendsNothing(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	l := a.hold("job", 30*time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	a.wire.counted()
+	_, err := a.Claim(ctx, a.request("other", time.Minute))
+	w.is("claim", err, context.Canceled)
+	w.is("extend", a.Extend(ctx, l, 0), context.Canceled)
+	w.is("pin", a.Pin(ctx, "job", "x"), context.Canceled)
+	w.is("all", a.ExtendAll(ctx, []*claim.Lease{l}, func(_ int, err error) { w.is("one", err, context.Canceled) }), context.Canceled)
+	same(w, "calls", a.wire.counted(), "map[]")
+}
+
+// Many are renewed with one statement; one in trouble does not hold up the others.
+func TestExtendAllIsOneStatement(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	var leases []*claim.Lease
+	for i := range 100 {
+		leases = append(leases, a.hold(fmt.Sprintf("job%03d", i), 30*time.Second))
+	}
+	w.pass(10 * time.Second)
+	a.wire.counted()
+	reported := make([]error, len(leases))
+	count := 0
+	all := func() {
+		t.Helper()
+		count = 0
+		w.is("all", a.ExtendAll(t.Context(), leases, func(i int, err error) { reported[i] = err; count++ }), nil)
+		same(w, "reports", count, len(leases))
+	}
+	all()
+	same(w, "100 renewals cost", a.wire.counted(), "map[swap all:1]")
+	for i, l := range leases {
+		w.is(l.Name(), reported[i], nil)
+		same(w, l.Name(), a.remains(l), 30*time.Second)
+	}
+	w.is("pin", b.Pin(t.Context(), "job003", "by somebody"), nil)
+	w.is("revoke", b.Revoke(t.Context(), "job007", 0, "", true), nil)
+	w.is("revoke", b.Revoke(t.Context(), "job008", 0, "", false), nil)
+	w.pass(10 * time.Second)
+	all()
+	for i, l := range leases {
+		want, remains := error(nil), 30*time.Second
+		if i == 7 || i == 8 {
+			want, remains = driver.ErrLost, 20*time.Second
+		}
+		w.is(l.Name(), reported[i], want)
+		same(w, l.Name(), a.remains(l), remains)
+	}
+	a.wire.counted()
+	all()
+	same(w, "what lost ones cost", a.wire.counted(), "map[swap all:1]")
+}
+
+func TestExtendAllInDoubt(t *testing.T) {
+	for _, c := range []struct {
+		fate  string
+		plain bool  // a store that can not do many with one statement
+		kind  error // of all, or of one if plain
+	}{
+		{"lost", false, nil}, {"unanswered", false, nil}, {"unavailable", false, driver.ErrUnavailable},
+		{"lost", true, nil}, {"unanswered", true, nil}, {"unavailable", true, driver.ErrUnavailable},
+	} {
+		w := newWorld(t)
+		a := w.actor("a", time.Hour)
+		if c.plain {
+			a = w.plain("a", a.clocks)
+		}
+		var leases []*claim.Lease
+		for i := range 20 {
+			leases = append(leases, a.hold(fmt.Sprint("job", i), 30*time.Second))
+		}
+		w.pass(10 * time.Second)
+		a.wire.next = []string{c.fate}
+		errs := make(map[int]error)
+		w.is("all", a.ExtendAll(t.Context(), leases, func(i int, err error) { errs[i] = err }), nil)
+		same(w, "reported", len(errs), len(leases))
+		failed := 0
+		for i, l := range leases {
+			if errs[i] != nil {
+				failed++
+				w.is(c.fate, errs[i], c.kind)
+				same(w, c.fate, a.remains(l), 20*time.Second)
+			} else {
+				same(w, c.fate, a.remains(l), 30*time.Second)
+			}
+		}
+		want := map[bool]int{false: len(leases), true: 1}[c.plain]
+		if c.kind == nil {
+			want = 0
+		}
+		same(w, fmt.Sprint(c.fate, c.plain, " failed"), failed, want)
+	}
+}
+
+// Two handles of one tenancy, or one handle twice, do not disturb each other.
+func TestExtendAllOfOneTenancyTwice(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	q := a.request("job", 30*time.Second)
+	one, _ := a.Claim(t.Context(), q)
+	two, _ := a.Claim(t.Context(), q)
+	w.pass(10 * time.Second)
+	leases := []*claim.Lease{one, two, one, a.hold("other", time.Minute)}
+	count := 0
+	w.is("all", a.ExtendAll(t.Context(), leases, func(i int, err error) { count++; w.is(fmt.Sprint(i), err, nil) }), nil)
+	same(w, "reports", count, len(leases))
+	same(w, "one", a.remains(one), 30*time.Second)
+	same(w, "two", a.remains(two), 30*time.Second)
+}
+
+// A claim that has made the record finds a collection that took place beside it.
+func TestClaimThatMakesTheRecordLooksAtTheFloorAgain(t *testing.T) {
+	for fate, remains := range map[string]time.Duration{"": 30 * time.Second, "unanswered": 30 * time.Second} {
+		w := newWorld(t)
+		a, b := w.actor("a", time.Hour), w.actor("b", 0)
+		a.wire.next = []string{fate}
+		once := true
+		a.wire.before = func(claim.Swap) {
+			if !once {
+				return
+			}
+			once = false
+			for range 3 { // tokens 1 to 6
+				w.is("b releases", b.Release(t.Context(), b.hold("job", time.Minute)), nil)
+			}
+			n, err := b.Collect(t.Context(), claim.Collection{})
+			if n != 1 || err != nil {
+				t.Errorf("collected %d, %v", n, err)
+			}
+		}
+		l := a.hold("job", 30*time.Second)
+		same(w, "token", l.Token(), 7)
+		same(w, "it is relied on for", a.remains(l), remains)
+		same(w, "in the record", a.state("job").Record.Token, 7)
+		a.extend(l, 0)
+	}
+}
+
+// If a claim that has made the record can not look at the floor again, its outcome is unknown.
+func TestClaimThatCanNotLookAtTheFloorAgain(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	a.wire.before = func(claim.Swap) { a.wire.down = fmt.Errorf("%w: down", driver.ErrUnavailable) }
+	q := a.request("job", 30*time.Second)
+	l, err := a.Claim(t.Context(), q)
+	w.is("claim", err, driver.ErrUnknownOutcome)
+	a.wire.down, a.wire.before = nil, nil
+	again, err := a.Claim(t.Context(), q)
+	w.is("claim again", err, nil)
+	same(w, "lease", again, l)
+	w.is("release", a.Release(t.Context(), again), nil)
+}
+
+// The same claim, sent twice or told of twice, makes one tenancy.
+func TestSameClaimIsTheSameTenancy(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	q := a.request("job", 30*time.Second)
+	one, err := a.Claim(t.Context(), q)
+	w.is("claim", err, nil)
+	w.pass(10 * time.Second)
+	two, err := a.Claim(t.Context(), q)
+	w.is("claim again", err, nil)
+	same(w, "token", two.Token(), one.Token())
+	same(w, "it is relied on for", a.remains(two), 30*time.Second)
+	a.extend(one, 0)
+	a.extend(two, 0)
+	w.is("release", a.Release(t.Context(), one), nil)
+	w.is("extend", a.Extend(t.Context(), two, 0), driver.ErrLost)
+	_, err = a.Claim(t.Context(), q)
+	w.is("claim after the release", err, driver.ErrLost)
+	a.wire.next, a.wire.slow = []string{"parked"}, func() { a.wire.down = errTorn }
+	q = a.request("job", time.Minute)
+	_, err = a.Claim(t.Context(), q)
+	w.is("claim", err, driver.ErrUnknownOutcome)
+	q.Name = "another"
+	_, err = a.Claim(t.Context(), q)
+	w.is("another claim with the id", err, driver.ErrInvalid)
+}
