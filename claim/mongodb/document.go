@@ -98,11 +98,11 @@ func (c card) card() driver.Card {
 func (s *Store) document(w claim.Swap) (document, error) {
 	r := w.Record
 	if r.Token > math.MaxInt64 || !r.Exists() || r.Name == "" {
-		return document{}, fmt.Errorf("%w: mongodb: the record of %q has op %v and token %d, which can not be kept", driver.ErrInvalid, r.Name, r.Op, r.Token)
+		return document{}, fmt.Errorf("mongodb: %w: the record of %q has op %v and token %d, which can not be kept", driver.ErrInvalid, r.Name, r.Op, r.Token)
 	}
 	token, ttl := int64(r.Token), int64(r.TTL)
 	d := document{
-		ID: s.key(r.Name), Namespace: s.namespace, Name: r.Name, Mode: s.mode(),
+		ID: s.key(r.Name), Namespace: s.config.Namespace, Name: r.Name, Mode: s.mode(),
 		Holder: r.Holder, Token: &token, Op: r.Op.String(), Turnover: w.Owner, Incarnation: hex.EncodeToString(r.Incarnation[:]),
 		Domain: string(r.Domain), Written: readingOf(r.Written), Expiry: readingOf(r.Expiry), TTL: &ttl,
 		Pins: append([]string{}, r.Pins...), Card: cardOf(r.Card), Revoked: r.Revoked, Since: date(r.Since), Past: []tenancy{},
@@ -112,7 +112,7 @@ func (s *Store) document(w claim.Swap) (document, error) {
 	}
 	for _, p := range r.Past {
 		if p.Token > math.MaxInt64 {
-			return document{}, fmt.Errorf("%w: mongodb: a past token of %q is %d, which can not be kept", driver.ErrInvalid, r.Name, p.Token)
+			return document{}, fmt.Errorf("mongodb: %w: a past token of %q is %d, which can not be kept", driver.ErrInvalid, r.Name, p.Token)
 		}
 		d.Past = append(d.Past, tenancy{
 			Token: int64(p.Token), Holder: p.Holder.ID, Card: cardOf(p.Holder.Card), From: date(p.From), To: date(p.To),
@@ -124,7 +124,7 @@ func (s *Store) document(w claim.Swap) (document, error) {
 
 // corrupt is why a document can not be read as a record.
 func (s *Store) corrupt(id string, format string, args ...any) error {
-	return fmt.Errorf("%w: mongodb: in %s the document with _id %q %s: put it right by hand, or delete it and raise the floor above its token",
+	return fmt.Errorf("mongodb: %w: in %s the document with _id %q %s: put it right by hand, or delete it and raise the floor above its token",
 		driver.ErrCorrupt, s.records.Name(), id, fmt.Sprintf(format, args...))
 }
 
@@ -143,7 +143,7 @@ func (s *Store) found(id string, raw bson.Raw) (claim.Found, error) {
 		return claim.Found{}, s.corrupt(id, "has no token, or a negative one")
 	case d.Written == nil || d.Expiry == nil || d.TTL == nil || *d.TTL < 0:
 		return claim.Found{}, s.corrupt(id, "lacks written, expiry or ttl, or ttl is negative")
-	case s.storeClock && d.Left == nil:
+	case s.config.StoreClock && d.Left == nil:
 		return claim.Found{}, s.corrupt(id, "has no date in ends")
 	}
 	r := claim.Record{

@@ -17,10 +17,10 @@ import (
 func (s *Store) Listen(ctx context.Context, changed func(name string)) error {
 	const what = "listen for changes"
 	if s.closed.Err() != nil {
-		return fmt.Errorf("%w: mongodb: %s", driver.ErrClosed, what)
+		return fmt.Errorf("mongodb: %w: %s", driver.ErrClosed, what)
 	}
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%w: mongodb: %s: %w", driver.ErrUnavailable, what, err)
+		return fmt.Errorf("mongodb: %w: %s: %w", driver.ErrUnavailable, what, err)
 	}
 	if !s.server.streams() {
 		return &driver.UnsupportedError{Backend: Scheme, What: "a change stream", Instead: "a single server has none: make it a replica set, of one member if need be, or ask now and then"}

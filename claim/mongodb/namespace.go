@@ -23,7 +23,7 @@ const (
 )
 
 func (s *Store) mode() string {
-	if s.storeClock {
+	if s.config.StoreClock {
 		return byStore
 	}
 	return byWriter
@@ -44,8 +44,8 @@ func (s *Store) ensureNamespace(ctx context.Context) error {
 	if !errors.Is(err, errNoNamespace) {
 		return err
 	}
-	document := namespace{ID: s.namespace, Mode: s.mode(), Version: version, Since: time.Now()}
-	answer, err := s.write(ctx, "make the namespace "+s.namespace, bson.D{
+	document := namespace{ID: s.config.Namespace, Mode: s.mode(), Version: version, Since: time.Now()}
+	answer, err := s.write(ctx, "make the namespace "+s.config.Namespace, bson.D{
 		{Key: "insert", Value: s.namespaces.Name()}, {Key: "documents", Value: bson.A{document}},
 	})
 	if err != nil {
@@ -62,15 +62,15 @@ var errNoNamespace = fmt.Errorf("%w: there is no such namespace", driver.ErrCorr
 
 // floor reads the namespace's floor, linearizably.
 func (s *Store) floor(ctx context.Context) (driver.Token, error) {
-	what := "read the namespace " + s.namespace
+	what := "read the namespace " + s.config.Namespace
 	ctx, done, err := s.begin(ctx, what)
 	if err != nil {
 		return 0, err
 	}
 	defer done()
-	raw, err := s.decisive(s.namespaces).FindOne(ctx, bson.D{{Key: "_id", Value: s.namespace}}).Raw()
+	raw, err := s.decisive(s.namespaces).FindOne(ctx, bson.D{{Key: "_id", Value: s.config.Namespace}}).Raw()
 	if err == mongo.ErrNoDocuments {
-		return 0, fmt.Errorf("mongodb: the document of the namespace %s is not in %s: was it deleted? %w", s.namespace, s.namespaces.Name(), errNoNamespace)
+		return 0, fmt.Errorf("mongodb: the document of the namespace %s is not in %s: was it deleted? %w", s.config.Namespace, s.namespaces.Name(), errNoNamespace)
 	} else if err != nil {
 		return 0, s.unread(what, err)
 	}
@@ -81,13 +81,13 @@ func (s *Store) floor(ctx context.Context) (driver.Token, error) {
 func (s *Store) floorOf(raw bson.Raw) (driver.Token, error) {
 	var n namespace
 	if err := bson.Unmarshal(raw, &n); err != nil || n.Floor < 0 {
-		return 0, fmt.Errorf("%w: mongodb: the document of the namespace %s in %s can not be read: %v", driver.ErrCorrupt, s.namespace, s.namespaces.Name(), raw)
+		return 0, fmt.Errorf("mongodb: %w: the document of the namespace %s in %s can not be read: %v", driver.ErrCorrupt, s.config.Namespace, s.namespaces.Name(), raw)
 	}
 	switch {
 	case n.Version > version:
-		return 0, fmt.Errorf("%w: mongodb: the namespace %s was made by a newer version of leasekeeper: upgrade this program", driver.ErrInvalid, s.namespace)
+		return 0, fmt.Errorf("mongodb: %w: the namespace %s was made by a newer version of leasekeeper: upgrade this program", driver.ErrInvalid, s.config.Namespace)
 	case n.Mode != s.mode():
-		return 0, fmt.Errorf("%w: mongodb: in the namespace %s it is the %s's clock that decides, and that does not change: open it so, or another one", driver.ErrInvalid, s.namespace, n.Mode)
+		return 0, fmt.Errorf("mongodb: %w: in the namespace %s it is the %s's clock that decides, and that does not change: open it so, or another one", driver.ErrInvalid, s.config.Namespace, n.Mode)
 	}
 	return driver.Token(n.Floor), nil
 }
@@ -95,11 +95,11 @@ func (s *Store) floorOf(raw bson.Raw) (driver.Token, error) {
 // RaiseFloor implements [claim.Store].
 func (s *Store) RaiseFloor(ctx context.Context, t driver.Token) (driver.Token, error) {
 	if t > math.MaxInt64 {
-		return 0, fmt.Errorf("%w: mongodb: the token %d is above %d", driver.ErrInvalid, t, int64(math.MaxInt64))
+		return 0, fmt.Errorf("mongodb: %w: the token %d is above %d", driver.ErrInvalid, t, int64(math.MaxInt64))
 	}
 	answer, err := s.write(ctx, "raise the floor", bson.D{
 		{Key: "findAndModify", Value: s.namespaces.Name()},
-		{Key: "query", Value: bson.D{{Key: "_id", Value: s.namespace}}},
+		{Key: "query", Value: bson.D{{Key: "_id", Value: s.config.Namespace}}},
 		{Key: "update", Value: bson.D{{Key: "$max", Value: bson.D{{Key: "floor", Value: int64(t)}}}}},
 		{Key: "new", Value: true},
 	})
@@ -107,7 +107,7 @@ func (s *Store) RaiseFloor(ctx context.Context, t driver.Token) (driver.Token, e
 		return 0, err
 	}
 	if len(answer.Value) == 0 {
-		return 0, fmt.Errorf("mongodb: raise the floor of %s: %w", s.namespace, errNoNamespace)
+		return 0, fmt.Errorf("mongodb: raise the floor of %s: %w", s.config.Namespace, errNoNamespace)
 	}
 	return s.floorOf(answer.Value)
 }

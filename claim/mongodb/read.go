@@ -62,7 +62,7 @@ func (s *Store) get(ctx context.Context, name string) (claim.Found, error) {
 func (s *Store) find(ctx context.Context, c *mongo.Collection, filter bson.D, limit int) ([]bson.Raw, error) {
 	var cursor *mongo.Cursor
 	var err error
-	if s.storeClock {
+	if s.config.StoreClock {
 		left := bson.D{{Key: "$subtract", Value: bson.A{"$ends", "$$NOW"}}}
 		cursor, err = c.Aggregate(ctx, bson.A{
 			bson.D{{Key: "$match", Value: filter}},
@@ -84,10 +84,10 @@ func (s *Store) find(ctx context.Context, c *mongo.Collection, filter bson.D, li
 // List implements [claim.Store].
 func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]claim.Found, error) {
 	if limit <= 0 {
-		return nil, fmt.Errorf("%w: mongodb: a list of up to %d", driver.ErrInvalid, limit)
+		return nil, fmt.Errorf("mongodb: %w: a list of up to %d", driver.ErrInvalid, limit)
 	}
 	if !utf8.ValidString(prefix) || !utf8.ValidString(after) {
-		return nil, fmt.Errorf("%w: mongodb: list names that begin with %q, after %q: no name has what is not UTF-8", driver.ErrInvalid, prefix, after)
+		return nil, fmt.Errorf("mongodb: %w: list names that begin with %q, after %q: no name has what is not UTF-8", driver.ErrInvalid, prefix, after)
 	}
 	floor, err := s.floor(ctx)
 	if err != nil {

@@ -34,7 +34,7 @@ func (s *Store) sightingKey(name string, d clock.Domain) string {
 func (s *Store) Sight(ctx context.Context, name string, d clock.Domain, op claim.Op, at clock.Instant) (clock.Instant, error) {
 	id := s.sightingKey(name, d)
 	what := "keep what was seen of " + name
-	document := sighting{ID: id, Namespace: s.namespace, Name: name, Domain: string(d), Op: op.String(), At: readingOf(at)}
+	document := sighting{ID: id, Namespace: s.config.Namespace, Name: name, Domain: string(d), Op: op.String(), At: readingOf(at)}
 	for range attempts {
 		known, err := s.sighted(ctx, what, id)
 		if err != nil {
@@ -59,7 +59,7 @@ func (s *Store) Sight(ctx context.Context, name string, d clock.Domain, op claim
 			return at, nil
 		}
 	}
-	return clock.Instant{}, fmt.Errorf("%w: mongodb: %s: others did so each of %d times", driver.ErrUnavailable, what, attempts)
+	return clock.Instant{}, fmt.Errorf("mongodb: %w: %s: others did so each of %d times", driver.ErrUnavailable, what, attempts)
 }
 
 // sighted reads a sighting; one that there is not has no ID.
@@ -86,7 +86,7 @@ type acknowledged struct {
 func (s *Store) Acknowledge(ctx context.Context, d clock.Domain, at clock.Instant) error {
 	update := bson.D{
 		{Key: "$max", Value: bson.D{{Key: "at.raw", Value: at.Raw}, {Key: "at.boot", Value: at.Boot}}},
-		{Key: "$setOnInsert", Value: bson.D{{Key: "ns", Value: s.namespace}, {Key: "domain", Value: string(d)}}},
+		{Key: "$setOnInsert", Value: bson.D{{Key: "ns", Value: s.config.Namespace}, {Key: "domain", Value: string(d)}}},
 	}
 	statement := bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: s.key(string(d))}}}, {Key: "u", Value: update}, {Key: "upsert", Value: true}}
 	what := "acknowledge the clock of " + string(d)
@@ -96,7 +96,7 @@ func (s *Store) Acknowledge(ctx context.Context, d clock.Domain, at clock.Instan
 			return err
 		} // else another made it at the same time
 	}
-	return fmt.Errorf("%w: mongodb: %s: others did so each of %d times", driver.ErrUnavailable, what, attempts)
+	return fmt.Errorf("mongodb: %w: %s: others did so each of %d times", driver.ErrUnavailable, what, attempts)
 }
 
 // Acknowledged implements [claim.Clocks].
@@ -115,7 +115,7 @@ func (s *Store) Acknowledged(ctx context.Context, d clock.Domain) (clock.Instant
 	}
 	var known acknowledged
 	if err := bson.Unmarshal(raw, &known); err != nil || known.At == nil {
-		return clock.Instant{}, false, fmt.Errorf("%w: mongodb: the clock record of %q in %s can not be read: delete it", driver.ErrCorrupt, d, s.clocks.Name())
+		return clock.Instant{}, false, fmt.Errorf("mongodb: %w: the clock record of %q in %s can not be read: delete it", driver.ErrCorrupt, d, s.clocks.Name())
 	}
 	return known.At.instant(), true, nil
 }

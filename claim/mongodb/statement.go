@@ -59,7 +59,7 @@ func (s *Store) run(ctx context.Context, what string, command bson.D) (answer, e
 	}
 	var a answer
 	if err := bson.Unmarshal(raw, &a); err != nil {
-		return answer{}, fmt.Errorf("%w: mongodb: %s: the answer can not be read: %w", s.unknown(), what, err)
+		return answer{}, fmt.Errorf("mongodb: %w: %s: the answer can not be read: %w", s.unknown(), what, err)
 	}
 	return a, s.judged(what, a)
 }
@@ -70,7 +70,7 @@ const duplicateKey = 11000
 func (s *Store) judged(what string, a answer) error {
 	changed := a.N > 0 || len(a.Upserted) > 0 || len(a.Value) > 0
 	if a.Concern != nil && changed {
-		return fmt.Errorf("%w: mongodb: %s was done, and may be undone when the primary changes: %s", driver.ErrUnknownOutcome, what, a.Concern.Message)
+		return fmt.Errorf("mongodb: %w: %s was done, and may be undone when the primary changes: %s", driver.ErrUnknownOutcome, what, a.Concern.Message)
 	}
 	for _, e := range a.Errors {
 		if e.Code == duplicateKey {
@@ -80,7 +80,7 @@ func (s *Store) judged(what string, a answer) error {
 		if changed {
 			kind = driver.ErrUnknownOutcome // of some, by this account
 		}
-		return fmt.Errorf("%w: mongodb: %s: %s", kind, what, e.Message)
+		return fmt.Errorf("mongodb: %w: %s: %s", kind, what, e.Message)
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func (s *Store) unwritten(what string, err error) error {
 	} else {
 		kind = s.kind(kind)
 	}
-	return fmt.Errorf("%w: mongodb: %s: %w", kind, what, err)
+	return fmt.Errorf("mongodb: %w: %s: %w", kind, what, err)
 }
 
 // unknown is the kind of what may have happened, whether or not the store was closed meanwhile.
@@ -179,5 +179,5 @@ func (s *Store) unread(what string, err error) error {
 	if errors.As(err, &command) && slices.Contains(never, int(command.Code)) {
 		kind = driver.ErrInvalid
 	}
-	return fmt.Errorf("%w: mongodb: %s: %w", s.kind(kind), what, err)
+	return fmt.Errorf("mongodb: %w: %s: %w", s.kind(kind), what, err)
 }

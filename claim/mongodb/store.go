@@ -27,63 +27,56 @@ const (
 
 // What is used where nothing else is said.
 const (
-	DefaultDatabase   = "leasekeeper"
-	DefaultCollection = "leases"
-	DefaultNamespace  = "default"
+	DefaultDatabase  = "leasekeeper" // of a URL
+	DefaultPrefix    = "leasekeeper_"
+	DefaultNamespace = "default"
 )
 
 // patience is how long one statement may take at the most. The server is told, too.
 const patience = 10 * time.Second
 
-// Option changes how a [Store] is opened.
-type Option func(*settings)
-
-type settings struct {
-	collection, namespace string
-	storeClock            bool
-	log                   *slog.Logger
+// Config is how a store is set up. The zero Config is good.
+type Config struct {
+	// Namespace separates leases that have nothing to do with each other. Empty means [DefaultNamespace].
+	Namespace string
+	// Prefix is what the names of the collections begin with. Empty means [DefaultPrefix].
+	Prefix string
+	// StoreClock has the clock of the primary judge when leases end. It is a property of the namespace and never
+	// changes.
+	StoreClock bool
+	// Log is where it is told that a server can not keep what it acknowledges. The default is nowhere.
+	Log *slog.Logger
 }
 
-// Collection names the collection of the records. What else is kept stands in collections beside it, whose
-// names begin with its name. The default is [DefaultCollection].
-func Collection(name string) Option { return func(s *settings) { s.collection = name } }
-
-// Namespace keeps leases of the same names apart. The default is [DefaultNamespace].
-func Namespace(name string) Option { return func(s *settings) { s.namespace = name } }
-
-// StoreClock lets the clock of the database's primary decide when leases are over, so that the lease of
-// somebody who died long ago can be taken at once. It trusts that clock, and that of the next primary, never
-// to jump ahead. A namespace is made for it or not, once and for all.
-func StoreClock() Option { return func(s *settings) { s.storeClock = true } }
-
-// Log is where a warning goes if the server can lose what it has acknowledged. The default is nowhere.
-func Log(l *slog.Logger) Option { return func(s *settings) { s.log = l } }
-
-func (s settings) validate() error {
-	for _, field := range []struct{ what, text, not string }{
-		{"namespace", s.namespace, "/"},
-		{"collection", s.collection, "$"},
-	} {
-		switch {
-		case field.text == "", len(field.text) > 128, !utf8.ValidString(field.text), strings.ContainsAny(field.text, field.not+"\x00\n"):
-			return fmt.Errorf("%w: the %s %.140q: give it 1 to 128 bytes of UTF-8 without %q", driver.ErrInvalid, field.what, field.text, field.not)
-		}
+func (c *Config) complete() error {
+	if c.Namespace == "" {
+		c.Namespace = DefaultNamespace
 	}
-	if strings.HasPrefix(s.collection, "system.") {
-		return fmt.Errorf("%w: the collection %q would be one of MongoDB's own", driver.ErrInvalid, s.collection)
+	if c.Prefix == "" {
+		c.Prefix = DefaultPrefix
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	const most = 128
+	if text := c.Namespace; len(text) > most || !utf8.ValidString(text) || strings.ContainsAny(text, "/\n\x00") {
+		return fmt.Errorf("mongodb: %w: the namespace %.140q: it has at most %d bytes of UTF-8, and no slash or line break", driver.ErrInvalid, text, most)
+	}
+	if text := c.Prefix; len(text) > most || !utf8.ValidString(text) || strings.ContainsAny(text, "$\x00") || strings.HasPrefix(text, "system.") {
+		return fmt.Errorf("mongodb: %w: the prefix %.140q can not begin names of collections: use letters, digits and _", driver.ErrInvalid, text)
 	}
 	return nil
 }
 
-// Store keeps the records of one namespace in a MongoDB database.
+// Store keeps leases in a MongoDB database. It is safe for concurrent use.
 type Store struct {
-	settings
+	config Config
 	server server
 	db     *mongo.Database
-	// What is kept, each a collection.
+	// What is kept, each in a collection.
 	records, sightings, clocks, namespaces *mongo.Collection
 
-	own    *mongo.Client // to be disconnected by Close; nil if it is the caller's
+	owned  *mongo.Client // made here; nil if it is the caller's
 	once   sync.Once
 	closed context.Context // ends with Close
 	end    context.CancelFunc
@@ -97,19 +90,16 @@ var (
 	_ claim.Clocks   = (*Store)(nil)
 )
 
-// NewStore returns the store of a namespace in the caller's database, and makes the namespace if there is
-// none. It never closes the caller's client. Read and write concerns of db are not used: the store has its own.
-func NewStore(ctx context.Context, db *mongo.Database, opts ...Option) (*Store, error) {
-	s := &Store{settings: settings{collection: DefaultCollection, namespace: DefaultNamespace, log: slog.New(slog.DiscardHandler)}}
-	for _, o := range opts {
-		o(&s.settings)
+// New returns a store in the caller's database, whose client stays connected when the store is closed. Concerns
+// and preferences of db are not used: the store has its own.
+func New(ctx context.Context, db *mongo.Database, c Config) (*Store, error) {
+	if db == nil {
+		return nil, fmt.Errorf("mongodb: %w: no database", driver.ErrInvalid)
 	}
-	if err := s.validate(); err != nil {
+	if err := c.complete(); err != nil {
 		return nil, err
 	}
-	if db == nil {
-		return nil, fmt.Errorf("%w: no database is given", driver.ErrInvalid)
-	}
+	s := &Store{config: c}
 	s.closed, s.end = context.WithCancel(context.Background())
 	// A registry or preference that the caller's own documents need must not change ours.
 	s.db = db.Client().Database(db.Name(), options.Database().SetReadPreference(readpref.Primary()).SetRegistry(bson.NewRegistry()))
@@ -126,9 +116,9 @@ func (s *Store) open(ctx context.Context) error {
 		return err
 	}
 	collection := func(suffix string) *mongo.Collection {
-		return s.db.Collection(s.collection+suffix, options.Collection().SetReadConcern(s.server.readConcern()))
+		return s.db.Collection(s.config.Prefix+suffix, options.Collection().SetReadConcern(s.server.readConcern()))
 	}
-	s.records, s.sightings, s.clocks, s.namespaces = collection(""), collection("_sightings"), collection("_clocks"), collection("_namespaces")
+	s.records, s.sightings, s.clocks, s.namespaces = collection("leases"), collection("sightings"), collection("clocks"), collection("namespaces")
 	if err := s.admit(ctx); err != nil {
 		return err
 	}
@@ -139,15 +129,15 @@ func (s *Store) open(ctx context.Context) error {
 func (s *Store) Scheme() string { return Scheme }
 
 // Judges implements [claim.Judge].
-func (s *Store) Judges() bool { return s.storeClock }
+func (s *Store) Judges() bool { return s.config.StoreClock }
 
 // Close implements [claim.Store]. Calls that are under way end.
 func (s *Store) Close(ctx context.Context) error {
 	var err error
 	s.once.Do(func() {
 		s.end()
-		if s.own != nil {
-			err = s.own.Disconnect(ctx)
+		if s.owned != nil {
+			err = s.owned.Disconnect(ctx)
 		}
 	})
 	if err != nil && !errors.Is(err, mongo.ErrClientDisconnected) {
@@ -160,10 +150,10 @@ func (s *Store) Close(ctx context.Context) error {
 // taken too long; and it has no session: what the caller does in a transaction of his is not ours.
 func (s *Store) begin(ctx context.Context, what string) (context.Context, func(), error) {
 	if s.closed.Err() != nil {
-		return nil, nil, fmt.Errorf("%w: mongodb: %s", driver.ErrClosed, what)
+		return nil, nil, fmt.Errorf("mongodb: %w: %s", driver.ErrClosed, what)
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, nil, fmt.Errorf("%w: mongodb: %s was not begun: %w", driver.ErrUnavailable, what, err)
+		return nil, nil, fmt.Errorf("mongodb: %w: %s: %w", driver.ErrUnavailable, what, err)
 	}
 	ctx, cancel := context.WithTimeout(mongo.NewSessionContext(ctx, nil), patience)
 	stop := context.AfterFunc(s.closed, cancel)
@@ -171,7 +161,7 @@ func (s *Store) begin(ctx context.Context, what string) (context.Context, func()
 }
 
 // key is the _id of what is kept of a name, or of a domain, in this namespace. A namespace has no slash.
-func (s *Store) key(name string) string { return s.namespace + "/" + name }
+func (s *Store) key(name string) string { return s.config.Namespace + "/" + name }
 
 // kind says with what a call failed: that the store was closed meanwhile, or else what it was.
 func (s *Store) kind(otherwise error) error {

@@ -49,8 +49,8 @@ func (p *parcel) isFull() bool {
 
 // pack puts swap i into the parcel.
 func (s *Store) pack(p *parcel, i int, w claim.Swap) error {
-	if w.Ended && !s.storeClock {
-		return fmt.Errorf("%w: mongodb: the namespace %s is not in store-clock mode, so the store can not judge ends", driver.ErrInvalid, s.namespace)
+	if w.Ended && !s.config.StoreClock {
+		return fmt.Errorf("mongodb: %w: the namespace %s is not in store-clock mode, so the store can not judge ends", driver.ErrInvalid, s.config.Namespace)
 	}
 	d, err := s.document(w)
 	if err != nil {
@@ -58,10 +58,10 @@ func (s *Store) pack(p *parcel, i int, w claim.Swap) error {
 	}
 	raw, err := bson.Marshal(d)
 	if err != nil {
-		return fmt.Errorf("%w: mongodb: the record of %q: %w", driver.ErrInvalid, w.Record.Name, err)
+		return fmt.Errorf("mongodb: %w: the record of %q: %w", driver.ErrInvalid, w.Record.Name, err)
 	}
 	p.size += len(raw)
-	if w.Old == (claim.Op{}) && !s.storeClock {
+	if w.Old == (claim.Op{}) && !s.config.StoreClock {
 		p.inserts, p.inserted = append(p.inserts, bson.Raw(raw)), append(p.inserted, i)
 		return nil
 	}
@@ -75,7 +75,7 @@ func (s *Store) update(w claim.Swap, id string, raw bson.Raw) bson.D {
 	if w.Ended {
 		from = append(from, bson.E{Key: "$expr", Value: bson.D{{Key: "$gt", Value: bson.A{"$$NOW", "$ends"}}}})
 	}
-	if !s.storeClock {
+	if !s.config.StoreClock {
 		return bson.D{{Key: "q", Value: from}, {Key: "u", Value: raw}}
 	}
 	to := bson.A{s.stamped(w, raw)}
@@ -205,7 +205,7 @@ type trace struct {
 func (s *Store) tell(ctx context.Context, swaps []claim.Swap, p *parcel, a answer, done []bool) error {
 	traces, err := s.traces(ctx, swaps, p.updated)
 	if err != nil {
-		return fmt.Errorf("%w: mongodb: which of many were written can not be read: %w", s.unknown(), err)
+		return fmt.Errorf("mongodb: %w: which of many were written can not be read: %w", s.unknown(), err)
 	}
 	duplicates := make(map[int]bool)
 	for _, e := range a.Errors {
@@ -235,7 +235,7 @@ func (s *Store) tell(ctx context.Context, swaps []claim.Swap, p *parcel, a answe
 		}
 		return nil
 	}
-	return fmt.Errorf("%w: mongodb: of %d writes among many some were done and then overwritten twice, and which can not be told", driver.ErrUnknownOutcome, len(open))
+	return fmt.Errorf("mongodb: %w: of %d writes among many some were done and then overwritten twice, and which can not be told", driver.ErrUnknownOutcome, len(open))
 }
 
 // traces reads what some documents say of their last writes, by _id.
@@ -272,7 +272,7 @@ func (s *Store) Remove(ctx context.Context, name string, old claim.Op) (bool, er
 	sighted := bson.D{{Key: "$gte", Value: s.sightingKey(name, "")}, {Key: "$lt", Value: successor(s.sightingKey(name, ""))}}
 	if _, err := s.write(ctx, what, s.deletion(s.sightings, 0, bson.D{{Key: "_id", Value: sighted}})); err != nil {
 		// It is of an op that never comes again, so it only takes up room until the name is removed again.
-		s.log.Warn("mongodb: a record was removed, but not what was sighted of it", "name", name, "error", err)
+		s.config.Log.Warn("mongodb: a record was removed, but not what was sighted of it", "name", name, "error", err)
 	}
 	return true, nil
 }

@@ -60,11 +60,7 @@ func config(t *testing.T, uri string, ferret bool) claimtest.Config {
 	shared := connect(t, uri)
 	c := claimtest.Config{
 		Open: func(t testing.TB, namespace string, storeClock bool) (claim.Store, error) {
-			o := []mongodb.Option{mongodb.Namespace(namespace)}
-			if storeClock {
-				o = append(o, mongodb.StoreClock())
-			}
-			s, err := mongodb.NewStore(t.Context(), databaseOf(t, shared), o...)
+			s, err := mongodb.New(t.Context(), databaseOf(t, shared), mongodb.Config{Namespace: namespace, StoreClock: storeClock})
 			if err != nil || !ferret {
 				return s, err
 			}
@@ -73,7 +69,7 @@ func config(t *testing.T, uri string, ferret bool) claimtest.Config {
 		Cannot:    []string{claimtest.Local},
 		Precision: time.Millisecond,
 		Damage: func(t testing.TB, namespace, name string) {
-			_, err := databaseOf(t, shared).Collection(mongodb.DefaultCollection).UpdateByID(t.Context(), namespace+"/"+name,
+			_, err := databaseOf(t, shared).Collection(mongodb.DefaultPrefix+"leases").UpdateByID(t.Context(), namespace+"/"+name,
 				bson.D{{Key: "$set", Value: bson.D{{Key: "op", Value: int32(5)}}}})
 			if err != nil {
 				t.Fatal(err)
@@ -109,4 +105,3 @@ func real(t *testing.T) string {
 	}
 	return uri
 }
-

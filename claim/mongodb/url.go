@@ -1,0 +1,105 @@
+package mongodb
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+func init() {
+	for _, scheme := range []string{Scheme, SchemeSRV} {
+		driver.Register(scheme, func(ctx context.Context, u *url.URL) (driver.Backend, error) {
+			s, err := Open(ctx, u.String(), Config{})
+			if err != nil {
+				return nil, err
+			}
+			b, err := claim.NewBackend(s)
+			if err != nil {
+				_ = s.Close(ctx)
+				return nil, err
+			}
+			return b, nil
+		})
+	}
+}
+
+// Open connects to the database of a URL, as the drivers of MongoDB take it: see the documentation of the
+// package. What the URL says about the store wins over c.
+func Open(ctx context.Context, rawURL string, c Config) (*Store, error) {
+	rest, database, c, err := strip(rawURL, c)
+	if err != nil {
+		return nil, err
+	}
+	settings := options.Client().ApplyURI(rest)
+	if settings.AppName == nil {
+		settings.SetAppName("leasekeeper")
+	}
+	client, err := mongo.Connect(settings)
+	if err != nil {
+		return nil, fmt.Errorf("mongodb: %w: %w", driver.ErrInvalid, err)
+	}
+	s, err := New(ctx, client.Database(database), c)
+	if err != nil {
+		_ = client.Disconnect(ctx)
+		return nil, err
+	}
+	s.owned = client
+	return s, nil
+}
+
+// strip takes from a URL what the driver would not understand, and reads the database in it.
+func strip(rawURL string, c Config) (rest, database string, _ Config, err error) {
+	invalid := func(format string, args ...any) (string, string, Config, error) {
+		return "", "", c, fmt.Errorf("mongodb: %w: in the URL %s", driver.ErrInvalid, fmt.Sprintf(format, args...))
+	}
+	address, query, _ := strings.Cut(rawURL, "?")
+	scheme, authority, ok := strings.Cut(address, "://")
+	if !ok || scheme != Scheme && scheme != SchemeSRV {
+		return invalid("the scheme is neither %s nor %s", Scheme, SchemeSRV)
+	}
+	authority, path, _ := strings.Cut(authority, "/")
+	if database, err = url.PathUnescape(path); err != nil {
+		return invalid("the database is not escaped as it has to be")
+	}
+	if database == "" {
+		database = DefaultDatabase
+	}
+	var others []string
+	for part := range strings.SplitSeq(query, "&") {
+		key, value, _ := strings.Cut(part, "=")
+		key = strings.ToLower(key)
+		if key != "ns" && key != "prefix" && key != "clock" {
+			if part != "" {
+				others = append(others, part)
+			}
+			continue
+		}
+		value, err := url.QueryUnescape(value)
+		if err != nil || value == "" {
+			return invalid("%s has no value, or one that is not escaped as it has to be", key)
+		}
+		switch key {
+		case "ns":
+			c.Namespace = value
+		case "prefix":
+			c.Prefix = value
+		case "clock":
+			if value != byStore && value != byWriter {
+				return invalid("clock is %q: it is %s, or else %s", value, byWriter, byStore)
+			}
+			c.StoreClock = value == byStore
+		}
+	}
+	rest = scheme + "://" + authority + "/" + path
+	if len(others) > 0 {
+		rest += "?" + strings.Join(others, "&")
+	}
+	return rest, database, c, nil
+}

@@ -1,0 +1,71 @@
+package ferrettest
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/claim/mongodb"
+	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/driver/drivertest"
+)
+
+// urlOf is what a user would write to keep leases in a test's own database.
+func urlOf(t testing.TB, uri, namespace string) string {
+	t.Helper()
+	address, query, _ := strings.Cut(uri, "?")
+	scheme, rest, _ := strings.Cut(address, "://")
+	host, _, _ := strings.Cut(rest, "/")
+	return scheme + "://" + host + "/" + databaseOf(t, connect(t, uri)).Name() + "?" + strings.TrimPrefix(query+"&ns="+namespace, "&")
+}
+
+// behaviour runs the suite for backends on stores at uri, opened by URL.
+func behaviour(t *testing.T, uri string) {
+	drivertest.Run(t, drivertest.Config{
+		Cannot: []string{driver.Transfer},
+		TTL:    4 * time.Second,
+		Slack:  4 * time.Second,
+		New: func(t testing.TB) drivertest.Store {
+			url := urlOf(t, uri, "jobs")
+			return drivertest.Store{
+				Open: func(t testing.TB) driver.Backend {
+					b, err := driver.Open(t.Context(), url)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return b
+				},
+				Delete: func(t testing.TB, name string) {
+					s, err := mongodb.Open(t.Context(), url, mongodb.Config{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					remove(t, s, name)
+					if err := s.Close(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				},
+			}
+		},
+	})
+}
+
+// remove removes a record as an operator does who wants tokens to grow on: with the floor raised above it.
+func remove(t testing.TB, s claim.Store, name string) {
+	t.Helper()
+	f, err := s.Get(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.RaiseFloor(t.Context(), f.Record.Token); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := s.Remove(t.Context(), name, f.Record.Op); !done || err != nil {
+		t.Fatal(done, err)
+	}
+}
+
+func TestBackendOnFerretDB(t *testing.T) { behaviour(t, Start(t).URI()) }
+
+func TestBackendOnMongoDB(t *testing.T) { behaviour(t, real(t)) }
