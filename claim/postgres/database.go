@@ -1,0 +1,140 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// database runs statements on the connections of a pool.
+type database struct {
+	pool   *pgxpool.Pool
+	closed context.Context // ends with the store, so that nothing that hangs keeps the pool from being closed
+	close  context.CancelFunc
+}
+
+func newDatabase(pool *pgxpool.Pool) *database {
+	d := &database{pool: pool}
+	d.closed, d.close = context.WithCancel(context.Background())
+	return d
+}
+
+// Query implements [sqlstore.DB]. Nothing is prepared that would have to be there at the next statement.
+func (d *database) Query(ctx context.Context, statement string, args ...any) ([][]any, error) {
+	return d.run(ctx, func(ctx context.Context, conn *pgxpool.Conn) ([][]any, error) {
+		rows, err := conn.Query(ctx, statement, append([]any{pgx.QueryExecModeExec}, args...)...)
+		if err != nil {
+			return nil, err
+		}
+		defer rows.Close()
+		var all [][]any
+		for rows.Next() {
+			values, err := rows.Values()
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, values)
+		}
+		return all, rows.Err() // and that it was committed
+	})
+}
+
+// Script implements [sqlstore.DB].
+func (d *database) Script(ctx context.Context, statements string) error {
+	_, err := d.run(ctx, func(ctx context.Context, conn *pgxpool.Conn) ([][]any, error) {
+		_, err := conn.Exec(ctx, statements, pgx.QueryExecModeSimpleProtocol)
+		return nil, err
+	})
+	return err
+}
+
+// run runs something on a connection. What fails before there is one, has done nothing.
+func (d *database) run(ctx context.Context, do func(context.Context, *pgxpool.Conn) ([][]any, error)) ([][]any, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(d.closed, cancel)()
+	conn, err := d.pool.Acquire(ctx)
+	if err != nil {
+		return nil, unreached(err)
+	}
+	defer conn.Release()
+	all, err := do(ctx, conn)
+	if err != nil {
+		return nil, failure(err)
+	}
+	return all, nil
+}
+
+// unreached is the failure to get a connection.
+func unreached(err error) *sqlstore.Failure {
+	f := &sqlstore.Failure{Kind: driver.ErrUnavailable, Err: err}
+	if strings.Contains(err.Error(), "closed pool") { // puddle has a value for it, which pgxpool does not pass on
+		f.Kind = driver.ErrClosed
+	}
+	var p *pgconn.PgError
+	if errors.As(err, &p) {
+		switch {
+		case strings.HasPrefix(p.Code, "28"):
+			f.Advice = "the server does not let this user in"
+		case p.Code == "3D000":
+			f.Kind, f.Advice = driver.ErrInvalid, "the database is not there"
+		case p.Code == "53300":
+			f.Advice = "the server has no connection left: use fewer, or a pooler"
+		}
+	}
+	return f
+}
+
+// failure tells what became of a statement that ended with an error.
+func failure(err error) *sqlstore.Failure {
+	f := &sqlstore.Failure{Kind: driver.ErrUnknownOutcome, Err: err}
+	var p *pgconn.PgError
+	switch {
+	case pgconn.SafeToRetry(err):
+		f.Kind = driver.ErrUnavailable
+	case errors.As(err, &p):
+		said(f, p)
+	}
+	return f
+}
+
+// said takes what the server said. An error of a statement means that its transaction was rolled back, and so
+// surely nothing was done. One that ends the connection can come when it has been committed already.
+func said(f *sqlstore.Failure, p *pgconn.PgError) {
+	class := p.Code[:min(2, len(p.Code))]
+	if p.Severity != "ERROR" && p.SeverityUnlocalized != "ERROR" || class == "08" || p.Code == "40003" {
+		return
+	}
+	f.Kind = driver.ErrUnavailable
+	switch p.Code {
+	case "40001", "40P01", "23505", "42P07", "42710": // serialization, deadlock; two who make the same tables
+		f.Again = true
+		f.Advice = "others changed the same rows each time"
+	case "55P03", "57014":
+		f.Advice = "the server gave up waiting: somebody holds a lock on the row, or lock_timeout or statement_timeout is too short"
+	case "25006":
+		f.Advice = "this server does not take writes: connect to the primary, and see that default_transaction_read_only is off"
+	case "42P01", "42703", "3F000":
+		f.Kind, f.Missing = driver.ErrInvalid, true
+		f.Advice = "the tables are not as they should be: compare them with what `leasekeeper schema postgres` prints"
+	case "42501":
+		f.Kind, f.Denied = driver.ErrInvalid, true
+		f.Advice = "this user lacks a right: GRANT it SELECT, INSERT, UPDATE and DELETE on the four tables"
+	case "53100":
+		f.Advice = "the disk of the server is full"
+	case "XX001", "XX002":
+		f.Kind, f.Advice = driver.ErrCorrupt, "the tables are damaged"
+	default:
+		switch class {
+		case "22", "23", "42":
+			f.Kind = driver.ErrInvalid
+		}
+	}
+}

@@ -1,0 +1,37 @@
+// Package postgres keeps leases in a PostgreSQL database, version 12 or later.
+//
+//	postgres://user:password@host/database
+//	postgres://host/database?ns=staging&prefix=locks_&schema=ops&clock=store
+//
+// It promises what package claim promises, whatever the clocks of machines show, and loses nothing of what was
+// acknowledged as long as the database loses nothing that was committed. After a restore from a backup, or a
+// failover to a server that had not received everything, raise the floor.
+//
+// # How it works
+//
+// The SQL is that of package sqlstore: every call is one statement, which is a transaction of its own. Nothing is
+// kept in a session, no statement is prepared, and no transaction is open between two of them. So it works behind
+// pgbouncer in transaction mode, with any default isolation level, and with a pool that the program has anyway.
+//
+// A change of owner notifies those who wait, in the statement that writes it. They listen on a connection of
+// their own. Where that can not work, because a pooler stands between, they find out by asking.
+//
+// A write is refused on a connection with synchronous_commit = off, and the server with fsync = off: a crash could
+// make two hold one name. [Config.AcceptLoss] accepts that.
+//
+// In store-clock mode ([Config.StoreClock]) the clock of the database judges in the statement that writes: a name
+// whose holder has died is free as soon as its TTL has passed there, also for who has only just begun to look.
+// Then a clock of the server that jumps ahead, at a failover for instance, ends leases early. The mode is a
+// property of the namespace, and each write checks it.
+//
+// # The gate
+//
+// [Gate] makes a transaction commit only if a lease is still held. It holds a key-share lock on the row of the
+// lease until the transaction ends: renewals go on, takeover and release wait. A transaction that hangs therefore
+// keeps its name from all others: bound it with idle_in_transaction_session_timeout and statement_timeout.
+//
+// # What it never does
+//
+// It reads no standby, sets nothing in a session, and needs no right but to read and write its four tables once
+// they are there. It starts no goroutine.
+package postgres

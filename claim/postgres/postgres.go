@@ -1,0 +1,166 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// Config is how a store is set up. The zero Config is good.
+type Config struct {
+	// Namespace separates leases that have nothing to do with each other. Empty means
+	// [sqlstore.DefaultNamespace].
+	Namespace string
+	// Prefix is what the names of the tables begin with. Empty means [sqlstore.DefaultPrefix].
+	Prefix string
+	// Schema is the one with the tables. Empty means the one where they are found by the search path, or else the
+	// first of that.
+	Schema string
+	// StoreClock has the clock of the database judge when leases end. It is a property of the namespace and never
+	// changes.
+	StoreClock bool
+	// Patience is for how long at most a statement is repeated that failed because of others at the same time.
+	// Zero means [sqlstore.DefaultPatience].
+	Patience time.Duration
+	// AcceptLoss accepts a database that is set up so that a crash may undo what was acknowledged: two may then
+	// hold one name.
+	AcceptLoss bool
+}
+
+// Store keeps leases in a PostgreSQL database. It is safe for concurrent use.
+type Store struct {
+	*sqlstore.Store
+	db    *database
+	owned bool // the pool was made here
+}
+
+var (
+	_ claim.Store    = (*Store)(nil)
+	_ claim.Batcher  = (*Store)(nil)
+	_ claim.Notifier = (*Store)(nil)
+	_ claim.Judge    = (*Store)(nil)
+	_ claim.Clocks   = (*Store)(nil)
+)
+
+// Open connects to the database of a URL, or of a string of settings such as psql takes them. Whatever is not said
+// there comes from the environment variables that all programs with PostgreSQL know, such as PGPASSWORD.
+func Open(ctx context.Context, url string, c Config) (*Store, error) {
+	settings, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w: %w", driver.ErrInvalid, err)
+	}
+	connection := settings.ConnConfig
+	if connection.RuntimeParams["application_name"] == "" {
+		connection.RuntimeParams["application_name"] = "leasekeeper"
+	}
+	if connection.ValidateConnect == nil { // of several hosts only one is the primary
+		connection.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, settings)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w: %w", driver.ErrInvalid, err)
+	}
+	s, err := newStore(ctx, pool, c)
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	s.owned = true
+	return s, nil
+}
+
+// New returns a store in the database of the caller's pool, which stays open when the store is closed.
+func New(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
+	if pool == nil {
+		return nil, fmt.Errorf("postgres: %w: no pool", driver.ErrInvalid)
+	}
+	return newStore(ctx, pool, c)
+}
+
+func newStore(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
+	shared := sqlstore.Config{Namespace: c.Namespace, Prefix: c.Prefix, Schema: c.Schema, StoreClock: c.StoreClock, Patience: c.Patience, AcceptLoss: c.AcceptLoss}
+	if shared.Prefix == "" {
+		shared.Prefix = sqlstore.DefaultPrefix
+	}
+	db := newDatabase(pool)
+	if err := examine(ctx, db, &shared); err != nil {
+		return nil, err
+	}
+	s, err := sqlstore.New(ctx, db, sqlstore.PostgreSQL, shared)
+	if err != nil {
+		return nil, err
+	}
+	if err := verify(ctx, db, s.Config()); err != nil {
+		return nil, err
+	}
+	return &Store{Store: s, db: db}, nil
+}
+
+// examine finds the schema, so that another search path on another connection does not lead elsewhere, and
+// returns an error if the server can not keep what it acknowledges.
+func examine(ctx context.Context, db *database, c *sqlstore.Config) error {
+	rows, failed := sqlstore.Ask(ctx, db, sqlstore.DefaultPatience, `SELECT pg_is_in_recovery(), current_setting('fsync'), current_setting('synchronous_commit'),
+		coalesce((SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(quote_ident($1))), current_schema())::text`, c.Prefix+"namespace")
+	if failed != nil {
+		return fmt.Errorf("postgres: open: %w: %w", failed.Kind, failed)
+	}
+	standby, _ := rows[0][0].(bool)
+	fsync, _ := rows[0][1].(string)
+	commit, _ := rows[0][2].(string)
+	schema, _ := rows[0][3].(string)
+	switch {
+	case standby:
+		return fmt.Errorf("postgres: %w: this server is a standby, which can not be written and tells old news: connect to the primary", driver.ErrUnavailable)
+	case fsync == "off" && !c.AcceptLoss:
+		return fmt.Errorf("postgres: %w: the server runs with fsync = off, so that a crash may undo what was acknowledged: set it to on, or accept the loss", driver.ErrInvalid)
+	case commit == "off" && !c.AcceptLoss:
+		return fmt.Errorf("postgres: %w: synchronous_commit is off, so that a crash may undo what was acknowledged: set it to on for this user, or accept the loss", driver.ErrInvalid)
+	case c.Schema == "" && schema == "":
+		return fmt.Errorf("postgres: %w: the search path of this user names no schema that exists: say which one to use", driver.ErrInvalid)
+	case c.Schema == "":
+		c.Schema = schema
+	}
+	return nil
+}
+
+// verify returns an error if the tables lack what the promises rest on and no statement would notice.
+func verify(ctx context.Context, db *database, c sqlstore.Config) error {
+	rows, failed := sqlstore.Ask(ctx, db, sqlstore.DefaultPatience, `SELECT c.relpersistence::text, EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey)
+		WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL AND a.attname = 'token')
+		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`, c.Schema, c.Prefix+"lease")
+	if failed != nil {
+		return fmt.Errorf("postgres: open: %w: %w", failed.Kind, failed)
+	}
+	if len(rows) == 0 {
+		return fmt.Errorf("postgres: %w: there is no table %slease in schema %s: run what `leasekeeper schema postgres` prints", driver.ErrInvalid, c.Prefix, c.Schema)
+	}
+	persistence, _ := rows[0][0].(string)
+	unique, _ := rows[0][1].(bool)
+	if persistence != "p" && !c.AcceptLoss {
+		return fmt.Errorf("postgres: %w: the table %slease is not a permanent one, so that a crash empties it: make it with what `leasekeeper schema postgres` prints", driver.ErrInvalid, c.Prefix)
+	}
+	if !unique {
+		return fmt.Errorf("postgres: %w: the table %slease lacks UNIQUE (ns, name, token), without which no transaction is gated: add it, as `leasekeeper schema postgres` prints it", driver.ErrInvalid, c.Prefix)
+	}
+	return nil
+}
+
+// Judges implements [claim.Judge].
+func (s *Store) Judges() bool { return s.Config().StoreClock }
+
+// Close implements [claim.Store].
+func (s *Store) Close(ctx context.Context) error {
+	err := s.Store.Close(ctx)
+	s.db.close()
+	if s.owned {
+		s.db.pool.Close()
+	}
+	return err
+}

@@ -1,0 +1,42 @@
+//go:build unix
+
+package postgres
+
+import (
+	"os"
+	"testing"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/claim/claimtest"
+	"github.com/leasekeeper/leasekeeper/internal/databases"
+)
+
+func TestMain(m *testing.M) { os.Exit(databases.Main(m)) }
+
+// damage makes a record unreadable.
+func damage(t testing.TB, url, namespace, name string) {
+	t.Helper()
+	databases.PostgreSQL(t).Run(t, url, "UPDATE leasekeeper_lease SET card = '{' WHERE ns = '"+namespace+"' AND name = '"+name+"'")
+}
+
+// open opens a store that is closed with the test.
+func open(t testing.TB, url string, c Config) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), url, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close(t.Context()) })
+	return s
+}
+
+func TestStore(t *testing.T) {
+	url := databases.PostgreSQL(t).Database(t)
+	claimtest.Run(t, claimtest.Config{
+		Open: func(t testing.TB, namespace string, storeClock bool) (claim.Store, error) {
+			return Open(t.Context(), url, Config{Namespace: namespace, StoreClock: storeClock})
+		},
+		Cannot: []string{claimtest.Local},
+		Damage: func(t testing.TB, namespace, name string) { damage(t, url, namespace, name) },
+	})
+}
