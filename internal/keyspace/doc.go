@@ -31,7 +31,8 @@
 // lease id) ended at revision R. From R on a key whose newest version carries
 // that generation reads as deleted at R. Its tombstone and its 'h' entry are
 // written later by Sweep in bounded steps; the step that writes the last of
-// them removes the 'e' record. Whether, when and in what portions Sweep runs
+// them removes the 'e' record. One with a key or two is spared all that: its
+// tombstones are written at once, which is less to write. Whether, when and in what portions Sweep runs
 // can't be seen through any read; members of a cluster need not agree on it.
 //
 // Compaction too is visible at once; Trim removes what it left in steps, once

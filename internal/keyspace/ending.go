@@ -11,8 +11,9 @@ import (
 // they are kept and must not be changed. If there are none, nothing happens
 // and the current revision is returned.
 //
-// It writes one record however many keys there are; Sweep does the rest. What
-// goes wrong is returned by Err and every later call.
+// If there are more than a few, it writes one record however many keys there
+// are, and Sweep does the rest. What goes wrong is returned by Err and every
+// later call.
 func (w *Writer) EndLease(id int64, generation uint64, keys []string) Revision {
 	_ = w.request(func() error { return w.endLease(id, generation, keys) })
 	return w.s.revision
@@ -33,12 +34,35 @@ func (w *Writer) endLease(id int64, generation uint64, keys []string) error {
 		return err
 	}
 	e := &ending{generation: generation, lease: id, revision: w.s.revision, keys: keys}
+	if len(keys) <= w.s.few {
+		return w.endFew(e)
+	}
 	w.s.ends = append(w.s.ends, e)
 	w.s.byGeneration[generation] = e
 	w.changes = append(w.changes, Change{Revision: e.revision, Ended: keys})
 	w.open = false // the change is listed already
 	return w.setEnding(e, 0)
 }
+
+// fewKeys is how many keys of a lease are deleted at once when it ends: a
+// record of the ending, and its removal, would be as much to write.
+const fewKeys = 2
+
+// endFew deletes all keys of a lease at once.
+func (w *Writer) endFew(e *ending) error {
+	for i, key := range e.keys {
+		if err := w.buryAt(e, i, []byte(key)); err != nil {
+			return err
+		}
+	}
+	w.changes = append(w.changes, Change{Revision: e.revision, Ended: e.keys})
+	w.open = false // the change is listed already
+	return nil
+}
+
+// Sweepable reports whether Sweep has something to do. Only the writing
+// goroutine may ask.
+func (s *Store) Sweepable() bool { return len(s.ends) > 0 }
 
 func (w *Writer) setEnding(e *ending, swept int) error {
 	w.key = appendEndedKey(w.key[:0], e.generation)

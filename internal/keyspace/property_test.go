@@ -14,6 +14,8 @@ import (
 func TestAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{T: t, house: openHouse(t), model: newModel()}
+		m.few = rapid.SampledFrom([]int{0, fewKeys}).Draw(t, "few")
+		m.store.few = m.few
 		m.house.t = t
 		m.hub = NewHub(m.store)
 		defer func() { m.db.Close() }()

@@ -61,6 +61,8 @@ type Store struct {
 	ends []*ending
 	// swept is how many keys of ends[0] are done. 0 ≤ swept < len(ends[0].keys)
 	swept int
+	// few is fewKeys but in tests.
+	few int
 	// recents knows the newest versions of some keys.
 	recents recents
 	// byGeneration has the same endings as ends.
@@ -90,7 +92,7 @@ type ending struct {
 // It is quick unless leases had ended that were not yet swept: to find their
 // keys again, all versions of all keys are read.
 func Open(db *pebble.DB, leases Leases) (*Store, error) {
-	s := &Store{db: db, leases: leases, byGeneration: make(map[uint64]*ending)}
+	s := &Store{db: db, leases: leases, few: fewKeys, byGeneration: make(map[uint64]*ending)}
 	if err := s.load(); err != nil {
 		return nil, err
 	}

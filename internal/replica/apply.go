@@ -333,7 +333,7 @@ func (k leaseKeys) EndLease(ref lessor.Ref, items []lessor.Item) {
 		keys[i] = item.Key
 	}
 	k.r.applying.writer.EndLease(int64(ref.ID), uint64(ref.Generation), keys)
-	k.r.sweeping = true
+	k.r.sweeping = k.r.store.Sweepable()
 }
 
 // End ends the deletion.
