@@ -38,29 +38,43 @@ func (c *Client) Collect(ctx context.Context, what Collection) (removed int, err
 
 func (c *Client) collectPage(ctx context.Context, page []seen, age time.Duration) (removed int, err error) {
 	var old []*Record
-	var highest driver.Token
 	for i := range page {
 		if s := &page[i]; s.Err == nil && c.collectable(&s.Record, age) {
-			old, highest = append(old, &s.Record), max(highest, s.Record.Token)
+			old = append(old, &s.Record)
 		}
 	}
+	err = c.remove(ctx, old, func(_ *Record, done bool) {
+		if done {
+			removed++
+		}
+	})
+	return removed, err
+}
+
+// remove removes records, unless they are changed first, and lets no token start again. It reports of each
+// whether it did.
+func (c *Client) remove(ctx context.Context, old []*Record, report func(r *Record, done bool)) error {
 	if len(old) == 0 {
-		return 0, nil
+		return nil
+	}
+	var highest driver.Token
+	for _, r := range old {
+		highest = max(highest, r.Token)
 	}
 	if _, err := c.store.RaiseFloor(ctx, highest); err != nil {
-		return 0, err // none was removed, whether it was raised or not
+		return err // none was removed, whether it was raised or not
 	}
 	for _, r := range old {
 		done, err := c.store.Remove(ctx, r.Name, r.Op)
 		if err != nil {
-			return removed, err
+			return err
 		}
 		if done {
-			removed++
 			c.forget(r.Name)
 		}
+		report(r, done)
 	}
-	return removed, nil
+	return nil
 }
 
 func (c *Client) collectable(r *Record, age time.Duration) bool {
