@@ -1,0 +1,604 @@
+package claim_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/claim/claimtest"
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// What others count, and when they may act.
+
+// Short-lived processes of one machine, none of which lives as long as the lease, get the name all the same:
+// each goes on counting where another has begun.
+func TestShortLivedProcessesCountOn(t *testing.T) {
+	w := newWorld(t)
+	dead, machine := w.actor("dead", time.Hour), w.actor("machine", 0)
+	dead.hold("job", 30*time.Second)
+	w.pass(5 * time.Second)
+	for i := range 4 {
+		p := machine.beside(fmt.Sprint("cron", i))
+		p.refused("job")
+		w.pass(10 * time.Second)
+	}
+	l, err := machine.beside("cron").try("job", time.Minute)
+	w.is("the last", err, nil)
+	same(w, "token", l.Token(), 2)
+}
+
+// A renewal is a new op, and counting begins anew with it.
+func TestRenewalStartsTheCountAnew(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	l := a.hold("job", 30*time.Second)
+	for range 10 {
+		b.refused("job")
+		w.pass(20 * time.Second)
+		a.extend(l, 0)
+	}
+	b.refused("job")
+	w.pass(29 * time.Second)
+	b.beside("c").refused("job")
+}
+
+// Who waits long does not write with each renewal of the holder, but keeps in the store what the next process
+// needs when the holder falls silent, or when it leaves.
+func TestWaiterKeepsSightingsSeldom(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	l := a.hold("job", 30*time.Second)
+	ask := func() {
+		t.Helper()
+		q := b.request("job", time.Minute)
+		q.Waits = true
+		_, err := b.Claim(t.Context(), q)
+		w.is("b asks", err, driver.ErrHeld)
+	}
+	ask()
+	same(w, "the first time costs", b.wire.counted(), "map[get:1 sight:1]")
+	for range 10 {
+		w.pass(10 * time.Second)
+		a.extend(l, 0)
+		ask()
+	}
+	same(w, "ten renewals cost", b.wire.counted(), "map[get:10]")
+	w.pass(14 * time.Second)
+	ask()
+	same(w, "a late one costs", b.wire.counted(), "map[get:1]")
+	w.pass(2 * time.Second) // 16 s after the op was first seen
+	ask()
+	ask()
+	same(w, "the silence costs", b.wire.counted(), "map[get:2 sight:1]")
+	w.pass(14*time.Second + time.Millisecond)
+	b.beside("next").hold("job", time.Minute)
+
+	a.is("release", b.Release(t.Context(), b.hold("other", time.Minute)), nil)
+	a.hold("other", 30*time.Second)
+	ask2 := func() {
+		q := b.request("other", time.Minute)
+		q.Waits = true
+		_, err := b.Claim(t.Context(), q)
+		w.is("b asks", err, driver.ErrHeld)
+	}
+	ask2()
+	b.wire.counted()
+	w.is("b leaves", b.Sight(t.Context(), "other"), nil)
+	same(w, "to leave costs, if it is known already", b.wire.counted(), "map[]")
+	w.is("b leaves what it never saw", b.Sight(t.Context(), "never"), nil)
+}
+
+// Sight keeps what only this process knows.
+func TestSightIsForTheNextProcess(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	a.hold("job", 30*time.Second)
+	b.state("job") // does not write
+	same(w, "to look costs", b.wire.counted(), "map[get:1]")
+	w.pass(20 * time.Second)
+	w.is("sight", b.Sight(t.Context(), "job"), nil)
+	w.pass(10*time.Second + time.Millisecond)
+	b.beside("next").hold("job", time.Minute)
+}
+
+// Refresh begins to count for all names at once.
+func TestRefreshBeginsAllCounts(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	for i := range 700 { // more than a page
+		a.hold(fmt.Sprintf("job%04d", i), 30*time.Second)
+	}
+	w.is("release", b.Release(t.Context(), b.hold("free", time.Minute)), nil)
+	b.hold("own", time.Minute)
+	b.wire.counted()
+	w.is("refresh", b.Refresh(t.Context()), nil)
+	same(w, "it costs", b.wire.counted(), "map[sight:700]")
+	w.pass(30*time.Second + time.Millisecond)
+	for _, name := range []string{"job0000", "job0699"} {
+		b.beside("next").hold(name, time.Minute)
+	}
+}
+
+// A lease of a domain of which no process can be left is over at once, on a store of one machine.
+func TestLeaseOfAnotherBootIsOverAtOnce(t *testing.T) {
+	w := newWorld(t, claimtest.WithGone(func(d clock.Domain) bool { return d == "boot1" }))
+	one := w.actor("boot1", time.Hour)
+	l := one.hold("job", time.Hour)
+	two := w.actor("boot2", time.Second)
+	s := two.state("job")
+	if !s.Over || s.Ends != 0 {
+		t.Errorf("%+v", s)
+	}
+	same(w, "token", two.hold("job", time.Minute).Token(), l.Token()+1)
+}
+
+// The clocks of one domain are shared by its processes, and so is what they know.
+func TestProcessOfTheSameDomainJudgesExactly(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	a.hold("job", 30*time.Second)
+	w.pass(29 * time.Second)
+	b := a.beside("b")
+	same(w, "what is left", b.refused("job"), time.Second)
+	same(w, "to be refused costs", b.wire.counted(), "map[get:1]")
+	w.pass(time.Second + 1)
+	b.hold("job", time.Minute)
+}
+
+// One of the two clocks stands still, or runs away: who waits goes on until both are past the end, who relies
+// stops when one is.
+func TestBothClocksCount(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	l := a.hold("job", 30*time.Second)
+	b.refused("job")
+	b.clocks.move(0, time.Hour) // suspended
+	b.refused("job")
+	b.clocks.move(29*time.Second, 29*time.Second)
+	b.refused("job")
+	a.clocks.move(0, 31*time.Second)
+	same(w, "a still relies on it", a.Now().Before(l.Until()), false)
+	w.is("a's machine has slept, its clock in Raw has not passed", a.Expire(t.Context(), "job"), driver.ErrHeld)
+	b.clocks.move(2*time.Second, 2*time.Second)
+	b.hold("job", time.Minute)
+}
+
+// Clocks whose rates differ by as much as the drift bound allows.
+func TestDriftIsWaitedFor(t *testing.T) {
+	w := newWorld(t)
+	drift := func(o *claim.Options) { o.Drift = 10_000 } // 1 %
+	slow, fast := w.actor("slow", time.Hour, drift), w.actor("fast", 0, drift)
+	slow.ppm, fast.ppm = -10_000, 10_000
+	l := slow.hold("job", 100*time.Second)
+	fast.refused("job")
+	for slow.Now().Before(l.Until()) {
+		fast.refused("job")
+		w.pass(100 * time.Millisecond)
+	}
+	w.pass(time.Second)
+	fast.hold("job", time.Minute)
+}
+
+// Somebody else's pin is a new op, but the promise is still the holder's.
+func TestPinKeepsThePromiseAsItIs(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	l := a.hold("job", 30*time.Second)
+	w.is("pin", b.Pin(t.Context(), "job", "repair"), nil)
+	w.is("pin", b.Pin(t.Context(), "job", "audit"), nil)
+	b.wire.counted()
+	w.is("pin again", b.Pin(t.Context(), "job", "audit"), nil)
+	same(w, "to pin again costs", b.wire.counted(), "map[get:1]")
+	same(w, "pins", fmt.Sprint(b.state("job").Record.Pins), "[audit repair]")
+	w.pass(time.Hour)
+	same(w, "over", b.state("job").Over, false)
+	same(w, "what b is told of the end", b.refused("job"), 0)
+	w.is("expire", a.Expire(t.Context(), "job"), driver.ErrPinned)
+	w.is("revoke", a.Revoke(t.Context(), "job", 0, "", true), driver.ErrPinned)
+	a.extend(l, 0)
+	same(w, "it is relied on for", a.remains(l), 30*time.Second)
+	w.is("unpin", b.Unpin(t.Context(), "job", "audit"), nil)
+	w.is("unpin what is not", b.Unpin(t.Context(), "job", "nothing"), nil)
+	w.pass(time.Hour)
+	w.is("expire", a.Expire(t.Context(), "job"), driver.ErrPinned)
+	w.is("unpin", b.Unpin(t.Context(), "job", "repair"), nil)
+	w.is("expire", a.Expire(t.Context(), "job"), nil)
+}
+
+// A vacant name can be pinned, also one that never was; the next holder inherits it. A collection leaves it.
+func TestPinsOfVacantNamesAreInherited(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	w.is("unpin what never was", b.Unpin(t.Context(), "job", ""), nil)
+	same(w, "exists", b.state("job").Record.Op, claim.Op{})
+	w.is("pin", b.Pin(t.Context(), "job", "repair"), nil)
+	n, err := b.Collect(t.Context(), claim.Collection{})
+	if n != 0 || err != nil {
+		t.Errorf("collected %d, %v", n, err)
+	}
+	l := a.hold("job", 30*time.Second)
+	w.pass(time.Hour)
+	b.refused("job")
+	w.is("release of what is pinned", a.Release(t.Context(), l), nil)
+	same(w, "pins", fmt.Sprint(a.state("job").Record.Pins), "[repair]")
+	l = a.hold("job", 30*time.Second)
+	w.is("unpin all", b.Unpin(t.Context(), "job", ""), nil)
+	w.pass(time.Hour)
+	same(w, "token", a.hold("job", time.Minute).Token(), l.Token()+1)
+	for i := range claim.MaxPins {
+		w.is("pin", b.Pin(t.Context(), "job", fmt.Sprint(i)), nil)
+	}
+	w.is("one pin too many", b.Pin(t.Context(), "job", "x"), driver.ErrInvalid)
+	w.is("a pin that is there already", b.Pin(t.Context(), "job", "7"), nil)
+}
+
+// The answer to a pin is lost, and it is found.
+func TestPinInDoubt(t *testing.T) {
+	for fate, want := range map[string]error{"unanswered": nil, "lost": nil, "unavailable": driver.ErrUnavailable} {
+		w := newWorld(t)
+		a := w.actor("a", time.Hour)
+		a.hold("job", time.Minute)
+		a.wire.next = []string{fate}
+		w.is(fate, a.Pin(t.Context(), "job", "x"), want)
+		same(w, fate, len(a.state("job").Record.Pins), map[bool]int{true: 1}[want == nil])
+	}
+}
+
+func TestAdoptContinuesATenancy(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	l := a.hold("job", 30*time.Second)
+	w.pass(10 * time.Second)
+	by := driver.Holder{ID: "b", Card: driver.Card{Host: "bhost"}}
+	_, err := b.Adopt(t.Context(), "job", l.Token()+1, by, w.id())
+	w.is("another token", err, driver.ErrLost)
+	_, err = b.Adopt(t.Context(), "other", 1, by, w.id())
+	w.is("another name", err, driver.ErrLost)
+	_, err = b.Adopt(t.Context(), "job", 0, by, w.id())
+	w.is("no token", err, driver.ErrInvalid)
+	b.wire.next = []string{"parked"}
+	b.wire.slow = func() { b.wire.down = errTorn }
+	id := w.id()
+	doubt, err := b.Adopt(t.Context(), "job", l.Token(), by, id)
+	w.is("in doubt", err, driver.ErrUnknownOutcome)
+	b.wire.down = nil
+	got, err := b.Adopt(t.Context(), "job", l.Token(), by, id)
+	w.is("adopt", err, nil)
+	same(w, "the lease", got, doubt)
+	same(w, "landed late", b.wire.arrive(), 0)
+	same(w, "token", got.Token(), l.Token())
+	if remains := b.remains(got); remains < 30*time.Second { // b can not know that 10 s have passed
+		t.Errorf("it is relied on for %v", remains)
+	}
+	r := b.state("job").Record
+	if r.Holder != "b" || r.Card.Host != "bhost" || r.TTL != 30*time.Second {
+		t.Errorf("adopted: %+v", r)
+	}
+	w.is("a extends", a.Extend(t.Context(), l, 0), driver.ErrLost)
+	w.is("a releases", a.Release(t.Context(), l), nil)
+	b.extend(got, 0)
+}
+
+// An adoption in doubt that is given back leaves the tenancy as it is.
+func TestAdoptionGivenBackNeverLands(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	l := a.hold("job", 30*time.Second)
+	b.wire.next = []string{"parked", "unavailable"}
+	doubt, err := b.Adopt(t.Context(), "job", l.Token(), driver.Holder{ID: "b"}, w.id())
+	w.is("in doubt", err, driver.ErrUnknownOutcome)
+	w.is("release", b.Release(t.Context(), doubt), nil)
+	same(w, "landed late", b.wire.arrive(), 0)
+	a.extend(l, 0)
+	same(w, "it is relied on for", a.remains(l), 30*time.Second)
+}
+
+func TestRevokeFreesTheNameWhenThePromiseIsOver(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	l := a.hold("job", 30*time.Second)
+	until := l.Until()
+	w.is("another token", b.Revoke(t.Context(), "job", l.Token()+1, "x", false), driver.ErrLost)
+	w.is("nobody", b.Revoke(t.Context(), "other", 0, "x", true), driver.ErrLost)
+	w.is("revoke", b.Revoke(t.Context(), "job", l.Token(), "it hangs", false), nil)
+	w.is("revoke again", b.Revoke(t.Context(), "job", 0, "again", false), nil)
+	_, err := b.Adopt(t.Context(), "job", l.Token(), driver.Holder{ID: "b"}, w.id())
+	w.is("adopt", err, driver.ErrLost)
+	err = a.Extend(t.Context(), l, 0)
+	w.is("a extends", err, driver.ErrLost)
+	if !strings.Contains(err.Error(), "it hangs") {
+		t.Errorf("%v does not say why", err)
+	}
+	same(w, "until", l.Until(), until)
+	b.refused("job")
+	w.pass(29 * time.Second)
+	b.refused("job")
+	w.pass(2 * time.Second)
+	next := b.hold("job", time.Minute)
+	p := b.state("job").Record.Past
+	if len(p) != 1 || p[0].Why != driver.Revoked || p[0].Note != "it hangs" || p[0].Token != l.Token() || next.Token() != l.Token()+1 {
+		t.Errorf("the past: %+v", p)
+	}
+	same(w, "revoked", b.state("job").Record.Revoked, "")
+}
+
+func TestRevokeNow(t *testing.T) {
+	for _, fate := range []string{"", "unanswered", "lost"} {
+		w := newWorld(t)
+		a, b := w.actor("a", time.Hour), w.actor("b", 0)
+		l := a.hold("job", 30*time.Second)
+		b.wire.next = []string{fate}
+		w.is("revoke "+fate, b.Revoke(t.Context(), "job", 0, "", true), nil)
+		same(w, "token", b.hold("job", time.Minute).Token(), l.Token()+2)
+		w.is("a extends", a.Extend(t.Context(), l, 0), driver.ErrLost)
+	}
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	a.hold("job", 30*time.Second)
+	b.wire.next = []string{"unanswered"}
+	b.wire.slow = func() { a.hold("job", time.Minute) } // somebody has it before b looks
+	w.is("revoke", b.Revoke(t.Context(), "job", 0, "", true), nil)
+	same(w, "held", a.held("job"), true)
+}
+
+func TestExpireInDoubt(t *testing.T) {
+	for _, fate := range []string{"unanswered", "lost"} {
+		w := newWorld(t)
+		a := w.actor("a", time.Hour)
+		a.hold("job", 30*time.Second)
+		w.pass(time.Minute)
+		a.wire.next = []string{fate}
+		w.is("expire "+fate, a.Expire(t.Context(), "job"), nil)
+		same(w, "held", a.held("job"), false)
+	}
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	a.hold("job", 30*time.Second)
+	w.pass(time.Minute)
+	a.wire.next = []string{"unanswered"}
+	a.wire.slow = func() { a.beside("b").hold("job", time.Minute) }
+	w.is("expire", a.Expire(t.Context(), "job"), nil)
+}
+
+func TestAnnounceChangesTheCardAlone(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	l := a.hold("job", 30*time.Second)
+	before := a.state("job").Record
+	w.pass(10 * time.Second)
+	w.is("pin", b.Pin(t.Context(), "job", "x"), nil)
+	w.is("announce", a.Announce(t.Context(), l, "half done"), nil)
+	r := a.state("job").Record
+	if r.Card.Text != "half done" || r.Expiry != before.Expiry || r.Written != before.Written || r.Token != before.Token {
+		t.Errorf("announced: %+v", r)
+	}
+	same(w, "it is relied on for", a.remains(l), 20*time.Second)
+	a.wire.counted()
+	a.extend(l, 0)
+	same(w, "the next renewal costs", a.wire.counted(), "map[swap:1]")
+	w.is("not UTF-8", a.Announce(t.Context(), l, "\xff"), driver.ErrInvalid)
+	w.is("release", a.Release(t.Context(), l), nil)
+	w.is("after the release", a.Announce(t.Context(), l, "x"), driver.ErrLost)
+}
+
+// The past has who held the name, newest first, and stays small.
+func TestPastIsKeptAndStaysSmall(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	for i := range claim.MaxPast + 3 {
+		q := a.request("job", 30*time.Second)
+		q.Holder.ID, q.Holder.Card.Text = fmt.Sprint("h", i), strings.Repeat("ä", 2000)
+		l, err := a.Claim(t.Context(), q)
+		w.is("claim", err, nil)
+		w.pass(10 * time.Second)
+		if i%2 == 0 {
+			w.is("release", a.Release(t.Context(), l), nil)
+		}
+		w.pass(time.Hour)
+	}
+	past := a.state("job").Record.Past
+	if len(past) != claim.MaxPast {
+		t.Fatalf("%d tenancies are remembered", len(past))
+	}
+	first, second := past[0], past[1]
+	if first.Holder.ID != "h18" || first.Why != driver.Released || first.To.Sub(first.From) != 10*time.Second || len(first.Holder.Card.Text) > 300 ||
+		second.Holder.ID != "h17" || second.Why != driver.Expired || second.Token >= first.Token {
+		t.Errorf("the past: %+v", past[:2])
+	}
+}
+
+func TestCollectLeavesWhatItMust(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	free := func(name string) {
+		t.Helper()
+		w.is("release", a.Release(t.Context(), a.hold(name, time.Minute)), nil)
+	}
+	free("old")
+	w.is("pin", a.Pin(t.Context(), "pinned", "x"), nil)
+	held := a.hold("held", time.Hour)
+	w.pass(time.Hour)
+	free("young")
+	for i := range 600 {
+		free(fmt.Sprintf("many%d", i))
+	}
+	count := func(what claim.Collection, want int) {
+		t.Helper()
+		n, err := b.Collect(t.Context(), what)
+		if n != want || err != nil {
+			t.Errorf("collected %d, not %d: %v", n, want, err)
+		}
+	}
+	count(claim.Collection{Age: time.Hour}, 1)
+	pages := 0
+	count(claim.Collection{Prefix: "many", Progress: func(int, int) { pages++ }}, 600)
+	same(w, "pages", pages, 2)
+	count(claim.Collection{}, 1)
+	_, err := b.Collect(t.Context(), claim.Collection{Age: -1})
+	w.is("a negative age", err, driver.ErrInvalid)
+	if token := b.hold("old", time.Minute).Token(); token != 3 {
+		t.Errorf("a name that was collected begins with token %d", token)
+	}
+	a.extend(held, 0)
+}
+
+// After a restore of the database all tokens are above a floor.
+func TestRaiseFloor(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	l := a.hold("job", time.Minute)
+	got, err := a.RaiseFloor(t.Context(), 1000)
+	if got != 1000 || err != nil {
+		t.Error(got, err)
+	}
+	a.extend(l, 0)
+	w.is("release", a.Release(t.Context(), l), nil)
+	same(w, "token", a.hold("job", time.Minute).Token(), 1001)
+	same(w, "token of a new name", a.hold("new", time.Minute).Token(), 1001)
+	got, err = a.RaiseFloor(t.Context(), 5)
+	if got != 1000 || err != nil {
+		t.Error(got, err)
+	}
+}
+
+func TestTokensDoNotOverflow(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	_, err := a.RaiseFloor(t.Context(), 1<<63-2)
+	w.is("a floor that leaves nothing", err, driver.ErrInvalid)
+	_, err = a.RaiseFloor(t.Context(), 1<<63-3)
+	w.is("a floor that leaves one", err, nil)
+	l := a.hold("job", time.Minute)
+	same(w, "the last token", l.Token(), 1<<63-2)
+	w.is("release", a.Release(t.Context(), l), nil)
+	_, err = a.try("job", time.Minute)
+	w.is("a claim", err, driver.ErrInvalid)
+	n, err := a.Collect(t.Context(), claim.Collection{})
+	if n != 0 || err != nil {
+		t.Errorf("collected %d, %v", n, err)
+	}
+}
+
+func TestBadRequestsAreRefused(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	good := a.request("job", time.Minute)
+	for what, change := range map[string]func(*claim.Request){
+		"no name":          func(q *claim.Request) { q.Name = "" },
+		"a bad name":       func(q *claim.Request) { q.Name = "a//b" },
+		"no id":            func(q *claim.Request) { q.ID = driver.ID{} },
+		"no holder":        func(q *claim.Request) { q.Holder.ID = "" },
+		"no TTL":           func(q *claim.Request) { q.TTL = 0 },
+		"a negative TTL":   func(q *claim.Request) { q.TTL = -time.Second },
+		"too short a TTL":  func(q *claim.Request) { q.TTL = claim.MinTTL - 1 },
+		"too long a TTL":   func(q *claim.Request) { q.TTL = claim.MaxTTL + 1 },
+		"the longest time": func(q *claim.Request) { q.TTL = 1<<63 - 1 },
+	} {
+		q := good
+		change(&q)
+		l, err := a.Claim(t.Context(), q)
+		w.is(what, err, driver.ErrInvalid)
+		if l != nil {
+			t.Errorf("%s: a lease", what)
+		}
+	}
+	l := a.hold("job", time.Minute)
+	w.is("a negative TTL", a.Extend(t.Context(), l, -1), driver.ErrInvalid)
+	w.is("a long reason", a.Revoke(t.Context(), "job", 0, strings.Repeat("x", claim.MaxReason+1), true), driver.ErrInvalid)
+	same(w, "calls", a.wire.counted(), "map[get:2 swap:1]")
+	for what, o := range map[string]claim.Options{
+		"drift": {Drift: clock.MaxDrift + 1}, "attempts": {Attempts: -1}, "acknowledge": {Acknowledge: -1},
+	} {
+		_, err := claim.NewClient(a.wire, o)
+		w.is(what, err, driver.ErrInvalid)
+	}
+	_, err := claim.NewClient(nil, claim.Options{})
+	w.is("no store", err, driver.ErrInvalid)
+}
+
+// In store-clock mode the store's clock decides, and a holder relies on its lease as on that of a server.
+func TestStoreClockMode(t *testing.T) {
+	w := newWorld(t)
+	a, b := judged(w, "a"), judged(w, "b")
+	l := a.hold("job", 100*time.Second)
+	if remains := a.remains(l); remains >= 100*time.Second || remains < 99*time.Second {
+		t.Errorf("it is relied on for %v", remains)
+	}
+	same(w, "what is left", b.refused("job").Round(time.Second), 100*time.Second)
+	w.memory.Advance(101 * time.Second) // by the store's clock alone
+	next := b.hold("job", time.Minute)  // at once, though b has never seen it before
+	same(w, "token", next.Token(), l.Token()+1)
+	w.is("a extends", a.Extend(t.Context(), l, 0), driver.ErrLost)
+	w.is("expire", a.Expire(t.Context(), "job"), driver.ErrHeld)
+	w.memory.Advance(time.Minute + time.Millisecond)
+	w.is("expire", a.Expire(t.Context(), "job"), nil)
+}
+
+// There too a renewal never shortens what was promised.
+func TestStoreClockModeNeverShortens(t *testing.T) {
+	w := newWorld(t)
+	a, b := judged(w, "a"), judged(w, "b")
+	l := a.hold("job", 100*time.Second)
+	until := l.Until()
+	w.pass(10 * time.Second)
+	a.extend(l, time.Second)
+	if now := l.Until(); now.Before(until) {
+		t.Errorf("relied on until %v, and then until %v", until, now)
+	}
+	for a.Now().Before(l.Until()) {
+		b.refused("job")
+		w.pass(time.Second)
+	}
+	w.pass(2 * time.Second)
+	b.hold("job", time.Minute)
+
+	l = a.hold("other", 100*time.Second)
+	adopted, err := b.Adopt(t.Context(), "other", l.Token(), driver.Holder{ID: "b"}, w.id())
+	w.is("adopt", err, nil)
+	b.extend(adopted, 10*time.Millisecond)
+	w.pass(98 * time.Second)
+	a.refused("other")
+	if !a.Now().Before(l.Until()) {
+		t.Error("the test is too slow")
+	}
+}
+
+// A list goes on behind the last.
+func TestListIsPaged(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	for _, name := range []string{"a", "b/1", "b/2", "b/3", "c"} {
+		a.hold(name, time.Minute)
+	}
+	page, err := a.List(t.Context(), "b/", "b/1", 1)
+	if err != nil || len(page) != 1 || page[0].Record.Name != "b/2" || page[0].Ends != time.Minute {
+		t.Errorf("%+v, %v", page, err)
+	}
+	page, err = a.List(t.Context(), "", "", 0)
+	if len(page) != 0 || err != nil {
+		t.Errorf("%+v, %v", page, err)
+	}
+}
+
+func TestLeaseOfAnotherClientIsRefused(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	b := a.beside("b")
+	l := a.hold("job", time.Minute)
+	for what, err := range map[string]error{
+		"extend": b.Extend(t.Context(), l, 0), "release": b.Release(t.Context(), l),
+		"announce": b.Announce(t.Context(), l, "x"),
+	} {
+		if !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if err := b.ExtendAll(t.Context(), []*claim.Lease{l, nil}, func(_ int, err error) { w.is("all", err, driver.ErrInvalid) }); err != nil {
+		t.Error(err)
+	}
+}
