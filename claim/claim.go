@@ -193,7 +193,7 @@ func next(s *seen) (driver.Token, error) {
 
 // prolong returns the record with the promise of ttl from now. It never shortens what was promised before: the
 // new end is, on both clocks, no sooner than the latest at which the old one may be, and so whoever waits for
-// the new one has waited for both. relied is until when the caller relies on it already.
+// the new one has waited for both. relied is until when the caller relies on it already; zero is not at all.
 func (c *Client) prolong(s *seen, ttl time.Duration, relied clock.Instant) Record {
 	r := s.Record
 	v := c.verdict(s)
@@ -201,7 +201,10 @@ func (c *Client) prolong(s *seen, ttl time.Duration, relied clock.Instant) Recor
 	r.Domain, r.Written, r.TTL, r.Expiry = c.domain, now, ttl, now.Add(ttl)
 	if c.judges {
 		// The store counts from this write, so it is the length that must not undercut.
-		r.TTL = max(ttl, s.Left, c.opts.Drift.WaitRemote(now.Until(relied)))
+		r.TTL = max(ttl, s.Left)
+		if relied != (clock.Instant{}) { // which clocks may not have reached yet
+			r.TTL = max(r.TTL, c.opts.Drift.WaitRemote(now.Until(relied)))
+		}
 		r.Expiry = now.Add(r.TTL)
 	} else if s.Record.Held() {
 		r.Expiry = later(r.Expiry, v.latest)
