@@ -54,7 +54,7 @@ func (w *world) takeAll() {
 
 // observer returns a client of a new process, without anything that goes wrong.
 func (w *world) observer(m *machine) *claim.Client {
-	c, err := claim.NewClient(&watched{w.store.Open(), w}, claim.Options{Clock: m, Domain: m.domain, Drift: worldDrift})
+	c, err := claim.NewClient(&watched{w.open(), w}, claim.Options{Clock: m, Domain: m.domain, Drift: worldDrift})
 	if err != nil {
 		panic(err)
 	}

@@ -142,7 +142,7 @@ func (p *process) claim(ctx context.Context, name string) {
 	delete(p.leases, name)
 	switch {
 	case err == nil:
-		p.got(name, l, before.Add(q.TTL))
+		p.got(name, l, before.Add(p.w.promised(q.TTL)))
 	case errors.Is(err, driver.ErrUnknownOutcome):
 		if l == nil {
 			p.w.fail("a claim with unknown outcome has no lease")
@@ -179,7 +179,7 @@ func (p *process) adopt(ctx context.Context, name string) {
 	p.tell("adopt", name, err)
 	if err == nil {
 		p.w.count("adoptions")
-		p.got(name, l, before.Add(leastTTL))
+		p.got(name, l, before.Add(p.w.promised(leastTTL)))
 	}
 }
 
@@ -228,7 +228,7 @@ func (p *process) keep(ctx context.Context, name string) {
 
 func (p *process) extend(ctx context.Context, t *tenure) {
 	ttl := time.Duration(p.IntN(2)) * p.ttl()
-	least := p.machine.Now().Add(max(ttl, leastTTL))
+	least := p.machine.Now().Add(p.w.promised(max(ttl, leastTTL)))
 	err := p.client.Extend(ctx, t.lease, ttl)
 	p.tell("extend", t.name, err)
 	p.extended(t, least, err)
@@ -242,7 +242,7 @@ func (p *process) extendAll(ctx context.Context) {
 			all, leases = append(all, t), append(leases, t.lease)
 		}
 	}
-	least := p.machine.Now().Add(leastTTL)
+	least := p.machine.Now().Add(p.w.promised(leastTTL))
 	told := make(map[int]error)
 	_ = p.client.ExtendAll(ctx, leases, func(i int, err error) { told[i] = err })
 	for i, t := range all { // not in the order in which they were told, if that was at one moment

@@ -66,6 +66,8 @@ type sabotage struct {
 	again bool // a machine keeps its domain over a reboot
 	both  bool // both clocks of a machine are wrong
 	drift clock.Drift
+	// judges puts the world in store-clock mode, which is no sabotage.
+	judges bool
 }
 
 type tenancyID struct {
@@ -96,8 +98,25 @@ func newWorld(seed uint64, s sabotage) *world {
 		relied: make(map[string][]*tenure), committed: make(map[string][]tenancyID),
 		reported: make(map[tenancyID]bool), released: make(map[driver.ID]bool), givenBy: make(map[tenancyOf]driver.ID), counts: make(map[string]int),
 	}
-	w.direct = w.store.Open()
+	w.direct = w.open()
 	return w
+}
+
+// open returns a client on which nothing goes wrong.
+func (w *world) open() *claimtest.Client {
+	c, err := w.store.OpenNamespace("", w.judges)
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
+// promised is how much of its time a process may rely on a TTL that it was granted.
+func (w *world) promised(ttl time.Duration) time.Duration {
+	if w.judges {
+		return clock.Drift(worldDrift).RelyRemote(ttl)
+	}
+	return ttl
 }
 
 // fail keeps the first thing that is wrong. The caller has the lock.
@@ -309,7 +328,7 @@ func (w *world) finish() {
 // connect returns a new process's way to the store. What befalls a call depends on nothing but which one it is,
 // so that calls made at one moment may come in any order.
 func (w *world) connect(seed uint64) *claimtest.Network {
-	n := claimtest.Faulty(&watched{w.store.Open(), w})
+	n := claimtest.Faulty(&watched{w.open(), w})
 	made := make(map[claimtest.Call]uint64)
 	n.Plan(func(c claimtest.Call) claimtest.Fault {
 		made[c]++
@@ -393,10 +412,15 @@ func runWorld(t *testing.T, seed uint64, s sabotage, diary bool) (w *world) {
 
 const worldSeeds = 25
 
-func TestWorld(t *testing.T) {
+func TestWorld(t *testing.T) { testWorld(t, sabotage{}) }
+
+// The same where the store's clock judges.
+func TestWorldOfStoreClock(t *testing.T) { testWorld(t, sabotage{judges: true}) }
+
+func testWorld(t *testing.T, s sabotage) {
 	counts := make(map[string]int)
 	tellFirst(t, seeds(worldSeeds, func(seed uint64) string {
-		w := runWorld(t, seed, sabotage{}, false)
+		w := runWorld(t, seed, s, false)
 		for what, n := range w.counts {
 			counts[what] += n
 		}
@@ -443,6 +467,7 @@ func TestWorldSeesWhatIsWrong(t *testing.T) {
 		{name: "NoFloor", want: "was given after", floor: true},
 		{name: "DomainWithNewClocks", want: "relies on", again: true},
 		{name: "BothClocksAreWrong", want: "relies on", both: true},
+		{name: "ClocksBeyondTheStores", want: "relies on", judges: true, drift: 500_000},
 		{name: "ClocksBeyondTheBound", want: "relies on", drift: 500_000},
 	} {
 		t.Run(s.name, func(t *testing.T) {
