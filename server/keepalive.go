@@ -22,7 +22,8 @@ const maxRenewalBatch = 512
 // the order of the requests: a lease whose renewal has to be replicated first does not hold up the rest.
 //
 // Three parties share a [renewals]: a goroutine that reads requests, this one, which hands them to the
-// member and sends the answers, and the member's own, which delivers answers and must never wait.
+// member and sends the answers, and whichever goroutine delivers these, which must never wait. Mostly that is
+// this one, before the member returns.
 func (l *leaseService) LeaseKeepAlive(stream grpc.BidiStreamingServer[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse]) error {
 	// Whoever renews wants to know soon that nobody can: there may be another member to ask.
 	ctx, end := l.s.longStream(stream, true)
@@ -153,7 +154,7 @@ func (r *renewals) ask(id lessor.ID) bool {
 	return true
 }
 
-// deliver is called by the member, from its own goroutine.
+// deliver is called by the member, from any goroutine.
 func (r *renewals) deliver(h replica.Header, leases []replica.RenewedLease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -186,6 +187,7 @@ func (r *renewals) serve(ctx context.Context, m member, stream grpc.ServerStream
 		if err != nil {
 			return err
 		}
+		asked := len(ids) > 0
 		for len(ids) > 0 {
 			n := min(len(ids), maxRenewalBatch)
 			if err := m.Renew(ctx, ids[:n:n], deliver); err != nil {
@@ -200,8 +202,11 @@ func (r *renewals) serve(ctx context.Context, m member, stream grpc.ServerStream
 		}
 		spare = answers
 		if len(answers) > 0 {
-			// Look again before waiting: these may have been the last, which nobody will wake us to see.
 			r.sent(len(answers))
+		}
+		if asked || len(answers) > 0 {
+			// Look again before waiting: those asked for may be answered already, and those sent may have been the
+			// last, which nobody will wake us to see.
 			continue
 		}
 		if done {

@@ -132,7 +132,14 @@ func jump(t *testing.T, rng *rand.Rand) (counts Counts, err error) {
 	w.serve()
 	p := &promises{w: w, kept: make(map[lessor.Ref]promise)}
 	step := func(events ...Event) error {
-		p.note(w.step(events...))
+		if rng.IntN(2) == 0 {
+			var effects []Effect
+			effects, events = w.answer(events)
+			p.note(effects)
+		}
+		if len(events) > 0 || rng.IntN(2) == 0 { // Step need not be called after every answer
+			p.note(w.step(events...))
+		}
 		for len(w.writes) > 0 {
 			p.note(w.report())
 		}

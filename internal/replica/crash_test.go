@@ -18,6 +18,7 @@ import (
 type move struct {
 	advance time.Duration
 	events  []Event
+	atOnce  bool // questions are put to Answer, before Step sees the rest
 	report  bool // the disk reports its oldest write
 }
 
@@ -27,7 +28,7 @@ func script(seed uint64, moves int, names bool) []move {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	var all []move
 	for id := uint64(1); len(all) < moves; {
-		m := move{advance: time.Duration(rng.IntN(120)) * time.Millisecond, report: rng.IntN(3) > 0}
+		m := move{advance: time.Duration(rng.IntN(120)) * time.Millisecond, report: rng.IntN(3) > 0, atOnce: rng.IntN(2) > 0}
 		for range rng.IntN(4) {
 			if names && rng.IntN(2) == 0 {
 				m.events = append(m.events, randomNameEvent(rng, id))
@@ -109,8 +110,12 @@ type acknowledged struct {
 func play(w *world, moves []move, cut func(acknowledged) error) (recording, error) {
 	rec := recording{dumps: make(map[uint64]string)}
 	ack := acknowledged{deadlines: make(map[lessor.Ref]clock.Instant)}
-	step := func(events ...Event) error {
-		effects := w.replica.Step(w.clock.Now(), events...)
+	step := func(atOnce bool, events ...Event) error {
+		var effects []Effect
+		if atOnce {
+			effects, events = w.answer(events)
+		}
+		effects = append(effects, w.replica.Step(w.clock.Now(), events...)...)
 		rec.dumps[w.replica.Applied()] = w.dump()
 		for _, e := range effects {
 			if err := cut(ack); err != nil {
@@ -124,13 +129,13 @@ func play(w *world, moves []move, cut func(acknowledged) error) (recording, erro
 	}
 	for _, m := range moves {
 		w.clock.Advance(m.advance)
-		if err := step(m.events...); err != nil {
+		if err := step(m.atOnce, m.events...); err != nil {
 			return rec, err
 		}
 		for len(w.writes) > 0 && m.report {
 			sequence := w.writes[0].Sequence
 			w.writes = w.writes[1:]
-			if err := step(Persisted{Sequence: sequence}); err != nil {
+			if err := step(false, Persisted{Sequence: sequence}); err != nil {
 				return rec, err
 			}
 		}

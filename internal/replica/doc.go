@@ -6,7 +6,8 @@
 // older term, or for an older granting of a lease id) changes nothing.
 //
 // How it works: a [Replica] is one function, Step(now, events) → effects, composed of raft's RawNode, the
-// lessor and the keyspace. It owns no goroutine, reads no clock and never waits; the events and effects
+// lessor and the keyspace, and beside it Answer, a short way to answers that need only memory, which goes on
+// the goroutine of who asks. It owns no goroutine, reads no clock and never waits; the events and effects
 // are in event.go. Two drivers call it: [Node] with this machine's clocks and disk, and the tests with
 // clocks moved by hand and a disk that crashes. Requests that arrive while a write is being synced are
 // gathered into the next log entry, so one sync carries many commands (group commit). A read needs no

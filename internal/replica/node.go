@@ -79,21 +79,27 @@ type Status struct {
 // Node runs one member: it drives a [Replica] with this machine's clocks, disk and goroutines. Its methods
 // are safe for concurrent use.
 type Node struct {
-	cfg     NodeConfig
-	log     *slog.Logger
-	db      *pebble.DB
-	lock    *pebble.Lock
-	replica *Replica // owned by the goroutine of run
-	store   *keyspace.Store
-	hub     *keyspace.Hub
-	names   namesHub
+	cfg   NodeConfig
+	log   *slog.Logger
+	db    *pebble.DB
+	lock  *pebble.Lock
+	store *keyspace.Store
+	hub   *keyspace.Hub
+	names namesHub
 
+	// owner is held by whoever calls the replica: nearly always the goroutine of run, now and then, for as long
+	// as an answer from memory takes, one that has a question.
+	owner   sync.Mutex
+	over    bool // the goroutine of run has left; guarded by owner, as is what follows
+	replica *Replica
+	calls   map[uint64]func(Effect)
+	handed  []*handed     // that have answers to tell
+	walled  clock.Instant // when it told the time of day last
+
+	nudge     chan struct{} // tells the goroutine of run that Step is to be called earlier; holds one
 	intake    chan submission
 	persists  chan syncing
 	persisted chan Persisted
-	calls     map[uint64]func(Effect) // owned by the goroutine of run
-	handed    []*handed               // that have answers to tell; owned by it too
-	walled    clock.Instant           // when it told the time of day last; owned by it too
 	nextID    atomic.Uint64
 
 	identity Header
@@ -102,7 +108,7 @@ type Node struct {
 	ready    chan struct{}
 
 	syncs    sharedHistogram
-	applies  Histogram // owned by the goroutine of run, as is renewals
+	applies  Histogram // guarded by owner, as is renewals
 	renewals Histogram
 
 	shortage    atomic.Int32 // the newest Shortage
@@ -132,7 +138,7 @@ type submission struct {
 	event  Event
 	id     uint64
 	others int          // IDs that follow id and are answered in the same way
-	answer func(Effect) // called on the member's goroutine; must not block
+	answer func(Effect) // called by who owns the replica; must not block
 	look   func(*Replica, clock.Instant)
 }
 
@@ -158,7 +164,7 @@ func Start(ctx context.Context, cfg NodeConfig) (*Node, error) {
 		cfg: cfg, log: cfg.Logger,
 		intake: make(chan submission, intakeSize), calls: make(map[uint64]func(Effect)),
 		persists: make(chan syncing, persistsInFlight), persisted: make(chan Persisted, persistsInFlight),
-		ready: make(chan struct{}), stopping: make(chan struct{}), done: make(chan struct{}),
+		nudge: make(chan struct{}, 1), ready: make(chan struct{}), stopping: make(chan struct{}), done: make(chan struct{}),
 	}
 	n.closing, n.endClosing = context.WithCancel(context.Background())
 	if err := n.openInTime(ctx); err != nil {
@@ -325,8 +331,9 @@ func (n *Node) Revoke(ctx context.Context, id lessor.ID) (Header, error) {
 	return header, err
 }
 
-// Renew asks to renew leases and returns as soon as the member has taken that on. answer is called one or more times from the member's own
-// goroutine and must not block; together the calls name every id once, unless the node stops before.
+// Renew asks to renew leases and returns as soon as the member has taken that on. answer is called one or
+// more times, before Renew returns or later, from this goroutine or another, and must not block; together the
+// calls name every id once, unless the node stops before.
 func (n *Node) Renew(ctx context.Context, ids []lessor.ID, answer func(Header, []RenewedLease)) error {
 	if len(ids) == 0 {
 		return nil
@@ -346,8 +353,12 @@ func (n *Node) Renew(ctx context.Context, ids []lessor.ID, answer func(Header, [
 		}
 		answer(renewed.Header, renewed.Leases)
 	}
+	renewal := submission{event: Renewal{id, ids}, id: id, answer: deliver}
+	if n.atOnce(&renewal) {
+		return nil
+	}
 	select {
-	case n.intake <- submission{event: Renewal{id, ids}, id: id, answer: deliver}:
+	case n.intake <- renewal:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -418,9 +429,12 @@ func (n *Node) ask(ctx context.Context, id uint64, event Event) (Effect, error) 
 	default:
 	}
 	result := make(chan Effect, 1)
-	answer := func(e Effect) { delete(n.calls, id); result <- e }
+	call := submission{event: event, id: id, answer: func(e Effect) { delete(n.calls, id); result <- e }}
+	if n.atOnce(&call) {
+		return <-result, nil
+	}
 	select {
-	case n.intake <- submission{event: event, id: id, answer: answer}:
+	case n.intake <- call:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-n.done:

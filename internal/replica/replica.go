@@ -67,7 +67,7 @@ type Config struct {
 	Space SpaceLimits
 }
 
-// Replica is one member as a state machine. It is not safe for concurrent use: one goroutine owns it.
+// Replica is one member as a state machine. It is not safe for concurrent use: one goroutine at a time owns it.
 type Replica struct {
 	cfg      Config
 	identity Header // without revision and term
@@ -80,7 +80,9 @@ type Replica struct {
 
 	now     clock.Instant // of the newest Step
 	ticked  clock.Instant // ≤ now
+	wake    clock.Instant // when Step is to be called next, as the last WakeAt said
 	effects []Effect      // of the Step under way
+	answers []Effect      // memory for those of Answer
 	halted  bool
 
 	applied   mark
@@ -161,7 +163,8 @@ func Open(cfg Config) (*Replica, error) {
 }
 
 // Step takes events that happened, in order, at or before now, and returns what must be done, in order.
-// now is read after the last of the events left its queue. It is the only way to change a Replica.
+// now is read after the last of the events left its queue. Nothing but it, and Answer for what needs no more
+// than memory, changes a Replica.
 //
 // A Replica that returned [Halt] ignores whatever comes later.
 func (r *Replica) Step(now clock.Instant, events ...Event) []Effect {
@@ -401,16 +404,13 @@ func (r *Replica) schedule() {
 		return
 	}
 	wait := TickInterval
-	if r.serving && r.ending < maxExpiries {
-		if due, ok := r.lessor.NextDue(r.now); ok {
-			// An end has come only strictly after its deadline.
-			wait = min(wait, max(due, r.now.Until(r.holdUntil))+1)
-		}
+	if due, ok := r.untilDue(); ok {
+		wait = min(wait, due)
 	}
 	if r.sweeping || r.store.Trimmable() {
 		wait = 0
 	}
-	r.emit(WakeAt{max(0, wait)})
+	r.wakeIn(max(0, wait))
 }
 
 func (r *Replica) emit(e Effect) { r.effects = append(r.effects, e) }

@@ -31,6 +31,9 @@ func (n *Node) run() {
 		n.write()
 	}()
 	err := n.loop()
+	n.owner.Lock()
+	n.over = true
+	n.owner.Unlock()
 	n.serving.Store(false)
 	close(n.persists)
 	n.loopPulse.rest()
@@ -44,38 +47,59 @@ func (n *Node) run() {
 	n.end(err) // after an error the others may be stuck in the database; nothing is worth waiting for them
 }
 
-// loop takes what has come, looks at the clock, calls Step, and does what it says.
+// loop takes what has come and deals with it.
 func (n *Node) loop() error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	events := make([]Event, 0, maxBatch)
-	var looks []submission
+	t := &turn{n: n, events: make([]Event, 0, maxBatch)}
 	for {
-		events, looks = events[:0], looks[:0]
+		t.events, t.looks = t.events[:0], t.looks[:0]
+		var first submission
 		select {
 		case <-n.stopping:
 			return nil
 		case <-n.done:
 			return n.err
 		case p := <-n.persisted:
-			events = append(events, p)
-		case s := <-n.intake:
-			events, looks = n.accept(s, events, looks)
+			first.event = p
+		case first = <-n.intake:
 		case <-timer.C:
-			events = append(events, Tick{})
+			first.event = Tick{}
+		case <-n.nudge:
+			first.event = Tick{}
 		}
 		n.loopPulse.beat()
-		events, looks = n.drain(events, looks)
-		wait, err := n.perform(n.step(events))
+		wait, err := t.take(first)
 		if err != nil {
 			return err
 		}
-		clear(events) // drops the references to requests
-		for _, s := range looks {
-			s.look(n.replica, clock.Now())
-		}
 		timer.Reset(wait)
 	}
+}
+
+// turn is what the member's goroutine deals with at a time. Its memory is used again.
+type turn struct {
+	n      *Node
+	events []Event
+	looks  []func(*Replica, clock.Instant)
+}
+
+// take takes what has come, looks at the clock, calls Step, and does what it says.
+func (t *turn) take(first submission) (wait time.Duration, err error) {
+	n := t.n
+	n.owner.Lock()
+	defer n.owner.Unlock()
+	t.add(first)
+	t.drain()
+	wait, err = n.perform(n.step(t.events))
+	clear(t.events) // drops the references to requests
+	if err != nil {
+		return 0, err
+	}
+	for _, look := range t.looks {
+		look(n.replica, clock.Now())
+	}
+	return wait, nil
 }
 
 // step calls Step, and measures those in which something was applied.
@@ -92,31 +116,31 @@ func (n *Node) step(events []Event) []Effect {
 	return effects
 }
 
-// drain takes what else is there without waiting, so that one Step and one log entry carry it together.
-func (n *Node) drain(events []Event, looks []submission) ([]Event, []submission) {
-	for len(events) < maxBatch {
+// drain adds what else is there without waiting, so that one Step and one log entry carry it together.
+func (t *turn) drain() {
+	for len(t.events) < maxBatch {
 		select {
-		case p := <-n.persisted:
-			events = append(events, p)
-		case s := <-n.intake:
-			events, looks = n.accept(s, events, looks)
+		case p := <-t.n.persisted:
+			t.events = append(t.events, p)
+		case s := <-t.n.intake:
+			t.add(s)
 		default:
-			return events, looks
+			return
 		}
 	}
-	return events, looks
 }
 
-func (n *Node) accept(s submission, events []Event, looks []submission) ([]Event, []submission) {
+func (t *turn) add(s submission) {
 	if s.look != nil {
-		return events, append(looks, s)
+		t.looks = append(t.looks, s.look)
+		return
 	}
 	if s.answer != nil {
 		for i := range s.others + 1 {
-			n.calls[s.id+uint64(i)] = s.answer
+			t.n.calls[s.id+uint64(i)] = s.answer
 		}
 	}
-	return append(events, s.event), looks
+	t.events = append(t.events, s.event)
 }
 
 // perform does what Step asked for, in order, and returns when to call it again.

@@ -72,6 +72,16 @@ func (s *scene) run(d *datadriven.TestData) string {
 			events = append(events, s.event(strings.Fields(line)))
 		}
 		return s.show(s.step(events...))
+	case "at-once":
+		effects, left := w.answer([]Event{s.event(strings.Fields(d.Input))})
+		if len(left) > 0 {
+			return "left to Step"
+		}
+		text := s.show(effects)
+		if len(effects) > 0 && effects[len(effects)-1] == (WakeAt{1}) {
+			text += "Step is to be called now\n"
+		}
+		return text
 	case "disk":
 		return s.show(w.report())
 	case "disk-fails":

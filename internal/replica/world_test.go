@@ -101,6 +101,18 @@ func (w *world) step(events ...Event) []Effect {
 	return w.effects
 }
 
+// answer puts to the replica what it can answer from memory, and returns the events that are left for Step.
+func (w *world) answer(events []Event) (effects []Effect, left []Event) {
+	for _, event := range events {
+		some, ok := w.replica.Answer(w.clock.Now(), event)
+		if !ok {
+			left = append(left, event)
+		}
+		effects = append(effects, some...)
+	}
+	return effects, left
+}
+
 func (w *world) perform(e Effect) {
 	if h, ok := e.(Halt); ok {
 		w.t.Fatalf("the replica halts: %v", h.Err)

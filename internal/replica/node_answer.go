@@ -1,0 +1,42 @@
+package replica
+
+import "github.com/leasekeeper/leasekeeper/clock"
+
+// atOnce answers what can be answered from memory on the caller's goroutine, which saves it to wake the member's
+// and to be woken by it. It does not wait: if the replica is at work it is false, and so it is for what can not
+// be answered like that. Then the member's goroutine is to be asked.
+func (n *Node) atOnce(s *submission) bool {
+	switch s.event.(type) {
+	case Renewal, Read, Inspection:
+	default:
+		return false
+	}
+	if !n.owner.TryLock() {
+		return false
+	}
+	defer n.owner.Unlock()
+	if n.over {
+		return false
+	}
+	effects, ok := n.replica.Answer(clock.Now(), s.event)
+	if !ok {
+		return false
+	}
+	n.calls[s.id] = s.answer
+	for _, effect := range effects {
+		switch e := effect.(type) {
+		case Reply:
+			n.answer(e.ID, n.authorized(e))
+		case ReadAt:
+			n.answer(e.ID, n.authorized(e))
+		case Renewed:
+			n.answer(e.ID, n.authorized(e))
+		case WakeAt:
+			select {
+			case n.nudge <- struct{}{}:
+			default:
+			}
+		}
+	}
+	return true
+}
