@@ -201,6 +201,9 @@ type PutRequest struct {
 	PrevKV      bool  // return what was there
 	IgnoreValue bool  // keep the value
 	IgnoreLease bool  // keep the lease
+	// Absent says that the key is known not to be there, nor to be of a lease
+	// whose end is not swept: it isn't looked for.
+	Absent bool
 }
 
 // PutResult is the answer to a PutRequest.
@@ -236,9 +239,12 @@ func (w *Writer) put(req *PutRequest) (PutResult, error) {
 	if err := w.resolveLease(&next); err != nil {
 		return PutResult{}, err
 	}
-	prev, err := w.latest(req.Key, req.PrevKV || req.IgnoreValue)
-	if err != nil {
-		return PutResult{}, err
+	var prev latest
+	if !req.Absent {
+		var err error
+		if prev, err = w.latest(req.Key, req.PrevKV || req.IgnoreValue); err != nil {
+			return PutResult{}, err
+		}
 	}
 	if !prev.found && (req.IgnoreValue || req.IgnoreLease) {
 		return PutResult{}, ErrKeyNotFound

@@ -134,16 +134,19 @@ func (r *Replica) applyClaim(op *logpb.Claim, at lessor.Position) (any, error) {
 		return r.refused(l)
 	}
 	key := OwnershipKey(name, id)
-	if there, err := r.applying.writer.Has(key); err != nil {
-		return nil, err
-	} else if there { // its create revision is no token
-		return nil, ErrLeaseTaken
+	absent := r.surelyAbsent(id)
+	if !absent {
+		if there, err := r.applying.writer.Has(key); err != nil {
+			return nil, err
+		} else if there { // its create revision is no token
+			return nil, ErrLeaseTaken
+		}
 	}
 	if _, err := r.lessor.Grant(id, ttl, at, r.now); err != nil {
 		return nil, err
 	}
 	r.counts.Granted++
-	put := keyspace.PutRequest{Key: key, Value: op.Holder, Lease: int64(id)}
+	put := keyspace.PutRequest{Key: key, Value: op.Holder, Lease: int64(id), Absent: absent}
 	if _, err := r.applying.writer.Put(put); err != nil {
 		return nil, err
 	}
@@ -155,6 +158,13 @@ func (r *Replica) applyClaim(op *logpb.Claim, at lessor.Position) (any, error) {
 	r.names.claims[id] = c
 	r.writeLease(id)
 	return r.claimed(c, op.Holder)
+}
+
+// surelyAbsent says that no key can be there that stands for a lease which is not there, in any line, so that it
+// need not be looked for. A key NAME/LEASE is attached to that lease, and goes with it: at once, or, if the lease
+// had many, when they are swept up. Or it is a strange one.
+func (r *Replica) surelyAbsent(id lessor.ID) bool {
+	return !r.sweeping && !r.names.strange.mayHave(id)
 }
 
 // claimed tells what became of a claim, whose key has that value.

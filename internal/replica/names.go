@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -23,6 +24,12 @@ type names struct {
 	releasing map[lessor.ID]int
 	// free are the lines without anybody in them, which are remembered for their past, the longest free first.
 	free *list.List
+	// lately is a ring of the lines whose owner is remembered beside its record. Most names are not held for long,
+	// and to read a record costs more than to write it.
+	lately [rememberedOwners]*line
+	next   int // in the ring
+	// strange are keys that look like those of claims.
+	strange strangers
 	// forgotten is the greatest token of the names that were forgotten.
 	forgotten int64
 
@@ -45,6 +52,10 @@ type line struct {
 
 	owner   *contender // whom the record has as the holder; the first of queue but for the change being noticed
 	touched bool
+
+	// current is what the record has of the owner, if the name was acquired lately; else the record is read.
+	current    *logpb.Tenancy
+	remembered int // its newest place in names.lately, if it has one
 
 	ended    uint64 // tenancies
 	last     int64  // the token of the last that ended
@@ -69,6 +80,39 @@ type contender struct {
 type freshValue struct {
 	contender *contender
 	value     []byte
+}
+
+// rememberedOwners is for how many names.
+const rememberedOwners = 1 << 12
+
+// remember keeps what is known of the owner of a line in memory for a while.
+func (n *names) remember(l *line, current *logpb.Tenancy) {
+	if old := n.lately[n.next]; old != nil && old.remembered == n.next {
+		old.current = nil
+	}
+	n.lately[n.next], l.remembered = l, n.next
+	n.next = (n.next + 1) % rememberedOwners
+	l.current = current
+}
+
+// strangers knows of which leases there may be a key NAME/LEASE, for some name, that is not attached to that
+// very lease. It forgets nothing: in doubt the key is looked up. Leases of claims have random ids, and those
+// that others use as numbers in their keys are few among them.
+type strangers [1 << 14]uint64
+
+func (s *strangers) place(id lessor.ID) (word int, bit uint64) {
+	h := uint64(id) * 0x9e3779b97f4a7c15 // spreads numbers that are close to each other
+	return int(h >> 50), 1 << (h >> 44 & 63)
+}
+
+func (s *strangers) add(id lessor.ID) {
+	word, bit := s.place(id)
+	s[word] |= bit
+}
+
+func (s *strangers) mayHave(id lessor.ID) bool {
+	word, bit := s.place(id)
+	return s[word]&bit != 0
 }
 
 func newNames() names {
@@ -118,6 +162,9 @@ func (n *names) follow(change keyspace.Change) {
 			n.fresh = append(n.fresh, freshValue{c, e.KV.Value})
 			n.touch(c.line)
 		default:
+			if e.Type == keyspace.EventPut {
+				n.strange.add(lease)
+			}
 			n.leave(n.lines[string(name)], lease)
 		}
 	}

@@ -107,13 +107,14 @@ func (r *Replica) hand(l *line, revision int64, order uint32, why Why, note stri
 		r.endTenancy(l, record.Current, why, note)
 	}
 	l.crown()
-	l.revision, record.Current = revision, nil
+	l.revision, l.current, record.Current = revision, nil, nil
 	if head != nil {
 		holder, err := r.holderOf(head)
 		if err != nil {
 			return err
 		}
 		record.Current = &logpb.Tenancy{Token: head.created, Lease: int64(head.lease), Holder: holder, FromMs: r.applying.wall}
+		r.names.remember(l, record.Current)
 		r.names.unfree(l)
 		l.freed, l.freedOrder = 0, 0
 		change.Kind = NameAcquired
@@ -215,6 +216,10 @@ func (r *Replica) nameRecord(l *line) (*logpb.Name, error) {
 	record := new(logpb.Name)
 	if l.owner == nil {
 		return record, nil // nothing in it that the line does not have
+	}
+	if l.current != nil {
+		record.Current = l.current
+		return record, nil
 	}
 	_, err := load(r.applying.batch, nameKey(l.name), record)
 	return record, err

@@ -39,7 +39,11 @@ func (r *Replica) recoverNames() error {
 // recoverContender puts a key into the line that it stands for, if it does.
 func (r *Replica) recoverContender(kv keyspace.KV) {
 	name, lease, ok := contention(kv.Key)
-	if !ok || kv.Lease != int64(lease) {
+	if !ok {
+		return
+	}
+	if kv.Lease != int64(lease) {
+		r.names.strange.add(lease)
 		return
 	}
 	c := r.names.join(string(name), lease, kv.CreateRevision)
