@@ -198,12 +198,15 @@ type wire struct {
 	mu     sync.Mutex
 	calls  map[string]int
 	parked []claim.Swap
-	// before is called before each swap arrives, after it has been sent.
+	// before is called before each swap of a record that is there arrives, after it has been sent.
 	before func(claim.Swap)
+	// making is called once, after the next request to make a record was sent.
+	making func()
 	// slow is called once, after the next swap has arrived or not and before its answer.
 	slow func()
-	// next says what befalls the next swaps: "lost" in a request, "unanswered", "parked", "unavailable".
-	next []string
+	// next says what befalls the next swaps: "lost" in a request, "unanswered", "parked", "unavailable"; and
+	// first what befalls those that make a record.
+	next, first []string
 	// down says what becomes of reads.
 	down error
 }
@@ -239,11 +242,20 @@ func (w *wire) Sight(ctx context.Context, name string, d clock.Domain, op claim.
 
 func (w *wire) Swap(ctx context.Context, s claim.Swap) (bool, error) {
 	w.count("swap")
-	if w.before != nil {
+	if w.before != nil && s.Old != (claim.Op{}) {
 		w.before(s)
 	}
-	defer w.dawdle()
-	switch w.fate() {
+	fates := &w.next
+	if s.Old == (claim.Op{}) {
+		fates = &w.first
+		if first := w.making; first != nil {
+			w.making = nil
+			defer first()
+		}
+	} else {
+		defer w.dawdle()
+	}
+	switch w.fate(fates) {
 	case "lost":
 		return false, errTorn
 	case "unanswered":
@@ -262,7 +274,7 @@ func (w *wire) Swap(ctx context.Context, s claim.Swap) (bool, error) {
 
 func (w *wire) SwapAll(ctx context.Context, swaps []claim.Swap) ([]bool, error) {
 	w.count("swap all")
-	switch w.fate() {
+	switch w.fate(&w.next) {
 	case "lost":
 		return nil, errTorn
 	case "unanswered":
@@ -282,14 +294,14 @@ func (w *wire) dawdle() {
 }
 
 // fate takes what befalls the next swap.
-func (w *wire) fate() string {
+func (w *wire) fate(fates *[]string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.next) == 0 {
+	if len(*fates) == 0 {
 		return ""
 	}
-	fate := w.next[0]
-	w.next = w.next[1:]
+	fate := (*fates)[0]
+	*fates = (*fates)[1:]
 	return fate
 }
 

@@ -53,7 +53,4 @@ func (a *adopting) decide(_ context.Context, s *seen) (*plan, error) {
 	return p, nil
 }
 
-func (a *adopting) wrote(r *Record, _ *seen) bool {
-	a.lease.confirm(r, r.TTL)
-	return true
-}
+func (a *adopting) wrote(r *Record) { a.lease.confirm(r, r.TTL) }

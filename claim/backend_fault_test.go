@@ -59,6 +59,8 @@ func TestLostAnswersAreFoundOut(t *testing.T) {
 func TestALateClaimDoesNotHold(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p, other := w.process(), w.process()
+		before, _ := p.hold("x", "before") // without a record, the first write would only make one
+		p.release(before)
 		p.way.Inject(claimtest.Call{Method: claimtest.Swap}, 1, claimtest.Fault{Delay: time.Second})
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()

@@ -50,16 +50,13 @@ func (c *Client) pins(ctx context.Context, name, why string, change func([]strin
 		return err
 	}
 	e := c.patient(name)
-	e.wrote = func(*Record, *seen) bool { return true }
+	e.wrote = func(*Record) {}
 	e.decide = func(_ context.Context, s *seen) (*plan, error) {
 		pins, err := change(s.Record.Pins)
 		if err != nil || slices.Equal(pins, s.Record.Pins) {
 			return nil, err
 		}
 		p := &plan{record: s.Record}
-		if !s.Record.Exists() {
-			p.record = c.vacant(s)
-		}
 		p.record.Pins = pins
 		return p, nil
 	}
@@ -87,9 +84,6 @@ func (c *Client) Announce(ctx context.Context, l *Lease, text string) error {
 		p.record.Card.Text = text
 		return p, nil
 	}
-	e.wrote = func(r *Record, _ *seen) bool {
-		l.learn(&seen{Found: Found{Record: *r}, at: c.Now()})
-		return true
-	}
+	e.wrote = func(r *Record) { l.learn(&seen{Found: Found{Record: *r}, at: c.Now()}) }
 	return e.run(ctx, known)
 }

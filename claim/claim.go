@@ -99,8 +99,7 @@ func (c *Client) answer(l *Lease, e *effort, err error) (*Lease, error) {
 type claiming struct {
 	lease   *Lease
 	request Request
-	creates bool // the last write that was decided on makes the record
-	begun   bool // the record was seen to be this claim's
+	begun   bool // an earlier write of this claim has taken the name
 }
 
 func (a *claiming) decide(ctx context.Context, s *seen) (*plan, error) {
@@ -127,8 +126,7 @@ func (a *claiming) decide(ctx context.Context, s *seen) (*plan, error) {
 	return p, err
 }
 
-// again prolongs the tenancy that an earlier write of this claim has begun. If the token is not above the
-// floor, the record was made beside a collection, and no success was reported for it yet.
+// again prolongs the tenancy that an earlier write of this claim has begun.
 func (a *claiming) again(s *seen) (*plan, error) {
 	c, r, q := a.lease.client, &s.Record, &a.request
 	switch {
@@ -142,16 +140,8 @@ func (a *claiming) again(s *seen) (*plan, error) {
 	if err := a.lease.ended(); err != nil {
 		return nil, err
 	}
-	a.begun, a.creates = true, false
-	p := &plan{record: c.prolong(s, q.TTL, a.lease.Until())}
-	if r.Token <= s.Floor {
-		token, err := next(s)
-		if err != nil {
-			return nil, err
-		}
-		p.record.Token, p.owner = token, true
-	}
-	return p, nil
+	a.begun = true
+	return &plan{record: c.prolong(s, q.TTL, a.lease.Until())}, nil
 }
 
 // take makes the claimer the holder.
@@ -160,7 +150,6 @@ func (a *claiming) take(s *seen, past []driver.Tenancy) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.creates = !s.Record.Exists()
 	c, q := a.lease.client, &a.request
 	now := c.Now()
 	return &plan{owner: true, record: Record{
@@ -170,17 +159,7 @@ func (a *claiming) take(s *seen, past []driver.Tenancy) (*plan, error) {
 	}}, nil
 }
 
-// wrote ends the claim, unless it has made the record: then a collection may have removed an earlier one
-// after the floor was read. It raised the floor before, so a read after this write shows whether the token is
-// above.
-func (a *claiming) wrote(r *Record, s *seen) bool {
-	a.begun = true
-	if s == nil && a.creates || s != nil && r.Token <= s.Floor {
-		return false
-	}
-	a.lease.confirm(r, a.request.TTL)
-	return true
-}
+func (a *claiming) wrote(r *Record) { a.lease.confirm(r, a.request.TTL) }
 
 // next returns the token of the next tenancy.
 func next(s *seen) (driver.Token, error) {

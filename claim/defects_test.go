@@ -134,7 +134,7 @@ func TestB5NoCallTouchesAnotherRecord(t *testing.T) {
 	a.hold("job", time.Minute)
 	same(w, "to take over costs", a.wire.counted(), "map[get:1 swap:1]")
 	a.hold("new", time.Minute)
-	same(w, "the first claim to a name costs", a.wire.counted(), "map[get:2 swap:1]")
+	same(w, "the first claim to a name costs", a.wire.counted(), "map[get:2 swap:2]")
 }
 
 // B6: one record that can not be read disables all of them.

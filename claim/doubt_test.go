@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -98,7 +99,6 @@ func TestReleasedClaimNeverLands(t *testing.T) {
 		there   string
 		prepare func(w *world, b *actor)
 	}{
-		{"nothing", func(*world, *actor) {}},
 		{"a tombstone", func(w *world, b *actor) {
 			w.is("release", b.Release(w.Context(), b.hold("job", time.Minute)), nil)
 		}},
@@ -342,47 +342,63 @@ func TestExtendAllOfOneTenancyTwice(t *testing.T) {
 	same(w, "two", a.remains(two), 30*time.Second)
 }
 
-// A claim that has made the record finds a collection that took place beside it.
-func TestClaimThatMakesTheRecordLooksAtTheFloorAgain(t *testing.T) {
-	for fate, remains := range map[string]time.Duration{"": 30 * time.Second, "unanswered": 30 * time.Second} {
+// A name that has no record gets one that says nothing, before it is claimed. So a claim that lies around
+// while the record is removed begins no tenancy, with a token from before, when it arrives.
+func TestRecordIsMadeBeforeItIsClaimed(t *testing.T) {
+	for _, first := range []string{"parked", "unanswered", "lost", ""} {
 		w := newWorld(t)
 		a, b := w.actor("a", time.Hour), w.actor("b", 0)
-		a.wire.next = []string{fate}
-		once := true
-		a.wire.before = func(claim.Swap) {
-			if !once {
-				return
-			}
-			once = false
-			for range 3 { // tokens 1 to 6
-				w.is("b releases", b.Release(t.Context(), b.hold("job", time.Minute)), nil)
-			}
-			n, err := b.Collect(t.Context(), claim.Collection{})
-			if n != 1 || err != nil {
-				t.Errorf("collected %d, %v", n, err)
-			}
-		}
+		a.wire.first = []string{first, first}
 		l := a.hold("job", 30*time.Second)
-		same(w, "token", l.Token(), 7)
-		same(w, "it is relied on for", a.remains(l), remains)
-		same(w, "in the record", a.state("job").Record.Token, 7)
-		a.extend(l, 0)
+		same(w, "token", l.Token(), 1)
+		w.pass(31 * time.Second)
+		w.is("a's lease ends", a.Expire(t.Context(), "job"), nil)
+		w.is("b releases", b.Release(t.Context(), b.hold("job", time.Minute)), nil)
+		n, err := b.Collect(t.Context(), claim.Collection{})
+		if n != 1 || err != nil {
+			t.Errorf("collected %d, %v", n, err)
+		}
+		a.wire.arrive()
+		same(w, "held", a.held("job"), false)
+		w.is("a extends", a.Extend(t.Context(), l, 0), driver.ErrLost)
+		same(w, "token", b.hold("job", time.Minute).Token(), 5)
 	}
 }
 
-// If a claim that has made the record can not look at the floor again, its outcome is unknown.
-func TestClaimThatCanNotLookAtTheFloorAgain(t *testing.T) {
+// A claim to a name that has no record finds a collection that takes place beside it.
+func TestClaimLooksAtTheFloorAfterTheRecordIsMade(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	a.wire.first = []string{"parked", "parked"}
+	a.wire.making = func() { // a has seen that there is no record, and no floor
+		for range 3 { // tokens 1 to 6
+			w.is("b releases", b.Release(t.Context(), b.hold("job", time.Minute)), nil)
+		}
+		n, err := b.Collect(t.Context(), claim.Collection{})
+		if n != 1 || err != nil {
+			t.Errorf("collected %d, %v", n, err)
+		}
+		a.wire.arrive()
+	}
+	l := a.hold("job", 30*time.Second)
+	same(w, "token", l.Token(), 7)
+	same(w, "it is relied on for", a.remains(l), 30*time.Second)
+}
+
+// What is never answered while the record is made is no doubt about the claim.
+func TestMakingTheRecordIsNoDoubt(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
-	a.wire.before = func(claim.Swap) { a.wire.down = fmt.Errorf("%w: down", driver.ErrUnavailable) }
-	q := a.request("job", 30*time.Second)
-	l, err := a.Claim(t.Context(), q)
-	w.is("claim", err, driver.ErrUnknownOutcome)
-	a.wire.down, a.wire.before = nil, nil
-	again, err := a.Claim(t.Context(), q)
-	w.is("claim again", err, nil)
-	same(w, "lease", again, l)
-	w.is("release", a.Release(t.Context(), again), nil)
+	a.wire.first = slices.Repeat([]string{"lost"}, 8)
+	l, err := a.try("job", time.Minute)
+	w.is("claim", err, driver.ErrContention)
+	if l != nil {
+		t.Error("a lease")
+	}
+	a.wire.first = []string{"unavailable"}
+	_, err = a.try("job", time.Minute)
+	w.is("claim", err, driver.ErrUnavailable)
+	a.hold("job", time.Minute)
 }
 
 // The same claim, sent twice or told of twice, makes one tenancy.

@@ -36,9 +36,8 @@ type effort struct {
 	pause    time.Duration
 	// decide says what to write, or that there is nothing to do or why it can not be done.
 	decide func(ctx context.Context, s *seen) (*plan, error)
-	// wrote is told of a write that is known to have happened, and of the read that showed it, if it was one.
-	// It says whether that was all.
-	wrote func(r *Record, s *seen) bool
+	// wrote is told of the write, once it is known to have happened.
+	wrote func(r *Record)
 
 	sent []Record // all that were sent, to be known again
 	// open has the ops that unanswered writes would replace. An op is never used twice, so as soon as the
@@ -61,7 +60,7 @@ func (c *Client) patient(name string) *effort {
 // run makes the effort, from what is known or else from a read. Without an error, either the write happened
 // or there was nothing to do.
 func (e *effort) run(ctx context.Context, known *seen) error {
-	for n := 0; ; n++ {
+	for n, made := 0, 0; ; {
 		if known == nil {
 			var finished bool
 			var err error
@@ -75,20 +74,45 @@ func (e *effort) run(ctx context.Context, known *seen) error {
 			return e.settled(known, err)
 		case ctx.Err() != nil: // nothing more is sent
 			return e.settled(known, ctx.Err())
-		case n == e.patience:
-			return e.settled(known, fmt.Errorf("%w: others changed %s each of the %d times it was tried", driver.ErrContention, e.name, n))
+		case max(n, made) == e.patience:
+			return e.settled(known, fmt.Errorf("%w: %s was tried %d times, and each time others were faster or no answer came", driver.ErrContention, e.name, e.patience))
+		case !known.Record.Exists():
+			if err := e.create(ctx, known); err != nil {
+				return err
+			}
+			known = nil
+			made++
+			continue
 		}
 		done, err := e.swap(ctx, known.Record.Op, p)
 		switch {
-		case done && e.wrote(&p.record, nil):
+		case done:
+			e.wrote(&p.record)
 			return nil
 		case definite(err):
 			return e.failed(err)
-		case err == nil && !done:
+		case err == nil:
 			_ = e.client.opts.Pause(ctx, jitter(e.pause, n)) // an ended context is noticed by look
 		}
 		known = nil
+		n++
 	}
+}
+
+// create makes the record of a name that has none. It is vacant and says nothing, so that it does not matter
+// whether the write happened, or when.
+//
+// What was decided on is only written over a record. For an op is never used twice, but a collection may bring
+// back that there is none: of two writes that need that, both may happen, and the later one would begin a
+// tenancy, with an old token, that its claimer knows nothing of. A collection also raises the floor before it
+// removes a record; so the read after this write, which shows the record, shows that floor as well.
+func (e *effort) create(ctx context.Context, s *seen) error {
+	r := e.client.vacant(s)
+	r.Op = NewOp()
+	if _, err := e.client.store.Swap(ctx, Swap{Record: r}); definite(err) {
+		return e.failed(err)
+	}
+	return nil
 }
 
 // swap sends one attempt, which has an op of its own.
@@ -119,7 +143,8 @@ func (e *effort) look(ctx context.Context) (s *seen, finished bool, err error) {
 	}
 	e.open = slices.DeleteFunc(e.open, func(op Op) bool { return op != s.Record.Op })
 	i := slices.IndexFunc(e.sent, func(r Record) bool { return r.Op == s.Record.Op })
-	if i >= 0 && e.wrote(&e.sent[i], s) {
+	if i >= 0 {
+		e.wrote(&e.sent[i])
 		return nil, true, nil
 	}
 	if over != nil {
@@ -153,7 +178,7 @@ func unknown(name string, cause error) error {
 		return cause
 	case errors.Is(cause, context.Canceled), errors.Is(cause, context.DeadlineExceeded):
 		return fmt.Errorf("%w: the answer about %s did not come in time: %w", driver.ErrUnknownOutcome, name, cause)
-	case cause == nil:
+	case cause == nil, errors.Is(cause, driver.ErrContention):
 		return fmt.Errorf("%w: an earlier request for %s may still take effect", driver.ErrUnknownOutcome, name)
 	}
 	return fmt.Errorf("%w: an earlier request for %s may still take effect: %v", driver.ErrUnknownOutcome, name, cause)

@@ -16,14 +16,14 @@ func (c *Client) Release(ctx context.Context, l *Lease) error {
 	}
 	l.mu.Lock()
 	l.given = true
-	gone, known := l.gone != nil, l.known
+	absent, known := l.absent, l.known
 	l.mu.Unlock()
-	if gone {
+	if absent {
 		return nil
 	}
 	e := c.hurried(l.name)
 	e.decide = func(_ context.Context, s *seen) (*plan, error) { return c.giveBack(l, s), nil }
-	e.wrote = func(*Record, *seen) bool { return true }
+	e.wrote = func(*Record) {}
 	from := &known
 	if !known.Record.Exists() {
 		from = nil
@@ -31,7 +31,7 @@ func (c *Client) Release(ctx context.Context, l *Lease) error {
 	if err := e.run(ctx, from); err != nil {
 		return err
 	}
-	_ = l.lose("%s was given back", l.name)
+	l.left()
 	l.doubts(nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -42,6 +42,8 @@ func (c *Client) Release(ctx context.Context, l *Lease) error {
 // giveBack decides for a release.
 func (c *Client) giveBack(l *Lease, s *seen) *plan {
 	switch {
+	case l.holds(&s.Record) && s.Record.Revoked != "":
+		return c.vacate(s, driver.Revoked, s.Record.Revoked)
 	case l.holds(&s.Record):
 		return c.vacate(s, driver.Released, "")
 	case slices.Contains(l.doubtful(), s.Record.Op):
@@ -78,7 +80,7 @@ func (c *Client) vacate(s *seen, why driver.Reason, note string) *plan {
 	return &plan{record: r, owner: true}
 }
 
-// vacant returns a tombstone with the token of the record, or above the floor if there is none.
+// vacant returns a tombstone with the token of the record; if there is none, with the floor.
 func (c *Client) vacant(s *seen) Record {
 	now := c.Now()
 	r := Record{
@@ -87,7 +89,7 @@ func (c *Client) vacant(s *seen) Record {
 		Pins: slices.Clone(s.Record.Pins), Past: s.Record.Past,
 	}
 	if !s.Record.Exists() {
-		r.Token = s.Floor + 1
+		r.Token = s.Floor
 	}
 	return r
 }
@@ -100,7 +102,7 @@ func (c *Client) Expire(ctx context.Context, name string) error {
 	}
 	var target driver.Token
 	e := c.patient(name)
-	e.wrote = func(*Record, *seen) bool { return true }
+	e.wrote = func(*Record) {}
 	e.decide = func(ctx context.Context, s *seen) (*plan, error) {
 		r := &s.Record
 		switch {
@@ -139,7 +141,7 @@ func (c *Client) Revoke(ctx context.Context, name string, t driver.Token, reason
 	v := &revoking{client: c, token: t, whoever: t == 0, reason: reason, now: now}
 	e := c.hurried(name)
 	e.decide = func(_ context.Context, s *seen) (*plan, error) { return v.decide(s, e.doubted) }
-	e.wrote = func(*Record, *seen) bool { return true }
+	e.wrote = func(*Record) {}
 	return e.run(ctx, nil)
 }
 

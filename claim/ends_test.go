@@ -327,6 +327,18 @@ func TestRevokeFreesTheNameWhenThePromiseIsOver(t *testing.T) {
 	same(w, "revoked", b.state("job").Record.Revoked, "")
 }
 
+// Whoever is revoked and gives up does not keep the name from others until the end of the promise.
+func TestRevokedLeaseCanBeGivenBack(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	l := a.hold("job", time.Hour)
+	w.is("revoke", b.Revoke(t.Context(), "job", 0, "it hangs", false), nil)
+	w.is("a extends", a.Extend(t.Context(), l, 0), driver.ErrLost)
+	w.is("a releases", a.Release(t.Context(), l), nil)
+	b.hold("job", time.Minute)
+	same(w, "why", b.state("job").Record.Past[0].Why, driver.Revoked)
+}
+
 func TestRevokeNow(t *testing.T) {
 	for _, fate := range []string{"", "unanswered", "lost"} {
 		w := newWorld(t)
@@ -510,7 +522,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	l := a.hold("job", time.Minute)
 	w.is("a negative TTL", a.Extend(t.Context(), l, -1), driver.ErrInvalid)
 	w.is("a long reason", a.Revoke(t.Context(), "job", 0, strings.Repeat("x", claim.MaxReason+1), true), driver.ErrInvalid)
-	same(w, "calls", a.wire.counted(), "map[get:2 swap:1]")
+	same(w, "calls", a.wire.counted(), "map[get:2 swap:2]")
 	for what, o := range map[string]claim.Options{
 		"drift": {Drift: clock.MaxDrift + 1}, "attempts": {Attempts: -1}, "acknowledge": {Acknowledge: -1},
 	} {

@@ -66,10 +66,7 @@ func (x *extending) decide(_ context.Context, s *seen) (*plan, error) {
 	return &plan{record: l.client.prolong(s, x.ttl, l.Until())}, nil
 }
 
-func (x *extending) wrote(r *Record, _ *seen) bool {
-	x.lease.confirm(r, x.ttl)
-	return true
-}
+func (x *extending) wrote(r *Record) { x.lease.confirm(r, x.ttl) }
 
 // ExtendAll prolongs many leases by what they were granted, with one statement if the store is a [Batcher],
 // and reports for each once, on the goroutine of its caller. What others have changed meanwhile, or what has

@@ -24,9 +24,10 @@ type Lease struct {
 	known seen // as the last write of this lease, or the last read, has left it
 	// doubt has the ops that unanswered writes of the claim would replace. While the record has one of them,
 	// such a write may still land.
-	doubt []Op
-	gone  error // is ErrLost: it has ended for good
-	given bool  // Release was called
+	doubt  []Op
+	gone   error // is ErrLost: it has ended for good, or is refused all renewals
+	absent bool  // the record is no longer that of this lease
+	given  bool  // Release was called
 }
 
 // Name returns what is leased.
@@ -123,16 +124,25 @@ func (l *Lease) mine(s *seen) error {
 	if err := l.ended(); err != nil {
 		return err
 	}
-	switch {
-	case l.holds(r):
+	if l.holds(r) {
 		l.learn(s)
 		return nil
+	}
+	l.left()
+	switch {
 	case r.Held():
 		return l.lose("%s is held by %s (token %d)", l.name, driver.Holder{ID: r.Holder, Card: r.Card}, r.Token)
 	case !r.Exists():
 		return l.lose("%s has no record any more", l.name)
 	}
 	return l.lose("nobody holds %s any more", l.name)
+}
+
+// left is told that the record is no longer that of this lease.
+func (l *Lease) left() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.absent = true
 }
 
 // lose remembers for good that the lease has ended, and returns that as an error.

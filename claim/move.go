@@ -161,7 +161,7 @@ func (c *Client) Inherit(ctx context.Context, name string, last driver.Token, pa
 		return fmt.Errorf("%w: above %d there are no tokens for %s: lease another name", driver.ErrInvalid, last, name)
 	}
 	e := c.patient(name)
-	e.wrote = func(*Record, *seen) bool { return true }
+	e.wrote = func(*Record) {}
 	e.decide = func(_ context.Context, s *seen) (*plan, error) {
 		r := &s.Record
 		switch {

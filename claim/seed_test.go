@@ -96,6 +96,7 @@ func TestThreeClientsWithSkewedClocks(t *testing.T) {
 func TestLateWritesAreDiscarded(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour, impatient), w.actor("b", 0)
+	b.is("release", b.Release(t.Context(), b.hold("job", time.Minute)), nil)
 	a.wire.next = []string{"parked", "unavailable"}
 	_, err := a.try("job", 30*time.Second)
 	w.is("a claims", err, driver.ErrUnknownOutcome)

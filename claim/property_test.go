@@ -1,0 +1,310 @@
+package claim_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// tenancy is what the model knows of the name's holder.
+type tenancy struct {
+	by      *actor
+	lease   *claim.Lease
+	revoked bool
+}
+
+// model is one name as anybody would describe it who sees all clocks at once. It says what each call must
+// answer. It does not know how a client finds out.
+type model struct {
+	*world
+	t      *rapid.T
+	actors []*actor
+	now    *tenancy // nil: vacant
+	former []tenancy
+	pins   []string
+	last   driver.Token
+}
+
+// TestClientsDoWhatTheModelSays lets three machines with clocks of any rate within the drift bound, and one
+// more process on one of them, do anything with one name, while requests and answers get lost or arrive late. Each
+// call must answer what a model says that knows no clocks but the holder's own.
+func TestClientsDoWhatTheModelSays(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		m := &model{world: newWorld(t), t: r}
+		bound := func(o *claim.Options) { o.Drift = 20_000 }
+		for i := range 3 {
+			at := time.Duration(rapid.IntRange(0, 1_000_000).Draw(r, "clock")) * time.Second
+			a := m.actor(fmt.Sprint("machine", i), at, bound)
+			a.ppm = int64(rapid.IntRange(-20_000, 20_000).Draw(r, "rate"))
+			m.actors = append(m.actors, a)
+		}
+		m.actors = append(m.actors, m.actors[0].beside("process", bound))
+		r.Repeat(map[string]func(*rapid.T){
+			"claim":   m.claim,
+			"extend":  m.extend,
+			"release": m.release,
+			"expire":  m.expire,
+			"adopt":   m.adopt,
+			"revoke":  m.revoke,
+			"pin":     m.pin,
+			"pass":    m.time,
+			"sleep":   m.sleep,
+			"trouble": m.trouble,
+			"arrive":  m.arrive,
+			"collect": m.collect,
+			"":        m.check,
+		})
+		m.live()
+	})
+}
+
+func (m *model) someone(t *rapid.T) *actor {
+	return m.actors[rapid.IntRange(0, len(m.actors)-1).Draw(t, "who")]
+}
+
+func (m *model) ttl(t *rapid.T) time.Duration {
+	return time.Duration(rapid.IntRange(1, 60).Draw(t, "ttl")) * time.Second
+}
+
+// relied reports whether the holder still relies on its lease.
+func (m *model) relied() bool { return m.now != nil && m.now.by.Now().Before(m.now.lease.Until()) }
+
+// mayEnd fails if somebody else has ended the tenancy when that was not allowed.
+func (m *model) mayEnd(t *rapid.T, who string) {
+	if m.now == nil {
+		return
+	}
+	if m.relied() {
+		t.Fatalf("%s has ended a lease on which %s relies for %v more", who, m.now.by.name, m.now.by.remains(m.now.lease))
+	}
+	if len(m.pins) > 0 {
+		t.Fatalf("%s has ended a lease that is pinned", who)
+	}
+}
+
+func (m *model) end() {
+	if m.now != nil {
+		m.former, m.now = append(m.former, *m.now), nil
+	}
+}
+
+func (m *model) begin(t *rapid.T, a *actor, l *claim.Lease) {
+	if l.Token() <= m.last {
+		t.Fatalf("token %d after %d", l.Token(), m.last)
+	}
+	m.last = l.Token()
+	m.now = &tenancy{by: a, lease: l}
+}
+
+func (m *model) claim(t *rapid.T) {
+	a := m.someone(t)
+	l, err := a.Claim(m.Context(), a.request("job", m.ttl(t)))
+	switch {
+	case err == nil:
+		m.mayEnd(t, a.name)
+		m.end()
+		m.begin(t, a, l)
+	case !errors.Is(err, driver.ErrHeld):
+		t.Fatal(err)
+	case m.now == nil:
+		t.Fatalf("%s is refused a name that is vacant: %v", a.name, err)
+	}
+}
+
+// any returns the holder's lease or a former one.
+func (m *model) any(t *rapid.T) tenancy {
+	all := slices.Clone(m.former)
+	if m.now != nil {
+		all = append(all, *m.now)
+	}
+	if len(all) == 0 {
+		t.Skip("there was no lease yet")
+	}
+	return all[rapid.IntRange(max(0, len(all)-3), len(all)-1).Draw(t, "lease")]
+}
+
+func (m *model) extend(t *rapid.T) {
+	x := m.any(t)
+	until, all := x.lease.Until(), rapid.Bool().Draw(t, "all")
+	var err error
+	if all {
+		if e := x.by.ExtendAll(m.Context(), []*claim.Lease{x.lease, x.lease}, func(_ int, e error) { err = e }); e != nil {
+			t.Fatal(e)
+		}
+	} else {
+		err = x.by.Extend(m.Context(), x.lease, m.ttl(t))
+	}
+	switch alive := m.now != nil && m.now.lease == x.lease && !m.now.revoked; {
+	case alive && err != nil:
+		t.Fatalf("%s can not extend: %v", x.by.name, err)
+	case !alive && !errors.Is(err, driver.ErrLost):
+		t.Fatalf("%s has extended what it has lost: %v", x.by.name, err)
+	case alive && !x.by.Now().Before(x.lease.Until()):
+		t.Fatalf("extended until %v, and it is %v", x.lease.Until(), x.by.Now())
+	}
+	if now := x.lease.Until(); now.Raw < until.Raw || now.Boot < until.Boot {
+		t.Fatalf("extended from %v to %v", until, now)
+	}
+}
+
+func (m *model) release(t *rapid.T) {
+	x := m.any(t)
+	if err := x.by.Release(m.Context(), x.lease); err != nil {
+		t.Fatal(err)
+	}
+	if m.now != nil && m.now.lease == x.lease {
+		m.end()
+	}
+}
+
+func (m *model) expire(t *rapid.T) {
+	a := m.someone(t)
+	err := a.Expire(m.Context(), "job")
+	switch {
+	case err == nil:
+		if m.now == nil {
+			t.Fatal("what was vacant has expired")
+		}
+		m.mayEnd(t, a.name)
+		m.end()
+	case errors.Is(err, driver.ErrInvalid) && m.now == nil:
+	case errors.Is(err, driver.ErrPinned) && m.now != nil && len(m.pins) > 0:
+	case errors.Is(err, driver.ErrHeld) && m.now != nil:
+	default:
+		t.Fatalf("holder %v, pins %q, and expiry: %v", m.now, m.pins, err)
+	}
+}
+
+func (m *model) adopt(t *rapid.T) {
+	a := m.someone(t)
+	token := m.last - driver.Token(min(uint64(m.last), uint64(rapid.IntRange(0, 1).Draw(t, "back"))))
+	if token == 0 {
+		t.Skip("no token")
+	}
+	l, err := a.Adopt(m.Context(), "job", token, driver.Holder{ID: a.name}, a.id())
+	if m.now == nil || m.now.lease.Token() != token || m.now.revoked {
+		m.is("adopting what is lost", err, driver.ErrLost)
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.former = append(m.former, *m.now)
+	m.now = &tenancy{by: a, lease: l}
+}
+
+func (m *model) revoke(t *rapid.T) {
+	a, now := m.someone(t), rapid.Bool().Draw(t, "now")
+	err := a.Revoke(m.Context(), "job", 0, "x", now)
+	switch {
+	case m.now == nil:
+		m.is("nobody's name", err, driver.ErrLost)
+	case len(m.pins) > 0:
+		m.is("a pinned name", err, driver.ErrPinned)
+	case err != nil:
+		t.Fatal(err)
+	case now:
+		m.end()
+	default:
+		m.now.revoked = true
+	}
+}
+
+func (m *model) pin(t *rapid.T) {
+	a, why := m.someone(t), rapid.SampledFrom([]string{"x", "y"}).Draw(t, "why")
+	i, found := slices.BinarySearch(m.pins, why)
+	var err error
+	if found {
+		err = a.Unpin(m.Context(), "job", why)
+		m.pins = slices.Delete(m.pins, i, i+1)
+	} else {
+		err = a.Pin(m.Context(), "job", why)
+		m.pins = slices.Insert(m.pins, i, why)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *model) collect(t *rapid.T) {
+	if _, err := m.someone(t).Collect(m.Context(), claim.Collection{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *model) time(t *rapid.T) {
+	m.pass(time.Duration(rapid.IntRange(1, 40_000).Draw(t, "ms")) * time.Millisecond)
+}
+
+// sleep is of one machine: one of its clocks does not see it, and nothing on it runs meanwhile.
+func (m *model) sleep(t *rapid.T) {
+	d := time.Duration(rapid.IntRange(1, 40).Draw(t, "s")) * time.Second
+	sleeper := m.someone(t)
+	m.wall = m.wall.Add(d)
+	for _, a := range m.world.actors {
+		if a.clocks == sleeper.clocks {
+			a.clocks.move(0, a.shows(d))
+		} else {
+			a.clocks.move(a.shows(d), a.shows(d))
+		}
+	}
+}
+
+// trouble befalls somebody's next writes. There is less of it than clients have patience for.
+func (m *model) trouble(t *rapid.T) {
+	fates := rapid.SliceOfN(rapid.SampledFrom([]string{"lost", "unanswered", "parked", ""}), 1, 3).Draw(t, "fates")
+	wire := m.someone(t).wire
+	wire.next, wire.first = fates, slices.Clone(fates)
+}
+
+func (m *model) arrive(t *rapid.T) {
+	m.someone(t).wire.arrive() // nothing that counts happens: see check
+}
+
+// check holds the model against the record.
+func (m *model) check(t *rapid.T) {
+	f, err := m.memory.Open().Get(m.Context(), "job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := f.Record
+	if r.Held() != (m.now != nil) || r.Held() && (r.Token != m.now.lease.Token() || r.Incarnation != m.now.lease.Incarnation()) {
+		t.Fatalf("the record is %+v, the model %+v", r, m.now)
+	}
+	if !slices.Equal(r.Pins, m.pins) {
+		t.Fatalf("pins %q, and in the model %q", r.Pins, m.pins)
+	}
+	if max(r.Token, f.Floor) < m.last {
+		t.Fatalf("token %d and floor %d, after %d", r.Token, f.Floor, m.last)
+	}
+}
+
+// live checks that nobody is kept from the name for ever.
+func (m *model) live() {
+	for _, why := range slices.Clone(m.pins) {
+		m.is("unpin", m.actors[0].Unpin(m.Context(), "job", why), nil)
+	}
+	m.pins = nil
+	for _, a := range m.actors {
+		a.wire.next, a.wire.first = nil, nil
+	}
+	a := m.someone(m.t)
+	if _, err := a.Claim(m.Context(), a.request("job", time.Second)); err == nil {
+		return
+	}
+	// Whoever has written last did so for at most a minute, or kept to the most that may be left of another's.
+	for range 10 {
+		m.pass(time.Minute)
+		if _, err := a.try("job", time.Second); err == nil {
+			return
+		}
+	}
+	m.t.Fatalf("%s does not get the name: %+v", a.name, a.state("job"))
+}

@@ -1,0 +1,291 @@
+package claim_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// TestTranscripts plays what is written in testdata: processes on machines whose clocks have nothing to do
+// with each other, and one database. All instants that are shown are on the clock of whoever is asked.
+//
+//	world                     an empty database; [boots]: of domains with that in their name nobody is left
+//	machine a at=1h           its clocks show 1h, and it has one process, which is called like it; [drift=ppm]
+//	                          [rate=ppm]: how much faster its clocks are; [acknowledge=d]: it writes clock records
+//	process b on=a            one more process there
+//	a claim job 30s           [waits]; [again]: with the id of the claim before
+//	a extend job              [ttl]
+//	a release|expire|get|pin|unpin|announce|sight|refresh job …
+//	a adopt job token
+//	a revoke job token why    [now]
+//	a collect, a floor 100
+//	a fate lost unanswered    what befalls its next writes: see wire
+//	a blind|sees              from now on it can not read, or can
+//	arrive a                  what is parked on its way arrives
+//	a calls                   what it has asked of the store since it was last asked
+//	pass 10s                  time passes for all
+//	suspend a 10s             its machine sleeps
+//	record job                what is in the database
+func TestTranscripts(t *testing.T) {
+	files, err := os.ReadDir("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	played := 0
+	for _, file := range files {
+		if file.IsDir() {
+			continue // where rapid leaves what it has found
+		}
+		played++
+		t.Run(file.Name(), func(t *testing.T) {
+			var play *play
+			datadriven.RunTest(t, filepath.Join("testdata", file.Name()), func(t *testing.T, d *datadriven.TestData) string {
+				if d.Cmd == "world" {
+					play = newPlay(t)
+					return "ok"
+				}
+				return play.do(t, d)
+			})
+		})
+	}
+	if played == 0 {
+		t.Error("there is nothing to play")
+	}
+}
+
+type play struct {
+	*world
+	by     map[string]*actor
+	leases map[string]*claim.Lease // by who and what
+	last   map[string]claim.Request
+}
+
+func newPlay(t *testing.T) *play {
+	return &play{
+		world: newWorld(t), by: make(map[string]*actor),
+		leases: make(map[string]*claim.Lease), last: make(map[string]claim.Request),
+	}
+}
+
+func (p *play) do(t *testing.T, d *datadriven.TestData) string {
+	words := wordsOf(d)
+	switch d.Cmd {
+	case "machine":
+		var at, acknowledge string
+		drift, rate := 1, 0
+		d.ScanArgs(t, "at", &at)
+		d.MaybeScanArgs(t, "drift", &drift)
+		d.MaybeScanArgs(t, "rate", &rate)
+		d.MaybeScanArgs(t, "acknowledge", &acknowledge)
+		a := p.actor(words[0], parse(t, at), func(o *claim.Options) {
+			o.Drift, o.Attempts = clock.Drift(drift), 2
+			if acknowledge != "" {
+				o.Acknowledge = parse(t, acknowledge)
+			}
+		})
+		a.ppm = int64(rate)
+		p.by[words[0]] = a
+	case "process":
+		var on string
+		d.ScanArgs(t, "on", &on)
+		p.by[words[0]] = p.by[on].beside(words[0])
+	case "pass":
+		p.pass(parse(t, words[0]))
+	case "suspend":
+		p.by[words[0]].clocks.move(0, parse(t, words[1]))
+	case "arrive":
+		return fmt.Sprintf("%d happened", p.by[words[0]].wire.arrive())
+	case "record":
+		return p.record(words[0])
+	default:
+		a := p.by[d.Cmd]
+		if a == nil {
+			d.Fatalf(t, "there is nobody called %s", d.Cmd)
+		}
+		return p.ask(t, a, words)
+	}
+	return "ok"
+}
+
+// wordsOf returns the arguments without a value.
+func wordsOf(d *datadriven.TestData) (words []string) {
+	for _, arg := range d.CmdArgs {
+		if len(arg.Vals) == 0 {
+			words = append(words, arg.Key)
+		}
+	}
+	return words
+}
+
+func parse(t *testing.T, s string) time.Duration {
+	t.Helper()
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// ask lets somebody do something.
+func (p *play) ask(t *testing.T, a *actor, words []string) string {
+	ctx, name := t.Context(), ""
+	if len(words) > 1 {
+		name = words[1]
+	}
+	l := p.leases[a.name+" "+name]
+	switch words[0] {
+	case "claim":
+		return p.claim(t, a, words)
+	case "extend":
+		var ttl time.Duration
+		if len(words) > 2 {
+			ttl = parse(t, words[2])
+		}
+		return p.told(a, l, a.Extend(ctx, l, ttl))
+	case "release":
+		return p.told(a, nil, a.Release(ctx, l))
+	case "announce":
+		return p.told(a, l, a.Announce(ctx, l, strings.Join(words[2:], " ")))
+	case "adopt":
+		var token driver.Token
+		_, _ = fmt.Sscan(words[2], &token)
+		l, err := a.Adopt(ctx, name, token, driver.Holder{ID: a.name}, p.id())
+		p.leases[a.name+" "+name] = l
+		return p.told(a, l, err)
+	case "until":
+		return p.told(a, l, nil)
+	case "calls":
+		return a.wire.counted()
+	case "fate":
+		a.wire.next = words[1:]
+	case "blind":
+		a.wire.down = fmt.Errorf("%w: it does not answer", driver.ErrUnavailable)
+	case "sees":
+		a.wire.down = nil
+	case "get":
+		return p.get(a, name)
+	default:
+		return p.told(a, nil, p.order(t, a, words, name))
+	}
+	return "ok"
+}
+
+// order is what is about a name, or all, and not about a lease.
+func (p *play) order(t *testing.T, a *actor, words []string, name string) error {
+	ctx := t.Context()
+	switch words[0] {
+	case "expire":
+		return a.Expire(ctx, name)
+	case "pin":
+		return a.Pin(ctx, name, words[2])
+	case "unpin":
+		return a.Unpin(ctx, name, words[2])
+	case "sight":
+		return a.Sight(ctx, name)
+	case "refresh":
+		return a.Refresh(ctx)
+	case "collect":
+		_, err := a.Collect(ctx, claim.Collection{})
+		return err
+	case "revoke":
+		var token driver.Token
+		_, _ = fmt.Sscan(words[2], &token)
+		return a.Revoke(ctx, name, token, words[3], words[len(words)-1] == "now")
+	}
+	t.Fatalf("nobody can %s", words[0])
+	return nil
+}
+
+func (p *play) claim(t *testing.T, a *actor, words []string) string {
+	q := a.request(words[1], parse(t, words[2]))
+	for _, word := range words[3:] {
+		switch word {
+		case "waits":
+			q.Waits = true
+		case "again":
+			q.ID = p.last[a.name].ID
+		}
+	}
+	p.last[a.name] = q
+	l, err := a.Claim(t.Context(), q)
+	if l != nil {
+		p.leases[a.name+" "+words[1]] = l
+	}
+	return p.told(a, l, err)
+}
+
+// told says what somebody was told.
+func (p *play) told(a *actor, l *claim.Lease, err error) string {
+	var held *driver.HeldError
+	switch {
+	case errors.As(err, &held):
+		return fmt.Sprintf("held by %s with token %d, until %v", held.Holder, held.Token, show(a.Now().Add(held.Ends)))
+	case err != nil:
+		text := err.Error()
+		if l != nil {
+			text += fmt.Sprintf("\nrelied on until %v", show(l.Until()))
+		}
+		return text
+	case l != nil:
+		return fmt.Sprintf("token %d, relied on until %v", l.Token(), show(l.Until()))
+	}
+	return "ok"
+}
+
+func show(i clock.Instant) string {
+	if i == (clock.Instant{}) {
+		return "never"
+	}
+	round := func(n int64) time.Duration { return time.Duration(n).Round(time.Millisecond) }
+	if round(i.Raw) == round(i.Boot) {
+		return round(i.Raw).String()
+	}
+	return fmt.Sprintf("raw %v boot %v", round(i.Raw), round(i.Boot))
+}
+
+func (p *play) get(a *actor, name string) string {
+	s := a.state(name)
+	switch {
+	case !s.Record.Held():
+		return fmt.Sprintf("vacant, last token %d", s.Record.Token)
+	case s.Over:
+		return fmt.Sprintf("over since %v, token %d", show(s.Latest), s.Record.Token)
+	}
+	return fmt.Sprintf("held by %s with token %d, until %v at the latest", s.Record.Holder, s.Record.Token, show(s.Latest))
+}
+
+// record shows what is in the database.
+func (p *play) record(name string) string {
+	f, err := p.memory.Open().Get(p.Context(), name)
+	if err != nil {
+		return err.Error()
+	}
+	r := f.Record
+	if !r.Exists() {
+		return fmt.Sprintf("none, floor %d", f.Floor)
+	}
+	lines := []string{fmt.Sprintf("holder %q token %d ttl %v", r.Holder, r.Token, r.TTL),
+		fmt.Sprintf("domain %s written %v expiry %v", r.Domain, show(r.Written), show(r.Expiry))}
+	if len(r.Pins) > 0 {
+		lines = append(lines, fmt.Sprintf("pins %q", r.Pins))
+	}
+	if r.Revoked != "" {
+		lines = append(lines, "revoked: "+r.Revoked)
+	}
+	sort.SliceStable(r.Past, func(i, j int) bool { return r.Past[i].Token > r.Past[j].Token })
+	for _, past := range r.Past {
+		lines = append(lines, fmt.Sprintf("past: token %d %s %s %s", past.Token, past.Holder.ID, past.Why, past.Note))
+	}
+	return strings.Join(lines, "\n")
+}
