@@ -133,6 +133,12 @@ func TestMisuse(t *testing.T) {
 			w.EndLease(1, 1, []string{"a"})
 			return put(w, 1)
 		},
+		"used after it was sealed": func(_ *house, w *Writer) error {
+			if err := errors.Join(put(w, 0), w.Seal()); err != nil {
+				return err
+			}
+			return put(w, 0)
+		},
 		"used after commit": func(h *house, w *Writer) error {
 			h.store.Commit(w)
 			return put(w, 0)

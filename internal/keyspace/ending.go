@@ -60,10 +60,6 @@ func (w *Writer) endFew(e *ending) error {
 	return nil
 }
 
-// Sweepable reports whether Sweep has something to do. Only the writing
-// goroutine may ask.
-func (s *Store) Sweepable() bool { return len(s.ends) > 0 }
-
 func (w *Writer) setEnding(e *ending, swept int) error {
 	w.key = appendEndedKey(w.key[:0], e.generation)
 	w.rec = appendEnded(w.rec[:0], ended{revision: e.revision, lease: e.lease, keys: len(e.keys), swept: swept})

@@ -36,7 +36,7 @@ func apply(db *pebble.DB, s *keyspace.Store, hub *keyspace.Hub, commands func(w 
 	b := db.NewIndexedBatch()
 	w := s.Begin(b)
 	commands(w)
-	if err := w.Err(); err != nil {
+	if err := w.Seal(); err != nil {
 		log.Fatal(err)
 	}
 	if err := b.Commit(pebble.NoSync); err != nil {

@@ -81,8 +81,8 @@ func (h *house) write(f func(*Writer)) Changes {
 	b := h.db.NewIndexedBatch()
 	w := h.store.Begin(b)
 	f(w)
-	if w.Err() != nil {
-		h.t.Fatalf("writer: %v", w.Err())
+	if err := w.Seal(); err != nil || w.Err() != nil {
+		h.t.Fatalf("writer: %v, %v", err, w.Err())
 	}
 	if err := b.Commit(pebble.NoSync); err != nil {
 		h.t.Fatalf("commit: %v", err)

@@ -142,11 +142,14 @@ func (s *Store) CompactRevision() int64 { return s.published.Load().compact }
 // goroutine may ask.
 func (s *Store) Pending() bool { return len(s.ends) > 0 }
 
-// Commit lets readers see what w wrote. It must be called after w's batch was
-// committed to the database, and before the next Begin.
+// Commit lets readers see what w wrote. It must be called after w was sealed
+// and its batch committed to the database, and before the next Begin.
 //
 // That order is what openView relies on.
 func (s *Store) Commit(w *Writer) {
+	if w.raised && !w.sealed {
+		panic("keyspace: the writer's batch was committed unsealed")
+	}
 	w.done = true
 	s.publish()
 }

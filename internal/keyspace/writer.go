@@ -11,7 +11,7 @@ import (
 )
 
 // Writer carries out requests in a batch. It belongs to the writing goroutine
-// and ends with Store.Commit; at most one is in use at a time. What it wrote
+// and ends with Seal, the commit of its batch, and Store.Commit; at most one is in use at a time. What it wrote
 // is seen by its own later requests at once and by readers after Commit.
 //
 // An error other than the sentinels of this package (of Pebble, a
@@ -21,7 +21,9 @@ type Writer struct {
 	s       *Store
 	b       *pebble.Batch
 	err     error // the first that wasn't a refusal
-	done    bool  // committed
+	raised  bool  // the revision, since Begin
+	sealed  bool
+	done    bool // committed
 	changes Changes
 
 	// The request under way. Its revision is taken at its first change.
@@ -119,10 +121,22 @@ func (w *Writer) raise() error {
 	if w.open {
 		return nil
 	}
-	w.open = true
-	w.s.revision++
+	if w.s.revision++; w.sealed {
+		return fmt.Errorf("%w: a change after Seal", ErrMisuse)
+	}
+	w.open, w.raised = true, true
+	return nil
+}
+
+// Seal writes down how far the revision has come. It must be called once all
+// requests are carried out, before the batch is committed.
+func (w *Writer) Seal() error {
+	if w.err != nil || w.sealed || !w.raised {
+		return w.err
+	}
+	w.sealed = true
 	w.rec = appendRevision(w.rec[:0], w.s.revision)
-	return w.b.Set(metaRevision, w.rec, nil)
+	return w.fail(w.b.Set(metaRevision, w.rec, nil))
 }
 
 // record adds an event to the request under way.

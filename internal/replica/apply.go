@@ -40,7 +40,7 @@ func (r *Replica) apply(m *raftpb.Message) {
 	err := r.applyEntries(m.GetEntries())
 	r.applying = nil
 	if err == nil {
-		err = a.writer.Err()
+		err = a.writer.Seal()
 	}
 	if err == nil {
 		err = batch.Commit(pebble.NoSync)
@@ -333,7 +333,7 @@ func (k leaseKeys) EndLease(ref lessor.Ref, items []lessor.Item) {
 		keys[i] = item.Key
 	}
 	k.r.applying.writer.EndLease(int64(ref.ID), uint64(ref.Generation), keys)
-	k.r.sweeping = k.r.store.Sweepable()
+	k.r.sweeping = k.r.store.Pending()
 }
 
 // End ends the deletion.
