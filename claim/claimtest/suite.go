@@ -69,6 +69,8 @@ func Run(t *testing.T, c Config) {
 		{"Floor", floorTests},
 		{"Trouble", troubleTests},
 		{"Optional", optionalTests},
+		{"Lease", leaseTests},
+		{"Fault", faultTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {

@@ -1,0 +1,169 @@
+package claimtest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// hands are clocks that are moved by hand.
+type hands struct {
+	mu   sync.Mutex
+	hand *clock.Manual
+}
+
+// newHands returns clocks that stand somewhere else than those of other machines.
+func newHands(at time.Duration) *hands {
+	return &hands{hand: clock.NewManual(clock.Instant{Raw: int64(at), Boot: -int64(at)})}
+}
+
+func (h *hands) Now() clock.Instant {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.hand.Now()
+}
+
+func (h *hands) Moved() <-chan struct{} { return nil }
+
+func (h *hands) pass(raw, boot time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.hand.AdvanceBy(raw, boot)
+}
+
+// actor is a process that leases names.
+type actor struct {
+	*suite
+	*claim.Client
+	*hands
+	domain  clock.Domain
+	holder  driver.Holder
+	network *Network
+}
+
+// ttl is what is asked for. No test waits for it.
+const ttl = 10 * time.Second
+
+// actor returns a process on a machine of its own, called as its holder.
+func (s *suite) actor(who string) *actor {
+	s.Helper()
+	return s.actorOn(who, s.open(), newHands(time.Duration(len(who))*time.Hour), clock.Domain("machine of "+who))
+}
+
+// beside returns another process of the same machine.
+func (a *actor) beside(who string) *actor {
+	a.Helper()
+	return a.actorOn(who, a.open(), a.hands, a.domain)
+}
+
+func (s *suite) actorOn(who string, store claim.Store, h *hands, d clock.Domain) *actor {
+	s.Helper()
+	n := Faulty(store) // the store is closed by whoever has opened it, and once more by nobody
+	c, err := claim.NewClient(n, claim.Options{Clock: h, Domain: d, Acknowledge: time.Second})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return &actor{suite: s, Client: c, hands: h, domain: d, network: n, holder: driver.Holder{
+		ID: who, Card: driver.Card{Host: "host of " + who, PID: 4711, Started: time.Unix(1700000000, 0).UTC(), Text: "text of " + who}}}
+}
+
+// Now is what the machine's clocks show.
+func (a *actor) Now() clock.Instant { return a.hands.Now() }
+
+func (a *actor) request(name string) claim.Request {
+	return claim.Request{Name: name, ID: driver.ID(claim.NewOp()), Holder: a.holder, TTL: ttl}
+}
+
+// try claims a name.
+func (a *actor) try(name string) (*claim.Lease, error) {
+	return a.Claim(a.Context(), a.request(name))
+}
+
+// take claims a name that can be had.
+func (a *actor) take(name string) *claim.Lease {
+	a.Helper()
+	before := a.Now()
+	l, err := a.try(name)
+	if err != nil {
+		a.Fatalf("%s claims %s: %v", a.holder.ID, name, err)
+	}
+	if l.Token() == 0 || l.Name() != name || l.TTL() != ttl || !before.Before(l.Until()) {
+		a.Fatalf("%s claims %s, and has token %d until %v with a TTL of %v", a.holder.ID, name, l.Token(), l.Until(), l.TTL())
+	}
+	return l
+}
+
+// refused claims a name that somebody holds.
+func (a *actor) refused(name string, by *claim.Lease) {
+	a.Helper()
+	l, err := a.try(name)
+	var held *driver.HeldError
+	if !errors.As(err, &held) || l != nil {
+		a.Fatalf("%s claims %s, which %s holds: %v", a.holder.ID, name, by.Holder(), err)
+	}
+	if held.Name != name || held.Holder.ID != by.Holder() || held.Holder.Card.Text == "" || held.Token != by.Token() {
+		a.Errorf("who holds %s is told as %+v", name, held)
+	}
+}
+
+// keeps prolongs a lease that lasts.
+func (a *actor) keeps(l *claim.Lease) {
+	a.Helper()
+	if err := a.Extend(a.Context(), l, 0); err != nil {
+		a.Fatalf("%s extends %s: %v", a.holder.ID, l.Name(), err)
+	}
+	if want := a.Now().Add(ttl); l.Until() != want {
+		a.Errorf("%s extends %s until %v, and not %v", a.holder.ID, l.Name(), l.Until(), want)
+	}
+}
+
+// loses prolongs a lease that has ended.
+func (a *actor) loses(l *claim.Lease) {
+	a.Helper()
+	if err := a.Extend(a.Context(), l, 0); !errors.Is(err, driver.ErrLost) {
+		a.Errorf("%s extends %s, which has ended: %v", a.holder.ID, l.Name(), err)
+	}
+}
+
+func (a *actor) gives(l *claim.Lease) {
+	a.Helper()
+	if err := a.Release(a.Context(), l); err != nil {
+		a.Fatalf("%s releases %s: %v", a.holder.ID, l.Name(), err)
+	}
+}
+
+// is fails unless an error is of this kind.
+func (s *suite) is(what string, err, kind error) {
+	s.Helper()
+	if !errors.Is(err, kind) {
+		s.Errorf("%s: %v, and not %v", what, err, kind)
+	}
+}
+
+// must fails if there is an error.
+func (s *suite) must(what string, err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatalf("%s: %v", what, err)
+	}
+}
+
+// grows fails unless a token is larger than one before it.
+func (s *suite) grows(before, after driver.Token) {
+	s.Helper()
+	if after <= before {
+		s.Errorf("token %d came after %d", after, before)
+	}
+}
+
+// soon returns a context that ends after a short time.
+func (s *suite) soon() context.Context {
+	ctx, cancel := context.WithTimeout(s.Context(), 100*time.Millisecond)
+	s.Cleanup(cancel)
+	return ctx
+}

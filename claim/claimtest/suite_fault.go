@@ -1,0 +1,123 @@
+package claimtest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+var faultTests = []test{
+	{"LostAnswers", "", testLostAnswers},
+	{"LostRequests", "", testLostRequests},
+	{"TwiceDone", "", testTwiceDone},
+	{"LateClaim", "", testLateClaim},
+	{"NoAnswerAtAll", "", testNoAnswerAtAll},
+	{"StaleReads", "", testStaleReads},
+}
+
+// A lost answer is found out: what was done counts, and is not done again.
+func testLostAnswers(s *suite) {
+	s.lossy(Fault{LoseAnswer: true})
+}
+
+// A lost request is made again.
+func testLostRequests(s *suite) {
+	s.lossy(Fault{LoseRequest: true})
+}
+
+// A request that arrives once more later does nothing.
+func testTwiceDone(s *suite) {
+	s.lossy(Fault{Twice: time.Millisecond})
+}
+
+// lossy lets something go wrong with the first write of everything that a holder does.
+func (s *suite) lossy(f Fault) {
+	s.Helper()
+	a, b := s.actor("a"), s.actor("other")
+	wrong := func() { a.network.Inject(Call{Method: Swap}, 1, f) }
+	var last driver.Token
+	for range 3 {
+		wrong()
+		l := a.take("jobs/x")
+		if l.Token() != max(last+2, 1) && last != 0 {
+			s.Errorf("token %d came after %d: something was done twice", l.Token(), last)
+		}
+		last = l.Token()
+		b.refused("jobs/x", l)
+		wrong()
+		a.pass(time.Second, time.Second)
+		a.keeps(l)
+		wrong()
+		s.must("Announce", a.Announce(s.Context(), l, "still here"))
+		wrong()
+		a.gives(l)
+	}
+	s.grows(last, b.take("jobs/x").Token())
+	s.must("Close", a.network.Close(s.Context())) // which waits for what arrives once more
+	if state, err := b.Get(s.Context(), "jobs/x"); err != nil || state.Record.Holder != "other" {
+		s.Errorf("in the end the name is held by %q, %v", state.Record.Holder, err)
+	}
+}
+
+// A claim that arrives when nobody waits for it any more takes nothing from anybody.
+func testLateClaim(s *suite) {
+	for _, before := range []string{"never held", "held before"} {
+		name := "jobs/" + before
+		a, b := s.actor("a"), s.actor("other")
+		if before == "held before" {
+			b.gives(b.take(name))
+		}
+		a.network.Inject(Call{Method: Swap, Name: name}, 1, Fault{Delay: 300 * time.Millisecond})
+		l, err := a.Claim(s.soon(), a.request(name))
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, driver.ErrUnknownOutcome) != (l != nil) {
+			s.Errorf("a claim that is late: %v, %v", l, err)
+		}
+		// Where there is a record, it is the claim itself that is late.
+		if before == "held before" && l == nil {
+			s.Errorf("a claim that is late is reported as failed: %v", err)
+		}
+		next := b.take(name)
+		s.must("Close", a.network.Close(s.Context())) // which waits until it has arrived
+		b.keeps(next)
+		s.actor("a third").refused(name, next)
+	}
+}
+
+// As long as there is no answer the old deadline stands, and the lease is not lost.
+func testNoAnswerAtAll(s *suite) {
+	a := s.actor("a")
+	l := a.take("jobs/x")
+	until := l.Until()
+	a.pass(time.Second, time.Second)
+	for _, f := range []Fault{{LoseRequest: true}, {LoseAnswer: true}, {Err: driver.ErrUnavailable}} {
+		heal := a.network.Inject(Call{}, 0, f)
+		err := a.Extend(s.Context(), l, 0)
+		if !errors.Is(err, driver.ErrUnknownOutcome) && !errors.Is(err, driver.ErrUnavailable) {
+			s.Errorf("without an answer: %v", err)
+		}
+		if l.Until() != until {
+			s.Errorf("without an answer the lease is relied on until %v, and not %v", l.Until(), until)
+		}
+		heal()
+	}
+	a.keeps(l)
+}
+
+// Lists may be old: whatever is decided rests on more than them.
+func testStaleReads(s *suite) {
+	a, b := s.actor("a"), s.actor("other")
+	b.network.Inject(Call{Method: List}, 0, Fault{Stale: true})
+	a.gives(a.take("jobs/x"))
+	for range 2 {
+		if _, err := b.List(s.Context(), "", "", 10); err != nil {
+			s.Fatal(err)
+		}
+	}
+	l := a.take("jobs/x")
+	b.refused("jobs/x", l)
+	s.must("Refresh", b.Refresh(s.Context()))
+	b.refused("jobs/x", l)
+	a.keeps(l)
+}

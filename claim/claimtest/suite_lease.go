@@ -1,0 +1,354 @@
+package claimtest
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+var leaseTests = []test{
+	{"Life", "", testLife},
+	{"EndInOneDomain", "", testEndInOneDomain},
+	{"EndInAnotherDomain", "", testEndInAnotherDomain},
+	{"OneTryEach", "", testOneTryEach},
+	{"Expire", "", testExpire},
+	{"Pins", "", testPins},
+	{"Adopt", "", testAdopt},
+	{"Revoke", "", testRevoke},
+	{"Announce", "", testAnnounce},
+	{"ManyTogether", "", testManyTogether},
+	{"Collect", "", testCollect},
+	{"OneHoldsAtATime", "", testOneHoldsAtATime},
+	{"CollectAmongClaims", "", testCollectAmongClaims},
+	{"ClockRecords", Clocks, testClockRecords},
+	{"StoreClock", Judge, testStoreClock},
+}
+
+func testLife(s *suite) {
+	a, b := s.actor("a"), s.actor("other")
+	l := a.take("jobs/x")
+	b.refused("jobs/x", l)
+	a.refused("jobs/x", l) // whoever it is
+	a.pass(ttl/2, ttl/2)
+	a.keeps(l)
+	state, err := b.Get(s.Context(), "jobs/x")
+	if r := state.Record; err != nil || r.Holder != "a" || r.Token != l.Token() || r.TTL != ttl || r.Card != a.holder.Card || state.Over {
+		s.Errorf("what others are told of a lease: %+v, %v", state, err)
+	}
+	a.gives(l)
+	a.gives(l)
+	next := b.take("jobs/x")
+	s.grows(l.Token()+1, next.Token()) // its end has one as well
+	a.loses(l)
+	a.gives(l)
+	b.keeps(next)
+	if state, err := a.Get(s.Context(), "jobs/x"); err != nil || len(state.Record.Past) != 1 || state.Record.Past[0].Why != driver.Released {
+		s.Errorf("of the past is told %+v, %v", state.Record.Past, err)
+	}
+}
+
+// Between processes of one machine a lease lasts until its very end, and no longer.
+func testEndInOneDomain(s *suite) {
+	a := s.actor("a")
+	b := a.beside("b")
+	l := a.take("jobs/x")
+	b.refused("jobs/x", l)
+	a.pass(ttl, ttl)
+	b.refused("jobs/x", l) // at its end it still lasts
+	a.pass(1, 0)
+	b.refused("jobs/x", l) // on one of two clocks
+	a.pass(0, 1)
+	next := b.take("jobs/x")
+	s.grows(l.Token(), next.Token())
+	a.loses(l)
+}
+
+// Others wait as long as the writer's clocks can need at the most, from when they first saw the lease.
+func testEndInAnotherDomain(s *suite) {
+	a, b := s.actor("a"), s.actor("other")
+	l := a.take("jobs/x")
+	wait := clock.Drift(clock.DefaultDrift).WaitRemote(ttl)
+	a.pass(ttl*9/10, ttl*9/10) // which nobody else can know
+	b.refused("jobs/x", l)
+	b.pass(wait, wait)
+	b.refused("jobs/x", l)
+	b.pass(0, time.Hour) // suspended
+	b.refused("jobs/x", l)
+	a.keeps(l) // in the last moment: the count begins anew
+	b.pass(wait, wait)
+	b.refused("jobs/x", l)
+	b.pass(wait, wait)
+	b.refused("jobs/x", l)
+	b.pass(1, 1)
+	next := b.take("jobs/x")
+	s.grows(l.Token(), next.Token())
+	a.loses(l)
+}
+
+// Processes that try once and end, one after another, count on from the first of them.
+func testOneTryEach(s *suite) {
+	a, b := s.actor("a"), s.actor("other")
+	l := a.take("jobs/x")
+	wait := clock.Drift(clock.DefaultDrift).WaitRemote(ttl)
+	for range 10 {
+		b.beside("another").refused("jobs/x", l)
+		b.pass(wait/10, wait/10)
+	}
+	b.pass(wait%10+1, wait%10+1)
+	next := b.beside("the last").take("jobs/x")
+	s.grows(l.Token(), next.Token())
+}
+
+func testExpire(s *suite) {
+	a := s.actor("a")
+	b := a.beside("b")
+	s.is("Expire of what nobody ever held", b.Expire(s.Context(), "jobs/x"), driver.ErrInvalid)
+	l := a.take("jobs/x")
+	a.pass(ttl, ttl)
+	s.is("Expire of what lasts", b.Expire(s.Context(), "jobs/x"), driver.ErrHeld)
+	a.pass(1, 1)
+	s.must("Expire", b.Expire(s.Context(), "jobs/x"))
+	s.is("Expire of what has expired", b.Expire(s.Context(), "jobs/x"), driver.ErrInvalid)
+	a.loses(l)
+	s.grows(l.Token()+1, a.take("jobs/x").Token())
+}
+
+// What is pinned does not end, but by its holder.
+func testPins(s *suite) {
+	a := s.actor("a")
+	b := a.beside("b")
+	why := []string{everyCharacter, "a, b"}
+	l := a.take("jobs/x")
+	for _, w := range append(why, why...) {
+		s.must("Pin", b.Pin(s.Context(), "jobs/x", w))
+	}
+	a.pass(2*ttl, 2*ttl)
+	s.is("Expire of what is pinned", b.Expire(s.Context(), "jobs/x"), driver.ErrPinned)
+	s.is("Revoke of what is pinned", b.Revoke(s.Context(), "jobs/x", 0, "x", true), driver.ErrPinned)
+	b.refused("jobs/x", l)
+	s.must("Unpin", a.Unpin(s.Context(), "jobs/x", why[0]))
+	b.refused("jobs/x", l)
+	a.keeps(l)
+	a.gives(l)
+	next := b.take("jobs/x")
+	s.grows(l.Token(), next.Token())
+	a.pass(2*ttl, 2*ttl)
+	a.refused("jobs/x", next) // it has inherited a pin
+	s.must("Unpin", a.Unpin(s.Context(), "jobs/x", why[1]))
+	s.grows(next.Token(), a.take("jobs/x").Token())
+}
+
+func testAdopt(s *suite) {
+	a, b := s.actor("a"), s.actor("other")
+	l := a.take("jobs/x")
+	adopt := func(t driver.Token) (*claim.Lease, error) {
+		return b.Adopt(s.Context(), "jobs/x", t, b.holder, driver.ID(claim.NewOp()))
+	}
+	_, err := adopt(l.Token() + 1)
+	s.is("Adopt of another token", err, driver.ErrLost)
+	next, err := adopt(l.Token())
+	s.must("Adopt", err)
+	if next.Token() != l.Token() {
+		s.Errorf("adopted with token %d, and not %d", next.Token(), l.Token())
+	}
+	a.loses(l)
+	a.gives(l) // what is not his any more
+	b.pass(time.Second, time.Second)
+	s.must("Extend", b.Extend(s.Context(), next, 0))
+	if b.Now().Remaining(next.Until()) < ttl {
+		s.Errorf("%v after it was extended it is relied on for %v", ttl, b.Now().Remaining(next.Until()))
+	}
+	b.gives(next)
+	_, err = adopt(next.Token())
+	s.is("Adopt of what has ended", err, driver.ErrLost)
+}
+
+func testRevoke(s *suite) {
+	a, b := s.actor("a"), s.actor("other")
+	l := a.take("jobs/x")
+	s.is("Revoke of another token", b.Revoke(s.Context(), "jobs/x", l.Token()+1, "x", false), driver.ErrLost)
+	s.must("Revoke", b.Revoke(s.Context(), "jobs/x", l.Token(), "it's \"over\"", false))
+	a.loses(l)
+	a.beside("again").refused("jobs/x", l) // until what was promised has passed
+	a.pass(ttl+1, ttl+1)
+	next := a.beside("again").take("jobs/x")
+	s.must("Revoke at once", b.Revoke(s.Context(), "jobs/x", 0, "now", true))
+	s.grows(next.Token()+1, b.take("jobs/x").Token())
+}
+
+func testAnnounce(s *suite) {
+	a, b := s.actor("a"), s.actor("other")
+	l := a.take("jobs/x")
+	s.must("Announce", a.Announce(s.Context(), l, everyCharacter))
+	if state, err := b.Get(s.Context(), "jobs/x"); err != nil || state.Record.Card.Text != everyCharacter || state.Record.Card.Host != a.holder.Card.Host {
+		s.Errorf("after it was announced: %+v, %v", state.Record.Card, err)
+	}
+	a.keeps(l)
+}
+
+// Of many that are prolonged together each is told how it went.
+func testManyTogether(s *suite) {
+	a, b := s.actor("a"), s.actor("other")
+	const many = 60
+	var leases []*claim.Lease
+	for i := range many {
+		leases = append(leases, a.take(fmt.Sprintf("jobs/%02d", i)))
+	}
+	s.must("Revoke", b.Revoke(s.Context(), "jobs/07", 0, "now", true))
+	s.must("Pin", b.Pin(s.Context(), "jobs/08", "it changes the record"))
+	a.pass(ttl/2, ttl/2)
+	told := make(map[int]int)
+	s.must("ExtendAll", a.ExtendAll(s.Context(), leases, func(i int, err error) {
+		if told[i]++; errors.Is(err, driver.ErrLost) != (i == 7) || err != nil && i != 7 {
+			s.Errorf("of many, extension %d: %v", i, err)
+		}
+	}))
+	for i, l := range leases {
+		if told[i] != 1 {
+			s.Errorf("extension %d was told %d times", i, told[i])
+		}
+		if want := a.Now().Add(ttl); i != 7 && l.Until() != want {
+			s.Errorf("%s was extended until %v, and not %v", l.Name(), l.Until(), want)
+		}
+	}
+}
+
+// Tokens do not begin again when what is left of a name is removed.
+func testCollect(s *suite) {
+	a, b := s.actor("a"), s.actor("other")
+	last := make(map[string]driver.Token)
+	for _, name := range []string{"jobs/x", "jobs/y"} {
+		for range 3 {
+			l := a.take(name)
+			a.gives(l)
+			last[name] = l.Token()
+		}
+	}
+	held := a.take("jobs/held")
+	s.must("Pin", a.Pin(s.Context(), "jobs/pinned", "kept"))
+	removed, err := b.Collect(s.Context(), claim.Collection{})
+	if s.must("Collect", err); removed != 2 {
+		s.Errorf("%d records were removed, and not 2", removed)
+	}
+	if names := s.list(s.open(), "", "", 10); len(names) != 2 {
+		s.Errorf("after a collection there is %q", names)
+	}
+	a.keeps(held)
+	for name, before := range last { // order: each name for itself
+		s.grows(before+1, b.take(name).Token())
+	}
+}
+
+// contend lets many claim and release one name at once, and checks each token while it is held.
+func (s *suite) contend(actors []*actor, name string, times int, meanwhile func(i int)) {
+	s.Helper()
+	var mu sync.Mutex
+	holders, last, got := 0, driver.Token(0), 0
+	together(len(actors), func(i int) {
+		a := actors[i]
+		for range times {
+			if meanwhile != nil {
+				meanwhile(i)
+			}
+			l, err := a.try(name)
+			if errors.Is(err, driver.ErrHeld) || errors.Is(err, driver.ErrContention) {
+				continue
+			}
+			if err != nil {
+				s.Errorf("Claim: %v", err)
+				return
+			}
+			mu.Lock()
+			if holders++; holders != 1 {
+				s.Errorf("%d hold %s", holders, name)
+			}
+			s.grows(last, l.Token())
+			last, got = l.Token(), got+1
+			holders--
+			mu.Unlock()
+			if err := a.Release(s.Context(), l); err != nil {
+				s.Errorf("Release: %v", err)
+				return
+			}
+		}
+	})
+	if got == 0 {
+		s.Errorf("nobody ever got %s", name)
+	}
+}
+
+func (s *suite) crowd() []*actor {
+	s.Helper()
+	all := make([]*actor, racers)
+	for i := range all {
+		all[i] = s.actor(fmt.Sprintf("%*d", i+1, i))
+	}
+	return all
+}
+
+func testOneHoldsAtATime(s *suite) { s.contend(s.crowd(), "jobs/x", 2*rounds, nil) }
+
+func testCollectAmongClaims(s *suite) {
+	all := s.crowd()
+	s.contend(all, "jobs/x", 2*rounds, func(i int) {
+		if i%2 == 0 {
+			return
+		}
+		if _, err := all[i].Collect(s.Context(), claim.Collection{}); err != nil {
+			s.Errorf("Collect: %v", err)
+		}
+	})
+}
+
+// That a machine's clocks were seen to go on shortens the wait for what it promised before.
+func testClockRecords(s *suite) {
+	a, b := s.actor("a"), s.actor("other")
+	drift := clock.Drift(clock.DefaultDrift)
+	l, other := a.take("jobs/x"), a.take("jobs/y")
+	a.pass(ttl*8/10, ttl*8/10)
+	a.keeps(other)
+	b.refused("jobs/x", l)
+	wait := drift.WaitRemote(ttl * 2 / 10)
+	b.pass(wait, wait)
+	b.refused("jobs/x", l)
+	b.pass(1, 1)
+	b.take("jobs/x")
+	b.refused("jobs/y", other)
+}
+
+// In store-clock mode somebody who never saw a lease takes it as soon as it has ended.
+func testStoreClock(s *suite) {
+	open := func(who string) *actor {
+		return s.actorOn(who, s.openIn(s.namespace, true), newHands(time.Duration(len(who))*time.Hour), clock.Domain(who))
+	}
+	a := open("a")
+	q := a.request("jobs/x")
+	q.TTL = 700 * time.Millisecond
+	before := time.Now()
+	l, err := a.Claim(s.Context(), q)
+	s.must("Claim", err)
+	if relied, most := a.Now().Remaining(l.Until()), clock.Drift(clock.DefaultDrift).RelyRemote(q.TTL); relied > most || relied < most/2 {
+		s.Errorf("of a TTL of %v is relied on %v, and %v are the most", q.TTL, relied, most)
+	}
+	for {
+		next, err := open("fresh").try("jobs/x")
+		if err == nil {
+			s.grows(l.Token(), next.Token())
+			break
+		}
+		s.is("a claim to what lasts", err, driver.ErrHeld)
+		if time.Since(before) > q.TTL+s.config.Slack {
+			s.Fatalf("a lease of %v has not ended after %v", q.TTL, time.Since(before))
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if early := time.Since(before); early < q.TTL {
+		s.Errorf("a lease of %v was taken after %v", q.TTL, early)
+	}
+	a.loses(l)
+}
