@@ -49,10 +49,9 @@ var (
 	_ claim.Clocks   = (*Store)(nil)
 )
 
-// Open connects to the database of a URL, or of a string of settings such as psql takes them. Whatever is not said
-// there comes from the environment variables that all programs with PostgreSQL know, such as PGPASSWORD.
-func Open(ctx context.Context, url string, c Config) (*Store, error) {
-	settings, err := pgxpool.ParseConfig(url)
+// open connects to a database.
+func open(ctx context.Context, settingsOf string, c Config) (*Store, error) {
+	settings, err := pgxpool.ParseConfig(settingsOf)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w: %w", driver.ErrInvalid, err)
 	}
@@ -85,7 +84,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 }
 
 func newStore(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
-	shared := sqlstore.Config{Namespace: c.Namespace, Prefix: c.Prefix, Schema: c.Schema, StoreClock: c.StoreClock, Patience: c.Patience, AcceptLoss: c.AcceptLoss}
+	shared := c.shared()
 	if shared.Prefix == "" {
 		shared.Prefix = sqlstore.DefaultPrefix
 	}

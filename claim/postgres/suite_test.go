@@ -19,8 +19,8 @@ func damage(t testing.TB, url, namespace, name string) {
 	databases.PostgreSQL(t).Run(t, url, "UPDATE leasekeeper_lease SET card = '{' WHERE ns = '"+namespace+"' AND name = '"+name+"'")
 }
 
-// open opens a store that is closed with the test.
-func open(t testing.TB, url string, c Config) *Store {
+// opened returns a store that is closed with the test.
+func opened(t testing.TB, url string, c Config) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), url, c)
 	if err != nil {

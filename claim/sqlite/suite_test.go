@@ -39,8 +39,8 @@ func damage(t testing.TB, db *sql.DB, namespace, name string) {
 	run(t, db, "UPDATE leasekeeper_lease SET op = 'what?' WHERE ns = ? AND name = ?", namespace, name)
 }
 
-// open opens a store that is closed with the test.
-func open(t testing.TB, path string, c Config) *Store {
+// opened returns a store that is closed with the test.
+func opened(t testing.TB, path string, c Config) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), path, c)
 	if err != nil {

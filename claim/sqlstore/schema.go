@@ -23,9 +23,9 @@ var aboutColumns = []struct{ table, column, text string }{
 	{"lease", "pins", "why the name must stay with its holder, as JSON; empty if it need not"},
 	{"lease", "card", "of the holder, as JSON; only shown"},
 	{"lease", "revoked", "why renewals are refused; empty if they are not"},
-	{"lease", "since", "when it was claimed, by the claimer's wall clock; only shown"},
+	{"lease", "since", "when it was claimed, by the wall clock there; only shown"},
 	{"lease", "past", "the last tenancies that ended, as JSON; only shown"},
-	{"namespace", "mode", "whose clocks judge when leases end: those of the holders, or that of the store; never change it"},
+	{"namespace", "mode", "whose clocks judge when leases end: those of the writer of a record, or that of the store; never change it"},
 	{"namespace", "floor", "all tokens are above it; raise it after a restore of the database"},
 	{"namespace", "version", "of these tables"},
 }
@@ -42,7 +42,7 @@ func about(table, column string) string {
 func (d postgresql) schema(t tables) string {
 	text := `CREATE TABLE IF NOT EXISTS {namespace} (
 	ns      text COLLATE "C" PRIMARY KEY,
-	mode    text    NOT NULL CHECK (mode IN ('holders', 'store')),
+	mode    text    NOT NULL CHECK (mode IN ('writer', 'store')),
 	floor   bigint  NOT NULL CHECK (floor >= 0),
 	version integer NOT NULL
 );
@@ -118,7 +118,7 @@ func (d sqlite) schema(t tables) string {
 		}
 		return text + "\t" + end + "\n);\n\n"
 	}
-	text := table("namespace", aboutSpace, []string{"ns TEXT NOT NULL", "mode TEXT NOT NULL CHECK (mode = 'holders')",
+	text := table("namespace", aboutSpace, []string{"ns TEXT NOT NULL", "mode TEXT NOT NULL CHECK (mode = 'writer')",
 		integer("floor"), integer("version")}, "PRIMARY KEY (ns)")
 	text += table("lease", aboutLease, []string{"ns TEXT NOT NULL", "name TEXT NOT NULL", "holder TEXT NOT NULL", integer("token"),
 		"op TEXT NOT NULL", "incarnation TEXT NOT NULL", "domain TEXT NOT NULL", integer("written_raw"), integer("written_boot"),

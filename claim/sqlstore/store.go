@@ -61,15 +61,15 @@ func (c *Config) complete() error {
 
 // The modes of a namespace, as they stand in its row.
 const (
-	modeHolders = "holders" // whoever claims judges, by his own clocks
-	modeStore   = "store"   // the clock of the database judges
+	modeWriter = "writer" // the clocks of who wrote a record, as others can judge them
+	modeStore  = "store"  // the clock of the database judges
 )
 
 func (c Config) mode() string {
 	if c.StoreClock {
 		return modeStore
 	}
-	return modeHolders
+	return modeWriter
 }
 
 // Store keeps records in a database. It is what is common to those of all databases.
@@ -179,7 +179,7 @@ func (s *Store) checkMode(mode string) error {
 	if mode == s.config.mode() {
 		return nil
 	}
-	return fmt.Errorf("%s: %w: namespace %s was made with the clocks of %s, and can not be used with those of %s: open it in its own mode, or use another namespace",
+	return fmt.Errorf("%s: %w: namespace %s was made with clock=%s, and can not be used with clock=%s: open it as it was made, or use another namespace",
 		s.Scheme(), driver.ErrInvalid, s.config.Namespace, mode, s.config.mode())
 }
 
@@ -208,6 +208,7 @@ func (s *Store) Get(ctx context.Context, name string) (claim.Found, error) {
 	if err == nil && f.Err != nil {
 		err, f.Err = f.Err, nil
 	}
+	f.Record.Name = name // also of a record that there is not
 	return f, err
 }
 

@@ -33,8 +33,8 @@ func (s *Store) swap(w claim.Swap) (statement string, args []any, err error) {
 	if w.Ended && !s.config.StoreClock {
 		return "", nil, fmt.Errorf("%s: %w: only in store-clock mode does the database judge what has ended", s.Scheme(), driver.ErrInvalid)
 	}
-	if !w.Record.Exists() || w.Record.Op == w.Old {
-		return "", nil, fmt.Errorf("%s: %w: a write of %s without an op of its own", s.Scheme(), driver.ErrInvalid, w.Record.Name)
+	if w.Record.Name == "" || !w.Record.Exists() || w.Record.Op == w.Old {
+		return "", nil, fmt.Errorf("%s: %w: a write of %q needs a name and an op of its own", s.Scheme(), driver.ErrInvalid, w.Record.Name)
 	}
 	record, err := row(&w.Record)
 	if err != nil {

@@ -1,0 +1,192 @@
+package sqlite
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// countsIn names the file in which a child of the test counts.
+const countsIn = "LEASEKEEPER_TEST_COUNTS_IN"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(countsIn); path != "" {
+		if err := count(path); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// count adds one to the token of a record, again and again, and says so each time that it did, until it is
+// killed or its standard input is closed.
+func count(path string) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	s, err := Open(ctx, path, Config{})
+	if err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		f, err := s.Get(ctx, "x")
+		if err != nil {
+			continue
+		}
+		done, err := s.Swap(ctx, claim.Swap{Old: f.Record.Op, Record: record("x", f.Record.Token+1), Owner: true})
+		if err == nil && done {
+			fmt.Println(f.Record.Token + 1)
+		}
+	}
+	return nil
+}
+
+// tally is what was acknowledged to all children.
+type tally struct {
+	mu     sync.Mutex
+	tokens map[driver.Token]int
+}
+
+func (a *tally) read(from io.Reader) {
+	for lines := bufio.NewScanner(from); lines.Scan(); {
+		var token driver.Token
+		if _, err := fmt.Sscan(lines.Text(), &token); err == nil {
+			a.mu.Lock()
+			a.tokens[token]++
+			a.mu.Unlock()
+		}
+	}
+}
+
+// Several processes write to one record while others of them are killed: no write is acknowledged twice, and none
+// that was acknowledged is lost.
+func TestProcessesThatAreKilled(t *testing.T) {
+	path := newPath(t)
+	s := opened(t, path, Config{})
+	acknowledged := &tally{tokens: make(map[driver.Token]int)}
+	var all sync.WaitGroup
+	const kills, processes = 5, 3
+	for i := range processes {
+		all.Go(func() {
+			for n := range kills + 1 {
+				child := exec.Command(os.Args[0])
+				child.Env = append(os.Environ(), countsIn+"="+path)
+				child.Stderr = os.Stderr
+				stdin, err := child.StdinPipe()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				stdout, err := child.StdoutPipe()
+				if err == nil {
+					err = child.Start()
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				last := n == kills
+				timer := time.AfterFunc(150*time.Millisecond+rand.N(100*time.Millisecond), func() {
+					if last {
+						_ = stdin.Close()
+					} else {
+						_ = child.Process.Kill()
+					}
+				})
+				acknowledged.read(stdout)
+				timer.Stop()
+				if err := child.Wait(); last && err != nil {
+					t.Errorf("process %d: %v", i, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	f, err := s.Get(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for token, times := range acknowledged.tokens { // order: each for itself
+		if times > 1 || token > f.Record.Token {
+			t.Errorf("token %d was acknowledged %d times, and the last is %d", token, times, f.Record.Token)
+		}
+	}
+	// Who is killed between a write and its report says nothing of it.
+	silent := int(f.Record.Token) - len(acknowledged.tokens)
+	if silent < 0 || silent > processes*(kills+1) || len(acknowledged.tokens) < 20 {
+		t.Errorf("%d writes were acknowledged, and %d were done", len(acknowledged.tokens), f.Record.Token)
+	}
+	var healthy string
+	if err := s.file.db.QueryRow("PRAGMA integrity_check").Scan(&healthy); err != nil || healthy != "ok" {
+		t.Error(healthy, err)
+	}
+}
+
+// hints listens in a store of its own, until the test ends.
+func hints(t *testing.T, path string) <-chan string {
+	t.Helper()
+	s := opened(t, path, Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	names := make(chan string, 100)
+	var all sync.WaitGroup
+	all.Go(func() {
+		_ = s.Listen(ctx, func(name string) { names <- name })
+	})
+	t.Cleanup(func() { cancel(); all.Wait() })
+	<-names // it listens
+	return names
+}
+
+// Who waits hears of a change of owner within 50 ms, usually, and nothing of renewals.
+func TestListenHearsOwnersChange(t *testing.T) {
+	path := newPath(t)
+	names := hints(t, path)
+	s := opened(t, path, Config{})
+	last := swap(t, s, claim.Op{}, record("x", 1))
+	<-names
+	late := 0
+	const rounds = 20
+	for i := range rounds {
+		last = swap(t, s, last.Op, record("x", driver.Token(i+2)))
+		began := time.Now()
+		select {
+		case <-names:
+		case <-time.After(10 * time.Second):
+			t.Fatal("nothing was heard")
+		}
+		if time.Since(began) > 50*time.Millisecond {
+			late++
+		}
+	}
+	if late > rounds/2 {
+		t.Errorf("%d of %d were heard after more than 50 ms", late, rounds)
+	}
+	for range 10 {
+		renewed := last
+		renewed.Op = claim.NewOp()
+		if done, err := s.Swap(t.Context(), claim.Swap{Old: last.Op, Record: renewed}); !done || err != nil {
+			t.Fatal(done, err)
+		}
+		last = renewed
+		time.Sleep(DefaultPoll)
+	}
+	select {
+	case name := <-names:
+		t.Errorf("a renewal was told as a change of owner of %q", name)
+	case <-time.After(4 * DefaultPoll):
+	}
+}

@@ -1,0 +1,376 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+const durable = "&_pragma=synchronous(FULL)"
+
+func newPath(t testing.TB) string { return filepath.Join(t.TempDir(), "leases.db") }
+
+// record returns one that is held.
+func record(name string, token driver.Token) claim.Record {
+	return claim.Record{Name: name, Holder: "me", Token: token, Op: claim.NewOp(), Incarnation: driver.ID(claim.NewOp()), Domain: "d", TTL: time.Second}
+}
+
+func swap(t testing.TB, s claim.Store, old claim.Op, r claim.Record) claim.Record {
+	t.Helper()
+	if done, err := s.Swap(t.Context(), claim.Swap{Old: old, Record: r, Owner: true}); !done || err != nil {
+		t.Fatal(done, err)
+	}
+	return r
+}
+
+// says fails unless an error is of a kind, of no other, and says something.
+func says(t testing.TB, err, kind error, parts ...string) {
+	t.Helper()
+	if !errors.Is(err, kind) {
+		t.Fatalf("got %v, want %v", err, kind)
+	}
+	for _, other := range []error{driver.ErrUnavailable, driver.ErrUnknownOutcome, driver.ErrInvalid, driver.ErrCorrupt, driver.ErrContention, driver.ErrLost} {
+		if other != kind && errors.Is(err, other) {
+			t.Errorf("%v is also %v", err, other)
+		}
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q does not say %q", err, part)
+		}
+	}
+}
+
+func TestOpenWritesThrough(t *testing.T) {
+	s := opened(t, newPath(t), Config{})
+	const extra = 3
+	for range readers + 3 { // on whichever connection
+		conn, err := s.file.db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		var synchronous int
+		var journal string
+		if err := conn.QueryRowContext(t.Context(), "SELECT (SELECT * FROM pragma_synchronous), (SELECT * FROM pragma_journal_mode)").Scan(&synchronous, &journal); err != nil || synchronous != extra || journal != "wal" {
+			t.Fatal(synchronous, journal, err)
+		}
+	}
+}
+
+func TestWhatAPowerCutUndoesIsRefused(t *testing.T) {
+	for settings, ok := range map[string]bool{
+		"&_pragma=synchronous(OFF)": false, "&_pragma=synchronous(NORMAL)&_pragma=journal_mode(WAL)": false,
+		"&_pragma=synchronous(FULL)&_pragma=journal_mode(MEMORY)": false, "&_pragma=synchronous(FULL)&_pragma=journal_mode(OFF)": false,
+		"&_pragma=synchronous(FULL)": true, "&_pragma=synchronous(EXTRA)&_pragma=journal_mode(WAL)": true, "&_pragma=synchronous(FULL)&_pragma=journal_mode(TRUNCATE)": true,
+	} {
+		db := raw(t, newPath(t), settings)
+		s, err := New(t.Context(), db, Config{})
+		if ok != (err == nil) {
+			t.Errorf("%s: %v", settings, err)
+		}
+		if err == nil {
+			_ = s.Close(t.Context())
+			continue
+		}
+		says(t, err, driver.ErrInvalid, "_pragma=", "accept the loss")
+		if _, err := New(t.Context(), db, Config{AcceptLoss: true}); err != nil {
+			t.Errorf("%s, accepted: %v", settings, err)
+		}
+	}
+	if _, err := New(t.Context(), nil, Config{}); !errors.Is(err, driver.ErrInvalid) {
+		t.Error(err)
+	}
+}
+
+// The database of a caller stays open, and its settings as they are.
+func TestDatabaseOfTheCallerStaysHis(t *testing.T) {
+	db := raw(t, newPath(t), durable)
+	s, err := New(t.Context(), db, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var journal string
+	if err := db.QueryRow("PRAGMA journal_mode").Scan(&journal); err != nil || journal != "delete" {
+		t.Error(journal, err)
+	}
+}
+
+func TestPathsAreTakenAsTheyAre(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a b?c#d%20e.db", "ü.db", "x&_pragma=synchronous(OFF).db"} {
+		s := opened(t, filepath.Join(dir, name), Config{})
+		swap(t, s, claim.Op{}, record("x", 1))
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Error(err)
+		}
+		if s.file.path != filepath.Join(dir, name) {
+			t.Errorf("%q is %q", name, s.file.path)
+		}
+	}
+	for path, kind := range map[string]error{"": driver.ErrInvalid, ":memory:": driver.ErrInvalid, dir: driver.ErrInvalid, filepath.Join(dir, "none", "x.db"): driver.ErrUnavailable, "a\x00": driver.ErrInvalid} {
+		if _, err := Open(t.Context(), path, Config{}); !errors.Is(err, kind) {
+			t.Errorf("%q: %v", path, err)
+		}
+	}
+	if _, err := Open(t.Context(), filepath.Join(dir, "x"), Config{Poll: 1}); !errors.Is(err, driver.ErrInvalid) {
+		t.Error(err)
+	}
+}
+
+func TestURLs(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for _, url := range []string{"sqlite:a.db", "sqlite:" + dir + "/a.db", "sqlite://" + dir + "/a.db?ns=other&poll=100ms", "sqlite:a%20b.db?prefix=x_"} {
+		k, err := leasekeeper.Open(t.Context(), url)
+		if err != nil {
+			t.Fatalf("%s: %v", url, err)
+		}
+		if _, err := k.TryAcquire(t.Context(), "jobs/x"); err != nil {
+			t.Errorf("%s: %v", url, err)
+		}
+		if err := k.Close(t.Context()); err != nil {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+	var rows int
+	if err := raw(t, filepath.Join(dir, "a.db"), "").QueryRow("SELECT count(*) FROM leasekeeper_lease WHERE name = 'jobs/x'").Scan(&rows); err != nil || rows != 2 {
+		t.Errorf("%d namespaces have the name, %v", rows, err)
+	}
+	for _, url := range []string{"sqlite:", "sqlite://host/a.db", "sqlite:a.db?clock=store", "sqlite:a.db?schema=x", "sqlite:a.db?nss=x", "sqlite:a.db?ns=", "sqlite:a.db?poll=1ns", "sqlite:a.db#x"} {
+		if _, err := driver.Open(t.Context(), url); !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
+func TestNewerSchemaIsRefused(t *testing.T) {
+	path := newPath(t)
+	opened(t, path, Config{Namespace: "a"})
+	db := raw(t, path, "")
+	run(t, db, "UPDATE leasekeeper_namespace SET version = 2")
+	for _, namespace := range []string{"a", "b"} {
+		_, err := Open(t.Context(), path, Config{Namespace: namespace})
+		says(t, err, driver.ErrInvalid, "version 2", "newer leasekeeper")
+	}
+}
+
+func TestNamespaceThatWasDeletedIsNoticed(t *testing.T) {
+	path := newPath(t)
+	s := opened(t, path, Config{})
+	r := swap(t, s, claim.Op{}, record("x", 1))
+	run(t, raw(t, path, ""), "DELETE FROM leasekeeper_namespace")
+	_, err := s.Get(t.Context(), "x")
+	says(t, err, driver.ErrInvalid, "raise its floor")
+	_, err = s.Swap(t.Context(), claim.Swap{Old: r.Op, Record: record("x", 2)})
+	says(t, err, driver.ErrInvalid, "raise its floor")
+	_, err = s.SwapAll(t.Context(), []claim.Swap{{Old: r.Op, Record: record("x", 2)}})
+	says(t, err, driver.ErrInvalid, "raise its floor")
+	_, err = s.List(t.Context(), "", "", 10)
+	says(t, err, driver.ErrInvalid)
+	_, err = s.RaiseFloor(t.Context(), 3)
+	says(t, err, driver.ErrInvalid)
+}
+
+// A file that is locked is waited for, as long as the context and patience allow.
+func TestLockedFile(t *testing.T) {
+	path := newPath(t)
+	s := opened(t, path, Config{Patience: 300 * time.Millisecond})
+	first := swap(t, s, claim.Op{}, record("x", 1))
+	tx, err := raw(t, path, "&_txlock=exclusive").Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Get(t.Context(), "x"); err != nil {
+		t.Errorf("a locked file can not be read: %v", err)
+	}
+	_, err = s.Swap(t.Context(), claim.Swap{Old: first.Op, Record: record("x", 2)})
+	says(t, err, driver.ErrUnavailable, "open transaction")
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	_, err = s.Swap(ctx, claim.Swap{Old: first.Op, Record: record("x", 2)})
+	if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 250*time.Millisecond {
+		t.Errorf("after %v: %v", took, err)
+	}
+	patient, err := New(t.Context(), raw(t, path, durable), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		if done, err := patient.Swap(t.Context(), claim.Swap{Old: first.Op, Record: record("x", 9)}); !done || err != nil {
+			t.Errorf("after the lock: %v, %v", done, err)
+		}
+	})
+	time.Sleep(50 * time.Millisecond)
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	all.Wait()
+	if f, err := s.Get(t.Context(), "x"); err != nil || f.Record.Token != 9 {
+		t.Errorf("%+v, %v", f, err)
+	}
+}
+
+func TestReadOnlyFile(t *testing.T) {
+	path := newPath(t)
+	s := opened(t, path, Config{})
+	r := swap(t, s, claim.Op{}, record("x", 1))
+	db, err := sql.Open("sqlite", "file:"+path+"?mode=ro&_pragma=synchronous(FULL)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	reader, err := New(t.Context(), db, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f, err := reader.Get(t.Context(), "x"); err != nil || f.Record.Op != r.Op {
+		t.Errorf("%+v, %v", f, err)
+	}
+	_, err = reader.Swap(t.Context(), claim.Swap{Old: r.Op, Record: record("x", 2)})
+	says(t, err, driver.ErrUnavailable, "read-only")
+	_, err = New(t.Context(), db, Config{Namespace: "another"})
+	says(t, err, driver.ErrUnavailable, "read-only")
+	_, err = New(t.Context(), db, Config{Prefix: "another_"})
+	says(t, err, driver.ErrInvalid, "leasekeeper schema sqlite")
+}
+
+// In a file that can not grow nothing is half written, and what needs no room goes on.
+func TestFullFile(t *testing.T) {
+	db := raw(t, newPath(t), durable)
+	db.SetMaxOpenConns(1)
+	s, err := New(t.Context(), db, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := swap(t, s, claim.Op{}, record("first", 1))
+	run(t, db, "PRAGMA max_page_count = 16")
+	big := record("x", 1)
+	big.Card.Text = strings.Repeat("x", driver.MaxCardText)
+	var last string
+	for i := range 100 {
+		r := big
+		r.Name, r.Op = strings.Repeat("x", i+1), claim.NewOp()
+		if _, err = s.Swap(t.Context(), claim.Swap{Record: r}); err != nil {
+			last = r.Name
+			break
+		}
+	}
+	says(t, err, driver.ErrUnavailable, "make room")
+	if f, err := s.Get(t.Context(), last); err != nil || f.Record.Exists() {
+		t.Errorf("what was refused is there: %+v, %v", f, err)
+	}
+	swap(t, s, first.Op, record("first", 2))
+	run(t, db, "PRAGMA max_page_count = 1000")
+	r := big
+	r.Name, r.Op = last, claim.NewOp()
+	swap(t, s, claim.Op{}, r)
+}
+
+func TestFileThatWasRemoved(t *testing.T) {
+	path := newPath(t)
+	s := opened(t, path, Config{})
+	swap(t, s, claim.Op{}, record("x", 1))
+	for _, f := range []string{path, path + "-wal", path + "-shm"} {
+		if err := os.Remove(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := s.Get(t.Context(), "x")
+	says(t, err, driver.ErrUnavailable, "removed or replaced")
+	opened(t, path, Config{})
+	_, err = s.Swap(t.Context(), claim.Swap{Record: record("y", 1)})
+	says(t, err, driver.ErrUnavailable, "removed or replaced")
+}
+
+func TestFileThatIsNone(t *testing.T) {
+	path := newPath(t)
+	if err := os.WriteFile(path, []byte(strings.Repeat("this is no database. ", 100)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(t.Context(), path, Config{})
+	says(t, err, driver.ErrCorrupt, "no SQLite database")
+}
+
+func TestGone(t *testing.T) {
+	here := clock.Domain("linux/11111111-1111-4111-8111-111111111111/time:[4026531834]")
+	s := &Store{here: here, local: true}
+	for d, gone := range map[clock.Domain]bool{
+		here:                false,
+		clock.UnknownDomain: false,
+		"linux/11111111-1111-4111-8111-111111111111/time:[4026532000]": false, // a container with its own time
+		"linux/11111111-1111-4111-8111-111111111111/":                  false, // a kernel without such
+		"linux/22222222-2222-4222-8222-222222222222/time:[4026531834]": true,
+		"linux/22222222-2222-4222-8222-222222222222/":                  true,
+		"darwin/22222222-2222-4222-8222-222222222222":                  false,
+		"darwin/2/3": false, "linux": false, "linux/": false, "linux//x": false, "linux/2": false, "another machine": false,
+	} {
+		if got := s.Gone(d); got != gone {
+			t.Errorf("%s: %v", d, got)
+		}
+	}
+	for _, other := range []*Store{{here: here}, {here: clock.UnknownDomain, local: true}, {here: "darwin/1", local: true}} {
+		if other.Gone("linux/22222222-2222-4222-8222-222222222222/") {
+			t.Errorf("%+v calls a domain gone", other)
+		}
+	}
+}
+
+// counted counts statements.
+type counted struct {
+	*file
+	mu         sync.Mutex
+	statements []string
+}
+
+func (c *counted) Query(ctx context.Context, statement string, args ...any) ([][]any, error) {
+	c.mu.Lock()
+	c.statements = append(c.statements, statement)
+	c.mu.Unlock()
+	return c.file.Query(ctx, statement, args...)
+}
+
+func TestClaimIsTwoStatements(t *testing.T) {
+	db := raw(t, newPath(t), durable)
+	c := &counted{file: newFile(db)}
+	shared, err := sqlstore.New(t.Context(), c, sqlstore.SQLite, sqlstore.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := claim.NewBackend(&Store{Store: shared, file: c.file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := leasekeeper.New(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close(t.Context())
+	for _, most := range []int{4, 2, 2} { // of a name that was never leased, and then of one that was released
+		c.statements = nil
+		l, err := k.TryAcquire(t.Context(), "jobs/x")
+		if err != nil || len(c.statements) > most {
+			t.Errorf("%d statements: %q, %v", len(c.statements), c.statements, err)
+		}
+		if err := l.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,26 @@
+package sqlstore_test
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
+)
+
+func ExampleSchema() {
+	text, err := sqlstore.Schema(sqlstore.SQLite, "")
+	if err != nil {
+		fmt.Println(err)
+	}
+	first, _, _ := strings.Cut(text, "\n\n")
+	fmt.Println(first)
+	// Output:
+	// CREATE TABLE IF NOT EXISTS "leasekeeper_namespace" (
+	// 	-- Namespaces: leases of different ones have nothing to do with each other.
+	// 	ns TEXT NOT NULL,
+	// 	mode TEXT NOT NULL CHECK (mode = 'writer'), -- whose clocks judge when leases end: those of the writer of a record, or that of the store; never change it
+	// 	floor INTEGER NOT NULL CHECK (typeof(floor) = 'integer'), -- all tokens are above it; raise it after a restore of the database
+	// 	version INTEGER NOT NULL CHECK (typeof(version) = 'integer'), -- of these tables
+	// 	PRIMARY KEY (ns)
+	// );
+}

@@ -1,0 +1,67 @@
+package sqlstore
+
+import (
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// Settings takes from the query of a URL what is meant for a store or for the backend on it:
+//
+//	ns        the namespace
+//	prefix    what the names of the tables begin with
+//	schema    the one that the tables are in
+//	clock     whose clock judges: "writer", or "store" for store-clock mode
+//	accept    "loss" accepts that a crash may undo what was acknowledged
+//	poll      how often who waits for a name asks for it, such as "250ms"
+//
+// What it says wins over c. It leaves the rest in the query.
+func Settings(query url.Values, c Config) (Config, []claim.BackendOption, error) {
+	var options []claim.BackendOption
+	for key, values := range query {
+		value, err := values[0], error(nil)
+		switch key {
+		case "ns":
+			c.Namespace = value
+		case "prefix":
+			c.Prefix = value
+		case "schema":
+			c.Schema = value
+		case "clock":
+			c.StoreClock = value == modeStore
+			err = oneOf(value, modeWriter, modeStore)
+		case "accept":
+			c.AcceptLoss = true
+			err = oneOf(value, "loss")
+		case "poll":
+			var every time.Duration
+			every, err = time.ParseDuration(value)
+			options = append(options, claim.WithPoll(every))
+		default:
+			continue
+		}
+		if err == nil && len(values) > 1 {
+			err = fmt.Errorf("it stands there %d times", len(values))
+		}
+		if err == nil && value == "" {
+			err = fmt.Errorf("it is empty")
+		}
+		if err != nil {
+			return c, nil, fmt.Errorf("%w: %s in the URL: %w", driver.ErrInvalid, key, err)
+		}
+		delete(query, key)
+	}
+	return c, options, nil
+}
+
+func oneOf(value string, known ...string) error {
+	for _, k := range known {
+		if value == k {
+			return nil
+		}
+	}
+	return fmt.Errorf("it is one of %q, and not %q", known, value)
+}
