@@ -2,6 +2,7 @@ package mongodb
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -48,30 +49,61 @@ func (s *Store) get(ctx context.Context, name string) (claim.Found, error) {
 	}
 	defer done()
 	id := s.key(name)
-	all, err := s.find(ctx, s.decisive(s.records), bson.D{{Key: "_id", Value: id}}, 1)
+	raw, err := s.one(ctx, id)
 	switch {
+	case errors.Is(err, mongo.ErrNoDocuments):
+		return claim.Found{Record: claim.Record{Name: name}}, nil
 	case err != nil:
 		return claim.Found{}, s.unread(what, err)
-	case len(all) == 0:
-		return claim.Found{Record: claim.Record{Name: name}}, nil
 	}
-	return s.found(id, all[0])
+	return s.found(id, raw)
 }
 
+// one reads the document with this _id linearizably. A linearizable read waits for a majority for ever unless the
+// server is told for how long, and the driver does not tell it where there is a cursor.
+func (s *Store) one(ctx context.Context, id string) (bson.Raw, error) {
+	filter := bson.D{{Key: "_id", Value: id}}
+	if !s.config.StoreClock {
+		return s.decisive(s.records).FindOne(ctx, filter).Raw()
+	}
+	var answer struct {
+		Cursor struct {
+			First []bson.Raw `bson:"firstBatch"`
+		} `bson:"cursor"`
+	}
+	err := s.db.RunCommand(ctx, bson.D{
+		{Key: "aggregate", Value: s.records.Name()},
+		{Key: "pipeline", Value: bson.A{bson.D{{Key: "$match", Value: filter}}, withLeft}},
+		{Key: "cursor", Value: bson.D{}},
+		{Key: "readConcern", Value: bson.D{{Key: "level", Value: s.server.linearizable().Level}}},
+	}).Decode(&answer)
+	if err == nil && len(answer.Cursor.First) == 0 {
+		err = mongo.ErrNoDocuments
+	}
+	if err != nil {
+		return nil, err
+	}
+	return answer.Cursor.First[0], nil
+}
+
+// withLeft is the stage that reckons what is left of a record by the clock of the primary.
+var withLeft = bson.D{{Key: "$addFields", Value: bson.D{
+	{Key: "left", Value: bson.D{{Key: "$subtract", Value: bson.A{"$ends", "$$NOW"}}}},
+}}}
+
 // find reads up to limit documents in the order of their _id, with what is left of each in store-clock mode.
-func (s *Store) find(ctx context.Context, c *mongo.Collection, filter bson.D, limit int) ([]bson.Raw, error) {
+func (s *Store) find(ctx context.Context, filter bson.D, limit int) ([]bson.Raw, error) {
 	var cursor *mongo.Cursor
 	var err error
 	if s.config.StoreClock {
-		left := bson.D{{Key: "$subtract", Value: bson.A{"$ends", "$$NOW"}}}
-		cursor, err = c.Aggregate(ctx, bson.A{
+		cursor, err = s.records.Aggregate(ctx, bson.A{
 			bson.D{{Key: "$match", Value: filter}},
 			bson.D{{Key: "$sort", Value: bson.D{{Key: "_id", Value: 1}}}},
 			bson.D{{Key: "$limit", Value: int64(limit)}},
-			bson.D{{Key: "$addFields", Value: bson.D{{Key: "left", Value: left}}}},
+			withLeft,
 		})
 	} else {
-		cursor, err = c.Find(ctx, filter, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(int64(limit)))
+		cursor, err = s.records.Find(ctx, filter, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(int64(limit)))
 	}
 	if err != nil {
 		return nil, err
@@ -103,7 +135,7 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]cl
 	if end := successor(s.key(prefix)); end != "" {
 		keys = append(keys, bson.E{Key: "$lt", Value: end})
 	}
-	all, err := s.find(ctx, s.records, bson.D{{Key: "_id", Value: keys}}, limit)
+	all, err := s.find(ctx, bson.D{{Key: "_id", Value: keys}}, limit)
 	if err != nil {
 		return nil, s.unread(what, err)
 	}

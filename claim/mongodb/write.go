@@ -105,14 +105,13 @@ func promised(r claim.Record) time.Duration {
 	return max(r.TTL, r.Written.Until(r.Expiry))
 }
 
-// inMilliseconds rounds up, and down to a thousand years: a date can not be as late as a duration is long.
+// inMilliseconds rounds up.
 func inMilliseconds(d time.Duration) int64 {
-	const most = 1000 * 366 * 24 * int64(time.Hour/time.Millisecond)
 	n := int64(d / time.Millisecond)
 	if d > time.Duration(n)*time.Millisecond {
 		n++
 	}
-	return max(0, min(most, n))
+	return max(0, n)
 }
 
 func (s *Store) inserts(p *parcel) bson.D {
