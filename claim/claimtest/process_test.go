@@ -168,11 +168,10 @@ func newID(r *rand.Rand) (id driver.ID) {
 	return id
 }
 
-// adopt takes over a tenancy that it sees. One whose token is not above the floor may be none that anybody was
-// told of: if a name is collected sooner than a request to make its record can arrive, that brings it back.
+// adopt takes over a tenancy that it sees, whether or not anybody was ever told of it.
 func (p *process) adopt(ctx context.Context, name string) {
 	s, err := p.client.Get(ctx, name)
-	if p.tell("get", name, err); err != nil || !s.Record.Held() || s.Record.Token <= s.Floor {
+	if p.tell("get", name, err); err != nil || !s.Record.Held() {
 		return
 	}
 	before := p.machine.Now()

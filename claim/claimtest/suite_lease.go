@@ -194,7 +194,7 @@ func testAnnounce(s *suite) {
 // Of many that are prolonged together each is told how it went.
 func testManyTogether(s *suite) {
 	a, b := s.actor("a"), s.actor("other")
-	const many = 60
+	const many = 24
 	var leases []*claim.Lease
 	for i := range many {
 		leases = append(leases, a.take(fmt.Sprintf("jobs/%02d", i)))
@@ -291,11 +291,11 @@ func (s *suite) crowd() []*actor {
 	return all
 }
 
-func testOneHoldsAtATime(s *suite) { s.contend(s.crowd(), "jobs/x", 2*rounds, nil) }
+func testOneHoldsAtATime(s *suite) { s.contend(s.crowd(), "jobs/x", rounds, nil) }
 
 func testCollectAmongClaims(s *suite) {
 	all := s.crowd()
-	s.contend(all, "jobs/x", 2*rounds, func(i int) {
+	s.contend(all, "jobs/x", rounds, func(i int) {
 		if i%2 == 0 {
 			return
 		}

@@ -26,7 +26,7 @@ var swapTests = []test{
 const (
 	racers  = 8
 	clients = 4
-	rounds  = 10
+	rounds  = 6
 )
 
 // openAll returns several clients of one namespace.
@@ -133,7 +133,7 @@ func testTouchesOneName(s *suite) {
 func testIsReadAtOnce(s *suite) {
 	all := s.openAll()
 	last := s.put(all[0], "jobs/x")
-	for i := range 10 * clients {
+	for i := range 5 * clients {
 		for _, reader := range all {
 			if f := s.get(reader, "jobs/x"); f.Record.Op != last.Op {
 				s.Fatalf("after write %d a client still reads op %v, and not %v", i, f.Record.Op, last.Op)
@@ -193,7 +193,7 @@ func testNoneIsLost(s *suite) {
 	var done atomic.Int64
 	together(racers, func(i int) {
 		store, seen := all[i%clients], driver.Token(0)
-		for range 3 * rounds {
+		for range 2 * rounds {
 			f, err := store.Get(s.Context(), "jobs/x")
 			if err != nil {
 				s.Errorf("Get: %v", err)
