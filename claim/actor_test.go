@@ -232,7 +232,11 @@ func (w *wire) Get(ctx context.Context, name string) (claim.Found, error) {
 	if w.down != nil {
 		return claim.Found{}, w.down
 	}
-	return w.Client.Get(ctx, name)
+	f, err := w.Client.Get(ctx, name)
+	if !f.Record.Exists() {
+		f.Record.Name = "" // which is no promise of a store
+	}
+	return f, err
 }
 
 func (w *wire) Sight(ctx context.Context, name string, d clock.Domain, op claim.Op, at clock.Instant) (clock.Instant, error) {

@@ -36,6 +36,9 @@ func (c *Client) read(ctx context.Context, name string) (*seen, error) {
 		return nil, err
 	}
 	s := &seen{Found: f, at: c.Now()}
+	if !s.Record.Exists() {
+		s.Record.Name = name // which stores need not say of what is not there
+	}
 	if err := check(name, &s.Record); err != nil {
 		return nil, err
 	}
