@@ -69,7 +69,6 @@ func (b *Backend) awaited(t *tenure) (prospect, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.clock.Now()
-	b.clear(t.asked.Name, now)
 	b.lapse(t, now)
 	switch t.standing {
 	case over:

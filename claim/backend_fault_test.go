@@ -59,8 +59,6 @@ func TestLostAnswersAreFoundOut(t *testing.T) {
 func TestALateClaimDoesNotHold(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p, other := w.process(), w.process()
-		before, _ := p.hold("x", "before") // without a record, the first write would only make one
-		p.release(before)
 		p.way.Inject(claimtest.Call{Method: claimtest.Swap}, 1, claimtest.Fault{Delay: time.Second})
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
@@ -392,6 +390,9 @@ func TestWatchesAndListsGoOnBesideWhatIsBroken(t *testing.T) {
 			p.hold(name, "a")
 		}
 		w.memory.Damage("", "x/2")
+		if all, err := p.List(t.Context(), "x/", "", 3); err != nil || len(all) != 2 {
+			t.Errorf("%+v, %v", all, err)
+		}
 		if all, err := p.List(t.Context(), "x/", "", 2); err != nil || len(all) != 2 || all[1].Name != "x/3" {
 			t.Errorf("%+v, %v", all, err)
 		}
@@ -401,7 +402,11 @@ func TestWatchesAndListsGoOnBesideWhatIsBroken(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*ttl)
 		defer cancel()
 		told := make(map[string]int)
-		if err := p.Watch(ctx, "x/", func(e driver.Event) { told[fmt.Sprint(e.Kind, " ", e.Info.Name)]++ }); !errors.Is(err, context.DeadlineExceeded) {
+		p.hold("x/4", "a")
+		if err := p.Watch(ctx, "x/", func(e driver.Event) {
+			told[fmt.Sprint(e.Kind, " ", e.Info.Name)]++
+			w.memory.Damage("", "x/4") // that it can not be read any more is no news about it
+		}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		for _, name := range []string{"x/1", "x/3"} {
@@ -410,6 +415,153 @@ func TestWatchesAndListsGoOnBesideWhatIsBroken(t *testing.T) {
 					t.Errorf("event %d of %s was told %d times", kind, name, n)
 				}
 			}
+		}
+		if n := told[fmt.Sprint(driver.Vacated, " x/4")]; n != 0 {
+			t.Error("who can not be read was said to be gone")
+		}
+	})
+}
+
+// A release that was refused is tried again, even if a renewal was refused because of it.
+func TestAReleaseThatFailedIsTriedAgain(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
+		p, other := w.process(), w.process()
+		l, _ := p.hold("x", "a")
+		heal := p.way.Inject(claimtest.Call{}, 0, claimtest.Fault{Err: driver.ErrUnavailable})
+		if err := p.Release(t.Context(), l); !errors.Is(err, driver.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		heal()
+		if r := p.renew(l)[0]; !errors.Is(r.Err, driver.ErrLost) {
+			t.Errorf("renewed while it is being released: %+v", r)
+		}
+		p.release(l)
+		if i, err := other.Get(t.Context(), "x"); err != nil || i.Held {
+			t.Errorf("released: %+v, %v", i, err)
+		}
+	})
+}
+
+// unsettled makes a claim whose outcome is unknown: its write was lost on the way.
+func (p *process) unsettled(c driver.Claim) driver.Lease {
+	p.Helper()
+	p.way.Inject(claimtest.Call{Method: claimtest.Swap}, 1, claimtest.Fault{LoseRequest: true, Back: time.Second})
+	ctx, cancel := context.WithTimeout(p.Context(), 2*time.Second)
+	defer cancel()
+	p.befalls(func(call claimtest.Call) (f claimtest.Fault) {
+		if call.Method == claimtest.Get && ctx.Err() == nil && p.calls[claimtest.Get] > 1 {
+			f.Err = driver.ErrUnavailable
+		}
+		return f
+	})
+	p.made(claimtest.Get)
+	l, _, err := p.Claim(ctx, c)
+	p.befalls(nil)
+	if l == nil || !errors.Is(err, driver.ErrUnknownOutcome) {
+		p.Fatalf("%v, %v", l, err)
+	}
+	return l
+}
+
+// Once a claim may have taken effect it stays so until that is found out.
+func TestAnUnknownOutcomeStaysUnknown(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
+		p := w.process(claim.WithPoll(time.Hour))
+		c := asking("x", "a", true)
+		l := p.unsettled(c)
+		heal := p.way.Inject(claimtest.Call{}, 0, claimtest.Fault{Err: driver.ErrUnavailable})
+		again, _, err := p.Claim(t.Context(), c)
+		if again != l || !errors.Is(err, driver.ErrUnknownOutcome) {
+			t.Errorf("%v, %v", again, err)
+		}
+		if _, err := p.Await(t.Context(), l); !errors.Is(err, driver.ErrUnknownOutcome) && !errors.Is(err, driver.ErrUnavailable) {
+			t.Error(err)
+		}
+		heal()
+		start := time.Now()
+		if g, err := p.Await(t.Context(), l); err != nil || !g.Held || time.Since(start) > time.Second {
+			t.Errorf("%+v, %v after %v", g, err, time.Since(start))
+		}
+		p.release(l)
+		if _, err := p.Await(t.Context(), p.unsettled(asking("y", "a", false))); !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("a claim that does not wait is awaited: %v", err)
+		}
+	})
+}
+
+// An unknown outcome of who stands in line is found out at once, and not when the store is asked next.
+func TestAnUnknownOutcomeInLineIsFoundOutAtOnce(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
+		holder, p := w.process(), w.process(claim.WithPoll(time.Hour))
+		p.way.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: driver.ErrUnavailable})
+		l, _ := holder.hold("x", "holder")
+		c := asking("x", "a", true)
+		place, g, err := p.Claim(t.Context(), c)
+		if err != nil || g.Held {
+			t.Fatalf("%+v, %v", g, err)
+		}
+		holder.release(l)
+		if again := p.unsettled(c); again != place {
+			t.Errorf("%v and %v", again, place)
+		}
+		start := time.Now()
+		if g, err := p.Await(t.Context(), place); err != nil || !g.Held || time.Since(start) > time.Second {
+			t.Errorf("%+v, %v after %v", g, err, time.Since(start))
+		}
+	})
+}
+
+// Claims are checked, and their TTLs rounded, before anything is sent.
+func TestClaimsThatAreOdd(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
+		p := w.process()
+		c := asking("x", "a", false)
+		c.TTL = ttl + 1
+		if _, g, err := p.Claim(t.Context(), c); err != nil || g.TTL != ttl+time.Millisecond {
+			t.Errorf("%+v, %v", g, err)
+		}
+		c.Name = "y"
+		if l, _, err := p.Claim(t.Context(), c); l != nil || !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("one id for two names: %v, %v", l, err)
+		}
+	})
+}
+
+// What is over is not there to be pinned, and its history says that it has ended.
+func TestWhatIsOver(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
+		p := w.process()
+		start := time.Now()
+		p.hold("x", "a")
+		time.Sleep(3 * ttl)
+		if err := p.Pin(t.Context(), "x", "why"); !errors.Is(err, driver.ErrInvalid) {
+			t.Error(err)
+		}
+		past, err := p.History(t.Context(), "x", 10)
+		if err != nil || len(past) != 1 {
+			t.Fatalf("%+v, %v", past, err)
+		}
+		if lasted := past[0].To.Sub(start); past[0].Why != driver.Expired || lasted < ttl-time.Millisecond || lasted > ttl+time.Millisecond {
+			t.Errorf("%+v, after %v", past[0], lasted)
+		}
+		if err := p.Revoke(t.Context(), "x", 0, "it hangs", false); err != nil {
+			t.Fatal(err)
+		}
+		if past, err = p.History(t.Context(), "x", 10); err != nil || past[0].Why != driver.Revoked || past[0].Note != "it hangs" {
+			t.Errorf("%+v, %v", past, err)
+		}
+	})
+}
+
+// Who adopts the longer promise of another machine is told of no more than he was granted.
+func TestAnAdoptedLeaseLastsAsGranted(t *testing.T) {
+	bubble(t, machines, func(t *testing.T, w *site) {
+		a, b := w.process(), w.process()
+		_, g := a.hold("x", "a")
+		_, adopted, err := b.Adopt(t.Context(), "x", g.Token, driver.Holder{ID: "b"})
+		now := b.Clock().Now()
+		if err != nil || adopted.Until.Raw != now.Add(ttl).Raw || adopted.Until.Boot != now.Add(ttl).Boot {
+			t.Errorf("%+v at %v, %v", adopted, now, err)
 		}
 	})
 }

@@ -153,18 +153,15 @@ func (b *Backend) stand(t *tenure) {
 	t.standing = waiting
 }
 
-// leave takes t out of the line, and lets the next ask. The lock is held.
+// leave takes t out of the line. Whoever awaits it lets the next ask when he finds that out. The lock is held.
 func (b *Backend) leave(t *tenure) {
 	q := b.lines[t.asked.Name]
 	if q == nil {
 		return
 	}
-	was := q.first() == t
 	q.places = slices.DeleteFunc(q.places, func(other *tenure) bool { return other == t })
 	if len(q.places) == 0 {
 		delete(b.lines, t.asked.Name)
-	} else if next := q.first(); was && next != nil {
-		next.poke()
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/memory"
 )
 
 const ttl = 10 * time.Second
@@ -484,4 +485,113 @@ func keeperOn(t *testing.T, b driver.Backend, id string) *leasekeeper.Keeper {
 		}
 	})
 	return k
+}
+
+// A place that nobody renews is lost, and who awaits it is told when that is so; it stands in nobody's way.
+func TestAPlaceThatIsNotRenewedIsLost(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
+		holder, p := w.process(), w.process(claim.WithPoll(time.Hour))
+		l, _ := holder.hold("x", "holder")
+		stop := holder.keep(l)
+		first := p.stand("x", "first")
+		p.made(claimtest.Get)
+		second := p.stand("x", "second")
+		if n := p.made(claimtest.Get); n != 0 {
+			t.Errorf("who stands behind others has asked %d times", n)
+		}
+		told := p.awaiting(first)
+		synctest.Wait()
+		start := time.Now()
+		if _, err := p.Await(t.Context(), second); !errors.Is(err, driver.ErrLost) || time.Since(start) > ttl+time.Second {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		stop()
+		holder.release(l)
+		got := <-told
+		// To ask for the name is no renewal of the place.
+		asks := w.process()
+		start = time.Now()
+		if _, err := asks.Await(t.Context(), asks.stand("x", "asks")); !errors.Is(err, driver.ErrLost) || time.Since(start) > ttl+time.Second {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		p.release(got.lease)
+		// Nobody awaits this one, nor renews it.
+		l, _ = holder.hold("x", "holder")
+		p.stand("x", "third")
+		time.Sleep(2 * ttl)
+		holder.release(l)
+		if _, g, err := p.Claim(t.Context(), asking("x", "fourth", true)); err != nil || !g.Held {
+			t.Errorf("%+v, %v", g, err)
+		}
+	})
+}
+
+// A clock that is moved by hand wakes those who wait for it.
+func TestMovedClocksWakeWaiters(t *testing.T) {
+	clocks := memory.NewClock()
+	store := claimtest.NewMemory()
+	o := claim.WithOptions(claim.Options{Clock: clocks, Domain: "machine"})
+	holder := &process{Backend: backendOn(t, store.Open(), o), site: &site{T: t}}
+	p := &process{Backend: backendOn(t, store.Open(), o, claim.WithPoll(1000*time.Hour)), site: &site{T: t}}
+	const long = 10 * time.Hour // so that no timer wakes anybody
+	held, waits := asking("x", "holder", false), asking("x", "waiter", true)
+	held.TTL, waits.TTL = long, 10*long
+	if _, _, err := holder.Claim(t.Context(), held); err != nil {
+		t.Fatal(err)
+	}
+	place, _, err := p.Claim(t.Context(), waits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn := make(chan error)
+	go func() { _, err := p.Await(t.Context(), place); turn <- err }()
+	clocks.Suspend(long / 2) // one clock alone does not end anything
+	clocks.Advance(long * 3 / 4)
+	select {
+	case err := <-turn:
+		t.Fatalf("too early: %v", err)
+	case <-time.After(10 * time.Millisecond):
+	}
+	clocks.Advance(long / 2)
+	if err := <-turn; err != nil {
+		t.Error(err)
+	}
+	for _, b := range []*process{holder, p} {
+		if err := b.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Of claims that are over nothing is kept, nor of those that ended long ago and were never released.
+func TestNothingIsKeptOfWhatIsOver(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
+		p := w.process()
+		for i := range 100 {
+			l, _ := p.hold("x", "a")
+			place := p.stand("x", "b")
+			if i%2 == 0 {
+				p.release(place)
+			}
+			p.release(l)
+			p.release(place)
+		}
+		if n := p.Remembered(); n != 0 {
+			t.Errorf("%d claims, lines and watches are remembered", n)
+		}
+		const many = 3000
+		for i := range many {
+			p.hold(fmt.Sprint("y/", i), "a")
+		}
+		if n := p.Remembered(); n != many {
+			t.Errorf("%d of %d claims are remembered", n, many)
+		}
+		time.Sleep(ttl + time.Hour)
+		for i := range 2 * many {
+			p.hold(fmt.Sprint("z/", i), "a")
+		}
+		if n := p.Remembered(); n > 2*many {
+			t.Errorf("%d claims are remembered", n)
+		}
+	})
 }

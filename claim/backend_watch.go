@@ -45,20 +45,17 @@ type sight struct {
 	held  bool
 	token driver.Token
 	by    driver.Holder
-	ends  clock.Instant // if held, and not pinned: when it is over unless it is renewed
+	ends  clock.Instant // if held: when it is over, unless it is renewed or pinned
 }
 
-// never is when a pinned lease ends.
+// never is when nothing ends.
 var never = clock.Instant{Raw: math.MaxInt64, Boot: math.MaxInt64}
 
 // sightOf returns what a watch keeps in mind of a name.
 func sightOf(s State) sight {
-	is := sight{token: s.Record.Token, ends: never}
+	is := sight{token: s.Record.Token}
 	if s.Record.Held() && !s.Over {
-		is.held, is.by = true, driver.Holder{ID: s.Record.Holder, Card: s.Record.Card}
-		if len(s.Record.Pins) == 0 {
-			is.ends = s.Latest
-		}
+		is.held, is.by, is.ends = true, driver.Holder{ID: s.Record.Holder, Card: s.Record.Card}, s.Latest
 	}
 	return is
 }

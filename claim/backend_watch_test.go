@@ -93,6 +93,47 @@ func TestWatchSaysWhatHappened(t *testing.T) {
 	})
 }
 
+// So it does where the store hints at nothing, and of what is pinned.
+func TestWatchLooksForItself(t *testing.T) {
+	bubble(t, machines, func(t *testing.T, w *site) {
+		a, b := w.process(), w.process()
+		b.way.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: driver.ErrUnavailable})
+		l, _ := a.hold("x/gone", "a")
+		a.release(l)
+		a.hold("x/removed", "a")
+		a.hold("x/pinned", "a")
+		if err := a.Pin(t.Context(), "x/pinned", "repair"); err != nil {
+			t.Fatal(err)
+		}
+		a.hold("x/revoked", "a")
+		if err := a.Revoke(t.Context(), "x/revoked", 0, "it hangs", false); err != nil {
+			t.Fatal(err)
+		}
+		happened := b.watching("x/")
+		expect := func(when string, want ...string) {
+			t.Helper()
+			var got []string
+			for _, e := range happened() {
+				got = append(got, fmt.Sprint(e.Kind, " ", e.Info.Name, " ", e.Why))
+			}
+			if slices.Sort(got); !slices.Equal(got, want) {
+				t.Errorf("%s: %q, expected %q", when, got, want)
+			}
+		}
+		expect("to begin with", "4 x/pinned ", "4 x/removed ", "4 x/revoked ")
+		remove(t, w.memory.Open(), "x/removed")
+		time.Sleep(time.Second)
+		expect("removed", "2 x/removed deleted")
+		time.Sleep(2 * ttl)
+		expect("revoked", "2 x/revoked revoked")
+		if err := a.Unpin(t.Context(), "x/pinned"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * ttl)
+		expect("pinned no more", "2 x/pinned expired")
+	})
+}
+
 // What happens between two looks is made up for by Resync events, and hints about very many names by a look at
 // all of them.
 func TestWatchCatchesUp(t *testing.T) {
@@ -202,6 +243,7 @@ func TestWaitersKeepSightingsWhenTheyLeave(t *testing.T) {
 		if n := p.made(claimtest.Sight); n > 3 {
 			t.Errorf("%d sightings were kept of one tenancy", n)
 		}
+		time.Sleep(ttl / 10)
 		stop()
 		silent := time.Now()
 		time.Sleep(ttl / 4)
