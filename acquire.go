@@ -9,6 +9,7 @@ import (
 	mathrand "math/rand/v2"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/internal/holder"
 )
@@ -43,11 +44,14 @@ func (k *Keeper) acquire(ctx context.Context, name string, o leaseOptions, paren
 	defer k.leave()
 	ctx, done := k.bound(ctx)
 	defer done()
-	began := k.clock.Now() // of the present trouble
+	var began clock.Instant // of the present trouble
 	for tries := 0; ; tries++ {
 		l := k.newLease(name, o, parent)
 		l.managed = managed
-		stood, err := k.claim(ctx, l, o)
+		asked, stood, err := k.claim(ctx, l, o)
+		if tries == 0 {
+			began = asked
+		}
 		switch {
 		case err == nil:
 			return l, nil
@@ -67,65 +71,62 @@ func (k *Keeper) acquire(ctx context.Context, name string, o leaseOptions, paren
 	}
 }
 
-// claim makes one claim, and returns when it holds the name or is over. It reports whether the store has
-// answered it.
-func (k *Keeper) claim(ctx context.Context, l *Lease, o leaseOptions) (stood bool, err error) {
+// claim makes one claim, and returns when it holds the name or is over. It reports when it first asked, and
+// whether the store has answered.
+func (k *Keeper) claim(ctx context.Context, l *Lease, o leaseOptions) (asked clock.Instant, stood bool, err error) {
 	if err := ctx.Err(); err != nil {
-		return false, err
+		return asked, false, err
 	}
 	claim := driver.Claim{Name: l.name, Holder: k.who(o.text), TTL: o.ttl, Wait: !o.noWait}
 	_, _ = rand.Read(claim.ID[:]) // never fails
-	if err := k.start(l); err != nil {
-		return false, err
+	if asked, err = k.start(l); err != nil {
+		return asked, false, err
 	}
-	for began := k.clock.Now(); ; {
+	for left := o.ttl; ; left = o.ttl - k.clock.Now().Elapsed(asked) {
 		// An answer that comes when the lease would have ended is of no use, so each attempt takes a third of
 		// what is left. The next one may find another way.
-		attempt, cancel := context.WithTimeout(ctx, patience(o.ttl-k.clock.Now().Elapsed(began)))
+		attempt, cancel := context.WithTimeout(ctx, patience(left))
 		raw, grant, err := k.backend.Claim(attempt, claim)
 		cancel()
 		switch {
 		case err == nil && !grant.Held && o.noWait:
 			k.drop(l, raw)
-			return true, &HeldError{Name: l.name}
+			return asked, true, &HeldError{Name: l.name}
 		case err == nil:
-			if err := k.granted(ctx, l, raw, grant); err != nil {
-				return true, err
-			}
-			return true, nil
+			return asked, true, k.granted(ctx, l, raw, grant)
 		case errors.Is(err, ErrUnknownOutcome) && raw != nil, l.raw != nil && inconclusive(err):
 			// Once an attempt may have taken effect, one that did not changes nothing about that.
 			if raw == nil {
 				raw = l.raw
 			}
 			if err := k.settle(ctx, l, raw, err); err != nil {
-				return false, err
+				return asked, false, err
 			}
 		default:
-			return false, k.refused(ctx, l, err)
+			return asked, false, k.refused(ctx, l, err)
 		}
 	}
 }
 
-// start lets the holder know of a claim that is about to be sent.
-func (k *Keeper) start(l *Lease) error {
+// start lets the holder know of a claim that is about to be sent, and returns the time.
+func (k *Keeper) start(l *Lease) (now clock.Instant, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closing {
-		return errClosed
+		return now, errClosed
 	}
-	k.step(holder.Wake{}) // what is past its deadline is not held
-	now := k.clock.Now()
+	now = k.clock.Now()
+	k.stepAt(now, holder.Wake{}) // what is past its deadline is not held
 	if other := k.held[l.name]; other != nil {
-		return &HeldError{Name: l.name, Holder: k.options.holder, Token: other.token, Ends: other.TTL(), Self: true}
+		return now, &HeldError{Name: l.name, Holder: k.options.holder, Token: other.token, Ends: other.TTL(), Self: true}
 	}
 	handle, err := k.core.Claim(now, l.TTL())
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrInvalid, err)
+		return now, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	l.handle = handle
 	k.remember(l)
-	return nil
+	return now, nil
 }
 
 // inconclusive says whether an error leaves open what became of earlier attempts.

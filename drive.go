@@ -22,8 +22,11 @@ func (k *Keeper) tell(e holder.Event) {
 }
 
 // step is tell with the lock held. The time is read here, after the event has arrived.
-func (k *Keeper) step(e holder.Event) {
-	k.carryOut(k.core.Step(k.clock.Now(), e))
+func (k *Keeper) step(e holder.Event) { k.stepAt(k.clock.Now(), e) }
+
+// stepAt is step when the time was read already, after the event had arrived.
+func (k *Keeper) stepAt(now clock.Instant, e holder.Event) {
+	k.carryOut(k.core.Step(now, e))
 	for len(k.after) > 0 {
 		next := k.after[0]
 		k.after = k.after[1:]

@@ -147,12 +147,14 @@ func (l *Lease) Announce(ctx context.Context, card string) error {
 func (l *Lease) Release(ctx context.Context) error {
 	k := l.k
 	k.mu.Lock()
-	k.step(holder.Wake{}) // a lease that is past its deadline is lost, not released
-	if l.end.Load() == nil {
-		k.giveBack(l, &ending{name: l.name, token: l.token, why: "it was released", released: true})
-	}
+	now := k.clock.Now()
+	k.stepAt(now, holder.Wake{}) // a lease that is past its deadline is lost, not released
+	ours := l.end.Load() == nil && k.takeBack(now, l, &ending{name: l.name, token: l.token, why: "it was released", released: true})
 	r := l.released
 	k.mu.Unlock()
+	if ours {
+		k.releaseNow(ctx, l)
+	}
 	if r == nil {
 		return l.end.Load()
 	}

@@ -140,7 +140,7 @@ func (k *Keeper) Adopt(ctx context.Context, name string, t Token, o ...Option) (
 	}
 	defer k.leave()
 	l := k.newLease(name, options, context.WithoutCancel(ctx))
-	if err := k.start(l); err != nil {
+	if _, err := k.start(l); err != nil {
 		return nil, err
 	}
 	bounded, done := k.bound(ctx)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/internal/holder"
 )
@@ -17,27 +18,66 @@ const (
 
 // giveBack ends the right to act and lets a goroutine release the lease. The lock is held.
 func (k *Keeper) giveBack(l *Lease, why *ending) {
+	if k.takeBack(k.clock.Now(), l, why) {
+		k.own.Go(func() {
+			defer k.own.Done()
+			k.release(l)
+		})
+	}
+}
+
+// takeBack ends the right to act. Unless it returns false, the caller is to release the lease, or have it
+// released, and then to tell own that this is done. The lock is held.
+func (k *Keeper) takeBack(now clock.Instant, l *Lease, why *ending) bool {
 	k.finish(l, why)
 	l.released = &release{done: make(chan struct{})}
 	l.resolve = false
 	if k.working.Err() != nil {
 		l.released.err = errClosed
 		close(l.released.done)
-		return
+		return false
 	}
-	k.step(holder.Releasing{Lease: l.handle})
+	k.stepAt(now, holder.Releasing{Lease: l.handle})
 	k.busy++
+	k.own.Add(1)
+	return true
+}
+
+// releaseNow makes the first attempt at a release on the goroutine of its caller, for as long as ctx allows, which
+// is nearly always the only one.
+func (k *Keeper) releaseNow(ctx context.Context, l *Lease) {
+	defer k.own.Done()
+	began := k.clock.Now()
+	if ctx.Err() == nil {
+		err := k.releaseOnce(ctx, l.raw, l.TTL())
+		if err == nil {
+			k.released(l, nil)
+			return
+		}
+		if ctx.Err() == nil {
+			k.own.Go(func() { k.releaseAgain(l, began, err) })
+			return
+		}
+	}
 	k.own.Go(func() { k.release(l) })
 }
 
 // release asks the store to take the lease back until it says that it has, or until the lease has run out.
 func (k *Keeper) release(l *Lease) {
 	began := k.clock.Now()
-	left := func() time.Duration { return l.TTL() - k.clock.Now().Elapsed(began) }
-	err := k.releaseOnce(l.raw, left())
+	k.releaseAgain(l, began, k.releaseOnce(k.working, l.raw, l.TTL()))
+}
+
+// releaseAgain is release after the first attempt, whose error may be nil.
+func (k *Keeper) releaseAgain(l *Lease, began clock.Instant, err error) {
 	for err != nil && k.retryRelease(l, err) {
-		err = k.releaseOnce(l.raw, left())
+		err = k.releaseOnce(k.working, l.raw, l.TTL()-k.clock.Now().Elapsed(began))
 	}
+	k.released(l, err)
+}
+
+// released tells what became of a release.
+func (k *Keeper) released(l *Lease, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer k.left()
@@ -58,18 +98,23 @@ func (k *Keeper) release(l *Lease) {
 	close(l.released.done)
 }
 
-// releaseOnce makes one attempt, when there are not too many under way. left is how much time all attempts
-// together still have.
-func (k *Keeper) releaseOnce(raw driver.Lease, left time.Duration) error {
+// releaseOnce makes one attempt, when there are not too many under way, while neither ctx has ended nor the
+// keeper. left is how much time all attempts together still have.
+func (k *Keeper) releaseOnce(ctx context.Context, raw driver.Lease, left time.Duration) error {
 	select {
 	case k.releases <- struct{}{}:
 	case <-k.working.Done():
 		return errClosed
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	defer func() { <-k.releases }()
-	ctx, cancel := context.WithTimeout(k.working, patience(left))
+	attempt, cancel := context.WithTimeout(k.working, patience(left))
 	defer cancel()
-	return k.backend.Release(ctx, raw)
+	if ctx != k.working && ctx.Done() != nil {
+		defer context.AfterFunc(ctx, cancel)()
+	}
+	return k.backend.Release(attempt, raw)
 }
 
 // retryRelease waits until the release is to be tried again, or returns false.
@@ -103,7 +148,7 @@ func (k *Keeper) drop(l *Lease, raw driver.Lease) {
 func (k *Keeper) sweep(raw driver.Lease, ttl time.Duration) {
 	defer k.leave()
 	for range dropTries {
-		if k.releaseOnce(raw, ttl) == nil || !pause(k.working, min(mostPause, ttl/dropTries)) {
+		if k.releaseOnce(k.working, raw, ttl) == nil || !pause(k.working, min(mostPause, ttl/dropTries)) {
 			return
 		}
 	}

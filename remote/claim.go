@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -20,11 +21,10 @@ func (b *Backend) Claim(ctx context.Context, c driver.Claim) (driver.Lease, driv
 	if err := store.CheckClaim(c, b.Limits()); err != nil {
 		return nil, driver.Grant{}, err
 	}
-	ctx, end, err := b.ways.Begin(ctx)
-	if err != nil {
+	if err := b.ways.Enter(); err != nil {
 		return nil, driver.Grant{}, err
 	}
-	defer end()
+	defer b.ways.Exit()
 	l := &lease{b: b, name: c.Name, id: ways.LeaseID(c.ID), ttl: c.TTL, holder: c.Holder.ID}
 	what := "claiming " + c.Name
 	r, t, o := b.acquire(ctx, &asked{name: b.root + c.Name, lease: l.id, ttlMs: millis(c.TTL), holder: c.Holder, wait: c.Wait})
@@ -122,14 +122,29 @@ func (c *asked) sensible(r reply) error {
 // acquire asks for a name and returns the first answer. If that is a place in line, and who asks waits, the
 // turn is where it will be told of.
 func (b *Backend) acquire(ctx context.Context, c *asked) (r reply, t *turn, o outcome) {
-	o = b.ask(ctx, func(ctx context.Context, w *way, number int64) (sent bool, err error) {
-		if r, t, sent, err = w.holds.claim(ctx, c, number); err != errLacking {
-			return sent, err
-		}
+	o = b.hold(ctx, func(ctx context.Context, limit time.Duration, w *way, number int64) (sent bool, err error) {
+		r, t, sent, err = w.holds.claim(ctx, limit, c, number)
+		return sent, err
+	}, func(ctx context.Context, w *way, number int64) (sent bool, err error) {
 		r, t, sent, err = b.acquireAlone(ctx, w, number, c)
 		return sent, err
 	})
 	return r, t, o
+}
+
+// hold makes a request over the stream of claims and releases, or, if the server does not know that, alone.
+func (b *Backend) hold(ctx context.Context, together func(context.Context, time.Duration, *way, int64) (bool, error), alone request) outcome {
+	o := b.ways.AskWithin(ctx, func(ctx context.Context, limit time.Duration, w *way, number int64) (sent bool, err error) {
+		if sent, err = together(ctx, limit, w, number); err != errLacking {
+			return sent, err
+		}
+		bound, unbind := b.ways.Bind(ctx)
+		defer unbind()
+		bound, cancel := context.WithTimeout(bound, limit)
+		defer cancel()
+		return alone(bound, w, number)
+	})
+	return outcome{err: o.Err, maybe: o.Maybe}
 }
 
 // acquireAlone asks over a stream of its own, which goes on for who stands in line.
@@ -214,11 +229,10 @@ func (b *Backend) Release(ctx context.Context, l driver.Lease) error {
 	if err != nil {
 		return err
 	}
-	ctx, end, err := b.ways.Begin(ctx)
-	if err != nil {
+	if err := b.ways.Enter(); err != nil {
 		return err
 	}
-	defer end()
+	defer b.ways.Exit()
 	if o := b.release(ctx, own); o.err != nil {
 		return o.write("releasing " + own.name)
 	}
@@ -227,14 +241,10 @@ func (b *Backend) Release(ctx context.Context, l driver.Lease) error {
 
 func (b *Backend) release(ctx context.Context, l *lease) outcome {
 	name := b.root + l.name
-	alone := unary(func(ctx context.Context, w *way, options ...grpc.CallOption) error {
+	return b.hold(ctx, func(ctx context.Context, limit time.Duration, w *way, _ int64) (sent bool, err error) {
+		return w.holds.release(ctx, limit, name, l.id)
+	}, unary(func(ctx context.Context, w *way, options ...grpc.CallOption) error {
 		_, err := w.names.Release(ctx, &leasekeeperv1.ReleaseRequest{Name: name, Lease: l.id}, options...)
 		return err
-	})
-	return b.ask(ctx, func(ctx context.Context, w *way, number int64) (sent bool, err error) {
-		if sent, err = w.holds.release(ctx, name, l.id); err != errLacking {
-			return sent, err
-		}
-		return alone(ctx, w, number)
-	})
+	}))
 }

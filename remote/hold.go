@@ -59,14 +59,14 @@ func (d *demand) free() {
 }
 
 // do sends a demand and waits for the first answer to it. The demand is the caller's again if there is one.
-func (h *holds) do(ctx context.Context, d *demand) (sent bool, err error) {
+func (h *holds) do(ctx context.Context, limit time.Duration, d *demand) (sent bool, err error) {
 	for {
 		s, err := h.stream()
 		if err != nil {
 			return false, err
 		}
 		if s.take(d) {
-			return s.wait(ctx, d)
+			return s.wait(ctx, limit, d)
 		}
 		h.drop(s)
 	}
@@ -149,12 +149,22 @@ func (s *holdStream) ring() {
 	}
 }
 
-// wait waits for the answer to a demand that was taken.
-func (s *holdStream) wait(ctx context.Context, d *demand) (sent bool, err error) {
+// timers are stopped.
+var timers = sync.Pool{New: func() any { return time.NewTimer(time.Hour) }}
+
+// wait waits for the answer to a demand that was taken. If the backend is closed, the stream ends.
+func (s *holdStream) wait(ctx context.Context, limit time.Duration, d *demand) (sent bool, err error) {
+	timer := timers.Get().(*time.Timer)
+	defer timers.Put(timer)
+	timer.Reset(limit)
+	defer timer.Stop()
 	select {
 	case <-d.done:
 		return d.sent, d.err
+	case <-timer.C:
+		err = context.DeadlineExceeded
 	case <-ctx.Done():
+		err = context.Cause(ctx)
 	}
 	s.mu.Lock()
 	select {
@@ -172,7 +182,7 @@ func (s *holdStream) wait(ctx context.Context, d *demand) (sent bool, err error)
 		s.cancel(errStalled)
 		s.home.drop(s)
 	}
-	return sent, context.Cause(ctx)
+	return sent, err
 }
 
 // leave has nothing more be told about a demand. The lock is held.
@@ -297,10 +307,10 @@ func failure(a *leasekeeperv1.HoldAnswer) error {
 }
 
 // claim makes a claim over the stream. If it stands in line, and waits, the turn is where it will be told of.
-func (h *holds) claim(ctx context.Context, c *asked, number int64) (r reply, t *turn, sent bool, err error) {
+func (h *holds) claim(ctx context.Context, limit time.Duration, c *asked, number int64) (r reply, t *turn, sent bool, err error) {
 	d := demands.Get().(*demand)
 	d.name, d.lease, d.ttlMs, d.wait, d.holder, d.way = c.name, c.lease, c.ttlMs, c.wait, c.holder, number
-	if sent, err = h.do(ctx, d); err != nil {
+	if sent, err = h.do(ctx, limit, d); err != nil {
 		return reply{}, nil, sent, err
 	}
 	t = d.turn
@@ -317,10 +327,10 @@ func (h *holds) claim(ctx context.Context, c *asked, number int64) (r reply, t *
 }
 
 // release releases a lease over the stream.
-func (h *holds) release(ctx context.Context, name string, lease int64) (sent bool, err error) {
+func (h *holds) release(ctx context.Context, limit time.Duration, name string, lease int64) (sent bool, err error) {
 	d := demands.Get().(*demand)
 	d.name, d.lease = name, lease
-	if sent, err = h.do(ctx, d); err != nil {
+	if sent, err = h.do(ctx, limit, d); err != nil {
 		return sent, err
 	}
 	switch d.answer.State {

@@ -1,6 +1,7 @@
 package ways
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -32,6 +33,15 @@ func (s *Ways[W]) Attempts(least int) int { return max(least, 2*len(s.ways)) }
 // Ask makes a request, by one way after the other, until one is answered. It gives up when ctx ends, and
 // after a number of attempts.
 func (s *Ways[W]) Ask(ctx context.Context, try Attempt[W]) Outcome {
+	return s.AskWithin(ctx, func(ctx context.Context, limit time.Duration, w W, number int64) (sent bool, err error) {
+		attempt, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		return try(attempt, w, number)
+	})
+}
+
+// AskWithin is Ask for attempts that see to it themselves that they do not take longer than limit.
+func (s *Ways[W]) AskWithin(ctx context.Context, try func(ctx context.Context, limit time.Duration, w W, number int64) (sent bool, err error)) Outcome {
 	attempts := s.Attempts(minAttempts)
 	var o Outcome
 	for n := range attempts {
@@ -40,9 +50,7 @@ func (s *Ways[W]) Ask(ctx context.Context, try Attempt[W]) Outcome {
 		if end, ok := ctx.Deadline(); ok {
 			limit = min(limit, time.Until(end)/time.Duration(max(1, len(s.ways)-n)))
 		}
-		attempt, cancel := context.WithTimeout(ctx, limit)
-		sent, err := try(attempt, w, number)
-		cancel()
+		sent, err := try(ctx, limit, w, number)
 		if o.Err = err; err == nil || s.store.Answered(err) {
 			return o
 		}
@@ -55,9 +63,13 @@ func (s *Ways[W]) Ask(ctx context.Context, try Attempt[W]) Outcome {
 			}
 			return o
 		}
+		if s.Base.Err() != nil {
+			o.Err = s.Closed
+			return o
+		}
 		s.Leave(number)
-		if n+1 < attempts && !s.Pause(ctx, n+1) {
-			o.Err = context.Cause(ctx)
+		if n+1 < attempts && !s.pause(ctx, s.Base.Done(), n+1) {
+			o.Err = cmp.Or(context.Cause(ctx), s.Closed)
 			return o
 		}
 	}
@@ -66,7 +78,10 @@ func (s *Ways[W]) Ask(ctx context.Context, try Attempt[W]) Outcome {
 
 // Pause waits after so many failures in a row: not at all while there are ways that were not tried, and then
 // the longer the more rounds there were. It returns false if ctx ends.
-func (s *Ways[W]) Pause(ctx context.Context, failures int) bool {
+func (s *Ways[W]) Pause(ctx context.Context, failures int) bool { return s.pause(ctx, nil, failures) }
+
+// pause is Pause that ends early, and returns false, when over is closed too.
+func (s *Ways[W]) pause(ctx context.Context, over <-chan struct{}, failures int) bool {
 	rounds := failures - len(s.ways)
 	if rounds < 0 {
 		return ctx.Err() == nil
@@ -78,6 +93,8 @@ func (s *Ways[W]) Pause(ctx context.Context, failures int) bool {
 	case <-timer.C:
 		return true
 	case <-ctx.Done():
+		return false
+	case <-over:
 		return false
 	}
 }

@@ -163,23 +163,38 @@ func (s *Ways[W]) Leave(n int64) { s.preferred.CompareAndSwap(n, n+1) }
 // Begin is at the start of every call from outside, and end at its end. The context it returns ends with the
 // backend too.
 func (s *Ways[W]) Begin(ctx context.Context) (inner context.Context, end func(), err error) {
+	if err := s.Enter(); err != nil {
+		return nil, nil, err
+	}
+	inner, unbind := s.Bind(ctx)
+	return inner, func() { unbind(); s.Exit() }, nil
+}
+
+// Bind returns a context that ends with the backend too.
+func (s *Ways[W]) Bind(ctx context.Context) (bound context.Context, unbind func()) {
+	bound, cancel := context.WithCancelCause(ctx)
+	leave := context.AfterFunc(s.Base, func() { cancel(s.Closed) })
+	return bound, func() { leave(); cancel(nil) }
+}
+
+// Enter is Begin for calls that see to it themselves that they end when Base does, and Exit is their end.
+func (s *Ways[W]) Enter() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, nil, s.Closed
+		return s.Closed
 	}
 	s.calls++
-	inner, cancel := context.WithCancelCause(ctx)
-	leave := context.AfterFunc(s.Base, func() { cancel(s.Closed) })
-	return inner, func() {
-		leave()
-		cancel(nil)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.calls--; s.calls == 0 && s.closed {
-			close(s.idle)
-		}
-	}, nil
+	return nil
+}
+
+// Exit is the end of what [Ways.Enter] was the start of.
+func (s *Ways[W]) Exit() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.calls--; s.calls == 0 && s.closed {
+		close(s.idle)
+	}
 }
 
 // Spawn starts a goroutine that Close waits for; it must end soon after Base has. It returns false if the
