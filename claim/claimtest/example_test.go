@@ -85,7 +85,7 @@ func ExampleNetwork_ChangePrimary() {
 	database := claimtest.NewMemory()
 	network := claimtest.Faulty(database.Open())
 	defer network.Close(ctx)
-	network.Inject(claimtest.Call{Method: claimtest.RaiseFloor}, 1, claimtest.Fault{Delay: time.Second})
+	network.Inject(claimtest.Call{Method: claimtest.RaiseFloor}, 1, claimtest.Fault{Delay: time.Hour})
 
 	outcome := make(chan error)
 	go func() {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/claim"
@@ -81,9 +80,23 @@ type injected struct {
 
 // way is that of one call that is under way.
 type way struct {
-	broken    chan struct{}
-	breaks    func() // closes it
-	forgotten atomic.Bool
+	broken    chan struct{} // closed when there will be no answer
+	forgotten chan struct{} // closed when it will not arrive either
+	breaks    func(forget bool)
+}
+
+func newWay() *way {
+	w := &way{broken: make(chan struct{}), forgotten: make(chan struct{})}
+	var once sync.Once
+	w.breaks = func(forget bool) {
+		once.Do(func() {
+			if forget {
+				close(w.forgotten)
+			}
+			close(w.broken)
+		})
+	}
+	return w
 }
 
 // Faulty returns s as it is seen over a network. Nothing goes wrong on it but what [Network.Inject] and
@@ -126,8 +139,7 @@ func (n *Network) ChangePrimary(forget bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, w := range n.way {
-		w.forgotten.Store(forget)
-		w.breaks()
+		w.breaks(forget)
 	}
 }
 
@@ -172,8 +184,7 @@ func (n *Network) depart(ctx context.Context, c Call) (*way, Fault, error) {
 	if f.Err != nil {
 		return nil, Fault{}, fmt.Errorf("%s: %s: %w", n.store.Scheme(), c.Method, f.Err)
 	}
-	w := &way{broken: make(chan struct{})}
-	w.breaks = sync.OnceFunc(func() { close(w.broken) })
+	w := newWay()
 	n.way = append(n.way, w)
 	n.running.Add(1)
 	return w, f, nil
@@ -186,17 +197,17 @@ func (n *Network) arrive(w *way) {
 	n.running.Done()
 }
 
-// sleep lets time pass, unless nothing is to arrive any more.
-func (n *Network) sleep(d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	timer := time.NewTimer(d)
+// sleep lets time pass, and says whether what is on its way is still to arrive after it.
+func (n *Network) sleep(w *way, d time.Duration) bool {
+	timer := time.NewTimer(max(d, 0))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		return true
+	case <-w.forgotten:
 	case <-n.ctx.Done():
 	}
+	return false
 }
 
 // answer is what a store said.
@@ -233,20 +244,19 @@ func carry[T any](ctx context.Context, n *Network, c Call, do func(context.Conte
 
 // travel goes the way of one call, whether or not its caller still waits.
 func travel[T any](n *Network, c Call, w *way, f Fault, do func(context.Context) (T, error)) (a answer[T]) {
-	n.sleep(f.Delay)
-	if f.LoseRequest || w.forgotten.Load() || n.ctx.Err() != nil {
-		n.sleep(f.Back)
+	if arrives := n.sleep(w, f.Delay); !arrives || f.LoseRequest {
+		n.sleep(w, f.Back)
 		return answer[T]{err: n.lost(c, errNoAnswer)}
 	}
 	a.value, a.err = do(context.WithValue(n.ctx, staleKey{}, f.Stale))
 	if f.Twice > 0 {
 		n.running.Go(func() {
-			if n.sleep(f.Twice); n.ctx.Err() == nil {
+			if n.sleep(newWay(), f.Twice) {
 				_, _ = do(n.ctx) // nobody waits for its answer
 			}
 		})
 	}
-	n.sleep(f.Back)
+	n.sleep(w, f.Back)
 	if f.LoseAnswer {
 		return answer[T]{err: n.lost(c, errNoAnswer)}
 	}
