@@ -45,7 +45,7 @@ type Record struct {
 	TTL         time.Duration // granted; 0 of a tombstone
 	Pins        []string      // why it must not end, sorted; a pin outlives the tenancy
 	Card        driver.Card
-	Revoked     string // why renewals are refused; empty if they are not
+	Revoked     string    // why renewals are refused; empty if they are not
 	Since       time.Time // wall clock of the claim, to be shown
 	// Past has the last tenancies that ended, newest first, at most MaxPast.
 	Past []driver.Tenancy

@@ -44,7 +44,7 @@ type Store interface {
 // Found is what a store tells of one name.
 type Found struct {
 	Record Record
-	Floor  driver.Token // of the namespace
+	Floor  driver.Token // of the namespace, read with the record or after it, never before
 	// Left is, in store-clock mode, how long the record still lasts by the store's clock; it is over if that
 	// is negative.
 	Left time.Duration
