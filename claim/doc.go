@@ -39,8 +39,8 @@
 //
 // The first writer of a name makes a vacant record before anything else. [Client.Collect], which an operator may
 // call, first raises the floor of the namespace above all tokens that it removes; a claim takes a token above the
-// floor that it reads with the record, or after it. That there is no record is the only state that can come back, and what
-// was sent because of it writes nothing that anybody relies on.
+// floor that it reads with the record, or after it. That there is no record is the only state that can come
+// back, and what was sent because of it writes nothing that anybody relies on.
 //
 // An uncontended claim is one read and one write, a renewal or a release one write, and the renewal of many one
 // statement if the store is a [Batcher]. Who conflicts tries again, after a short and random time, for a limited
