@@ -59,6 +59,8 @@ func TestLostAnswersAreFoundOut(t *testing.T) {
 func TestALateClaimDoesNotHold(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p, other := w.process(), w.process()
+		earlier, _ := other.hold("x", "other")
+		other.release(earlier)
 		p.way.Inject(claimtest.Call{Method: claimtest.Swap}, 1, claimtest.Fault{Delay: time.Second})
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
@@ -442,9 +444,11 @@ func TestAReleaseThatFailedIsTriedAgain(t *testing.T) {
 	})
 }
 
-// unsettled makes a claim whose outcome is unknown: its write was lost on the way.
+// unsettled makes a claim to a vacant name whose outcome is unknown: its write was lost on the way.
 func (p *process) unsettled(c driver.Claim) driver.Lease {
 	p.Helper()
+	earlier, _ := p.hold(c.Name, "earlier") // so there is a record
+	p.release(earlier)
 	p.way.Inject(claimtest.Call{Method: claimtest.Swap}, 1, claimtest.Fault{LoseRequest: true, Back: time.Second})
 	ctx, cancel := context.WithTimeout(p.Context(), 2*time.Second)
 	defer cancel()
@@ -501,6 +505,7 @@ func TestAnUnknownOutcomeInLineIsFoundOutAtOnce(t *testing.T) {
 			t.Fatalf("%+v, %v", g, err)
 		}
 		holder.release(l)
+		time.Sleep(time.Millisecond)
 		if again := p.unsettled(c); again != place {
 			t.Errorf("%v and %v", again, place)
 		}
