@@ -167,7 +167,9 @@ func (c *Client) Inherit(ctx context.Context, name string, last driver.Token, pa
 		switch {
 		case r.Held() && r.Token <= last:
 			return nil, held(r, max(c.verdict(s).ends, 1))
-		case r.Exists() && r.Token >= last:
+		case r.Held():
+			return nil, nil
+		case r.Exists() && r.Token >= last && (len(r.Past) > 0 || len(past) == 0):
 			return nil, nil
 		}
 		p := &plan{record: c.vacant(s), owner: true}

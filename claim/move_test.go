@@ -54,6 +54,16 @@ func TestMoveKeepsTokensGrowing(t *testing.T) {
 	if got := to.state("jobs/x").Record; got.Token != last || got.Holder != "" || len(got.Past) != 5 {
 		t.Errorf("there is %+v, want a tombstone with token %d and its past", got, last)
 	}
+	from.used("jobs/z", 2)
+	if _, err := to.RaiseFloor(t.Context(), 100); err != nil { // its tokens are above whatever comes
+		t.Fatal(err)
+	}
+	if _, err := from.Move(t.Context(), claim.Move{Prefix: "jobs/z", To: heir(to)}); err != nil {
+		t.Fatal(err)
+	}
+	if got := to.state("jobs/z").Record; len(got.Past) != 2 {
+		t.Errorf("the past of what was moved is %+v", got.Past)
+	}
 	if got := to.state("jobs/y").Record.Token; got != there {
 		t.Errorf("a token that was higher already is %d, want %d", got, there)
 	}
