@@ -100,6 +100,8 @@ var (
 		{"fence/httpfence", []string{modulePath + "/fence"}, nil},
 		{"fence/filefence", []string{modulePath + "/fence"}, nil},
 		{"fence/sqlfence", []string{modulePath + "/fence"}, nil}, // the driver is the user's choice
+		{"fence/mongofence", []string{modulePath + "/fence", "go.mongodb.org/mongo-driver/v2/bson", "go.mongodb.org/mongo-driver/v2/mongo", "go.mongodb.org/mongo-driver/v2/mongo/options",
+			"go.mongodb.org/mongo-driver/v2/mongo/readpref", "go.mongodb.org/mongo-driver/v2/mongo/writeconcern"}, nil},
 	}
 )
 
