@@ -25,6 +25,13 @@ type explanation struct {
 	BestMS      int64   `json:"takeover_best_ms"`
 	WorstMS     int64   `json:"takeover_worst_ms"`
 	RestartMS   int64   `json:"takeover_restart_ms"` // and the time without a server
+	// Of a dead holder's name in a database, by who waits on the same machine or on another, and by who looks at it
+	// for the first time, from then on.
+	HereBestMS      int64 `json:"database_same_machine_best_ms"`
+	HereWorstMS     int64 `json:"database_same_machine_worst_ms"`
+	ElsewhereBestMS int64 `json:"database_other_machine_best_ms"`
+	ElsewhereMS     int64 `json:"database_other_machine_worst_ms"`
+	FirstSightMS    int64 `json:"database_first_sighting_ms"`
 }
 
 // What the rest of the program does, in parts of the TTL.
@@ -33,7 +40,8 @@ const (
 	silenceShare  = 0.55 // of the TTL: when a server begins to write down what a silent holder has left
 	silenceMost   = 0.8  // and at the latest
 	silenceExtra  = time.Second
-	partsPerPoint = 10_000 // parts per million in a per cent
+	partsPerPoint = 10_000                 // parts per million in a per cent
+	pollEvery     = 500 * time.Millisecond // is how often who waits looks into a database
 )
 
 func newExplain() *cobra.Command {
@@ -43,8 +51,8 @@ func newExplain() *cobra.Command {
 		Use:   "explain",
 		Short: "Say what follows from a configuration",
 		Long: `Say what follows from a TTL: how far clocks may be wrong, how long a holder may be paused without losing
-its lease, and how long it takes until somebody else can hold the name. Nothing is asked of any store. Lengths are
-those of a network without delay.`,
+its lease, and how long it takes until somebody else can hold the name, on a server and in a database. Nothing is
+asked of any store. Lengths are those of a network without delay.`,
 		Example: `  leasekeeper explain --ttl 15s
   leasekeeper explain --ttl 60s --kill-after 10s -o json`,
 		Args: noArguments,
@@ -52,8 +60,8 @@ those of a network without delay.`,
 			if f.nameOptions, err = resolve(nameSettings, cmd.Flags(), os.Environ()); err != nil {
 				return err
 			}
-			if output != outputTable && output != outputJSON {
-				return wrongUsage("unknown output %q: write -o table or -o json", output)
+			if err := checkOutput(output); err != nil {
+				return err
 			}
 			if f.ttl, err = duration("ttl", f.nameOptions.ttl); err != nil {
 				return err
@@ -79,6 +87,7 @@ func explain(f runFlags) explanation {
 	renewed := ttl / renewalShare
 	silence := min(max(time.Duration(silenceShare*float64(ttl)), ttl/renewalShare+silenceExtra), time.Duration(silenceMost*float64(ttl)))
 	rate := float64(drift) / 1e6
+	waited := drift.WaitRemote(ttl)
 	return explanation{
 		TTLMS:       ttl.Milliseconds(),
 		ReliedOnMS:  relied.Milliseconds(),
@@ -92,6 +101,12 @@ func explain(f runFlags) explanation {
 		BestMS:      (ttl - renewed).Milliseconds(),
 		WorstMS:     ttl.Milliseconds(),
 		RestartMS:   (ttl + silence).Milliseconds(),
+
+		HereBestMS:      (ttl - renewed).Milliseconds(),
+		HereWorstMS:     ttl.Milliseconds(),
+		ElsewhereBestMS: (waited - renewed).Milliseconds(),
+		ElsewhereMS:     (waited + pollEvery).Milliseconds(),
+		FirstSightMS:    waited.Milliseconds(),
 	}
 }
 
@@ -108,5 +123,10 @@ func (e explanation) rows() [][]string {
 		{"takeover after a death", length(e.BestMS), "it died just before a renewal"},
 		{"takeover, worst", length(e.WorstMS), "it died just after one"},
 		{"and a restart", length(e.RestartMS), "the server also restarts at the worst moment; the time without a server comes on top"},
+		{"in a database, best", length(e.HereBestMS), "it died just before a renewal, and who waits is on the same machine"},
+		{"same machine, worst", length(e.HereWorstMS), "it died just after one"},
+		{"other machine, best", length(e.ElsewhereBestMS), "which counts from when it saw the last renewal, and more because clocks differ"},
+		{"other machine, worst", length(e.ElsewhereMS), fmt.Sprintf("it died just after a renewal, and who waits looks every %v", pollEvery)},
+		{"first sighting", length(e.FirstSightMS), "from when another machine first looks, however long ago it died; with ?clock=store never more than the ttl"},
 	}
 }

@@ -30,7 +30,7 @@ of it with its next renewal, and may act until then: whatever it changes must ch
 				doing := "transfer " + name
 				transferrer, err := driver.Can[driver.Transferrer](b)
 				if err != nil {
-					return explainStore(doing, err)
+					return explainStore(doing, noLine(b, err))
 				}
 				l, _, err := tenancy(ctx, b, name, token)
 				if err == nil {
@@ -48,6 +48,15 @@ of it with its next renewal, and may act until then: whatever it changes must ch
 	}
 	flags.register(cmd)
 	return cmd
+}
+
+// noLine says why a database can not hand a name on.
+func noLine(b driver.Backend, err error) error {
+	if _, notDatabase := clientOf(b, "", ""); notDatabase != nil {
+		return err
+	}
+	return &driver.UnsupportedError{Backend: b.Scheme(), What: driver.Transfer,
+		Instead: "a database keeps no line of who waits; release the name, and one of them takes it"}
 }
 
 // change is what a command that changes something tells programs.

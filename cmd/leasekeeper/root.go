@@ -21,10 +21,11 @@ func newRoot() *cobra.Command {
 		Use:   "leasekeeper",
 		Short: "Leases: time-bound rights that end unless they are renewed",
 		Long: `Leasekeeper gives out leases: time-bound rights that end unless they are renewed. A server of
-them, which speaks etcd's v3 gRPC API, is one of the commands; others hold names on such a server, or on etcd.`,
-		Example: `  leasekeeper serve                        # start a server in this folder
-  leasekeeper status                       # ask it how it is
-  leasekeeper run jobs/nightly -- backup   # run a command while holding a name`,
+them, which speaks etcd's v3 gRPC API, is one of the commands; others hold names on such a server, on etcd, or in a
+database: a SQLite file, PostgreSQL or MongoDB.`,
+		Example: `  leasekeeper run jobs/nightly -- backup   # run a command while holding a name, on this machine
+  leasekeeper serve                        # start a server in this folder
+  leasekeeper status                       # ask it how it is`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noArguments,
@@ -36,7 +37,8 @@ them, which speaks etcd's v3 gRPC API, is one of the commands; others hold names
 	})
 	root.AddCommand(newServe(), newRestore(), newStatus(), newLease(), newVersion(), newRun(), newGuard(),
 		newAcquire(), newRenew(), newRelease(), newLs(), newShow(), newHistory(), newWatch(),
-		newTransfer(), newPin(), newUnpin(), newRevoke(), newToken(), newExplain())
+		newTransfer(), newPin(), newUnpin(), newRevoke(), newToken(), newExplain(),
+		newMove(), newFloor(), newCollect(), newSchema())
 	return root
 }
 
@@ -50,9 +52,11 @@ func noArguments(cmd *cobra.Command, args []string) error {
 			cmd.CommandPath(), args[0], cmd.CommandPath())
 	}
 	var hint string
-	cmd.SuggestionsMinimumDistance = 2
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		hint = " (did you mean " + strings.Join(near, " or ") + "?)"
+	for distance := 1; distance <= 2 && hint == ""; distance++ {
+		cmd.SuggestionsMinimumDistance = distance
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			hint = " (did you mean " + strings.Join(near, " or ") + "?)"
+		}
 	}
 	return wrongUsage("there is no command %q%s; `%s --help` lists what there is",
 		cmd.CommandPath()+" "+args[0], hint, cmd.CommandPath())

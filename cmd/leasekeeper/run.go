@@ -40,6 +40,9 @@ its lease is renewed. If that fails for too long the command is ended before any
 SIGTERM --kill-after before the lease runs out, SIGKILL shortly before. A second process sees to that, also when
 this one is stopped or killed. What the command leaves running is ended with it (see --leftovers).
 
+Without --store the name is one of this user's on this machine, in a SQLite file in the folder for his programs'
+state.
+
 The command finds in its environment LEASEKEEPER_NAME, LEASEKEEPER_TOKEN (the fencing token: send it along with
 all that is changed), LEASEKEEPER_TTL_MS, LEASEKEEPER_HOLDER and LEASEKEEPER_STORE.
 
@@ -51,7 +54,7 @@ The exit code is that of the command, 128 and the number of the signal that kill
   126  the command can not be run
   127  there is no such command`,
 		Example: `  leasekeeper run --store leasekeeper://leases.example.org/ jobs/nightly -- backup.sh /srv
-  leasekeeper run --nonblock --quiet-if-busy -E 0 jobs/nightly -- backup.sh    # for cron
+  leasekeeper run --nonblock --quiet-if-busy -E 0 jobs/nightly -- backup.sh    # for cron, on this machine
   leasekeeper run jobs/nightly -c 'backup.sh | gzip >backup.gz'`,
 		Args:                  flags.arguments,
 		DisableFlagsInUseLine: true,
@@ -109,9 +112,6 @@ func (f *runFlags) complete(cmd *cobra.Command, args []string) (err error) {
 	if f.nameOptions, err = resolve(nameSettings, cmd.Flags(), os.Environ()); err != nil {
 		return err
 	}
-	if err := f.checkStore(); err != nil {
-		return err
-	}
 	if err := f.wait.complete(); err != nil {
 		return err
 	}
@@ -128,7 +128,10 @@ func (f *runFlags) complete(cmd *cobra.Command, args []string) (err error) {
 	if err := f.agree(f.ttl); err != nil {
 		return err
 	}
-	return f.find(args[1:])
+	if err := f.find(args[1:]); err != nil {
+		return err
+	}
+	return f.chooseStore()
 }
 
 // agree sets the terms for a lease of that length, and returns an error if it is too short for them.

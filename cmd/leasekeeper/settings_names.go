@@ -13,7 +13,7 @@ import (
 // nameSettings are those of the commands that deal with names in a store. They are found like the settings of
 // `serve`, and may stand in the same file.
 var nameSettings = []settingOf[nameOptions]{
-	{"store", "", "`URL` of the store, such as leasekeeper://127.0.0.1:2379/ (env LEASEKEEPER_STORE)", func(o *nameOptions) *string { return &o.store }},
+	{"store", "", "`URL` of the store, such as leasekeeper://127.0.0.1:2379/ (env LEASEKEEPER_STORE; default a SQLite file of this user)", func(o *nameOptions) *string { return &o.store }},
 	{"ttl", leasekeeper.DefaultTTL.String(), "the `duration` that the lease lives without renewal (env LEASEKEEPER_TTL)", func(o *nameOptions) *string { return &o.ttl }},
 	{"kill-after", "", "the `duration` from SIGTERM to SIGKILL (env LEASEKEEPER_KILL_AFTER; default 5s, or a third of a shorter lease)", func(o *nameOptions) *string { return &o.killAfter }},
 	{"on-lost", "term", "`what` to do when the lease is about to be lost: term (SIGTERM, then SIGKILL), kill, or warn (env LEASEKEEPER_ON_LOST)", func(o *nameOptions) *string { return &o.onLost }},

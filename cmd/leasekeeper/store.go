@@ -11,6 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasekeeper/leasekeeper"
+	_ "github.com/leasekeeper/leasekeeper/claim/mongodb"  // mongodb:// and mongodb+srv://
+	_ "github.com/leasekeeper/leasekeeper/claim/postgres" // postgres:// and postgresql://
+	_ "github.com/leasekeeper/leasekeeper/claim/sqlite"   // sqlite:
 	"github.com/leasekeeper/leasekeeper/driver"
 	_ "github.com/leasekeeper/leasekeeper/etcd"   // etcd:// and etcds://
 	_ "github.com/leasekeeper/leasekeeper/remote" // leasekeeper:// and leasekeepers://
@@ -35,23 +38,28 @@ func (f *storeFlags) complete(cmd *cobra.Command) (err error) {
 	if f.nameOptions, err = resolve(nameSettings, cmd.Flags(), os.Environ()); err != nil {
 		return err
 	}
-	if err := f.checkStore(); err != nil {
-		return err
-	}
 	if f.timeout <= 0 {
 		return wrongUsage("--timeout %v is not positive: write how long to wait, such as 5s", f.timeout)
 	}
-	if f.output != outputTable && f.output != outputJSON {
-		return wrongUsage("unknown output %q: write -o table or -o json", f.output)
+	if err := checkOutput(f.output); err != nil {
+		return err
+	}
+	return f.chooseStore()
+}
+
+func checkOutput(output string) error {
+	if output != outputTable && output != outputJSON {
+		return wrongUsage("unknown output %q: write -o table or -o json", output)
 	}
 	return nil
 }
 
-func (o *nameOptions) checkStore() error {
+// chooseStore takes a file of this user if no store was named.
+func (o *nameOptions) chooseStore() (err error) {
 	if o.store == "" {
-		return wrongUsage("which store? Write --store URL, or set %s; a URL is like %s", storeVariable, exampleStore)
+		o.store, err = localStore()
 	}
-	return nil
+	return err
 }
 
 const exampleStore = "leasekeeper://127.0.0.1:2379/"

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+)
+
+// stateFile is where leases are if no store was named.
+const stateFile = "leases.db"
+
+// localStore returns the URL of the SQLite file in the user's state folder, which it makes.
+func localStore() (string, error) {
+	folder, err := stateFolder(runtime.GOOS, os.Geteuid() == 0, os.Getenv)
+	if err != nil {
+		return "", wrongUsage("which store? %v: write --store URL, or set %s; a URL is like %s", err, storeVariable, exampleStore)
+	}
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return "", wrongUsage("the folder for leases can not be made: %v: make it, or write --store URL, or set %s; a URL is like %s", err, storeVariable, exampleStore)
+	}
+	return fileStore(filepath.Join(folder, stateFile)), nil
+}
+
+// stateFolder is where programs of this user keep what is to stay.
+func stateFolder(system string, root bool, getenv func(string) string) (string, error) {
+	const own = "leasekeeper"
+	home := func(below ...string) (string, error) {
+		if getenv("HOME") == "" {
+			return "", fmt.Errorf("there is no folder for this user, because HOME is not set")
+		}
+		return filepath.Join(append([]string{getenv("HOME")}, append(below, own)...)...), nil
+	}
+	if state := getenv("XDG_STATE_HOME"); filepath.IsAbs(state) {
+		return filepath.Join(state, own), nil
+	}
+	switch {
+	case system == "windows":
+		if getenv("LOCALAPPDATA") == "" {
+			return "", fmt.Errorf("there is no folder for this user, because LOCALAPPDATA is not set")
+		}
+		return filepath.Join(getenv("LOCALAPPDATA"), own), nil
+	case system == "darwin" && root:
+		return filepath.Join("/Library", "Application Support", own), nil
+	case system == "darwin":
+		return home("Library", "Application Support")
+	case root:
+		return filepath.Join("/var/lib", own), nil
+	}
+	return home(".local", "state")
+}
+
+// fileStore is the URL of a file.
+func fileStore(path string) string {
+	path = filepath.ToSlash(path)
+	if path != "" && path[0] != '/' { // C:/...
+		path = "/" + path
+	}
+	u := url.URL{Scheme: "sqlite", OmitHost: true, Path: path}
+	return u.String()
+}
