@@ -68,4 +68,4 @@ func remove(t testing.TB, s claim.Store, name string) {
 
 func TestBackendOnFerretDB(t *testing.T) { behaviour(t, Start(t).URI()) }
 
-func TestBackendOnMongoDB(t *testing.T) { behaviour(t, real(t)) }
+func TestBackendOnMongoDB(t *testing.T) { behaviour(t, mongod(t)) }

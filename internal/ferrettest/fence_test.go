@@ -58,7 +58,7 @@ func wantStale(t *testing.T, err error, token, highest fence.Token) {
 }
 
 func TestFieldOnFerretDB(t *testing.T) { testField(t, connect(t, Start(t).URI())) }
-func TestFieldOnMongoDB(t *testing.T)  { testField(t, connect(t, real(t))) }
+func TestFieldOnMongoDB(t *testing.T)  { testField(t, connect(t, mongod(t))) }
 
 func testField(t *testing.T, client *mongo.Client) {
 	t.Run("order", func(t *testing.T) {
@@ -156,7 +156,7 @@ func testField(t *testing.T, client *mongo.Client) {
 }
 
 func TestMarksOnFerretDB(t *testing.T) { testMarks(t, connect(t, Start(t).URI())) }
-func TestMarksOnMongoDB(t *testing.T)  { testMarks(t, connect(t, real(t))) }
+func TestMarksOnMongoDB(t *testing.T)  { testMarks(t, connect(t, mongod(t))) }
 
 func testMarks(t *testing.T, client *mongo.Client) {
 	ctx, c := t.Context(), databaseOf(t, client).Collection("marks")

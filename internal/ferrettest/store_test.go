@@ -87,11 +87,11 @@ func TestStoreOnFerretDB(t *testing.T) {
 }
 
 func TestStoreOnMongoDB(t *testing.T) {
-	claimtest.Run(t, config(t, real(t), false))
+	claimtest.Run(t, config(t, mongod(t), false))
 }
 
-// real returns where a replica set of a real mongod is, or skips the test.
-func real(t *testing.T) string {
+// mongod returns where a replica set of a real mongod is, or skips the test.
+func mongod(t *testing.T) string {
 	t.Helper()
 	uri := os.Getenv("MONGODB_URI")
 	if uri == "" {
