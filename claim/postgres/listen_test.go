@@ -1,0 +1,113 @@
+//go:build unix
+
+package postgres
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/databases"
+)
+
+// Only a change of owner is told, and by the name.
+func TestListenHearsOwnersChange(t *testing.T) {
+	database := databases.PostgreSQL(t).Database(t)
+	s, other := opened(t, database, Config{}), opened(t, database, Config{Namespace: "other"})
+	ctx, cancel := context.WithCancel(t.Context())
+	names := make(chan string, 100)
+	var all sync.WaitGroup
+	all.Go(func() { _ = s.Listen(ctx, func(name string) { names <- name }) })
+	defer all.Wait()
+	defer cancel()
+	<-names // it listens
+	renewed := swap(t, s, claim.Op{}, record("x", 1))
+	for range 3 {
+		r := renewed
+		r.Op = claim.NewOp()
+		if done, err := s.SwapAll(t.Context(), []claim.Swap{{Old: renewed.Op, Record: r}}); err != nil || !done[0] {
+			t.Fatal(done, err)
+		}
+		renewed = r
+		r.Op = claim.NewOp()
+		if done, err := s.Swap(t.Context(), claim.Swap{Old: renewed.Op, Record: r}); err != nil || !done {
+			t.Fatal(done, err)
+		}
+		renewed = r
+	}
+	swap(t, other, claim.Op{}, record("y", 1))
+	if done, err := s.Swap(t.Context(), claim.Swap{Old: claim.NewOp(), Record: record("x", 2), Owner: true}); done || err != nil {
+		t.Fatal(done, err)
+	}
+	swap(t, s, claim.Op{}, record("z", 1))
+	for _, want := range []string{"x", "z"} { // in the order of their commits
+		select {
+		case name := <-names:
+			if name != want {
+				t.Errorf("heard of %q, and not of %q", name, want)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("nothing was heard of %q", want)
+		}
+	}
+}
+
+// A connection that is cut ends the listening, and that is told.
+func TestListenEndsWithItsConnection(t *testing.T) {
+	database := databases.PostgreSQL(t).Database(t)
+	s := opened(t, database, Config{})
+	begun, ended := make(chan string, 1), make(chan error, 1)
+	go func() { ended <- s.Listen(t.Context(), func(name string) { begun <- name }) }()
+	<-begun
+	run(t, database, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()")
+	select {
+	case err := <-ended:
+		says(t, err, driver.ErrUnavailable, "listen")
+	case <-time.After(10 * time.Second):
+		t.Fatal("it goes on")
+	}
+}
+
+// A name that is released is taken by who waits for it long before he would have asked.
+func TestReleasedNameIsTakenAtOnce(t *testing.T) {
+	database := databases.PostgreSQL(t).Database(t) + "&poll=1m"
+	a, b := keeper(t, database, leasekeeper.WithHolder("a")), keeper(t, database, leasekeeper.WithHolder("b"))
+	l, err := a.TryAcquire(t.Context(), "jobs/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rounds = 20
+	late := 0
+	for range rounds {
+		taken := make(chan *leasekeeper.Lease)
+		go func() {
+			defer close(taken)
+			next, err := b.Acquire(t.Context(), "jobs/x")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			taken <- next
+		}()
+		time.Sleep(60 * time.Millisecond) // until it waits, mostly
+		began := time.Now()
+		if err := l.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		next, ok := <-taken
+		if !ok {
+			return
+		}
+		if time.Since(began) > 50*time.Millisecond {
+			late++
+		}
+		l, a, b = next, b, a
+	}
+	if late > rounds/2 {
+		t.Errorf("%d of %d were taken after more than 50 ms", late, rounds)
+	}
+}
