@@ -162,6 +162,9 @@ func (h *holding) take(n int, forgotten []uint64) bool {
 		h.mu.Lock()
 		if h.open == 0 || h.open+n <= min(maxHoldOpen, h.s.cfg.MaxStreams) {
 			h.open += n
+			if h.s.base.Err() != nil && h.closing == nil {
+				h.closing = context.Cause(h.s.base)
+			}
 			if len(forgotten) > 0 {
 				h.forgotten = append(h.forgotten, forgotten...)
 				notify(h.wake)

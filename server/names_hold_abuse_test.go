@@ -1,0 +1,261 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+)
+
+// stuckHolder is a member that takes claims on and answers when it is let.
+type stuckHolder struct {
+	*replica.Node
+	let chan struct{} // closed when it answers
+}
+
+func (s *stuckHolder) Hold(ctx context.Context, watch *replica.NameWatch, ops []replica.Op, answer func([]replica.HoldAnswer)) error {
+	go func() {
+		<-s.let
+		if err := s.Node.Hold(context.Background(), watch, ops, answer); err != nil {
+			panic(err)
+		}
+	}()
+	return nil
+}
+
+// startStuck returns a front whose member does not answer claims until the function is called, which it is when
+// the test ends.
+func startStuck(t *testing.T, cfg Config) (*front, func()) {
+	t.Helper()
+	s := &stuckHolder{let: make(chan struct{})}
+	let := make(chan struct{}, 1)
+	let <- struct{}{}
+	release := func() {
+		select {
+		case <-let:
+			close(s.let)
+		default:
+		}
+	}
+	f := startWith(t, cfg, func(n *replica.Node) member { s.Node = n; return s })
+	f.node = s.Node
+	t.Cleanup(release)
+	return f, release
+}
+
+// What is wrong with one request is told to that one; what is wrong with a message ends the stream.
+func TestHoldBadInput(t *testing.T) {
+	f := startFront(t)
+	c := f.holder()
+	for _, spoil := range []func(*leasekeeperv1.HoldClaim){
+		func(c *leasekeeperv1.HoldClaim) { c.Name = "" },
+		func(c *leasekeeperv1.HoldClaim) { c.Name = strings.Repeat("x", 10_000) },
+		func(c *leasekeeperv1.HoldClaim) { c.TtlMs = 0 },
+		func(c *leasekeeperv1.HoldClaim) { c.TtlMs = 1 << 62 },
+		func(c *leasekeeperv1.HoldClaim) { c.Lease = 0 },
+		func(c *leasekeeperv1.HoldClaim) { c.Lease = -1 },
+		func(c *leasekeeperv1.HoldClaim) { c.Holder = &leasekeeperv1.Holder{Id: strings.Repeat("x", 1000)} },
+	} {
+		claim := c.claim("n", 1)
+		spoil(claim)
+		c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{claim}})
+		c.fails(claim.Number, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID)
+	}
+	c.send(&leasekeeperv1.HoldRequest{Releases: []*leasekeeperv1.HoldRelease{c.release("n", 0)}})
+	c.fails(c.number, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID)
+	good := c.claim("n", 1)
+	c.send(&leasekeeperv1.HoldRequest{
+		Holder: &leasekeeperv1.Holder{Text: strings.Repeat("x", 5000)}, Claims: []*leasekeeperv1.HoldClaim{good},
+	})
+	c.fails(c.number, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID)
+	wantEqual(t, "held", f.info("n").Held, false)
+	wantEqual(t, "waiting", f.server.limits.waiting.Load(), 0)
+
+	many := &leasekeeperv1.HoldRequest{}
+	for range maxHoldRequests + 1 {
+		many.Releases = append(many.Releases, c.release("n", 1))
+	}
+	twice := &leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{{Number: 1, Name: "n", Lease: 7, TtlMs: 1000}}}
+	for _, req := range []*leasekeeperv1.HoldRequest{many, twice} {
+		c := f.holder()
+		c.send(&leasekeeperv1.HoldRequest{Releases: []*leasekeeperv1.HoldRelease{{Number: 1, Name: "n", Lease: 1}}})
+		c.wants(1, leasekeeperv1.HoldAnswer_RELEASED)
+		c.send(req)
+		wantReason(t, c.breaks(), codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID)
+	}
+	if info := f.info("n"); info.Held {
+		t.Errorf("held: %v", info)
+	}
+}
+
+// Whoever claims is said once, or with the claim. With another holder an id is that of another claim, whether
+// that stands in line or not, and the one that there is goes on.
+func TestHoldHolders(t *testing.T) {
+	f := startFront(t)
+	c := f.holder()
+	first, own := c.claim("n", 1), c.claim("own", 2)
+	own.Holder = holder("other")
+	c.send(&leasekeeperv1.HoldRequest{Holder: holder("me"), Claims: []*leasekeeperv1.HoldClaim{first, own}})
+	c.next()
+	c.next()
+	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{c.claim("later", 3)}})
+	c.next()
+	for name, id := range map[string]string{"n": "me", "own": "other", "later": "me"} {
+		wantEqual(t, "holder of "+name, f.info(name).Holder.GetId(), id)
+	}
+	waits := c.claim("n", 4)
+	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{waits}})
+	c.wants(waits.Number, leasekeeperv1.HoldAnswer_IN_LINE)
+	for _, lease := range []int64{1, 4} {
+		taken := c.claim("n", lease)
+		taken.Holder = holder("thief")
+		c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{taken}})
+		c.fails(taken.Number, codes.AlreadyExists, leasekeeperv1.ErrorReason_LEASE_TAKEN)
+	}
+	// The same claim once more, and one with another card, are the same, and all are told.
+	again := c.claim("n", 4)
+	again.Holder = &leasekeeperv1.Holder{Id: "me", Text: "new"}
+	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{again}})
+	c.wants(again.Number, leasekeeperv1.HoldAnswer_IN_LINE)
+	f.release("n", 1)
+	c.wants(waits.Number, leasekeeperv1.HoldAnswer_YOURS)
+	c.wants(again.Number, leasekeeperv1.HoldAnswer_YOURS)
+	eventually(t, "nobody waits", func() bool { return f.server.limits.waiting.Load() == 0 })
+}
+
+// A claim that does not wait is refused, and leaves nothing.
+func TestHoldRefused(t *testing.T) {
+	f := startFront(t)
+	f.hold("n", 1, 60_000)
+	c := f.holder()
+	claim := c.claim("n", 2)
+	claim.Wait = false
+	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{claim}})
+	a := c.wants(1, leasekeeperv1.HoldAnswer_REFUSED)
+	if a.Current.GetHolder().GetId() != "me" || a.Token != 0 {
+		t.Errorf("got %v", a)
+	}
+	wantEqual(t, "waiting", f.info("n").Waiting, 0)
+}
+
+// A claim that is forgotten stays in line, and is no trouble to anybody.
+func TestHoldForgets(t *testing.T) {
+	f := startFront(t)
+	f.hold("n", 1, 60_000)
+	c := f.holder()
+	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{c.claim("n", 2), c.claim("n", 3)}})
+	c.wants(1, leasekeeperv1.HoldAnswer_IN_LINE)
+	c.wants(2, leasekeeperv1.HoldAnswer_IN_LINE)
+	c.send(&leasekeeperv1.HoldRequest{Forget: []uint64{1, 77}})
+	eventually(t, "one is forgotten", func() bool { return f.server.limits.waiting.Load() == 1 })
+	f.release("n", 1)
+	wantEqual(t, "holder", f.info("n").Lease, 2)
+	f.release("n", 2)
+	c.wants(2, leasekeeperv1.HoldAnswer_YOURS)
+	// Nothing is left of a stream that its client leaves.
+	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{c.claim("n", 4)}})
+	c.wants(3, leasekeeperv1.HoldAnswer_IN_LINE)
+	c.cancel()
+	eventually(t, "nobody waits", func() bool { return f.server.limits.waiting.Load() == 0 })
+	wantEqual(t, "waiting", f.info("n").Waiting, 1)
+}
+
+// The client says that it has no more requests, and still learns what became of those it made.
+func TestHoldHalfClosed(t *testing.T) {
+	f := startFront(t)
+	f.hold("n", 1, 60_000)
+	c := f.holder()
+	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{c.claim("n", 2)}})
+	wantOK(t, c.stream.CloseSend())
+	c.wants(1, leasekeeperv1.HoldAnswer_IN_LINE)
+	f.release("n", 1)
+	c.wants(1, leasekeeperv1.HoldAnswer_YOURS)
+	if err := c.breaks(); !errors.Is(err, io.EOF) {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+// There may be so many requests at a time. Each beyond is told so, and the others are not concerned.
+func TestHoldLimits(t *testing.T) {
+	cfg := anyPort()
+	cfg.MaxRequests = 2
+	f, let := startStuck(t, cfg)
+	c := f.holder()
+	c.send(&leasekeeperv1.HoldRequest{
+		Releases: []*leasekeeperv1.HoldRelease{c.release("a", 1)},
+		Claims:   []*leasekeeperv1.HoldClaim{c.claim("b", 2), c.claim("c", 3), c.claim("d", 4)},
+	})
+	c.fails(3, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED)
+	c.fails(4, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED)
+	wantEqual(t, "requests", f.server.limits.requests.Load(), 2)
+	let()
+	c.wants(1, leasekeeperv1.HoldAnswer_RELEASED)
+	c.wants(2, leasekeeperv1.HoldAnswer_YOURS)
+	wantEqual(t, "requests", f.server.limits.requests.Load(), 0)
+	eventually(t, "nobody waits", func() bool { return f.server.limits.waiting.Load() == 0 })
+}
+
+// A member that does not answer is not waited for.
+func TestHoldOfAStuckMember(t *testing.T) {
+	cfg := anyPort()
+	cfg.RequestTimeout = 100 * time.Millisecond
+	f, _ := startStuck(t, cfg)
+	c := f.holder()
+	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{c.claim("n", 1)}})
+	wantReason(t, c.breaks(), codes.DeadlineExceeded, leasekeeperv1.ErrorReason_UNKNOWN_OUTCOME)
+	eventually(t, "nobody waits", func() bool { return f.server.limits.waiting.Load() == 0 })
+}
+
+// Who sends and does not read is not read from any more, and cut off after a while.
+func TestHoldOfAClientThatDoesNotRead(t *testing.T) {
+	cfg := anyPort()
+	cfg.RequestTimeout = 300 * time.Millisecond
+	f := startWith(t, cfg, nil)
+	f.hold("n", 1, 60_000)
+	_, err := f.names().Announce(f.ctx(), &leasekeeperv1.AnnounceRequest{Name: "n", Lease: 1, Text: strings.Repeat("x", 4000)})
+	wantOK(t, err)
+	c := f.holder()
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		for open := true; open; {
+			req := new(leasekeeperv1.HoldRequest)
+			for range 100 {
+				claim := c.claim("n", 2)
+				claim.Wait = false
+				req.Claims = append(req.Claims, claim)
+			}
+			open = c.stream.Send(req) == nil // until the stream is ended
+		}
+	}()
+	open := func() int64 { return f.server.metrics.streams[claimStream].Load() }
+	eventually(t, "it has begun", func() bool { return open() == 1 })
+	eventually(t, "it is cut off", func() bool { return open() == 0 })
+	wantReason(t, c.breaks(), codes.DeadlineExceeded, leasekeeperv1.ErrorReason_UNKNOWN_OUTCOME)
+	<-sent
+	eventually(t, "nothing is under way", func() bool { return f.server.limits.requests.Load() == 0 })
+}
+
+// A server that is stopped answers what it has taken on.
+func TestHoldIsDrained(t *testing.T) {
+	f, let := startStuck(t, anyPort())
+	c := f.holder()
+	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{c.claim("n", 1)}})
+	eventually(t, "it has arrived", func() bool { return f.server.limits.requests.Load() == 1 })
+	stopped := make(chan error, 1)
+	go func() { stopped <- f.server.Stop(limited(t, context.Background())) }()
+	<-f.server.base.Done()
+	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{c.claim("m", 2)}})
+	c.fails(2, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE)
+	let()
+	c.wants(1, leasekeeperv1.HoldAnswer_YOURS)
+	wantReason(t, c.breaks(), codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE)
+	wantOK(t, <-stopped)
+}
