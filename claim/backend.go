@@ -24,7 +24,8 @@ const (
 // Backend is a [driver.Backend] on any [Store], so that keepers work on it. It is safe for concurrent use.
 //
 // A database keeps no line: who waits asks again and again, and those who wait in one process form a line
-// of their own. See [Backend.Await].
+// of their own, which the store knows nothing of (see [Backend.Await]). So nobody can tell how many wait for a
+// name, a name can not be handed on, and among processes it goes to whoever comes first.
 type Backend struct {
 	store  Store
 	client *Client
@@ -39,6 +40,7 @@ type Backend struct {
 	sweepAt int                   // with so many, those that ended long ago are forgotten
 	lines   map[string]*line
 	views   map[*view]struct{}
+	news    uint64 // how often something may have changed
 }
 
 // All that a backend can do. There is nobody whom a name could be handed on to, so it is no Transferrer.
@@ -143,9 +145,13 @@ func (b *Backend) ended(ctx context.Context) error {
 // failed is the error of a call to the store, which may have failed because its context has ended.
 func (b *Backend) failed(ctx context.Context, err error) error {
 	ended := b.ended(ctx)
-	maybe := errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrUnknownOutcome)
-	if !maybe || ended == nil || errors.Is(err, ended) {
+	if ended == nil || err == nil || errors.Is(err, ended) {
 		return err
+	}
+	for _, verdict := range []error{driver.ErrHeld, driver.ErrLost, driver.ErrPinned, driver.ErrInvalid, driver.ErrCorrupt, driver.ErrContention} {
+		if errors.Is(err, verdict) {
+			return err
+		}
 	}
 	return fmt.Errorf("%w: %w", err, ended)
 }
@@ -286,7 +292,16 @@ func (b *Backend) begin(t *tenure, interrupt context.CancelFunc) (g driver.Grant
 		t.trying, t.tried = true, b.clock.Now()
 	}
 	t.interrupt = interrupt
+	t.news = b.newsFor(t)
 	return driver.Grant{}, false, nil
+}
+
+// newsFor counts the news that matter to t. The lock is held.
+func (b *Backend) newsFor(t *tenure) uint64 {
+	if t.standing == waiting {
+		return b.lines[t.asked.Name].news
+	}
+	return b.news
 }
 
 // conclude takes in what became of an attempt.
@@ -301,15 +316,19 @@ func (b *Backend) conclude(t *tenure, lease *Lease, err error) (driver.Grant, er
 	}
 	switch {
 	case err == nil:
+		if q := b.lines[t.asked.Name]; q != nil {
+			q.token = lease.Token()
+		}
 		t.standing, t.trying = holding, false
 		b.leave(t)
 		t.poke()
 	case refused && t.asked.Wait:
+		old := t.news != b.newsFor(t)
 		if t.standing == asking {
 			t.place = now.Add(b.placeLasts(t))
 		}
 		b.stand(t)
-		b.lines[t.asked.Name].refused(now, held, b.poll)
+		b.lines[t.asked.Name].refused(now, held, b.poll, old)
 		t.trying, t.lease = false, nil
 	case refused, errors.Is(err, driver.ErrLost):
 		b.end(t)

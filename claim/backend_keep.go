@@ -129,10 +129,8 @@ func (b *Backend) released(t *tenure) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.end(t)
+	b.news++
 	if q := b.lines[t.asked.Name]; q != nil {
-		q.look = b.clock.Now()
-		if next := q.first(); next != nil {
-			next.poke()
-		}
+		q.rouse(b.clock.Now(), false)
 	}
 }

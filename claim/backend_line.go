@@ -11,7 +11,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/driver"
 )
 
-// spread is over how long those are spread who lost a race for a name and are told again that it is free.
+// spread is over how long those are spread who know that others wait elsewhere, when all learn of the same.
 const spread = 20 * time.Millisecond
 
 // standing is what became of a claim.
@@ -38,6 +38,7 @@ type tenure struct {
 	place     clock.Instant // if waiting: when its place is lost unless it is renewed
 	tried     clock.Instant // before the first attempt whose outcome is not known
 	trying    bool          // there is one
+	news      uint64        // that of the line before the last attempt, or else of the backend
 	interrupt context.CancelFunc
 	leaving   bool // it is being released
 	awaited   int  // calls of Await
@@ -95,6 +96,7 @@ type line struct {
 	known  bool
 	token  driver.Token // of the holder who was seen last
 	rivals bool         // there are others, elsewhere
+	news   uint64       // how often it was roused
 }
 
 // first returns who asks the store.
@@ -108,9 +110,10 @@ func (q *line) first() *tenure {
 }
 
 // rouse has the first ask at once, or a little later if there are others who are told the same.
-func (q *line) rouse(now clock.Instant) {
+func (q *line) rouse(now clock.Instant, others bool) {
+	q.news++
 	q.look = now
-	if q.rivals {
+	if others {
 		q.look = now.Add(rand.N(spread))
 	}
 	if t := q.first(); t != nil {
@@ -118,15 +121,21 @@ func (q *line) rouse(now clock.Instant) {
 	}
 }
 
-// refused notes who holds the name, and when it is to be asked for again.
-func (q *line) refused(now clock.Instant, held *driver.HeldError, poll time.Duration) {
+// refused notes who holds the name, and when it is to be asked for again. old says that there was news after
+// the store was asked, which its answer may not have shown yet.
+func (q *line) refused(now clock.Instant, held *driver.HeldError, poll time.Duration, old bool) {
 	if q.token != 0 && held.Token != q.token {
 		q.rivals = true
 	}
 	q.token = held.Token
-	q.look = now.Add(about(poll))
+	if !old {
+		q.look = now.Add(about(poll))
+	}
 	q.known = held.Ends > 0
 	q.ends = now.Add(held.Ends)
+	if q.rivals {
+		q.ends = q.ends.Add(rand.N(spread))
+	}
 }
 
 // rests returns for how long the store need not be asked.
@@ -200,12 +209,13 @@ func (b *Backend) changed(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.clock.Now()
+	b.news++
 	if q := b.lines[name]; q != nil {
-		q.rouse(now)
+		q.rouse(now, q.rivals)
 	}
 	if name == "" {
 		for _, q := range b.lines { // order: all are roused
-			q.rouse(now)
+			q.rouse(now, q.rivals)
 		}
 	}
 	for v := range b.views { // order: all are told

@@ -595,3 +595,46 @@ func TestNothingIsKeptOfWhatIsOver(t *testing.T) {
 		}
 	})
 }
+
+// A hint that comes while the store is being asked is not lost: the answer may be from before it.
+func TestHintsDuringAnAttemptCount(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		bubble(t, oneMachine, func(t *testing.T, w *site) {
+			holder, p := w.process(), w.process(claim.WithPoll(time.Hour))
+			l, _ := holder.hold("x", "holder")
+			other, _ := holder.hold("other", "holder")
+			stop := holder.keep(l, other)
+			defer stop()
+			listens := p.awaiting(p.stand("other", "listens"))
+			synctest.Wait()
+			slow := claimtest.Fault{Back: time.Second}
+			var told <-chan turn
+			if first { // the claim itself is answered late
+				p.way.Inject(claimtest.Call{Method: claimtest.Get, Name: "x"}, 1, slow)
+				places := make(chan driver.Lease, 1)
+				go func() { places <- p.stand("x", "waiter") }()
+				time.Sleep(time.Second / 2)
+				stop()
+				holder.release(l)
+				told = p.awaiting(<-places)
+			} else { // the attempt that the release of another brings about
+				place := p.stand("x", "waiter")
+				told = p.awaiting(place)
+				synctest.Wait()
+				p.way.Inject(claimtest.Call{Method: claimtest.Get, Name: "x"}, 1, slow)
+				stop()
+				holder.release(l)
+				l, _ = holder.hold("x", "holder") // it is quicker
+				time.Sleep(time.Second / 2)
+				holder.release(l)
+			}
+			released := time.Now()
+			if got := <-told; got.err != nil || got.at.Sub(released) > 2*time.Second {
+				t.Errorf("first %v: %v, %v after the release", first, got.err, got.at.Sub(released))
+			}
+			holder.release(other)
+			got := <-listens
+			p.release(got.lease)
+		})
+	}
+}

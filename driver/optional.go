@@ -104,7 +104,7 @@ type Revoker interface {
 // Pinner keeps a name with its holder.
 type Pinner interface {
 	// Pin keeps the name from expiring, from being revoked and from being transferred, until Unpin or until
-	// its holder releases it. [ErrInvalid] says that nobody holds it. What is kept from happening is
+	// its holder releases it; a store may then keep the pin for the next holder. [ErrInvalid] says that nobody holds it. What is kept from happening is
 	// [ErrPinned]; to somebody who claims the name it is held.
 	Pin(ctx context.Context, name, reason string) error
 	Unpin(ctx context.Context, name string) error

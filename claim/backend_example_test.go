@@ -1,0 +1,98 @@
+package claim_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/claim/claimtest"
+)
+
+func ExampleNewBackend() {
+	ctx := context.Background()
+	store := claimtest.NewMemory().Open() // or a store of your own
+	b, err := claim.NewBackend(store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	k, err := leasekeeper.New(b, leasekeeper.WithHolder("worker-1"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer k.Close(ctx) // closes the store too
+	err = k.Run(ctx, "jobs/nightly", func(ctx context.Context, l *leasekeeper.Lease) error {
+		fmt.Println("the only one, with token", l.Token())
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// the only one, with token 1
+	// <nil>
+}
+
+func ExampleWithPoll() {
+	ctx := context.Background()
+	database := claimtest.NewMemory()
+	// A store that can tell nobody of a change, asked ten times a second by who waits.
+	open := func(holder string) *leasekeeper.Keeper {
+		b, err := claim.NewBackend(claimtest.Plain(database.Open()), claim.WithPoll(100*time.Millisecond))
+		if err != nil {
+			log.Fatal(err)
+		}
+		k, err := leasekeeper.New(b, leasekeeper.WithHolder(holder))
+		if err != nil {
+			log.Fatal(err)
+		}
+		return k
+	}
+	a, b := open("a"), open("b")
+	defer a.Close(ctx)
+	defer b.Close(ctx)
+	first, err := a.Acquire(ctx, "jobs/nightly")
+	if err != nil {
+		log.Fatal(err)
+	}
+	time.AfterFunc(10*time.Millisecond, func() { _ = first.Release(ctx) })
+	next, err := b.Acquire(ctx, "jobs/nightly")
+	fmt.Println(next.Holder().ID, next.Token() > first.Token(), err)
+	// Output: b true <nil>
+}
+
+func ExampleWithOptions() {
+	ctx := context.Background()
+	// Machines whose clocks are known to be bad.
+	b, err := claim.NewBackend(claimtest.NewMemory().Open(), claim.WithOptions(claim.Options{Drift: 50_000}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer b.Close(ctx)
+	fmt.Println(b.Limits().MinTTL, err)
+	// Output: 10ms <nil>
+}
+
+func ExampleLeaseOf() {
+	ctx := context.Background()
+	b, err := claim.NewBackend(claimtest.NewMemory().Open())
+	if err != nil {
+		log.Fatal(err)
+	}
+	k, err := leasekeeper.New(b)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer k.Close(ctx)
+	l, err := k.TryAcquire(ctx, "jobs/nightly")
+	if err != nil {
+		log.Fatal(err)
+	}
+	own, err := claim.LeaseOf(l.Raw())
+	if err != nil {
+		log.Fatal(err)
+	}
+	// What keepers have no word for: this once for an hour, whatever becomes of the renewals.
+	fmt.Println(own.Token() == l.Token(), b.Client().Extend(ctx, own, time.Hour))
+	// Output: true <nil>
+}
