@@ -23,6 +23,7 @@ var leaseTests = []test{
 	{"Announce", "", testAnnounce},
 	{"ManyTogether", "", testManyTogether},
 	{"Collect", "", testCollect},
+	{"AboveTheFloor", "", testAboveTheFloor},
 	{"OneHoldsAtATime", "", testOneHoldsAtATime},
 	{"CollectAmongClaims", "", testCollectAmongClaims},
 	{"ClockRecords", Clocks, testClockRecords},
@@ -156,6 +157,10 @@ func testAdopt(s *suite) {
 	if next.Token() != l.Token() {
 		s.Errorf("adopted with token %d, and not %d", next.Token(), l.Token())
 	}
+	// What was promised before may last as long as another machine must wait for its end.
+	if wait := clock.Drift(clock.DefaultDrift).WaitRemote(ttl); b.Now().Remaining(next.Until()) < wait {
+		s.Errorf("adopted for %v, though what was promised may last for %v", b.Now().Remaining(next.Until()), wait)
+	}
 	a.loses(l)
 	a.gives(l) // what is not his any more
 	b.pass(time.Second, time.Second)
@@ -242,6 +247,23 @@ func testCollect(s *suite) {
 	for name, before := range last { // order: each name for itself
 		s.grows(before+1, b.take(name).Token())
 	}
+}
+
+// After the floor was raised every tenancy has a token above it, whether its name has a record or not.
+func testAboveTheFloor(s *suite) {
+	a, b := s.actor("a"), s.actor("other")
+	a.gives(a.take("jobs/x"))
+	held := a.take("jobs/held")
+	const floor = 1 << 40
+	got, err := b.RaiseFloor(s.Context(), floor)
+	if s.must("RaiseFloor", err); got != floor {
+		s.Errorf("the floor was raised to %d, and not %d", got, floor)
+	}
+	s.grows(floor, a.take("jobs/x").Token())
+	s.grows(floor, b.take("jobs/y").Token())
+	a.keeps(held) // what is held keeps its own
+	a.gives(held)
+	s.grows(floor, b.take("jobs/held").Token())
 }
 
 // contend lets many claim and release one name at once, and checks each token while it is held.

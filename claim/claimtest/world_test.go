@@ -467,6 +467,7 @@ func TestWorldSeesWhatIsWrong(t *testing.T) {
 		{name: "NoFloor", want: "was given after", floor: true},
 		{name: "DomainWithNewClocks", want: "relies on", again: true},
 		{name: "BothClocksAreWrong", want: "relies on", both: true},
+		{name: "ReadsAreStale", want: "is lost, and it is not", stale: true},
 		{name: "ClocksBeyondTheStores", want: "relies on", judges: true, drift: 500_000},
 		{name: "ClocksBeyondTheBound", want: "relies on", drift: 500_000},
 	} {
