@@ -17,8 +17,8 @@ import (
 // its return until the transaction ends, nobody can take the name, and its holder can renew but not release it.
 // [driver.ErrLost] says that the lease is not held any more; after any error the transaction must be rolled back.
 //
-// In a transaction that is repeatable read or serializable call it first: one that has read before can fail with
-// [driver.ErrContention], if the lease has been renewed since.
+// A transaction that is repeatable read or serializable, and has read before the name passed to another, fails with
+// [driver.ErrContention]. Repeated, it fails with ErrLost.
 func Gate(ctx context.Context, tx pgx.Tx, l *leasekeeper.Lease) error {
 	lease, err := claim.LeaseOf(l.Raw())
 	if err != nil {
@@ -76,7 +76,7 @@ func gateFailed(l *claim.Lease, err error) error {
 	kind := f.Kind
 	switch {
 	case f.Again:
-		return fmt.Errorf("postgres: gate of %s: %w: roll back and repeat the transaction, with the gate first: %w", l.Name(), driver.ErrContention, err)
+		return fmt.Errorf("postgres: gate of %s: %w: the lease was changed since the transaction began: roll back and repeat the transaction: %w", l.Name(), driver.ErrContention, err)
 	case kind == driver.ErrUnknownOutcome: // it only reads
 		kind = driver.ErrUnavailable
 	}
