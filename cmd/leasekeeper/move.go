@@ -34,7 +34,7 @@ or that are pinned, or that can not be read, stay and are listed, and the exit c
 and repeated at any time.
 
 Stop whoever uses these names in the old store first, or at least before they are used in the new one: one who goes
-on there knows nothing of those who hold them here.
+on there knows nothing of those who hold them in the new one.
 
 In a database the new store first gets a floor above all tokens of the old one, and a record of each name, and only
 then is the name forgotten in the old one. Our server and etcd make tokens of their revisions: names can move there

@@ -33,9 +33,26 @@ var update = flag.Bool("update", false, "rewrite the golden files of the scripts
 //	await TEXT CMD ARGS   run a program again and again until its output has the text
 //	spoil FILE            overwrite bytes in the middle of a file, which may be a pattern
 //	certify NAME          make certificates: NAME-ca.pem, and below it NAME.pem with NAME.key
-func TestScripts(t *testing.T) {
+func TestScripts(t *testing.T) { runScripts(t, "testdata/script", nil) }
+
+// TestScriptsOnSQLite runs testdata/database/*.txtar, which have three databases to themselves, $A, $B and $C, of
+// the kind $KIND.
+func TestScriptsOnSQLite(t *testing.T) {
+	runScripts(t, "testdata/database", func(env *testscript.Env) error {
+		env.Setenv("KIND", "sqlite")
+		for _, name := range databaseNames {
+			env.Setenv(name, fileStore(filepath.Join(env.WorkDir, name+".db")))
+		}
+		return nil
+	})
+}
+
+var databaseNames = []string{"A", "B", "C"}
+
+func runScripts(t *testing.T, dir string, setup func(*testscript.Env) error) {
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script",
+		Dir:   dir,
+		Setup: setup,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"start":    scriptStart,
 			"halt":     scriptHalt,

@@ -1,0 +1,291 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/databases"
+)
+
+// TestScriptsOnPostgreSQL runs the scripts of TestScriptsOnSQLite.
+func TestScriptsOnPostgreSQL(t *testing.T) {
+	server := databases.PostgreSQL(t)
+	runScripts(t, "testdata/database", func(env *testscript.Env) error {
+		env.Setenv("KIND", "postgres")
+		for _, name := range databaseNames {
+			env.Setenv(name, server.Database(t))
+		}
+		return nil
+	})
+}
+
+// onDatabases runs a test on each kind of database. fresh makes one.
+func onDatabases(t *testing.T, test func(t *testing.T, fresh func() string)) {
+	t.Run("sqlite", func(t *testing.T) {
+		dir, n := t.TempDir(), 0
+		test(t, func() string {
+			n++
+			return fileStore(filepath.Join(dir, fmt.Sprintf("%d.db", n)))
+		})
+	})
+	t.Run("postgres", func(t *testing.T) {
+		server := databases.PostgreSQL(t)
+		test(t, func() string { return server.Database(t) })
+	})
+}
+
+// try runs `run -n` in a fresh process, behind other words perhaps, and says whether it got the name.
+func try(t *testing.T, store string, before ...string) bool {
+	t.Helper()
+	words := append(before, "leasekeeper", "run", "--store", store, "--ttl", tenantTTL.String(), "-n", "-E", "9", "lock", "--", "true")
+	cmd := exec.Command(words[0], words[1:]...)
+	out, err := cmd.CombinedOutput()
+	var ended *exec.ExitError
+	switch {
+	case err == nil:
+		return true
+	case errors.As(err, &ended) && ended.ExitCode() == 9:
+		return false
+	}
+	t.Fatalf("%v: %v\n%s", words, err, out)
+	return false
+}
+
+// until tries again and again with fresh processes. None may get the name before a time, and the first that begins
+// after another must.
+func until(t *testing.T, store string, before []string, never, must time.Time) {
+	t.Helper()
+	for tries := 1; ; tries++ {
+		began := time.Now()
+		got := try(t, store, before...)
+		switch {
+		case got && time.Now().Before(never):
+			t.Fatalf("attempt %d got the name %v too early", tries, time.Until(never))
+		case got:
+			t.Logf("attempt %d got it, %v after it could", tries, time.Since(never).Round(time.Millisecond))
+			return
+		case began.After(must):
+			t.Fatalf("attempt %d, begun %v after the end, was refused", tries, began.Sub(must))
+		}
+		time.Sleep(50 * time.Millisecond) // as long as there is between two runs of a job, in short
+	}
+}
+
+// A holder that is killed has its name for its TTL and no longer, also if nobody waits and all there are is
+// processes that ask once. None of them lives as long as the TTL, and none is told anything by the dead one.
+func TestFreshProcessesTakeOverFromOneThatWasKilled(t *testing.T) {
+	onDatabases(t, func(t *testing.T, fresh func() string) {
+		store := fresh()
+		dead := occupy(t, store, "touch ready; sleep 60")
+		dead.pid()
+		if try(t, store) {
+			t.Fatal("it was taken from who holds it")
+		}
+		killed := dead.kill()
+		// It was renewed at most a third of its TTL, and a little, before.
+		until(t, store, nil, killed.Add(tenantTTL/2), killed.Add(tenantTTL))
+	})
+}
+
+// On another machine nobody knows the clocks of the dead. Who asks first begins to count, and those who come later
+// go on with his count.
+func TestFreshProcessesOnAnotherMachineTakeOver(t *testing.T) {
+	other := anotherMachine(t)
+	onDatabases(t, func(t *testing.T, fresh func() string) {
+		store := fresh()
+		dead := occupy(t, store, "touch ready; sleep 60")
+		dead.pid()
+		dead.kill()
+		before := time.Now()
+		if try(t, store, other...) {
+			t.Fatal("it was taken before its time")
+		}
+		first := time.Now()
+		whole := clock.DefaultDrift.WaitRemote(tenantTTL)
+		until(t, store, other, before.Add(tenantTTL), first.Add(whole))
+	})
+}
+
+// kill ends it like a machine that fails, and says when.
+func (r *tenant) kill() time.Time {
+	r.t.Helper()
+	if err := r.cmd.Process.Kill(); err != nil {
+		r.t.Fatal(err)
+	}
+	killed := time.Now()
+	r.cmd.Wait()
+	return killed
+}
+
+// anotherMachine returns what to write before a command so that it runs where clocks are others: in another time
+// namespace, which is another domain.
+func anotherMachine(t *testing.T) []string {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("there are no time namespaces here")
+	}
+	keeper := exec.Command("unshare", "--time", "--fork", "--kill-child", "sh", "-c", "echo there; exec sleep 600")
+	out, err := keeper.StdoutPipe()
+	if err == nil {
+		err = keeper.Start()
+	}
+	if err != nil {
+		t.Skipf("no time namespace can be made: %v", err)
+	}
+	t.Cleanup(func() {
+		_ = keeper.Process.Kill()
+		_ = keeper.Wait()
+	})
+	word := make([]byte, len("there"))
+	if _, err := out.Read(word); err != nil || string(word) != "there" {
+		t.Skipf("no time namespace can be made: %q, %v", word, err)
+	}
+	return []string{"nsenter", fmt.Sprintf("--time=/proc/%d/ns/time_for_children", keeper.Process.Pid), "--"}
+}
+
+// What `schema` prints makes what is made by itself.
+func TestTheSchemaIsTheOneThatIsMade(t *testing.T) {
+	schemaOf := func(kind string) string {
+		t.Helper()
+		out, err := exec.Command("leasekeeper", "schema", kind).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	run := func(store string) {
+		t.Helper()
+		if out, err := exec.Command("leasekeeper", "run", "--store", store, "x", "--", "true").CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	t.Run("sqlite", func(t *testing.T) {
+		described := func(prepare bool) (text string) {
+			path := filepath.Join(t.TempDir(), "x.db")
+			db, err := sql.Open("sqlite", path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			if prepare {
+				if _, err := db.Exec(schemaOf("sqlite")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			run(fileStore(path))
+			if err := db.QueryRow("SELECT group_concat(sql, char(10)) FROM (SELECT sql FROM sqlite_master ORDER BY name)").Scan(&text); err != nil {
+				t.Fatal(err)
+			}
+			return text
+		}
+		if by, itself := described(true), described(false); by != itself || !strings.Contains(by, "leasekeeper_lease") {
+			t.Errorf("made by the schema:\n%s\nmade by itself:\n%s", by, itself)
+		}
+	})
+	t.Run("postgres", func(t *testing.T) {
+		server := databases.PostgreSQL(t)
+		store := server.Database(t)
+		server.Run(t, store, schemaOf("postgres"), "CREATE ROLE clerk LOGIN", "REVOKE CREATE ON SCHEMA public FROM PUBLIC",
+			"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO clerk")
+		run(strings.Replace(store, databases.Superuser+"@", "clerk@", 1))
+	})
+}
+
+// How far a move is, is told to who looks on, and to nobody else.
+func TestMoveShowsItsProgressOnATerminal(t *testing.T) {
+	dir := t.TempDir()
+	a, b := fileStore(filepath.Join(dir, "a.db")), fileStore(filepath.Join(dir, "b.db"))
+	const names = 30
+	for i := range names {
+		if out, err := exec.Command("leasekeeper", "run", "--store", a, fmt.Sprintf("jobs/%d", i), "--", "true").CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	cmd := exec.Command("leasekeeper", "move", "--from", a, "--to", b)
+	terminal, err := pty.Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	var told strings.Builder
+	piece := make([]byte, 1024)
+	for {
+		n, err := terminal.Read(piece)
+		told.Write(piece[:n])
+		if err != nil { // EIO when it has ended
+			break
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v: %q", err, told.String())
+	}
+	if !regexp.MustCompile(`\r[0-9]+ names? looked at, [0-9]+ moved`).MatchString(told.String()) ||
+		!strings.HasSuffix(told.String(), "\r30 names were moved: their tokens go on above 2\r\n") {
+		t.Errorf("it said %q", told.String())
+	}
+	// In a pipe.
+	out, err := exec.Command("leasekeeper", "move", "--from", b, "--to", a).CombinedOutput()
+	if err != nil || string(out) != "30 names were moved: their tokens go on above 2\n" {
+		t.Errorf("it said %q, %v", out, err)
+	}
+}
+
+func TestTheFolderForState(t *testing.T) {
+	for _, c := range []struct {
+		system string
+		root   bool
+		env    map[string]string
+		want   string
+	}{
+		{"linux", false, map[string]string{"HOME": "/home/u"}, "/home/u/.local/state/leasekeeper"},
+		{"linux", false, map[string]string{"HOME": "/home/u", "XDG_STATE_HOME": "/state"}, "/state/leasekeeper"},
+		{"linux", false, map[string]string{"HOME": "/home/u", "XDG_STATE_HOME": "relative"}, "/home/u/.local/state/leasekeeper"},
+		{"linux", true, map[string]string{"HOME": "/root"}, "/var/lib/leasekeeper"},
+		{"linux", true, map[string]string{"HOME": "/root", "XDG_STATE_HOME": "/state"}, "/state/leasekeeper"},
+		{"freebsd", true, nil, "/var/lib/leasekeeper"},
+		{"darwin", false, map[string]string{"HOME": "/Users/u"}, "/Users/u/Library/Application Support/leasekeeper"},
+		{"darwin", true, map[string]string{"HOME": "/var/root"}, "/Library/Application Support/leasekeeper"},
+		{"windows", false, map[string]string{"LOCALAPPDATA": "/C:/u"}, "/C:/u/leasekeeper"},
+		{"linux", false, nil, ""},
+		{"darwin", false, nil, ""},
+		{"windows", false, map[string]string{"HOME": "/home/u"}, ""},
+	} {
+		got, err := stateFolder(c.system, c.root, func(key string) string { return c.env[key] })
+		if got != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%s, root %v, %v: %q, %v; want %q", c.system, c.root, c.env, got, err, c.want)
+		}
+	}
+	for path, want := range map[string]string{"/a b/%c?#.db": "sqlite:/a%20b/%25c%3F%23.db", "C:/u/leases.db": "sqlite:/C:/u/leases.db"} {
+		if got := fileStore(path); got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+}
+
+// The folder is for its owner alone.
+func TestTheFolderForStateIsPrivate(t *testing.T) {
+	state := filepath.Join(t.TempDir(), "not", "there")
+	t.Setenv("XDG_STATE_HOME", state)
+	if _, err := localStore(); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(filepath.Join(state, "leasekeeper"))
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
