@@ -160,6 +160,7 @@ func TestAnswersToAWrite(t *testing.T) {
 		{"no answer", hangUp, false, driver.ErrUnknownOutcome},
 	} {
 		t.Run(c.what, func(t *testing.T) {
+			t.Parallel()
 			times := 0
 			p := newPeer(t, ofASet, func(name string, _ bson.Raw) bson.D {
 				if name != "update" {
@@ -186,6 +187,7 @@ func TestAnswersToAWrite(t *testing.T) {
 
 // A read that fails has changed nothing, whatever the code. The driver repeats it as long as there is time.
 func TestFailedReads(t *testing.T) {
+	t.Parallel()
 	for code, kind := range map[int32]error{13: driver.ErrInvalid, 11602: driver.ErrUnavailable, 50: driver.ErrUnavailable, 31415: driver.ErrUnavailable} {
 		p := newPeer(t, ofASet, nil)
 		s := p.store(Config{})
@@ -209,6 +211,7 @@ func TestFailedReads(t *testing.T) {
 // What was surely not sent, was surely not done. It depends on how the driver tells that it could not send, so
 // it is the driver that is asked here.
 func TestUnsentIsUnavailable(t *testing.T) {
+	t.Parallel()
 	wants := func(t *testing.T, s *Store, ctx context.Context) {
 		t.Helper()
 		done, err := s.Swap(ctx, claim.Swap{Old: claim.NewOp(), Record: aRecord("jobs/x")})
@@ -235,8 +238,7 @@ func TestUnsentIsUnavailable(t *testing.T) {
 	})
 	t.Run("the handshake fails", func(t *testing.T) {
 		dead := false
-		p := newPeer(t, ofASet, nil)
-		s := p.store(Config{})
+		p := newPeer(t, ofASet, namespaceOf(byWriter))
 		dialed := p.client(options.Client().SetDialer(dialer(func(ctx context.Context, network, address string) (net.Conn, error) {
 			if dead {
 				return nil, errors.New("refused by the test")
