@@ -270,6 +270,9 @@ func (w *wire) Swap(ctx context.Context, s claim.Swap) (bool, error) {
 		defer w.mu.Unlock()
 		w.parked = append(w.parked, s)
 		return false, errTorn
+	case "bare":
+		_, _ = w.Client.Swap(context.WithoutCancel(ctx), s)
+		return false, context.DeadlineExceeded
 	case "unavailable":
 		return false, fmt.Errorf("%w: it is down", driver.ErrUnavailable)
 	}

@@ -427,3 +427,31 @@ func TestSameClaimIsTheSameTenancy(t *testing.T) {
 	_, err = a.Claim(t.Context(), q)
 	w.is("another claim with the id", err, driver.ErrInvalid)
 }
+
+// What a store says in its own words is no refusal either.
+func TestErrorOfNoKindIsDoubt(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	a.wire.next = []string{"bare"}
+	l := a.hold("job", 30*time.Second)
+	a.wire.next = []string{"bare"}
+	w.is("release", a.Release(t.Context(), l), nil)
+	same(w, "held", a.held("job"), false)
+}
+
+// A claim that is told of its tenancy again, and can not prolong it, has not failed: it holds the name.
+func TestClaimThatIsFoundButNotProlongedIsInDoubt(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	q := a.request("job", 30*time.Second)
+	_, err := a.Claim(t.Context(), q)
+	w.is("claim", err, nil)
+	a.wire.next = []string{"unavailable"}
+	l, err := a.Claim(t.Context(), q)
+	w.is("claim again", err, driver.ErrUnknownOutcome)
+	if l == nil {
+		t.Fatal("no lease")
+	}
+	w.is("release", a.Release(t.Context(), l), nil)
+	same(w, "held", a.held("job"), false)
+}

@@ -614,3 +614,36 @@ func TestLeaseOfAnotherClientIsRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// In store-clock mode a claim that is told again, and asks for less, does not shorten what it was promised.
+func TestStoreClockModeToldAgainShortensNothing(t *testing.T) {
+	w := newWorld(t)
+	a, b := judged(w, "a"), judged(w, "b")
+	q := a.request("job", 100*time.Second)
+	l, err := a.Claim(t.Context(), q)
+	w.is("claim", err, nil)
+	q.TTL = time.Second
+	_, err = a.Claim(t.Context(), q)
+	w.is("claim again", err, nil)
+	for a.Now().Before(l.Until()) {
+		b.refused("job")
+		w.pass(5 * time.Second)
+	}
+}
+
+// Two counts are never mixed: it is not known on which of the two clocks each can be trusted.
+func TestEndsAreInferredAsAWhole(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour, func(o *claim.Options) { o.Acknowledge = time.Second }), w.actor("b", 0)
+	a.hold("job", time.Minute)
+	other := a.hold("other", time.Minute)
+	b.refused("job") // both clocks must reach 60 s
+	a.clocks.move(40*time.Second, 40*time.Second)
+	a.extend(other, 0)
+	b.clocks.move(50*time.Second, 0)
+	same(w, "by a's clock record", b.refused("job").Round(time.Millisecond), 20*time.Second) // raw 70 s and boot 20 s
+	b.clocks.move(15*time.Second, 21*time.Second)
+	same(w, "on raw", b.refused("job").Round(time.Millisecond), 5*time.Second)
+	b.clocks.move(5*time.Second+time.Millisecond, 0)
+	b.hold("job", time.Minute)
+}
