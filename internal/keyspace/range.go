@@ -217,12 +217,14 @@ func (r *RangeRequest) compare(a, b KV) int {
 // until yield returns false. The key is only valid during the call, and comes
 // without its value.
 func (s *Store) Bindings(yield func(kv KV) bool) error {
+	return s.Keys(func(kv KV) bool { return kv.Lease == 0 || yield(kv) })
+}
+
+// Keys is Bindings for all live keys.
+func (s *Store) Keys(yield func(kv KV) bool) error {
 	p := s.published.Load()
 	v := s.openView(p, p.revision)
 	err := v.scan(context.Background(), spanOf([]byte{0}, []byte{0}), func(i *item) error {
-		if i.lease == 0 {
-			return nil
-		}
 		key, err := i.key()
 		kv := KV{Key: key, CreateRevision: i.create, ModRevision: i.mod, Version: i.version.version, Lease: i.lease}
 		if err == nil && !yield(kv) {

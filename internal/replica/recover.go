@@ -153,7 +153,11 @@ func (r *Replica) leaseRecord(m *logpb.Lease) lessor.Record {
 // recoverBindings attaches every key to the lease that it names.
 func (r *Replica) recoverBindings() error {
 	var failed error
-	err := r.store.Bindings(func(kv keyspace.KV) bool {
+	err := r.store.Keys(func(kv keyspace.KV) bool {
+		if kv.Lease == 0 {
+			r.recoverContender(kv)
+			return true
+		}
 		if err := r.lessor.Attach(lessor.ID(kv.Lease), []lessor.Item{{Key: string(kv.Key)}}); err != nil {
 			failed = &DamagedError{fmt.Sprintf("key %q is attached to lease %x", kv.Key, uint64(kv.Lease)), err}
 		}

@@ -1,0 +1,87 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// A key that looks like that of a claim, and is attached to no lease or to another, keeps a claim of that id
+// from its name, also after a restart: its create revision is no token.
+func TestClaimsMeetStrangeKeys(t *testing.T) {
+	w := newWorld(t).serve()
+	defer func() { w.close() }()
+	w.do(1, Grant{1, time.Hour})
+	w.do(2, keyspace.PutRequest{Key: []byte("n/7")})
+	w.do(3, keyspace.PutRequest{Key: []byte("n/8"), Lease: 1})
+	w.do(4, Grant{9, time.Hour})
+	w.do(5, keyspace.PutRequest{Key: []byte("n/9"), Lease: 9})
+	w.do(6, keyspace.PutRequest{Key: []byte("n/9")}) // which detaches it
+	w.do(7, Revoke{9})
+	claim := func(name string, id lessor.ID) error {
+		return w.do(10, Claim{Lease: id, TTL: time.Hour, Name: name}).Err
+	}
+	for range 2 {
+		for _, id := range []lessor.ID{7, 8, 9} {
+			if err := claim("n", id); !errors.Is(err, ErrLeaseTaken) {
+				t.Errorf("claimed with id %d: %v", id, err)
+			}
+		}
+		if err := w.reopened(); err != nil {
+			t.Fatal(err)
+		}
+		w.serve()
+	}
+	w.do(11, keyspace.DeleteRequest{Key: []byte("n/7")})
+	if err := claim("n", 7); err != nil {
+		t.Errorf("after the key was deleted: %v", err)
+	}
+	if err := claim("m", 8); err != nil {
+		t.Errorf("another name: %v", err)
+	}
+}
+
+// What is remembered of holders beside their records is what the records say, however many there are.
+func TestOwnersAreRemembered(t *testing.T) {
+	w := newWorld(t).serve()
+	defer func() { w.close() }()
+	const many = rememberedOwners + 10
+	op := func(i int) Claim {
+		return Claim{Lease: lessor.ID(i + 1), TTL: time.Hour, Name: fmt.Sprint("n", i), Holder: fmt.Append(nil, "holder ", i)}
+	}
+	for first := 0; first < many; first += 512 {
+		var events []Event
+		for i := first; i < min(first+512, many); i++ {
+			events = append(events, Request{uint64(i + 1), op(i)})
+		}
+		w.step(events...)
+		w.settle()
+	}
+	if l := w.replica.names.lines["n0"]; l.current != nil {
+		t.Error("the first is remembered yet")
+	}
+	for _, i := range []int{0, 9, 10, many - 1} {
+		c := op(i)
+		w.do(100_000, keyspace.PutRequest{Key: OwnershipKey(c.Name, c.Lease), Value: []byte("new card"), IgnoreLease: true})
+		w.do(100_001, Release{c.Name, c.Lease})
+		past, err := readHistory(w.db, c.Name)
+		if err != nil || len(past) != 1 || past[0].Lease != c.Lease || string(past[0].Holder) != "new card" || past[0].Why != WhyReleased {
+			t.Errorf("%s: %+v, %v", c.Name, past, err)
+		}
+	}
+	// The same name again and again, past the end of the ring: nobody's place is taken for another's.
+	last := op(many)
+	for i := range rememberedOwners + 1 {
+		last.Lease = lessor.ID(many + 10 + i)
+		w.step(Request{1, last}, Request{2, Release{last.Name, last.Lease}})
+		w.settle()
+	}
+	l := w.replica.names.lines[op(many-2).Name]
+	if l.current != nil {
+		t.Error("the ring has no end")
+	}
+}
