@@ -43,6 +43,7 @@ func main() {
 type bench struct {
 	dir       string // where data folders are made; a new one if empty
 	size      size
+	databases bool // measure those instead of servers
 	scenarios []scenario
 	targets   []*target
 	say       progress
@@ -54,6 +55,7 @@ func configure(args []string) (*bench, error) {
 	run := flags.String("run", "", "only scenarios whose name matches this `regexp`")
 	only := flags.String("target", "", "only targets whose name matches this `regexp`")
 	quick := flags.Bool("quick", false, "less of everything, to see that it works; the numbers are worth little")
+	onDatabases := flags.Bool("databases", false, "measure leases in PostgreSQL and SQLite instead, beside what one would take instead there; -run and -target do not matter")
 	dir := flags.String("dir", "", "make the data folders in this `folder`, which should be on a real disk (default the working one)")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
@@ -69,7 +71,7 @@ func configure(args []string) (*bench, error) {
 	if err != nil {
 		return nil, fmt.Errorf("-target: %w", err)
 	}
-	b := &bench{dir: *dir, size: fullSize, say: newProgress(os.Stderr)}
+	b := &bench{dir: *dir, size: fullSize, databases: *onDatabases, say: newProgress(os.Stderr)}
 	if *quick {
 		b.size = quickSize
 	}
@@ -99,6 +101,9 @@ func (b *bench) run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	defer b.say.clear()
+	if b.databases {
+		return b.measureDatabases(ctx, out, dir)
+	}
 	if err := build(ctx, dir, b.targets, b.say); err != nil {
 		return err
 	}

@@ -94,16 +94,16 @@ func handOver(open library, contenders, connections int, goal string) func(conte
 			return nil, err
 		}
 		defer opened.close()
-		return contending(ctx, opened, z, contenders, goal)
+		return contending(ctx, opened, z, &baton{contenders: contenders}, goal)
 	}
 }
 
-// contending has so many users want one name.
-func contending(ctx context.Context, opened users, z size, contenders int, goal string) ([]figure, error) {
-	b := &baton{start: time.Now().Add(z.warm)}
+// contending has users want one name.
+func contending(ctx context.Context, opened users, z size, b *baton, goal string) ([]figure, error) {
+	b.start = time.Now().Add(z.warm)
 	g := newGroup(ctx)
-	took := make([][]time.Duration, contenders)
-	for i := range contenders {
+	took := make([][]time.Duration, b.contenders)
+	for i := range b.contenders {
 		contended := opened.locker(i, contendedName)
 		g.run(func(ctx context.Context) (err error) {
 			took[i], err = b.contend(ctx, contended)
@@ -137,9 +137,11 @@ func handOverFigures(took [][]time.Duration, goal string) ([]figure, error) {
 
 // baton is what contenders know of the one before.
 type baton struct {
-	start    time.Time // earlier ones are not counted
-	held     atomic.Bool
-	released atomic.Pointer[time.Time] // when the last holder began to unlock
+	contenders int
+	rest       time.Duration // between unlock and lock, and for so long it is held, so that where there is no line it is the other one's turn
+	start      time.Time     // earlier ones are not counted
+	held       atomic.Bool
+	released   atomic.Pointer[time.Time] // when the last holder began to unlock
 }
 
 // contend locks and unlocks until the context ends. It returns how long each hand-over took for which this
@@ -157,7 +159,7 @@ func (b *baton) contend(ctx context.Context, contended locker) (took []time.Dura
 		if released := b.released.Load(); released != nil && released.After(asked) && released.After(b.start) {
 			took = append(took, now.Sub(*released))
 		}
-		pause(ctx, holdFor)
+		pause(ctx, max(holdFor, b.rest))
 		if err := contended.Check(); err != nil {
 			return took, err
 		}
@@ -166,6 +168,9 @@ func (b *baton) contend(ctx context.Context, contended locker) (took []time.Dura
 		b.released.Store(&now)
 		if err := contended.Unlock(ctx); err != nil {
 			return took, err
+		}
+		if b.rest > 0 {
+			pause(ctx, b.rest)
 		}
 	}
 }

@@ -2,8 +2,10 @@ package main
 
 import (
 	"math"
+	"os"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestSmoke runs a few scenarios, small, on our server. It asserts that there are numbers, and through the
@@ -37,6 +39,35 @@ func TestSmoke(t *testing.T) {
 		values := row.values["leasekeeper"]
 		if len(values) != 1 || math.IsNaN(values[0]) || math.IsInf(values[0], 0) {
 			t.Errorf("%s, %s: %v", row.scenario, row.figure.name, values)
+		}
+	}
+}
+
+// TestDatabases measures each way of each database a little. It asserts that there are numbers, and through what
+// is measured that no name had two holders.
+func TestDatabases(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a database server")
+	}
+	b, err := configure([]string{"-quick", "-databases"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.size.warm, b.size.span = 20*time.Millisecond, 500*time.Millisecond
+	dir, err := os.MkdirTemp("", "bench-") // not TempDir: the servers must be able to get into it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	var out strings.Builder
+	if err := b.measureDatabases(t.Context(), &out, dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range databaseList() {
+		for _, w := range d.ways {
+			if !strings.Contains(out.String(), w.name) {
+				t.Errorf("%s was not measured:\n%s", w.name, &out)
+			}
 		}
 	}
 }

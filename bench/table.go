@@ -13,7 +13,7 @@ import (
 type table struct {
 	targets   []string
 	reference string // what the others are divided by
-	rows    []*row
+	rows      []*row
 }
 
 type row struct {

@@ -1,0 +1,258 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/databases"
+)
+
+// A way is one way to hold names in a database, or in a file: a Keeper's, or what one would take instead.
+type way struct {
+	name string
+	// open makes users of an empty database.
+	open func(ctx context.Context, place string, p plan) (users, error)
+	// store is the URL of the backend of a Keeper; nil if this is none.
+	store func(place string) string
+}
+
+// A database is where names are held, in several ways.
+type database struct {
+	reference string // the way that the others are divided by
+	ways      []way
+	// place makes an empty one, and returns where it is.
+	place func(s *stage) (string, error)
+}
+
+// A task is one measurement of a way.
+type task struct {
+	name string
+	run  func(ctx context.Context, w way, place string, z size) ([]figure, error)
+}
+
+// renewedTogether is how many leases one keeper renews with one statement.
+const renewedTogether = 1000
+
+func tasks() []task {
+	list := []task{}
+	for _, n := range []int{1, 64} {
+		list = append(list, task{fmt.Sprintf("acquire and release a name, %d in flight", n), lockInDatabase(n)})
+	}
+	for _, n := range []int{1, 64} {
+		list = append(list, task{fmt.Sprintf("renewals of %d keepers, a lease each", n), renewInDatabase(n, 1)})
+	}
+	// Who lets go rests for so long that who looks now and then has looked.
+	return append(list,
+		task{fmt.Sprintf("renewals of a keeper with %s leases", thousands(renewedTogether)), renewInDatabase(1, renewedTogether)},
+		task{"hand-over of a name between 2", func(ctx context.Context, w way, place string, z size) ([]figure, error) {
+			opened, err := w.open(ctx, place, plan{2, lockTTL})
+			if err != nil {
+				return nil, err
+			}
+			defer opened.close()
+			const rest, turns = 2 * goosePoll, 6
+			z.span = max(z.span, turns*rest)
+			return contending(ctx, opened, z, &baton{contenders: 2, rest: rest}, "50")
+		}})
+}
+
+// unknown is the time on a core of a server that is many processes.
+func unknown() time.Duration { return 0 }
+
+func lockInDatabase(inFlight int) func(context.Context, way, string, size) ([]figure, error) {
+	return func(ctx context.Context, w way, place string, z size) ([]figure, error) {
+		opened, err := w.open(ctx, place, plan{min(inFlight, rateConnections), lockTTL})
+		if err != nil {
+			return nil, err
+		}
+		defer opened.close()
+		p, err := locking(ctx, opened, unknown, z, inFlight)
+		if err != nil {
+			return nil, err
+		}
+		return p.withClient(""), nil
+	}
+}
+
+// renewInDatabase has so many backends, each as of another keeper, renew so many leases each, in one call.
+func renewInDatabase(keepers, each int) func(context.Context, way, string, size) ([]figure, error) {
+	return func(ctx context.Context, w way, place string, z size) (figures []figure, err error) {
+		if w.store == nil {
+			return nil, nil // the others renew by themselves, or not at all
+		}
+		all := make([]renewer, keepers)
+		for i := range all {
+			if all[i], err = newRenewer(ctx, w.store(place), i, each); err != nil {
+				return nil, err
+			}
+			defer all[i].Close(context.WithoutCancel(ctx))
+		}
+		p, err := pacing(ctx, unknown, z, keepers, func(ctx context.Context, worker int, count *atomic.Int64) error {
+			for {
+				if err := all[worker].renew(ctx); err != nil {
+					return err
+				}
+				count.Add(int64(each))
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+		return p.figures(""), nil
+	}
+}
+
+// A renewer is a backend with leases.
+type renewer struct {
+	driver.Backend
+	leases []driver.Lease
+}
+
+func newRenewer(ctx context.Context, url string, number, leases int) (renewer, error) {
+	b, err := driver.Open(ctx, url)
+	if err != nil {
+		return renewer{}, err
+	}
+	r := renewer{b, make([]driver.Lease, leases)}
+	for i := range r.leases {
+		claim := driver.Claim{ID: driver.ID{byte(number), byte(i), byte(i >> 8), 1}, Name: fmt.Sprintf("renewed/%d/%d", number, i),
+			Holder: driver.Holder{ID: "bench"}, TTL: time.Hour}
+		if r.leases[i], _, err = b.Claim(ctx, claim); err != nil {
+			return renewer{}, errors.Join(err, b.Close(ctx))
+		}
+	}
+	return r, nil
+}
+
+func (r renewer) renew(ctx context.Context) error {
+	var failed error
+	err := r.Renew(ctx, r.leases, func(_ int, n driver.Renewal) { failed = errors.Join(failed, n.Err) })
+	return errors.Join(err, failed)
+}
+
+// measureDatabases prints a table for each database.
+func (b *bench) measureDatabases(ctx context.Context, out io.Writer, dir string) error {
+	stage, err := newStage(dir)
+	if err != nil {
+		return err
+	}
+	defer stage.end()
+	for _, d := range databaseList() {
+		if err := b.measureDatabase(ctx, out, stage, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) measureDatabase(ctx context.Context, out io.Writer, s *stage, d database) error {
+	t := &table{reference: d.reference}
+	for _, w := range d.ways {
+		t.targets = append(t.targets, w.name)
+	}
+	for _, task := range tasks() {
+		for round := range b.size.rounds {
+			for _, w := range d.ways {
+				b.say.line("%s: %s, round %d of %d", task.name, w.name, round+1, b.size.rounds)
+				figures, err := measureWay(ctx, s, d, w, task, b.size)
+				if err != nil {
+					return fmt.Errorf("%s: %s: %w", task.name, w.name, err)
+				}
+				for _, f := range figures {
+					t.add(task.name, w.name, f)
+				}
+			}
+		}
+	}
+	b.say.clear()
+	fmt.Fprintln(out)
+	return t.write(out)
+}
+
+func measureWay(ctx context.Context, s *stage, d database, w way, t task, z size) ([]figure, error) {
+	ctx, cancel := context.WithTimeout(ctx, scenarioLimit)
+	defer cancel()
+	place, err := d.place(s)
+	if err != nil {
+		return nil, err
+	}
+	return t.run(ctx, w, place, z)
+}
+
+// stage stands in for a test, which is what the servers are written to be started by.
+type stage struct {
+	testing.TB // nil: what is not below is not used
+	dir        string
+	files      int
+	postgres   *databases.PostgreSQLServer
+	cleanups   []func()
+}
+
+// errStage is what ends a function that wanted to end the test.
+type errStage struct{ text string }
+
+func (e errStage) Error() string { return e.text }
+
+// newStage starts the servers, with their data below dir.
+func newStage(dir string) (s *stage, err error) {
+	s = &stage{dir: dir}
+	before := os.Getenv("TMPDIR")
+	if err := os.Setenv("TMPDIR", dir); err != nil { // where the servers make their folders
+		return nil, err
+	}
+	s.Cleanup(func() { _ = os.Setenv("TMPDIR", before) }) // it could be set a moment ago
+	if err := os.Chmod(dir, 0o755); err != nil {          // they run as somebody else than root
+		return nil, err
+	}
+	err = s.do(func() { s.postgres = databases.NewPostgreSQL(s) })
+	if err != nil {
+		s.end()
+		return nil, err
+	}
+	return s, nil
+}
+
+// do returns as an error what would have ended a test.
+func (s *stage) do(what func()) (err error) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case errStage:
+			err = p
+		default:
+			panic(p)
+		}
+	}()
+	what()
+	return nil
+}
+
+func (s *stage) end() {
+	for i := len(s.cleanups) - 1; i >= 0; i-- {
+		s.cleanups[i]()
+	}
+	s.cleanups = nil
+}
+
+// file returns a path that does not exist yet.
+func (s *stage) file() string {
+	s.files++
+	return filepath.Join(s.dir, fmt.Sprintf("file%d", s.files))
+}
+
+func (s *stage) Helper()                   {}
+func (s *stage) Failed() bool              { return false }
+func (s *stage) Logf(string, ...any)       {}
+func (s *stage) Cleanup(f func())          { s.cleanups = append(s.cleanups, f) }
+func (s *stage) Error(args ...any)         { fmt.Fprintln(os.Stderr, append([]any{"bench:"}, args...)...) }
+func (s *stage) Fatal(args ...any)         { panic(errStage{fmt.Sprint(args...)}) }
+func (s *stage) Fatalf(f string, a ...any) { panic(errStage{fmt.Sprintf(f, a...)}) }
+func (s *stage) Skipf(f string, a ...any)  { panic(errStage{fmt.Sprintf(f, a...)}) }
