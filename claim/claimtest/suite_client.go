@@ -63,7 +63,12 @@ func (a *actor) beside(who string) *actor {
 
 func (s *suite) actorOn(who string, store claim.Store, h *hands, d clock.Domain) *actor {
 	s.Helper()
-	n := Faulty(store) // the store is closed by whoever has opened it, and once more by nobody
+	n := Faulty(store)
+	s.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		s.must("Close", n.Close(ctx)) // which waits for what is on its way
+	})
 	c, err := claim.NewClient(n, claim.Options{Clock: h, Domain: d, Acknowledge: time.Second})
 	if err != nil {
 		s.Fatal(err)
@@ -159,11 +164,4 @@ func (s *suite) grows(before, after driver.Token) {
 	if after <= before {
 		s.Errorf("token %d came after %d", after, before)
 	}
-}
-
-// soon returns a context that ends after a short time.
-func (s *suite) soon() context.Context {
-	ctx, cancel := context.WithTimeout(s.Context(), 100*time.Millisecond)
-	s.Cleanup(cancel)
-	return ctx
 }

@@ -3,8 +3,10 @@ package claimtest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/driver"
 )
 
@@ -61,17 +63,35 @@ func (s *suite) lossy(f Fault) {
 	}
 }
 
+// late keeps the first write back, and lets its caller give up.
+type late struct {
+	claim.Store
+	giveUp func()
+	kept   *claim.Swap
+}
+
+func (l *late) Swap(ctx context.Context, w claim.Swap) (bool, error) {
+	if l.kept != nil {
+		return l.Store.Swap(ctx, w)
+	}
+	l.kept = &w
+	l.giveUp()
+	return false, fmt.Errorf("%w: %w", driver.ErrUnknownOutcome, context.Canceled)
+}
+
 // A claim that arrives when nobody waits for it any more takes nothing from anybody.
 func testLateClaim(s *suite) {
 	for _, before := range []string{"never held", "held before"} {
 		name := "jobs/" + before
-		a, b := s.actor("a"), s.actor("other")
+		store := &late{Store: s.open()}
+		a, b := s.actorOn("a", store, newHands(0), "machine of a"), s.actor("other")
 		if before == "held before" {
 			b.gives(b.take(name))
 		}
-		a.network.Inject(Call{Method: Swap, Name: name}, 1, Fault{Delay: 300 * time.Millisecond})
-		l, err := a.Claim(s.soon(), a.request(name))
-		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, driver.ErrUnknownOutcome) != (l != nil) {
+		ctx, cancel := context.WithCancel(s.Context())
+		store.giveUp = cancel
+		l, err := a.Claim(ctx, a.request(name))
+		if !errors.Is(err, context.Canceled) || errors.Is(err, driver.ErrUnknownOutcome) != (l != nil) {
 			s.Errorf("a claim that is late: %v, %v", l, err)
 		}
 		// Where there is a record, it is the claim itself that is late.
@@ -79,7 +99,9 @@ func testLateClaim(s *suite) {
 			s.Errorf("a claim that is late is reported as failed: %v", err)
 		}
 		next := b.take(name)
-		s.must("Close", a.network.Close(s.Context())) // which waits until it has arrived
+		if done, err := store.Swap(s.Context(), *store.kept); done || err != nil {
+			s.Errorf("a write that is late was done: %v, %v", done, err)
+		}
 		b.keeps(next)
 		s.actor("a third").refused(name, next)
 	}
