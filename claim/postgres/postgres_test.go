@@ -185,13 +185,13 @@ func TestServersThatForgetAreRefused(t *testing.T) {
 	var calls atomic.Int64
 	p := pool(t, database, func(c *pgxpool.Config) {
 		c.MaxConns = 1
-		c.BeforeAcquire = func(ctx context.Context, conn *pgx.Conn) bool {
+		c.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {
 			value := "on"
 			if calls.Load() > 0 {
 				value = "off"
 			}
 			_, err := conn.Exec(ctx, "SET synchronous_commit = "+value)
-			return err == nil
+			return err == nil, err
 		}
 	})
 	s, err := New(t.Context(), p, Config{})
@@ -578,9 +578,9 @@ func TestSearchPathIsLookedAtOnce(t *testing.T) {
 	var path atomic.Value
 	path.Store("other, public")
 	p := pool(t, database, func(c *pgxpool.Config) {
-		c.BeforeAcquire = func(ctx context.Context, conn *pgx.Conn) bool {
+		c.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {
 			_, err := conn.Exec(ctx, "SET search_path = "+path.Load().(string))
-			return err == nil
+			return err == nil, err
 		}
 	})
 	s, err := New(t.Context(), p, Config{})

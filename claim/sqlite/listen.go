@@ -12,8 +12,12 @@ type queryer interface {
 	QueryRowContext(ctx context.Context, statement string, args ...any) *sql.Row
 }
 
-// share is the part of its time that who listens may spend with looking.
-const share = 20
+// Who listens spends no more than one part in share of its time with looking, unless it would rest for longer
+// than longestRest.
+const (
+	share       = 20
+	longestRest = 250 * time.Millisecond
+)
 
 // Listen implements [claim.Notifier]. It looks at the file again and again, mostly only whether anybody has
 // written at all.
@@ -49,7 +53,7 @@ func (s *Store) Listen(ctx context.Context, changed func(name string)) error {
 		if err == nil {
 			seen = now
 		}
-		timer.Reset(max(s.config.Poll, share*time.Since(began)))
+		timer.Reset(max(s.config.Poll, min(share*time.Since(began), longestRest)))
 	}
 }
 

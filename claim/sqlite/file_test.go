@@ -1,0 +1,35 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// Whoever does not know whether a write happened says so.
+func TestFailuresThatSayNothing(t *testing.T) {
+	for _, err := range []error{context.Canceled, context.DeadlineExceeded, errors.New("of another driver")} {
+		if f := failure(err, true); f.Kind != driver.ErrUnknownOutcome || f.Again {
+			t.Errorf("%v of a write: %+v", err, f)
+		}
+		if f := failure(err, false); f.Kind != driver.ErrUnavailable || f.Again {
+			t.Errorf("%v of a read: %+v", err, f)
+		}
+	}
+	db := raw(t, newPath(t), durable)
+	s, err := New(t.Context(), db, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = db.Close()
+	_, err = s.Get(t.Context(), "x")
+	if !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("in a database that was closed: %v", err)
+	}
+	if f := failure(nil, true); f != (*sqlstore.Failure)(nil) {
+		t.Errorf("no error is %v", f)
+	}
+}
