@@ -18,7 +18,7 @@ func AwaitAnew(b *Backend, ctx context.Context, l driver.Lease) (driver.Grant, e
 	return b.Await(ctx, l)
 }
 
-// Unanswered is how many messages of renewals are waited for.
+// Unanswered is how many messages of renewals, and how many claims and releases, are waited for.
 func Unanswered(b *Backend) int {
 	n := 0
 	for _, w := range b.ways.All() {
@@ -29,6 +29,23 @@ func Unanswered(b *Backend) int {
 			s.mu.Unlock()
 		}
 		w.renewals.mu.Unlock()
+	}
+	return n + holding(b, func(s *holdStream) int { return len(s.asked) })
+}
+
+// Unsent is how many claims and releases wait to be sent.
+func Unsent(b *Backend) int { return holding(b, func(s *holdStream) int { return len(s.unsent) }) }
+
+func holding(b *Backend, count func(*holdStream) int) int {
+	n := 0
+	for _, w := range b.ways.All() {
+		w.holds.mu.Lock()
+		if s := w.holds.present; s != nil {
+			s.mu.Lock()
+			n += count(s)
+			s.mu.Unlock()
+		}
+		w.holds.mu.Unlock()
 	}
 	return n
 }

@@ -56,6 +56,10 @@ func TestLostAnswersToClaims(t *testing.T) {
 
 func claimWithFaults(t *testing.T, s *store, decide func(string, any) fault, wait, again bool) {
 	b, f := faulty(t, s)
+	claimOn(t, s, b, f, decide, wait, again)
+}
+
+func claimOn(t *testing.T, s *store, b *remote.Backend, f *faults, decide func(string, any) fault, wait, again bool) {
 	claim := asking(unique("lost"), wait)
 	if again {
 		_, _, err := b.Claim(limited(t), claim)

@@ -32,6 +32,7 @@ type Faults struct {
 	calls  map[string]int
 	answer func(method string, msg any) // may change what comes on streams
 	send   func(method string, msg any) error
+	old    map[string]bool // methods that the server is to lack
 }
 
 // Set has requests decided about from now on, and counted anew; nil lets all pass.
@@ -53,6 +54,19 @@ func (f *Faults) Sends(refuse func(method string, msg any) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.send = refuse
+}
+
+// Lacks has the server answer to a method as one that does not know it.
+func (f *Faults) Lacks(method string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.old = map[string]bool{method: true}
+}
+
+func (f *Faults) lacks(method string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.old[method]
 }
 
 func (f *Faults) judge(method string, req any) Fault {
@@ -101,7 +115,11 @@ func (f *Faults) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 	if what == Unsent {
 		return nil, errUnsent
 	}
-	s, err := open(ctx, desc, cc, method, opts...)
+	called := method
+	if f.lacks(method) {
+		called += "OfTheFuture"
+	}
+	s, err := open(ctx, desc, cc, called, opts...)
 	if err != nil {
 		return nil, err
 	}
