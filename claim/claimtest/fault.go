@@ -90,10 +90,10 @@ func newWay() *way {
 	var once sync.Once
 	w.breaks = func(forget bool) {
 		once.Do(func() {
+			close(w.broken)
 			if forget {
 				close(w.forgotten)
 			}
-			close(w.broken)
 		})
 	}
 	return w
@@ -234,7 +234,12 @@ func carry[T any](ctx context.Context, n *Network, c Call, do func(context.Conte
 	}()
 	select {
 	case a := <-back:
-		return a.value, a.err
+		select {
+		case <-w.broken: // nothing comes back that way, not even that something was forgotten
+			return none, n.lost(c, errNewPrimary)
+		default:
+			return a.value, a.err
+		}
 	case <-ctx.Done():
 		return none, n.lost(c, ctx.Err())
 	case <-w.broken:
