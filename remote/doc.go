@@ -11,10 +11,13 @@
 // between, and taken off again; what the server keeps under that name is what etcd's recipe for locks keeps,
 // so etcdctl lock namespace/name and concurrency.Mutex stand in the same line.
 //
-// A claim is one message and one answer. Its lease has an id made from [driver.Claim.ID], so what was sent
-// twice is one lease. Of one that stands in line the stream stays open, for "yours"; if it breaks, the same
-// question is asked again. Where an earlier attempt may still be on its way when another is answered, it is
-// made void before the answer is told.
+// A claim is one request and one answer, and so is a release. They go over one stream per connection that stays
+// open: what is asked while a message is being sent goes in the next one together, and what the server answers
+// together comes in one message. A claim's lease has an id made from [driver.Claim.ID], so what was sent twice is
+// one lease. One that stands in line is told "yours" on the same stream; if that breaks, the same question is
+// asked again. Where an earlier attempt may still be on its way when another is answered, it is made void before
+// the answer is told. Of requests that were sent and not answered when a stream breaks nothing is known. A
+// server that does not know such streams is asked for each name by itself.
 //
 // Renewals go over one stream per connection that stays open. A message has a number and many ids, the answer
 // repeats the number and names only those that were not renewed. An answer to a message that nobody waits for
@@ -28,5 +31,6 @@
 // than the name: one that was cut off can still arrive.
 //
 // What it never does: it keeps no lease, renews nothing by itself and counts no deadline. No goroutine
-// outlives [Backend.Close]. There are two for each stream of renewals and one for each claim in line.
+// outlives [Backend.Close]. There are two for each stream of renewals, and of claims and releases; with an older server, one for each claim
+// in line.
 package remote

@@ -71,9 +71,10 @@ type LeasekeeperClient interface {
 	// same time comes in one message. A stream that breaks leaves leases as they are: of a request without an
 	// answer nobody knows whether it has taken effect, and with the same lease it is safe to repeat.
 	//
-	// Only over gRPC. As many requests as a connection may have streams can be under way on one stream, those in
-	// line among them; a further one fails as OVERLOADED, and the others are not concerned by that. A stream
-	// whose client does not read what it is told is ended.
+	// Only over gRPC. As many claims can wait on one stream as a connection may have streams; a further one fails
+	// as OVERLOADED, as does a request beyond what the server has room for, and the others are not concerned by
+	// that. While many requests are not answered no more are read, and a stream whose client does not read what it
+	// is told is ended.
 	Hold(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[HoldRequest, HoldResponse], error)
 	// Renew renews leases, many in one message. Answers to different messages come in any order.
 	Renew(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RenewRequest, RenewResponse], error)
@@ -289,9 +290,10 @@ type LeasekeeperServer interface {
 	// same time comes in one message. A stream that breaks leaves leases as they are: of a request without an
 	// answer nobody knows whether it has taken effect, and with the same lease it is safe to repeat.
 	//
-	// Only over gRPC. As many requests as a connection may have streams can be under way on one stream, those in
-	// line among them; a further one fails as OVERLOADED, and the others are not concerned by that. A stream
-	// whose client does not read what it is told is ended.
+	// Only over gRPC. As many claims can wait on one stream as a connection may have streams; a further one fails
+	// as OVERLOADED, as does a request beyond what the server has room for, and the others are not concerned by
+	// that. While many requests are not answered no more are read, and a stream whose client does not read what it
+	// is told is ended.
 	Hold(grpc.BidiStreamingServer[HoldRequest, HoldResponse]) error
 	// Renew renews leases, many in one message. Answers to different messages come in any order.
 	Renew(grpc.BidiStreamingServer[RenewRequest, RenewResponse]) error
