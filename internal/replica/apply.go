@@ -31,6 +31,27 @@ type applying struct {
 	names   []NameChange
 }
 
+// applyOrDefer leaves committed entries to the next Step, which is asked for at once, if this one has something
+// to be written, so that the disk begins with that while they are applied, or if it has applied others, so that
+// other events get their turn.
+func (r *Replica) applyOrDefer(m *raftpb.Message) {
+	r.deferred = append(r.deferred, m)
+	if !r.full {
+		r.applyNext()
+	}
+}
+
+// applyNext applies the oldest of what was deferred.
+func (r *Replica) applyNext() {
+	if len(r.deferred) == 0 {
+		return
+	}
+	m := r.deferred[0]
+	r.deferred = r.deferred[1:]
+	r.full = true
+	r.apply(m)
+}
+
 // apply executes committed entries and commits what they change as one unsynced batch. An error here is
 // the disk's, or means that the log holds what this program never wrote; either way the member halts.
 func (r *Replica) apply(m *raftpb.Message) {

@@ -140,9 +140,7 @@ func jump(t *testing.T, rng *rand.Rand) (counts Counts, err error) {
 		if len(events) > 0 || rng.IntN(2) == 0 { // Step need not be called after every answer
 			p.note(w.step(events...))
 		}
-		for len(w.writes) > 0 {
-			p.note(w.report())
-		}
+		p.note(w.settle())
 		return p.check()
 	}
 	for id := uint64(1); id < 400; id++ {

@@ -140,8 +140,12 @@ func play(w *world, moves []move, cut func(acknowledged) error) (recording, erro
 			}
 		}
 	}
-	for len(w.writes) > 0 { // so that whatever a crash may keep has been seen
-		w.report()
+	for len(w.writes)+len(w.replica.deferred) > 0 { // so that whatever a crash may keep has been seen
+		if len(w.replica.deferred) > 0 {
+			w.step(Tick{})
+		} else {
+			w.report()
+		}
 		rec.dumps[w.replica.Applied()] = w.dump()
 	}
 	rec.counts = w.replica.Counts()

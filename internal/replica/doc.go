@@ -10,8 +10,8 @@
 // the goroutine of who asks. It owns no goroutine, reads no clock and never waits; the events and effects
 // are in event.go. Two drivers call it: [Node] with this machine's clocks and disk, and the tests with
 // clocks moved by hand and a disk that crashes. Requests that arrive while a write is being synced are
-// gathered into the next log entry, so one sync carries many commands (group commit). A read needs no
-// log entry: Step says when it may happen and at which revision, and the caller's goroutine reads a
+// gathered into the next log entry, so one sync carries many commands (group commit), and that entry is on its
+// way to the disk before the one before it is applied. A read needs no log entry: Step says when it may happen and at which revision, and the caller's goroutine reads a
 // snapshot of the keyspace there.
 //
 // Log and state share one Pebble database. Entries are written by one synced batch; the state that

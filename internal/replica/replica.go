@@ -84,6 +84,7 @@ type Replica struct {
 	effects []Effect      // of the Step under way
 	answers []Effect      // memory for those of Answer
 	halted  bool
+	full    bool // the Step under way has written or applied entries: it applies no more
 
 	applied   mark
 	term      uint64 // raft's current term
@@ -109,6 +110,7 @@ type Replica struct {
 	history  history
 	trims    []awaitedTrim // by revision
 	applying *applying
+	deferred []*raftpb.Message // to be applied by the next Step
 	space    space
 	names    names
 	wall     int64 // the time of day at the instant walled
@@ -171,10 +173,11 @@ func (r *Replica) Step(now clock.Instant, events ...Event) []Effect {
 	if r.halted {
 		return nil
 	}
-	r.effects = nil
+	r.effects, r.full = nil, false
 	r.noticePause(now)
 	r.now = now
 	r.tick()
+	r.applyNext()
 	for _, event := range events {
 		r.handle(event)
 	}
@@ -275,7 +278,7 @@ func (r *Replica) advance() {
 			case raft.LocalAppendThread:
 				r.persist(m)
 			case raft.LocalApplyThread:
-				r.apply(m)
+				r.applyOrDefer(m)
 			default:
 				panic(fmt.Sprintf("replica: a group of one has nobody to send to: %v", m))
 			}
@@ -317,6 +320,7 @@ func (r *Replica) persist(m *raftpb.Message) {
 	r.persistSequence++
 	r.persisting = append(r.persisting, persisting{r.persistSequence, m.GetEntries(), hard, m.GetResponses()})
 	r.emit(Persist{r.persistSequence, batch})
+	r.full = true
 }
 
 // syncState has the state written so far synced, for which nothing waits: a marker in the write-ahead log
@@ -407,7 +411,7 @@ func (r *Replica) schedule() {
 	if due, ok := r.untilDue(); ok {
 		wait = min(wait, due)
 	}
-	if r.sweeping || r.store.Trimmable() {
+	if r.sweeping || r.store.Trimmable() || len(r.deferred) > 0 {
 		wait = 0
 	}
 	r.wakeIn(max(0, wait))

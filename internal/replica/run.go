@@ -52,29 +52,46 @@ func (n *Node) loop() error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	t := &turn{n: n, events: make([]Event, 0, maxBatch)}
-	for {
-		t.events, t.looks = t.events[:0], t.looks[:0]
-		var first submission
-		select {
-		case <-n.stopping:
-			return nil
-		case <-n.done:
-			return n.err
-		case p := <-n.persisted:
-			first.event = p
-		case first = <-n.intake:
-		case <-timer.C:
-			first.event = Tick{}
-		case <-n.nudge:
-			first.event = Tick{}
+	for wait := time.Duration(0); ; {
+		first, over := n.await(timer, wait)
+		if over {
+			return n.Err() // nil if it was told to stop
 		}
 		n.loopPulse.beat()
-		wait, err := t.take(first)
-		if err != nil {
+		var err error
+		if wait, err = t.take(first); err != nil {
 			return err
 		}
-		timer.Reset(wait)
 	}
+}
+
+// await returns what comes first, a Tick at the latest when wait has passed.
+func (n *Node) await(timer *time.Timer, wait time.Duration) (first submission, over bool) {
+	if wait <= 0 {
+		select {
+		case <-n.stopping:
+			return first, true
+		case <-n.done:
+			return first, true
+		default:
+			return submission{event: Tick{}}, false
+		}
+	}
+	timer.Reset(wait)
+	select {
+	case <-n.stopping:
+		return first, true
+	case <-n.done:
+		return first, true
+	case p := <-n.persisted:
+		first.event = p
+	case first = <-n.intake:
+	case <-timer.C:
+		first.event = Tick{}
+	case <-n.nudge:
+		first.event = Tick{}
+	}
+	return first, false
 }
 
 // turn is what the member's goroutine deals with at a time. Its memory is used again.
@@ -89,6 +106,7 @@ func (t *turn) take(first submission) (wait time.Duration, err error) {
 	n := t.n
 	n.owner.Lock()
 	defer n.owner.Unlock()
+	t.events, t.looks = t.events[:0], t.looks[:0]
 	t.add(first)
 	t.drain()
 	wait, err = n.perform(n.step(t.events))

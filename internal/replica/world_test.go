@@ -135,11 +135,18 @@ func (w *world) report() []Effect {
 // settle reports writes until there are none, and returns all effects meanwhile.
 func (w *world) settle() []Effect {
 	var all []Effect
-	for i := 0; len(w.writes) > 0; i++ {
+	for i := 0; len(w.writes)+len(w.replica.deferred) > 0; i++ {
 		if i > 1000 {
 			w.t.Fatal("the replica never comes to rest")
 		}
-		all = append(all, w.report()...)
+		if len(w.replica.deferred) > 0 {
+			if w.wait() > 0 {
+				w.t.Fatal("something is left to be applied, and the replica does not ask for it")
+			}
+			all = append(all, w.step(Tick{})...)
+		} else {
+			all = append(all, w.report()...)
+		}
 	}
 	return all
 }
