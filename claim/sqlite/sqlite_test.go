@@ -208,17 +208,14 @@ func TestLockedFile(t *testing.T) {
 	if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 250*time.Millisecond {
 		t.Errorf("after %v: %v", took, err)
 	}
-	patient, err := New(t.Context(), raw(t, path, durable), Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	patient := opened(t, path, Config{})
 	var all sync.WaitGroup
 	all.Go(func() {
 		if done, err := patient.Swap(t.Context(), claim.Swap{Old: first.Op, Record: record("x", 9)}); !done || err != nil {
 			t.Errorf("after the lock: %v, %v", done, err)
 		}
 	})
-	time.Sleep(50 * time.Millisecond)
+	time.Sleep(300 * time.Millisecond) // longer than one statement waits
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
