@@ -10,10 +10,12 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/internal/databases"
 	"github.com/leasekeeper/leasekeeper/internal/ways/waystest"
 	"github.com/leasekeeper/leasekeeper/server"
 )
@@ -34,14 +36,25 @@ const (
 func TestTheAccidentWithProcesses(t *testing.T) {
 	addr := waystest.Start(t, server.Config{}).Addr
 	for _, scheme := range []string{"etcd", "leasekeeper"} {
-		t.Run(scheme, func(t *testing.T) { playAccident(t, scheme+"://"+addr+"/") })
+		t.Run(scheme, func(t *testing.T) { playAccident(t, scheme+"://"+addr+"/", openBank(t, "")) })
 	}
+}
+
+// In a database the rows are beside the leases, with each guard, behind a gate, and without.
+func TestTheAccidentInADatabase(t *testing.T) {
+	t.Run("sqlite", func(t *testing.T) {
+		store := "sqlite:" + filepath.Join(t.TempDir(), "leases.db")
+		playAccident(t, store, openBank(t, store))
+	})
+	t.Run("postgres", func(t *testing.T) {
+		store := databases.PostgreSQL(t).Database(t)
+		playAccident(t, store, openBank(t, store))
+	})
 }
 
 // playAccident has holder A stopped between its look at the lease and its write, and continued when B has
 // written.
-func playAccident(t *testing.T, store string) {
-	b := openBank(t)
+func playAccident(t *testing.T, store string, b bank) {
 	accounts, closeAll, err := b.open()
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +121,11 @@ func judge(t *testing.T, a account, balance int, late outcome, aboutTo, succeede
 	if balance != opening+depositB {
 		t.Errorf("%v: the balance is %d, want %d as B wrote it", a, balance, opening+depositB)
 	}
-	if late.Stale == nil {
+	if a.gated != nil {
+		if !late.Lost {
+			t.Errorf("%v: A's late write: %v, want it refused because the lease is lost", a, late.err())
+		}
+	} else if late.Stale == nil {
 		t.Errorf("%v: A's late write: %v, want it refused as stale", a, late.err())
 	} else if late.Stale.Token != aboutTo.Token || late.Stale.Highest != succeeded.Token {
 		t.Errorf("%v: refused token %d for %d, want %d for %d", a, late.Stale.Token, late.Stale.Highest, aboutTo.Token, succeeded.Token)
@@ -129,12 +146,12 @@ func knowsItLost(t *testing.T, a report) {
 	}
 }
 
-// openBank sets up the accounts.
-func openBank(t *testing.T) bank {
+// openBank sets up the accounts, with rows in a database if that is one.
+func openBank(t *testing.T, database string) bank {
 	t.Helper()
 	web := httptest.NewServer(serveAccounts(opening))
 	t.Cleanup(web.Close)
-	b := bank{Dir: t.TempDir(), Web: web.URL}
+	b := bank{Dir: t.TempDir(), Web: web.URL, Database: database}
 	if err := b.found(opening); err != nil {
 		t.Fatal(err)
 	}

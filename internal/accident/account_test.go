@@ -4,17 +4,14 @@ package accident
 
 import (
 	"context"
-	"database/sql"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 
-	_ "modernc.org/sqlite"
-
+	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/fence"
 	"github.com/leasekeeper/leasekeeper/fence/filefence"
-	"github.com/leasekeeper/leasekeeper/fence/sqlfence"
 )
 
 // account is a resource: it holds a number. Each kind of it is there twice, with its guard and without.
@@ -25,6 +22,16 @@ type account struct {
 	advance func(ctx context.Context, t fence.Token) error
 	balance func(ctx context.Context) (int, error)
 	write   func(ctx context.Context, t fence.Token, balance int) error
+	// gated, if it is there, writes in place of write, with the lease itself for a guard.
+	gated func(ctx context.Context, l *leasekeeper.Lease, balance int) error
+}
+
+// put writes as the holder of the lease.
+func (a account) put(ctx context.Context, l *leasekeeper.Lease, balance int) error {
+	if a.gated != nil {
+		return a.gated(ctx, l, balance)
+	}
+	return a.write(ctx, l.Token(), balance)
 }
 
 func (a account) String() string {
@@ -39,23 +46,28 @@ func noGuard(context.Context, fence.Token) error { return nil }
 
 // bank is where the accounts are, as it is told to the holders.
 type bank struct {
-	Dir string // of the file and of the database
+	Dir string // of the file and of the database, if that is a file
 	Web string // where the parent serves the others
+	// Database is the URL of the store if that is a database. Then the rows are there too.
+	Database string
 }
 
 // open opens all accounts, in the parent and in each holder.
 func (b bank) open() (accounts []account, closeAll func() error, err error) {
-	db, err := b.database()
+	d, err := b.database()
 	if err != nil {
 		return nil, nil, err
 	}
 	web := new(http.Transport)
 	for _, guarded := range []bool{true, false} {
-		accounts = append(accounts, b.inFile(guarded), inColumn(db, guarded), inTransaction(db, guarded), b.overHTTP(web, guarded), b.inMemory(web, guarded))
+		accounts = append(accounts, b.inFile(guarded), d.inColumn(guarded), d.inTransaction(guarded), b.overHTTP(web, guarded), b.inMemory(web, guarded))
+	}
+	if d.gate != nil {
+		accounts = append(accounts, d.behindGate())
 	}
 	return accounts, func() error {
 		web.CloseIdleConnections()
-		return db.Close()
+		return d.Close()
 	}, nil
 }
 
@@ -89,104 +101,17 @@ func (b bank) inFile(guarded bool) account {
 	return a
 }
 
-var (
-	column = sqlfence.Column{Dialect: sqlfence.SQLite, Table: "accounts", ID: "id", Token: "token"}
-	marks  = sqlfence.Table{Dialect: sqlfence.SQLite}
-)
-
-const (
-	createTable = `CREATE TABLE accounts (id TEXT PRIMARY KEY, balance INTEGER NOT NULL, token INTEGER)`
-	insertRow   = `INSERT INTO accounts (id, balance) VALUES (?, ?)`
-	selectRow   = `SELECT balance FROM accounts WHERE id = ?`
-	updateRow   = `UPDATE accounts SET balance = ? WHERE id = ?`
-)
-
-// found puts the balance into everything that lies in the folder. The parent does it before it starts holders.
+// found puts the balance into everything that there is. The parent does it before it starts holders.
 func (b bank) found(balance int) error {
-	db, err := b.database()
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	ctx := context.Background()
-	if _, err := db.ExecContext(ctx, createTable); err != nil {
-		return err
-	}
-	if err := marks.Create(ctx, db); err != nil {
-		return err
-	}
 	for _, guarded := range []bool{true, false} {
-		for _, kind := range []string{"column", "table"} {
-			if _, err := db.ExecContext(ctx, insertRow, spell(kind, guarded), balance); err != nil {
-				return err
-			}
-		}
 		if err := os.WriteFile(filepath.Join(b.Dir, spell("file", guarded)), []byte(strconv.Itoa(balance)), 0o600); err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-func (b bank) database() (*sql.DB, error) {
-	return sql.Open("sqlite", "file:"+filepath.Join(b.Dir, "accounts.db")+"?_pragma=busy_timeout(20000)&_pragma=journal_mode(WAL)")
-}
-
-// inRow is a row without any guard.
-func inRow(db *sql.DB, kind, id string) account {
-	return account{
-		kind:    kind,
-		advance: noGuard,
-		balance: func(ctx context.Context) (balance int, err error) {
-			err = db.QueryRowContext(ctx, selectRow, id).Scan(&balance)
-			return balance, err
-		},
-		write: func(ctx context.Context, _ fence.Token, balance int) error {
-			_, err := db.ExecContext(ctx, updateRow, balance, id)
-			return err
-		},
+	d, err := b.database()
+	if err != nil {
+		return err
 	}
-}
-
-func inColumn(db *sql.DB, guarded bool) account {
-	id := spell("column", guarded)
-	a := inRow(db, "a row with a column for the token", id)
-	if a.guarded = guarded; guarded {
-		a.advance = func(ctx context.Context, t fence.Token) error { return column.Advance(ctx, db, id, t) }
-		a.write = func(ctx context.Context, t fence.Token, balance int) error {
-			return column.Update(ctx, db, id, t, "balance = ?", balance)
-		}
-	}
-	return a
-}
-
-func inTransaction(db *sql.DB, guarded bool) account {
-	id := spell("table", guarded)
-	a := inRow(db, "a transaction with a table of marks", id)
-	a.guarded = guarded
-	transact := func(ctx context.Context, t fence.Token, statement string, args ...any) error {
-		tx, err := db.BeginTx(ctx, nil)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = tx.Rollback() }() // does nothing after the commit
-		if guarded {
-			if err := marks.Guard(ctx, tx, id, t); err != nil {
-				return err
-			}
-		}
-		if statement != "" {
-			if _, err := tx.ExecContext(ctx, statement, args...); err != nil {
-				return err
-			}
-		}
-		return tx.Commit()
-	}
-	if guarded {
-		a.advance = func(ctx context.Context, t fence.Token) error { return transact(ctx, t, "") }
-	}
-	a.write = func(ctx context.Context, t fence.Token, balance int) error {
-		return transact(ctx, t, updateRow, balance, id)
-	}
-	return a
+	defer d.Close()
+	return d.found(balance)
 }

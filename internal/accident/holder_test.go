@@ -101,7 +101,7 @@ func (o orders) hold(in io.Reader, out *json.Encoder) (err error) {
 	}
 	var writes []outcome
 	for i, a := range accounts {
-		writes = append(writes, outcomeOf(a.write(ctx, token, found[i]+o.Deposit)))
+		writes = append(writes, outcomeOf(a.put(ctx, lease, found[i]+o.Deposit)))
 	}
 
 	// It need not wait for anything to know whether it still holds the name.

@@ -78,6 +78,7 @@ func (b bank) inMemory(base *http.Transport, guarded bool) account {
 type outcome struct {
 	Failure string
 	Stale   *fence.StaleError // if it is [leasekeeper.ErrStale]
+	Lost    bool              // it is [leasekeeper.ErrLost]
 }
 
 func outcomeOf(err error) (o outcome) {
@@ -87,6 +88,7 @@ func outcomeOf(err error) (o outcome) {
 	if errors.Is(err, leasekeeper.ErrStale) {
 		o.Stale, _ = errors.AsType[*fence.StaleError](err)
 	}
+	o.Lost = errors.Is(err, leasekeeper.ErrLost)
 	return o
 }
 
