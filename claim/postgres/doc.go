@@ -1,7 +1,7 @@
 // Package postgres keeps leases in a PostgreSQL database, version 12 or later.
 //
 //	postgres://user:password@host/database
-//	postgres://host/database?ns=staging&prefix=locks_&schema=ops&clock=store
+//	postgres://host/database?ns=staging&prefix=locks_&schema=ops&clock=store&poll=250ms
 //
 // It promises what package claim promises, whatever the clocks of machines show, and loses nothing of what was
 // acknowledged as long as the database loses nothing that was committed. After a restore from a backup, or a
@@ -17,7 +17,7 @@
 // their own. Where that can not work, because a pooler stands between, they find out by asking.
 //
 // A write is refused on a connection with synchronous_commit = off, and the server with fsync = off: a crash could
-// make two hold one name. [Config.AcceptLoss] accepts that.
+// make two hold one name. [Config.AcceptLoss], in a URL accept=loss, accepts that.
 //
 // In store-clock mode ([Config.StoreClock]) the clock of the database judges in the statement that writes: a name
 // whose holder has died is free as soon as its TTL has passed there, also for who has only just begun to look.
@@ -33,5 +33,5 @@
 // # What it never does
 //
 // It reads no standby, sets nothing in a session, and needs no right but to read and write its four tables once
-// they are there. It starts no goroutine.
+// they are there. Of its own it starts no goroutine that outlives a call; the pool that [Open] makes has some.
 package postgres

@@ -1,0 +1,62 @@
+//go:build unix
+
+package postgres
+
+import (
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/driver/drivertest"
+	"github.com/leasekeeper/leasekeeper/internal/databases"
+)
+
+func TestBackend(t *testing.T) {
+	t.Parallel()
+	behaviour(t, func(database string) string { return database })
+}
+
+func TestBackendBehindPgBouncer(t *testing.T) {
+	t.Parallel()
+	bouncer := databases.PostgreSQL(t).NewPgBouncer(t)
+	behaviour(t, func(database string) string { return bouncer.Before(t, database) + "&poll=100ms" })
+}
+
+// behaviour runs the suite for backends in new databases, which are reached by another way.
+func behaviour(t *testing.T, by func(database string) string) {
+	drivertest.Run(t, drivertest.Config{
+		Cannot: []string{driver.Transfer},
+		TTL:    2 * time.Second,
+		Slack:  3 * time.Second,
+		New: func(t testing.TB) drivertest.Store {
+			database := databases.PostgreSQL(t).Database(t)
+			url := by(database)
+			return drivertest.Store{
+				Open: func(t testing.TB) driver.Backend {
+					b, err := driver.Open(t.Context(), url)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return b
+				},
+				Delete: func(t testing.TB, name string) { remove(t, opened(t, database, Config{}), name) },
+			}
+		},
+	})
+}
+
+// remove removes a record as an operator does who wants tokens to grow on: with the floor raised above it.
+func remove(t testing.TB, s claim.Store, name string) {
+	t.Helper()
+	f, err := s.Get(t.Context(), name)
+	if err == nil {
+		_, err = s.RaiseFloor(t.Context(), f.Record.Token)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done, err := s.Remove(t.Context(), name, f.Record.Op); !done || err != nil {
+		t.Fatal(done, err)
+	}
+}
