@@ -321,6 +321,7 @@ func TestCutOffIsUnknown(t *testing.T) {
 				ctx, cancel = context.WithTimeout(t.Context(), 200*time.Millisecond)
 			}
 			defer cancel()
+			var err error
 			failed := make(chan error, 1)
 			go func() {
 				_, err := s.Swap(ctx, claim.Swap{Old: claim.NewOp(), Record: aRecord("jobs/x")})
@@ -333,7 +334,12 @@ func TestCutOffIsUnknown(t *testing.T) {
 			case "closed":
 				_ = s.Close(t.Context())
 			}
-			if err := <-failed; !errors.Is(err, driver.ErrUnknownOutcome) {
+			select {
+			case err = <-failed:
+			case <-time.After(patience / 2):
+				t.Fatal("it goes on")
+			}
+			if !errors.Is(err, driver.ErrUnknownOutcome) {
 				t.Errorf("%v", err)
 			} else if how == "closed" != errors.Is(err, driver.ErrClosed) {
 				t.Errorf("closed or not: %v", err)

@@ -208,6 +208,7 @@ func TestWhichOfMany(t *testing.T) {
 		{"one overwritten long ago", 2, []any{mine(0), is(1, other(), other()), mine(2)}, []bool{true, false, true}, true},
 		{"one gone", 2, []any{mine(0), mine(2)}, []bool{true, false, true}, true},
 		{"one done and overwritten", 2, []any{mine(0), is(1, other(), swaps[1].Record.Op), is(2, old[2], other())}, []bool{true, true, false}, true},
+		{"one done and overwritten, and one never done", 2, []any{mine(0), is(1, other(), swaps[1].Record.Op), is(2, other(), other())}, []bool{true, true, false}, true},
 		{"one done and overwritten twice", 2, []any{mine(0), is(1, other(), other()), is(2, old[2], other())}, []bool{true, true, false}, true},
 		{"one of two overwritten twice", 2, []any{mine(0), is(1, other(), other()), is(2, other(), other())}, nil, true},
 	} {
@@ -281,6 +282,24 @@ func TestManySwapsAreDivided(t *testing.T) {
 		commands, failAt = 0, at
 		if _, err := s.SwapAll(t.Context(), swaps); !errors.Is(err, kind) {
 			t.Errorf("the failure of command %d: %v", at, err)
+		}
+	}
+}
+
+// Records are made by a command of their own, and what fails after it is unknown.
+func TestMadeBeforeTheRestFailed(t *testing.T) {
+	p := newPeer(t, ofASet, nil)
+	s := p.store(Config{})
+	p.answers(func(name string, _ bson.Raw) bson.D {
+		if name == "update" {
+			return refused(10107)
+		}
+		return nil
+	})
+	made, changed := claim.Swap{Record: aRecord("a")}, claim.Swap{Old: claim.NewOp(), Record: aRecord("b")}
+	for kind, swaps := range map[error][]claim.Swap{driver.ErrUnavailable: {changed}, driver.ErrUnknownOutcome: {changed, made}} {
+		if _, err := s.SwapAll(t.Context(), swaps); !errors.Is(err, kind) {
+			t.Errorf("of %d: %v", len(swaps), err)
 		}
 	}
 }
