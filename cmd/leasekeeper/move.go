@@ -127,7 +127,13 @@ func (m *mover) move() error {
 	if err != nil {
 		return err
 	}
+	if !m.dryRun && m.to.client != nil {
+		highest++ // so that it shows if both are the same
+	}
 	if err := m.to.above(ctx, highest, m.dryRun); err != nil {
+		return err
+	}
+	if err := m.differ(ctx, highest); err != nil {
 		return err
 	}
 	m.told.Above = uint64(highest)
@@ -145,6 +151,19 @@ func (m *mover) move() error {
 	}
 	n, err := m.from.client.Move(ctx, move)
 	m.told.Moved = &n
+	return err
+}
+
+// differ finds out whether two URLs name one database: then its floor has just been raised.
+func (m *mover) differ(ctx context.Context, raised leasekeeper.Token) error {
+	if m.dryRun || m.from.client == nil || m.to.client == nil {
+		return nil
+	}
+	const whichever = "floor" // each answer tells it
+	s, err := m.from.client.Get(ctx, whichever)
+	if err == nil && s.Floor >= raised {
+		err = wrongUsage("--from and --to are the same store, or somebody is just moving names back: nothing was moved")
+	}
 	return err
 }
 
@@ -199,13 +218,13 @@ func (m *mover) tell(cmd *cobra.Command, output string) error {
 func (m *mover) summary() string {
 	switch {
 	case m.told.Moved == nil && m.dryRun:
-		return fmt.Sprintf("the names that nobody holds would be moved: their tokens would go on above %d", m.told.Above)
+		return fmt.Sprintf("the names that nobody holds would be moved: tokens would go on above %d", m.told.Above)
 	case m.told.Moved == nil:
-		return fmt.Sprintf("the names that nobody holds were moved: their tokens go on above %d", m.told.Above)
+		return fmt.Sprintf("the names that nobody holds were moved: tokens go on above %d", m.told.Above)
 	case m.dryRun:
 		return plural(*m.told.Moved, "name", "names") + " would be moved"
 	}
-	return fmt.Sprintf("%s: their tokens go on above %d", plural(*m.told.Moved, "name was moved", "names were moved"), m.told.Above)
+	return fmt.Sprintf("%s: tokens go on above %d", plural(*m.told.Moved, "name was moved", "names were moved"), m.told.Above)
 }
 
 // side is a store that names move from or to. It is a database, or its tokens are its revisions.

@@ -36,13 +36,14 @@ var update = flag.Bool("update", false, "rewrite the golden files of the scripts
 func TestScripts(t *testing.T) { runScripts(t, "testdata/script", nil) }
 
 // TestScriptsOnSQLite runs testdata/database/*.txtar, which have three databases to themselves, $A, $B and $C, of
-// the kind $KIND.
+// the kind $KIND. $SAME_A is $A in other words.
 func TestScriptsOnSQLite(t *testing.T) {
 	runScripts(t, "testdata/database", func(env *testscript.Env) error {
 		env.Setenv("KIND", "sqlite")
 		for _, name := range databaseNames {
 			env.Setenv(name, fileStore(filepath.Join(env.WorkDir, name+".db")))
 		}
+		env.Setenv("SAME_A", env.Getenv("A")+"?poll=1s")
 		return nil
 	})
 }
