@@ -18,8 +18,14 @@ const (
 	versionText = "leasekeeper data format 1\n"
 	databaseDir = "db"
 
-	memTableBytes = 16 << 20
-	cacheBytes    = 64 << 20
+	cacheBytes = 64 << 20
+	// The database keeps one table of what is not yet in files, or two, for as long as it is open: they are small,
+	// so that a server that holds much in them costs little more than what it holds. If files are written more
+	// slowly than tables fill, there may be more of them for a while before writes have to wait.
+	memTableBytes = 4 << 20
+	maxMemTables  = 8
+	// maxUnsorted is how many files' worth of newest data may wait to be merged before writes have to wait.
+	maxUnsorted = 48
 )
 
 // openFolder makes the data folder if need be, locks it, and opens its database. halt is called when the
@@ -75,6 +81,9 @@ func databaseOptions(files vfs.FS, halt func(error)) *pebble.Options {
 		FormatMajorVersion: pebble.FormatNewest,
 		CacheSize:          cacheBytes,
 		MemTableSize:       memTableBytes,
+
+		MemTableStopWritesThreshold: maxMemTables,
+		L0StopWritesThreshold:       maxUnsorted,
 		// A log is rewritten all the time; old tombstones should not pile up in front of it.
 		L0CompactionThreshold: 2,
 		Logger:                databaseLogger{halt},

@@ -336,3 +336,29 @@ func TestNodeLosesNothingWhenKilled(t *testing.T) {
 		t.Errorf("after the kill: %+v", kvs)
 	}
 }
+
+// What is larger than the database's own table in memory goes another way into it, and is there all the same.
+func TestNodeTakesWhatIsLargerThanAMemTable(t *testing.T) {
+	dir := t.TempDir()
+	n, err := Start(context.Background(), NodeConfig{Dir: dir, MaxRequestBytes: 4 * memTableBytes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-n.Ready()
+	big := strings.Repeat("v", 2*memTableBytes)
+	mustPut(t, n, "k", big, 0)
+	mustPut(t, n, "after", "v", 0)
+	left := killed(t, dir)
+	if err := n.Stop(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{dir, left} {
+		again := startNode(t, dir)
+		if kvs := get(t, again, "k"); len(kvs) != 1 || string(kvs[0].Value) != big {
+			t.Errorf("%d keys, and not what was put", len(kvs))
+		}
+		if kvs := get(t, again, "after"); len(kvs) != 1 {
+			t.Errorf("%d keys, and not what was put after it", len(kvs))
+		}
+	}
+}
