@@ -32,7 +32,7 @@ var rooms = []room{
 	{folder: "clock", exempt: []string{"system_*.go"}},
 	// driver.go runs a lessor with the machine's clock, behind the interface in interface.go.
 	{folder: "lessor", exempt: []string{"driver.go", "interface.go"}},
-	{folder: "masterlease", planned: true},
+	{folder: "masterlease"},
 	{folder: "internal/holder"},
 	// guard.go locks and waits for the lanes, and calls what saves the marks.
 	{folder: "fence", exempt: []string{"guard.go"}},

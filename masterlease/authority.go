@@ -1,0 +1,111 @@
+package masterlease
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+)
+
+// Authority is a leader's right to answer from its own state: until End, on its own clocks, no leader of a later term
+// can be elected, unless the leader gives the right up itself. The zero value is none. It is a value, for others to
+// read without a lock.
+type Authority struct {
+	Term  uint64
+	Epoch uint64
+	End   clock.Instant
+}
+
+// Holds reports whether now lies within the authority on both clocks. Read or change the state first, then load the
+// authority that is published, then read the clock: see [Holder.Check].
+func (a Authority) Holds(now clock.Instant) bool { return a.Term != 0 && now.Before(a.End) }
+
+// Authority returns what this member may rely on. It changes with every call of the holder that tells it something
+// new: publish it after each.
+func (h *Holder) Authority() Authority { return h.authority }
+
+// Valid reports whether this member has authority now.
+func (h *Holder) Valid(now clock.Instant) bool {
+	return h.authority.Term != 0 && !h.law.over(now, h.authority.End)
+}
+
+// Check reports whether what was done in the given term may be answered with authority now. The order is: note the
+// term; read, or move a deadline, on a state that contains everything committed when the request came; then read
+// the clock; then Check. It may have been renewed in between, but not lost and won again. Check once more
+// with a new now just before the answer is sent.
+func (h *Holder) Check(term uint64, now clock.Instant) bool {
+	h.stats.Checks++
+	if h.authority.Term == term && h.Valid(now) {
+		return true
+	}
+	h.stats.Misses++
+	return false
+}
+
+// Refreshed counts a round of messages by which so many readers that missed were confirmed without the lease.
+func (h *Holder) Refreshed(readers int) {
+	h.stats.Rounds++
+	h.stats.Readers += uint64(max(0, readers))
+}
+
+// settle accounts for the time that has passed and works out the authority anew.
+func (h *Holder) settle(now clock.Instant) {
+	if h.leading {
+		since := h.settledAt
+		if h.authority.Term != 0 {
+			since = later(since, h.authority.End)
+		}
+		h.stats.Without += now.Elapsed(since)
+		h.settledAt = later(h.settledAt, now)
+	}
+	h.authority = Authority{}
+	if !h.leading || h.stopped || h.law.retracts(h.transferring) || h.fault != NoFault || h.stall.tripped || h.pending ||
+		!h.law.settled(h.applied) || !h.isVoter() {
+		return
+	}
+	if end, ok := h.quorumEnd(); ok {
+		h.authority = Authority{Term: h.term, Epoch: h.epoch, End: end}
+	}
+}
+
+// quorumEnd returns until when a quorum of each set of voters has promised (L3).
+func (h *Holder) quorumEnd() (clock.Instant, bool) {
+	end, any := forever, false
+	for _, voters := range h.law.electorates(h.members) {
+		if len(voters) == 0 {
+			continue
+		}
+		of, ok := h.endOf(voters)
+		if !ok {
+			return clock.Instant{}, false
+		}
+		end = clock.Instant{Raw: min(end.Raw, of.Raw), Boot: min(end.Boot, of.Boot)}
+		any = true
+	}
+	return end, any
+}
+
+// endOf returns an instant up to which one and the same quorum has promised on both clocks. If each clock had a quorum
+// of its own, a member could be in one of them by the clock that is wrong and in the other not at all.
+func (h *Holder) endOf(voters []uint64) (clock.Instant, bool) {
+	h.ends = h.ends[:0]
+	for _, id := range voters {
+		if id == h.config.ID {
+			h.ends = append(h.ends, forever)
+		} else if e := h.known[id]; e != nil && e.epoch != 0 && h.law.current(e.epoch, h.epoch) && !e.suspect {
+			h.ends = append(h.ends, e.end)
+		}
+	}
+	quorum := h.law.quorum(len(voters))
+	if len(h.ends) < quorum {
+		return clock.Instant{}, false
+	}
+	slices.SortFunc(h.ends, func(a, b clock.Instant) int {
+		return cmp.Or(cmp.Compare(b.Raw, a.Raw), cmp.Compare(b.Boot, a.Boot))
+	})
+	end := forever
+	for _, e := range h.ends[:quorum] {
+		end = clock.Instant{Raw: min(end.Raw, e.Raw), Boot: min(end.Boot, e.Boot)}
+	}
+	return end, true
+}

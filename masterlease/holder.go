@@ -1,0 +1,303 @@
+package masterlease
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+)
+
+const (
+	// DefaultDuration is for how long a leader asks: a little less than the usual election timeout of a
+	// second, so that leases cost nothing when a leader fails.
+	DefaultDuration = 900 * time.Millisecond
+	// DefaultRateWindow is over how long a peer's clock rate is measured.
+	DefaultRateWindow = time.Minute
+	// maxDuration is more than anybody wants; it keeps the arithmetic far from its limits.
+	maxDuration = time.Hour
+	// granularity is taken off what a grant is worth, for clocks that advance in steps.
+	granularity = time.Millisecond
+)
+
+// HolderConfig is how a leader holds its lease. The zero value of a field means its default.
+type HolderConfig struct {
+	ID uint64 // of this member; not 0
+	// Drift is the bound on clock rates; a grantor's is taken if it is larger.
+	Drift clock.Drift
+	// Duration is for how long promises are asked. With more than the election timeout a failover takes
+	// longer by the difference.
+	Duration time.Duration
+	// StallTimeout is how long the local disk, or the commit of what is in the log, may stand still before
+	// the lease is let go. The default is Duration.
+	StallTimeout time.Duration
+	// RateWindow is over how long a peer's clock rate is measured. A minute tells 20 ppm on a local network.
+	RateWindow time.Duration
+}
+
+func (c HolderConfig) validate() error {
+	var errs []error
+	if c.ID == 0 {
+		errs = append(errs, errors.New("masterlease: a holder needs the member's id, which is not 0"))
+	}
+	if err := c.Drift.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("masterlease: %w", err))
+	}
+	if c.Duration < 0 || c.Duration > maxDuration {
+		errs = append(errs, fmt.Errorf("masterlease: a duration of %v is out of range: use up to %v", c.Duration, maxDuration))
+	}
+	if c.StallTimeout < 0 || c.RateWindow < 0 {
+		errs = append(errs, errors.New("masterlease: StallTimeout and RateWindow must not be negative"))
+	}
+	return errors.Join(errs...)
+}
+
+func (c HolderConfig) withDefaults() HolderConfig {
+	c.Drift = cmp.Or(c.Drift, clock.DefaultDrift)
+	c.Duration = cmp.Or(c.Duration, DefaultDuration)
+	c.StallTimeout = cmp.Or(c.StallTimeout, c.Duration)
+	c.RateWindow = cmp.Or(c.RateWindow, DefaultRateWindow)
+	return c
+}
+
+// entry is what the leader knows of one other member.
+type entry struct {
+	epoch   uint64        // of the newest grant; 0: none in this term
+	echo    clock.Instant // the newest stamp that was echoed in that epoch
+	end     clock.Instant
+	rate    rate
+	suspect bool // its clock was outside the bound
+}
+
+// Holder is a leader's lease. Every member has one; it is idle unless the member leads. It is not safe for
+// concurrent use: publish the [Authority] for readers on other goroutines.
+type Holder struct {
+	config HolderConfig
+	law    law
+
+	leading bool
+	term    uint64
+	epoch   uint64
+	applied bool // an entry of the own term
+	last    clock.Instant
+	asked   bool // last is the stamp of a request of this epoch
+
+	transferring bool
+	stopped      bool
+	fault        Fault
+	stall        stall
+
+	members   Configuration
+	known     map[uint64]*entry // looked up by id only
+	pending   bool              // a change of the configuration is in the log
+	leaving   bool              // this member is no voter after it
+	authority Authority
+	settledAt clock.Instant // up to here the time without authority is accounted for
+	ends      []clock.Instant
+	stats     HolderStats
+}
+
+// NewHolder returns the holder of a member that does not lead.
+func NewHolder(c HolderConfig) (*Holder, error) { return newHolder(c, careful) }
+
+func newHolder(c HolderConfig, l law) (*Holder, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	return &Holder{config: c.withDefaults(), law: l, known: make(map[uint64]*entry)}, nil
+}
+
+// Observe takes in what raft says of this member. Call it after every call of raft that can change that, before
+// any message which that call produced is handed to the transport (L1, L5). If the member gave up its authority by
+// this, because it leads no more or hands over, Observe returns the release that may now be sent.
+func (h *Holder) Observe(s State, now clock.Instant) (Release, bool) {
+	leads := s.Role == Leader
+	still := h.leading && leads && s.Term == h.term
+	switch {
+	case still && s.Transferee != 0 && !h.transferring:
+		h.transferring = true
+		h.settle(now)
+		return h.release()
+	case still && s.Transferee == 0 && h.transferring:
+		h.transferring = false
+		h.nextEpoch(now)
+		return Release{}, false
+	case still:
+		return Release{}, false
+	}
+	var released Release
+	var gaveUp bool
+	if h.leading {
+		released, gaveUp = h.release()
+		h.settle(now)
+		h.leading = false
+		h.settle(now)
+	}
+	if leads {
+		h.lead(s, now)
+	}
+	return released, gaveUp
+}
+
+// lead begins a reign: nothing of an earlier one counts.
+func (h *Holder) lead(s State, now clock.Instant) {
+	h.leading, h.term, h.epoch, h.applied, h.asked = true, s.Term, 1, false, false
+	h.transferring, h.authority, h.stall = s.Transferee != 0, Authority{}, stall{}
+	h.settledAt = now
+	if !h.fault.lasting() {
+		h.fault = NoFault
+	}
+	for _, e := range h.known { // order: each is treated alike
+		*e = entry{}
+	}
+}
+
+// nextEpoch leaves everything granted so far behind, and asks anew.
+func (h *Holder) nextEpoch(now clock.Instant) {
+	h.epoch, h.asked = h.law.next(h.epoch), false
+	h.stats.Epochs++
+	h.settle(now)
+}
+
+func (h *Holder) release() (Release, bool) {
+	if h.stopped {
+		return Release{}, false // it was returned by Stop
+	}
+	h.stats.Releases++
+	return Release{Leader: h.config.ID, Term: h.term, Epoch: h.epoch}, true
+}
+
+// Released returns what to put beside the order to campaign that a transfer sends, if it has not been aborted.
+func (h *Holder) Released() (Release, bool) {
+	if !h.leading || !h.transferring || h.stopped {
+		return Release{}, false
+	}
+	return Release{Leader: h.config.ID, Term: h.term, Epoch: h.epoch}, true
+}
+
+// Renounce gives up what was granted so far and asks anew, in a new epoch: for those who learn that their clocks
+// may have been interrupted, or that no message can have been sent.
+func (h *Holder) Renounce(now clock.Instant) {
+	if h.leading {
+		h.nextEpoch(now)
+	}
+}
+
+// Stop gives up the authority for the rest of this process's life: for shutdown, and when the own storage has
+// failed. The release may be sent to everybody, once nothing that rests on the authority will be answered.
+func (h *Holder) Stop(now clock.Instant) (Release, bool) {
+	var r Release
+	var gaveUp bool
+	if h.leading {
+		r, gaveUp = h.release()
+	}
+	h.stopped = true
+	h.settle(now)
+	return r, gaveUp
+}
+
+// Configure says which configuration is applied. Call it in the same step in which raft is told (L4). It settles
+// what was pending.
+func (h *Holder) Configure(c Configuration, now clock.Instant) {
+	h.settle(now)
+	h.members = Configuration{Voters: distinct(c.Voters), Outgoing: distinct(c.Outgoing), Learners: distinct(c.Learners)}
+	kept := make(map[uint64]*entry)
+	for _, set := range [][]uint64{h.members.Voters, h.members.Outgoing, h.members.Learners} {
+		for _, id := range set {
+			if kept[id] == nil && id != h.config.ID {
+				kept[id] = cmp.Or(h.known[id], new(entry))
+			}
+		}
+	}
+	h.known, h.pending, h.leaving = kept, false, false
+	h.settle(now)
+}
+
+// Pending says that a change to the configuration is in the log and not applied. Until it is, there is no
+// authority; and if this member is no voter then, it does not ask either.
+func (h *Holder) Pending(next Configuration, now clock.Instant) {
+	h.pending = true
+	h.leaving = !slices.Contains(next.Voters, h.config.ID)
+	h.settle(now)
+}
+
+func distinct(ids []uint64) []uint64 { return slices.Compact(slices.Sorted(slices.Values(ids))) }
+
+// Applied says that a committed entry of the given term was applied (L6).
+func (h *Holder) Applied(term uint64, now clock.Instant) {
+	if h.leading && term == h.term && !h.applied {
+		h.applied = true
+		h.settle(now)
+	}
+}
+
+// Request returns what to put beside an append, heartbeat or snapshot to other members that is about to be handed
+// to the transport, if anything. now must have been read before that; the same request may go to several members.
+func (h *Holder) Request(now clock.Instant) (Request, bool) {
+	if !h.leading || h.stopped || h.law.retracts(h.transferring) || h.fault != NoFault || h.stall.trips(h.config.StallTimeout, now) ||
+		h.leaving || !h.isVoter() {
+		return Request{}, false
+	}
+	if !h.asked {
+		h.last = now
+	}
+	h.last, h.asked = later(h.last, now), true
+	h.stats.Requests++
+	return Request{Term: h.term, Epoch: h.epoch, Stamp: now, Duration: h.config.Duration, Drift: h.config.Drift}, true
+}
+
+func (h *Holder) isVoter() bool {
+	return slices.Contains(h.members.Voters, h.config.ID) || slices.Contains(h.members.Outgoing, h.config.ID)
+}
+
+// Receive takes a grant that came beside an answer (L2).
+func (h *Holder) Receive(from uint64, g Grant, now clock.Instant) {
+	h.settle(now)
+	e := h.known[from]
+	switch {
+	case !h.leading || g.Term != h.term:
+		h.stats.OtherTerm++
+	case !h.law.current(g.Epoch, h.epoch):
+		h.stats.OtherEpoch++
+	case e == nil || g.validate() != nil:
+		h.stats.Unknown++
+	case !h.asked || earlier(now, g.Echo) || earlier(h.last, g.Echo):
+		h.stats.Unknown++ // no stamp of ours
+	case e.epoch == h.epoch && !newer(g.Echo, e.echo):
+		h.stats.Stale++
+	default:
+		h.accept(e, g, now)
+	}
+}
+
+func (h *Holder) accept(e *entry, g Grant, now clock.Instant) {
+	worth := h.law.counts(max(g.Drift, h.config.Drift), min(g.Duration, h.config.Duration)) - granularity
+	e.epoch, e.echo, e.end = h.epoch, g.Echo, h.law.from(g.Echo, now).Add(worth)
+	h.stats.Accepted++
+	if own := now.Remaining(e.end); own > 0 && g.Remaining < own {
+		// The promise ends before it may be counted on no more: one of the clocks is beyond the bound.
+		h.stats.EarlyPromises++
+		h.distrust(EarlyPromise)
+	}
+	h.judgeRate(e, g, now)
+	h.settle(now)
+}
+
+// HearLeader takes the term of an append, heartbeat or snapshot before raft sees it. A leader of a later term can not
+// exist while this member has valid authority, so if there is one a clock broke its bound: HearLeader reports it,
+// and this member holds no lease any more until [Holder.Trust].
+func (h *Holder) HearLeader(term uint64, now clock.Instant) bool {
+	if term <= h.term || !h.Valid(now) {
+		return false
+	}
+	h.stats.LaterLeaders++
+	h.distrust(LaterLeader)
+	h.settle(now)
+	return true
+}
+
+// forever is the end of what the leader promises itself.
+var forever = clock.Instant{Raw: math.MaxInt64, Boot: math.MaxInt64}
