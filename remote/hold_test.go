@@ -221,3 +221,26 @@ func TestTheStreamBreaks(t *testing.T) {
 	ok(t, <-turn)
 	ok(t, b.Release(limited(t), w))
 }
+
+// Whoever finds that nothing comes on the stream any more has all others who wait there ask by another way.
+func TestAStalledStreamIsLeftByAll(t *testing.T) {
+	s := startStore(t)
+	b, p, l := established(t, remote.Config{Endpoints: []string{s.Addr}, RequestTimeout: 1200 * time.Millisecond}, s)
+	w := stand(t, b, l.Name())
+	turn := awaiting(t, b, w)
+	eventually(t, "it is waited for", func() bool { return remote.Unanswered(b) == 1 })
+	p.Stall(false)
+	ok(t, open(t, s.Addr).Revoke(limited(t), l.Name(), 0, "x", true))
+	claim, g, err := b.Claim(limited(t), asking(unique("another"), true))
+	if ok(t, err); !g.Held {
+		t.Errorf("%+v", g)
+	}
+	select {
+	case err := <-turn:
+		ok(t, err)
+	case <-time.After(5 * time.Second): // gRPC's own pings would find it out later
+		t.Error("it is still listened to")
+	}
+	ok(t, b.Release(limited(t), claim))
+	ok(t, b.Release(limited(t), w))
+}
