@@ -27,7 +27,7 @@ func TestBackendBehindPgBouncer(t *testing.T) {
 func behaviour(t *testing.T, by func(database string) string) {
 	drivertest.Run(t, drivertest.Config{
 		Cannot: []string{driver.Transfer},
-		TTL:    time.Second,
+		TTL:    2 * time.Second,
 		Slack:  3 * time.Second,
 		New: func(t testing.TB) drivertest.Store {
 			database := databases.PostgreSQL(t).Database(t)

@@ -12,7 +12,7 @@ import (
 func TestBackend(t *testing.T) {
 	drivertest.Run(t, drivertest.Config{
 		Cannot: []string{driver.Transfer},
-		TTL:    time.Second,
+		TTL:    2 * time.Second,
 		Slack:  3 * time.Second,
 		New: func(t testing.TB) drivertest.Store {
 			path := newPath(t)
