@@ -159,8 +159,8 @@ func (g *Grantor) hear(m Heard, s State, now clock.Instant) Outcome {
 	}
 	duration, drift := min(r.Duration, g.config.MaxDuration), max(r.Drift, g.config.Drift)
 	length := g.law.promises(drift, duration)
-	if !g.law.durable(length, g.durable) {
-		g.wanted = max(g.wanted, length)
+	g.wanted = max(g.wanted, length)
+	if g.law.waits(length, g.durable) {
 		return Unpersisted
 	}
 	until := now.Add(length)

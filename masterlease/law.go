@@ -29,8 +29,8 @@ type law struct {
 	current func(granted, own uint64) bool
 	// next: which epoch follows after an aborted transfer? (2.15)
 	next func(epoch uint64) uint64
-	// durable: may a promise of this length be made if that one is on record? (restart rule)
-	durable func(length, recorded time.Duration) bool
+	// waits: must a promise of this length wait for a record, if that one is on record? (restart rule)
+	waits func(length, recorded time.Duration) bool
 	// mute: for how long is a member mute that starts with this on record? (restart rule)
 	mute func(recorded time.Duration) time.Duration
 	// electorates: which sets of voters must each have a quorum? (L3)
@@ -54,7 +54,7 @@ var careful = law{
 	covers:      func(released, promised uint64) bool { return released >= promised },
 	current:     func(granted, own uint64) bool { return granted == own },
 	next:        func(epoch uint64) uint64 { return epoch + 1 },
-	durable:     func(length, recorded time.Duration) bool { return length <= recorded },
+	waits:       func(length, recorded time.Duration) bool { return length > recorded },
 	mute:        func(recorded time.Duration) time.Duration { return recorded },
 	electorates: func(c Configuration) [][]uint64 { return [][]uint64{c.Voters, c.Outgoing} },
 	quorum:      func(voters int) int { return voters/2 + 1 },

@@ -1,0 +1,170 @@
+package masterlease
+
+import (
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+)
+
+// variant is a group that makes a mistake.
+type variant struct {
+	name string
+	bend func(l *law)
+
+	noVoteGate     bool // votes are given whatever was promised
+	noCampaignGate bool
+	answersOld     bool // answers to messages of an older term go out in that term
+	oldConfig      bool // the holder is not told of new configurations
+	wild           bool // clocks beyond the bound
+	style          int  // of the worlds in which it shows
+}
+
+func (v variant) ungated() bool { return v.noVoteGate || v.noCampaignGate }
+
+// broken says that the group is not expected to be right.
+func (v variant) broken() bool { return v.name != "" }
+
+func (v variant) factor(w *world) float64 {
+	if !v.wild {
+		return 1
+	}
+	return []float64{0.5, 1, 2}[w.rng.IntN(3)]
+}
+
+const lifetime = 120 * time.Second
+
+// TestNobodyElseIsElectedWhileAuthorityHolds is the promise of the package.
+func TestNobodyElseIsElectedWhileAuthorityHolds(t *testing.T) {
+	var all counts
+	worlds := 60
+	if testing.Short() {
+		worlds = 20
+	}
+	for style := range styles {
+		for seed := range uint64(worlds) {
+			w := newWorld(seed, style, variant{})
+			w.run(lifetime)
+			if w.failure != "" {
+				t.Fatalf("style %d, seed %d: %s", style, seed, w.failure)
+			}
+			add(&all, w.seen)
+		}
+	}
+	t.Logf("%+v", all)
+	if n := worlds; all.elections < 10*n || all.valid < 1000*n || all.restarts < 5*n || all.suspends < n || all.slews < n || all.aborts < n ||
+		all.handovers < n || all.changes < n || all.covered < n || all.parked < 10*n || all.pauses < n {
+		t.Errorf("the worlds were too quiet: %+v", all)
+	}
+}
+
+func add(to *counts, c counts) {
+	to.elections += c.elections
+	to.valid += c.valid
+	to.handovers += c.handovers
+	to.aborts += c.aborts
+	to.restarts += c.restarts
+	to.suspends += c.suspends
+	to.slews += c.slews
+	to.pauses += c.pauses
+	to.changes += c.changes
+	to.parked += c.parked
+	to.covered += c.covered
+	to.stale += c.stale
+	to.led += c.led
+}
+
+var variants = []variant{
+	{name: "the promise makes no allowance for drift", bend: func(l *law) {
+		l.promises = func(_ clock.Drift, d time.Duration) time.Duration { return d }
+	}},
+	{name: "counting makes no allowance for drift", style: clockwise, bend: func(l *law) {
+		l.counts = func(_ clock.Drift, d time.Duration) time.Duration { return d }
+	}},
+	{name: "who has promised looks at the raw clock only", bend: func(l *law) {
+		l.bound = func(now, until clock.Instant) bool { return now.Raw <= until.Raw }
+	}},
+	{name: "who has promised looks at the boot clock only", bend: func(l *law) {
+		l.bound = func(now, until clock.Instant) bool { return now.Boot <= until.Boot }
+	}},
+	{name: "who has promised is free at the first clock", bend: func(l *law) {
+		l.bound = func(now, until clock.Instant) bool { return now.Before(until) }
+	}},
+	{name: "who relies looks at the raw clock only", style: clockwise, bend: func(l *law) {
+		l.over = func(now, end clock.Instant) bool { return now.Raw >= end.Raw }
+	}},
+	{name: "who relies looks at the boot clock only", style: clockwise, bend: func(l *law) {
+		l.over = func(now, end clock.Instant) bool { return now.Boot >= end.Boot }
+	}},
+	{name: "a copy of a request extends the promise", bend: func(l *law) {
+		l.newer = func(stamp, last clock.Instant) bool { return !earlier(stamp, last) }
+	}},
+	{name: "an older request extends the promise", bend: func(l *law) {
+		l.newer = func(_, _ clock.Instant) bool { return true }
+	}},
+	{name: "grants count from their arrival", style: clockwise, bend: func(l *law) {
+		l.from = func(_, arrival clock.Instant) clock.Instant { return arrival }
+	}},
+	{name: "anybody is promised, in any role and term", answersOld: true, bend: func(l *law) {
+		l.asker = func(Heard, State) bool { return true }
+	}},
+	{name: "a release covers later epochs", bend: func(l *law) {
+		l.covers = func(_, _ uint64) bool { return true }
+	}},
+	{name: "grants of earlier epochs count", bend: func(l *law) {
+		l.current = func(_, _ uint64) bool { return true }
+	}},
+	{name: "an aborted transfer begins no epoch", bend: func(l *law) {
+		l.next = func(epoch uint64) uint64 { return epoch }
+	}},
+	{name: "promises are made before they are on record", bend: func(l *law) {
+		l.waits = func(_, _ time.Duration) bool { return false }
+	}},
+	{name: "a member that has started may vote", bend: func(l *law) {
+		l.mute = func(time.Duration) time.Duration { return 0 }
+	}},
+	{name: "the wait after a start is that of a shorter promise", bend: func(l *law) {
+		l.mute = func(d time.Duration) time.Duration { return d / 2 }
+	}},
+	{name: "joint consensus needs one quorum", style: reforming, bend: func(l *law) {
+		l.electorates = func(c Configuration) [][]uint64 { return [][]uint64{c.Voters} }
+	}},
+	{name: "learners count", style: reforming, bend: func(l *law) {
+		l.electorates = func(c Configuration) [][]uint64 {
+			return [][]uint64{distinct(append(append([]uint64(nil), c.Voters...), c.Learners...)), c.Outgoing}
+		}
+		l.quorum = func(voters int) int { return max(1, voters/2) }
+	}},
+	{name: "half is a quorum", bend: func(l *law) {
+		l.quorum = func(voters int) int { return max(1, voters/2) }
+	}},
+	{name: "authority is kept during a transfer", bend: func(l *law) {
+		l.retracts = func(bool) bool { return false }
+	}},
+	{name: "authority before an entry of the own term", bend: func(l *law) {
+		l.settled = func(bool) bool { return true }
+	}},
+	{name: "votes are given whatever was promised", noVoteGate: true},
+	{name: "campaigns whatever was promised", noCampaignGate: true},
+	{name: "a new configuration does not reach the holder", style: reforming, oldConfig: true},
+	{name: "clocks beyond the bound", wild: true},
+}
+
+// TestMistakesAreNoticed shows that the worlds would notice.
+func TestMistakesAreNoticed(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.name, func(t *testing.T) {
+			t.Parallel()
+			const worlds = 400
+			for seed := range uint64(worlds) {
+				w := newWorld(seed, v.style, v)
+				w.run(lifetime)
+				if w.failure != "" {
+					t.Logf("seed %d: %s", seed, w.failure)
+					return
+				}
+			}
+			t.Errorf("%d worlds did not notice", worlds)
+		})
+	}
+}
