@@ -316,6 +316,7 @@ func TestGone(t *testing.T) {
 		"linux/11111111-1111-4111-8111-111111111111/":                  false, // a kernel without such
 		"linux/22222222-2222-4222-8222-222222222222/time:[4026531834]": true,
 		"linux/22222222-2222-4222-8222-222222222222/":                  true,
+		"container/22222222-2222-4222-8222-222222222222/":              false, // an id that ends with the container
 		"darwin/22222222-2222-4222-8222-222222222222":                  false,
 		"darwin/2/3": false, "linux": false, "linux/": false, "linux//x": false, "linux/2": false, "another machine": false,
 	} {
@@ -323,7 +324,8 @@ func TestGone(t *testing.T) {
 			t.Errorf("%s: %v", d, got)
 		}
 	}
-	for _, other := range []*Store{{here: here}, {here: clock.UnknownDomain, local: true}, {here: "darwin/1", local: true}} {
+	for _, other := range []*Store{{here: here}, {here: clock.UnknownDomain, local: true}, {here: "darwin/1", local: true},
+		{here: "container/33333333-3333-4333-8333-333333333333/time:[4026531834]", local: true}} {
 		if other.Gone("linux/22222222-2222-4222-8222-222222222222/") {
 			t.Errorf("%+v calls a domain gone", other)
 		}
