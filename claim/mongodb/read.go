@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"unicode/utf8"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -21,22 +20,17 @@ func (s *Store) decisive(c *mongo.Collection) *mongo.Collection {
 	return c.Clone(options.Collection().SetReadConcern(s.server.linearizable()))
 }
 
-// Get implements [claim.Store].
+// Get implements [claim.Store]. The floor is read when the record has been, and not beside it: a collection that
+// comes between raises the floor before it removes a record, so whoever sees one that was made later sees that
+// floor too.
 func (s *Store) Get(ctx context.Context, name string) (claim.Found, error) {
-	var floor driver.Token
-	var floorErr error
-	var beside sync.WaitGroup
-	// Each is linearizable by itself, and a linearizable read waits for a majority: not one after the other.
-	beside.Go(func() { floor, floorErr = s.floor(ctx) })
 	f, err := s.get(ctx, name)
-	beside.Wait()
-	if err == nil {
-		err = floorErr
-	}
 	if err != nil {
 		return claim.Found{}, err
 	}
-	f.Floor = floor
+	if f.Floor, err = s.floor(ctx); err != nil {
+		return claim.Found{}, err
+	}
 	return f, nil
 }
 
@@ -121,11 +115,8 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]cl
 	if !utf8.ValidString(prefix) || !utf8.ValidString(after) {
 		return nil, fmt.Errorf("mongodb: %w: list names that begin with %q, after %q: no name has what is not UTF-8", driver.ErrInvalid, prefix, after)
 	}
-	floor, err := s.floor(ctx)
-	if err != nil {
-		return nil, err
-	}
 	const what = "list names"
+	whole := ctx
 	ctx, done, err := s.begin(ctx, what)
 	if err != nil {
 		return nil, err
@@ -138,6 +129,10 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]cl
 	all, err := s.find(ctx, bson.D{{Key: "_id", Value: keys}}, limit)
 	if err != nil {
 		return nil, s.unread(what, err)
+	}
+	floor, err := s.floor(whole) // when the records were read, as by Get
+	if err != nil {
+		return nil, err
 	}
 	list := make([]claim.Found, 0, len(all))
 	for _, raw := range all {
