@@ -86,6 +86,16 @@ func asOwn(err error) error {
 	return &exitError{code: exitOwn, cause: err}
 }
 
+// storeFailed says what the store could not do. Whatever that was, it has the exit code for our failures: the
+// one of other commands is here for a name that is not free.
+func storeFailed(doing string, err error) error {
+	var known *exitError
+	if errors.As(err, &known) {
+		return asOwn(err)
+	}
+	return &exitError{code: exitOwn, cause: explainStore(doing, err)}
+}
+
 // arguments checks NAME -- COMMAND..., or NAME alone with --command.
 func (f *runFlags) arguments(cmd *cobra.Command, args []string) error {
 	dash := cmd.ArgsLenAtDash()

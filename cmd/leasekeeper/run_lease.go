@@ -23,7 +23,7 @@ func (f *runFlags) run(cmd *cobra.Command, name string) error {
 	k, err := f.open(ctx)
 	if err != nil {
 		interrupted.end()
-		return asOwn(explainStore("open the store", err))
+		return storeFailed("open the store", err)
 	}
 	l, err := f.wait.acquire(ctx, k, name)
 	by := interrupted.end()
@@ -36,7 +36,7 @@ func (f *runFlags) run(cmd *cobra.Command, name string) error {
 		return dieOf(by)
 	case err != nil:
 		f.close(cmd, k)
-		return asOwn(explainStore("acquire "+name, err))
+		return storeFailed("acquire "+name, err)
 	}
 	outcome, err := supervise.Run(f.order(cmd, l, interrupted.signals))
 	if outcome.Remains { // the name must not pass on while something may act
