@@ -127,11 +127,11 @@ var variants = []variant{
 		l.mute = func(d time.Duration) time.Duration { return d / 2 }
 	}},
 	{name: "joint consensus needs one quorum", style: reforming, bend: func(l *law) {
-		l.electorates = func(c Configuration) [][]uint64 { return [][]uint64{c.Voters} }
+		l.electorates = func(c Configuration) [2][]uint64 { return [2][]uint64{c.Voters} }
 	}},
 	{name: "learners count", style: reforming, bend: func(l *law) {
-		l.electorates = func(c Configuration) [][]uint64 {
-			return [][]uint64{distinct(append(append([]uint64(nil), c.Voters...), c.Learners...)), c.Outgoing}
+		l.electorates = func(c Configuration) [2][]uint64 {
+			return [2][]uint64{distinct(append(append([]uint64(nil), c.Voters...), c.Learners...)), c.Outgoing}
 		}
 		l.quorum = func(voters int) int { return max(1, voters/2) }
 	}},

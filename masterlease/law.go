@@ -34,7 +34,7 @@ type law struct {
 	// mute: for how long is a member mute that starts with this on record? (restart rule)
 	mute func(recorded time.Duration) time.Duration
 	// electorates: which sets of voters must each have a quorum? (L3)
-	electorates func(c Configuration) [][]uint64
+	electorates func(c Configuration) [2][]uint64
 	// quorum: how many of so many voters are a quorum? (L3)
 	quorum func(voters int) int
 	// retracts: is the authority withdrawn while a transfer is on its way? (2.15)
@@ -56,7 +56,7 @@ var careful = law{
 	next:        func(epoch uint64) uint64 { return epoch + 1 },
 	waits:       func(length, recorded time.Duration) bool { return length > recorded },
 	mute:        func(recorded time.Duration) time.Duration { return recorded },
-	electorates: func(c Configuration) [][]uint64 { return [][]uint64{c.Voters, c.Outgoing} },
+	electorates: func(c Configuration) [2][]uint64 { return [2][]uint64{c.Voters, c.Outgoing} },
 	quorum:      func(voters int) int { return voters/2 + 1 },
 	retracts:    func(transferring bool) bool { return transferring },
 	settled:     func(applied bool) bool { return applied },

@@ -277,6 +277,9 @@ func (w *world) check() {
 	valid := 0
 	for _, m := range w.members {
 		a := m.holder.Authority()
+		if m.holder.fault != NoFault && !w.variant.broken() {
+			w.fail("member %d distrusts its clocks (%v), which are inside the bound", m.id, m.holder.fault)
+		}
 		if !m.holder.Valid(m.clocks.Now()) {
 			continue
 		}

@@ -1,0 +1,96 @@
+package masterlease
+
+import (
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+)
+
+// One quorum for both clocks: with one for each, a member could be in neither by the clock that is right for it.
+func TestOneQuorumForBothClocks(t *testing.T) {
+	h, err := NewHolder(HolderConfig{ID: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var now clock.Instant
+	h.Configure(Configuration{Voters: []uint64{1, 2, 3}}, now)
+	h.Observe(State{Term: 5, Leader: 1, Role: Leader}, now)
+	h.Applied(5, now)
+	grant := func(from uint64, d time.Duration) {
+		t.Helper()
+		r, ok := h.Request(now)
+		if !ok {
+			t.Fatal("nothing is asked for")
+		}
+		h.Receive(from, Grant{Term: 5, Epoch: 1, Echo: r.Stamp, Duration: d, Remaining: time.Second, Reading: now}, now)
+	}
+	grant(2, DefaultDuration) // older and longer
+	now.Boot += int64(600 * time.Millisecond)
+	now.Raw += int64(100 * time.Millisecond)
+	grant(3, DefaultDuration/2) // newer and shorter: it ends later on the boot clock, earlier on the raw one
+	two, three := h.known[2].end, h.known[3].end
+	if !(two.Raw > three.Raw && two.Boot < three.Boot) {
+		t.Fatalf("the ends %v and %v are not crosswise", two, three)
+	}
+	if end := h.Authority().End; end != two && end != three {
+		t.Errorf("the authority ends at %v, which nobody has promised", end)
+	}
+}
+
+func TestAVoterNamedTwiceCountsOnce(t *testing.T) {
+	p := newPair(t)
+	p.beat()
+	p.leader.Configure(Configuration{Voters: []uint64{1, 1, 1, 1, 2, 4, 5, 6}}, p.now())
+	if p.leader.Valid(p.now()) {
+		t.Error("two of five have authority")
+	}
+}
+
+func TestBadConfigurationsAreRefused(t *testing.T) {
+	for _, c := range []HolderConfig{
+		{}, {ID: 1, Drift: clock.MaxDrift + 1}, {ID: 1, Duration: -1}, {ID: 1, Duration: maxDuration + 1}, {ID: 1, StallTimeout: -1}, {ID: 1, RateWindow: -1},
+	} {
+		if _, err := NewHolder(c); err == nil {
+			t.Errorf("%+v is accepted", c)
+		}
+	}
+	for _, c := range []GrantorConfig{{Drift: clock.MaxDrift + 1}, {MaxDuration: -1}, {MaxDuration: maxDuration + 1}, {MaxParked: -1}} {
+		if _, err := NewGrantor(c, Past{}, clock.Instant{}); err == nil {
+			t.Errorf("%+v is accepted", c)
+		}
+	}
+	if _, err := NewGrantor(GrantorConfig{}, Past{Longest: -1}, clock.Instant{}); err == nil {
+		t.Error("a negative record is accepted")
+	}
+}
+
+// What is on every message and every answer should cost no memory.
+func TestTheUsualPathAllocatesNothing(t *testing.T) {
+	p := newPair(t)
+	p.beat()
+	if n := testing.AllocsPerRun(100, func() {
+		p.clocks.Advance(time.Millisecond)
+		p.beat()
+		p.leader.Check(5, p.now())
+	}); n > 0 {
+		t.Errorf("%v allocations for a heartbeat and its answers", n)
+	}
+}
+
+// A promise, and so the authority, of the longest and widest that can be asked for stays in range.
+func TestExtremesSaturate(t *testing.T) {
+	g, err := NewGrantor(GrantorConfig{MaxDuration: maxDuration}, Past{Bootstrap: true}, clock.Instant{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Persisted(10 * time.Hour)
+	now := forever
+	r := Request{Term: 5, Epoch: 1, Stamp: now, Duration: maxDuration, Drift: clock.MaxDrift}
+	if got := g.Hear(Heard{From: 1, Term: 5, Request: r}, State{Term: 5, Leader: 1}, now); got != Promised {
+		t.Fatal(got)
+	}
+	if g.Open(now) {
+		t.Error("a promise at the end of time does not bind")
+	}
+}
