@@ -1,9 +1,9 @@
 // Package mongodb keeps leases in a MongoDB database, version 4.2 or later.
 //
 //	mongodb://user:password@host1,host2/database?replicaSet=rs
-//	mongodb+srv://host/database?ns=staging&prefix=locks_&clock=store
+//	mongodb+srv://host/database?ns=staging&prefix=locks_&clock=store&poll=250ms
 //
-// ns, prefix and clock are read here, everything else by MongoDB's own driver. Without a database it is
+// ns, prefix, clock and poll are read here, everything else by MongoDB's own driver. Without a database it is
 // leasekeeper. Concerns and preferences in the URL do not matter to leases.
 //
 // It promises what package claim promises, whatever the clocks of machines show, and loses nothing of what was

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -16,11 +17,15 @@ import (
 func init() {
 	for _, scheme := range []string{Scheme, SchemeSRV} {
 		driver.Register(scheme, func(ctx context.Context, u *url.URL) (driver.Backend, error) {
-			s, err := Open(ctx, u.String(), Config{})
+			rest, options, err := polled(u.String())
 			if err != nil {
 				return nil, err
 			}
-			b, err := claim.NewBackend(s)
+			s, err := Open(ctx, rest, Config{})
+			if err != nil {
+				return nil, err
+			}
+			b, err := claim.NewBackend(s, options...)
 			if err != nil {
 				_ = s.Close(ctx)
 				return nil, err
@@ -28,6 +33,28 @@ func init() {
 			return b, nil
 		})
 	}
+}
+
+// polled takes from a URL what is meant for the backend: how often who waits for a name asks for it.
+func polled(rawURL string) (rest string, o []claim.BackendOption, err error) {
+	address, query, _ := strings.Cut(rawURL, "?")
+	var others []string
+	for part := range strings.SplitSeq(query, "&") {
+		key, value, _ := strings.Cut(part, "=")
+		if strings.ToLower(key) != "poll" {
+			others = append(others, part)
+			continue
+		}
+		every, err := time.ParseDuration(value)
+		if err != nil {
+			return "", nil, fmt.Errorf("mongodb: %w: in the URL poll is %q: write how often to ask, such as 250ms", driver.ErrInvalid, value)
+		}
+		o = append(o, claim.WithPoll(every))
+	}
+	if len(o) == 0 {
+		return rawURL, nil, nil
+	}
+	return address + "?" + strings.Join(others, "&"), o, nil
 }
 
 // Open connects to the database of a URL, as the drivers of MongoDB take it: see the documentation of the
@@ -75,6 +102,9 @@ func strip(rawURL string, c Config) (rest, database string, _ Config, err error)
 	for part := range strings.SplitSeq(query, "&") {
 		key, value, _ := strings.Cut(part, "=")
 		key = strings.ToLower(key)
+		if key == "poll" {
+			return invalid("poll is not of the store but of the backend on it: see claim.WithPoll")
+		}
 		if key != "ns" && key != "prefix" && key != "clock" {
 			if part != "" {
 				others = append(others, part)

@@ -34,7 +34,7 @@ func TestStrip(t *testing.T) {
 	if _, _, config, err := strip("mongodb://h/?ns=x", Config{Namespace: "y", Prefix: "p", StoreClock: true}); err != nil || config != (Config{Namespace: "x", Prefix: "p", StoreClock: true}) {
 		t.Error(config, err)
 	}
-	for _, url := range []string{"", "h", "http://h/", "mongodb:h", "mongodb://h/?ns=", "mongodb://h/?ns", "mongodb://h/?clock=mine", "mongodb://h/?ns=%zz", "mongodb://h/%zz"} {
+	for _, url := range []string{"", "h", "http://h/", "mongodb:h", "mongodb://h/?ns=", "mongodb://h/?ns", "mongodb://h/?clock=mine", "mongodb://h/?poll=1s", "mongodb://h/?ns=%zz", "mongodb://h/%zz"} {
 		if _, _, _, err := strip(url, Config{}); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%q: %v", url, err)
 		}
@@ -65,7 +65,7 @@ func TestOpenByURL(t *testing.T) {
 		}
 		return nil
 	})
-	b, err := driver.Open(t.Context(), "mongodb://"+p.listener.Addr().String()+"/app?directConnection=true&prefix=x_&ns=jobs")
+	b, err := driver.Open(t.Context(), "mongodb://"+p.listener.Addr().String()+"/app?directConnection=true&prefix=x_&Poll=100ms&ns=jobs")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,6 +81,11 @@ func TestOpenByURL(t *testing.T) {
 	}
 	if err := b.Close(context.Background()); err != nil {
 		t.Error(err)
+	}
+	for _, poll := range []string{"", "soon", "-1s", "10us"} {
+		if b, err := driver.Open(t.Context(), "mongodb://"+p.listener.Addr().String()+"/app?directConnection=true&poll="+poll+"&ns=jobs"); !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("poll=%s: %v, %v", poll, b, err)
+		}
 	}
 	for _, url := range []string{"mongodb://u:s3cret@h/app?clock=s3cret", "mongodb+srv://u:s3cret@h:1/app", "mongodb://u:s3cret@/app?authMechanism=nonsense"} {
 		if _, err := driver.Open(t.Context(), url); err == nil || strings.Contains(err.Error(), "s3cret") {
