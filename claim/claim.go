@@ -141,7 +141,7 @@ func (a *claiming) again(s *seen) (*plan, error) {
 		return nil, err
 	}
 	a.begun = true
-	return &plan{record: c.prolong(s, q.TTL, a.lease.Until())}, nil
+	return &plan{record: c.prolong(s, q.TTL, a.lease.Until()), extends: true}, nil
 }
 
 // take makes the claimer the holder.

@@ -23,6 +23,8 @@ type plan struct {
 	record Record
 	owner  bool
 	ended  bool
+	// extends says that nothing differs from what is replaced but what prolong sets.
+	extends bool
 }
 
 // effort carries one change of one record through: it decides from what is there, writes on the condition
@@ -119,7 +121,7 @@ func (e *effort) create(ctx context.Context, s *seen) error {
 func (e *effort) swap(ctx context.Context, old Op, p *plan) (bool, error) {
 	p.record.Op = NewOp()
 	e.sent = append(e.sent, p.record)
-	done, err := e.client.store.Swap(ctx, Swap{Old: old, Record: p.record, Owner: p.owner, Ended: p.ended})
+	done, err := e.client.store.Swap(ctx, Swap{Old: old, Record: p.record, Owner: p.owner, Ended: p.ended, Extends: p.extends})
 	if err != nil && !definite(err) {
 		e.open, e.doubted = append(e.open, old), true
 	}

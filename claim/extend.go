@@ -63,7 +63,7 @@ func (x *extending) decide(_ context.Context, s *seen) (*plan, error) {
 	if r := &s.Record; r.Revoked != "" {
 		return nil, l.lose("%s was revoked: %s", l.name, r.Revoked)
 	}
-	return &plan{record: l.client.prolong(s, x.ttl, l.Until())}, nil
+	return &plan{record: l.client.prolong(s, x.ttl, l.Until()), extends: true}, nil
 }
 
 func (x *extending) wrote(r *Record) { x.lease.confirm(r, x.ttl) }
@@ -103,7 +103,7 @@ func (c *Client) extendTogether(ctx context.Context, b Batcher, leases []*Lease,
 			continue
 		}
 		names[l.name] = true
-		swaps, places = append(swaps, Swap{Old: known.Record.Op, Record: p.record}), append(places, i)
+		swaps, places = append(swaps, Swap{Old: known.Record.Op, Record: p.record, Extends: p.extends}), append(places, i)
 	}
 	if len(swaps) == 0 {
 		return singly

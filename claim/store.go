@@ -59,6 +59,9 @@ type Swap struct {
 	Owner bool
 	// Ended says to write only if by the store's clock what is replaced is over. Only for stores that judge.
 	Ended bool
+	// Extends says that Record is what Old made it, but for Domain, Written, Expiry and TTL, and of course Op.
+	// Stores may write those alone.
+	Extends bool
 }
 
 // What follows are things that only some stores can do. They are found by type assertion.

@@ -15,35 +15,50 @@ import (
 
 // database runs statements on the connections of a pool.
 type database struct {
-	pool   *pgxpool.Pool
-	closed context.Context // ends with the store, so that nothing that hangs keeps the pool from being closed
-	close  context.CancelFunc
+	pool     *pgxpool.Pool
+	prepares bool // on connections that reach the server itself
+	teller   *teller
+	closed   context.Context // ends with the store, so that nothing that hangs keeps the pool from being closed
+	close    context.CancelFunc
 }
 
 func newDatabase(pool *pgxpool.Pool) *database {
-	d := &database{pool: pool}
+	settings := pool.Config().ConnConfig
+	d := &database{pool: pool, teller: newTeller(),
+		prepares: settings.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement && settings.StatementCacheCapacity > 0}
 	d.closed, d.close = context.WithCancel(context.Background())
 	return d
 }
 
-// Query implements [sqlstore.DB]. Nothing is prepared that would have to be there at the next statement.
+// Changed implements [sqlstore.Teller].
+func (d *database) Changed(name string, vacant bool) { d.teller.add(name, vacant) }
+
+// Query implements [sqlstore.DB].
 func (d *database) Query(ctx context.Context, statement string, args ...any) ([][]any, error) {
 	return d.run(ctx, func(ctx context.Context, conn *pgxpool.Conn) ([][]any, error) {
-		rows, err := conn.Query(ctx, statement, append([]any{pgx.QueryExecModeExec}, args...)...)
+		mode := d.mode(ctx, conn.Conn())
+		all, err := collect(conn.Query(ctx, statement, append([]any{mode}, args...)...))
+		if stale(err) {
+			sessionOf(conn.Conn()).plain = true
+		}
+		return all, err
+	})
+}
+
+// collect returns all rows of a statement.
+func collect(rows pgx.Rows, err error) (all [][]any, _ error) {
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		values, err := rows.Values()
 		if err != nil {
 			return nil, err
 		}
-		defer rows.Close()
-		var all [][]any
-		for rows.Next() {
-			values, err := rows.Values()
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, values)
-		}
-		return all, rows.Err() // and that it was committed
-	})
+		all = append(all, values)
+	}
+	return all, rows.Err() // and that it was committed
 }
 
 // Script implements [sqlstore.DB].
@@ -113,6 +128,11 @@ func said(f *sqlstore.Failure, p *pgconn.PgError) {
 		return
 	}
 	f.Kind = driver.ErrUnavailable
+	if stale(p) {
+		f.Again = true
+		f.Advice = "what was prepared on a connection is not there any more"
+		return
+	}
 	switch p.Code {
 	case "40001", "40P01", "23505", "42P07", "42710": // serialization, deadlock; two who make the same tables
 		f.Again = true

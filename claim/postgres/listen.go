@@ -56,12 +56,11 @@ func (s *Store) listen(ctx context.Context, changed func(name string)) error {
 		defer cancel()
 		_ = conn.Close(ctx)
 	}()
-	// A pooler shows each of its clients a process of its own, and runs statements in those of the server.
-	var pid uint32
-	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeExec).Scan(&pid); err != nil {
+	direct, err := reachesServer(ctx, conn)
+	if err != nil {
 		return err
 	}
-	if pid != conn.PgConn().PID() {
+	if !direct {
 		return errPooler
 	}
 	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{s.Channel()}.Sanitize(), pgx.QueryExecModeSimpleProtocol); err != nil {

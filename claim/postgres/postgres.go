@@ -99,6 +99,11 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error)
 	if err := verify(ctx, db, s.Config()); err != nil {
 		return nil, err
 	}
+	db.teller.send = func(ctx context.Context, names []string) error {
+		statement, args := s.Tell(names)
+		_, err := db.Query(ctx, statement, args...)
+		return err
+	}
 	return &Store{Store: s, db: db}, nil
 }
 
@@ -154,10 +159,11 @@ func verify(ctx context.Context, db *database, c sqlstore.Config) error {
 // Judges implements [claim.Judge].
 func (s *Store) Judges() bool { return s.Config().StoreClock }
 
-// Close implements [claim.Store].
+// Close implements [claim.Store]. Those who wait are still told of what was released last, for no longer than a
+// second.
 func (s *Store) Close(ctx context.Context) error {
 	err := s.Store.Close(ctx)
-	s.db.close()
+	s.db.teller.close(ctx, s.db.close)
 	if s.owned {
 		s.db.pool.Close()
 	}

@@ -16,11 +16,10 @@ type Dialect interface {
 	statements(t tables) statements
 	schema(t tables) string
 	// settings are the last arguments of a write of one record: what it depends on besides the record.
-	settings(c Config, notify bool) []any
+	settings(c Config) []any
 	// verdict reads what such a write answered.
 	verdict(rows [][]any) verdict
-	// batch returns the arguments of statements.batch. Each swap is those of one write from its name on, and the
-	// old op.
+	// batch returns the arguments of statements.batch. Each swap is a name, the values of extended, and the old op.
 	batch(c Config, swaps [][]any) []any
 	// batchVerdict reads what that answered, and whose records were written.
 	batchVerdict(rows [][]any) ([]string, verdict)
@@ -44,9 +43,9 @@ type statements struct {
 	list   string // without an end of the range
 	within string // with one
 
-	create, createOwner string
-	update, updateOwner string
-	batch               string
+	create, update string
+	extend, batch  string // of a lease, of many
+	tell           string // those who wait or watch, where the database can
 
 	sighted, sight            string
 	forget, remove            string
@@ -111,6 +110,9 @@ func Schema(d Dialect, prefix string) (string, error) {
 var columns = []string{"holder", "token", "op", "incarnation", "domain", "written_raw", "written_boot", "expiry_raw",
 	"expiry_boot", "ttl_ns", "pins", "card", "revoked", "since", "past"}
 
+// extended are those that a swap changes which only extends. The rest is not even sent: it may be long.
+var extended = []string{"op", "domain", "written_raw", "written_boot", "expiry_raw", "expiry_boot", "ttl_ns"}
+
 // The places of the arguments of a swap.
 const (
 	argNamespace = 1
@@ -118,4 +120,8 @@ const (
 	argRecord    = 3 // and those that follow, one for each of columns
 	argMode      = 18
 	// Of update follow the old op and whether what is replaced must have ended; of PostgreSQL then its settings.
+
+	// Of extend follow the name, one for each of extended.
+	argExtendMode = 10
+	argExtendOld  = 11 // and of PostgreSQL its settings
 )

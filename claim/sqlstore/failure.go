@@ -19,6 +19,13 @@ type DB interface {
 	Script(ctx context.Context, statements string) error
 }
 
+// Teller is a DB that tells those who wait or watch of changes of owners. It is a hint and nothing rests on it.
+type Teller interface {
+	// Changed is called after each write that has changed the owner of a name, or may have. vacant says that nobody
+	// holds it then. It returns at once.
+	Changed(name string, vacant bool)
+}
+
 // Failure is why a statement failed.
 type Failure struct {
 	// Kind is [driver.ErrUnavailable] if surely nothing was changed, [driver.ErrUnknownOutcome] if a change may

@@ -14,8 +14,16 @@ type postgresql struct{}
 
 func (postgresql) Scheme() string { return "postgres" }
 
-// Types of columns, for arguments whose type is not clear from where they stand.
-var postgresqlTypes = []string{"text", "bigint", "uuid", "uuid", "text", "bigint", "bigint", "bigint", "bigint", "bigint", "text", "text", "text", "text", "text"}
+// postgresqlType is that of a column, for arguments whose type is not clear from where they stand.
+func postgresqlType(column string) string {
+	switch column {
+	case "op", "incarnation":
+		return "uuid"
+	case "token", "written_raw", "written_boot", "expiry_raw", "expiry_boot", "ttl_ns":
+		return "bigint"
+	}
+	return "text"
+}
 
 // postgresqlRow is a record as texts and numbers, and how long it still lasts by the clock of the database.
 const postgresqlRow = `l.name, l.holder, l.token, l.op::text, l.incarnation::text, l.domain, l.written_raw, l.written_boot, l.expiry_raw,
@@ -26,20 +34,18 @@ const postgresqlRow = `l.name, l.holder, l.token, l.op::text, l.incarnation::tex
 // be durable: settings can differ from one connection to the next. Both are reported with how many rows
 // were written, so that one statement tells everything.
 const (
-	postgresqlGuard = `EXISTS (SELECT FROM {namespace} n WHERE n.ns = $1 AND n.mode = $18) AND (%s)`
-	postgresqlTells = `SELECT n.mode, current_setting('synchronous_commit'), (SELECT count(*) FROM w)%s FROM {namespace} n WHERE n.ns = $1`
-	// It tells others on the channel of the namespace, if something was written.
-	postgresqlNotifies = `, (SELECT count(pg_notify(%s, w.name)) FROM w)`
+	postgresqlGuard = `EXISTS (SELECT FROM {namespace} n WHERE n.ns = $1 AND n.mode = $%d) AND (current_setting('synchronous_commit') <> 'off' OR $%d::boolean)`
+	postgresqlTells = `SELECT n.mode, current_setting('synchronous_commit'), (SELECT count(*) FROM w) FROM {namespace} n WHERE n.ns = $1`
 )
 
 func (d postgresql) statements(t tables) statements {
+	guard := func(loss int) string { return fmt.Sprintf(postgresqlGuard, argMode, loss) }
 	create := `WITH w AS (INSERT INTO {lease} (ns, name, ` + strings.Join(columns, ", ") + `, written_at) SELECT $1, $2, ` +
-		d.arguments() + `, clock_timestamp() WHERE ` + postgresqlGuard + ` ON CONFLICT (ns, name) DO NOTHING RETURNING name) ` + postgresqlTells
-	update := `WITH w AS (UPDATE {lease} AS l SET ` + d.assignments() + `, written_at = clock_timestamp() WHERE l.ns = $1 AND l.name = $2 AND l.op = $19::uuid AND (NOT $20::boolean
-		OR l.holder = '' OR extract(epoch FROM clock_timestamp() - l.written_at) * 1000000000 > l.ttl_ns) AND ` + postgresqlGuard + ` RETURNING l.name) ` + postgresqlTells
-	durable := `current_setting('synchronous_commit') <> 'off' OR $21::boolean`
-	notifies := fmt.Sprintf(postgresqlNotifies, "$22::text")
-	createDurable := strings.NewReplacer("$21", "$19", "$22", "$20")
+		d.arguments() + `, clock_timestamp() WHERE ` + guard(19) + ` ON CONFLICT (ns, name) DO NOTHING RETURNING name) ` + postgresqlTells
+	update := `WITH w AS (UPDATE {lease} AS l SET ` + d.assignments(columns) + `, written_at = clock_timestamp() WHERE l.ns = $1 AND l.name = $2 AND l.op = $19::uuid AND (NOT $20::boolean
+		OR l.holder = '' OR extract(epoch FROM clock_timestamp() - l.written_at) * 1000000000 > l.ttl_ns) AND ` + guard(21) + ` RETURNING l.name) ` + postgresqlTells
+	extend := `WITH w AS (UPDATE {lease} AS l SET ` + d.assignments(extended) + `, written_at = clock_timestamp() WHERE l.ns = $1 AND l.name = $2 AND l.op = $11::uuid AND ` +
+		fmt.Sprintf(postgresqlGuard, argExtendMode, 12) + ` RETURNING l.name) ` + postgresqlTells
 	list := `SELECT ` + postgresqlRow + `, n.mode, n.floor FROM {namespace} n LEFT JOIN LATERAL (SELECT * FROM {lease} l
 		WHERE l.ns = $1 AND l.name >= $2 AND l.name > $3%s ORDER BY l.name LIMIT $4) l ON true WHERE n.ns = $1 ORDER BY l.name`
 	s := statements{
@@ -52,11 +58,13 @@ func (d postgresql) statements(t tables) statements {
 		list:   fmt.Sprintf(list, ""),
 		within: fmt.Sprintf(list, " AND l.name < $5"),
 
-		create:      createDurable.Replace(fmt.Sprintf(create, durable, "")),
-		createOwner: createDurable.Replace(fmt.Sprintf(create, durable, notifies)),
-		update:      fmt.Sprintf(update, durable, ""),
-		updateOwner: fmt.Sprintf(update, durable, notifies),
-		batch:       d.batchStatement(),
+		create: create,
+		update: update,
+		extend: extend,
+		batch:  d.batchStatement(),
+		// Nothing is lost if it is not durable; and while one transaction that notifies waits for the disk, all others
+		// that do wait for it.
+		tell: `SELECT set_config('synchronous_commit', 'off', true), count(pg_notify($1, name)) FROM unnest($2::text[]) AS name`,
 
 		sighted: `SELECT raw, boot FROM {sighting} WHERE ns = $1 AND name = $2 AND domain = $3 AND op = $4::uuid`,
 		sight: `INSERT INTO {sighting} AS s (ns, name, domain, op, raw, boot) VALUES ($1, $2, $3, $4::uuid, $5, $6) ON CONFLICT (ns, name, domain) DO UPDATE
@@ -80,8 +88,8 @@ func (d postgresql) statements(t tables) statements {
 
 // each changes all statements.
 func (s *statements) each(change func(string) string) {
-	for _, text := range []*string{&s.version, &s.enter, &s.space, &s.raise, &s.get, &s.list, &s.within, &s.create, &s.createOwner,
-		&s.update, &s.updateOwner, &s.batch, &s.sighted, &s.sight, &s.forget, &s.remove, &s.acknowledged, &s.acknowledge, &s.gate, &s.owners} {
+	for _, text := range []*string{&s.version, &s.enter, &s.space, &s.raise, &s.get, &s.list, &s.within, &s.create, &s.update,
+		&s.extend, &s.batch, &s.tell, &s.sighted, &s.sight, &s.forget, &s.remove, &s.acknowledged, &s.acknowledge, &s.gate, &s.owners} {
 		*text = change(*text)
 	}
 }
@@ -89,33 +97,32 @@ func (s *statements) each(change func(string) string) {
 // arguments are the places of the columns' values.
 func (d postgresql) arguments() string {
 	places := make([]string, len(columns))
-	for i, kind := range postgresqlTypes {
-		places[i] = fmt.Sprintf("$%d::%s", argRecord+i, kind)
+	for i, column := range columns {
+		places[i] = fmt.Sprintf("$%d::%s", argRecord+i, postgresqlType(column))
 	}
 	return strings.Join(places, ", ")
 }
 
-// assignments set all columns. Setting the token to what it is changes no key: only if it is another one does
-// the update wait for the transactions that are gated on it.
-func (d postgresql) assignments() string {
+// assignments set columns to the arguments from argRecord on. Setting the token to what it is changes no key: only
+// if it is another one does the update wait for the transactions that are gated on it.
+func (d postgresql) assignments(columns []string) string {
 	set := make([]string, len(columns))
-	for i, kind := range postgresqlTypes {
-		set[i] = fmt.Sprintf("%s = $%d::%s", columns[i], argRecord+i, kind)
+	for i, column := range columns {
+		set[i] = fmt.Sprintf("%s = $%d::%s", column, argRecord+i, postgresqlType(column))
 	}
 	return strings.Join(set, ", ")
 }
 
-// batchStatement has an array for each argument of a swap that follows the namespace, and the old op.
-// It is for swaps that leave the owner as it is.
+// batchStatement has an array for each argument of extend that follows the namespace.
 func (d postgresql) batchStatement() string {
 	arrays, names, set := []string{"$2::text[]"}, []string{"name"}, []string{}
-	for i, kind := range postgresqlTypes {
-		arrays = append(arrays, fmt.Sprintf("$%d::%s[]", argRecord+i, kind))
-		names = append(names, columns[i])
-		set = append(set, fmt.Sprintf("%[1]s = b.%[1]s", columns[i]))
+	for i, column := range extended {
+		arrays = append(arrays, d.array(argRecord+i, column))
+		names = append(names, column)
+		set = append(set, fmt.Sprintf("%[1]s = b.%[1]s", column))
 	}
-	arrays, names = append(arrays, "$19::uuid[]"), append(names, "old")
-	guard := fmt.Sprintf(postgresqlGuard, `current_setting('synchronous_commit') <> 'off' OR $20::boolean`)
+	arrays, names = append(arrays, d.array(argExtendOld, "op")), append(names, "old")
+	guard := fmt.Sprintf(postgresqlGuard, argExtendMode, argExtendOld+1)
 	// The rows are locked in one order, so that two batches never wait for each other.
 	return `WITH b AS (SELECT * FROM unnest(` + strings.Join(arrays, ", ") + `) AS b (` + strings.Join(names, ", ") + `)),
 		mine AS (SELECT l.name FROM {lease} l JOIN b ON l.name = b.name AND l.op = b.old WHERE l.ns = $1 AND ` + guard + ` ORDER BY l.name FOR NO KEY UPDATE OF l),
@@ -124,17 +131,25 @@ func (d postgresql) batchStatement() string {
 		SELECT n.mode, current_setting('synchronous_commit'), w.name FROM {namespace} n LEFT JOIN w ON true WHERE n.ns = $1`
 }
 
+// array is an argument with values of a column. Ids are sent as texts, in arrays too.
+func (postgresql) array(place int, column string) string {
+	if kind := postgresqlType(column); kind != "uuid" {
+		return fmt.Sprintf("$%d::%s[]", place, kind)
+	}
+	return fmt.Sprintf("$%d::text[]::uuid[]", place)
+}
+
 // batch makes an array of each column.
 func (postgresql) batch(c Config, swaps [][]any) []any {
 	args := []any{c.Namespace, column[string](swaps, 0)}
-	for i, kind := range postgresqlTypes {
-		if kind == "bigint" {
+	for i, name := range extended {
+		if postgresqlType(name) == "bigint" {
 			args = append(args, column[int64](swaps, i+1))
 		} else {
 			args = append(args, column[string](swaps, i+1))
 		}
 	}
-	return append(args, c.mode(), column[string](swaps, len(columns)+1), c.AcceptLoss)
+	return append(args, c.mode(), column[string](swaps, len(extended)+1), c.AcceptLoss)
 }
 
 func column[T any](rows [][]any, i int) []T {
@@ -145,12 +160,7 @@ func column[T any](rows [][]any, i int) []T {
 	return values
 }
 
-func (postgresql) settings(c Config, notify bool) []any {
-	if notify {
-		return []any{c.AcceptLoss, channel(c)}
-	}
-	return []any{c.AcceptLoss}
-}
+func (postgresql) settings(c Config) []any { return []any{c.AcceptLoss} }
 
 // channel is the one on which a namespace tells that owners have changed. Names of channels are short.
 func channel(c Config) string {
@@ -161,6 +171,12 @@ func channel(c Config) string {
 // Channel is the one on which PostgreSQL notifies of changes of owners in the store's namespace. What it tells
 // is the name.
 func (s *Store) Channel() string { return channel(s.config) }
+
+// Tell returns the statement that notifies of names on the channel, and its arguments. An empty name stands for any.
+// It need not be durable, and is not.
+func (s *Store) Tell(names []string) (statement string, args []any) {
+	return s.statements.tell, []any{s.Channel(), names}
+}
 
 // verdict reads what postgresqlTells tells.
 func (postgresql) verdict(rows [][]any) verdict {

@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -80,6 +81,14 @@ func row(r *claim.Record) ([]any, error) {
 	}
 	return []any{r.Holder, int64(r.Token), r.Op.String(), hex.EncodeToString(r.Incarnation[:]), string(r.Domain), r.Written.Raw, r.Written.Boot,
 		r.Expiry.Raw, r.Expiry.Boot, int64(r.TTL), texts[0], texts[1], r.Revoked, since, texts[2]}, nil
+}
+
+// extension returns the values of extended for a record.
+func extension(r *claim.Record) ([]any, error) {
+	if err := errors.Join(textFits(r.Name), textFits(string(r.Domain))); err != nil {
+		return nil, err
+	}
+	return []any{r.Op.String(), string(r.Domain), r.Written.Raw, r.Written.Boot, r.Expiry.Raw, r.Expiry.Boot, int64(r.TTL)}, nil
 }
 
 // document returns a value in JSON as people like to read it, or "" if it says nothing.

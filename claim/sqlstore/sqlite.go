@@ -23,7 +23,9 @@ func (d sqlite) statements(t tables) statements {
 	guard := `EXISTS (SELECT 1 FROM {namespace} WHERE ns = ?1 AND mode = ?18)`
 	create := `INSERT INTO {lease} (ns, name, ` + strings.Join(columns, ", ") + `) SELECT ?1, ?2, ` + strings.Join(d.places(), ", ") +
 		` WHERE ` + guard + ` ON CONFLICT (ns, name) DO NOTHING RETURNING 1`
-	update := `UPDATE {lease} SET ` + strings.Join(d.assignments(), ", ") + ` WHERE ns = ?1 AND name = ?2 AND op = ?19 AND NOT ?20 AND ` + guard + ` RETURNING 1`
+	extend := `UPDATE {lease} SET ` + strings.Join(d.assignments(extended), ", ") + ` WHERE ns = ?1 AND name = ?2 AND op = ?11 AND ` +
+		strings.Replace(guard, "?18", "?10", 1) + ` RETURNING 1`
+	update := `UPDATE {lease} SET ` + strings.Join(d.assignments(columns), ", ") + ` WHERE ns = ?1 AND name = ?2 AND op = ?19 AND NOT ?20 AND ` + guard + ` RETURNING 1`
 	list := `SELECT ` + row + ` FROM {namespace} n LEFT JOIN (SELECT * FROM {lease}
 		WHERE ns = ?1 AND name >= ?2 AND name > ?3%s ORDER BY name LIMIT ?4) l ON true WHERE n.ns = ?1 ORDER BY l.name`
 	s := statements{
@@ -36,10 +38,10 @@ func (d sqlite) statements(t tables) statements {
 		list:   fmt.Sprintf(list, ""),
 		within: fmt.Sprintf(list, " AND name < ?5"),
 
-		create: create, createOwner: create,
-		update: update, updateOwner: update,
-		batch: `UPDATE {lease} AS l SET ` + strings.Join(d.extracts(), ", ") + ` FROM json_each(?2) AS b WHERE l.ns = ?1 AND l.name = ` + extract(0) +
-			` AND l.op = ` + extract(len(columns)+1) + ` AND EXISTS (SELECT 1 FROM {namespace} WHERE ns = ?1 AND mode = ?3) RETURNING name`,
+		create: create,
+		update: update,
+		extend: extend,
+		batch:  d.batchStatement(),
 
 		sighted: `SELECT raw, boot FROM {sighting} WHERE ns = ?1 AND name = ?2 AND domain = ?3 AND op = ?4`,
 		sight: `INSERT INTO {sighting} (ns, name, domain, op, raw, boot) VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (ns, name, domain) DO UPDATE
@@ -69,30 +71,33 @@ func (sqlite) places() []string {
 	return places
 }
 
-func (d sqlite) assignments() []string {
-	set := d.places()
+// assignments set columns to the arguments from argRecord on.
+func (sqlite) assignments(columns []string) []string {
+	set := make([]string, len(columns))
 	for i, column := range columns {
-		set[i] = column + " = " + set[i]
+		set[i] = column + " = ?" + strconv.Itoa(argRecord+i)
 	}
 	return set
 }
 
-// extract is argument i of a swap of a batch.
-func extract(i int) string { return fmt.Sprintf("json_extract(b.value, '$[%d]')", i) }
-
-func (sqlite) extracts() []string {
-	set := make([]string, len(columns))
-	for i, column := range columns {
-		value := extract(i + 1) // after the name
+// batchStatement goes through the swaps, which are in JSON, and finds the row of each by its key: CROSS JOIN keeps
+// it from going through all swaps for each row.
+func (d sqlite) batchStatement() string {
+	part := func(i int) string { return fmt.Sprintf("json_extract(s.value, '$[%d]')", i) }
+	values, set := []string{"l.rowid AS id"}, []string{}
+	for i, column := range extended {
+		value := part(i + 1) // after the name
 		if slices.Contains(sqliteIntegers, column) {
 			value = "CAST(" + value + " AS INTEGER)"
 		}
-		set[i] = column + " = " + value
+		values, set = append(values, value+" AS "+column), append(set, column+" = b."+column)
 	}
-	return set
+	return `WITH b AS MATERIALIZED (SELECT ` + strings.Join(values, ", ") + ` FROM json_each(?2) AS s CROSS JOIN {lease} AS l
+		WHERE l.ns = ?1 AND l.name = ` + part(0) + ` AND l.op = ` + part(len(extended)+1) + ` AND EXISTS (SELECT 1 FROM {namespace} WHERE ns = ?1 AND mode = ?3))
+		UPDATE {lease} AS l SET ` + strings.Join(set, ", ") + ` FROM b WHERE l.rowid = b.id RETURNING name`
 }
 
-func (sqlite) settings(Config, bool) []any { return nil }
+func (sqlite) settings(Config) []any { return nil }
 
 // batch makes one text in JSON of all. Numbers stand there as texts, since they may be larger than what JSON is
 // sure to keep.

@@ -79,6 +79,7 @@ type Store struct {
 	config     Config
 	tables     tables
 	statements statements
+	teller     Teller // nil if the database is none
 	closed     chan struct{}
 	close      sync.Once
 }
@@ -96,6 +97,7 @@ func New(ctx context.Context, db DB, d Dialect, c Config) (*Store, error) {
 	}
 	t := tables{schema: c.Schema, prefix: c.Prefix}
 	s := &Store{db: db, dialect: d, config: c, tables: t, statements: d.statements(t), closed: make(chan struct{})}
+	s.teller, _ = db.(Teller)
 	if err := s.prepare(ctx); err != nil {
 		return nil, err
 	}

@@ -19,13 +19,24 @@ func (s *Store) Swap(ctx context.Context, w claim.Swap) (bool, error) {
 	}
 	rows, err := s.write(ctx, "write "+w.Record.Name, statement, args...)
 	if err != nil {
+		if errors.Is(err, driver.ErrUnknownOutcome) {
+			s.changed(w)
+		}
 		return false, err
 	}
 	v := s.dialect.verdict(rows)
 	if v.done {
+		s.changed(w)
 		return true, nil
 	}
 	return false, s.whyNot(ctx, v)
+}
+
+// changed has others told that a swap has changed the owner of a name, or may have.
+func (s *Store) changed(w claim.Swap) {
+	if s.teller != nil && w.Owner {
+		s.teller.Changed(w.Record.Name, !w.Record.Held())
+	}
 }
 
 // swap returns the statement of a conditional write, and its arguments.
@@ -35,6 +46,15 @@ func (s *Store) swap(w claim.Swap) (statement string, args []any, err error) {
 	}
 	if w.Record.Name == "" || !w.Record.Exists() || w.Record.Op == w.Old {
 		return "", nil, fmt.Errorf("%s: %w: a write of %q needs a name and an op of its own", s.Scheme(), driver.ErrInvalid, w.Record.Name)
+	}
+	if extends(w) {
+		values, err := extension(&w.Record)
+		if err != nil {
+			return "", nil, fmt.Errorf("%s: %w", s.Scheme(), err)
+		}
+		args = append([]any{s.config.Namespace, w.Record.Name}, values...)
+		args = append(args, s.config.mode(), w.Old.String())
+		return s.statements.extend, append(args, s.dialect.settings(s.config)...), nil
 	}
 	record, err := row(&w.Record)
 	if err != nil {
@@ -47,13 +67,11 @@ func (s *Store) swap(w claim.Swap) (statement string, args []any, err error) {
 		statement = s.statements.update
 		args = append(args, w.Old.String(), w.Ended)
 	}
-	if w.Owner && w.Old != (claim.Op{}) {
-		statement = s.statements.updateOwner
-	} else if w.Owner {
-		statement = s.statements.createOwner
-	}
-	return statement, append(args, s.dialect.settings(s.config, w.Owner)...), nil
+	return statement, append(args, s.dialect.settings(s.config)...), nil
 }
+
+// extends says whether a swap can be one that only extends.
+func extends(w claim.Swap) bool { return w.Extends && !w.Owner && !w.Ended && w.Old != (claim.Op{}) }
 
 // whyNot returns why nothing was written, if it was not because of the op.
 func (s *Store) whyNot(ctx context.Context, v verdict) error {
@@ -76,8 +94,8 @@ func (s *Store) whyNot(ctx context.Context, v verdict) error {
 	return nil
 }
 
-// SwapAll implements [claim.Batcher]. Those that leave the owner as it is, such as renewals, are one statement.
-// The others are one each, since one that has to wait for a transaction must not hold up the rest.
+// SwapAll implements [claim.Batcher]. Those that extend are one statement. The others are one each, since one that
+// has to wait for a transaction must not hold up the rest.
 func (s *Store) SwapAll(ctx context.Context, swaps []claim.Swap) ([]bool, error) {
 	done := make([]bool, len(swaps))
 	together, places := [][]any{}, map[string]int{}
@@ -87,13 +105,12 @@ func (s *Store) SwapAll(ctx context.Context, swaps []claim.Swap) ([]bool, error)
 		if err != nil {
 			return nil, err
 		}
-		if _, twice := places[w.Record.Name]; w.Owner || w.Ended || twice || w.Old == (claim.Op{}) {
+		if _, twice := places[w.Record.Name]; twice || !extends(w) {
 			apart = append(apart, i)
 			continue
 		}
 		places[w.Record.Name] = i
-		values := append([]any{}, args[argName-1:argMode-1]...)
-		together = append(together, append(values, w.Old.String()))
+		together = append(together, append(args[argName-1:argExtendMode-1:argExtendMode-1], w.Old.String()))
 	}
 	if len(together) > 0 {
 		if err := s.swapTogether(ctx, together, places, done); err != nil {
