@@ -25,6 +25,8 @@ type file struct {
 	writing chan struct{} // has room for one: others would be refused by the file's lock, and have to ask again
 	path    string        // empty if there is no file, or nobody knows which
 	info    os.FileInfo   // of the file that was opened
+
+	prepared prepared
 }
 
 func newFile(db *sql.DB) *file {
@@ -68,7 +70,11 @@ func (f *file) Query(ctx context.Context, statement string, args ...any) ([][]an
 		return nil, err
 	}
 	defer leave()
-	rows, failed := f.query(ctx, statement, args)
+	prepared, failed := f.prepared.get(ctx, f.db, statement)
+	if f := failure(failed, false); f != nil {
+		return nil, f
+	}
+	rows, failed := f.query(ctx, prepared, args)
 	if f := failure(failed, writes); f != nil {
 		return nil, f
 	}
@@ -95,8 +101,8 @@ func (f *file) enter(ctx context.Context, writes bool) (leave func(), err error)
 }
 
 // query returns all rows. A statement that writes is committed when it has told its last one.
-func (f *file) query(ctx context.Context, statement string, args []any) ([][]any, error) {
-	rows, err := f.db.QueryContext(ctx, statement, args...)
+func (f *file) query(ctx context.Context, statement *sql.Stmt, args []any) ([][]any, error) {
+	rows, err := statement.QueryContext(ctx, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +188,9 @@ func failure(err error, writes bool) *sqlstore.Failure {
 // context, or an unknown one.
 func otherwise(err error, writes bool) error {
 	switch {
-	case strings.Contains(err.Error(), "sql: database is closed"): // database/sql has no value for it
+	case errors.Is(err, errStatementsClosed),
+		strings.Contains(err.Error(), "sql: database is closed"), // database/sql has no value for these
+		strings.Contains(err.Error(), "sql: statement is closed"):
 		return driver.ErrClosed
 	case writes:
 		return driver.ErrUnknownOutcome

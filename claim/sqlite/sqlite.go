@@ -139,11 +139,16 @@ func New(ctx context.Context, db *sql.DB, c Config) (*Store, error) {
 	return newStore(ctx, db, c)
 }
 
-func newStore(ctx context.Context, db *sql.DB, c Config) (*Store, error) {
+func newStore(ctx context.Context, db *sql.DB, c Config) (_ *Store, err error) {
 	if err := c.complete(); err != nil {
 		return nil, err
 	}
 	f := newFile(db)
+	defer func() {
+		if err != nil {
+			_ = f.prepared.close()
+		}
+	}()
 	s := &Store{file: f, config: c, here: clock.SystemDomain()}
 	path, err := s.examine(ctx)
 	if err != nil {
@@ -188,6 +193,7 @@ func (s *Store) examine(ctx context.Context) (path string, err error) {
 // Close implements [claim.Store].
 func (s *Store) Close(ctx context.Context) error {
 	err := s.Store.Close(ctx)
+	_ = s.file.prepared.close() // of a database that was closed before, or will be now
 	if !s.owned {
 		return err
 	}
