@@ -34,21 +34,8 @@ type tenancy struct {
 	Card   card         `json:"card,omitzero"`
 }
 
-func toCard(c driver.Card) card {
-	return card{Host: c.Host, PID: c.PID, Started: toTime(c.Started), Text: c.Text}
-}
-
 func (c card) card() driver.Card {
 	return driver.Card{Host: c.Host, PID: c.PID, Started: fromTime(c.Started), Text: c.Text}
-}
-
-// toTime returns nil for the zero time. What is shown to people is shown in UTC.
-func toTime(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
 }
 
 func fromTime(t *time.Time) time.Time {
@@ -67,20 +54,16 @@ func row(r *claim.Record) ([]any, error) {
 	if !r.Since.IsZero() {
 		since = r.Since.UTC().Format(time.RFC3339Nano)
 	}
-	var past []tenancy
-	for _, p := range r.Past {
-		past = append(past, tenancy{Token: p.Token, Holder: p.Holder.ID, Card: toCard(p.Holder.Card), From: toTime(p.From), To: toTime(p.To), Why: string(p.Why), Note: p.Note})
-	}
-	texts := make([]string, 3)
-	for i, value := range []any{r.Pins, toCard(r.Card), past} {
-		text, err := document(value)
+	pins := ""
+	if len(r.Pins) > 0 {
+		text, err := json.Marshal(r.Pins)
 		if err != nil {
 			return nil, fmt.Errorf("%w: the record of %s can not be kept: %v", driver.ErrInvalid, r.Name, err)
 		}
-		texts[i] = text
+		pins = string(text)
 	}
 	return []any{r.Holder, int64(r.Token), r.Op.String(), hex.EncodeToString(r.Incarnation[:]), string(r.Domain), r.Written.Raw, r.Written.Boot,
-		r.Expiry.Raw, r.Expiry.Boot, int64(r.TTL), texts[0], texts[1], r.Revoked, since, texts[2]}, nil
+		r.Expiry.Raw, r.Expiry.Boot, int64(r.TTL), pins, cardText(r.Card), r.Revoked, since, pastText(r.Past)}, nil
 }
 
 // extension returns the values of extended for a record.
@@ -91,29 +74,19 @@ func extension(r *claim.Record) ([]any, error) {
 	return []any{r.Op.String(), string(r.Domain), r.Written.Raw, r.Written.Boot, r.Expiry.Raw, r.Expiry.Boot, int64(r.TTL)}, nil
 }
 
-// document returns a value in JSON as people like to read it, or "" if it says nothing.
-func document(value any) (string, error) {
-	var text strings.Builder
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(value); err != nil {
-		return "", err
-	}
-	switch s := strings.TrimSuffix(text.String(), "\n"); s {
-	case "null", "{}", "[]":
-		return "", nil
-	default:
-		return s, nil
-	}
-}
-
 // fits says whether a record can be kept unchanged.
 func fits(r *claim.Record) error {
 	if r.Token > math.MaxInt64 {
 		return fmt.Errorf("%w: token %d is above %d, the largest number in a database", driver.ErrInvalid, r.Token, int64(math.MaxInt64))
 	}
-	if y := r.Since.UTC().Year(); y < 0 || y > 9999 {
-		return fmt.Errorf("%w: the year %d", driver.ErrInvalid, y)
+	times := []time.Time{r.Since, r.Card.Started}
+	for _, p := range r.Past {
+		times = append(times, p.Holder.Card.Started, p.From, p.To)
+	}
+	for _, t := range times {
+		if y := t.UTC().Year(); y < 0 || y > 9999 {
+			return fmt.Errorf("%w: the year %d", driver.ErrInvalid, y)
+		}
 	}
 	for _, text := range []string{r.Name, r.Holder, string(r.Domain), r.Revoked} {
 		if err := textFits(text); err != nil {
@@ -141,8 +114,8 @@ func textFits(text string) error {
 }
 
 // found reads a row of statements.get or list, and returns false if there is no record in it.
-func found(values []any) (f claim.Found, mode string, err error) {
-	r := reader{values: values}
+func found(values []any, m *memory) (f claim.Found, mode string, err error) {
+	r := reader{values: values, memory: m}
 	f.Record.Name = r.text("name")
 	none := len(values) > 0 && values[0] == nil
 	if none {
@@ -172,6 +145,7 @@ func found(values []any) (f claim.Found, mode string, err error) {
 type reader struct {
 	values []any
 	wrong  error
+	memory *memory // may be nil
 }
 
 func (r *reader) skip(n int) { r.values = r.values[min(n, len(r.values)):] }
@@ -258,6 +232,25 @@ func (r *reader) document(column string, value any) {
 	}
 }
 
+// past reads past tenancies.
+func (r *reader) past(name string) (past []driver.Tenancy) {
+	text := r.text("past")
+	if known, ok := r.memory.get(name, text); ok {
+		return known
+	}
+	var all []tenancy
+	if text != "" && json.Unmarshal([]byte(text), &all) != nil {
+		r.fail("past", text)
+		return nil
+	}
+	for _, p := range all {
+		past = append(past, driver.Tenancy{Token: p.Token, Holder: driver.Holder{ID: p.Holder, Card: p.Card.card()},
+			From: fromTime(p.From), To: fromTime(p.To), Why: driver.Reason(p.Why), Note: p.Note})
+	}
+	r.memory.keep(name, text, past)
+	return past
+}
+
 // record reads columns.
 func (r *reader) record(to *claim.Record) {
 	to.Holder = r.text("holder")
@@ -275,12 +268,7 @@ func (r *reader) record(to *claim.Record) {
 	to.Card = c.card()
 	to.Revoked = r.text("revoked")
 	to.Since = r.time("since")
-	var past []tenancy
-	r.document("past", &past)
-	for _, p := range past {
-		to.Past = append(to.Past, driver.Tenancy{Token: p.Token, Holder: driver.Holder{ID: p.Holder, Card: p.Card.card()},
-			From: fromTime(p.From), To: fromTime(p.To), Why: driver.Reason(p.Why), Note: p.Note})
-	}
+	to.Past = r.past(to.Name)
 	switch {
 	case token < 0:
 		r.fail("token", token)

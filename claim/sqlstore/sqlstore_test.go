@@ -246,7 +246,7 @@ func TestRowsThatAreNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	values := func() []any { return append(append([]any{"jobs/x"}, good...), int64(0), "writer", int64(0)) }
-	if f, _, err := found(values()); err != nil || f.Err != nil || f.Record.Op != some.Op {
+	if f, _, err := found(values(), nil); err != nil || f.Err != nil || f.Record.Op != some.Op {
 		t.Fatalf("%+v, %v", f, err)
 	}
 	for i, column := range columns {
@@ -262,7 +262,7 @@ func TestRowsThatAreNone(t *testing.T) {
 			}
 			row := values()
 			row[i+1] = bad
-			f, _, err := found(row)
+			f, _, err := found(row, nil)
 			if err != nil || !errors.Is(f.Err, driver.ErrCorrupt) || f.Record.Name != "jobs/x" || f.Record.Exists() || !strings.Contains(f.Err.Error(), strings.TrimSuffix(column, "_ns")) {
 				t.Errorf("%s is %v: %+v, %v", column, bad, f, err)
 			}
@@ -271,7 +271,7 @@ func TestRowsThatAreNone(t *testing.T) {
 	for _, floor := range []any{nil, int64(-1), "x"} {
 		row := values()
 		row[len(row)-1] = floor
-		if _, _, err := found(row); !errors.Is(err, driver.ErrCorrupt) {
+		if _, _, err := found(row, nil); !errors.Is(err, driver.ErrCorrupt) {
 			t.Errorf("a floor of %v: %v", floor, err)
 		}
 	}

@@ -80,6 +80,7 @@ type Store struct {
 	tables     tables
 	statements statements
 	teller     Teller // nil if the database is none
+	memory     memory
 	closed     chan struct{}
 	close      sync.Once
 }
@@ -206,7 +207,7 @@ func (s *Store) Get(ctx context.Context, name string) (claim.Found, error) {
 	if len(rows) == 0 {
 		return claim.Found{}, s.gone()
 	}
-	f, err := s.found(rows[0])
+	f, err := s.found(rows[0], &s.memory)
 	if err == nil && f.Err != nil {
 		err, f.Err = f.Err, nil
 	}
@@ -215,8 +216,8 @@ func (s *Store) Get(ctx context.Context, name string) (claim.Found, error) {
 }
 
 // found reads one row.
-func (s *Store) found(values []any) (claim.Found, error) {
-	f, mode, err := found(values)
+func (s *Store) found(values []any, m *memory) (claim.Found, error) {
+	f, mode, err := found(values, m)
 	if err != nil {
 		return f, fmt.Errorf("%s: %w", s.Scheme(), err)
 	}
@@ -254,7 +255,7 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]cl
 	}
 	var all []claim.Found
 	for _, values := range rows {
-		f, err := s.found(values)
+		f, err := s.found(values, nil)
 		if err != nil {
 			return nil, err
 		}

@@ -27,6 +27,9 @@ func (s *Store) Swap(ctx context.Context, w claim.Swap) (bool, error) {
 	v := s.dialect.verdict(rows)
 	if v.done {
 		s.changed(w)
+		if !extends(w) {
+			s.memory.keep(w.Record.Name, args[argMode-2].(string), asRead(w.Record.Past))
+		}
 		return true, nil
 	}
 	return false, s.whyNot(ctx, v)

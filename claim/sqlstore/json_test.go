@@ -1,0 +1,96 @@
+package sqlstore
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// drawTime draws none, or one in any zone.
+func drawTime(t *rapid.T, label string) time.Time {
+	if rapid.Bool().Draw(t, label+" is none") {
+		return time.Time{}
+	}
+	at := time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, label), rapid.Int64Range(0, 999_999_999).Draw(t, label+" ns"))
+	return at.In(time.FixedZone("", rapid.IntRange(-12, 12).Draw(t, label+" zone")*3600))
+}
+
+func drawCard(t *rapid.T) driver.Card {
+	text := rapid.OneOf(rapid.Just(""), rapid.String())
+	return driver.Card{Host: text.Draw(t, "host"), PID: rapid.IntRange(-1, 2).Draw(t, "pid"), Started: drawTime(t, "started"), Text: text.Draw(t, "text")}
+}
+
+// What is put together by hand is what package encoding/json makes, and is read as what was written; and what is
+// remembered of a text is what would be read.
+func TestJSON(t *testing.T) {
+	text := rapid.OneOf(rapid.Just(""), rapid.String(), rapid.SampledFrom([]string{"<a&b>", "\"\\\n\x00\x1f\x7f", "\u2028é\u2029", "世界 😀"}))
+	rapid.Check(t, func(t *rapid.T) {
+		r := some
+		r.Op, r.Card = claim.NewOp(), drawCard(t)
+		for range rapid.IntRange(0, 3).Draw(t, "tenancies") {
+			r.Past = append(r.Past, driver.Tenancy{Token: driver.Token(rapid.Uint64().Draw(t, "token")), Holder: driver.Holder{ID: text.Draw(t, "id"), Card: drawCard(t)},
+				From: drawTime(t, "from"), To: drawTime(t, "to"), Why: driver.Reason(text.Draw(t, "why")), Note: text.Draw(t, "note")})
+		}
+		values, err := row(&r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, to := range map[int]any{11: &card{}, 14: &[]tenancy{}} { // order: each by itself
+			is := values[i].(string)
+			if is == "" {
+				continue
+			}
+			if err := json.Unmarshal([]byte(is), to); err != nil {
+				t.Fatalf("%s: %v", is, err)
+			}
+			var should strings.Builder
+			encoder := json.NewEncoder(&should)
+			encoder.SetEscapeHTML(false)
+			if err := encoder.Encode(to); err != nil || strings.TrimSpace(should.String()) != is {
+				t.Fatalf("got %s, want %s, %v", is, should.String(), err)
+			}
+		}
+		read := append(append([]any{r.Name}, values...), int64(0), "writer", int64(0))
+		m := &memory{}
+		for range 2 { // read, and remembered
+			f, _, err := found(read, m)
+			want := asRead(r.Past)
+			if err != nil || f.Err != nil || len(f.Record.Past) != len(want) || len(want) > 0 && !reflect.DeepEqual(f.Record.Past, want) ||
+				!f.Record.Card.Started.Equal(r.Card.Started) || f.Record.Card.Text != r.Card.Text || f.Record.Card.Host != r.Card.Host || f.Record.Card.PID != r.Card.PID {
+				t.Fatalf("%+v is read as %+v, %v, %v", r, f.Record, err, f.Err)
+			}
+		}
+	})
+}
+
+// What is remembered is of one text, is not shared, and is of few names.
+func TestMemory(t *testing.T) {
+	m := &memory{}
+	m.keep("a", "[1]", []driver.Tenancy{{Token: 1}})
+	past, ok := m.get("a", "[1]")
+	if !ok || past[0].Token != 1 {
+		t.Fatal(past, ok)
+	}
+	past[0].Token = 2
+	if past, ok := m.get("a", "[1]"); !ok || past[0].Token != 1 {
+		t.Error("what was given out was changed inside", past, ok)
+	}
+	for _, other := range []struct{ name, text string }{{"a", "[2]"}, {"b", "[1]"}, {"a", ""}} {
+		if past, ok := m.get(other.name, other.text); ok {
+			t.Errorf("%v is known as %v", other, past)
+		}
+	}
+	for i := range 2 * maxMemory {
+		m.keep(strings.Repeat("x", i+1), "[1]", nil)
+	}
+	if len(m.pasts) > maxMemory {
+		t.Errorf("%d names are remembered", len(m.pasts))
+	}
+}
