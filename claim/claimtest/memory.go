@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -169,6 +170,9 @@ func (m *Memory) swap(s *space, w claim.Swap) (bool, error) {
 	if w.Ended && old != nil && m.left(old) >= 0 {
 		return false, nil
 	}
+	if w.Extends && (old == nil || !extends(old.record, w.Record)) {
+		return false, fmt.Errorf("memory: swap: %w: a write that only extends changes what no extension does", driver.ErrInvalid)
+	}
 	s.records[w.Record.Name] = &kept{record: copied(w.Record), written: m.now()}
 	if w.Owner {
 		s.tell(w.Record.Name)
@@ -227,4 +231,10 @@ func (c *Client) begin(ctx context.Context, what string) (unlock func(), err err
 	default:
 		return c.memory.mu.Unlock, nil
 	}
+}
+
+// extends says whether a record is the old one but for what an extension changes.
+func extends(old, r claim.Record) bool {
+	old.Op, old.Domain, old.Written, old.Expiry, old.TTL = r.Op, r.Domain, r.Written, r.Expiry, r.TTL
+	return reflect.DeepEqual(plain(old), plain(r))
 }

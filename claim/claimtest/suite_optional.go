@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -32,6 +33,7 @@ func testBatch(s *suite) {
 	const many = 120
 	var swaps []claim.Swap
 	var should []bool
+	var extended []claim.Record
 	kept := make(map[string]claim.Op)
 	for i := range many {
 		name := fmt.Sprintf("jobs/%03d", i)
@@ -40,7 +42,11 @@ func testBatch(s *suite) {
 		switch i % 4 {
 		case 0: // it is made
 		case 1:
-			w.Old = s.put(other, name).Op
+			put := s.put(other, name)
+			if w.Old = put.Op; i%8 == 1 {
+				w.Record, w.Extends = extension(put), true
+				extended = append(extended, w.Record)
+			}
 		case 2: // it exists already
 			kept[name], done = s.put(other, name).Op, false
 		case 3: // it has another op, or none
@@ -65,27 +71,40 @@ func testBatch(s *suite) {
 			s.Errorf("%s has op %v, and not %v", name, f.Record.Op, op)
 		}
 	}
+	for _, r := range extended {
+		s.same("extended among many", s.get(other, r.Name).Record, r)
+	}
 	s.same("written among many", s.get(other, swaps[0].Record.Name).Record, swaps[0].Record)
 	if done, err := batch.SwapAll(s.Context(), nil); len(done) != 0 || err != nil {
 		s.Errorf("SwapAll of nothing: %v, %v", done, err)
 	}
 }
 
+// extension returns a record that extends another.
+func extension(r claim.Record) claim.Record {
+	r.Op, r.Domain, r.TTL = claim.NewOp(), "another machine", 77
+	r.Written, r.Expiry = clock.Instant{Raw: 11, Boot: 22}, clock.Instant{Raw: math.MaxInt64, Boot: 33}
+	return r
+}
+
 // Batches with the same names in different orders neither lock each other out nor both win.
 func testBatchesRace(s *suite) {
 	all := s.openAll()
 	const names = 20
-	ops := make([]claim.Op, names)
-	for round := range rounds {
-		wins, next := make([][]bool, racers), make([][]claim.Op, racers)
+	last := make([]claim.Record, names)
+	for range rounds {
+		wins, next := make([][]bool, racers), make([][]claim.Record, racers)
 		together(racers, func(i int) {
 			swaps := make([]claim.Swap, names)
-			next[i], wins[i] = make([]claim.Op, names), make([]bool, names)
+			next[i], wins[i] = make([]claim.Record, names), make([]bool, names)
 			at := func(j int) int { return (j*(2*(i%2)*(names/2-1)+1) + i) % names } // forwards or backwards
 			for j := range swaps {
 				n := at(j)
-				swaps[j] = claim.Swap{Old: ops[n], Record: record(fmt.Sprintf("jobs/%d", n), driver.Token(round+1))}
-				next[i][n] = swaps[j].Record.Op
+				swaps[j] = claim.Swap{Record: record(fmt.Sprintf("jobs/%d", n), 1)}
+				if last[n].Exists() {
+					swaps[j] = claim.Swap{Old: last[n].Op, Record: extension(last[n]), Extends: true}
+				}
+				next[i][n] = swaps[j].Record
 			}
 			done, err := as[claim.Batcher](s, all[i%clients], Batch).SwapAll(s.Context(), swaps)
 			if err != nil || len(done) != names {
@@ -98,17 +117,18 @@ func testBatchesRace(s *suite) {
 		})
 		for n := range names {
 			winners := 0
+			before := last[n]
 			for i := range racers {
 				if wins[i][n] {
 					winners++
-					ops[n] = next[i][n]
+					last[n] = next[i][n]
 				}
 			}
 			if winners != 1 {
 				s.Fatalf("%d of %d writes of one name from one op were done", winners, racers)
 			}
-			if got := s.get(all[0], fmt.Sprintf("jobs/%d", n)).Record.Op; got != ops[n] {
-				s.Fatalf("the op is %v, and the winner's is %v", got, ops[n])
+			if got := s.get(all[0], fmt.Sprintf("jobs/%d", n)).Record; got.Op != last[n].Op || before.Exists() && got.Incarnation != before.Incarnation {
+				s.Fatalf("there is %+v, and the winner's is %+v", got, last[n])
 			}
 		}
 	}

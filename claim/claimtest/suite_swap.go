@@ -1,6 +1,7 @@
 package claimtest
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -13,6 +14,7 @@ var swapTests = []test{
 	{"Create", "", testCreate},
 	{"OnlyFromTheOp", "", testOnlyFromTheOp},
 	{"OpsAreNotTokens", "", testOpsAreNotTokens},
+	{"Extends", "", testExtends},
 	{"TouchesOneName", "", testTouchesOneName},
 	{"IsReadAtOnce", "", testIsReadAtOnce},
 	{"OneCreates", "", testOneCreates},
@@ -55,6 +57,34 @@ func testCreate(s *suite) {
 		s.Error("a record was created over a tombstone")
 	}
 	s.same("the tombstone", s.get(a, "jobs/x").Record, vacant)
+}
+
+// A swap that only extends leaves what it does not change as it was, and is as conditional as any.
+func testExtends(s *suite) {
+	a, b := s.open(), s.open()
+	for i, r := range extremes()[:3] {
+		r.Name += fmt.Sprint(i)
+		if !s.swap(a, claim.Op{}, r) {
+			s.Fatal("not written")
+		}
+		next := extension(r)
+		for _, c := range []struct {
+			old  claim.Op
+			done bool
+		}{{claim.NewOp(), false}, {r.Op, true}, {r.Op, false}} {
+			w := next
+			if !c.done {
+				w.Op = claim.NewOp()
+			}
+			if done, err := b.Swap(s.Context(), claim.Swap{Old: c.old, Record: w, Extends: true}); done != c.done || err != nil {
+				s.Fatalf("extreme %d: %v, %v", i, done, err)
+			}
+		}
+		s.same("extended", s.get(a, r.Name).Record, next)
+	}
+	if done, err := b.Swap(s.Context(), claim.Swap{Old: claim.NewOp(), Record: record("jobs/none", 1), Extends: true}); done || err != nil {
+		s.Errorf("what is not there was extended: %v, %v", done, err)
+	}
 }
 
 func testOnlyFromTheOp(s *suite) {
