@@ -9,12 +9,16 @@
 //
 // # How it works
 //
-// The SQL is that of package sqlstore: every call is one statement, which is a transaction of its own. Nothing is
-// kept in a session, no statement is prepared, and no transaction is open between two of them. So it works behind
-// pgbouncer in transaction mode, with any default isolation level, and with a pool that the program has anyway.
+// The SQL is that of package sqlstore: every call is one statement, which is a transaction of its own. No
+// transaction is open between two of them, and nothing is kept in a session but prepared statements; those only where
+// a connection reaches the server itself, and after its first few statements. So it works behind pgbouncer in
+// transaction mode, with any default isolation level, and with a pool that the program has anyway. In that pool
+// nothing is prepared unless its own DefaultQueryExecMode is to cache statements, which is the default of pgx.
 //
-// A change of owner notifies those who wait, in the statement that writes it. They listen on a connection of
-// their own. Where that can not work, because a pooler stands between, they find out by asking.
+// After a change of owner those who wait are notified, of many at once where there are many: in a transaction of its
+// own that does not wait for the disk, since PostgreSQL commits transactions that notify one after the other. They
+// listen on a connection of their own. Where that can not work, because a pooler stands between, or the one who
+// released was killed at that moment, they find out by asking.
 //
 // A write is refused on a connection with synchronous_commit = off, and the server with fsync = off: a crash could
 // make two hold one name. [Config.AcceptLoss], in a URL accept=loss, accepts that.
@@ -33,5 +37,6 @@
 // # What it never does
 //
 // It reads no standby, sets nothing in a session, and needs no right but to read and write its four tables once
-// they are there. Of its own it starts no goroutine that outlives a call; the pool that [Open] makes has some.
+// they are there. It has one goroutine while somebody is still to be notified, which Close waits for; the pool that
+// [Open] makes has some.
 package postgres

@@ -10,10 +10,10 @@
 // # How it works
 //
 // The SQL is that of package sqlstore; each write is one statement, which takes the file's lock when it begins.
-// Writers of one process stand in line, and those of several ask again as long as the file is locked. All
-// processes of one boot of the machine share its clocks, so an end is judged exactly; and a holder from before
-// the machine was booted is known to be gone, so nobody waits for his lease to end. Whoever waits for a name
-// looks some sixty times a second whether anybody has written, which takes microseconds.
+// Statements are prepared once on each connection. Writers of one process stand in line, and those of several ask
+// again as long as the file is locked. All processes of one boot of the machine share its clocks, so an end is judged
+// exactly; and a holder from before the machine was booted is known to be gone, so nobody waits for his lease to end.
+// Whoever waits for a name looks some sixty times a second whether anybody has written, which takes microseconds.
 //
 // Files opened here are in WAL mode with synchronous = EXTRA. A [database/sql.DB] that is passed to [New] must be
 // set up to synchronous = FULL at least, with a busy timeout, on each of its connections:

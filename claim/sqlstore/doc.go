@@ -16,13 +16,14 @@
 // in the statement that writes. Names and all other values are arguments, never parts of statements; names are
 // compared by their bytes, and listed by ranges, never by patterns.
 //
-// A claim of a free name is two statements: one that reads and one that writes. All renewals of a keeper are one.
+// A claim of a free name is two statements: one that reads and one that writes. If the name has no record yet, these
+// come after two more, which make it. All renewals of a keeper are one, which writes only what a renewal changes.
 //
 // # What it never does
 //
-// It reads no clock of its own but to limit how often a busy database is asked again, keeps no record in memory,
-// begins no transaction of several statements, and deletes no record but by Remove. It changes no table that is
-// there: a schema that is newer than the program is refused.
+// It reads no clock of its own but to limit how often a busy database is asked again, answers from no memory (it
+// only remembers what the text of a past means), begins no transaction of several statements, and deletes no record
+// but by Remove. It changes no table that is there: a schema that is newer than the program is refused.
 //
 // What each machine has sighted of a name stays until the record is removed: at most one row for each name and
 // boot of a machine.
