@@ -150,7 +150,7 @@ func settingVariables(environ []string, mine []string) (map[string]string, error
 	found := make(map[string]string)
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
-		if !strings.HasPrefix(name, variablePrefix) || slices.Contains(otherVariables, name) || setByKubernetes(name) {
+		if !strings.HasPrefix(name, variablePrefix) || slices.Contains(otherVariables, name) || setByKubernetes(name) || strings.HasPrefix(name, testPrefix) {
 			continue
 		}
 		key := strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, variablePrefix)), "_", "-")
@@ -169,6 +169,9 @@ var clientVariables = []string{endpointVariable, caVariable, clientCertVariable,
 
 // otherVariables are no settings.
 var otherVariables = slices.Concat(clientVariables, toldVariables)
+
+// testPrefix begins the names of what only tests look at, those of this program among them.
+const testPrefix = variablePrefix + "TEST_"
 
 // setByKubernetes says whether the variable is one of those that Kubernetes sets in every pod beside a
 // service that is called leasekeeper.
