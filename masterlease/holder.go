@@ -83,7 +83,7 @@ type Holder struct {
 	epoch   uint64
 	applied bool // an entry of the own term
 	last    clock.Instant
-	asked   bool // last is the stamp of a request of this epoch
+	asked   bool // last is the newest stamp of this term
 
 	transferring bool
 	stopped      bool
@@ -157,7 +157,7 @@ func (h *Holder) lead(s State, now clock.Instant) {
 
 // nextEpoch leaves everything granted so far behind, and asks anew.
 func (h *Holder) nextEpoch(now clock.Instant) {
-	h.epoch, h.asked = h.law.next(h.epoch), false
+	h.epoch = h.law.next(h.epoch)
 	h.stats.Epochs++
 	h.settle(now)
 }
@@ -277,7 +277,7 @@ func (h *Holder) accept(e *entry, g Grant, now clock.Instant) {
 	worth := h.law.counts(max(g.Drift, h.config.Drift), min(g.Duration, h.config.Duration)) - granularity
 	e.epoch, e.echo, e.end = h.epoch, g.Echo, h.law.from(g.Echo, now).Add(worth)
 	h.stats.Accepted++
-	if own := now.Remaining(e.end); own > 0 && g.Remaining < own {
+	if g.Remaining < now.Remaining(e.end) {
 		// The promise ends before it may be counted on no more: one of the clocks is beyond the bound.
 		h.stats.EarlyPromises++
 		h.distrust(EarlyPromise)

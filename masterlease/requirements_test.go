@@ -231,6 +231,7 @@ var requirements = []requirement{
 	}},
 	{id: "R22", what: "promises only in answer to the leader itself", check: func(p *pair) {
 		r, _ := p.leader.Request(p.now())
+		p.want("of another term", p.followers[0].Hear(Heard{From: 1, Term: 6, Request: r}, State{Term: 6, Leader: 1}, p.now()), Refused)
 		p.want("from another", p.followers[0].Hear(Heard{From: 3, Term: 5, Request: r}, State{Term: 5, Leader: 1}, p.now()), Refused)
 	}},
 	{id: "R23", what: "only a newer stamp counts", check: func(p *pair) {
@@ -341,7 +342,9 @@ var requirements = []requirement{
 			p.t.Fatal(err)
 		}
 		p.want("vote", g.Vote(Ballot{Candidate: 3, Term: 6, Release: &Release{Leader: 1, Term: 5, Epoch: 1}}, false, p.now()), false)
+		p.want("mute", g.Mute(p.now()), true)
 		p.clocks.Advance(time.Second + 1)
+		p.want("mute later", g.Mute(p.now()), false)
 		p.want("open", g.Open(p.now()), true)
 	}},
 	{id: "R37", what: "mixed versions", check: func(p *pair) {
@@ -375,6 +378,7 @@ var requirements = []requirement{
 		longest, needed := p.followers[0].ToPersist()
 		p.want("to persist", fmt.Sprint(longest, needed), fmt.Sprint(clock.DefaultDrift.GrantPromise(3*time.Second), true))
 		p.followers[0].Persisted(longest)
+		p.followers[0].Persisted(time.Second) // of another record, which is shorter
 		p.want("on record", p.hear(0, r), Promised)
 	}},
 	{id: "A8", what: "entries and hard state of one Ready are one write", why: "it is done where the log is; the configurations of TestNobodyElseIsElectedWhileAuthorityHolds rely on it"},

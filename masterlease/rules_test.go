@@ -9,32 +9,53 @@ import (
 
 // One quorum for both clocks: with one for each, a member could be in neither by the clock that is right for it.
 func TestOneQuorumForBothClocks(t *testing.T) {
-	h, err := NewHolder(HolderConfig{ID: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var now clock.Instant
-	h.Configure(Configuration{Voters: []uint64{1, 2, 3}}, now)
-	h.Observe(State{Term: 5, Leader: 1, Role: Leader}, now)
-	h.Applied(5, now)
+	p := newPair(t)
 	grant := func(from uint64, d time.Duration) {
 		t.Helper()
-		r, ok := h.Request(now)
+		r, ok := p.leader.Request(p.now())
 		if !ok {
 			t.Fatal("nothing is asked for")
 		}
-		h.Receive(from, Grant{Term: 5, Epoch: 1, Echo: r.Stamp, Duration: d, Remaining: time.Second, Reading: now}, now)
+		p.leader.Receive(from, Grant{Term: 5, Epoch: 1, Echo: r.Stamp, Duration: d, Remaining: time.Second, Reading: p.now()}, p.now())
 	}
 	grant(2, DefaultDuration) // older and longer
-	now.Boot += int64(600 * time.Millisecond)
-	now.Raw += int64(100 * time.Millisecond)
+	p.clocks.AdvanceBy(100*time.Millisecond, 600*time.Millisecond)
 	grant(3, DefaultDuration/2) // newer and shorter: it ends later on the boot clock, earlier on the raw one
-	two, three := h.known[2].end, h.known[3].end
+	two, three := p.leader.known[2].end, p.leader.known[3].end
 	if !(two.Raw > three.Raw && two.Boot < three.Boot) {
 		t.Fatalf("the ends %v and %v are not crosswise", two, three)
 	}
-	if end := h.Authority().End; end != two && end != three {
-		t.Errorf("the authority ends at %v, which nobody has promised", end)
+	if end := p.leader.Authority().End; end != two && end != three {
+		t.Errorf("with one of the two the authority ends at %v, which neither has promised", end)
+	}
+	known := p.leader.known
+	p.leader.Configure(Configuration{Voters: []uint64{1, 2, 3, 4, 5}}, p.now())
+	if len(known) != 2 {
+		t.Fatalf("known: %v", known)
+	}
+	if end, want := p.leader.Authority().End, (clock.Instant{Raw: three.Raw, Boot: two.Boot}); end != want {
+		t.Errorf("with both of the two the authority ends at %v, want %v", end, want)
+	}
+}
+
+func TestGrantsThatMakeNoSenseAreIgnored(t *testing.T) {
+	p := newPair(t)
+	good := p.beat()
+	for i, change := range []func(g *Grant){
+		func(g *Grant) { g.Duration = 0 }, func(g *Grant) { g.Remaining = -1 }, func(g *Grant) { g.Drift = clock.MaxDrift + 1 },
+	} {
+		p.clocks.Advance(time.Millisecond)
+		r, _ := p.leader.Request(p.now())
+		bad := good
+		bad.Echo = r.Stamp
+		change(&bad)
+		p.leader.Receive(2, bad, p.now())
+		if got := p.leader.Stats(p.now()).Unknown; got != uint64(i+1) {
+			t.Errorf("after %d such grants %d were ignored", i+1, got)
+		}
+	}
+	if !p.leader.Valid(p.now()) {
+		t.Error("they have ended the authority")
 	}
 }
 

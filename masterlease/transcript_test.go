@@ -33,7 +33,7 @@ import (
 //	applied 5                  an entry of term 5
 //	request                    something is about to be sent
 //	echo 2 10ms                a grant of member 2 that echoes the stamp 10ms; [term=n] [epoch=n] [want=d] [drift=ppm]
-//	                           [remaining=d] [reading=d] [domain=n]
+//	                           [remaining=d] [reading=d] [boot=d] [domain=n]
 //	check 5, hear-leader 6, renounce, stop, trust, released, rate 2
 //	progress last=3 synced=2 committed=1, silent
 //
@@ -221,9 +221,11 @@ func (tr *transcript) holder() string {
 		return fmt.Sprintf("term %d, epoch %d, stamp %v, for %v at %d ppm", r.Term, r.Epoch, r.Stamp, r.Duration, uint32(r.Drift))
 	case "echo":
 		echo := clock.Instant{}.Add(tr.word(1))
+		reading := clock.Instant{}.Add(tr.duration("reading", tr.word(1)))
+		reading.Boot = int64(tr.duration("boot", time.Duration(reading.Boot)))
 		h.Receive(tr.id(0), Grant{Term: tr.number("term", 5), Epoch: tr.number("epoch", 1), Echo: echo,
 			Duration: tr.duration("want", DefaultDuration), Drift: clock.Drift(tr.number("drift", uint64(clock.DefaultDrift))),
-			Remaining: tr.duration("remaining", DefaultDuration), Reading: clock.Instant{}.Add(tr.duration("reading", tr.word(1))), Domain: tr.number("domain", 0)}, now)
+			Remaining: tr.duration("remaining", DefaultDuration), Reading: reading, Domain: tr.number("domain", 0)}, now)
 	case "check":
 		return fmt.Sprint(h.Check(tr.id(0), now))
 	case "hear-leader":
