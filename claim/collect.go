@@ -11,14 +11,18 @@ import (
 // Collection is which tombstones to remove.
 type Collection struct {
 	Prefix string
-	// Age is how long a name must have been vacant by the wall clock. 0 is all.
+	// Age is for how long nobody must have held a name; 0 is all. Of a name that was given back or taken from
+	// its holder that is told by the wall clock of who did so. Of one whose holder has fallen silent it is how
+	// long its lease has surely been over, on this machine's clocks: on another machine than the holder's that
+	// counts from when this one first saw the holder's last write. What ended with a reboot of the only machine
+	// there is counts from the first collection after it.
 	Age time.Duration
 	// Progress, if given, is called after each page: how many names were looked at, and removed.
 	Progress func(seen, removed int)
 }
 
-// Collect removes the records of names that nobody holds or pins, and says how many. Their tokens do not start
-// again: first the namespace's floor is raised above all that are removed, and a claim that makes a record
+// Collect removes the records of names that nobody holds or pins, and says how many. A name whose lease is
+// surely over, and has been for the age that is asked for, is vacated first. Their tokens do not start again: first the namespace's floor is raised above all that are removed, and a claim that makes a record
 // looks at the floor again after it was made. It can be stopped and repeated at any time.
 func (c *Client) Collect(ctx context.Context, what Collection) (removed int, err error) {
 	if what.Age < 0 {
@@ -38,9 +42,15 @@ func (c *Client) Collect(ctx context.Context, what Collection) (removed int, err
 
 func (c *Client) collectPage(ctx context.Context, page []seen, age time.Duration) (removed int, err error) {
 	var old []*Record
+	var failed error
 	for i := range page {
-		if s := &page[i]; s.Err == nil && c.collectable(&s.Record, age) {
-			old = append(old, &s.Record)
+		r, err := c.old(ctx, &page[i], age)
+		if err != nil && !stays(err) {
+			failed = err
+			break
+		}
+		if r != nil {
+			old = append(old, r)
 		}
 	}
 	err = c.remove(ctx, old, func(_ *Record, done bool) {
@@ -48,7 +58,39 @@ func (c *Client) collectPage(ctx context.Context, page []seen, age time.Duration
 			removed++
 		}
 	})
+	if failed != nil {
+		err = failed
+	}
 	return removed, err
+}
+
+// old returns the record of a name if it can be collected. If nobody holds it but in the record, that is ended.
+func (c *Client) old(ctx context.Context, s *seen, age time.Duration) (*Record, error) {
+	r := &s.Record
+	switch {
+	case s.Err != nil || len(r.Pins) > 0:
+		return nil, nil
+	case !r.Held():
+		if !c.collectable(r, age) {
+			return nil, nil
+		}
+		return r, nil
+	}
+	v := c.judge(ctx, s, false)
+	if !v.over || !v.gone && -v.ends < age {
+		return nil, nil
+	}
+	left, err := c.vacated(ctx, r.Name)
+	if err != nil {
+		return nil, err
+	}
+	if v.gone { // nobody can tell since when, so it grows old from now on
+		return c.old(ctx, left, age)
+	}
+	if !c.collectable(&left.Record, 0) {
+		return nil, nil
+	}
+	return &left.Record, nil
 }
 
 // remove removes records, unless they are changed first, and lets no token start again. It reports of each

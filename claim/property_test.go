@@ -234,8 +234,14 @@ func (m *model) pin(t *rapid.T) {
 }
 
 func (m *model) collect(t *rapid.T) {
-	if _, err := m.someone(t).Collect(m.Context(), claim.Collection{}); err != nil {
+	a := m.someone(t)
+	removed, err := a.Collect(m.Context(), claim.Collection{})
+	if err != nil {
 		t.Fatal(err)
+	}
+	if removed > 0 && m.now != nil {
+		m.mayEnd(t, a.name)
+		m.end()
 	}
 }
 

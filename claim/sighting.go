@@ -27,6 +27,7 @@ type verdict struct {
 	ends   time.Duration // from now, at the longest; may be negative
 	over   bool
 	remote bool // inferred from sightings
+	gone   bool // ended with the domain of its writer, nobody knows when
 }
 
 // read returns the record of a name, and the instant just after.
@@ -78,7 +79,7 @@ func (c *Client) verdict(s *seen) (v verdict) {
 	case r.Domain.Same(c.domain):
 		v.latest = r.Expiry
 	case c.local != nil && c.local.Gone(r.Domain):
-		return verdict{latest: s.at, ends: 0, over: true}
+		return verdict{latest: s.at, ends: 0, over: true, gone: true}
 	default:
 		v.latest, v.remote = c.note(s).latest, true
 	}

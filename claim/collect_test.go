@@ -1,0 +1,193 @@
+package claim_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/claim/claimtest"
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// What is removed, and that tokens go on.
+
+func TestCollectLeavesWhatItMust(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	free := func(name string) {
+		t.Helper()
+		w.is("release", a.Release(t.Context(), a.hold(name, time.Minute)), nil)
+	}
+	free("old")
+	w.is("pin", a.Pin(t.Context(), "pinned", "x"), nil)
+	held := a.hold("held", time.Hour)
+	w.pass(time.Hour)
+	free("young")
+	for i := range 600 {
+		free(fmt.Sprintf("many%d", i))
+	}
+	count := func(what claim.Collection, want int) {
+		t.Helper()
+		n, err := b.Collect(t.Context(), what)
+		if n != want || err != nil {
+			t.Errorf("collected %d, not %d: %v", n, want, err)
+		}
+	}
+	count(claim.Collection{Age: time.Hour}, 1)
+	pages := 0
+	count(claim.Collection{Prefix: "many", Progress: func(int, int) { pages++ }}, 600)
+	same(w, "pages", pages, 2)
+	count(claim.Collection{}, 1)
+	_, err := b.Collect(t.Context(), claim.Collection{Age: -1})
+	w.is("a negative age", err, driver.ErrInvalid)
+	if token := b.hold("old", time.Minute).Token(); token != 3 {
+		t.Errorf("a name that was collected begins with token %d", token)
+	}
+	a.extend(held, 0)
+}
+
+// After a restore of the database all tokens are above a floor.
+func TestRaiseFloor(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	l := a.hold("job", time.Minute)
+	got, err := a.RaiseFloor(t.Context(), 1000)
+	if got != 1000 || err != nil {
+		t.Error(got, err)
+	}
+	a.extend(l, 0)
+	w.is("release", a.Release(t.Context(), l), nil)
+	same(w, "token", a.hold("job", time.Minute).Token(), 1001)
+	same(w, "token of a new name", a.hold("new", time.Minute).Token(), 1001)
+	got, err = a.RaiseFloor(t.Context(), 5)
+	if got != 1000 || err != nil {
+		t.Error(got, err)
+	}
+}
+
+func TestTokensDoNotOverflow(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	_, err := a.RaiseFloor(t.Context(), 1<<63-2)
+	w.is("a floor that leaves nothing", err, driver.ErrInvalid)
+	_, err = a.RaiseFloor(t.Context(), 1<<63-3)
+	w.is("a floor that leaves one", err, nil)
+	l := a.hold("job", time.Minute)
+	same(w, "the last token", l.Token(), 1<<63-2)
+	w.is("release", a.Release(t.Context(), l), nil)
+	_, err = a.try("job", time.Minute)
+	w.is("a claim", err, driver.ErrInvalid)
+	n, err := a.Collect(t.Context(), claim.Collection{})
+	if n != 0 || err != nil {
+		t.Errorf("collected %d, %v", n, err)
+	}
+}
+
+// Who died without a release leaves a record too. It goes once its lease is surely over, and for long enough.
+func TestCollectTakesWhatTheDeadHeld(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	twin := a.beside("a twin")
+	collected := func(by *actor, age time.Duration, want int) {
+		t.Helper()
+		n, err := by.Collect(t.Context(), claim.Collection{Prefix: "orphan/", Age: age})
+		if n != want || err != nil {
+			t.Errorf("%s collected %d, not %d: %v", by.name, n, want, err)
+		}
+	}
+	l := a.hold("orphan/1", 30*time.Second)
+	a.hold("orphan/2", 30*time.Second)
+	a.hold("elsewhere", 30*time.Second)
+	w.is("pin", b.Pin(t.Context(), "orphan/2", "x"), nil)
+	w.pass(30 * time.Second)
+	collected(twin, 0, 0) // at exactly the end it is held
+	collected(b, 0, 0)    // who has just begun to count
+	w.pass(10 * time.Second)
+	collected(twin, 11*time.Second, 0)
+	a.extend(l, 0) // what is not over for long enough is left as it was
+	w.pass(40 * time.Second)
+	collected(b, 0, 0) // it has seen another write
+	collected(twin, 10*time.Second, 1)
+	same(w, "elsewhere", a.held("elsewhere"), true)
+	same(w, "pinned", a.held("orphan/2"), true)
+	w.is("a extends", a.Extend(t.Context(), l, 0), driver.ErrLost)
+	same(w, "token", b.hold("orphan/1", time.Minute).Token(), l.Token()+2)
+
+	w.pass(61 * time.Second) // b's own, which a has never seen
+	collected(b, time.Second, 1)
+}
+
+// Processes that come now and then go on with the count of those before, as with claims.
+func TestCollectCountsOn(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	a.hold("job", 30*time.Second)
+	for range 3 {
+		n, err := b.beside("another").Collect(t.Context(), claim.Collection{Age: time.Hour})
+		if n != 0 || err != nil {
+			t.Errorf("collected %d, %v", n, err)
+		}
+		w.pass(20 * time.Minute)
+	}
+	w.pass(31 * time.Second)
+	n, err := b.beside("another").Collect(t.Context(), claim.Collection{Age: time.Hour})
+	if n != 1 || err != nil {
+		t.Errorf("collected %d, %v", n, err)
+	}
+}
+
+// Somebody renews, pins or claims what was found over: it is left, and the others are collected.
+func TestCollectLosesToTheLiving(t *testing.T) {
+	for what, meanwhile := range map[string]func(w *world, a *actor, l *claim.Lease){
+		"renews": func(_ *world, a *actor, l *claim.Lease) { a.extend(l, 0) },
+		"pins":   func(w *world, a *actor, _ *claim.Lease) { w.is("pin", a.Pin(w.Context(), "x/1", "x"), nil) },
+		"claims": func(_ *world, a *actor, _ *claim.Lease) { a.hold("x/1", time.Minute) },
+	} {
+		w := newWorld(t)
+		a := w.actor("a", time.Hour)
+		b := a.beside("b")
+		l := a.hold("x/1", 30*time.Second)
+		a.hold("x/2", 30*time.Second)
+		w.pass(time.Minute)
+		b.wire.before = func(claim.Swap) { b.wire.before = nil; meanwhile(w, a, l) }
+		n, err := b.Collect(t.Context(), claim.Collection{})
+		if n != 1 || err != nil {
+			t.Errorf("%s: collected %d, %v", what, n, err)
+		}
+		same(w, what, a.held("x/1"), true)
+		same(w, "the other", a.held("x/2"), false)
+	}
+}
+
+// What was held before a reboot of the only machine ends at once; when it ended can not be told, so it grows
+// old from then.
+func TestCollectEndsWhatARebootHasEnded(t *testing.T) {
+	w := newWorld(t, claimtest.WithGone(func(d clock.Domain) bool { return d == "boot 1" }))
+	a := w.actor("boot 1", time.Hour)
+	b := w.actor("boot 2", 0)
+	a.hold("job", 24*time.Hour)
+	for want := range 2 {
+		n, err := b.Collect(t.Context(), claim.Collection{Age: time.Hour})
+		if n != want || err != nil {
+			t.Errorf("collected %d, not %d: %v", n, want, err)
+		}
+		same(w, "held", b.held("job"), false)
+		w.pass(time.Hour)
+	}
+}
+
+// In store-clock mode the store tells for how long it has been over.
+func TestCollectInStoreClockMode(t *testing.T) {
+	w := newWorld(t)
+	a, b := judged(w, "a"), judged(w, "b")
+	a.hold("job", time.Minute)
+	w.memory.Advance(90 * time.Second) // by the store's clock alone
+	for want, age := range []time.Duration{time.Minute, 20 * time.Second} {
+		n, err := b.Collect(t.Context(), claim.Collection{Age: age})
+		if n != want || err != nil {
+			t.Errorf("collected %d of what is over for more than %v, not %d: %v", n, age, want, err)
+		}
+	}
+}
