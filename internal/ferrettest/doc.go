@@ -10,5 +10,6 @@
 // ($$NOW) and no read concerns. What needs those runs where MONGODB_URI names a replica set of a real mongod.
 //
 // The proxy also loses requests and answers on demand, so that what is said of unknown outcomes is tested with
-// the real driver on real connections.
+// the real driver on real connections. The command leasekeeper is built and run against it, too, with holders that
+// are killed, and with one that stood still past its deadline and then writes.
 package ferrettest

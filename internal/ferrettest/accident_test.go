@@ -1,0 +1,309 @@
+//go:build unix
+
+package ferrettest
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/fence"
+	"github.com/leasekeeper/leasekeeper/fence/mongofence"
+)
+
+// The accounts hold 100. A adds 10, B adds 20, and 110 in the end means that B's deposit is gone.
+const (
+	opening            = 100
+	depositA, depositB = 10, 20
+
+	patient = 20 * time.Second // bounds every wait
+	ttlA    = 2 * time.Second  // has to pass
+)
+
+// ordersVariable makes the test binary stand in for a holder.
+const ordersVariable = "FERRETTEST_ORDERS"
+
+// orders are what a holder is to do.
+type orders struct {
+	Store    string // a URL; empty if the lease is that of `leasekeeper run`, which has started it
+	URI      string
+	Database string
+	Deposit  int
+}
+
+// report is what a holder says, once before it writes and once when it has written.
+type report struct {
+	Token   fence.Token
+	Guarded string // what became of the write with the guard; empty if it was done
+	Stale   bool   // it was refused as that of an older token
+	Highest fence.Token
+	Bare    string // of that without
+	Lost    bool   // the lease, when it has written
+}
+
+func TestMain(m *testing.M) {
+	text, isHolder := os.LookupEnv(ordersVariable)
+	if !isHolder {
+		os.Exit(m.Run())
+	}
+	var o orders
+	err := json.Unmarshal([]byte(text), &o)
+	if err == nil {
+		err = o.hold(os.Stdin, json.NewEncoder(os.Stdout))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// ledger is two accounts, with the guard and without.
+type ledger struct {
+	guarded mongofence.Field
+	bare    *mongo.Collection
+}
+
+func ledgerIn(db *mongo.Database) ledger {
+	return ledger{mongofence.Field{Collection: db.Collection("guarded")}, db.Collection("bare")}
+}
+
+func (l ledger) balances(ctx context.Context) (guarded, bare int, err error) {
+	read := func(c *mongo.Collection) (balance int) {
+		var d struct{ Balance int }
+		err = errors.Join(err, c.FindOne(ctx, bson.D{{Key: "_id", Value: "x"}}).Decode(&d))
+		return d.Balance
+	}
+	return read(l.guarded.Collection), read(l.bare), err
+}
+
+func becomes(balance int) bson.D {
+	return bson.D{{Key: "$set", Value: bson.D{{Key: "balance", Value: balance}}}}
+}
+
+// hold acquires the name if that is ordered, reads, and waits for a byte before it writes, and for no more to come before it ends.
+func (o orders) hold(in io.Reader, out *json.Encoder) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*patient)
+	defer cancel()
+	client, err := mongo.Connect(options.Client().ApplyURI(o.URI))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Disconnect(ctx) }()
+	accounts := ledgerIn(client.Database(o.Database))
+	token, check, err := o.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	// A new holder makes itself known to the guard before it reads.
+	if err := accounts.guarded.Advance(ctx, "x", token); err != nil {
+		return err
+	}
+	guarded, bare, err := accounts.balances(ctx)
+	if err == nil {
+		err = check()
+	}
+	if err == nil {
+		err = out.Encode(report{Token: token})
+	}
+	if err != nil {
+		return err
+	}
+	// Here, after the last look at the lease and before the write, it may be stopped.
+	if _, err := io.ReadFull(in, make([]byte, 1)); err != nil {
+		return err
+	}
+	said := report{Token: token}
+	err = accounts.guarded.Update(ctx, "x", token, becomes(guarded+o.Deposit))
+	var stale *fence.StaleError
+	if errors.As(err, &stale) {
+		said.Stale, said.Highest = true, stale.Highest
+	}
+	said.Guarded = textOf(err)
+	_, err = accounts.bare.UpdateByID(ctx, "x", becomes(bare+o.Deposit))
+	said.Bare = textOf(err)
+	said.Lost = errors.Is(check(), leasekeeper.ErrLost)
+	if err := out.Encode(said); err != nil {
+		return err
+	}
+	_, _ = io.Copy(io.Discard, in) // until the parent has seen what it wants
+	return nil
+}
+
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// acquire returns the token, and how to look at the lease.
+func (o orders) acquire(ctx context.Context) (fence.Token, func() error, error) {
+	if o.Store == "" {
+		n, err := strconv.ParseUint(os.Getenv("LEASEKEEPER_TOKEN"), 10, 64)
+		return fence.Token(n), func() error { return nil }, err
+	}
+	k, err := leasekeeper.Open(ctx, o.Store, leasekeeper.WithTTL(ttlA))
+	if err != nil {
+		return 0, nil, err
+	}
+	l, err := k.Acquire(ctx, "jobs/x")
+	if err != nil {
+		return 0, nil, err
+	}
+	return l.Token(), l.Check, nil
+}
+
+// holder is a holder in a process of its own.
+type holder struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	said chan report // closed when it has said everything
+}
+
+// begin starts a holder: this binary, behind other words perhaps.
+func begin(t *testing.T, o orders, before ...string) *holder {
+	t.Helper()
+	text, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := append(before, self)
+	h := &holder{t: t, cmd: exec.Command(words[0], words[1:]...), said: make(chan report, 4)} // more than it says
+	h.cmd.Env = append(os.Environ(), ordersVariable+"="+string(text))
+	h.cmd.Stderr = os.Stderr
+	out, err := h.cmd.StdoutPipe()
+	if err == nil {
+		h.in, err = h.cmd.StdinPipe()
+	}
+	if err == nil {
+		err = h.cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(h.said)
+		for decoder := json.NewDecoder(bufio.NewReader(out)); ; {
+			var r report
+			if decoder.Decode(&r) != nil {
+				return
+			}
+			h.said <- r
+		}
+	}()
+	t.Cleanup(func() {
+		_ = h.in.Close()
+		_ = h.cmd.Process.Signal(syscall.SIGTERM) // `run` ends its command, too
+		_ = h.cmd.Process.Signal(syscall.SIGCONT)
+		limit := time.AfterFunc(patient, func() { _ = h.cmd.Process.Kill() })
+		defer limit.Stop()
+		for range h.said {
+		}
+		_ = h.cmd.Wait()
+	})
+	return h
+}
+
+// says returns what the holder says next.
+func (h *holder) says() report {
+	h.t.Helper()
+	select {
+	case r, ok := <-h.said:
+		if !ok {
+			h.t.Fatal("the holder has ended early")
+		}
+		return r
+	case <-time.After(patient):
+		h.t.Fatal("the holder says nothing")
+	}
+	return report{}
+}
+
+func (h *holder) proceed() {
+	h.t.Helper()
+	if _, err := h.in.Write([]byte{'\n'}); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// stop stops the process, and returns when the kernel says that it stands still.
+func (h *holder) stop() {
+	h.t.Helper()
+	if err := h.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		h.t.Fatal(err)
+	}
+	var status syscall.WaitStatus
+	for limit := time.Now().Add(patient); time.Now().Before(limit); time.Sleep(time.Millisecond) {
+		pid, err := syscall.Wait4(h.cmd.Process.Pid, &status, syscall.WUNTRACED|syscall.WNOHANG, nil)
+		if pid != 0 && status.Stopped() {
+			return
+		}
+		if pid != 0 || err != nil && !errors.Is(err, syscall.EINTR) {
+			h.t.Fatalf("the holder does not stand still: %v, %v", status, err)
+		}
+	}
+	h.t.Fatal("the holder can not be stopped")
+}
+
+// playAccident has A, a program, stopped between its look at the lease and its write, and continued when B, which
+// `leasekeeper run` has started, has succeeded it and written.
+func (c command) playAccident(t *testing.T, uri string) {
+	db := databaseOf(t, connect(t, uri))
+	accounts := ledgerIn(db)
+	for _, kind := range []*mongo.Collection{accounts.guarded.Collection, accounts.bare} {
+		if _, err := kind.InsertOne(t.Context(), bson.D{{Key: "_id", Value: "x"}, {Key: "balance", Value: opening}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := begin(t, orders{Store: c.store, URI: uri, Database: db.Name(), Deposit: depositA})
+	aboutTo := a.says()
+	a.stop()
+	b := begin(t, orders{URI: uri, Database: db.Name(), Deposit: depositB}, c.path, "run", "--store", c.store, "--ttl", "30s", "jobs/x", "--")
+	succeeded := b.says()
+	if succeeded.Token <= aboutTo.Token {
+		t.Fatalf("B was given token %d after A's %d", succeeded.Token, aboutTo.Token)
+	}
+	b.proceed()
+	if wrote := b.says(); wrote.Guarded != "" || wrote.Bare != "" {
+		t.Errorf("B's writes: %+v", wrote)
+	}
+	a.proceed() // lies there when it is continued, so nothing comes before the write
+	if err := a.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	late := a.says()
+	if !late.Stale || late.Highest != succeeded.Token || !late.Lost {
+		t.Errorf("A, late: %+v; want that it is refused for %d, and that its lease is lost", late, succeeded.Token)
+	}
+	guarded, bare, err := accounts.balances(t.Context())
+	if err != nil || guarded != opening+depositB {
+		t.Errorf("with the guard there are %d, %v; want %d as B wrote it", guarded, err, opening+depositB)
+	}
+	// This is the accident, and if it did not happen here the guard would have had nothing to do.
+	if late.Bare != "" || bare != opening+depositA {
+		t.Errorf("without the guard there are %d (%s); it should be the corrupt %d", bare, late.Bare, opening+depositA)
+	}
+	if code, stdout, stderr := c.run(t, "show", "--store", "STORE", "jobs/x"); code != 0 || !strings.Contains(stdout, "\ntoken") {
+		t.Errorf("B holds it no more: %s%s", stdout, stderr)
+	}
+}
