@@ -26,7 +26,10 @@ func (k *Keeper) Get(ctx context.Context, name string) (Info, error) {
 }
 
 // List tells about the names that begin with prefix, in order. It asks the store page by page as the loop
-// goes on, so a name that changes meanwhile may be told of as it was or as it is. An error ends the loop.
+// goes on, so a name that changes meanwhile may be told of as it was or as it is.
+//
+// An error with a name in its Info is about that name alone, whose record can not be read; the loop goes on with
+// the others. Any other error ends it.
 func (k *Keeper) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		if err := checkPrefix(prefix); err != nil {
@@ -49,7 +52,7 @@ func (k *Keeper) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 					return
 				}
 				after = i.Name
-				if !yield(i, nil) {
+				if !yield(i, i.Err) {
 					return
 				}
 			}

@@ -392,33 +392,38 @@ func TestWatchesAndListsGoOnBesideWhatIsBroken(t *testing.T) {
 			p.hold(name, "a")
 		}
 		w.memory.Damage("", "x/2")
-		if all, err := p.List(t.Context(), "x/", "", 3); err != nil || len(all) != 2 {
+		all, err := p.List(t.Context(), "x/", "", 3)
+		if err != nil || len(all) != 3 || all[0].Err != nil || all[1].Name != "x/2" || !errors.Is(all[1].Err, driver.ErrCorrupt) || all[2].Err != nil || !all[2].Held {
 			t.Errorf("%+v, %v", all, err)
 		}
-		if all, err := p.List(t.Context(), "x/", "", 2); err != nil || len(all) != 2 || all[1].Name != "x/3" {
-			t.Errorf("%+v, %v", all, err)
+		told := make(map[string]error)
+		for i, err := range keeperOn(t, p.Backend, "reader").List(t.Context(), "x/") {
+			told[i.Name] = err
+		}
+		if len(told) != 3 || told["x/1"] != nil || !errors.Is(told["x/2"], driver.ErrCorrupt) || told["x/3"] != nil {
+			t.Errorf("a keeper lists %v", told)
 		}
 		if _, err := p.Get(t.Context(), "x/2"); !errors.Is(err, driver.ErrCorrupt) {
 			t.Error(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 3*ttl)
 		defer cancel()
-		told := make(map[string]int)
+		events := make(map[string]int)
 		p.hold("x/4", "a")
 		if err := p.Watch(ctx, "x/", func(e driver.Event) {
-			told[fmt.Sprint(e.Kind, " ", e.Info.Name)]++
+			events[fmt.Sprint(e.Kind, " ", e.Info.Name)]++
 			w.memory.Damage("", "x/4") // that it can not be read any more is no news about it
 		}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		for _, name := range []string{"x/1", "x/3"} {
 			for _, kind := range []driver.EventKind{driver.Resync, driver.Vacated} {
-				if n := told[fmt.Sprint(kind, " ", name)]; n != 1 {
+				if n := events[fmt.Sprint(kind, " ", name)]; n != 1 {
 					t.Errorf("event %d of %s was told %d times", kind, name, n)
 				}
 			}
 		}
-		if n := told[fmt.Sprint(driver.Vacated, " x/4")]; n != 0 {
+		if n := events[fmt.Sprint(driver.Vacated, " x/4")]; n != 0 {
 			t.Error("who can not be read was said to be gone")
 		}
 	})

@@ -47,7 +47,7 @@ func (b *Backend) state(ctx context.Context, name string) (State, error) {
 	return s, nil
 }
 
-// List implements [driver.Backend]. A name whose record can not be read is left out.
+// List implements [driver.Backend].
 func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]driver.Info, error) {
 	if limit <= 0 {
 		return nil, fmt.Errorf("%s: %w: a list of up to %d names", b.Scheme(), driver.ErrInvalid, limit)
@@ -57,22 +57,18 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 		return nil, err
 	}
 	defer end()
-	var found []driver.Info
-	for {
-		page, err := b.client.List(ctx, prefix, after, limit-len(found))
-		if err != nil {
-			return nil, b.failed(ctx, err)
-		}
-		short := len(page) < limit-len(found)
-		for _, s := range page {
-			if after = s.Record.Name; s.Err == nil {
-				found = append(found, infoOf(s))
-			}
-		}
-		if short || len(found) == limit {
-			return found, nil
+	page, err := b.client.List(ctx, prefix, after, limit)
+	if err != nil {
+		return nil, b.failed(ctx, err)
+	}
+	found := make([]driver.Info, len(page))
+	for i, s := range page {
+		found[i] = infoOf(s)
+		if s.Err != nil {
+			found[i].Err = b.failed(ctx, s.Err)
 		}
 	}
+	return found, nil
 }
 
 // Close implements [driver.Backend]. It ends what is under way and closes the store.

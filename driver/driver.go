@@ -110,7 +110,8 @@ type Backend interface {
 	// Get tells about a name: what the store knows with authority.
 	Get(ctx context.Context, name string) (Info, error)
 	// List returns up to limit names that begin with prefix and sort after the given one, in order. The held
-	// ones are among them, others need not be. Fewer than limit are the last.
+	// ones are among them, others need not be. One that can not be read is there with its Err, and keeps no
+	// other from being told. Fewer than limit are the last.
 	List(ctx context.Context, prefix, after string, limit int) ([]Info, error)
 	// Close gives up connections. Leases stay as they are.
 	Close(ctx context.Context) error
@@ -128,6 +129,8 @@ type Info struct {
 	Remaining time.Duration
 	Waiting   int    // how many stand in line; -1 if the store can not tell
 	Pinned    string // the reason, if pinned
+	// Err is why it can not be read, such as [ErrCorrupt]; only from List, and then only Name says anything.
+	Err error
 }
 
 // EventKind is what happened to a name.

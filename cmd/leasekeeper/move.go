@@ -173,6 +173,10 @@ func (m *mover) fromRevisions(highest leasekeeper.Token) error {
 	ctx := m.work.ctx
 	err := m.to.each(ctx, m.prefix, func(i driver.Info) error {
 		m.work.heard()
+		if i.Err != nil {
+			m.stays(i.Name, i.Err)
+			return nil
+		}
 		if m.dryRun {
 			return nil
 		}

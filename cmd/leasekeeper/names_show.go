@@ -64,7 +64,9 @@ func newLs() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls [PREFIX]",
 		Short: "List names and who holds them",
-		Long:  `List the names that begin with PREFIX, or all, in order, with who holds them.`,
+		Long: `List the names that begin with PREFIX, or all, in order, with who holds them. Of a name whose record in a
+database can not be read it is said why, on standard error, and the exit code is 1; the others are listed
+nevertheless.`,
 		Example: `  leasekeeper ls
   leasekeeper ls jobs/ -o json`,
 		Args: between(0, 1, "one prefix"),
@@ -92,8 +94,14 @@ func list(ctx context.Context, cmd *cobra.Command, b driver.Backend, prefix, out
 		return explainStore("list names", err)
 	}
 	all, rows := []nameInfo{}, [][]string{{"NAME", "HOLDER", "TOKEN", "REMAINING", "WAITING"}}
+	unreadable := false
 	for i, err := range k.List(ctx, prefix) {
-		if err != nil {
+		switch {
+		case err != nil && i.Name != "":
+			unreadable = true
+			report(explainStore("read "+readable([]byte(i.Name)), err), cmd.ErrOrStderr())
+			continue
+		case err != nil:
 			return explainStore("list names", err)
 		}
 		all = append(all, aboutName(i))
@@ -104,9 +112,14 @@ func list(ctx context.Context, cmd *cobra.Command, b driver.Backend, prefix, out
 		rows = append(rows, row)
 	}
 	if output == outputJSON {
-		return printJSON(cmd.OutOrStdout(), all)
+		err = printJSON(cmd.OutOrStdout(), all)
+	} else {
+		err = printTable(cmd.OutOrStdout(), rows)
 	}
-	return printTable(cmd.OutOrStdout(), rows)
+	if err == nil && unreadable {
+		err = &exitError{code: exitFailed} // why was told already
+	}
+	return err
 }
 
 func waiting(i driver.Info) string {

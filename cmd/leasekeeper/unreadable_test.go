@@ -1,0 +1,58 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"bytes"
+	"database/sql"
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A record that can not be read hides no other, and is not passed over: ls says why, and exits with 1.
+func TestLsTellsOfWhatItCanNotRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "leases.db")
+	ls := func(words ...string) (stdout, stderr string, code int) {
+		t.Helper()
+		var out, told bytes.Buffer
+		cmd := exec.Command("leasekeeper", append(words, "--store", fileStore(path))...)
+		cmd.Stdout, cmd.Stderr = &out, &told
+		err := cmd.Run()
+		var ended *exec.ExitError
+		if err != nil && !errors.As(err, &ended) {
+			t.Fatal(err)
+		}
+		return out.String(), told.String(), cmd.ProcessState.ExitCode()
+	}
+	for _, name := range []string{"jobs/1", "jobs/2", "jobs/3"} {
+		if _, told, code := ls("acquire", name, "--ttl", "60s", "--holder", "me"); code != exitDone {
+			t.Fatal(told)
+		}
+	}
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, err := db.Exec("UPDATE leasekeeper_lease SET pins = 'nonsense' WHERE name = 'jobs/2'")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := done.RowsAffected(); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, output := range []string{outputTable, outputJSON} {
+		out, told, code := ls("ls", "-o", output)
+		if code != exitFailed || !strings.Contains(out, "jobs/1") || strings.Contains(out, "jobs/2") || !strings.Contains(out, "jobs/3") {
+			t.Errorf("%s: exit code %d:\n%s", output, code, out)
+		}
+		if !strings.HasPrefix(told, "leasekeeper: could not read jobs/2: sqlite: corrupt: ") || strings.Count(told, "\n") != 1 {
+			t.Errorf("%s: %s", output, told)
+		}
+	}
+}
