@@ -61,6 +61,9 @@ func (d *demand) free() {
 // do sends a demand and waits for the first answer to it. The demand is the caller's again if there is one.
 func (h *holds) do(ctx context.Context, limit time.Duration, d *demand) (sent bool, err error) {
 	for {
+		if ctx.Err() != nil { // then nothing is sent any more
+			return false, context.Cause(ctx)
+		}
 		s, err := h.stream()
 		if err != nil {
 			return false, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -161,12 +162,12 @@ func TestAnswersToAWrite(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			t.Parallel()
-			times := 0
+			var times atomic.Int32
 			p := newPeer(t, ofASet, func(name string, _ bson.Raw) bson.D {
 				if name != "update" {
 					return nil
 				}
-				times++
+				times.Add(1)
 				return c.answer
 			})
 			done, err := write(p.store(Config{}))
@@ -178,8 +179,8 @@ func TestAnswersToAWrite(t *testing.T) {
 					t.Errorf("it is %v as well: %v", other, err)
 				}
 			}
-			if times != 1 {
-				t.Errorf("it was sent %d times", times)
+			if n := times.Load(); n != 1 {
+				t.Errorf("it was sent %d times", n)
 			}
 		})
 	}
