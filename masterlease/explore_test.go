@@ -1,0 +1,225 @@
+package masterlease
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+)
+
+// The exploration visits every state that the smallest group can get into: a leader, and one follower whose promise it
+// needs. Time goes in ticks, in which the leader's clocks run as slowly as they may and the follower's as fast as they
+// may, so the arithmetic has nothing to spare; in odd ticks one of the two clocks of each is wrong besides. Whatever was
+// sent can come at any time, any number of times, or never. The leader hands over and aborts that; the follower
+// starts anew.
+
+const (
+	tickLeader   = 80 * time.Millisecond
+	tickFollower = 120 * time.Millisecond
+	// Of 340 ms the leader counts 271, which are over after four of its ticks, and the follower keeps 408, which
+	// are over after four of its own. Without an allowance it would be five of the one, or three of the other.
+	tinyDuration = 340 * time.Millisecond
+	tinyTicks    = 5
+	tinyRequests = 2
+	tinyOdd      = 1
+	tinyStates   = 300_000
+)
+
+// tiny is one state.
+type tiny struct {
+	h        *Holder
+	g        *Grantor
+	leader   clock.Instant
+	follower clock.Instant
+	ticks    int
+	odd      int
+	handed   int // handovers begun
+	started  bool
+	requests []Request
+	grants   []Grant
+	releases []Release
+}
+
+func newTiny(t *testing.T, l law) *tiny {
+	t.Helper()
+	s := new(tiny)
+	var err error
+	if s.h, err = newHolder(HolderConfig{ID: 1, Drift: worldDrift, Duration: tinyDuration}, l); err != nil {
+		t.Fatal(err)
+	}
+	if s.g, err = newGrantor(GrantorConfig{Drift: worldDrift}, Past{Bootstrap: true, Longest: worldDrift.GrantPromise(tinyDuration)}, s.follower, l); err != nil {
+		t.Fatal(err)
+	}
+	s.h.Configure(Configuration{Voters: []uint64{1, 2}}, s.leader)
+	s.h.Observe(State{Term: 5, Leader: 1, Role: Leader}, s.leader)
+	s.h.Applied(5, s.leader)
+	return s
+}
+
+func (s *tiny) clone() *tiny {
+	c, h, g, e := *s, *s.h, *s.g, *s.h.known[2]
+	h.known, h.ends = map[uint64]*entry{2: &e}, nil
+	c.h, c.g = &h, &g
+	c.requests, c.grants, c.releases = slices.Clone(s.requests), slices.Clone(s.grants), slices.Clone(s.releases)
+	return &c
+}
+
+// order says that it makes no difference in which order grants were sent.
+func (s *tiny) order() {
+	slices.SortFunc(s.grants, func(a, b Grant) int {
+		return cmp.Or(cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Echo.Boot, b.Echo.Boot))
+	})
+}
+
+// key is all that makes a difference.
+func (s *tiny) key() string {
+	e := s.h.known[2]
+	return fmt.Sprint(s.leader, s.follower, s.ticks, s.odd, s.handed, s.started, s.h.epoch, s.h.transferring, s.h.last, e.epoch, e.echo, e.end,
+		s.g.promise.epoch, s.g.promise.last, s.g.promise.until, s.g.promise.binds, s.g.promise.released, s.g.mute, s.g.muted, s.requests, s.grants, s.releases)
+}
+
+// next returns the states that can follow, with what happens.
+func (s *tiny) next(law law) (states []*tiny, labels []string) {
+	add := func(label string, change func(c *tiny)) {
+		c := s.clone()
+		change(c)
+		c.order()
+		states, labels = append(states, c), append(labels, label)
+	}
+	leads := State{Term: 5, Leader: 1, Role: Leader}
+	if s.ticks < tinyTicks {
+		add("tick", func(c *tiny) {
+			c.ticks++
+			c.leader, c.follower = c.leader.Add(tickLeader), c.follower.Add(tickFollower)
+		})
+		if s.odd < tinyOdd {
+			add("tick: the leader is suspended, the follower slewed", func(c *tiny) {
+				c.ticks, c.odd = c.ticks+1, c.odd+1
+				c.leader.Boot += int64(tickLeader)
+				c.follower = c.follower.Add(tickFollower)
+				c.follower.Boot += int64(tickFollower)
+			})
+		}
+	}
+	if len(s.requests) < tinyRequests {
+		add("the leader asks", func(c *tiny) {
+			if r, ok := c.h.Request(c.leader); ok && !slices.Contains(c.requests, r) {
+				c.requests = append(c.requests, r)
+			}
+		})
+	}
+	for _, r := range s.requests {
+		add(fmt.Sprintf("request %v comes", r.Stamp), func(c *tiny) {
+			c.g.Hear(Heard{From: 1, Term: 5, Request: r}, State{Term: 5, Leader: 1}, c.follower)
+			if g, ok := c.g.Grant(1, 5, c.follower); ok {
+				g.Remaining, g.Reading = time.Hour, clock.Instant{} // what is noticed by them is not to help
+				if !slices.Contains(c.grants, g) {
+					c.grants = append(c.grants, g)
+				}
+			}
+		})
+	}
+	for _, g := range s.grants {
+		add(fmt.Sprintf("grant %v comes", g.Echo), func(c *tiny) { c.h.Receive(2, g, c.leader) })
+	}
+	for _, r := range s.releases {
+		add(fmt.Sprintf("release of epoch %d comes", r.Epoch), func(c *tiny) { c.g.Release(r) })
+	}
+	switch {
+	case s.h.transferring:
+		add("abort", func(c *tiny) { c.h.Observe(leads, c.leader) })
+	case s.handed < 1 && !s.started:
+		add("hand over", func(c *tiny) {
+			c.handed++
+			leads.Transferee = 2
+			if r, ok := c.h.Observe(leads, c.leader); ok {
+				c.releases = append(c.releases, r)
+			}
+		})
+	}
+	if !s.started && s.handed == 0 {
+		add("the follower starts anew", func(c *tiny) {
+			c.started = true
+			c.g, _ = newGrantor(c.g.config, Past{Longest: c.g.durable}, c.follower, law)
+		})
+	}
+	return states, labels
+}
+
+// explore returns how it came to a state in which the follower may vote and the leader has authority, if there is one.
+func explore(t *testing.T, l law) (path string, visited int) {
+	t.Helper()
+	type visit struct {
+		s    *tiny
+		from int
+		by   string
+	}
+	queue := []visit{{s: newTiny(t, l), from: -1}}
+	seen := map[string]bool{queue[0].s.key(): true}
+	for i := 0; i < len(queue); i++ {
+		states, labels := queue[i].s.next(l)
+		queue[i].s = nil
+		for j, s := range states {
+			if s.g.Open(s.follower) && s.h.Valid(s.leader) {
+				path = labels[j]
+				for k := i; k > 0; k = queue[k].from {
+					path = queue[k].by + "; " + path
+				}
+				return path, len(seen)
+			}
+			if key := s.key(); !seen[key] {
+				seen[key] = true
+				queue = append(queue, visit{s, i, labels[j]})
+			}
+		}
+		if len(seen) > tinyStates {
+			t.Fatalf("more than %d states", tinyStates)
+		}
+	}
+	return "", len(seen)
+}
+
+// TestNoStateHasBothAuthorityAndAFreeVote looks at every state of the smallest group.
+func TestNoStateHasBothAuthorityAndAFreeVote(t *testing.T) {
+	path, visited := explore(t, careful)
+	if path != "" {
+		t.Error(path)
+	}
+	t.Logf("%d states", visited)
+	if visited < 10_000 {
+		t.Errorf("visited only %d states", visited)
+	}
+}
+
+// TestTheSmallestGroupNoticesMistakes: those that matter where there are two members and no elections.
+func TestTheSmallestGroupNoticesMistakes(t *testing.T) {
+	notices := map[string]bool{
+		"the promise makes no allowance for drift": true, "counting makes no allowance for drift": true,
+		"who has promised looks at the boot clock only": true, "who has promised is free at the first clock": true,
+		"who relies looks at the raw clock only": true, "grants count from their arrival": true, "a release covers later epochs": true,
+		"grants of earlier epochs count": true, "an aborted transfer begins no epoch": true, "a member that has started may vote": true,
+		"the wait after a start is that of a shorter promise": true, "half is a quorum": true, "authority is kept during a transfer": true,
+	}
+	tried := 0
+	for _, v := range variants {
+		if !notices[v.name] {
+			continue
+		}
+		tried++
+		t.Run(v.name, func(t *testing.T) {
+			l := careful
+			v.bend(&l)
+			path, visited := explore(t, l)
+			if path == "" {
+				t.Fatalf("%d states did not notice", visited)
+			}
+			t.Log(path)
+		})
+	}
+	if tried != len(notices) {
+		t.Errorf("tried %d of %d mistakes", tried, len(notices))
+	}
+}
