@@ -126,7 +126,7 @@ const (
 )
 
 type counts struct {
-	elections, valid, late, handovers, aborts, restarts, suspends, slews, pauses, changes, parked, covered, stale, led int
+	elections, valid, handovers, aborts, restarts, suspends, slews, pauses, changes, parked, covered, stale, led int
 }
 
 func newWorld(seed uint64, style int, v variant) *world {
