@@ -326,6 +326,31 @@ func TestExtendAllInDoubt(t *testing.T) {
 	}
 }
 
+// What was sent together and has no answer may land however the leases fare that are then renewed singly.
+func TestExtendAllStaysInDoubt(t *testing.T) {
+	for fate, want := range map[string]error{"lost": driver.ErrUnknownOutcome, "": driver.ErrUnavailable} {
+		w := newWorld(t)
+		a, b := w.actor("a", time.Hour), w.actor("b", 0)
+		leases := []*claim.Lease{a.hold("x", 30*time.Second), a.hold("y", 30*time.Second)}
+		leases = append(leases, leases[0]) // which is not sent twice, and is in doubt nevertheless
+		for _, l := range leases[:2] {
+			w.is("pin", b.Pin(t.Context(), l.Name(), "so that a's write conflicts if it arrives"), nil)
+		}
+		w.pass(10 * time.Second)
+		a.wire.next = []string{fate, "unavailable", "unavailable", "unavailable"}
+		w.is("all", a.ExtendAll(t.Context(), leases, func(i int, err error) {
+			w.is(fmt.Sprintf("%d after %q", i, fate), err, want)
+			if want == driver.ErrUnknownOutcome && errors.Is(err, driver.ErrUnavailable) {
+				t.Errorf("it can be taken for a refusal: %v", err)
+			}
+		}), nil)
+		for _, l := range leases[:2] {
+			same(w, "until", a.remains(l), 20*time.Second)
+			a.extend(l, 0)
+		}
+	}
+}
+
 // Two handles of one tenancy, or one handle twice, do not disturb each other.
 func TestExtendAllOfOneTenancyTwice(t *testing.T) {
 	w := newWorld(t)

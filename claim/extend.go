@@ -3,6 +3,7 @@ package claim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,21 +24,22 @@ func (c *Client) Extend(ctx context.Context, l *Lease, ttl time.Duration) error 
 	} else if err := checkTTL(ttl); err != nil {
 		return err
 	}
-	err := c.extend(ctx, l, ttl)
+	err := c.extend(ctx, l, ttl, nil)
 	if err == nil {
 		c.acknowledge(ctx)
 	}
 	return err
 }
 
-func (c *Client) extend(ctx context.Context, l *Lease, ttl time.Duration) error {
+// extend prolongs a lease. open has the ops that earlier writes without an answer would replace.
+func (c *Client) extend(ctx context.Context, l *Lease, ttl time.Duration, open []Op) error {
 	known, err := l.begin()
 	if err != nil {
 		return err
 	}
 	x := &extending{l, ttl}
 	e := c.hurried(l.name)
-	e.decide, e.wrote = x.decide, x.wrote
+	e.decide, e.wrote, e.open = x.decide, x.wrote, open
 	return e.run(ctx, known)
 }
 
@@ -73,22 +75,24 @@ func (x *extending) wrote(r *Record) { x.lease.confirm(r, x.ttl) }
 // no certain answer, is done singly after the rest was reported: one in trouble does not hold up the others.
 // The error is that of the context, if it ended; all are reported nevertheless.
 func (c *Client) ExtendAll(ctx context.Context, leases []*Lease, report func(i int, err error)) error {
-	singly := make([]int, 0, len(leases))
+	var singly []int
+	var open map[string][]Op
 	if batcher, ok := c.store.(Batcher); ok && len(leases) > 1 {
-		singly = c.extendTogether(ctx, batcher, leases, report, singly)
+		singly, open = c.extendTogether(ctx, batcher, leases, report)
 	} else {
 		for i := range leases {
 			singly = append(singly, i)
 		}
 	}
-	c.extendSingly(ctx, leases, singly, report)
+	c.extendSingly(ctx, leases, singly, open, report)
 	c.acknowledge(ctx)
 	return ctx.Err()
 }
 
 // extendTogether sends one statement for all leases of which it is known what to write, reports what is
-// certain after it, and returns the places of the others.
-func (c *Client) extendTogether(ctx context.Context, b Batcher, leases []*Lease, report func(int, error), singly []int) []int {
+// certain after it, and returns the places of the others. If it may yet land, the ops that it would replace are
+// returned by name.
+func (c *Client) extendTogether(ctx context.Context, b Batcher, leases []*Lease, report func(int, error)) (singly []int, open map[string][]Op) {
 	var swaps []Swap
 	var places []int
 	names := make(map[string]bool, len(leases))
@@ -106,8 +110,9 @@ func (c *Client) extendTogether(ctx context.Context, b Batcher, leases []*Lease,
 		swaps, places = append(swaps, Swap{Old: known.Record.Op, Record: p.record, Extends: p.extends}), append(places, i)
 	}
 	if len(swaps) == 0 {
-		return singly
+		return singly, nil
 	}
+	open = make(map[string][]Op)
 	done, err := b.SwapAll(ctx, swaps)
 	for k, i := range places {
 		switch {
@@ -116,11 +121,14 @@ func (c *Client) extendTogether(ctx context.Context, b Batcher, leases []*Lease,
 			report(i, nil)
 		case definite(err):
 			report(i, err)
+		case err != nil:
+			open[leases[i].name] = []Op{swaps[k].Old}
+			singly = append(singly, i)
 		default:
 			singly = append(singly, i)
 		}
 	}
-	return singly
+	return singly, open
 }
 
 // prepare decides how to prolong one lease of many.
@@ -140,8 +148,8 @@ func (c *Client) prepare(ctx context.Context, l *Lease) (*plan, *seen, error) {
 	return p, known, nil
 }
 
-// extendSingly prolongs leases a few at a time.
-func (c *Client) extendSingly(ctx context.Context, leases []*Lease, places []int, report func(int, error)) {
+// extendSingly prolongs leases a few at a time. open is what extendTogether has left open.
+func (c *Client) extendSingly(ctx context.Context, leases []*Lease, places []int, open map[string][]Op, report func(int, error)) {
 	type answer struct {
 		place int
 		err   error
@@ -153,7 +161,7 @@ func (c *Client) extendSingly(ctx context.Context, leases []*Lease, places []int
 			for i := range todo {
 				err := c.own(leases[i])
 				if err == nil {
-					err = c.extend(ctx, leases[i], leases[i].TTL())
+					err = c.extend(ctx, leases[i], leases[i].TTL(), slices.Clone(open[leases[i].name])) // it is worked off
 				}
 				answers <- answer{i, err}
 			}
