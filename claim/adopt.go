@@ -8,7 +8,8 @@ import (
 )
 
 // Adopt continues a tenancy on purpose, under the same token: that of an earlier process, or of another keeper,
-// which has then lost it and learns so when it next renews. id becomes its incarnation. [driver.ErrLost] says
+// which has then lost it and learns so when it next renews, or at its deadline. It may act until then, also after
+// the adopter has released the lease, when others can hold the name. id becomes its incarnation. [driver.ErrLost] says
 // that another token holds the name, or none, or that it was revoked. With [driver.ErrUnknownOutcome] it
 // returns a lease too, as Claim does.
 func (c *Client) Adopt(ctx context.Context, name string, t driver.Token, by driver.Holder, id driver.ID) (*Lease, error) {

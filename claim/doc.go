@@ -3,7 +3,9 @@
 // It promises, without a server of its own and without clocks that are set alike:
 //
 //   - Who was told that he holds a name may rely on that until [Lease.Until], which his own process counts on its
-//     own clocks. Nobody else is given the name before, unless an operator says so ([Client.Revoke] with now).
+//     own clocks. Nobody else is given the name before, unless an operator says so ([Client.Revoke] with now), or
+//     somebody adopts the tenancy ([Client.Adopt]) and then releases it: that frees the name at once, and the handle
+//     from before the adoption may still act until its own deadline.
 //   - Tokens rise by one with every change of ownership, for ever: over release, expiry, takeover and the removal
 //     of old records. A lease that was lost never comes back.
 //   - A renewal never shortens what was promised before it.
@@ -40,7 +42,10 @@
 // The first writer of a name makes a vacant record before anything else. [Client.Collect], which an operator may
 // call, first raises the floor of the namespace above all tokens that it removes; a claim takes a token above the
 // floor that it reads with the record, or after it. That there is no record is the only state that can come
-// back, and what was sent because of it writes nothing that anybody relies on.
+// back, and what was sent because of it writes nothing that anybody relies on: however late it arrives, the record
+// that it makes is vacant, and the next token is above the floor nevertheless. What is left is a network that
+// executes requests twice: if it does so with the making of a record and with the claim upon it, and with both only
+// after a collection, that tenancy is there again, under its old token.
 //
 // An uncontended claim is one read and one write, a renewal or a release one write, and the renewal of many one
 // statement if the store is a [Batcher]. Who conflicts tries again, after a short and random time, for a limited
@@ -50,5 +55,5 @@
 // keepers of package leasekeeper. Package claimtest tests stores.
 //
 // It never compares clocks of two domains, never decides anything by the wall clock, never deletes a record
-// outside Collect, starts no goroutine that outlives a call of a Client, and imports no database.
+// outside Collect and Move, starts no goroutine that outlives a call of a Client, and imports no database.
 package claim
