@@ -30,6 +30,7 @@ type view struct {
 	report func(driver.Event)
 	seen   map[string]sight // every name that the store has
 	round  uint64           // of looks at all names
+	begun  bool             // all names were looked at once
 	next   clock.Instant    // when to look at all again
 	ends   clock.Instant    // when the first lease that was seen is over
 
@@ -178,6 +179,7 @@ func (v *view) lookAtAll(ctx context.Context, began clock.Instant) error {
 	for _, name := range gone {
 		v.tell(name, State{Record: Record{Name: name}, Over: true})
 	}
+	v.begun = true
 	v.reckon()
 	now := v.b.clock.Now()
 	v.next = now.Add(about(max(v.b.poll, watchShare*now.Elapsed(began))))
@@ -216,7 +218,7 @@ func (v *view) tell(name string, s State) {
 	}
 	e := driver.Event{Info: infoOf(s)}
 	switch {
-	case v.round == 1 && !known:
+	case !v.begun && !known:
 		e.Kind = driver.Resync
 		if !is.held {
 			return
