@@ -66,7 +66,7 @@ var (
 // Open opens a file, and makes it if it is not there.
 func Open(ctx context.Context, path string, c Config) (*Store, error) {
 	if path == "" || strings.HasPrefix(path, ":") || strings.ContainsRune(path, 0) {
-		return nil, fmt.Errorf("sqlite: %w: the path of a file is needed, and not %q: there is memory: for leases in memory", driver.ErrInvalid, path)
+		return nil, fmt.Errorf("sqlite: %w: the path of a file is needed, and not %q: what is in memory is shared with nobody", driver.ErrInvalid, path)
 	}
 	absolute, err := filepath.Abs(path)
 	if err != nil {

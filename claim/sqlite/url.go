@@ -59,7 +59,7 @@ func parse(u *url.URL) (path string, c Config, options []claim.BackendOption, er
 		return invalid("schema: a file has none; there is prefix")
 	}
 	for key := range query {
-		return invalid("%q in the URL is not known: there are ns, prefix and poll", strings.ToLower(key))
+		return invalid("%q in the URL is not known: there are ns, prefix, accept and poll", strings.ToLower(key))
 	}
 	c.Namespace, c.Prefix, c.AcceptLoss = shared.Namespace, shared.Prefix, shared.AcceptLoss
 	return path, c, options, nil

@@ -101,7 +101,7 @@ func (f *runFlags) close(cmd *cobra.Command, k *leasekeeper.Keeper) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), closeLimit)
 	defer cancel()
 	if err := k.Close(ctx); err != nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "leasekeeper: it is not known whether the name is free already; it will be after %v: %v\n", f.ttl, err)
+		fmt.Fprintf(cmd.ErrOrStderr(), "leasekeeper: it is not known whether the name is free already; it will be after %v: %v\n", f.ttl, unprefixed{err})
 	}
 }
 

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -58,11 +61,29 @@ func checkOutput(output string) error {
 func (o *nameOptions) chooseStore() (err error) {
 	if o.store == "" {
 		o.store, err = localStore()
+		return err
 	}
-	return err
+	return checkStore(o.store)
 }
 
 const exampleStore = "leasekeeper://127.0.0.1:2379/"
+
+// checkStore refuses the URL of a store of a kind that is not built into this program. Nothing of it is shown: it
+// may be a password that was written without what belongs before it.
+func checkStore(rawURL string) error {
+	u, err := url.Parse(rawURL)
+	schemes := driver.Schemes()
+	if err != nil || slices.Contains(schemes, u.Scheme) {
+		return nil // or why it can not be read is told when it is opened
+	}
+	for i, scheme := range schemes {
+		if schemes[i] = scheme + "://"; scheme == "sqlite" {
+			schemes[i] = scheme + ":"
+		}
+	}
+	return wrongUsage("there is no such kind of store: the URL of one begins with %s or %s, like %s",
+		strings.Join(schemes[:len(schemes)-1], ", "), schemes[len(schemes)-1], exampleStore)
+}
 
 // withStore runs a command's work with the chosen store.
 func withStore(cmd *cobra.Command, f *storeFlags, work func(ctx context.Context, b driver.Backend) error) error {
@@ -79,18 +100,29 @@ func withStore(cmd *cobra.Command, f *storeFlags, work func(ctx context.Context,
 	return work(ctx, b)
 }
 
-// explainStore gives an error of a store its exit code. doing completes "could not".
+// explainStore gives an error of the store of --store its exit code. doing completes "could not".
 func explainStore(doing string, err error) error {
+	return explainStores(doing, err, "see whether it is well, or choose another with --store")
+}
+
+// unprefixed is an error without the name of this program before it: report writes that.
+type unprefixed struct{ error }
+
+func (e unprefixed) Error() string { return strings.TrimPrefix(e.error.Error(), "leasekeeper: ") }
+func (e unprefixed) Unwrap() error { return e.error }
+
+// explainStores gives an error of a store its exit code. advice is for when no answer comes.
+func explainStores(doing string, err error, advice string) error {
 	var known *exitError
 	if errors.As(err, &known) {
 		return err
 	}
-	told := fmt.Errorf("could not %s: %w", doing, err)
+	told := fmt.Errorf("could not %s: %w", doing, unprefixed{err})
 	switch {
 	case errors.Is(err, leasekeeper.ErrUnknownOutcome):
 		return &exitError{code: exitUnreachable, cause: told}
 	case errors.Is(err, leasekeeper.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-		return &exitError{code: exitUnreachable, cause: fmt.Errorf("%w; see whether it is well, or choose another with --store", told)}
+		return &exitError{code: exitUnreachable, cause: fmt.Errorf("%w; %s", told, advice)}
 	case errors.Is(err, leasekeeper.ErrInvalid):
 		return &exitError{code: exitUsage, cause: told}
 	}
