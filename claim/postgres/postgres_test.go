@@ -221,7 +221,12 @@ func TestRights(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	plain := user(t, database, "plain")
 	_, err := Open(t.Context(), plain, Config{})
-	says(t, err, driver.ErrInvalid, "leasekeeper schema postgres")
+	says(t, err, driver.ErrInvalid, "`leasekeeper schema postgres` prints")
+	if strings.Contains(err.Error(), "GRANT") {
+		t.Errorf("it advises two things: %v", err)
+	}
+	_, err = Open(t.Context(), plain, Config{Prefix: "xx_"})
+	says(t, err, driver.ErrInvalid, "`leasekeeper schema postgres --prefix xx_` prints")
 	schema, err := sqlstore.Schema(sqlstore.PostgreSQL, "")
 	if err != nil {
 		t.Fatal(err)

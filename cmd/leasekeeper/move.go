@@ -62,6 +62,11 @@ func (f *moveFlags) complete() error {
 	case f.timeout <= 0:
 		return wrongUsage("--timeout %v is not positive: write how long to wait, such as 5s", f.timeout)
 	}
+	for _, side := range []string{f.from, f.to} {
+		if err := checkStore(side); err != nil {
+			return err
+		}
+	}
 	return checkOutput(f.output)
 }
 
@@ -87,12 +92,12 @@ func (f *moveFlags) run(cmd *cobra.Command, prefix string) error {
 	defer cancel()
 	from, err := driver.Open(opening, f.from)
 	if err != nil {
-		return explainStore("open the store of --from", err)
+		return explainStores("open the store of --from", err, "see whether it is well, or choose another with --from")
 	}
 	defer from.Close(context.WithoutCancel(opening)) // nothing is kept that closing could lose
 	to, err := driver.Open(opening, f.to)
 	if err != nil {
-		return explainStore("open the store of --to", err)
+		return explainStores("open the store of --to", err, "see whether it is well, or choose another with --to")
 	}
 	defer to.Close(context.WithoutCancel(opening))
 	m := &mover{dryRun: f.dryRun, prefix: prefix, told: moved{DryRun: f.dryRun, Stay: []staying{}}}
@@ -100,12 +105,12 @@ func (f *moveFlags) run(cmd *cobra.Command, prefix string) error {
 		m.to, err = sideOf(to)
 	}
 	if err != nil {
-		return explainStore(doing, err)
+		return explainStores(doing, err, "see whether both stores are well, and repeat it")
 	}
 	const page = 12 // times the timeout: records are asked for many at a time
 	m.work = newLong(cmd, page*f.timeout)
 	if err := m.work.end(m.move()); err != nil {
-		return explainStore(doing, err)
+		return explainStores(doing, err, "see whether both stores are well, and repeat it")
 	}
 	return m.tell(cmd, f.output)
 }
