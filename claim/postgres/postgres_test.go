@@ -242,17 +242,17 @@ func TestRights(t *testing.T) {
 
 func TestTablesThatAreNotAsTheyShouldBe(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
-	for prefix, c := range map[string]struct{ change, says string }{ // order: each for itself
-		"a_": {"UPDATE a_namespace SET version = 2", "newer leasekeeper"},
-		"b_": {"ALTER TABLE b_lease DROP CONSTRAINT b_lease_ns_name_token_key", "UNIQUE (ns, name, token)"},
-		"c_": {"ALTER TABLE c_lease SET UNLOGGED", "permanent"},
-		"d_": {"DROP TABLE d_lease", "there is no table d_lease"},
-		"e_": {"UPDATE e_namespace SET mode = 'store'", "clock=store"},
+	for prefix, c := range map[string]struct{ change, says, advises string }{ // order: each for itself
+		"a_": {"UPDATE a_namespace SET version = 2", "newer leasekeeper", ""},
+		"b_": {"ALTER TABLE b_lease DROP CONSTRAINT b_lease_ns_name_token_key", "UNIQUE (ns, name, token)", "postgres --prefix b_`"},
+		"c_": {"ALTER TABLE c_lease SET UNLOGGED", "permanent", "postgres --prefix c_`"},
+		"d_": {"DROP TABLE d_lease", "there is no table d_lease", "postgres --prefix d_`"},
+		"e_": {"UPDATE e_namespace SET mode = 'store'", "clock=store", ""},
 	} {
 		opened(t, database, Config{Prefix: prefix})
 		run(t, database, c.change)
 		_, err := Open(t.Context(), database, Config{Prefix: prefix})
-		says(t, err, driver.ErrInvalid, c.says)
+		says(t, err, driver.ErrInvalid, c.says, c.advises)
 	}
 }
 
