@@ -1,0 +1,86 @@
+package claim_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/claim/claimtest"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// Claims of which nobody knows what became of them.
+
+// unsettled makes a claim to a vacant name whose outcome is unknown: its write was lost on the way.
+func (p *process) unsettled(c driver.Claim) driver.Lease {
+	p.Helper()
+	earlier, _ := p.hold(c.Name, "earlier") // so there is a record
+	p.release(earlier)
+	p.way.Inject(claimtest.Call{Method: claimtest.Swap}, 1, claimtest.Fault{LoseRequest: true, Back: time.Second})
+	ctx, cancel := context.WithTimeout(p.Context(), 2*time.Second)
+	defer cancel()
+	p.befalls(func(call claimtest.Call) (f claimtest.Fault) {
+		if call.Method == claimtest.Get && ctx.Err() == nil && p.calls[claimtest.Get] > 1 {
+			f.Err = driver.ErrUnavailable
+		}
+		return f
+	})
+	p.made(claimtest.Get)
+	l, _, err := p.Claim(ctx, c)
+	p.befalls(nil)
+	if l == nil || !errors.Is(err, driver.ErrUnknownOutcome) {
+		p.Fatalf("%v, %v", l, err)
+	}
+	return l
+}
+
+// Once a claim may have taken effect it stays so until that is found out.
+func TestAnUnknownOutcomeStaysUnknown(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
+		p := w.process(claim.WithPoll(time.Hour))
+		c := asking("x", "a", true)
+		l := p.unsettled(c)
+		heal := p.way.Inject(claimtest.Call{}, 0, claimtest.Fault{Err: driver.ErrUnavailable})
+		again, _, err := p.Claim(t.Context(), c)
+		if again != l || !errors.Is(err, driver.ErrUnknownOutcome) {
+			t.Errorf("%v, %v", again, err)
+		}
+		if _, err := p.Await(t.Context(), l); !errors.Is(err, driver.ErrUnknownOutcome) && !errors.Is(err, driver.ErrUnavailable) {
+			t.Error(err)
+		}
+		heal()
+		start := time.Now()
+		if g, err := p.Await(t.Context(), l); err != nil || !g.Held || time.Since(start) > time.Second {
+			t.Errorf("%+v, %v after %v", g, err, time.Since(start))
+		}
+		p.release(l)
+		if _, err := p.Await(t.Context(), p.unsettled(asking("y", "a", false))); !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("a claim that does not wait is awaited: %v", err)
+		}
+	})
+}
+
+// An unknown outcome of who stands in line is found out at once, and not when the store is asked next.
+func TestAnUnknownOutcomeInLineIsFoundOutAtOnce(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
+		holder, p := w.process(), w.process(claim.WithPoll(time.Hour))
+		p.way.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: driver.ErrUnavailable})
+		l, _ := holder.hold("x", "holder")
+		c := asking("x", "a", true)
+		place, g, err := p.Claim(t.Context(), c)
+		if err != nil || g.Held {
+			t.Fatalf("%+v, %v", g, err)
+		}
+		holder.release(l)
+		time.Sleep(time.Millisecond)
+		if again := p.unsettled(c); again != place {
+			t.Errorf("%v and %v", again, place)
+		}
+		start := time.Now()
+		if g, err := p.Await(t.Context(), place); err != nil || !g.Held || time.Since(start) > time.Second {
+			t.Errorf("%+v, %v after %v", g, err, time.Since(start))
+		}
+	})
+}

@@ -1,0 +1,214 @@
+package claim_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/claim/claimtest"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// What a store tells of changes wakes who waits, and nothing depends on it.
+
+// Where the store tells of changes, a released name passes on in less than 50 ms.
+func TestHintsWakeWaiters(t *testing.T) {
+	bubble(t, machines, func(t *testing.T, w *site) {
+		const hour = time.Hour // so nothing comes of asking
+		holder := w.process()
+		l, g := holder.hold("x", "holder")
+		stop := holder.keep(l)
+		var turns []<-chan turn
+		for i := range 8 {
+			p := w.process(claim.WithPoll(hour))
+			turns = append(turns, p.awaiting(p.stand("x", fmt.Sprint("w", i))))
+		}
+		time.Sleep(time.Minute)
+		stop()
+		released, last := time.Now(), g.Token
+		holder.release(l)
+		for len(turns) > 0 {
+			var got turn
+			for got.at.IsZero() {
+				synctest.Wait()
+				for i, c := range turns {
+					select {
+					case got = <-c:
+						turns = slices.Delete(turns, i, i+1)
+					default:
+					}
+					if !got.at.IsZero() {
+						break
+					}
+				}
+				if got.at.IsZero() {
+					time.Sleep(time.Millisecond)
+				}
+			}
+			if took := got.at.Sub(released); got.err != nil || took >= 50*time.Millisecond || got.grant.Token <= last {
+				t.Errorf("%+v, %v after the release", got, took)
+			}
+			last, released = got.grant.Token, time.Now()
+			got.by.release(got.lease)
+		}
+	})
+}
+
+// A broken Listen means only that asking is all there is.
+func TestBrokenHintsMeanOnlyPolling(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
+		holder, p := w.process(), w.process()
+		p.befalls(func(c claimtest.Call) claimtest.Fault {
+			if c.Method == claimtest.Listen {
+				return claimtest.Fault{Err: driver.ErrUnavailable}
+			}
+			return claimtest.Fault{}
+		})
+		l, _ := holder.hold("x", "holder")
+		stop := holder.keep(l)
+		turn := p.awaiting(p.stand("x", "waiter"))
+		time.Sleep(10 * time.Minute)
+		if n := p.made(claimtest.Listen); n > 40 {
+			t.Errorf("listened %d times in ten minutes", n)
+		}
+		stop()
+		released := time.Now()
+		holder.release(l)
+		got := <-turn
+		if took := got.at.Sub(released); got.err != nil || took > time.Second {
+			t.Errorf("%v, %v after the release", got.err, took)
+		}
+		p.release(got.lease)
+	})
+}
+
+// One goroutine listens, as long as somebody waits or watches and a little longer.
+func TestListensOnlyWhileSomebodyWaits(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
+		s := &listened{Client: w.memory.Open()}
+		holder, b := w.process(), backendOn(t, s, claim.WithOptions(w.next()))
+		p := &process{Backend: b, site: w}
+		expect := func(now, ever int, when string) {
+			t.Helper()
+			synctest.Wait()
+			if isNow, isEver := s.counts(); isNow != now || isEver != ever {
+				t.Errorf("%s: %d listen, %d ever did; expected %d, %d", when, isNow, isEver, now, ever)
+			}
+		}
+		l, _ := holder.hold("x", "holder")
+		own, _ := p.hold("y", "own")
+		expect(0, 0, "nobody waits")
+		stop := holder.keep(l)
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for i := range 5 {
+			place := p.stand("x", fmt.Sprint("w", i))
+			all.Go(func() {
+				if _, err := p.Await(ctx, place); !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			})
+			all.Go(func() {
+				if err := p.Watch(ctx, "", func(driver.Event) {}); !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			})
+		}
+		expect(1, 1, "many wait")
+		cancel()
+		all.Wait()
+		time.Sleep(time.Second)
+		expect(1, 1, "nobody waits any more")
+		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+		_ = p.Watch(ctx, "", func(driver.Event) {})
+		cancel()
+		expect(1, 1, "somebody has watched again")
+		time.Sleep(time.Minute)
+		expect(0, 1, "nobody has waited for a minute")
+		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_ = p.Watch(ctx, "", func(driver.Event) {})
+		expect(1, 2, "somebody watched")
+		stop()
+		p.release(own)
+		if err := b.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		expect(0, 2, "closed")
+	})
+}
+
+// listened counts who listens.
+type listened struct {
+	*claimtest.Client
+	mu        sync.Mutex
+	now, ever int
+}
+
+func (s *listened) counts() (now, ever int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now, s.ever
+}
+
+func (s *listened) count(now, ever int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now += now
+	s.ever += ever
+}
+
+func (s *listened) Listen(ctx context.Context, changed func(string)) error {
+	s.count(1, 1)
+	defer s.count(-1, 0)
+	return s.Client.Listen(ctx, changed)
+}
+
+// A hint that comes while the store is being asked is not lost: the answer may be from before it.
+func TestHintsDuringAnAttemptCount(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		bubble(t, oneMachine, func(t *testing.T, w *site) {
+			holder, p := w.process(), w.process(claim.WithPoll(time.Hour))
+			l, _ := holder.hold("x", "holder")
+			other, _ := holder.hold("other", "holder")
+			stop := holder.keep(l, other)
+			defer stop()
+			listens := p.awaiting(p.stand("other", "listens"))
+			synctest.Wait()
+			slow := claimtest.Fault{Back: time.Second}
+			var told <-chan turn
+			if first { // the claim itself is answered late
+				p.way.Inject(claimtest.Call{Method: claimtest.Get, Name: "x"}, 1, slow)
+				places := make(chan driver.Lease, 1)
+				go func() { places <- p.stand("x", "waiter") }()
+				time.Sleep(time.Second / 2)
+				stop()
+				holder.release(l)
+				told = p.awaiting(<-places)
+			} else { // the attempt that the release of another brings about
+				place := p.stand("x", "waiter")
+				told = p.awaiting(place)
+				synctest.Wait()
+				p.way.Inject(claimtest.Call{Method: claimtest.Get, Name: "x"}, 1, slow)
+				stop()
+				holder.release(l)
+				l, _ = holder.hold("x", "holder") // it is quicker
+				time.Sleep(time.Second / 2)
+				holder.release(l)
+			}
+			released := time.Now()
+			if got := <-told; got.err != nil || got.at.Sub(released) > 2*time.Second {
+				t.Errorf("first %v: %v, %v after the release", first, got.err, got.at.Sub(released))
+			}
+			holder.release(other)
+			got := <-listens
+			p.release(got.lease)
+		})
+	}
+}

@@ -1,0 +1,73 @@
+package claim_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// What differs where the clock of the store decides.
+
+// In store-clock mode the store's clock decides, and a holder relies on its lease as on that of a server.
+func TestStoreClockMode(t *testing.T) {
+	w := newWorld(t)
+	a, b := judged(w, "a"), judged(w, "b")
+	l := a.hold("job", 100*time.Second)
+	if remains := a.remains(l); remains >= 100*time.Second || remains < 99*time.Second {
+		t.Errorf("it is relied on for %v", remains)
+	}
+	same(w, "what is left", b.refused("job").Round(time.Second), 100*time.Second)
+	w.memory.Advance(101 * time.Second) // by the store's clock alone
+	next := b.hold("job", time.Minute)  // at once, though b has never seen it before
+	same(w, "token", next.Token(), l.Token()+1)
+	w.is("a extends", a.Extend(t.Context(), l, 0), driver.ErrLost)
+	w.is("expire", a.Expire(t.Context(), "job"), driver.ErrHeld)
+	w.memory.Advance(time.Minute + time.Millisecond)
+	w.is("expire", a.Expire(t.Context(), "job"), nil)
+}
+
+// There too a renewal never shortens what was promised.
+func TestStoreClockModeNeverShortens(t *testing.T) {
+	w := newWorld(t)
+	a, b := judged(w, "a"), judged(w, "b")
+	l := a.hold("job", 100*time.Second)
+	until := l.Until()
+	w.pass(10 * time.Second)
+	a.extend(l, time.Second)
+	if now := l.Until(); now.Before(until) {
+		t.Errorf("relied on until %v, and then until %v", until, now)
+	}
+	for a.Now().Before(l.Until()) {
+		b.refused("job")
+		w.pass(time.Second)
+	}
+	w.pass(2 * time.Second)
+	b.hold("job", time.Minute)
+
+	l = a.hold("other", 100*time.Second)
+	adopted, err := b.Adopt(t.Context(), "other", l.Token(), driver.Holder{ID: "b"}, w.id())
+	w.is("adopt", err, nil)
+	b.extend(adopted, 10*time.Millisecond)
+	w.pass(98 * time.Second)
+	a.refused("other")
+	if !a.Now().Before(l.Until()) {
+		t.Error("the test is too slow")
+	}
+}
+
+// In store-clock mode a claim that is told again, and asks for less, does not shorten what it was promised.
+func TestStoreClockModeToldAgainShortensNothing(t *testing.T) {
+	w := newWorld(t)
+	a, b := judged(w, "a"), judged(w, "b")
+	q := a.request("job", 100*time.Second)
+	l, err := a.Claim(t.Context(), q)
+	w.is("claim", err, nil)
+	q.TTL = time.Second
+	_, err = a.Claim(t.Context(), q)
+	w.is("claim again", err, nil)
+	for a.Now().Before(l.Until()) {
+		b.refused("job")
+		w.pass(5 * time.Second)
+	}
+}
