@@ -63,7 +63,6 @@ type member struct {
 	longest time.Duration  // durable: the record of the longest promise
 	founder bool           // durable: it has not started yet
 	clocks  *clock.Manual  // survives
-	offset  clock.Instant  // of this machine's clocks
 	rates   [2]float64     // raw, boot
 	trouble string         // of the clocks
 	until   time.Duration  // real time at which that ends
