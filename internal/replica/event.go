@@ -12,7 +12,8 @@ import (
 )
 
 // An Event is something that happened to the member: a [Tick], a [Request], [Requests], a [Renewal], a [Read], an
-// [Inspection], a [Persisted], or a [Space].
+// [Inspection], a [Persisted], or a [Space]; in a group of several also a [Received], an [Unreachable], a [Shipped],
+// an [Installed], a [HandOver] or a [Leave].
 type Event interface{ event() }
 
 // Tick lets time be looked at. The driver sends one at every [TickInterval] and at each [WakeAt].
@@ -90,6 +91,50 @@ type Persisted struct {
 	Err      error
 }
 
+// Received is a message of another member.
+type Received struct {
+	Message Message
+	// Incarnation is that of the sender's data folder, as the sender said when it connected.
+	Incarnation uint64
+	// State is what came with a snapshot (raftpb.MsgSnap), for [Install]; nil with any other message.
+	State any
+}
+
+// Unreachable says that messages to a member are being lost.
+type Unreachable struct{ Member uint64 }
+
+// Shipped says how a [Ship] ended: nil if the member has all of it.
+type Shipped struct {
+	To  uint64
+	Err error
+}
+
+// Installed says that the state of the [Install] with this sequence number has replaced the own one, on stable
+// storage. With an error it says that nobody knows what is there, and the member halts.
+type Installed struct {
+	Sequence uint64
+	Err      error
+}
+
+// HandOver asks a leader to hand over to another member, 0 meaning the one that is furthest. It is answered by a
+// [Reply] when another leads, or when it is sure that it has failed and this one goes on.
+type HandOver struct {
+	ID uint64
+	To uint64
+}
+
+// Leave asks a member to take its leave in good order, for a clean shutdown: a leader hands over if it can, and
+// gives up its authority. It is answered by a [Reply]; after that the member answers nothing authoritative and
+// neither votes nor campaigns.
+type Leave struct{ ID uint64 }
+
+func (Received) event()    {}
+func (Unreachable) event() {}
+func (Shipped) event()     {}
+func (Installed) event()   {}
+func (HandOver) event()    {}
+func (Leave) event()       {}
+
 func (Tick) event()       {}
 func (Request) event()    {}
 func (Requests) event()   {}
@@ -142,6 +187,33 @@ type ReadAt struct {
 	Authority clock.Instant
 }
 
+// Send asks to send a message to another member. It may be lost, delayed, doubled and reordered with others.
+type Send struct {
+	Message Message
+	// Authority is the end of the authority on which an answer in it rests, as in [Reply]. If it has ended just
+	// before the message is sent, the message is dropped.
+	Authority clock.Instant
+}
+
+// Ship asks to send a message with a snapshot (raftpb.MsgSnap) together with the whole state, which State shows as
+// it is at that index. Whoever performs the effect closes State, and reports by a [Shipped] how it went.
+type Ship struct {
+	Message Message
+	State   *pebble.Snapshot
+}
+
+// Install asks to replace the whole state by what came with a snapshot, synced, in one step, and to report it by an
+// [Installed] with the same number. Nothing may be written in the meantime. Writes before it are done or void.
+type Install struct {
+	Sequence uint64
+	State    any // of the Received
+	// Own are the member's own records: they stand beside the state that was received, and replace those that are there.
+	Own []Record
+}
+
+// Record is a key of the database with its value.
+type Record struct{ Key, Value []byte }
+
 // Publish hands over what an apply changed, for watchers.
 type Publish struct {
 	Changes keyspace.Changes
@@ -154,6 +226,9 @@ type WakeAt struct{ Wait time.Duration }
 // Halt says that the member can not go on. There are no effects after it.
 type Halt struct{ Err error }
 
+func (Send) effect()    {}
+func (Ship) effect()    {}
+func (Install) effect() {}
 func (Persist) effect() {}
 func (Reply) effect()   {}
 func (Renewed) effect() {}

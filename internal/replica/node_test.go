@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -234,14 +235,46 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// killed returns a copy of a running member's folder, which is what kill -9 would leave.
+// killed returns a copy of a running member's folder, which is what kill -9 would leave. A copy takes a while and
+// the database tidies up beside it; so it counts only if the folder was the same after it as before.
 func killed(t *testing.T, dir string) string {
 	t.Helper()
-	left := t.TempDir()
-	if err := os.CopyFS(left, os.DirFS(dir)); err != nil {
+	for range 100 {
+		before := listing(t, dir)
+		left := t.TempDir()
+		err := os.CopyFS(left, os.DirFS(dir))
+		if before == listing(t, dir) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			return left
+		}
+	}
+	t.Fatal("the folder never stayed the same for as long as a copy takes")
+	return ""
+}
+
+// listing tells all files below a folder, with what changes when they do.
+func listing(t *testing.T, dir string) string {
+	t.Helper()
+	var list strings.Builder
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		info, err := entry.Info()
+		if err == nil {
+			fmt.Fprintln(&list, path, info.Size(), info.ModTime().UnixNano())
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) { // gone while it was listed: not the same as any other listing
+		return fmt.Sprint(time.Now(), err)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	return left
+	return list.String()
 }
 
 func glob(t *testing.T, dir, pattern string) []string {

@@ -1,0 +1,163 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica/memberpb"
+	"github.com/leasekeeper/leasekeeper/lessor"
+	"github.com/leasekeeper/leasekeeper/masterlease"
+)
+
+// A Message is what one member sends to another. Each part may be missing. Who gets it must not change it.
+type Message struct {
+	From, To uint64
+	// Raft is a message of raft.
+	Raft *raftpb.Message
+	// Lease is what travels beside it, or, if it is a release, alone.
+	Lease masterlease.Header
+	// Renewals are of clients that asked a follower, on their way to the leader.
+	Renewals []ForwardedRenewal
+	// Renewed are the leader's answers to those.
+	Renewed []ForwardedRenewed
+}
+
+// ForwardedRenewal is a [Renewal] on its way to the leader.
+type ForwardedRenewal struct {
+	Number uint64 // of the sender's
+	Leases []lessor.ID
+}
+
+// ForwardedRenewed answers some ids of the [ForwardedRenewal] with this number.
+type ForwardedRenewed struct {
+	Number   uint64
+	Revision int64
+	Term     uint64
+	Leases   []RenewedLease
+}
+
+// ErrMalformedMessage says that bytes are no message of a member.
+var ErrMalformedMessage = errors.New("malformed message of a member")
+
+// AppendTo appends the encoding of the message to b, without From and To: they are those of the connection.
+func (m Message) AppendTo(b []byte) []byte {
+	wire := new(memberpb.Message)
+	if m.Raft != nil {
+		data, err := proto.Marshal(m.Raft)
+		if err != nil {
+			panic(fmt.Sprintf("replica: can not encode raft's message %v: %v", m.Raft, err))
+		}
+		wire.Raft = data
+	}
+	if !m.Lease.Empty() {
+		wire.Lease = m.Lease.AppendTo(nil)
+	}
+	for _, renewal := range m.Renewals {
+		wire.Renewals = append(wire.Renewals, &memberpb.Renewal{Number: renewal.Number, Leases: wireIDs(renewal.Leases)})
+	}
+	for _, renewed := range m.Renewed {
+		wire.Renewed = append(wire.Renewed, wireRenewed(renewed))
+	}
+	b, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, wire)
+	if err != nil {
+		panic(fmt.Sprintf("replica: can not encode a message of a member: %v", err))
+	}
+	return b
+}
+
+// ParseMessage reads what AppendTo wrote. from and to are those of the connection; a message of raft that says
+// otherwise is malformed. A header of a master lease that can not be read is as good as none.
+func ParseMessage(from, to uint64, b []byte) (Message, error) {
+	wire := new(memberpb.Message)
+	if err := proto.Unmarshal(b, wire); err != nil {
+		return Message{}, fmt.Errorf("%w: %v", ErrMalformedMessage, err)
+	}
+	m := Message{From: from, To: to}
+	if len(wire.Raft) > 0 {
+		m.Raft = new(raftpb.Message)
+		if err := proto.Unmarshal(wire.Raft, m.Raft); err != nil {
+			return Message{}, fmt.Errorf("%w: %v", ErrMalformedMessage, err)
+		}
+		if m.Raft.GetFrom() != from || m.Raft.GetTo() != to {
+			return Message{}, fmt.Errorf("%w: from %x to %x, and of raft from %x to %x",
+				ErrMalformedMessage, from, to, m.Raft.GetFrom(), m.Raft.GetTo())
+		}
+	}
+	if header, err := masterlease.ParseHeader(wire.Lease); err == nil {
+		m.Lease = header
+	}
+	for _, renewal := range wire.Renewals {
+		m.Renewals = append(m.Renewals, ForwardedRenewal{Number: renewal.Number, Leases: ownIDs(renewal.Leases)})
+	}
+	for _, renewed := range wire.Renewed {
+		m.Renewed = append(m.Renewed, ownRenewed(renewed))
+	}
+	return m, nil
+}
+
+func wireIDs(ids []lessor.ID) []int64 {
+	list := make([]int64, len(ids))
+	for i, id := range ids {
+		list[i] = int64(id)
+	}
+	return list
+}
+
+func ownIDs(ids []int64) []lessor.ID {
+	list := make([]lessor.ID, len(ids))
+	for i, id := range ids {
+		list[i] = lessor.ID(id)
+	}
+	return list
+}
+
+// refusals are the reasons for which a lease is not renewed, as they are said to another member.
+var refusals = map[memberpb.Refusal]error{
+	memberpb.Refusal_NOT_FOUND:         lessor.ErrNotFound,
+	memberpb.Refusal_REVOKED:           lessor.ErrDoomed,
+	memberpb.Refusal_NO_LEADER:         ErrNoLeader,
+	memberpb.Refusal_TOO_MANY_REQUESTS: ErrTooManyRequests,
+}
+
+func wireRenewed(r ForwardedRenewed) *memberpb.Renewed {
+	wire := &memberpb.Renewed{Number: r.Number, Revision: r.Revision, Term: r.Term}
+	for _, lease := range r.Leases {
+		m := &memberpb.Lease{Id: int64(lease.ID), TtlNs: int64(lease.TTL)}
+		if lease.Err != nil {
+			m.Refusal = memberpb.Refusal_NO_LEADER // of what is not known here nothing worse can be said
+			for refusal, err := range refusals {   // order: the reasons exclude each other
+				if errors.Is(lease.Err, err) {
+					m.Refusal = refusal
+				}
+			}
+		}
+		var ended *EndedError
+		if errors.As(lease.Err, &ended) {
+			m.Why, m.Note = uint32(ended.Why), ended.Note
+		}
+		wire.Leases = append(wire.Leases, m)
+	}
+	return wire
+}
+
+func ownRenewed(wire *memberpb.Renewed) ForwardedRenewed {
+	r := ForwardedRenewed{Number: wire.Number, Revision: wire.Revision, Term: wire.Term}
+	for _, m := range wire.Leases {
+		lease := RenewedLease{ID: lessor.ID(m.Id), TTL: time.Duration(m.TtlNs)}
+		if m.Refusal != memberpb.Refusal_NONE {
+			lease.TTL, lease.Err = 0, ErrNoLeader
+			if err := refusals[m.Refusal]; err != nil {
+				lease.Err = err
+			}
+			if m.Why != 0 {
+				lease.Err = &EndedError{lease.Err, Why(m.Why), m.Note}
+			}
+		}
+		r.Leases = append(r.Leases, lease)
+	}
+	return r
+}
