@@ -103,7 +103,9 @@ func NewClient(s Store, o Options) (*Client, error) {
 	if j, ok := s.(Judge); ok {
 		c.judges = j.Judges()
 	}
-	c.local, _ = s.(Local)
+	if c.local, _ = s.(Local); c.local != nil && !c.alone {
+		c.domain = c.local.Domain(c.domain)
+	}
 	c.clocks, _ = s.(Clocks)
 	return c, nil
 }

@@ -87,8 +87,12 @@ type Judge interface {
 	Judges() bool
 }
 
-// Local is a store that only processes of one machine can reach.
+// Local is a store in a file of this machine.
 type Local interface {
+	// Domain returns what a process of domain d calls its domain in this store: d itself or, if the store may be
+	// reached from under another kernel too, such as a virtual machine's, one that is told apart as well as d but
+	// names no boot. There, who reaches the same file in another way must not take it for a boot that is over.
+	Domain(d clock.Domain) clock.Domain
 	// Gone reports whether no process of that domain can be running any more: it was another boot of this
 	// very machine.
 	Gone(d clock.Domain) bool

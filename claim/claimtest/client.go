@@ -141,6 +141,9 @@ func (c *Client) Close(context.Context) error {
 // Judges implements [claim.Judge].
 func (c *Client) Judges() bool { return c.space.judges }
 
+// Domain implements [claim.Local].
+func (c *Client) Domain(d clock.Domain) clock.Domain { return d }
+
 // Gone implements [claim.Local].
 func (c *Client) Gone(d clock.Domain) bool { return c.memory.gone(d) }
 

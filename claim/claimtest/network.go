@@ -148,6 +148,14 @@ func (n *Network) Judges() bool {
 	return ok && j.Judges()
 }
 
+// Domain implements [claim.Local].
+func (n *Network) Domain(d clock.Domain) clock.Domain {
+	if l, ok := n.store.(claim.Local); ok {
+		return l.Domain(d)
+	}
+	return d
+}
+
 // Gone implements [claim.Local].
 func (n *Network) Gone(d clock.Domain) bool {
 	l, ok := n.store.(claim.Local)

@@ -346,6 +346,9 @@ func testGone(s *suite) {
 		if local.Gone(d) {
 			s.Errorf("domain %q is said to be gone", d)
 		}
+		if here := local.Domain(d); local.Gone(here) || (here == clock.UnknownDomain) != (d == clock.UnknownDomain) || here != local.Domain(d) {
+			s.Errorf("domain %q is written as %q", d, here)
+		}
 	}
 	if s.config.OtherBoot == "" {
 		s.Fatal("a store that can do \"local\" needs Config.OtherBoot")

@@ -12,7 +12,11 @@
 // The SQL is that of package sqlstore; each write is one statement, which takes the file's lock when it begins.
 // Statements are prepared once on each connection. Writers of one process stand in line, and those of several ask
 // again as long as the file is locked. All processes of one boot of the machine share its clocks, so an end is judged
-// exactly; and a holder from before the machine was booted is known to be gone, so nobody waits for his lease to end.
+// exactly; and in a file on the disk that the machine runs from, a holder from before it was booted is known to be
+// gone, so nobody waits for his lease to end. In any other file he is waited for as if he were on another machine,
+// which he may be. Who reaches a file through a file system that may show those of another kernel (virtiofs, 9P, FUSE,
+// an overlay, one that is not known here) writes a domain that names no boot, "shared/…", so that nobody takes him
+// for gone.
 // Whoever waits for a name looks some sixty times a second whether anybody has written, which takes microseconds.
 //
 // Files opened here are in WAL mode with synchronous = EXTRA. A [database/sql.DB] that is passed to [New] must be
@@ -27,7 +31,8 @@
 //
 // # What it never does
 //
-// It does not work across machines: a file on a network is refused where that can be seen. It has no store-clock
+// It does not work across machines, nor between a machine and its virtual machines, whose locks on a shared file
+// need not keep each other out: a file on a network is refused where that can be seen. It has no store-clock
 // mode, since there are no other clocks. It starts no goroutine, and changes no setting of a database that was
 // passed to it.
 package sqlite

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"fmt"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
@@ -16,22 +17,43 @@ var remote = map[int64]string{
 	0x19830326: "BeeGFS", 0x73757245: "Coda", 0x786f4256: "a shared folder of VirtualBox", 0xbacbacbc: "a shared folder of VMware",
 }
 
-// maybe are those of which nobody can tell: what they show may lie on this machine or on another.
-var maybe = map[int64]bool{
-	0x65735546: true, // FUSE, with virtiofs
-	0x01021997: true, // 9P
+// plain are file systems on a disk, or in memory, that one kernel alone can have mounted for writing. What is
+// not among them may show the files of another kernel: virtiofs and all that is FUSE, 9P, what lies over others, and
+// whatever nobody has heard of yet.
+var plain = map[int64]bool{
+	unix.EXT4_SUPER_MAGIC: true, unix.XFS_SUPER_MAGIC: true, unix.BTRFS_SUPER_MAGIC: true, unix.F2FS_SUPER_MAGIC: true,
+	0x2fc12fc1:                true, // ZFS
+	0xca451a4e:                true, // bcachefs
+	0x3153464a:                true, // JFS
+	0x00003434:                true, // NILFS
+	unix.REISERFS_SUPER_MAGIC: true, unix.MSDOS_SUPER_MAGIC: true, unix.EXFAT_SUPER_MAGIC: true,
+	0x7366746e:       true, // NTFS of the kernel
+	unix.TMPFS_MAGIC: true,
+	unix.RAMFS_MAGIC: true,
 }
 
-// local says whether only processes of this machine can reach a file. A file that surely others reach too is an
-// error.
-func local(path string) (bool, error) {
-	var stat unix.Statfs_t
-	if err := unix.Statfs(path, &stat); err != nil {
-		return false, nil // it is not there yet, or can not be asked: then nothing rests on it
+// look finds out where a file is. That surely others reach it too is an error.
+func look(path string) (place, error) {
+	var in unix.Statfs_t
+	if err := unix.Statfs(path, &in); err != nil { // it is not there yet
+		path = filepath.Dir(path)
+		if err := unix.Statfs(path, &in); err != nil {
+			return place{}, nil
+		}
 	}
-	kind := int64(uint32(stat.Type))
+	p, err := placeOn(int64(uint32(in.Type)))
+	if err != nil {
+		return place{}, fmt.Errorf("sqlite: %w: %s %w: put it on a disk of this machine, or use a database with a server", driver.ErrInvalid, path, err)
+	}
+	var file, root unix.Stat_t
+	p.own = unix.Stat(path, &file) == nil && unix.Stat("/", &root) == nil && file.Dev == root.Dev
+	return p, nil
+}
+
+// placeOn tells what a kind of file system says of the files on it.
+func placeOn(kind int64) (place, error) {
 	if name := remote[kind]; name != "" {
-		return false, fmt.Errorf("sqlite: %w: %s is on a file system that other machines reach too (%s): put it on a disk of this machine, or use a database with a server", driver.ErrInvalid, path, name)
+		return place{}, fmt.Errorf("is on a file system that other machines reach too (%s)", name)
 	}
-	return !maybe[kind], nil
+	return place{plain: plain[kind]}, nil
 }

@@ -33,9 +33,16 @@ type Config struct {
 	// AcceptLoss accepts a database that was passed to [New] and is set up so that a power cut may undo writes
 	// which were acknowledged: two may then hold one name.
 	AcceptLoss bool
+
+	// What tests put in the place of this machine.
+	look func(path string) (place, error)
+	here clock.Domain
 }
 
 func (c *Config) complete() error {
+	if c.look == nil {
+		c.look, c.here = look, clock.SystemDomain()
+	}
 	if c.Poll == 0 {
 		c.Poll = DefaultPoll
 	}
@@ -51,8 +58,13 @@ type Store struct {
 	file   *file
 	config Config
 	owned  bool // the database was opened here
-	here   clock.Domain
-	local  bool // only this machine can reach the file
+	place  place
+}
+
+// place is what is known of where a file is. The zero place says that nobody knows who else reaches it.
+type place struct {
+	plain bool // on a file system of a disk or of memory, which only this kernel can have mounted
+	own   bool // the one that this machine runs from
 }
 
 var (
@@ -149,13 +161,13 @@ func newStore(ctx context.Context, db *sql.DB, c Config) (_ *Store, err error) {
 			_ = f.prepared.close()
 		}
 	}()
-	s := &Store{file: f, config: c, here: clock.SystemDomain()}
+	s := &Store{file: f, config: c}
 	path, err := s.examine(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if path != "" {
-		if s.local, err = local(path); err != nil {
+		if s.place, err = c.look(path); err != nil {
 			return nil, err
 		}
 	}
@@ -203,14 +215,23 @@ func (s *Store) Close(ctx context.Context) error {
 	return err
 }
 
-// Gone implements [claim.Local]. It is of another boot only if it names one: the domain of a machine that can not
-// tell is that of no boot.
+// Domain implements [claim.Local]. That of a file which may be reached from under another kernel names no boot.
+func (s *Store) Domain(d clock.Domain) clock.Domain {
+	if rest, linux := strings.CutPrefix(string(d), "linux/"); linux && !s.place.plain {
+		return clock.Domain("shared/" + rest)
+	}
+	return d
+}
+
+// Gone implements [claim.Local]. A domain is of another boot only if it names one: that of a machine that can not
+// tell, or that shares the file, is that of no boot. And it is of another boot of this machine only if the file is
+// on the disk that this machine runs from: any other may have been attached to another machine a moment ago.
 func (s *Store) Gone(d clock.Domain) bool {
-	if !s.local {
+	if !s.place.plain || !s.place.own {
 		return false
 	}
 	theirs, ok := boot(d)
-	ours, known := boot(s.here)
+	ours, known := boot(s.config.here)
 	return ok && known && theirs != ours
 }
 

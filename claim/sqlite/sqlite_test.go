@@ -14,7 +14,6 @@ import (
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
-	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/driver"
 )
 
@@ -304,32 +303,6 @@ func TestFileThatIsNone(t *testing.T) {
 	}
 	_, err := Open(t.Context(), path, Config{})
 	says(t, err, driver.ErrCorrupt, "no SQLite database")
-}
-
-func TestGone(t *testing.T) {
-	here := clock.Domain("linux/11111111-1111-4111-8111-111111111111/time:[4026531834]")
-	s := &Store{here: here, local: true}
-	for d, gone := range map[clock.Domain]bool{
-		here:                false,
-		clock.UnknownDomain: false,
-		"linux/11111111-1111-4111-8111-111111111111/time:[4026532000]": false, // a container with its own time
-		"linux/11111111-1111-4111-8111-111111111111/":                  false, // a kernel without such
-		"linux/22222222-2222-4222-8222-222222222222/time:[4026531834]": true,
-		"linux/22222222-2222-4222-8222-222222222222/":                  true,
-		"container/22222222-2222-4222-8222-222222222222/":              false, // an id that ends with the container
-		"darwin/22222222-2222-4222-8222-222222222222":                  false,
-		"darwin/2/3": false, "linux": false, "linux/": false, "linux//x": false, "linux/2": false, "another machine": false,
-	} {
-		if got := s.Gone(d); got != gone {
-			t.Errorf("%s: %v", d, got)
-		}
-	}
-	for _, other := range []*Store{{here: here}, {here: clock.UnknownDomain, local: true}, {here: "darwin/1", local: true},
-		{here: "container/33333333-3333-4333-8333-333333333333/time:[4026531834]", local: true}} {
-		if other.Gone("linux/22222222-2222-4222-8222-222222222222/") {
-			t.Errorf("%+v calls a domain gone", other)
-		}
-	}
 }
 
 // counted counts statements.

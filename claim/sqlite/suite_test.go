@@ -12,9 +12,6 @@ import (
 	"github.com/leasekeeper/leasekeeper/driver"
 )
 
-// otherBoot is a domain of this machine before it was last booted.
-const otherBoot clock.Domain = "linux/00000000-0000-4000-8000-000000000000/time:[4026531834]"
-
 // raw opens a file for what a person would do to it.
 func raw(t testing.TB, path string, settings string) *sql.DB {
 	t.Helper()
@@ -57,7 +54,7 @@ func TestStore(t *testing.T) {
 			if storeClock {
 				return nil, fmt.Errorf("sqlite has no clock of its own: %w", driver.ErrInvalid)
 			}
-			return Open(t.Context(), path, Config{Namespace: namespace})
+			return Open(t.Context(), path, Config{Namespace: namespace, look: onOwnDisk, here: clock.SystemDomain()})
 		},
 		Cannot:    []string{claimtest.Judge},
 		OtherBoot: otherBoot,
@@ -71,7 +68,7 @@ func TestStoreInDatabaseOfTheCaller(t *testing.T) {
 	db.SetMaxOpenConns(1)
 	claimtest.Run(t, claimtest.Config{
 		Open: func(t testing.TB, namespace string, _ bool) (claim.Store, error) {
-			return New(t.Context(), db, Config{Namespace: namespace, Prefix: "app_"})
+			return New(t.Context(), db, Config{Namespace: namespace, Prefix: "app_", look: onOwnDisk, here: clock.SystemDomain()})
 		},
 		Cannot:    []string{claimtest.Judge},
 		OtherBoot: otherBoot,
