@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -30,12 +32,20 @@ type database struct {
 	ways      []way
 	// place makes an empty one, and returns where it is.
 	place func(s *stage) (string, error)
+	// used is how much time on a core its server has used; nil if it has none.
+	used func(s *stage) time.Duration
 }
 
 // A task is one measurement of a way.
 type task struct {
 	name string
-	run  func(ctx context.Context, w way, place string, z size) ([]figure, error)
+	run  func(ctx context.Context, w way, at site, z size) ([]figure, error)
+}
+
+// A site is where a measurement takes place: an empty database, and how much time on a core its server has used.
+type site struct {
+	place string
+	used  func() time.Duration
 }
 
 // renewedTogether is how many leases one keeper renews with one statement.
@@ -52,8 +62,8 @@ func tasks() []task {
 	// Who lets go rests for so long that who looks now and then has looked.
 	return append(list,
 		task{fmt.Sprintf("renewals of a keeper with %s leases", thousands(renewedTogether)), renewInDatabase(1, renewedTogether)},
-		task{"hand-over of a name between 2", func(ctx context.Context, w way, place string, z size) ([]figure, error) {
-			opened, err := w.open(ctx, place, plan{2, lockTTL})
+		task{"hand-over of a name between 2", func(ctx context.Context, w way, at site, z size) ([]figure, error) {
+			opened, err := w.open(ctx, at.place, plan{2, lockTTL})
 			if err != nil {
 				return nil, err
 			}
@@ -64,17 +74,14 @@ func tasks() []task {
 		}})
 }
 
-// unknown is the time on a core of a server that is many processes.
-func unknown() time.Duration { return 0 }
-
-func lockInDatabase(inFlight int) func(context.Context, way, string, size) ([]figure, error) {
-	return func(ctx context.Context, w way, place string, z size) ([]figure, error) {
-		opened, err := w.open(ctx, place, plan{min(inFlight, rateConnections), lockTTL})
+func lockInDatabase(inFlight int) func(context.Context, way, site, size) ([]figure, error) {
+	return func(ctx context.Context, w way, at site, z size) ([]figure, error) {
+		opened, err := w.open(ctx, at.place, plan{min(inFlight, rateConnections), lockTTL})
 		if err != nil {
 			return nil, err
 		}
 		defer opened.close()
-		p, err := locking(ctx, opened, unknown, z, inFlight)
+		p, err := locking(ctx, opened, at.used, z, inFlight)
 		if err != nil {
 			return nil, err
 		}
@@ -83,19 +90,19 @@ func lockInDatabase(inFlight int) func(context.Context, way, string, size) ([]fi
 }
 
 // renewInDatabase has so many backends, each as of another keeper, renew so many leases each, in one call.
-func renewInDatabase(keepers, each int) func(context.Context, way, string, size) ([]figure, error) {
-	return func(ctx context.Context, w way, place string, z size) (figures []figure, err error) {
+func renewInDatabase(keepers, each int) func(context.Context, way, site, size) ([]figure, error) {
+	return func(ctx context.Context, w way, at site, z size) (figures []figure, err error) {
 		if w.store == nil {
 			return nil, nil // the others renew by themselves, or not at all
 		}
 		all := make([]renewer, keepers)
 		for i := range all {
-			if all[i], err = newRenewer(ctx, w.store(place), i, each); err != nil {
+			if all[i], err = newRenewer(ctx, w.store(at.place), i, each); err != nil {
 				return nil, err
 			}
 			defer all[i].Close(context.WithoutCancel(ctx))
 		}
-		p, err := pacing(ctx, unknown, z, keepers, func(ctx context.Context, worker int, count *atomic.Int64) error {
+		p, err := pacing(ctx, at.used, z, keepers, func(ctx context.Context, worker int, count *atomic.Int64) error {
 			for {
 				if err := all[worker].renew(ctx); err != nil {
 					return err
@@ -146,6 +153,10 @@ func (b *bench) measureDatabases(ctx context.Context, out io.Writer, dir string)
 	}
 	defer stage.end()
 	for _, d := range databaseList() {
+		d.ways = slices.DeleteFunc(d.ways, func(w way) bool { return !b.aimed.MatchString(w.name) })
+		if len(d.ways) == 0 {
+			continue
+		}
 		if err := b.measureDatabase(ctx, out, stage, d); err != nil {
 			return err
 		}
@@ -159,6 +170,9 @@ func (b *bench) measureDatabase(ctx context.Context, out io.Writer, s *stage, d 
 		t.targets = append(t.targets, w.name)
 	}
 	for _, task := range tasks() {
+		if !b.wanted.MatchString(task.name) {
+			continue
+		}
 		for round := range b.size.rounds {
 			for _, w := range d.ways {
 				b.say.line("%s: %s, round %d of %d", task.name, w.name, round+1, b.size.rounds)
@@ -184,7 +198,26 @@ func measureWay(ctx context.Context, s *stage, d database, w way, t task, z size
 	if err != nil {
 		return nil, err
 	}
-	return t.run(ctx, w, place, z)
+	at := site{place, func() time.Duration { return 0 }}
+	if d.used != nil {
+		at.used = func() time.Duration { return d.used(s) }
+	}
+	return t.run(ctx, w, at, z)
+}
+
+// postgresTime is how much time on a core all processes of the server have used, or zero if that can not be found
+// out.
+func (s *stage) postgresTime() (all time.Duration) {
+	found, _ := filepath.Glob(filepath.Join(s.dir, "*", "data", "postmaster.pid"))
+	for _, path := range found {
+		text, _ := os.ReadFile(path)
+		pid, _, _ := strings.Cut(string(text), "\n")
+		children, _ := os.ReadFile(filepath.Join("/proc", pid, "task", pid, "children"))
+		for _, process := range append(strings.Fields(string(children)), pid) {
+			all += cpuTime(process)
+		}
+	}
+	return all
 }
 
 // stage stands in for a test, which is what the servers are written to be started by.

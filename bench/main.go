@@ -43,7 +43,9 @@ func main() {
 type bench struct {
 	dir       string // where data folders are made; a new one if empty
 	size      size
-	databases bool // measure those instead of servers
+	databases bool           // measure those instead of servers
+	wanted    *regexp.Regexp // of scenarios
+	aimed     *regexp.Regexp // of targets
 	scenarios []scenario
 	targets   []*target
 	say       progress
@@ -55,7 +57,7 @@ func configure(args []string) (*bench, error) {
 	run := flags.String("run", "", "only scenarios whose name matches this `regexp`")
 	only := flags.String("target", "", "only targets whose name matches this `regexp`")
 	quick := flags.Bool("quick", false, "less of everything, to see that it works; the numbers are worth little")
-	onDatabases := flags.Bool("databases", false, "measure leases in PostgreSQL and SQLite instead, beside what one would take instead there; -run and -target do not matter")
+	onDatabases := flags.Bool("databases", false, "measure leases in PostgreSQL and SQLite instead, beside what one would take instead there; -run and -target choose among what is measured there")
 	dir := flags.String("dir", "", "make the data folders in this `folder`, which should be on a real disk (default the working one)")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
@@ -71,12 +73,15 @@ func configure(args []string) (*bench, error) {
 	if err != nil {
 		return nil, fmt.Errorf("-target: %w", err)
 	}
-	b := &bench{dir: *dir, size: fullSize, databases: *onDatabases, say: newProgress(os.Stderr)}
+	b := &bench{dir: *dir, size: fullSize, databases: *onDatabases, wanted: wanted, aimed: aimed, say: newProgress(os.Stderr)}
 	if *quick {
 		b.size = quickSize
 	}
 	b.scenarios = slices.DeleteFunc(scenarios(b.size), func(s scenario) bool { return !wanted.MatchString(s.name) })
 	b.targets = slices.DeleteFunc(targets(), func(t *target) bool { return !aimed.MatchString(t.name) })
+	if b.databases {
+		return b, nil
+	}
 	if len(b.scenarios) == 0 || len(b.targets) == 0 {
 		return nil, errors.New("nothing is left to be measured")
 	}

@@ -31,6 +31,7 @@ func databaseList() []database {
 				err = s.do(func() { place = s.postgres.Database(s) })
 				return place, err
 			},
+			used: (*stage).postgresTime,
 			ways: []way{
 				keeperWay("keeper on PostgreSQL", func(place string) string { return place }),
 				{name: gooseName, open: openGoose},
