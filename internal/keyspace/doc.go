@@ -38,6 +38,10 @@
 // Compaction too is visible at once; Trim removes what it left in steps, once
 // the leases that ended before are swept.
 //
+// The whole state can be replaced by a later one of the same key space, which
+// the caller brings from elsewhere (Suspend, Reload). All who hold the Store or
+// its Hub go on with the new one; no read ever sees a mix of the two.
+//
 // A Hub hands the changes of each commit to the watchers they concern. What a
 // slow watcher has no room for it reads from the 'h' family later, on the
 // goroutine of its own reader; watchers that read the same share one read.

@@ -24,6 +24,10 @@ var (
 	ErrStreamClosed   = errors.New("keyspace: the watch stream is closed")
 )
 
+// ErrReplaced is returned by a read during which the whole state was replaced,
+// see Store.Suspend. Whoever tries again reads the new state.
+var ErrReplaced = errors.New("the state was replaced while it was read: try again")
+
 // ErrMisuse is returned when the owner of a Writer broke its contract. Like
 // an error of Pebble it leaves the Writer unusable.
 var ErrMisuse = errors.New("keyspace: misuse")

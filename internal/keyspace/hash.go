@@ -27,7 +27,10 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // goroutine, and reads everything.
 func (s *Store) Hash(ctx context.Context, rev Revision) (HashResult, error) {
 	for {
-		p := s.published.Load()
+		p, err := s.toRead()
+		if err != nil {
+			return HashResult{}, err
+		}
 		at, err := readable(rev, p.revision, p.compact)
 		if err != nil {
 			return HashResult{}, err
@@ -45,6 +48,9 @@ func (s *Store) Hash(ctx context.Context, rev Revision) (HashResult, error) {
 			ends: &recordedEndings{reader: snapshot, cache: make(map[uint64]Revision)},
 		}
 		err = errors.Join(h.run(ctx), snapshot.Close())
+		if s.replacedSince(p) {
+			err = ErrReplaced
+		}
 		return HashResult{Hash: h.sum, Revision: at, Compact: p.compact, Current: p.revision}, err
 	}
 }

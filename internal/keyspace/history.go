@@ -30,14 +30,20 @@ type portion struct {
 // history reads the events of an interval from a revision on, as far as the
 // portion goes. keep says which types are wanted.
 func (s *Store) history(ctx context.Context, in span, from Revision, keep func(EventType) bool, size portion) (past, error) {
-	p := s.published.Load()
+	p, err := s.toRead()
+	if err != nil {
+		return past{}, err
+	}
 	if from > p.revision {
 		return past{next: from}, nil
 	}
 	snapshot := s.db.NewSnapshot()
 	h := historian{ctx: ctx, reader: snapshot, in: in, keep: keep, size: size, to: p.revision}
 	h.ends = p.ends[sort.Search(len(p.ends), func(i int) bool { return p.ends[i].revision >= from }):]
-	err := errors.Join(h.read(from), snapshot.Close())
+	err = errors.Join(h.read(from), snapshot.Close())
+	if s.replacedSince(p) {
+		return past{}, ErrReplaced
+	}
 	// Asked only now, as what was to be read may have been compacted meanwhile,
 	// see openView; and before the error, which may be for want of a version
 	// that Trim removed.

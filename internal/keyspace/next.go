@@ -13,7 +13,11 @@ func (st *Stream) Next(ctx context.Context) (WatchResponse, error) {
 		if ctx.Err() != nil {
 			return WatchResponse{}, context.Cause(ctx)
 		}
-		if err := st.advance(ctx); err != nil {
+		err := st.advance(ctx)
+		if errors.Is(err, ErrReplaced) {
+			err = st.wait(ctx) // Hub.Reload wakes all
+		}
+		if err != nil {
 			return WatchResponse{}, err
 		}
 	}

@@ -77,19 +77,29 @@ func (s *Store) Range(ctx context.Context, req RangeRequest) (RangeResult, error
 		if errors.Is(err, ErrCompacted) && req.Revision <= 0 {
 			continue // what was current got compacted meanwhile; something else is now
 		}
+		if errors.Is(err, ErrReplaced) && s.readableAgain() {
+			continue
+		}
 		return res, err
 	}
 }
 
 func (s *Store) readOnce(ctx context.Context, req *RangeRequest) (RangeResult, error) {
-	p := s.published.Load()
+	p, err := s.toRead()
+	if err != nil {
+		return RangeResult{}, err
+	}
 	rev, err := readable(req.Revision, p.revision, p.compact)
 	if err != nil {
 		return RangeResult{}, err
 	}
 	v := s.openView(p, rev)
 	res, err := v.collect(ctx, req)
-	if err = errors.Join(err, v.close()); err != nil {
+	err = errors.Join(err, v.close())
+	if s.replacedSince(p) {
+		err = ErrReplaced
+	}
+	if err != nil {
 		return RangeResult{}, err
 	}
 	// See openView: what was read may have been compacted meanwhile.
@@ -222,9 +232,12 @@ func (s *Store) Bindings(yield func(kv KV) bool) error {
 
 // Keys is Bindings for all live keys.
 func (s *Store) Keys(yield func(kv KV) bool) error {
-	p := s.published.Load()
+	p, err := s.toRead()
+	if err != nil {
+		return err
+	}
 	v := s.openView(p, p.revision)
-	err := v.scan(context.Background(), spanOf([]byte{0}, []byte{0}), func(i *item) error {
+	err = v.scan(context.Background(), spanOf([]byte{0}, []byte{0}), func(i *item) error {
 		key, err := i.key()
 		kv := KV{Key: key, CreateRevision: i.create, ModRevision: i.mod, Version: i.version.version, Lease: i.lease}
 		if err == nil && !yield(kv) {
@@ -235,7 +248,11 @@ func (s *Store) Keys(yield func(kv KV) bool) error {
 	if errors.Is(err, errStop) {
 		err = nil
 	}
-	return errors.Join(err, v.close())
+	err = errors.Join(err, v.close())
+	if s.replacedSince(p) {
+		err = ErrReplaced
+	}
+	return err
 }
 
 // errStop ends a scan whose visitor has seen enough.

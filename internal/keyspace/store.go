@@ -69,6 +69,7 @@ type Store struct {
 	byGeneration map[uint64]*ending
 
 	trimming trimming
+	epoch    uint64 // that of published
 }
 
 // published is an immutable view of what is committed to the database.
@@ -76,6 +77,10 @@ type published struct {
 	revision Revision
 	compact  Revision
 	ends     []*ending // those pending, by revision, all ≤ revision
+
+	// epoch counts how often the whole state was replaced, or began to be. It
+	// is odd from Suspend to Reload, when nothing can be read.
+	epoch uint64
 }
 
 // ending is a lease that ended with keys. Immutable, so readers may share it.
@@ -159,5 +164,6 @@ func (s *Store) publish() {
 		revision: s.revision,
 		compact:  s.compact,
 		ends:     s.ends[:len(s.ends):len(s.ends)],
+		epoch:    s.epoch,
 	})
 }

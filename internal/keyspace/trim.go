@@ -35,6 +35,9 @@ func (w *Writer) Trim(maxKeys int) (more bool, err error) {
 // Trimmable reports whether Trim has something to do that need not wait for
 // Sweep. Only the writing goroutine may ask.
 func (s *Store) Trimmable() bool {
+	if s.suspended() {
+		return false
+	}
 	compact := s.CompactRevision()
 	return s.trimming.from != nil ||
 		compact > s.trimming.done && (len(s.ends) == 0 || s.ends[0].revision > compact)

@@ -40,7 +40,11 @@ type Writer struct {
 // and values of requests must not be changed by anyone after they were given
 // to the Writer, as Changes and results share them.
 func (s *Store) Begin(b *pebble.Batch) *Writer {
-	return &Writer{s: s, b: b, before: s.revision}
+	w := &Writer{s: s, b: b, before: s.revision}
+	if s.suspended() {
+		w.err = fmt.Errorf("%w: a writer begins while the state is being replaced", ErrMisuse)
+	}
+	return w
 }
 
 // Err returns what made the Writer unusable, if something did.
