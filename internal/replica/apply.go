@@ -79,6 +79,7 @@ func (r *Replica) apply(m *raftpb.Message) {
 		r.emit(reply)
 	}
 	r.respond(m.GetResponses())
+	r.ripen()
 	if a.datable {
 		r.syncState()
 	}
@@ -112,7 +113,7 @@ func (r *Replica) applyEntries(entries []*raftpb.Entry) error {
 
 func (r *Replica) applyEntry(entry *raftpb.Entry) error {
 	if entry.GetType() != raftpb.EntryNormal {
-		return &DamagedError{What: fmt.Sprintf("entry of type %v in a group of one member", entry.GetType())}
+		return &DamagedError{What: fmt.Sprintf("entry of type %v, which no member proposes", entry.GetType())}
 	}
 	if len(entry.GetData()) == 0 {
 		r.beginReign(entry)
@@ -177,6 +178,7 @@ func (r *Replica) beginReign(entry *raftpb.Entry) {
 		return // raft leaves an empty entry in place of a change of membership that it refused
 	}
 	r.reignTerm = entry.GetTerm()
+	r.holder.Applied(entry.GetTerm(), r.now)
 	r.applying.datable = true
 	start := lessor.At(entry.GetIndex(), 0)
 	before := r.lessor.Reigns()
@@ -200,10 +202,12 @@ func (r *Replica) beginReign(entry *raftpb.Entry) {
 // startServing answers what waited for this member to lead.
 func (r *Replica) startServing() {
 	r.serving = true
-	parked := r.parked
+	r.takeBack()
+	r.takeBackQuestions()
+	waiting := r.parked
 	r.parked = nil
-	for _, event := range parked {
-		r.serve(event)
+	for _, p := range waiting {
+		r.serve(p.event)
 	}
 }
 

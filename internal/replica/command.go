@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -114,7 +115,7 @@ func decodeRef(ref *logpb.LeaseRef) lessor.Ref {
 // propose puts what waits into the next log entry, unless a write is under way: what comes until that is
 // on the disk goes into one entry, and one sync, together.
 func (r *Replica) propose() {
-	for r.serving && !r.halted && len(r.queue) > 0 && len(r.persisting) == 0 {
+	for r.serving && !r.halted && r.transferee == 0 && len(r.queue) > 0 && len(r.persisting) == 0 && len(r.proposals) < maxProposed {
 		r.sequence++
 		entry := &logpb.Entry{Sequence: r.sequence, WallMs: r.wallNow()}
 		n := r.fit()
@@ -129,11 +130,13 @@ func (r *Replica) propose() {
 		r.queue = r.queue[n:]
 		r.queueBytes -= clientBytes(taken)
 		r.ending -= endingIn(taken)
+		r.proposals[r.sequence] = taken
 		if err := r.raft.Propose(data); err != nil {
+			delete(r.proposals, r.sequence)
 			r.drop(taken, ErrNoLeader)
 			continue
 		}
-		r.proposals[r.sequence] = taken
+		r.observe()
 		r.advance()
 	}
 }
@@ -183,6 +186,10 @@ func (r *Replica) drop(commands []pending, reason error) {
 
 // request takes on a client's command.
 func (r *Replica) request(e Request) {
+	if !r.leading && !r.alone() || r.left {
+		r.emit(Reply{ID: e.ID, Err: r.notLeader(), Authority: forever})
+		return
+	}
 	if r.lacksSpace(e) {
 		return
 	}
@@ -203,13 +210,71 @@ func (r *Replica) request(e Request) {
 	r.queueBytes += p.size
 }
 
+// parked is a question that waits until this member serves, or knows who does.
+type parked struct {
+	event Event
+	until clock.Instant
+}
+
+// question deals with a Renewal, a Read or an Inspection. Only a leader answers them. A follower asks it, except what
+// a client had better ask it directly.
+func (r *Replica) question(event Event) {
+	if r.serving {
+		r.serve(event)
+		return
+	}
+	if r.left {
+		r.refuse(event, ErrNoLeader)
+		return
+	}
+	if r.alone() || r.leading {
+		r.park(event)
+		return
+	}
+	switch e := event.(type) {
+	case Renewal:
+		r.forward(e)
+	case Read:
+		r.confirmLater(ReadAt{ID: e.ID})
+	case Inspection:
+		r.refuse(event, r.notLeader())
+	}
+}
+
 // park keeps a question until the member serves.
 func (r *Replica) park(event Event) {
 	if len(r.parked) < MaxQueue {
-		r.parked = append(r.parked, event)
+		r.parked = append(r.parked, parked{event, r.now.Add(r.cfg.ReadTimeout)})
 		return
 	}
 	r.refuse(event, ErrTooManyRequests)
+}
+
+// giveUpParked answers those that have waited for too long, or for a member that does not lead after all. The
+// only member of a group sooner or later does.
+func (r *Replica) giveUpParked() {
+	for !r.alone() && len(r.parked) > 0 && (!r.leading || r.now.After(r.parked[0].until)) {
+		r.refuse(r.parked[0].event, ErrNoLeader)
+		r.parked = r.parked[1:]
+	}
+}
+
+// takeBackQuestions answers what this member would have asked a leader before it became one.
+func (r *Replica) takeBackQuestions() {
+	questions := r.confirming.waiting
+	r.confirming.waiting = nil
+	for _, q := range questions {
+		r.serve(Read{q.effect.(ReadAt).ID})
+	}
+}
+
+// leaderChanged puts what is under way to the next leader.
+func (r *Replica) leaderChanged() {
+	r.giveBack()
+	r.forwardToNext()
+	if r.leader == 0 {
+		r.awaitLeader()
+	}
 }
 
 func (r *Replica) refuse(event Event, reason error) {
@@ -219,7 +284,7 @@ func (r *Replica) refuse(event Event, reason error) {
 		for i, id := range e.Leases {
 			leases[i] = RenewedLease{ID: id, Err: reason}
 		}
-		r.emit(Renewed{ID: e.ID, Header: r.header(), Leases: leases, Authority: forever})
+		r.emitAnswer(Renewed{ID: e.ID, Header: r.header(), Leases: leases, Authority: forever})
 	case Read:
 		r.emit(Reply{ID: e.ID, Err: reason, Authority: forever})
 	case Inspection:
@@ -228,16 +293,16 @@ func (r *Replica) refuse(event Event, reason error) {
 }
 
 // serve answers a question from memory. Its answer rests on this member's authority, which a group's only
-// voter never loses.
+// voter never loses: see vouch.
 func (r *Replica) serve(event Event) {
 	switch e := event.(type) {
 	case Renewal:
 		r.renew(e)
 	case Read:
-		r.emit(ReadAt{ID: e.ID, Header: r.header(), Authority: forever})
+		r.vouch(ReadAt{ID: e.ID, Header: r.header()})
 	case Inspection:
 		result, err := r.inspect(e.Query)
-		r.emit(Reply{ID: e.ID, Header: r.header(), Result: result, Err: err, Authority: forever})
+		r.vouch(Reply{ID: e.ID, Header: r.header(), Result: result, Err: err})
 	}
 }
 
@@ -281,7 +346,7 @@ func (r *Replica) renew(e Renewal) {
 		}
 	}
 	if len(answered) > 0 {
-		r.emit(Renewed{ID: e.ID, Header: r.header(), Leases: answered, Authority: forever})
+		r.vouch(Renewed{ID: e.ID, Header: r.header(), Leases: answered})
 	}
 }
 
@@ -324,7 +389,7 @@ func (r *Replica) settle(ids []lessor.ID) {
 		}
 	}
 	for _, request := range order {
-		r.emit(Renewed{ID: request, Header: r.header(), Leases: answers[request], Authority: forever})
+		r.vouch(Renewed{ID: request, Header: r.header(), Leases: answers[request]})
 	}
 }
 

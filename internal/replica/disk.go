@@ -34,6 +34,8 @@ var (
 	keyTruncated = []byte{familyRaft, 't'} // logpb.Applied: the last entry that was removed
 	keyDomain    = []byte{familyRaft, 'd'} // logpb.Domain
 	keyForgotten = []byte{familyRaft, 'f'} // logpb.Forgotten
+	keyPromised  = []byte{familyRaft, 'p'} // logpb.Promised
+	keyPeers     = []byte{familyRaft, 'm'} // logpb.Peers
 )
 
 // A DamagedError says that the data folder holds something that this program did not write like that.

@@ -1,12 +1,20 @@
 package replica
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // Errors that concern the member rather than the state. What a command itself may fail with comes from
 // packages lessor and keyspace.
 var (
 	// ErrNoLeader says that nobody may answer at the moment. Nothing was changed; try again.
 	ErrNoLeader = errors.New("no leader: try again in a moment")
+	// ErrNotLeader says that another member is to be asked; it always is a [*NotLeaderError]. Nothing was changed.
+	ErrNotLeader = errors.New("this member is not the leader")
+	// ErrLeaseExpired says that this leader's master lease has expired, and no majority has confirmed in time that it
+	// leads. Nothing can be said of the state; try again.
+	ErrLeaseExpired = errors.New("the leader's lease has expired and no majority confirms it: try again in a moment")
 	// ErrTooManyRequests says that the queue of requests is full. Nothing was changed; try again later.
 	ErrTooManyRequests = errors.New("too many requests wait already: try again later")
 	// ErrNoSpace says that the disk, or the quota, has no room for more data. Nothing was changed.
@@ -21,3 +29,21 @@ var (
 	// ErrStopped says that the member has stopped and took nothing on.
 	ErrStopped = errors.New("server stopped")
 )
+
+// A NotLeaderError says who leads.
+type NotLeaderError struct{ Leader uint64 }
+
+func (e *NotLeaderError) Error() string {
+	return fmt.Sprintf("%v: ask member %x", ErrNotLeader, e.Leader)
+}
+
+// Is reports whether target is [ErrNotLeader].
+func (e *NotLeaderError) Is(target error) bool { return target == ErrNotLeader }
+
+// notLeader says why this member can not do what only a leader can.
+func (r *Replica) notLeader() error {
+	if r.leader == 0 || r.leading {
+		return ErrNoLeader
+	}
+	return &NotLeaderError{r.leader}
+}

@@ -180,7 +180,7 @@ func TestNodeOnADiskThatStandsStill(t *testing.T) {
 }
 
 // T3: an answer that rests on an authority which has ended by the time it leaves is not given. What was
-// changed stays changed, so replies to commands are given.
+// changed stays changed, so replies to commands rest on none.
 func TestT3AnswersAreCheckedOnceMoreBeforeTheyLeave(t *testing.T) {
 	n := new(Node)
 	over := clock.Now().Add(-time.Nanosecond)
@@ -191,8 +191,11 @@ func TestT3AnswersAreCheckedOnceMoreBeforeTheyLeave(t *testing.T) {
 	if renewed.Leases[0].TTL != 0 || renewed.Leases[0].Err != ErrNoLeader {
 		t.Errorf("renewal: %+v", renewed.Leases)
 	}
-	if got := n.authorized(Reply{ID: 1, Authority: over}).(Reply); got.Err != nil {
-		t.Errorf("reply: %+v", got)
+	if got := n.authorized(Reply{ID: 1, Authority: over}).(Reply); got.Err != ErrNoLeader {
+		t.Errorf("inspection: %+v", got)
+	}
+	if got := n.authorized(Reply{ID: 1, Authority: forever}).(Reply); got.Err != nil {
+		t.Errorf("command: %+v", got)
 	}
 	valid := clock.Now().Add(time.Hour)
 	if _, ok := n.authorized(ReadAt{ID: 1, Authority: valid}).(ReadAt); !ok {

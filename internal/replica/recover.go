@@ -22,10 +22,16 @@ const Format = 1
 
 // recover rebuilds the member from its database: identity, log, leases, keys, and which key is attached
 // to which lease.
-func (r *Replica) recover() error {
-	if err := r.identify(); err != nil {
-		return err
+// founded says that the database was empty.
+func (r *Replica) recover() (founded bool, err error) {
+	if founded, err = r.identify(); err != nil {
+		return false, err
 	}
+	return founded, r.reload()
+}
+
+// reload rebuilds what is in memory from the database.
+func (r *Replica) reload() error {
 	applied := new(logpb.Applied)
 	if _, err := load(r.db, keyApplied, applied); err != nil {
 		return err
@@ -56,26 +62,27 @@ func (r *Replica) recover() error {
 }
 
 // identify reads who this member is, or writes it when the database is new.
-func (r *Replica) identify() error {
+func (r *Replica) identify() (founded bool, err error) {
 	identity := new(logpb.Identity)
 	found, err := load(r.db, keyIdentity, identity)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if !found {
 		if identity, err = r.found(); err != nil {
-			return err
+			return false, err
 		}
 	}
 	if identity.Format != Format {
-		return fmt.Errorf("the data is of format %d and this program knows format %d: "+
+		return false, fmt.Errorf("the data is of format %d and this program knows format %d: "+
 			"use the version of leasekeeper that wrote it", identity.Format, Format)
 	}
 	r.identity = Header{ClusterID: identity.ClusterId, MemberID: identity.MemberId}
-	return nil
+	r.incarnation = identity.Incarnation
+	return !found, nil
 }
 
-// found makes an empty database that of a new group with one member.
+// found makes an empty database that of a member of a new group.
 func (r *Replica) found() (*logpb.Identity, error) {
 	it, err := r.db.NewIter(nil)
 	if err != nil {
@@ -91,10 +98,23 @@ func (r *Replica) found() (*logpb.Identity, error) {
 	if r.cfg.ClusterID == 0 || r.cfg.MemberID == 0 {
 		return nil, errors.New("replica: a new database needs a cluster id and a member id")
 	}
-	identity := &logpb.Identity{Format: Format, ClusterId: r.cfg.ClusterID, MemberId: r.cfg.MemberID}
+	voters := slices.Sorted(slices.Values(r.cfg.Members))
+	if len(voters) == 0 {
+		voters = []uint64{r.cfg.MemberID}
+	}
+	if !slices.Contains(voters, r.cfg.MemberID) || len(slices.Compact(slices.Clone(voters))) != len(voters) || slices.Contains(voters, 0) {
+		return nil, fmt.Errorf("replica: a new group needs members that differ, this one among them, and not %x with this one %x", voters, r.cfg.MemberID)
+	}
+	identity := &logpb.Identity{
+		Format: Format, ClusterId: r.cfg.ClusterID, MemberId: r.cfg.MemberID, Incarnation: r.cfg.Incarnation,
+	}
 	batch := r.db.NewBatch()
 	put(batch, keyIdentity, identity)
-	put(batch, keyConfState, &raftpb.ConfState{Voters: []uint64{r.cfg.MemberID}})
+	put(batch, keyConfState, &raftpb.ConfState{Voters: voters})
+	if len(voters) > 1 {
+		// Should it never be asked for more, this is what it waits for when it starts again.
+		put(batch, keyPromised, &logpb.Promised{LongestNs: int64(r.cfg.Drift.GrantPromise(r.cfg.MasterLease))})
+	}
 	return identity, batch.Commit(pebble.Sync)
 }
 

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/lessor"
+	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
 const (
@@ -28,6 +30,10 @@ const (
 	maxEntryWeight = 1 << 12
 	// maxExpiries is how many leases one entry ends at most: a few milliseconds of applying.
 	maxExpiries = 128
+	// maxProposed bounds the entries that are proposed and not applied: what comes meanwhile waits, and is counted.
+	maxProposed = 64
+	// maxInflight bounds what is on its way to one other member.
+	maxInflight, maxInflightBytes = 256, 16 << 20
 	// maxApplyBytes bounds the log entries that one batch applies, so that other events get their turn.
 	maxApplyBytes = 2 << 20
 	// sweepKeys bounds the keys of ended leases that one Step removes.
@@ -50,8 +56,26 @@ type Config struct {
 	Domain clock.Domain
 	// Now is the instant at which the process started.
 	Now clock.Instant
-	// ClusterID and MemberID are used when the database is new; both must be random and not zero.
+	// ClusterID and MemberID are used when the database is new; both must be random and not zero. In a group of
+	// several they are the same at every start.
 	ClusterID, MemberID uint64
+	// Incarnation is used when the database is new. It must be random and not zero.
+	Incarnation uint64
+	// Members are the ids of a group of several, MemberID among them; none means that this member is alone. They are
+	// those that the group was founded with.
+	Members []uint64
+	// ElectionTimeout is for how long the others do without a leader; 0 means [DefaultElectionTimeout].
+	ElectionTimeout time.Duration
+	// MasterLease is for how long a leader asks the others not to elect another; 0 means the default of
+	// [masterlease.HolderConfig]. If it is longer than ElectionTimeout, a failover takes longer by the difference.
+	MasterLease time.Duration
+	// Drift bounds the rates of the members' clocks; 0 means [clock.DefaultDrift].
+	Drift clock.Drift
+	// ReadTimeout bounds how long a question waits for a leader, or for its lease; 0 means [DefaultReadTimeout].
+	ReadTimeout time.Duration
+	// Eager is for simulations: this member campaigns as soon as it may, and votes as soon as it may, so that nothing
+	// but its promises stands in the way of another leader.
+	Eager bool
 	// MaxLeases bounds the leases that clients can have at a time; 0 means any number.
 	MaxLeases int
 	// MaxRequestBytes bounds the keys and values of one request; 0 means [DefaultMaxRequestBytes].
@@ -86,7 +110,12 @@ type Replica struct {
 	halted  bool
 	full    bool // the Step under way has written or applied entries: it applies no more
 
-	applied   mark
+	applied mark
+	group
+	confirming confirming
+	forwarded  forwarded
+	installing bool // a state of another member is about to replace the own one
+
 	term      uint64 // raft's current term
 	leading   bool   // raft says that this member leads
 	serving   bool   // ⇒ leading, and the first entry of this term is applied here
@@ -101,8 +130,8 @@ type Replica struct {
 	ending     int       // leases that expire by what is in it; < 2·maxExpiries
 	sequence   uint64    // of the newest proposal
 	proposals  map[uint64][]pending
-	granting   int     // grants in queue and proposals
-	parked     []Event // Renewal, Read, Inspection that came before the member served; len ≤ MaxQueue
+	granting   int      // grants in queue and proposals
+	parked     []parked // what came before the member served; len ≤ MaxQueue
 	// waiting holds the renewals that wait for a decision about their lease.
 	waiting  map[lessor.ID][]uint64
 	waiters  int // the sum of the lengths in waiting; ≤ maxWaiters
@@ -123,6 +152,9 @@ type Replica struct {
 // Counts are totals since the replica was opened.
 type Counts struct {
 	Granted, Renewed, Revoked, Expired, Applied, Skipped uint64
+	// Campaigns are those of this member. Strangers are messages of those who are no members, or whose data folder
+	// is not the one that the member had.
+	Campaigns, Strangers uint64
 }
 
 // persisting is a write under way and what raft hears once it is done.
@@ -131,6 +163,9 @@ type persisting struct {
 	entries   []*raftpb.Entry
 	hard      *raftpb.HardState
 	responses []*raftpb.Message
+
+	promised          time.Duration // the longest promise that is written down by it
+	peer, incarnation uint64        // the acquaintance that is
 }
 
 // Open reads what the database holds, or founds a group of one member if it is empty. Nothing is served
@@ -142,18 +177,26 @@ func Open(cfg Config) (*Replica, error) {
 	if cfg.LogStep == 0 {
 		cfg.LogStep = logStep
 	}
+	cfg.ElectionTimeout = cmp.Or(cfg.ElectionTimeout, DefaultElectionTimeout)
+	cfg.ReadTimeout = cmp.Or(cfg.ReadTimeout, DefaultReadTimeout)
+	cfg.MasterLease = cmp.Or(cfg.MasterLease, masterlease.DefaultDuration)
+	cfg.Drift = cmp.Or(cfg.Drift, clock.DefaultDrift)
 	r := &Replica{
-		cfg: cfg, db: cfg.DB, now: cfg.Now, holdUntil: cfg.Now,
+		cfg: cfg, db: cfg.DB, now: cfg.Now, holdUntil: cfg.Now, forwarded: newForwarded(),
 		proposals: make(map[uint64][]pending), waiting: make(map[lessor.ID][]uint64),
 		space: space{limits: cfg.Space, seen: Space{Free: UnknownFree}}, names: newNames(),
 	}
-	if err := r.recover(); err != nil {
+	founded, err := r.recover()
+	if err != nil {
+		return nil, err
+	}
+	if err := r.join(founded); err != nil {
 		return nil, err
 	}
 	node, err := raft.NewRawNode(&raft.Config{
 		ID: r.identity.MemberID, ElectionTick: electionTicks, HeartbeatTick: 1,
 		Storage: r.log, Applied: r.applied.index, AsyncStorageWrites: true,
-		MaxSizePerMsg: maxApplyBytes, MaxCommittedSizePerReady: maxApplyBytes, MaxInflightMsgs: 256,
+		MaxSizePerMsg: maxApplyBytes, MaxCommittedSizePerReady: maxApplyBytes, MaxInflightMsgs: maxInflight, MaxInflightBytes: maxInflightBytes,
 		CheckQuorum: true, PreVote: true, DisableProposalForwarding: true, StepDownOnRemoval: true,
 		Logger: raftLogger{},
 	})
@@ -181,13 +224,19 @@ func (r *Replica) Step(now clock.Instant, events ...Event) []Effect {
 	for _, event := range events {
 		r.handle(event)
 	}
+	r.unpark()
 	r.elect()
 	r.decide()
 	r.retireHistory()
 	r.propose()
+	r.forwardAgain()
+	r.confirm()
 	r.advance()
+	r.settleHandOver()
+	r.giveUpParked()
 	r.sweep()
 	r.trim()
+	r.answerOthers()
 	r.schedule()
 	return r.effects
 }
@@ -204,7 +253,9 @@ func (r *Replica) noticePause(now clock.Instant) {
 func (r *Replica) tick() {
 	if r.leading && r.now.Elapsed(r.ticked) >= TickInterval {
 		r.ticked = r.now
+		r.watchProgress()
 		r.raft.Tick()
+		r.observe()
 	}
 }
 
@@ -223,25 +274,23 @@ func (r *Replica) handle(event Event) {
 	case Space:
 		r.noticeSpace(e)
 	case Renewal, Read, Inspection:
-		if r.serving {
-			r.serve(event)
-		} else {
-			r.park(event)
-		}
+		r.question(event)
 	case Persisted:
 		r.persisted(e)
+	case Received:
+		r.receive(e)
+	case Unreachable:
+		r.raft.ReportUnreachable(e.Member)
+	case Shipped:
+		r.shipped(e)
+	case Installed:
+		r.installed(e)
+	case HandOver:
+		r.handOver(e)
+	case Leave:
+		r.leave(e)
 	default:
 		panic(fmt.Sprintf("replica: unknown event %T", event))
-	}
-}
-
-// elect starts an election. A group's only voter has nobody to wait for.
-func (r *Replica) elect() {
-	if r.leading || r.halted || r.raft.BasicStatus().RaftState != raft.StateFollower {
-		return
-	}
-	if err := r.raft.Campaign(); err != nil {
-		panic(fmt.Sprintf("replica: the only voter can not campaign: %v", err))
 	}
 }
 
@@ -267,11 +316,8 @@ func (r *Replica) checkpoint(quiet []lessor.Checkpoint, cleared []lessor.Cleared
 func (r *Replica) advance() {
 	for !r.halted && r.raft.HasReady() {
 		ready := r.raft.Ready()
-		if ready.SoftState != nil {
-			r.leading = ready.SoftState.RaftState == raft.StateLeader
-		}
-		if !raft.IsEmptyHardState(ready.HardState) {
-			r.newTerm(ready.HardState.GetTerm())
+		for _, state := range ready.ReadStates {
+			r.confirmed(state)
 		}
 		for _, m := range ready.Messages {
 			switch m.GetTo() {
@@ -280,28 +326,19 @@ func (r *Replica) advance() {
 			case raft.LocalApplyThread:
 				r.applyOrDefer(m)
 			default:
-				panic(fmt.Sprintf("replica: a group of one has nobody to send to: %v", m))
+				r.send(m)
 			}
 		}
-		if r.serving && !r.leading {
-			r.stepDown()
-		}
 	}
-}
-
-func (r *Replica) newTerm(term uint64) {
-	if term == r.term {
-		return
-	}
-	if r.serving {
-		r.stepDown()
-	}
-	r.term = term
 }
 
 // persist hands what raft wants on stable storage to the disk. What needs no sync (a commit index that
 // moved) rides with the next write that does; but raft's responses keep their order.
 func (r *Replica) persist(m *raftpb.Message) {
+	if r.installing || !raft.IsEmptySnap(m.GetSnapshot()) {
+		r.install(m)
+		return
+	}
 	var hard *raftpb.HardState
 	if m.Term != nil && m.Commit != nil {
 		hard = &raftpb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
@@ -317,10 +354,15 @@ func (r *Replica) persist(m *raftpb.Message) {
 	}
 	batch := r.db.NewBatch()
 	r.log.append(batch, m.GetEntries(), hard)
-	r.persistSequence++
-	r.persisting = append(r.persisting, persisting{r.persistSequence, m.GetEntries(), hard, m.GetResponses()})
-	r.emit(Persist{r.persistSequence, batch})
+	r.persistOwn(persisting{entries: m.GetEntries(), hard: hard, responses: m.GetResponses()}, batch)
 	r.full = true
+}
+
+func (r *Replica) persistOwn(p persisting, batch *pebble.Batch) {
+	r.persistSequence++
+	p.sequence = r.persistSequence
+	r.persisting = append(r.persisting, p)
+	r.emit(Persist{r.persistSequence, batch})
 }
 
 // syncState has the state written so far synced, for which nothing waits: a marker in the write-ahead log
@@ -330,9 +372,7 @@ func (r *Replica) syncState() {
 	if err := batch.LogData([]byte("state"), nil); err != nil {
 		panic(fmt.Sprintf("replica: can not mark the log: %v", err))
 	}
-	r.persistSequence++
-	r.persisting = append(r.persisting, persisting{sequence: r.persistSequence})
-	r.emit(Persist{r.persistSequence, batch})
+	r.persistOwn(persisting{}, batch)
 }
 
 // mustSync reports whether a hard state holds a promise (a term or a vote) that is not yet on the disk.
@@ -359,25 +399,33 @@ func (r *Replica) persisted(e Persisted) {
 	}
 	done := r.persisting[0]
 	r.persisting = r.persisting[1:]
+	if done.promised > 0 {
+		r.grantor.Persisted(done.promised)
+	}
+	if done.peer != 0 {
+		r.peers[done.peer] = done.incarnation
+	}
 	r.log.stable(done.entries, done.hard, r.applied.index)
 	r.respond(done.responses)
 }
 
-// respond steps raft's messages to itself. Those of an older term are dropped by raft itself.
+// respond hands out what had to wait for the disk, and steps raft's messages to itself. Those of an older term are
+// dropped by raft itself.
 func (r *Replica) respond(messages []*raftpb.Message) {
 	for _, m := range messages {
 		if m.GetTo() != r.identity.MemberID {
-			panic(fmt.Sprintf("replica: a group of one has nobody to send to: %v", m))
+			r.send(m)
+			continue
 		}
-		if err := r.raft.Step(m); err != nil {
-			panic(fmt.Sprintf("replica: raft refuses its own message %v: %v", m, err))
+		if !r.step(m) {
+			panic(fmt.Sprintf("replica: raft refuses its own message %v", m))
 		}
 	}
 }
 
 // sweep removes some keys of ended leases, which have been invisible since their lease ended.
 func (r *Replica) sweep() {
-	if !r.sweeping || r.halted {
+	if !r.sweeping || r.halted || r.installing {
 		return
 	}
 	batch := r.db.NewIndexedBatch()
@@ -411,7 +459,8 @@ func (r *Replica) schedule() {
 	if due, ok := r.untilDue(); ok {
 		wait = min(wait, due)
 	}
-	if r.sweeping || r.store.Trimmable() || len(r.deferred) > 0 {
+	wait = min(wait, r.untilVote())
+	if (r.sweeping || r.store.Trimmable() || len(r.deferred) > 0) && !r.installing {
 		wait = 0
 	}
 	r.wakeIn(max(0, wait))

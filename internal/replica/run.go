@@ -217,9 +217,13 @@ func (n *Node) answer(id uint64, effect Effect) {
 }
 
 // authorized looks at the clock once more just before an answer leaves. What rests on an authority that has
-// ended meanwhile is not said; what was changed stays said, because it is in the log.
+// ended meanwhile is not said; what was changed is, because it is in the log and rests on nothing else.
 func (n *Node) authorized(effect Effect) Effect {
 	switch e := effect.(type) {
+	case Reply:
+		if !stillValid(e.Authority) {
+			return Reply{ID: e.ID, Err: ErrNoLeader, Authority: forever}
+		}
 	case ReadAt:
 		if !stillValid(e.Authority) {
 			return Reply{ID: e.ID, Err: ErrNoLeader, Authority: forever}

@@ -1,0 +1,203 @@
+package replica
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+)
+
+// An answer from memory rests on the master lease, which is looked at after the act: after the state was read, or
+// the deadline moved. If it does not hold, one round of messages shared by all who wait confirms that this member
+// led when the act was done; who comes while a round is under way joins the next. A member that follows asks its
+// leader from where on the own state is new enough, in rounds of the same kind.
+
+const (
+	// roundPatience is how many ticks a round may take until another is begun in its place: messages get lost.
+	roundPatience = 3
+	// roundKey is the length of what raft calls the context of a round.
+	roundKey = 24
+)
+
+// confirming are the answers of a leader, and the questions to one, that wait for a round of messages.
+type confirming struct {
+	waiting []unconfirmed // for the next round; len ≤ MaxQueue together with those of the round
+	round   []unconfirmed // of the round under way
+	key     string        // of the round under way; "" if there is none
+	since   clock.Instant
+	rounds  uint64
+	ripe    []ripening // by index
+}
+
+// unconfirmed is an answer that waits for the round, or at a follower a question.
+type unconfirmed struct {
+	effect Effect // ReadAt, Reply or Renewed
+	until  clock.Instant
+}
+
+// ripening are reads of a follower that wait until the own state is as new as the leader's was.
+type ripening struct {
+	index uint64
+	reads []unconfirmed
+}
+
+// vouch answers with the authority that this member has at this moment, after the act, or else has the answer
+// confirmed first.
+func (r *Replica) vouch(effect Effect) {
+	if r.holder.Check(r.term, r.now) {
+		r.emitAnswer(resting(effect, r.holder.Authority().End))
+		return
+	}
+	r.confirmLater(effect)
+}
+
+func (r *Replica) confirmLater(effect Effect) {
+	c := &r.confirming
+	if len(c.waiting)+len(c.round) >= MaxQueue {
+		r.emitAnswer(refused(effect, ErrTooManyRequests))
+		return
+	}
+	c.waiting = append(c.waiting, unconfirmed{effect, r.now.Add(r.cfg.ReadTimeout)})
+}
+
+// resting returns the answer with the end of the authority that it rests on.
+func resting(effect Effect, authority clock.Instant) Effect {
+	switch e := effect.(type) {
+	case ReadAt:
+		e.Authority = authority
+		return e
+	case Reply:
+		e.Authority = authority
+		return e
+	case Renewed:
+		e.Authority = authority
+		return e
+	}
+	panic(fmt.Sprintf("replica: %T is no answer", effect))
+}
+
+// refused returns what is answered instead.
+func refused(effect Effect, reason error) Effect {
+	switch e := effect.(type) {
+	case ReadAt:
+		return Reply{ID: e.ID, Err: reason, Authority: forever}
+	case Reply:
+		return Reply{ID: e.ID, Err: reason, Authority: forever}
+	case Renewed:
+		leases := make([]RenewedLease, len(e.Leases))
+		for i, lease := range e.Leases {
+			leases[i] = RenewedLease{ID: lease.ID, Err: reason}
+		}
+		return Renewed{ID: e.ID, Header: e.Header, Leases: leases, Authority: forever}
+	}
+	panic(fmt.Sprintf("replica: %T is no answer", effect))
+}
+
+// confirm begins a round if some wait for one, and gives up those that have waited for too long.
+func (r *Replica) confirm() {
+	c := &r.confirming
+	c.waiting = r.stillAwaited(c.waiting)
+	c.round = r.stillAwaited(c.round)
+	for i := range c.ripe {
+		c.ripe[i].reads = r.stillAwaited(c.ripe[i].reads)
+	}
+	if c.key != "" && r.now.Elapsed(c.since) >= roundPatience*TickInterval {
+		c.waiting, c.round, c.key = append(c.round, c.waiting...), nil, ""
+	}
+	if r.halted || c.key != "" || len(c.waiting) == 0 || r.leader == 0 || r.leading != r.serving {
+		return
+	}
+	c.rounds++
+	var key [roundKey]byte // never used twice, by nobody
+	binary.BigEndian.PutUint64(key[:], r.identity.MemberID)
+	binary.BigEndian.PutUint64(key[8:], uint64(r.cfg.Now.Raw)^r.incarnation)
+	binary.BigEndian.PutUint64(key[16:], c.rounds)
+	c.round, c.waiting, c.key, c.since = c.waiting, nil, string(key[:]), r.now
+	r.raft.ReadIndex(key[:])
+	r.observe()
+}
+
+// stillAwaited answers those whose time has come, and returns the others.
+func (r *Replica) stillAwaited(list []unconfirmed) []unconfirmed {
+	if len(list) == 0 || !r.now.After(list[0].until) { // they stand in the order in which they came
+		return list
+	}
+	reason := ErrNoLeader
+	if r.leading {
+		reason = ErrLeaseExpired
+	}
+	for len(list) > 0 && r.now.After(list[0].until) {
+		r.emitAnswer(refused(list[0].effect, reason))
+		list = list[1:]
+	}
+	return list
+}
+
+// confirmed takes the outcome of a round.
+func (r *Replica) confirmed(s raft.ReadState) {
+	c := &r.confirming
+	if string(s.RequestCtx) != c.key {
+		return
+	}
+	round := c.round
+	c.round, c.key = nil, ""
+	if !r.leading {
+		c.ripe = append(c.ripe, ripening{s.Index, round})
+		r.ripen()
+		return
+	}
+	// What the answers show, or have changed, was there before the round began.
+	r.holder.Refreshed(len(round))
+	for _, u := range round {
+		r.emitAnswer(resting(u.effect, forever))
+	}
+}
+
+// ripen answers the reads of a follower whose state is new enough by now.
+func (r *Replica) ripen() {
+	c := &r.confirming
+	for len(c.ripe) > 0 && c.ripe[0].index <= r.applied.index {
+		for _, u := range c.ripe[0].reads {
+			read := u.effect.(ReadAt)
+			read.Header, read.Authority = r.header(), forever
+			r.emitAnswer(read)
+		}
+		c.ripe = c.ripe[1:]
+	}
+}
+
+// answerReadIndex answers a follower from the lease, without a message to anybody else, if there is one. The
+// index is taken before the lease is looked at.
+func (r *Replica) answerReadIndex(m *raftpb.Message) bool {
+	if !r.serving || len(m.GetEntries()) != 1 {
+		return false
+	}
+	index := r.raft.BasicStatus().HardState.GetCommit()
+	if !r.holder.Check(r.term, r.now) {
+		return false
+	}
+	answer := &raftpb.Message{
+		Type: raftpb.MsgReadIndexResp.Enum(), From: new(r.identity.MemberID), To: new(m.GetFrom()),
+		Term: new(r.term), Index: new(index), Entries: m.GetEntries(),
+	}
+	r.sendMessage(Message{To: m.GetFrom(), Raft: answer}, r.holder.Authority().End)
+	return true
+}
+
+// giveBack is called when this member follows another, or nobody, or leads anew: rounds that were begun before are
+// void. Answers of a leader are refused, since nobody confirms them any more; questions of a follower are put again.
+func (r *Replica) giveBack() {
+	c := &r.confirming
+	list := append(c.round, c.waiting...)
+	c.round, c.waiting, c.key = nil, nil, ""
+	for _, u := range list {
+		if read, ok := u.effect.(ReadAt); ok && read.Header == (Header{}) {
+			c.waiting = append(c.waiting, u)
+		} else {
+			r.emitAnswer(refused(u.effect, ErrNoLeader))
+		}
+	}
+}

@@ -1,0 +1,254 @@
+package replica
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/masterlease"
+)
+
+// Elections are driven from here and not by raft's own timer, which knows nothing of promises. A member that has
+// not heard a leader for long enough, and whose gate is open, campaigns. So that they do not split the votes the
+// members come one after the other, in an order that differs from term to term.
+
+// eagerJitter is how far apart eager members campaign at most.
+const eagerJitter = 20 * time.Millisecond
+
+// awaitLeader sets when this member campaigns if it goes on not to hear a leader.
+func (r *Replica) awaitLeader() {
+	r.campaignAt = r.heard.Add(r.silence() + r.turn())
+}
+
+// turn is how long this member lets others campaign before it does.
+func (r *Replica) turn() time.Duration {
+	if r.alone() {
+		return 0
+	}
+	mine, rank := r.lot(r.identity.MemberID), 0
+	if r.cfg.Eager {
+		return time.Duration(mine % uint64(eagerJitter))
+	}
+	for _, id := range r.voters {
+		if lot := r.lot(id); id != r.leader && lot < mine {
+			rank++
+		}
+	}
+	return time.Duration(rank) * TickInterval
+}
+
+// lot is a number that is different for each member, term and attempt.
+func (r *Replica) lot(member uint64) uint64 {
+	h := fnv.New64a()
+	var b [24]byte
+	binary.BigEndian.PutUint64(b[:], member)
+	binary.BigEndian.PutUint64(b[8:], r.term)
+	binary.BigEndian.PutUint64(b[16:], uint64(r.attempts))
+	h.Write(b[:]) // never fails
+	return h.Sum64()
+}
+
+// elect starts an election if it is time.
+func (r *Replica) elect() {
+	if r.leading || r.halted || r.left || r.installing {
+		return
+	}
+	if r.alone() {
+		if r.raft.BasicStatus().RaftState == raft.StateFollower {
+			r.campaign()
+		}
+		return
+	}
+	if !r.now.After(r.campaignAt) {
+		return
+	}
+	var promised *masterlease.PromisedError
+	if err := r.grantor.Campaign(r.now); errors.As(err, &promised) {
+		r.campaignAt = r.now.Add(promised.Wait + r.turn())
+		return
+	}
+	r.attempts++
+	r.campaignAt = r.now.Add(r.cfg.ElectionTimeout/4 + 2*r.turn())
+	if r.cfg.Eager {
+		r.campaignAt = r.now.Add(eagerJitter + 2*r.turn())
+	}
+	r.campaign()
+}
+
+func (r *Replica) campaign() {
+	r.counts.Campaigns++
+	if err := r.raft.ForgetLeader(); err != nil {
+		panic(fmt.Sprintf("replica: raft does not forget its leader: %v", err))
+	}
+	if err := r.raft.Campaign(); err != nil {
+		panic(fmt.Sprintf("replica: raft refuses to campaign: %v", err))
+	}
+	r.observe()
+}
+
+// ballot deals with another's request for a vote.
+func (r *Replica) ballot(m *raftpb.Message, release *masterlease.Release) {
+	if r.left {
+		return
+	}
+	b := masterlease.Ballot{
+		Candidate: m.GetFrom(), Term: m.GetTerm(), Pre: m.GetType() == raftpb.MsgPreVote, Release: release, Message: m,
+	}
+	if r.grantor.Vote(b, r.leads(), r.now) {
+		r.vote(m)
+	}
+}
+
+// leads reports whether this member leads with authority; then it is not voted down.
+func (r *Replica) leads() bool { return r.leading && r.holder.Valid(r.now) }
+
+// vote lets raft see a request for a vote. raft counts in ticks how long a leader was silent, and gets none while
+// this member follows; so it is told to forget one that is.
+func (r *Replica) vote(m *raftpb.Message) {
+	if !r.leading && r.now.Elapsed(r.heard) >= r.silence() {
+		if err := r.raft.ForgetLeader(); err != nil {
+			panic(fmt.Sprintf("replica: raft does not forget its leader: %v", err))
+		}
+	}
+	r.step(m)
+}
+
+// unpark deals with the requests for votes that had to wait for a promise to end.
+func (r *Replica) unpark() {
+	if r.left || r.halted {
+		return
+	}
+	for _, b := range r.grantor.Unpark(r.leads(), r.now) {
+		r.vote(b.Message.(*raftpb.Message))
+	}
+}
+
+// untilVote returns how long it takes until a parked vote, or an own campaign, may have its turn.
+func (r *Replica) untilVote() time.Duration {
+	wait := TickInterval
+	if r.alone() || r.left {
+		return wait
+	}
+	if opens, closed := r.grantor.Opens(r.now); closed {
+		wait = min(wait, r.now.Until(opens)+1)
+	}
+	if !r.leading {
+		wait = min(wait, r.now.Until(r.campaignAt)+1)
+	}
+	return max(wait, 0)
+}
+
+// handing is a change of leadership by order.
+type handing struct {
+	id      uint64 // of the HandOver or the Leave
+	leaving bool
+	led     bool          // this member led when it was ordered
+	until   clock.Instant // then it is given up to wait for a new leader
+}
+
+// ErrHandOver says that leadership could not be handed over, and this member goes on to lead.
+var ErrHandOver = errors.New("the other member did not take over in time and this one goes on: see whether it is up and has caught up, and try again")
+
+// handOver begins to hand over.
+func (r *Replica) handOver(e HandOver) {
+	to := cmp.Or(e.To, r.furthest())
+	switch {
+	case !r.serving:
+		r.emit(Reply{ID: e.ID, Err: r.notLeader(), Authority: forever})
+	case to == r.identity.MemberID:
+		r.emit(Reply{ID: e.ID, Authority: forever})
+	case !slices.Contains(r.voters, to):
+		r.emit(Reply{ID: e.ID, Err: fmt.Errorf("%w: %x is no member", ErrNoMember, to), Authority: forever})
+	case r.handing != nil || r.transferee != 0:
+		r.emit(Reply{ID: e.ID, Err: ErrTooManyRequests, Authority: forever})
+	default:
+		r.handing = r.newHanding(e.ID)
+		r.transfer(to)
+	}
+}
+
+// ErrNoMember says that there is no member with that id.
+var ErrNoMember = errors.New("no such member")
+
+func (r *Replica) transfer(to uint64) {
+	r.raft.TransferLeader(to)
+	r.observe()
+}
+
+// furthest returns the other member that has most of the log, of those that were heard of lately.
+func (r *Replica) furthest() uint64 {
+	best, match := r.identity.MemberID, uint64(0)
+	r.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) { // in order of ids
+		if id != r.identity.MemberID && p.RecentActive && p.Match > match {
+			best, match = id, p.Match
+		}
+	})
+	return best
+}
+
+// leave begins to take this member's leave.
+func (r *Replica) leave(e Leave) {
+	if r.handing != nil {
+		r.answerHandOver(ErrStopped)
+	}
+	r.handing = r.newHanding(e.ID)
+	r.handing.leaving = true
+	if !r.serving || r.alone() {
+		return
+	}
+	if to := r.furthest(); to != r.identity.MemberID {
+		r.transfer(to)
+	}
+}
+
+func (r *Replica) newHanding(id uint64) *handing {
+	return &handing{id: id, led: r.leading, until: r.now.Add(2 * r.cfg.ElectionTimeout)}
+}
+
+// settleHandOver answers an order to hand over, or to leave, once it is clear how it ended.
+func (r *Replica) settleHandOver() {
+	h := r.handing
+	if h == nil || r.halted {
+		return
+	}
+	aborted := r.leading && r.transferee == 0
+	elsewhere := !r.leading && r.leader != 0
+	lost := !r.leading && (!h.led || r.now.After(h.until))
+	switch {
+	case h.leaving && (aborted || elsewhere || lost):
+		r.withdraw()
+		r.answerHandOver(nil)
+	case h.leaving:
+	case elsewhere:
+		r.answerHandOver(nil)
+	case aborted:
+		r.answerHandOver(ErrHandOver)
+	case lost:
+		r.answerHandOver(ErrUnknownOutcome)
+	}
+}
+
+func (r *Replica) answerHandOver(err error) {
+	r.emit(Reply{ID: r.handing.id, Header: r.header(), Err: err, Authority: forever})
+	r.handing = nil
+}
+
+// withdraw ends what this member may do: it answers nothing authoritative from now on, and takes no part in elections.
+func (r *Replica) withdraw() {
+	r.left = true
+	if r.serving {
+		r.stepDown()
+	}
+	if release, gaveUp := r.holder.Stop(r.now); gaveUp {
+		r.tellRelease(release)
+	}
+}

@@ -1,0 +1,211 @@
+package replica
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+const (
+	// otherIDs marks the ids of renewals that came from other members.
+	otherIDs = 1 << 63
+	// maxForwarded bounds the renewals that a follower has under way, and those a leader works at for others.
+	maxForwarded = MaxQueue
+	// maxForwardedIDs bounds the ids in one message between members.
+	maxForwardedIDs = 8192
+	// forwardPatience is how many ticks an answer may take until the renewal is sent again: messages get lost.
+	forwardPatience = 3
+)
+
+// forwarded are renewals on their way from a follower's clients to the leader, and from followers to this leader.
+type forwarded struct {
+	sequence uint64 // of the newest renewal sent to a leader, and of the newest that came
+	sent     map[uint64]*sentRenewal
+	unsent   []uint64 // numbers in sent, to be sent by the Step under way
+	came     map[uint64]origin
+	answers  map[uint64]*answers // of the Step under way, by member
+}
+
+// sentRenewal is a client's [Renewal] that waits for the leader's answers.
+type sentRenewal struct {
+	id     uint64
+	left   []lessor.ID // not answered yet
+	at     clock.Instant
+	until  clock.Instant
+	inLine bool // its number is in unsent
+}
+
+// origin is where a renewal of another member's client came from.
+type origin struct {
+	member, number uint64
+	left           int // ids not answered yet
+}
+
+// answers to one member, and the end of the authority they rest on.
+type answers struct {
+	renewed   []ForwardedRenewed
+	authority clock.Instant
+}
+
+func newForwarded() forwarded {
+	return forwarded{sent: make(map[uint64]*sentRenewal), came: make(map[uint64]origin), answers: make(map[uint64]*answers)}
+}
+
+// forward sends a client's renewal on to the leader, when there is one.
+func (r *Replica) forward(e Renewal) {
+	f := &r.forwarded
+	if len(f.sent) >= maxForwarded {
+		r.refuse(e, ErrTooManyRequests)
+		return
+	}
+	f.sequence++
+	f.sent[f.sequence] = &sentRenewal{id: e.ID, left: slices.Clone(e.Leases), until: r.now.Add(r.cfg.ReadTimeout), inLine: true}
+	f.unsent = append(f.unsent, f.sequence)
+}
+
+// forwardAgain sends what was lost again, gives up what has waited for too long, and sends what is new.
+func (r *Replica) forwardAgain() {
+	f := &r.forwarded
+	if len(f.sent) == 0 {
+		return
+	}
+	for _, number := range slices.Sorted(maps.Keys(f.sent)) {
+		s := f.sent[number]
+		switch {
+		case r.now.After(s.until):
+			delete(f.sent, number)
+			r.refuse(Renewal{s.id, s.left}, ErrNoLeader)
+		case !s.inLine && r.now.Elapsed(s.at) >= forwardPatience*TickInterval:
+			s.inLine, f.unsent = true, append(f.unsent, number)
+		}
+	}
+	if r.leader == 0 || r.leading || r.halted {
+		return
+	}
+	m := Message{To: r.leader}
+	ids := 0
+	for _, number := range f.unsent {
+		s := f.sent[number]
+		if s == nil {
+			continue
+		}
+		s.inLine, s.at = false, r.now
+		if ids > 0 && ids+len(s.left) > maxForwardedIDs {
+			r.sendMessage(m, forever)
+			m.Renewals, ids = nil, 0
+		}
+		m.Renewals = append(m.Renewals, ForwardedRenewal{number, slices.Clone(s.left)})
+		ids += len(s.left)
+	}
+	f.unsent = nil
+	if len(m.Renewals) > 0 {
+		r.sendMessage(m, forever)
+	}
+}
+
+// forwardToNext puts all that is under way in line for the next leader. If that is this member, it deals with it.
+func (r *Replica) forwardToNext() {
+	f := &r.forwarded
+	f.unsent = nil
+	for _, number := range slices.Sorted(maps.Keys(f.sent)) {
+		s := f.sent[number]
+		s.inLine = true
+		f.unsent = append(f.unsent, number)
+	}
+}
+
+// takeBack deals with what was forwarded to others before this member began to lead.
+func (r *Replica) takeBack() {
+	f := &r.forwarded
+	for _, number := range slices.Sorted(maps.Keys(f.sent)) {
+		s := f.sent[number]
+		delete(f.sent, number)
+		r.renew(Renewal{s.id, s.left})
+	}
+	f.unsent = nil
+}
+
+// renewedByLeader takes the leader's answers.
+func (r *Replica) renewedByLeader(answer ForwardedRenewed) {
+	s := r.forwarded.sent[answer.Number]
+	if s == nil {
+		return // answered before, or given up
+	}
+	header := r.identity
+	header.Revision, header.Term = answer.Revision, answer.Term
+	e := Renewed{ID: s.id, Header: header, Authority: forever}
+	for _, lease := range answer.Leases {
+		i := slices.Index(s.left, lease.ID)
+		if i < 0 || lease.Err == ErrNoLeader {
+			continue // answered before; or it was no leader, and the next one is asked
+		}
+		s.left = slices.Delete(s.left, i, i+1)
+		e.Leases = append(e.Leases, lease)
+	}
+	if len(s.left) == 0 {
+		delete(r.forwarded.sent, answer.Number)
+	}
+	if len(e.Leases) > 0 {
+		r.emit(e)
+	}
+}
+
+// renewForOther deals with a renewal that a follower has forwarded.
+func (r *Replica) renewForOther(member uint64, renewal ForwardedRenewal) {
+	f := &r.forwarded
+	f.sequence++
+	id := otherIDs | f.sequence
+	e := Renewal{ID: id, Leases: renewal.Leases}
+	f.came[id] = origin{member, renewal.Number, len(renewal.Leases)}
+	switch {
+	case !r.serving:
+		r.refuse(e, ErrNoLeader)
+	case len(f.came) > maxForwarded:
+		r.refuse(e, ErrTooManyRequests)
+	default:
+		r.renew(e)
+	}
+}
+
+// emitAnswer hands out an answer, or puts it into a message if another member's client asked.
+func (r *Replica) emitAnswer(effect Effect) {
+	e, ok := effect.(Renewed)
+	if !ok || e.ID < otherIDs {
+		r.emit(effect)
+		return
+	}
+	f := &r.forwarded
+	from, ok := f.came[e.ID]
+	if !ok {
+		panic(fmt.Sprintf("replica: renewal %x of another member is answered twice", e.ID))
+	}
+	if from.left -= len(e.Leases); from.left > 0 {
+		f.came[e.ID] = from
+	} else {
+		delete(f.came, e.ID)
+	}
+	a := f.answers[from.member]
+	if a == nil {
+		a = &answers{authority: forever}
+		f.answers[from.member] = a
+	}
+	if e.Authority != forever {
+		a.authority = e.Authority // all that hold in one Step rest on the same lease, and the newest end is the right one
+	}
+	a.renewed = append(a.renewed, ForwardedRenewed{from.number, e.Header.Revision, e.Header.Term, e.Leases})
+}
+
+// answerOthers sends the answers of this Step to the members whose clients asked.
+func (r *Replica) answerOthers() {
+	f := &r.forwarded
+	for _, member := range slices.Sorted(maps.Keys(f.answers)) {
+		a := f.answers[member]
+		for rest := range slices.Chunk(a.renewed, maxForwardedIDs) {
+			r.sendMessage(Message{To: member, Renewed: rest}, a.authority)
+		}
+	}
+	clear(f.answers)
+}

@@ -1,0 +1,364 @@
+package replica
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/masterlease"
+)
+
+// group is what a member knows of the others, and what it promised them and they promised it.
+type group struct {
+	incarnation uint64
+	voters      []uint64 // sorted, this member among them
+	// peers holds the incarnation of each other member that was ever heard of. It is on stable storage before a
+	// message of that member counts.
+	peers   map[uint64]uint64
+	grantor *masterlease.Grantor
+	holder  *masterlease.Holder
+
+	leader     uint64        // whom raft follows; 0: nobody
+	transferee uint64        // to whom this leader is handing over; 0: nobody
+	heard      clock.Instant // when a leader was last heard, or the start
+	campaignAt clock.Instant // not before that
+	attempts   int           // to be elected since a leader was last heard
+	// carried is the release that came with the order to campaign. It goes on beside the requests for votes.
+	carried *masterlease.Release
+	handing *handing
+	left    bool // this member has taken its leave
+}
+
+// DefaultElectionTimeout is how long members do without a leader before they elect another.
+const DefaultElectionTimeout = time.Second
+
+// DefaultReadTimeout bounds how long a question waits for a leader, or for its lease.
+const DefaultReadTimeout = time.Second
+
+// alone reports whether this member is the only voter, who has nobody to ask and nobody to wait for.
+func (r *Replica) alone() bool { return len(r.voters) == 1 }
+
+// silence is for how long a leader is not heard before it counts as gone.
+func (r *Replica) silence() time.Duration {
+	if r.cfg.Eager {
+		return 0
+	}
+	return r.cfg.ElectionTimeout / 10 * 9
+}
+
+// join sets up what concerns the others, when the member starts.
+func (r *Replica) join(founded bool) error {
+	r.voters = slices.Sorted(slices.Values(r.log.conf.GetVoters()))
+	if !slices.Contains(r.voters, r.identity.MemberID) {
+		return &DamagedError{What: fmt.Sprintf("member %x is none of the voters %x", r.identity.MemberID, r.voters)}
+	}
+	if err := r.checkMembers(); err != nil {
+		return err
+	}
+	peers, promised := new(logpb.Peers), new(logpb.Promised)
+	if _, err := load(r.db, keyPeers, peers); err != nil {
+		return err
+	}
+	r.peers = make(map[uint64]uint64)
+	for _, p := range peers.Peers {
+		r.peers[p.MemberId] = p.Incarnation
+	}
+	if _, err := load(r.db, keyPromised, promised); err != nil {
+		return err
+	}
+	past := masterlease.Past{Bootstrap: founded || r.alone(), Longest: time.Duration(promised.LongestNs)}
+	var err error
+	r.grantor, err = masterlease.NewGrantor(masterlease.GrantorConfig{
+		Drift: r.cfg.Drift, Domain: r.clockID(), MaxDuration: max(masterlease.DefaultMaxDuration, r.cfg.MasterLease),
+	}, past, r.cfg.Now)
+	if err != nil {
+		return err
+	}
+	r.holder, err = masterlease.NewHolder(masterlease.HolderConfig{
+		ID: r.identity.MemberID, Drift: r.cfg.Drift, Duration: r.cfg.MasterLease,
+	})
+	if err != nil {
+		return err
+	}
+	r.holder.Configure(masterlease.Configuration{Voters: r.voters}, r.cfg.Now)
+	r.heard = r.cfg.Now
+	if founded {
+		r.heard = r.cfg.Now.Add(-r.silence()) // there is no leader to be waited for
+	}
+	r.awaitLeader()
+	return nil
+}
+
+// checkMembers compares the group that the configuration speaks of with the one that the data belongs to.
+func (r *Replica) checkMembers() error {
+	wanted := r.cfg.Members
+	if len(wanted) == 0 {
+		wanted = []uint64{r.identity.MemberID}
+	}
+	if !slices.Equal(slices.Sorted(slices.Values(wanted)), r.voters) || len(r.cfg.Members) > 0 &&
+		(r.cfg.ClusterID != r.identity.ClusterID || r.cfg.MemberID != r.identity.MemberID) {
+		return fmt.Errorf("the data belongs to member %x of the group %x with members %x, and this is to be member %x of the group %x "+
+			"with members %x: start it with the names it was founded with, or use another data folder",
+			r.identity.MemberID, r.identity.ClusterID, r.voters, r.cfg.MemberID, r.cfg.ClusterID, wanted)
+	}
+	return nil
+}
+
+// clockID names this process's clocks to the others, who only want to know whether they are still the same.
+func (r *Replica) clockID() uint64 {
+	h := fnv.New64a()
+	fmt.Fprint(h, r.cfg.Domain, r.incarnation)
+	if r.cfg.Domain == clock.UnknownDomain {
+		fmt.Fprint(h, r.cfg.Now)
+	}
+	return h.Sum64()
+}
+
+// receive takes what another member sent.
+func (r *Replica) receive(e Received) {
+	m := e.Message
+	if !r.acquainted(m.From, e.Incarnation) {
+		return
+	}
+	if m.Raft != nil {
+		r.receiveRaft(e)
+	} else if m.Lease.Release != nil {
+		r.grantor.Release(*m.Lease.Release)
+	}
+	for _, renewal := range m.Renewals {
+		r.renewForOther(m.From, renewal)
+	}
+	for _, renewed := range m.Renewed {
+		r.renewedByLeader(renewed)
+	}
+}
+
+// acquainted reports whether a message of that member may count: it is a member, and its data folder is the one
+// that it always had. An emptied folder has forgotten votes, entries and promises. The first message only has the
+// incarnation written down; it is as good as lost, and sent again.
+func (r *Replica) acquainted(member, incarnation uint64) bool {
+	if member == r.identity.MemberID || !slices.Contains(r.voters, member) {
+		r.counts.Strangers++
+		return false
+	}
+	known, ok := r.peers[member]
+	if !ok && incarnation != 0 {
+		r.acquaint(member, incarnation)
+		return false
+	}
+	if known != incarnation {
+		r.counts.Strangers++
+	}
+	return known == incarnation
+}
+
+func (r *Replica) acquaint(member, incarnation uint64) {
+	if slices.ContainsFunc(r.persisting, func(p persisting) bool { return p.peer == member }) {
+		return
+	}
+	m := &logpb.Peers{Peers: []*logpb.Peer{{MemberId: member, Incarnation: incarnation}}}
+	for _, id := range r.voters {
+		if known, ok := r.peers[id]; ok {
+			m.Peers = append(m.Peers, &logpb.Peer{MemberId: id, Incarnation: known})
+		}
+	}
+	for _, p := range r.persisting { // others whose first message came at the same time
+		if p.peer != 0 {
+			m.Peers = append(m.Peers, &logpb.Peer{MemberId: p.peer, Incarnation: p.incarnation})
+		}
+	}
+	batch := r.db.NewBatch()
+	put(batch, keyPeers, m)
+	r.persistOwn(persisting{peer: member, incarnation: incarnation}, batch)
+}
+
+// receiveRaft lets raft see a message if what was promised allows it.
+func (r *Replica) receiveRaft(e Received) {
+	m, lease := e.Message.Raft, e.Message.Lease
+	switch m.GetType() {
+	case raftpb.MsgPreVote, raftpb.MsgVote:
+		r.ballot(m, lease.Release)
+		return
+	case raftpb.MsgTimeoutNow:
+		if r.left || !r.grantor.TimeoutNow(lease.Release, r.now) {
+			return
+		}
+		r.carried = lease.Release
+	case raftpb.MsgPreVoteResp, raftpb.MsgVoteResp:
+		if !m.GetReject() && !r.grantor.VoteAnswer(r.now) {
+			return
+		}
+	case raftpb.MsgApp, raftpb.MsgHeartbeat:
+		r.holder.HearLeader(m.GetTerm(), r.now)
+	case raftpb.MsgSnap:
+		r.holder.HearLeader(m.GetTerm(), r.now)
+		r.receiving(e)
+	case raftpb.MsgReadIndex:
+		if r.answerReadIndex(m) {
+			return
+		}
+	case raftpb.MsgAppResp, raftpb.MsgHeartbeatResp, raftpb.MsgReadIndexResp:
+	default:
+		return // of all others none comes from another member
+	}
+	if !r.step(m) {
+		return
+	}
+	switch m.GetType() {
+	case raftpb.MsgApp, raftpb.MsgHeartbeat, raftpb.MsgSnap:
+		r.heardLeader(m, lease.Request)
+	case raftpb.MsgAppResp, raftpb.MsgHeartbeatResp:
+		if lease.Grant != nil {
+			r.holder.Receive(m.GetFrom(), *lease.Grant, r.now)
+		}
+	}
+}
+
+// step lets raft see a message, and reports whether raft took it.
+func (r *Replica) step(m *raftpb.Message) bool {
+	err := r.raft.Step(m)
+	r.observe()
+	return err == nil
+}
+
+// heardLeader is told of each message of a leader, after raft has processed it.
+func (r *Replica) heardLeader(m *raftpb.Message, request *masterlease.Request) {
+	state := r.state()
+	if state.Role != masterlease.Follower || state.Leader != m.GetFrom() || state.Term != m.GetTerm() {
+		return
+	}
+	r.heard, r.attempts, r.carried = r.now, 0, nil
+	r.awaitLeader()
+	if request == nil {
+		return
+	}
+	r.grantor.Hear(masterlease.Heard{From: m.GetFrom(), Term: m.GetTerm(), Request: *request}, state, r.now)
+	if longest, needed := r.grantor.ToPersist(); needed {
+		r.rememberPromise(longest)
+	}
+}
+
+// rememberPromise has the longest promise written down, before the first of that length is made.
+func (r *Replica) rememberPromise(longest time.Duration) {
+	if slices.ContainsFunc(r.persisting, func(p persisting) bool { return p.promised >= longest }) {
+		return
+	}
+	batch := r.db.NewBatch()
+	put(batch, keyPromised, &logpb.Promised{LongestNs: int64(longest)})
+	r.persistOwn(persisting{promised: longest}, batch)
+}
+
+// state is what raft says of this member.
+func (r *Replica) state() masterlease.State {
+	status := r.raft.BasicStatus()
+	s := masterlease.State{Term: status.HardState.GetTerm(), Leader: status.Lead, Transferee: status.LeadTransferee}
+	switch status.RaftState {
+	case raft.StateLeader:
+		s.Role = masterlease.Leader
+	case raft.StateCandidate:
+		s.Role = masterlease.Candidate
+	case raft.StatePreCandidate:
+		s.Role = masterlease.PreCandidate
+	}
+	return s
+}
+
+// observe takes in what a call of raft has changed. It is called after each, and before anything which that call
+// produced is handed out: who leads no more has no authority when others learn of it.
+func (r *Replica) observe() {
+	s := r.state()
+	release, gaveUp := r.holder.Observe(s, r.now)
+	r.transferee = s.Transferee
+	if s.Term != r.term || r.leading != (s.Role == masterlease.Leader) {
+		if r.serving {
+			r.stepDown()
+		}
+		r.term, r.leading = s.Term, s.Role == masterlease.Leader
+		if r.leading && !r.grantor.Elected(r.now) {
+			panic(fmt.Sprintf("replica: member %x was elected in term %d in spite of its promise: %+v", r.identity.MemberID, r.term, r.grantor.Stats(r.now)))
+		}
+	}
+	if s.Leader != r.leader {
+		r.leader = s.Leader
+		r.leaderChanged()
+	}
+	if gaveUp && s.Transferee == 0 {
+		r.tellRelease(release)
+	}
+}
+
+// tellRelease tells all others that they need not wait for what they promised.
+func (r *Replica) tellRelease(release masterlease.Release) {
+	for _, id := range r.voters {
+		if id != r.identity.MemberID {
+			r.sendMessage(Message{To: id, Lease: masterlease.Header{Release: &release}}, forever)
+		}
+	}
+}
+
+func (r *Replica) sendMessage(m Message, authority clock.Instant) {
+	m.From = r.identity.MemberID
+	r.emit(Send{m, authority})
+}
+
+// send hands out a message of raft.
+func (r *Replica) send(m *raftpb.Message) {
+	lease, ok := r.beside(m)
+	switch {
+	case !ok:
+	case m.GetType() == raftpb.MsgSnap:
+		r.ship(m, lease)
+	default:
+		r.sendMessage(Message{To: m.GetTo(), Raft: m, Lease: lease}, forever)
+	}
+}
+
+// beside returns what travels beside a message of raft, and whether that may be sent at all.
+func (r *Replica) beside(m *raftpb.Message) (h masterlease.Header, ok bool) {
+	switch m.GetType() {
+	case raftpb.MsgApp, raftpb.MsgHeartbeat, raftpb.MsgSnap:
+		if r.holder.Silent(r.now) {
+			return h, false // let the others elect a leader whose disk works
+		}
+		if request, ok := r.holder.Request(r.now); ok && request.Term == m.GetTerm() {
+			h.Request = &request
+		}
+	case raftpb.MsgAppResp, raftpb.MsgHeartbeatResp:
+		if grant, ok := r.grantor.Grant(m.GetTo(), m.GetTerm(), r.now); ok {
+			h.Grant = &grant
+		}
+	case raftpb.MsgTimeoutNow:
+		if release, ok := r.holder.Released(); ok {
+			h.Release = &release
+		}
+	case raftpb.MsgVote, raftpb.MsgPreVote:
+		h.Release = r.carried
+	}
+	return h, true
+}
+
+// watchProgress tells the master lease how far the log is: a leader whose disk or group stands still lets go.
+func (r *Replica) watchProgress() {
+	if !r.leading || r.alone() {
+		return
+	}
+	r.holder.Progress(masterlease.Progress{
+		Last: r.log.written, Synced: r.log.last, Committed: r.raft.BasicStatus().HardState.GetCommit(),
+	}, r.now)
+}
+
+// Authority returns this member's right to answer from memory, as it stands.
+func (r *Replica) Authority() masterlease.Authority { return r.holder.Authority() }
+
+// Leader returns whom this member follows, 0 if it knows nobody, and in which term it is.
+func (r *Replica) Leader() (id, term uint64) { return r.leader, r.term }
+
+// MemberID returns the id of this member, and Incarnation that of its data folder.
+func (r *Replica) MemberID() uint64    { return r.identity.MemberID }
+func (r *Replica) Incarnation() uint64 { return r.incarnation }
