@@ -2,102 +2,29 @@ package main
 
 import (
 	"encoding/binary"
-	"errors"
 	"io"
-	"net"
-	"sync"
 	"sync/atomic"
 
 	"golang.org/x/net/http2"
 )
 
-// tally stands between clients and a server, passes on all that either says, and counts what clients say.
-// So it counts alike for every client library and every server.
+// tally is a relay between clients and a server that counts what clients say. So it counts alike for every
+// client library and every server.
 type tally struct {
-	listener net.Listener
-	server   string
+	*relay
 	messages atomic.Int64 // of gRPC, from clients
 	bytes    atomic.Int64 // from clients, all that is on the wire
-
-	work   sync.WaitGroup
-	mu     sync.Mutex
-	conns  []net.Conn
-	closed bool
-	err    error // the first thing that kept it from counting
 }
 
-func newTally(server string) (*tally, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	t := &tally{listener: l, server: server}
-	t.work.Go(t.accept)
-	return t, nil
-}
-
-func (t *tally) addr() string { return t.listener.Addr().String() }
-
-// close ends all connections. It returns an error if not all was counted.
-func (t *tally) close() error {
-	t.mu.Lock()
-	t.closed = true
-	t.listener.Close()
-	for _, c := range t.conns {
-		c.Close()
-	}
-	t.mu.Unlock()
-	t.work.Wait()
-	return t.err
-}
-
-func (t *tally) accept() {
-	for {
-		client, err := t.listener.Accept()
-		if err != nil {
-			return // it is closed
-		}
-		server, err := net.Dial("tcp", t.server)
-		if err != nil {
-			client.Close()
-			t.fail(err)
-			continue
-		}
-		if !t.keep(client, server) {
-			return
-		}
-		t.work.Go(func() {
-			defer client.Close()
-			io.Copy(client, server)
+func newTally(server string) (t *tally, err error) {
+	t = &tally{}
+	t.relay, err = newRelay(server,
+		func(to io.Writer, from io.ReadCloser) error { return t.count(io.TeeReader(from, to)) },
+		func(to io.Writer, from io.ReadCloser) error {
+			_, err := io.Copy(to, from)
+			return err
 		})
-		t.work.Go(func() {
-			defer server.Close()
-			t.fail(t.count(io.TeeReader(client, server)))
-		})
-	}
-}
-
-// keep remembers connections that are to be closed. It is false if they are closed at once.
-func (t *tally) keep(conns ...net.Conn) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.closed {
-		t.conns = append(t.conns, conns...)
-		return true
-	}
-	for _, c := range conns {
-		c.Close()
-	}
-	return false
-}
-
-// fail notes why something was not counted. That a connection is over is no reason.
-func (t *tally) fail(err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.err == nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !isReset(err) {
-		t.err = err
-	}
+	return t, err
 }
 
 // count reads what a client says until it says no more.
