@@ -153,6 +153,77 @@ func (x *Message) GetRenewed() []*Renewed {
 	return nil
 }
 
+// StateHeader comes before the records of a whole state.
+type StateHeader struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the records.
+	Format    uint32 `protobuf:"varint,1,opt,name=format,proto3" json:"format,omitempty"`
+	ClusterId uint64 `protobuf:"varint,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// The last log entry that the state holds.
+	Index         uint64 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`
+	Term          uint64 `protobuf:"varint,4,opt,name=term,proto3" json:"term,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StateHeader) Reset() {
+	*x = StateHeader{}
+	mi := &file_internal_replica_memberpb_member_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StateHeader) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StateHeader) ProtoMessage() {}
+
+func (x *StateHeader) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_memberpb_member_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StateHeader.ProtoReflect.Descriptor instead.
+func (*StateHeader) Descriptor() ([]byte, []int) {
+	return file_internal_replica_memberpb_member_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *StateHeader) GetFormat() uint32 {
+	if x != nil {
+		return x.Format
+	}
+	return 0
+}
+
+func (x *StateHeader) GetClusterId() uint64 {
+	if x != nil {
+		return x.ClusterId
+	}
+	return 0
+}
+
+func (x *StateHeader) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *StateHeader) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
 // Renewal asks the leader to renew leases.
 type Renewal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -165,7 +236,7 @@ type Renewal struct {
 
 func (x *Renewal) Reset() {
 	*x = Renewal{}
-	mi := &file_internal_replica_memberpb_member_proto_msgTypes[1]
+	mi := &file_internal_replica_memberpb_member_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -177,7 +248,7 @@ func (x *Renewal) String() string {
 func (*Renewal) ProtoMessage() {}
 
 func (x *Renewal) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_memberpb_member_proto_msgTypes[1]
+	mi := &file_internal_replica_memberpb_member_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -190,7 +261,7 @@ func (x *Renewal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Renewal.ProtoReflect.Descriptor instead.
 func (*Renewal) Descriptor() ([]byte, []int) {
-	return file_internal_replica_memberpb_member_proto_rawDescGZIP(), []int{1}
+	return file_internal_replica_memberpb_member_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Renewal) GetNumber() uint64 {
@@ -220,7 +291,7 @@ type Renewed struct {
 
 func (x *Renewed) Reset() {
 	*x = Renewed{}
-	mi := &file_internal_replica_memberpb_member_proto_msgTypes[2]
+	mi := &file_internal_replica_memberpb_member_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -232,7 +303,7 @@ func (x *Renewed) String() string {
 func (*Renewed) ProtoMessage() {}
 
 func (x *Renewed) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_memberpb_member_proto_msgTypes[2]
+	mi := &file_internal_replica_memberpb_member_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -245,7 +316,7 @@ func (x *Renewed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Renewed.ProtoReflect.Descriptor instead.
 func (*Renewed) Descriptor() ([]byte, []int) {
-	return file_internal_replica_memberpb_member_proto_rawDescGZIP(), []int{2}
+	return file_internal_replica_memberpb_member_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Renewed) GetNumber() uint64 {
@@ -291,7 +362,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_internal_replica_memberpb_member_proto_msgTypes[3]
+	mi := &file_internal_replica_memberpb_member_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -303,7 +374,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_memberpb_member_proto_msgTypes[3]
+	mi := &file_internal_replica_memberpb_member_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -316,7 +387,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_internal_replica_memberpb_member_proto_rawDescGZIP(), []int{3}
+	return file_internal_replica_memberpb_member_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Lease) GetId() int64 {
@@ -363,7 +434,13 @@ const file_internal_replica_memberpb_member_proto_rawDesc = "" +
 	"\x04raft\x18\x01 \x01(\fR\x04raft\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\fR\x05lease\x12:\n" +
 	"\brenewals\x18\x03 \x03(\v2\x1e.leasekeeper.member.v1.RenewalR\brenewals\x128\n" +
-	"\arenewed\x18\x04 \x03(\v2\x1e.leasekeeper.member.v1.RenewedR\arenewed\"9\n" +
+	"\arenewed\x18\x04 \x03(\v2\x1e.leasekeeper.member.v1.RenewedR\arenewed\"n\n" +
+	"\vStateHeader\x12\x16\n" +
+	"\x06format\x18\x01 \x01(\rR\x06format\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x02 \x01(\x04R\tclusterId\x12\x14\n" +
+	"\x05index\x18\x03 \x01(\x04R\x05index\x12\x12\n" +
+	"\x04term\x18\x04 \x01(\x04R\x04term\"9\n" +
 	"\aRenewal\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x16\n" +
 	"\x06leases\x18\x02 \x03(\x03R\x06leases\"\x87\x01\n" +
@@ -398,18 +475,19 @@ func file_internal_replica_memberpb_member_proto_rawDescGZIP() []byte {
 }
 
 var file_internal_replica_memberpb_member_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_internal_replica_memberpb_member_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_internal_replica_memberpb_member_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_internal_replica_memberpb_member_proto_goTypes = []any{
-	(Refusal)(0),    // 0: leasekeeper.member.v1.Refusal
-	(*Message)(nil), // 1: leasekeeper.member.v1.Message
-	(*Renewal)(nil), // 2: leasekeeper.member.v1.Renewal
-	(*Renewed)(nil), // 3: leasekeeper.member.v1.Renewed
-	(*Lease)(nil),   // 4: leasekeeper.member.v1.Lease
+	(Refusal)(0),        // 0: leasekeeper.member.v1.Refusal
+	(*Message)(nil),     // 1: leasekeeper.member.v1.Message
+	(*StateHeader)(nil), // 2: leasekeeper.member.v1.StateHeader
+	(*Renewal)(nil),     // 3: leasekeeper.member.v1.Renewal
+	(*Renewed)(nil),     // 4: leasekeeper.member.v1.Renewed
+	(*Lease)(nil),       // 5: leasekeeper.member.v1.Lease
 }
 var file_internal_replica_memberpb_member_proto_depIdxs = []int32{
-	2, // 0: leasekeeper.member.v1.Message.renewals:type_name -> leasekeeper.member.v1.Renewal
-	3, // 1: leasekeeper.member.v1.Message.renewed:type_name -> leasekeeper.member.v1.Renewed
-	4, // 2: leasekeeper.member.v1.Renewed.leases:type_name -> leasekeeper.member.v1.Lease
+	3, // 0: leasekeeper.member.v1.Message.renewals:type_name -> leasekeeper.member.v1.Renewal
+	4, // 1: leasekeeper.member.v1.Message.renewed:type_name -> leasekeeper.member.v1.Renewed
+	5, // 2: leasekeeper.member.v1.Renewed.leases:type_name -> leasekeeper.member.v1.Lease
 	0, // 3: leasekeeper.member.v1.Lease.refusal:type_name -> leasekeeper.member.v1.Refusal
 	4, // [4:4] is the sub-list for method output_type
 	4, // [4:4] is the sub-list for method input_type
@@ -429,7 +507,7 @@ func file_internal_replica_memberpb_member_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_replica_memberpb_member_proto_rawDesc), len(file_internal_replica_memberpb_member_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   4,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

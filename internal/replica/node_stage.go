@@ -1,0 +1,269 @@
+package replica
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+)
+
+const (
+	stagedPrefix = "staged-" // of folders in the data folder: each is a state that is being received
+	// stagedBytes is from which size on a staged file is complete.
+	stagedBytes = 64 << 20
+	// bottomLevel is where the database puts tables that replace everything.
+	bottomLevel = 6
+)
+
+// A Receipt says who receives a state, and when.
+type Receipt struct {
+	ClusterID uint64
+	// Domain is the number of the receiver's clock domain in its database.
+	Domain uint32
+	// Now reads the receiver's clocks.
+	Now func() clock.Instant
+}
+
+// Receipt is what [StageState] has to know of this member. It may be called from any goroutine.
+func (r *Replica) Receipt(now func() clock.Instant) Receipt {
+	return Receipt{ClusterID: r.identity.ClusterID, Domain: r.instants.sequence, Now: now}
+}
+
+// A Staged is a whole state of another member, in files beside the database, for an [Install].
+type Staged struct {
+	// Index and Term are those of the last log entry that it holds.
+	Index, Term uint64
+
+	files     vfs.FS
+	dir       string
+	tables    []string
+	forgotten []byte // the value under keyForgotten, nil if there is none
+}
+
+// StageState reads a state that [WriteState] wrote into files, in a new folder within dir. It takes little memory.
+// Instants in it were read on the sender's clocks: they become instants at which the receiver had them, on its own.
+// After an error nothing is left behind. What a crash leaves behind is removed when the data folder is opened.
+func StageState(ctx context.Context, files vfs.FS, dir string, state io.Reader, to Receipt) (*Staged, error) {
+	p := &stateParser{from: state}
+	header, err := p.header()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case header.Format != Format:
+		return nil, errBadState("its records are of format %d and this program knows format %d: use versions of leasekeeper that are next to each other", header.Format, Format)
+	case header.ClusterId != to.ClusterID:
+		return nil, errBadState("it is of another group: of %x, and this member belongs to %x; see that the members have different addresses", header.ClusterId, to.ClusterID)
+	case header.Index == 0 || header.Term == 0:
+		return nil, errBadState("it is of no log entry")
+	}
+	s := &Staged{
+		Index: header.Index, Term: header.Term,
+		files: files, dir: files.PathJoin(dir, fmt.Sprintf("%s%016x", stagedPrefix, randomID())),
+	}
+	if err := files.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("a state of another member can not be written down: %w", err)
+	}
+	w := &tableWriter{files: files, dir: s.dir, name: "state"}
+	err = p.each(func(key, value []byte) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return s.take(w, key, value, to)
+	})
+	if err = errors.Join(err, w.finish()); err != nil {
+		return nil, errors.Join(err, s.Discard())
+	}
+	s.tables = w.tables
+	return s, nil
+}
+
+// take writes down a record of the sender.
+func (s *Staged) take(w *tableWriter, key, value []byte, to Receipt) error {
+	if bytes.Equal(key, keyForgotten) { // it stands among the receiver's own
+		s.forgotten = bytes.Clone(value)
+		return nil
+	}
+	value, err := to.own(key, value)
+	if err != nil {
+		return err
+	}
+	return w.add(key, value)
+}
+
+// Discard removes the files. It may be called again.
+func (s *Staged) Discard() error { return s.files.RemoveAll(s.dir) }
+
+// tableWriter writes records, which come in ascending order of keys, into tables. None of them reaches from one
+// family into another, so that those with the member's own records fit between them.
+type tableWriter struct {
+	files     vfs.FS
+	dir, name string
+	tables    []string
+	table     *sstable.Writer // under way
+	family    byte            // of what is in it
+}
+
+func (w *tableWriter) add(key, value []byte) error {
+	if w.table != nil && (key[0] != w.family || w.table.Raw().EstimatedSize() >= stagedBytes) {
+		if err := w.finish(); err != nil {
+			return err
+		}
+	}
+	if w.table == nil {
+		path := w.files.PathJoin(w.dir, fmt.Sprintf("%s-%06d.sst", w.name, len(w.tables)))
+		f, err := w.files.Create(path, vfs.WriteCategoryUnspecified)
+		if err != nil {
+			return err
+		}
+		options := &pebble.Options{FormatMajorVersion: pebble.FormatNewest}
+		options.EnsureDefaults()
+		w.table = sstable.NewWriter(objstorageprovider.NewFileWritable(f),
+			options.MakeWriterOptions(bottomLevel, pebble.FormatNewest.MaxTableFormat()))
+		w.tables, w.family = append(w.tables, path), key[0]
+	}
+	return w.table.Set(key, value)
+}
+
+// finish completes the table under way, and makes sure that it stays.
+func (w *tableWriter) finish() error {
+	if w.table == nil {
+		return nil
+	}
+	err := w.table.Close()
+	w.table = nil
+	return err
+}
+
+// own returns a record as the receiver would have written it: with the instant at which it came, on its clocks. To
+// count from there is later than the sender did, so that nothing ends early.
+func (to Receipt) own(key, value []byte) ([]byte, error) {
+	switch key[0] {
+	case familyLease:
+		m := new(logpb.Lease)
+		return to.rewrite(key, value, m, func() {
+			if c := m.Checkpointed; c != nil {
+				c.Applied, c.Domain = to.instant(), to.Domain
+			}
+		})
+	case familyReign:
+		m := new(logpb.Reign)
+		return to.rewrite(key, value, m, func() { m.Applied, m.Domain = to.instant(), to.Domain })
+	}
+	return value, nil
+}
+
+func (to Receipt) instant() *logpb.Instant {
+	now := to.Now()
+	return &logpb.Instant{RawNs: now.Raw, BootNs: now.Boot}
+}
+
+func (to Receipt) rewrite(key, value []byte, m proto.Message, change func()) ([]byte, error) {
+	if err := proto.Unmarshal(value, m); err != nil {
+		return nil, errBadState("record %x can not be read: %v", key, err)
+	}
+	change()
+	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
+}
+
+// PerformInstall does what an [Install] asks for: when it returns nil, the database holds the state that was received
+// and, as they are, the member's own records, but for those that the Install names; and this stays so. If the process
+// dies before, either that is the case or nothing has changed. After an error nobody knows which. All writes before
+// the Install must have been committed, synced or not, and nobody may write meanwhile.
+func PerformInstall(ctx context.Context, db *pebble.DB, e Install) error {
+	staged, ok := e.State.(*Staged)
+	if !ok {
+		return fmt.Errorf("replica: %T is no state that can be installed", e.State)
+	}
+	own, err := ownRecords(db, e.Own, staged.forgotten)
+	if err != nil {
+		return err
+	}
+	tables, err := staged.addOwn(own)
+	if err != nil {
+		return fmt.Errorf("the member's own records can not be written down: %w", err)
+	}
+	// What is still in memory and in the write-ahead log goes into files, which are then cut off as a whole: nothing
+	// of it is left for the next start to apply again.
+	if err := db.Flush(); err != nil {
+		return err
+	}
+	everything := pebble.KeyRange{Start: []byte{0}, End: []byte{0xff}}
+	if _, err := db.IngestAndExcise(ctx, tables, nil, nil, everything); err != nil {
+		return fmt.Errorf("the state of another member can not be put in place of the own one: %w", err)
+	}
+	_ = staged.Discard() // an empty folder, which the next start removes
+	return nil
+}
+
+// ownRecords returns the member's own records as they will be, in order of keys, and with them what all share that
+// stands among them.
+func ownRecords(db *pebble.DB, changed []Record, forgotten []byte) ([]Record, error) {
+	it, err := db.NewIter(family(familyRaft))
+	if err != nil {
+		return nil, err
+	}
+	var records []Record
+	for it.First(); it.Valid(); it.Next() {
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return nil, errors.Join(err, it.Close())
+		}
+		if !bytes.Equal(it.Key(), keyForgotten) {
+			records = append(records, Record{bytes.Clone(it.Key()), bytes.Clone(value)})
+		}
+	}
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		return nil, err
+	}
+	if forgotten != nil {
+		records = append(records, Record{keyForgotten, forgotten})
+	}
+	records = append(slices.Clone(changed), records...) // of two with one key the first stays
+	byKey := func(a, b Record) int { return bytes.Compare(a.Key, b.Key) }
+	slices.SortStableFunc(records, byKey)
+	return slices.CompactFunc(records, func(a, b Record) bool { return byKey(a, b) == 0 }), nil
+}
+
+// addOwn writes the member's own records into tables of their own, and returns all tables.
+func (s *Staged) addOwn(records []Record) ([]string, error) {
+	w := &tableWriter{files: s.files, dir: s.dir, name: "own"}
+	for _, record := range records {
+		if record.Key[0] != familyLog && record.Key[0] != familyRaft {
+			return nil, fmt.Errorf("replica: %q is none of a member's own records", record.Key)
+		}
+		if err := w.add(record.Key, record.Value); err != nil {
+			return nil, errors.Join(err, w.finish())
+		}
+	}
+	err := w.finish()
+	return slices.Concat(s.tables, w.tables), err
+}
+
+// removeStaged removes what was being received when the process ended.
+func removeStaged(files vfs.FS, dir string) error {
+	names, err := files.List(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, stagedPrefix) {
+			if err := files.RemoveAll(files.PathJoin(dir, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

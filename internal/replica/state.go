@@ -1,0 +1,325 @@
+package replica
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+
+	"github.com/cockroachdb/pebble/v2"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/memberpb"
+)
+
+// The whole state as it goes from one member to another: everything in the database but the log and the records
+// that are the member's own.
+//
+// It begins with stateMagic and a version. Frames follow, each its length and a checksum in 4 bytes each, and its
+// contents. The checksum also covers all that comes before the frame but the lengths and checksums. The first frame
+// is a memberpb.StateHeader. The others hold records in ascending order of keys, each a key and a value with their
+// lengths in front; the last is empty but for the number of all records.
+const (
+	stateMagic   = "leasekeeper state"
+	stateVersion = 1
+
+	// frameBytes is from which size on a frame is complete, maxFrame how large one may be: no record comes near.
+	frameBytes = 64 << 10
+	maxFrame   = 256 << 20
+	frameHead  = 8
+)
+
+// What a frame begins with.
+const (
+	frameHeader  = 'h'
+	frameRecords = 'r'
+	frameEnd     = 'e'
+)
+
+// sharedFamilies are the first bytes of the keys that all members have in common, in ascending order.
+var sharedFamilies = []byte{
+	keyspace.FamilyEnded, keyspace.FamilyHistory, keyspace.FamilyMeta, familyName, familyPast,
+	familyLease, keyspace.FamilyVersions, familyReign,
+}
+
+// shared reports whether a record belongs to what all members have in common. What was forgotten of names decides
+// about tokens when an entry is applied, so it is the same everywhere.
+func shared(key []byte) bool {
+	return len(key) > 0 && bytes.IndexByte(sharedFamilies, key[0]) >= 0 || bytes.Equal(key, keyForgotten)
+}
+
+var stateSums = crc32.MakeTable(crc32.Castagnoli)
+
+// WriteState writes the whole state that a snapshot of a member's database shows.
+func WriteState(w io.Writer, snapshot *pebble.Snapshot) error {
+	state, err := NewStateReader(snapshot)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(w, state)
+	return errors.Join(err, state.Close())
+}
+
+// A StateReader is the whole state as bytes, see [StageState]. It takes little memory however large the state is.
+type StateReader struct {
+	it      *pebble.Iterator
+	sum     uint32
+	frame   []byte
+	rest    []byte // of frame, that is not read yet
+	records uint64
+	err     error // once all is read
+}
+
+// NewStateReader reads from a snapshot of a member's database. It must be closed before the snapshot is. If the
+// member's own state is replaced meanwhile, reading goes on from the one that the snapshot shows, or fails.
+func NewStateReader(snapshot *pebble.Snapshot) (*StateReader, error) {
+	it, err := snapshot.NewIter(nil) // one iterator is consistent in itself
+	if err != nil {
+		return nil, err
+	}
+	s := &StateReader{it: it}
+	if err := s.begin(); err != nil {
+		return nil, errors.Join(err, it.Close())
+	}
+	return s, nil
+}
+
+// begin makes the header.
+func (s *StateReader) begin() error {
+	identity, applied := new(logpb.Identity), new(logpb.Applied)
+	for _, record := range []struct {
+		key []byte
+		m   proto.Message
+	}{{keyIdentity, identity}, {keyApplied, applied}} {
+		if !s.it.SeekGE(record.key) || !bytes.Equal(s.it.Key(), record.key) {
+			return errors.Join(s.it.Error(), fmt.Errorf("there is no state to be sent: record %q is missing", record.key))
+		}
+		value, err := s.it.ValueAndErr()
+		if err == nil {
+			err = proto.Unmarshal(value, record.m)
+		}
+		if err != nil {
+			return &DamagedError{fmt.Sprintf("record %q can not be read", record.key), err}
+		}
+	}
+	header := &memberpb.StateHeader{
+		Format: identity.Format, ClusterId: identity.ClusterId, Index: applied.Index, Term: applied.Term,
+	}
+	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(header)
+	if err != nil {
+		return err
+	}
+	opening := append([]byte(stateMagic), stateVersion)
+	s.sum = crc32.Update(0, stateSums, opening)
+	s.reset()
+	s.frame = append(append(s.frame, frameHeader), encoded...)
+	s.seal()
+	s.rest = append(opening, s.rest...)
+	s.it.First()
+	return nil
+}
+
+// reset begins a frame.
+func (s *StateReader) reset() { s.frame = append(s.frame[:0], make([]byte, frameHead)...) }
+
+// seal makes a frame ready to be read.
+func (s *StateReader) seal() {
+	body := s.frame[frameHead:]
+	s.sum = crc32.Update(s.sum, stateSums, body)
+	binary.BigEndian.PutUint32(s.frame, uint32(len(body)))
+	binary.BigEndian.PutUint32(s.frame[4:], s.sum)
+	s.rest = s.frame
+}
+
+// Read is part of io.Reader.
+func (s *StateReader) Read(p []byte) (int, error) {
+	for len(s.rest) == 0 {
+		if s.err == nil {
+			s.err = s.next()
+		}
+		if s.err != nil {
+			return 0, s.err
+		}
+	}
+	n := copy(p, s.rest)
+	s.rest = s.rest[n:]
+	return n, nil
+}
+
+// next makes the next frame, the last one when the iterator is at its end.
+func (s *StateReader) next() error {
+	if s.it == nil {
+		return io.EOF
+	}
+	s.reset()
+	s.frame = append(s.frame, frameRecords)
+	for s.it.Valid() && len(s.frame) < frameBytes {
+		key := s.it.Key()
+		if !shared(key) {
+			s.skip(key)
+			continue
+		}
+		value, err := s.it.ValueAndErr()
+		if err != nil {
+			return err
+		}
+		s.frame = binary.AppendUvarint(s.frame, uint64(len(key)))
+		s.frame = append(s.frame, key...)
+		s.frame = binary.AppendUvarint(s.frame, uint64(len(value)))
+		s.frame = append(s.frame, value...)
+		s.records++
+		s.it.Next()
+	}
+	switch {
+	case s.it.Error() != nil:
+		return s.it.Error()
+	case len(s.frame) > maxFrame:
+		return fmt.Errorf("record %d is too large to be sent", s.records)
+	case len(s.frame) == frameHead+1: // there are no more
+		s.frame = binary.BigEndian.AppendUint64(append(s.frame[:frameHead], frameEnd), s.records)
+		s.seal()
+		return s.Close()
+	}
+	s.seal()
+	return nil
+}
+
+// skip passes over what is not sent.
+func (s *StateReader) skip(key []byte) {
+	if key[0] == familyLog {
+		s.it.SeekGE([]byte{familyLog + 1})
+		return
+	}
+	s.it.Next()
+}
+
+// Close ends the reading.
+func (s *StateReader) Close() error {
+	if s.it == nil {
+		return nil
+	}
+	err := s.it.Close()
+	s.it = nil
+	if s.err == nil && err != nil {
+		s.err = err
+	}
+	return err
+}
+
+// stateParser reads what a StateReader made, and believes nothing of it before its checksum is right.
+type stateParser struct {
+	from    io.Reader
+	sum     uint32
+	frame   bytes.Buffer
+	records uint64
+	last    []byte // key
+}
+
+// errBadState says why a state is refused.
+func errBadState(format string, args ...any) error {
+	return fmt.Errorf("the state that another member sent is refused, and the own one stays: "+format, args...)
+}
+
+// header reads what comes before the records.
+func (p *stateParser) header() (*memberpb.StateHeader, error) {
+	opening := make([]byte, len(stateMagic)+1)
+	if _, err := io.ReadFull(p.from, opening); err != nil {
+		return nil, cutOff(err)
+	}
+	if string(opening[:len(stateMagic)]) != stateMagic {
+		return nil, errBadState("it does not begin like one")
+	}
+	if version := opening[len(stateMagic)]; version != stateVersion {
+		return nil, errBadState("it is of version %d and this program knows version %d: use versions of leasekeeper that are next to each other", version, stateVersion)
+	}
+	p.sum = crc32.Update(0, stateSums, opening)
+	kind, body, err := p.next()
+	if err != nil {
+		return nil, err
+	}
+	header := new(memberpb.StateHeader)
+	if kind != frameHeader || proto.Unmarshal(body, header) != nil {
+		return nil, errBadState("its header can not be read")
+	}
+	return header, nil
+}
+
+// each calls yield with all records, in ascending order of keys. Key and value are valid during the call.
+func (p *stateParser) each(yield func(key, value []byte) error) error {
+	for {
+		kind, body, err := p.next()
+		switch {
+		case err != nil:
+			return err
+		case kind == frameEnd && len(body) == 8:
+			if n := binary.BigEndian.Uint64(body); n != p.records {
+				return errBadState("it has %d records and says that it has %d", p.records, n)
+			}
+			return nil
+		case kind != frameRecords:
+			return errBadState("it has a frame of kind %q", kind)
+		}
+		for len(body) > 0 {
+			if body, err = p.record(body, yield); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (p *stateParser) record(body []byte, yield func(key, value []byte) error) (rest []byte, err error) {
+	key, body, ok := cutBytes(body)
+	value, rest, ok2 := cutBytes(body)
+	switch {
+	case !ok || !ok2:
+		return nil, errBadState("record %d can not be read", p.records)
+	case p.records > 0 && bytes.Compare(p.last, key) >= 0:
+		return nil, errBadState("record %q is not in its place", key)
+	case !shared(key):
+		return nil, errBadState("it has a record %q, which is none that members share: was it written by a newer version?", key)
+	}
+	p.last = append(p.last[:0], key...)
+	p.records++
+	return rest, yield(key, value)
+}
+
+// cutBytes takes off bytes with their length in front.
+func cutBytes(b []byte) (cut, rest []byte, ok bool) {
+	size, n := binary.Uvarint(b)
+	if n <= 0 || size > uint64(len(b)-n) {
+		return nil, nil, false
+	}
+	return b[n : n+int(size)], b[n+int(size):], true
+}
+
+// next reads a frame and checks it. What it returns is valid until it is called again.
+func (p *stateParser) next() (kind byte, body []byte, err error) {
+	var head [frameHead]byte
+	if _, err := io.ReadFull(p.from, head[:]); err != nil {
+		return 0, nil, cutOff(err)
+	}
+	size := binary.BigEndian.Uint32(head[:])
+	if size == 0 || size > maxFrame {
+		return 0, nil, errBadState("it is damaged: a frame has %d bytes", size)
+	}
+	p.frame.Reset()
+	if _, err := io.CopyN(&p.frame, p.from, int64(size)); err != nil { // grows as far as there is something to read
+		return 0, nil, cutOff(err)
+	}
+	p.sum = crc32.Update(p.sum, stateSums, p.frame.Bytes())
+	if p.sum != binary.BigEndian.Uint32(head[4:]) {
+		return 0, nil, errBadState("it is damaged: a checksum is wrong after %d records", p.records)
+	}
+	return p.frame.Bytes()[0], p.frame.Bytes()[1:], nil
+}
+
+func cutOff(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errBadState("it is not complete")
+	}
+	return errBadState("it can not be read: %w", err)
+}
