@@ -32,10 +32,12 @@ type world struct {
 	replica   *Replica
 
 	retention time.Duration // that of Config
+	configure func(*Config) // changes it further
 
 	sync    *pebble.WriteOptions // what a Persist is committed with; anything but pebble.Sync is a bug to be found
 	effects []Effect             // of the newest step
 	writes  []Persist            // committed by the disk and not reported yet
+	inbox   []Event              // messages of others that have come
 }
 
 func newWorld(t testing.TB) *world { return newWorldOf(t, func(*world) {}) }
@@ -66,9 +68,14 @@ func (w *world) tryOpen() error {
 		return err
 	}
 	w.db, w.writes = db, nil
-	w.replica, err = Open(Config{
-		DB: db, Domain: w.domain, Now: w.clock.Now(), ClusterID: 0xc1, MemberID: 0x4d, Retention: w.retention, LogKeep: w.logKeep, LogStep: w.logStep, MaxLeases: w.maxLeases,
-	})
+	config := Config{
+		DB: db, Domain: w.domain, Now: w.clock.Now(), ClusterID: 0xc1, MemberID: 0x4d, Incarnation: 0x1c, Retention: w.retention,
+		LogKeep: w.logKeep, LogStep: w.logStep, MaxLeases: w.maxLeases,
+	}
+	if w.configure != nil {
+		w.configure(&config)
+	}
+	w.replica, err = Open(config)
 	return err
 }
 
@@ -88,7 +95,7 @@ func (w *world) crashed(rng *rand.Rand) *world {
 	}
 	return &world{
 		t: w.t, fs: w.fs.CrashClone(cut), clock: clock.NewManual(w.clock.Now()),
-		domain: w.domain, logKeep: w.logKeep, sync: pebble.Sync, retention: w.retention,
+		domain: w.domain, logKeep: w.logKeep, sync: pebble.Sync, retention: w.retention, configure: w.configure,
 	}
 }
 

@@ -1,0 +1,489 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// team is a group of several worlds with a network that loses nothing but what is cut. Package simulation has the
+// bad days; here a rule at a time is looked at.
+type team struct {
+	t       testing.TB
+	ids     []uint64
+	members map[uint64]*world
+	down    map[uint64]bool
+	cut     func(Message) bool // messages for which it is true are lost
+	replies map[uint64][]Effect
+	sent    []Message // since it was last set to nil
+}
+
+func newTeam(t testing.TB, size int) *team {
+	return newTeamOf(t, size, func(*Config) {})
+}
+
+func newTeamOf(t testing.TB, size int, set func(*Config)) *team {
+	g := &team{t: t, members: make(map[uint64]*world), down: make(map[uint64]bool), replies: make(map[uint64][]Effect)}
+	g.cut = func(Message) bool { return false }
+	for i := range size {
+		g.ids = append(g.ids, uint64(i+1))
+	}
+	for _, id := range g.ids {
+		g.members[id] = newWorldOf(t, func(w *world) {
+			w.clock = clock.NewManual(clock.Instant{Raw: int64(id) * int64(time.Hour), Boot: int64(id) * int64(time.Minute)})
+			w.configure = func(c *Config) {
+				c.MemberID, c.Incarnation, c.Members = id, 0x100+id, g.ids
+				set(c)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		for _, id := range g.ids {
+			g.members[id].close()
+		}
+	})
+	return g
+}
+
+// step lets a member see events, and carries on until nobody has anything to do.
+func (g *team) step(id uint64, events ...Event) {
+	g.perform(id, g.members[id].step(events...))
+	g.rest()
+}
+
+func (g *team) perform(id uint64, effects []Effect) {
+	for _, effect := range effects {
+		switch e := effect.(type) {
+		case Send:
+			g.deliver(e.Message)
+		case Reply, ReadAt, Renewed:
+			g.replies[id] = append(g.replies[id], e)
+		}
+	}
+}
+
+func (g *team) deliver(m Message) {
+	g.sent = append(g.sent, m)
+	if g.cut(m) || g.down[m.To] || g.down[m.From] {
+		return
+	}
+	again, err := ParseMessage(m.From, m.To, m.AppendTo(nil))
+	if err != nil {
+		g.t.Fatalf("a message can not be read: %v: %+v", err, m)
+	}
+	w := g.members[m.To]
+	w.inbox = append(w.inbox, Received{Message: again, Incarnation: 0x100 + m.From})
+}
+
+// rest carries on until no write and no message is under way.
+func (g *team) rest() {
+	for range 10_000 {
+		busy := false
+		for _, id := range g.ids {
+			w := g.members[id]
+			if g.down[id] {
+				continue
+			}
+			if len(w.inbox) > 0 {
+				events := w.inbox
+				w.inbox, busy = nil, true
+				g.perform(id, w.step(events...))
+			}
+			if len(w.writes)+len(w.replica.deferred) > 0 {
+				busy = true
+				g.perform(id, w.settle())
+			}
+		}
+		if !busy {
+			return
+		}
+	}
+	g.t.Fatal("the group never comes to rest")
+}
+
+// pass lets time pass for all.
+func (g *team) pass(d time.Duration) {
+	const step = 5 * time.Millisecond
+	for ; d > 0; d -= step {
+		for _, id := range g.ids {
+			g.members[id].clock.Advance(step)
+		}
+		for _, id := range g.ids {
+			if !g.down[id] {
+				g.step(id, Tick{})
+			}
+		}
+	}
+}
+
+// elected lets time pass until a member serves, and returns it.
+func (g *team) elected() uint64 {
+	g.t.Helper()
+	for range 1000 {
+		for _, id := range g.ids {
+			if r := g.members[id].replica; !g.down[id] && r.Serving() && r.Authority().Holds(g.members[id].clock.Now()) {
+				return id
+			}
+		}
+		g.pass(5 * time.Millisecond)
+	}
+	g.t.Fatal("nobody ever leads with authority")
+	return 0
+}
+
+func (g *team) follower(leader uint64) uint64 {
+	i := slices.IndexFunc(g.ids, func(id uint64) bool { return id != leader && !g.down[id] })
+	return g.ids[i]
+}
+
+func (g *team) reply(id, request uint64) Effect {
+	for _, effect := range g.replies[id] {
+		switch e := effect.(type) {
+		case Reply:
+			if e.ID == request {
+				return e
+			}
+		case ReadAt:
+			if e.ID == request {
+				return e
+			}
+		case Renewed:
+			if e.ID == request {
+				return e
+			}
+		}
+	}
+	return nil
+}
+
+// do asks a member for a change and returns its reply.
+func (g *team) do(id, request uint64, op Op) Reply {
+	g.t.Helper()
+	if order, ok := op.(HandOver); ok {
+		order.ID = request
+		g.step(id, order)
+	} else {
+		g.step(id, Request{request, op})
+	}
+	reply, ok := g.reply(id, request).(Reply)
+	if !ok {
+		g.t.Fatalf("request %d at member %d has no reply: %v", request, id, g.replies[id])
+	}
+	return reply
+}
+
+// crash cuts a member's power and starts it again after the others went on for a while.
+func (g *team) crash(id uint64, away time.Duration) {
+	g.down[id] = true
+	g.pass(away)
+	old := g.members[id]
+	w := old.crashed(nil)
+	w.clock = clock.NewManual(old.clock.Now())
+	w.open()
+	old.close()
+	g.members[id] = w
+	delete(g.down, id)
+}
+
+func (g *team) same() {
+	g.t.Helper()
+	g.pass(2 * TickInterval)
+	want := ""
+	for _, id := range g.ids {
+		if g.down[id] {
+			continue
+		}
+		if dump := g.members[id].dump(); want == "" {
+			want = dump
+		} else if dump != want {
+			g.t.Fatalf("members differ:\n%s\nand\n%s", want, dump)
+		}
+	}
+}
+
+func put1(key, value string) keyspace.PutRequest {
+	return keyspace.PutRequest{Key: []byte(key), Value: []byte(value)}
+}
+
+func TestGroupElectsAndReplicates(t *testing.T) {
+	for _, size := range []int{2, 3, 5} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			g := newTeam(t, size)
+			leader := g.elected()
+			if reply := g.do(leader, 1, put1("k", "v")); reply.Err != nil {
+				t.Fatal(reply.Err)
+			}
+			if reply := g.do(leader, 2, Grant{7, time.Minute}); reply.Err != nil {
+				t.Fatal(reply.Err)
+			}
+			g.same()
+			for _, id := range g.ids {
+				if known, _ := g.members[id].replica.Leader(); known != leader {
+					t.Errorf("member %d follows %d", id, known)
+				}
+			}
+		})
+	}
+}
+
+// An authoritative read on the leader costs no message at all, however many there are.
+func TestGroupReadsWithoutAMessage(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.pass(3 * TickInterval)
+	g.sent = nil
+	for i := range uint64(100) {
+		g.step(leader, Read{100 + i})
+		if _, ok := g.reply(leader, 100+i).(ReadAt); !ok {
+			t.Fatal("not answered at once")
+		}
+	}
+	if len(g.sent) > 0 {
+		t.Errorf("%d messages were sent", len(g.sent))
+	}
+}
+
+// A follower's read costs one question to the leader and one answer, and none to the others.
+func TestGroupReadsThroughAFollower(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.pass(3 * TickInterval)
+	g.do(leader, 1, put1("k", "v"))
+	follower := g.follower(leader)
+	g.sent = nil
+	g.step(follower, Read{2}, Read{3})
+	for _, id := range []uint64{2, 3} {
+		read, ok := g.reply(follower, id).(ReadAt)
+		if !ok || read.Header.Revision != 2 {
+			t.Fatalf("read %d: %+v", id, g.reply(follower, id))
+		}
+	}
+	if len(g.sent) != 2 || g.sent[0].Raft.GetType() != raftpb.MsgReadIndex || g.sent[1].Raft.GetType() != raftpb.MsgReadIndexResp {
+		t.Errorf("sent: %v", g.sent)
+	}
+}
+
+func TestGroupRenewsThroughAFollower(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	for id := range lessor.ID(3) {
+		if reply := g.do(leader, uint64(id)+1, Grant{10 + id, time.Minute}); reply.Err != nil {
+			t.Fatal(reply.Err)
+		}
+	}
+	g.pass(10 * time.Second)
+	follower := g.follower(leader)
+	g.sent = nil
+	g.step(follower, Renewal{21, []lessor.ID{10, 99}}, Renewal{22, []lessor.ID{11}})
+	first, _ := g.reply(follower, 21).(Renewed)
+	second, _ := g.reply(follower, 22).(Renewed)
+	if len(first.Leases) != 2 || first.Leases[0].TTL != time.Minute || !errors.Is(first.Leases[1].Err, lessor.ErrNotFound) ||
+		len(second.Leases) != 1 || second.Leases[0].TTL != time.Minute {
+		t.Errorf("renewed: %+v and %+v", first, second)
+	}
+	if len(g.sent) != 2 {
+		t.Errorf("%d messages were sent for two renewals: %v", len(g.sent), g.sent)
+	}
+	if left, err := g.members[leader].replica.Lessor().Remaining(10, g.members[leader].clock.Now()); err != nil || left != time.Minute {
+		t.Errorf("lease 10 has %v left, %v", left, err)
+	}
+}
+
+func TestGroupSendsRequestsToTheLeader(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	follower := g.follower(leader)
+	var elsewhere *NotLeaderError
+	if reply := g.do(follower, 1, put1("k", "v")); !errors.As(reply.Err, &elsewhere) || elsewhere.Leader != leader {
+		t.Errorf("put: %v", reply.Err)
+	}
+	g.step(follower, Inspection{2, TimeToLive{Lease: 1}})
+	if reply := g.reply(follower, 2).(Reply); !errors.Is(reply.Err, ErrNotLeader) {
+		t.Errorf("inspection: %v", reply.Err)
+	}
+}
+
+// A leader that is cut off answers nothing when its lease is over, and says so in time. The others elect another, and
+// when it is back it follows.
+func TestGroupWithoutItsLeader(t *testing.T) {
+	g := newTeam(t, 3)
+	old := g.elected()
+	g.do(old, 1, put1("k", "v"))
+	g.cut = func(m Message) bool { return m.From == old || m.To == old }
+	g.pass(2 * time.Second)
+	leader := uint64(0)
+	for _, id := range g.ids {
+		if id != old && g.members[id].replica.Serving() {
+			leader = id
+		}
+	}
+	if leader == 0 {
+		t.Fatal("nobody took over")
+	}
+	g.step(old, Read{2})
+	g.pass(2 * DefaultReadTimeout)
+	if reply, ok := g.reply(old, 2).(Reply); !ok || reply.Err == nil {
+		t.Errorf("the old leader answers %+v", g.reply(old, 2))
+	}
+	if reply := g.do(leader, 3, put1("k", "w")); reply.Err != nil {
+		t.Fatal(reply.Err)
+	}
+	g.cut = func(Message) bool { return false }
+	g.pass(time.Second)
+	if now, _ := g.members[old].replica.Leader(); now != leader {
+		t.Errorf("the old leader follows %d and not %d", now, leader)
+	}
+	g.same()
+}
+
+// A read of a leader whose lease has lapsed is confirmed by one round of messages, which all who wait share.
+func TestGroupConfirmsWhereTheLeaseDoesNotHold(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	w := g.members[leader]
+	w.clock.Advance(2 * time.Second) // it stood still, and so did nobody else
+	g.sent = nil
+	g.step(leader, Read{1}, Read{2})
+	for _, id := range []uint64{1, 2} {
+		if _, ok := g.reply(leader, id).(ReadAt); !ok {
+			t.Errorf("read %d: %+v", id, g.reply(leader, id))
+		}
+	}
+	beats := 0
+	for _, m := range g.sent {
+		if m.Raft.GetType() == raftpb.MsgHeartbeat && len(m.Raft.GetContext()) > 0 {
+			beats++
+		}
+	}
+	if beats != 2 {
+		t.Errorf("%d messages for one round to two others", beats)
+	}
+}
+
+// Nobody waits at a planned change of leaders.
+func TestGroupHandsOver(t *testing.T) {
+	g := newTeam(t, 3)
+	old := g.elected()
+	g.pass(time.Second)
+	to := g.follower(old)
+	if reply := g.do(old, 1, HandOver{To: to}); reply.Err != nil {
+		t.Fatal(reply.Err)
+	}
+	if !g.members[to].replica.Serving() {
+		t.Error("the other does not serve")
+	}
+	if reply := g.do(to, 2, put1("k", "v")); reply.Err != nil {
+		t.Error(reply.Err)
+	}
+	if reply := g.do(old, 3, HandOver{To: to}); !errors.Is(reply.Err, ErrNotLeader) {
+		t.Errorf("a follower hands over: %v", reply.Err)
+	}
+	if reply := g.do(to, 4, HandOver{To: 77}); !errors.Is(reply.Err, ErrNoMember) {
+		t.Errorf("to a stranger: %v", reply.Err)
+	}
+}
+
+// A hand-over to one that does not answer is given up, and nothing of it is left.
+func TestGroupGivesUpAHandOver(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	to := g.follower(leader)
+	g.cut = func(m Message) bool { return m.To == to }
+	g.step(leader, HandOver{ID: 1, To: to})
+	g.step(leader, Request{2, put1("k", "v")})
+	g.pass(2 * time.Second)
+	if reply, ok := g.reply(leader, 1).(Reply); !ok || !errors.Is(reply.Err, ErrHandOver) {
+		t.Errorf("hand-over: %+v", g.reply(leader, 1))
+	}
+	if reply, ok := g.reply(leader, 2).(Reply); !ok || reply.Err != nil {
+		t.Errorf("the put that waited for it: %+v", g.reply(leader, 2))
+	}
+	if again := g.elected(); again != leader {
+		t.Errorf("member %d leads", again)
+	}
+}
+
+// A leader that leaves hands over, and takes no part any more.
+func TestGroupMemberLeaves(t *testing.T) {
+	g := newTeam(t, 3)
+	old := g.elected()
+	g.step(old, Leave{1})
+	if reply, ok := g.reply(old, 1).(Reply); !ok || reply.Err != nil {
+		t.Fatalf("leave: %+v", g.reply(old, 1))
+	}
+	leader := g.elected()
+	if leader == old {
+		t.Fatal("it still leads")
+	}
+	g.down[old] = true
+	if reply := g.do(leader, 2, put1("k", "v")); reply.Err != nil {
+		t.Error(reply.Err)
+	}
+}
+
+// G11: an emptied folder under a known id is not listened to.
+func TestG11AnEmptiedFolderIsRefused(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.pass(time.Second)
+	victim := g.follower(leader)
+	r := g.members[leader].replica
+	before := r.Counts().Strangers
+	g.step(leader, Received{Incarnation: 0xbad, Message: Message{From: victim, To: leader, Raft: &raftpb.Message{
+		Type: raftpb.MsgVote.Enum(), From: new(victim), To: new(leader), Term: new(uint64(99)), Index: new(uint64(99)), LogTerm: new(uint64(98)),
+	}}})
+	if r.Counts().Strangers != before+1 || !r.Serving() {
+		t.Error("it was listened to")
+	}
+}
+
+// C8: a member that has started stays mute for the longest that it ever promised.
+func TestC8AMemberIsMuteAfterItsStart(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.pass(time.Second)
+	restarted := g.follower(leader)
+	g.crash(restarted, 10*time.Millisecond)
+	w := g.members[restarted]
+	promised := clock.DefaultDrift.GrantPromise(900 * time.Millisecond)
+	if wait := w.replica.grantor.Campaign(w.clock.Now()); wait == nil {
+		t.Error("it may campaign at once")
+	}
+	w.clock.Advance(promised)
+	if w.replica.grantor.Open(w.clock.Now()) {
+		t.Error("it may vote too early")
+	}
+	w.clock.Advance(1)
+	if !w.replica.grantor.Open(w.clock.Now()) {
+		t.Error("it may still not vote")
+	}
+}
+
+// An acknowledged renewal outlives the leader that acknowledged it.
+func TestGroupKeepsALeaseOverAFailover(t *testing.T) {
+	g := newTeam(t, 3)
+	old := g.elected()
+	g.do(old, 1, Grant{7, 10 * time.Second})
+	g.do(old, 2, keyspace.PutRequest{Key: []byte("k"), Lease: 7})
+	g.pass(4 * time.Second)
+	g.step(old, Renewal{3, []lessor.ID{7}})
+	g.down[old] = true
+	g.pass(9900 * time.Millisecond)
+	leader := g.elected()
+	if _, ok := g.members[leader].replica.Lessor().Lookup(7); !ok {
+		t.Error("the lease ended before the renewal's time was up")
+	}
+	g.pass(12 * time.Second)
+	if _, ok := g.members[leader].replica.Lessor().Lookup(7); ok {
+		t.Error("the lease never ends")
+	}
+	g.same()
+}
