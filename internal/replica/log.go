@@ -33,6 +33,8 @@ type log struct {
 	db   *pebble.DB
 	hard *raftpb.HardState
 	conf *raftpb.ConfState
+	// applied is how far the state beside it has come: the Replica's own mark.
+	applied *mark
 
 	truncated mark   // the last entry that was removed; its term is kept for matching
 	last      uint64 // ≥ truncated.index; the last stable entry
@@ -269,9 +271,4 @@ func (l *log) fromDisk(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 		err = &DamagedError{What: fmt.Sprintf("log entry %d is missing", lo)}
 	}
 	return entries, err
-}
-
-// Snapshot is never asked for by a group of one member: there is nobody to send it to.
-func (l *log) Snapshot() (*raftpb.Snapshot, error) {
-	return nil, raft.ErrSnapshotTemporarilyUnavailable
 }

@@ -21,34 +21,44 @@ import (
 const Format = 1
 
 // recover rebuilds the member from its database: identity, log, leases, keys, and which key is attached
-// to which lease.
-// founded says that the database was empty.
+// to which lease. founded says that the database was empty.
 func (r *Replica) recover() (founded bool, err error) {
 	if founded, err = r.identify(); err != nil {
 		return false, err
 	}
-	return founded, r.reload()
+	if r.instants, err = openInstants(r.db, r.cfg.Domain, r.cfg.Now); err != nil {
+		return false, err
+	}
+	r.log = new(log)
+	err = r.reload(func(leases keyspace.Leases) (err error) {
+		r.store, err = keyspace.Open(r.db, leases)
+		return err
+	})
+	r.term = r.log.hard.GetTerm()
+	return founded, err
 }
 
-// reload rebuilds what is in memory from the database.
-func (r *Replica) reload() error {
+// reload rebuilds what is in memory from the database. Others hold the log and the keyspace: they stay the same, with
+// other contents. openKeys has the keyspace read what it is.
+func (r *Replica) reload(openKeys func(keyspace.Leases) error) error {
 	applied := new(logpb.Applied)
 	if _, err := load(r.db, keyApplied, applied); err != nil {
 		return err
 	}
 	r.applied = mark{applied.Index, applied.Term}
-	var err error
-	if r.log, err = openLog(r.db, r.applied.index, r.cfg.LogStep); err != nil {
+	stable, err := openLog(r.db, r.applied.index, r.cfg.LogStep)
+	if err != nil {
 		return err
 	}
-	r.term = r.log.hard.GetTerm()
-	if r.instants, err = openInstants(r.db, r.cfg.Domain, r.cfg.Now); err != nil {
+	*r.log = *stable
+	r.log.applied = &r.applied
+	farewells := r.names.farewells // what ended has not begun again
+	r.names = newNames()
+	r.names.farewells = farewells
+	if err := r.recoverLeases(); err != nil {
 		return err
 	}
-	if err = r.recoverLeases(); err != nil {
-		return err
-	}
-	if r.store, err = keyspace.Open(r.db, bindings{r.lessor}); err != nil {
+	if err := openKeys(bindings{r.lessor}); err != nil {
 		return fmt.Errorf("keys: %w", err)
 	}
 	r.sweeping = true

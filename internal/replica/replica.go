@@ -114,7 +114,7 @@ type Replica struct {
 	group
 	confirming confirming
 	forwarded  forwarded
-	installing bool // a state of another member is about to replace the own one
+	replacing
 
 	term      uint64 // raft's current term
 	leading   bool   // raft says that this member leads
@@ -232,6 +232,7 @@ func (r *Replica) Step(now clock.Instant, events ...Event) []Effect {
 	r.forwardAgain()
 	r.confirm()
 	r.advance()
+	r.dismiss()
 	r.settleHandOver()
 	r.giveUpParked()
 	r.sweep()
@@ -380,13 +381,19 @@ func (r *Replica) mustSync(hard *raftpb.HardState) bool {
 	if hard == nil {
 		return false
 	}
+	newest := r.newestHard()
+	return hard.GetTerm() != newest.GetTerm() || hard.GetVote() != newest.GetVote()
+}
+
+// newestHard is the hard state that is on stable storage or on its way there.
+func (r *Replica) newestHard() *raftpb.HardState {
 	newest := r.log.hard
 	for _, p := range r.persisting {
 		if p.hard != nil {
 			newest = p.hard
 		}
 	}
-	return hard.GetTerm() != newest.GetTerm() || hard.GetVote() != newest.GetVote()
+	return newest
 }
 
 func (r *Replica) persisted(e Persisted) {

@@ -1,0 +1,173 @@
+package replica
+
+import (
+	"fmt"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+)
+
+// replacing is what concerns the state of another member that is to replace the own one. While that is under way
+// nothing is written: raft has no entries applied, and what it wants on stable storage is withheld.
+type replacing struct {
+	installing bool
+	// arrived are the states that came in this Step, with messages that raft may or may not heed.
+	arrived  []arrival
+	sequence uint64          // of the Install under way
+	replaced *raftpb.Message // what raft asked for by it
+	withheld []withheld
+}
+
+// arrival is a state that came with a snapshot.
+type arrival struct {
+	at    mark
+	state any
+}
+
+// withheld is what raft wants on stable storage, with the state that belongs to it if it is a snapshot.
+type withheld struct {
+	m     *raftpb.Message
+	state any
+}
+
+// Discard says that a state which came with a snapshot is not needed. The driver removes what it is kept in.
+type Discard struct{ State any }
+
+// Replaced says that the whole state has been replaced by a later one. Those who watch changes are told so, before
+// anything else is published.
+type Replaced struct{}
+
+func (Discard) effect()  {}
+func (Replaced) effect() {}
+
+// receiving keeps the state that comes with a snapshot, until raft has seen the message.
+func (r *Replica) receiving(e Received) {
+	r.arrived = append(r.arrived, arrival{markOf(e.Message.Raft.GetSnapshot()), e.State})
+}
+
+func markOf(snapshot *raftpb.Snapshot) mark {
+	return mark{snapshot.GetMetadata().GetIndex(), snapshot.GetMetadata().GetTerm()}
+}
+
+// dismiss discards the states that raft did not heed.
+func (r *Replica) dismiss() {
+	for _, a := range r.arrived {
+		if !r.halted && a.state != nil {
+			r.emit(Discard{a.state})
+		}
+	}
+	r.arrived = nil
+}
+
+// heeded returns the state that belongs to a snapshot which raft wants installed. Of two it is the one that came last.
+func (r *Replica) heeded(snapshot *raftpb.Snapshot) any {
+	for i := len(r.arrived) - 1; i >= 0; i-- {
+		if a := &r.arrived[i]; a.at == markOf(snapshot) && a.state != nil {
+			state := a.state
+			a.state = nil
+			return state
+		}
+	}
+	panic(fmt.Sprintf("replica: raft installs a snapshot that no state came with: %v", snapshot))
+}
+
+// install deals with what raft wants on stable storage if it is a snapshot, or comes after one.
+func (r *Replica) install(m *raftpb.Message) {
+	w := withheld{m: m}
+	if !raft.IsEmptySnap(m.GetSnapshot()) {
+		w.state = r.heeded(m.GetSnapshot())
+	}
+	r.installOrWithhold(w)
+}
+
+func (r *Replica) installOrWithhold(w withheld) {
+	switch {
+	case r.installing:
+		r.withheld = append(r.withheld, w)
+	case w.state == nil:
+		r.persist(w.m)
+	default:
+		r.replace(w)
+	}
+}
+
+// replace asks for the own state to be replaced. What was written before, and is not yet reported, is void: raft is
+// told that it is done, and nothing else. What was to be applied is part of the new state.
+func (r *Replica) replace(w withheld) {
+	hard := r.hardAfter(w.m)
+	r.installing, r.replaced = true, w.m
+	r.sweeping = false
+	r.store.Suspend()
+	for i := range r.persisting {
+		r.persisting[i].entries, r.persisting[i].hard = nil, nil
+	}
+	for _, m := range r.deferred {
+		r.respond(m.GetResponses())
+	}
+	r.deferred = nil
+	r.persistSequence++
+	r.replacing.sequence = r.persistSequence
+	r.emit(Install{r.persistSequence, w.state, ownAfter(w.m, hard)})
+}
+
+// hardAfter returns the hard state that is to be on stable storage together with a message of raft.
+func (r *Replica) hardAfter(m *raftpb.Message) *raftpb.HardState {
+	if m.Term != nil && m.Commit != nil {
+		return &raftpb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
+	}
+	return r.newestHard()
+}
+
+// ownAfter returns those of the member's own records that a snapshot changes: the log begins behind it, with the
+// entries that came together with it. The others stay as they are.
+func ownAfter(m *raftpb.Message, hard *raftpb.HardState) []Record {
+	at := markOf(m.GetSnapshot())
+	end := &logpb.Applied{Index: at.index, Term: at.term}
+	own := []Record{
+		newRecord(keyHardState, hard),
+		newRecord(keyConfState, m.GetSnapshot().GetMetadata().GetConfState()),
+		newRecord(keyApplied, end),
+		newRecord(keyTruncated, end),
+	}
+	for _, e := range m.GetEntries() {
+		own = append(own, newRecord(logKey(e.GetIndex()), e))
+	}
+	return own
+}
+
+func newRecord(key []byte, m proto.Message) Record {
+	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		panic(fmt.Sprintf("replica: can not write record %q: %v", key, err))
+	}
+	return Record{key, value}
+}
+
+// installed goes on from the new state.
+func (r *Replica) installed(e Installed) {
+	if r.halted {
+		return
+	}
+	if !r.installing || e.Sequence != r.replacing.sequence {
+		panic(fmt.Sprintf("replica: installation %d was reported, which is not under way", e.Sequence))
+	}
+	err := e.Err
+	if err == nil {
+		err = r.reload(r.store.Reload)
+	}
+	if err != nil {
+		r.halt(fmt.Errorf("the state of another member could not take the place of the own one: %w", err))
+		return
+	}
+	done, rest := r.replaced, r.withheld
+	r.installing, r.replaced, r.withheld = false, nil, nil
+	r.emit(Replaced{})
+	r.respond(done.GetResponses())
+	for _, w := range rest {
+		r.installOrWithhold(w)
+	}
+	r.ripen()
+}

@@ -1,0 +1,46 @@
+package replica
+
+import (
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/leasekeeper/leasekeeper/masterlease"
+)
+
+// A member that was away for longer than the log reaches back, or whose data folder is new, gets the whole state of
+// the leader. Raft only sees which entry that is of: the state itself travels beside its message, see state.go.
+
+// Snapshot is part of raft.Storage. It tells what could be sent now.
+func (l *log) Snapshot() (*raftpb.Snapshot, error) {
+	if l.applied == nil || l.applied.index == 0 {
+		return nil, raft.ErrSnapshotTemporarilyUnavailable
+	}
+	return &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
+		Index: new(l.applied.index), Term: new(l.applied.term), ConfState: raftpb.EnsureConfState(l.conf),
+	}}, nil
+}
+
+// ship has raft's message sent together with the state. What was applied since raft made the message is in it, so
+// the message is made to say so.
+func (r *Replica) ship(m *raftpb.Message, lease masterlease.Header) {
+	snapshot, err := r.log.Snapshot()
+	if err != nil {
+		r.shipped(Shipped{To: m.GetTo(), Err: err})
+		return
+	}
+	m = proto.CloneOf(m)
+	m.Snapshot = snapshot
+	message := Message{From: r.identity.MemberID, To: m.GetTo(), Raft: m, Lease: lease}
+	r.emit(Ship{message, r.db.NewSnapshot()})
+}
+
+// shipped tells raft how it went. If it went wrong, raft finds out how far the member is, and has a state shipped
+// again if it still takes that.
+func (r *Replica) shipped(e Shipped) {
+	status := raft.SnapshotFinish
+	if e.Err != nil {
+		status = raft.SnapshotFailure
+	}
+	r.raft.ReportSnapshot(e.To, status)
+}
