@@ -31,10 +31,10 @@ type everywhereBut struct {
 // onlyIn lists what has its places. Tests may use anything.
 var onlyIn = []everywhereBut{
 	{"google.golang.org/grpc", []string{"server", "internal/peer", "internal/ways", "remote", "etcd", "api", "cmd"}},
-	{"go.etcd.io/etcd/api/v3/etcdserverpb", []string{"server", "internal/peer", "internal/ways/waystest", "remote", "etcd", "api", "cmd"}},
+	{"go.etcd.io/etcd/api/v3/etcdserverpb", []string{"server", "internal/ways/waystest", "remote", "etcd", "api", "cmd"}},
 	{"go.etcd.io/etcd/server/v3", nil},
 	{"go.etcd.io/etcd/client/v3", nil},
-	{"go.etcd.io/raft/v3", []string{"internal/replica", "internal/peer", "internal/simulation"}},
+	{"go.etcd.io/raft/v3", []string{"internal/replica", "internal/simulation"}},
 	{modulePath + "/cmd", nil},
 	{"flag", []string{"cmd"}},
 	{"github.com/spf13", []string{"cmd"}},

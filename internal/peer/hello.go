@@ -1,0 +1,169 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/leasekeeper/leasekeeper/internal/peer/peerpb"
+)
+
+const (
+	// helloKey is the metadata in which each side of a call says who it is.
+	helloKey = "leasekeeper-hello-bin"
+	// protocolVersion is what this member speaks, and oldestVersion what it still understands.
+	protocolVersion = 1
+	oldestVersion   = 1
+)
+
+// hello is what this member says of itself to another one.
+func (t *Transport) hello(to uint64) metadata.MD {
+	text, err := proto.Marshal(&peerpb.Hello{
+		Version: protocolVersion, Oldest: oldestVersion,
+		ClusterId: t.cfg.ClusterID, From: t.cfg.Self, To: to, Incarnation: t.cfg.Incarnation,
+	})
+	if err != nil {
+		panic(fmt.Sprintf("peer: can not encode a greeting: %v", err))
+	}
+	return metadata.Pairs(helloKey, string(text))
+}
+
+// parseHello returns nil if there is none.
+func parseHello(md metadata.MD) *peerpb.Hello {
+	values := md.Get(helloKey)
+	hello := new(peerpb.Hello)
+	if len(values) != 1 || proto.Unmarshal([]byte(values[0]), hello) != nil {
+		return nil
+	}
+	return hello
+}
+
+// checkHello says why a member can not be talked to, and what to mend.
+func (t *Transport) checkHello(h *peerpb.Hello) error {
+	switch {
+	case h == nil:
+		return errors.New("whoever calls does not say which member it is: only members of a group connect here, clients use another address")
+	case h.Version < oldestVersion || h.Oldest > protocolVersion:
+		return fmt.Errorf("the member %x speaks version %d of the members' protocol (and understands %d and later), the member %x "+
+			"speaks %d (and understands %d and later): upgrade one release at a time",
+			h.From, h.Version, h.Oldest, t.cfg.Self, protocolVersion, oldestVersion)
+	case h.ClusterId != t.cfg.ClusterID:
+		return fmt.Errorf("the member %x is of the cluster %x, and %x of the cluster %x: give all members the same "+
+			"--initial-cluster and the same token, and addresses that no other cluster uses", h.From, h.ClusterId, t.cfg.Self, t.cfg.ClusterID)
+	case h.To != t.cfg.Self:
+		return fmt.Errorf("this is the member %x, not %x: in the member %x the address of one leads to the other; "+
+			"correct --initial-cluster, or where its names lead", t.cfg.Self, h.To, h.From)
+	case h.From == t.cfg.Self:
+		return fmt.Errorf("two members are both %x: give each one a --name of its own", h.From)
+	case t.links[h.From] == nil:
+		return fmt.Errorf("the member %x is not in the --initial-cluster of the member %x: give all members the same", h.From, t.cfg.Self)
+	case h.Incarnation == 0:
+		return fmt.Errorf("the member %x does not say of which incarnation it is", h.From)
+	}
+	return nil
+}
+
+// A caller is the member that has made a call.
+type caller struct{ member, incarnation uint64 }
+
+type callerKey struct{}
+
+// From returns which member has made the call that ctx is of, and the incarnation of its data folder.
+func From(ctx context.Context) (member, incarnation uint64, ok bool) {
+	c, ok := ctx.Value(callerKey{}).(caller)
+	return c.member, c.incarnation, ok
+}
+
+// admit decides whether a call is a member's.
+func (t *Transport) admit(ctx context.Context) (context.Context, error) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	hello := parseHello(md)
+	err := t.checkHello(hello)
+	if err == nil && t.certs != nil {
+		info, _ := peer.FromContext(ctx)
+		err = checkCertificate(info.AuthInfo, hello.From, t.cfg.Members[hello.From])
+	}
+	if err != nil {
+		t.refusals.log(ctx, t.cfg.Logger, hello.GetFrom(), err)
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	t.refusals.forget(hello.From)
+	t.links[hello.From].heard()
+	if err := grpc.SetHeader(ctx, t.hello(hello.From)); err != nil {
+		return nil, err
+	}
+	return context.WithValue(ctx, callerKey{}, caller{hello.From, hello.Incarnation}), nil
+}
+
+// begin counts a call in, unless the transport is closing.
+func (t *Transport) begin() (end func(), err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, status.Error(codes.Unavailable, "this member is shutting down")
+	}
+	t.visits.Add(1)
+	return t.visits.Done, nil
+}
+
+func (t *Transport) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	ctx, err := t.admit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	end, err := t.begin()
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	return handle(ctx, req)
+}
+
+// admitted is a stream of a known member.
+type admitted struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (a *admitted) Context() context.Context { return a.ctx }
+
+func (t *Transport) stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	ctx, err := t.admit(stream.Context())
+	if err != nil {
+		return err
+	}
+	if _, own := srv.(*service); !own {
+		// The transport's own streams last as long as it does.
+		end, err := t.begin()
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
+	return handle(srv, &admitted{stream, ctx})
+}
+
+// greet and greetStream say who calls, with each call.
+func (l *link) greet(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return invoke(l.greeted(ctx), method, req, reply, cc, opts...)
+}
+
+func (l *link) greetStream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return open(l.greeted(ctx), desc, cc, method, opts...)
+}
+
+func (l *link) greeted(ctx context.Context) context.Context {
+	md, ok := metadata.FromOutgoingContext(ctx)
+	if !ok {
+		md = metadata.MD{}
+	}
+	md.Set(helloKey, l.greeting...)
+	return metadata.NewOutgoingContext(ctx, md)
+}

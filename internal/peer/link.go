@@ -1,0 +1,289 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/internal/peer/peerpb"
+)
+
+const (
+	// dialLimit is how long a member may take to accept a connection, and connectLimit until it can carry calls.
+	dialLimit    = time.Second
+	connectLimit = 2 * time.Second
+	// retryFirst and retryLimit bound the pause before a member is tried again.
+	retryFirst = 20 * time.Millisecond
+	retryLimit = 400 * time.Millisecond
+	// hungDial is how old an attempt must be for that member's own connection to end it: of packets that were lost
+	// the next is sent only after a second.
+	hungDial = 50 * time.Millisecond
+	// streamWindow is how much of one stream may be under way to a receiver that does not read. It is fixed, because
+	// a window that grows by itself would be memory that nobody has bounded.
+	streamWindow = 1 << 20
+	connWindow   = 8 << 20
+)
+
+// errSilent ends a connection on which nothing comes back.
+var errSilent = errors.New("it does not answer although a connection to it is open")
+
+// link is the way to one other member.
+type link struct {
+	t        *Transport
+	member   uint64
+	address  string
+	greeting []string
+	conn     *grpc.ClientConn // frames and states
+	calls    *grpc.ClientConn // calls of clients
+	client   peerpb.PeerClient
+
+	urgent, bulk *queue
+	lost         chan struct{} // holds one: frames were lost
+	wake         chan struct{} // holds one: try again now
+	inbound      inbound
+
+	mu       sync.Mutex
+	open     map[*trackedConn]struct{}
+	dialling context.CancelFunc // ends the attempt that conn began at dialled, if there is one
+	dialled  time.Time
+	connErr  error // why the last attempt to connect failed
+	state    linkState
+}
+
+func (t *Transport) newLink(member uint64, address string) (*link, error) {
+	cfg := &t.cfg
+	l := &link{
+		t: t, member: member, address: address, greeting: t.hello(member).Get(helloKey),
+		urgent: newQueue(cfg.UrgentFrames, cfg.UrgentBytes, true, cfg.FrameLife),
+		bulk:   newQueue(cfg.BulkFrames, cfg.BulkBytes, false, 0),
+		lost:   make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		open:    make(map[*trackedConn]struct{}),
+		inbound: inbound{shipping: make(chan struct{}, 1)},
+	}
+	l.state.since = time.Now()
+	var err error
+	if l.conn, err = l.newClient(l.dialFrames); err != nil {
+		return nil, err
+	}
+	if l.calls, err = l.newClient(l.dial); err != nil {
+		return nil, errors.Join(err, l.conn.Close())
+	}
+	l.client = peerpb.NewPeerClient(l.conn)
+	return l, nil
+}
+
+func (l *link) newClient(dial func(context.Context, string) (net.Conn, error)) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+l.address,
+		grpc.WithTransportCredentials(credentialsFor(l.t.certs, l.connFailed)),
+		grpc.WithContextDialer(dial),
+		grpc.WithNoProxy(),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDisableRetry(),
+		grpc.WithIdleTimeout(0),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: retryFirst, Multiplier: 2, Jitter: 0.2, MaxDelay: retryLimit},
+			MinConnectTimeout: connectLimit,
+		}),
+		grpc.WithStaticStreamWindowSize(streamWindow),
+		grpc.WithStaticConnWindowSize(connWindow),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(l.t.maxMessage()), grpc.MaxCallSendMsgSize(l.t.maxMessage())),
+		grpc.WithChainUnaryInterceptor(l.greet),
+		grpc.WithChainStreamInterceptor(l.greetStream),
+	)
+}
+
+// trackedConn is a connection that can be given up from outside.
+type trackedConn struct {
+	*net.TCPConn
+	l *link
+}
+
+func (c *trackedConn) Close() error {
+	c.l.mu.Lock()
+	delete(c.l.open, c)
+	c.l.mu.Unlock()
+	return c.TCPConn.Close()
+}
+
+// dialFrames is dial for conn. heard can end it.
+func (l *link) dialFrames(ctx context.Context, address string) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	l.mu.Lock()
+	l.dialling, l.dialled = cancel, time.Now()
+	l.mu.Unlock()
+	conn, err := l.dial(ctx, address)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dialling = nil
+	return conn, err
+}
+
+func (l *link) dial(ctx context.Context, address string) (net.Conn, error) {
+	limited, cancel := context.WithTimeout(ctx, dialLimit)
+	defer cancel()
+	raw, err := new(net.Dialer).DialContext(limited, "tcp", address)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		if ctx.Err() == nil { // else it was not the member's fault
+			l.connErr = err
+		}
+		return nil, err
+	}
+	l.connErr = nil
+	limitUnsent(raw.(*net.TCPConn))
+	conn := &trackedConn{raw.(*net.TCPConn), l}
+	l.open[conn] = struct{}{}
+	return conn, nil
+}
+
+// connFailed notes why a connection came to nothing.
+func (l *link) connFailed(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.connErr = err
+}
+
+// hangUp gives all connections to the member up. What they hold is not sent any more, not even by the system.
+func (l *link) hangUp() {
+	l.mu.Lock()
+	conns := make([]*trackedConn, 0, len(l.open))
+	for conn := range l.open {
+		conns = append(conns, conn)
+	}
+	l.mu.Unlock()
+	for _, conn := range conns {
+		conn.SetLinger(0)
+		conn.Close()
+	}
+}
+
+// heard is called when the member has made a call to this one: it is there.
+func (l *link) heard() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.state.heard = time.Now()
+	if l.state.connected {
+		return
+	}
+	if l.dialling != nil && time.Since(l.dialled) > hungDial {
+		l.dialling()
+	}
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// send hands a frame to the member's stream.
+func (l *link) send(urgent bool, frame []byte) {
+	if len(frame) > l.t.cfg.MaxFrame {
+		l.oversized(len(frame))
+		return
+	}
+	q := l.bulk
+	if urgent {
+		q = l.urgent
+	}
+	if !q.push(frame, time.Now()) {
+		l.lose()
+	}
+}
+
+// lose has the owner told that frames were lost.
+func (l *link) lose() {
+	select {
+	case l.lost <- struct{}{}:
+	default:
+	}
+}
+
+// tell calls Unreachable, not on the goroutine of who sends: that may be the one who has to hear of it.
+func (l *link) tell(ctx context.Context) {
+	for {
+		select {
+		case <-l.lost:
+			l.t.cfg.Unreachable(l.member)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// run keeps the streams to the member open until ctx ends, or the transport has nothing more to say.
+func (l *link) run(ctx context.Context) {
+	failures := 0
+	for {
+		connected, err := l.session(ctx)
+		if ctx.Err() != nil || l.t.isDraining() {
+			return
+		}
+		if connected {
+			failures = 0
+		}
+		l.disconnected(l.explain(err))
+		l.pause(ctx, failures)
+		failures++
+		if l.t.isDraining() {
+			return
+		}
+	}
+}
+
+// pause waits before the next attempt: until the connection stands, if there is none, or the member was heard, but
+// not for longer than the number of failures warrants.
+func (l *link) pause(ctx context.Context, failures int) {
+	limit := retryLimit
+	if failures < 5 {
+		limit = min(retryFirst<<failures, retryLimit)
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit/2+rand.N(limit/2))
+	defer cancel()
+	if l.conn.GetState() == connectivity.TransientFailure {
+		stands := make(chan struct{})
+		go func() {
+			defer close(stands)
+			l.conn.WaitForStateChange(ctx, connectivity.TransientFailure)
+			cancel()
+		}()
+		defer func() { <-stands }()
+		defer cancel()
+	}
+	select {
+	case <-l.wake:
+	case <-l.t.draining.Done():
+	case <-ctx.Done():
+	}
+	l.conn.ResetConnectBackoff()
+	l.calls.ResetConnectBackoff()
+}
+
+// explain says in words for operators why there is no connection.
+func (l *link) explain(err error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s, ok := status.FromError(err)
+	switch {
+	case !ok:
+		return err
+	case s.Code() == codes.Unimplemented:
+		return fmt.Errorf("what answers at %s is no member of a group: correct --initial-cluster (%s)", l.address, s.Message())
+	case s.Code() == codes.Unavailable && strings.Contains(s.Message(), "HTTP/1.1 header"):
+		return errTLSThere
+	case s.Code() == codes.Unavailable && l.connErr != nil:
+		return l.connErr
+	}
+	return errors.New(s.Message())
+}

@@ -1,0 +1,209 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/internal/peer/peerpb"
+)
+
+// service is what other members find here.
+type service struct {
+	peerpb.UnimplementedPeerServer
+	t *Transport
+}
+
+// inbound is what one member sends to this one.
+type inbound struct {
+	urgent, bulk lane
+	states       lane
+	shipping     chan struct{} // holds one during ReceiveState
+}
+
+// lane is a stream of which a member has one at a time. A newer one takes the place of an older one, of which nobody
+// may have noticed yet that it is dead.
+type lane struct {
+	mu      sync.Mutex
+	current *visit
+}
+
+type visit struct{ end context.CancelCauseFunc }
+
+var errReplaced = status.Error(codes.Aborted, "the member has opened this stream again")
+
+// enter makes a stream the lane's. The caller must call leave.
+func (n *lane) enter(end context.CancelCauseFunc) (v *visit, leave func()) {
+	v = &visit{end}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.current != nil {
+		n.current.end(errReplaced)
+	}
+	n.current = v
+	return v, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if n.current == v {
+			n.current = nil
+		}
+	}
+}
+
+// during does something unless another stream has taken the place of v.
+func (n *lane) during(v *visit, do func()) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.current != v {
+		return errReplaced
+	}
+	do()
+	return nil
+}
+
+func (n *lane) taken() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.current != nil
+}
+
+func (i *inbound) listening() bool { return i.urgent.taken() && i.bulk.taken() }
+
+type frameServer = grpc.BidiStreamingServer[peerpb.Batch, peerpb.Echo]
+
+// Urgent implements [peerpb.PeerServer].
+func (s *service) Urgent(stream frameServer) error {
+	from := callerOf(stream.Context())
+	return s.take(stream, from, &s.t.links[from.member].inbound.urgent)
+}
+
+// Bulk implements [peerpb.PeerServer].
+func (s *service) Bulk(stream frameServer) error {
+	from := callerOf(stream.Context())
+	return s.take(stream, from, &s.t.links[from.member].inbound.bulk)
+}
+
+func callerOf(ctx context.Context) caller { return ctx.Value(callerKey{}).(caller) }
+
+func (s *service) take(stream frameServer, from caller, n *lane) error {
+	v, leave := n.enter(func(error) {}) // it notices with its next message
+	defer leave()
+	if err := stream.SendHeader(nil); err != nil {
+		return err
+	}
+	for {
+		batch, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		err = n.during(v, func() {
+			for _, frame := range batch.Frames {
+				s.t.cfg.Receive(from.member, from.incarnation, frame)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		if batch.Ping == 0 {
+			continue
+		}
+		if err := stream.Send(&peerpb.Echo{Ping: batch.Ping}); err != nil {
+			return err
+		}
+	}
+}
+
+// Ship implements [peerpb.PeerServer].
+func (s *service) Ship(stream grpc.ClientStreamingServer[peerpb.Chunk, peerpb.Shipped]) error {
+	from := callerOf(stream.Context())
+	in := &s.t.links[from.member].inbound
+	ctx, end := context.WithCancelCause(stream.Context())
+	defer end(nil)
+	_, leave := in.states.enter(end)
+	defer leave()
+	select {
+	case in.shipping <- struct{}{}: // whoever had it was told to end
+		defer func() { <-in.shipping }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	state := &stateReader{ctx: ctx, chunks: make(chan *peerpb.Chunk), failed: make(chan error, 1)}
+	s.t.serving.Go(func() { state.pump(stream) })
+	first, err := state.next()
+	if err != nil {
+		return err
+	}
+	state.rest, state.last = first.State, first.Last
+	if err := s.t.cfg.ReceiveState(ctx, from.member, from.incarnation, first.Frame, state); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return status.Error(codes.Aborted, err.Error())
+	}
+	return stream.SendAndClose(&peerpb.Shipped{})
+}
+
+// stateReader reads a state from a stream. What comes in is read on a goroutine of its own, because receiving ends only
+// with the stream, and the handler may have to end before: the stream ends when it does.
+type stateReader struct {
+	ctx    context.Context
+	chunks chan *peerpb.Chunk
+	failed chan error // holds one: nothing more will come, because of this
+	rest   []byte
+	last   bool // nothing follows rest
+}
+
+func (r *stateReader) pump(stream grpc.ClientStreamingServer[peerpb.Chunk, peerpb.Shipped]) {
+	for {
+		chunk, err := stream.Recv()
+		if err != nil {
+			r.failed <- err
+			return
+		}
+		select {
+		case r.chunks <- chunk:
+		case <-r.ctx.Done():
+			return
+		}
+	}
+}
+
+func (r *stateReader) next() (*peerpb.Chunk, error) {
+	select {
+	case chunk := <-r.chunks:
+		return chunk, nil
+	case err := <-r.failed:
+		r.failed <- err // for who asks again
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, err
+	case <-r.ctx.Done():
+		return nil, context.Cause(r.ctx)
+	}
+}
+
+// Read implements [io.Reader]. It says io.EOF only when the state is whole.
+func (r *stateReader) Read(p []byte) (int, error) {
+	for len(r.rest) == 0 {
+		if r.last {
+			return 0, io.EOF
+		}
+		chunk, err := r.next()
+		if err != nil {
+			return 0, err
+		}
+		r.rest, r.last = chunk.State, chunk.Last
+	}
+	n := copy(p, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
+}

@@ -1,0 +1,193 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/leasekeeper/leasekeeper/internal/peer/peerpb"
+)
+
+// pingsPerSilence is how many pings a member may leave without an echo.
+const pingsPerSilence = 4
+
+// errEnded says that a stream has ended in order, which is none that the transport asked for.
+var errEnded = errors.New("it has ended the connection")
+
+type frameStream = grpc.BidiStreamingClient[peerpb.Batch, peerpb.Echo]
+
+// session is one life of the two streams of frames to a member.
+type session struct {
+	l            *link
+	ctx          context.Context
+	end          context.CancelCauseFunc
+	urgent, bulk frameStream
+
+	mu    sync.Mutex
+	heard time.Time // when the last echo came
+}
+
+// session opens the streams, and sends what waits until they end. It says why, and whether the member had let them in.
+func (l *link) session(ctx context.Context) (connected bool, err error) {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	s := &session{l: l, ctx: ctx, end: end}
+	closing := context.AfterFunc(l.t.draining, func() { end(ErrClosed) }) // nothing that waits here is worth it
+	err = s.open()
+	closing()
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return false, err
+	}
+	s.heard = time.Now()
+	l.urgent.connect()
+	l.bulk.connect()
+	l.connected()
+	var streams, rest sync.WaitGroup
+	streams.Go(func() { s.send(s.urgent, l.urgent) })
+	streams.Go(func() { s.send(s.bulk, l.bulk) })
+	streams.Go(func() { s.listen(s.urgent) })
+	streams.Go(func() { s.listen(s.bulk) })
+	rest.Go(s.watch)
+	streams.Wait()
+	end(errEnded)
+	rest.Wait()
+	l.urgent.disconnect()
+	l.bulk.disconnect()
+	l.lose() // what was under way
+	return true, context.Cause(ctx)
+}
+
+// open opens both streams, and waits until the member has let them in.
+func (s *session) open() (err error) {
+	if s.urgent, err = s.l.client.Urgent(s.ctx); err != nil {
+		return err
+	}
+	if s.bulk, err = s.l.client.Bulk(s.ctx); err != nil {
+		return err
+	}
+	late := time.AfterFunc(s.l.t.cfg.Silence, s.giveUp)
+	defer late.Stop()
+	for _, stream := range []frameStream{s.urgent, s.bulk} {
+		if err := s.await(stream); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *session) await(stream frameStream) error {
+	header, err := stream.Header()
+	if err != nil {
+		return err
+	}
+	hello := parseHello(header)
+	if hello == nil {
+		// It was refused, and that is in the trailer; or whoever answers knows nothing of members.
+		if _, err := stream.Recv(); err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+	}
+	if err := s.l.t.checkHello(hello); err != nil {
+		return err
+	}
+	if hello.From != s.l.member {
+		return fmt.Errorf("it is the member %x, not %x: correct --initial-cluster, or where its names lead", hello.From, s.l.member)
+	}
+	s.l.introduced(hello.Incarnation)
+	return nil
+}
+
+// giveUp ends a session whose member does not answer, with all connections to it.
+func (s *session) giveUp() {
+	s.end(errSilent)
+	s.l.hangUp()
+}
+
+// send gives a stream what waits for it, as much at once as there is.
+func (s *session) send(stream frameStream, q *queue) {
+	batch := make([][]byte, 0, maxBatchFrames)
+	for draining := false; ; {
+		var ping uint64
+		batch, ping = q.take(batch[:0], time.Now())
+		if len(batch) > 0 || ping != 0 {
+			if stream.Send(&peerpb.Batch{Frames: batch, Ping: ping}) != nil {
+				return // listen knows why
+			}
+			clear(batch)
+			continue
+		}
+		if draining {
+			stream.CloseSend()
+			return
+		}
+		select {
+		case <-q.ready:
+		case <-s.l.t.draining.Done():
+			draining = true // but first what was sent before
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// listen takes echoes until the stream ends.
+func (s *session) listen(stream frameStream) {
+	for {
+		echo, err := stream.Recv()
+		if err != nil {
+			if !errors.Is(err, io.EOF) || !s.l.t.isDraining() {
+				s.end(unlessEOF(err))
+			}
+			return
+		}
+		now := time.Now()
+		s.mu.Lock()
+		s.heard = now
+		s.mu.Unlock()
+		s.l.measured(now.Sub(s.l.t.born) - time.Duration(echo.Ping))
+	}
+}
+
+func unlessEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return errEnded
+	}
+	return err
+}
+
+// watch asks for echoes, and gives the member up when none come.
+func (s *session) watch() {
+	silence := s.l.t.cfg.Silence
+	interval := silence / pingsPerSilence
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for before := time.Now(); ; {
+		s.l.urgent.askEcho(uint64(max(time.Since(s.l.t.born), 1)))
+		select {
+		case <-ticker.C:
+		case <-s.ctx.Done():
+			return
+		}
+		now := time.Now()
+		s.mu.Lock()
+		if now.Sub(before) > 2*interval {
+			s.heard = now // it is this process that was paused
+		}
+		silent := now.Sub(s.heard) > silence
+		s.mu.Unlock()
+		before = now
+		if silent {
+			s.giveUp()
+			return
+		}
+		s.l.announce(now)
+	}
+}

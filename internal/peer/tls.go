@@ -1,0 +1,144 @@
+package peer
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/leasekeeper/leasekeeper/internal/certificate"
+)
+
+// lingerLimit bounds how long one that is refused is kept so that it can read why.
+const lingerLimit = 500 * time.Millisecond
+
+// plainRefusal is no HTTP/2: who reads it does not go on in the clear.
+const plainRefusal = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n" +
+	"The members of this group speak TLS only.\n"
+
+var (
+	errPlainHere = errors.New("it does not speak TLS, and this member does: configure certificates for all members, or for none")
+	errTLSThere  = errors.New("it speaks TLS, which this member does not, or is no member: configure certificates for all members, or for none")
+)
+
+// openCertificates returns nil if there are none.
+func openCertificates(cfg *Config) (*certificate.Source, error) {
+	f := cfg.Files
+	if f.empty() {
+		return nil, nil
+	}
+	if f.Cert == "" || f.Key == "" || f.CA == "" {
+		return nil, errors.New("--peer-cert, --peer-key and --peer-ca belong together: give all three, or none")
+	}
+	return certificate.Open(certificate.Files{
+		Cert: f.Cert, Key: f.Key, CA: f.CA,
+		CertFlag: "--peer-cert", KeyFlag: "--peer-key", CAFlag: "--peer-ca",
+	}, cfg.Logger)
+}
+
+// handshake proves both sides to each other with what is in force when it begins.
+type handshake struct {
+	credentials.TransportCredentials
+	certs  *certificate.Source
+	failed func(error) // is told why a handshake with who was dialled failed
+}
+
+// credentialsFor are for connections that are dialled, if failed is there, and for accepted ones otherwise.
+func credentialsFor(certs *certificate.Source, failed func(error)) credentials.TransportCredentials {
+	if certs == nil {
+		return insecure.NewCredentials()
+	}
+	return &handshake{credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), certs, failed}
+}
+
+func (h *handshake) config() *tls.Config {
+	now := h.certs.Current()
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS12,
+		Certificates: []tls.Certificate{now.Pair},
+		RootCAs:      now.CAs,
+		ClientCAs:    now.CAs,
+		ClientAuth:   tls.RequireAndVerifyClientCert,
+		NextProtos:   []string{"h2"},
+		// A session that is taken up again would outlive the trust in the certificate that it began with.
+		SessionTicketsDisabled: true,
+	}
+}
+
+// ClientHandshake implements [credentials.TransportCredentials].
+func (h *handshake) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	config := h.config()
+	config.ServerName = authority
+	if host, _, err := net.SplitHostPort(authority); err == nil {
+		config.ServerName = host
+	}
+	conn := tls.Client(raw, config)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) {
+			err = errPlainHere
+		}
+		h.failed(err)
+		return nil, nil, errors.Join(err, raw.Close())
+	}
+	return secured(conn)
+}
+
+// ServerHandshake implements [credentials.TransportCredentials].
+func (h *handshake) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn := tls.Server(raw, h.config())
+	if err := conn.Handshake(); err != nil {
+		if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) && plain.Conn != nil {
+			raw.SetDeadline(time.Now().Add(lingerLimit))
+			io.WriteString(raw, plainRefusal) // or not: it has gone
+		}
+		linger(raw)
+		return nil, nil, errors.Join(err, raw.Close())
+	}
+	return secured(conn)
+}
+
+// linger waits for one to go that was told why it is refused. To close while something of it is unread would take
+// the reason back.
+func linger(conn net.Conn) {
+	conn.SetDeadline(time.Now().Add(lingerLimit))
+	io.Copy(io.Discard, io.LimitReader(conn, 64<<10))
+}
+
+func secured(conn *tls.Conn) (net.Conn, credentials.AuthInfo, error) {
+	state := conn.ConnectionState()
+	if state.NegotiatedProtocol != "h2" {
+		return nil, nil, errors.Join(errors.New("the other side does not offer HTTP/2 (ALPN)"), conn.Close())
+	}
+	info := credentials.TLSInfo{State: state}
+	info.SecurityLevel = credentials.PrivacyAndIntegrity
+	return conn, info, nil
+}
+
+// Clone implements [credentials.TransportCredentials].
+func (h *handshake) Clone() credentials.TransportCredentials {
+	return &handshake{h.TransportCredentials.Clone(), h.certs, h.failed}
+}
+
+// checkCertificate says whether a certificate is for the member that shows it: whoever can prove to be a member's
+// host when it is dialled can also dial as that member, and nobody else.
+func checkCertificate(info credentials.AuthInfo, member uint64, address string) error {
+	proof, ok := info.(credentials.TLSInfo)
+	if !ok || len(proof.State.PeerCertificates) == 0 {
+		return errors.New("no certificate was shown")
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	if err := proof.State.PeerCertificates[0].VerifyHostname(host); err != nil {
+		return fmt.Errorf("the certificate shown is not for %s, the host of the member %x (%w): "+
+			"give each member a certificate for the host that --initial-cluster has for it", host, member, err)
+	}
+	return nil
+}

@@ -1,0 +1,251 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/leasekeeper/leasekeeper/internal/certificate"
+	"github.com/leasekeeper/leasekeeper/internal/peer/peerpb"
+)
+
+const (
+	// messageOverhead is what a message needs beside its frames.
+	messageOverhead = 64 << 10
+	// maxVisits bounds the calls that one connection of another member has under way.
+	maxVisits = 1 << 16
+	// A member that has connected and says nothing is asked after keepaliveAfter, and given up after another
+	// keepaliveLimit.
+	keepaliveAfter = time.Second
+	keepaliveLimit = 2 * time.Second
+	// drainLimit bounds how long a transport that is closed tries to send what waits.
+	drainLimit = 500 * time.Millisecond
+)
+
+// A Transport connects one member with all others. Its methods may be called from several goroutines.
+type Transport struct {
+	cfg      Config
+	certs    *certificate.Source // nil without TLS
+	links    map[uint64]*link    // by member; never changes
+	server   *grpc.Server
+	refusals refusals
+	born     time.Time // pings count from here
+
+	ctx      context.Context // ends when the transport is closed
+	cancel   context.CancelFunc
+	draining context.Context // ends when nothing more is to be sent than what waits
+	drain    context.CancelFunc
+
+	streams sync.WaitGroup // the links' goroutines
+	serving sync.WaitGroup // the server's
+	visits  sync.WaitGroup // calls of others, and states on their way
+
+	mu              sync.Mutex
+	started, closed bool
+	over            chan struct{} // closed when all has ended
+	served          error         // why the listener failed
+}
+
+// New makes a transport, which does nothing before Start. It reads the files with certificates.
+func New(cfg Config) (*Transport, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	t := &Transport{
+		cfg: cfg, links: make(map[uint64]*link), born: time.Now(),
+		over: make(chan struct{}),
+	}
+	var err error
+	if t.certs, err = openCertificates(&t.cfg); err != nil {
+		return nil, err
+	}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	t.draining, t.drain = context.WithCancel(t.ctx)
+	for _, member := range slices.Sorted(maps.Keys(cfg.Members)) {
+		if member == cfg.Self {
+			continue
+		}
+		if t.links[member], err = t.newLink(member, cfg.Members[member]); err != nil {
+			delete(t.links, member)
+			t.cancel()
+			return nil, errors.Join(fmt.Errorf("peer: %s is not the address of a member: %w", cfg.Members[member], err), t.closeLinks())
+		}
+	}
+	t.server = t.newServer()
+	peerpb.RegisterPeerServer(t.server, &service{t: t})
+	return t, nil
+}
+
+func (t *Transport) newServer() *grpc.Server {
+	return grpc.NewServer(
+		grpc.Creds(credentialsFor(t.certs, nil)),
+		grpc.MaxRecvMsgSize(t.maxMessage()),
+		grpc.MaxSendMsgSize(math.MaxInt32), // answers to clients, which this member has made itself
+		grpc.MaxConcurrentStreams(maxVisits),
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connWindow),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveAfter, Timeout: keepaliveLimit}),
+		grpc.ConnectionTimeout(connectLimit),
+		grpc.UnaryInterceptor(t.unary),
+		grpc.StreamInterceptor(t.stream),
+		grpc.WaitForHandlers(true),
+	)
+}
+
+// maxMessage is the size of the largest message.
+func (t *Transport) maxMessage() int {
+	return max(t.cfg.MaxFrame, maxBatch) + chunkSize + messageOverhead
+}
+
+// RegisterService implements [grpc.ServiceRegistrar]: it offers a service to the other members, for calls of clients
+// that they pass on. It is called before Start only.
+func (t *Transport) RegisterService(desc *grpc.ServiceDesc, impl any) {
+	t.server.RegisterService(desc, impl)
+}
+
+// Start begins to listen and to connect.
+func (t *Transport) Start() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.started || t.closed {
+		return errors.New("peer: a transport is started once, and not after it was closed")
+	}
+	t.started = true
+	if t.certs == nil && beyondLoopback(t.cfg.Listener.Addr()) {
+		t.cfg.Logger.Warn("members are connected without TLS: whoever reaches the port can speak as a member; see --peer-cert, "+
+			"--peer-key and --peer-ca", "address", t.cfg.Listener.Addr().String())
+	}
+	t.serving.Go(t.serve)
+	for _, l := range t.links {
+		t.streams.Go(func() { l.run(t.ctx) })
+		t.serving.Go(func() { l.tell(t.ctx) })
+	}
+	return nil
+}
+
+func (t *Transport) serve() {
+	err := t.server.Serve(t.cfg.Listener)
+	if t.isDraining() {
+		return
+	}
+	t.cfg.Logger.Error("the listener for members has failed: no member can connect to this one any more", "error", err)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.served = err
+}
+
+// beyondLoopback says whether others than programs on this machine can connect.
+func beyondLoopback(addr net.Addr) bool {
+	tcp, ok := addr.(*net.TCPAddr)
+	return ok && !tcp.IP.IsLoopback()
+}
+
+func memberID(id uint64) slog.Value { return slog.StringValue(fmt.Sprintf("%x", id)) }
+
+func (t *Transport) isDraining() bool { return t.draining.Err() != nil }
+
+// Send has a frame sent to another member. It never waits, and the frame may be lost. The frame must not be changed
+// afterwards. A frame for who is no other member is dropped.
+func (t *Transport) Send(to uint64, urgent bool, frame []byte) {
+	if l := t.links[to]; l != nil && !t.isDraining() {
+		l.send(urgent, frame)
+	}
+}
+
+// Conn returns the connection for calls of clients that another member has to answer, nil if there is no such member.
+func (t *Transport) Conn(to uint64) grpc.ClientConnInterface {
+	if l := t.links[to]; l != nil {
+		return l.calls
+	}
+	return nil
+}
+
+// Status tells how it is with the other members, in the order of their ids.
+func (t *Transport) Status() []PeerStatus {
+	list := make([]PeerStatus, 0, len(t.links))
+	for _, member := range slices.Sorted(maps.Keys(t.links)) {
+		list = append(list, t.links[member].status())
+	}
+	return list
+}
+
+// ships counts a state on its way in or out. It says whether that may be.
+func (t *Transport) ships(in bool) bool {
+	if !in {
+		t.visits.Done()
+		return true
+	}
+	_, err := t.begin()
+	return err == nil
+}
+
+// Close ends all connections, and waits for every goroutine. What waits to be sent to members that are connected is
+// sent first, if they take it within half a second; calls of other members may end until ctx does, after which they are
+// cut off and Close returns its error. Whoever closes must have ended what those calls wait for.
+func (t *Transport) Close(ctx context.Context) error {
+	t.mu.Lock()
+	first := !t.closed
+	t.closed = true
+	t.mu.Unlock()
+	if first {
+		t.drain()
+		go t.end(ctx)
+	}
+	select {
+	case <-t.over:
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		return t.served
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (t *Transport) end(ctx context.Context) {
+	defer close(t.over)
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		t.streams.Wait()
+	}()
+	timer := time.NewTimer(drainLimit)
+	defer timer.Stop()
+	select {
+	case <-drained:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	t.cancel() // also ends states on their way out
+	<-drained
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		t.visits.Wait()
+	}()
+	select {
+	case <-left:
+	case <-ctx.Done():
+	}
+	t.server.Stop()
+	<-left
+	t.closeLinks()
+	t.serving.Wait()
+}
+
+func (t *Transport) closeLinks() error {
+	var errs []error
+	for _, l := range t.links {
+		errs = append(errs, l.conn.Close(), l.calls.Close())
+	}
+	return errors.Join(errs...)
+}
