@@ -17,6 +17,8 @@ type target struct {
 	// arguments starts it on a data folder and an address for clients; peer is a second address for those
 	// who insist on one.
 	arguments func(dir, addr, peer string) []string
+	// joined starts it as one of several members; nil if it can not be one.
+	joined func(m seat) []string
 	// metrics is where it tells of itself over HTTP, on those addresses; nil if nowhere.
 	metrics func(addr, peer string) string
 	// bare says that it only answers: there is nothing to expire, to watch or to grow.
@@ -30,9 +32,9 @@ const reference = "etcd"
 
 func targets() []*target {
 	return []*target{
-		{name: reference, source: "reference", pkg: "go.etcd.io/etcd/server/v3", arguments: etcdArguments,
+		{name: reference, source: "reference", pkg: "go.etcd.io/etcd/server/v3", arguments: etcdArguments, joined: etcdMember,
 			metrics: func(addr, _ string) string { return "http://" + addr + "/metrics" }},
-		{name: "leasekeeper", source: "..", pkg: "./cmd/leasekeeper", arguments: leasekeeperArguments,
+		{name: "leasekeeper", source: "..", pkg: "./cmd/leasekeeper", arguments: leasekeeperArguments, joined: leasekeeperMember,
 			metrics: func(_, http string) string { return "http://" + http + "/metrics" }},
 		{name: "bare gRPC", source: ".", pkg: "./bare", bare: true,
 			arguments: func(_, addr, _ string) []string { return []string{addr} }},

@@ -44,10 +44,13 @@ type bench struct {
 	dir       string // where data folders are made; a new one if empty
 	size      size
 	databases bool           // measure those instead of servers
+	group     bool           // measure groups of members instead of servers alone
 	wanted    *regexp.Regexp // of scenarios
 	aimed     *regexp.Regexp // of targets
 	scenarios []scenario
 	targets   []*target
+	trials    []trial
+	setups    []setup
 	say       progress
 	noise     noise
 }
@@ -58,12 +61,17 @@ func configure(args []string) (*bench, error) {
 	only := flags.String("target", "", "only targets whose name matches this `regexp`")
 	quick := flags.Bool("quick", false, "less of everything, to see that it works; the numbers are worth little")
 	onDatabases := flags.Bool("databases", false, "measure leases in PostgreSQL and SQLite instead, beside what one would take instead there; -run and -target choose among what is measured there")
+	group := flags.Bool("group", false, "measure three members that are one group, beside three of etcd")
+	kills := flags.Int("kills", 0, "with -group, kill the leader `so many` times (default 100, with -quick 3)")
 	dir := flags.String("dir", "", "make the data folders in this `folder`, which should be on a real disk (default the working one)")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
 	if flags.NArg() > 0 {
 		return nil, fmt.Errorf("what is %q? There are only flags; see -help", flags.Arg(0))
+	}
+	if *group && *onDatabases {
+		return nil, errors.New("leave away -group or -databases: a run measures one of them")
 	}
 	wanted, err := regexp.Compile("(?i)" + *run)
 	if err != nil {
@@ -73,16 +81,21 @@ func configure(args []string) (*bench, error) {
 	if err != nil {
 		return nil, fmt.Errorf("-target: %w", err)
 	}
-	b := &bench{dir: *dir, size: fullSize, databases: *onDatabases, wanted: wanted, aimed: aimed, say: newProgress(os.Stderr)}
+	b := &bench{dir: *dir, size: fullSize, databases: *onDatabases, group: *group, wanted: wanted, aimed: aimed, say: newProgress(os.Stderr)}
 	if *quick {
 		b.size = quickSize
 	}
+	if *kills > 0 {
+		b.size.kills = *kills
+	}
 	b.scenarios = slices.DeleteFunc(scenarios(b.size), func(s scenario) bool { return !wanted.MatchString(s.name) })
 	b.targets = slices.DeleteFunc(targets(), func(t *target) bool { return !aimed.MatchString(t.name) })
-	if b.databases {
+	b.trials = slices.DeleteFunc(trials(b.size), func(t trial) bool { return !wanted.MatchString(t.name) })
+	b.setups = slices.DeleteFunc(setups(), func(s setup) bool { return !aimed.MatchString(s.name) })
+	if b.databases || b.group && len(b.trials) > 0 && len(b.setups) > 0 {
 		return b, nil
 	}
-	if len(b.scenarios) == 0 || len(b.targets) == 0 {
+	if b.group || len(b.scenarios) == 0 || len(b.targets) == 0 {
 		return nil, errors.New("nothing is left to be measured")
 	}
 	return b, nil
@@ -109,11 +122,18 @@ func (b *bench) run(ctx context.Context, out io.Writer) (err error) {
 	if b.databases {
 		return b.measureDatabases(ctx, out, dir)
 	}
-	if err := build(ctx, dir, b.targets, b.say); err != nil {
+	wanted, measure := b.targets, b.measure
+	if b.group {
+		wanted, measure = b.members(), b.measureGroups
+		if err := describeLink(ctx, out); err != nil {
+			return err
+		}
+	}
+	if err := build(ctx, dir, wanted, b.say); err != nil {
 		return err
 	}
 	b.noise.begin()
-	t, failed := b.measure(ctx, dir)
+	t, failed := measure(ctx, dir)
 	others := b.noise.end()
 	b.say.clear()
 	fmt.Fprintln(out)

@@ -114,15 +114,19 @@ func puts(inFlight int, goal string) func(context.Context, *server, size) ([]fig
 	}
 }
 
+// putKeys puts all that are read.
+func putKeys(ctx context.Context, s *server) error {
+	conns, err := dial(s.addr, rateConnections)
+	if err != nil {
+		return err
+	}
+	defer conns.close()
+	return each(ctx, conns, prepareInFlight, keys, put)
+}
+
 func gets(inFlight int, goal string) func(context.Context, *server, size) ([]figure, error) {
 	return func(ctx context.Context, s *server, z size) ([]figure, error) {
-		conns, err := dial(s.addr, rateConnections)
-		if err != nil {
-			return nil, err
-		}
-		err = each(ctx, conns, prepareInFlight, keys, put)
-		conns.close()
-		if err != nil {
+		if err := putKeys(ctx, s); err != nil {
 			return nil, err
 		}
 		return closedLoop(ctx, s, z, inFlight, goal, pb.KV_Range_FullMethodName,
@@ -135,15 +139,24 @@ func gets(inFlight int, goal string) func(context.Context, *server, size) ([]fig
 
 // renewing grants leases and measures how many renewals per second are answered on so many streams.
 func renewing(ctx context.Context, s *server, z size, streams, depth int, goal string) ([]figure, error) {
+	if err := grantRenewed(ctx, s); err != nil {
+		return nil, err
+	}
+	return renewingGranted(ctx, s, z, streams, depth, goal)
+}
+
+// grantRenewed grants the leases that are renewed.
+func grantRenewed(ctx context.Context, s *server) error {
 	conns, err := dial(s.addr, rateConnections)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	err = grantNumbered(ctx, conns, prepareInFlight, 0, renewed)
-	conns.close()
-	if err != nil {
-		return nil, err
-	}
+	defer conns.close()
+	return grantNumbered(ctx, conns, prepareInFlight, 0, renewed)
+}
+
+// renewingGranted is renewing when they are granted.
+func renewingGranted(ctx context.Context, s *server, z size, streams, depth int, goal string) ([]figure, error) {
 	numbers := make([]int, renewed)
 	for i := range numbers {
 		numbers[i] = i

@@ -50,6 +50,9 @@ type size struct {
 	idleEach   int // names that each of them holds
 	idleOne    int // names that one idle client holds
 	clientHeld int // names whose memory in the client is measured
+
+	kills int // of the leader of a group
+	dying dying
 }
 
 var (
@@ -64,6 +67,8 @@ var (
 
 		batched: 100_000, backend: 10_000,
 		idleTTL: 15 * time.Second, idleTurns: 6, idleMany: 200, idleEach: 500, idleOne: 10_000, clientHeld: 20_000,
+
+		kills: 100, dying: dying{leases: 8, ttl: 5 * time.Second, first: 100 * time.Millisecond, last: 1500 * time.Millisecond},
 	}
 	quickSize = size{
 		warm: 200 * time.Millisecond, span: 800 * time.Millisecond, rounds: 1,
@@ -75,6 +80,8 @@ var (
 
 		batched: 40_000, backend: 1_000,
 		idleTTL: 6 * time.Second, idleTurns: 3, idleMany: 20, idleEach: 50, idleOne: 1_000, clientHeld: 2_000,
+
+		kills: 3, dying: dying{leases: 4, ttl: 5 * time.Second, first: 100 * time.Millisecond, last: 1500 * time.Millisecond},
 	}
 )
 

@@ -37,6 +37,7 @@ type server struct {
 	exited     chan struct{}
 	err        error         // valid after exited
 	before     time.Duration // on a core, of processes that were killed
+	fellows    []*server     // the other members of its group, if it is one
 }
 
 // start runs a target on an empty folder below parent, and returns once it answers. Between choosing a port
@@ -93,7 +94,7 @@ func (s *server) launch() error {
 func (s *server) kill() {
 	s.cmd.Process.Kill()
 	<-s.exited
-	s.before = s.cpuTime()
+	s.before = s.ownTime()
 }
 
 // awaitReady returns once a linearizable read is answered.
@@ -143,9 +144,18 @@ func (s *server) stop() error {
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
-// cpuTime is how much time on a core the process, and those before that were killed, have used so far, or in
-// all once it was waited for.
+// cpuTime is how much time on a core the server and the others of its group have used so far.
 func (s *server) cpuTime() time.Duration {
+	used := s.ownTime()
+	for _, fellow := range s.fellows {
+		used += fellow.ownTime()
+	}
+	return used
+}
+
+// ownTime is how much time on a core the process, and those before that were killed, have used so far, or in
+// all once it was waited for.
+func (s *server) ownTime() time.Duration {
 	select {
 	case <-s.exited:
 		return s.before + s.cmd.ProcessState.UserTime() + s.cmd.ProcessState.SystemTime()

@@ -73,12 +73,16 @@ func TestDatabases(t *testing.T) {
 }
 
 func TestConfigure(t *testing.T) {
-	for _, args := range [][]string{{"-run", "("}, {"-target", "("}, {"-run", "no such thing"}, {"word"}, {"-no-such-flag"}} {
+	for _, args := range [][]string{{"-run", "("}, {"-target", "("}, {"-run", "no such thing"}, {"-group", "-run", "no such thing"}, {"-group", "-target", "bare"}, {"-group", "-databases"}, {"word"}, {"-no-such-flag"}} {
 		if _, err := configure(args); err == nil {
 			t.Errorf("%q is taken", args)
 		}
 	}
-	b, err := configure(nil)
+	b, err := configure([]string{"-group", "-kills", "7", "-target", "leasekeeper"})
+	if err != nil || len(b.trials) != len(trials(fullSize)) || len(b.setups) != 2 || len(b.members()) != 1 || b.size.kills != 7 {
+		t.Errorf("a group is not measured as it was asked: %v", err)
+	}
+	b, err = configure(nil)
 	if err != nil || len(b.targets) != len(targets()) || len(b.scenarios) != len(scenarios(fullSize)) {
 		t.Errorf("without flags not everything is measured: %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 type table struct {
 	targets   []string
 	reference string // what the others are divided by
+	second    string // what they are divided by too; may be empty
 	rows      []*row
 }
 
@@ -36,13 +37,13 @@ func (t *table) add(scenario, target string, f figure) {
 }
 
 // write prints a line for each row: name, unit, for each target the median of its rounds and, but for the
-// reference, that divided by the reference's, and the goal.
+// references, that divided by theirs, and the goal.
 func (t *table) write(w io.Writer) error {
 	head := []string{"", "unit"}
 	for _, name := range t.targets {
 		head = append(head, name)
-		if t.compares(name) {
-			head = append(head, "/ "+t.reference)
+		for _, base := range t.bases(name) {
+			head = append(head, "/ "+base)
 		}
 	}
 	lines := [][]string{append(head, "goal")}
@@ -57,9 +58,14 @@ func (t *table) write(w io.Writer) error {
 	return writeAligned(w, lines)
 }
 
-// compares says whether a target has a column in which it is divided by the reference.
-func (t *table) compares(target string) bool {
-	return target != t.reference && slices.Contains(t.targets, t.reference)
+// bases are what a target is divided by, each in a column of its own.
+func (t *table) bases(target string) (bases []string) {
+	for _, base := range []string{t.reference, t.second} {
+		if target != t.reference && target != t.second && slices.Contains(t.targets, base) {
+			bases = append(bases, base)
+		}
+	}
+	return bases
 }
 
 func (t *table) line(r *row) []string {
@@ -71,8 +77,8 @@ func (t *table) line(r *row) []string {
 	for _, target := range t.targets {
 		values := r.values[target]
 		line = append(line, cell(values))
-		if t.compares(target) {
-			line = append(line, ratio(values, r.values[t.reference]))
+		for _, base := range t.bases(target) {
+			line = append(line, ratio(values, r.values[base]))
 		}
 	}
 	return append(line, r.figure.goal)

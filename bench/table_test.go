@@ -35,6 +35,25 @@ grants  1/s   12 000       24 000    2.0x  1 234 567    103x  24 000
 	}
 }
 
+// TestTableWithTwoReferences has one target that is divided by two others.
+func TestTableWithTwoReferences(t *testing.T) {
+	table := table{reference: reference, second: "alone", targets: []string{reference, "leasekeeper", "alone"}}
+	for target, value := range map[string]float64{reference: 100, "leasekeeper": 400, "alone": 800} {
+		table.add("gets", target, figure{unit: "1/s", value: value})
+	}
+	var b strings.Builder
+	if err := table.write(&b); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+      unit  etcd  leasekeeper  / etcd  / alone  alone  goal
+gets  1/s    100          400    4.0x    0.50x    800
+`
+	if got := "\n" + b.String(); got != want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+}
+
 func TestNumber(t *testing.T) {
 	for v, want := range map[float64]string{
 		0: "0.00", 0.004: "0.00", 1.005: "1.00", 9.99: "9.99", 9.996: "10.0", 99.94: "99.9", 99.96: "100",

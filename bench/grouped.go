@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+)
+
+// apart is by how much a message between members is delayed where that is said.
+const apart = 5 * time.Millisecond
+
+// A setup is a target that runs as so many members.
+type setup struct {
+	name string
+	*target
+	members int
+}
+
+// alone is one member, for what a group should do as fast.
+const alone = "leasekeeper alone"
+
+func setups() (list []setup) {
+	for _, t := range targets() {
+		if t.joined != nil {
+			list = append(list, setup{t.name, t, len(memberNames)})
+		}
+		if t.name == "leasekeeper" {
+			list = append(list, setup{alone, t, 1})
+		}
+	}
+	return list
+}
+
+// A trial is a load on a group, and what is measured of it.
+type trial struct {
+	name   string
+	rounds int // how often it is repeated; the table shows the median
+	// far says that it is done a second time with members that are apart.
+	far bool
+	// onAlone says that one member that is alone is measured too.
+	onAlone bool
+	// limit bounds it on one setup.
+	limit time.Duration
+	run   func(ctx context.Context, c *cluster, z size, say progress) ([]figure, error)
+}
+
+func trials(z size) []trial {
+	list := []trial{
+		{name: "grants at 512 in flight", far: true, run: onLeader(grants(manyInFlight, ""))},
+		{name: "renewals, pipelined on 8 streams", far: true, onAlone: true, run: byFront(grantRenewed, renewalsOfGroup)},
+		{name: "linearizable gets, one after the other", far: true, onAlone: true, run: byFront(putKeys, getsOfGroup)},
+		{name: "acquire and release a name, one after the other", far: true, onAlone: true, run: onLeader(locksOfGroup)},
+	}
+	for i := range list {
+		list[i].rounds, list[i].limit = z.rounds, scenarioLimit
+	}
+	return append(list,
+		trial{name: fmt.Sprintf("leader killed %d times", z.kills), rounds: 1, limit: scenarioLimit + time.Duration(z.kills)*killLimit, run: kills},
+		trial{name: fmt.Sprintf("puts, 1 000 a second, while %s leases expire", thousands(float64(z.expiring))),
+			rounds: 1, limit: scenarioLimit, run: onLeader(putsWhileExpiring)})
+}
+
+// onLeader loads the leader of a group as if it was a server of its own.
+func onLeader(run measured) func(context.Context, *cluster, size, progress) ([]figure, error) {
+	return func(ctx context.Context, c *cluster, z size, _ progress) ([]figure, error) {
+		leader, err := c.awaitLeader(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return run(ctx, c.members[leader], z)
+	}
+}
+
+// front is a member by which a client reaches the group.
+type front struct {
+	*server
+	leads bool
+	goal  string // for one that leads
+}
+
+// byFront makes what is needed, and then loads the leader and, if there is one, a follower. Whoever leads must do so to
+// the end, or it is not known what was measured.
+func byFront(needs func(context.Context, *server) error, run func(context.Context, front, size) ([]figure, error)) func(context.Context, *cluster, size, progress) ([]figure, error) {
+	return func(ctx context.Context, c *cluster, z size, _ progress) (all []figure, err error) {
+		leader, err := c.awaitLeader(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if err := needs(ctx, c.members[leader]); err != nil {
+			return nil, err
+		}
+		fronts := []front{{server: c.members[leader], leads: true}}
+		if others := c.others(leader); len(others) > 0 {
+			fronts = append(fronts, front{server: others[0]})
+		}
+		for _, f := range fronts {
+			figures, err := run(ctx, f, z)
+			if err != nil {
+				return nil, err
+			}
+			prefix := "through a follower: "
+			if f.leads {
+				prefix = "through the leader: "
+			}
+			for _, figure := range figures {
+				figure.name = prefix + figure.name
+				all = append(all, figure)
+			}
+		}
+		if now, err := c.awaitLeader(ctx); err != nil || now != leader {
+			return nil, errors.Join(fmt.Errorf("%s was not the leader to the end", memberNames[leader]), err)
+		}
+		return all, nil
+	}
+}
+
+// goalOf is for the leader only.
+func (f front) goalOf(goal string) string {
+	if f.leads {
+		return goal
+	}
+	return ""
+}
+
+func renewalsOfGroup(ctx context.Context, f front, z size) ([]figure, error) {
+	return renewingGranted(ctx, f.server, z, pipelineStreams, pipelineDepth, f.goalOf("as alone"))
+}
+
+func getsOfGroup(ctx context.Context, f front, z size) ([]figure, error) {
+	took, err := getLatency(ctx, f.server, z)
+	if err != nil {
+		return nil, err
+	}
+	return distribution("", took, []float64{50, 99}, f.goalOf("as alone"))
+}
+
+func locksOfGroup(ctx context.Context, s *server, z size) ([]figure, error) {
+	took, err := lockLatency(ctx, s, z)
+	if err != nil {
+		return nil, err
+	}
+	return distribution("", took, []float64{50, 99})
+}
+
+// measureGroups runs every trial. Rounds of the setups alternate.
+func (b *bench) measureGroups(ctx context.Context, dir string) (*table, error) {
+	t := &table{reference: reference, second: alone}
+	for _, s := range b.setups {
+		t.targets = append(t.targets, s.name)
+	}
+	var failed []error
+	for i, r := range b.trials {
+		for round := range r.rounds {
+			for _, s := range b.setups {
+				if ctx.Err() != nil {
+					return t, errors.Join(append(failed, context.Cause(ctx))...)
+				}
+				if s.members == 1 && !r.onAlone {
+					continue
+				}
+				b.say.line("%d/%d %s: %s, round %d of %d", i+1, len(b.trials), r.name, s.name, round+1, r.rounds)
+				figures, err := b.tryBoth(ctx, dir, r, s)
+				if err != nil {
+					failed = append(failed, fmt.Errorf("%s: %s: %w", r.name, s.name, err))
+				}
+				for _, f := range figures {
+					t.add(r.name, s.name, f)
+				}
+			}
+		}
+	}
+	return t, errors.Join(failed...)
+}
+
+// tryBoth runs a trial near and, where that is to be, far.
+func (b *bench) tryBoth(ctx context.Context, dir string, r trial, s setup) ([]figure, error) {
+	figures, err := b.try(ctx, dir, r, s, 0)
+	if err != nil || !r.far || s.members == 1 {
+		return figures, err
+	}
+	far, err := b.try(ctx, dir, r, s, apart)
+	for _, f := range far {
+		f.name = fmt.Sprintf("%d ms apart: %s", apart.Milliseconds(), f.name)
+		figures = append(figures, f)
+	}
+	return figures, err
+}
+
+// try runs a trial on a group that is started for it and ended after it. What was found before something failed is
+// returned too.
+func (b *bench) try(ctx context.Context, dir string, r trial, s setup, delay time.Duration) ([]figure, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.limit)
+	defer cancel()
+	c, err := startCluster(ctx, dir, s.target, s.members, delay)
+	if err != nil {
+		return nil, err
+	}
+	figures, err := r.run(ctx, c, b.size, b.say)
+	err = errors.Join(err, c.stop())
+	b.noise.servers.Add(int64(c.members[0].cpuTime()))
+	return figures, err
+}
+
+// members are the targets that the setups run.
+func (b *bench) members() (list []*target) {
+	for _, s := range b.setups {
+		if !slices.Contains(list, s.target) {
+			list = append(list, s.target)
+		}
+	}
+	return list
+}
+
+// describeLink prints how much the members are apart, measured: whoever waits for a time waits a little longer.
+func describeLink(ctx context.Context, w io.Writer) error {
+	took, err := measureLink(ctx, apart)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%-12s there and back p50 %.2f ms, p99 %.2f ms\n", fmt.Sprintf("%d ms apart", apart.Milliseconds()),
+		milliseconds(percentile(took, 50)), milliseconds(percentile(took, 99)))
+	return err
+}
