@@ -45,7 +45,7 @@ func openFolder(files vfs.FS, dir string, halt func(error)) (*pebble.DB, *pebble
 	if err := checkVersion(files, dir); err != nil {
 		return nil, nil, errors.Join(err, lock.Close())
 	}
-	if err := removeSnapshots(files, dir); err != nil {
+	if err := errors.Join(removeSnapshots(files, dir), removeStaged(files, dir)); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("data folder %s can not be cleaned up: %w", dir, err), lock.Close())
 	}
 	db, err := openDatabase(files.PathJoin(dir, databaseDir), databaseOptions(files, halt))
