@@ -7,13 +7,14 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// clusterService is etcd's Cluster: a list of members, which can not be changed yet.
+// clusterService is etcd's Cluster: a list of members, which can not be changed.
 type clusterService struct {
 	pb.UnimplementedClusterServer
 	s *Server
 }
 
-// MemberList leaves the header's revision out, as etcd does: members are not part of the key space.
+// MemberList leaves the header's revision out, as etcd does: members are not part of the key space. Of a
+// member that was never heard it is not known where clients reach it.
 func (c *clusterService) MemberList(_ context.Context, r *pb.MemberListRequest) (*pb.MemberListResponse, error) {
 	if r.Linearizable {
 		if err := c.s.serving(); err != nil {
@@ -22,10 +23,19 @@ func (c *clusterService) MemberList(_ context.Context, r *pb.MemberListRequest) 
 	}
 	h := c.s.member.Header()
 	h.Revision = 0
-	return &pb.MemberListResponse{
-		Header:  header(h),
-		Members: []*pb.Member{{ID: h.MemberID, Name: c.s.cfg.Name, ClientURLs: c.s.clientURLs()}},
-	}, nil
+	resp := &pb.MemberListResponse{Header: header(h)}
+	if c.s.others == nil {
+		resp.Members = []*pb.Member{{ID: h.MemberID, Name: c.s.cfg.Name, ClientURLs: c.s.clientURLs()}}
+		return resp, nil
+	}
+	for _, m := range c.s.cfg.Group.Members {
+		urls := c.s.others.known(m.ID)
+		if m.ID == h.MemberID {
+			urls = c.s.clientURLs()
+		}
+		resp.Members = append(resp.Members, &pb.Member{ID: m.ID, Name: m.Name, PeerURLs: []string{m.PeerURL}, ClientURLs: urls})
+	}
+	return resp, nil
 }
 
 // authService says that there is no authentication. etcd's clients go on without it when told so, also

@@ -62,6 +62,9 @@ type Config struct {
 	// of them are served. Empty means that any client is.
 	ClientCAFile string
 
+	// Group says who else is in the group of the member; nil means that it is alone.
+	Group *Group
+
 	// Version is the version of this program, for /version and /metrics.
 	Version string
 
@@ -130,6 +133,9 @@ func (c Config) Validate() error {
 	if err := c.checkTLS(); err != nil {
 		errs = append(errs, err)
 	}
+	if err := c.Group.validate(); err != nil {
+		errs = append(errs, err)
+	}
 	positive := func(name string, value int64, most int64) {
 		if value < 1 || value > most {
 			errs = append(errs, fmt.Errorf("%s is %d, not between 1 and %d", name, value, most))
@@ -160,6 +166,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.MaxWatchers, DefaultMaxWatchers)
 	setDefault(&c.MaxConnections, DefaultMaxConnections)
 	setDefault(&c.MaxRequests, DefaultMaxRequests)
+	c.Group = c.Group.withDefaults()
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

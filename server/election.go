@@ -117,7 +117,7 @@ type observeStream = grpc.ServerStreamingServer[v3electionpb.LeaderResponse]
 // Observe sends every leader and every value it proclaims while it leads; of leaders that come and go faster
 // than the client reads it sends the newest.
 func (e *electionService) Observe(r *v3electionpb.LeaderRequest, stream observeStream) error {
-	ctx, end := e.s.longStream(stream, false)
+	ctx, end := e.s.longStream(stream, whoeverLeads)
 	defer end(nil)
 	o := &observer{s: e.s, name: r.Name, stream: stream}
 	for {

@@ -27,6 +27,12 @@ type refusal struct {
 var refusals = []refusal{
 	{replica.ErrUnknownOutcome, rpctypes.ErrGRPCTimeout, "unknown_outcome"},
 	{replica.ErrNoLeader, rpctypes.ErrGRPCNoLeader, "no_leader"},
+	{replica.ErrNotLeader, rpctypes.ErrGRPCLeaderChanged, "leader_changed"},
+	{replica.ErrHandOver, status.Error(codes.Unavailable, "etcdserver: request timed out, leader transfer took too long"), "hand_over"},
+	{replica.ErrLeaseExpired, status.Error(codes.Unavailable, "etcdserver: the leader's lease has expired, try again"), "lease_expired"},
+	{replica.ErrNoMember, rpctypes.ErrGRPCBadLeaderTransferee, "invalid"},
+	{replica.ErrMalformedMessage, errInternal, reasonInternal}, // no client sees it
+	{errLeaderChanged, rpctypes.ErrGRPCLeaderChanged, "leader_changed"},
 	{replica.ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests, reasonTooMany},
 	{replica.ErrTooManyLeases, status.Error(codes.ResourceExhausted, "etcdserver: too many leases: end some, or allow more with --max-leases"), "too_many_leases"},
 	{replica.ErrNoSpace, rpctypes.ErrGRPCNoSpace, "no_space"},
@@ -56,6 +62,7 @@ var refusals = []refusal{
 	{keyspace.ErrFutureRevision, rpctypes.ErrGRPCFutureRev, "future_revision"},
 	{keyspace.ErrEmptyInterval, status.Error(codes.InvalidArgument, "etcdserver: mvcc: watcher range is empty"), "invalid"},
 	{keyspace.ErrDuplicateWatch, status.Error(codes.InvalidArgument, "etcdserver: mvcc: duplicate watch ID provided on the WatchStream"), "invalid"},
+	{keyspace.ErrReplaced, status.Error(codes.Unavailable, "etcdserver: the member is catching up, try again"), "catching_up"},
 	{keyspace.ErrMisuse, errInternal, reasonInternal},
 	{keyspace.ErrStreamClosed, rpctypes.ErrGRPCWatchCanceled, ""},
 

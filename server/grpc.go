@@ -12,9 +12,6 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/api/v3electionpb"
-	"github.com/leasekeeper/leasekeeper/api/v3lockpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
@@ -49,35 +46,35 @@ func (s *Server) newGRPC() *grpc.Server {
 		options = append(options, grpc.Creds(newOnlyTLS(s.certs.config("h2"), s.refusedPlain)))
 	}
 	g := grpc.NewServer(options...)
-	pb.RegisterKVServer(g, &kvService{s: s})
-	pb.RegisterLeaseServer(g, &leaseService{s: s})
-	pb.RegisterWatchServer(g, &watchService{s: s})
-	pb.RegisterClusterServer(g, &clusterService{s: s})
-	pb.RegisterMaintenanceServer(g, &maintenanceService{s: s})
-	pb.RegisterAuthServer(g, &authService{s: s})
+	for _, svc := range s.services() {
+		g.RegisterService(svc.desc, svc.impl)
+	}
 	healthpb.RegisterHealthServer(g, &healthService{s: s})
-	v3lockpb.RegisterLockServer(g, &lockService{s: s})
-	v3electionpb.RegisterElectionServer(g, &electionService{s: s})
-	leasekeeperv1.RegisterLeasekeeperServer(g, &namesService{s: s})
 	registerReflection(g)
 	return g
 }
 
-// unary stands before every request with one answer.
+// unary stands before every request of a client with one answer.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	var resp any
-	var err error
-	if waits(info.FullMethod) {
-		resp, err = s.wait(ctx, req, handle)
-	} else {
-		resp, err = s.bounded(ctx, req, s.timeLimit(info.FullMethod), handle)
-	}
+	resp, err := s.limited(ctx, req, info.FullMethod, handle)
 	err = s.answerTo(info.FullMethod, err)
 	s.metrics.count(info.FullMethod, err)
 	if err != nil {
 		return nil, err
 	}
 	return resp, nil
+}
+
+// limited carries a request out within its limits, here or where the leader is.
+func (s *Server) limited(ctx context.Context, req any, method string, handle grpc.UnaryHandler) (any, error) {
+	if r := s.routeOf(method, req); r != nil && s.leading != nil {
+		here := handle
+		handle = func(ctx context.Context, req any) (any, error) { return s.led(ctx, r, req, here) }
+	}
+	if waits(method) {
+		return s.wait(ctx, req, handle)
+	}
+	return s.bounded(ctx, req, s.timeLimit(method), handle)
 }
 
 func (s *Server) bounded(ctx context.Context, req any, limit time.Duration, handle grpc.UnaryHandler) (any, error) {
@@ -97,17 +94,22 @@ func (s *Server) bounded(ctx context.Context, req any, limit time.Duration, hand
 	return handle(ctx, req)
 }
 
-// stream stands before every long stream, which has no time limit. It is counted when it ends.
+// stream stands before every long stream of a client, which has no time limit. It is counted when it ends.
 func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-	var err error
-	if requiresLeader(stream.Context()) && s.serving() != nil {
-		err = replica.ErrNoLeader
-	} else {
-		err = handle(srv, stream)
-	}
-	err = s.answerTo(info.FullMethod, err)
+	err := s.answerTo(info.FullMethod, s.limitedStream(srv, stream, info.FullMethod, handle))
 	s.metrics.count(info.FullMethod, err)
 	return err
+}
+
+// limitedStream carries a stream out, here or where the leader is.
+func (s *Server) limitedStream(srv any, stream grpc.ServerStream, method string, handle grpc.StreamHandler) error {
+	if requiresLeader(stream.Context()) && s.serving() != nil {
+		return replica.ErrNoLeader
+	}
+	if r := s.routes[method]; r != nil && s.leading != nil {
+		return s.ledStream(r, srv, stream, handle)
+	}
+	return handle(srv, stream)
 }
 
 // requiresLeader says whether a client wants an error rather than to wait for a leader.
@@ -116,26 +118,48 @@ func requiresLeader(ctx context.Context) bool {
 	return len(values) > 0 && values[0] == rpctypes.MetadataHasLeader
 }
 
+// tie says what ends a long stream besides its client and the end of the server.
+type tie int
+
+const (
+	// whoeverLeads is for streams that this member carries out alone. If the client requires a leader they end as led
+	// ones do.
+	whoeverLeads tie = iota
+	// whileLed is for streams that end when there has been no leader for a while.
+	whileLed
+	// inReign is for streams that only the leader carries out: they end when another member leads, too.
+	inReign
+)
+
 // longStream returns the context of a stream that lives as long as its client wants. It also ends, and its
-// cause says why, when the server or the member stops, and, if it is led or its client required it, when
-// there has been no leader for a while. The caller must call end.
-func (s *Server) longStream(stream grpc.ServerStream, led bool) (ctx context.Context, end context.CancelCauseFunc) {
-	return s.long(stream.Context(), led)
+// cause says why, when the server or the member stops, and when what it is tied to does. The caller must call end.
+func (s *Server) longStream(stream grpc.ServerStream, to tie) (ctx context.Context, end context.CancelCauseFunc) {
+	return s.long(stream.Context(), to)
 }
 
 // longCall is longStream for a request that waits for others.
 func (s *Server) longCall(ctx context.Context) (context.Context, context.CancelCauseFunc) {
-	return s.long(ctx, false)
+	return s.long(ctx, whoeverLeads)
 }
 
-func (s *Server) long(ctx context.Context, led bool) (context.Context, context.CancelCauseFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	leave := endWith(s.base, cancel)
-	if !led && !requiresLeader(ctx) {
-		return ctx, func(err error) { leave(); cancel(err) }
+func (s *Server) long(ctx context.Context, to tie) (context.Context, context.CancelCauseFunc) {
+	if to == whoeverLeads && requiresLeader(ctx) {
+		to = whileLed
 	}
-	leaveLed := endWith(s.pulse.led(), cancel)
-	return ctx, func(err error) { leave(); leaveLed(); cancel(err) }
+	ctx, cancel := context.WithCancelCause(ctx)
+	leave := []func() bool{endWith(s.base, cancel)}
+	if to != whoeverLeads {
+		leave = append(leave, endWith(s.pulse.led(), cancel))
+	}
+	if to == inReign && s.leading != nil {
+		leave = append(leave, endWith(s.reign().ctx, cancel))
+	}
+	return ctx, func(err error) {
+		for _, leave := range leave {
+			leave()
+		}
+		cancel(err)
+	}
 }
 
 // endWith ends a context for the same reason as parent. It costs no goroutine while nothing happens.

@@ -86,6 +86,12 @@ func startOn(t testing.TB, cfg Config, m member) *front {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startServer(t, s, node)
+}
+
+// startServer starts a server with a client.
+func startServer(t testing.TB, s *Server, node *replica.Node) *front {
+	t.Helper()
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -201,6 +207,14 @@ type faulty struct {
 	put     func(context.Context) error
 	ranged  func(context.Context) error
 	renew   func(ids []lessor.ID, answer func(replica.Header, []replica.RenewedLease)) error
+	claim   func(context.Context) error
+}
+
+func (f *faulty) Claim(ctx context.Context, claim replica.Claim) (replica.Claimed, error) {
+	if f.claim != nil {
+		return replica.Claimed{}, f.claim(ctx)
+	}
+	return f.Node.Claim(ctx, claim)
 }
 
 func (f *faulty) Serving() error {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -33,13 +34,55 @@ type pulse struct {
 	changed  chan struct{} // closed at the next change
 	leading  context.Context
 	lostLead context.CancelCauseFunc // ends leading
+
+	reign    reign
+	endReign context.CancelCauseFunc
+	reigns   uint64          // that were seen to begin
+	over     context.Context // has ended
 }
+
+// reign is the time during which one member leads.
+type reign struct {
+	leader, term uint64
+	ctx          context.Context // ends when another member is seen to lead, or the same one in another term
+}
+
+// errLeaderChanged is why streams end that only the leader carries out.
+var errLeaderChanged = errors.New("another member leads from now on: try again")
 
 func newPulse() *pulse {
 	p := &pulse{changed: make(chan struct{})}
 	p.leading, p.lostLead = context.WithCancelCause(context.Background())
+	p.reign.ctx, p.endReign = context.WithCancelCause(context.Background())
+	over, end := context.WithCancelCause(context.Background())
+	end(errLeaderChanged)
+	p.over = over
 	return p
 }
+
+// follow takes note of who leads, and returns the newest reign that is known. That nobody leads does not end one:
+// the same member may go on.
+func (p *pulse) follow(leader, term uint64) reign {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if leader != 0 && (term > p.reign.term || p.reign.leader == 0) {
+		p.endReign(errLeaderChanged)
+		p.reign.leader, p.reign.term = leader, term
+		p.reign.ctx, p.endReign = context.WithCancelCause(context.Background())
+		p.reigns++
+	}
+	return p.reign
+}
+
+// reignsSeen returns how often somebody was seen to begin to lead.
+func (p *pulse) reignsSeen() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.reigns
+}
+
+// reign looks who leads.
+func (s *Server) reign() reign { return s.pulse.follow(s.leading.Leader()) }
 
 // get returns whether the member serves and what is closed when that changes.
 func (p *pulse) get() (serving bool, changed <-chan struct{}) {
@@ -111,6 +154,9 @@ func (s *Server) beat() {
 
 // look asks the member once.
 func (s *Server) look() (serving bool) {
+	if s.leading != nil {
+		s.reign()
+	}
 	err := s.serving()
 	if s.pulse.set(err == nil) {
 		if err == nil {
@@ -165,7 +211,7 @@ func (h *healthService) List(context.Context, *healthpb.HealthListRequest) (*hea
 // Watch sends the present status and then every change. A service it does not know may come to be known
 // some day, says the protocol, so the stream stays open.
 func (h *healthService) Watch(r *healthpb.HealthCheckRequest, stream grpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
-	ctx, end := h.s.longStream(stream, false)
+	ctx, end := h.s.longStream(stream, whoeverLeads)
 	defer end(nil)
 	if r.Service != "" {
 		unknown := &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVICE_UNKNOWN}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 
 	"github.com/leasekeeper/leasekeeper/api/v3electionpb"
@@ -219,13 +220,31 @@ func (c *claim) giveUp(settled context.Context, line *line) {
 	var err error
 	switch {
 	case c.granted:
-		_, err = c.s.member.Revoke(settled, lessor.ID(c.claimed.lease))
-	case c.created != 0 && !line.owned && c.s.lines.last(line):
+		err = c.s.revoke(settled, c.claimed.lease)
+	case c.created == 0 || line.owned || !c.s.lines.last(line):
+	case c.enqueued.Term != c.s.member.Header().Term:
+		// Another member leads, or has led, where the client may have asked again, and with the same key.
+		err = errLeaderChanged
+	default:
 		_, err = c.s.resign(settled, c.key, c.created)
 	}
 	if err != nil && !errors.Is(err, lessor.ErrNotFound) {
 		c.s.log.Warn("a claim that failed could not be tidied up; it ends with its lease", "error", err)
 	}
+}
+
+// revoke ends a lease, wherever the leader is by now.
+func (s *Server) revoke(ctx context.Context, lease int64) error {
+	here := func(ctx context.Context, _ any) (any, error) {
+		_, err := s.member.Revoke(ctx, lessor.ID(lease))
+		return nil, err
+	}
+	if s.leading == nil {
+		_, err := here(ctx, nil)
+		return err
+	}
+	_, err := s.led(ctx, s.routes[pb.Lease_LeaseRevoke_FullMethodName], &pb.LeaseRevokeRequest{ID: lease}, here)
+	return err
 }
 
 // resign deletes a key if it is the one that was created then.

@@ -2,13 +2,13 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica"
@@ -61,52 +61,6 @@ func (m *maintenanceService) Status(ctx context.Context, _ *pb.StatusRequest) (*
 	return resp, nil
 }
 
-// alarms are those that a shortage means.
-func (m *maintenanceService) alarms(shortage replica.Shortage) []*pb.AlarmMember {
-	if shortage == replica.Enough {
-		return nil
-	}
-	return []*pb.AlarmMember{{MemberID: m.s.member.Header().MemberID, Alarm: pb.AlarmType_NOSPACE}}
-}
-
-// Alarm lists, raises and lifts the only alarm that this server has, the one for want of space. It rises and
-// ends by itself as well; while it has a cause it can not be lifted.
-func (m *maintenanceService) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
-	own := m.s.member.Header().MemberID
-	about := (r.MemberID == 0 || r.MemberID == own) && (r.Alarm == pb.AlarmType_NOSPACE || r.Alarm == pb.AlarmType_NONE)
-	var alarms []*pb.AlarmMember
-	switch r.Action {
-	case pb.AlarmRequest_GET:
-		// etcd lists those of all members, whichever is asked for.
-		if r.Alarm == pb.AlarmType_NOSPACE || r.Alarm == pb.AlarmType_NONE {
-			alarms = m.alarms(m.s.member.Shortage())
-		}
-	case pb.AlarmRequest_ACTIVATE:
-		if !about || r.Alarm == pb.AlarmType_NONE {
-			return nil, status.Error(codes.Unimplemented, "etcdserver: only the alarm NOSPACE of this member can be raised on this server")
-		}
-		if _, _, err := m.s.member.OrderShortage(ctx, true); err != nil {
-			return nil, err
-		}
-		alarms = m.alarms(replica.Ordered)
-	case pb.AlarmRequest_DEACTIVATE:
-		if !about {
-			break
-		}
-		before, after, err := m.s.member.OrderShortage(ctx, false)
-		if err != nil {
-			return nil, err
-		}
-		if after != replica.Enough {
-			return nil, status.Errorf(codes.FailedPrecondition, "etcdserver: the alarm stays because %v; it is lifted by itself when there is room", after)
-		}
-		alarms = m.alarms(before)
-	default:
-		return nil, status.Errorf(codes.InvalidArgument, "etcdserver: unknown alarm action %d", int32(r.Action))
-	}
-	return &pb.AlarmResponse{Header: header(m.s.member.Header()), Alarms: alarms}, nil
-}
-
 // Defragment rewrites the database. Unlike etcd's it does not hold up requests.
 func (m *maintenanceService) Defragment(ctx context.Context, _ *pb.DefragmentRequest) (*pb.DefragmentResponse, error) {
 	start := time.Now()
@@ -138,17 +92,30 @@ func (m *maintenanceService) HashKV(ctx context.Context, r *pb.HashKVRequest) (*
 	}, nil
 }
 
-// MoveLeader has nobody to move to but this member, which leads already. That is no error: who asks wants a
-// certain member to lead afterwards.
-func (m *maintenanceService) MoveLeader(_ context.Context, r *pb.MoveLeaderRequest) (*pb.MoveLeaderResponse, error) {
-	if err := m.s.serving(); err != nil {
+// MoveLeader has another member lead, if this one leads: etcd's clients ask the one that does. That a member is to
+// lead which leads already is no error: who asks wants a certain member to lead afterwards.
+func (m *maintenanceService) MoveLeader(ctx context.Context, r *pb.MoveLeaderRequest) (*pb.MoveLeaderResponse, error) {
+	if err := m.s.serving(); err != nil || m.s.leading != nil && !m.s.leads() {
 		return nil, rpctypes.ErrGRPCNotLeader
 	}
 	h := m.s.member.Header()
-	if r.TargetID != h.MemberID {
+	if r.TargetID == h.MemberID {
+		return &pb.MoveLeaderResponse{Header: header(h)}, nil
+	}
+	if m.s.leading == nil {
 		return nil, rpctypes.ErrGRPCBadLeaderTransferee
 	}
-	return &pb.MoveLeaderResponse{Header: header(h)}, nil
+	if _, ok := m.s.cfg.Group.member(r.TargetID); !ok || r.TargetID == 0 {
+		return nil, rpctypes.ErrGRPCBadLeaderTransferee
+	}
+	err := m.s.leading.HandOver(ctx, r.TargetID)
+	if errors.Is(err, replica.ErrNotLeader) {
+		return nil, rpctypes.ErrGRPCNotLeader
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &pb.MoveLeaderResponse{Header: header(m.s.member.Header())}, nil
 }
 
 // Downgrade is refused: there is one level of etcd's API that this server speaks. To cancel a downgrade that
@@ -165,7 +132,7 @@ const snapshotChunk = 32 << 10
 
 // Snapshot sends a copy of the data, see [replica.Snapshot] for its form. It ends when the server stops.
 func (m *maintenanceService) Snapshot(_ *pb.SnapshotRequest, stream grpc.ServerStreamingServer[pb.SnapshotResponse]) error {
-	ctx, end := m.s.longStream(stream, false)
+	ctx, end := m.s.longStream(stream, whoeverLeads)
 	defer end(nil)
 	start := time.Now()
 	snapshot, err := m.s.member.Snapshot(ctx)

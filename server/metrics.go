@@ -34,6 +34,7 @@ var streamNames = [streamKinds]string{watchStream: "watch", keepAliveStream: "ke
 type metrics struct {
 	registry *prometheus.Registry
 	member   member
+	group    *Server // nil if the member is alone
 
 	methods  map[string]*[maxCode + 1]atomic.Uint64 // by full method; the map does not change
 	refused  map[string]*atomic.Uint64              // by reason; the map does not change

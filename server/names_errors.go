@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -28,6 +29,12 @@ type nameRefusal struct {
 var nameRefusals = []nameRefusal{
 	{replica.ErrUnknownOutcome, codes.DeadlineExceeded, leasekeeperv1.ErrorReason_UNKNOWN_OUTCOME, "unknown_outcome", false},
 	{replica.ErrNoLeader, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "no_leader", false},
+	{replica.ErrNotLeader, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "leader_changed", false},
+	{replica.ErrHandOver, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "hand_over", false},
+	{replica.ErrLeaseExpired, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "lease_expired", false},
+	{replica.ErrNoMember, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "invalid", false},
+	{keyspace.ErrReplaced, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "catching_up", false},
+	{errLeaderChanged, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "leader_changed", false},
 	{replica.ErrStopped, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "stopped", false},
 	{replica.ErrTooManyRequests, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, reasonTooMany, false},
 	{replica.ErrTooManyLeases, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, "too_many_leases", false},
@@ -56,11 +63,15 @@ const errorDomain = "leasekeeper"
 
 // ours says whether a method is of our own service.
 func ours(method string) bool {
-	return strings.HasPrefix(method, "/"+leasekeeperv1.Leasekeeper_ServiceDesc.ServiceName+"/")
+	return strings.HasPrefix(method, "/"+leasekeeperv1.Leasekeeper_ServiceDesc.ServiceName+"/") ||
+		strings.HasPrefix(method, "/"+leasekeeperv1.Members_ServiceDesc.ServiceName+"/")
 }
 
-// answerTo is answer for all services.
+// answerTo is answer for all services. What another member has answered stays as it is.
 func (s *Server) answerTo(method string, err error) error {
+	if passed := (*passedOn)(nil); errors.As(err, &passed) {
+		return passed.status
+	}
 	if err == nil || !ours(method) {
 		return s.answer(err)
 	}

@@ -30,7 +30,7 @@ type holdStream = grpc.BidiStreamingServer[leasekeeperv1.HoldRequest, leasekeepe
 // Hold works as Renew does: one goroutine reads and hands to the member, the member's own delivers, another
 // sends. This one looks after them: it ends the stream when its client does not read, or the member is stuck.
 func (n *namesService) Hold(stream holdStream) error {
-	ctx, end := n.s.longStream(stream, true)
+	ctx, end := n.s.longStream(stream, inReign)
 	defer end(nil)
 	defer n.s.metrics.open(claimStream)()
 	h := newHolding(n.s, stream)

@@ -26,7 +26,7 @@ type renewStream = grpc.BidiStreamingServer[leasekeeperv1.RenewRequest, leasekee
 // Renew works as LeaseKeepAlive does, with messages of many ids: a goroutine reads and hands to the member,
 // the member's own delivers, and this one sends.
 func (n *namesService) Renew(stream renewStream) error {
-	ctx, end := n.s.longStream(stream, true)
+	ctx, end := n.s.longStream(stream, whileLed)
 	defer end(nil)
 	defer n.s.metrics.open(keepAliveStream)()
 	r := &bulkRenewals{underWay: newUnderWay()}

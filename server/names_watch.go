@@ -22,7 +22,7 @@ type namesWatchStream = grpc.ServerStreamingServer[leasekeeperv1.WatchResponse]
 
 // Watch tells how names are and then what happens to them. It needs no goroutine but the stream's own.
 func (n *namesService) Watch(r *leasekeeperv1.WatchRequest, stream namesWatchStream) error {
-	ctx, end := n.s.longStream(stream, true)
+	ctx, end := n.s.longStream(stream, inReign)
 	defer end(nil)
 	watchers, leave := n.s.limits.join(stream.Context())
 	defer leave()

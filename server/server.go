@@ -33,6 +33,12 @@ type Server struct {
 	limits  limits
 	lines   lines // of claims of the services Lock and Election
 
+	leading  leading // nil if the member is alone
+	routes   map[string]*route
+	visits   *visits
+	forwards forwards
+	others   *others // nil if the member is alone
+
 	// base ends when long streams must; its cause is what their clients are told.
 	base    context.Context
 	endBase context.CancelCauseFunc
@@ -70,14 +76,23 @@ func newServer(cfg Config, m member) (*Server, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, log: cfg.Logger, member: m, pulse: newPulse(), done: make(chan struct{})}
+	s := &Server{cfg: cfg, log: cfg.Logger, member: m, pulse: newPulse(), visits: newVisits(), done: make(chan struct{})}
 	var err error
 	if s.certs, err = newCertificates(cfg); err != nil {
 		return nil, err
 	}
+	if s.routes, err = newRoutes(); err != nil {
+		return nil, err
+	}
+	if cfg.Group != nil {
+		s.leading, s.others = m.(leading), newOthers(s)
+	}
 	s.base, s.endBase = context.WithCancelCause(context.Background())
 	s.grpc = s.newGRPC()
 	s.metrics = newMetrics(cfg, m, s.grpc.GetServiceInfo())
+	if s.leading != nil {
+		s.metrics.group = s
+	}
 	s.limits.register(s.metrics.registry)
 	if s.certs != nil {
 		s.certs.register(s.metrics.registry)
@@ -88,6 +103,7 @@ func newServer(cfg Config, m member) (*Server, error) {
 		}
 		s.http = s.newHTTP()
 	}
+	s.registerForMembers()
 	return s, nil
 }
 
@@ -116,6 +132,9 @@ func (s *Server) Start() error {
 	s.grpcListener = grpcListener
 	s.loops.Go(func() { s.fail("grpc", s.grpc.Serve(s.bound(grpcListener, &s.limits.connections[0]))) })
 	s.loops.Go(s.beat)
+	if s.others != nil {
+		s.loops.Go(s.others.follow)
+	}
 	s.phase = started
 	s.warnOfStrangers()
 	s.log.Info("listening", "grpc", address(s.grpcListener), "http", address(s.httpListener))
@@ -173,6 +192,7 @@ func (s *Server) Stop(ctx context.Context) error {
 		}
 		s.gateway.stop()
 	}
+	err = errors.Join(err, s.visits.close(ctx))
 	s.loops.Wait()
 	s.log.Info("stopped")
 	return err

@@ -35,7 +35,7 @@ type watchServerStream = grpc.BidiStreamingServer[pb.WatchRequest, pb.WatchRespo
 // Watch serves one stream of watchers until the client goes. A goroutine reads requests, this one sends
 // what the [keyspace.Stream] between them says, in its order.
 func (w *watchService) Watch(stream watchServerStream) error {
-	ctx, end := w.s.longStream(stream, false)
+	ctx, end := w.s.longStream(stream, whoeverLeads)
 	defer end(nil)
 	defer w.s.metrics.open(watchStream)()
 

@@ -1,0 +1,109 @@
+package server
+
+import (
+	"context"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+)
+
+// alarms are those that a shortage means.
+func (m *maintenanceService) alarms(shortage replica.Shortage) []*pb.AlarmMember {
+	if shortage == replica.Enough {
+		return nil
+	}
+	return []*pb.AlarmMember{{MemberID: m.s.member.Header().MemberID, Alarm: pb.AlarmType_NOSPACE}}
+}
+
+// Alarm lists, raises and lifts the only alarm that this server has, the one for want of space. It rises and
+// ends by itself as well; while it has a cause it can not be lifted. Each member has one of its own; what is asked
+// about another, or about all, is asked there.
+func (m *maintenanceService) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
+	if m.s.leading == nil || isVisit(ctx) {
+		return m.ownAlarm(ctx, r)
+	}
+	if _, ok := m.s.cfg.Group.member(r.MemberID); r.MemberID != 0 && !ok {
+		return m.ownAlarm(ctx, r) // which it is not about
+	}
+	resp := &pb.AlarmResponse{Header: header(m.s.member.Header())}
+	for _, member := range m.s.cfg.Group.Members {
+		if r.Action != pb.AlarmRequest_GET && r.MemberID != 0 && r.MemberID != member.ID {
+			continue
+		}
+		said, err := m.alarmOf(ctx, member.ID, r)
+		switch {
+		case err == nil:
+			resp.Alarms = append(resp.Alarms, said.Alarms...)
+		case r.Action == pb.AlarmRequest_GET && member.ID != m.s.self():
+			// Of a member that is down nobody knows; those of the others count.
+		default:
+			return nil, err
+		}
+	}
+	return resp, nil
+}
+
+// alarmOf does with the alarm of one member what was asked for.
+func (m *maintenanceService) alarmOf(ctx context.Context, member uint64, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
+	own := &pb.AlarmRequest{Action: r.Action, MemberID: member, Alarm: r.Alarm}
+	if member == m.s.self() {
+		return m.ownAlarm(ctx, own)
+	}
+	conn := m.s.cfg.Group.Peers.Conn(member)
+	if conn == nil {
+		return nil, errNotReached
+	}
+	limited, cancel := context.WithTimeout(ctx, othersLimit)
+	defer cancel()
+	var trailer metadata.MD
+	resp, err := pb.NewMaintenanceClient(conn).Alarm(limited, own, append(outgoing[:len(outgoing):len(outgoing)], grpc.Trailer(&trailer))...)
+	switch {
+	case err == nil:
+		return resp, nil
+	case verdictOf(trailer) == verdictSaid:
+		return nil, &passedOn{err}
+	}
+	return nil, status.Errorf(codes.Unavailable, "etcdserver: member %016x can not be reached: %s", member, whyNoAnswer(err))
+}
+
+// ownAlarm is Alarm for this member.
+func (m *maintenanceService) ownAlarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
+	own := m.s.member.Header().MemberID
+	about := (r.MemberID == 0 || r.MemberID == own) && (r.Alarm == pb.AlarmType_NOSPACE || r.Alarm == pb.AlarmType_NONE)
+	var alarms []*pb.AlarmMember
+	switch r.Action {
+	case pb.AlarmRequest_GET:
+		// etcd lists those of all members, whichever is asked for.
+		if r.Alarm == pb.AlarmType_NOSPACE || r.Alarm == pb.AlarmType_NONE {
+			alarms = m.alarms(m.s.member.Shortage())
+		}
+	case pb.AlarmRequest_ACTIVATE:
+		if !about || r.Alarm == pb.AlarmType_NONE {
+			return nil, status.Error(codes.Unimplemented, "etcdserver: only the alarm NOSPACE of this member can be raised on this server")
+		}
+		if _, _, err := m.s.member.OrderShortage(ctx, true); err != nil {
+			return nil, err
+		}
+		alarms = m.alarms(replica.Ordered)
+	case pb.AlarmRequest_DEACTIVATE:
+		if !about {
+			break
+		}
+		before, after, err := m.s.member.OrderShortage(ctx, false)
+		if err != nil {
+			return nil, err
+		}
+		if after != replica.Enough {
+			return nil, status.Errorf(codes.FailedPrecondition, "etcdserver: the alarm stays because %v; it is lifted by itself when there is room", after)
+		}
+		alarms = m.alarms(before)
+	default:
+		return nil, status.Errorf(codes.InvalidArgument, "etcdserver: unknown alarm action %d", int32(r.Action))
+	}
+	return &pb.AlarmResponse{Header: header(m.s.member.Header()), Alarms: alarms}, nil
+}

@@ -1,0 +1,206 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/api/v3electionpb"
+	"github.com/leasekeeper/leasekeeper/api/v3lockpb"
+)
+
+// DefaultReadTimeout is the default of [Group.ReadTimeout].
+const DefaultReadTimeout = time.Second
+
+// A Group is what a [Server] has to know of the group that its member is one of.
+type Group struct {
+	// Members are all of the group, this one among them, in the order in which they are shown.
+	Members []GroupMember
+	// Peers are the connections between members.
+	Peers Peers
+	// ReadTimeout is how long a request waits for a leader that takes it on. It is that of the node.
+	ReadTimeout time.Duration
+}
+
+// A GroupMember is one member of a group.
+type GroupMember struct {
+	ID   uint64
+	Name string
+	// PeerURL is where other members reach it.
+	PeerURL string
+}
+
+// Peers are connections between members, on which one asks another what only that one can answer.
+type Peers interface {
+	// Conn returns the connection to another member, nil if there is no such member.
+	Conn(member uint64) grpc.ClientConnInterface
+	// RegisterService offers a service to other members. It is called before [Server.Start] only.
+	RegisterService(desc *grpc.ServiceDesc, impl any)
+}
+
+func (g *Group) validate() error {
+	if g == nil {
+		return nil
+	}
+	if g.Peers == nil {
+		return errors.New("a group needs connections between its members")
+	}
+	seen := make(map[uint64]bool)
+	for _, m := range g.Members {
+		if m.ID == 0 || seen[m.ID] {
+			return fmt.Errorf("the member %q of the group has the id %x, which is not one of its own", m.Name, m.ID)
+		}
+		seen[m.ID] = true
+	}
+	if g.ReadTimeout < 0 {
+		return fmt.Errorf("the read timeout is %v, not a positive length of time", g.ReadTimeout)
+	}
+	return nil
+}
+
+// withDefaults returns a copy.
+func (g *Group) withDefaults() *Group {
+	if g == nil {
+		return nil
+	}
+	c := *g
+	setDefault(&c.ReadTimeout, DefaultReadTimeout)
+	return &c
+}
+
+// member returns the member of that id.
+func (g *Group) member(id uint64) (GroupMember, bool) {
+	for _, m := range g.Members {
+		if m.ID == id {
+			return m, true
+		}
+	}
+	return GroupMember{}, false
+}
+
+// services are those that clients and other members are served with.
+func (s *Server) services() []service {
+	return []service{
+		{&pb.KV_ServiceDesc, &kvService{s: s}, true},
+		{&pb.Lease_ServiceDesc, &leaseService{s: s}, true},
+		{&pb.Watch_ServiceDesc, &watchService{s: s}, false},
+		{&pb.Cluster_ServiceDesc, &clusterService{s: s}, false},
+		{&pb.Maintenance_ServiceDesc, &maintenanceService{s: s}, true},
+		{&pb.Auth_ServiceDesc, &authService{s: s}, false},
+		{&v3lockpb.Lock_ServiceDesc, &lockService{s: s}, true},
+		{&v3electionpb.Election_ServiceDesc, &electionService{s: s}, true},
+		{&leasekeeperv1.Leasekeeper_ServiceDesc, &namesService{s: s}, true},
+		{&leasekeeperv1.Members_ServiceDesc, &membersService{s: s}, true},
+	}
+}
+
+type service struct {
+	desc *grpc.ServiceDesc
+	impl any
+	// members is set if other members use it, too.
+	members bool
+}
+
+// registerForMembers has the other members find what they ask this one for.
+func (s *Server) registerForMembers() {
+	if s.cfg.Group == nil {
+		return
+	}
+	for _, svc := range s.services() {
+		if svc.members {
+			s.cfg.Group.Peers.RegisterService(s.forMembers(svc.desc), svc.impl)
+		}
+	}
+}
+
+// forMembers is a service in the form in which members are served: with the same limits as for clients, and the
+// mark that a member asked.
+func (s *Server) forMembers(desc *grpc.ServiceDesc) *grpc.ServiceDesc {
+	own := *desc
+	own.Methods = make([]grpc.MethodDesc, len(desc.Methods))
+	for i, m := range desc.Methods {
+		own.Methods[i] = grpc.MethodDesc{MethodName: m.MethodName, Handler: s.unaryForMembers(m)}
+	}
+	own.Streams = make([]grpc.StreamDesc, len(desc.Streams))
+	for i, d := range desc.Streams {
+		own.Streams[i] = d
+		own.Streams[i].Handler = s.streamForMembers("/"+desc.ServiceName+"/"+d.StreamName, d)
+	}
+	return &own
+}
+
+func (s *Server) unaryForMembers(m grpc.MethodDesc) grpc.MethodHandler {
+	return func(impl any, ctx context.Context, decode func(any) error, outer grpc.UnaryServerInterceptor) (any, error) {
+		inner := s.visit
+		if outer != nil {
+			inner = func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+				return outer(ctx, req, info, func(ctx context.Context, req any) (any, error) { return s.visit(ctx, req, info, handle) })
+			}
+		}
+		return m.Handler(impl, ctx, decode, inner)
+	}
+}
+
+// visitor marks the context of what another member asks. That one took this one for the leader, or asks about
+// this one: what it asks is never sent on.
+type visitor struct{}
+
+func isVisit(ctx context.Context) bool { return ctx.Value(visitor{}) != nil }
+
+// visit stands before every request of another member with one answer. The trailer tells that member that this
+// one has spoken, and not something on the way.
+func (s *Server) visit(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	leave, err := s.visits.enter()
+	if err == nil {
+		defer leave()
+		visit, end := s.visits.context(ctx)
+		defer end()
+		var resp any
+		resp, err = s.limited(visit, req, info.FullMethod, handle)
+		if err == nil {
+			return resp, nil
+		}
+	}
+	_ = grpc.SetTrailer(ctx, verdict(err)) // fails only outside a call
+	return nil, s.answerTo(info.FullMethod, err)
+}
+
+// visitedStream is a stream that another member has opened.
+type visitedStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context implements [grpc.ServerStream].
+func (v *visitedStream) Context() context.Context { return v.ctx }
+
+func (s *Server) streamForMembers(method string, d grpc.StreamDesc) grpc.StreamHandler {
+	return func(impl any, stream grpc.ServerStream) error {
+		leave, err := s.visits.enter()
+		if err == nil {
+			defer leave()
+			visit, end := s.visits.context(stream.Context())
+			defer end()
+			if err = s.limitedStream(impl, &visitedStream{stream, visit}, method, d.Handler); err == nil {
+				return nil
+			}
+		}
+		stream.SetTrailer(verdict(err))
+		return s.answerTo(method, err)
+	}
+}
+
+// leading is what this package uses of a node that is a member of a group, beside [member].
+type leading interface {
+	// Leader returns who leads as far as the node knows, 0 if it knows of nobody.
+	Leader() (id, term uint64)
+	// AwaitLeader waits, for the read timeout at most, until somebody leads.
+	AwaitLeader(context.Context) (uint64, error)
+	// HandOver has another member lead; 0 is whichever is furthest.
+	HandOver(ctx context.Context, to uint64) error
+}

@@ -1,0 +1,132 @@
+package server
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+)
+
+// cable connects members that are in this process.
+type cable struct {
+	t testing.TB
+
+	mu      sync.Mutex
+	conns   map[uint64]*grpc.ClientConn
+	servers map[uint64]*grpc.Server
+}
+
+func newCable(t testing.TB) *cable {
+	return &cable{t: t, conns: make(map[uint64]*grpc.ClientConn), servers: make(map[uint64]*grpc.Server)}
+}
+
+// cableEnd is one member's end.
+type cableEnd struct {
+	*cable
+	registrar *grpc.Server
+}
+
+func (w *cableEnd) Conn(member uint64) grpc.ClientConnInterface {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if conn := w.conns[member]; conn != nil {
+		return conn
+	}
+	return nil
+}
+
+func (w *cableEnd) RegisterService(desc *grpc.ServiceDesc, impl any) {
+	w.registrar.RegisterService(desc, impl)
+}
+
+// serve lets others reach a member.
+func (w *cableEnd) serve(member uint64) {
+	w.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	wantOK(w.t, err)
+	served := make(chan struct{})
+	go func() { defer close(served); w.registrar.Serve(l) }()
+	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	wantOK(w.t, err)
+	w.mu.Lock()
+	w.conns[member], w.servers[member] = conn, w.registrar
+	w.mu.Unlock()
+	w.t.Cleanup(func() { conn.Close(); w.registrar.Stop(); <-served })
+}
+
+// cut breaks the connections to a member.
+func (w *cable) cut(member uint64) {
+	w.mu.Lock()
+	server := w.servers[member]
+	w.mu.Unlock()
+	server.Stop()
+}
+
+// told is a node that is told who leads.
+type told struct {
+	*faulty
+	leader *atomic.Uint64
+	term   *atomic.Uint64
+}
+
+func (l *told) Leader() (id, term uint64) { return l.leader.Load(), l.term.Load() }
+func (l *told) AwaitLeader(context.Context) (uint64, error) {
+	if id := l.leader.Load(); id != 0 {
+		return id, nil
+	}
+	return 0, replica.ErrNoLeader
+}
+func (l *told) HandOver(_ context.Context, to uint64) error {
+	l.leader.Store(to)
+	l.term.Add(1)
+	return nil
+}
+
+// pair is two members that have nothing in common but what they were told of who leads: what is found at one was
+// carried out there.
+type pair struct {
+	cable        *cable
+	leader, term atomic.Uint64
+	ids          [2]uint64
+	fronts       [2]*front
+	nodes        [2]*told
+}
+
+func startPair(t *testing.T) *pair {
+	t.Helper()
+	p := &pair{cable: newCable(t)}
+	p.term.Store(1)
+	for i := range p.nodes {
+		node := startNode(t)
+		p.nodes[i] = &told{&faulty{Node: node}, &p.leader, &p.term}
+		p.ids[i] = node.Header().MemberID
+	}
+	p.leader.Store(p.ids[0])
+	for i, node := range p.nodes {
+		peers := &cableEnd{p.cable, grpc.NewServer(grpc.WaitForHandlers(true))}
+		cfg := anyPort()
+		cfg.RequestTimeout = time.Hour // nothing here is to end because of that
+		cfg.Name = []string{"a", "b"}[i]
+		cfg.Group = &Group{Peers: peers, Members: []GroupMember{
+			{ID: p.ids[0], Name: "a", PeerURL: "http://a:2380"}, {ID: p.ids[1], Name: "b", PeerURL: "http://b:2380"},
+		}}
+		s, err := newServer(cfg, node)
+		wantOK(t, err)
+		peers.serve(p.ids[i])
+		p.fronts[i] = startServer(t, s, node.Node)
+	}
+	return p
+}
+
+// lead has a member lead from now on.
+func (p *pair) lead(i int) {
+	p.leader.Store(p.ids[i])
+	p.term.Add(1)
+}

@@ -1,0 +1,98 @@
+package server
+
+import (
+	"fmt"
+	"strings"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/api/v3electionpb"
+	"github.com/leasekeeper/leasekeeper/api/v3lockpb"
+)
+
+// route says how a method is carried out that only the member that leads can carry out. A member that follows
+// sends it there as a whole: what it does takes several steps, and those of one client meet at one place.
+type route struct {
+	method string
+	// changes is set if nobody knows whether it had an effect when its answer is lost.
+	changes bool
+	// stays is set if it waits for others, and goes on doing so where it is when another member leads.
+	stays bool
+
+	request, response protoreflect.MessageType
+}
+
+// ledMethods are those methods. What is not among them a member does itself: ranges and renewals ask the leader on
+// a shorter way, and watches, maintenance and health are about this member.
+var ledMethods = []route{
+	{method: pb.KV_Put_FullMethodName, changes: true},
+	{method: pb.KV_DeleteRange_FullMethodName, changes: true},
+	{method: pb.KV_Txn_FullMethodName, changes: true}, // but for those that only read, see routeOf
+	{method: pb.KV_Compact_FullMethodName, changes: true},
+	{method: pb.Lease_LeaseGrant_FullMethodName, changes: true},
+	{method: pb.Lease_LeaseRevoke_FullMethodName, changes: true},
+	{method: pb.Lease_LeaseTimeToLive_FullMethodName},
+	{method: pb.Lease_LeaseLeases_FullMethodName},
+
+	{method: v3lockpb.Lock_Lock_FullMethodName, changes: true, stays: true},
+	{method: v3lockpb.Lock_Unlock_FullMethodName, changes: true},
+	{method: v3electionpb.Election_Campaign_FullMethodName, changes: true, stays: true},
+	{method: v3electionpb.Election_Proclaim_FullMethodName, changes: true},
+	{method: v3electionpb.Election_Resign_FullMethodName, changes: true},
+
+	{method: leasekeeperv1.Leasekeeper_Release_FullMethodName, changes: true},
+	{method: leasekeeperv1.Leasekeeper_Get_FullMethodName},
+	{method: leasekeeperv1.Leasekeeper_List_FullMethodName},
+	{method: leasekeeperv1.Leasekeeper_History_FullMethodName},
+	{method: leasekeeperv1.Leasekeeper_Revoke_FullMethodName, changes: true},
+	{method: leasekeeperv1.Leasekeeper_Pin_FullMethodName, changes: true},
+	{method: leasekeeperv1.Leasekeeper_Unpin_FullMethodName, changes: true},
+	{method: leasekeeperv1.Leasekeeper_Transfer_FullMethodName, changes: true},
+	{method: leasekeeperv1.Leasekeeper_Announce_FullMethodName, changes: true},
+	{method: leasekeeperv1.Members_TransferLeadership_FullMethodName, changes: true},
+
+	// Streams. They end when another member leads.
+	{method: leasekeeperv1.Leasekeeper_Acquire_FullMethodName, changes: true},
+	{method: leasekeeperv1.Leasekeeper_Hold_FullMethodName, changes: true},
+	{method: leasekeeperv1.Leasekeeper_Watch_FullMethodName},
+}
+
+// newRoutes returns the routes by method.
+func newRoutes() (map[string]*route, error) {
+	routes := make(map[string]*route, len(ledMethods))
+	for _, r := range ledMethods {
+		name := protoreflect.FullName(strings.ReplaceAll(strings.TrimPrefix(r.method, "/"), "/", "."))
+		found, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
+		if err != nil {
+			return nil, fmt.Errorf("server: %s: %w", name, err)
+		}
+		method, ok := found.(protoreflect.MethodDescriptor)
+		if !ok {
+			return nil, fmt.Errorf("server: %s is no method", name)
+		}
+		if r.request, err = protoregistry.GlobalTypes.FindMessageByName(method.Input().FullName()); err != nil {
+			return nil, fmt.Errorf("server: %s: %w", name, err)
+		}
+		if r.response, err = protoregistry.GlobalTypes.FindMessageByName(method.Output().FullName()); err != nil {
+			return nil, fmt.Errorf("server: %s: %w", name, err)
+		}
+		routes[r.method] = &r
+	}
+	return routes, nil
+}
+
+// routeOf returns the route of a request, nil if this member carries it out whoever leads.
+func (s *Server) routeOf(method string, req any) *route {
+	r := s.routes[method]
+	if txn, ok := req.(*pb.TxnRequest); ok && txnRequest(txn).ReadOnly() {
+		return nil
+	}
+	return r
+}
+
+func (r *route) newRequest() proto.Message  { return r.request.New().Interface() }
+func (r *route) newResponse() proto.Message { return r.response.New().Interface() }
