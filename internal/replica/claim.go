@@ -225,7 +225,11 @@ func (r *Replica) answerClaim(request uint64, claim Claim) bool {
 		r.halt(reply.Err)
 		return true
 	}
-	r.emit(reply)
+	if r.serving {
+		r.vouch(reply) // it tells of the state, and no log entry stands behind it
+	} else {
+		r.emit(reply)
+	}
 	return true
 }
 

@@ -273,7 +273,7 @@ func (r *Replica) leaderChanged() {
 	r.giveBack()
 	r.forwardToNext()
 	if r.leader == 0 {
-		r.awaitLeader()
+		r.awaitElection()
 	}
 }
 

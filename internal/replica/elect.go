@@ -59,7 +59,7 @@ func (r *Replica) lot(member uint64) uint64 {
 
 // elect starts an election if it is time.
 func (r *Replica) elect() {
-	if r.leading || r.halted || r.left || r.installing {
+	if r.leading || r.halted || r.left || r.handing != nil || r.installing {
 		return
 	}
 	if r.alone() {
@@ -77,11 +77,17 @@ func (r *Replica) elect() {
 		return
 	}
 	r.attempts++
-	r.campaignAt = r.now.Add(r.cfg.ElectionTimeout/4 + 2*r.turn())
-	if r.cfg.Eager {
-		r.campaignAt = r.now.Add(eagerJitter + 2*r.turn())
-	}
+	r.awaitElection()
 	r.campaign()
+}
+
+// awaitElection sets when this member campaigns if the election under way has no outcome, its own or another's.
+func (r *Replica) awaitElection() {
+	wait := r.cfg.ElectionTimeout / 4
+	if r.cfg.Eager {
+		wait = eagerJitter
+	}
+	r.campaignAt = r.now.Add(wait + 2*r.turn())
 }
 
 func (r *Replica) campaign() {

@@ -39,6 +39,8 @@ type NodeConfig struct {
 	Retention time.Duration
 	// Space says from when on clients get no more of it. The zero value sets no limits.
 	Space SpaceLimits
+	// Group makes this member one of several; nil means that it is alone.
+	Group *GroupConfig
 	// FreeBytes tells how much the file system of a folder has left; nil asks FS.
 	FreeBytes func(dir string) (uint64, error)
 }
@@ -102,10 +104,19 @@ type Node struct {
 	persisted chan Persisted
 	nextID    atomic.Uint64
 
-	identity Header
-	term     atomic.Uint64
-	serving  atomic.Bool
-	ready    chan struct{}
+	identity    Header
+	incarnation uint64
+	term        atomic.Uint64
+	leader      atomic.Uint64 // known, and if it is this member, serving
+	serving     atomic.Bool   // there is a leader
+	ready       chan struct{}
+
+	received      chan Event    // from other members
+	leaderMu      sync.Mutex    // guards leaderChanged
+	leaderChanged chan struct{} // closed at the next change
+	malformed     atomic.Uint64
+	overrun       atomic.Uint64
+	states        states
 
 	syncs    sharedHistogram
 	applies  Histogram // guarded by owner, as is renewals
@@ -164,6 +175,7 @@ func Start(ctx context.Context, cfg NodeConfig) (*Node, error) {
 		cfg: cfg, log: cfg.Logger,
 		intake: make(chan submission, intakeSize), calls: make(map[uint64]func(Effect)),
 		persists: make(chan syncing, persistsInFlight), persisted: make(chan Persisted, persistsInFlight),
+		received: make(chan Event, maxReceived), leaderChanged: make(chan struct{}), states: newStates(),
 		nudge: make(chan struct{}, 1), ready: make(chan struct{}), stopping: make(chan struct{}), done: make(chan struct{}),
 	}
 	n.closing, n.endClosing = context.WithCancel(context.Background())
@@ -190,17 +202,23 @@ func (n *Node) open() (err error) {
 	if domain == clock.UnknownDomain {
 		n.log.Warn("this system does not tell one boot from another; after a restart leases last longer than they need to")
 	}
-	n.replica, err = Open(Config{
+	config := Config{
 		DB: n.db, Domain: domain, Now: clock.Now(),
 		MaxLeases: n.cfg.MaxLeases, MaxRequestBytes: n.cfg.MaxRequestBytes,
-		ClusterID: randomID(), MemberID: randomID(), Space: n.cfg.Space, Retention: n.cfg.Retention,
-	})
+		ClusterID: randomID(), MemberID: randomID(), Incarnation: randomID(), Space: n.cfg.Space, Retention: n.cfg.Retention,
+	}
+	if g := n.cfg.Group; g != nil {
+		config.ClusterID, config.MemberID, config.Members = g.ClusterID, g.Self, g.Members
+		config.ElectionTimeout, config.MasterLease, config.ReadTimeout = g.ElectionTimeout, g.MasterLease, g.ReadTimeout
+		config.Drift = g.Drift
+	}
+	n.replica, err = Open(config)
 	if err != nil {
 		return folderError(n.cfg.Dir, err)
 	}
 	n.store = n.replica.Store()
 	n.hub = keyspace.NewHub(n.store)
-	n.identity = n.replica.identity
+	n.identity, n.incarnation = n.replica.identity, n.replica.incarnation
 	return nil
 }
 
@@ -217,10 +235,13 @@ func (n *Node) close() error {
 	return err
 }
 
-// Stop ends the member, waits for it, and closes the data folder. Requests under way get
+// Stop ends the member, waits for it, and closes the data folder. A leader hands over before. Requests under way get
 // [ErrUnknownOutcome]. It returns early, with the context's error, if that ends first.
 func (n *Node) Stop(ctx context.Context) error {
-	n.stopOnce.Do(func() { close(n.stopping) })
+	n.stopOnce.Do(func() {
+		n.leave(ctx)
+		close(n.stopping)
+	})
 	select {
 	case <-n.done:
 		return n.err
@@ -243,7 +264,7 @@ func (n *Node) Err() error {
 	}
 }
 
-// Ready is closed once the member serves for the first time.
+// Ready is closed once the member knows a leader for the first time: itself, or another that it sends requests to.
 func (n *Node) Ready() <-chan struct{} { return n.ready }
 
 // Header returns what an answer given now would carry.
@@ -271,8 +292,8 @@ func (n *Node) status(r *Replica, now clock.Instant) Status {
 	if free := r.space.seen.Free; free <= math.MaxInt64 {
 		s.FreeBytes = int64(free)
 	}
+	s.Leader = n.leader.Load()
 	if r.Serving() {
-		s.Leader = s.Header.MemberID
 		s.Overdue, s.OldestDue = r.Lessor().Overdue(now)
 	}
 	return s

@@ -86,6 +86,8 @@ func (n *Node) await(timer *time.Timer, wait time.Duration) (first submission, o
 	case p := <-n.persisted:
 		first.event = p
 	case first = <-n.intake:
+	case first.event = <-n.received:
+	case first.event = <-n.states.installed:
 	case <-timer.C:
 		first.event = Tick{}
 	case <-n.nudge:
@@ -140,6 +142,10 @@ func (t *turn) drain() {
 		select {
 		case p := <-t.n.persisted:
 			t.events = append(t.events, p)
+		case e := <-t.n.received:
+			t.events = append(t.events, e)
+		case e := <-t.n.states.installed:
+			t.events = append(t.events, e)
 		case s := <-t.n.intake:
 			t.add(s)
 		default:
@@ -181,6 +187,16 @@ func (n *Node) perform(effects []Effect) (wait time.Duration, err error) {
 		case Publish:
 			n.hub.Publish(e.Changes)
 			n.names.publish(e.Names)
+		case Send:
+			n.dispatch(e)
+		case Ship:
+			n.ship(e)
+		case Install:
+			n.install(e)
+		case Discard:
+			n.discard(e)
+		case Replaced:
+			n.replaced()
 		case WakeAt:
 			wait = e.Wait
 		case Halt:
@@ -189,8 +205,8 @@ func (n *Node) perform(effects []Effect) (wait time.Duration, err error) {
 	}
 	n.tellHanded()
 	n.noticeShortage()
-	n.term.Store(n.replica.term)
-	if serving := n.replica.Serving(); serving != n.serving.Load() {
+	n.noticeLeader()
+	if serving := n.leader.Load() != 0; serving != n.serving.Load() {
 		n.served(serving)
 	}
 	return wait, nil
@@ -199,10 +215,10 @@ func (n *Node) perform(effects []Effect) (wait time.Duration, err error) {
 func (n *Node) served(serving bool) {
 	n.serving.Store(serving)
 	if !serving {
-		n.log.Warn("member does not serve", "term", n.replica.term)
+		n.log.Warn("member does not serve: there is no leader", "term", n.replica.term)
 		return
 	}
-	n.log.Info("member serves", "term", n.replica.term, "revision", n.store.Revision(), "leases", n.replica.Lessor().Len())
+	n.log.Info("member serves", "leads", n.replica.Serving(), "term", n.replica.term, "revision", n.store.Revision(), "leases", n.replica.Lessor().Len())
 	select {
 	case <-n.ready:
 	default:

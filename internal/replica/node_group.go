@@ -1,0 +1,276 @@
+package replica
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/masterlease"
+)
+
+// GroupConfig makes a [Node] one of several. Durations of 0 mean the defaults of [Config].
+type GroupConfig struct {
+	// Self is this member's id, and Members are those of all, it among them. They and ClusterID are the same at every
+	// start.
+	Self      uint64
+	Members   []uint64
+	ClusterID uint64
+	// Transport carries what members say to each other.
+	Transport Transport
+
+	ElectionTimeout time.Duration
+	MasterLease     time.Duration
+	ReadTimeout     time.Duration
+	Drift           clock.Drift
+}
+
+// A Transport carries messages to other members. It may lose, double, delay and reorder them. Who carries them in
+// the other direction calls [Node.Receive] and [Node.ReceiveState].
+type Transport interface {
+	// Send takes on a message. It never blocks, and drops what is too much. Urgent ones overtake the others: a group
+	// should not lose its leader because much is being written. It keeps the message.
+	Send(to uint64, urgent bool, message []byte)
+	// Ship sends a message together with a state, and returns when the other member has taken both.
+	Ship(ctx context.Context, to uint64, message []byte, state io.Reader) error
+}
+
+// alone reports whether the node is the only member.
+func (n *Node) alone() bool { return n.cfg.Group == nil }
+
+// maxReceived bounds the messages of others that wait for the member's goroutine.
+const maxReceived = 4096
+
+// Receive takes a message of another member, and who connected as that member with which data folder. It does not
+// block, and keeps nothing of message. What is malformed, or too much, is as good as lost.
+func (n *Node) Receive(from, incarnation uint64, message []byte) {
+	m, err := ParseMessage(from, n.identity.MemberID, message)
+	if err != nil {
+		n.malformed.Add(1)
+		return
+	}
+	if m.Raft != nil && m.Raft.GetType() == raftpb.MsgSnap {
+		return // without its state it is nothing
+	}
+	n.receive(Received{Message: m, Incarnation: incarnation})
+}
+
+func (n *Node) receive(e Received) bool {
+	select {
+	case n.received <- e:
+		return true
+	default:
+		n.overrun.Add(1)
+		return false
+	}
+}
+
+// Unreachable says that messages to a member are being lost.
+func (n *Node) Unreachable(member uint64) {
+	select {
+	case n.received <- Unreachable{member}:
+	default: // the next one will say so too
+	}
+}
+
+// dispatch hands a message to the transport, if the authority that it rests on still holds.
+func (n *Node) dispatch(e Send) {
+	if !stillValid(e.Authority) {
+		return // the follower asks again
+	}
+	bulk := e.Message.Raft != nil && e.Message.Raft.GetType() == raftpb.MsgApp && len(e.Message.Raft.GetEntries()) > 0
+	n.cfg.Group.Transport.Send(e.Message.To, !bulk, e.Message.AppendTo(nil))
+}
+
+// Incarnation returns the number of this data folder, by which other members know it again.
+func (n *Node) Incarnation() uint64 { return n.incarnation }
+
+// Leader returns the leader that this member knows of, 0 if none, and the term. It does not say that it still leads.
+func (n *Node) Leader() (id, term uint64) {
+	return n.leader.Load(), n.term.Load()
+}
+
+// AwaitLeader returns the leader as soon as this member knows one. It waits for as long as ctx and the configured
+// ReadTimeout allow; after that the error is [ErrNoLeader].
+func (n *Node) AwaitLeader(ctx context.Context) (uint64, error) {
+	timeout := n.readTimeout()
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	for {
+		changed := n.leaderChange()
+		if id := n.leader.Load(); id != 0 {
+			return id, nil
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return 0, ErrNoLeader
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-n.done:
+			return 0, ErrStopped
+		}
+	}
+}
+
+func (n *Node) readTimeout() time.Duration {
+	if n.cfg.Group == nil || n.cfg.Group.ReadTimeout == 0 {
+		return DefaultReadTimeout
+	}
+	return n.cfg.Group.ReadTimeout
+}
+
+// leaderChange returns a channel that is closed when another leads, or nobody.
+func (n *Node) leaderChange() <-chan struct{} {
+	n.leaderMu.Lock()
+	defer n.leaderMu.Unlock()
+	return n.leaderChanged
+}
+
+// noticeLeader publishes who leads; it is called by who owns the replica.
+func (n *Node) noticeLeader() {
+	leader, term := n.replica.Leader()
+	if leader == n.identity.MemberID && !n.replica.Serving() {
+		leader = 0 // it is not yet of use to anybody
+	}
+	n.term.Store(term)
+	if n.leader.Load() == leader {
+		return
+	}
+	n.leader.Store(leader)
+	n.leaderMu.Lock()
+	close(n.leaderChanged)
+	n.leaderChanged = make(chan struct{})
+	n.leaderMu.Unlock()
+	if !n.alone() {
+		n.log.Info("leader", "member", leader, "term", term, "self", leader == n.identity.MemberID)
+	}
+}
+
+// HandOver makes another member the leader, 0 meaning the one that is furthest. Only the leader can; others return
+// [ErrNotLeader]. With [ErrHandOver] this member leads on.
+func (n *Node) HandOver(ctx context.Context, to uint64) error {
+	id := n.nextID.Add(1)
+	_, _, err := typed[any](n.ask(ctx, id, HandOver{id, to}))
+	return err
+}
+
+// leave takes this member's leave, so that the others need not wait for it. It is bounded: a group that can not elect
+// another leader does not keep a process from ending.
+func (n *Node) leave(ctx context.Context) {
+	if n.alone() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*n.replica.cfg.ElectionTimeout+TickInterval)
+	defer cancel()
+	id := n.nextID.Add(1)
+	if _, err := n.ask(ctx, id, Leave{id}); err != nil && n.Err() == nil {
+		n.log.Warn("member leaves without having handed over", "error", err)
+	}
+}
+
+// Role is what a member is in its group.
+type Role uint8
+
+// The roles of a member.
+const (
+	RoleFollower Role = iota
+	RoleCandidate
+	RoleLeader
+)
+
+func (r Role) String() string { return [...]string{"follower", "candidate", "leader"}[r] }
+
+// GroupStatus is what a member tells of itself and, if it leads, of the others.
+type GroupStatus struct {
+	Self, Leader uint64 // Leader is 0 if none is known
+	Role         Role
+	Term         uint64
+	Applied      uint64
+	Committed    uint64
+	Last         uint64 // entry on stable storage
+
+	Lease      time.Duration // for how long the own authority still holds; only a leader has any
+	Promise    time.Duration // for how long this member has promised its leader not to elect another
+	Mute       time.Duration // for how long this member does not vote because it has just started
+	Unreliable string        // why the clocks are not trusted; "" if they are
+	Holder     masterlease.HolderStats
+	Grantor    masterlease.GrantorStats
+	Counts     Counts
+	Malformed  uint64 // messages
+	Overrun    uint64 // messages that came faster than they could be dealt with
+
+	Members []MemberStatus // in order of ids
+}
+
+// MemberStatus is one member as another one sees it. Only a leader knows more than the id.
+type MemberStatus struct {
+	ID     uint64
+	Active bool   // was heard of lately
+	Match  uint64 // the last entry it is known to have
+	Lag    uint64 // entries that it is known not to have
+	State  string // probe, replicate or snapshot
+	Rate   masterlease.Rate
+	// Suspect is set if its clocks are outside the bound.
+	Suspect bool
+}
+
+// Group returns how the group looks from here.
+func (n *Node) Group(ctx context.Context) (GroupStatus, error) {
+	result := make(chan GroupStatus, 1)
+	look := func(r *Replica, now clock.Instant) { result <- r.Group(now) }
+	select {
+	case n.intake <- submission{look: look}:
+	case <-n.done:
+		return GroupStatus{}, ErrStopped
+	case <-ctx.Done():
+		return GroupStatus{}, ctx.Err()
+	}
+	select {
+	case s := <-result:
+		s.Malformed, s.Overrun = n.malformed.Load(), n.overrun.Load()
+		return s, nil
+	case <-n.done:
+		return GroupStatus{}, ErrStopped
+	case <-ctx.Done():
+		return GroupStatus{}, ctx.Err()
+	}
+}
+
+// Group returns how the group looks from here.
+func (r *Replica) Group(now clock.Instant) GroupStatus {
+	s := GroupStatus{
+		Self: r.identity.MemberID, Leader: r.leader, Term: r.term, Applied: r.applied.index,
+		Committed: r.raft.BasicStatus().HardState.GetCommit(), Last: r.log.last,
+		Holder: r.holder.Stats(now), Grantor: r.grantor.Stats(now), Counts: r.counts,
+	}
+	s.Promise, s.Mute = s.Grantor.Promise, s.Grantor.MuteFor
+	switch state := r.state(); {
+	case r.leading:
+		s.Role, s.Lease = RoleLeader, s.Holder.Remaining
+	case state.Role != masterlease.Follower:
+		s.Role = RoleCandidate
+	}
+	if s.Holder.Fault != masterlease.NoFault {
+		s.Unreliable = s.Holder.Fault.String()
+	}
+	for _, id := range r.voters {
+		s.Members = append(s.Members, MemberStatus{ID: id, Active: id == s.Self})
+	}
+	if r.leading {
+		r.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+			for i := range s.Members {
+				if m := &s.Members[i]; m.ID == id {
+					m.Match, m.Lag, m.State = p.Match, s.Last-min(s.Last, p.Match), p.State.String()
+					m.Active = m.Active || p.RecentActive
+					m.Rate, m.Suspect = r.holder.Rate(id)
+				}
+			}
+		})
+	}
+	return s
+}

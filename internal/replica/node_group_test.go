@@ -1,0 +1,201 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// switchboard carries messages between nodes of one process.
+type switchboard struct {
+	mu    sync.Mutex
+	nodes map[uint64]*Node
+}
+
+type line2 struct {
+	*switchboard
+	from uint64
+}
+
+func (s *switchboard) node(id uint64) *Node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nodes[id]
+}
+
+func (s *switchboard) set(id uint64, n *Node) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nodes[id] = n
+}
+
+func (l line2) Send(to uint64, _ bool, message []byte) {
+	from, other := l.node(l.from), l.node(to)
+	if from != nil && other != nil {
+		other.Receive(l.from, from.Incarnation(), message)
+	}
+}
+
+func (l line2) Ship(ctx context.Context, to uint64, message []byte, state io.Reader) error {
+	from, other := l.node(l.from), l.node(to)
+	if from == nil || other == nil {
+		return errors.New("not connected")
+	}
+	return other.ReceiveState(ctx, l.from, from.Incarnation(), message, state)
+}
+
+// quorum is a group of nodes on the real disk and clocks.
+type quorum struct {
+	t    *testing.T
+	s    *switchboard
+	dirs map[uint64]string
+	ids  []uint64
+}
+
+func newQuorum(t *testing.T) *quorum {
+	q := &quorum{t: t, s: &switchboard{nodes: make(map[uint64]*Node)}, dirs: make(map[uint64]string), ids: []uint64{11, 12, 13}}
+	for _, id := range q.ids {
+		q.dirs[id] = t.TempDir()
+		q.start(id)
+	}
+	t.Cleanup(func() {
+		for _, id := range q.ids {
+			if q.s.node(id) != nil {
+				q.stop(id)
+			}
+		}
+	})
+	return q
+}
+
+func (q *quorum) start(id uint64) *Node {
+	q.t.Helper()
+	n, err := Start(context.Background(), NodeConfig{Dir: q.dirs[id], Group: &GroupConfig{
+		Self: id, Members: q.ids, ClusterID: 0xc1, Transport: line2{q.s, id},
+		ElectionTimeout: 300 * time.Millisecond, MasterLease: 250 * time.Millisecond, ReadTimeout: 5 * time.Second,
+	}})
+	if err != nil {
+		q.t.Fatal(err)
+	}
+	q.s.set(id, n)
+	return n
+}
+
+func (q *quorum) stop(id uint64) {
+	q.t.Helper()
+	n := q.s.node(id)
+	if err := n.Stop(context.Background()); err != nil {
+		q.t.Errorf("stop: %v", err)
+	}
+	q.s.set(id, nil)
+}
+
+// leader returns a node that leads, and another.
+func (q *quorum) leader() (leader, follower *Node) {
+	q.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+		for _, id := range q.ids {
+			n := q.s.node(id)
+			if n == nil {
+				continue
+			}
+			if known, err := n.AwaitLeader(context.Background()); err == nil && known != id && q.s.node(known) != nil {
+				if at, _ := q.s.node(known).Leader(); at == known {
+					return q.s.node(known), n
+				}
+			}
+		}
+	}
+	q.t.Fatal("nobody ever leads")
+	return nil, nil
+}
+
+func TestNodesInAGroup(t *testing.T) {
+	q := newQuorum(t)
+	ctx := context.Background()
+	leader, follower := q.leader()
+	if _, _, err := leader.Grant(ctx, 7, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	mustPut(t, leader, "k", "v", 7)
+	if kvs := get(t, follower, "k"); len(kvs) != 1 || string(kvs[0].Value) != "v" {
+		t.Errorf("the follower reads %v", kvs)
+	}
+	if _, _, err := follower.Put(ctx, put1("k", "w")); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("a put at a follower: %v", err)
+	}
+	renewed := make(chan []RenewedLease, 2)
+	if err := follower.Renew(ctx, []lessor.ID{7, 8}, func(_ Header, leases []RenewedLease) { renewed <- leases }); err != nil {
+		t.Fatal(err)
+	}
+	if leases := <-renewed; len(leases) != 2 || leases[0].TTL != time.Hour || leases[1].Err == nil {
+		t.Errorf("renewed: %+v", leases)
+	}
+	status, err := leader.Group(ctx)
+	if err != nil || status.Role != RoleLeader || status.Lease <= 0 || len(status.Members) != 3 {
+		t.Errorf("group: %+v, %v", status, err)
+	}
+}
+
+// A leader that stops hands over: the others need not find out that it is gone.
+func TestNodeHandsOverWhenItStops(t *testing.T) {
+	q := newQuorum(t)
+	leader, follower := q.leader()
+	mustPut(t, leader, "k", "v", 0)
+	_, term := leader.Leader()
+	q.stop(leader.identity.MemberID)
+	id, err := follower.AwaitLeader(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := q.s.node(id)
+	if _, now := next.Leader(); id == leader.identity.MemberID || now != term+1 {
+		t.Errorf("member %d leads in term %d, after %d in term %d", id, now, leader.identity.MemberID, term)
+	}
+	mustPut(t, next, "k", "w", 0)
+	q.start(leader.identity.MemberID)
+	if kvs := get(t, q.s.node(leader.identity.MemberID), "k"); len(kvs) != 1 || string(kvs[0].Value) != "w" {
+		t.Errorf("back again it reads %v", kvs)
+	}
+}
+
+func TestNodeHandsOverByOrder(t *testing.T) {
+	q := newQuorum(t)
+	leader, follower := q.leader()
+	to := follower.identity.MemberID
+	if err := leader.HandOver(context.Background(), to); err != nil {
+		t.Fatal(err)
+	}
+	if err := leader.HandOver(context.Background(), to); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("again: %v", err)
+	}
+}
+
+// A data folder belongs to one member of one group.
+func TestNodeRefusesAFolderOfAnotherGroup(t *testing.T) {
+	q := newQuorum(t)
+	leader, _ := q.leader()
+	id := leader.identity.MemberID
+	q.stop(id)
+	for what, g := range map[string]*GroupConfig{
+		"alone":          nil,
+		"another member": {Self: 12, Members: q.ids, ClusterID: 0xc1},
+		"another group":  {Self: id, Members: q.ids, ClusterID: 0xc2},
+		"other members":  {Self: id, Members: []uint64{id, 88, 99}, ClusterID: 0xc1},
+	} {
+		if what == "another member" && id == 12 {
+			g.Self = 11
+		}
+		_, err := Start(context.Background(), NodeConfig{Dir: q.dirs[id], Group: g})
+		if err == nil || !strings.Contains(err.Error(), "another data folder") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	q.start(id)
+}
