@@ -56,6 +56,8 @@ type Config struct {
 	// MaxFrame is the size of the largest frame that is sent or taken. All members should have the same. It also
 	// bounds the requests in calls of clients that are passed on.
 	MaxFrame int
+
+	retryLimit time.Duration // tests set it to see what does not wait for it
 }
 
 // CertificateFiles name files in PEM form. All of them are given, or none.
@@ -99,7 +101,7 @@ func (c *Config) completeLimits() error {
 	for _, d := range []struct {
 		value    *time.Duration
 		standard time.Duration
-	}{{&c.Silence, DefaultSilence}, {&c.FrameLife, DefaultFrameLife}} {
+	}{{&c.Silence, DefaultSilence}, {&c.FrameLife, DefaultFrameLife}, {&c.retryLimit, retryLimit}} {
 		if *d.value == 0 {
 			*d.value = d.standard
 		}

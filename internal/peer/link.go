@@ -92,7 +92,7 @@ func (l *link) newClient(dial func(context.Context, string) (net.Conn, error)) (
 		grpc.WithDisableRetry(),
 		grpc.WithIdleTimeout(0),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: retryFirst, Multiplier: 2, Jitter: 0.2, MaxDelay: retryLimit},
+			Backoff:           backoff.Config{BaseDelay: retryFirst, Multiplier: 2, Jitter: 0.2, MaxDelay: l.t.cfg.retryLimit},
 			MinConnectTimeout: connectLimit,
 		}),
 		grpc.WithStaticStreamWindowSize(streamWindow),
@@ -245,9 +245,9 @@ func (l *link) run(ctx context.Context) {
 // pause waits before the next attempt: until the connection stands, if there is none, or the member was heard, but
 // not for longer than the number of failures warrants.
 func (l *link) pause(ctx context.Context, failures int) {
-	limit := retryLimit
+	limit := l.t.cfg.retryLimit
 	if failures < 5 {
-		limit = min(retryFirst<<failures, retryLimit)
+		limit = min(retryFirst<<failures, limit)
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit/2+rand.N(limit/2))
 	defer cancel()
