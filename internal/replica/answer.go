@@ -14,7 +14,7 @@ import (
 // It returns false, and has done nothing, if only Step can deal with the event. The effects are valid until
 // the next call of Answer or Step.
 func (r *Replica) Answer(now clock.Instant, event Event) (effects []Effect, ok bool) {
-	if !r.Serving() || !r.holder.Valid(now) {
+	if _, behind := r.behind(); behind || !r.Serving() || !r.holder.Valid(now) {
 		return nil, false
 	}
 	switch event.(type) {

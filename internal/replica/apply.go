@@ -88,6 +88,7 @@ func (r *Replica) apply(m *raftpb.Message) {
 	}
 	if r.serving {
 		r.settle(a.decided)
+		r.catchUp()
 	}
 }
 

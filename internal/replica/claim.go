@@ -207,10 +207,11 @@ func (r *Replica) answerClaim(request uint64, claim Claim) bool {
 	reply := Reply{ID: request, Header: r.header(), Authority: forever}
 	l, c := r.names.lines[claim.Name], r.names.claims[claim.Lease]
 	_, over := r.names.farewells.of[claim.Lease]
+	_, behind := r.behind()
 	switch {
 	case c == nil && (over || r.names.releasing[claim.Lease] > 0):
 		reply.Err = ErrLost
-	case !r.serving:
+	case !r.serving, behind:
 		return false
 	case c != nil:
 		batch := r.db.NewIndexedBatch()

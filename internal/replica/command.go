@@ -214,6 +214,7 @@ func (r *Replica) request(e Request) {
 type parked struct {
 	event Event
 	until clock.Instant
+	index uint64 // what must be applied before it is answered
 }
 
 // question deals with a Renewal, a Read or an Inspection. Only a leader answers them. A follower asks it, except what
@@ -244,10 +245,30 @@ func (r *Replica) question(event Event) {
 // park keeps a question until the member serves.
 func (r *Replica) park(event Event) {
 	if len(r.parked) < MaxQueue {
-		r.parked = append(r.parked, parked{event, r.now.Add(r.cfg.ReadTimeout)})
+		r.parked = append(r.parked, parked{event: event, until: r.now.Add(r.cfg.ReadTimeout)})
 		return
 	}
 	r.refuse(event, ErrTooManyRequests)
+}
+
+// behind reports whether entries are committed, up to index, that are not applied here. Others may have applied them
+// already and shown what they change, so an answer must not come from before. A group's only member shows nothing
+// before it has applied it.
+func (r *Replica) behind() (index uint64, yes bool) {
+	if r.alone() {
+		return 0, false
+	}
+	index = r.raft.BasicStatus().HardState.GetCommit()
+	return index, r.applied.index < index
+}
+
+// catchUp answers what waited for the own state to be new enough.
+func (r *Replica) catchUp() {
+	for len(r.lagging) > 0 && r.lagging[0].index <= r.applied.index {
+		p := r.lagging[0]
+		r.lagging = r.lagging[1:]
+		r.serveNow(p.event)
+	}
 }
 
 // giveUpParked answers those that have waited for too long, or for a member that does not lead after all. The
@@ -295,6 +316,19 @@ func (r *Replica) refuse(event Event, reason error) {
 // serve answers a question from memory. Its answer rests on this member's authority, which a group's only
 // voter never loses: see vouch.
 func (r *Replica) serve(event Event) {
+	if index, behind := r.behind(); behind {
+		if len(r.lagging) < MaxQueue {
+			r.lagging = append(r.lagging, parked{event: event, index: index})
+		} else {
+			r.refuse(event, ErrTooManyRequests)
+		}
+		return
+	}
+	r.serveNow(event)
+}
+
+// serveNow answers from a state that is as new as it was to be when the question came.
+func (r *Replica) serveNow(event Event) {
 	switch e := event.(type) {
 	case Renewal:
 		r.renew(e)
@@ -410,4 +444,8 @@ func (r *Replica) stepDown() {
 	}
 	clear(r.waiting)
 	r.waiters = 0
+	for _, p := range r.lagging {
+		r.refuse(p.event, ErrNoLeader)
+	}
+	r.lagging = nil
 }

@@ -123,7 +123,7 @@ func (r *Replica) takeBack() {
 	for _, number := range slices.Sorted(maps.Keys(f.sent)) {
 		s := f.sent[number]
 		delete(f.sent, number)
-		r.renew(Renewal{s.id, s.left})
+		r.serve(Renewal{s.id, s.left})
 	}
 	f.unsent = nil
 }
@@ -166,7 +166,7 @@ func (r *Replica) renewForOther(member uint64, renewal ForwardedRenewal) {
 	case len(f.came) > maxForwarded:
 		r.refuse(e, ErrTooManyRequests)
 	default:
-		r.renew(e)
+		r.serve(e)
 	}
 }
 

@@ -21,9 +21,12 @@ type team struct {
 	ids     []uint64
 	members map[uint64]*world
 	down    map[uint64]bool
+	slow    uint64             // whose disk does not get done
 	cut     func(Message) bool // messages for which it is true are lost
 	replies map[uint64][]Effect
 	sent    []Message // since it was last set to nil
+
+	requests uint64 // made up so far
 }
 
 func newTeam(t testing.TB, size int) *team {
@@ -66,6 +69,8 @@ func (g *team) perform(id uint64, effects []Effect) {
 			g.deliver(e.Message)
 		case Reply, ReadAt, Renewed:
 			g.replies[id] = append(g.replies[id], e)
+		case Ship:
+			g.ship(e)
 		}
 	}
 }
@@ -97,7 +102,7 @@ func (g *team) rest() {
 				w.inbox, busy = nil, true
 				g.perform(id, w.step(events...))
 			}
-			if len(w.writes)+len(w.replica.deferred) > 0 {
+			if id != g.slow && len(w.writes)+len(w.replica.deferred) > 0 {
 				busy = true
 				g.perform(id, w.settle())
 			}
@@ -486,4 +491,27 @@ func TestGroupKeepsALeaseOverAFailover(t *testing.T) {
 		t.Error("the lease never ends")
 	}
 	g.same()
+}
+
+// What others have committed, and shown, while the leader's own disk is slow is not missing from what it answers.
+func TestGroupAnswersNothingOlderThanWhatIsCommitted(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.pass(time.Second)
+	g.slow = leader
+	g.step(leader, Request{1, put1("k", "v")})
+	follower := g.follower(leader)
+	g.step(follower, Read{2})
+	if read, ok := g.reply(follower, 2).(ReadAt); !ok || read.Header.Revision != 2 {
+		t.Fatalf("the follower reads at %+v", g.reply(follower, 2))
+	}
+	g.step(leader, Read{3})
+	if early := g.reply(leader, 3); early != nil {
+		t.Errorf("the leader answers before it has applied what it committed: %+v", early)
+	}
+	g.slow = 0
+	g.step(leader)
+	if read, ok := g.reply(leader, 3).(ReadAt); !ok || read.Header.Revision != 2 {
+		t.Errorf("the leader reads at %+v", g.reply(leader, 3))
+	}
 }

@@ -132,6 +132,7 @@ type Replica struct {
 	proposals  map[uint64][]pending
 	granting   int      // grants in queue and proposals
 	parked     []parked // what came before the member served; len ≤ MaxQueue
+	lagging    []parked // what came while entries were committed and not applied, by index; len ≤ MaxQueue
 	// waiting holds the renewals that wait for a decision about their lease.
 	waiting  map[lessor.ID][]uint64
 	waiters  int // the sum of the lengths in waiting; ≤ maxWaiters
@@ -499,7 +500,7 @@ func (r *Replica) Late() Histogram { return r.late }
 // Waiting returns how many requests wait: to be proposed, to be applied, for the member to serve, and, of
 // renewals, for a decision about their lease.
 func (r *Replica) Waiting() int {
-	n := len(r.queue) + len(r.parked) + r.waiters
+	n := len(r.queue) + len(r.parked) + len(r.lagging) + r.waiters
 	for _, commands := range r.proposals { // order: they are only counted
 		n += len(commands)
 	}

@@ -38,6 +38,10 @@ type world struct {
 	effects []Effect             // of the newest step
 	writes  []Persist            // committed by the disk and not reported yet
 	inbox   []Event              // messages of others that have come
+
+	installs, discards int      // of whole states, so far
+	holdInstall        bool     // an Install is not performed until installNow
+	held               *Install // that is not performed
 }
 
 func newWorld(t testing.TB) *world { return newWorldOf(t, func(*world) {}) }
@@ -130,6 +134,7 @@ func (w *world) perform(e Effect) {
 		}
 		w.writes = append(w.writes, p)
 	}
+	w.performState(e)
 }
 
 // report tells the replica of the oldest write that is not reported yet.

@@ -1,0 +1,290 @@
+package replica
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+)
+
+// performState does at once what concerns whole states.
+func (w *world) performState(e Effect) {
+	switch e := e.(type) {
+	case Install:
+		if w.held = &e; !w.holdInstall {
+			w.installNow()
+		}
+	case Discard:
+		if err := e.State.(*Staged).Discard(); err != nil {
+			w.t.Fatalf("discard: %v", err)
+		}
+		w.discards++
+	}
+}
+
+func (w *world) installNow() {
+	w.inbox = append(w.inbox, Installed{w.held.Sequence, PerformInstall(context.Background(), w.db, *w.held)})
+	w.installs++
+	w.held = nil
+}
+
+// staged returns what is left of states that were received.
+func (w *world) staged() (names []string) {
+	all, err := w.fs.List("")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return slices.DeleteFunc(all, func(name string) bool { return !strings.HasPrefix(name, stagedPrefix) })
+}
+
+// ship carries a state to another member, and hands in what both are told of it.
+func (g *team) ship(e Ship) {
+	var stream bytes.Buffer
+	if err := errors.Join(WriteState(&stream, e.State), e.State.Close()); err != nil {
+		g.t.Fatalf("the state can not be written: %v", err)
+	}
+	g.sent = append(g.sent, e.Message)
+	from, to := g.members[e.Message.From], g.members[e.Message.To]
+	if g.cut(e.Message) || g.down[e.Message.To] {
+		from.inbox = append(from.inbox, Shipped{e.Message.To, errors.New("lost")})
+		return
+	}
+	message, err := ParseMessage(e.Message.From, e.Message.To, e.Message.AppendTo(nil))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	staged, err := StageState(context.Background(), to.fs, "", &stream, to.replica.Receipt(to.clock.Now))
+	if err != nil {
+		g.t.Fatalf("the state can not be read: %v", err)
+	}
+	to.inbox = append(to.inbox, Received{Message: message, Incarnation: 0x100 + message.From, State: staged})
+	from.inbox = append(from.inbox, Shipped{To: e.Message.To})
+}
+
+// shipped counts the states that were sent to a member.
+func (g *team) shipped(to uint64) (n int) {
+	for _, m := range g.sent {
+		if m.To == to && m.Raft != nil && m.Raft.GetType() == raftpb.MsgSnap {
+			n++
+		}
+	}
+	return n
+}
+
+func newLaggingTeam(t testing.TB) *team {
+	return newTeamOf(t, 3, func(c *Config) { c.LogKeep = 4 })
+}
+
+// work has the leader do random things, until the log no longer reaches back to its beginning.
+func (g *team) work(rng *rand.Rand, leader uint64) {
+	w := g.members[leader]
+	for begin := w.replica.Applied(); w.replica.log.truncated.index <= begin; {
+		for range 8 {
+			g.requests++
+			event := randomEvent(rng, g.requests)
+			if rng.IntN(2) == 0 {
+				event = randomNameEvent(rng, g.requests)
+			}
+			g.step(leader, event)
+		}
+		g.pass(time.Duration(rng.IntN(300)) * time.Millisecond)
+	}
+}
+
+// identical checks that all members have come equally far, to the same state.
+func (g *team) identical() {
+	g.t.Helper()
+	g.same()
+	want := uint32(0)
+	for i, id := range g.ids {
+		w := g.members[id]
+		hash, err := w.replica.Store().Hash(context.Background(), 0)
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		if i == 0 {
+			want = hash.Hash
+		} else if hash.Hash != want {
+			g.t.Errorf("member %d has hash %x, the first %x", id, hash.Hash, want)
+		}
+		if left := w.staged(); len(left) > 0 {
+			g.t.Errorf("member %d has not removed %v", id, left)
+		}
+	}
+}
+
+// A member that was away for longer than the log reaches back gets the whole state, and goes on from there like the
+// others: when it is started again, and when it leads.
+func TestALaggardGetsTheWholeState(t *testing.T) {
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 3))
+			g := newLaggingTeam(t)
+			leader := g.elected()
+			g.work(rng, leader)
+			laggard := g.follower(leader)
+			g.cut = func(m Message) bool { return m.To == laggard || m.From == laggard }
+			g.work(rng, leader)
+			g.cut = func(Message) bool { return false }
+			g.sent = nil
+			g.pass(time.Second)
+			leader = g.elected()
+			if n := g.shipped(laggard); n == 0 {
+				t.Fatal("no state was sent")
+			}
+			if n := g.members[laggard].installs; n == 0 {
+				t.Fatal("no state was installed")
+			}
+			g.identical()
+			g.work(rng, leader)
+			g.identical()
+
+			g.crash(laggard, 0)
+			g.pass(3 * time.Second)
+			g.identical()
+
+			if reply := g.do(g.elected(), 1<<40, HandOver{To: laggard}); g.elected() != laggard {
+				t.Fatalf("member %d leads: %v", g.elected(), reply.Err)
+			}
+			g.work(rng, laggard)
+			g.identical()
+		})
+	}
+}
+
+// A member whose data folder is new is one that lags behind.
+func TestANewMemberGetsTheWholeState(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 4))
+	g := newLaggingTeam(t)
+	g.down[3] = true
+	g.work(rng, g.elected())
+	g.down[3] = false
+	g.pass(2 * time.Second)
+	if g.members[3].installs == 0 {
+		t.Fatal("no state was installed")
+	}
+	g.identical()
+}
+
+// C4: what a state says of instants was read on the sender's clocks. The receiver counts from when it came.
+func TestC4InstantsOfAStateAreTheReceiversOwn(t *testing.T) {
+	g := newLaggingTeam(t)
+	leader := g.elected()
+	const ttl = 20 * time.Second
+	g.do(leader, 1, Grant{7, ttl})
+	laggard := g.follower(leader)
+	g.cut = func(m Message) bool { return m.To == laggard || m.From == laggard }
+	g.pass(15 * time.Second) // long enough for a checkpoint
+	for i := range uint64(20) {
+		g.do(leader, 2+i, put1("k", "v"))
+	}
+	at := g.members[laggard].clock.Now()
+	g.cut = func(Message) bool { return false }
+	g.pass(time.Second)
+	w := g.members[laggard]
+	if w.installs == 0 {
+		t.Fatal("no state was installed")
+	}
+	checked := 0
+	check := func(what string, m *logpb.Instant, domain uint32) {
+		checked++
+		instant := clock.Instant{Raw: m.GetRawNs(), Boot: m.GetBootNs()}
+		if domain != w.replica.instants.sequence {
+			t.Errorf("%s is of domain %d", what, domain)
+		}
+		if now := w.clock.Now(); instant.Raw < at.Raw || instant.Boot < at.Boot || instant.Raw > now.Raw || instant.Boot > now.Boot {
+			t.Errorf("%s is at %v, and it came between %v and %v", what, instant, at, now)
+		}
+	}
+	err := readLeases(w.db, func(m *logpb.Lease) bool {
+		if m.Checkpointed == nil {
+			t.Fatalf("lease %d was not checkpointed", m.Id)
+		}
+		check("a checkpoint", m.Checkpointed.Applied, m.Checkpointed.Domain)
+		return true
+	})
+	err = errors.Join(err, readReigns(w.db, func(m *logpb.Reign) bool {
+		check("a reign", m.Applied, m.Domain)
+		return true
+	}))
+	if err != nil || checked < 2 {
+		t.Fatalf("%d instants, %v", checked, err)
+	}
+	// Nothing ends early when it leads: at the sender at most 5 s were left, and the checkpoint says how much.
+	record, _ := w.replica.Lessor().Record(7)
+	if record.Remaining <= 0 || record.Remaining > ttl/2 {
+		t.Errorf("the checkpoint says that %v are left", record.Remaining)
+	}
+}
+
+// A snapshot that raft does not heed leaves nothing behind.
+func TestAStateThatCameTooLateIsDiscarded(t *testing.T) {
+	g := newLaggingTeam(t)
+	leader := g.elected()
+	g.work(rand.New(rand.NewPCG(1, 5)), leader)
+	w, to := g.members[leader], g.follower(leader)
+	snapshot, err := w.replica.log.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	message := Message{From: leader, To: to, Raft: &raftpb.Message{
+		Type: raftpb.MsgSnap.Enum(), From: new(leader), To: new(to), Term: new(w.replica.term), Snapshot: snapshot,
+	}}
+	before := g.members[to].dump()
+	g.ship(Ship{message, w.db.NewSnapshot()})
+	if len(g.members[to].staged()) != 1 {
+		t.Fatal("nothing was staged")
+	}
+	g.rest()
+	if m := g.members[to]; m.installs != 0 || m.discards != 1 || len(m.staged()) > 0 || m.dump() != before {
+		t.Errorf("%d installs, %d discarded, left: %v", m.installs, m.discards, m.staged())
+	}
+}
+
+// What raft wants on stable storage after a snapshot waits for it, and raft hears of both in order.
+func TestWritesWaitForAnInstallation(t *testing.T) {
+	g := newLaggingTeam(t)
+	leader := g.elected()
+	laggard := g.follower(leader)
+	g.cut = func(m Message) bool { return m.To == laggard || m.From == laggard }
+	g.work(rand.New(rand.NewPCG(1, 6)), leader)
+	g.cut = func(Message) bool { return false }
+	w := g.members[laggard]
+	w.holdInstall = true
+	for i := 0; w.held == nil; i++ {
+		if i > 1000 {
+			t.Fatal("nothing is to be installed")
+		}
+		g.pass(5 * time.Millisecond)
+	}
+	term := w.replica.term
+	if _, err := w.replica.Store().Hash(context.Background(), 0); err == nil {
+		t.Error("the keyspace can be read while it is replaced")
+	}
+	w.step(Received{Incarnation: 0x100 + leader, Message: Message{From: leader, To: laggard, Raft: &raftpb.Message{
+		Type: raftpb.MsgHeartbeat.Enum(), From: new(leader), To: new(laggard), Term: new(term + 1),
+	}}})
+	for _, e := range w.effects {
+		if _, ok := e.(Persist); ok {
+			t.Errorf("while the state is replaced: %v", e)
+		}
+	}
+	w.installNow()
+	g.rest()
+	if got := w.replica.log.hard.GetTerm(); got != term+1 {
+		t.Errorf("the term on stable storage is %d, and not %d", got, term+1)
+	}
+	g.pass(3 * time.Second)
+	g.elected()
+	g.identical()
+}
