@@ -12,6 +12,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/api/v3electionpb"
 	"github.com/leasekeeper/leasekeeper/api/v3lockpb"
+	"github.com/leasekeeper/leasekeeper/internal/peer"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
 // DefaultReadTimeout is the default of [Group.ReadTimeout].
@@ -39,9 +41,13 @@ type GroupMember struct {
 type Peers interface {
 	// Conn returns the connection to another member, nil if there is no such member.
 	Conn(member uint64) grpc.ClientConnInterface
-	// RegisterService offers a service to other members. It is called before [Server.Start] only.
+	// RegisterService offers a service to other members. It is called by [New] only.
 	RegisterService(desc *grpc.ServiceDesc, impl any)
+	// Status tells how it is with the other members.
+	Status() []peer.PeerStatus
 }
+
+var _ Peers = (*peer.Transport)(nil)
 
 func (g *Group) validate() error {
 	if g == nil {
@@ -203,4 +209,6 @@ type leading interface {
 	AwaitLeader(context.Context) (uint64, error)
 	// HandOver has another member lead; 0 is whichever is furthest.
 	HandOver(ctx context.Context, to uint64) error
+	// Group tells how the group looks from here.
+	Group(context.Context) (replica.GroupStatus, error)
 }

@@ -12,6 +12,8 @@ import (
 // member is what this package uses of a [replica.Node]. It exists so that tests can force errors that a
 // healthy node does not give.
 type member interface {
+	leading
+
 	Done() <-chan struct{}
 	Err() error
 	Serving() error

@@ -6,6 +6,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
 // membersService tells operators how the members of the group are. Which ones there are is in others.go.
@@ -95,8 +96,35 @@ func (s *Server) describeAlone(ctx context.Context, own *leasekeeperv1.Member) e
 	return nil
 }
 
+// roles have the same names on both sides.
+var roles = map[replica.Role]leasekeeperv1.Member_Role{
+	replica.RoleFollower:  leasekeeperv1.Member_FOLLOWER,
+	replica.RoleCandidate: leasekeeperv1.Member_CANDIDATE,
+	replica.RoleLeader:    leasekeeperv1.Member_LEADER,
+}
+
 // describe fills in what a member of a group says.
 func (s *Server) describe(ctx context.Context, own *leasekeeperv1.Member) error {
-	own.Leader, own.Term = s.leading.Leader()
-	return s.describeAlone(ctx, own)
+	st, err := s.leading.Group(ctx)
+	if err != nil {
+		return err
+	}
+	own.Role, own.Leader, own.Term = roles[st.Role], st.Leader, st.Term
+	own.CommitIndex, own.AppliedIndex = st.Committed, st.Applied
+	own.MasterLeaseNs, own.PromiseNs, own.MuteNs = st.Lease.Nanoseconds(), st.Promise.Nanoseconds(), st.Mute.Nanoseconds()
+	own.ClocksDistrusted = st.Unreliable
+	connected := make(map[uint64]bool)
+	for _, p := range s.cfg.Group.Peers.Status() {
+		connected[p.Member] = p.Connected
+	}
+	for _, m := range st.Members {
+		if m.ID == own.Id {
+			continue
+		}
+		own.Peers = append(own.Peers, &leasekeeperv1.MemberPeer{
+			Id: m.ID, Connected: connected[m.ID], MatchIndex: m.Match, Lag: m.Lag,
+			RawPpm: int64(m.Rate.Raw), BootPpm: int64(m.Rate.Boot), MeasuredNs: m.Rate.Over.Nanoseconds(), ClockSuspect: m.Suspect,
+		})
+	}
+	return nil
 }

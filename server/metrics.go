@@ -162,6 +162,9 @@ const scrapeLimit = 2 * time.Second
 func (m *metrics) collectMember(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeLimit)
 	defer cancel()
+	if m.group != nil {
+		m.group.collectGroup(ctx, out)
+	}
 	st, err := m.member.Status(ctx)
 	serving := 0.0
 	if m.member.Serving() == nil {

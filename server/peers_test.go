@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/leasekeeper/leasekeeper/internal/peer"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
@@ -45,6 +46,8 @@ func (w *cableEnd) Conn(member uint64) grpc.ClientConnInterface {
 func (w *cableEnd) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	w.registrar.RegisterService(desc, impl)
 }
+
+func (w *cableEnd) Status() []peer.PeerStatus { return nil }
 
 // serve lets others reach a member.
 func (w *cableEnd) serve(member uint64) {

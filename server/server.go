@@ -85,7 +85,7 @@ func newServer(cfg Config, m member) (*Server, error) {
 		return nil, err
 	}
 	if cfg.Group != nil {
-		s.leading, s.others = m.(leading), newOthers(s)
+		s.leading, s.others = m, newOthers(s)
 	}
 	s.base, s.endBase = context.WithCancelCause(context.Background())
 	s.grpc = s.newGRPC()

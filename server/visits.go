@@ -36,12 +36,12 @@ func (v *visits) context(ctx context.Context) (visit context.Context, end func()
 	return visit, func() { leave(); cancel(nil) }
 }
 
-// enter takes one on, unless the server stops.
+// enter takes one on, unless the server stops: then another member leads, or soon will.
 func (v *visits) enter() (leave func(), err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.closed {
-		return nil, replica.ErrStopped
+		return nil, replica.ErrNotLeader
 	}
 	v.open++
 	v.served++

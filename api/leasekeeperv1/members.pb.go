@@ -383,9 +383,11 @@ type Member struct {
 	// Why it does not serve; empty if it does.
 	NotServing string `protobuf:"bytes,16,opt,name=not_serving,json=notServing,proto3" json:"not_serving,omitempty"`
 	// How it sees the others.
-	Peers         []*MemberPeer `protobuf:"bytes,17,rep,name=peers,proto3" json:"peers,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Peers []*MemberPeer `protobuf:"bytes,17,rep,name=peers,proto3" json:"peers,omitempty"`
+	// Why it does not trust the clocks, and therefore asks a majority before each answer; empty if it does.
+	ClocksDistrusted string `protobuf:"bytes,18,opt,name=clocks_distrusted,json=clocksDistrusted,proto3" json:"clocks_distrusted,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Member) Reset() {
@@ -537,6 +539,13 @@ func (x *Member) GetPeers() []*MemberPeer {
 	return nil
 }
 
+func (x *Member) GetClocksDistrusted() string {
+	if x != nil {
+		return x.ClocksDistrusted
+	}
+	return ""
+}
+
 // MemberPeer is how a member sees another.
 type MemberPeer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -551,7 +560,9 @@ type MemberPeer struct {
 	RawPpm  int64 `protobuf:"varint,5,opt,name=raw_ppm,json=rawPpm,proto3" json:"raw_ppm,omitempty"`
 	BootPpm int64 `protobuf:"varint,6,opt,name=boot_ppm,json=bootPpm,proto3" json:"boot_ppm,omitempty"`
 	// Over how long that was measured; 0: not yet.
-	MeasuredNs    int64 `protobuf:"varint,7,opt,name=measured_ns,json=measuredNs,proto3" json:"measured_ns,omitempty"`
+	MeasuredNs int64 `protobuf:"varint,7,opt,name=measured_ns,json=measuredNs,proto3" json:"measured_ns,omitempty"`
+	// Whether they seem to be outside the bound that all members rely on.
+	ClockSuspect  bool `protobuf:"varint,8,opt,name=clock_suspect,json=clockSuspect,proto3" json:"clock_suspect,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -635,6 +646,13 @@ func (x *MemberPeer) GetMeasuredNs() int64 {
 	return 0
 }
 
+func (x *MemberPeer) GetClockSuspect() bool {
+	if x != nil {
+		return x.ClockSuspect
+	}
+	return false
+}
+
 var File_api_leasekeeperv1_members_proto protoreflect.FileDescriptor
 
 const file_api_leasekeeperv1_members_proto_rawDesc = "" +
@@ -653,7 +671,7 @@ const file_api_leasekeeperv1_members_proto_rawDesc = "" +
 	"\x02to\x18\x01 \x01(\x04R\x02to\"L\n" +
 	"\x1aTransferLeadershipResponse\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\x04R\x06leader\x12\x16\n" +
-	"\x06former\x18\x02 \x01(\x04R\x06former\"\xd7\x04\n" +
+	"\x06former\x18\x02 \x01(\x04R\x06former\"\x84\x05\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x19\n" +
@@ -675,13 +693,14 @@ const file_api_leasekeeperv1_members_proto_rawDesc = "" +
 	"\amute_ns\x18\x0f \x01(\x03R\x06muteNs\x12\x1f\n" +
 	"\vnot_serving\x18\x10 \x01(\tR\n" +
 	"notServing\x120\n" +
-	"\x05peers\x18\x11 \x03(\v2\x1a.leasekeeper.v1.MemberPeerR\x05peers\"E\n" +
+	"\x05peers\x18\x11 \x03(\v2\x1a.leasekeeper.v1.MemberPeerR\x05peers\x12+\n" +
+	"\x11clocks_distrusted\x18\x12 \x01(\tR\x10clocksDistrusted\"E\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bFOLLOWER\x10\x01\x12\r\n" +
 	"\tCANDIDATE\x10\x02\x12\n" +
 	"\n" +
-	"\x06LEADER\x10\x03\"\xc2\x01\n" +
+	"\x06LEADER\x10\x03\"\xe7\x01\n" +
 	"\n" +
 	"MemberPeer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
@@ -692,7 +711,8 @@ const file_api_leasekeeperv1_members_proto_rawDesc = "" +
 	"\araw_ppm\x18\x05 \x01(\x03R\x06rawPpm\x12\x19\n" +
 	"\bboot_ppm\x18\x06 \x01(\x03R\abootPpm\x12\x1f\n" +
 	"\vmeasured_ns\x18\a \x01(\x03R\n" +
-	"measuredNs2\x93\x02\n" +
+	"measuredNs\x12#\n" +
+	"\rclock_suspect\x18\b \x01(\bR\fclockSuspect2\x93\x02\n" +
 	"\aMembers\x12O\n" +
 	"\x04List\x12\".leasekeeper.v1.ListMembersRequest\x1a#.leasekeeper.v1.ListMembersResponse\x12J\n" +
 	"\x03Get\x12 .leasekeeper.v1.GetMemberRequest\x1a!.leasekeeper.v1.GetMemberResponse\x12k\n" +
