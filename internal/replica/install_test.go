@@ -85,11 +85,13 @@ func newLaggingTeam(t testing.TB) *team {
 	return newTeamOf(t, 3, func(c *Config) { c.LogKeep = 4 })
 }
 
-// work has the leader do random things, until the log no longer reaches back to its beginning.
+// work has the leader do random things, many enough for the log not to reach back to its beginning any more.
 func (g *team) work(rng *rand.Rand, leader uint64) {
+	g.t.Helper()
 	w := g.members[leader]
-	for begin := w.replica.Applied(); w.replica.log.truncated.index <= begin; {
-		for range 8 {
+	begin := w.replica.Applied()
+	for range 10 {
+		for range 12 {
 			g.requests++
 			event := randomEvent(rng, g.requests)
 			if rng.IntN(2) == 0 {
@@ -98,6 +100,9 @@ func (g *team) work(rng *rand.Rand, leader uint64) {
 			g.step(leader, event)
 		}
 		g.pass(time.Duration(rng.IntN(300)) * time.Millisecond)
+	}
+	if end := w.replica.log.truncated.index; end <= begin {
+		g.t.Fatalf("the log reaches back to %d, and %d was applied before", end, begin)
 	}
 }
 
