@@ -12,14 +12,17 @@
 //	go run . -quick           the same with less of everything, to see that it works
 //	go run . -run expir       scenarios whose name matches
 //	go run . -target keeper   targets whose name matches
+//	go run . -group           three members that are one group, beside three of etcd
 //
 // How it works: a scenario (scenario.go) is a name and a function that loads one server and returns
 // figures. For each scenario and round the targets are started one after the other, each on an empty
 // folder, and ended before the next: never are two servers there at once. The figures of several rounds
-// become their median. Each row of the table is one figure.
+// become their median. Each row of the table is one figure. With -group a target is three processes
+// (cluster.go), what is measured of them a trial (grouped.go), and links (link.go) delay what they say to
+// each other.
 //
 // Rules: nothing is measured that is not the same request for every target, but for names, where it is the
 // same task with what each target has for it (README.md says what differs). No retries of ours: a request
 // that fails fails the scenario on that target. A lease that ends before its time, a name that two hold at
-// once or that is lost fails the run, however fast the rest was. Tests assert nothing about speed.
+// once or that is lost, and an acknowledged write that is lost, fails the run, however fast the rest was. Tests assert nothing about speed.
 package main

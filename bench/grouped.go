@@ -19,8 +19,8 @@ type setup struct {
 	members int
 }
 
-// alone is one member, for what a group should do as fast.
-const alone = "leasekeeper alone"
+// alone is one member of ours, for what a group should do as fast.
+const alone = "alone"
 
 func setups() (list []setup) {
 	for _, t := range targets() {

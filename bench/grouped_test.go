@@ -24,6 +24,7 @@ func TestLeaderOf(t *testing.T) {
 		"one does not answer":       {[]*pb.StatusResponse{says(1, 2, 7), says(2, 2, 7), nil}, -1, false},
 		"nobody answers":            {[]*pb.StatusResponse{nil, nil, nil}, -1, false},
 		"nobody leads":              {[]*pb.StatusResponse{says(1, 0, 7), says(2, 0, 7), says(3, 0, 7)}, -1, false},
+		"nobody says who leads":     {[]*pb.StatusResponse{says(0, 0, 0), says(0, 0, 0), says(0, 0, 0)}, -1, false},
 		"one knows no leader":       {[]*pb.StatusResponse{says(1, 2, 7), says(2, 2, 7), says(3, 0, 7)}, -1, false},
 		"two lead":                  {[]*pb.StatusResponse{says(1, 1, 6), says(2, 2, 7), says(3, 2, 7)}, -1, false},
 		"one is a term behind":      {[]*pb.StatusResponse{says(1, 2, 7), says(2, 2, 8), says(3, 2, 8)}, -1, false},

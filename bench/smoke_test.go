@@ -78,7 +78,7 @@ func TestConfigure(t *testing.T) {
 			t.Errorf("%q is taken", args)
 		}
 	}
-	b, err := configure([]string{"-group", "-kills", "7", "-target", "leasekeeper"})
+	b, err := configure([]string{"-group", "-kills", "7", "-target", "leasekeeper|alone"})
 	if err != nil || len(b.trials) != len(trials(fullSize)) || len(b.setups) != 2 || len(b.members()) != 1 || b.size.kills != 7 {
 		t.Errorf("a group is not measured as it was asked: %v", err)
 	}
