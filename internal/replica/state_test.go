@@ -1,0 +1,426 @@
+package replica
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/memberpb"
+)
+
+// A member is a database with records of a member in it, and no more than that.
+type bareMember struct {
+	fs vfs.FS
+	db *pebble.DB
+}
+
+func openBare(t testing.TB, fs vfs.FS) bareMember {
+	t.Helper()
+	options := databaseOptions(fs, func(err error) { t.Errorf("the database halts: %v", err) })
+	options.MemTableSize, options.CacheSize = 256<<10, 1<<20
+	db, err := openDatabase("db", options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bareMember{fs, db}
+}
+
+func (m bareMember) set(t testing.TB, sync *pebble.WriteOptions, records ...Record) {
+	t.Helper()
+	batch := m.db.NewBatch()
+	for _, r := range records {
+		if err := batch.Set(r.Key, r.Value, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := batch.Commit(sync); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// records returns all there are, as text, in order.
+func (m bareMember) records(t testing.TB) []string {
+	t.Helper()
+	it, err := m.db.NewIter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for it.First(); it.Valid(); it.Next() {
+		all = append(all, fmt.Sprintf("%q=%x", it.Key(), it.Value()))
+	}
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func (m bareMember) stream(t testing.TB) []byte {
+	t.Helper()
+	var stream bytes.Buffer
+	snapshot := m.db.NewSnapshot()
+	if err := errors.Join(WriteState(&stream, snapshot), snapshot.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return stream.Bytes()
+}
+
+const testCluster = 0xc1
+
+func testReceipt() Receipt {
+	return Receipt{ClusterID: testCluster, Domain: 9, Now: func() clock.Instant { return clock.Instant{Raw: 70, Boot: 71} }}
+}
+
+// ownOf are the own records of a member whose state holds entry index.
+func ownOf(member, index uint64) []Record {
+	return []Record{
+		newRecord(keyIdentity, &logpb.Identity{Format: Format, ClusterId: testCluster, MemberId: member, Incarnation: 0x100 + member}),
+		newRecord(keyApplied, &logpb.Applied{Index: index, Term: 3}),
+		newRecord(keyDomain, &logpb.Domain{Sequence: uint32(member)}),
+		newRecord(keyPromised, &logpb.Promised{LongestNs: int64(member)}),
+		newRecord(logKey(index), &raftpb.Entry{Index: new(index), Term: new(uint64(3)), Data: fmt.Appendf(nil, "of %d", member)}),
+	}
+}
+
+// randomShared makes up records that members share, in families whose contents nobody looks at here.
+func randomShared(rng *rand.Rand, n int) (records []Record) {
+	for range n {
+		key := append([]byte{"ehmnpv"[rng.IntN(6)]}, randomBytes(rng, 40)...)
+		records = append(records, Record{key, randomBytes(rng, 1<<rng.IntN(14))})
+	}
+	if rng.IntN(2) == 0 {
+		records = append(records, newRecord(keyForgotten, &logpb.Forgotten{Last: rng.Int64()}))
+	}
+	return records
+}
+
+func randomBytes(rng *rand.Rand, limit int) []byte {
+	b := make([]byte, rng.IntN(limit+1))
+	for i := range b {
+		b[i] = byte(rng.Uint32())
+	}
+	return b
+}
+
+func stage(m bareMember, stream io.Reader) (*Staged, error) {
+	return StageState(context.Background(), m.fs, "", stream, testReceipt())
+}
+
+// snapOf is what raft would want on stable storage with the state of ownOf.
+func snapOf(index uint64) *raftpb.Message {
+	return &raftpb.Message{
+		Entries: []*raftpb.Entry{{Index: new(index + 1), Term: new(uint64(3))}},
+		Snapshot: &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
+			Index: new(index), Term: new(uint64(3)), ConfState: &raftpb.ConfState{Voters: []uint64{1, 2}},
+		}},
+	}
+}
+
+func installOf(staged *Staged) Install {
+	hard := &raftpb.HardState{Term: new(uint64(4)), Vote: new(uint64(2)), Commit: new(staged.Index)}
+	return Install{Sequence: 1, State: staged, Own: ownAfter(snapOf(staged.Index), hard)}
+}
+
+// After an installation there is what the sender had of what is shared, and what the receiver had of its own, but for
+// what the snapshot changes.
+func TestStateReplacesWhatIsShared(t *testing.T) {
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		from, to := openBare(t, vfs.NewMem()), openBare(t, vfs.NewMem())
+		common := randomShared(rng, rng.IntN(400))
+		from.set(t, pebble.Sync, common...)
+		from.set(t, pebble.Sync, ownOf(1, 50)...)
+		to.set(t, pebble.Sync, randomShared(rng, rng.IntN(400))...)
+		to.set(t, pebble.Sync, ownOf(2, 20)...)
+
+		var reader io.Reader = bytes.NewReader(from.stream(t))
+		if seed%4 == 0 {
+			reader = iotest.OneByteReader(reader)
+		}
+		staged, err := stage(to, reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		install := installOf(staged)
+		if err := PerformInstall(context.Background(), to.db, install); err != nil {
+			t.Fatal(err)
+		}
+		wanted := openBare(t, vfs.NewMem())
+		wanted.set(t, pebble.NoSync, common...)
+		own := slices.DeleteFunc(ownOf(2, 20), func(r Record) bool { return r.Key[0] == familyLog })
+		wanted.set(t, pebble.NoSync, own...)
+		wanted.set(t, pebble.NoSync, install.Own...)
+		if got, want := to.records(t), wanted.records(t); !slices.Equal(got, want) {
+			t.Errorf("seed %d: there is\n%s\nand not\n%s", seed, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+		for _, m := range []bareMember{from, to, wanted} {
+			if err := m.db.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// leftovers are the states in a folder.
+func leftovers(t testing.TB, fs vfs.FS) []string {
+	t.Helper()
+	names, err := fs.List("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, stagedPrefix) })
+}
+
+// A stream that is cut off, damaged, or of something else is refused with a sentence, and leaves nothing.
+func TestStateIsRefused(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 8))
+	from, to := openBare(t, vfs.NewMem()), openBare(t, vfs.NewMem())
+	defer func() {
+		if err := errors.Join(from.db.Close(), to.db.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	from.set(t, pebble.Sync, randomShared(rng, 300)...)
+	from.set(t, pebble.Sync, ownOf(1, 50)...)
+	to.set(t, pebble.Sync, ownOf(2, 20)...)
+	whole := from.stream(t)
+	before := to.records(t)
+
+	refused := func(what, text string, stream []byte) {
+		t.Helper()
+		_, err := stage(to, bytes.NewReader(stream))
+		if err == nil || !strings.Contains(err.Error(), "is refused, and the own one stays: ") || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if left := leftovers(t, to.fs); len(left) > 0 {
+			t.Fatalf("%s: %v is left", what, left)
+		}
+	}
+	refused("nothing", "not complete", nil)
+	for range 60 {
+		at := rng.IntN(len(whole))
+		refused(fmt.Sprintf("cut off at %d", at), "not complete", whole[:at])
+		flipped := bytes.Clone(whole)
+		flipped[at] ^= 1 << rng.IntN(8)
+		refused(fmt.Sprintf("another bit at %d of %d", at, len(whole)), "", flipped)
+	}
+	version := bytes.Clone(whole)
+	version[len(stateMagic)]++
+	refused("another version", "of version 2 and this program knows version 1", version)
+	_, err := StageState(context.Background(), to.fs, "", bytes.NewReader(whole), Receipt{ClusterID: 5, Now: testReceipt().Now})
+	if err == nil || !strings.Contains(err.Error(), "it is of another group: of c1, and this member belongs to 5") {
+		t.Errorf("another group: %v", err)
+	}
+	if after := to.records(t); !slices.Equal(before, after) {
+		t.Error("the own state has changed")
+	}
+}
+
+// forge makes a stream with right checksums of whatever it is given.
+func forge(header *memberpb.StateHeader, records []Record, claimed uint64) []byte {
+	stream := append([]byte(stateMagic), stateVersion)
+	sum := crc32.Update(0, stateSums, stream)
+	frame := func(body []byte) {
+		sum = crc32.Update(sum, stateSums, body)
+		stream = binary.BigEndian.AppendUint32(stream, uint32(len(body)))
+		stream = append(binary.BigEndian.AppendUint32(stream, sum), body...)
+	}
+	encoded, err := proto.Marshal(header)
+	if err != nil {
+		panic(err)
+	}
+	frame(append([]byte{frameHeader}, encoded...))
+	body := []byte{frameRecords}
+	for _, r := range records {
+		body = append(binary.AppendUvarint(body, uint64(len(r.Key))), r.Key...)
+		body = append(binary.AppendUvarint(body, uint64(len(r.Value))), r.Value...)
+	}
+	frame(body)
+	frame(binary.BigEndian.AppendUint64([]byte{frameEnd}, claimed))
+	return stream
+}
+
+// What no member writes is refused even if its checksums are right.
+func TestStateThatMakesNoSenseIsRefused(t *testing.T) {
+	good := func() *memberpb.StateHeader {
+		return &memberpb.StateHeader{Format: Format, ClusterId: testCluster, Index: 5, Term: 2}
+	}
+	v1, v2 := Record{[]byte("v1"), nil}, Record{[]byte("v2"), []byte("x")}
+	to := bareMember{fs: vfs.NewMem()}
+	staged, err := stage(to, bytes.NewReader(forge(good(), []Record{v1, v2}, 2)))
+	if err != nil || staged.Index != 5 || staged.Term != 2 {
+		t.Fatalf("the forger is no good: %+v, %v", staged, err)
+	}
+	if err := staged.Discard(); err != nil {
+		t.Fatal(err)
+	}
+	none, format := good(), good()
+	none.Index = 0
+	format.Format++
+	for _, c := range []struct {
+		what   string
+		stream []byte
+	}{
+		{"it is of no log entry", forge(none, nil, 0)},
+		{"of format 2 and this program knows format 1", forge(format, nil, 0)},
+		{`record "v1" is not in its place`, forge(good(), []Record{v2, v1}, 2)},
+		{`record "v1" is not in its place`, forge(good(), []Record{v1, v1}, 2)},
+		{"it has 1 records and says that it has 2", forge(good(), []Record{v1}, 2)},
+		{"none that members share", forge(good(), []Record{{[]byte("l12345678"), nil}}, 1)},
+		{"none that members share", forge(good(), []Record{{keyIdentity, nil}}, 1)},
+		{"none that members share", forge(good(), []Record{{nil, nil}}, 1)},
+		{"can not be read", forge(good(), []Record{{leaseKey(1), []byte{0xff}}}, 1)},
+	} {
+		if _, err := stage(to, bytes.NewReader(c.stream)); err == nil || !strings.Contains(err.Error(), c.what) {
+			t.Errorf("%s: %v", c.what, err)
+		}
+		if left := leftovers(t, to.fs); len(left) > 0 {
+			t.Fatalf("%s: %v is left", c.what, left)
+		}
+	}
+}
+
+// Reading a state ends with its context, and leaves nothing.
+func TestStateStagingHonoursItsContext(t *testing.T) {
+	from, fs := openBare(t, vfs.NewMem()), vfs.NewMem()
+	from.set(t, pebble.Sync, append(ownOf(1, 50), Record{[]byte("v1"), nil})...)
+	stream := from.stream(t)
+	if err := from.db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(ErrStopped)
+	if _, err := StageState(ctx, fs, "", bytes.NewReader(stream), testReceipt()); !errors.Is(err, ErrStopped) {
+		t.Errorf("staged: %v", err)
+	}
+	if left := leftovers(t, fs); len(left) > 0 {
+		t.Errorf("%v is left", left)
+	}
+}
+
+// A state that is replaced by another while it is being sent goes on being sent as it was.
+func TestStateIsSentAsItWas(t *testing.T) {
+	from := openBare(t, vfs.NewMem())
+	records := randomShared(rand.New(rand.NewPCG(1, 9)), 500)
+	from.set(t, pebble.Sync, records...)
+	from.set(t, pebble.Sync, ownOf(1, 50)...)
+	want := from.stream(t)
+	early, late := from.db.NewSnapshot(), from.db.NewSnapshot()
+	state, err := NewStateReader(early)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := make([]byte, 100)
+	if _, err := io.ReadFull(state, begin); err != nil {
+		t.Fatal(err)
+	}
+	everything := pebble.KeyRange{Start: []byte{0}, End: []byte{0xff}}
+	if err := errors.Join(from.db.Flush(), from.db.Excise(context.Background(), everything)); err != nil {
+		t.Fatal(err)
+	}
+	rest, err := io.ReadAll(state)
+	if err != nil || !bytes.Equal(append(begin, rest...), want) {
+		t.Errorf("%d bytes were sent and not %d: %v", len(begin)+len(rest), len(want), err)
+	}
+	if _, err := NewStateReader(late); err == nil {
+		t.Fatal("a state that is gone can be sent")
+	}
+	if err := errors.Join(state.Close(), early.Close(), late.Close(), from.db.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// crashes takes copies of a disk as a power cut would leave it, before each operation on it.
+type crashes struct {
+	mu     sync.Mutex
+	disk   *vfs.MemFS
+	rng    *rand.Rand
+	armed  bool
+	copies []*vfs.MemFS
+}
+
+func (c *crashes) MaybeError(errorfs.Op) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.armed {
+		c.copies = append(c.copies, c.disk.CrashClone(vfs.CrashCloneCfg{}),
+			c.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: c.rng}))
+	}
+	return nil
+}
+
+func (c *crashes) String() string { return "crashes" }
+
+// Whenever the power is cut, there is either the old state or the new one, and once the installation has returned the
+// new one, whatever the write-ahead log still held of the old.
+func TestAnInstallationIsAtomic(t *testing.T) {
+	for seed := range uint64(3) {
+		rng := rand.New(rand.NewPCG(seed, 10))
+		from := openBare(t, vfs.NewMem())
+		from.set(t, pebble.Sync, randomShared(rng, 50)...)
+		from.set(t, pebble.Sync, ownOf(1, 50)...)
+		cut := &crashes{disk: vfs.NewCrashableMem(), rng: rng}
+		to := openBare(t, errorfs.Wrap(cut.disk, cut))
+		to.set(t, pebble.Sync, randomShared(rng, 50)...)
+		to.set(t, pebble.Sync, ownOf(2, 20)...)
+		synced := to.records(t)
+		to.set(t, pebble.NoSync, randomShared(rng, 5)...)
+		old := to.records(t)
+		staged, err := stage(to, bytes.NewReader(from.stream(t)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cut.armed = true
+		if err := PerformInstall(context.Background(), to.db, installOf(staged)); err != nil {
+			t.Fatal(err)
+		}
+		cut.mu.Lock()
+		cut.armed = false
+		during := len(cut.copies)
+		cut.copies = append(cut.copies, cut.disk.CrashClone(vfs.CrashCloneCfg{}),
+			cut.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: rng}))
+		cut.mu.Unlock()
+		fresh := to.records(t)
+		var before, after int
+		for i, disk := range cut.copies {
+			m := openBare(t, disk)
+			switch got := m.records(t); {
+			case slices.Equal(got, fresh):
+				after++
+			case i < during && (slices.Equal(got, old) || slices.Equal(got, synced)):
+				before++
+			default:
+				t.Errorf("seed %d, cut %d of %d: there is\n%s\nold:\n%s\nnew:\n%s", seed, i, during,
+					strings.Join(got, "\n"), strings.Join(old, "\n"), strings.Join(fresh, "\n"))
+			}
+			if err := m.db.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Logf("%d cuts: %d before and %d after", len(cut.copies), before, after)
+		if before < 10 || after < 3 {
+			t.Errorf("the cuts do not show both: %d before, %d after", before, after)
+		}
+		if err := errors.Join(from.db.Close(), to.db.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
