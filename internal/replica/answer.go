@@ -35,7 +35,7 @@ func (r *Replica) Answer(now clock.Instant, event Event) (effects []Effect, ok b
 
 // untilDue returns how long it takes until the lessor has something to decide.
 func (r *Replica) untilDue() (time.Duration, bool) {
-	if !r.serving || r.ending >= maxExpiries {
+	if !r.serving || r.ending >= maxExpiries || r.yields() {
 		return 0, false
 	}
 	due, ok := r.lessor.NextDue(r.now)

@@ -129,7 +129,9 @@ func (r *Replica) propose() {
 		taken := r.queue[:n:n]
 		r.queue = r.queue[n:]
 		r.queueBytes -= clientBytes(taken)
-		r.ending -= endingIn(taken)
+		ending := endingIn(taken)
+		r.ending -= ending
+		r.endedLast = ending > 0
 		r.proposals[r.sequence] = taken
 		if err := r.raft.Propose(data); err != nil {
 			delete(r.proposals, r.sequence)

@@ -38,6 +38,8 @@ const (
 	maxApplyBytes = 2 << 20
 	// sweepKeys bounds the keys of ended leases that one Step removes.
 	sweepKeys = 128
+	// sweepPatience is how many Steps with entries to write or apply may pass until one sweeps all the same.
+	sweepPatience = 8
 	// trimKeys bounds the keys of which one Step removes compacted versions.
 	trimKeys = 256
 
@@ -128,6 +130,7 @@ type Replica struct {
 	queue      []pending // waits to be proposed, in order; len ≤ MaxQueue plus what the lessor adds
 	queueBytes int       // of the clients' commands in it
 	ending     int       // leases that expire by what is in it; < 2·maxExpiries
+	endedLast  bool      // leases expire by the newest entry that was proposed
 	sequence   uint64    // of the newest proposal
 	proposals  map[uint64][]pending
 	granting   int      // grants in queue and proposals
@@ -137,6 +140,7 @@ type Replica struct {
 	waiting  map[lessor.ID][]uint64
 	waiters  int // the sum of the lengths in waiting; ≤ maxWaiters
 	sweeping bool
+	unswept  int // Steps since the last sweep; ≤ sweepPatience
 	history  history
 	trims    []awaitedTrim // by revision
 	applying *applying
@@ -299,7 +303,7 @@ func (r *Replica) handle(event Event) {
 // decide lets the lessor say which leases are over, quiet, or heard again. While many ends still
 // wait to be proposed it is not asked: clients' commands wait for those of a few hundred leases, however many end.
 func (r *Replica) decide() {
-	if !r.serving || r.halted || !r.now.After(r.holdUntil) || r.ending >= maxExpiries {
+	if !r.serving || r.halted || !r.now.After(r.holdUntil) || r.ending >= maxExpiries || r.yields() {
 		return
 	}
 	due := r.lessor.Due(r.now, lessor.At(r.applied.index, maxOrdinal))
@@ -308,6 +312,10 @@ func (r *Replica) decide() {
 		r.ending += len(due)
 	}
 }
+
+// yields reports whether clients' commands have the next entry for themselves: of two entries in a row at most one ends
+// leases while they wait.
+func (r *Replica) yields() bool { return r.endedLast && r.queueBytes > 0 }
 
 // checkpoint is the lessor's Checkpointer.
 func (r *Replica) checkpoint(quiet []lessor.Checkpoint, cleared []lessor.Cleared) {
@@ -436,6 +444,10 @@ func (r *Replica) sweep() {
 	if !r.sweeping || r.halted || r.installing {
 		return
 	}
+	if r.unswept++; r.full && r.unswept < sweepPatience {
+		return
+	}
+	r.unswept = 0
 	batch := r.db.NewIndexedBatch()
 	writer := r.store.Begin(batch)
 	more, err := writer.Sweep(sweepKeys)
