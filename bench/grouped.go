@@ -51,7 +51,7 @@ func trials(z size) []trial {
 	list := []trial{
 		{name: "grants at 512 in flight", far: true, run: onLeader(grants(manyInFlight, ""))},
 		{name: "renewals, pipelined on 8 streams", far: true, onAlone: true, run: byFront(grantRenewed, renewalsOfGroup)},
-		{name: "linearizable gets, one after the other", far: true, onAlone: true, run: byFront(putKeys, getsOfGroup)},
+		{name: "linearizable gets, one after the other", far: true, onAlone: true, run: byFront(putFew, getsOfGroup)},
 		{name: "acquire and release a name, one after the other", far: true, onAlone: true, run: onLeader(locksOfGroup)},
 	}
 	for i := range list {
@@ -128,6 +128,9 @@ func (f front) goalOf(goal string) string {
 func renewalsOfGroup(ctx context.Context, f front, z size) ([]figure, error) {
 	return renewingGranted(ctx, f.server, z, pipelineStreams, pipelineDepth, f.goalOf("as alone"))
 }
+
+// putFew puts as many keys as matter to who reads one after the other.
+func putFew(ctx context.Context, s *server) error { return putKeys(ctx, s, fewKeys) }
 
 func getsOfGroup(ctx context.Context, f front, z size) ([]figure, error) {
 	took, err := getLatency(ctx, f.server, z)

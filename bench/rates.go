@@ -114,19 +114,19 @@ func puts(inFlight int, goal string) func(context.Context, *server, size) ([]fig
 	}
 }
 
-// putKeys puts all that are read.
-func putKeys(ctx context.Context, s *server) error {
+// putKeys puts so many that are read.
+func putKeys(ctx context.Context, s *server, n int) error {
 	conns, err := dial(s.addr, rateConnections)
 	if err != nil {
 		return err
 	}
 	defer conns.close()
-	return each(ctx, conns, prepareInFlight, keys, put)
+	return each(ctx, conns, prepareInFlight, n, put)
 }
 
 func gets(inFlight int, goal string) func(context.Context, *server, size) ([]figure, error) {
 	return func(ctx context.Context, s *server, z size) ([]figure, error) {
-		if err := putKeys(ctx, s); err != nil {
+		if err := putKeys(ctx, s, keys); err != nil {
 			return nil, err
 		}
 		return closedLoop(ctx, s, z, inFlight, goal, pb.KV_Range_FullMethodName,
