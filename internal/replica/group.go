@@ -200,7 +200,8 @@ func (r *Replica) receiveRaft(e Received) {
 		r.holder.HearLeader(m.GetTerm(), r.now)
 		r.receiving(e)
 	case raftpb.MsgReadIndex:
-		if r.answerReadIndex(m) {
+		// raft would pass it on under the asker's name. It is as good as lost: who asks asks again.
+		if !r.leading || r.answerReadIndex(m) {
 			return
 		}
 	case raftpb.MsgAppResp, raftpb.MsgHeartbeatResp, raftpb.MsgReadIndexResp:
