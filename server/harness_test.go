@@ -92,14 +92,21 @@ func startOn(t testing.TB, cfg Config, m member) *front {
 // startServer starts a server with a client.
 func startServer(t testing.TB, s *Server, node *replica.Node) *front {
 	t.Helper()
-	if err := s.Start(); err != nil {
-		t.Fatal(err)
-	}
+	f := frontOf(t, s, node)
 	t.Cleanup(func() {
 		if err := s.Stop(limited(t, context.Background())); err != nil {
 			t.Errorf("stopping the server: %v", err)
 		}
 	})
+	return f
+}
+
+// frontOf starts a server with a client; the caller stops it.
+func frontOf(t testing.TB, s *Server, node *replica.Node) *front {
+	t.Helper()
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
 	f := &front{t: t, node: node, server: s, conn: dial(t, s.Addr())}
 	f.kv, f.lease, f.watch = pb.NewKVClient(f.conn), pb.NewLeaseClient(f.conn), pb.NewWatchClient(f.conn)
 	f.cluster, f.maintenance = pb.NewClusterClient(f.conn), pb.NewMaintenanceClient(f.conn)

@@ -1,0 +1,208 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/api/v3electionpb"
+	"github.com/leasekeeper/leasekeeper/api/v3lockpb"
+)
+
+// Every call is answered at every endpoint, from one state.
+func TestEveryEndpointServes(t *testing.T) {
+	tr := startTrio(t)
+	for i, m := range tr.members {
+		key := fmt.Sprintf("k%d", i)
+		m.grant(60, int64(i)+1)
+		put, err := m.kv.Put(m.ctx(), &pb.PutRequest{Key: []byte(key), Lease: int64(i) + 1})
+		wantOK(t, err)
+		wantEqual(t, "member", put.Header.MemberId, m.id)
+		wantEqual(t, "cluster", put.Header.ClusterId, 77)
+		for _, other := range tr.members {
+			got, err := other.kv.Range(other.ctx(), &pb.RangeRequest{Key: []byte(key)})
+			wantOK(t, err)
+			wantEqual(t, "keys read at once elsewhere", len(got.Kvs), 1)
+			wantEqual(t, "member that read", got.Header.MemberId, other.id)
+			ttl, err := other.lease.LeaseTimeToLive(other.ctx(), &pb.LeaseTimeToLiveRequest{ID: int64(i) + 1, Keys: true})
+			wantOK(t, err)
+			wantEqual(t, "keys of the lease", len(ttl.Keys), 1)
+			renewOnce(t, other.front, int64(i)+1)
+		}
+		watched, err := m.watch.Watch(m.ctx())
+		wantOK(t, err)
+		wantOK(t, watched.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{
+			CreateRequest: &pb.WatchCreateRequest{Key: []byte(key), StartRevision: 1}}}))
+		for events := 0; events == 0; {
+			resp, err := watched.Recv()
+			wantOK(t, err)
+			events = len(resp.Events)
+		}
+		locked, err := v3lockpb.NewLockClient(m.conn).Lock(m.ctx(), &v3lockpb.LockRequest{Name: []byte("m")})
+		wantOK(t, err)
+		_, err = v3lockpb.NewLockClient(m.conn).Unlock(m.ctx(), &v3lockpb.UnlockRequest{Key: locked.Key})
+		wantOK(t, err)
+		won, err := v3electionpb.NewElectionClient(m.conn).Campaign(m.ctx(), &v3electionpb.CampaignRequest{Name: []byte("e"), Lease: int64(i) + 1})
+		wantOK(t, err)
+		_, err = v3electionpb.NewElectionClient(m.conn).Leader(m.ctx(), &v3electionpb.LeaderRequest{Name: []byte("e")})
+		wantOK(t, err)
+		_, err = v3electionpb.NewElectionClient(m.conn).Resign(m.ctx(), &v3electionpb.ResignRequest{Leader: won.Leader})
+		wantOK(t, err)
+		acquireAt(t, m.front, fmt.Sprintf("n%d", i), int64(i)+100)
+		code, _ := m.get("/readyz")
+		wantEqual(t, "/readyz", code, http.StatusOK)
+	}
+}
+
+// renewOnce renews a lease over each of both protocols.
+func renewOnce(t *testing.T, f *front, lease int64) {
+	t.Helper()
+	alive, err := f.lease.LeaseKeepAlive(f.ctx())
+	wantOK(t, err)
+	wantOK(t, alive.Send(&pb.LeaseKeepAliveRequest{ID: lease}))
+	resp, err := alive.Recv()
+	wantOK(t, err)
+	if resp.TTL <= 0 {
+		t.Errorf("lease %d was not renewed: %v", lease, resp)
+	}
+	renew, err := leasekeeperv1.NewLeasekeeperClient(f.conn).Renew(f.ctx())
+	wantOK(t, err)
+	wantOK(t, renew.Send(&leasekeeperv1.RenewRequest{Number: 1, Leases: []int64{lease, lease + 1000}}))
+	for refused := 0; refused == 0; {
+		resp, err := renew.Recv()
+		wantOK(t, err)
+		refused = len(resp.Refused)
+		if refused == 1 {
+			wantEqual(t, "refused", resp.Refused[0].Place, 1)
+			wantEqual(t, "state", resp.Refused[0].State, leasekeeperv1.RefusedRenewal_GONE)
+		}
+	}
+}
+
+// A leader that stops in good order is not missed: others serve, and calls at them do not fail.
+func TestALeaderThatStopsIsNotMissed(t *testing.T) {
+	tr := startTrio(t)
+	leader, follower := tr.leader()
+	follower.grant(60, 1)
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); leader.stop(t) }()
+	for i := 0; ; i++ {
+		follower.put(fmt.Sprintf("k%d", i), "v")
+		renewOnce(t, follower.front, 1)
+		select {
+		case <-stopped:
+		default:
+			continue
+		}
+		break
+	}
+	eventually(t, "another leads", func() bool { id, _ := follower.node.Leader(); return id != 0 && id != leader.id })
+	follower.put("after", "v")
+}
+
+// Without a majority nothing is answered with authority, and that is said at once and everywhere.
+func TestAMinorityServesNothing(t *testing.T) {
+	tr := startTrio(t)
+	left := tr.members[0]
+	left.put("k", "v")
+	tr.members[1].stop(t)
+	tr.members[2].stop(t)
+	eventually(t, "it is known that nobody leads", func() bool { code, _ := left.get("/readyz"); return code != http.StatusOK })
+	_, err := left.kv.Put(left.ctx(), &pb.PutRequest{Key: []byte("k")})
+	wantCode(t, err, codes.Unavailable)
+	_, err = left.kv.Range(left.ctx(), &pb.RangeRequest{Key: []byte("k")})
+	wantCode(t, err, codes.Unavailable)
+	got, err := left.kv.Range(left.ctx(), &pb.RangeRequest{Key: []byte("k"), Serializable: true})
+	wantOK(t, err)
+	wantEqual(t, "keys", len(got.Kvs), 1)
+	list, err := leasekeeperv1.NewMembersClient(left.conn).List(left.ctx(), &leasekeeperv1.ListMembersRequest{})
+	wantOK(t, err)
+	for i, m := range list.Members {
+		wantEqual(t, "it answers", m.Trouble == "", i == 0)
+	}
+}
+
+func TestMembersAreListed(t *testing.T) {
+	tr := startTrio(t)
+	leader, _ := tr.leader()
+	for _, m := range tr.members {
+		var list *pb.MemberListResponse
+		eventually(t, "all have told where clients reach them", func() bool {
+			var err error
+			list, err = m.cluster.MemberList(m.ctx(), &pb.MemberListRequest{Linearizable: true})
+			wantOK(t, err)
+			for _, listed := range list.Members {
+				if len(listed.ClientURLs) == 0 {
+					return false
+				}
+			}
+			return true
+		})
+		for i, listed := range list.Members {
+			other := tr.members[i]
+			wantEqual(t, "member", fmt.Sprint(listed.ID, listed.Name, listed.ClientURLs), fmt.Sprint(other.id, other.server.cfg.Name, other.server.clientURLs()))
+			wantEqual(t, "URLs of peers", len(listed.PeerURLs), 1)
+		}
+		st, err := m.maintenance.Status(m.ctx(), &pb.StatusRequest{})
+		wantOK(t, err)
+		wantEqual(t, "leader", st.Leader, leader.id)
+
+		all, err := leasekeeperv1.NewMembersClient(m.conn).List(m.ctx(), &leasekeeperv1.ListMembersRequest{})
+		wantOK(t, err)
+		wantEqual(t, "who answers", all.MemberId, m.id)
+		for i, said := range all.Members {
+			wantEqual(t, "id", said.Id, tr.members[i].id)
+			wantEqual(t, "trouble", said.Trouble+said.NotServing, "")
+			wantEqual(t, "leads", said.Role == leasekeeperv1.Member_LEADER, said.Id == leader.id)
+			wantEqual(t, "peers", len(said.Peers), 2)
+		}
+	}
+}
+
+func TestLeadershipIsMoved(t *testing.T) {
+	tr := startTrio(t)
+	leader, follower := tr.leader()
+	_, err := follower.maintenance.MoveLeader(follower.ctx(), &pb.MoveLeaderRequest{TargetID: follower.id})
+	wantStatus(t, err, rpctypes.ErrGRPCNotLeader)
+	_, err = leader.maintenance.MoveLeader(leader.ctx(), &pb.MoveLeaderRequest{TargetID: 99})
+	wantStatus(t, err, rpctypes.ErrGRPCBadLeaderTransferee)
+	_, err = leader.maintenance.MoveLeader(leader.ctx(), &pb.MoveLeaderRequest{TargetID: follower.id})
+	wantOK(t, err)
+	eventually(t, "the other leads", func() bool { return follower.server.leads() })
+
+	// Our own service does it at any member.
+	members := leasekeeperv1.NewMembersClient(leader.conn)
+	_, err = members.TransferLeadership(leader.ctx(), &leasekeeperv1.TransferLeadershipRequest{To: 99})
+	wantCode(t, err, codes.InvalidArgument)
+	moved, err := members.TransferLeadership(leader.ctx(), &leasekeeperv1.TransferLeadershipRequest{To: leader.id})
+	wantOK(t, err)
+	wantEqual(t, "from and to", fmt.Sprint(moved.Former, moved.Leader), fmt.Sprint(follower.id, leader.id))
+	moved, err = members.TransferLeadership(leader.ctx(), &leasekeeperv1.TransferLeadershipRequest{})
+	wantOK(t, err)
+	wantEqual(t, "another leads", moved.Leader != leader.id, true)
+}
+
+func TestAlarmsOfAllMembers(t *testing.T) {
+	tr := startTrio(t)
+	asked := tr.members[0]
+	do := func(r *pb.AlarmRequest) []*pb.AlarmMember {
+		t.Helper()
+		resp, err := asked.maintenance.Alarm(asked.ctx(), r)
+		wantOK(t, err)
+		return resp.Alarms
+	}
+	raised := do(&pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, MemberID: tr.members[1].id, Alarm: pb.AlarmType_NOSPACE})
+	wantEqual(t, "raised", fmt.Sprint(len(raised), raised[0].MemberID), fmt.Sprint(1, tr.members[1].id))
+	wantEqual(t, "listed", len(do(&pb.AlarmRequest{})), 1)
+	wantEqual(t, "raised at all", len(do(&pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE})), 3)
+	_, err := asked.kv.Put(asked.ctx(), &pb.PutRequest{Key: []byte("k")})
+	wantStatus(t, err, rpctypes.ErrGRPCNoSpace)
+	wantEqual(t, "lifted at all", len(do(&pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, Alarm: pb.AlarmType_NOSPACE})), 3)
+	wantEqual(t, "listed in the end", len(do(&pb.AlarmRequest{})), 0)
+	asked.put("k", "v")
+}

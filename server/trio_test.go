@@ -1,0 +1,129 @@
+package server
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/internal/peer"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+)
+
+// trio is a real group of three in this process, over TCP.
+type trio struct {
+	t       *testing.T
+	members [3]*trioMember
+}
+
+type trioMember struct {
+	*front
+	id        uint64
+	transport *peer.Transport
+	socket    *socket
+	over      sync.Once
+}
+
+// socket is what a node speaks through before there is a transport, which needs the node.
+type socket struct {
+	transport atomic.Pointer[peer.Transport]
+}
+
+func (s *socket) Send(to uint64, urgent bool, message []byte) {
+	if t := s.transport.Load(); t != nil {
+		t.Send(to, urgent, message)
+	}
+}
+
+func (s *socket) Ship(ctx context.Context, to uint64, message []byte, state io.Reader) error {
+	t := s.transport.Load()
+	if t == nil {
+		return net.ErrClosed
+	}
+	return t.Ship(ctx, to, message, state)
+}
+
+func startTrio(t *testing.T) *trio {
+	t.Helper()
+	tr := &trio{t: t}
+	addresses, listeners, ids := make(map[uint64]string), [3]net.Listener{}, []uint64{11, 12, 13}
+	group := Group{ReadTimeout: 5 * time.Second} // patient: the machine may be busy
+	for i, id := range ids {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		wantOK(t, err)
+		addresses[id], listeners[i] = l.Addr().String(), l
+		group.Members = append(group.Members, GroupMember{ID: id, Name: string(rune('a' + i)), PeerURL: "http://" + l.Addr().String()})
+	}
+	for i, id := range ids {
+		m := &trioMember{id: id, socket: new(socket)}
+		node, err := replica.Start(t.Context(), replica.NodeConfig{Dir: t.TempDir(), Group: &replica.GroupConfig{
+			Self: id, Members: ids, ClusterID: 77, Transport: m.socket, ReadTimeout: group.ReadTimeout,
+		}})
+		wantOK(t, err)
+		m.transport, err = peer.New(peer.Config{
+			Self: id, ClusterID: 77, Incarnation: node.Incarnation(), Members: addresses, Listener: listeners[i],
+			Receive: node.Receive, ReceiveState: node.ReceiveState, Unreachable: node.Unreachable,
+		})
+		wantOK(t, err)
+		m.socket.transport.Store(m.transport)
+		cfg, own := anyPort(), group
+		own.Peers = m.transport
+		cfg.Name, cfg.Group = group.Members[i].Name, &own
+		s, err := New(cfg, node)
+		wantOK(t, err)
+		wantOK(t, m.transport.Start())
+		m.front = frontOf(t, s, node)
+		tr.members[i] = m
+		t.Cleanup(func() { m.stop(t) })
+	}
+	for _, m := range tr.members {
+		select {
+		case <-m.node.Ready():
+		case <-time.After(waitLimit):
+			t.Fatal("no leader is known")
+		}
+	}
+	return tr
+}
+
+// stop stops a member in good order.
+func (m *trioMember) stop(t *testing.T) {
+	m.over.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
+		defer cancel()
+		if m.node.Err() == nil && m.server.leads() {
+			if err := m.node.HandOver(ctx, 0); err != nil {
+				t.Logf("handing over: %v", err)
+			}
+		}
+		if err := m.server.Stop(ctx); err != nil {
+			t.Errorf("stopping the server: %v", err)
+		}
+		if err := m.node.Stop(ctx); err != nil {
+			t.Errorf("stopping the node: %v", err)
+		}
+		if err := m.transport.Close(ctx); err != nil {
+			t.Errorf("closing the transport: %v", err)
+		}
+	})
+}
+
+// leader returns the member that leads, and another.
+func (tr *trio) leader() (leader, follower *trioMember) {
+	tr.t.Helper()
+	eventually(tr.t, "somebody leads", func() bool {
+		leader, follower = nil, nil
+		for _, m := range tr.members {
+			if m.server.leads() {
+				leader = m
+			} else {
+				follower = m
+			}
+		}
+		return leader != nil && follower != nil
+	})
+	return leader, follower
+}
