@@ -24,7 +24,8 @@ const (
 type forwarded struct {
 	sequence uint64 // of the newest renewal sent to a leader, and of the newest that came
 	sent     map[uint64]*sentRenewal
-	unsent   []uint64 // numbers in sent, to be sent by the Step under way
+	unsent   []uint64      // numbers in sent, to be sent by the Step under way
+	looked   clock.Instant // when it was last looked for what was lost, or waits for too long
 	came     map[uint64]origin
 	answers  map[uint64]*answers // of the Step under way, by member
 }
@@ -66,23 +67,14 @@ func (r *Replica) forward(e Renewal) {
 	f.unsent = append(f.unsent, f.sequence)
 }
 
-// forwardAgain sends what was lost again, gives up what has waited for too long, and sends what is new.
-func (r *Replica) forwardAgain() {
+// forwardAll sends what is new and, now and then, what was lost.
+func (r *Replica) forwardAll() {
 	f := &r.forwarded
-	if len(f.sent) == 0 {
-		return
+	if len(f.sent) > 0 && r.now.Elapsed(f.looked) >= TickInterval {
+		f.looked = r.now
+		r.forwardAgain()
 	}
-	for _, number := range slices.Sorted(maps.Keys(f.sent)) {
-		s := f.sent[number]
-		switch {
-		case r.now.After(s.until):
-			delete(f.sent, number)
-			r.refuse(Renewal{s.id, s.left}, ErrNoLeader)
-		case !s.inLine && r.now.Elapsed(s.at) >= forwardPatience*TickInterval:
-			s.inLine, f.unsent = true, append(f.unsent, number)
-		}
-	}
-	if r.leader == 0 || r.leading || r.halted {
+	if len(f.unsent) == 0 || r.leader == 0 || r.leading || r.halted {
 		return
 	}
 	m := Message{To: r.leader}
@@ -103,6 +95,21 @@ func (r *Replica) forwardAgain() {
 	f.unsent = nil
 	if len(m.Renewals) > 0 {
 		r.sendMessage(m, forever)
+	}
+}
+
+// forwardAgain puts what was lost in line once more, and gives up what has waited for too long.
+func (r *Replica) forwardAgain() {
+	f := &r.forwarded
+	for _, number := range slices.Sorted(maps.Keys(f.sent)) {
+		s := f.sent[number]
+		switch {
+		case r.now.After(s.until):
+			delete(f.sent, number)
+			r.refuse(Renewal{s.id, s.left}, ErrNoLeader)
+		case !s.inLine && r.now.Elapsed(s.at) >= forwardPatience*TickInterval:
+			s.inLine, f.unsent = true, append(f.unsent, number)
+		}
 	}
 }
 
@@ -137,14 +144,19 @@ func (r *Replica) renewedByLeader(answer ForwardedRenewed) {
 	header := r.identity
 	header.Revision, header.Term = answer.Revision, answer.Term
 	e := Renewed{ID: s.id, Header: header, Authority: forever}
+	answered := make(map[lessor.ID]RenewedLease, len(answer.Leases))
 	for _, lease := range answer.Leases {
-		i := slices.Index(s.left, lease.ID)
-		if i < 0 || lease.Err == ErrNoLeader {
-			continue // answered before; or it was no leader, and the next one is asked
+		if lease.Err != ErrNoLeader { // it was no leader: the next one is asked
+			answered[lease.ID] = lease
 		}
-		s.left = slices.Delete(s.left, i, i+1)
-		e.Leases = append(e.Leases, lease)
 	}
+	s.left = slices.DeleteFunc(s.left, func(id lessor.ID) bool {
+		lease, ok := answered[id]
+		if ok {
+			e.Leases = append(e.Leases, lease)
+		}
+		return ok
+	})
 	if len(s.left) == 0 {
 		delete(r.forwarded.sent, answer.Number)
 	}

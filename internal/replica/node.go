@@ -19,6 +19,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/lessor"
+	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
 // NodeConfig says where a [Node] keeps its data and how it runs. The zero value of every field but Dir is
@@ -95,8 +96,9 @@ type Node struct {
 	over    bool // the goroutine of run has left; guarded by owner, as is what follows
 	replica *Replica
 	calls   map[uint64]func(Effect)
-	handed  []*handed     // that have answers to tell
-	walled  clock.Instant // when it told the time of day last
+	handed  []*handed         // that have answers to tell
+	walled  clock.Instant     // when it told the time of day last
+	fault   masterlease.Fault // the newest that was told
 
 	nudge     chan struct{} // tells the goroutine of run that Step is to be called earlier; holds one
 	intake    chan submission

@@ -151,6 +151,20 @@ func (n *Node) noticeLeader() {
 	}
 }
 
+// noticeFault tells when the clocks are not trusted any more, or again; it is called by who owns the replica.
+func (n *Node) noticeFault(now clock.Instant) {
+	fault := n.replica.holder.Stats(now).Fault
+	if n.alone() || fault == n.fault {
+		return
+	}
+	n.fault = fault
+	if fault == masterlease.NoFault {
+		n.log.Info("clocks are trusted again")
+	} else {
+		n.log.Error("a clock is beyond its bound: no answers by master lease, each costs a round of messages; see to the clocks, or raise --clock-drift", "fault", fault.String())
+	}
+}
+
 // HandOver makes another member the leader, 0 meaning the one that is furthest. Only the leader can; others return
 // [ErrNotLeader]. With [ErrHandOver] this member leads on.
 func (n *Node) HandOver(ctx context.Context, to uint64) error {

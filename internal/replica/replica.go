@@ -22,8 +22,9 @@ const (
 
 	// pauseTicks is the number of missed ticks from which on a driver counts as having been paused.
 	pauseTicks = 2
-	// electionTicks is handed to raft, whose own election timer is never driven: elections are ours.
-	electionTicks = 10
+	// minElectionTicks is handed to raft at the least. Its own election timer is never driven, since elections are
+	// ours; but in so many ticks a leader notices that it has lost the others, or that a hand-over does not succeed.
+	minElectionTicks = 3
 
 	// maxEntryBytes and maxEntryWeight bound one log entry, which holds at least one command.
 	maxEntryBytes  = 1 << 20
@@ -199,7 +200,7 @@ func Open(cfg Config) (*Replica, error) {
 		return nil, err
 	}
 	node, err := raft.NewRawNode(&raft.Config{
-		ID: r.identity.MemberID, ElectionTick: electionTicks, HeartbeatTick: 1,
+		ID: r.identity.MemberID, ElectionTick: max(minElectionTicks, int(cfg.ElectionTimeout/TickInterval)), HeartbeatTick: 1,
 		Storage: r.log, Applied: r.applied.index, AsyncStorageWrites: true,
 		MaxSizePerMsg: maxApplyBytes, MaxCommittedSizePerReady: maxApplyBytes, MaxInflightMsgs: maxInflight, MaxInflightBytes: maxInflightBytes,
 		CheckQuorum: true, PreVote: true, DisableProposalForwarding: true, StepDownOnRemoval: true,
@@ -234,7 +235,7 @@ func (r *Replica) Step(now clock.Instant, events ...Event) []Effect {
 	r.decide()
 	r.retireHistory()
 	r.propose()
-	r.forwardAgain()
+	r.forwardAll()
 	r.confirm()
 	r.advance()
 	r.dismiss()

@@ -128,6 +128,7 @@ func (n *Node) step(events []Event) []Effect {
 	if n.walled == (clock.Instant{}) || start.Elapsed(n.walled) >= wallInterval {
 		n.walled = start
 		events = append(events, Tick{Wall: time.Now().UnixMilli()})
+		n.noticeFault(start)
 	}
 	effects := n.replica.Step(start, events...)
 	if n.replica.Applied() != applied {
