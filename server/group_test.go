@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -14,9 +15,24 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/v3lockpb"
 )
 
+// patient is for who does not want to notice that the machine is busy.
+const patient = 10 * time.Second
+
+func TestGroup(t *testing.T) {
+	tr := startTrio(t, patient)
+	for name, test := range map[string]func(*testing.T, *trio){
+		"every endpoint serves":    testEveryEndpointServes,
+		"members are listed":       testMembersAreListed,
+		"leadership is moved":      testLeadershipIsMoved,
+		"alarms of all members":    testAlarmsOfAllMembers,
+		"metrics of other members": testMetricsOfOtherMembers,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, tr.in(t)) })
+	}
+}
+
 // Every call is answered at every endpoint, from one state.
-func TestEveryEndpointServes(t *testing.T) {
-	tr := startTrio(t)
+func testEveryEndpointServes(t *testing.T, tr *trio) {
 	for i, m := range tr.members {
 		key := fmt.Sprintf("k%d", i)
 		m.grant(60, int64(i)+1)
@@ -86,7 +102,7 @@ func renewOnce(t *testing.T, f *front, lease int64) {
 
 // A leader that stops in good order is not missed: others serve, and calls at them do not fail.
 func TestALeaderThatStopsIsNotMissed(t *testing.T) {
-	tr := startTrio(t)
+	tr := startTrio(t, patient)
 	leader, follower := tr.leader()
 	follower.grant(60, 1)
 	stopped := make(chan struct{})
@@ -107,7 +123,7 @@ func TestALeaderThatStopsIsNotMissed(t *testing.T) {
 
 // Without a majority nothing is answered with authority, and that is said at once and everywhere.
 func TestAMinorityServesNothing(t *testing.T) {
-	tr := startTrio(t)
+	tr := startTrio(t, 200*time.Millisecond)
 	left := tr.members[0]
 	left.put("k", "v")
 	tr.members[1].stop(t)
@@ -127,8 +143,7 @@ func TestAMinorityServesNothing(t *testing.T) {
 	}
 }
 
-func TestMembersAreListed(t *testing.T) {
-	tr := startTrio(t)
+func testMembersAreListed(t *testing.T, tr *trio) {
 	leader, _ := tr.leader()
 	for _, m := range tr.members {
 		var list *pb.MemberListResponse
@@ -164,8 +179,7 @@ func TestMembersAreListed(t *testing.T) {
 	}
 }
 
-func TestLeadershipIsMoved(t *testing.T) {
-	tr := startTrio(t)
+func testLeadershipIsMoved(t *testing.T, tr *trio) {
 	leader, follower := tr.leader()
 	_, err := follower.maintenance.MoveLeader(follower.ctx(), &pb.MoveLeaderRequest{TargetID: follower.id})
 	wantStatus(t, err, rpctypes.ErrGRPCNotLeader)
@@ -187,8 +201,7 @@ func TestLeadershipIsMoved(t *testing.T) {
 	wantEqual(t, "another leads", moved.Leader != leader.id, true)
 }
 
-func TestAlarmsOfAllMembers(t *testing.T) {
-	tr := startTrio(t)
+func testAlarmsOfAllMembers(t *testing.T, tr *trio) {
 	asked := tr.members[0]
 	do := func(r *pb.AlarmRequest) []*pb.AlarmMember {
 		t.Helper()
@@ -205,4 +218,24 @@ func TestAlarmsOfAllMembers(t *testing.T) {
 	wantEqual(t, "lifted at all", len(do(&pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, Alarm: pb.AlarmType_NOSPACE})), 3)
 	wantEqual(t, "listed in the end", len(do(&pb.AlarmRequest{})), 0)
 	asked.put("k", "v")
+}
+
+// Whatever the dashboard and the alert rules ask of a group is there, with one label for each other member.
+func testMetricsOfOtherMembers(t *testing.T, tr *trio) {
+	leader, follower := tr.leader()
+	families, err := leader.server.metrics.registry.Gather()
+	wantOK(t, err)
+	known := make(map[string]int)
+	for _, family := range families {
+		known[family.GetName()] = len(family.Metric)
+	}
+	for _, name := range groupMetrics() {
+		if known[name] == 0 && name != "leasekeeper_peer_clock_rate_ppm" { // which takes a while
+			t.Errorf("there is no %s", name)
+		}
+	}
+	wantEqual(t, "series for peers", known["leasekeeper_peer_connected"], 2)
+	before := follower.server.forwards.sent.Load()
+	follower.put("k", "v")
+	wantEqual(t, "requests sent on", follower.server.forwards.sent.Load()-before, 1)
 }

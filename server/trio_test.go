@@ -46,11 +46,12 @@ func (s *socket) Ship(ctx context.Context, to uint64, message []byte, state io.R
 	return t.Ship(ctx, to, message, state)
 }
 
-func startTrio(t *testing.T) *trio {
+// startTrio starts a group whose members wait that long for a leader.
+func startTrio(t *testing.T, patience time.Duration) *trio {
 	t.Helper()
 	tr := &trio{t: t}
 	addresses, listeners, ids := make(map[uint64]string), [3]net.Listener{}, []uint64{11, 12, 13}
-	group := Group{ReadTimeout: 5 * time.Second} // patient: the machine may be busy
+	group := Group{ReadTimeout: patience}
 	for i, id := range ids {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		wantOK(t, err)
@@ -87,6 +88,17 @@ func startTrio(t *testing.T) *trio {
 		}
 	}
 	return tr
+}
+
+// in is the group as a subtest uses it.
+func (tr *trio) in(t *testing.T) *trio {
+	sub := &trio{t: t}
+	for i, m := range tr.members {
+		f := *m.front
+		f.t = t
+		sub.members[i] = &trioMember{front: &f, id: m.id, transport: m.transport, socket: m.socket}
+	}
+	return sub
 }
 
 // stop stops a member in good order.
