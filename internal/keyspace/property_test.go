@@ -31,6 +31,7 @@ func TestAgainstModel(t *testing.T) {
 			"drain":   func(t *rapid.T) { m.T = t; m.drainAll() },
 			"request": m.requestProgress,
 			"reopen":  m.reopenAll,
+			"replace": m.replaceAll,
 		})
 		m.T = t
 		m.drainAll()
@@ -90,7 +91,18 @@ func (m *machine) grantOne(t *rapid.T) {
 // batch does a few requests in one batch.
 func (m *machine) batch(t *rapid.T) {
 	m.T = t
-	changes := m.write(func(w *Writer) {
+	changes := m.requests()
+	// Between the two a stream may already see the revision, the hub not yet.
+	if rapid.Bool().Draw(t, "delay publishing") {
+		m.watch(t)
+		m.next(t)
+	}
+	m.hub.Publish(changes)
+}
+
+func (m *machine) requests() Changes {
+	t := m.T
+	return m.write(func(w *Writer) {
 		for range rapid.IntRange(1, 6).Draw(t, "requests") {
 			switch rapid.SampledFrom([]string{"put", "put", "put", "del", "group", "end", "sweep", "trim", "compact", "range", "txn", "txn"}).Draw(t, "request") {
 			case "put":
@@ -114,12 +126,6 @@ func (m *machine) batch(t *rapid.T) {
 			}
 		}
 	})
-	// Between the two a stream may already see the revision, the hub not yet.
-	if rapid.Bool().Draw(t, "delay publishing") {
-		m.watch(t)
-		m.next(t)
-	}
-	m.hub.Publish(changes)
 }
 
 func (m *machine) putRequest() PutRequest {

@@ -1,0 +1,305 @@
+package keyspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"pgregory.net/rapid"
+)
+
+// copyAll makes a database have what another one has, and nothing else.
+func copyAll(t tb, from, to *pebble.DB) {
+	t.Helper()
+	it, err := from.NewIter(nil)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	batch := to.NewBatch()
+	err = batch.DeleteRange([]byte{0}, []byte{0xff}, nil)
+	for it.First(); it.Valid() && err == nil; it.Next() {
+		err = batch.Set(it.Key(), it.Value(), nil)
+	}
+	if err = errors.Join(err, it.Error(), it.Close()); err == nil {
+		err = batch.Commit(pebble.NoSync)
+	}
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+}
+
+// away opens a store on a copy of the database.
+func (h *house) away() *house {
+	h.t.Helper()
+	other := &house{t: h.t, fs: vfs.NewMem(), leases: h.leases, few: h.few}
+	db, err := pebble.Open("db", &pebble.Options{FS: other.fs, Logger: quiet{}})
+	if err != nil {
+		h.t.Fatalf("%v", err)
+	}
+	copyAll(h.t, h.db, db)
+	other.db = db
+	if other.store, err = Open(db, h.leases); err != nil {
+		h.t.Fatalf("%v", err)
+	}
+	other.store.few = h.few
+	return other
+}
+
+// replaceAll has a database in which more was done take the place of the own one.
+func (m *machine) replaceAll(t *rapid.T) {
+	m.T = t
+	here, there := *m.house, m.house.away()
+	here.store.Suspend()
+	if rapid.Bool().Draw(t, "watch while suspended") {
+		m.watch(t)
+	}
+	if _, err := here.store.Range(context.Background(), RangeRequest{Key: []byte("a")}); !errors.Is(err, ErrReplaced) {
+		m.Fatalf("read while suspended: %v", err)
+	}
+	m.db, m.store = there.db, there.store
+	for range rapid.IntRange(0, 3).Draw(t, "batches elsewhere") {
+		m.requests()
+	}
+	m.db, m.store = here.db, here.store
+	m.suspendedNext()
+	copyAll(m, there.db, here.db)
+	if err := there.db.Close(); err != nil {
+		m.Fatalf("%v", err)
+	}
+	m.suspendedNext()
+	if err := m.store.Reload(m.leases); err != nil {
+		m.Fatalf("reload: %v", err)
+	}
+	// Between the two a stream may already see the revision, the hub not yet.
+	if rapid.Bool().Draw(t, "delay the hub") {
+		m.watch(t)
+		m.next(t)
+	}
+	m.hub.Reload()
+}
+
+// suspendedNext takes what streams can tell without reading.
+func (m *machine) suspendedNext() {
+	for _, st := range m.streams {
+		if len(st.ready) == 0 && !st.idle() {
+			if err := st.advance(context.Background()); err != nil && !errors.Is(err, ErrReplaced) {
+				m.Fatalf("advance: %v", err)
+			}
+		}
+		if len(st.ready) > 0 {
+			m.take(st)
+		}
+	}
+}
+
+// Readers on other goroutines see one state or the other, or are told to try again, while the database is exchanged
+// under them by what cuts it out from under snapshots too.
+func TestReadersWhileTheStateIsReplaced(t *testing.T) {
+	h := newHouse(t)
+	if err := h.db.RatchetFormatMajorVersion(pebble.FormatNewest); err != nil {
+		t.Fatal(err)
+	}
+	const keys, rounds = 200, 6
+	fill := func(h *house, round int) {
+		for i := range keys {
+			h.write(func(w *Writer) {
+				if _, err := w.Put(PutRequest{Key: fmt.Appendf(nil, "k%03d", i), Value: fmt.Append(nil, round)}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		h.write(func(w *Writer) { // nothing of the rounds before can be read
+			if err := w.Compact(w.s.revision); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	fill(h, 0)
+	ctx, stop := context.WithCancel(context.Background())
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	defer stop()
+	var mu sync.Mutex
+	seen := make(map[string]int)
+	for range 3 {
+		readers.Go(func() {
+			for ctx.Err() == nil {
+				what, err := readAll(h.store, keys)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				seen[what]++
+				mu.Unlock()
+			}
+		})
+	}
+	for round := 1; round <= rounds; round++ {
+		other := h.away()
+		fill(other, round)
+		h.store.Suspend()
+		everything := pebble.KeyRange{Start: []byte{0}, End: []byte{0xff}}
+		if err := errors.Join(h.db.Flush(), h.db.Excise(context.Background(), everything)); err != nil {
+			t.Fatal(err)
+		}
+		copyAll(t, other.db, h.db)
+		if err := errors.Join(h.store.Reload(h.leases), other.db.Close()); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 { // let them read it
+			if _, err := readAll(h.store, keys); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	stop()
+	readers.Wait()
+	t.Logf("seen: %v", seen)
+}
+
+// readAll reads all keys, which must have one value, and returns it.
+func readAll(s *Store, keys int) (string, error) {
+	res, err := s.Range(context.Background(), RangeRequest{Key: []byte{0}, End: []byte{0}})
+	if errors.Is(err, ErrReplaced) {
+		return "replaced", nil
+	}
+	if err != nil || len(res.KVs) != keys {
+		return "", fmt.Errorf("%d keys were read, %v", len(res.KVs), err)
+	}
+	for _, kv := range res.KVs {
+		if string(kv.Value) != string(res.KVs[0].Value) {
+			return "", fmt.Errorf("%s is %s and %s is %s", res.KVs[0].Key, res.KVs[0].Value, kv.Key, kv.Value)
+		}
+	}
+	return string(res.KVs[0].Value), nil
+}
+
+// A read that began before the replacement, and has not ended, is not believed.
+func TestAReadUnderWayIsNotBelieved(t *testing.T) {
+	h := newHouse(t)
+	h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte("k"), Value: []byte("old")}) })
+	for name, read := range map[string]func(context.Context) error{
+		"range": func(ctx context.Context) error {
+			_, err := h.store.Range(ctx, RangeRequest{Key: []byte{0}, End: []byte{0}})
+			return err
+		},
+		"hash":    func(ctx context.Context) error { _, err := h.store.Hash(ctx, 0); return err },
+		"keys":    func(context.Context) error { return h.store.Keys(func(KV) bool { return true }) },
+		"history": func(ctx context.Context) error { return readHistory(ctx, h.store) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := read(context.Background()); err != nil {
+				t.Fatalf("before: %v", err)
+			}
+			h.store.Suspend()
+			if err := read(context.Background()); !errors.Is(err, ErrReplaced) {
+				t.Errorf("suspended: %v", err)
+			}
+			if err := h.store.Reload(h.leases); err != nil {
+				t.Fatal(err)
+			}
+			if err := read(context.Background()); err != nil {
+				t.Errorf("after: %v", err)
+			}
+		})
+	}
+	p, err := h.store.toRead()
+	if err != nil || h.store.replacedSince(p) {
+		t.Fatalf("nothing was replaced: %v", err)
+	}
+	h.store.Suspend()
+	if !h.store.replacedSince(p) {
+		t.Error("what is being read may be of two states, and is believed")
+	}
+	if err := h.store.Reload(h.leases); err != nil {
+		t.Fatal(err)
+	}
+	if !h.store.replacedSince(p) {
+		t.Error("what was read may be of two states, and is believed")
+	}
+}
+
+func readHistory(ctx context.Context, s *Store) error {
+	_, err := s.history(ctx, spanOf([]byte("k"), nil), 1, func(EventType) bool { return true }, portion{1, 1, 1})
+	return err
+}
+
+// Only a later state may take the place of another, and nothing is written meanwhile.
+func TestReloadRefuses(t *testing.T) {
+	h := newHouse(t)
+	h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte("k")}) })
+	earlier := h.away()
+	defer earlier.db.Close()
+	h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte("k")}) })
+	h.store.Suspend()
+	batch := h.db.NewIndexedBatch()
+	if _, err := h.store.Begin(batch).Put(PutRequest{Key: []byte("k")}); !errors.Is(err, ErrMisuse) {
+		t.Errorf("put while suspended: %v", err)
+	}
+	if err := batch.Close(); err != nil {
+		t.Fatal(err)
+	}
+	copyAll(t, earlier.db, h.db)
+	if err := h.store.Reload(h.leases); err == nil || !strings.Contains(err.Error(), "replaced by an earlier state") {
+		t.Errorf("reload: %v", err)
+	}
+	if _, err := h.store.Range(context.Background(), RangeRequest{Key: []byte("k")}); !errors.Is(err, ErrReplaced) {
+		t.Errorf("read after a failed reload: %v", err)
+	}
+}
+
+// waited is a context that tells when somebody begins to wait for its end.
+type waited struct {
+	context.Context
+	once  *sync.Once
+	begun chan struct{}
+}
+
+func (w waited) Done() <-chan struct{} {
+	w.once.Do(func() { close(w.begun) })
+	return w.Context.Done()
+}
+
+// Who reads history for a watcher waits until there is a state again.
+func TestNextWaitsForTheNewState(t *testing.T) {
+	h := newHouse(t)
+	hub := NewHub(h.store)
+	h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte("k"), Value: []byte("v")}) })
+	st := hub.NewStream(StreamLimits{})
+	defer st.Close()
+	if _, err := st.Watch(WatchRequest{Key: []byte("k"), StartRevision: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := st.Next(context.Background()); err != nil || !r.Created {
+		t.Fatalf("created: %+v, %v", r, err)
+	}
+	h.store.Suspend()
+	ctx := waited{context.Background(), new(sync.Once), make(chan struct{})}
+	type next struct {
+		r   WatchResponse
+		err error
+	}
+	result := make(chan next, 1)
+	go func() {
+		r, err := st.Next(ctx)
+		result <- next{r, err}
+	}()
+	select {
+	case <-ctx.begun:
+	case got := <-result:
+		t.Fatalf("it does not wait: %+v", got)
+	}
+	if err := h.store.Reload(h.leases); err != nil {
+		t.Fatal(err)
+	}
+	hub.Reload()
+	if got := <-result; got.err != nil || len(got.r.Events) != 1 {
+		t.Errorf("told: %+v", got)
+	}
+}
