@@ -107,7 +107,7 @@ func (t *Transport) begin() (end func(), err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return nil, status.Error(codes.Unavailable, "this member is shutting down")
+		return nil, errClosing
 	}
 	t.visits.Add(1)
 	return t.visits.Done, nil

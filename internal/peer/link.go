@@ -26,6 +26,8 @@ const (
 	// retryFirst and retryLimit bound the pause before a member is tried again.
 	retryFirst = 20 * time.Millisecond
 	retryLimit = 400 * time.Millisecond
+	// lasting is how long a connection must have lasted for the next attempt to be made as after the first failure.
+	lasting = time.Second
 	// hungDial is how old an attempt must be for that member's own connection to end it: of packets that were lost
 	// the next is sent only after a second.
 	hungDial = 50 * time.Millisecond
@@ -226,11 +228,12 @@ func (l *link) tell(ctx context.Context) {
 func (l *link) run(ctx context.Context) {
 	failures := 0
 	for {
+		began := time.Now()
 		connected, err := l.session(ctx)
 		if ctx.Err() != nil || l.t.isDraining() {
 			return
 		}
-		if connected {
+		if connected && time.Since(began) > lasting {
 			failures = 0
 		}
 		l.disconnected(l.explain(err))

@@ -90,14 +90,31 @@ func (s *service) Bulk(stream frameServer) error {
 
 func callerOf(ctx context.Context) caller { return ctx.Value(callerKey{}).(caller) }
 
+// errClosing is why streams of others end when the transport is closed.
+var errClosing = status.Error(codes.Unavailable, "this member is shutting down")
+
+// enter begins a stream of another member, which ends when the lane is taken by a newer one or the transport is closed.
+func (s *service) enter(stream grpc.ServerStream, n *lane) (ctx context.Context, v *visit, leave func()) {
+	ctx, end := context.WithCancelCause(stream.Context())
+	closing := context.AfterFunc(s.t.ctx, func() { end(errClosing) })
+	v, vacate := n.enter(end)
+	return ctx, v, func() {
+		vacate()
+		closing()
+		end(nil)
+	}
+}
+
 func (s *service) take(stream frameServer, from caller, n *lane) error {
-	v, leave := n.enter(func(error) {}) // it notices with its next message
+	ctx, v, leave := s.enter(stream, n)
 	defer leave()
 	if err := stream.SendHeader(nil); err != nil {
 		return err
 	}
+	batches := newReceiver[peerpb.Batch](ctx)
+	s.t.serving.Go(func() { batches.pump(stream.Recv) })
 	for {
-		batch, err := stream.Recv()
+		batch, err := batches.next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -125,9 +142,7 @@ func (s *service) take(stream frameServer, from caller, n *lane) error {
 func (s *service) Ship(stream grpc.ClientStreamingServer[peerpb.Chunk, peerpb.Shipped]) error {
 	from := callerOf(stream.Context())
 	in := &s.t.links[from.member].inbound
-	ctx, end := context.WithCancelCause(stream.Context())
-	defer end(nil)
-	_, leave := in.states.enter(end)
+	ctx, _, leave := s.enter(stream, &in.states)
 	defer leave()
 	select {
 	case in.shipping <- struct{}{}: // whoever had it was told to end
@@ -135,60 +150,67 @@ func (s *service) Ship(stream grpc.ClientStreamingServer[peerpb.Chunk, peerpb.Sh
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	state := &stateReader{ctx: ctx, chunks: make(chan *peerpb.Chunk), failed: make(chan error, 1)}
-	s.t.serving.Go(func() { state.pump(stream) })
-	first, err := state.next()
+	chunks := newReceiver[peerpb.Chunk](ctx)
+	s.t.serving.Go(func() { chunks.pump(stream.Recv) })
+	first, err := chunks.next()
 	if err != nil {
 		return err
 	}
-	state.rest, state.last = first.State, first.Last
+	state := &stateReader{chunks: chunks, rest: first.State, last: first.Last}
 	if err := s.t.cfg.ReceiveState(ctx, from.member, from.incarnation, first.Frame, state); err != nil {
 		if cause := context.Cause(ctx); cause != nil {
-			err = cause
+			return cause
 		}
 		return status.Error(codes.Aborted, err.Error())
 	}
 	return stream.SendAndClose(&peerpb.Shipped{})
 }
 
-// stateReader reads a state from a stream. What comes in is read on a goroutine of its own, because receiving ends only
-// with the stream, and the handler may have to end before: the stream ends when it does.
-type stateReader struct {
-	ctx    context.Context
-	chunks chan *peerpb.Chunk
-	failed chan error // holds one: nothing more will come, because of this
-	rest   []byte
-	last   bool // nothing follows rest
+// receiver takes what comes on a stream, on a goroutine of its own: receiving ends only with the stream, and the handler
+// may have to end before. The stream ends when it does.
+type receiver[T any] struct {
+	ctx      context.Context
+	messages chan *T
+	failed   chan error // holds one: nothing more will come, because of this
 }
 
-func (r *stateReader) pump(stream grpc.ClientStreamingServer[peerpb.Chunk, peerpb.Shipped]) {
+func newReceiver[T any](ctx context.Context) *receiver[T] {
+	return &receiver[T]{ctx, make(chan *T), make(chan error, 1)}
+}
+
+func (r *receiver[T]) pump(receive func() (*T, error)) {
 	for {
-		chunk, err := stream.Recv()
+		message, err := receive()
 		if err != nil {
 			r.failed <- err
 			return
 		}
 		select {
-		case r.chunks <- chunk:
+		case r.messages <- message:
 		case <-r.ctx.Done():
 			return
 		}
 	}
 }
 
-func (r *stateReader) next() (*peerpb.Chunk, error) {
+// next returns the next message, or why there will be none.
+func (r *receiver[T]) next() (*T, error) {
 	select {
-	case chunk := <-r.chunks:
-		return chunk, nil
+	case message := <-r.messages:
+		return message, nil
 	case err := <-r.failed:
 		r.failed <- err // for who asks again
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
 		return nil, err
 	case <-r.ctx.Done():
 		return nil, context.Cause(r.ctx)
 	}
+}
+
+// stateReader reads a state from its chunks.
+type stateReader struct {
+	chunks *receiver[peerpb.Chunk]
+	rest   []byte
+	last   bool // nothing follows rest
 }
 
 // Read implements [io.Reader]. It says io.EOF only when the state is whole.
@@ -197,7 +219,10 @@ func (r *stateReader) Read(p []byte) (int, error) {
 		if r.last {
 			return 0, io.EOF
 		}
-		chunk, err := r.next()
+		chunk, err := r.chunks.next()
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
 		if err != nil {
 			return 0, err
 		}

@@ -225,26 +225,45 @@ func (t *Transport) end(ctx context.Context) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	t.cancel() // also ends states on their way out
+	t.cancel() // also ends frames on their way in, and states both ways
 	<-drained
-	left := make(chan struct{})
+	t.stopServing(ctx)
+	t.closeLinks()
+	t.serving.Wait()
+}
+
+// stopServing lets calls of other members end until ctx does, and has their answers leave.
+func (t *Transport) stopServing(ctx context.Context) {
+	stopped := make(chan struct{})
 	go func() {
-		defer close(left)
+		defer close(stopped)
+		t.server.GracefulStop()
+	}()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
 		t.visits.Wait()
 	}()
 	select {
-	case <-left:
+	case <-ended:
+		timer := time.NewTimer(drainLimit) // a member that reads nothing is not waited for
+		defer timer.Stop()
+		select {
+		case <-stopped:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
 	case <-ctx.Done():
 	}
 	t.server.Stop()
-	<-left
-	t.closeLinks()
-	t.serving.Wait()
+	<-stopped
+	<-ended
 }
 
 func (t *Transport) closeLinks() error {
 	var errs []error
 	for _, l := range t.links {
+		l.hangUp() // gRPC would take its leave, and wait for seconds until that has been sent
 		errs = append(errs, l.conn.Close(), l.calls.Close())
 	}
 	return errors.Join(errs...)

@@ -1,0 +1,250 @@
+package peer
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/internal/peer/peerpb"
+)
+
+func TestWrongMembersAreRefused(t *testing.T) {
+	t.Run("cluster", func(t *testing.T) {
+		g := newGroup(t, 1, 2)
+		a := g.start(1, func(c *Config, _ *member) { c.ClusterID = 0xc2 })
+		b := g.start(2, nil)
+		a.awaitRefusal(2, "cluster c1", "cluster c2", "--initial-cluster")
+		b.awaitRefusal(1, "cluster c1", "cluster c2", "--initial-cluster")
+	})
+	t.Run("swapped", func(t *testing.T) {
+		g := newGroup(t, 1, 2, 3)
+		b, c := g.start(2, nil), g.start(3, nil)
+		g.members[2], g.members[3] = g.members[3], g.members[2]
+		a := g.start(1, nil)
+		a.awaitRefusal(2, "this is the member 3, not 2", "--initial-cluster")
+		a.awaitRefusal(3, "this is the member 2, not 3")
+		b.awaitConnected(1)
+		c.awaitConnected(1)
+	})
+	t.Run("itself", func(t *testing.T) {
+		g := newGroup(t, 1, 2)
+		g.listeners[2].Close()
+		g.members[2] = g.members[1]
+		g.start(1, nil).awaitRefusal(2, "this is the member 1, not 2")
+	})
+	t.Run("unknown", func(t *testing.T) {
+		g := newGroup(t, 1, 2, 3)
+		g.listeners[2].Close()
+		c := g.start(3, nil)
+		delete(g.members, 3)
+		a := g.start(1, nil)
+		c.awaitRefusal(1, "member 3 is not in the --initial-cluster of the member 1")
+		if len(a.Status()) != 1 {
+			t.Errorf("there are %d other members", len(a.Status()))
+		}
+	})
+}
+
+func TestRefusalIsLoggedOnce(t *testing.T) {
+	g := newGroup(t, 1, 2)
+	p := g.behind(2)
+	a := g.start(1, func(c *Config, _ *member) { c.ClusterID = 0xc2 })
+	b := g.start(2, nil)
+	b.await("refused", 1, func(s PeerStatus) bool { return s.Err != nil })
+	for tries := 1; tries <= 3; tries++ {
+		a.await("another try", 2, func(PeerStatus) bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.accepted >= tries
+		})
+		a.await("refused", 2, func(s PeerStatus) bool { return s.Err != nil && strings.Contains(s.Err.Error(), "cluster") })
+		p.reset()
+	}
+	if n := b.log.count("a connection is refused"); n != 1 {
+		t.Errorf("the log was told %d times\n%s", n, b.log.text.String())
+	}
+}
+
+func TestHelloIsChecked(t *testing.T) {
+	g := newGroup(t, 1, 2)
+	g.listeners[2].Close()
+	a := g.start(1, nil)
+	right := func() *peerpb.Hello {
+		return &peerpb.Hello{Version: 1, Oldest: 1, ClusterId: testCluster, From: 2, To: 1, Incarnation: 5}
+	}
+	if err := a.checkHello(right()); err != nil {
+		t.Fatal(err)
+	}
+	for part, change := range map[string]func(*peerpb.Hello){
+		"speaks version 0":         func(h *peerpb.Hello) { h.Version = 0 },
+		"understands 7":            func(h *peerpb.Hello) { h.Version, h.Oldest = 8, 7 },
+		"cluster":                  func(h *peerpb.Hello) { h.ClusterId++ },
+		"not 3":                    func(h *peerpb.Hello) { h.To = 3 },
+		"two members are both 1":   func(h *peerpb.Hello) { h.From = 1 },
+		"member 9 is not in the":   func(h *peerpb.Hello) { h.From = 9 },
+		"does not say of which in": func(h *peerpb.Hello) { h.Incarnation = 0 },
+	} {
+		h := right()
+		change(h)
+		if err := a.checkHello(h); err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), "(and understands 7", "understands 7"), part) {
+			t.Errorf("%v does not speak of %q", err, part)
+		}
+	}
+	later := right()
+	later.Version = 2 // and still understands the first
+	if err := a.checkHello(later); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatIsNoMemberIsRecognised(t *testing.T) {
+	g := newGroup(t, 1, 2)
+	other := grpc.NewServer()
+	done := make(chan error, 1)
+	go func() { done <- other.Serve(g.listeners[2]) }()
+	g.start(1, nil).awaitRefusal(2, "no member of a group", "--initial-cluster")
+	other.Stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// asked is a service that other members call.
+type asked struct {
+	healthpb.UnimplementedHealthServer
+	from    chan [2]uint64
+	release chan struct{}
+}
+
+func (s *asked) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+	member, incarnation, ok := From(ctx)
+	if !ok {
+		return nil, status.Error(codes.Internal, "who asks?")
+	}
+	s.from <- [2]uint64{member, incarnation}
+	if s.release != nil {
+		select {
+		case <-s.release:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
+}
+
+func (g *group) startServing(id uint64, s *asked) *Transport {
+	g.t.Helper()
+	s.from = make(chan [2]uint64, 10)
+	m, err := New(Config{
+		Self: id, ClusterID: testCluster, Incarnation: id * 100, Members: g.members, Listener: g.listeners[id],
+		Receive: func(uint64, uint64, []byte) {}, ReceiveState: (&member{}).receiveNothing,
+	})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	healthpb.RegisterHealthServer(m, s)
+	if err := m.Start(); err != nil {
+		g.t.Fatal(err)
+	}
+	return m
+}
+
+func TestCallsArePassedOn(t *testing.T) {
+	g := newGroup(t, 1, 2)
+	p := g.behind(2)
+	s := new(asked)
+	b := g.startServing(2, s)
+	a := g.start(1, nil)
+	client := healthpb.NewHealthClient(a.Conn(2))
+	ctx := metadata.AppendToOutgoingContext(within(t), "key", "value")
+	for range 2 {
+		if _, err := client.Check(ctx, &healthpb.HealthCheckRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		if from := <-s.from; from != [2]uint64{1, 100} {
+			t.Errorf("the call is of %v", from)
+		}
+	}
+	// A stranger, who does not say who it is.
+	conn := must[*grpc.ClientConn](t)(grpc.NewClient(p.target, grpc.WithTransportCredentials(insecure.NewCredentials())))
+	defer conn.Close()
+	_, err := healthpb.NewHealthClient(conn).Check(within(t), &healthpb.HealthCheckRequest{})
+	if status.Code(err) != codes.FailedPrecondition || len(s.from) > 0 {
+		t.Errorf("a stranger got %v", err)
+	}
+	if err := b.Close(within(t)); err != nil {
+		t.Error(err)
+	}
+	if _, err = client.Check(within(t), &healthpb.HealthCheckRequest{}); status.Code(err) != codes.Unavailable {
+		t.Errorf("a member that has gone answers %v", err)
+	}
+}
+
+func TestCloseWaitsForCalls(t *testing.T) {
+	g := newGroup(t, 1, 2)
+	s := &asked{release: make(chan struct{})}
+	b := g.startServing(2, s)
+	a := g.start(1, nil)
+	client := healthpb.NewHealthClient(a.Conn(2))
+	answered := make(chan error, 1)
+	go func() {
+		_, err := client.Check(within(t), &healthpb.HealthCheckRequest{})
+		answered <- err
+	}()
+	<-s.from
+	closed := make(chan error, 1)
+	go func() { closed <- b.Close(within(t)) }()
+	<-b.draining.Done()
+	if _, err := client.Check(within(t), &healthpb.HealthCheckRequest{}); status.Code(err) != codes.Unavailable {
+		t.Errorf("a member that is closing answers %v", err)
+	}
+	close(s.release)
+	if err := <-answered; err != nil {
+		t.Errorf("the call that was under way: %v", err)
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCloseCutsCallsOff(t *testing.T) {
+	g := newGroup(t, 1, 2)
+	s := &asked{release: make(chan struct{})}
+	b := g.startServing(2, s)
+	a := g.start(1, nil)
+	answered := make(chan error, 1)
+	go func() {
+		_, err := healthpb.NewHealthClient(a.Conn(2)).Check(within(t), &healthpb.HealthCheckRequest{})
+		answered <- err
+	}()
+	<-s.from
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := b.Close(ctx); err != context.Canceled {
+		t.Errorf("got %v", err)
+	}
+	if err := <-answered; err == nil {
+		t.Error("the call was answered")
+	}
+	if err := b.Close(within(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestListenerIsClosed(t *testing.T) {
+	g := newGroup(t, 1)
+	a := g.start(1, nil)
+	a.stop()
+	if conn, err := net.Dial("tcp", g.members[1]); err == nil {
+		conn.Close()
+		t.Error("somebody still listens")
+	}
+}

@@ -1,0 +1,225 @@
+package peer
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/leasekeeper/leasekeeper/internal/peer/peerpb"
+)
+
+// authority makes certificates.
+type authority struct {
+	t    testing.TB
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func must[T any](t testing.TB) func(T, error) T {
+	return func(value T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+}
+
+func newAuthority(t testing.TB) *authority {
+	t.Helper()
+	key := must[*ecdsa.PrivateKey](t)(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der := must[[]byte](t)(x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key))
+	return &authority{t, must[*x509.Certificate](t)(x509.ParseCertificate(der)), key}
+}
+
+// issue returns a certificate for a host and its key in PEM form.
+func (a *authority) issue(host string) (cert, key []byte) {
+	a.t.Helper()
+	own := must[*ecdsa.PrivateKey](a.t)(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "member"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	if ip := net.ParseIP(host); ip != nil {
+		template.IPAddresses = []net.IP{ip}
+	} else {
+		template.DNSNames = []string{host}
+	}
+	der := must[[]byte](a.t)(x509.CreateCertificate(rand.Reader, template, a.cert, &own.PublicKey, a.key))
+	secret := must[[]byte](a.t)(x509.MarshalECPrivateKey(own))
+	return inPEM("CERTIFICATE", der), inPEM("EC PRIVATE KEY", secret)
+}
+
+func inPEM(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
+// files are a member's, with a certificate for a host, that trusts whom another authority has made.
+func (a *authority) files(host string, trusted *authority) CertificateFiles {
+	a.t.Helper()
+	dir := a.t.TempDir()
+	f := CertificateFiles{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "ca.pem")}
+	a.write(f, host, trusted)
+	return f
+}
+
+func (a *authority) write(f CertificateFiles, host string, trusted *authority) {
+	a.t.Helper()
+	cert, key := a.issue(host)
+	for name, text := range map[string][]byte{f.Cert: cert, f.Key: key, f.CA: inPEM("CERTIFICATE", trusted.cert.Raw)} {
+		if err := os.WriteFile(name, text, 0o600); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+}
+
+const here = "127.0.0.1"
+
+// startWith runs a member with certificates, none if files is nil.
+func (g *group) startWith(id uint64, files CertificateFiles) *member {
+	g.t.Helper()
+	m := g.start(id, func(c *Config, _ *member) { c.Files = files })
+	if m.certs != nil {
+		m.certs.LookEvery(0)
+	}
+	return m
+}
+
+func TestMembersProveWhoTheyAre(t *testing.T) {
+	ca := newAuthority(t)
+	g := newGroup(t, 1, 2)
+	a, b := g.startWith(1, ca.files(here, ca)), g.startWith(2, ca.files(here, ca))
+	a.awaitConnected(2)
+	a.Send(2, true, []byte("secret"))
+	b.wantNext(1, "secret")
+	if err := ship(t, a, b, 1<<20); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStrangersAreRefused(t *testing.T) {
+	ca, other := newAuthority(t), newAuthority(t)
+	for name, c := range map[string]struct {
+		a, b CertificateFiles
+		// What each says of the other, "" if it reaches it.
+		aSays, bSays string
+	}{
+		"a without TLS":       {CertificateFiles{}, ca.files(here, ca), "it speaks TLS, which this member does not", "does not speak TLS"},
+		"a of another CA":     {other.files(here, ca), ca.files(here, ca), "unknown certificate authority", "unknown authority"},
+		"a of another host":   {ca.files("elsewhere.example", ca), ca.files(here, ca), "is not for 127.0.0.1, the host of the member 1", "127.0.0.1"},
+		"each of its own CA":  {other.files(here, other), ca.files(here, ca), "unknown authority", "unknown authority"},
+		"a trusts another CA": {ca.files(here, other), ca.files(here, ca), "unknown authority", "unknown certificate authority"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGroup(t, 1, 2)
+			a, b := g.startWith(1, c.a), g.startWith(2, c.b)
+			a.awaitRefusal(2, c.aSays)
+			b.awaitRefusal(1, c.bSays)
+			if a.peer(2).Listening || b.peer(1).Listening {
+				t.Error("one was let in")
+			}
+		})
+	}
+}
+
+// Whoever has no certificate at all is refused before it can say anything.
+func TestCertificateIsRequired(t *testing.T) {
+	ca := newAuthority(t)
+	g := newGroup(t, 1, 2)
+	g.listeners[2].Close()
+	a := g.startWith(1, ca.files(here, ca))
+	roots := x509.NewCertPool()
+	roots.AddCert(ca.cert)
+	conn := must[*grpc.ClientConn](t)(grpc.NewClient(g.members[1], grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: roots}))))
+	defer conn.Close()
+	ctx := metadata.NewOutgoingContext(within(t), metadata.Pairs(helloKey, helloFrom(a, 2)))
+	stream, err := peerpb.NewPeerClient(conn).Urgent(ctx)
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	// What a client hears of it depends on which side closes first.
+	if err == nil || a.peer(2).Listening || !a.peer(2).Heard.IsZero() {
+		t.Errorf("one without a certificate was let in: %v", err)
+	}
+}
+
+// helloFrom is what another member would say to this one.
+func helloFrom(m *member, from uint64) string {
+	cfg := m.cfg
+	cfg.Self = from
+	return (&Transport{cfg: cfg}).hello(m.cfg.Self).Get(helloKey)[0]
+}
+
+func TestChangedCertificatesAreUsed(t *testing.T) {
+	old, young := newAuthority(t), newAuthority(t)
+	g := newGroup(t, 1, 2)
+	p := g.behind(2)
+	aFiles, bFiles := old.files(here, old), old.files(here, old)
+	a, b := g.startWith(1, aFiles), g.startWith(2, bFiles)
+	before := a.awaitConnected(2)
+
+	young.write(bFiles, here, young)
+	p.reset()
+	a.await("refused", 2, func(s PeerStatus) bool { // b is of an authority that a does not trust
+		return !s.Connected && strings.Contains(s.Err.Error(), "certificate")
+	})
+
+	young.write(aFiles, here, young)
+	a.await("connected again", 2, func(s PeerStatus) bool { return s.Connected && s.Since.After(before.Since) })
+	a.Send(2, true, []byte("renewed"))
+	b.wantNext(1, "renewed")
+
+	// What is of no use changes nothing.
+	if err := os.WriteFile(bFiles.Cert, []byte("no certificate"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before = a.peer(2)
+	p.reset()
+	a.await("connected again", 2, func(s PeerStatus) bool { return s.Connected && s.Since.After(before.Since) })
+	if b.log.count("of no use") != 1 {
+		t.Errorf("the log was told %d times", b.log.count("of no use"))
+	}
+}
+
+func TestFilesAreCheckedFirst(t *testing.T) {
+	ca := newAuthority(t)
+	whole := ca.files(here, ca)
+	gone := whole
+	gone.CA = filepath.Join(t.TempDir(), "gone")
+	for part, files := range map[string]CertificateFiles{
+		"belong together": {Cert: whole.Cert, Key: whole.Key},
+		"--peer-ca":       gone,
+		"--peer-cert":     {whole.CA, whole.Key, whole.CA},
+	} {
+		g := newGroup(t, 1)
+		defer g.listeners[1].Close()
+		_, err := New(Config{
+			Self: 1, ClusterID: 1, Incarnation: 1, Members: g.members, Listener: g.listeners[1], Files: files,
+			Receive: func(uint64, uint64, []byte) {}, ReceiveState: (&member{}).receiveNothing,
+		})
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%v does not speak of %q", err, part)
+		}
+	}
+}
