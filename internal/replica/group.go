@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"encoding/binary"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -29,6 +30,7 @@ type group struct {
 	heard      clock.Instant // when a leader was last heard, or the start
 	campaignAt clock.Instant // not before that
 	attempts   int           // to be elected since a leader was last heard
+	asked      uint64        // the newest round of raft's that a heartbeat of this term named
 	// carried is the release that came with the order to campaign. It goes on beside the requests for votes.
 	carried *masterlease.Release
 	handing *handing
@@ -181,6 +183,10 @@ func (r *Replica) acquaint(member, incarnation uint64) {
 // receiveRaft lets raft see a message if what was promised allows it.
 func (r *Replica) receiveRaft(e Received) {
 	m, lease := e.Message.Raft, e.Message.Lease
+	if !r.plausible(m) {
+		r.counts.Malformed++
+		return
+	}
 	switch m.GetType() {
 	case raftpb.MsgPreVote, raftpb.MsgVote:
 		r.ballot(m, lease.Release)
@@ -219,6 +225,20 @@ func (r *Replica) receiveRaft(e Received) {
 			r.holder.Receive(m.GetFrom(), *lease.Grant, r.now)
 		}
 	}
+}
+
+// plausible reports whether raft can be trusted with a message. It takes one without a term for its own. And it reads the
+// context of an answer to a heartbeat as the number of a round, whatever its length, and has it confirm all rounds up to
+// that number, whether or not they were ever begun.
+func (r *Replica) plausible(m *raftpb.Message) bool {
+	round := m.GetContext()
+	switch {
+	case m.GetTerm() == 0:
+		return m.GetType() == raftpb.MsgReadIndex // which raft sends without one
+	case m.GetType() == raftpb.MsgHeartbeatResp && m.GetTerm() == r.term && len(round) > 0:
+		return len(round) == 8 && binary.LittleEndian.Uint64(round) <= r.asked
+	}
+	return true
 }
 
 // step lets raft see a message, and reports whether raft took it.
@@ -280,7 +300,7 @@ func (r *Replica) observe() {
 		if r.serving {
 			r.stepDown()
 		}
-		r.term, r.leading = s.Term, s.Role == masterlease.Leader
+		r.term, r.leading, r.asked = s.Term, s.Role == masterlease.Leader, 0
 		if r.leading && !r.grantor.Elected(r.now) {
 			panic(fmt.Sprintf("replica: member %x was elected in term %d in spite of its promise: %+v", r.identity.MemberID, r.term, r.grantor.Stats(r.now)))
 		}
@@ -311,6 +331,9 @@ func (r *Replica) sendMessage(m Message, authority clock.Instant) {
 // send hands out a message of raft.
 func (r *Replica) send(m *raftpb.Message) {
 	lease, ok := r.beside(m)
+	if round := m.GetContext(); ok && m.GetType() == raftpb.MsgHeartbeat && len(round) == 8 {
+		r.asked = max(r.asked, binary.LittleEndian.Uint64(round))
+	}
 	switch {
 	case !ok:
 	case m.GetType() == raftpb.MsgSnap:

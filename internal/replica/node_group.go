@@ -246,7 +246,7 @@ func (n *Node) Group(ctx context.Context) (GroupStatus, error) {
 	}
 	select {
 	case s := <-result:
-		s.Malformed, s.Overrun = n.malformed.Load(), n.overrun.Load()
+		s.Malformed, s.Overrun = n.malformed.Load()+s.Counts.Malformed, n.overrun.Load()
 		return s, nil
 	case <-n.done:
 		return GroupStatus{}, ErrStopped

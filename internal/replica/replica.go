@@ -159,8 +159,8 @@ type Replica struct {
 type Counts struct {
 	Granted, Renewed, Revoked, Expired, Applied, Skipped uint64
 	// Campaigns are those of this member. Strangers are messages of those who are no members, or whose data folder
-	// is not the one that the member had.
-	Campaigns, Strangers uint64
+	// is not the one that the member had. Malformed are messages that raft would have misunderstood.
+	Campaigns, Strangers, Malformed uint64
 }
 
 // persisting is a write under way and what raft hears once it is done.

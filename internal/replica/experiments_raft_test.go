@@ -1,0 +1,179 @@
+package replica
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// E5: the answers to heartbeats say things about rounds that nobody could have been told: half a number, a moment in
+// time, more rounds than there were. raft would crash, or take a read for confirmed. Only true answers confirm.
+func TestE5AnswersToHeartbeatsAreNotTrusted(t *testing.T) {
+	number := func(n uint64) []byte { return binary.LittleEndian.AppendUint64(nil, n) }
+	for _, round := range [][]byte{
+		{1}, {1, 0, 0, 0}, {1, 0, 0, 0, 0, 0, 0}, append(number(1), 0), append(number(1), number(0)...),
+		number(2), number(1_763_786_400_000_000_000), number(math.MaxUint64), []byte("\x00stamps!"),
+	} {
+		for _, answering := range []int{1, 2} {
+			t.Run(fmt.Sprintf("%x of %d", round, answering), func(t *testing.T) { nothingConfirms(t, round, answering) })
+		}
+	}
+}
+
+func nothingConfirms(t *testing.T, round []byte, answering int) {
+	w := newWitness(t, false)
+	leader := w.begin(time.Second)
+	r, term := w.members[leader].replica, w.term(leader)
+	w.members[leader].clock.Advance(2 * time.Second) // its lease is over, and it knows nothing of the others
+	w.cut = func(m Message) bool { return m.Raft.GetType() == raftpb.MsgHeartbeat }
+	read := w.requests + 1
+	if w.read(leader) || r.confirming.key == "" {
+		t.Fatal("no round is under way")
+	}
+	a, b := w.others(leader)
+	for _, from := range []uint64{a, b}[:answering] {
+		w.arrive(Message{From: from, To: leader, Raft: &raftpb.Message{
+			Type: raftpb.MsgHeartbeatResp.Enum(), From: new(from), To: new(leader), Term: new(term), Context: round,
+		}})
+	}
+	if answer := w.reply(leader, read); answer != nil {
+		t.Errorf("the read is answered: %+v", answer)
+	}
+	if malformed := r.Counts().Malformed; malformed != uint64(answering) {
+		t.Errorf("%d messages were malformed", malformed)
+	}
+	w.cut = func(Message) bool { return false }
+	w.team.pass(5 * TickInterval)
+	if _, ok := w.reply(leader, read).(ReadAt); !ok {
+		t.Errorf("true answers do not confirm: %+v", w.reply(leader, read))
+	}
+}
+
+// What comes without a term is to raft a message of its own, and counts in whatever term it is.
+func TestMessagesWithoutATermAreNotTaken(t *testing.T) {
+	w := newWitness(t, false)
+	leader := w.begin(time.Second)
+	follower, _ := w.others(leader)
+	before := w.term(leader)
+	for _, kind := range []raftpb.MessageType{raftpb.MsgHeartbeatResp, raftpb.MsgAppResp, raftpb.MsgVote, raftpb.MsgApp, raftpb.MsgHeartbeat, raftpb.MsgTimeoutNow} {
+		w.arrive(Message{From: follower, To: leader, Raft: &raftpb.Message{
+			Type: kind.Enum(), From: new(follower), To: new(leader), Index: new(uint64(99)),
+		}})
+	}
+	if malformed := w.members[leader].replica.Counts().Malformed; malformed != 6 {
+		t.Errorf("%d messages were malformed", malformed)
+	}
+	if w.mustWrite(leader); w.term(leader) != before {
+		t.Errorf("term %d", w.term(leader))
+	}
+}
+
+// E7: a member that can not reach the leader asks a voter to elect it for twenty election timeouts. The voter has
+// promised another, and does not even let raft see that: nobody's term moves, and the leader reads all along.
+func TestE7AVoterThatPromisedIsNotMovedByACandidate(t *testing.T) {
+	for _, eager := range []bool{false, true} {
+		t.Run(fmt.Sprintf("eager %v", eager), func(t *testing.T) {
+			w := newWitness(t, eager)
+			leader := w.begin(time.Second)
+			candidate, voter := w.others(leader)
+			term := w.term(leader)
+			w.sever(leader, candidate)
+			for range 20 * 20 {
+				w.pass(DefaultElectionTimeout / 20)
+				if !w.read(leader) {
+					t.Fatal("the leader does not read")
+				}
+			}
+			if parked := w.members[voter].replica.grantor.Stats(w.members[voter].clock.Now()).Parked; parked < 20 {
+				t.Errorf("the voter was asked %d times", parked)
+			}
+			for _, id := range w.ids {
+				if w.term(id) != term {
+					t.Errorf("member %d went from term %d to %d", id, term, w.term(id))
+				}
+			}
+		})
+	}
+}
+
+// E8: raft is made to forget the leader on both followers, and one campaigns without having asked the gate. raft alone
+// would elect it at once. The other holds its vote back until what it promised is over, and then the old leader's lease
+// is over too.
+func TestE8ForgettingTheLeaderIsNotEnough(t *testing.T) {
+	w := newWitness(t, false)
+	old := w.begin(time.Second)
+	a, b := w.others(old)
+	w.isolate(old)
+	for _, id := range []uint64{a, b} {
+		if err := w.members[id].replica.raft.ForgetLeader(); err != nil {
+			t.Fatal(err)
+		}
+		w.members[id].replica.observe()
+	}
+	if err := w.members[a].replica.raft.Campaign(); err != nil {
+		t.Fatal(err)
+	}
+	w.members[a].replica.observe()
+	w.step(a, Tick{})
+	voter := w.members[b]
+	if parked := voter.replica.grantor.Stats(voter.clock.Now()).InParked; parked != 1 {
+		t.Errorf("%d candidates wait", parked)
+	}
+	if w.term(a) != w.term(old) || w.term(b) != w.term(old) || !w.read(old) {
+		t.Errorf("terms are %d and %d, and the leader's is %d", w.term(a), w.term(b), w.term(old))
+	}
+	w.takeover(old)
+}
+
+// E9: a group's only member starts again, and the commit of its newest entries was never synced. Before it has applied an
+// entry of its own term it does not know that they are committed, and reads nothing: not even what is there already.
+func TestE9ASingleMemberReadsNothingBeforeItsFirstEntry(t *testing.T) {
+	w := newWorld(t).serve()
+	for i := range 5 {
+		if reply := w.do(uint64(i+1), put1("k", fmt.Sprint(i))); reply.Err != nil {
+			t.Fatal(reply.Err)
+		}
+	}
+	revision := w.replica.Store().Revision()
+	before := w
+	w = w.crashed(nil)
+	w.open()
+	before.close()
+	defer w.close()
+	if w.replica.log.hard.GetCommit() >= w.replica.log.last {
+		t.Fatal("it knows already that all is committed")
+	}
+	questions := []Event{Read{1}, Inspection{2, TimeToLive{Lease: 7}}, Renewal{3, []lessor.ID{7}}}
+	var effects []Effect
+	for _, question := range questions {
+		if _, ok := w.replica.Answer(w.clock.Now(), question); ok {
+			t.Errorf("%T is answered from memory", question)
+		}
+		effects = append(effects, w.step(question)...)
+	}
+	for !w.replica.Serving() {
+		for _, effect := range effects {
+			switch effect.(type) {
+			case ReadAt, Reply, Renewed:
+				t.Fatalf("%T before the member serves", effect)
+			}
+		}
+		effects = w.report()
+	}
+	effects = append(effects, w.settle()...)
+	for _, effect := range effects {
+		if read, ok := effect.(ReadAt); ok {
+			if read.Header.Revision != revision {
+				t.Errorf("it reads at revision %d and not at %d", read.Header.Revision, revision)
+			}
+			return
+		}
+	}
+	t.Error("the read was never answered")
+}
