@@ -36,7 +36,7 @@ func greet(w io.Writer, s settings, front *server.Server) {
   clients  %s
   http     %s
   data     %s
-
+%s
 Try, in another terminal:
 
   %s status%s
@@ -44,7 +44,20 @@ Try, in another terminal:
   %s lease list%s
 
 Stop it with Ctrl-C.
-`, programVersion(), client, http, folder, self, flag, self, flag, self, flag)
+`, programVersion(), client, http, folder, s.groupInWords(), self, flag, self, flag, self, flag)
+}
+
+// groupInWords is a line about the group; empty if there is none.
+func (s settings) groupInWords() string {
+	plan, err := s.plan()
+	if plan == nil || err != nil {
+		return ""
+	}
+	var names []string
+	for _, m := range plan.members {
+		names = append(names, m.name)
+	}
+	return fmt.Sprintf("  member   %s of %s, for the others at %s\n", s.name, strings.Join(names, ", "), plan.self.address)
 }
 
 // scheme is what stands before the addresses that this server can be reached at.

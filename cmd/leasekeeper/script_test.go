@@ -25,6 +25,9 @@ var update = flag.Bool("update", false, "rewrite the golden files of the scripts
 //	start [args]          run `leasekeeper serve` with free ports until it is ready, and set $ENDPOINT,
 //	                      $PLAIN (without https://) and $HTTP; the output is in the files server.out and server.err
 //	halt term|int|kill CODE  end it by that signal; it must exit with the code
+//	members NAME...       run a server for each, all in one group, until all are ready; $A has the endpoint of a, and so on.
+//	                      What they write is in folders of their names
+//	stopone NAME term|int|kill CODE  is halt for one of them
 //	like FILE             stdout is like the file, in which <id> stands for an id, <n> for a number,
 //	                      <size> for a size, <time> for a length of time, and <any> for anything
 //	exits CODE CMD ARGS   run a program, which must exit with the code
@@ -57,6 +60,8 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env) error) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"start":    scriptStart,
 			"halt":     scriptHalt,
+			"members":  scriptMembers,
+			"stopone":  scriptStopOne,
 			"like":     scriptLike,
 			"exits":    scriptExits,
 			"setid":    scriptSetID,
@@ -110,6 +115,11 @@ func scriptHalt(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || r == nil || len(args) != 2 {
 		ts.Fatalf("usage: halt term|int|kill CODE, with a server running")
 	}
+	haltServer(ts, r, "server.err", args)
+}
+
+// haltServer ends a server by a signal, and checks the code it exits with.
+func haltServer(ts *testscript.TestScript, r *running, log string, args []string) {
 	signals := map[string]syscall.Signal{"term": syscall.SIGTERM, "int": syscall.SIGINT, "kill": syscall.SIGKILL}
 	want, err := strconv.Atoi(args[1])
 	if err != nil {
@@ -117,7 +127,7 @@ func scriptHalt(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	ts.Check(r.cmd.Process.Signal(signals[args[0]]))
 	if got := r.wait(); got != want {
-		ts.Fatalf("ended with code %d, want %d; it wrote:\n%s", got, want, ts.ReadFile("server.err"))
+		ts.Fatalf("ended with code %d, want %d; it wrote:\n%s", got, want, ts.ReadFile(log))
 	}
 }
 

@@ -65,20 +65,30 @@ func serve(cmd *cobra.Command, s settings) error {
 	if err := s.limits.apply(&config, &nodeConfig); err != nil {
 		return err
 	}
+	plan, err := s.plan()
+	if err != nil {
+		return err
+	}
 	if err := config.Validate(); err != nil {
 		return &exitError{code: exitUsage, cause: err}
+	}
+	signals := make(chan os.Signal, 2)
+	p := &process{settings: s, log: logger, signals: signals}
+	if plan != nil {
+		plan.warn(logger)
+		p.member = &groupMember{plan: plan, socket: new(socket)}
+		nodeConfig.Group = p.member.config()
 	}
 	// Whoever starts a second server by mistake is told of the first one, and finds no new data folder.
 	if err := s.checkPorts(); err != nil {
 		return err
 	}
-	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
 
-	// Errors of both say by themselves what to do.
+	// Errors of all say by themselves what to do.
 	starting, started := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-	node, err := replica.Start(starting, nodeConfig)
+	p.node, err = replica.Start(starting, nodeConfig)
 	interrupted := starting.Err() != nil
 	started()
 	if err != nil {
@@ -88,16 +98,30 @@ func serve(cmd *cobra.Command, s settings) error {
 		}
 		return err
 	}
-	front, err := server.New(config, node)
-	if err == nil {
-		err = front.Start()
-	}
-	if err != nil {
-		return errors.Join(err, node.Stop(cmd.Context()))
+	if err := p.start(config); err != nil {
+		return errors.Join(err, p.node.Stop(cmd.Context()), p.member.close(cmd.Context()))
 	}
 	defer manageHeap(cmd.Context())()
-	p := &process{settings: s, log: logger, node: node, front: front, signals: signals}
 	return p.run(cmd)
+}
+
+// start starts what is around the node.
+func (p *process) start(config server.Config) (err error) {
+	if p.member != nil {
+		if err := p.member.connect(p.node, config.MaxRequestBytes, p.log); err != nil {
+			return err
+		}
+		config.Group = p.member.group()
+	}
+	if p.front, err = server.New(config, p.node); err != nil {
+		return err
+	}
+	if p.member != nil {
+		if err := p.member.transport.Start(); err != nil {
+			return err
+		}
+	}
+	return p.front.Start()
 }
 
 // process is a server that has been started and must be stopped.
@@ -105,20 +129,26 @@ type process struct {
 	settings settings
 	log      *slog.Logger
 	node     *replica.Node
+	member   *groupMember // nil if it is alone
 	front    *server.Server
 	signals  <-chan os.Signal
 }
 
 // run waits for the end and ends what is left then: first the front, so that nobody is promised anything
-// more, then the member.
+// more, then the node, and then its connections to others. A leader hands over before.
 func (p *process) run(cmd *cobra.Command) error {
 	p.awaitEnd(cmd)
 	p.notify(daemon.SdNotifyStopping)
 	go p.exitAtNextSignal()
+	p.handOver(context.WithoutCancel(cmd.Context()))
 	why := p.front.Err() // before Stop
 	cut := within(cmd, p.front.Stop)
 	// The front may have used up its time waiting for clients; that is no reason not to close the data.
-	if err := within(cmd, p.node.Stop); err != nil {
+	err := within(cmd, p.node.Stop)
+	if err := within(cmd, p.member.close); err != nil {
+		p.log.Warn("the connections to other members did not end well", "error", err)
+	}
+	if err != nil {
 		return failed("the server had to stop: %v; what it acknowledged is in %s: see to the cause, then start it again", err, p.settings.dataDir)
 	}
 	if why != nil {

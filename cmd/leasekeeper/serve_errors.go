@@ -9,11 +9,16 @@ import (
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
-// checkPorts listens on both addresses for a moment. Between this and the real thing another program may
+// checkPorts listens on all addresses for a moment. Between this and the real thing another program may
 // take a port, which the server then tells in much the same words.
 func (s settings) checkPorts() error {
 	if err := checkPort(s.listen, "--listen"); err != nil {
 		return err
+	}
+	if s.group.initialCluster != "" {
+		if err := checkPort(s.group.listen, "--peer-listen"); err != nil {
+			return err
+		}
 	}
 	if s.http == server.HTTPOff {
 		return nil

@@ -28,6 +28,7 @@ type settings struct {
 	clientCA  string
 	retention string
 	limits    limits
+	group     groupSettings
 	logLevel  string
 	logFormat string
 }
@@ -47,7 +48,7 @@ type settingOf[S any] struct {
 
 type setting = settingOf[settings]
 
-var knownSettings = slices.Concat(mainSettings, limitSettings, logSettings)
+var knownSettings = slices.Concat(mainSettings, groupSettingsKnown, limitSettings, logSettings)
 
 var mainSettings = []setting{
 	{"name", "default", "the member's `name`, shown in lists of members", func(s *settings) *string { return &s.name }},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/status"
 )
 
 // serverStatus is what `status` tells about one server.
@@ -26,15 +27,17 @@ type serverStatus struct {
 	EtcdVersion  string   `json:"etcd_version"` // the level of etcd's API that it speaks
 	Leases       int      `json:"leases"`
 	DBSizeBytes  int64    `json:"db_size_bytes"`
+	// Members are those of the group; missing if the server is alone.
+	Members []memberStatus `json:"members,omitempty"`
 }
 
 func newStatus() *cobra.Command {
 	var flags clientFlags
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show how one server is",
-		Long: `Show how one server is. The exit code is 0 if it is healthy, 1 if it is not, and 3 if it does
-not answer.`,
+		Short: "Show how a server is, and its group",
+		Long: `Show how a server is and, if it is a member of a group, how all members are: it asks the others. The exit
+code is about that server alone: 0 if it is healthy, 1 if it is not, and 3 if it does not answer.`,
 		Example: `  leasekeeper status
   leasekeeper status --endpoint 10.0.0.7:2379 -o json`,
 		Args: noArguments,
@@ -91,6 +94,9 @@ func (c *client) status(ctx context.Context) (*serverStatus, error) {
 		s.Troubles = append(s.Troubles, "does not list its leases: "+err.Error())
 	}
 	s.Leases = len(leases.GetLeases())
+	if s.Members, err = c.members(ctx); err != nil {
+		s.Troubles = append(s.Troubles, "does not list the members: "+status.Convert(err).Message())
+	}
 	s.Health = "healthy"
 	if len(s.Troubles) > 0 {
 		s.Health = "unhealthy"
@@ -118,7 +124,7 @@ func (s *serverStatus) print(cmd *cobra.Command, output string) error {
 	if len(s.Troubles) > 0 {
 		health += ": " + strings.Join(s.Troubles, "; ")
 	}
-	return printTable(cmd.OutOrStdout(), [][]string{
+	err := printTable(cmd.OutOrStdout(), [][]string{
 		{"endpoint", s.Endpoint},
 		{"health", health},
 		{"member", s.Name + " (" + s.MemberID + ")"},
@@ -130,4 +136,8 @@ func (s *serverStatus) print(cmd *cobra.Command, output string) error {
 		{"leases", strconv.Itoa(s.Leases)},
 		{"db size", bytesInWords(s.DBSizeBytes)},
 	})
+	if err != nil || len(s.Members) == 0 {
+		return err
+	}
+	return printMembers(cmd, s.Members)
 }
