@@ -14,6 +14,10 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
+// keepAlone is [LogKeep] of a group's only member: nobody else asks for entries, and what is removed early the database
+// need not carry from file to file.
+const keepAlone = 500
+
 // applying is one batch of committed entries being applied.
 type applying struct {
 	batch    *pebble.Batch
@@ -72,6 +76,10 @@ func (r *Replica) apply(m *raftpb.Message) {
 	}
 	r.store.Commit(a.writer)
 	r.reuse(batch)
+	if err := r.fileMany(); err != nil {
+		r.halt(fmt.Errorf("the disk failed while records were put in their places: %w", err))
+		return
+	}
 	if changes := a.writer.Changes(); len(changes)+len(a.names) > 0 {
 		r.emit(Publish{changes, a.names})
 	}
@@ -102,9 +110,14 @@ func (r *Replica) applyEntries(entries []*raftpb.Entry) error {
 		}
 		r.applied = mark{entry.GetIndex(), entry.GetTerm()}
 	}
+	r.keepDrafts(r.applying.batch)
 	put(r.applying.batch, keyApplied, &logpb.Applied{Index: r.applied.index, Term: r.applied.term})
-	if r.applied.index > r.log.truncated.index+2*r.cfg.LogKeep {
-		return r.log.truncate(r.applying.batch, r.applied.index-r.cfg.LogKeep)
+	keep := r.cfg.LogKeep
+	if r.alone() {
+		keep = min(keep, keepAlone)
+	}
+	if r.applied.index > r.log.truncated.index+2*keep {
+		return r.log.truncate(r.applying.batch, r.applied.index-keep)
 	}
 	if index, ok := r.log.oversized(r.applied.index); ok {
 		return r.log.truncate(r.applying.batch, index)
@@ -312,7 +325,7 @@ func (r *Replica) applyCheckpoint(op *logpb.Checkpoint, term uint64, at lessor.P
 
 // ended removes the record of a lease that the lessor has just ended, and has the names know why it did.
 func (r *Replica) ended(id lessor.ID, why Why, note string) error {
-	remove(r.applying.batch, leaseKey(id))
+	r.strike(leaseKey(id))
 	r.applying.decided = append(r.applying.decided, id)
 	return r.notice(why, note)
 }
@@ -334,7 +347,11 @@ func (r *Replica) writeLease(id lessor.ID) {
 		instant, domain := r.instants.encode(record.Applied)
 		m.Checkpointed = &logpb.Checkpointed{RemainingNs: int64(record.Remaining), Applied: instant, Domain: domain}
 	}
-	put(r.applying.batch, leaseKey(id), m)
+	if key := leaseKey(id); m.Claimed || r.names.drafts.of[string(key)] != nil {
+		r.draft(key, m, r.applying.at != lessor.Position(record.Generation))
+	} else {
+		put(r.applying.batch, key, m)
+	}
 }
 
 // leaseKeys deletes the keys of an ending lease: the lessor's TxnDelete.

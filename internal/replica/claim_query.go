@@ -6,14 +6,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
 // NamesQuery is an [Inspection] of names. It is answered by their states, in the same order and without
-// what the holders say of themselves.
+// what the holders say of themselves, unless that is in memory.
 type NamesQuery struct{ Names []string }
 
 // PlaceQuery is an [Inspection] of one contender. It is answered by a [Place], or by [ErrLost] if it does not
@@ -43,6 +41,8 @@ type NameState struct {
 	Revoked *string // the reason, while the holder keeps the name because of what was promised to it
 	// Revision is that of the newest change of who holds it, 0 if it is not known.
 	Revision int64
+
+	known bool // Holder is set, or there is none
 }
 
 // NameStates is the answer to a [NamesQuery]: how names are after the log entry of that index.
@@ -56,11 +56,26 @@ func (r *Replica) inspectNames(q NamesQuery) NameStates {
 	for i, name := range q.Names {
 		if l := r.names.lines[name]; l != nil {
 			all[i] = r.nameState(l)
+			r.addHolder(l, &all[i])
 		} else {
 			all[i] = NameState{Name: name}
 		}
 	}
 	return NameStates{all, r.applied.index}
+}
+
+// addHolder adds what the holder says of itself, if that is in memory. If it is not, it is in its place on the disk.
+func (r *Replica) addHolder(l *line, s *NameState) {
+	current := l.current
+	if key := nameKey(l.name); current == nil && r.names.drafts.of[string(key)] != nil {
+		record := new(logpb.Name)
+		if _, err := r.read(key, record); err == nil { // we have written it
+			current = record.Current
+		}
+	}
+	if current != nil && current.Token == s.Token {
+		s.Holder, s.known = current.Holder, true
+	}
 }
 
 func (r *Replica) place(q PlaceQuery) (Place, error) {
@@ -93,17 +108,9 @@ func (r *Replica) nameState(l *line) NameState {
 func (r *Replica) nameStateWithHolder(l *line) (NameState, error) {
 	s := r.nameState(l)
 	record := new(logpb.Name)
-	_, err := load(r.reader(), nameKey(l.name), record)
+	_, err := r.read(nameKey(l.name), record)
 	s.Holder = record.GetCurrent().GetHolder()
 	return s, err
-}
-
-// reader reads the state as it is at this moment of Step.
-func (r *Replica) reader() pebble.Reader {
-	if r.applying != nil {
-		return r.applying.batch
-	}
-	return r.db
 }
 
 // An EndedError is [lessor.ErrNotFound], [lessor.ErrDoomed] or [ErrLost] of a lease that held a name or stood in

@@ -24,6 +24,7 @@ const (
 	familyReign = 'y' // start position, 8 bytes big endian → logpb.Reign
 	familyName  = 'n' // name → logpb.Name
 	familyPast  = 'p' // name, 0, number of the tenancy modulo MaxPast → logpb.Tenancy
+	familyDraft = 'd' // number, 8 bytes big endian → records of the three above, see drafts.go
 )
 
 var (

@@ -84,8 +84,9 @@ func databaseOptions(files vfs.FS, halt func(error)) *pebble.Options {
 
 		MemTableStopWritesThreshold: maxMemTables,
 		L0StopWritesThreshold:       maxUnsorted,
-		// A log is rewritten all the time; old tombstones should not pile up in front of it.
-		L0CompactionThreshold: 2,
+		// How many files' worth of newest data are merged at a time, times two: what they are merged with is rewritten
+		// each time, however little they change of it.
+		L0CompactionThreshold: 8,
 		Logger:                databaseLogger{halt},
 		EventListener: &pebble.EventListener{
 			// Whoever reads what is damaged gets an error too. Without a listener of ours the database would

@@ -85,7 +85,7 @@ func (r *Replica) notice(why Why, note string) error {
 func (r *Replica) orphaned(id lessor.ID, why Why, note string) {
 	if _, err := r.lessor.Revoke(id); err == nil {
 		r.counts.Revoked++
-		remove(r.applying.batch, leaseKey(id))
+		r.strike(leaseKey(id))
 		r.applying.decided = append(r.applying.decided, id)
 	}
 	r.names.farewells.add(id, why, note)
@@ -138,7 +138,7 @@ func (r *Replica) endTenancy(l *line, tenancy *logpb.Tenancy, why Why, note stri
 		tenancy = &logpb.Tenancy{Token: l.owner.created, Lease: int64(l.owner.lease)}
 	}
 	tenancy.ToMs, tenancy.Why, tenancy.Note = r.applying.wall, uint32(why), []byte(note)
-	put(r.applying.batch, pastKey(l.name, l.ended), tenancy)
+	r.draft(pastKey(l.name, l.ended), tenancy, l.ended >= MaxPast)
 	l.ended++
 	l.last = l.owner.created
 	pinned := l.pinned != nil
@@ -221,15 +221,15 @@ func (r *Replica) nameRecord(l *line) (*logpb.Name, error) {
 		record.Current = l.current
 		return record, nil
 	}
-	_, err := load(r.applying.batch, nameKey(l.name), record)
+	_, err := r.read(nameKey(l.name), record)
 	return record, err
 }
 
 func (r *Replica) writeName(l *line, record *logpb.Name) {
-	put(r.applying.batch, nameKey(l.name), &logpb.Name{
+	r.draft(nameKey(l.name), &logpb.Name{
 		Name: []byte(l.name), Ended: l.ended, Current: record.Current, Last: l.last,
 		Pinned: optional(l.pinned), Revoked: optional(l.revoked), Freed: l.freed, FreedOrder: l.freedOrder, Revision: l.revision,
-	})
+	}, true)
 }
 
 func optional(s *string) []byte {
@@ -249,9 +249,9 @@ func (r *Replica) forget() {
 			r.names.forgotten = l.last
 			put(r.applying.batch, keyForgotten, &logpb.Forgotten{Last: l.last})
 		}
-		remove(r.applying.batch, nameKey(l.name))
+		r.strike(nameKey(l.name))
 		for i := range min(l.ended, MaxPast) {
-			remove(r.applying.batch, pastKey(l.name, i))
+			r.strike(pastKey(l.name, i))
 		}
 	}
 }

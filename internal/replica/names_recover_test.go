@@ -32,6 +32,7 @@ func TestNamesOfFormerVersions(t *testing.T) {
 	w.do(2, Grant{2, time.Hour})
 	w.do(3, keyspace.PutRequest{Key: []byte("n/1"), Value: []byte("one"), Lease: 1})
 	w.do(4, keyspace.PutRequest{Key: []byte("n/2"), Lease: 2})
+	w.file()
 	if err := w.db.Delete(nameKey("n"), pebble.Sync); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +54,9 @@ func TestNamesOfFormerVersions(t *testing.T) {
 		t.Errorf("at the next start:\n%s\nbefore:\n%s", after, before)
 	}
 	w.do(6, Revoke{1})
-	past, err := readHistory(w.db, "n")
+	view := w.filed()
+	defer view.Close()
+	past, err := readHistory(view, "n")
 	if err != nil || len(past) != 2 || past[1].Why != WhyRevoked {
 		t.Errorf("history: %+v, %v", past, err)
 	}
@@ -89,6 +92,7 @@ func TestDamagedNames(t *testing.T) {
 			w := newWorld(t).serve()
 			w.do(1, Claim{Lease: 1, Name: "n", TTL: time.Hour})
 			w.do(2, Grant{2, time.Hour})
+			w.file()
 			if err := damage(w); err != nil {
 				t.Fatal(err)
 			}
@@ -225,12 +229,14 @@ func TestFreeNamesAreForgotten(t *testing.T) {
 	if n := w.replica.names.free.Len(); n != maxFreeNames {
 		t.Errorf("%d free names are remembered", n)
 	}
-	if past, err := readHistory(w.db, "free/00000"); err != nil || len(past) > 0 {
+	view := w.filed()
+	if past, err := readHistory(view, "free/00000"); err != nil || len(past) > 0 {
 		t.Errorf("the one that was free longest: %v, %v", past, err)
 	}
-	if past, err := readHistory(w.db, "free/00002"); err != nil || len(past) != 1 {
+	if past, err := readHistory(view, "free/00002"); err != nil || len(past) != 1 {
 		t.Errorf("the next: %v, %v", past, err)
 	}
+	view.Close()
 	before := w.dump()
 	if err := w.reopened(); err != nil {
 		t.Fatal(err)

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
+
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -13,10 +15,27 @@ import (
 
 // What tests of a whole member need for names.
 
+// filed is the database as it would be if everything in it were in its place.
+func (w *world) filed() *pebble.Batch {
+	view := w.replica.db.NewIndexedBatch()
+	w.replica.names.drafts.place(view)
+	return view
+}
+
+// file has the database show all that is remembered of names.
+func (w *world) file() {
+	w.t.Helper()
+	if err := w.replica.file(); err != nil {
+		w.t.Fatalf("filing: %v", err)
+	}
+}
+
 // dumpNames shows what is remembered of names, on the disk and in memory.
 func (w *world) dumpNames(b *strings.Builder) {
 	w.t.Helper()
-	err := readNames(w.replica.db, func(m *logpb.Name) bool {
+	view := w.filed()
+	defer view.Close()
+	err := readNames(view, func(m *logpb.Name) bool {
 		fmt.Fprintf(b, "name %s", m.Name)
 		if m.Current != nil {
 			fmt.Fprintf(b, " held by %s", showTenancy(m.Current))
@@ -38,7 +57,7 @@ func (w *world) dumpNames(b *strings.Builder) {
 			b.WriteString(" unknown")
 		}
 		fmt.Fprintf(b, " freed %d.%d revision %d\n", m.Freed, m.FreedOrder, m.Revision)
-		past, err := readHistory(w.replica.db, string(m.Name))
+		past, err := readHistory(view, string(m.Name))
 		if err != nil {
 			w.t.Errorf("history of %s: %v", m.Name, err)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -55,6 +56,26 @@ func (n *Node) Place(ctx context.Context, name string, lease lessor.ID) (Place, 
 	return place, err
 }
 
+// file has all that is remembered of names be where readers of the database find it.
+func (n *Node) file(ctx context.Context) error {
+	filed := make(chan error, 1)
+	select {
+	case n.intake <- submission{look: func(r *Replica, _ clock.Instant) { filed <- r.file() }}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-n.done:
+		return ErrStopped
+	}
+	select {
+	case err := <-filed:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-n.done:
+		return ErrStopped
+	}
+}
+
 // holderRetries bounds how often a name is asked about whose holder changes all the time.
 const holderRetries = 4
 
@@ -82,7 +103,7 @@ func (n *Node) Names(ctx context.Context, names []string) (NameStates, error) {
 // who it is, that is asked again.
 func (n *Node) addHolder(ctx context.Context, s *NameState) error {
 	for range holderRetries {
-		if !s.Held {
+		if !s.Held || s.known {
 			return nil
 		}
 		record := new(logpb.Name)
@@ -107,6 +128,9 @@ func (n *Node) addHolder(ctx context.Context, s *NameState) error {
 func (n *Node) HeldNames(ctx context.Context, prefix, after string, limit int) ([]string, uint64, error) {
 	_, now, err := inspect[NameStates](ctx, n, NamesQuery{})
 	if err != nil {
+		return nil, 0, err
+	}
+	if err := n.file(ctx); err != nil {
 		return nil, 0, err
 	}
 	names, err := n.scanHeld(ctx, prefix, after, limit)
@@ -163,6 +187,9 @@ type Tenancy struct {
 // History returns the last tenancies of a name, newest first.
 func (n *Node) History(ctx context.Context, name string) ([]Tenancy, error) {
 	if _, err := n.readHeader(ctx, false); err != nil {
+		return nil, err
+	}
+	if err := n.file(ctx); err != nil {
 		return nil, err
 	}
 	_, release, err := n.use(ctx)

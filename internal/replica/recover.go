@@ -41,6 +41,9 @@ func (r *Replica) recover() (founded bool, err error) {
 // reload rebuilds what is in memory from the database. Others hold the log and the keyspace: they stay the same, with
 // other contents. openKeys has the keyspace read what it is.
 func (r *Replica) reload(openKeys func(keyspace.Leases) error) error {
+	if err := r.recoverDrafts(); err != nil {
+		return err
+	}
 	applied := new(logpb.Applied)
 	if _, err := load(r.db, keyApplied, applied); err != nil {
 		return err

@@ -25,6 +25,9 @@ func (l *log) Snapshot() (*raftpb.Snapshot, error) {
 // the message is made to say so.
 func (r *Replica) ship(m *raftpb.Message, lease masterlease.Header) {
 	snapshot, err := r.log.Snapshot()
+	if err == nil {
+		err = r.file() // what others get is all in its place
+	}
 	if err != nil {
 		r.shipped(Shipped{To: m.GetTo(), Err: err})
 		return

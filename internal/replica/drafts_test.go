@@ -1,0 +1,215 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// holdMany has so many names held and let go, and some of them held again.
+func (w *world) holdMany(n int) {
+	for first := 0; first < n; first += 500 {
+		var events []Event
+		for i := first; i < min(n, first+500); i++ {
+			name, id := fmt.Sprintf("many/%d", i), lessor.ID(1000+3*i)
+			events = append(events, Request{uint64(3*i + 1), Claim{Lease: id, Name: name, TTL: time.Hour, Holder: []byte("once")}})
+			if i%3 > 0 {
+				events = append(events, Request{uint64(3*i + 2), Release{name, id}})
+			}
+			if i%3 > 1 {
+				events = append(events, Request{uint64(3*i + 3), Claim{Lease: id + 1, Name: name, TTL: time.Hour, Holder: []byte("again")}})
+			}
+		}
+		w.step(events...)
+		w.settle()
+	}
+}
+
+func (w *world) draftsOnDisk() (records int) {
+	w.t.Helper()
+	it, err := w.db.NewIter(family(familyDraft))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for it.First(); it.Valid(); it.Next() {
+		records++
+	}
+	if err := it.Close(); err != nil {
+		w.t.Fatal(err)
+	}
+	return records
+}
+
+// Whether drafts are on the disk when the member ends, were just filed, or both, all is there when it starts again.
+func TestDraftsSurvive(t *testing.T) {
+	for _, n := range []int{1, 5, 700, maxDrafts} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			w := newWorld(t).serve()
+			defer func() { w.close() }()
+			w.holdMany(n)
+			if len(w.replica.names.drafts.of) > maxDrafts {
+				t.Errorf("%d drafts", len(w.replica.names.drafts.of))
+			}
+			if n < 10 && w.draftsOnDisk() == 0 {
+				t.Error("there are none on the disk, and nothing is tried here")
+			}
+			before := w.dump()
+			for range 2 {
+				if err := w.reopened(); err != nil {
+					t.Fatal(err)
+				}
+				w.serve()
+				if after := w.dump(); after != before {
+					t.Errorf("after a restart:\n%.500s\nbefore:\n%.500s", after, before)
+				}
+				if w.draftsOnDisk() > 0 {
+					t.Error("drafts are filed again at each start")
+				}
+			}
+		})
+	}
+}
+
+// Filing changes nothing that anybody can see, whenever it happens.
+func TestFilingShowsNowhere(t *testing.T) {
+	steps := []Op{
+		Claim{Lease: 1, Name: "n", TTL: time.Hour, Holder: []byte("one")},
+		Claim{Lease: 2, Name: "n", TTL: time.Hour, Holder: []byte("two"), Wait: true},
+		Pin{"n", "because"},
+		Unpin{"n"},
+		Release{"n", 1},
+		Grant{1, time.Hour}, // the id of a claim that has a record, or a draft, or had one
+		Revoke{2},
+		Claim{Lease: 3, Name: "m", TTL: time.Hour},
+		Pin{"m", "for good"},
+		Unpin{"m"},
+		Release{"m", 3},
+		Claim{Lease: 3, Name: "m", TTL: time.Minute},
+	}
+	var never string
+	for filed := range len(steps) + 1 { // before this one
+		w := newWorld(t).serve()
+		for i, op := range steps {
+			if i == filed-1 {
+				w.file()
+			}
+			w.do(uint64(i+1), op)
+		}
+		got := w.dump()
+		if filed == 0 {
+			never = got
+		}
+		for range 2 { // with what was left as drafts, and without
+			if got != never {
+				t.Errorf("filed before step %d:\n%s\nnever filed:\n%s", filed, got, never)
+			}
+			if err := w.reopened(); err != nil {
+				t.Fatal(err)
+			}
+			got = w.serve().dump()
+		}
+		w.close()
+	}
+}
+
+// A lease that is claimed and ends while it is a draft leaves nothing behind, wherever the end finds it.
+func TestShortLeasesLeaveNothing(t *testing.T) {
+	w := newWorld(t).serve()
+	defer func() { w.close() }()
+	claim, release := Claim{Lease: 1, Name: "n", TTL: time.Hour}, Release{"n", 1}
+	w.do(1, claim) // in two batches
+	w.do(2, release)
+	claim.Lease, release.Lease = 2, 2
+	w.step(Request{3, claim}, Request{4, release}) // in one
+	w.settle()
+	if key := string(leaseKey(2)); w.replica.names.drafts.of[key] != nil {
+		t.Error("there is a draft of what began and ended in one batch")
+	}
+	w.file()
+	n := 0
+	if err := eachLease(w.db, func() { n++ }); err != nil || n != 0 {
+		t.Errorf("%d records of leases, %v", n, err)
+	}
+}
+
+func eachLease(db pebble.Reader, found func()) error {
+	it, err := db.NewIter(family(familyLease))
+	if err != nil {
+		return err
+	}
+	for it.First(); it.Valid(); it.Next() {
+		found()
+	}
+	return it.Close()
+}
+
+// What was never written as drafts is not filed.
+func TestDamagedDrafts(t *testing.T) {
+	for what, text := range map[string]string{
+		"a kind that there is not":   "\x02\x01n\x00",
+		"no key":                     "\x00\x00\x00",
+		"a key that ends early":      "\x00\x09n",
+		"a value that ends early":    "\x00\x01n\x09abc",
+		"no value":                   "\x00\x01n",
+		"a record of something else": "\x00\x02rh\x00",
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := newWorld(t).serve()
+			if err := w.db.Set(numbered(familyDraft, 1<<40), []byte(text), pebble.Sync); err != nil {
+				t.Fatal(err)
+			}
+			err := w.reopened()
+			defer w.close()
+			if damaged := (*DamagedError)(nil); !errors.As(err, &damaged) {
+				t.Errorf("opened with %v", err)
+			}
+		})
+	}
+}
+
+// Whoever asks a member about names hears of what only drafts say, whether memory has the owner's card or not.
+func TestNodeTellsOfDrafts(t *testing.T) {
+	n := startNode(t, t.TempDir())
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := n.Claim(ctx, Claim{Lease: 1, Name: "a", TTL: time.Hour, Holder: []byte("first")})
+	must(err)
+	_, err = n.Release(ctx, "a", 1)
+	must(err)
+	_, err = n.Claim(ctx, Claim{Lease: 2, Name: "a", TTL: time.Hour, Holder: []byte("second")})
+	must(err)
+	past, err := n.History(ctx, "a") // which files them
+	if err != nil || len(past) != 2 || string(past[0].Holder) != "second" || past[1].Why != WhyReleased {
+		t.Errorf("history %+v, %v", past, err)
+	}
+	_, err = n.Claim(ctx, Claim{Lease: 3, Name: "b", TTL: time.Hour, Holder: []byte("third")})
+	must(err)
+	held, _, err := n.HeldNames(ctx, "", "", 10)
+	if err != nil || fmt.Sprint(held) != "[a b]" {
+		t.Errorf("held are %v, %v", held, err)
+	}
+	_, _, err = n.Put(ctx, keyspace.PutRequest{Key: OwnershipKey("a", 2), Value: []byte("another card"), Lease: 2})
+	must(err)
+	for _, remembered := range []bool{true, false} {
+		if !remembered {
+			n.owner.Lock()
+			n.replica.names.lines["a"].current = nil
+			n.owner.Unlock()
+		}
+		states, err := n.Names(ctx, []string{"a", "b", "c"})
+		if err != nil || string(states.Names[0].Holder) != "another card" || string(states.Names[1].Holder) != "third" {
+			t.Errorf("remembered %t: %+v, %v", remembered, states, err)
+		}
+	}
+}
