@@ -303,3 +303,121 @@ func TestNextWaitsForTheNewState(t *testing.T) {
 		t.Errorf("told: %+v", got)
 	}
 }
+
+// A watcher that was told everything up to the replacement is not cancelled for what is compacted before it.
+func TestAWatcherThatMissedNothingGoesOn(t *testing.T) {
+	h := newHouse(t)
+	put := func(h *house, key string) {
+		h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte(key)}) })
+	}
+	for range 3 {
+		put(h, "other")
+	}
+	hub := NewHub(h.store)
+	st := hub.NewStream(StreamLimits{})
+	defer st.Close()
+	for _, from := range []int64{1, 0} { // 0: from now on
+		if _, err := st.Watch(WatchRequest{Key: []byte("k"), StartRevision: from}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for !st.idle() {
+		if _, err := nextNow(st); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 4 {
+		put(h, "other")
+		hub.Publish(Changes{{Revision: h.store.Revision()}})
+	}
+	other := h.away()
+	put(other, "k")
+	other.write(func(w *Writer) {
+		if err := w.Compact(other.store.Revision()); err != nil {
+			t.Error(err)
+		}
+	})
+	h.store.Suspend()
+	copyAll(t, other.db, h.db)
+	if err := errors.Join(other.db.Close(), h.store.Reload(h.leases)); err != nil {
+		t.Fatal(err)
+	}
+	hub.Reload()
+	told := 0
+	for !st.idle() {
+		r, err := nextNow(st)
+		if err != nil || r != nil && (r.Canceled || len(r.Events) != 1) {
+			t.Fatalf("told: %+v, %v", r, err)
+		}
+		if r != nil {
+			told++
+		}
+	}
+	if told != 2 {
+		t.Errorf("%d watchers were told of the put", told)
+	}
+}
+
+// Sweep and Trim go on from where the new state's own have come to, not from where they were.
+func TestTidyingGoesOnInTheNewState(t *testing.T) {
+	h := newHouse(t)
+	h.store.few = 0
+	puts := func(h *house, lease int64, keys ...string) {
+		h.write(func(w *Writer) {
+			for _, key := range keys {
+				if _, err := w.Put(PutRequest{Key: []byte(key), Lease: lease}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	tidy := func(h *house, keys int) {
+		h.write(func(w *Writer) { _, _ = w.Sweep(keys) })
+		h.write(func(w *Writer) { _, _ = w.Trim(keys) })
+	}
+	compact := func(h *house) {
+		h.write(func(w *Writer) {
+			if err := w.Compact(w.s.revision); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for round := range 3 {
+		puts(h, 0, "a", "b", "c", "d")
+		if round == 1 {
+			compact(h)
+			tidy(h, 2) // a pass of Trim is under way
+		}
+	}
+	h.grant(1)
+	h.grant(2)
+	puts(h, 1, "x1", "x2", "x3")
+	puts(h, 2, "y1", "y2", "y3")
+	h.write(func(w *Writer) { h.end(w, 1) })
+	h.write(func(w *Writer) { _, _ = w.Sweep(2) })
+	if h.store.swept == 0 || h.store.trimming.from == nil {
+		t.Fatalf("nothing is half done: %d, %q", h.store.swept, h.store.trimming.from)
+	}
+	other := h.away()
+	defer other.db.Close()
+	other.store.few = 0
+	tidy(other, 100)
+	other.write(func(w *Writer) { other.end(w, 2) })
+	puts(other, 0, "a", "b", "c", "d")
+	compact(other)
+	h.store.Suspend()
+	copyAll(t, other.db, h.db)
+	if err := h.store.Reload(h.leases); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range []*house{h, other} {
+		for range 3 {
+			tidy(h, 100)
+		}
+	}
+	for _, family := range []string{"v", "h", "e", "m"} {
+		if got, want := h.dump(family), other.dump(family); got != want {
+			t.Errorf("family %s has\n%s\nand elsewhere\n%s", family, got, want)
+		}
+	}
+}
