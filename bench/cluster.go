@@ -42,15 +42,13 @@ func initial(addrs []string) string {
 	return strings.Join(list, ",")
 }
 
+// Every member is told the same addresses: both servers make ids of them.
 func leasekeeperMember(m seat) []string {
-	addrs := slices.Clone(m.fronts)
-	addrs[m.self] = m.peer
 	return append(leasekeeperArguments(m.dir, m.client, m.http),
-		"--name", memberNames[m.self], "--initial-cluster", initial(addrs),
-		"--peer-listen", m.peer, "--peer-advertise", m.peer)
+		"--name", memberNames[m.self], "--initial-cluster", initial(m.fronts),
+		"--peer-listen", m.peer, "--peer-advertise", m.fronts[m.self])
 }
 
-// etcdMember has every member know the same addresses, of which etcd makes their ids.
 func etcdMember(m seat) []string {
 	client := "http://" + m.client
 	var urls []string
