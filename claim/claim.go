@@ -45,7 +45,12 @@ func (c *Client) Claim(ctx context.Context, q Request) (*Lease, error) {
 	a := &claiming{lease: l, request: q}
 	e := c.patient(q.Name)
 	e.decide, e.wrote, e.open = a.decide, a.wrote, l.doubtful()
-	err = e.run(ctx, nil)
+	var known *seen
+	if len(e.open) == 0 { // else it has to be read what became of that
+		known = c.leftAs(q.Name)
+	}
+	e.guesses = known != nil
+	err = e.run(ctx, known)
 	if err != nil && a.begun && !errors.Is(err, driver.ErrLost) && !errors.Is(err, driver.ErrHeld) {
 		err = unknown(q.Name, err) // the name was taken, and has to be given back
 	}
@@ -152,7 +157,7 @@ func (a *claiming) take(s *seen, past []driver.Tenancy) (*plan, error) {
 	}
 	c, q := a.lease.client, &a.request
 	now := c.Now()
-	return &plan{owner: true, record: Record{
+	return &plan{owner: true, keeps: !s.Record.Held(), record: Record{
 		Name: q.Name, Holder: q.Holder.ID, Token: token, Incarnation: q.ID,
 		Domain: c.domain, Written: now, Expiry: now.Add(q.TTL), TTL: q.TTL,
 		Pins: slices.Clone(s.Record.Pins), Card: q.Holder.Card, Since: c.wall(), Past: past,
@@ -160,6 +165,36 @@ func (a *claiming) take(s *seen, past []driver.Tenancy) (*plan, error) {
 }
 
 func (a *claiming) wrote(r *Record) { a.lease.confirm(r, a.request.TTL) }
+
+// leave remembers how this client has left a name that it held, if it can make use of that.
+func (c *Client) leave(r *Record) {
+	if !c.bounds || r.Held() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.left) >= maxLeft {
+		for other := range c.left { // any: it is read when it is next claimed
+			delete(c.left, other)
+			break
+		}
+	}
+	c.left[r.Name] = *r
+}
+
+// leftAs returns how this client has left a name, or nil, and forgets it: what is done next changes it. A claim may
+// be decided from that, since it is written only if the record still has the same op and, should a floor have been
+// raised meanwhile, only if the token is above that. A refusal may not.
+func (c *Client) leftAs(name string) *seen {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r, ok := c.left[name]
+	if !ok {
+		return nil
+	}
+	delete(c.left, name)
+	return &seen{Found: Found{Record: r}, at: c.Now()}
+}
 
 // next returns the token of the next tenancy.
 func next(s *seen) (driver.Token, error) {

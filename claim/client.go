@@ -32,6 +32,7 @@ const (
 const (
 	maxSightings = 1 << 16
 	maxUnsettled = 1 << 14
+	maxLeft      = 1 << 10
 )
 
 // settleTime is how long a client still asks what became of a write when the context has ended.
@@ -66,13 +67,15 @@ type Client struct {
 	domain clock.Domain
 	alone  bool // no other process shares the domain
 	judges bool // the store's clock decides ends
+	bounds bool // the store compares the floor in the write
 	local  Local
 	clocks Clocks
 
 	mu           sync.Mutex
 	sightings    map[string]sighting
 	unsettled    map[driver.ID]*Lease
-	acknowledged clock.Instant // when the clock record was last written
+	left         map[string]Record // how this client has left names that it held
+	acknowledged clock.Instant     // when the clock record was last written
 	everDid      bool
 }
 
@@ -94,6 +97,7 @@ func NewClient(s Store, o Options) (*Client, error) {
 		domain:    o.Domain,
 		sightings: make(map[string]sighting),
 		unsettled: make(map[driver.ID]*Lease),
+		left:      make(map[string]Record),
 	}
 	if c.domain == clock.UnknownDomain {
 		// A domain of its own: its instants can be compared with each other, and with nobody else's.
@@ -107,6 +111,9 @@ func NewClient(s Store, o Options) (*Client, error) {
 		c.domain = c.local.Domain(c.domain)
 	}
 	c.clocks, _ = s.(Clocks)
+	if b, ok := s.(Bounded); ok {
+		c.bounds = b.Bounds()
+	}
 	return c, nil
 }
 

@@ -48,7 +48,9 @@
 // after a collection, that tenancy is there again, under its old token.
 //
 // An uncontended claim is one read and one write, a renewal or a release one write, and the renewal of many one
-// statement if the store is a [Batcher]. Who conflicts tries again, after a short and random time, for a limited
+// statement if the store is a [Batcher]. A name that this client has held and given back it claims with the write
+// alone, if the store is [Bounded]: from how it left the record, on the condition that nobody has written to it since
+// and that no floor was raised above the new token. If that is not so it reads, and decides anew. Who conflicts tries again, after a short and random time, for a limited
 // number of times; renewals try longer and sooner than claims.
 //
 // [Client] is all that, for programs that count by themselves. [Backend] makes a [driver.Backend] of it, for the

@@ -25,6 +25,8 @@ type plan struct {
 	ended  bool
 	// extends says that nothing differs from what is replaced but what prolong sets.
 	extends bool
+	// keeps says that pins and past are those of what is replaced.
+	keeps bool
 }
 
 // effort carries one change of one record through: it decides from what is there, writes on the condition
@@ -46,6 +48,9 @@ type effort struct {
 	// record is read with another one, they can not land any more.
 	open    []Op
 	doubted bool // some answer was lost
+	// guesses says that what is known to begin with may have been changed by others since. Nothing is refused
+	// because of it.
+	guesses bool
 }
 
 // hurried makes an effort as patient as renewals and releases are: they come back sooner and more often than
@@ -71,7 +76,12 @@ func (e *effort) run(ctx context.Context, known *seen) error {
 			}
 		}
 		p, err := e.decide(ctx, known)
+		guess := e.guesses
+		e.guesses = false
 		switch {
+		case p == nil && guess:
+			known = nil
+			continue
 		case p == nil:
 			return e.settled(known, err)
 		case ctx.Err() != nil: // nothing more is sent
@@ -86,11 +96,15 @@ func (e *effort) run(ctx context.Context, known *seen) error {
 			made++
 			continue
 		}
-		done, err := e.swap(ctx, known.Record.Op, p)
+		done, err := e.swap(ctx, known.Record.Op, p, guess)
 		switch {
 		case done:
 			e.wrote(&p.record)
 			return nil
+		case guess && err == nil:
+			known = nil // nobody was faster, it only was not so
+			n++
+			continue
 		case definite(err):
 			return e.failed(err)
 		case err == nil:
@@ -118,10 +132,10 @@ func (e *effort) create(ctx context.Context, s *seen) error {
 }
 
 // swap sends one attempt, which has an op of its own.
-func (e *effort) swap(ctx context.Context, old Op, p *plan) (bool, error) {
+func (e *effort) swap(ctx context.Context, old Op, p *plan, guess bool) (bool, error) {
 	p.record.Op = NewOp()
 	e.sent = append(e.sent, p.record)
-	done, err := e.client.store.Swap(ctx, Swap{Old: old, Record: p.record, Owner: p.owner, Ended: p.ended, Extends: p.extends})
+	done, err := e.client.store.Swap(ctx, Swap{Old: old, Record: p.record, Owner: p.owner, Ended: p.ended, Extends: p.extends, Keeps: p.keeps, Above: guess})
 	if err != nil && !definite(err) {
 		e.open, e.doubted = append(e.open, old), true
 	}

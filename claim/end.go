@@ -23,7 +23,7 @@ func (c *Client) Release(ctx context.Context, l *Lease) error {
 	}
 	e := c.hurried(l.name)
 	e.decide = func(_ context.Context, s *seen) (*plan, error) { return c.giveBack(l, s), nil }
-	e.wrote = func(*Record) {}
+	e.wrote = c.leave
 	from := &known
 	if !known.Record.Exists() {
 		from = nil

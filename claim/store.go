@@ -62,6 +62,11 @@ type Swap struct {
 	// Extends says that Record is what Old made it, but for Domain, Written, Expiry and TTL, and of course Op.
 	// Stores may write those alone.
 	Extends bool
+	// Keeps says that Pins and Past are what Old made them. Stores may leave them as they are.
+	Keeps bool
+	// Above says to write only if the floor of the namespace is below the token of Record. Only for stores that
+	// are [Bounded].
+	Above bool
 }
 
 // What follows are things that only some stores can do. They are found by type assertion.
@@ -71,6 +76,13 @@ type Batcher interface {
 	// SwapAll does many swaps of different names, each as if alone. done[i] tells whether swap i happened.
 	// After an error that is [driver.ErrUnknownOutcome] any of them may have happened.
 	SwapAll(ctx context.Context, swaps []Swap) (done []bool, err error)
+}
+
+// Bounded is a store that can compare the floor of the namespace in the write itself, as [Swap.Above] asks for. A
+// client then claims what it has left itself from what it knows of it, without a read.
+type Bounded interface {
+	// Bounds reports whether it can. It never changes.
+	Bounds() bool
 }
 
 // Notifier is a store that can say that something has changed. It is a hint and nothing rests on it.

@@ -23,6 +23,7 @@ var (
 	_ claim.Batcher  = (*Client)(nil)
 	_ claim.Notifier = (*Client)(nil)
 	_ claim.Judge    = (*Client)(nil)
+	_ claim.Bounded  = (*Client)(nil)
 	_ claim.Local    = (*Client)(nil)
 	_ claim.Clocks   = (*Client)(nil)
 )
@@ -140,6 +141,9 @@ func (c *Client) Close(context.Context) error {
 
 // Judges implements [claim.Judge].
 func (c *Client) Judges() bool { return c.space.judges }
+
+// Bounds implements [claim.Bounded].
+func (c *Client) Bounds() bool { return true }
 
 // Domain implements [claim.Local].
 func (c *Client) Domain(d clock.Domain) clock.Domain { return d }

@@ -173,6 +173,12 @@ func (m *Memory) swap(s *space, w claim.Swap) (bool, error) {
 	if w.Extends && (old == nil || !extends(old.record, w.Record)) {
 		return false, fmt.Errorf("memory: swap: %w: a write that only extends changes what no extension does", driver.ErrInvalid)
 	}
+	if w.Keeps && (old == nil || !keeps(old.record, w.Record)) {
+		return false, fmt.Errorf("memory: swap: %w: a write that keeps pins and past changes them", driver.ErrInvalid)
+	}
+	if w.Above && s.floor >= w.Record.Token {
+		return false, nil
+	}
 	s.records[w.Record.Name] = &kept{record: copied(w.Record), written: m.now()}
 	if w.Owner {
 		s.tell(w.Record.Name)
@@ -237,4 +243,10 @@ func (c *Client) begin(ctx context.Context, what string) (unlock func(), err err
 func extends(old, r claim.Record) bool {
 	old.Op, old.Domain, old.Written, old.Expiry, old.TTL = r.Op, r.Domain, r.Written, r.Expiry, r.TTL
 	return reflect.DeepEqual(plain(old), plain(r))
+}
+
+// keeps says whether a record has the pins and the past of the old one.
+func keeps(old, r claim.Record) bool {
+	old, r = plain(old), plain(r)
+	return reflect.DeepEqual(old.Pins, r.Pins) && reflect.DeepEqual(old.Past, r.Past)
 }

@@ -14,6 +14,7 @@ var (
 	_ claim.Batcher  = (*Network)(nil)
 	_ claim.Notifier = (*Network)(nil)
 	_ claim.Judge    = (*Network)(nil)
+	_ claim.Bounded  = (*Network)(nil)
 	_ claim.Local    = (*Network)(nil)
 	_ claim.Clocks   = (*Network)(nil)
 )
@@ -146,6 +147,12 @@ func (n *Network) Listen(ctx context.Context, changed func(name string)) error {
 func (n *Network) Judges() bool {
 	j, ok := n.store.(claim.Judge)
 	return ok && j.Judges()
+}
+
+// Bounds implements [claim.Bounded].
+func (n *Network) Bounds() bool {
+	b, ok := n.store.(claim.Bounded)
+	return ok && b.Bounds()
 }
 
 // Domain implements [claim.Local].

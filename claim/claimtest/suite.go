@@ -19,6 +19,7 @@ import (
 // What a store can do beyond [claim.Store], for [Config.Cannot].
 const (
 	Batch  = "batch"  // [claim.Batcher]
+	Bound  = "bound"  // [claim.Bounded]
 	Notify = "notify" // [claim.Notifier]
 	Judge  = "judge"  // [claim.Judge], and store-clock mode
 	Local  = "local"  // [claim.Local]
@@ -101,6 +102,8 @@ func can(s claim.Store, what string) (ok bool) {
 	switch what {
 	case Batch:
 		_, ok = s.(claim.Batcher)
+	case Bound:
+		_, ok = s.(claim.Bounded)
 	case Notify:
 		_, ok = s.(claim.Notifier)
 	case Judge:

@@ -16,6 +16,7 @@ import (
 var optionalTests = []test{
 	{"BatchIsManySwaps", Batch, testBatch},
 	{"BatchesRace", Batch, testBatchesRace},
+	{"Above", Bound, testAbove},
 	{"Hints", Notify, testHints},
 	{"ListenEnds", Notify, testListenEnds},
 	{"TwoModes", Judge, testTwoModes},
@@ -24,6 +25,38 @@ var optionalTests = []test{
 	{"Gone", Local, testGone},
 	{"ClockOnlyRises", Clocks, testClockOnlyRises},
 	{"ClocksRace", Clocks, testClocksRace},
+}
+
+// A write that asks for it happens only while its token is above the floor, whoever has raised that and whenever.
+func testAbove(s *suite) {
+	store, other := s.open(), s.open()
+	if b := as[claim.Bounded](s, store, Bound); !b.Bounds() {
+		s.Error("a store that is bounded says it is not")
+	}
+	last := s.put(store, "jobs/x")
+	try := func(token driver.Token, keeps, above, should bool) {
+		s.Helper()
+		r := record("jobs/x", token)
+		r.Pins, r.Past = last.Pins, last.Past
+		done, err := store.Swap(s.Context(), claim.Swap{Old: last.Op, Record: r, Owner: true, Keeps: keeps, Above: above})
+		if err != nil || done != should {
+			s.Fatalf("token %d (keeps: %v, above: %v): %v, %v", token, keeps, above, done, err)
+		}
+		if done {
+			last = r
+		}
+		s.same("the record", s.get(other, "jobs/x").Record, last)
+	}
+	for _, keeps := range []bool{true, false} {
+		floor := last.Token + 10
+		if _, err := other.RaiseFloor(s.Context(), floor); err != nil {
+			s.Fatal(err)
+		}
+		try(floor-1, keeps, true, false)
+		try(floor, keeps, true, false)
+		try(floor+1, keeps, true, true)
+		try(floor-5, keeps, false, true) // who does not ask for it has looked at the floor himself
+	}
 }
 
 // Each of many swaps is done or not as it would be alone.

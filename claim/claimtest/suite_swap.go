@@ -15,6 +15,7 @@ var swapTests = []test{
 	{"OnlyFromTheOp", "", testOnlyFromTheOp},
 	{"OpsAreNotTokens", "", testOpsAreNotTokens},
 	{"Extends", "", testExtends},
+	{"Keeps", "", testKeeps},
 	{"TouchesOneName", "", testTouchesOneName},
 	{"IsReadAtOnce", "", testIsReadAtOnce},
 	{"OneCreates", "", testOneCreates},
@@ -84,6 +85,33 @@ func testExtends(s *suite) {
 	}
 	if done, err := b.Swap(s.Context(), claim.Swap{Old: claim.NewOp(), Record: record("jobs/none", 1), Extends: true}); done || err != nil {
 		s.Errorf("what is not there was extended: %v, %v", done, err)
+	}
+}
+
+// A swap that keeps pins and past changes all the rest, and is as conditional as any.
+func testKeeps(s *suite) {
+	a, b := s.open(), s.open()
+	for i, r := range extremes() {
+		r.Name = fmt.Sprint("jobs/", i)
+		if !s.swap(a, claim.Op{}, r) {
+			s.Fatal("not written")
+		}
+		next := record(r.Name, r.Token)
+		next.Pins, next.Past = r.Pins, r.Past
+		other := next
+		other.Op = claim.NewOp()
+		for _, w := range []struct {
+			swap claim.Swap
+			done bool
+		}{
+			{claim.Swap{Old: claim.NewOp(), Record: other}, false}, {claim.Swap{Old: r.Op, Record: next}, true}, {claim.Swap{Old: r.Op, Record: other}, false},
+		} {
+			w.swap.Keeps, w.swap.Owner = true, true
+			if done, err := b.Swap(s.Context(), w.swap); done != w.done || err != nil {
+				s.Fatalf("extreme %d: %v, %v", i, done, err)
+			}
+		}
+		s.same("kept", s.get(a, r.Name).Record, next)
 	}
 }
 

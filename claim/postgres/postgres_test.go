@@ -96,6 +96,7 @@ type deaf struct {
 	claim.Store
 	claim.Batcher
 	claim.Clocks
+	claim.Bounded
 	claim.Judge
 }
 
@@ -111,7 +112,7 @@ func TestStoreBehindPgBouncer(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			return deaf{s, s, s, s}, nil
+			return deaf{s, s, s, s, s}, nil
 		},
 		Cannot: []string{claimtest.Local, claimtest.Notify},
 		Damage: func(t testing.TB, namespace, name string) { damage(t, direct, namespace, name) },

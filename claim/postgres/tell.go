@@ -11,8 +11,9 @@ const (
 	// tellLull is for how long a name that has got a holder may wait for others to be told with it. Nobody waits for
 	// that; who watches sees it a little later.
 	tellLull = 20 * time.Millisecond
-	// tellGap is how long to gather names after some were told.
-	tellGap = 5 * time.Millisecond
+	// tellGap is how long to gather names after some were told: to tell costs as much as a release does, and a
+	// process that releases all the time must not spend its time with that.
+	tellGap = 20 * time.Millisecond
 	// tellLimit bounds how long it may take to tell, and closeLimit how long to wait for that at the end.
 	tellLimit  = 5 * time.Second
 	closeLimit = time.Second

@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/leasekeeper/leasekeeper/driver"
@@ -17,17 +18,14 @@ type Dialect interface {
 	schema(t tables) string
 	// settings are the last arguments of a write of one record: what it depends on besides the record.
 	settings(c Config) []any
-	// verdict reads what such a write answered.
-	verdict(rows [][]any) verdict
 	// batch returns the arguments of statements.batch. Each swap is a name, the values of extended, and the old op.
 	batch(c Config, swaps [][]any) []any
 	// batchVerdict reads what that answered, and whose records were written.
 	batchVerdict(rows [][]any) ([]string, verdict)
 }
 
-// verdict is what became of a write.
+// verdict is what else is known of a write of many.
 type verdict struct {
-	done         bool
 	told         bool   // the namespace is there, and what follows is known
 	mode, commit string // of the namespace; of the connection, if that can differ
 }
@@ -36,16 +34,21 @@ type verdict struct {
 type statements struct {
 	version string // the newest of the schema
 	enter   string // makes a namespace
-	space   string // mode and floor
+	space   string // mode, floor, and whether commits are durable
 	raise   string // the floor
 
 	get    string
 	list   string // without an end of the range
 	within string // with one
 
+	// These return a row if they write one.
+
 	create, update string
-	extend, batch  string // of a lease, of many
-	tell           string // those who wait or watch, where the database can
+	take           string // of all but the columns that a swap keeps
+	extend         string
+
+	batch string
+	tell  string // those who wait or watch, where the database can
 
 	sighted, sight            string
 	forget, remove            string
@@ -113,15 +116,27 @@ var columns = []string{"holder", "token", "op", "incarnation", "domain", "writte
 // extended are those that a swap changes which only extends. The rest is not even sent: it may be long.
 var extended = []string{"op", "domain", "written_raw", "written_boot", "expiry_raw", "expiry_boot", "ttl_ns"}
 
-// The places of the arguments of a swap.
+// taken are those that a swap changes which keeps pins and past. The past is longer than all the rest.
+var taken = slices.DeleteFunc(slices.Clone(columns), kept)
+
+func kept(column string) bool { return column == "pins" || column == "past" }
+
+// The places of the first arguments of a swap.
 const (
 	argNamespace = 1
 	argName      = 2
-	argRecord    = 3 // and those that follow, one for each of columns
-	argMode      = 18
-	// Of update follow the old op and whether what is replaced must have ended; of PostgreSQL then its settings.
-
-	// Of extend follow the name, one for each of extended.
-	argExtendMode = 10
-	argExtendOld  = 11 // and of PostgreSQL its settings
+	argRecord    = 3 // and those that follow, one for each column that is written
 )
+
+// places are those of what follows the values of so many columns. The settings of PostgreSQL are the last.
+type places struct {
+	mode, old, ended, above, settings int
+}
+
+func placesAfter(columns []string) places {
+	n := argRecord + len(columns)
+	return places{n, n + 1, n + 2, n + 3, n + 4}
+}
+
+// token is the place of the token among the arguments of a swap of columns or taken.
+const token = argRecord + 1

@@ -17,7 +17,8 @@
 // compared by their bytes, and listed by ranges, never by patterns.
 //
 // A claim of a free name is two statements: one that reads and one that writes. If the name has no record yet, these
-// come after two more, which make it. All renewals of a keeper are one, which writes only what a renewal changes.
+// come after two more, which make it; of a name that the same program has given back, and nobody has had since, only
+// the second is needed. A write that did not happen is followed by a question why, if it was not for the op. All renewals of a keeper are one, which writes only what a renewal changes.
 //
 // # What it never does
 //

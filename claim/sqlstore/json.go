@@ -31,15 +31,22 @@ func pastText(past []driver.Tenancy) string {
 	if len(past) == 0 {
 		return ""
 	}
-	text := make([]byte, 0, 256*len(past))
-	for i, p := range past {
+	scratch := scratches.Get().(*[]byte)
+	text := (*scratch)[:0]
+	for i := range past {
 		text = append(text, "[,"[min(i, 1)])
-		text = appendTenancy(text, p)
+		text = appendTenancy(text, &past[i])
 	}
-	return string(append(text, ']'))
+	text = append(text, ']')
+	*scratch = text
+	defer scratches.Put(scratch)
+	return string(text)
 }
 
-func appendTenancy(to []byte, p driver.Tenancy) []byte {
+// scratches are where texts are put together.
+var scratches = sync.Pool{New: func() any { return new([]byte) }}
+
+func appendTenancy(to []byte, p *driver.Tenancy) []byte {
 	to = append(to, `{"token":`...)
 	to = strconv.AppendUint(to, uint64(p.Token), 10)
 	to = appendField(to, "holder", p.Holder.ID)
@@ -139,7 +146,7 @@ func (m *memory) get(name, text string) ([]driver.Tenancy, bool) {
 	return slices.Clone(is.past), true
 }
 
-// keep remembers what a text means.
+// keep remembers what a text means, and takes past over.
 func (m *memory) keep(name, text string, past []driver.Tenancy) {
 	if m == nil || text == "" {
 		return
@@ -155,7 +162,7 @@ func (m *memory) keep(name, text string, past []driver.Tenancy) {
 			break
 		}
 	}
-	m.pasts[name] = remembered{text, slices.Clone(past)}
+	m.pasts[name] = remembered{text, past}
 }
 
 // asRead returns past tenancies as they are when they have been read again.

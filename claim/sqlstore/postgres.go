@@ -31,36 +31,26 @@ const postgresqlRow = `l.name, l.holder, l.token, l.op::text, l.incarnation::tex
 	(l.ttl_ns - greatest(0, extract(epoch FROM clock_timestamp() - l.written_at) * 1000000000))::bigint`
 
 // A write happens only if the namespace has the mode that the writer believes it has, and if its commit will
-// be durable: settings can differ from one connection to the next. Both are reported with how many rows
-// were written, so that one statement tells everything.
-const (
-	postgresqlGuard = `EXISTS (SELECT FROM {namespace} n WHERE n.ns = $1 AND n.mode = $%d) AND (current_setting('synchronous_commit') <> 'off' OR $%d::boolean)`
-	postgresqlTells = `SELECT n.mode, current_setting('synchronous_commit'), (SELECT count(*) FROM w) FROM {namespace} n WHERE n.ns = $1`
-)
+// be durable: settings can differ from one connection to the next. If it does not happen, it is asked why.
+const postgresqlGuard = `EXISTS (SELECT FROM {namespace} n WHERE n.ns = $1 AND n.mode = $%d%s) AND (current_setting('synchronous_commit') <> 'off' OR $%d::boolean)`
 
 func (d postgresql) statements(t tables) statements {
-	guard := func(loss int) string { return fmt.Sprintf(postgresqlGuard, argMode, loss) }
-	create := `WITH w AS (INSERT INTO {lease} (ns, name, ` + strings.Join(columns, ", ") + `, written_at) SELECT $1, $2, ` +
-		d.arguments() + `, clock_timestamp() WHERE ` + guard(19) + ` ON CONFLICT (ns, name) DO NOTHING RETURNING name) ` + postgresqlTells
-	update := `WITH w AS (UPDATE {lease} AS l SET ` + d.assignments(columns) + `, written_at = clock_timestamp() WHERE l.ns = $1 AND l.name = $2 AND l.op = $19::uuid AND (NOT $20::boolean
-		OR l.holder = '' OR extract(epoch FROM clock_timestamp() - l.written_at) * 1000000000 > l.ttl_ns) AND ` + guard(21) + ` RETURNING l.name) ` + postgresqlTells
-	extend := `WITH w AS (UPDATE {lease} AS l SET ` + d.assignments(extended) + `, written_at = clock_timestamp() WHERE l.ns = $1 AND l.name = $2 AND l.op = $11::uuid AND ` +
-		fmt.Sprintf(postgresqlGuard, argExtendMode, 12) + ` RETURNING l.name) ` + postgresqlTells
 	list := `SELECT ` + postgresqlRow + `, n.mode, n.floor FROM {namespace} n LEFT JOIN LATERAL (SELECT * FROM {lease} l
 		WHERE l.ns = $1 AND l.name >= $2 AND l.name > $3%s ORDER BY l.name LIMIT $4) l ON true WHERE n.ns = $1 ORDER BY l.name`
 	s := statements{
 		version: `SELECT coalesce(max(version), 0)::bigint FROM {namespace}`,
 		enter:   `INSERT INTO {namespace} (ns, mode, floor, version) VALUES ($1, $2, 0, $3) ON CONFLICT (ns) DO NOTHING RETURNING ns`,
-		space:   `SELECT mode, floor FROM {namespace} WHERE ns = $1`,
+		space:   `SELECT mode, floor, current_setting('synchronous_commit') FROM {namespace} WHERE ns = $1`,
 		raise:   `UPDATE {namespace} SET floor = greatest(floor, $2) WHERE ns = $1 RETURNING floor`,
 
 		get:    `SELECT ` + postgresqlRow + `, n.mode, n.floor FROM {namespace} n LEFT JOIN {lease} l ON l.ns = n.ns AND l.name = $2 WHERE n.ns = $1`,
 		list:   fmt.Sprintf(list, ""),
 		within: fmt.Sprintf(list, " AND l.name < $5"),
 
-		create: create,
-		update: update,
-		extend: extend,
+		create: d.create(),
+		update: d.update(columns),
+		take:   d.update(taken),
+		extend: d.extend(),
 		batch:  d.batchStatement(),
 		// Nothing is lost if it is not durable; and while one transaction that notifies waits for the disk, all others
 		// that do wait for it.
@@ -89,9 +79,29 @@ func (d postgresql) statements(t tables) statements {
 // each changes all statements.
 func (s *statements) each(change func(string) string) {
 	for _, text := range []*string{&s.version, &s.enter, &s.space, &s.raise, &s.get, &s.list, &s.within, &s.create, &s.update,
-		&s.extend, &s.batch, &s.tell, &s.sighted, &s.sight, &s.forget, &s.remove, &s.acknowledged, &s.acknowledge, &s.gate, &s.owners} {
+		&s.take, &s.extend, &s.batch, &s.tell, &s.sighted, &s.sight, &s.forget, &s.remove, &s.acknowledged, &s.acknowledge, &s.gate, &s.owners} {
 		*text = change(*text)
 	}
+}
+
+func (d postgresql) create() string {
+	at := placesAfter(columns)
+	return `INSERT INTO {lease} (ns, name, ` + strings.Join(columns, ", ") + `, written_at) SELECT $1, $2, ` + d.arguments() +
+		`, clock_timestamp() WHERE ` + fmt.Sprintf(postgresqlGuard, at.mode, "", at.old) + ` ON CONFLICT (ns, name) DO NOTHING RETURNING 1`
+}
+
+func (d postgresql) update(columns []string) string {
+	at := placesAfter(columns)
+	floor := fmt.Sprintf(" AND (NOT $%d::boolean OR n.floor < $%d)", at.above, token)
+	return `UPDATE {lease} AS l SET ` + d.assignments(columns) + `, written_at = clock_timestamp() WHERE l.ns = $1 AND l.name = $2 AND l.op = ` +
+		fmt.Sprintf(`$%d::uuid AND (NOT $%d::boolean OR l.holder = '' OR extract(epoch FROM clock_timestamp() - l.written_at) * 1000000000 > l.ttl_ns)`, at.old, at.ended) +
+		` AND ` + fmt.Sprintf(postgresqlGuard, at.mode, floor, at.settings) + ` RETURNING 1`
+}
+
+func (d postgresql) extend() string {
+	at := placesAfter(extended)
+	return `UPDATE {lease} AS l SET ` + d.assignments(extended) + `, written_at = clock_timestamp() WHERE l.ns = $1 AND l.name = $2 AND l.op = ` +
+		fmt.Sprintf(`$%d::uuid AND `, at.old) + fmt.Sprintf(postgresqlGuard, at.mode, "", at.ended) + ` RETURNING 1`
 }
 
 // arguments are the places of the columns' values.
@@ -121,8 +131,9 @@ func (d postgresql) batchStatement() string {
 		names = append(names, column)
 		set = append(set, fmt.Sprintf("%[1]s = b.%[1]s", column))
 	}
-	arrays, names = append(arrays, d.array(argExtendOld, "op")), append(names, "old")
-	guard := fmt.Sprintf(postgresqlGuard, argExtendMode, argExtendOld+1)
+	at := placesAfter(extended)
+	arrays, names = append(arrays, d.array(at.old, "op")), append(names, "old")
+	guard := fmt.Sprintf(postgresqlGuard, at.mode, "", at.ended)
 	// The rows are locked in one order, so that two batches never wait for each other.
 	return `WITH b AS (SELECT * FROM unnest(` + strings.Join(arrays, ", ") + `) AS b (` + strings.Join(names, ", ") + `)),
 		mine AS (SELECT l.name FROM {lease} l JOIN b ON l.name = b.name AND l.op = b.old WHERE l.ns = $1 AND ` + guard + ` ORDER BY l.name FOR NO KEY UPDATE OF l),
@@ -176,17 +187,6 @@ func (s *Store) Channel() string { return channel(s.config) }
 // It need not be durable, and is not.
 func (s *Store) Tell(names []string) (statement string, args []any) {
 	return s.statements.tell, []any{s.Channel(), names}
-}
-
-// verdict reads what postgresqlTells tells.
-func (postgresql) verdict(rows [][]any) verdict {
-	if len(rows) == 0 {
-		return verdict{}
-	}
-	r := reader{values: rows[0]}
-	v := verdict{told: true, mode: r.text("mode"), commit: r.text("synchronous_commit")}
-	v.done = r.number("count") > 0
-	return v
 }
 
 func (postgresql) batchVerdict(rows [][]any) (names []string, v verdict) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -45,8 +46,13 @@ func fromTime(t *time.Time) time.Time {
 	return t.UTC()
 }
 
-// row returns the values of columns for a record.
-func row(r *claim.Record) ([]any, error) {
+// row returns the values of columns for a record, or of taken if what a swap keeps is left out.
+func row(r *claim.Record, keeps bool) ([]any, error) {
+	if keeps { // what stands there already fits
+		without := *r
+		without.Pins, without.Past = nil, nil
+		r = &without
+	}
 	if err := fits(r); err != nil {
 		return nil, err
 	}
@@ -62,8 +68,12 @@ func row(r *claim.Record) ([]any, error) {
 		}
 		pins = string(text)
 	}
-	return []any{r.Holder, int64(r.Token), r.Op.String(), hex.EncodeToString(r.Incarnation[:]), string(r.Domain), r.Written.Raw, r.Written.Boot,
-		r.Expiry.Raw, r.Expiry.Boot, int64(r.TTL), pins, cardText(r.Card), r.Revoked, since, pastText(r.Past)}, nil
+	values := []any{r.Holder, int64(r.Token), r.Op.String(), hex.EncodeToString(r.Incarnation[:]), string(r.Domain), r.Written.Raw, r.Written.Boot,
+		r.Expiry.Raw, r.Expiry.Boot, int64(r.TTL)}
+	if keeps {
+		return append(values, cardText(r.Card), r.Revoked, since), nil
+	}
+	return append(values, pins, cardText(r.Card), r.Revoked, since, pastText(r.Past)), nil
 }
 
 // extension returns the values of extended for a record.
@@ -79,28 +89,46 @@ func fits(r *claim.Record) error {
 	if r.Token > math.MaxInt64 {
 		return fmt.Errorf("%w: token %d is above %d, the largest number in a database", driver.ErrInvalid, r.Token, int64(math.MaxInt64))
 	}
-	times := []time.Time{r.Since, r.Card.Started}
-	for _, p := range r.Past {
-		times = append(times, p.Holder.Card.Started, p.From, p.To)
-	}
-	for _, t := range times {
-		if y := t.UTC().Year(); y < 0 || y > 9999 {
-			return fmt.Errorf("%w: the year %d", driver.ErrInvalid, y)
-		}
-	}
-	for _, text := range []string{r.Name, r.Holder, string(r.Domain), r.Revoked} {
+	for _, text := range [...]string{r.Name, r.Holder, string(r.Domain), r.Revoked} {
 		if err := textFits(text); err != nil {
 			return err
 		}
 	}
-	inside := append([]string{r.Card.Host, r.Card.Text}, r.Pins...)
-	for _, p := range r.Past {
-		inside = append(inside, p.Holder.ID, p.Holder.Card.Host, p.Holder.Card.Text, string(p.Why), p.Note)
-	}
-	for _, text := range inside {
-		if !utf8.ValidString(text) { // a zero byte can stand in JSON
-			return fmt.Errorf("%w: %.100q is not UTF-8", driver.ErrInvalid, text)
+	for _, pin := range r.Pins {
+		if err := insideFits(pin); err != nil {
+			return err
 		}
+	}
+	err := cardFits(r.Since, r.Since, r.Card)
+	for i := 0; i < len(r.Past) && err == nil; i++ {
+		p := &r.Past[i]
+		err = cardFits(p.From, p.To, p.Holder.Card, p.Holder.ID, string(p.Why), p.Note)
+	}
+	return err
+}
+
+// cardFits says whether what is told of a tenancy can stand in a column.
+func cardFits(from, to time.Time, c driver.Card, texts ...string) error {
+	for _, t := range [...]time.Time{from, to, c.Started} {
+		if y := t.UTC().Year(); y < 0 || y > 9999 {
+			return fmt.Errorf("%w: the year %d", driver.ErrInvalid, y)
+		}
+	}
+	for _, text := range texts {
+		if err := insideFits(text); err != nil {
+			return err
+		}
+	}
+	if err := insideFits(c.Host); err != nil {
+		return err
+	}
+	return insideFits(c.Text)
+}
+
+// insideFits says whether a text can stand in JSON in a column, where there may be a zero byte.
+func insideFits(text string) error {
+	if !utf8.ValidString(text) {
+		return fmt.Errorf("%w: %.100q is not UTF-8", driver.ErrInvalid, text)
 	}
 	return nil
 }
@@ -247,7 +275,7 @@ func (r *reader) past(name string) (past []driver.Tenancy) {
 		past = append(past, driver.Tenancy{Token: p.Token, Holder: driver.Holder{ID: p.Holder, Card: p.Card.card()},
 			From: fromTime(p.From), To: fromTime(p.To), Why: driver.Reason(p.Why), Note: p.Note})
 	}
-	r.memory.keep(name, text, past)
+	r.memory.keep(name, text, slices.Clone(past))
 	return past
 }
 

@@ -20,18 +20,17 @@ var sqliteIntegers = []string{"token", "written_raw", "written_boot", "expiry_ra
 
 func (d sqlite) statements(t tables) statements {
 	row := "l.name, l." + strings.Join(columns, ", l.") + ", 0, n.mode, n.floor"
-	guard := `EXISTS (SELECT 1 FROM {namespace} WHERE ns = ?1 AND mode = ?18)`
 	create := `INSERT INTO {lease} (ns, name, ` + strings.Join(columns, ", ") + `) SELECT ?1, ?2, ` + strings.Join(d.places(), ", ") +
-		` WHERE ` + guard + ` ON CONFLICT (ns, name) DO NOTHING RETURNING 1`
-	extend := `UPDATE {lease} SET ` + strings.Join(d.assignments(extended), ", ") + ` WHERE ns = ?1 AND name = ?2 AND op = ?11 AND ` +
-		strings.Replace(guard, "?18", "?10", 1) + ` RETURNING 1`
-	update := `UPDATE {lease} SET ` + strings.Join(d.assignments(columns), ", ") + ` WHERE ns = ?1 AND name = ?2 AND op = ?19 AND NOT ?20 AND ` + guard + ` RETURNING 1`
+		` WHERE ` + fmt.Sprintf(sqliteGuard, placesAfter(columns).mode, "") + ` ON CONFLICT (ns, name) DO NOTHING RETURNING 1`
+	at := placesAfter(extended)
+	extend := `UPDATE {lease} SET ` + strings.Join(d.assignments(extended), ", ") + ` WHERE ns = ?1 AND name = ?2 AND op = ` +
+		fmt.Sprintf(`?%d AND `+sqliteGuard, at.old, at.mode, "") + ` RETURNING 1`
 	list := `SELECT ` + row + ` FROM {namespace} n LEFT JOIN (SELECT * FROM {lease}
 		WHERE ns = ?1 AND name >= ?2 AND name > ?3%s ORDER BY name LIMIT ?4) l ON true WHERE n.ns = ?1 ORDER BY l.name`
 	s := statements{
 		version: `SELECT coalesce(max(version), 0) FROM {namespace}`,
 		enter:   `INSERT INTO {namespace} (ns, mode, floor, version) VALUES (?1, ?2, 0, ?3) ON CONFLICT (ns) DO NOTHING RETURNING ns`,
-		space:   `SELECT mode, floor FROM {namespace} WHERE ns = ?1`,
+		space:   `SELECT mode, floor, 'on' FROM {namespace} WHERE ns = ?1`,
 		raise:   `UPDATE {namespace} SET floor = max(floor, ?2) WHERE ns = ?1 RETURNING floor`,
 
 		get:    `SELECT ` + row + ` FROM {namespace} n LEFT JOIN {lease} l ON l.ns = n.ns AND l.name = ?2 WHERE n.ns = ?1`,
@@ -39,7 +38,8 @@ func (d sqlite) statements(t tables) statements {
 		within: fmt.Sprintf(list, " AND name < ?5"),
 
 		create: create,
-		update: update,
+		update: d.update(columns),
+		take:   d.update(taken),
 		extend: extend,
 		batch:  d.batchStatement(),
 
@@ -61,6 +61,16 @@ func (d sqlite) statements(t tables) statements {
 	}
 	s.each(t.fill)
 	return s
+}
+
+// sqliteGuard is what a write depends on besides the record.
+const sqliteGuard = `EXISTS (SELECT 1 FROM {namespace} WHERE ns = ?1 AND mode = ?%d%s)`
+
+func (d sqlite) update(columns []string) string {
+	at := placesAfter(columns)
+	floor := fmt.Sprintf(" AND (NOT ?%d OR floor < ?%d)", at.above, token)
+	return `UPDATE {lease} SET ` + strings.Join(d.assignments(columns), ", ") + ` WHERE ns = ?1 AND name = ?2 AND op = ` +
+		fmt.Sprintf(`?%d AND NOT ?%d AND `+sqliteGuard, at.old, at.ended, at.mode, floor) + ` RETURNING 1`
 }
 
 func (sqlite) places() []string {
@@ -115,9 +125,7 @@ func (sqlite) batch(c Config, swaps [][]any) []any {
 	return []any{c.Namespace, string(text), c.mode()}
 }
 
-// verdict does not know why nothing was written, if so.
-func (sqlite) verdict(rows [][]any) verdict { return verdict{done: len(rows) == 1} }
-
+// batchVerdict does not know why nothing was written, if so.
 func (sqlite) batchVerdict(rows [][]any) (names []string, v verdict) {
 	for _, row := range rows {
 		r := reader{values: row}

@@ -38,7 +38,7 @@ func scripted(t *testing.T, d Dialect, c Config) (*Store, *script) {
 		if strings.Contains(statement, "max(version)") {
 			return [][]any{{int64(Version)}}, nil
 		}
-		return [][]any{{c.mode(), int64(0)}}, nil
+		return [][]any{{c.mode(), int64(0), "on"}}, nil
 	}
 	s, err := New(t.Context(), db, d, c)
 	if err != nil {
@@ -241,7 +241,7 @@ func TestFollowing(t *testing.T) {
 
 // Whatever stands in a row is a record or an error, and what can not be read is named.
 func TestRowsThatAreNone(t *testing.T) {
-	good, err := row(&some)
+	good, err := row(&some, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,6 +88,7 @@ type Store struct {
 var (
 	_ claim.Store   = (*Store)(nil)
 	_ claim.Batcher = (*Store)(nil)
+	_ claim.Bounded = (*Store)(nil)
 	_ claim.Clocks  = (*Store)(nil)
 )
 
@@ -117,17 +118,17 @@ func (s *Store) prepare(ctx context.Context) error {
 	if version > Version {
 		return fmt.Errorf("%s: %w: the tables are of version %d, and this program knows those up to %d: use a newer leasekeeper", s.Scheme(), driver.ErrInvalid, version, Version)
 	}
-	mode, _, err := s.namespace(ctx)
+	space, err := s.namespace(ctx)
 	if errors.Is(err, errNoNamespace) {
 		if _, err = s.write(ctx, "make the namespace", s.statements.enter, s.config.Namespace, s.config.mode(), int64(Version)); err != nil {
 			return err
 		}
-		mode, _, err = s.namespace(ctx)
+		space, err = s.namespace(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	return s.checkMode(mode)
+	return s.checkMode(space.mode)
 }
 
 // version returns that of the schema, which it makes if there is none.
@@ -167,22 +168,26 @@ func (c Config) flag() string {
 // errNoNamespace says that a namespace has no row.
 var errNoNamespace = fmt.Errorf("%w: the namespace is not there", driver.ErrInvalid)
 
-// namespace returns what is kept about the namespace.
-func (s *Store) namespace(ctx context.Context) (mode string, floor driver.Token, err error) {
+// space is what is kept about the namespace.
+type space struct {
+	mode   string
+	commit string // "off" if what is committed on this connection may be undone
+}
+
+func (s *Store) namespace(ctx context.Context) (space, error) {
 	rows, err := s.read(ctx, "read the namespace", s.statements.space, s.config.Namespace)
 	if err != nil {
-		return "", 0, err
+		return space{}, err
 	}
 	if len(rows) == 0 {
-		return "", 0, errNoNamespace
+		return space{}, errNoNamespace
 	}
 	r := reader{values: rows[0]}
-	mode = r.text("mode")
-	n := r.number("floor")
-	if r.wrong != nil || n < 0 {
-		return "", 0, fmt.Errorf("%s: %w: the row of namespace %s: %v", s.Scheme(), driver.ErrCorrupt, s.config.Namespace, r.wrong)
+	mode, floor, commit := r.text("mode"), r.number("floor"), r.text("synchronous_commit")
+	if r.wrong != nil || floor < 0 {
+		return space{}, fmt.Errorf("%s: %w: the row of namespace %s: %v", s.Scheme(), driver.ErrCorrupt, s.config.Namespace, r.wrong)
 	}
-	return mode, driver.Token(n), nil
+	return space{mode, commit}, nil
 }
 
 // checkMode returns an error if the namespace is not what this store was told it is.

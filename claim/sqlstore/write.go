@@ -24,16 +24,21 @@ func (s *Store) Swap(ctx context.Context, w claim.Swap) (bool, error) {
 		}
 		return false, err
 	}
-	v := s.dialect.verdict(rows)
-	if v.done {
+	if len(rows) > 0 {
 		s.changed(w)
-		if !extends(w) {
-			s.memory.keep(w.Record.Name, args[argMode-2].(string), asRead(w.Record.Past))
+		if !extends(w) && !keeps(w) {
+			s.memory.keep(w.Record.Name, args[argRecord+len(columns)-2].(string), asRead(w.Record.Past))
 		}
 		return true, nil
 	}
-	return false, s.whyNot(ctx, v)
+	if w.Above { // it may have been the floor; who asks for that reads the record now
+		return false, nil
+	}
+	return false, s.whyNot(ctx, verdict{})
 }
+
+// Bounds implements [claim.Bounded].
+func (s *Store) Bounds() bool { return true }
 
 // changed has others told that a swap has changed the owner of a name, or may have.
 func (s *Store) changed(w claim.Swap) {
@@ -59,7 +64,7 @@ func (s *Store) swap(w claim.Swap) (statement string, args []any, err error) {
 		args = append(args, s.config.mode(), w.Old.String())
 		return s.statements.extend, append(args, s.dialect.settings(s.config)...), nil
 	}
-	record, err := row(&w.Record)
+	record, err := row(&w.Record, keeps(w))
 	if err != nil {
 		return "", nil, fmt.Errorf("%s: %w", s.Scheme(), err)
 	}
@@ -68,10 +73,16 @@ func (s *Store) swap(w claim.Swap) (statement string, args []any, err error) {
 	statement = s.statements.create
 	if w.Old != (claim.Op{}) {
 		statement = s.statements.update
-		args = append(args, w.Old.String(), w.Ended)
+		if keeps(w) {
+			statement = s.statements.take
+		}
+		args = append(args, w.Old.String(), w.Ended, w.Above)
 	}
 	return statement, append(args, s.dialect.settings(s.config)...), nil
 }
+
+// keeps says whether a swap can be one that leaves pins and past as they are.
+func keeps(w claim.Swap) bool { return w.Keeps && w.Old != (claim.Op{}) }
 
 // extends says whether a swap can be one that only extends.
 func extends(w claim.Swap) bool { return w.Extends && !w.Owner && !w.Ended && w.Old != (claim.Op{}) }
@@ -79,14 +90,14 @@ func extends(w claim.Swap) bool { return w.Extends && !w.Owner && !w.Ended && w.
 // whyNot returns why nothing was written, if it was not because of the op.
 func (s *Store) whyNot(ctx context.Context, v verdict) error {
 	if !v.told {
-		mode, _, err := s.namespace(ctx)
+		space, err := s.namespace(ctx)
 		if errors.Is(err, errNoNamespace) {
 			return s.gone()
 		}
 		if err != nil {
 			return err // nothing was written
 		}
-		v.mode = mode
+		v.mode, v.commit = space.mode, space.commit
 	}
 	if err := s.checkMode(v.mode); err != nil {
 		return err
@@ -113,7 +124,7 @@ func (s *Store) SwapAll(ctx context.Context, swaps []claim.Swap) ([]bool, error)
 			continue
 		}
 		places[w.Record.Name] = i
-		together = append(together, append(args[argName-1:argExtendMode-1:argExtendMode-1], w.Old.String()))
+		together = append(together, append(args[argName-1:argRecord+len(extended)-1:argRecord+len(extended)-1], w.Old.String()))
 	}
 	if len(together) > 0 {
 		if err := s.swapTogether(ctx, together, places, done); err != nil {

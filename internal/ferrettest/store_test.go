@@ -66,7 +66,7 @@ func config(t *testing.T, uri string, ferret bool) claimtest.Config {
 			}
 			return least{s, s, s}, nil
 		},
-		Cannot:    []string{claimtest.Local},
+		Cannot:    []string{claimtest.Local, claimtest.Bound},
 		Precision: time.Millisecond,
 		Damage: func(t testing.TB, namespace, name string) {
 			_, err := databaseOf(t, shared).Collection(mongodb.DefaultPrefix+"leases").UpdateByID(t.Context(), namespace+"/"+name,
