@@ -3,6 +3,7 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -49,6 +50,11 @@ type NameState struct {
 type NameStates struct {
 	Names []NameState
 	Index uint64
+}
+
+// Names returns how the names are that this member knows something of, in order, for looking at them between two steps.
+func (r *Replica) Names() []NameState {
+	return r.inspectNames(NamesQuery{slices.Sorted(maps.Keys(r.names.lines))}).Names
 }
 
 func (r *Replica) inspectNames(q NamesQuery) NameStates {
