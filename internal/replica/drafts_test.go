@@ -109,6 +109,9 @@ func TestFilingShowsNowhere(t *testing.T) {
 			if got != never {
 				t.Errorf("filed before step %d:\n%s\nnever filed:\n%s", filed, got, never)
 			}
+			if filed%2 > 0 {
+				w.file()
+			}
 			if err := w.reopened(); err != nil {
 				t.Fatal(err)
 			}
