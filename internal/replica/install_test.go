@@ -245,6 +245,9 @@ func TestAStateThatCameTooLateIsDiscarded(t *testing.T) {
 	message := Message{From: leader, To: to, Raft: &raftpb.Message{
 		Type: raftpb.MsgSnap.Enum(), From: new(leader), To: new(to), Term: new(w.replica.term), Snapshot: snapshot,
 	}}
+	if err := w.replica.file(); err != nil {
+		t.Fatal(err)
+	}
 	before := g.members[to].dump()
 	g.ship(Ship{message, w.db.NewSnapshot()})
 	if len(g.members[to].staged()) != 1 {

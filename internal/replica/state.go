@@ -160,7 +160,9 @@ func (s *StateReader) next() error {
 	for s.it.Valid() && len(s.frame) < frameBytes {
 		key := s.it.Key()
 		if !shared(key) {
-			s.skip(key)
+			if err := s.skip(key); err != nil {
+				return err
+			}
 			continue
 		}
 		value, err := s.it.ValueAndErr()
@@ -188,13 +190,17 @@ func (s *StateReader) next() error {
 	return nil
 }
 
-// skip passes over what is not sent.
-func (s *StateReader) skip(key []byte) {
-	if key[0] == familyLog {
+// skip passes over what is not sent: the log, and the member's own records.
+func (s *StateReader) skip(key []byte) error {
+	switch {
+	case len(key) > 0 && key[0] == familyLog:
 		s.it.SeekGE([]byte{familyLog + 1})
-		return
+	case len(key) > 0 && key[0] == familyRaft:
+		s.it.Next()
+	default: // it must not be lost in silence
+		return fmt.Errorf("there is a record %q of which nobody knows whether members share it", key)
 	}
-	s.it.Next()
+	return nil
 }
 
 // Close ends the reading.

@@ -316,6 +316,19 @@ func TestStateStagingHonoursItsContext(t *testing.T) {
 	}
 }
 
+// A family that nobody has decided about is not left out in silence.
+func TestStateWithAnUnknownFamilyIsNotSent(t *testing.T) {
+	from := openBare(t, vfs.NewMem())
+	from.set(t, pebble.Sync, append(ownOf(1, 50), Record{[]byte("zebra"), nil})...)
+	snapshot := from.db.NewSnapshot()
+	if err := WriteState(io.Discard, snapshot); err == nil || !strings.Contains(err.Error(), "zebra") {
+		t.Errorf("it was sent: %v", err)
+	}
+	if err := errors.Join(snapshot.Close(), from.db.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A state that is replaced by another while it is being sent goes on being sent as it was.
 func TestStateIsSentAsItWas(t *testing.T) {
 	from := openBare(t, vfs.NewMem())
