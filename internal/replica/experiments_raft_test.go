@@ -149,31 +149,52 @@ func TestE9ASingleMemberReadsNothingBeforeItsFirstEntry(t *testing.T) {
 	if w.replica.log.hard.GetCommit() >= w.replica.log.last {
 		t.Fatal("it knows already that all is committed")
 	}
-	questions := []Event{Read{1}, Inspection{2, TimeToLive{Lease: 7}}, Renewal{3, []lessor.ID{7}}}
-	var effects []Effect
-	for _, question := range questions {
-		if _, ok := w.replica.Answer(w.clock.Now(), question); ok {
-			t.Errorf("%T is answered from memory", question)
-		}
-		effects = append(effects, w.step(question)...)
-	}
-	for !w.replica.Serving() {
-		for _, effect := range effects {
-			switch effect.(type) {
-			case ReadAt, Reply, Renewed:
-				t.Fatalf("%T before the member serves", effect)
+	leading := false
+	for id := uint64(1); !w.replica.Serving(); id += 3 {
+		for _, question := range []Event{Read{id}, Inspection{id + 1, TimeToLive{Lease: 7}}, Renewal{id + 2, []lessor.ID{7}}} {
+			if _, ok := w.replica.Answer(w.clock.Now(), question); ok {
+				t.Errorf("%T is answered from memory", question)
 			}
+			noAnswer(t, w.step(question))
 		}
-		effects = w.report()
+		leading = leading || w.replica.leading
+		if len(w.writes) == 0 {
+			t.Fatal("it waits for nothing")
+		}
+		if effects := w.report(); !w.replica.Serving() {
+			noAnswer(t, effects)
+		} else {
+			effects = append(effects, w.settle()...)
+			allRead(t, effects, revision)
+		}
 	}
-	effects = append(effects, w.settle()...)
+	if !leading {
+		t.Error("it was never asked when it led and had applied nothing yet")
+	}
+}
+
+func noAnswer(t *testing.T, effects []Effect) {
+	t.Helper()
+	for _, effect := range effects {
+		switch effect.(type) {
+		case ReadAt, Reply, Renewed:
+			t.Fatalf("answered before the member serves: %+v", effect)
+		}
+	}
+}
+
+func allRead(t *testing.T, effects []Effect, revision int64) {
+	t.Helper()
+	reads := 0
 	for _, effect := range effects {
 		if read, ok := effect.(ReadAt); ok {
+			reads++
 			if read.Header.Revision != revision {
 				t.Errorf("it reads at revision %d and not at %d", read.Header.Revision, revision)
 			}
-			return
 		}
 	}
-	t.Error("the read was never answered")
+	if reads == 0 {
+		t.Error("the reads were never answered")
+	}
 }
