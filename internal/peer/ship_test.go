@@ -72,8 +72,9 @@ func TestReceiversErrorComesBack(t *testing.T) {
 
 func TestStateThatCanNotBeReadIsNotWhole(t *testing.T) {
 	a, b := pair(t, nil)
-	ended := make(chan error, 1)
+	begun, ended := make(chan struct{}), make(chan error, 1)
 	b.receive = func(_ context.Context, _, _ uint64, _ []byte, state io.Reader) error {
+		close(begun)
 		_, err := io.Copy(io.Discard, state)
 		ended <- err
 		return nil
@@ -82,6 +83,7 @@ func TestStateThatCanNotBeReadIsNotWhole(t *testing.T) {
 	reads := 0
 	err := a.Ship(within(t), 2, nil, &endless{func() error {
 		if reads++; reads > 3 {
+			<-begun
 			return broken
 		}
 		return nil
