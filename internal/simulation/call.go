@@ -1,0 +1,240 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// kind is what a call is for.
+type kind uint8
+
+const (
+	putting kind = iota
+	reading
+	granting
+	renewing
+	revoking
+	claiming
+	releasing
+	asking // how long a lease has left
+	revokingName
+)
+
+// call is what a client asked one member, and what was true when it did.
+type call struct {
+	id      uint64
+	kind    kind
+	client  *client
+	member  *member
+	life    int
+	event   replica.Event
+	invoked int64
+	sent    clock.Instant // by the client's clocks
+	steady  bool
+
+	key, value string
+	leases     []*lease
+	// The greatest revisions that anybody had been told of when it was made.
+	floor, keyFloor int64
+	tenures         int // of the name, that anybody had been told of
+}
+
+// ask sends a call to a member.
+func (c *client) ask(m *member, k *call) {
+	w := c.w
+	w.calls++
+	k.id, k.client, k.member, k.invoked, k.sent = w.calls, c, m, w.now, c.clocks.now(w)
+	k.floor, k.keyFloor, k.steady = w.facts.floor, w.facts.keyFloor[k.key], w.steady != nil
+	switch e := k.event.(type) {
+	case replica.Request:
+		e.ID = k.id
+		k.event = e
+	case replica.Renewal:
+		e.ID = k.id
+		k.event = e
+	case replica.Read:
+		k.event = replica.Read{ID: k.id}
+	case replica.Inspection:
+		e.ID = k.id
+		k.event = e
+	}
+	c.calls = append(c.calls, k)
+	w.note(c.name, "asks "+m.name, k.id, uint64(k.kind))
+	w.after(callTimeout, func() { c.giveUp(k) })
+	if !w.calm && chance(w.dice.network, w.lostCalls) {
+		return
+	}
+	w.after(w.upTo(w.dice.network, time.Millisecond), func() { m.receive(k) })
+}
+
+// receive takes a client's call: the short way, if memory is enough, or with the next step.
+func (m *member) receive(k *call) {
+	if !m.up {
+		return
+	}
+	k.life = m.life
+	m.calls[k.id] = k
+	_, command := k.event.(replica.Request)
+	if command || m.busy || m.w.now < m.stopped || chance(m.w.dice.world, 0.5) {
+		m.event(k.event)
+		return
+	}
+	m.w.facts.before(m, []replica.Event{k.event})
+	effects, ok := m.replica.Answer(m.clocks.now(m.w), k.event)
+	if !ok {
+		m.event(k.event)
+		return
+	}
+	m.performFrom(slices.Clone(effects), m.w.hesitate)
+}
+
+// answer passes on what the replica answers.
+func (m *member) answer(effect replica.Effect) {
+	id, part := answered(effect)
+	if id == m.leaving && id != 0 {
+		m.left()
+		return
+	}
+	if slices.Contains(m.ordered, id) {
+		m.answerOrder(effect.(replica.Reply))
+		return
+	}
+	k := m.calls[id]
+	if k == nil {
+		return
+	}
+	if read, ok := effect.(replica.ReadAt); ok {
+		m.read(k, read)
+		return
+	}
+	if !part {
+		delete(m.calls, id)
+	}
+	m.reply(k, effect)
+}
+
+func answered(effect replica.Effect) (id uint64, part bool) {
+	switch e := effect.(type) {
+	case replica.Reply:
+		return e.ID, false
+	case replica.ReadAt:
+		return e.ID, false
+	case replica.Renewed:
+		return e.ID, true
+	}
+	return 0, false
+}
+
+// reply brings an answer to the client, if it is not lost.
+func (m *member) reply(k *call, answer any) {
+	w := m.w
+	w.note(m.name, "answers "+k.client.name, k.id, 0)
+	if !w.calm && chance(w.dice.network, w.lostCalls) {
+		return
+	}
+	w.after(w.upTo(w.dice.network, time.Millisecond), func() { k.client.hear(k, answer) })
+}
+
+// read is what the caller's own goroutine does once it may.
+func (m *member) read(k *call, at replica.ReadAt) {
+	delete(m.calls, k.id)
+	m.later(m.w.upTo(m.w.dice.world, time.Millisecond), func() {
+		result, err := m.replica.Store().Range(context.Background(), keyspace.RangeRequest{Key: []byte(k.key)})
+		if errors.Is(err, keyspace.ErrReplaced) {
+			m.reply(k, replica.Reply{ID: k.id, Err: replica.ErrNoLeader})
+			return
+		}
+		m.must(err)
+		m.w.facts.checkPossible(m, k.key, result)
+		m.reply(k, result)
+	})
+}
+
+// readAsIs reads without asking whether this is the newest (I8).
+func (m *member) readAsIs(key string) {
+	result, err := m.replica.Store().Range(context.Background(), keyspace.RangeRequest{Key: []byte(key)})
+	if errors.Is(err, keyspace.ErrReplaced) {
+		return
+	}
+	m.must(err)
+	m.w.facts.checkPossible(m, key, result)
+	if result.Revision < m.serial {
+		m.w.fail("serializable reads of a member never go back (I8)", "%s showed revision %d and then %d", m.name, m.serial, result.Revision)
+	}
+	m.serial = result.Revision
+}
+
+// checkPossible checks that what was read is what was committed at that revision.
+func (f *facts) checkPossible(m *member, key string, result keyspace.RangeResult) {
+	for _, kv := range result.KVs {
+		if !slices.Contains(f.changes[kv.ModRevision].puts, pair{key, string(kv.Value)}) {
+			f.w.fail("only what is committed is read (I8)", "%s shows %s=%q of revision %d, where %v was committed",
+				m.name, key, kv.Value, kv.ModRevision, f.changes[kv.ModRevision].puts)
+		}
+	}
+}
+
+// told is told what anybody learnt of the state: from now on nobody may learn less.
+func (f *facts) told(revision int64) { f.floor = max(f.floor, revision) }
+
+func (f *facts) toldKey(key string, revision int64) {
+	f.keyFloor[key] = max(f.keyFloor[key], revision)
+	f.told(revision)
+}
+
+// checkRead checks that a read sees all that anybody was told of before it began (I3, I7).
+func (f *facts) checkRead(k *call, result keyspace.RangeResult) {
+	var revision int64
+	if len(result.KVs) > 0 {
+		revision = result.KVs[0].ModRevision
+	}
+	if revision < k.keyFloor || result.Revision < k.floor {
+		f.w.fail("authoritative reads are linearizable (I3, I7)",
+			"%s, asked by %s at %v, shows %s of revision %d in a state of revision %d; before it was asked somebody was told of %d and %d",
+			k.member.name, k.client.name, time.Duration(k.invoked), k.key, revision, result.Revision, k.keyFloor, k.floor)
+	}
+	f.toldKey(k.key, revision)
+	f.told(result.Revision)
+	if k.member != f.w.leader() {
+		f.w.mark("a follower answered a read")
+	} else {
+		f.w.mark("a leader answered a read")
+	}
+}
+
+// checkPut checks that an acknowledged put is there, and after all that was there when it was asked for (I3, I6).
+func (f *facts) checkPut(k *call, result keyspace.PutResult) {
+	if !slices.Contains(f.changes[result.Revision].puts, pair{k.key, k.value}) {
+		f.w.fail("what is acknowledged is there (I6)", "%s acknowledges %s=%q at revision %d, where %v is",
+			k.member.name, k.key, k.value, result.Revision, f.changes[result.Revision].puts)
+	}
+	if result.Revision <= k.floor {
+		f.w.fail("writes are linearizable (I3)", "%s acknowledges %s=%q at revision %d, but before it was asked somebody was told of %d",
+			k.member.name, k.key, k.value, result.Revision, k.floor)
+	}
+	f.toldKey(k.key, result.Revision)
+	f.w.mark("a put was acknowledged")
+}
+
+// checkGone checks that who says that a lease is gone has it from an end that was applied (G3).
+func (f *facts) checkGone(k *call, l *lease) {
+	if l.relied(f.w) && !l.ended {
+		f.w.fail("a lease is said to be gone only after its end", "%s says so of lease %d, on which %s relies until %v there",
+			k.member.name, l.id, l.holder.name, l.deadline)
+	}
+	if !l.ended && l.granted && !l.ending {
+		f.w.fail("a lease is said to be gone only after its end", "%s says so of lease %d, whose end nobody has applied: %+v", k.member.name, l.id, *l)
+	}
+}
+
+// isGone reports whether an error says that a lease has ended.
+func isGone(err error) bool {
+	return errors.Is(err, lessor.ErrNotFound) || errors.Is(err, replica.ErrLost)
+}

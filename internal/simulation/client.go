@@ -1,0 +1,323 @@
+package simulation
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+const (
+	// callTimeout is when a client takes a call for lost. Its fate is not known then.
+	callTimeout = 2500 * time.Millisecond
+	// keysOfClients, and namesOfClients, are few, so that clients meet.
+	keysOfClients, namesOfClients = 3, 3
+)
+
+// client asks members for things, and takes what it is told at its word.
+type client struct {
+	w      *world
+	name   string
+	clocks *clocks
+	calls  []*call // without an answer
+	leases []*lease
+	target int // the member that it believes to lead
+	still  int64
+}
+
+func newClient(w *world, i int) *client {
+	return &client{w: w, name: fmt.Sprintf("c%d", i+1), clocks: newClocks(w), target: w.dice.world.IntN(w.swarm.members)}
+}
+
+// act does one thing, and comes again.
+func (c *client) act() {
+	w := c.w
+	if w.over {
+		return
+	}
+	w.after(w.rhythm/2+w.upTo(w.dice.work, w.rhythm), c.act)
+	if w.now < c.still {
+		return
+	}
+	c.leases = slices.DeleteFunc(c.leases, func(l *lease) bool { return l.gone || l.ended && !l.relied(w) })
+	c.renew()
+	switch dice := w.dice.work.IntN(100); {
+	case dice < 25:
+		c.put()
+	case dice < 50:
+		c.read()
+	case dice < 58:
+		if m := w.members[w.dice.work.IntN(len(w.members))]; m.up {
+			m.readAsIs(anyKey(w))
+		}
+	case dice < 68:
+		c.grant()
+	case dice < 86:
+		c.claim()
+	case dice < 92:
+		c.inspect()
+	case dice < 96:
+		c.endOne()
+	}
+}
+
+func anyKey(w *world) string { return string(rune('a' + w.dice.work.IntN(keysOfClients))) }
+
+func anyName(w *world) string { return "n/" + string(rune('a'+w.dice.work.IntN(namesOfClients))) }
+
+// anyMember is nearly always the one that is believed to lead, or any.
+func (c *client) anyMember(leader float64) *member {
+	if chance(c.w.dice.work, leader) {
+		return c.w.members[c.target]
+	}
+	return c.w.members[c.w.dice.work.IntN(len(c.w.members))]
+}
+
+func (c *client) put() {
+	w := c.w
+	w.puts++
+	k := &call{kind: putting, key: anyKey(w), value: sequence(w.puts)}
+	request := keyspace.PutRequest{Key: []byte(k.key), Value: []byte(k.value)}
+	if l := c.someLease(); l != nil && chance(w.dice.work, 0.2) {
+		request.Lease, k.leases = int64(l.id), []*lease{l}
+		request.Key = fmt.Appendf(nil, "l%d", l.id)
+		k.key = string(request.Key)
+	}
+	k.event = replica.Request{Op: request}
+	c.ask(c.anyMember(0.95), k)
+}
+
+func (c *client) read() {
+	c.ask(c.anyMember(0.4), &call{kind: reading, key: anyKey(c.w), event: replica.Read{}})
+}
+
+func (c *client) someLease() *lease {
+	if len(c.leases) == 0 {
+		return nil
+	}
+	return c.leases[c.w.dice.work.IntN(len(c.leases))]
+}
+
+// newLease makes up a lease. Many holders fall silent at once.
+func (c *client) newLease(name string) *lease {
+	w := c.w
+	w.ids++
+	ttls := []time.Duration{300 * time.Millisecond, 700 * time.Millisecond, 1500 * time.Millisecond, 3 * time.Second}
+	l := &lease{id: lessor.ID(1000 + w.ids), ttl: ttls[w.dice.work.IntN(len(ttls))], holder: c, name: name}
+	l.keep = chance(w.dice.work, 0.6)
+	w.facts.addLease(l)
+	c.leases = append(c.leases, l)
+	return l
+}
+
+func (c *client) grant() {
+	if len(c.leases) >= 6 {
+		return
+	}
+	l := c.newLease("")
+	c.ask(c.anyMember(0.95), &call{kind: granting, leases: []*lease{l}, event: replica.Request{Op: replica.Grant{Lease: l.id, TTL: l.ttl}}})
+}
+
+// claim asks for a name, or again for what it has asked for.
+func (c *client) claim() {
+	w := c.w
+	for _, l := range c.leases {
+		if l.name != "" && !l.holds && !l.ending && chance(w.dice.work, 0.5) {
+			c.ask(c.anyMember(0.95), c.claimOf(l, true))
+			return
+		}
+	}
+	if len(c.leases) >= 6 {
+		return
+	}
+	l := c.newLease(anyName(w))
+	c.ask(c.anyMember(0.95), c.claimOf(l, chance(w.dice.work, 0.6)))
+}
+
+func (c *client) claimOf(l *lease, wait bool) *call {
+	if l.first == (clock.Instant{}) {
+		l.first = c.clocks.now(c.w)
+	}
+	op := replica.Claim{Lease: l.id, TTL: l.ttl, Name: l.name, Holder: []byte(c.name), Wait: wait}
+	return &call{kind: claiming, leases: []*lease{l}, tenures: len(c.w.facts.toldTenures(l.name)), event: replica.Request{Op: op}}
+}
+
+func (c *client) inspect() {
+	if l := c.someLease(); l != nil && l.granted {
+		c.ask(c.anyMember(0.95), &call{kind: asking, leases: []*lease{l}, event: replica.Inspection{Query: replica.TimeToLive{Lease: l.id}}})
+	}
+}
+
+// endOne ends a lease, or a name's tenancy.
+func (c *client) endOne() {
+	w := c.w
+	l := c.someLease()
+	if l == nil {
+		return
+	}
+	switch {
+	case l.name != "" && chance(w.dice.work, 0.3): // its holder keeps it as long as was promised
+		c.ask(c.anyMember(0.95), &call{kind: revokingName, leases: []*lease{l}, event: replica.Request{Op: replica.RevokeName{Name: l.name, Token: l.token, Note: "moved"}}})
+	case l.name != "":
+		l.ending = true
+		c.ask(c.anyMember(0.95), &call{kind: releasing, leases: []*lease{l}, event: replica.Request{Op: replica.Release{Name: l.name, Lease: l.id}}})
+	default:
+		l.ending = true
+		c.ask(c.anyMember(0.95), &call{kind: revoking, leases: []*lease{l}, event: replica.Request{Op: replica.Revoke{Lease: l.id}}})
+	}
+}
+
+// renew renews what is due, all in one call.
+func (c *client) renew() {
+	w := c.w
+	k := &call{kind: renewing}
+	var ids []lessor.ID
+	for _, l := range c.leases {
+		if l.granted && l.keep && !l.ending && time.Duration(w.now-l.renewal) > l.ttl/4 {
+			l.renewal = w.now
+			ids, k.leases = append(ids, l.id), append(k.leases, l)
+		}
+	}
+	if len(ids) > 0 {
+		k.event = replica.Renewal{Leases: ids}
+		c.ask(c.anyMember(0.6), k)
+	}
+}
+
+// giveUp takes a call for lost.
+func (c *client) giveUp(k *call) {
+	if i := slices.Index(c.calls, k); i >= 0 {
+		c.calls = slices.Delete(c.calls, i, i+1)
+		c.w.note(c.name, "gives up", k.id, 0)
+		c.elsewhere()
+		if k.steady && k.member.up {
+			c.w.fail("when nothing is wrong every call is answered (I10)", "%s asked %s at %v (kind %d) and has no answer",
+				c.name, k.member.name, time.Duration(k.invoked), k.kind)
+		}
+	}
+}
+
+func (c *client) elsewhere() { c.target = c.w.dice.work.IntN(len(c.w.members)) }
+
+// hear takes an answer.
+func (c *client) hear(k *call, answer any) {
+	i := slices.Index(c.calls, k)
+	if i < 0 {
+		return // given up
+	}
+	if renewed, ok := answer.(replica.Renewed); ok {
+		c.heardRenewed(k, renewed)
+		if len(k.leases) > 0 {
+			return
+		}
+	}
+	c.calls = slices.Delete(c.calls, i, i+1)
+	switch a := answer.(type) {
+	case keyspace.RangeResult:
+		c.w.facts.checkRead(k, a)
+	case replica.Reply:
+		c.heardReply(k, a)
+	}
+}
+
+func (c *client) heardRenewed(k *call, renewed replica.Renewed) {
+	w := c.w
+	for _, answer := range renewed.Leases {
+		i := slices.IndexFunc(k.leases, func(l *lease) bool { return l.id == answer.ID })
+		if i < 0 {
+			w.fail("a renewal is answered once for each lease", "%s answers %s for lease %d again, or unasked", k.member.name, c.name, answer.ID)
+			return
+		}
+		l := k.leases[i]
+		k.leases = slices.Delete(k.leases, i, i+1)
+		switch {
+		case answer.Err == nil:
+			l.granted = true
+			l.extend(w, k.sent, answer.TTL)
+			w.mark("a renewal was acknowledged")
+			if k.member != w.leader() {
+				w.mark("a renewal was acknowledged by way of a follower")
+			}
+		case isGone(answer.Err):
+			w.facts.checkGone(k, l)
+			l.gone = l.granted
+		}
+	}
+}
+
+func (c *client) heardReply(k *call, reply replica.Reply) {
+	w := c.w
+	if reply.Err != nil {
+		c.heardError(k, reply.Err)
+		return
+	}
+	w.facts.told(min(reply.Header.Revision, w.facts.newestRevision))
+	switch k.kind {
+	case putting:
+		w.facts.checkPut(k, reply.Result.(keyspace.PutResult))
+	case granting:
+		l := k.leases[0]
+		l.granted = true
+		l.extend(w, k.sent, reply.Result.(replica.Granted).TTL)
+		if l.since == 0 && !l.ended && !l.ending {
+			w.fail("what is acknowledged is there (I6)", "%s acknowledges lease %d, which no member has", k.member.name, l.id)
+		}
+	case claiming:
+		c.heardClaim(k, reply.Result.(replica.Claimed))
+	case asking:
+		w.mark("a leader told how long a lease has left")
+	}
+}
+
+func (c *client) heardClaim(k *call, claimed replica.Claimed) {
+	w, l := c.w, k.leases[0]
+	if claimed.Lease == lessor.NoLease {
+		w.facts.checkRefused(k, claimed)
+		l.gone = true // nothing was changed
+		return
+	}
+	l.granted, l.token = true, claimed.Token
+	l.extend(w, l.first, claimed.TTL) // from the first time: a claim that is asked again tells of no more time
+	if claimed.Before > 0 {
+		w.mark("a claim stands in line")
+		return
+	}
+	if !l.holds {
+		w.facts.checkAlone(l)
+	}
+	l.holds = true
+	w.facts.toldTenure(l.name, l.token)
+}
+
+func (c *client) heardError(k *call, err error) {
+	w := c.w
+	var elsewhere *replica.NotLeaderError
+	switch {
+	case errors.As(err, &elsewhere) && elsewhere.Leader != 0:
+		c.target = int(elsewhere.Leader) - 1
+	case errors.Is(err, replica.ErrNoLeader), errors.Is(err, replica.ErrLeaseExpired):
+		c.elsewhere()
+	}
+	if errors.Is(err, replica.ErrUnknownOutcome) {
+		w.mark("an outcome was unknown")
+		return
+	}
+	switch k.kind {
+	case putting:
+		w.facts.checkFailedPut(k, err)
+	case asking:
+		if isGone(err) {
+			w.facts.checkGone(k, k.leases[0])
+		}
+	case granting, claiming:
+		if l := k.leases[0]; !l.granted && l.since == 0 {
+			l.gone = true
+		}
+	case revoking, releasing:
+	}
+}

@@ -1,0 +1,294 @@
+package simulation
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+)
+
+// facts are what is true, as the world saw it happen.
+type facts struct {
+	w *world
+
+	leaders  map[uint64]uint64   // by term
+	newest   uint64              // the greatest of those terms
+	entries  map[position]uint64 // sums of log entries, by index and term
+	digests  map[uint64]digest   // of the state, by index
+	furthest uint64              // index that was applied anywhere
+
+	changes        map[int64]change // by revision
+	values         map[string]int64 // the revision at which a value was put
+	refused        map[string]bool  // values of puts that were said to have failed
+	newestRevision int64
+	floor          int64            // the greatest revision that anybody was told of
+	keyFloor       map[string]int64 // of a key, likewise
+
+	leases     []*lease // that have not ended, in order of grants
+	byID       map[int64]*lease
+	tenures    map[string][]tenure // of a name, in order
+	toldTokens map[string][]int64  // of a name: those that somebody was told of, in order
+	applied    []uint64            // by member, before the step
+
+	heard    map[heardStamp]clock.Instant
+	released map[releasedBy]uint64 // the greatest epoch
+	duties   [][]duty              // by member
+}
+
+type position struct{ index, term uint64 }
+
+// digest is a sum of the state, and who had it first.
+type digest struct {
+	sum   uint64
+	first string
+	text  string
+}
+
+// change is what was published at a revision.
+type change struct {
+	sum  uint64
+	puts []pair
+	by   string
+}
+
+type pair struct{ key, value string }
+
+// tenure is one holder of a name.
+type tenure struct {
+	token int64
+	lease int64
+}
+
+func newFacts(w *world) facts {
+	return facts{
+		w: w, leaders: make(map[uint64]uint64), entries: make(map[position]uint64), digests: make(map[uint64]digest),
+		changes: make(map[int64]change), values: make(map[string]int64), refused: make(map[string]bool),
+		keyFloor: make(map[string]int64), byID: make(map[int64]*lease), tenures: make(map[string][]tenure),
+		toldTokens: make(map[string][]int64),
+		applied:    make([]uint64, w.swarm.members), heard: make(map[heardStamp]clock.Instant), released: make(map[releasedBy]uint64), duties: make([][]duty, w.swarm.members),
+	}
+}
+
+// started is told when a process has opened its state.
+func (f *facts) started(m *member) {
+	f.applied[m.index] = m.replica.Applied()
+	f.compareStates(m)
+	f.lookAtLeases(m)
+}
+
+// before is told what a member is about to see.
+func (f *facts) before(m *member, events []replica.Event) {
+	f.applied[m.index] = m.replica.Applied()
+	for _, event := range events {
+		switch e := event.(type) {
+		case replica.Renewal:
+			if m.replica.Serving() {
+				f.touch(e.Leases)
+			}
+		case replica.Received:
+			for _, renewal := range e.Message.Renewals {
+				f.touch(renewal.Leases)
+			}
+		}
+	}
+}
+
+// stepped is told what a member did.
+func (f *facts) stepped(m *member, now clock.Instant, events []replica.Event, effects []replica.Effect) {
+	f.watchPromises(m, now, events, effects)
+	for _, effect := range effects {
+		if e, ok := effect.(replica.Publish); ok {
+			f.published(m, e)
+		}
+	}
+	f.watchElection(m)
+	if at := m.replica.Applied(); at != f.applied[m.index] {
+		if at < f.applied[m.index] {
+			f.w.fail("applied entries stay applied (I5)", "%s was at %d and is at %d", m.name, f.applied[m.index], at)
+		}
+		f.furthest = max(f.furthest, at)
+		f.compareStates(m)
+		f.lookAtLeases(m)
+	}
+}
+
+func (f *facts) watchElection(m *member) {
+	leader, term := m.replica.Leader()
+	if leader != m.id {
+		return
+	}
+	first, known := f.leaders[term]
+	if !known {
+		f.leaders[term] = m.id
+		f.newest = max(f.newest, term)
+		f.w.note(m.name, "leads in term", term, 0)
+		if len(f.leaders) > 1 {
+			f.w.mark("the leader changed")
+			f.markChange()
+		}
+	} else if first != m.id {
+		f.w.fail("one leader in a term (I5)", "in term %d both m%d and %s lead", term, first, m.name)
+	}
+}
+
+func (f *facts) markChange() {
+	for _, c := range f.w.clients {
+		for _, call := range c.calls {
+			if call.kind == renewing {
+				f.w.mark("a renewal was under way when the leader changed")
+			}
+		}
+	}
+}
+
+// sent is told of each message.
+func (f *facts) sent(from, to *member, message replica.Message) {
+	w, r := f.w, message.Raft
+	if len(message.Renewals) > 0 {
+		w.mark("a renewal was forwarded")
+	}
+	if message.Lease.Request != nil && message.Lease.Request.Epoch > 1 {
+		w.mark("a leader went on in another epoch")
+	}
+	if r == nil {
+		if message.Lease.Release != nil {
+			w.mark("a release was told to everybody")
+		}
+		return
+	}
+	switch r.GetType() {
+	case raftpb.MsgApp:
+		f.compareEntries(from, r.GetEntries())
+	case raftpb.MsgVote:
+		if message.Lease.Release != nil {
+			w.mark("a release went with a request for a vote")
+		}
+	case raftpb.MsgHeartbeat:
+		if len(r.GetContext()) > 0 {
+			w.mark("a round of messages confirmed answers")
+		}
+	case raftpb.MsgReadIndexResp:
+		w.mark("a leader answered a follower's read from its lease")
+	}
+}
+
+// compareEntries checks that an entry of an index and a term is the same everywhere.
+func (f *facts) compareEntries(m *member, entries []*raftpb.Entry) {
+	for _, e := range entries {
+		at, sum := position{e.GetIndex(), e.GetTerm()}, hashBytes(e.GetData())
+		if known, ok := f.entries[at]; ok && known != sum {
+			f.w.fail("logs match (I5)", "%s sends an entry %d of term %d that differs from one sent before", m.name, at.index, at.term)
+		}
+		f.entries[at] = sum
+	}
+}
+
+// compareStates checks that the state at an index is the same everywhere.
+func (f *facts) compareStates(m *member) {
+	at := m.replica.Applied()
+	sum, text := f.stateOf(m)
+	known, ok := f.digests[at]
+	if !ok {
+		f.digests[at] = digest{sum, m.name, text}
+	} else if known.sum != sum {
+		f.w.fail("the same state at the same index (I5)", "at index %d %s has\n%s\nand %s had\n%s", at, m.name, text, known.first, known.text)
+	}
+}
+
+// stateOf sums up leases, names and the revision of a member, which is cheap; the keys are compared as they change.
+func (f *facts) stateOf(m *member) (uint64, string) {
+	r := m.replica
+	leases := r.Lessor().Leases()
+	slices.SortFunc(leases, lessorOrder)
+	text := fmt.Appendf(nil, "revision %d\n", r.Store().Revision())
+	for _, l := range leases {
+		text = fmt.Appendf(text, "lease %d of %v for %v, %d items, cleared %v", l.ID, l.Generation, l.TTL, l.Items, l.Cleared)
+		text = fmt.Appendf(text, ", checkpointed %v %v, pinned %v, doomed %v\n", l.Checkpointed, l.Remaining, l.Pinned, l.Doomed)
+	}
+	for _, n := range r.Names() {
+		text = fmt.Appendf(text, "%s held %v by %d with token %d, %d wait, revoked %v, revision %d\n",
+			n.Name, n.Held, n.Lease, n.Token, n.Waiting, n.Revoked != nil, n.Revision)
+	}
+	return hashBytes(text), string(text)
+}
+
+// published is told what a member applied.
+func (f *facts) published(m *member, p replica.Publish) {
+	for _, c := range p.Changes {
+		f.publishedChange(m, c)
+	}
+	for _, c := range p.Names {
+		if c.Kind == replica.NameAcquired {
+			f.acquired(m, c)
+		}
+	}
+}
+
+func (f *facts) publishedChange(m *member, c keyspace.Change) {
+	made := change{sum: 1, by: m.name}
+	for _, e := range c.Events {
+		for _, n := range []uint64{
+			uint64(e.Type), hashBytes(e.KV.Key), hashBytes(e.KV.Value), uint64(e.KV.ModRevision),
+			uint64(e.KV.CreateRevision), uint64(e.KV.Version), uint64(e.KV.Lease),
+		} {
+			made.sum = made.sum*0x100000001b3 ^ n
+		}
+		if e.Type == keyspace.EventPut {
+			made.puts = append(made.puts, pair{string(e.KV.Key), string(e.KV.Value)})
+		}
+	}
+	for _, key := range c.Ended {
+		made.sum = made.sum*0x100000001b3 ^ hashString(key)
+	}
+	known, ok := f.changes[c.Revision]
+	if ok {
+		if known.sum != made.sum {
+			f.w.fail("the same change at the same revision (I5, I6)", "at revision %d %s published %v, and %s before it %v",
+				c.Revision, m.name, made.puts, known.by, known.puts)
+		}
+		return
+	}
+	if c.Revision != f.newestRevision+1 && f.newestRevision != 0 {
+		f.w.fail("revisions follow each other (I5)", "%s published %d after %d", m.name, c.Revision, f.newestRevision)
+	}
+	f.newestRevision = c.Revision
+	f.changes[c.Revision] = made
+	for _, p := range made.puts {
+		f.values[p.value] = c.Revision
+		if f.refused[p.value] {
+			f.w.fail("what is said to have failed has changed nothing", "the put of %q was said to have failed, and is at revision %d", p.value, c.Revision)
+		}
+	}
+}
+
+// acquired is told who got a name.
+func (f *facts) acquired(m *member, c replica.NameChange) {
+	name, got := c.State.Name, tenure{c.State.Token, int64(c.State.Lease)}
+	all := f.tenures[name]
+	if len(all) == 0 || got.token > all[len(all)-1].token {
+		f.tenures[name] = append(all, got)
+		if len(all) > 0 {
+			f.w.mark("a name went from one to another")
+		}
+		return
+	}
+	if !slices.Contains(all, got) {
+		f.w.fail("tokens of a name rise", "%s hands %s to lease %d with token %d, after %v", m.name, name, got.lease, got.token, all)
+	}
+}
+
+// hashAll sums up all that can be read of a member's keys.
+func (m *member) hashAll() string {
+	result, err := m.replica.Store().Hash(context.Background(), 0)
+	m.must(err)
+	return fmt.Sprintf("%x of revisions %d to %d", result.Hash, result.Compact, result.Revision)
+}
+
+// sequence makes the bytes of a number, for values.
+func sequence(n uint64) string { return string(binary.AppendUvarint([]byte{'v'}, n)) }

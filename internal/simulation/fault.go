@@ -1,0 +1,229 @@
+package simulation
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+)
+
+// The kinds of faults.
+const (
+	isolation = iota
+	deafness  // a member hears nobody
+	muteness  // nobody hears a member
+	division
+	clog // messages wait, and then come all at once
+	powerCut
+	kill
+	pause
+	suspend
+	slew
+	stall    // of a disk
+	diskLoss // a write fails
+	order    // to hand over
+	farewell // a clean stop
+	lonely   // a leader keeps one follower, then loses it while that restarts
+	everyone // all members restart
+	silence  // a client stands still
+	faultKinds
+)
+
+var faultNames = [faultKinds]string{
+	"isolation", "deafness", "muteness", "division", "clog", "power cut", "kill", "pause", "suspend", "slew", "stall",
+	"disk loss", "order to hand over", "clean stop", "lonely leader", "restart of everyone", "silent client",
+}
+
+// A fault is something that goes wrong at a moment.
+type fault struct {
+	at     time.Duration
+	kind   int
+	lasts  time.Duration
+	target int  // a member, or client
+	leader bool // whoever leads at that moment, instead
+	bits   int  // of members, for a division
+}
+
+// makePlan draws all faults before the world begins.
+func (w *world) makePlan() {
+	r := w.dice.faults
+	for kind, rate := range w.faults {
+		n := int(rate * w.length.Seconds())
+		for range n {
+			w.plan = append(w.plan, fault{
+				at: w.upTo(r, w.length), kind: kind, lasts: 20*time.Millisecond + w.lasting(), target: r.IntN(8),
+				leader: chance(r, w.leaderBias), bits: r.IntN(1 << w.swarm.members),
+			})
+		}
+	}
+	slices.SortStableFunc(w.plan, func(a, b fault) int { return cmp.Compare(a.at, b.at) })
+	for _, f := range w.plan {
+		w.after(f.at, func() { w.strike(f) })
+	}
+}
+
+// lasting draws how long something is wrong: mostly about as long as a promise.
+func (w *world) lasting() time.Duration {
+	r := w.dice.faults
+	switch r.IntN(4) {
+	case 0:
+		return w.upTo(r, 200*time.Millisecond)
+	case 1:
+		return w.upTo(r, 4*time.Second)
+	}
+	return 500*time.Millisecond + w.upTo(r, time.Second)
+}
+
+func (w *world) strike(f fault) {
+	if w.calm {
+		return
+	}
+	m := w.members[f.target%len(w.members)]
+	if leader := w.leader(); f.leader && leader != nil {
+		m = leader
+	}
+	w.note(m.name, faultNames[f.kind], uint64(f.lasts), uint64(f.bits))
+	w.trouble = max(w.trouble, w.now+int64(f.lasts+aftermath))
+	switch f.kind {
+	case isolation, deafness, muteness, division, clog:
+		w.part(m, f)
+	case powerCut, kill:
+		m.end(f.kind == powerCut)
+		w.after(f.lasts/2, m.start)
+	case pause:
+		m.stopped = max(m.stopped, w.now+int64(f.lasts))
+	case suspend, slew:
+		m.disturb(f)
+	case stall:
+		m.slow = max(m.slow, w.now+int64(f.lasts))
+	case diskLoss:
+		m.broken = m.broken || m.up
+	case order:
+		m.handOver(f)
+	case farewell:
+		m.leave(f)
+	case lonely:
+		if len(w.members) > 1 {
+			w.lonely(m, f)
+		}
+	case everyone:
+		for _, m := range w.members {
+			m.end(f.bits&1 == 0)
+			w.after(w.upTo(w.dice.faults, f.lasts/2), m.start)
+		}
+		w.mark("all members restarted")
+	case silence:
+		c := w.clients[f.target%len(w.clients)]
+		c.still = w.now + int64(f.lasts)
+	}
+}
+
+// aftermath is how long it takes at most until what went wrong is over when its cause is.
+const aftermath = 500 * time.Millisecond
+
+// part cuts links.
+func (w *world) part(m *member, f fault) {
+	for i := range w.members {
+		switch f.kind {
+		case isolation:
+			w.network.cutFor(i, m.index, f.lasts, false)
+			w.network.cutFor(m.index, i, f.lasts, false)
+		case deafness:
+			w.network.cutFor(i, m.index, f.lasts, false)
+		case muteness:
+			w.network.cutFor(m.index, i, f.lasts, false)
+		case clog:
+			w.network.cutFor(m.index, i, f.lasts, true)
+		case division:
+			for j := range w.members {
+				if f.bits>>i&1 != f.bits>>j&1 {
+					w.network.cutFor(i, j, f.lasts, false)
+				}
+			}
+		}
+	}
+}
+
+// disturb has something wrong with a machine's clocks. One of the two always runs right over the time of a promise, as
+// is assumed of them.
+func (m *member) disturb(f fault) {
+	w, c := m.w, m.clocks
+	if w.now < c.calm {
+		return
+	}
+	c.calm = w.now + int64(f.lasts+3*time.Second)
+	if f.kind == slew {
+		rate := int64(80_000)
+		if f.bits&1 == 0 {
+			rate = -rate
+		}
+		c.boot.setRate(w.now, rate)
+	} else {
+		c.raw.setRate(w.now, standstill)
+		m.stopped = max(m.stopped, w.now+int64(f.lasts))
+		w.mark("a machine was suspended")
+	}
+	w.after(f.lasts, func() { c.heal(w.now) })
+}
+
+// lonely isolates a leader together with one follower, and then restarts that where the leader does not hear of it.
+func (w *world) lonely(leader *member, f fault) {
+	follower := w.members[(leader.index+1+f.target%(len(w.members)-1))%len(w.members)]
+	for i := range w.members {
+		if i != follower.index {
+			w.network.cutFor(i, leader.index, f.lasts+2*time.Second, false)
+			w.network.cutFor(leader.index, i, f.lasts+2*time.Second, false)
+		}
+	}
+	w.trouble += int64(2 * time.Second)
+	w.after(f.lasts, func() {
+		if w.calm {
+			return
+		}
+		w.network.cutFor(follower.index, leader.index, 2*time.Second, false)
+		w.network.cutFor(leader.index, follower.index, 2*time.Second, false)
+		follower.end(f.bits&1 == 0)
+		w.after(w.upTo(w.dice.faults, 20*time.Millisecond), follower.start)
+		w.mark("a leader lost the follower that it had, while that restarted")
+	})
+}
+
+// handOver orders a member to hand over.
+func (m *member) handOver(f fault) {
+	if !m.up {
+		return
+	}
+	w := m.w
+	w.calls++
+	to := uint64(0)
+	if f.bits&1 == 0 {
+		to = uint64(f.target%len(w.members)) + 1
+	}
+	m.ordered = append(m.ordered, w.calls)
+	m.event(replica.HandOver{ID: w.calls, To: to})
+}
+
+// leave stops a member cleanly: it takes its leave, and its process ends then.
+func (m *member) leave(f fault) {
+	if !m.up || m.leaving != 0 {
+		return
+	}
+	w := m.w
+	w.calls++
+	m.leaving = w.calls
+	m.event(replica.Leave{ID: w.calls})
+	life := m.life
+	w.after(f.lasts+3*time.Second, func() {
+		if m.life == life {
+			m.end(false)
+			m.start()
+		}
+	})
+}
+
+// left is told that a member has taken its leave.
+func (m *member) left() {
+	m.w.mark("a member took its leave")
+	m.later(0, func() { m.end(false) })
+}

@@ -1,0 +1,356 @@
+package simulation
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+)
+
+const (
+	clusterID = 0xc1
+	// databaseFolder is where a member's database lies on its file system.
+	databaseFolder = "db"
+)
+
+// member is a machine with a process on it that drives a replica, or does not at the moment.
+type member struct {
+	w      *world
+	index  int
+	id     uint64
+	name   string
+	clocks *clocks
+
+	fs          *vfs.MemFS // survives the process
+	incarnation uint64     // of the data folder
+	db          *pebble.DB
+	replica     *replica.Replica
+	life        int  // counts the processes
+	up          bool // there is a process
+	broken      bool // its disk has failed, and it is about to notice
+
+	stopped int64 // the process stands still up to then
+	roused  bool  // it will work soon
+	busy    bool  // it performs what the last step asked for
+	inbox   []replica.Event
+	wake    int // numbers the newest WakeAt
+
+	writes  []write // committed and not reported, in order
+	disk    int64   // the disk is busy up to then
+	slow    int64   // and slow up to then
+	synced  int     // of written
+	written int     // batches that were committed
+	calls   map[uint64]*call
+	leaving uint64   // the id of the Leave under way
+	ordered []uint64 // those of the HandOvers
+	serial  int64    // the newest revision that was read here without asking
+}
+
+// write is a batch that is on its way to the disk.
+type write struct {
+	sequence uint64
+	number   int // of written
+}
+
+func newMember(w *world, index int) *member {
+	return &member{
+		w: w, index: index, id: uint64(index + 1), name: fmt.Sprintf("m%d", index+1), clocks: newClocks(w),
+		fs: vfs.NewCrashableMem(), incarnation: w.dice.world.Uint64() | 1,
+	}
+}
+
+// start is a process that begins: what it knows is what the disk holds.
+func (m *member) start() {
+	if m.up || m.w.failure != nil {
+		return
+	}
+	m.life++
+	m.openDatabase()
+	m.inbox, m.writes, m.calls = nil, nil, make(map[uint64]*call)
+	m.ordered = nil
+	m.busy, m.broken, m.roused, m.stopped, m.leaving, m.serial = false, false, false, 0, 0, 0
+	m.synced, m.written, m.disk = 0, 0, 0
+	r, err := replica.Open(m.config())
+	if err != nil {
+		m.w.fail("a member starts from what it wrote", "%s: %v", m.name, err)
+		return
+	}
+	m.replica, m.up = r, true
+	m.w.note(m.name, "starts at", r.Applied(), r.Last())
+	m.w.facts.started(m)
+	m.event(replica.Tick{})
+}
+
+func (m *member) config() replica.Config {
+	w := m.w
+	c := replica.Config{
+		DB: m.db, Domain: clock.Domain(m.name), Now: m.clocks.now(w), ClusterID: clusterID, MemberID: m.id,
+		Incarnation: m.incarnation, LogKeep: w.logKeep, Drift: w.drift, Eager: w.eager,
+	}
+	if len(w.members) > 1 {
+		for _, other := range w.members {
+			c.Members = append(c.Members, other.id)
+		}
+	}
+	return c
+}
+
+// openDatabase opens a new database twice, as a node does: the write-ahead log that is made together with it can not
+// tell a damaged record from an unfinished one.
+func (m *member) openDatabase() {
+	options := func() *pebble.Options {
+		return &pebble.Options{
+			FS: m.fs, FormatMajorVersion: pebble.FormatNewest, Logger: silent{},
+			MemTableSize: 256 << 10, CacheSize: 1 << 20, DisableAutomaticCompactions: true, L0StopWritesThreshold: 1 << 20,
+		}
+	}
+	if m.life == 1 {
+		db, err := pebble.Open(databaseFolder, options())
+		if err == nil {
+			err = db.Close()
+		}
+		m.must(err)
+	}
+	db, err := pebble.Open(databaseFolder, options())
+	m.must(err)
+	m.db = db
+}
+
+// must is for what can not fail on a file system in memory.
+func (m *member) must(err error) {
+	if err != nil {
+		panic(fmt.Sprintf("%s: %v", m.name, err))
+	}
+}
+
+func (m *member) closeDatabase() {
+	if m.db == nil {
+		return
+	}
+	m.must(m.db.Close())
+	m.db = nil
+}
+
+// end ends the process. If the machine goes with it, what was not synced is gone.
+func (m *member) end(machineToo bool) {
+	if !m.up {
+		return
+	}
+	if !machineToo {
+		m.must(m.db.LogData(nil, pebble.Sync)) // what the process wrote, the system keeps
+	}
+	m.w.note(m.name, "ends", uint64(m.life), uint64(len(m.writes)))
+	crashed := m.fs.CrashClone(vfs.CrashCloneCfg{})
+	m.up, m.replica = false, nil
+	m.closeDatabase()
+	m.fs = crashed
+}
+
+// alive returns whether this is still the process of that number.
+func (m *member) alive(life int) bool { return m.up && m.life == life }
+
+// later does something in this process, unless that has ended.
+func (m *member) later(d time.Duration, do func()) {
+	life := m.life
+	m.w.after(d, func() {
+		if m.alive(life) {
+			do()
+		}
+	})
+}
+
+// event lets the replica see an event with its next step.
+func (m *member) event(e replica.Event) {
+	if !m.up {
+		return
+	}
+	m.inbox = append(m.inbox, e)
+	m.rouse(m.w.upTo(m.w.dice.world, 50*time.Microsecond))
+}
+
+func (m *member) rouse(d time.Duration) {
+	if m.roused || m.busy {
+		return
+	}
+	m.roused = true
+	m.later(max(d, time.Duration(m.stopped-m.w.now)), m.work)
+}
+
+// work is one step.
+func (m *member) work() {
+	m.roused = false
+	if m.w.now < m.stopped {
+		m.rouse(0)
+		return
+	}
+	if m.busy || len(m.inbox) == 0 {
+		return
+	}
+	events := m.inbox
+	m.inbox = nil
+	now := m.clocks.now(m.w)
+	m.w.facts.before(m, events)
+	effects := m.replica.Step(now, events...)
+	m.w.note(m.name, "step", uint64(len(events)), uint64(len(effects)))
+	m.w.facts.stepped(m, now, events, effects)
+	m.performFrom(effects, m.w.stumble)
+}
+
+// performFrom does what a step asked for, and now and then stands still in the middle.
+func (m *member) performFrom(effects []replica.Effect, stumble float64) {
+	w := m.w
+	if len(effects) > 0 && chance(w.dice.world, stumble) {
+		rest := effects[w.dice.world.IntN(len(effects)):]
+		effects = effects[:len(effects)-len(rest)]
+		m.busy = true
+		pause := w.upTo(w.dice.world, 5*time.Millisecond)
+		if chance(w.dice.world, 0.3) {
+			pause = w.upTo(w.dice.world, 3*time.Second)
+			w.trouble = max(w.trouble, w.now+int64(pause+aftermath))
+			w.mark("paused between deciding and answering")
+		}
+		m.later(pause, func() { m.resume(rest) })
+	}
+	for _, e := range effects {
+		m.perform(e)
+	}
+	if !m.busy && len(m.inbox) > 0 {
+		m.rouse(0)
+	}
+}
+
+func (m *member) resume(effects []replica.Effect) {
+	if m.w.now < m.stopped {
+		m.later(time.Duration(m.stopped-m.w.now), func() { m.resume(effects) })
+		return
+	}
+	m.busy = false
+	for _, e := range effects {
+		if m.up {
+			m.perform(e)
+		}
+	}
+	m.rouse(0)
+}
+
+func (m *member) perform(effect replica.Effect) {
+	switch e := effect.(type) {
+	case replica.Persist:
+		m.persist(e)
+	case replica.Reply, replica.ReadAt, replica.Renewed:
+		m.answer(m.authorized(effect))
+	case replica.Send:
+		if e.Authority == (clock.Instant{}) || m.clocks.now(m.w).Before(e.Authority) {
+			m.w.network.send(m, e.Message)
+		}
+	case replica.Ship:
+		m.ship(e)
+	case replica.Install:
+		m.install(e)
+	case replica.Discard:
+		m.discard(e)
+	case replica.Replaced, replica.Publish: // there is nobody who watches
+	case replica.WakeAt:
+		m.wakeAfter(e.Wait)
+	case replica.Halt:
+		m.halt(e.Err)
+	default:
+		m.w.fail("every effect is known", "%s: %T", m.name, effect)
+	}
+}
+
+func (m *member) wakeAfter(wait time.Duration) {
+	m.wake++
+	number := m.wake
+	late := m.w.upTo(m.w.dice.world, 200*time.Microsecond)
+	m.later(m.clocks.real(wait)+late, func() {
+		if m.wake == number {
+			m.event(replica.Tick{Wall: m.wall()})
+		}
+	})
+}
+
+// wall is the time of day, which jumps by years and is nothing to rely on.
+func (m *member) wall() int64 {
+	if !chance(m.w.dice.world, 0.05) {
+		return 0
+	}
+	return m.w.dice.world.Int64N(4e12)
+}
+
+func (m *member) halt(err error) {
+	if !m.broken {
+		m.w.fail("a member halts only if its disk fails", "%s: %v", m.name, err)
+		return
+	}
+	m.w.mark("halted by its disk")
+	m.end(m.w.dice.faults.IntN(2) == 0) // nobody knows what of the write is there
+	m.w.after(m.w.upTo(m.w.dice.faults, time.Second), m.start)
+}
+
+// persist commits a batch as a node does: it is in the database's log from here on, and on the disk when that has come
+// to it.
+func (m *member) persist(p replica.Persist) {
+	w := m.w
+	m.must(p.Batch.Commit(pebble.NoSync))
+	m.written++
+	m.writes = append(m.writes, write{p.Sequence, m.written})
+	m.disk = max(m.disk, w.now) + int64(w.diskDelay/2+w.upTo(w.dice.disk, w.diskDelay))
+	if w.now < m.slow {
+		m.disk = max(m.disk, w.now+int64(w.upTo(w.dice.disk, time.Duration(m.slow-w.now))))
+	}
+	m.later(time.Duration(m.disk-w.now), m.reportWrite)
+}
+
+func (m *member) reportWrite() {
+	done := m.writes[0]
+	m.writes = m.writes[1:]
+	if m.broken {
+		m.event(replica.Persisted{Sequence: done.sequence, Err: errDisk})
+		return
+	}
+	if m.synced < done.number {
+		m.must(m.db.LogData(nil, pebble.Sync))
+		m.synced = m.written
+	}
+	m.event(replica.Persisted{Sequence: done.sequence})
+}
+
+// authorized looks at the clock once more just before an answer leaves.
+func (m *member) authorized(effect replica.Effect) replica.Effect {
+	now := m.clocks.now(m.w)
+	switch e := effect.(type) {
+	case replica.Reply:
+		if !now.Before(e.Authority) {
+			m.w.mark("an answer was held back because its authority had ended")
+			return replica.Reply{ID: e.ID, Err: replica.ErrNoLeader}
+		}
+	case replica.ReadAt:
+		if !now.Before(e.Authority) {
+			m.w.mark("an answer was held back because its authority had ended")
+			return replica.Reply{ID: e.ID, Err: replica.ErrNoLeader}
+		}
+	case replica.Renewed:
+		if !now.Before(e.Authority) {
+			m.w.mark("an answer was held back because its authority had ended")
+			e.Leases = slices.Clone(e.Leases)
+			for i := range e.Leases {
+				e.Leases[i].TTL, e.Leases[i].Err = 0, replica.ErrNoLeader
+			}
+			return e
+		}
+	}
+	return effect
+}
+
+// silent keeps the database quiet.
+type silent struct{}
+
+func (silent) Infof(string, ...any)      {}
+func (silent) Errorf(string, ...any)     {}
+func (silent) Fatalf(f string, v ...any) { panic(fmt.Sprintf(f, v...)) }

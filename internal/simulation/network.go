@@ -1,0 +1,138 @@
+package simulation
+
+import (
+	"errors"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+)
+
+var (
+	errDisk = errors.New("the disk failed")
+	errLink = errors.New("the link broke")
+)
+
+// network is the links between members. The first index sends.
+type network struct {
+	w *world
+	// cut are the links on which everything is lost up to a moment.
+	cut [][]int64
+	// held are those on which everything waits up to a moment.
+	held [][]int64
+}
+
+func newNetwork(w *world) network {
+	n := network{w: w}
+	for range w.swarm.members {
+		n.cut = append(n.cut, make([]int64, w.swarm.members))
+		n.held = append(n.held, make([]int64, w.swarm.members))
+	}
+	return n
+}
+
+// send puts a message on its way.
+func (n *network) send(from *member, message replica.Message) {
+	w := n.w
+	to := w.memberOf(message.To)
+	if to == nil || message.From != from.id {
+		w.fail("messages are for other members", "%s sends from %d to %d", from.name, message.From, message.To)
+		return
+	}
+	w.facts.sent(from, to, message)
+	bytes := message.AppendTo(nil)
+	w.note(from.name, "sends "+kindOf(message), to.id, hashBytes(bytes))
+	copies := 1
+	if chance(w.dice.network, w.doubled) {
+		copies++
+	}
+	for range copies {
+		if delay, ok := n.delay(from, to, message); ok {
+			w.after(delay, func() { n.deliver(from, to, bytes, from.incarnation) })
+		} else if chance(w.dice.network, 0.2) {
+			from.event(replica.Unreachable{Member: to.id})
+		}
+	}
+}
+
+// delay draws how long a message takes, and whether it arrives at all.
+func (n *network) delay(from, to *member, message replica.Message) (time.Duration, bool) {
+	w := n.w
+	if w.now < n.cut[from.index][to.index] {
+		return 0, false
+	}
+	delay := w.delay/2 + w.upTo(w.dice.network, w.delay)
+	if w.calm {
+		return delay, true
+	}
+	if chance(w.dice.network, w.lost) {
+		return 0, false
+	}
+	late := w.late
+	if message.Raft != nil && message.Raft.GetType() == raftpb.MsgTimeoutNow {
+		late = max(late, w.lateOrders)
+	}
+	if chance(w.dice.network, late) {
+		delay = w.upTo(w.dice.network, 3*time.Second)
+		w.mark("a message came very late")
+	}
+	return delay + time.Duration(max(0, n.held[from.index][to.index]-w.now)), true
+}
+
+func (n *network) deliver(from, to *member, bytes []byte, incarnation uint64) {
+	message, err := replica.ParseMessage(from.id, to.id, bytes)
+	if err != nil {
+		n.w.fail("messages can be read", "from %s to %s: %v", from.name, to.name, err)
+		return
+	}
+	to.event(replica.Received{Message: message, Incarnation: incarnation})
+}
+
+// kindOf names what a message is, for people.
+func kindOf(m replica.Message) string {
+	switch {
+	case m.Raft != nil:
+		return raftpb.MessageType_name[int32(m.Raft.GetType())]
+	case len(m.Renewals) > 0:
+		return "Renewals"
+	case len(m.Renewed) > 0:
+		return "Renewed"
+	case m.Lease.Release != nil:
+		return "Release"
+	}
+	return "nothing"
+}
+
+func (w *world) memberOf(id uint64) *member {
+	if id == 0 || id > uint64(len(w.members)) {
+		return nil
+	}
+	return w.members[id-1]
+}
+
+// cutFor cuts a link for a while, or holds up what is sent on it.
+func (n *network) cutFor(from, to int, d time.Duration, hold bool) {
+	if from == to {
+		return
+	}
+	table := n.cut
+	if hold {
+		table = n.held
+	}
+	table[from][to] = max(table[from][to], n.w.now+int64(d))
+}
+
+func (n *network) heal() {
+	for i := range n.cut {
+		clear(n.cut[i])
+		clear(n.held[i])
+	}
+}
+
+// healAround heals all links of one member.
+func (n *network) healAround(i int) {
+	for j := range n.cut {
+		n.cut[i][j], n.cut[j][i], n.held[i][j], n.held[j][i] = 0, 0, 0, 0
+	}
+}

@@ -1,0 +1,185 @@
+package simulation
+
+import (
+	"slices"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/masterlease"
+)
+
+// heardStamp names a request of a leader that a member has seen.
+type heardStamp struct {
+	member, life int
+	leader       uint64
+	term, epoch  uint64
+	stamp        clock.Instant
+}
+
+// releasedBy names a leader of whose release a member has heard.
+type releasedBy struct {
+	member, life int
+	leader, term uint64
+}
+
+// duty is what a member has promised a leader, by the member's own clocks.
+type duty struct {
+	to    masterlease.Release
+	until clock.Instant
+	life  int
+}
+
+// watchPromises checks, from outside, that a member keeps what it promised (I4): until a promise has ended on both of
+// its clocks it helps nobody of a later term, unless the leader has released it.
+func (f *facts) watchPromises(m *member, now clock.Instant, events []replica.Event, effects []replica.Effect) {
+	for _, event := range events {
+		if e, ok := event.(replica.Received); ok {
+			f.hears(m, now, e.Message)
+		}
+	}
+	for _, effect := range effects {
+		if e, ok := effect.(replica.Send); ok {
+			f.promises(m, now, e.Message)
+		}
+	}
+}
+
+func (f *facts) hears(m *member, now clock.Instant, message replica.Message) {
+	if r := message.Lease.Request; r != nil && message.Raft != nil {
+		key := heardStamp{m.index, m.life, message.From, r.Term, r.Epoch, r.Stamp}
+		if _, again := f.heard[key]; !again {
+			f.heard[key] = now
+		}
+	}
+	if r := message.Lease.Release; r != nil {
+		key := releasedBy{m.index, m.life, r.Leader, r.Term}
+		f.released[key] = max(f.released[key], r.Epoch)
+		f.duties[m.index] = slices.DeleteFunc(f.duties[m.index], func(d duty) bool {
+			return d.life == m.life && d.to.Leader == r.Leader && d.to.Term == r.Term && d.to.Epoch <= r.Epoch
+		})
+	}
+	if message.Raft == nil {
+		return
+	}
+	switch message.Raft.GetType() {
+	case raftpb.MsgApp, raftpb.MsgHeartbeat, raftpb.MsgSnap:
+		// Whoever was elected later was so with the votes of members that were free: nobody counts on older promises.
+		f.duties[m.index] = slices.DeleteFunc(f.duties[m.index], func(d duty) bool { return d.to.Term < message.Raft.GetTerm() })
+	case raftpb.MsgVote, raftpb.MsgPreVote:
+		if f.bound(m, now, message.Raft.GetTerm()) != nil {
+			f.w.mark("a request for a vote had to wait for a promise to end")
+		}
+	}
+}
+
+// promises looks at a message that a member sends: does it make a promise, or break one?
+func (f *facts) promises(m *member, now clock.Instant, message replica.Message) {
+	if g := message.Lease.Grant; g != nil {
+		heard, ok := f.heard[heardStamp{m.index, m.life, message.To, g.Term, g.Epoch, g.Echo}]
+		if !ok {
+			f.w.fail("a promise answers a request (I4)", "%s promises m%d in term %d for a stamp that it never saw", m.name, message.To, g.Term)
+			return
+		}
+		if f.released[releasedBy{m.index, m.life, message.To, g.Term}] >= g.Epoch {
+			return // the release came while this was on its way out
+		}
+		d := duty{masterlease.Release{Leader: message.To, Term: g.Term, Epoch: g.Epoch}, heard.Add(g.Drift.GrantPromise(g.Duration)), m.life}
+		f.duties[m.index] = slices.DeleteFunc(f.duties[m.index], func(old duty) bool { return old.to == d.to || now.After(old.until) })
+		f.duties[m.index] = append(f.duties[m.index], d)
+	}
+	if message.Raft == nil {
+		return
+	}
+	r := message.Raft
+	switch r.GetType() {
+	case raftpb.MsgVote, raftpb.MsgPreVote:
+	case raftpb.MsgVoteResp:
+		if r.GetReject() {
+			return
+		}
+	default:
+		return
+	}
+	if d := f.bound(m, now, r.GetTerm()); d != nil {
+		f.w.fail("a promise is kept (I4)", "%s sends %v of term %d to m%d, but has promised m%d of term %d until %v, and it is %v there",
+			m.name, r.GetType(), r.GetTerm(), message.To, d.to.Leader, d.to.Term, d.until, now)
+	}
+}
+
+// bound returns a promise that forbids a member to help somebody of that term.
+func (f *facts) bound(m *member, now clock.Instant, term uint64) *duty {
+	for i, d := range f.duties[m.index] {
+		if d.to.Term < term && !now.After(d.until) {
+			return &f.duties[m.index][i]
+		}
+	}
+	return nil
+}
+
+// checkAlways is called after every event, since time alone can break these.
+func (w *world) checkAlways() {
+	if w.failure != nil {
+		return
+	}
+	var valid *member
+	for _, m := range w.members {
+		if !m.up {
+			continue
+		}
+		a := m.replica.Authority()
+		if !a.Holds(m.clocks.now(w)) {
+			continue
+		}
+		if valid != nil {
+			w.fail("two members never have authority at once (I1)", "%s has it in term %d, and %s in term %d",
+				valid.name, valid.replica.Authority().Term, m.name, a.Term)
+		}
+		if a.Term < w.facts.newest {
+			w.fail("no authority once a later leader was elected (I2)", "%s has it in term %d, but m%d was elected in term %d",
+				m.name, a.Term, w.facts.leaders[w.facts.newest], w.facts.newest)
+		}
+		valid = m
+	}
+	if w.events%32 == 0 {
+		w.checkFaults()
+	}
+	if w.now < w.trouble || valid == nil || !valid.replica.Serving() {
+		w.troubled += w.now - w.looked
+	}
+	w.looked = w.now
+	w.checkSteady(valid)
+}
+
+// checkFaults checks that nobody distrusts clocks that are as they should be (I9).
+func (w *world) checkFaults() {
+	if w.rates > int64(w.drift) {
+		return
+	}
+	for _, m := range w.members {
+		if !m.up || len(w.members) == 1 {
+			continue
+		}
+		if fault := m.replica.Group(m.clocks.now(w)).Holder.Fault; fault != masterlease.NoFault {
+			w.fail("a clock is distrusted only if it is wrong (I9)", "%s reports: %v", m.name, fault)
+		}
+	}
+}
+
+// leader returns who serves with authority, or else serves, or else nobody.
+func (w *world) leader() *member {
+	var found *member
+	for _, m := range w.members {
+		if !m.up || !m.replica.Serving() {
+			continue
+		}
+		if m.replica.Authority().Holds(m.clocks.now(w)) {
+			return m
+		}
+		if found == nil || m.replica.Header().Term > found.replica.Header().Term {
+			found = m
+		}
+	}
+	return found
+}

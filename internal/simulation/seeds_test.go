@@ -1,0 +1,112 @@
+package simulation
+
+import (
+	"flag"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	oneSeed = flag.Uint64("seed", 0, "run the world of this seed alone")
+	seeds   = flag.Int("seeds", 0, "how many worlds to run; 0 means as many as take some seconds")
+)
+
+// explain says what broke in a world, and how to see it again.
+func explain(t *testing.T, test string, r Result) {
+	t.Helper()
+	t.Errorf("seed %d: after %v, this does not hold: %s\n%s\n%s\nwhat happened last:\n%s\nrun it again with: go test ./internal/simulation -run '^%s$' -seed=%d",
+		r.Seed, r.Failure.At, r.Failure.Invariant, r.Failure.Facts, r.About, strings.Join(r.Last, "\n"), test, r.Seed)
+}
+
+// batch runs the worlds of some seeds, at least, or of the one that was asked for, and returns what was seen in them.
+func batch(t *testing.T, usual int, options Options) (seen []string) {
+	first, last := uint64(1), uint64(usual)
+	switch {
+	case *oneSeed > 0:
+		first, last = *oneSeed, *oneSeed
+	case *seeds > 0:
+		last = uint64(*seeds)
+	}
+	events := 0
+	for seed := first; seed <= last; seed++ {
+		r := Run(seed, options)
+		if r.Failure != nil {
+			explain(t, t.Name(), r)
+			return nil
+		}
+		events += r.Events
+		seen = append(seen, r.Marks...)
+	}
+	t.Logf("%d worlds, %d events", last-first+1, events)
+	slices.Sort(seen)
+	return slices.Compact(seen)
+}
+
+// wanted are the marks that a batch must see. What it does not see, it does not test.
+var wanted = []string{
+	"a claim stands in line",
+	"a claim was refused",
+	"a follower answered a read",
+	"a leader answered a follower's read from its lease",
+	"a leader answered a read",
+	"a leader handed over",
+	"a leader lost the follower that it had, while that restarted",
+	"a leader told how long a lease has left",
+	"a leader went on in another epoch",
+	"a lease expired",
+	"a lease expired after something had been wrong",
+	"a machine was suspended",
+	"a member took its leave",
+	"a message came very late",
+	"a name went from one to another",
+	"a put was acknowledged",
+	"a release was told to everybody",
+	"a release went with a request for a vote",
+	"a renewal was acknowledged",
+	"a renewal was acknowledged by way of a follower",
+	"a renewal was forwarded",
+	"a renewal was under way when the leader changed",
+	"a request for a vote had to wait for a promise to end",
+	"a round of messages confirmed answers",
+	"a state was installed",
+	"a state was shipped",
+	"all members restarted",
+	"an answer was held back because its authority had ended",
+	"an order to hand over failed",
+	"an outcome was unknown",
+	"halted by its disk",
+	"paused between deciding and answering",
+	"the leader changed",
+}
+
+// Groups of three and five, with everything that a seed draws.
+func TestSeeds(t *testing.T) {
+	seen := batch(t, usualSeeds, Options{})
+	if t.Failed() || *oneSeed > 0 || usualSeeds < enoughForMarks && *seeds == 0 {
+		return
+	}
+	for _, mark := range wanted {
+		if !slices.Contains(seen, mark) {
+			t.Errorf("in no world %s", mark)
+		}
+	}
+}
+
+// A member alone has nobody to ask and keeps the same promises.
+func TestAlone(t *testing.T) { batch(t, 1+usualSeeds/10, Options{Members: 1}) }
+
+// The same seed gives the same run, to the last message.
+func TestSameSeedSameRun(t *testing.T) {
+	short := Options{Length: 2 * time.Second}
+	for seed := range uint64(1 + usualSeeds/20) {
+		one, other := Run(seed, short), Run(seed, short)
+		if one.Trace != other.Trace || one.Events != other.Events {
+			t.Errorf("seed %d: %d events with sum %x, and again %d with sum %x", seed, one.Events, one.Trace, other.Events, other.Trace)
+		}
+	}
+	if one, other := Run(1, short), Run(2, short); one.Trace == other.Trace {
+		t.Error("two seeds give the same run")
+	}
+}

@@ -1,0 +1,72 @@
+package simulation
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+)
+
+// stagingFolder is where a member's file system has states that it is receiving.
+const stagingFolder = "staging"
+
+// ship sends a message with the whole state.
+func (m *member) ship(e replica.Ship) {
+	w := m.w
+	to := w.memberOf(e.Message.To)
+	w.mark("a state was shipped")
+	reader, err := replica.NewStateReader(e.State)
+	m.must(err)
+	state, err := io.ReadAll(reader)
+	m.must(err)
+	m.must(reader.Close())
+	m.must(e.State.Close())
+	w.facts.sent(m, to, e.Message)
+	w.note(m.name, "ships a state", to.id, hashBytes(state))
+	message, incarnation := e.Message.AppendTo(nil), m.incarnation
+	delay, ok := w.network.delay(m, to, e.Message)
+	delay += w.upTo(w.dice.network, 100*time.Millisecond)
+	life := m.life
+	w.after(delay, func() {
+		err := errLink
+		if ok {
+			err = to.stage(m.id, incarnation, message, state)
+		}
+		w.after(w.delay, func() {
+			if m.alive(life) {
+				m.event(replica.Shipped{To: to.id, Err: err})
+			}
+		})
+	})
+}
+
+// stage takes a state that another member sent.
+func (m *member) stage(from, incarnation uint64, message, state []byte) error {
+	if !m.up || m.w.now < m.stopped {
+		return errLink
+	}
+	parsed, err := replica.ParseMessage(from, m.id, message)
+	m.must(err)
+	receipt := m.replica.Receipt(func() clock.Instant { return m.clocks.now(m.w) })
+	staged, err := replica.StageState(context.Background(), m.fs, stagingFolder, bytes.NewReader(state), receipt)
+	m.must(err)
+	m.event(replica.Received{Message: parsed, Incarnation: incarnation, State: staged})
+	return nil
+}
+
+// install replaces what the database holds.
+func (m *member) install(e replica.Install) {
+	m.w.mark("a state was installed")
+	m.w.note(m.name, "installs", e.Sequence, uint64(len(e.Own)))
+	m.later(m.w.upTo(m.w.dice.disk, 50*time.Millisecond), func() {
+		m.must(replica.PerformInstall(context.Background(), m.db, e))
+		m.event(replica.Installed{Sequence: e.Sequence})
+	})
+}
+
+func (m *member) discard(e replica.Discard) {
+	m.must(e.State.(*replica.Staged).Discard())
+}

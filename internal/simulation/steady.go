@@ -1,0 +1,134 @@
+package simulation
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+)
+
+const (
+	// recovery bounds how long a group takes to come back when nothing is wrong any more: messages that were late come
+	// in the first three seconds, members are mute, and one after the other they campaign.
+	recovery = 6 * time.Second
+	// steadiness is how long the group is watched then, and rest what it has at the least to come to the same state.
+	steadiness = 2 * time.Second
+	rest       = time.Second
+)
+
+// settle ends all faults, and looks at what becomes of the group (I10).
+func (w *world) settle() {
+	w.calm = true
+	w.trouble = max(w.trouble, w.now+int64(recovery))
+	w.network.heal()
+	for _, m := range w.members {
+		m.clocks.heal(w.now)
+		m.slow, m.stopped = 0, 0
+		if m.broken || m.leaving != 0 {
+			m.end(true)
+		}
+		m.start()
+		if len(m.inbox) > 0 {
+			m.rouse(0)
+		}
+	}
+	w.stumble, w.hesitate = 0, 0
+	for _, c := range w.clients {
+		c.still = 0
+	}
+	w.until(w.length + recovery)
+	if w.failure != nil {
+		return
+	}
+	leader := w.leader()
+	if leader == nil || !leader.replica.Authority().Holds(leader.clocks.now(w)) {
+		w.fail("when nothing is wrong there is a leader with authority (I10)", "%v after the last fault: %s", recovery, w.situation())
+		return
+	}
+	w.steady = leader
+	w.until(w.length + recovery + steadiness)
+	w.over = true
+	end := w.length + recovery + steadiness
+	for i := 0; w.failure == nil && (i < 10 || i < 40 && !w.even()); i++ {
+		end += rest / 10
+		w.until(end)
+	}
+	if w.failure == nil {
+		w.checkEnd()
+	}
+}
+
+// checkSteady is called after every event.
+func (w *world) checkSteady(valid *member) {
+	if w.steady != nil && valid != w.steady {
+		w.fail("the authority of a healthy leader never lapses (I10)", "%s led when nothing was wrong any more: %s", w.steady.name, w.situation())
+	}
+}
+
+// even reports whether all members have applied the same.
+func (w *world) even() bool {
+	for _, m := range w.members {
+		if m.replica.Applied() != w.members[0].replica.Applied() {
+			return false
+		}
+	}
+	return true
+}
+
+// checkEnd compares all members when nothing happens any more.
+func (w *world) checkEnd() {
+	first := w.members[0]
+	for _, m := range w.members {
+		if m.replica.Applied() != first.replica.Applied() {
+			w.fail("members come to the same state (I10)", "%s has applied %d and %s %d: %s", first.name, first.replica.Applied(), m.name, m.replica.Applied(), w.situation())
+			return
+		}
+		w.facts.compareStates(m)
+		if one, other := first.hashAll(), m.hashAll(); one != other {
+			w.fail("the same state at the same index (I5)", "at index %d %s has keys %s and %s has %s", m.replica.Applied(), first.name, one, m.name, other)
+		}
+	}
+	if revision := first.replica.Store().Revision(); revision < w.facts.floor {
+		w.fail("what is acknowledged is there (I6)", "somebody was told of revision %d, and at the end it is %d", w.facts.floor, revision)
+	}
+	w.checkForgotten()
+}
+
+// checkForgotten finds leases that nobody has renewed for long, and that are still there.
+func (w *world) checkForgotten() {
+	leader := w.steady
+	for _, l := range w.facts.leases {
+		if _, there := leader.replica.Lessor().Lookup(l.id); there {
+			w.facts.checkOverstay(l, leader)
+		}
+	}
+}
+
+// situation says how the members stand.
+func (w *world) situation() string {
+	text := ""
+	for _, m := range w.members {
+		text += m.situation() + "; "
+	}
+	return text
+}
+
+func (m *member) situation() string {
+	if !m.up {
+		return m.name + " is down"
+	}
+	leader, term := m.replica.Leader()
+	a := m.replica.Authority()
+	return fmt.Sprintf("%s follows m%d in term %d, serves %v, has applied %d of %d, authority in term %d until %v at %v",
+		m.name, leader, term, m.replica.Serving(), m.replica.Applied(), m.replica.Last(), a.Term, a.End, m.clocks.now(m.w))
+}
+
+// answerOrder takes the answer to an order to hand over.
+func (m *member) answerOrder(reply replica.Reply) {
+	switch {
+	case reply.Err == nil:
+		m.w.mark("a leader handed over")
+	default:
+		m.w.mark("an order to hand over failed")
+	}
+}

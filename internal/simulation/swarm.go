@@ -1,0 +1,116 @@
+package simulation
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+)
+
+// Options narrow down what a seed draws. The zero value leaves everything to the seed.
+type Options struct {
+	// Members is how many there are; 0 draws 3 or 5.
+	Members int
+	// Length is how long there are faults, in real time; 0 means [DefaultLength].
+	Length time.Duration
+	// Faultless has nothing go wrong.
+	Faultless bool
+	// Rates is by how many parts per million clocks are wrong at most; 0 means by as much as is allowed.
+	Rates int64
+	// Eager is how often elections are eager, 0 meaning three times out of four; negative: never.
+	Eager float64
+}
+
+// DefaultLength is how long there are faults in a run.
+const DefaultLength = 8 * time.Second
+
+// swarm is what one seed draws: a subset of all that can go wrong, and how much of it.
+type swarm struct {
+	members, clients int
+	length           time.Duration
+	eager            bool
+	drift            clock.Drift
+	rates            int64 // by how much clocks are wrong, in parts per million
+	logKeep          uint64
+	rhythm           time.Duration // of clients
+
+	delay, diskDelay time.Duration
+	// How often messages between members are lost, come twice, come very late, and orders to campaign at once do so,
+	// and how often calls of clients or their answers are lost.
+	lost, doubled, late, lateOrders, lostCalls float64
+	// How often a process stands still while it does what a step asked for, and what an answer from memory takes.
+	stumble, hesitate float64
+	faults            [faultKinds]float64 // how many there are in a second
+	leaderBias        float64             // how often they meet the leader
+}
+
+// draw makes up a swarm.
+func draw(r *rand.Rand, seed uint64, o Options) swarm {
+	s := swarm{
+		members: 3, clients: 3, length: DefaultLength, eager: chance(r, 0.75), logKeep: 10_000,
+		drift:      []clock.Drift{clock.DefaultDrift, 45_000, 100_000}[r.IntN(3)],
+		rhythm:     []time.Duration{15 * time.Millisecond, 40 * time.Millisecond, 100 * time.Millisecond}[r.IntN(3)],
+		delay:      []time.Duration{200 * time.Microsecond, 2 * time.Millisecond, 10 * time.Millisecond}[r.IntN(3)],
+		diskDelay:  []time.Duration{100 * time.Microsecond, 1 * time.Millisecond, 5 * time.Millisecond}[r.IntN(3)],
+		leaderBias: 0.6,
+	}
+	if chance(r, 0.25) {
+		s.members = 5
+	}
+	if chance(r, 0.5) {
+		s.logKeep = uint64(2 + r.IntN(20))
+	}
+	if !o.Faultless && seed%10 != 0 {
+		s.drawFaults(r)
+	}
+	if o.Members != 0 {
+		s.members = o.Members
+	}
+	if o.Length != 0 {
+		s.length = o.Length
+	}
+	s.rates = int64(s.drift)
+	if o.Rates != 0 {
+		s.rates = o.Rates
+	}
+	switch {
+	case o.Eager < 0:
+		s.eager = false
+	case o.Eager > 0:
+		s.eager = chance(r, o.Eager)
+	}
+	return s
+}
+
+func (s *swarm) drawFaults(r *rand.Rand) {
+	some := func(p float64, values ...float64) float64 {
+		if !chance(r, p) {
+			return 0
+		}
+		return values[r.IntN(len(values))]
+	}
+	s.lost = some(0.4, 0.01, 0.05, 0.2)
+	s.doubled = some(0.4, 0.02, 0.2)
+	s.late = some(0.4, 0.005, 0.03)
+	s.lateOrders = some(0.5, 0.5)
+	s.lostCalls = some(0.5, 0.02, 0.1)
+	s.stumble = some(0.5, 0.003, 0.02)
+	s.hesitate = some(0.3, 0.05, 0.2)
+	for k := range s.faults {
+		s.faults[k] = some(0.35, 0.15, 0.4, 1)
+	}
+}
+
+func (w *world) about() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "members %d, eager %v, drift %d ppm, rates up to %d ppm, log keep %d, delay %v, disk %v, lost %v, doubled %v, late %v, late orders %v, lost calls %v, stumble %v, hesitate %v",
+		w.swarm.members, w.eager, w.drift, w.rates, w.logKeep, w.delay, w.diskDelay, w.lost, w.doubled, w.late, w.lateOrders, w.lostCalls, w.stumble, w.hesitate)
+	for k, rate := range w.faults {
+		if rate > 0 {
+			fmt.Fprintf(&b, ", %s %v/s", faultNames[k], rate)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,200 @@
+package simulation
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"time"
+)
+
+// dice are streams of chance, one for each purpose, so that a change in one leaves the others as they are.
+type dice struct{ world, network, disk, faults, work *rand.Rand }
+
+func throwing(seed uint64) dice {
+	of := func(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, purpose)) }
+	return dice{of(1), of(2), of(3), of(4), of(5)}
+}
+
+// world is everything there is in a run.
+type world struct {
+	swarm
+	seed  uint64
+	dice  dice
+	now   int64 // real time in nanoseconds
+	queue agenda
+
+	members []*member
+	clients []*client
+	network network
+	plan    []fault
+	calm    bool // the faults have stopped
+	// Real time in which something was wrong: up to trouble it is, by order. troubled is how long it was so, up to
+	// looked.
+	trouble, troubled, looked int64
+	steady                    *member // leads from now on to the end
+
+	over             bool   // clients do nothing any more
+	calls, puts, ids uint64 // numbers of the newest
+
+	facts   facts
+	marks   marks
+	trace   trace
+	failure *Failure
+	events  int
+}
+
+// A Failure is an invariant that was broken.
+type Failure struct {
+	Invariant string
+	Facts     string
+	At        time.Duration // real time since the start
+}
+
+// Result is what became of a run.
+type Result struct {
+	Seed    uint64
+	Failure *Failure // nil if nothing was found
+	Events  int
+	Marks   []string // what happened in it, of what a batch of runs has to see
+	Trace   uint64   // a sum over everything that happened
+	About   string   // what was drawn
+	Last    []string // what happened last
+}
+
+// Run runs the world of a seed to its end, or until something is found.
+func Run(seed uint64, options Options) (result Result) {
+	w := newWorld(seed, options)
+	defer func() {
+		if broken := recover(); broken != nil {
+			w.fail("no panic", "%v\n%s", broken, debug.Stack())
+		}
+		result = w.result()
+		w.close()
+	}()
+	w.play()
+	return result
+}
+
+func newWorld(seed uint64, options Options) *world {
+	w := &world{seed: seed, dice: throwing(seed), marks: make(marks)}
+	w.swarm = draw(w.dice.world, seed, options)
+	w.facts = newFacts(w)
+	w.network = newNetwork(w)
+	for i := range w.swarm.members {
+		w.members = append(w.members, newMember(w, i))
+	}
+	for i := range w.swarm.clients {
+		w.clients = append(w.clients, newClient(w, i))
+	}
+	return w
+}
+
+// play lets the world happen: first with faults, then without.
+func (w *world) play() {
+	for _, m := range w.members {
+		w.after(w.upTo(w.dice.world, 200*time.Millisecond), m.start)
+	}
+	for _, c := range w.clients {
+		w.after(w.upTo(w.dice.world, 100*time.Millisecond), c.act)
+	}
+	w.makePlan()
+	w.until(w.length)
+	if w.failure == nil {
+		w.settle()
+	}
+}
+
+// until handles what happens up to a moment.
+func (w *world) until(end time.Duration) {
+	for w.failure == nil && w.queue.len() > 0 && w.queue.first().at <= int64(end) {
+		next := w.queue.pop()
+		w.now = next.at
+		next.do()
+		w.events++
+		w.checkAlways()
+	}
+	if w.failure == nil {
+		w.now = int64(end)
+	}
+}
+
+func (w *world) after(d time.Duration, do func()) {
+	w.queue.push(w.now+int64(max(0, d)), do)
+}
+
+// upTo draws a length of time.
+func (w *world) upTo(r *rand.Rand, d time.Duration) time.Duration {
+	return time.Duration(r.Int64N(int64(d) + 1))
+}
+
+// chance draws whether something happens.
+func chance(r *rand.Rand, p float64) bool { return p > 0 && r.Float64() < p }
+
+func (w *world) fail(invariant, format string, args ...any) {
+	if w.failure == nil {
+		w.failure = &Failure{Invariant: invariant, Facts: fmt.Sprintf(format, args...) + "\n" + w.situation(), At: time.Duration(w.now)}
+	}
+}
+
+func (w *world) result() Result {
+	return Result{
+		Seed: w.seed, Failure: w.failure, Events: w.events, Marks: w.marks.list(),
+		Trace: w.trace.sum, About: w.about(), Last: w.trace.last(),
+	}
+}
+
+func (w *world) close() {
+	for _, m := range w.members {
+		m.closeDatabase()
+	}
+}
+
+// agenda is what is to happen, by time, and of the same time in the order in which it was entered.
+type agenda struct {
+	heap  []item
+	count uint64
+}
+
+type item struct {
+	at    int64
+	order uint64
+	do    func()
+}
+
+func (a item) before(b item) bool { return a.at < b.at || a.at == b.at && a.order < b.order }
+
+func (a *agenda) len() int    { return len(a.heap) }
+func (a *agenda) first() item { return a.heap[0] }
+
+func (a *agenda) push(at int64, do func()) {
+	a.count++
+	a.heap = append(a.heap, item{at, a.count, do})
+	for i := len(a.heap) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if !a.heap[i].before(a.heap[parent]) {
+			break
+		}
+		a.heap[i], a.heap[parent] = a.heap[parent], a.heap[i]
+		i = parent
+	}
+}
+
+func (a *agenda) pop() item {
+	top, end := a.heap[0], len(a.heap)-1
+	a.heap[0] = a.heap[end]
+	a.heap[end] = item{}
+	a.heap = a.heap[:end]
+	for i := 0; ; {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < end; child++ {
+			if a.heap[child].before(a.heap[least]) {
+				least = child
+			}
+		}
+		if least == i {
+			return top
+		}
+		a.heap[i], a.heap[least] = a.heap[least], a.heap[i]
+		i = least
+	}
+}
