@@ -63,8 +63,15 @@ func openWith(t testing.TB, cfg remote.Config) *remote.Backend {
 func TestBehaviour(t *testing.T) {
 	s := startStore(t)
 	for _, namespace := range []string{"", "some/namespace"} {
-		t.Run("namespace "+namespace, func(t *testing.T) { behaves(t, s, namespace) })
+		t.Run("namespace "+namespace, func(t *testing.T) {
+			t.Parallel()
+			behaves(t, s, namespace)
+		})
 	}
+	t.Run("group", func(t *testing.T) {
+		t.Parallel()
+		groupBehaves(t)
+	})
 }
 
 func behaves(t *testing.T, s *store, namespace string) {

@@ -1,0 +1,162 @@
+package waystest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+
+	"github.com/leasekeeper/leasekeeper/internal/peer"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server"
+)
+
+// Group is three servers in this process, which are one group. Whatever is said between them, and to them, goes through
+// proxies.
+type Group struct {
+	t       testing.TB
+	Members []*Member
+}
+
+// Member is one of a [Group]. As a [Store] it is reached without a proxy.
+type Member struct {
+	*Store
+	ID        uint64
+	Node      *replica.Node
+	Front     *Proxy // what clients that can be cut off connect to
+	server    *server.Server
+	transport *peer.Transport
+	socket    socket
+	peers     []*Proxy // that lead to it
+}
+
+// socket is what a node speaks through before there is a transport, which needs the node.
+type socket struct {
+	transport atomic.Pointer[peer.Transport]
+}
+
+// Send implements [replica.Transport].
+func (s *socket) Send(to uint64, urgent bool, message []byte) {
+	if t := s.transport.Load(); t != nil {
+		t.Send(to, urgent, message)
+	}
+}
+
+// Ship implements [replica.Transport].
+func (s *socket) Ship(ctx context.Context, to uint64, message []byte, state io.Reader) error {
+	t := s.transport.Load()
+	if t == nil {
+		return net.ErrClosed
+	}
+	return t.Ship(ctx, to, message, state)
+}
+
+const groupID = 77
+
+// StartGroup starts one, of which the first member leads.
+func StartGroup(t testing.TB) *Group {
+	t.Helper()
+	g := &Group{t: t}
+	ids := []uint64{11, 12, 13}
+	listeners := make([]net.Listener, len(ids))
+	var members []server.GroupMember
+	for i, id := range ids {
+		var err error
+		listeners[i], err = net.Listen("tcp", "127.0.0.1:0")
+		OK(t, err)
+		members = append(members, server.GroupMember{ID: id, Name: string(rune('a' + i)), PeerURL: "http://" + listeners[i].Addr().String()})
+		g.Members = append(g.Members, &Member{ID: id})
+	}
+	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()} // removed after the members were stopped
+	t.Cleanup(g.stop)
+	for i, m := range g.Members {
+		g.start(m, i, dirs[i], ids, listeners, members)
+	}
+	for _, m := range g.Members {
+		<-m.Node.Ready()
+	}
+	g.lead(g.Members[0])
+	return g
+}
+
+func (g *Group) start(m *Member, place int, dir string, ids []uint64, listeners []net.Listener, members []server.GroupMember) {
+	g.t.Helper()
+	addresses := make(map[uint64]string)
+	for i, other := range g.Members {
+		addresses[other.ID] = listeners[i].Addr().String()
+		if other != m {
+			p := StartProxy(g.t, addresses[other.ID])
+			addresses[other.ID] = p.Addr()
+			m.peers, other.peers = append(m.peers, p), append(other.peers, p)
+		}
+	}
+	var err error
+	m.Node, err = replica.Start(context.Background(), replica.NodeConfig{Dir: dir, Group: &replica.GroupConfig{
+		Self: m.ID, Members: ids, ClusterID: groupID, Transport: &m.socket,
+	}})
+	OK(g.t, err)
+	m.transport, err = peer.New(peer.Config{
+		Self: m.ID, ClusterID: groupID, Incarnation: m.Node.Incarnation(), Members: addresses, Listener: listeners[place],
+		Receive: m.Node.Receive, ReceiveState: m.Node.ReceiveState, Unreachable: m.Node.Unreachable,
+	})
+	OK(g.t, err)
+	m.socket.transport.Store(m.transport)
+	m.server, err = server.New(server.Config{
+		Name: members[place].Name, ListenClient: "127.0.0.1:0", ListenHTTP: server.HTTPOff,
+		Group: &server.Group{Members: members, Peers: m.transport},
+	}, m.Node)
+	OK(g.t, err)
+	OK(g.t, m.transport.Start())
+	OK(g.t, m.server.Start())
+	m.Store = At(g.t, m.server.Addr())
+	m.Front = StartProxy(g.t, m.server.Addr())
+}
+
+// Endpoints are the members' as clients reach them that can be cut off.
+func (g *Group) Endpoints() []string {
+	var all []string
+	for _, m := range g.Members {
+		all = append(all, m.Front.Addr())
+	}
+	return all
+}
+
+// lead has a member lead.
+func (g *Group) lead(m *Member) {
+	g.t.Helper()
+	Eventually(g.t, "the member leads", func() bool {
+		leader, _ := m.Node.Leader()
+		for _, other := range g.Members {
+			if other.ID == leader && other != m {
+				_ = other.Node.HandOver(Limited(g.t), m.ID) // or the next time
+			}
+		}
+		return leader == m.ID
+	})
+}
+
+// CutOff swallows whatever is said to a member, and by it. To all others it is as if it had vanished.
+func (m *Member) CutOff() {
+	m.Front.Stall(false)
+	for _, p := range m.peers {
+		p.Stall(false)
+	}
+}
+
+// Stop stops a member in good order. It may have been stopped before.
+func (m *Member) Stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), WaitLimit)
+	defer cancel()
+	return errors.Join(m.server.Stop(ctx), m.Node.Stop(ctx), m.transport.Close(ctx))
+}
+
+func (g *Group) stop() {
+	for _, m := range g.Members {
+		if m.transport == nil || m.server == nil {
+			continue // the test has failed before it was there
+		}
+		OK(g.t, m.Stop())
+	}
+}

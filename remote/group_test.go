@@ -1,0 +1,73 @@
+package remote_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/driver/drivertest"
+	"github.com/leasekeeper/leasekeeper/internal/ways/waystest"
+)
+
+// groupBehaves tests that a group behaves as one server does, whichever of its members is asked.
+func groupBehaves(t *testing.T) {
+	g := waystest.StartGroup(t)
+	drivertest.Run(t, drivertest.Config{New: func(testing.TB) drivertest.Store {
+		return drivertest.Store{
+			Open: func(t testing.TB) driver.Backend {
+				// A follower first: what it does not do itself it sends on.
+				b, err := driver.Open(t.Context(), "leasekeeper://"+strings.Join([]string{g.Members[1].Addr, g.Members[2].Addr, g.Members[0].Addr}, ",")+"/")
+				ok(t, err)
+				return b
+			},
+			Delete: func(_ testing.TB, name string) { g.Members[2].DeleteOwner(name) },
+		}
+	}})
+}
+
+// The leader vanishes: packets to it and from it are swallowed. Who holds a name goes on to hold it, who stands in line
+// gets his turn, and who comes gets an answer.
+func TestTheLeaderVanishes(t *testing.T) {
+	g := waystest.StartGroup(t)
+	b := open(t, g.Endpoints()...) // the leader's is the first, and the preferred one
+	other := open(t, g.Members[1].Addr, g.Members[2].Addr)
+	held, granted := hold(t, b, "held")
+	waiting := stand(t, b, "held")
+	g.Members[0].CutOff()
+	for range 3 {
+		ok(t, renew(t, b, held).Err)
+	}
+	hold(t, b, "new")
+	info, err := other.Get(limited(t), "held")
+	ok(t, err)
+	if info.Token != granted.Token {
+		t.Errorf("it is held with the token %d, which was %d", info.Token, granted.Token)
+	}
+	ok(t, b.Release(limited(t), held))
+	turn, err := b.Await(limited(t), waiting)
+	ok(t, err)
+	if turn.Token <= granted.Token {
+		t.Errorf("the next in line has the token %d, after %d", turn.Token, granted.Token)
+	}
+}
+
+// One member after the other is stopped in good order, and its clients go on at others.
+func TestTheLeaderStops(t *testing.T) {
+	g := waystest.StartGroup(t)
+	b := open(t, g.Endpoints()...)
+	held, _ := hold(t, b, "held")
+	stopped := make(chan error, 1)
+	go func() { stopped <- g.Members[0].Stop() }()
+	for over := false; !over; {
+		select {
+		case err := <-stopped:
+			ok(t, err)
+			over = true
+		default:
+		}
+		ok(t, renew(t, b, held).Err)
+		name := unique("new")
+		l, _ := hold(t, b, name)
+		ok(t, b.Release(limited(t), l))
+	}
+}
