@@ -197,18 +197,14 @@ func leaderOf(answers []*pb.StatusResponse) (leader int, agreed bool) {
 	return leader, leader >= 0
 }
 
-// stop ends all members at the same time, and what is between them.
+// stop ends all members, and what is between them. What a leader does before it ends, when it is asked to, takes long if
+// there is nobody to lead next.
 func (c *cluster) stop() error {
 	c.conns.close()
-	failed := make([]error, len(c.members))
-	stopping := newGroup(context.Background())
-	for i, s := range c.members {
-		stopping.run(func(context.Context) error {
-			failed[i] = s.stop()
-			return nil
-		})
+	var failed []error
+	for _, s := range c.members {
+		failed = append(failed, s.discard())
 	}
-	stopping.wait()
 	for _, l := range c.links {
 		_ = l.close() // that a member was away when another called is what it may say
 	}

@@ -144,6 +144,18 @@ func (s *server) stop() error {
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
+// discard is stop for one that nobody asks to finish anything. It too is an error if it had ended by itself.
+func (s *server) discard() error {
+	select {
+	case <-s.exited:
+		return s.stop()
+	default:
+		s.cmd.Process.Kill()
+		<-s.exited
+		return os.RemoveAll(s.dir)
+	}
+}
+
 // cpuTime is how much time on a core the server and the others of its group have used so far.
 func (s *server) cpuTime() time.Duration {
 	used := s.ownTime()

@@ -1,12 +1,47 @@
 package main
 
 import (
+	"context"
 	"math"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
+
+// buildDir is where buildOnce has built our server, if it has; TestMain makes and removes it.
+var buildDir string
+
+var buildOnce = sync.OnceValues(func() (string, error) {
+	ours := targets()[1:2]
+	err := build(context.Background(), buildDir, ours, progress{})
+	return ours[0].binary, err
+})
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "bench-")
+	if err != nil {
+		panic(err)
+	}
+	buildDir = dir
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// useBuilt has our server, the only target, run from what is built once for all tests.
+func useBuilt(t *testing.T, only []*target) {
+	t.Helper()
+	binary, err := buildOnce()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(only) != 1 || only[0].name != targets()[1].name {
+		t.Fatalf("%d targets are left, want our server only", len(only))
+	}
+	only[0].binary = binary
+}
 
 // TestSmoke runs a few scenarios, small, on our server. It asserts that there are numbers, and through the
 // scenarios that no lease ended early and no name had two holders; never how large the numbers are.
@@ -24,16 +59,45 @@ func TestSmoke(t *testing.T) {
 		t.Fatalf("%d scenarios are left, want 5", len(b.scenarios))
 	}
 	b.size.waves, b.size.perWave, b.size.batched = 1, 4, 100*batchWires
-	dir := t.TempDir()
-	if err := build(t.Context(), dir, b.targets, b.say); err != nil {
-		t.Fatal(err)
-	}
-	table, err := b.measure(t.Context(), dir)
+	useBuilt(t, b.targets)
+	table, err := b.measure(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(table.rows) == 0 {
 		t.Fatal("nothing was measured")
+	}
+	for _, row := range table.rows {
+		values := row.values["leasekeeper"]
+		if len(values) != 1 || math.IsNaN(values[0]) || math.IsInf(values[0], 0) {
+			t.Errorf("%s, %s: %v", row.scenario, row.figure.name, values)
+		}
+	}
+}
+
+// TestGroup measures a little of a group of ours, near and apart, and kills its leader once. It asserts that there are
+// numbers, and through what is measured that no lease ended early and no acknowledged write was lost.
+func TestGroup(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs three servers")
+	}
+	b, err := configure([]string{"-quick", "-group", "-kills", "1", "-target", "leasekeeper", "-run", "gets|killed"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(b.trials) != 2 {
+		t.Fatalf("%d trials are left, want 2", len(b.trials))
+	}
+	b.size.warm, b.size.span = 10*time.Millisecond, 200*time.Millisecond
+	b.size.dying = dying{leases: 2, ttl: 2 * time.Second, first: 100 * time.Millisecond, last: 200 * time.Millisecond}
+	useBuilt(t, b.members())
+	table, err := b.measureGroups(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const ofGets, ofKills = 2 * 2 * 2, 7
+	if len(table.rows) != ofGets+ofKills {
+		t.Errorf("%d rows, want %d", len(table.rows), ofGets+ofKills)
 	}
 	for _, row := range table.rows {
 		values := row.values["leasekeeper"]
