@@ -62,10 +62,7 @@ func (k *Keeper) carryOut(effects []holder.Effect) {
 			l.notify()
 		case holder.WakeAt:
 			k.wakeAt, k.waits = e.At, true
-			select {
-			case k.poke <- struct{}{}:
-			default:
-			}
+			k.rouse()
 		}
 	}
 }
@@ -258,9 +255,24 @@ func nap(left time.Duration) time.Duration {
 func (k *Keeper) wake() (left time.Duration, waits bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.waits && k.clock.Now().Remaining(k.wakeAt) <= 0 {
+	now := k.clock.Now()
+	if k.waits && now.Remaining(k.wakeAt) <= 0 {
 		k.waits = false // it says so anew if it wants to be woken again
 		k.step(holder.Wake{})
+		now = k.clock.Now()
 	}
-	return k.clock.Now().Remaining(k.wakeAt), k.waits
+	k.armed, k.isArmed = k.wakeAt, k.waits
+	return now.Remaining(k.wakeAt), k.waits
+}
+
+// rouse has the goroutine that watches the time look at it, unless it will anyway before the holder is to be woken.
+// Where names are held for moments only that instant moves all the time, and mostly to a later one.
+func (k *Keeper) rouse() {
+	if k.isArmed && k.armed.Raw <= k.wakeAt.Raw && k.armed.Boot <= k.wakeAt.Boot {
+		return
+	}
+	select {
+	case k.poke <- struct{}{}:
+	default:
+	}
 }

@@ -40,6 +40,8 @@ type Keeper struct {
 	messages    map[uint64]context.CancelFunc
 	wakeAt      clock.Instant
 	waits       bool           // wakeAt is set
+	armed       clock.Instant  // when the goroutine that watches the time looks at it, at the latest
+	isArmed     bool           // armed is set
 	after       []holder.Event // what happened while effects were carried out
 	one         [1]holder.Answer
 	closing     bool

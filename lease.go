@@ -153,7 +153,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	r := l.released
 	k.mu.Unlock()
 	if ours {
-		k.releaseNow(ctx, l)
+		k.releaseNow(ctx, l, now)
 	}
 	if r == nil {
 		return l.end.Load()

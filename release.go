@@ -45,9 +45,8 @@ func (k *Keeper) takeBack(now clock.Instant, l *Lease, why *ending) bool {
 
 // releaseNow makes the first attempt at a release on the goroutine of its caller, for as long as ctx allows, which
 // is nearly always the only one.
-func (k *Keeper) releaseNow(ctx context.Context, l *Lease) {
+func (k *Keeper) releaseNow(ctx context.Context, l *Lease, began clock.Instant) {
 	defer k.own.Done()
-	began := k.clock.Now()
 	if ctx.Err() == nil {
 		err := k.releaseOnce(ctx, l.raw, l.TTL())
 		if err == nil {
