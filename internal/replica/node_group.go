@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"time"
 
@@ -147,7 +148,7 @@ func (n *Node) noticeLeader() {
 	n.leaderChanged = make(chan struct{})
 	n.leaderMu.Unlock()
 	if !n.alone() {
-		n.log.Info("leader", "member", leader, "term", term, "self", leader == n.identity.MemberID)
+		n.log.Info("leader", "member", fmt.Sprintf("%x", leader), "term", term, "self", leader == n.identity.MemberID)
 	}
 }
 
