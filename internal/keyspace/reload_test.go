@@ -191,6 +191,7 @@ func TestAReadUnderWayIsNotBelieved(t *testing.T) {
 		},
 		"hash":    func(ctx context.Context) error { _, err := h.store.Hash(ctx, 0); return err },
 		"keys":    func(context.Context) error { return h.store.Keys(func(KV) bool { return true }) },
+		"beside":  func(context.Context) error { return h.store.Beside(func() error { return nil }) },
 		"history": func(ctx context.Context) error { return readHistory(ctx, h.store) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -208,6 +209,10 @@ func TestAReadUnderWayIsNotBelieved(t *testing.T) {
 				t.Errorf("after: %v", err)
 			}
 		})
+	}
+	err := h.store.Beside(func() error { h.store.Suspend(); return h.store.Reload(h.leases) })
+	if !errors.Is(err, ErrReplaced) {
+		t.Errorf("replaced while something beside was read: %v", err)
 	}
 	p, err := h.store.toRead()
 	if err != nil || h.store.replacedSince(p) {

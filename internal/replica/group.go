@@ -125,6 +125,7 @@ func (r *Replica) clockID() uint64 {
 // receive takes what another member sent.
 func (r *Replica) receive(e Received) {
 	m := e.Message
+	r.receiving(e)
 	if !r.acquainted(m.From, e.Incarnation) {
 		return
 	}
@@ -203,8 +204,10 @@ func (r *Replica) receiveRaft(e Received) {
 	case raftpb.MsgApp, raftpb.MsgHeartbeat:
 		r.holder.HearLeader(m.GetTerm(), r.now)
 	case raftpb.MsgSnap:
+		if e.State == nil {
+			return // it is nothing without
+		}
 		r.holder.HearLeader(m.GetTerm(), r.now)
-		r.receiving(e)
 	case raftpb.MsgReadIndex:
 		// raft would pass it on under the asker's name. It is as good as lost: who asks asks again.
 		if !r.leading || r.answerReadIndex(m) {

@@ -43,9 +43,11 @@ type Replaced struct{}
 func (Discard) effect()  {}
 func (Replaced) effect() {}
 
-// receiving keeps the state that comes with a snapshot, until raft has seen the message.
+// receiving keeps the state that comes with a snapshot, until raft has seen the message or it was dropped before.
 func (r *Replica) receiving(e Received) {
-	r.arrived = append(r.arrived, arrival{markOf(e.Message.Raft.GetSnapshot()), e.State})
+	if e.State != nil {
+		r.arrived = append(r.arrived, arrival{markOf(e.Message.Raft.GetSnapshot()), e.State})
+	}
 }
 
 func markOf(snapshot *raftpb.Snapshot) mark {

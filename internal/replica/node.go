@@ -44,6 +44,8 @@ type NodeConfig struct {
 	Group *GroupConfig
 	// FreeBytes tells how much the file system of a folder has left; nil asks FS.
 	FreeBytes func(dir string) (uint64, error)
+
+	logKeep uint64 // of Config, in tests
 }
 
 // DefaultMaxRequestBytes is the size of the largest request, as in etcd.
@@ -208,6 +210,7 @@ func (n *Node) open() (err error) {
 		DB: n.db, Domain: domain, Now: clock.Now(),
 		MaxLeases: n.cfg.MaxLeases, MaxRequestBytes: n.cfg.MaxRequestBytes,
 		ClusterID: randomID(), MemberID: randomID(), Incarnation: randomID(), Space: n.cfg.Space, Retention: n.cfg.Retention,
+		LogKeep: n.cfg.logKeep,
 	}
 	if g := n.cfg.Group; g != nil {
 		config.ClusterID, config.MemberID, config.Members = g.ClusterID, g.Self, g.Members

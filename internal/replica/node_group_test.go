@@ -16,6 +16,24 @@ import (
 type switchboard struct {
 	mu    sync.Mutex
 	nodes map[uint64]*Node
+	cut   uint64 // the node that nobody reaches, if any
+}
+
+// cutOff has nobody reach a node, 0 meaning that all are reached.
+func (s *switchboard) cutOff(id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cut = id
+}
+
+// between returns two nodes if one can reach the other.
+func (s *switchboard) between(a, b uint64) (from, to *Node) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cut != 0 && (s.cut == a || s.cut == b) {
+		return nil, nil
+	}
+	return s.nodes[a], s.nodes[b]
 }
 
 type line2 struct {
@@ -36,14 +54,14 @@ func (s *switchboard) set(id uint64, n *Node) {
 }
 
 func (l line2) Send(to uint64, _ bool, message []byte) {
-	from, other := l.node(l.from), l.node(to)
+	from, other := l.between(l.from, to)
 	if from != nil && other != nil {
 		other.Receive(l.from, from.Incarnation(), message)
 	}
 }
 
 func (l line2) Ship(ctx context.Context, to uint64, message []byte, state io.Reader) error {
-	from, other := l.node(l.from), l.node(to)
+	from, other := l.between(l.from, to)
 	if from == nil || other == nil {
 		return errors.New("not connected")
 	}
@@ -56,10 +74,14 @@ type quorum struct {
 	s    *switchboard
 	dirs map[uint64]string
 	ids  []uint64
+
+	logKeep uint64 // of Config
 }
 
-func newQuorum(t *testing.T) *quorum {
-	q := &quorum{t: t, s: &switchboard{nodes: make(map[uint64]*Node)}, dirs: make(map[uint64]string), ids: []uint64{11, 12, 13}}
+func newQuorum(t *testing.T) *quorum { return newQuorumOf(t, 0) }
+
+func newQuorumOf(t *testing.T, logKeep uint64) *quorum {
+	q := &quorum{t: t, logKeep: logKeep, s: &switchboard{nodes: make(map[uint64]*Node)}, dirs: make(map[uint64]string), ids: []uint64{11, 12, 13}}
 	for _, id := range q.ids {
 		q.dirs[id] = t.TempDir()
 		q.start(id)
@@ -76,7 +98,7 @@ func newQuorum(t *testing.T) *quorum {
 
 func (q *quorum) start(id uint64) *Node {
 	q.t.Helper()
-	n, err := Start(context.Background(), NodeConfig{Dir: q.dirs[id], Group: &GroupConfig{
+	n, err := Start(context.Background(), NodeConfig{Dir: q.dirs[id], logKeep: q.logKeep, Group: &GroupConfig{
 		Self: id, Members: q.ids, ClusterID: 0xc1, Transport: line2{q.s, id},
 		ElectionTimeout: 300 * time.Millisecond, MasterLease: 250 * time.Millisecond, ReadTimeout: 5 * time.Second,
 	}})

@@ -197,9 +197,13 @@ func (n *Node) History(ctx context.Context, name string) ([]Tenancy, error) {
 		return nil, err
 	}
 	defer release()
-	snapshot := n.db.NewSnapshot()
-	past, err := readHistory(snapshot, name)
-	return past, errors.Join(err, snapshot.Close())
+	var past []Tenancy
+	err = n.store.Beside(func() (err error) {
+		snapshot := n.db.NewSnapshot()
+		past, err = readHistory(snapshot, name)
+		return errors.Join(err, snapshot.Close())
+	})
+	return past, err
 }
 
 func readHistory(db pebble.Reader, name string) ([]Tenancy, error) {
