@@ -1,0 +1,41 @@
+package leasekeeper
+
+import (
+	"testing"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+)
+
+// Who watches the time is woken for what is due earlier on either clock than what it waits for, and for nothing else.
+func TestRouse(t *testing.T) {
+	for what, c := range map[string]struct {
+		armed  bool
+		wakeAt clock.Instant
+		woken  bool
+	}{
+		"it waits for nothing":    {false, clock.Instant{Raw: 30, Boot: 30}, true},
+		"the same":                {true, clock.Instant{Raw: 20, Boot: 20}, false},
+		"later":                   {true, clock.Instant{Raw: 30, Boot: 30}, false},
+		"earlier":                 {true, clock.Instant{Raw: 10, Boot: 10}, true},
+		"earlier on the one only": {true, clock.Instant{Raw: 10, Boot: 30}, true},
+		"and on the other only":   {true, clock.Instant{Raw: 30, Boot: 10}, true},
+	} {
+		k := &Keeper{poke: make(chan struct{}, 1), armed: clock.Instant{Raw: 20, Boot: 20}, isArmed: c.armed, wakeAt: c.wakeAt, waits: true}
+		k.rouse()
+		if woken := len(k.poke) > 0; woken != c.woken {
+			t.Errorf("%s: woken %t", what, woken)
+		}
+	}
+}
+
+// What is waited for is what the holder asked for last.
+func TestWakeArms(t *testing.T) {
+	k := &Keeper{clock: machine{}, wakeAt: clock.Now().Add(1e15), waits: true}
+	if left, waits := k.wake(); !waits || left <= 0 || !k.isArmed || k.armed != k.wakeAt {
+		t.Errorf("left %v, waits %t, armed %t for %v", left, waits, k.isArmed, k.armed)
+	}
+	k.waits = false
+	if _, waits := k.wake(); waits || k.isArmed {
+		t.Errorf("waits %t, armed %t for nothing", waits, k.isArmed)
+	}
+}
