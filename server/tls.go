@@ -2,23 +2,18 @@ package server
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"fmt"
 	"io"
-	"log/slog"
 	"net"
-	"os"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/credentials"
+
+	"github.com/leasekeeper/leasekeeper/internal/certificate"
 )
 
 const (
-	// recheckCertificates is how often handshakes look whether the files have changed.
-	recheckCertificates = time.Second
 	// handshakeLimit bounds how long a connection may take until it can carry requests.
 	handshakeLimit = 20 * time.Second
 	// lingerLimit bounds how long one that is refused is kept so that it can read why.
@@ -38,7 +33,7 @@ func (c Config) checkTLS() error {
 	case c.CertFile == "":
 		return nil
 	}
-	_, err := readCertificates(c.CertFile, c.KeyFile, c.ClientCAFile)
+	_, err := c.certificateFiles().Read()
 	return err
 }
 
@@ -50,25 +45,14 @@ func (c Config) scheme() string {
 	return "http"
 }
 
-// certificates are what the server shows to its clients and by what it knows them. They are read again, at
-// the next handshake, when their files have changed. Files that are of no use change nothing: what was read
-// before stays in force until they are.
-type certificates struct {
-	cert, key, clientCA string
-	log                 *slog.Logger
-	recheck             time.Duration
+// certificates are what the server shows to its clients and by what it knows them.
+type certificates struct{ source *certificate.Source }
 
-	mu        sync.Mutex
-	looked    time.Time
-	stamps    [3]fileStamp
-	current   *tls.Config // never changed, only replaced
-	complaint string      // why the files as they are now are not in force; "" if they are
-}
-
-// fileStamp tells versions of a file apart without reading it.
-type fileStamp struct {
-	modified time.Time
-	size     int64
+// certificateFiles names the files, and the flags that people set them with.
+func (c Config) certificateFiles() certificate.Files {
+	return certificate.Files{
+		Cert: c.CertFile, Key: c.KeyFile, CA: c.ClientCAFile, CertFlag: "--cert", KeyFlag: "--key", CAFlag: "--client-ca",
+	}
 }
 
 // newCertificates returns nil if the configuration names none.
@@ -76,82 +60,26 @@ func newCertificates(cfg Config) (*certificates, error) {
 	if cfg.CertFile == "" {
 		return nil, nil
 	}
-	c := &certificates{
-		cert: cfg.CertFile, key: cfg.KeyFile, clientCA: cfg.ClientCAFile,
-		log: cfg.Logger, recheck: recheckCertificates, looked: time.Now(),
+	source, err := certificate.Open(cfg.certificateFiles(), cfg.Logger)
+	if err != nil {
+		return nil, err
 	}
-	c.stamps = c.stamp()
-	var err error
-	c.current, err = readCertificates(c.cert, c.key, c.clientCA)
-	return c, err
+	return &certificates{source}, nil
 }
 
-// readCertificates makes of the files what connections are made with.
-func readCertificates(certFile, keyFile, clientCAFile string) (*tls.Config, error) {
-	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
-	if err != nil {
-		return nil, fmt.Errorf("can not use the certificate %s with the key %s (%w): correct --cert and --key", certFile, keyFile, err)
-	}
+// connections are made with what is in force.
+func connections(f *certificate.InForce) *tls.Config {
 	config := &tls.Config{
 		MinVersion:   tls.VersionTLS12,
-		Certificates: []tls.Certificate{pair},
+		Certificates: []tls.Certificate{f.Pair},
 		// A session that is taken up again would outlive the trust in the certificate that it began with.
 		SessionTicketsDisabled: true,
 	}
-	if clientCAFile == "" {
-		return config, nil
+	if f.CAs != nil {
+		config.ClientCAs, config.ClientAuth = f.CAs, tls.RequireAndVerifyClientCert
 	}
-	text, err := os.ReadFile(clientCAFile)
-	if err != nil {
-		return nil, fmt.Errorf("can not read the certificates that clients must descend from (%w): correct --client-ca", err)
-	}
-	config.ClientCAs = x509.NewCertPool()
-	if !config.ClientCAs.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("there is no certificate in %s: give --client-ca a file in PEM form", clientCAFile)
-	}
-	config.ClientAuth = tls.RequireAndVerifyClientCert
-	return config, nil
+	return config
 }
-
-// stamp looks at the files. One that can not be looked at has no stamp.
-func (c *certificates) stamp() (stamps [3]fileStamp) {
-	for i, name := range []string{c.cert, c.key, c.clientCA} {
-		if info, err := os.Stat(name); err == nil {
-			stamps[i] = fileStamp{info.ModTime(), info.Size()}
-		}
-	}
-	return stamps
-}
-
-// get returns what the next connection is made with.
-func (c *certificates) get() *tls.Config {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if time.Since(c.looked) < c.recheck {
-		return c.current
-	}
-	c.looked = time.Now()
-	// Before reading, so that what is written meanwhile is seen the next time.
-	stamps := c.stamp()
-	if stamps == c.stamps && c.complaint == "" {
-		return c.current
-	}
-	c.stamps = stamps
-	config, err := readCertificates(c.cert, c.key, c.clientCA)
-	if err != nil {
-		if c.complaint != err.Error() {
-			c.complaint = err.Error()
-			c.log.Error("the changed certificates are of no use; those from before stay in force", "error", err)
-		}
-		return c.current
-	}
-	c.current, c.complaint = config, ""
-	c.log.Info("the certificates have changed; new connections use them", "expires", expiry(config))
-	return c.current
-}
-
-// expiry is when the certificate that clients are shown ends.
-func expiry(config *tls.Config) time.Time { return config.Certificates[0].Leaf.NotAfter }
 
 // config is for one listener, which speaks one protocol.
 func (c *certificates) config(protocol string) *tls.Config {
@@ -159,7 +87,7 @@ func (c *certificates) config(protocol string) *tls.Config {
 		MinVersion: tls.VersionTLS12,
 		NextProtos: []string{protocol},
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			config := c.get().Clone()
+			config := connections(c.source.Current())
 			config.NextProtos = []string{protocol}
 			return config, nil
 		},
@@ -171,7 +99,7 @@ func (c *certificates) register(registry *prometheus.Registry) {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "leasekeeper_tls_certificate_expiry_timestamp_seconds",
 		Help: "When the certificate that clients are shown ends, in seconds since 1970.",
-	}, func() float64 { return float64(expiry(c.get()).Unix()) }))
+	}, func() float64 { return float64(c.source.Current().Expiry().Unix()) }))
 }
 
 // onlyTLS lets a gRPC connection begin with a handshake, and tells those who begin otherwise.

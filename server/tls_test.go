@@ -111,9 +111,7 @@ func renew(t testing.TB, cfg Config, ca *authority) {
 
 // alwaysLook has every handshake look at the files.
 func (f *front) alwaysLook() {
-	f.server.certs.mu.Lock()
-	defer f.server.certs.mu.Unlock()
-	f.server.certs.recheck = 0
+	f.server.certs.source.LookEvery(0)
 }
 
 // over connects with TLS and asks something.
@@ -258,22 +256,6 @@ func TestTLSReload(t *testing.T) {
 	wantOK(t, asked()) // a connection that is there stays
 	if !strings.Contains(logged.String(), "the certificates have changed") {
 		t.Error("the change is not in the log")
-	}
-}
-
-// Between two looks at the files a handshake costs no system call.
-func TestTLSLooksOnceASecond(t *testing.T) {
-	ca := newAuthority(t, "ca")
-	cfg := secured(t, ca, nil).withDefaults()
-	c, err := newCertificates(cfg)
-	wantOK(t, err)
-	before := c.get()
-	renew(t, cfg, ca)
-	c.recheck = time.Hour
-	wantEqual(t, "configuration", c.get(), before)
-	c.recheck = 0
-	if c.get() == before {
-		t.Error("the new files are not in use")
 	}
 }
 
