@@ -26,6 +26,7 @@ func TestGroup(t *testing.T) {
 		"leadership is moved":      testLeadershipIsMoved,
 		"alarms of all members":    testAlarmsOfAllMembers,
 		"metrics of other members": testMetricsOfOtherMembers,
+		"locks outlive a leader":   testLocksOutliveALeader,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, tr.in(t)) })
 	}

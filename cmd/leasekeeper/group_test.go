@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,8 +19,12 @@ import (
 var membersOfScripts = newTable[*testscript.TestScript, map[string]*running]()
 
 func scriptMembers(ts *testscript.TestScript, neg bool, names []string) {
+	var more []string
+	if i := slices.Index(names, "--"); i >= 0 {
+		names, more = names[:i], names[i+1:]
+	}
 	if neg || len(names) < 2 {
-		ts.Fatalf("usage: members NAME NAME...")
+		ts.Fatalf("usage: members NAME NAME... [-- FLAGS]")
 	}
 	addresses := freeAddresses(ts, len(names))
 	var list []string
@@ -37,6 +42,7 @@ func scriptMembers(ts *testscript.TestScript, neg bool, names []string) {
 		dir := ts.MkAbs(name)
 		ts.Check(os.MkdirAll(dir, 0o700))
 		args := []string{"--name", name, "--initial-cluster", strings.Join(list, ","), "--peer-listen", addresses[i], "--data-dir", "data"}
+		args = append(args, more...)
 		env := environment(ts)
 		go func() {
 			r, err := launch(launchOptions{dir: dir, env: env, args: args})

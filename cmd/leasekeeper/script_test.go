@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "rewrite the golden files of the scripts
 //	start [args]          run `leasekeeper serve` with free ports until it is ready, and set $ENDPOINT,
 //	                      $PLAIN (without https://) and $HTTP; the output is in the files server.out and server.err
 //	halt term|int|kill CODE  end it by that signal; it must exit with the code
-//	members NAME...       run a server for each, all in one group, until all are ready; $A has the endpoint of a, and so on.
+//	members NAME... [-- FLAGS]  run a server for each, all in one group, until all are ready; $A has the endpoint of a, and so on.
 //	                      What they write is in folders of their names
 //	stopone NAME term|int|kill CODE  is halt for one of them
 //	like FILE             stdout is like the file, in which <id> stands for an id, <n> for a number,
