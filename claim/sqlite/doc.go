@@ -10,8 +10,8 @@
 // # How it works
 //
 // The SQL is that of package sqlstore; each write is one statement, which takes the file's lock when it begins.
-// Statements are prepared once on each connection. Writers of one process stand in line, and those of several ask
-// again as long as the file is locked. All processes of one boot of the machine share its clocks, so an end is judged
+// Statements are prepared once on each connection. Writers of one process stand in line, through whichever of its
+// stores they write to the file, and whose turn it is commits what waits at the same store with its own statement; those of several processes ask again as long as the file is locked. All processes of one boot of the machine share its clocks, so an end is judged
 // exactly; and in a file on the disk that the machine runs from, a holder from before it was booted is known to be
 // gone, so nobody waits for his lease to end. In any other file he is waited for as if he were on another machine,
 // which he may be. Who reaches a file through a file system that may show those of another kernel (virtiofs, 9P, FUSE,

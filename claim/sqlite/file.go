@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 
 	"modernc.org/sqlite" // and registers the driver
 	sqlite3 "modernc.org/sqlite/lib"
@@ -22,9 +23,12 @@ const readers = 4
 type file struct {
 	db      *sql.DB
 	reading chan struct{}
-	writing chan struct{} // has room for one: others would be refused by the file's lock, and have to ask again
+	writing chan struct{} // has room for one, and is that of the file's line once it is known which file it is
 	path    string        // empty if there is no file, or nobody knows which
 	info    os.FileInfo   // of the file that was opened
+	leave   func()        // the line; nil before it is joined
+	wal     bool          // it is written by way of a log
+	queue   queue
 
 	prepared prepared
 }
@@ -33,7 +37,7 @@ func newFile(db *sql.DB) *file {
 	return &file{db: db, reading: make(chan struct{}, readers), writing: make(chan struct{}, 1)}
 }
 
-// identify notes which file was opened.
+// identify notes which file was opened, and joins its line.
 func (f *file) identify(path string) error {
 	if path == "" {
 		return nil
@@ -42,8 +46,17 @@ func (f *file) identify(path string) error {
 	if err != nil {
 		return fmt.Errorf("sqlite: open: %w: %w", driver.ErrUnavailable, err)
 	}
-	f.path, f.info = path, info
+	l := lineOf(info)
+	f.path, f.info, f.writing, f.leave = path, info, l.room, sync.OnceFunc(l.leave)
 	return nil
+}
+
+// close gives up what is kept for the store.
+func (f *file) close() {
+	_ = f.prepared.close() // of a database that was closed before, or will be now
+	if f.leave != nil {
+		f.leave()
+	}
 }
 
 // same returns an error if the file was deleted or replaced since. Who has it open would go on with what nobody
@@ -64,29 +77,31 @@ func (f *file) same() *sqlstore.Failure {
 
 // Query implements [sqlstore.DB].
 func (f *file) Query(ctx context.Context, statement string, args ...any) ([][]any, error) {
-	writes := !strings.HasPrefix(statement, "SELECT")
-	leave, err := f.enter(ctx, writes)
+	prepared, err := f.prepared.get(ctx, f.db, statement)
+	if f := failure(err, false); f != nil {
+		return nil, f
+	}
+	if !strings.HasPrefix(statement, "SELECT") {
+		rows, failed := f.write(ctx, prepared, args)
+		if failed != nil {
+			return nil, failed
+		}
+		return rows, nil
+	}
+	leave, err := f.enter(ctx, f.reading)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	prepared, failed := f.prepared.get(ctx, f.db, statement)
-	if f := failure(failed, false); f != nil {
-		return nil, f
-	}
-	rows, failed := f.query(ctx, prepared, args)
-	if f := failure(failed, writes); f != nil {
+	rows, err := f.query(ctx, prepared, args)
+	if f := failure(err, false); f != nil {
 		return nil, f
 	}
 	return rows, nil
 }
 
-// enter waits until it is a statement's turn.
-func (f *file) enter(ctx context.Context, writes bool) (leave func(), err error) {
-	line := f.reading
-	if writes {
-		line = f.writing
-	}
+// enter waits until there is room.
+func (f *file) enter(ctx context.Context, line chan struct{}) (leave func(), err error) {
 	select {
 	case line <- struct{}{}:
 	case <-ctx.Done():
@@ -127,7 +142,7 @@ func (f *file) query(ctx context.Context, statement *sql.Stmt, args []any) ([][]
 
 // Script implements [sqlstore.DB].
 func (f *file) Script(ctx context.Context, statements string) error {
-	leave, err := f.enter(ctx, true)
+	leave, err := f.enter(ctx, f.writing)
 	if err != nil {
 		return err
 	}

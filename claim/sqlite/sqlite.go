@@ -158,7 +158,7 @@ func newStore(ctx context.Context, db *sql.DB, c Config) (_ *Store, err error) {
 	f := newFile(db)
 	defer func() {
 		if err != nil {
-			_ = f.prepared.close()
+			f.close()
 		}
 	}()
 	s := &Store{file: f, config: c}
@@ -190,6 +190,7 @@ func (s *Store) examine(ctx context.Context) (path string, err error) {
 	path, _ = rows[0][0].(string)
 	synchronous, _ := rows[0][1].(int64)
 	journal, _ := rows[0][2].(string)
+	s.file.wal = journal == "wal"
 	if s.config.AcceptLoss || path == "" { // what is in memory does not survive anyway
 		return path, nil
 	}
@@ -205,7 +206,7 @@ func (s *Store) examine(ctx context.Context) (path string, err error) {
 // Close implements [claim.Store].
 func (s *Store) Close(ctx context.Context) error {
 	err := s.Store.Close(ctx)
-	_ = s.file.prepared.close() // of a database that was closed before, or will be now
+	s.file.close()
 	if !s.owned {
 		return err
 	}

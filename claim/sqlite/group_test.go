@@ -1,0 +1,135 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// atOnce has writes wait until all are there, and then lets them go.
+func (f *file) atOnce(t *testing.T, writes ...func()) {
+	t.Helper()
+	f.writing <- struct{}{}
+	var all sync.WaitGroup
+	for _, write := range writes {
+		all.Go(write)
+	}
+	for waiting := 0; waiting < len(writes); time.Sleep(time.Millisecond) {
+		if err := t.Context().Err(); err != nil {
+			t.Error(err)
+			break
+		}
+		f.queue.mu.Lock()
+		waiting = len(f.queue.waits)
+		f.queue.mu.Unlock()
+	}
+	<-f.writing
+	all.Wait()
+}
+
+// Writes that wait together are committed together, where there is a log; each is done or not as if it were alone.
+func TestWritesThatWaitAreCommittedTogether(t *testing.T) {
+	const many = 20
+	const frame = 4096 + 24 // of the log; a commit writes one at least
+	path := newPath(t)
+	s := opened(t, path, Config{})
+	var first [many]claim.Record
+	create := make([]func(), many)
+	for i := range many {
+		first[i] = record(fmt.Sprintf("x%02d", i), 1)
+		create[i] = func() { swap(t, s, claim.Op{}, first[i]) }
+	}
+	s.file.atOnce(t, create...)
+	size := func() int64 {
+		info, err := os.Stat(path + "-wal")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	before := size()
+	won := make([]bool, 2*many)
+	var race []func()
+	for i := range 2 * many { // two for each name, one of which comes too late
+		race = append(race, func() {
+			var err error
+			won[i], err = s.Swap(t.Context(), claim.Swap{Old: first[i/2].Op, Record: record(first[i/2].Name, 2), Owner: true})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	s.file.atOnce(t, race...)
+	if frames := (size() - before) / frame; frames > many/2 {
+		t.Errorf("%d writes took %d frames of the log", many, frames)
+	}
+	for i := range many {
+		if won[2*i] == won[2*i+1] {
+			t.Errorf("of two writes to %s, %v and %v were done", first[i].Name, won[2*i], won[2*i+1])
+		}
+	}
+}
+
+// One that fails fails alone, and one whose context ends before its turn is not written.
+func TestFailureInAGroupIsOfOne(t *testing.T) {
+	s := opened(t, newPath(t), Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := make(chan error, 1)
+	s.file.writing <- struct{}{}
+	var late sync.WaitGroup
+	late.Go(func() {
+		_, err := s.Swap(ctx, claim.Swap{Record: record("late", 1)})
+		gone <- err
+	})
+	for waits := 0; waits == 0; time.Sleep(time.Millisecond) {
+		s.file.queue.mu.Lock()
+		waits = len(s.file.queue.waits)
+		s.file.queue.mu.Unlock()
+	}
+	cancel()
+	if err := <-gone; !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrUnknownOutcome) {
+		t.Errorf("a write that was never begun: %v", err)
+	}
+	late.Wait()
+	<-s.file.writing
+	var bad error
+	s.file.atOnce(t,
+		func() { swap(t, s, claim.Op{}, record("a", 1)) },
+		func() { _, bad = s.file.Query(t.Context(), "INSERT INTO leasekeeper_lease (ns) VALUES ('x')") },
+		func() { swap(t, s, claim.Op{}, record("b", 1)) })
+	if bad == nil {
+		t.Error("what can not be written was")
+	}
+	all, err := s.List(t.Context(), "", "", 10)
+	if err != nil || len(all) != 2 || all[0].Record.Name != "a" || all[1].Record.Name != "b" {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// If the group can not be committed nobody is told that he has written.
+func TestGroupThatIsNotCommitted(t *testing.T) {
+	path := newPath(t)
+	s := opened(t, path, Config{Patience: time.Millisecond})
+	tx, err := raw(t, path, "&_txlock=exclusive").Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failed [2]error
+	s.file.atOnce(t,
+		func() { _, failed[0] = s.Swap(t.Context(), claim.Swap{Record: record("a", 1)}) },
+		func() { _, failed[1] = s.Swap(t.Context(), claim.Swap{Record: record("b", 1)}) })
+	for _, err := range failed {
+		says(t, err, driver.ErrUnavailable, "open transaction")
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	swap(t, s, claim.Op{}, record("a", 1))
+}

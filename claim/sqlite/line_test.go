@@ -1,0 +1,88 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+func linesNow() int {
+	lines.mu.Lock()
+	defer lines.mu.Unlock()
+	return len(lines.all)
+}
+
+// All stores of a process that write to one file, under whichever name, stand in one line, which ends with the last
+// of them. Others stand in another.
+func TestStoresOfOneFileStandInLine(t *testing.T) {
+	path, before := newPath(t), linesNow()
+	a := opened(t, path, Config{})
+	link := filepath.Join(t.TempDir(), "link.db")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	b, c := opened(t, link, Config{Namespace: "b"}), opened(t, newPath(t), Config{})
+	db := raw(t, path, durable)
+	d, err := New(t.Context(), db, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.file.writing != b.file.writing || a.file.writing != d.file.writing || a.file.writing == c.file.writing || linesNow() != before+2 {
+		t.Errorf("the stores of two files stand in %d lines", linesNow()-before)
+	}
+	a.file.writing <- struct{}{} // somebody writes
+	for _, s := range []*Store{b, d} {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		_, err := s.Swap(ctx, claim.Swap{Record: record("x", 1)})
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("out of its turn: %v", err)
+		}
+		if _, err := s.Get(t.Context(), "x"); err != nil {
+			t.Errorf("a read waits for its turn to write: %v", err)
+		}
+	}
+	swap(t, c, claim.Op{}, record("x", 1)) // another file
+	<-a.file.writing
+	for i, s := range []*Store{a, b, b, d, c} {
+		if err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if want := before + []int{2, 2, 2, 1, 0}[i]; linesNow() != want {
+			t.Errorf("after closing %d there are %d lines, want %d", i, linesNow(), want)
+		}
+	}
+	if _, err := New(t.Context(), db, Config{Prefix: "!"}); err == nil || linesNow() != before {
+		t.Errorf("who was refused stands in line: %v", err)
+	}
+}
+
+// Writers of several stores do not keep each other out by the file's lock: none of their statements has to be repeated.
+func TestWritersOfOneProcessDoNotMeetAtTheLock(t *testing.T) {
+	path := newPath(t)
+	var all sync.WaitGroup
+	for n := range 6 {
+		s := opened(t, path, Config{})
+		name := string(rune('a' + n))
+		all.Go(func() {
+			last := claim.Record{}
+			for i := range 30 {
+				r := record(name, driver.Token(i+1))
+				statement, args := s.file, claim.Swap{Old: last.Op, Record: r, Owner: true}
+				if done, err := s.Swap(t.Context(), args); !done || err != nil {
+					t.Errorf("%v: %v, %v", statement.path, done, err)
+					return
+				}
+				last = r
+			}
+		})
+	}
+	all.Wait()
+}
