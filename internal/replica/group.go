@@ -35,6 +35,8 @@ type group struct {
 	carried *masterlease.Release
 	handing *handing
 	left    bool // this member has taken its leave
+
+	refusedLast uint64 // who was not listened to last; see Counts.Strangers
 }
 
 // DefaultElectionTimeout is how long members do without a leader before they elect another.
@@ -147,7 +149,7 @@ func (r *Replica) receive(e Received) {
 // incarnation written down; it is as good as lost, and sent again.
 func (r *Replica) acquainted(member, incarnation uint64) bool {
 	if member == r.identity.MemberID || !slices.Contains(r.voters, member) {
-		r.counts.Strangers++
+		r.stranger(member)
 		return false
 	}
 	known, ok := r.peers[member]
@@ -156,9 +158,14 @@ func (r *Replica) acquainted(member, incarnation uint64) bool {
 		return false
 	}
 	if known != incarnation {
-		r.counts.Strangers++
+		r.stranger(member)
 	}
 	return known == incarnation
+}
+
+func (r *Replica) stranger(member uint64) {
+	r.counts.Strangers++
+	r.refusedLast = member
 }
 
 func (r *Replica) acquaint(member, incarnation uint64) {

@@ -94,13 +94,15 @@ type Node struct {
 
 	// owner is held by whoever calls the replica: nearly always the goroutine of run, now and then, for as long
 	// as an answer from memory takes, one that has a question.
-	owner   sync.Mutex
-	over    bool // the goroutine of run has left; guarded by owner, as is what follows
-	replica *Replica
-	calls   map[uint64]func(Effect)
-	handed  []*handed         // that have answers to tell
-	walled  clock.Instant     // when it told the time of day last
-	fault   masterlease.Fault // the newest that was told
+	owner      sync.Mutex
+	over       bool   // the goroutine of run has left; guarded by owner, as is what follows
+	strangers  uint64 // messages of strangers when that was told last
+	strangerAt clock.Instant
+	replica    *Replica
+	calls      map[uint64]func(Effect)
+	handed     []*handed         // that have answers to tell
+	walled     clock.Instant     // when it told the time of day last
+	fault      masterlease.Fault // the newest that was told
 
 	nudge     chan struct{} // tells the goroutine of run that Step is to be called earlier; holds one
 	intake    chan submission

@@ -166,6 +166,21 @@ func (n *Node) noticeFault(now clock.Instant) {
 	}
 }
 
+// strangerInterval is how often it is told at most that a member is not listened to.
+const strangerInterval = time.Minute
+
+// noticeStranger tells that a member is not listened to; it is called by who owns the replica.
+func (n *Node) noticeStranger(now clock.Instant) {
+	refused := n.replica.counts.Strangers
+	if refused == n.strangers || n.strangers > 0 && now.Elapsed(n.strangerAt) < strangerInterval {
+		return
+	}
+	n.strangers, n.strangerAt = refused, now
+	n.log.Error("messages of a member are refused: it is not of this group, or its data folder is not the one that it had; "+
+		"a member whose folder is lost has forgotten what it promised and can not come back under its id",
+		"member", fmt.Sprintf("%x", n.replica.refusedLast), "refused", refused)
+}
+
 // HandOver makes another member the leader, 0 meaning the one that is furthest. Only the leader can; others return
 // [ErrNotLeader]. With [ErrHandOver] this member leads on.
 func (n *Node) HandOver(ctx context.Context, to uint64) error {

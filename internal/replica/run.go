@@ -129,6 +129,7 @@ func (n *Node) step(events []Event) []Effect {
 		n.walled = start
 		events = append(events, Tick{Wall: time.Now().UnixMilli()})
 		n.noticeFault(start)
+		n.noticeStranger(start)
 	}
 	effects := n.replica.Step(start, events...)
 	if n.replica.Applied() != applied {
