@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -14,24 +15,27 @@ import (
 )
 
 // atOnce has writes wait until all are there, and then lets them go.
-func (f *file) atOnce(t *testing.T, writes ...func()) {
-	t.Helper()
+func (f *file) atOnce(writes ...func()) {
 	f.writing <- struct{}{}
 	var all sync.WaitGroup
 	for _, write := range writes {
 		all.Go(write)
 	}
-	for waiting := 0; waiting < len(writes); time.Sleep(time.Millisecond) {
-		if err := t.Context().Err(); err != nil {
-			t.Error(err)
-			break
-		}
-		f.queue.mu.Lock()
-		waiting = len(f.queue.waits)
-		f.queue.mu.Unlock()
-	}
+	f.waiting(len(writes))
 	<-f.writing
 	all.Wait()
+}
+
+// waiting returns what waits when there is as much of it.
+func (f *file) waiting(n int) []*write {
+	for ; ; time.Sleep(time.Millisecond) {
+		f.queue.mu.Lock()
+		all := slices.Clone(f.queue.waits)
+		f.queue.mu.Unlock()
+		if len(all) == n {
+			return all
+		}
+	}
 }
 
 // Writes that wait together are committed together, where there is a log; each is done or not as if it were alone.
@@ -46,7 +50,7 @@ func TestWritesThatWaitAreCommittedTogether(t *testing.T) {
 		first[i] = record(fmt.Sprintf("x%02d", i), 1)
 		create[i] = func() { swap(t, s, claim.Op{}, first[i]) }
 	}
-	s.file.atOnce(t, create...)
+	s.file.atOnce(create...)
 	size := func() int64 {
 		info, err := os.Stat(path + "-wal")
 		if err != nil {
@@ -66,7 +70,7 @@ func TestWritesThatWaitAreCommittedTogether(t *testing.T) {
 			}
 		})
 	}
-	s.file.atOnce(t, race...)
+	s.file.atOnce(race...)
 	if frames := (size() - before) / frame; frames > many/2 {
 		t.Errorf("%d writes took %d frames of the log", many, frames)
 	}
@@ -88,11 +92,7 @@ func TestFailureInAGroupIsOfOne(t *testing.T) {
 		_, err := s.Swap(ctx, claim.Swap{Record: record("late", 1)})
 		gone <- err
 	})
-	for waits := 0; waits == 0; time.Sleep(time.Millisecond) {
-		s.file.queue.mu.Lock()
-		waits = len(s.file.queue.waits)
-		s.file.queue.mu.Unlock()
-	}
+	s.file.waiting(1)
 	cancel()
 	if err := <-gone; !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrUnknownOutcome) {
 		t.Errorf("a write that was never begun: %v", err)
@@ -100,7 +100,7 @@ func TestFailureInAGroupIsOfOne(t *testing.T) {
 	late.Wait()
 	<-s.file.writing
 	var bad error
-	s.file.atOnce(t,
+	s.file.atOnce(
 		func() { swap(t, s, claim.Op{}, record("a", 1)) },
 		func() { _, bad = s.file.Query(t.Context(), "INSERT INTO leasekeeper_lease (ns) VALUES ('x')") },
 		func() { swap(t, s, claim.Op{}, record("b", 1)) })
@@ -122,7 +122,7 @@ func TestGroupThatIsNotCommitted(t *testing.T) {
 		t.Fatal(err)
 	}
 	var failed [2]error
-	s.file.atOnce(t,
+	s.file.atOnce(
 		func() { _, failed[0] = s.Swap(t.Context(), claim.Swap{Record: record("a", 1)}) },
 		func() { _, failed[1] = s.Swap(t.Context(), claim.Swap{Record: record("b", 1)}) })
 	for _, err := range failed {
@@ -132,4 +132,40 @@ func TestGroupThatIsNotCommitted(t *testing.T) {
 		t.Fatal(err)
 	}
 	swap(t, s, claim.Op{}, record("a", 1))
+}
+
+// Who does not wait for what another is writing for him knows nothing of it.
+func TestWriteThatIsUnderWayIsUnknown(t *testing.T) {
+	path := newPath(t)
+	s, err := New(t.Context(), raw(t, path, "&_pragma=journal_mode(WAL)"+durable), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := raw(t, path, "&_txlock=exclusive").Begin() // which they wait for
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.file.writing <- struct{}{}
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	answer := make(chan error, 1)
+	all.Go(func() {
+		_, err := s.Swap(ctx, claim.Swap{Record: record("x", 1)})
+		answer <- err
+	})
+	w := s.file.waiting(1)[0]
+	all.Go(func() { s.file.lead(w) }) // another does it
+	s.file.waiting(0)
+	cancel()
+	if err := <-answer; !errors.Is(err, driver.ErrUnknownOutcome) || !errors.Is(err, context.Canceled) {
+		t.Errorf("what was begun: %v", err)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	all.Wait()
+	<-s.file.writing
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
