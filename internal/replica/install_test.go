@@ -298,3 +298,41 @@ func TestWritesWaitForAnInstallation(t *testing.T) {
 	g.elected()
 	g.identical()
 }
+
+// A write that was under way when the state was replaced is reported afterwards, and changes nothing any more.
+func TestAWriteFromBeforeAnInstallationIsVoid(t *testing.T) {
+	g := newLaggingTeam(t)
+	leader := g.elected()
+	laggard := g.follower(leader)
+	g.cut = func(m Message) bool { return m.To == laggard || m.From == laggard }
+	g.work(rand.New(rand.NewPCG(1, 11)), leader)
+	from, w := g.members[leader], g.members[laggard]
+	message := func(kind raftpb.MessageType) Message {
+		return Message{From: leader, To: laggard, Raft: &raftpb.Message{
+			Type: kind.Enum(), From: new(leader), To: new(laggard), Term: new(from.replica.term + 1),
+		}}
+	}
+	w.step(Received{Message: message(raftpb.MsgHeartbeat), Incarnation: 0x100 + leader})
+	if len(w.writes) != 1 {
+		t.Fatalf("%d writes are under way", len(w.writes))
+	}
+	snapshot, err := from.replica.log.Snapshot()
+	if err = errors.Join(err, from.replica.file()); err != nil {
+		t.Fatal(err)
+	}
+	snap := message(raftpb.MsgSnap)
+	snap.Raft.Snapshot = snapshot
+	g.cut = func(Message) bool { return false }
+	g.ship(Ship{snap, from.db.NewSnapshot()})
+	inbox := w.inbox
+	w.inbox = nil
+	w.step(inbox...)
+	installed := w.inbox
+	w.inbox = nil
+	w.step(installed...)
+	w.settle()
+	hard, at := w.replica.log.hard, snapshot.GetMetadata().GetIndex()
+	if w.installs != 1 || hard.GetTerm() != from.replica.term+1 || hard.GetCommit() < at || w.replica.log.last < at {
+		t.Errorf("%d installs; %v is on stable storage, and the log up to %d", w.installs, hard, w.replica.log.last)
+	}
+}
