@@ -34,6 +34,10 @@ func (s *Server) ledStream(r *route, impl any, stream grpc.ServerStream, handle 
 // relay passes a stream on to the leader, message by message in both directions. It holds one message of each: who
 // does not read keeps the other from sending. It ends when another member leads.
 func (s *Server) relay(leader uint64, r *route, stream grpc.ServerStream, patience time.Duration) error {
+	defer s.limits.waiting.Add(-1)
+	if s.limits.waiting.Add(1) > int64(s.cfg.MaxRequests) {
+		return replica.ErrTooManyRequests
+	}
 	s.forwards.sent.Add(1)
 	ctx, end := s.long(stream.Context(), inReign)
 	defer end(nil)
