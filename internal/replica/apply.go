@@ -32,6 +32,7 @@ type applying struct {
 	wall    int64           // of the entry under way
 	at      lessor.Position // of the command under way
 	noticed int             // of the writer's changes
+	payload payload         // of the entry under way
 	names   []NameChange
 }
 
@@ -133,18 +134,23 @@ func (r *Replica) applyEntry(entry *raftpb.Entry) error {
 		r.beginReign(entry)
 		return nil
 	}
-	var decoded logpb.Entry
-	if err := proto.Unmarshal(entry.GetData(), &decoded); err != nil {
+	a := r.applying
+	if err := a.payload.decode(entry.GetData()); err != nil {
 		return &DamagedError{"its commands can not be read", err}
 	}
-	if len(decoded.Commands) > maxOrdinal {
-		return &DamagedError{What: fmt.Sprintf("it has %d commands, more than any member writes", len(decoded.Commands))}
+	commands := a.payload.commands
+	if len(commands) > maxOrdinal {
+		return &DamagedError{What: fmt.Sprintf("it has %d commands, more than any member writes", len(commands))}
 	}
-	waiting := r.takeProposal(entry.GetTerm(), decoded.Sequence)
-	r.applying.wall = decoded.WallMs
-	for ordinal, command := range decoded.Commands {
-		r.applying.at = lessor.At(entry.GetIndex(), ordinal)
-		result, err := r.applyCommand(command, entry.GetTerm(), r.applying.at)
+	waiting := r.takeProposal(entry.GetTerm(), a.payload.sequence)
+	a.wall = a.payload.wall
+	a.replies = slices.Grow(a.replies, len(waiting))
+	if r.serving {
+		a.names = slices.Grow(a.names, len(commands))
+	}
+	for ordinal, command := range commands {
+		a.at = lessor.At(entry.GetIndex(), ordinal)
+		result, err := r.applyEncoded(command, entry.GetTerm(), a.at)
 		if isFatal(err) {
 			return fmt.Errorf("command %d: %w", ordinal, err)
 		}
@@ -162,7 +168,7 @@ func (r *Replica) applyEntry(entry *raftpb.Entry) error {
 			r.trims = append(r.trims, awaitedTrim{op.Revision, reply.ID})
 			continue
 		}
-		r.applying.replies = append(r.applying.replies, reply)
+		a.replies = append(a.replies, reply)
 	}
 	return nil
 }
@@ -223,6 +229,21 @@ func (r *Replica) startServing() {
 	for _, p := range waiting {
 		r.serve(p.event)
 	}
+}
+
+// applyEncoded executes one command, as applyCommand does.
+func (r *Replica) applyEncoded(text []byte, term uint64, at lessor.Position) (any, error) {
+	if claim, ok := decodeClaim(text); ok {
+		return r.applyClaim(claim, at)
+	}
+	if release, ok := decodeRelease(text); ok {
+		return r.applyRelease(release.Name, release.Lease)
+	}
+	command := new(logpb.Command)
+	if err := proto.Unmarshal(text, command); err != nil {
+		return nil, &DamagedError{"it can not be read", err}
+	}
+	return r.applyCommand(command, term, at)
 }
 
 // applyCommand executes one command. Its error is the requester's unless isFatal says otherwise.

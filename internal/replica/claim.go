@@ -102,7 +102,10 @@ func (r *Replica) applyNames(command *logpb.Command, at lessor.Position) (result
 	known = true
 	switch op := command.Op.(type) {
 	case *logpb.Command_Claim:
-		result, err = r.applyClaim(op.Claim, at)
+		result, err = r.applyClaim(Claim{
+			Lease: lessor.ID(op.Claim.Id), TTL: time.Duration(op.Claim.TtlNs), Name: string(op.Claim.Name),
+			Holder: op.Claim.Holder, Wait: op.Claim.Wait,
+		}, at)
 	case *logpb.Command_Release:
 		result, err = r.applyRelease(string(op.Release.Name), lessor.ID(op.Release.Id))
 	case *logpb.Command_RevokeName:
@@ -119,8 +122,8 @@ func (r *Replica) applyNames(command *logpb.Command, at lessor.Position) (result
 	return result, err, known
 }
 
-func (r *Replica) applyClaim(op *logpb.Claim, at lessor.Position) (any, error) {
-	name, id, ttl := string(op.Name), lessor.ID(op.Id), time.Duration(op.TtlNs)
+func (r *Replica) applyClaim(op Claim, at lessor.Position) (any, error) {
+	name, id, ttl := op.Name, op.Lease, op.TTL
 	if name == "" || id <= 0 || ttl <= 0 || ttl > lessor.MaxTTL {
 		return nil, ErrInvalidClaim
 	}
@@ -288,13 +291,13 @@ func (r *Replica) applyRevokeName(op *logpb.RevokeName) (any, error) {
 
 // changed writes down what is remembered of a name that its holder keeps.
 func (r *Replica) changed(l *line) error {
-	record, err := r.nameRecord(l)
+	current, err := r.tenancyOf(l)
 	if err != nil {
 		return err
 	}
-	r.writeName(l, record)
+	r.writeName(l, current)
 	change := NameChange{Kind: NameChanged, State: r.nameState(l)}
-	change.State.Holder = record.Current.GetHolder()
+	change.State.Holder = current.GetHolder()
 	r.tell(change)
 	return nil
 }

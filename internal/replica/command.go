@@ -5,8 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
@@ -20,9 +18,9 @@ const maxOrdinal = 1<<16 - 1
 type pending struct {
 	id      uint64 // of the Request; 0 for the lessor's own
 	op      any    // an Op, or expiries, or checkpoints
-	command *logpb.Command
-	size    int // in bytes
-	weight  int // how much there is to apply: 1, or the number of leases concerned, or of operations
+	encoded []byte // a logpb.Command
+	size    int    // in bytes
+	weight  int    // how much there is to apply: 1, or the number of leases concerned, or of operations
 }
 
 // expiries and checkpoints are the commands that the lessor decides on.
@@ -36,7 +34,7 @@ type (
 
 // newPending encodes an operation, which is final from here on.
 func newPending(id uint64, op any) pending {
-	command := encode(op)
+	encoded := encodeOp(op)
 	weight := 1
 	switch op := op.(type) {
 	case expiries:
@@ -46,7 +44,7 @@ func newPending(id uint64, op any) pending {
 	case keyspace.TxnRequest:
 		weight = max(1, op.Weight())
 	}
-	return pending{id: id, op: op, command: command, size: proto.Size(command), weight: weight}
+	return pending{id: id, op: op, encoded: encoded, size: len(encoded), weight: weight}
 }
 
 func encode(op any) *logpb.Command {
@@ -117,15 +115,8 @@ func decodeRef(ref *logpb.LeaseRef) lessor.Ref {
 func (r *Replica) propose() {
 	for r.serving && !r.halted && r.transferee == 0 && len(r.queue) > 0 && len(r.persisting) == 0 && len(r.proposals) < maxProposed {
 		r.sequence++
-		entry := &logpb.Entry{Sequence: r.sequence, WallMs: r.wallNow()}
 		n := r.fit()
-		for _, p := range r.queue[:n] {
-			entry.Commands = append(entry.Commands, p.command)
-		}
-		data, err := proto.MarshalOptions{Deterministic: true}.Marshal(entry)
-		if err != nil {
-			panic(fmt.Sprintf("replica: can not encode entry %d: %v", r.sequence, err))
-		}
+		data := encodeEntry(r.sequence, r.wallNow(), r.queue[:n])
 		taken := r.queue[:n:n]
 		r.queue = r.queue[n:]
 		r.queueBytes -= clientBytes(taken)

@@ -153,7 +153,7 @@ func TestTxnsThroughTheLog(t *testing.T) {
 			Key: []byte("a"), End: []byte("b"), Limit: 1, Revision: 2, SortOrder: 1, SortTarget: 3, KeysOnly: true, CountOnly: true,
 			MinModRevision: 4, MaxModRevision: 5, MinCreateRevision: 6, MaxCreateRevision: 7,
 		}, keyspace.PutRequest{Key: []byte("c"), IgnoreValue: true, IgnoreLease: true, PrevKV: true})
-		got, want := fmt.Sprintf("%+v", decodeTxn(newPending(1, txn).command.GetTxn())), fmt.Sprintf("%+v", txn)
+		got, want := fmt.Sprintf("%+v", decodeTxn(decoded(t, txn).GetTxn())), fmt.Sprintf("%+v", txn)
 		if got != want {
 			t.Fatalf("%s became\n%s", want, got)
 		}

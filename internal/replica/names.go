@@ -41,7 +41,8 @@ type names struct {
 
 	farewells farewells
 
-	drafts drafts // what is remembered of all this, as far as it is not in its place on the disk
+	record *logpb.Name // scratch
+	drafts drafts      // what is remembered of all this, as far as it is not in its place on the disk
 }
 
 // line is one name. The contender with the lowest create revision owns it.
@@ -120,7 +121,7 @@ func (s *strangers) mayHave(id lessor.ID) bool {
 func newNames() names {
 	return names{
 		lines: make(map[string]*line), claims: make(map[lessor.ID]*contender), releasing: make(map[lessor.ID]int), free: list.New(),
-		drafts: newDrafts(),
+		drafts: newDrafts(), record: new(logpb.Name),
 	}
 }
 

@@ -97,37 +97,37 @@ func (r *Replica) hand(l *line, revision int64, order uint32, why Why, note stri
 	if head == l.owner {
 		return r.announced(l, revision)
 	}
-	record, err := r.nameRecord(l)
+	current, err := r.tenancyOf(l)
 	if err != nil {
 		return err
 	}
 	change := NameChange{Kind: NameVacated}
 	if old := l.owner; old != nil {
 		change.Lease, change.Why, change.Note = old.lease, why, note
-		r.endTenancy(l, record.Current, why, note)
+		r.endTenancy(l, current, why, note)
 	}
 	l.crown()
-	l.revision, l.current, record.Current = revision, nil, nil
+	l.revision, l.current, current = revision, nil, nil
 	if head != nil {
 		holder, err := r.holderOf(head)
 		if err != nil {
 			return err
 		}
-		record.Current = &logpb.Tenancy{Token: head.created, Lease: int64(head.lease), Holder: holder, FromMs: r.applying.wall}
-		r.names.remember(l, record.Current)
+		current = &logpb.Tenancy{Token: head.created, Lease: int64(head.lease), Holder: holder, FromMs: r.applying.wall}
+		r.names.remember(l, current)
 		r.names.unfree(l)
 		l.freed, l.freedOrder = 0, 0
 		change.Kind = NameAcquired
 	} else {
 		l.freed, l.freedOrder = revision, order
 	}
-	r.writeName(l, record)
+	r.writeName(l, current)
 	if head == nil && len(l.shunned) == 0 {
 		r.names.setFree(l)
 		r.forget()
 	}
 	change.State = r.nameState(l)
-	change.State.Holder = record.Current.GetHolder()
+	change.State.Holder = current.GetHolder()
 	r.tell(change)
 	return nil
 }
@@ -160,18 +160,18 @@ func (r *Replica) announced(l *line, revision int64) error {
 		if f.contender != l.owner {
 			continue
 		}
-		record, err := r.nameRecord(l)
+		current, err := r.tenancyOf(l)
 		if err != nil {
 			return err
 		}
-		if record.Current == nil {
-			record.Current = &logpb.Tenancy{Token: l.owner.created, Lease: int64(l.owner.lease)}
+		if current == nil {
+			current = &logpb.Tenancy{Token: l.owner.created, Lease: int64(l.owner.lease)}
 		}
-		record.Current.Holder = short(f.value)
+		current.Holder = short(f.value)
 		l.revision = revision
-		r.writeName(l, record)
+		r.writeName(l, current)
 		change := NameChange{Kind: NameAnnounced, State: r.nameState(l)}
-		change.State.Holder = record.Current.Holder
+		change.State.Holder = current.Holder
 		r.tell(change)
 	}
 	return nil
@@ -211,25 +211,24 @@ func short(value []byte) []byte {
 	return value
 }
 
-// nameRecord reads what is remembered of a name.
-func (r *Replica) nameRecord(l *line) (*logpb.Name, error) {
+// tenancyOf returns what is remembered of the owner of a line, nil if it has none.
+func (r *Replica) tenancyOf(l *line) (*logpb.Tenancy, error) {
+	if l.owner == nil || l.current != nil {
+		return l.current, nil
+	}
 	record := new(logpb.Name)
-	if l.owner == nil {
-		return record, nil // nothing in it that the line does not have
-	}
-	if l.current != nil {
-		record.Current = l.current
-		return record, nil
-	}
 	_, err := r.read(nameKey(l.name), record)
-	return record, err
+	return record.Current, err
 }
 
-func (r *Replica) writeName(l *line, record *logpb.Name) {
-	r.draft(nameKey(l.name), &logpb.Name{
-		Name: []byte(l.name), Ended: l.ended, Current: record.Current, Last: l.last,
-		Pinned: optional(l.pinned), Revoked: optional(l.revoked), Freed: l.freed, FreedOrder: l.freedOrder, Revision: l.revision,
-	}, true)
+// writeName writes down what is remembered of a name.
+func (r *Replica) writeName(l *line, current *logpb.Tenancy) {
+	m := r.names.record
+	m.Name = append(m.Name[:0], l.name...)
+	m.Ended, m.Current, m.Last = l.ended, current, l.last
+	m.Pinned, m.Revoked = optional(l.pinned), optional(l.revoked)
+	m.Freed, m.FreedOrder, m.Revision = l.freed, l.freedOrder, l.revision
+	r.draft(nameKey(l.name), m, true)
 }
 
 func optional(s *string) []byte {

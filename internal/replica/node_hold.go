@@ -57,6 +57,9 @@ func (h *handed) take(e Effect) {
 	delete(h.node.calls, reply.ID)
 	if len(h.known) == 0 {
 		h.node.handed = append(h.node.handed, h)
+		if h.known == nil {
+			h.known = make([]HoldAnswer, 0, len(h.ops)) // mostly all are answered together
+		}
 	}
 	a := HoldAnswer{Place: int(reply.ID - h.first), Err: reply.Err}
 	switch result := reply.Result.(type) {

@@ -1,0 +1,211 @@
+package replica
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// The payload of a log entry is a logpb.Entry. A claim and a release are small, and most of what a busy member
+// writes and reads, so these two are put into bytes and taken out of them by hand; the bytes are the same.
+
+// The fields of logpb.
+const (
+	entrySequence, entryCommands, entryWall              = 1, 2, 3
+	commandClaim, commandRelease                         = 9, 10
+	claimID, claimTTL, claimName, claimHolder, claimWait = 1, 2, 3, 4, 5
+	releaseName, releaseID                               = 1, 2
+)
+
+// encodeOp returns an operation as a logpb.Command.
+func encodeOp(op any) []byte {
+	switch op := op.(type) {
+	case Claim:
+		return encodeClaim(op)
+	case Release:
+		return encodeRelease(op)
+	}
+	return marshal(encode(op))
+}
+
+func marshal(m proto.Message) []byte {
+	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		panic(fmt.Sprintf("replica: can not encode %T: %v", m, err))
+	}
+	return text
+}
+
+// outer is more than a command takes around its operation: two tags and a length.
+const outer = 8
+
+func encodeClaim(op Claim) []byte {
+	text := make([]byte, outer, outer+40+len(op.Name)+len(op.Holder))
+	text = appendNumber(text, claimID, uint64(op.Lease))
+	text = appendNumber(text, claimTTL, uint64(op.TTL))
+	text = appendText(text, claimName, op.Name)
+	text = appendText(text, claimHolder, string(op.Holder))
+	text = appendNumber(text, claimWait, protowire.EncodeBool(op.Wait))
+	return enclose(text, commandClaim)
+}
+
+func encodeRelease(op Release) []byte {
+	text := make([]byte, outer, outer+24+len(op.Name))
+	text = appendText(text, releaseName, op.Name)
+	text = appendNumber(text, releaseID, uint64(op.Lease))
+	return enclose(text, commandRelease)
+}
+
+// enclose puts the tag and the length of what comes after the first outer bytes right in front of it.
+func enclose(text []byte, field protowire.Number) []byte {
+	var head [outer]byte
+	front := protowire.AppendVarint(protowire.AppendTag(head[:0], field, protowire.BytesType), uint64(len(text)-outer))
+	return text[outer-copy(text[outer-len(front):], front):]
+}
+
+func appendNumber(text []byte, field protowire.Number, n uint64) []byte {
+	if n == 0 {
+		return text
+	}
+	return protowire.AppendVarint(protowire.AppendTag(text, field, protowire.VarintType), n)
+}
+
+func appendText(text []byte, field protowire.Number, s string) []byte {
+	if s == "" {
+		return text
+	}
+	return protowire.AppendString(protowire.AppendTag(text, field, protowire.BytesType), s)
+}
+
+// encodeEntry returns a payload.
+func encodeEntry(sequence uint64, wall int64, commands []pending) []byte {
+	size := 32
+	for i := range commands {
+		size += len(commands[i].encoded) + outer
+	}
+	text := appendNumber(make([]byte, 0, size), entrySequence, sequence)
+	for i := range commands {
+		text = protowire.AppendBytes(protowire.AppendTag(text, entryCommands, protowire.BytesType), commands[i].encoded)
+	}
+	return appendNumber(text, entryWall, uint64(wall))
+}
+
+// payload is an entry taken apart.
+type payload struct {
+	sequence uint64
+	wall     int64
+	commands [][]byte // each a logpb.Command; they share the entry's memory
+}
+
+// decode takes a payload apart, into memory that is used again.
+func (p *payload) decode(text []byte) error {
+	p.sequence, p.wall, p.commands = 0, 0, p.commands[:0]
+	for len(text) > 0 {
+		field, kind, n := protowire.ConsumeField(text)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		_, _, tag := protowire.ConsumeTag(text)
+		value := text[tag:n]
+		switch {
+		case field == entrySequence && kind == protowire.VarintType:
+			p.sequence, _ = protowire.ConsumeVarint(value)
+		case field == entryWall && kind == protowire.VarintType:
+			wall, _ := protowire.ConsumeVarint(value)
+			p.wall = int64(wall)
+		case field == entryCommands && kind == protowire.BytesType:
+			command, _ := protowire.ConsumeBytes(value)
+			p.commands = append(p.commands, command)
+		}
+		text = text[n:]
+	}
+	return nil
+}
+
+// only returns what is inside a command that is nothing but this operation.
+func only(command []byte, field protowire.Number) (inside []byte, ok bool) {
+	at, kind, n := protowire.ConsumeTag(command)
+	if n < 0 || at != field || kind != protowire.BytesType {
+		return nil, false
+	}
+	inside, m := protowire.ConsumeBytes(command[n:])
+	return inside, m >= 0 && n+m == len(command)
+}
+
+// decodeClaim takes a claim out of a command. It is false for every other, and for a claim that has something in it
+// which is not known here.
+func decodeClaim(command []byte) (op Claim, ok bool) {
+	text, ok := only(command, commandClaim)
+	for ok && len(text) > 0 {
+		var number uint64
+		var value []byte
+		var field protowire.Number
+		if field, number, value, text, ok = nextField(text); !ok {
+			break
+		}
+		switch {
+		case value == nil && field == claimID:
+			op.Lease = lessor.ID(number)
+		case value == nil && field == claimTTL:
+			op.TTL = time.Duration(number)
+		case value == nil && field == claimWait:
+			op.Wait = protowire.DecodeBool(number)
+		case value != nil && field == claimName:
+			op.Name = string(value)
+		case value != nil && field == claimHolder:
+			op.Holder = append([]byte{}, value...) // others keep it for longer than the entry
+		default:
+			ok = false
+		}
+	}
+	return op, ok
+}
+
+// decodeRelease is decodeClaim for releases.
+func decodeRelease(command []byte) (op Release, ok bool) {
+	text, ok := only(command, commandRelease)
+	for ok && len(text) > 0 {
+		var number uint64
+		var value []byte
+		var field protowire.Number
+		if field, number, value, text, ok = nextField(text); !ok {
+			break
+		}
+		switch {
+		case value == nil && field == releaseID:
+			op.Lease = lessor.ID(number)
+		case value != nil && field == releaseName:
+			op.Name = string(value)
+		default:
+			ok = false
+		}
+	}
+	return op, ok
+}
+
+// nextField takes a number, or bytes, which then are not nil, off the front of a message.
+func nextField(text []byte) (field protowire.Number, number uint64, value, rest []byte, ok bool) {
+	field, kind, n := protowire.ConsumeTag(text)
+	if n < 0 {
+		return 0, 0, nil, nil, false
+	}
+	var m int
+	switch text = text[n:]; kind {
+	case protowire.VarintType:
+		number, m = protowire.ConsumeVarint(text)
+	case protowire.BytesType:
+		if value, m = protowire.ConsumeBytes(text); value == nil {
+			value = []byte{}
+		}
+	default:
+		return 0, 0, nil, nil, false
+	}
+	if m < 0 {
+		return 0, 0, nil, nil, false
+	}
+	return field, number, value, text[m:], true
+}

@@ -1,0 +1,126 @@
+package replica
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// decoded is a command as it comes out of the log.
+func decoded(t *testing.T, op Op) *logpb.Command {
+	t.Helper()
+	command := new(logpb.Command)
+	if err := proto.Unmarshal(newPending(1, op).encoded, command); err != nil {
+		t.Fatal(err)
+	}
+	return command
+}
+
+// someOps are claims and releases of every shape, and others.
+func someOps() []Op {
+	rng := rand.New(rand.NewPCG(3, 4))
+	ops := []Op{putKey("k"), Grant{5, time.Hour}, keyspace.TxnRequest{}, Claim{}, Release{}}
+	for range 300 {
+		name := string(bytes.Repeat([]byte{byte(rng.IntN(256))}, rng.IntN(4)*rng.IntN(100)))
+		id, ttl := lessor.ID(rng.Uint64()>>rng.IntN(64)), time.Duration(rng.Uint64()>>rng.IntN(64))
+		ops = append(ops, Release{name, id}, Claim{
+			Lease: id, TTL: ttl, Name: name, Holder: bytes.Repeat([]byte("x"), rng.IntN(3)*rng.IntN(20000)), Wait: rng.IntN(2) > 0,
+		})
+	}
+	return append(ops, Claim{Lease: -1, TTL: -1}, Release{Lease: math.MinInt64})
+}
+
+// What is put into bytes by hand is what the format says, and comes back as it was.
+func TestEntriesAreOfTheFormat(t *testing.T) {
+	var all []pending
+	want := &logpb.Entry{Sequence: 7, WallMs: 1_700_000_000_000}
+	for _, op := range someOps() {
+		p := newPending(1, op)
+		if plain := marshal(encode(op)); !bytes.Equal(p.encoded, plain) || p.size != len(plain) {
+			t.Fatalf("%+v became %x, not %x", op, p.encoded, plain)
+		}
+		claim, isClaim := decodeClaim(p.encoded)
+		release, isRelease := decodeRelease(p.encoded)
+		var got Op
+		switch {
+		case isClaim && !isRelease:
+			got = claim
+		case isRelease && !isClaim:
+			got = release
+		}
+		switch op := op.(type) {
+		case Claim, Release:
+			if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", op) {
+				t.Fatalf("%+v came back as %+v", op, got)
+			}
+		default:
+			if got != nil {
+				t.Fatalf("%+v came back as %+v", op, got)
+			}
+		}
+		all, want.Commands = append(all, p), append(want.Commands, encode(op))
+	}
+	text := encodeEntry(want.Sequence, want.WallMs, all)
+	if !bytes.Equal(text, marshal(want)) {
+		t.Error("an entry is not what the format says")
+	}
+	checkDecoding(t, text)
+	checkDecoding(t, encodeEntry(0, 0, nil))
+}
+
+// checkDecoding compares what is taken out of bytes by hand with what the format says is in them.
+func checkDecoding(t *testing.T, text []byte) {
+	t.Helper()
+	var got payload
+	want := new(logpb.Entry)
+	err := got.decode(text)
+	if proto.Unmarshal(text, want) != nil {
+		want = nil // it may be a command that can not be read
+	}
+	if err != nil {
+		if want != nil {
+			t.Errorf("%x is an entry, and was not read: %v", text, err)
+		}
+		return
+	}
+	if want != nil && (got.sequence != want.Sequence || got.wall != want.WallMs || len(got.commands) != len(want.Commands)) {
+		t.Errorf("%x was read as %+v", text, got)
+	}
+	for _, command := range got.commands {
+		m := new(logpb.Command)
+		known := proto.Unmarshal(command, m) == nil
+		if op, ok := decodeClaim(command); ok {
+			w := m.GetClaim()
+			same := Claim{lessor.ID(w.GetId()), time.Duration(w.GetTtlNs()), string(w.GetName()), w.GetHolder(), w.GetWait()}
+			if !known || w == nil || fmt.Sprintf("%+v", op) != fmt.Sprintf("%+v", same) {
+				t.Errorf("%x was read as %+v, and is %+v", command, op, m)
+			}
+		}
+		if op, ok := decodeRelease(command); ok {
+			w := m.GetRelease()
+			if !known || w == nil || op != (Release{string(w.GetName()), lessor.ID(w.GetId())}) {
+				t.Errorf("%x was read as %+v, and is %+v", command, op, m)
+			}
+		}
+	}
+}
+
+func FuzzEntry(f *testing.F) {
+	for _, op := range someOps()[:40] {
+		f.Add(encodeEntry(1, 2, []pending{newPending(1, op)}))
+	}
+	f.Add([]byte("\x12\x06\x4a\x04\x08\x01\x08\x02"))         // an id twice
+	f.Add([]byte("\x12\x08\x4a\x02\x08\x01\x4a\x02\x10\x02")) // a claim in two parts
+	f.Add([]byte("\x12\x06\x4a\x04\x08\x01\x30\x02"))         // a field that is not known
+	f.Add([]byte("\x12\x04\x4a\x02\x18\x01"))                 // one of another kind
+	f.Fuzz(func(t *testing.T, text []byte) { checkDecoding(t, text) })
+}
