@@ -96,6 +96,20 @@ func NewBackend(s Store, o ...BackendOption) (*Backend, error) {
 	return b, nil
 }
 
+// Opened returns a backend on what a store's own function has just opened, or failed to. It closes the store if it can
+// not.
+func Opened[S Store](ctx context.Context, s S, err error, o ...BackendOption) (driver.Backend, error) {
+	if err != nil {
+		return nil, err
+	}
+	b, err := NewBackend(s, o...)
+	if err != nil {
+		_ = s.Close(ctx)
+		return nil, err
+	}
+	return b, nil
+}
+
 // Scheme is that of the store.
 func (b *Backend) Scheme() string { return b.store.Scheme() }
 

@@ -72,7 +72,7 @@ func (b *Backend) renewed(ctx context.Context, t *tenure, err error) driver.Rene
 	return driver.Renewal{TTL: t.lease.TTL(), Until: t.until(b.clock.Now())}
 }
 
-// Release implements [driver.Backend]. If others wait here for the name, the first of them claims it at once.
+// Release implements [driver.Backend]. A pin ends with the tenancy. If others wait here for the name, the first of them claims it at once.
 func (b *Backend) Release(ctx context.Context, l driver.Lease) error {
 	t, err := b.own(l)
 	if err != nil {
@@ -94,7 +94,7 @@ func (b *Backend) Release(ctx context.Context, l driver.Lease) error {
 		// Others may have to wait for the same holder, and need not begin to count anew.
 		_ = b.client.Sight(ctx, t.asked.Name)
 	case lease != nil:
-		if err := b.client.Release(ctx, lease); err != nil && !errors.Is(err, driver.ErrLost) {
+		if err := b.client.release(ctx, lease, true); err != nil && !errors.Is(err, driver.ErrLost) {
 			return b.failed(ctx, err)
 		}
 		b.released(t)

@@ -164,8 +164,8 @@ func (b *Backend) Revoke(ctx context.Context, name string, token driver.Token, r
 	return b.change(ctx, name, func(ctx context.Context) error { return b.client.Revoke(ctx, name, token, reason, now) })
 }
 
-// Pin implements [driver.Pinner]. A pin outlives the tenancy: if the holder releases the name, the next one
-// inherits it. There may be several reasons, and a name is pinned as long as there is one.
+// Pin implements [driver.Pinner]. A pin belongs to one tenancy and ends when its holder releases the name; those that
+// outlive it are [Client.Pin]'s. There may be several reasons, and a name is pinned as long as there is one.
 func (b *Backend) Pin(ctx context.Context, name, reason string) error {
 	return b.change(ctx, name, func(ctx context.Context) error {
 		s, err := b.client.Get(ctx, name)

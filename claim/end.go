@@ -10,7 +10,12 @@ import (
 
 // Release gives a name back. It is no error if the lease has ended already, and never ends another's. From
 // the call on the lease can not be prolonged any more, even if it fails; then it should be tried again.
-func (c *Client) Release(ctx context.Context, l *Lease) error {
+//
+// Pins stay, and are inherited by the next holder.
+func (c *Client) Release(ctx context.Context, l *Lease) error { return c.release(ctx, l, false) }
+
+// release gives a name back, and takes the pins back with it if unpins is true.
+func (c *Client) release(ctx context.Context, l *Lease, unpins bool) error {
 	if err := c.own(l); err != nil {
 		return err
 	}
@@ -22,7 +27,13 @@ func (c *Client) Release(ctx context.Context, l *Lease) error {
 		return nil
 	}
 	e := c.hurried(l.name)
-	e.decide = func(_ context.Context, s *seen) (*plan, error) { return c.giveBack(l, s), nil }
+	e.decide = func(_ context.Context, s *seen) (*plan, error) {
+		p := c.giveBack(l, s)
+		if p != nil && unpins && !p.record.Held() && l.holds(&s.Record) {
+			p.record.Pins = nil
+		}
+		return p, nil
+	}
 	e.wrote = c.leave
 	from := &known
 	if !known.Record.Exists() {

@@ -22,15 +22,7 @@ func init() {
 				return nil, err
 			}
 			s, err := Open(ctx, rest, Config{})
-			if err != nil {
-				return nil, err
-			}
-			b, err := claim.NewBackend(s, options...)
-			if err != nil {
-				_ = s.Close(ctx)
-				return nil, err
-			}
-			return b, nil
+			return claim.Opened(ctx, s, err, options...)
 		})
 	}
 }

@@ -143,7 +143,6 @@ func said(f *sqlstore.Failure, p *pgconn.PgError) {
 		f.Advice = "this server does not take writes: connect to the primary, and see that default_transaction_read_only is off"
 	case "42P01", "42703", "3F000":
 		f.Kind, f.Missing = driver.ErrInvalid, true
-		f.Advice = "the tables are not as they should be: compare them with what `leasekeeper schema postgres` prints"
 	case "42501":
 		f.Kind, f.Denied = driver.ErrInvalid, true
 		f.Advice = "this user lacks a right: GRANT it SELECT, INSERT, UPDATE and DELETE on the four tables"

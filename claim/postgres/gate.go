@@ -77,6 +77,8 @@ func gateFailed(l *claim.Lease, err error) error {
 	switch {
 	case f.Again:
 		return fmt.Errorf("postgres: gate of %s: %w: the lease was changed since the transaction began: roll back and repeat the transaction: %w", l.Name(), driver.ErrContention, err)
+	case f.Missing:
+		return fmt.Errorf("postgres: gate of %s: %w: the transaction is in another database than the lease: %w", l.Name(), driver.ErrInvalid, err)
 	case kind == driver.ErrUnknownOutcome: // it only reads
 		kind = driver.ErrUnavailable
 	}

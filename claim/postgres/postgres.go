@@ -143,25 +143,17 @@ func verify(ctx context.Context, db *database, c sqlstore.Config) error {
 		return fmt.Errorf("postgres: open: %w: %w", failed.Kind, failed)
 	}
 	if len(rows) == 0 {
-		return fmt.Errorf("postgres: %w: there is no table %slease in schema %s: run what `leasekeeper schema postgres%s` prints", driver.ErrInvalid, c.Prefix, c.Schema, flag(c))
+		return fmt.Errorf("postgres: %w: there is no table %slease in schema %s: run what %s prints", driver.ErrInvalid, c.Prefix, c.Schema, c.SchemaCommand(sqlstore.PostgreSQL))
 	}
 	persistence, _ := rows[0][0].(string)
 	unique, _ := rows[0][1].(bool)
 	if persistence != "p" && !c.AcceptLoss {
-		return fmt.Errorf("postgres: %w: the table %slease is not a permanent one, so that a crash empties it: make it with what `leasekeeper schema postgres%s` prints", driver.ErrInvalid, c.Prefix, flag(c))
+		return fmt.Errorf("postgres: %w: the table %slease is not a permanent one, so that a crash empties it: make it with what %s prints", driver.ErrInvalid, c.Prefix, c.SchemaCommand(sqlstore.PostgreSQL))
 	}
 	if !unique {
-		return fmt.Errorf("postgres: %w: the table %slease lacks UNIQUE (ns, name, token), without which no transaction is gated: add it, as `leasekeeper schema postgres%s` prints it", driver.ErrInvalid, c.Prefix, flag(c))
+		return fmt.Errorf("postgres: %w: the table %slease lacks UNIQUE (ns, name, token), without which no transaction is gated: add it, as %s prints it", driver.ErrInvalid, c.Prefix, c.SchemaCommand(sqlstore.PostgreSQL))
 	}
 	return nil
-}
-
-// flag is what makes `leasekeeper schema` print these tables and no others.
-func flag(c sqlstore.Config) string {
-	if c.Prefix == sqlstore.DefaultPrefix {
-		return ""
-	}
-	return " --prefix " + c.Prefix
 }
 
 // Judges implements [claim.Judge].

@@ -255,6 +255,10 @@ func TestTablesThatAreNotAsTheyShouldBe(t *testing.T) {
 		_, err := Open(t.Context(), database, Config{Prefix: prefix})
 		says(t, err, driver.ErrInvalid, c.says, c.advises)
 	}
+	s := opened(t, database, Config{Prefix: "f_"})
+	run(t, database, "ALTER TABLE f_lease RENAME COLUMN op TO other")
+	_, err := s.Get(t.Context(), "x")
+	says(t, err, driver.ErrInvalid, "not as they should be", "postgres --prefix f_`")
 }
 
 // The mode is looked at by every write, not only when the store is opened.

@@ -23,15 +23,7 @@ func init() {
 				return nil, err
 			}
 			s, err := open(ctx, rest, c)
-			if err != nil {
-				return nil, err
-			}
-			b, err := claim.NewBackend(s, options...)
-			if err != nil {
-				_ = s.Close(ctx)
-				return nil, err
-			}
-			return b, nil
+			return claim.Opened(ctx, s, err, options...)
 		})
 	}
 }

@@ -97,7 +97,11 @@ func (s *Store) query(ctx context.Context, statement string, args ...any) ([][]a
 		return nil, &Failure{Kind: driver.ErrClosed, Err: errClosed}
 	default:
 	}
-	return Ask(ctx, s.db, s.config.Patience, statement, args...)
+	rows, f := Ask(ctx, s.db, s.config.Patience, statement, args...)
+	if f != nil && f.Missing && f.Advice == "" {
+		f.Advice = "the tables are not as they should be: compare them with what " + s.config.SchemaCommand(s.dialect) + " prints"
+	}
+	return rows, f
 }
 
 // Ask runs a statement, and again for as long as patience allows if the database is only busy.

@@ -149,20 +149,21 @@ func (s *Store) version(ctx context.Context) (int64, error) {
 		}
 		err := s.db.Script(ctx, s.dialect.schema(s.tables))
 		if f := failure(err); err != nil && f.Denied {
-			return 0, fmt.Errorf("%s: %w: the tables %s* are not there, and this user may not make them: have the owner of the database run what `leasekeeper schema %s%s` prints: %w",
-				s.Scheme(), driver.ErrInvalid, s.config.Prefix, s.Scheme(), s.config.flag(), f.Err)
+			return 0, fmt.Errorf("%s: %w: the tables %s* are not there, and this user may not make them: have the owner of the database run what %s prints: %w",
+				s.Scheme(), driver.ErrInvalid, s.config.Prefix, s.config.SchemaCommand(s.dialect), f.Err)
 		} else if err != nil && attempt == attempts-1 {
 			return 0, fmt.Errorf("%s: make the tables: %w: %w", s.Scheme(), f.Kind, f.detail())
 		}
 	}
 }
 
-// flag is what makes `leasekeeper schema` print these tables and no others.
-func (c Config) flag() string {
-	if c.Prefix == DefaultPrefix {
-		return ""
+// SchemaCommand is the command that prints these tables and no others, as it stands in advice.
+func (c Config) SchemaCommand(d Dialect) string {
+	flag := ""
+	if c.Prefix != "" && c.Prefix != DefaultPrefix {
+		flag = " --prefix " + c.Prefix
 	}
-	return " --prefix " + c.Prefix
+	return "`leasekeeper schema " + d.Scheme() + flag + "`"
 }
 
 // errNoNamespace says that a namespace has no row.

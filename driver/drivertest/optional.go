@@ -338,7 +338,18 @@ func testPin(s *suite) {
 		}
 	}
 	s.eventually("the end of a lease that is pinned no more", func() bool { return !b.info(name).Held })
-	b.hold(name)
+	l, _ := b.hold(name)
+	if err := p.Pin(s.Context(), name, "again"); err != nil {
+		s.Fatal(err)
+	}
+	b.release(l) // its holder may always let go, and the pin was his
+	if i := a.info(name); i.Held || i.Pinned != "" {
+		s.Errorf("after the release of what was pinned: %+v", i)
+	}
+	a.hold(name)
+	if i := b.info(name); i.Pinned != "" {
+		s.Errorf("the next holder inherits a pin: %+v", i)
+	}
 }
 
 func testTransfer(s *suite) {
