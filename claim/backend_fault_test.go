@@ -187,29 +187,6 @@ func TestManyLeasesAreRenewedByOneStatement(t *testing.T) {
 	})
 }
 
-// Two processes that call themselves the same are two holders.
-func TestOneHolderIDInTwoProcesses(t *testing.T) {
-	bubble(t, machines, func(t *testing.T, w *site) {
-		a, twin := w.process(), w.process()
-		l, g := a.hold("x", "same")
-		_, _, err := twin.Claim(t.Context(), asking("x", "same", false))
-		var held *driver.HeldError
-		if !errors.As(err, &held) || held.Holder.ID != "same" || held.Token != g.Token {
-			t.Errorf("the twin: %v", err)
-		}
-		for _, call := range []error{twin.Release(t.Context(), l), twin.Announce(t.Context(), l, "x")} {
-			if !errors.Is(call, driver.ErrInvalid) {
-				t.Errorf("with the other's lease: %v", call)
-			}
-		}
-		a.release(l)
-		_, next := twin.hold("x", "same")
-		if r := a.renew(l)[0]; !errors.Is(r.Err, driver.ErrLost) || next.Token <= g.Token {
-			t.Errorf("%+v after %+v; the first renews: %v", next, g, r.Err)
-		}
-	})
-}
-
 // Nothing hangs on the wall clock, whatever it shows.
 func TestTheWallClockDoesNotMatter(t *testing.T) {
 	bubble(t, machines, func(t *testing.T, w *site) {
@@ -360,30 +337,6 @@ func TestSightingsAreKept(t *testing.T) {
 	})
 }
 
-// A lease of a backend is one of its client.
-func TestLeaseOf(t *testing.T) {
-	bubble(t, oneMachine, func(t *testing.T, w *site) {
-		p := w.process()
-		l, g := p.hold("x", "a")
-		own, err := claim.LeaseOf(l)
-		if err != nil || own.Token() != g.Token || own.Until() != g.Until {
-			t.Errorf("%+v, %v; granted %+v", own, err, g)
-		}
-		place := p.stand("x", "b")
-		if _, err := claim.LeaseOf(place); !errors.Is(err, driver.ErrLost) {
-			t.Errorf("of a place in line: %v", err)
-		}
-		p.release(place)
-		p.release(l)
-		if _, err := claim.LeaseOf(l); !errors.Is(err, driver.ErrLost) {
-			t.Errorf("released: %v", err)
-		}
-		if _, err := claim.LeaseOf(nil); !errors.Is(err, driver.ErrInvalid) {
-			t.Errorf("of nothing: %v", err)
-		}
-	})
-}
-
 // A watch that is slow is told how things are, and one record that can not be read hides no other.
 func TestWatchesAndListsGoOnBesideWhatIsBroken(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
@@ -445,61 +398,6 @@ func TestAReleaseThatFailedIsTriedAgain(t *testing.T) {
 		p.release(l)
 		if i, err := other.Get(t.Context(), "x"); err != nil || i.Held {
 			t.Errorf("released: %+v, %v", i, err)
-		}
-	})
-}
-
-// Claims are checked, and their TTLs rounded, before anything is sent.
-func TestClaimsThatAreOdd(t *testing.T) {
-	bubble(t, oneMachine, func(t *testing.T, w *site) {
-		p := w.process()
-		c := asking("x", "a", false)
-		c.TTL = ttl + 1
-		if _, g, err := p.Claim(t.Context(), c); err != nil || g.TTL != ttl+time.Millisecond {
-			t.Errorf("%+v, %v", g, err)
-		}
-		c.Name = "y"
-		if l, _, err := p.Claim(t.Context(), c); l != nil || !errors.Is(err, driver.ErrInvalid) {
-			t.Errorf("one id for two names: %v, %v", l, err)
-		}
-	})
-}
-
-// What is over is not there to be pinned, and its history says that it has ended.
-func TestWhatIsOver(t *testing.T) {
-	bubble(t, oneMachine, func(t *testing.T, w *site) {
-		p := w.process()
-		start := time.Now()
-		p.hold("x", "a")
-		time.Sleep(3 * ttl)
-		if err := p.Pin(t.Context(), "x", "why"); !errors.Is(err, driver.ErrInvalid) {
-			t.Error(err)
-		}
-		past, err := p.History(t.Context(), "x", 10)
-		if err != nil || len(past) != 1 {
-			t.Fatalf("%+v, %v", past, err)
-		}
-		if lasted := past[0].To.Sub(start); past[0].Why != driver.Expired || lasted < ttl-time.Millisecond || lasted > ttl+time.Millisecond {
-			t.Errorf("%+v, after %v", past[0], lasted)
-		}
-		if err := p.Revoke(t.Context(), "x", 0, "it hangs", false); err != nil {
-			t.Fatal(err)
-		}
-		if past, err = p.History(t.Context(), "x", 10); err != nil || past[0].Why != driver.Revoked || past[0].Note != "it hangs" {
-			t.Errorf("%+v, %v", past, err)
-		}
-	})
-}
-
-// Who adopts the longer promise of another machine is told of no more than he was granted.
-func TestAnAdoptedLeaseLastsAsGranted(t *testing.T) {
-	bubble(t, machines, func(t *testing.T, w *site) {
-		a, b := w.process(), w.process()
-		_, g := a.hold("x", "a")
-		_, adopted, err := b.Adopt(t.Context(), "x", g.Token, driver.Holder{ID: "b"})
-		now := b.Clock().Now()
-		if err != nil || adopted.Until.Raw != now.Add(ttl).Raw || adopted.Until.Boot != now.Add(ttl).Boot {
-			t.Errorf("%+v at %v, %v", adopted, now, err)
 		}
 	})
 }

@@ -1,0 +1,229 @@
+//go:build unix
+
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/databases"
+)
+
+func TestServersThatForgetAreRefused(t *testing.T) {
+	database := databases.PostgreSQL(t).Database(t)
+	hasty := user(t, database, "hasty")
+	run(t, database, "GRANT ALL ON SCHEMA public TO hasty", "ALTER ROLE hasty SET synchronous_commit = 'off'")
+	_, err := Open(t.Context(), hasty, Config{})
+	says(t, err, driver.ErrInvalid, "synchronous_commit", "accept the loss")
+	opened(t, hasty, Config{AcceptLoss: true})
+	opened(t, hasty+"&accept=loss", Config{})
+	// The setting of another connection than the one that was looked at.
+	var calls atomic.Int64
+	p := pool(t, database, func(c *pgxpool.Config) {
+		c.MaxConns = 1
+		c.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {
+			value := "on"
+			if calls.Load() > 0 {
+				value = "off"
+			}
+			_, err := conn.Exec(ctx, "SET synchronous_commit = "+value)
+			return err == nil, err
+		}
+	})
+	s, err := New(t.Context(), p, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := swap(t, s, claim.Op{}, record("x", 1))
+	calls.Add(1)
+	for _, w := range []claim.Swap{{Old: r.Op, Record: record("x", 2)}, {Record: record("y", 1)}, {Old: r.Op, Record: record("x", 2), Owner: true}} {
+		_, err = s.Swap(t.Context(), w)
+		says(t, err, driver.ErrInvalid, "synchronous_commit")
+	}
+	_, err = s.SwapAll(t.Context(), []claim.Swap{{Old: r.Op, Record: record("x", 2)}})
+	says(t, err, driver.ErrInvalid, "synchronous_commit")
+	if f, err := s.Get(t.Context(), "x"); err != nil || f.Record.Op != r.Op {
+		t.Errorf("something was written: %+v, %v", f, err)
+	}
+	reckless, err := New(t.Context(), p, Config{AcceptLoss: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	swap(t, reckless, r.Op, record("x", 2))
+}
+
+func TestReadOnlyServer(t *testing.T) {
+	database := databases.PostgreSQL(t).Database(t)
+	s := opened(t, database, Config{})
+	r := swap(t, s, claim.Op{}, record("x", 1))
+	p := pool(t, database, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on" })
+	reader, err := New(t.Context(), p, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f, err := reader.Get(t.Context(), "x"); err != nil || f.Record.Op != r.Op {
+		t.Errorf("%+v, %v", f, err)
+	}
+	_, err = reader.Swap(t.Context(), claim.Swap{Old: r.Op, Record: record("x", 2)})
+	says(t, err, driver.ErrUnavailable, "primary")
+}
+
+// A write that is cut off while it waits may have happened; one that the server refuses has not.
+func TestWritesThatAreCutOff(t *testing.T) {
+	database := databases.PostgreSQL(t).Database(t)
+	s := opened(t, database, Config{Patience: time.Second})
+	swap(t, s, claim.Op{}, record("x", 1))
+	p := pool(t, database, nil)
+	waiting := func(want int) {
+		t.Helper()
+		n := -1
+		for limit := time.Now().Add(20 * time.Second); n != want; time.Sleep(5 * time.Millisecond) {
+			if err := p.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()").Scan(&n); err != nil || time.Now().After(limit) {
+				t.Fatalf("%d wait for a lock, and not %d: %v", n, want, err)
+			}
+		}
+	}
+	// What was cut off happens on the server when it can, whatever became of its client. So the op is read anew.
+	current := func() claim.Op {
+		t.Helper()
+		waiting(0)
+		f, err := s.Get(t.Context(), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f.Record.Op
+	}
+	// blocked runs a write while the row is locked.
+	blocked := func(s claim.Store, ctx context.Context, meanwhile func()) error {
+		t.Helper()
+		from := current()
+		tx, err := p.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback(context.Background())
+		if _, err := tx.Exec(t.Context(), "SELECT FROM leasekeeper_lease FOR UPDATE"); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := s.Swap(ctx, claim.Swap{Old: from, Record: record("x", 2)})
+			ended <- err
+		}()
+		meanwhile()
+		return <-ended
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	err := blocked(s, ctx, func() { waiting(1); cancel() })
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("does not say why: %v", err)
+	}
+	says(t, err, driver.ErrUnknownOutcome)
+	err = blocked(s, t.Context(), func() {
+		waiting(1)
+		if _, err := p.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"); err != nil {
+			t.Error(err)
+		}
+	})
+	says(t, err, driver.ErrUnknownOutcome)
+	impatient := opened(t, database+"&lock_timeout=50ms", Config{})
+	says(t, blocked(impatient, t.Context(), func() {}), driver.ErrUnavailable, "lock_timeout")
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	before := current()
+	_, err = s.Swap(cancelled, claim.Swap{Old: before, Record: record("x", 2)})
+	says(t, err, driver.ErrUnavailable)
+	if now := current(); now != before {
+		t.Errorf("what was not sent has happened: %v, and not %v", now, before)
+	}
+}
+
+// The server crashes while many write. Whatever was acknowledged is there afterwards, and whatever was refused
+// is not.
+func TestServerCrashesWhileManyWrite(t *testing.T) {
+	server := databases.NewPostgreSQL(t)
+	database := server.Database(t)
+	s := opened(t, database, Config{})
+	const writers = 8
+	type last struct {
+		sure    claim.Op // acknowledged
+		unknown []claim.Op
+		token   driver.Token
+	}
+	var stop atomic.Bool
+	var written, cut atomic.Int64
+	lasts := make([]last, writers)
+	var all sync.WaitGroup
+	for i := range writers {
+		all.Go(func() {
+			name, l := fmt.Sprintf("jobs/%d", i), &lasts[i]
+			for !stop.Load() {
+				r := record(name, l.token+1)
+				done, err := s.Swap(t.Context(), claim.Swap{Old: l.sure, Record: r})
+				switch {
+				case err == nil && done:
+					l.sure, l.token, l.unknown = r.Op, r.Token, nil
+					written.Add(1)
+				case err == nil: // one of those whose outcome was unknown had happened
+					f, err := s.Get(t.Context(), name)
+					if err != nil {
+						continue
+					}
+					if !contains(l.unknown, f.Record.Op) {
+						t.Errorf("%s has op %v, and nobody wrote that", name, f.Record.Op)
+						return
+					}
+					l.sure, l.token, l.unknown = f.Record.Op, f.Record.Token, nil
+				case errors.Is(err, driver.ErrUnknownOutcome):
+					l.unknown = append(l.unknown, r.Op)
+					cut.Add(1)
+				case !errors.Is(err, driver.ErrUnavailable):
+					t.Errorf("%s: %v", name, err)
+				}
+				if err != nil {
+					time.Sleep(5 * time.Millisecond)
+				}
+			}
+		})
+	}
+	for range 2 {
+		for before := written.Load(); written.Load() < before+30; {
+			time.Sleep(5 * time.Millisecond)
+		}
+		server.Crash(t)
+		server.Start(t)
+	}
+	for before := written.Load(); written.Load() < before+30; {
+		time.Sleep(5 * time.Millisecond)
+	}
+	stop.Store(true)
+	all.Wait()
+	if cut.Load() == 0 {
+		t.Error("no write was cut off")
+	}
+	for i, l := range lasts {
+		f, err := s.Get(t.Context(), fmt.Sprintf("jobs/%d", i))
+		if err != nil || f.Record.Op != l.sure && !contains(l.unknown, f.Record.Op) {
+			t.Errorf("jobs/%d has op %v, and not %v, %v", i, f.Record.Op, l.sure, err)
+		}
+	}
+}
+
+func contains(ops []claim.Op, op claim.Op) bool {
+	for _, o := range ops {
+		if o == op {
+			return true
+		}
+	}
+	return false
+}
