@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/driver"
 )
 
@@ -69,5 +70,37 @@ func TestStoreClockModeToldAgainShortensNothing(t *testing.T) {
 	for a.Now().Before(l.Until()) {
 		b.refused("job")
 		w.pass(5 * time.Second)
+	}
+}
+
+// Who gives back a claim in doubt ends the tenancy that it would have replaced only if that is over by the store's
+// clock when the write arrives: the claimer's own judgement of it may be old by then.
+func TestStoreClockModeJudgesWhoGivesBackADoubt(t *testing.T) {
+	for _, renewed := range []bool{false, true} {
+		w := newWorld(t)
+		a, b := judged(w, "a"), judged(w, "b")
+		l := b.hold("job", time.Minute)
+		w.memory.Advance(61 * time.Second)
+		a.wire.next = []string{"parked", "unavailable"}
+		doubtful, err := a.try("job", 30*time.Second)
+		w.is("a claims", err, driver.ErrUnknownOutcome)
+		var asked []bool
+		a.wire.before = func(s claim.Swap) {
+			asked = append(asked, s.Ended)
+			if renewed && len(asked) == 1 {
+				b.extend(l, time.Hour) // in time, since nobody has taken it
+			}
+		}
+		w.is("a gives it back", a.Release(t.Context(), doubtful), nil)
+		same(w, "landed late", a.wire.arrive(), 0)
+		if len(asked) == 0 || !asked[0] {
+			t.Errorf("the store was asked to judge: %v", asked)
+		}
+		if s := b.state("job"); s.Record.Held() != renewed {
+			t.Errorf("b has renewed: %v; %+v", renewed, s.Record)
+		}
+		if renewed {
+			b.extend(l, 0)
+		}
 	}
 }
