@@ -128,7 +128,7 @@ func (r *Replica) clockID() uint64 {
 func (r *Replica) receive(e Received) {
 	m := e.Message
 	r.receiving(e)
-	if !r.acquainted(m.From, e.Incarnation) {
+	if r.halted || !r.acquainted(m.From, e.Incarnation) {
 		return
 	}
 	if m.Raft != nil {
@@ -209,6 +209,9 @@ func (r *Replica) receiveRaft(e Received) {
 			return
 		}
 	case raftpb.MsgApp, raftpb.MsgHeartbeat:
+		if r.lacks(m) {
+			return
+		}
 		r.holder.HearLeader(m.GetTerm(), r.now)
 	case raftpb.MsgSnap:
 		if e.State == nil {
@@ -248,6 +251,17 @@ func (r *Replica) plausible(m *raftpb.Message) bool {
 	case m.GetType() == raftpb.MsgHeartbeatResp && m.GetTerm() == r.term && len(round) > 0:
 		return len(round) == 8 && binary.LittleEndian.Uint64(round) <= r.asked
 	}
+	return true
+}
+
+// lacks halts a member that a leader believes to have more than it has. A heartbeat tells a member of the commit of
+// entries that it has acknowledged, so those are lost here, and its vote may be as well.
+func (r *Replica) lacks(m *raftpb.Message) bool {
+	if m.GetType() != raftpb.MsgHeartbeat || m.GetTerm() < r.term || m.GetCommit() <= r.log.written || r.installing {
+		return false
+	}
+	r.halt(&DamagedError{What: fmt.Sprintf("this member has acknowledged entry %d to the group, and its log ends at %d: the folder was emptied "+
+		"or is an old copy, or the disk has lost what it had confirmed; put the right folder back, or leave this member out", m.GetCommit(), r.log.written)})
 	return true
 }
 
