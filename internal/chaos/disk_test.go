@@ -1,0 +1,83 @@
+//go:build linux
+
+package chaos
+
+import (
+	"bytes"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// syncs are the calls by which a process has something written to stable storage.
+const syncs = "fsync,fdatasync,sync_file_range"
+
+// trace is strace at work on a process.
+type trace struct {
+	cmd  *exec.Cmd
+	said lockedBuffer
+}
+
+// lockedBuffer may be read while a process writes to it.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// tamper has each call that makes data stable go wrong as strace puts it, in one process, from now on.
+func (g *group) tamper(i int, how string) (*trace, error) {
+	path, err := exec.LookPath("strace")
+	if err != nil {
+		return nil, err
+	}
+	pid := strconv.Itoa(g.members[i].process.cmd.Process.Pid)
+	s := &trace{cmd: exec.Command(path, "-f", "-p", pid, "-e", "trace="+syncs, "-e", "inject="+syncs+":"+how)}
+	s.cmd.Stderr = &s.said
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = s.cmd.Wait()
+		close(ended)
+	}()
+	refused := false
+	g.eventually("strace has attached, or says why it can not", func() bool {
+		select {
+		case <-ended:
+			refused = true
+			return true
+		default:
+			return strings.Contains(s.said.String(), "INJECTED")
+		}
+	})
+	if refused {
+		return nil, fmt.Errorf("strace: %s", s.said.String())
+	}
+	return s, nil
+}
+
+// end lets the process go on untouched.
+func (s *trace) end() { _ = s.cmd.Process.Signal(unix.SIGTERM) }
+
+// limitFiles has every write fail that would make a file longer than so many bytes.
+func (g *group) limitFiles(i int, bytes uint64) error {
+	limit := &unix.Rlimit{Cur: bytes, Max: bytes}
+	return unix.Prlimit(g.members[i].process.cmd.Process.Pid, unix.RLIMIT_FSIZE, limit, nil)
+}

@@ -1,0 +1,213 @@
+//go:build linux
+
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+)
+
+const (
+	// callLimit is when each call of a client must have ended, whatever happens.
+	callLimit = 10 * time.Second
+	// attemptLimit is how long a client waits for one endpoint before it asks another.
+	attemptLimit = time.Second
+)
+
+// group is the three members, as processes.
+type group struct {
+	t       testing.TB
+	net     network
+	extra   []string // flags
+	members [size]*member
+}
+
+type member struct {
+	stubs
+	id      uint64
+	dir     string
+	process *process // nil: it is not running
+}
+
+// stubs are the services of one endpoint.
+type stubs struct {
+	at          int
+	kv          pb.KVClient
+	lease       pb.LeaseClient
+	maintenance pb.MaintenanceClient
+	list        leasekeeperv1.MembersClient
+}
+
+// process is one run of the command.
+type process struct {
+	cmd   *exec.Cmd
+	ended chan struct{}
+}
+
+func startGroup(t testing.TB, n network, flags ...string) *group {
+	g := &group{t: t, net: n, extra: flags}
+	for i := range size {
+		conn, err := grpc.NewClient("passthrough:///"+n.endpoint(i),
+			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithConnectParams(grpc.ConnectParams{
+				Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.5, MaxDelay: 300 * time.Millisecond},
+				MinConnectTimeout: attemptLimit,
+			}))
+		must(t, err)
+		t.Cleanup(func() { conn.Close() })
+		g.members[i] = &member{dir: t.TempDir(), stubs: stubs{
+			i, pb.NewKVClient(conn), pb.NewLeaseClient(conn), pb.NewMaintenanceClient(conn), leasekeeperv1.NewMembersClient(conn),
+		}}
+	}
+	t.Cleanup(func() {
+		for i := range size {
+			g.kill(i)
+		}
+		if t.Failed() {
+			g.tellLogs()
+		}
+	})
+	for i := range size {
+		g.start(i)
+	}
+	g.whole()
+	return g
+}
+
+// start starts a member that does not run, on its folder, and does not wait until it serves.
+func (g *group) start(i int) {
+	g.t.Helper()
+	m := g.members[i]
+	args := append([]string{
+		"serve", "--name", name(i), "--data-dir", filepath.Join(m.dir, "data"), "--http", "off", "--min-free-bytes", "0",
+	}, g.extra...)
+	cmd := g.net.command(i, append(args, g.net.flags(i)...))
+	logs, err := os.OpenFile(m.logs(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	must(g.t, err)
+	defer logs.Close()
+	cmd.Stderr = logs
+	// None outlives the test, however that ends.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	must(g.t, cmd.Start())
+	p := &process{cmd, make(chan struct{})}
+	m.process = p
+	g.net.lives(i, cmd.Process.Pid)
+	go func() {
+		_ = cmd.Wait() // how it ended is not asked
+		close(p.ended)
+	}()
+}
+
+func (m *member) logs() string { return filepath.Join(m.dir, "log") }
+
+// signal sends a running member a signal.
+func (g *group) signal(i int, s syscall.Signal) {
+	g.t.Helper()
+	must(g.t, g.members[i].process.cmd.Process.Signal(s))
+}
+
+// kill kills a member, if it runs.
+func (g *group) kill(i int) {
+	p := g.members[i].process
+	if p == nil {
+		return
+	}
+	_ = p.cmd.Process.Kill() // it may have ended
+	<-p.ended
+	g.members[i].process = nil
+}
+
+// freeze stops a member with SIGSTOP, and returns when it stands still.
+func (g *group) freeze(i int) {
+	g.t.Helper()
+	g.signal(i, syscall.SIGSTOP)
+	stat := fmt.Sprintf("/proc/%d/stat", g.members[i].process.cmd.Process.Pid)
+	g.eventually("a member stands still", func() bool {
+		text, err := os.ReadFile(stat)
+		must(g.t, err)
+		_, after, _ := bytes.Cut(text, []byte(") "))
+		return len(after) > 0 && after[0] == 'T'
+	})
+}
+
+// eventually waits for something that must come.
+func (g *group) eventually(what string, holds func() bool) {
+	g.t.Helper()
+	const patience = 20 * time.Second
+	for limit := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(limit) {
+			g.tellLogs()
+			g.t.Fatalf("%s: not within %v", what, patience)
+		}
+	}
+}
+
+// leader returns the member that says that it leads and in the newest term, when one does.
+func (g *group) leader() (leader int) {
+	g.t.Helper()
+	g.eventually("a member leads", func() bool {
+		leader = -1
+		newest := uint64(0)
+		for i, m := range g.members {
+			if s := m.status(); s.GetHeader().GetMemberId() != 0 {
+				m.id = s.Header.MemberId
+				if s.Leader == m.id && s.RaftTerm >= newest {
+					leader = i
+				}
+				newest = max(newest, s.RaftTerm)
+			}
+		}
+		return leader >= 0
+	})
+	return leader
+}
+
+// status is what a member says of itself: nil if it says nothing.
+func (m *member) status() *pb.StatusResponse {
+	if m.process == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), attemptLimit/2)
+	defer cancel()
+	s, err := m.maintenance.Status(ctx, &pb.StatusRequest{})
+	if err != nil {
+		return nil
+	}
+	return s
+}
+
+// whole waits until every member answers what only a leader knows.
+func (g *group) whole() {
+	g.t.Helper()
+	for i, m := range g.members {
+		g.eventually("member "+name(i)+" serves", func() bool {
+			ctx, cancel := context.WithTimeout(g.t.Context(), attemptLimit)
+			defer cancel()
+			_, err := m.kv.Range(ctx, &pb.RangeRequest{Key: []byte("anything")})
+			return err == nil
+		})
+	}
+}
+
+// tellLogs shows the end of what each member has logged.
+func (g *group) tellLogs() {
+	const most = 6 << 10
+	for i, m := range g.members {
+		text, _ := os.ReadFile(m.logs())
+		g.t.Logf("the log of %s ends with\n%s", name(i), text[max(0, len(text)-most):])
+	}
+}

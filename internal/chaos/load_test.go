@@ -1,0 +1,136 @@
+//go:build linux
+
+package chaos
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// load is what clients do all the time, and what they have seen.
+type load struct {
+	t         testing.TB
+	g         *group
+	stop      chan struct{}
+	running   sync.WaitGroup
+	registers [3]*register
+	names     *tenancies
+	leases    leaseTally
+	tally     tally
+}
+
+// tally is counted to be printed.
+type tally struct {
+	calls, retries, refused atomic.Int64
+	longest                 atomic.Int64
+}
+
+func startLoad(t testing.TB, g *group) *load {
+	l := &load{t: t, g: g, stop: make(chan struct{}), names: newTenancies()}
+	for i := range l.registers {
+		r := &register{key: "register/" + name(i)}
+		l.registers[i] = r
+		l.running.Go(func() { l.write(r, i) })
+	}
+	for i := range size {
+		l.running.Go(func() { l.read(i) })
+		l.running.Go(func() { l.holdLeases(i) })
+	}
+	for i := range keepers {
+		l.running.Go(func() { l.keepNames(i) })
+	}
+	return l
+}
+
+// end stops the clients, and looks at what can be judged only in the end.
+func (l *load) end() {
+	close(l.stop)
+	l.running.Wait()
+	l.finalReads()
+	l.names.judge(l.t)
+	var acked int64
+	for _, r := range l.registers {
+		acked += r.acked.Load()
+	}
+	c := &l.tally
+	l.t.Logf("%d writes acknowledged; %d calls, %d attempts repeated elsewhere, %d reads refused; the longest call %v",
+		acked, c.calls.Load(), c.retries.Load(), c.refused.Load(), time.Duration(c.longest.Load()).Round(time.Millisecond))
+	l.leases.tell(l.t)
+}
+
+// over says whether the clients are to end.
+func (l *load) over() bool {
+	select {
+	case <-l.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// pause waits between two calls, so that the machine is not worked for nothing.
+func (l *load) pause(d time.Duration) {
+	select {
+	case <-l.stop:
+	case <-time.After(d):
+	}
+}
+
+// lasted counts a call that has ended.
+func (l *load) lasted(since time.Time) {
+	took := int64(time.Since(since))
+	l.tally.calls.Add(1)
+	for {
+		longest := l.tally.longest.Load()
+		if took <= longest || l.tally.longest.CompareAndSwap(longest, took) {
+			return
+		}
+	}
+}
+
+// call has one endpoint after the other try, from the given one on, until one has done it. It must be done within the
+// limit of a call.
+func (l *load) call(what string, first int, try func(ctx context.Context, s stubs) error) bool {
+	began := time.Now()
+	defer l.lasted(began)
+	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+	defer cancel()
+	var said []string
+	for i := first; ; i++ {
+		attempt, cancel := context.WithTimeout(ctx, attemptLimit)
+		at := i % size
+		err := try(attempt, l.g.members[at].stubs)
+		cancel()
+		if err == nil {
+			return true
+		}
+		said = append(said, name(at)+" after "+time.Since(began).Round(time.Millisecond).String()+": "+err.Error())
+		if !passing(err) {
+			l.t.Errorf("%s: %v", what, err)
+			return false
+		}
+		if ctx.Err() != nil {
+			l.t.Errorf("%s has not ended within %v:\n%s", what, callLimit, strings.Join(said, "\n"))
+			return false
+		}
+		l.tally.retries.Add(1)
+		time.Sleep(time.Duration(5+rand.IntN(20)) * time.Millisecond)
+	}
+}
+
+// passing says whether an error is one of a bad day.
+func passing(err error) bool {
+	switch status.Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.ResourceExhausted:
+		return true
+	}
+	return false
+}

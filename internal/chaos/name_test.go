@@ -1,0 +1,130 @@
+//go:build linux
+
+package chaos
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper"
+	_ "github.com/leasekeeper/leasekeeper/etcd"
+	_ "github.com/leasekeeper/leasekeeper/remote"
+)
+
+// keepers is how many keepers contend, half of them by our own service and half as clients of etcd.
+const keepers = 4
+
+const nameTTL = 2 * time.Second
+
+// contended are the names that they contend for.
+var contended = []string{"crown", "sceptre"}
+
+// tenancy is when a keeper knew that it held a name: no longer than it did hold it.
+type tenancy struct {
+	keeper   int
+	from, to time.Time
+	token    leasekeeper.Token
+	lost     bool
+}
+
+// tenancies are all of them, by name.
+type tenancies struct {
+	mu     sync.Mutex
+	byName map[string][]tenancy
+}
+
+func newTenancies() *tenancies { return &tenancies{byName: make(map[string][]tenancy)} }
+
+func (n *tenancies) add(name string, one tenancy) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.byName[name] = append(n.byName[name], one)
+}
+
+// judge looks whether two held one name at one time, or with tokens that do not grow.
+func (n *tenancies) judge(t testing.TB) {
+	for _, name := range contended {
+		all, lost := n.byName[name], 0
+		slices.SortFunc(all, func(a, b tenancy) int { return a.from.Compare(b.from) })
+		for i, one := range all {
+			if one.lost {
+				lost++
+			}
+			if i == 0 {
+				continue
+			}
+			before := all[i-1]
+			if one.from.Before(before.to) {
+				t.Errorf("%s: keeper %d held it under %d until %v after keeper %d had it under %d",
+					name, before.keeper, before.token, before.to.Sub(one.from), one.keeper, one.token)
+			}
+			if one.token <= before.token {
+				t.Errorf("%s: keeper %d has the token %d, after %d of keeper %d", name, one.keeper, one.token, before.token, before.keeper)
+			}
+		}
+		t.Logf("%s was held %d times, and lost %d times", name, len(all), lost)
+		if len(all) < keepers {
+			t.Errorf("%s was held %d times only", name, len(all))
+		}
+	}
+}
+
+// keepNames acquires one name after the other, until the end.
+func (l *load) keepNames(number int) {
+	scheme := []string{"leasekeeper", "etcd"}[number%2]
+	var endpoints []string
+	for i := range size {
+		endpoints = append(endpoints, l.g.net.endpoint((number+i)%size))
+	}
+	k, err := leasekeeper.Open(context.Background(), scheme+"://"+strings.Join(endpoints, ",")+"/", leasekeeper.WithTTL(nameTTL))
+	if err != nil {
+		l.t.Error(err)
+		return
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+		defer cancel()
+		if err := k.Close(ctx); err != nil {
+			l.t.Errorf("closing a keeper: %v", err)
+		}
+	}()
+	for !l.over() {
+		l.keepName(k, number, contended[rand.IntN(len(contended))])
+		l.pause(time.Duration(rand.IntN(60)) * time.Millisecond)
+	}
+}
+
+// keepName holds a name once.
+func (l *load) keepName(k *leasekeeper.Keeper, number int, name string) {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+	defer cancel()
+	lease, err := k.Acquire(ctx, name)
+	l.lasted(began)
+	if err != nil {
+		l.t.Errorf("keeper %d: %s was not acquired after %v: %v", number, name, time.Since(began), err)
+		return
+	}
+	one := tenancy{keeper: number, from: time.Now(), token: lease.Token()}
+	one.to = one.from
+	for until := one.from.Add(time.Duration(rand.IntN(120)) * time.Millisecond); time.Now().Before(until) && !one.lost; {
+		time.Sleep(2 * time.Millisecond)
+		looked := time.Now()
+		if one.lost = lease.Check() != nil; !one.lost {
+			one.to = looked
+		}
+	}
+	l.names.add(name, one)
+	began = time.Now()
+	err = lease.Release(ctx)
+	l.lasted(began)
+	if err != nil && !errors.Is(err, leasekeeper.ErrLost) && !errors.Is(err, context.DeadlineExceeded) {
+		l.t.Errorf("keeper %d: %s was not released: %v", number, name, err)
+	}
+}
