@@ -72,6 +72,9 @@ func (r *Replica) underWay(commands []pending, by int) {
 		if _, ok := leaseMade(p.op); ok {
 			r.granting += by
 		}
+		if p.again != nil {
+			r.claims(p.again, by)
+		}
 		if release, ok := p.op.(Release); ok {
 			r.names.releasing[release.Lease] += by
 			if r.names.releasing[release.Lease] == 0 {

@@ -169,6 +169,10 @@ func (r *Replica) applyEntry(entry *raftpb.Entry) error {
 			continue
 		}
 		a.replies = append(a.replies, reply)
+		for _, id := range waiting[ordinal].others() {
+			reply.ID = id
+			a.replies = append(a.replies, reply)
+		}
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ type pending struct {
 	encoded []byte // a logpb.Command
 	size    int    // in bytes
 	weight  int    // how much there is to apply: 1, or the number of leases concerned, or of operations
+	again   *again // of a claim
 }
 
 // expiries and checkpoints are the commands that the lessor decides on.
@@ -173,6 +174,9 @@ func (r *Replica) drop(commands []pending, reason error) {
 			r.history.proposed = 0
 		default:
 			r.emit(Reply{ID: p.id, Err: reason, Authority: forever})
+			for _, id := range p.others() {
+				r.emit(Reply{ID: id, Err: reason, Authority: forever})
+			}
 		}
 	}
 }
@@ -190,10 +194,14 @@ func (r *Replica) request(e Request) {
 		r.emit(Reply{ID: e.ID, Err: err, Authority: forever})
 		return
 	}
-	if claim, ok := e.Op.(Claim); ok && r.answerClaim(e.ID, claim) {
+	claim, isClaim := e.Op.(Claim)
+	if isClaim && (r.joins(e.ID, claim) || r.answerClaim(e.ID, claim)) {
 		return
 	}
 	p := newPending(e.ID, e.Op)
+	if isClaim {
+		p.again = &again{claim: claim}
+	}
 	if p.size > r.maxCommandBytes() {
 		r.emit(Reply{ID: e.ID, Err: ErrTooLarge, Authority: forever})
 		return
@@ -389,11 +397,19 @@ func (r *Replica) tryRenew(request uint64, id lessor.ID) (lease RenewedLease, de
 		if r.waiters >= maxWaiters {
 			return RenewedLease{ID: id, Err: ErrTooManyRequests}, true
 		}
-		r.waiting[id] = append(r.waiting[id], request)
+		granted, _ := r.lessor.Lookup(id)
+		r.waiting[id] = append(r.waiting[id], waiter{request, granted.Generation})
 		r.waiters++
 		return RenewedLease{}, false
 	}
 	return RenewedLease{ID: id, Err: ErrNoLeader}, true
+}
+
+// waiter is a renewal that waits for a decision about a lease.
+type waiter struct {
+	request uint64
+	// generation is that of the lease which was to be renewed. If another has its id by now, that one has ended.
+	generation lessor.Generation
 }
 
 // settle renews again what waited for a decision about these leases.
@@ -401,11 +417,15 @@ func (r *Replica) settle(ids []lessor.ID) {
 	var order []uint64
 	answers := make(map[uint64][]RenewedLease)
 	for _, id := range ids {
-		requests := r.waiting[id]
+		waiters := r.waiting[id]
 		delete(r.waiting, id)
-		r.waiters -= len(requests)
-		for _, request := range requests {
-			lease, decided := r.tryRenew(request, id)
+		r.waiters -= len(waiters)
+		for _, w := range waiters {
+			request := w.request
+			lease, decided := RenewedLease{ID: id, Err: lessor.ErrNotFound}, true
+			if now, ok := r.lessor.Lookup(id); !ok || now.Generation == w.generation {
+				lease, decided = r.tryRenew(request, id)
+			}
 			if !decided {
 				continue
 			}
@@ -431,8 +451,8 @@ func (r *Replica) stepDown() {
 	r.drop(r.queue, ErrNoLeader)
 	r.queue, r.queueBytes, r.ending = nil, 0, 0
 	for _, id := range sortedIDs(r.waiting) {
-		for _, request := range r.waiting[id] {
-			r.refuse(Renewal{ID: request, Leases: []lessor.ID{id}}, ErrNoLeader)
+		for _, w := range r.waiting[id] {
+			r.refuse(Renewal{ID: w.request, Leases: []lessor.ID{id}}, ErrNoLeader)
 		}
 	}
 	clear(r.waiting)

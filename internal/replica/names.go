@@ -22,6 +22,8 @@ type names struct {
 	recovering map[lessor.ID]string
 	// releasing are the leases of which a release is on its way into the log and through it, and how many.
 	releasing map[lessor.ID]int
+	// claiming are the claims of which one is on its way into the log and through it, by the lease they are to make.
+	claiming map[lessor.ID]*again
 	// free are the lines without anybody in them, which are remembered for their past, the longest free first.
 	free *list.List
 	// lately is a ring of the lines whose owner is remembered beside its record. Most names are not held for long,
@@ -120,7 +122,7 @@ func (s *strangers) mayHave(id lessor.ID) bool {
 
 func newNames() names {
 	return names{
-		lines: make(map[string]*line), claims: make(map[lessor.ID]*contender), releasing: make(map[lessor.ID]int), free: list.New(),
+		lines: make(map[string]*line), claims: make(map[lessor.ID]*contender), releasing: make(map[lessor.ID]int), claiming: make(map[lessor.ID]*again), free: list.New(),
 		drafts: newDrafts(), record: new(logpb.Name),
 	}
 }

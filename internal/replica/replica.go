@@ -138,7 +138,7 @@ type Replica struct {
 	parked     []parked // what came before the member served; len ≤ MaxQueue
 	lagging    []parked // what came while entries were committed and not applied, by index; len ≤ MaxQueue
 	// waiting holds the renewals that wait for a decision about their lease.
-	waiting  map[lessor.ID][]uint64
+	waiting  map[lessor.ID][]waiter
 	waiters  int // the sum of the lengths in waiting; ≤ maxWaiters
 	sweeping bool
 	unswept  int // Steps since the last sweep; ≤ sweepPatience
@@ -189,7 +189,7 @@ func Open(cfg Config) (*Replica, error) {
 	cfg.Drift = cmp.Or(cfg.Drift, clock.DefaultDrift)
 	r := &Replica{
 		cfg: cfg, db: cfg.DB, now: cfg.Now, holdUntil: cfg.Now, forwarded: newForwarded(),
-		proposals: make(map[uint64][]pending), waiting: make(map[lessor.ID][]uint64),
+		proposals: make(map[uint64][]pending), waiting: make(map[lessor.ID][]waiter),
 		space: space{limits: cfg.Space, seen: Space{Free: UnknownFree}}, names: newNames(),
 	}
 	founded, err := r.recover()

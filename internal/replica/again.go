@@ -1,0 +1,50 @@
+package replica
+
+import "bytes"
+
+// again are requests for a claim that is on its way into the log and through it already: a client that waits for
+// too long asks once more. They get the same answer, and no entry: behind the end of the first one it would grant anew
+// what the client was told of.
+type again struct {
+	claim Claim
+	ids   []uint64 // of the Requests; len ≤ maxAgain
+}
+
+// maxAgain bounds how often a claim can be asked for while it is under way.
+const maxAgain = 64
+
+func (a *again) of(c Claim) bool {
+	b := a.claim
+	return b.Lease == c.Lease && b.TTL == c.TTL && b.Name == c.Name && b.Wait == c.Wait && bytes.Equal(b.Holder, c.Holder)
+}
+
+// joins has a request for a claim that is under way already wait for what comes of that.
+func (r *Replica) joins(request uint64, claim Claim) bool {
+	first := r.names.claiming[claim.Lease]
+	if first == nil || !first.of(claim) {
+		return false
+	}
+	if len(first.ids) < maxAgain {
+		first.ids = append(first.ids, request)
+	} else {
+		r.emit(Reply{ID: request, Err: ErrTooManyRequests, Authority: forever})
+	}
+	return true
+}
+
+// others are the requests for a command but the first.
+func (p pending) others() []uint64 {
+	if p.again == nil {
+		return nil
+	}
+	return p.again.ids
+}
+
+// claims counts a claim among those under way, with 1, or no more, with -1.
+func (r *Replica) claims(a *again, by int) {
+	if by > 0 {
+		r.names.claiming[a.claim.Lease] = a
+	} else if r.names.claiming[a.claim.Lease] == a {
+		delete(r.names.claiming, a.claim.Lease)
+	}
+}

@@ -1,0 +1,55 @@
+package replica
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// G1: a claim that is asked for again while it is under way gets the answer of the first, and no entry of its own. If
+// it did, and the first had ended by then, the lease would be granted anew, and who was told of the first would be
+// acknowledged renewals of the second.
+func TestG1AClaimThatIsAskedAgainIsClaimedOnce(t *testing.T) {
+	w := newWorld(t).serve()
+	defer w.close()
+	claim := Claim{Lease: 7, TTL: time.Second, Name: "n", Holder: []byte("h")}
+	effects := w.step(Request{1, put1("before", "v")}) // so that what comes next waits for the disk
+	effects = append(effects, w.step(Request{2, claim}, Request{3, claim}, Request{5, Revoke{7}})...)
+	effects = append(effects, w.step(Request{4, claim})...)
+	effects = append(effects, w.settle()...)
+	first := w.reply(2, effects)
+	for _, id := range []uint64{3, 4} {
+		if again := w.reply(id, effects); again.Err != nil || again.Result.(Claimed).Token != first.Result.(Claimed).Token {
+			t.Errorf("request %d: %+v, and the first: %+v", id, again, first)
+		}
+	}
+	if n := w.replica.Counts().Granted; n != 1 || w.replica.lessor.Len() != 0 {
+		t.Errorf("%d leases were granted, and %d are there after the end", n, w.replica.lessor.Len())
+	}
+	if n := len(w.replica.names.claiming); n > 0 {
+		t.Errorf("%d claims are still under way", n)
+	}
+}
+
+// A renewal that waited for the fate of a lease is not acknowledged for another that has its id by then.
+func TestARenewalIsOfOneGranting(t *testing.T) {
+	w := newWorld(t).serve()
+	defer w.close()
+	w.do(1, Grant{7, time.Second})
+	w.advance(time.Second - time.Millisecond)
+	effects := w.step(Request{9, put1("before", "v")}) // so that what comes next waits for the disk, and is one entry
+	w.clock.Advance(2 * time.Millisecond)
+	effects = append(effects, w.step(Tick{})...) // its end
+	effects = append(effects, w.step(Request{2, Grant{7, time.Minute}}, Renewal{3, []lessor.ID{7}})...)
+	effects = append(effects, w.settle()...)
+	if granted := w.reply(2, effects); granted.Err != nil {
+		t.Fatal(granted.Err)
+	}
+	for _, e := range effects {
+		if renewed, ok := e.(Renewed); ok && !errors.Is(renewed.Leases[0].Err, lessor.ErrNotFound) {
+			t.Errorf("renewed: %+v", renewed)
+		}
+	}
+}
