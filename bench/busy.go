@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 )
@@ -16,45 +17,73 @@ const (
 	leastWindow = time.Second
 )
 
-// A sample is a put: when it was to be sent, and how long after that it was answered.
+// A sample is a put: when it was to be sent, how long after that it was answered, and why it was refused.
 type sample struct {
 	due  time.Time
 	took time.Duration
+	err  error
 }
 
 // putsWhileExpiring measures how long puts take while very many leases end: from the first deadline until
-// the last key is gone.
+// the last key is gone. A group may refuse some, and one more row says how many; a server that is alone may not.
 func putsWhileExpiring(ctx context.Context, s *server, z size) ([]figure, error) {
 	return withCommonDeadline(ctx, s, z.expiring, z.expiringTTL,
 		func(ctx context.Context, events <-chan gone, holdings []holding) ([]figure, error) {
-			conns, err := dial(s.addr, rateConnections)
+			quiet, busy, err := putsAroundEnd(ctx, s, z, events, holdings)
 			if err != nil {
 				return nil, err
 			}
-			defer conns.close()
-			quiet, err := putsUntil(ctx, conns, func(ctx context.Context) error {
-				pause(ctx, z.warm+z.span)
-				return nil
-			})
-			if err != nil {
-				return nil, err
+			refused, why := refusals(slices.Concat(quiet, busy))
+			if refused > 0 && len(s.fellows) == 0 {
+				return nil, why
 			}
-			first, _ := ends(holdings)
+			first, last := ends(holdings)
 			deadline := first.sent.Add(first.ttl)
-			pause(ctx, time.Until(deadline.Add(-z.warm)))
-			busy, err := putsUntil(ctx, conns, func(ctx context.Context) error {
-				err := await(ctx, events, holdings, 0)
-				pause(ctx, time.Until(deadline.Add(leastWindow)))
-				return err
-			})
-			if err != nil {
-				return nil, err
+			took := last.gone.Sub(deadline)
+			figures, err := busyFigures(
+				within(quiet, quiet[0].due.Add(z.warm), z.span), within(busy, deadline, max(took, leastWindow)), took)
+			if len(s.fellows) > 0 {
+				figures = append(figures, figure{name: "refused", unit: "%", value: 100 * refused})
 			}
-			_, last := ends(holdings)
-			window := max(last.gone.Sub(deadline), leastWindow)
-			return busyFigures(
-				within(quiet, quiet[0].due.Add(z.warm), z.span), within(busy, deadline, window), last.gone.Sub(deadline))
+			return figures, err
 		})
+}
+
+// putsAroundEnd puts for a while before leases end, and then from shortly before their first deadline until all are
+// gone.
+func putsAroundEnd(ctx context.Context, s *server, z size, events <-chan gone, holdings []holding) (quiet, busy []sample, err error) {
+	conns, err := dial(s.addr, rateConnections)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer conns.close()
+	quiet, err = putsUntil(ctx, conns, func(ctx context.Context) error {
+		pause(ctx, z.warm+z.span)
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	first, _ := ends(holdings)
+	deadline := first.sent.Add(first.ttl)
+	pause(ctx, time.Until(deadline.Add(-z.warm)))
+	busy, err = putsUntil(ctx, conns, func(ctx context.Context) error {
+		err := await(ctx, events, holdings, 0)
+		pause(ctx, time.Until(deadline.Add(leastWindow)))
+		return err
+	})
+	return quiet, busy, err
+}
+
+// refusals is which part of the puts was refused, and why one of them was.
+func refusals(samples []sample) (part float64, why error) {
+	refused := 0
+	for _, s := range samples {
+		if s.err != nil {
+			refused, why = refused+1, s.err
+		}
+	}
+	return float64(refused) / float64(max(len(samples), 1)), why
 }
 
 func busyFigures(quiet, busy []time.Duration, took time.Duration) ([]figure, error) {
@@ -107,10 +136,11 @@ func putsUntil(ctx context.Context, conns connections, work func(ctx context.Con
 			took := time.Since(due)
 			mu.Lock()
 			defer mu.Unlock()
-			samples = append(samples, sample{due, took})
-			return err
+			samples = append(samples, sample{due, took, err})
+			return nil
 		})
 		pause(worked, time.Until(due.Add(putPace)))
 	}
-	return samples, g.wait()
+	err := g.wait() // only then are all samples there
+	return samples, err
 }
