@@ -23,7 +23,8 @@ const (
 	revoking
 	claiming
 	releasing
-	asking // how long a lease has left
+	asking  // how long a lease has left
+	placing // where a claim stands
 	revokingName
 )
 

@@ -127,7 +127,12 @@ func (c *client) grant() {
 func (c *client) claim() {
 	w := c.w
 	for _, l := range c.leases {
-		if l.name != "" && !l.holds && !l.ending && chance(w.dice.work, 0.5) {
+		switch {
+		case l.name == "" || l.holds || l.ending || chance(w.dice.work, 0.5):
+		case l.granted:
+			c.ask(c.anyMember(0.95), &call{kind: placing, leases: []*lease{l}, event: replica.Inspection{Query: replica.PlaceQuery{Name: l.name, Lease: l.id}}})
+			return
+		case !c.awaits(l): // the answer was lost
 			c.ask(c.anyMember(0.95), c.claimOf(l, true))
 			return
 		}
@@ -137,6 +142,11 @@ func (c *client) claim() {
 	}
 	l := c.newLease(anyName(w))
 	c.ask(c.anyMember(0.95), c.claimOf(l, chance(w.dice.work, 0.6)))
+}
+
+// awaits reports whether an answer about a lease may still come.
+func (c *client) awaits(l *lease) bool {
+	return slices.ContainsFunc(c.calls, func(k *call) bool { return slices.Contains(k.leases, l) })
 }
 
 func (c *client) claimOf(l *lease, wait bool) *call {
@@ -269,6 +279,9 @@ func (c *client) heardReply(k *call, reply replica.Reply) {
 		}
 	case claiming:
 		c.heardClaim(k, reply.Result.(replica.Claimed))
+	case placing:
+		place := reply.Result.(replica.Place)
+		c.stands(k.leases[0], place.Token, place.Before)
 	case asking:
 		w.mark("a leader told how long a lease has left")
 	}
@@ -281,17 +294,23 @@ func (c *client) heardClaim(k *call, claimed replica.Claimed) {
 		l.gone = true // nothing was changed
 		return
 	}
-	l.granted, l.token = true, claimed.Token
+	l.granted = true
 	l.extend(w, l.first, claimed.TTL) // from the first time: a claim that is asked again tells of no more time
-	if claimed.Before > 0 {
-		w.mark("a claim stands in line")
+	c.stands(l, claimed.Token, claimed.Before)
+}
+
+// stands is told where a claim stands in line.
+func (c *client) stands(l *lease, token int64, before int) {
+	l.token = token
+	if before > 0 {
+		c.w.mark("a claim stands in line")
 		return
 	}
 	if !l.holds {
-		w.facts.checkAlone(l)
+		c.w.facts.checkAlone(l)
 	}
 	l.holds = true
-	w.facts.toldTenure(l.name, l.token)
+	c.w.facts.toldTenure(l.name, l.token)
 }
 
 func (c *client) heardError(k *call, err error) {
@@ -310,7 +329,7 @@ func (c *client) heardError(k *call, err error) {
 	switch k.kind {
 	case putting:
 		w.facts.checkFailedPut(k, err)
-	case asking:
+	case asking, placing:
 		if isGone(err) {
 			w.facts.checkGone(k, k.leases[0])
 		}
@@ -318,6 +337,5 @@ func (c *client) heardError(k *call, err error) {
 		if l := k.leases[0]; !l.granted && l.since == 0 {
 			l.gone = true
 		}
-	case revoking, releasing:
 	}
 }

@@ -52,7 +52,7 @@ func (w *world) makePlan() {
 		n := int(rate * w.length.Seconds())
 		for range n {
 			w.plan = append(w.plan, fault{
-				at: w.upTo(r, w.length), kind: kind, lasts: 20*time.Millisecond + w.lasting(), target: r.IntN(8),
+				at: w.length/16 + w.upTo(r, w.length/16*15), kind: kind, lasts: 20*time.Millisecond + w.lasting(), target: r.IntN(8),
 				leader: chance(r, w.leaderBias), bits: r.IntN(1 << w.swarm.members),
 			})
 		}

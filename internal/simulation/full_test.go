@@ -2,5 +2,11 @@
 
 package simulation
 
-// usualSeeds is how many worlds are run if nothing else is said, and enoughForMarks how many have to see every mark.
-const usualSeeds, enoughForMarks = 60, 60
+import "time"
+
+// usualSeeds is how many worlds are run if nothing else is said, usualLength how long each has faults, and
+// enoughForMarks how many have to see every mark.
+const (
+	usualSeeds, enoughForMarks = 40, 40
+	usualLength                = time.Duration(0)
+)

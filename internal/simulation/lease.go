@@ -16,13 +16,14 @@ type lease struct {
 	holder *client
 	name   string // "" if it was not made by a claim
 
-	keep    bool          // its holder renews it
-	ending  bool          // somebody asked for its end
-	gone    bool          // its holder knows that it has ended
-	ended   bool          // a member applied its end
-	since   uint64        // an index at which a member had it
-	granted bool          // its holder was told so
-	first   clock.Instant // when a claim was sent first, by the holder's clocks
+	keep       bool // its holder renews it
+	ending     bool // somebody asked for its end
+	gone       bool // its holder knows that it has ended
+	ended      bool // a member applied its end
+	generation lessor.Generation
+	since      uint64        // an index at which a member had it
+	granted    bool          // its holder was told so
+	first      clock.Instant // when a claim was sent first, by the holder's clocks
 
 	// deadline is up to when its holder relies on it, by the holder's clocks.
 	deadline clock.Instant
@@ -73,10 +74,14 @@ func (f *facts) touch(ids []lessor.ID) {
 func (f *facts) lookAtLeases(m *member) {
 	over, at := false, m.replica.Applied()
 	for _, l := range f.leases {
-		_, there := m.replica.Lessor().Lookup(l.id)
+		found, there := m.replica.Lessor().Lookup(l.id)
 		switch {
 		case there && l.since == 0:
 			l.since, l.touched, l.troubled = at, f.w.now, f.w.troubled
+			l.generation = found.Generation
+		case there && found.Generation > l.generation: // it ended, and was granted again
+			f.endedAt(l, m)
+			over = true
 		case there:
 			l.since = min(l.since, at)
 		case l.since != 0 && at >= l.since:

@@ -148,6 +148,9 @@ func (w *world) checkAlways() {
 	if w.now < w.trouble || valid == nil || !valid.replica.Serving() {
 		w.troubled += w.now - w.looked
 	}
+	if valid != nil {
+		w.led += w.now - w.looked
+	}
 	w.looked = w.now
 	w.checkSteady(valid)
 }

@@ -19,8 +19,34 @@ type Options struct {
 	Faultless bool
 	// Rates is by how many parts per million clocks are wrong at most; 0 means by as much as is allowed.
 	Rates int64
+	// Stress has something special happen all the time.
+	Stress Stress
 	// Eager is how often elections are eager, 0 meaning three times out of four; negative: never.
 	Eager float64
+}
+
+// Stress is what happens all the time.
+type Stress string
+
+// The kinds of stress. Any other is none.
+const (
+	Orders Stress = "orders" // leaders are told to hand over, and orders to campaign come late
+	Clocks Stress = "clocks" // machines are suspended, and clocks slewed
+	Disks  Stress = "disks"  // they stall, and machines crash
+)
+
+func (s *swarm) stress(kind Stress) {
+	switch kind {
+	case Orders:
+		s.faults = [faultKinds]float64{order: 3, deafness: 0.5, pause: 0.5}
+		s.lateOrders, s.lost, s.eager = 0.7, 0.02, true
+	case Clocks:
+		s.faults = [faultKinds]float64{suspend: 1, slew: 1}
+		s.eager, s.delay, s.leaderBias = true, 200*time.Microsecond, 0.9
+	case Disks:
+		s.faults = [faultKinds]float64{stall: 2, powerCut: 0.3, kill: 0.3}
+		s.eager, s.leaderBias = true, 0.9
+	}
 }
 
 // DefaultLength is how long there are faults in a run.
@@ -52,7 +78,7 @@ func draw(r *rand.Rand, seed uint64, o Options) swarm {
 		members: 3, clients: 3, length: DefaultLength, eager: chance(r, 0.75), logKeep: 10_000,
 		drift:      []clock.Drift{clock.DefaultDrift, 45_000, 100_000}[r.IntN(3)],
 		rhythm:     []time.Duration{15 * time.Millisecond, 40 * time.Millisecond, 100 * time.Millisecond}[r.IntN(3)],
-		delay:      []time.Duration{200 * time.Microsecond, 2 * time.Millisecond, 10 * time.Millisecond}[r.IntN(3)],
+		delay:      []time.Duration{200 * time.Microsecond, 1 * time.Millisecond, 5 * time.Millisecond}[r.IntN(3)],
 		diskDelay:  []time.Duration{100 * time.Microsecond, 1 * time.Millisecond, 5 * time.Millisecond}[r.IntN(3)],
 		leaderBias: 0.6,
 	}
@@ -65,6 +91,7 @@ func draw(r *rand.Rand, seed uint64, o Options) swarm {
 	if !o.Faultless && seed%10 != 0 {
 		s.drawFaults(r)
 	}
+	s.stress(o.Stress)
 	if o.Members != 0 {
 		s.members = o.Members
 	}
@@ -98,8 +125,8 @@ func (s *swarm) drawFaults(r *rand.Rand) {
 	s.lostCalls = some(0.5, 0.02, 0.1)
 	s.stumble = some(0.5, 0.003, 0.02)
 	s.hesitate = some(0.3, 0.05, 0.2)
-	for k := range s.faults {
-		s.faults[k] = some(0.35, 0.15, 0.4, 1)
+	for range 1 + r.IntN(4) { // more of them, and there is hardly ever a leader whom the others could trouble
+		s.faults[r.IntN(faultKinds)] = []float64{0.2, 0.5, 1}[r.IntN(3)]
 	}
 }
 

@@ -31,6 +31,7 @@ type world struct {
 	// Real time in which something was wrong: up to trouble it is, by order. troubled is how long it was so, up to
 	// looked.
 	trouble, troubled, looked int64
+	led                       int64   // somebody had authority
 	steady                    *member // leads from now on to the end
 
 	over             bool   // clients do nothing any more
@@ -56,6 +57,7 @@ type Result struct {
 	Failure *Failure // nil if nothing was found
 	Events  int
 	Marks   []string // what happened in it, of what a batch of runs has to see
+	Led     float64  // for how much of the time somebody had authority
 	Trace   uint64   // a sum over everything that happened
 	About   string   // what was drawn
 	Last    []string // what happened last
@@ -139,7 +141,7 @@ func (w *world) fail(invariant, format string, args ...any) {
 func (w *world) result() Result {
 	return Result{
 		Seed: w.seed, Failure: w.failure, Events: w.events, Marks: w.marks.list(),
-		Trace: w.trace.sum, About: w.about(), Last: w.trace.last(),
+		Led: float64(w.led) / float64(max(1, w.now)), Trace: w.trace.sum, About: w.about(), Last: w.trace.last(),
 	}
 }
 
