@@ -75,6 +75,22 @@ func TestBadDays(t *testing.T) {
 	})
 }
 
+// TestLeaderKilledWithDefaults has a leader killed, and another one paused, in a group that was told no times.
+func TestLeaderKilledWithDefaults(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(insideVariable) != "" {
+		t.Fatal("this is played outside of namespaces only")
+	}
+	g := startGroup(t, newProxied(t))
+	w := &world{t, g, startLoad(t, g)}
+	defer w.load.end()
+	leaderKilled(w)
+	w.whole()
+	w.load.progress()
+	leaderPaused(w)
+	w.whole()
+}
+
 func playDays(t *testing.T, n network) {
 	g := startGroup(t, n, "--election-timeout", electionTimeout.String(), "--master-lease", masterLease.String(),
 		"--read-timeout", readTimeout.String())
@@ -111,8 +127,8 @@ func leaderPaused(w *world) {
 	leader := w.leader()
 	w.freeze(leader)
 	w.load.progress()
-	waiting := w.ask(leader)
-	time.Sleep(2 * masterLease) // by when its lease has long ended
+	waiting := w.ask(leader) // another leads, so what it believes is old
+	time.Sleep(2 * masterLease)
 	w.signal(leader, syscall.SIGCONT)
 	for _, err := range waiting() {
 		var lost errLost

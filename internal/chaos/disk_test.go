@@ -64,7 +64,7 @@ func (g *group) tamper(i int, how string) (*trace, error) {
 			refused = true
 			return true
 		default:
-			return strings.Contains(s.said.String(), "INJECTED")
+			return strings.Contains(s.said.String(), "attached")
 		}
 	})
 	if refused {

@@ -100,6 +100,7 @@ func (g *group) start(i int) {
 	must(g.t, err)
 	defer logs.Close()
 	cmd.Stderr = logs
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")} // it takes settings from its environment
 	// None outlives the test, however that ends.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	must(g.t, cmd.Start())
@@ -150,7 +151,6 @@ func (g *group) eventually(what string, holds func() bool) {
 	const patience = 20 * time.Second
 	for limit := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(limit) {
-			g.tellLogs()
 			g.t.Fatalf("%s: not within %v", what, patience)
 		}
 	}
