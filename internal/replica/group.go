@@ -260,8 +260,8 @@ func (r *Replica) lacks(m *raftpb.Message) bool {
 	if m.GetType() != raftpb.MsgHeartbeat || m.GetTerm() < r.term || m.GetCommit() <= r.log.written || r.installing {
 		return false
 	}
-	r.halt(&DamagedError{What: fmt.Sprintf("this member has acknowledged entry %d to the group, and its log ends at %d: the folder was emptied "+
-		"or is an old copy, or the disk has lost what it had confirmed; put the right folder back, or leave this member out", m.GetCommit(), r.log.written)})
+	r.halt(fmt.Errorf("this member has acknowledged entry %d to its group, and its log ends at %d: the folder was emptied or is an old copy, "+
+		"or the disk has lost what it had confirmed; put the right folder back, or leave this member out", m.GetCommit(), r.log.written))
 	return true
 }
 
