@@ -27,7 +27,9 @@
 //
 // Names are held by leases. Who stands in line for one follows from keys: after every command notice looks at what it
 // changed, however that came about, and hands the name on. What is remembered of the past of a name is a record beside
-// the keys.
+// the keys. Such records, and those of the leases of claims, change all the time: each batch adds what it changed of
+// them to one record, and only now and then they are put in their places (drafts.go). Whoever reads them from the
+// database, or copies it for another member, has that done first.
 //
 // A member that becomes leader applies the first entry of its own term, begins a reign in the lessor with it, promotes
 // the lessor, and only then serves.
