@@ -16,20 +16,22 @@ import (
 )
 
 // What went wrong in lease packages on databases before: B in the four generations of Juju's, S in mongoseal.
-// Each that could come up here has a test. These can not:
+// Each that could come up in the core has a test here, which is named after it. The others are those of a store, of
+// the keeper, or can not come up because there is nothing that could go wrong so; these tests look:
 //
-//	B8   a cursor left open after a bad document: the core has none, and claimtest looks at the stores
-//	B9   a queue of client-side transactions that poisons a record: each write is one conditional write
-//	B10  a worker that dies of a passing error: nothing runs in the background
-//	B12  a clock that must be kept ticking, or nothing ends: each client counts by itself
-//	B15  timeouts at the start that bounce the server: there is none
-//	B16  a gate in another store than the data: gates are methods of stores, on their own transactions
-//	B18  no gate and no token: as B16, and for the token see S1
-//	S7   a TTL index that deletes records: claim/mongodb makes none, and S1 shows what deletion would do
-//	S8   a unique index that nobody made: claim/mongodb verifies its own
-//	S9   goes on about logging and about waiting, which package leasekeeper does; here the errors have kinds
-//	S10  goroutines that sleep and ignore their context: nothing runs in the background
-//	S12  a manual that names other fields than the program: the stores' own tests read what is documented
+//	B8   a cursor left open after a bad document: there is none in the core; the suite of claimtest damages records of each store
+//	B9   a queue of client-side transactions that poisons a record: each write is one conditional write; [TestB5NoCallTouchesAnotherRecord]
+//	B10  a worker that dies of a passing error: nothing runs in the background; for a keeper TestWaitingSurvivesTroubles (leasekeeper)
+//	B12  a clock that must be kept ticking, or nothing ends: each client counts by itself; [TestASilentHolderIsSucceededOnTime]
+//	B15  timeouts at the start that bounce the server: there is none; for a keeper TestStoreGone (leasekeeper)
+//	B16  a gate in another store than the data: TestGateInAnotherDatabase (claim/postgres), TestGate (claim/sqlite), TestGateSaysNo (claim/mongodb)
+//	B18  no gate and no token: TestTakeoverRacesGate (claim/postgres, claim/sqlite), [TestS1TokensNeverGoBack]
+//	S7   a TTL index that deletes records: claim/mongodb makes none; what deletion would do, and how it is undone, is in [TestS1TokensNeverGoBack]
+//	S8   a unique index that nobody made: TestNoIndexIsNeeded (internal/ferrettest); TestTablesThatAreNotAsTheyShouldBe (claim/postgres)
+//	S9   waiting, kinds of errors, silence: TestErrorsSayWhatHappened (internal/ferrettest), [TestErrorsSayWhatToDo], TestReleaseIsNeverFalselyReported (leasekeeper)
+//	S10  goroutines that sleep and ignore their context, and a client of others that is closed: TestCloseLeavesTheCallersClient (claim/mongodb),
+//	     TestDatabaseOfTheCallerStaysHis (claim/sqlite), TestCloseInterruptsWhoWaits (leasekeeper)
+//	S12  a manual that names other fields than the program: TestFieldsAreDocumented (internal/ferrettest)
 
 // B1: a renewal that believes the old end to be far enough away does not write, though nobody knows how far
 // away it is.

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/driver/drivertest"
 	"github.com/leasekeeper/leasekeeper/internal/databases"
@@ -44,19 +43,4 @@ func behaviour(t *testing.T, by func(database string) string) {
 			}
 		},
 	})
-}
-
-// remove removes a record as an operator does who wants tokens to grow on: with the floor raised above it.
-func remove(t testing.TB, s claim.Store, name string) {
-	t.Helper()
-	f, err := s.Get(t.Context(), name)
-	if err == nil {
-		_, err = s.RaiseFloor(t.Context(), f.Record.Token)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if done, err := s.Remove(t.Context(), name, f.Record.Op); !done || err != nil {
-		t.Fatal(done, err)
-	}
 }

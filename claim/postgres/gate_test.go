@@ -4,7 +4,6 @@ package postgres
 
 import (
 	"context"
-	"crypto/rand"
 	"database/sql"
 	"errors"
 	"sync"
@@ -31,24 +30,6 @@ func client(t testing.TB, database string) *claim.Client {
 		t.Fatal(err)
 	}
 	return c
-}
-
-func request(name, holder string, ttl time.Duration) claim.Request {
-	q := claim.Request{Name: name, Holder: driver.Holder{ID: holder}, TTL: ttl}
-	_, _ = rand.Read(q.ID[:]) // never fails
-	return q
-}
-
-// take claims a name as soon as it can be had.
-func take(ctx context.Context, c *claim.Client, q claim.Request) (*claim.Lease, error) {
-	for {
-		l, err := c.Claim(ctx, q)
-		if errors.Is(err, driver.ErrHeld) || errors.Is(err, driver.ErrContention) {
-			time.Sleep(2 * time.Millisecond)
-			continue
-		}
-		return l, err
-	}
 }
 
 // begin begins a transaction that is rolled back with the test.
@@ -352,4 +333,15 @@ func TestStoreClockFreesTheDead(t *testing.T) {
 	if err := GateClaim(t.Context(), begin(t, p, pgx.TxOptions{}), l); err != nil {
 		t.Error(err)
 	}
+}
+
+// A gate in another database than the lease would be none.
+func TestGateInAnotherDatabase(t *testing.T) {
+	server := databases.PostgreSQL(t)
+	l, err := client(t, server.Database(t)).Claim(t.Context(), request("jobs/x", "me", time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := begin(t, pool(t, server.Database(t), nil), pgx.TxOptions{})
+	says(t, GateClaim(t.Context(), other, l), driver.ErrInvalid, "another database")
 }

@@ -23,37 +23,6 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/databases"
 )
 
-// record returns one that is held.
-func record(name string, token driver.Token) claim.Record {
-	return claim.Record{Name: name, Holder: "me", Token: token, Op: claim.NewOp(), Incarnation: driver.ID(claim.NewOp()), Domain: "d", TTL: time.Second}
-}
-
-func swap(t testing.TB, s claim.Store, old claim.Op, r claim.Record) claim.Record {
-	t.Helper()
-	if done, err := s.Swap(t.Context(), claim.Swap{Old: old, Record: r, Owner: true}); !done || err != nil {
-		t.Fatal(done, err)
-	}
-	return r
-}
-
-// says fails unless an error is of a kind, of no other, and says something.
-func says(t testing.TB, err, kind error, parts ...string) {
-	t.Helper()
-	if !errors.Is(err, kind) {
-		t.Fatalf("got %v, want %v", err, kind)
-	}
-	for _, other := range []error{driver.ErrUnavailable, driver.ErrUnknownOutcome, driver.ErrInvalid, driver.ErrCorrupt, driver.ErrContention, driver.ErrLost} {
-		if other != kind && errors.Is(err, other) {
-			t.Errorf("%v is also %v", err, other)
-		}
-	}
-	for _, part := range parts {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("%q does not say %q", err, part)
-		}
-	}
-}
-
 // run runs statements as the superuser.
 func run(t testing.TB, database string, statements ...string) {
 	t.Helper()

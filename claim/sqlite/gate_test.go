@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"crypto/rand"
 	"database/sql"
 	"errors"
 	"sync"
@@ -23,24 +22,6 @@ func client(t testing.TB, path string) *claim.Client {
 		t.Fatal(err)
 	}
 	return c
-}
-
-func request(name, holder string, ttl time.Duration) claim.Request {
-	q := claim.Request{Name: name, Holder: driver.Holder{ID: holder}, TTL: ttl}
-	_, _ = rand.Read(q.ID[:]) // never fails
-	return q
-}
-
-// take claims a name as soon as it can be had.
-func take(ctx context.Context, c *claim.Client, q claim.Request) (*claim.Lease, error) {
-	for {
-		l, err := c.Claim(ctx, q)
-		if errors.Is(err, driver.ErrHeld) || errors.Is(err, driver.ErrContention) || errors.Is(err, driver.ErrUnavailable) && ctx.Err() == nil {
-			time.Sleep(2 * time.Millisecond)
-			continue
-		}
-		return l, err
-	}
 }
 
 // begin begins a transaction that is rolled back with the test.
