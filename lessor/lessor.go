@@ -253,7 +253,9 @@ func (l *Lessor) Expire(e Expiry, term uint64) (Lease, bool) {
 }
 
 // Checkpoint is a replicated command: it remembers how much time a lease has left from now, which is when
-// this member applies it. It reports false, and has no effect, if it is stale in the sense of Expire.
+// this member applies it. If it remembers another checkpoint, since when nobody has renewed the lease, and by that one
+// the lease ends earlier on both clocks, then it goes on to count from there: each of the two ends is late enough,
+// and this one may be applied as late as by the next leader. It reports false, and has no effect, if it is stale in the sense of Expire.
 func (l *Lessor) Checkpoint(c Checkpoint, term uint64, now clock.Instant) bool {
 	le := l.find(c.Ref)
 	if le == nil {
@@ -266,10 +268,18 @@ func (l *Lessor) Checkpoint(c Checkpoint, term uint64, now clock.Instant) bool {
 	if c.Term != term || le.cleared > c.DecidedAt {
 		return false
 	}
+	remaining := max(0, min(c.Remaining, le.ttl))
+	from := now
+	if end := le.applied.Add(le.remaining); le.has(checkpointed) && notLater(end, now.Add(remaining)) {
+		from = end.Add(-remaining)
+	}
 	le.set(checkpointed)
-	le.remaining, le.applied = max(0, min(c.Remaining, le.ttl)), now
+	le.remaining, le.applied = remaining, from
 	return true
 }
+
+// notLater reports whether an end has come, for whoever waits for it, whenever the other has.
+func notLater(end, other clock.Instant) bool { return end.Raw <= other.Raw && end.Boot <= other.Boot }
 
 // Clear is a replicated command: the holder was heard again, so the checkpoint is void, and so is every
 // expiry and checkpoint decided before. It reports false, and has no effect, if term, that of the log

@@ -106,7 +106,11 @@ func (m *model) checkpoint(c Checkpoint, term uint64, now clock.Instant) bool {
 	if c.Term != term || l.Cleared > c.DecidedAt {
 		return false
 	}
-	l.Checkpointed, l.Remaining, l.Applied = true, c.Remaining, now
+	from, sooner := now, l.Applied.Add(l.Remaining-c.Remaining)
+	if l.Checkpointed && sooner.Raw <= now.Raw && sooner.Boot <= now.Boot {
+		from = sooner
+	}
+	l.Checkpointed, l.Remaining, l.Applied = true, c.Remaining, from
 	return true
 }
 

@@ -119,6 +119,42 @@ func TestC4CheckpointedGetsTheRest(t *testing.T) {
 	}
 }
 
+// C4: a later checkpoint of a lease that nobody renewed in between does not let it last longer: a member that applies
+// it late, after the leader that decided it has died, goes on counting from the earlier one. But only if that one's
+// end comes first on both clocks.
+func TestC4ALaterCheckpointMakesNothingLonger(t *testing.T) {
+	for _, late := range []struct {
+		raw, boot time.Duration
+		keeps     bool
+	}{
+		{2 * time.Second, 2 * time.Second, false}, {2*time.Second + 2, 2*time.Second + 2, true},
+		{9 * time.Second, 9 * time.Second, true}, {9 * time.Second, time.Second, false},
+	} {
+		c, _, clocks := start(t)
+		b := c.member("B")
+		clocks.Advance(6 * time.Second)
+		if got := c.due(); len(got) != 1 || got[0].(Checkpoint).Remaining != 4*time.Second {
+			t.Fatalf("due: %v", got)
+		}
+		c.commit()
+		first := b.clocks.Now().Add(4 * time.Second)
+		clocks.Advance(2*time.Second + 1) // past half of what was left
+		if got := c.due(); len(got) != 1 || got[0].(Checkpoint).Remaining != 2*time.Second-1 {
+			t.Fatalf("due again: %v", got)
+		}
+		b.clocks.AdvanceBy(late.raw, late.boot)
+		c.commit()
+		want := b.clocks.Now().Add(2*time.Second - 1)
+		if late.keeps {
+			want = first
+		}
+		c.lead(b, 0)
+		if lease, _ := b.lessor.Lookup(1); lease.Deadline != want {
+			t.Errorf("applied %v and %v late: ends at %v, want %v", late.raw, late.boot, lease.Deadline, want)
+		}
+	}
+}
+
 // C5: what remains is TTL less the lesser of what the clocks show, never less than zero, never scaled.
 func TestC5Remaining(t *testing.T) {
 	_, l, clocks := start(t)
