@@ -78,7 +78,6 @@ func onLeader(run measured) func(context.Context, *cluster, size, progress) ([]f
 type front struct {
 	*server
 	leads bool
-	goal  string // for one that leads
 }
 
 // byFront makes what is needed, and then loads the leader and, if there is one, a follower. Whoever leads must do so to
