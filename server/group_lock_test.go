@@ -36,12 +36,18 @@ func testLocksOutliveALeader(t *testing.T, tr *trio) {
 		follower.grant(60, 900+i)
 	}
 	wantOK(t, <-lockAt(follower.ctx(), follower.front, "l", 900))
+	joined := func(n int64) {
+		t.Helper()
+		eventually(t, "it stands in line", func() bool { return follower.line("l") == n })
+	}
 	stays := lockAt(follower.ctx(), follower.front, "l", 901)
+	joined(2)
 	own, giveUpOwn := context.WithCancel(follower.ctx())
 	withLease := lockAt(own, follower.front, "l", 902)
+	joined(3)
 	free, giveUpFree := context.WithCancel(follower.ctx())
 	withoutLease := lockAt(free, follower.front, "l", 0)
-	eventually(t, "all stand in line", func() bool { return follower.line("l") == 4 })
+	joined(4)
 
 	_, err := leader.maintenance.MoveLeader(leader.ctx(), &pb.MoveLeaderRequest{TargetID: follower.id})
 	wantOK(t, err)

@@ -77,11 +77,18 @@ type told struct {
 	*faulty
 	leader *atomic.Uint64
 	term   *atomic.Uint64
+	deaf   atomic.Uint64 // if not 0, it takes that one for the leader, in the first term
 }
 
-func (l *told) Leader() (id, term uint64) { return l.leader.Load(), l.term.Load() }
+func (l *told) Leader() (id, term uint64) {
+	if id := l.deaf.Load(); id != 0 {
+		return id, 1
+	}
+	return l.leader.Load(), l.term.Load()
+}
+
 func (l *told) AwaitLeader(context.Context) (uint64, error) {
-	if id := l.leader.Load(); id != 0 {
+	if id, _ := l.Leader(); id != 0 {
 		return id, nil
 	}
 	return 0, replica.ErrNoLeader
@@ -108,7 +115,7 @@ func startPair(t *testing.T) *pair {
 	p.term.Store(1)
 	for i := range p.nodes {
 		node := startNode(t)
-		p.nodes[i] = &told{&faulty{Node: node}, &p.leader, &p.term}
+		p.nodes[i] = &told{faulty: &faulty{Node: node}, leader: &p.leader, term: &p.term}
 		p.ids[i] = node.Header().MemberID
 	}
 	p.leader.Store(p.ids[0])
@@ -133,3 +140,6 @@ func (p *pair) lead(i int) {
 	p.leader.Store(p.ids[i])
 	p.term.Add(1)
 }
+
+// deaf has a member hear no more of who leads.
+func (p *pair) deaf(i int) { p.nodes[i].deaf.Store(p.leader.Load()) }

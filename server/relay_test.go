@@ -127,3 +127,15 @@ func TestLostClaimsAreUnknownOutcomes(t *testing.T) {
 	_, err = inLine.Recv() // its client knows that it stands in line
 	wantEqual(t, "reason", reasonIn(err), "UNAVAILABLE")
 }
+
+// A leader that is cut off does not know that another leads. Those who have relayed streams to it do.
+func TestRelayedStreamsEndWithoutTheFormerLeader(t *testing.T) {
+	p := startPair(t)
+	acquireAt(t, p.fronts[0], "n", 1)
+	relayed := waitingClaim(t, p.fronts[1], "n", 2)
+	p.deaf(0)
+	p.lead(1)
+	_, err := relayed.Recv()
+	wantCode(t, err, codes.Unavailable)
+	wantEqual(t, "reason", reasonIn(err), "UNAVAILABLE")
+}
