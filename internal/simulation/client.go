@@ -44,6 +44,10 @@ func (c *client) act() {
 	if w.now < c.still {
 		return
 	}
+	for _, l := range c.leases {
+		// Once its deadline has passed a claim is lost for good, whatever is heard of it later.
+		l.gone = l.gone || l.granted && l.name != "" && !c.clocks.now(w).Before(l.deadline)
+	}
 	c.leases = slices.DeleteFunc(c.leases, func(l *lease) bool { return l.gone || l.ended && !l.relied(w) })
 	c.renew()
 	switch dice := w.dice.work.IntN(100); {
@@ -129,10 +133,10 @@ func (c *client) claim() {
 	for _, l := range c.leases {
 		switch {
 		case l.name == "" || l.holds || l.ending || chance(w.dice.work, 0.5):
-		case l.granted:
+		case l.granted: // and never asked for again: it might be granted anew, with another token
 			c.ask(c.anyMember(0.95), &call{kind: placing, leases: []*lease{l}, event: replica.Inspection{Query: replica.PlaceQuery{Name: l.name, Lease: l.id}}})
 			return
-		case !c.awaits(l): // the answer was lost
+		case !c.awaits(l) || chance(w.dice.work, 0.2): // the answer was lost, or is not waited for
 			c.ask(c.anyMember(0.95), c.claimOf(l, true))
 			return
 		}

@@ -37,6 +37,9 @@ type clocks struct {
 
 func newClocks(w *world) *clocks {
 	c := &clocks{rawRate: w.anyRate(), bootRate: w.anyRate()}
+	if w.rates > int64(w.drift) {
+		c.bootRate = c.rawRate // what is assumed does not hold: neither of the two is right
+	}
 	c.raw = oscillator{base: int64(time.Hour) + w.dice.world.Int64N(1e12), rate: c.rawRate}
 	c.boot = oscillator{base: int64(time.Hour) + w.dice.world.Int64N(1e12), rate: c.bootRate}
 	return c

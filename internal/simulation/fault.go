@@ -114,8 +114,9 @@ func (w *world) strike(f fault) {
 		}
 		w.mark("all members restarted")
 	case silence:
-		c := w.clients[f.target%len(w.clients)]
-		c.still = w.now + int64(f.lasts)
+		if len(w.clients) > 0 {
+			w.clients[f.target%len(w.clients)].still = w.now + int64(f.lasts)
+		}
 	}
 }
 

@@ -19,6 +19,8 @@ type Options struct {
 	Faultless bool
 	// Rates is by how many parts per million clocks are wrong at most; 0 means by as much as is allowed.
 	Rates int64
+	// Idle has no clients.
+	Idle bool
 	// Stress has something special happen all the time.
 	Stress Stress
 	// Eager is how often elections are eager, 0 meaning three times out of four; negative: never.
@@ -92,6 +94,9 @@ func draw(r *rand.Rand, seed uint64, o Options) swarm {
 		s.drawFaults(r)
 	}
 	s.stress(o.Stress)
+	if o.Idle {
+		s.clients = 0
+	}
 	if o.Members != 0 {
 		s.members = o.Members
 	}
