@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -21,13 +22,26 @@ func (k *kvService) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRes
 	if len(r.Key) == 0 {
 		return nil, keyspace.ErrEmptyKey
 	}
-	h, res, err := k.s.member.Range(ctx, rangeRequest(r), r.Serializable)
+	req := rangeRequest(r)
+	h, res, err := readAt(k.s, r.Serializable, func(serializable bool) (replica.Header, keyspace.RangeResult, error) {
+		return k.s.member.Range(ctx, req, serializable)
+	})
 	if err != nil {
 		return nil, err
 	}
 	return &pb.RangeResponse{
 		Header: headerAt(h, res.Revision), Kvs: keyValues(res.KVs), More: res.More, Count: res.Count,
 	}, nil
+}
+
+// readAt reads. If it need not be linearizable, and is at a revision that is not there, another member may have told
+// the client of that one: then the leader is asked.
+func readAt[T any](s *Server, serializable bool, read func(serializable bool) (replica.Header, T, error)) (replica.Header, T, error) {
+	h, res, err := read(serializable)
+	if serializable && s.leading != nil && errors.Is(err, keyspace.ErrFutureRevision) {
+		return read(false)
+	}
+	return h, res, err
 }
 
 func (k *kvService) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {

@@ -12,7 +12,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
-// ledStream carries out a stream where the leader is, here or at another member.
+// ledStream carries out a stream where the leader is, here or at another member. While nobody leads, and nothing was
+// taken from the client, it waits and looks again for as long as a read may.
 func (s *Server) ledStream(r *route, impl any, stream grpc.ServerStream, handle grpc.StreamHandler) error {
 	if isVisit(stream.Context()) {
 		if !s.leads() {
@@ -20,33 +21,41 @@ func (s *Server) ledStream(r *route, impl any, stream grpc.ServerStream, handle 
 		}
 		return handle(impl, stream)
 	}
-	limit := time.Now().Add(s.cfg.Group.ReadTimeout)
-	leader, err := s.leading.AwaitLeader(stream.Context())
-	switch {
-	case err != nil:
-		return err
-	case leader == s.self():
-		return handle(impl, stream)
+	for limit := time.Now().Add(s.cfg.Group.ReadTimeout); ; {
+		leader, err := s.leading.AwaitLeader(stream.Context())
+		switch {
+		case err != nil:
+			return err
+		case leader == s.self():
+			return handle(impl, stream)
+		}
+		begun, err := s.relay(leader, r, stream, time.Until(limit))
+		if begun || !isElsewhere(err) || time.Until(limit) < forwardPause {
+			return err
+		}
+		if err := pause(stream.Context(), forwardPause); err != nil {
+			return err
+		}
 	}
-	return s.relay(leader, r, stream, time.Until(limit))
 }
 
 // relay passes a stream on to the leader, message by message in both directions. It holds one message of each: who
-// does not read keeps the other from sending. It ends when another member leads.
-func (s *Server) relay(leader uint64, r *route, stream grpc.ServerStream, patience time.Duration) error {
+// does not read keeps the other from sending. It ends when another member leads. Unless it has begun, nothing was taken
+// from the client.
+func (s *Server) relay(leader uint64, r *route, stream grpc.ServerStream, patience time.Duration) (begun bool, err error) {
 	defer s.limits.waiting.Add(-1)
 	if s.limits.waiting.Add(1) > int64(s.cfg.MaxRequests) {
-		return replica.ErrTooManyRequests
+		return false, replica.ErrTooManyRequests
 	}
 	s.forwards.sent.Add(1)
 	ctx, end := s.long(stream.Context(), inReign)
 	defer end(nil)
 	if s.reign().leader != leader { // it has changed just now
-		return replica.ErrNotLeader
+		return false, replica.ErrNotLeader
 	}
 	call, err := s.openAt(ctx, end, leader, r, patience, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true})
 	if err != nil {
-		return err
+		return false, err
 	}
 	s.loops.Go(func() {
 		if err := pump(call, stream, r.newRequest()); errors.Is(err, io.EOF) {
@@ -63,13 +72,13 @@ func (s *Server) relay(leader uint64, r *route, stream grpc.ServerStream, patien
 		}
 		answered = true
 		if err := stream.SendMsg(resp); err != nil {
-			return err
+			return true, err
 		}
 	}
 	if errors.Is(err, io.EOF) {
-		return nil
+		return true, nil
 	}
-	return s.relayError(ctx, r, call, err, answered)
+	return true, s.relayError(ctx, r, call, err, answered)
 }
 
 // pump passes on what a client sends, until it has no more. That the other side takes no more is no error: its end

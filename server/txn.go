@@ -6,6 +6,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
 func (k *kvService) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
@@ -20,7 +21,9 @@ func (k *kvService) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse,
 		}
 	}
 	ranges, serializable := serializableRanges(r)
-	h, res, err := k.s.member.Txn(ctx, req, ranges > 0 && ranges == serializable)
+	h, res, err := readAt(k.s, ranges > 0 && ranges == serializable, func(serializable bool) (replica.Header, keyspace.TxnResult, error) {
+		return k.s.member.Txn(ctx, req, serializable)
+	})
 	if err != nil {
 		return nil, err
 	}
