@@ -13,6 +13,8 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 )
 
 // Short times, so that a day is short. The defaults have a test of their own.
@@ -28,7 +30,18 @@ const (
 type world struct {
 	t *testing.T
 	*group
-	load *load
+	load    *load
+	lasting int64 // a lease that lasts longer than the test
+}
+
+func newWorld(t *testing.T, g *group) *world {
+	w := &world{t: t, group: g, load: startLoad(t, g)}
+	w.load.call("a grant", 0, func(ctx context.Context, s stubs) error {
+		granted, err := s.lease.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: 3600})
+		w.lasting = granted.GetID()
+		return err
+	})
+	return w
 }
 
 // days are the bad days.
@@ -57,6 +70,8 @@ func TestBadDays(t *testing.T) {
 		playDays(t, newNamespaces(t))
 		return
 	}
+	t.Parallel()
+	noteSources(t)
 	t.Run("namespaces", func(t *testing.T) {
 		t.Parallel()
 		said, err := inNamespaces("TestBadDays")
@@ -78,12 +93,9 @@ func TestBadDays(t *testing.T) {
 // TestLeaderKilledWithDefaults has a leader killed, and another one paused, in a group that was told no times.
 func TestLeaderKilledWithDefaults(t *testing.T) {
 	t.Parallel()
-	if os.Getenv(insideVariable) != "" {
-		t.Fatal("this is played outside of namespaces only")
-	}
 	g := startGroup(t, newProxied(t))
-	w := &world{t, g, startLoad(t, g)}
-	defer w.load.end()
+	w := newWorld(t, g)
+	defer w.load.end(true)
 	leaderKilled(w)
 	w.whole()
 	w.load.progress()
@@ -91,14 +103,27 @@ func TestLeaderKilledWithDefaults(t *testing.T) {
 	w.whole()
 }
 
+// TestOnlySupportRestartedAtTheWorstMoment has promises that last much longer than an election takes. A follower that
+// forgot in its restart what it has promised would help to elect another while the leader may still answer.
+func TestOnlySupportRestartedAtTheWorstMoment(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, startGroup(t, newProxied(t), "--master-lease", "3s"))
+	defer w.load.end(false)
+	onlySupportRestarted(w)
+	w.net.heal()
+	w.whole()
+}
+
 func playDays(t *testing.T, n network) {
 	g := startGroup(t, n, "--election-timeout", electionTimeout.String(), "--master-lease", masterLease.String(),
 		"--read-timeout", readTimeout.String())
-	w := &world{t, g, startLoad(t, g)}
-	defer w.load.end()
+	w := newWorld(t, g)
+	played := 0
+	defer func() { w.load.end(played == len(days)) }()
 	for _, day := range days {
 		// One group has them all, so it is no use to go on after one that ended badly.
 		if !t.Run(day.name, func(t *testing.T) {
+			played++
 			w.begin(t)
 			w.load.progress()
 			day.play(w)
@@ -185,6 +210,15 @@ func (w *world) saysThatItDoesNotKnow(at int) {
 		},
 		"a grant": func(ctx context.Context) error {
 			_, err := s.lease.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: leaseSeconds})
+			return err
+		},
+		"a renewal": func(ctx context.Context) error { return (&heldLease{id: w.lasting}).renew(ctx, s) },
+		"a look at a lease": func(ctx context.Context) error {
+			_, err := s.lease.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: w.lasting})
+			return err
+		},
+		"a look at a name": func(ctx context.Context) error {
+			_, err := s.names.Get(ctx, &leasekeeperv1.GetRequest{Name: contended[0]})
 			return err
 		},
 		"a list of leases": func(ctx context.Context) error {
@@ -374,7 +408,7 @@ func diskFails(w *world) {
 	} else {
 		defer s.end()
 	}
-	ended := w.members[leader].process.ended
+	began, ended := time.Now(), w.members[leader].process.ended
 	w.eventually("a member ends whose disk has failed", func() bool {
 		select {
 		case <-ended:
@@ -383,6 +417,7 @@ func diskFails(w *world) {
 			return false
 		}
 	})
+	w.t.Logf("the member whose disk has failed ended after %v", time.Since(began).Round(time.Millisecond))
 	w.load.progress()
 	w.kill(leader)
 	w.start(leader)

@@ -49,7 +49,7 @@ type stubs struct {
 	kv          pb.KVClient
 	lease       pb.LeaseClient
 	maintenance pb.MaintenanceClient
-	list        leasekeeperv1.MembersClient
+	names       leasekeeperv1.LeasekeeperClient
 }
 
 // process is one run of the command.
@@ -70,7 +70,7 @@ func startGroup(t testing.TB, n network, flags ...string) *group {
 		must(t, err)
 		t.Cleanup(func() { conn.Close() })
 		g.members[i] = &member{dir: t.TempDir(), stubs: stubs{
-			i, pb.NewKVClient(conn), pb.NewLeaseClient(conn), pb.NewMaintenanceClient(conn), leasekeeperv1.NewMembersClient(conn),
+			i, pb.NewKVClient(conn), pb.NewLeaseClient(conn), pb.NewMaintenanceClient(conn), leasekeeperv1.NewLeasekeeperClient(conn),
 		}}
 	}
 	t.Cleanup(func() {

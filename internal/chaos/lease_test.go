@@ -35,10 +35,10 @@ func (l *leaseTally) count(change func()) {
 	change()
 }
 
-func (l *leaseTally) tell(t testing.TB) {
+func (l *leaseTally) tell(t testing.TB, hadTime bool) {
 	t.Logf("%d leases held and renewed %d times, %d seen to end, none early and at most %v after the holder's deadline",
 		l.held, l.renewed, l.ended, l.lateness.Round(time.Millisecond))
-	if l.ended == 0 || l.renewed == 0 {
+	if hadTime && (l.ended == 0 || l.renewed == 0) {
 		t.Error("no lease was seen to be renewed and to end")
 	}
 }

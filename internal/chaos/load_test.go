@@ -50,12 +50,12 @@ func startLoad(t testing.TB, g *group) *load {
 	return l
 }
 
-// end stops the clients, and looks at what can be judged only in the end.
-func (l *load) end() {
+// end stops the clients, and looks at what can be judged only in the end. They must have done much, if they had the time.
+func (l *load) end(hadTime bool) {
 	close(l.stop)
 	l.running.Wait()
 	l.finalReads()
-	l.names.judge(l.t)
+	l.names.judge(l.t, hadTime)
 	var acked int64
 	for _, r := range l.registers {
 		acked += r.acked.Load()
@@ -63,7 +63,7 @@ func (l *load) end() {
 	c := &l.tally
 	l.t.Logf("%d writes acknowledged; %d calls, %d attempts repeated elsewhere, %d reads refused; the longest call %v",
 		acked, c.calls.Load(), c.retries.Load(), c.refused.Load(), time.Duration(c.longest.Load()).Round(time.Millisecond))
-	l.leases.tell(l.t)
+	l.leases.tell(l.t, hadTime)
 }
 
 // over says whether the clients are to end.

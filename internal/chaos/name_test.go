@@ -48,7 +48,7 @@ func (n *tenancies) add(name string, one tenancy) {
 }
 
 // judge looks whether two held one name at one time, or with tokens that do not grow.
-func (n *tenancies) judge(t testing.TB) {
+func (n *tenancies) judge(t testing.TB, hadTime bool) {
 	for _, name := range contended {
 		all, lost := n.byName[name], 0
 		slices.SortFunc(all, func(a, b tenancy) int { return a.from.Compare(b.from) })
@@ -69,7 +69,7 @@ func (n *tenancies) judge(t testing.TB) {
 			}
 		}
 		t.Logf("%s was held %d times, and lost %d times", name, len(all), lost)
-		if len(all) < keepers {
+		if hadTime && len(all) < keepers {
 			t.Errorf("%s was held %d times only", name, len(all))
 		}
 	}
