@@ -139,11 +139,12 @@ func parseMembers(list string) ([]plannedMember, error) {
 	return members, nil
 }
 
-// clusterID is the same for members that were given the same list.
+// clusterID is the same for members that were given the same names. Addresses are not in it, so that they can change
+// while the folders stay.
 func clusterID(members []plannedMember) uint64 {
 	var all []string
 	for _, m := range members {
-		all = append(all, m.name, m.address)
+		all = append(all, m.name)
 	}
 	return hashOf("cluster", all...)
 }

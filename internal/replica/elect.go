@@ -159,6 +159,16 @@ type handing struct {
 	leaving bool
 	led     bool          // this member led when it was ordered
 	until   clock.Instant // then it is given up to wait for a new leader
+	futile  bool          // the member that is to take over can not be reached
+}
+
+// unreachable takes note that messages to a member are being lost. Who leaves does not wait for it: most likely it
+// has just been told to stop, too.
+func (r *Replica) unreachable(member uint64) {
+	r.raft.ReportUnreachable(member)
+	if h := r.handing; h != nil && h.leaving && member == r.transferee {
+		h.futile = true
+	}
 }
 
 // ErrHandOver says that leadership could not be handed over, and this member goes on to lead.
@@ -230,7 +240,7 @@ func (r *Replica) settleHandOver() {
 	elsewhere := !r.leading && r.leader != 0
 	lost := !r.leading && (!h.led || r.now.After(h.until))
 	switch {
-	case h.leaving && (aborted || elsewhere || lost):
+	case h.leaving && (aborted || elsewhere || lost || h.futile):
 		r.withdraw()
 		r.answerHandOver(nil)
 	case h.leaving:

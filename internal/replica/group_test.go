@@ -434,6 +434,25 @@ func TestGroupMemberLeaves(t *testing.T) {
 	}
 }
 
+// A leader that leaves does not wait for a member that is gone, as when all are told to stop.
+func TestGroupMemberLeavesAlone(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.cut = func(Message) bool { return true }
+	g.step(leader, Leave{1})
+	if early := g.reply(leader, 1); early != nil {
+		t.Fatalf("it does not try to hand over: %+v", early)
+	}
+	for _, id := range g.ids {
+		if id != leader {
+			g.step(leader, Unreachable{id})
+		}
+	}
+	if reply, ok := g.reply(leader, 1).(Reply); !ok || reply.Err != nil {
+		t.Errorf("leave: %+v", g.reply(leader, 1))
+	}
+}
+
 // G11: an emptied folder under a known id is not listened to.
 func TestG11AnEmptiedFolderIsRefused(t *testing.T) {
 	g := newTeam(t, 3)

@@ -287,7 +287,7 @@ func (r *Replica) handle(event Event) {
 	case Received:
 		r.receive(e)
 	case Unreachable:
-		r.raft.ReportUnreachable(e.Member)
+		r.unreachable(e.Member)
 	case Shipped:
 		r.shipped(e)
 	case Installed:
