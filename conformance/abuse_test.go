@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,7 +74,7 @@ func TestConnectionsThatAreDropped(t *testing.T) {
 	eachTarget(t, func(t *testing.T, s *server) {
 		const connections, streams = 20, 100
 		for range connections {
-			c, err := clientv3.New(clientv3.Config{Endpoints: []string{s.grpcAddr}})
+			c, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(s.addresses(), ",")})
 			wantOK(t, "client", err)
 			watch := pb.NewWatchClient(c.ActiveConnection())
 			for range streams {

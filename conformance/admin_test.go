@@ -12,7 +12,7 @@ import (
 // Who leads already can be made the leader: scripts that move the leader to a certain member ask so without
 // looking first.
 func TestMoveLeader(t *testing.T) {
-	eachTarget(t, func(t *testing.T, s *server) {
+	eachServer(t, func(t *testing.T, s *server) {
 		st := s.stubs()
 		status, err := st.Status(s.context(), &pb.StatusRequest{})
 		wantOK(t, "status", err)

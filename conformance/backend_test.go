@@ -28,7 +28,7 @@ func TestBackendOnEtcd(t *testing.T) {
 		}
 	}
 	t.Parallel()
-	for _, target := range targets() {
+	for _, target := range chosen(etcd, leasekeeper) {
 		t.Run(target, func(t *testing.T) {
 			t.Parallel()
 			run(t, startServer(t, target))

@@ -7,15 +7,22 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
+// What the suite runs against: etcd, our server alone, and a group of three of ours, of which clients know only a
+// member that does not lead, or all.
 const (
 	etcd        = "etcd"
 	leasekeeper = "leasekeeper"
+	follower    = "follower"
+	everyone    = "everyone"
 )
 
-var targetFlag = flag.String("target", "", "run against this target only: etcd or leasekeeper (default both)")
+var allTargets = []string{etcd, leasekeeper, follower, everyone}
+
+var targetFlag = flag.String("target", "", "run against these targets only, with commas between them: etcd, leasekeeper, follower, everyone (default all)")
 
 // binaries holds the paths of what TestMain has built.
 var binaries struct {
@@ -47,20 +54,22 @@ func buildAndRun(m *testing.M) int {
 }
 
 // overlapWaits lets more tests run beside each other than there are processors:
-// most of their time is spent waiting for leases to end. An explicit -parallel
+// most of their time is spent waiting for leases to end and for leaders. An explicit -parallel
 // wins.
 func overlapWaits() {
 	const parallel = "test.parallel"
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == parallel })
 	if !given {
-		flag.Set(parallel, "6")
+		flag.Set(parallel, "12")
 	}
 }
 
 func buildAll(dir string) error {
-	if t := *targetFlag; t != "" && !slices.Contains([]string{etcd, leasekeeper}, t) {
-		return fmt.Errorf("unknown -target %q: want %s or %s", t, etcd, leasekeeper)
+	for _, name := range targets() {
+		if !slices.Contains(allTargets, name) {
+			return fmt.Errorf("unknown -target %q: want some of %s", name, strings.Join(allTargets, ", "))
+		}
 	}
 	var err error
 	if binaries.etcdctl, err = build(dir, ".", "etcdctl", "go.etcd.io/etcd/etcdctl/v3"); err != nil {
@@ -71,7 +80,7 @@ func buildAll(dir string) error {
 		leasekeeper: {"..", "./cmd/leasekeeper"},
 	}
 	binaries.server = make(map[string]string)
-	for _, name := range targets() {
+	for _, name := range programs() {
 		s := source[name]
 		if binaries.server[name], err = build(dir, s.folder, name, s.pkg); err != nil {
 			return err
@@ -93,7 +102,24 @@ func build(dir, folder, name, pkg string) (string, error) {
 // targets lists what this run covers.
 func targets() []string {
 	if *targetFlag != "" {
-		return []string{*targetFlag}
+		return strings.Split(*targetFlag, ",")
 	}
-	return []string{etcd, leasekeeper}
+	return allTargets
+}
+
+// chosen are those of the targets that this run covers.
+func chosen(of ...string) []string {
+	return slices.DeleteFunc(of, func(name string) bool { return !slices.Contains(targets(), name) })
+}
+
+// programs are the servers that this run needs, by the names of the targets where they are alone.
+func programs() []string {
+	var needed []string
+	if len(chosen(etcd)) > 0 {
+		needed = append(needed, etcd)
+	}
+	if len(chosen(leasekeeper, follower, everyone)) > 0 {
+		needed = append(needed, leasekeeper)
+	}
+	return needed
 }

@@ -19,7 +19,7 @@ import (
 func (s *server) client() *clientv3.Client {
 	s.t.Helper()
 	c, err := clientv3.New(clientv3.Config{
-		Endpoints:   []string{s.grpcAddr},
+		Endpoints:   strings.Split(s.addresses(), ","),
 		DialTimeout: waitLimit,
 		Logger:      zap.NewNop(), // expected errors are not worth a line each
 		// Requests larger than the server's limit have to reach it, and so do the

@@ -30,7 +30,7 @@ func TestWatchBelowACompaction(t *testing.T) {
 			wantEqual(t, "compact revision", resp.CompactRevision, 4)
 			wantEqual(t, "reason", resp.CancelReason, "")
 			wantEqual(t, "events", len(resp.Events), 0)
-			wantEqual(t, "identity", *identity(resp.Header), *identity(st.get("a").Header))
+			wantEqual(t, "identity", *s.identity(resp.Header), *s.identity(st.get("a").Header))
 		}
 		// The stream goes on, and nothing more comes for those. (etcd answers no
 		// request for progress on such a stream any more, until the client has

@@ -76,7 +76,7 @@ func (s *server) wantCtlError(code int, message string, args ...string) {
 }
 
 func (s *server) ctlArguments(args []string) []string {
-	return append([]string{"--endpoints", s.grpcAddr}, args...)
+	return append([]string{"--endpoints", s.addresses()}, args...)
 }
 
 // ctlEnvironment keeps the caller's own etcdctl settings out of the tests.

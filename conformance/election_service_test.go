@@ -33,7 +33,7 @@ func campaignRequest(value string, lease clientv3.LeaseID) *epb.CampaignRequest 
 func TestElectionService(t *testing.T) {
 	withElection(t, func(t *testing.T, s *server) {
 		st, es := s.store(), s.elections()
-		want := *identity(st.get("a").Header)
+		want := *s.identity(st.get("a").Header)
 		lease := st.grant(60).ID
 		_, err := es.Leader(s.context(), &epb.LeaderRequest{Name: []byte("office")})
 		wantStatus(t, "before", err, codes.Unknown, textNoLeader)
@@ -45,17 +45,17 @@ func TestElectionService(t *testing.T) {
 		wantEqual(t, "revision", won.Leader.Rev, 2)
 		wantEqual(t, "lease", won.Leader.Lease, int64(lease))
 		wantEqual(t, "header", won.Header.Revision, 2)
-		wantEqual(t, "identity", *identity(won.Header), want)
+		wantEqual(t, "identity", *s.identity(won.Header), want)
 
 		proclaimed, err := es.Proclaim(s.context(), &epb.ProclaimRequest{Leader: won.Leader, Value: []byte("two")})
 		wantOK(t, "proclaim", err)
 		wantEqual(t, "header", proclaimed.Header.Revision, 3)
-		wantEqual(t, "identity", *identity(proclaimed.Header), want)
+		wantEqual(t, "identity", *s.identity(proclaimed.Header), want)
 		leader, err := es.Leader(s.context(), &epb.LeaderRequest{Name: []byte("office")})
 		wantOK(t, "leader", err)
 		wantEqual(t, "leader", show(leader.Kv), fmt.Sprintf("office/%[1]x=two c2 m3 v2 lease %[1]x", int64(lease)))
 		wantEqual(t, "header", leader.Header.Revision, 3)
-		wantEqual(t, "identity", *identity(leader.Header), want)
+		wantEqual(t, "identity", *s.identity(leader.Header), want)
 
 		again, err := es.Campaign(s.context(), campaignRequest("three", lease))
 		wantOK(t, "campaign by the one in office proclaims", err)
@@ -65,7 +65,7 @@ func TestElectionService(t *testing.T) {
 		resigned, err := es.Resign(s.context(), &epb.ResignRequest{Leader: won.Leader})
 		wantOK(t, "resign", err)
 		wantEqual(t, "header", resigned.Header.Revision, 5)
-		wantEqual(t, "identity", *identity(resigned.Header), want)
+		wantEqual(t, "identity", *s.identity(resigned.Header), want)
 		wantEqual(t, "left over", st.members("office"), 0)
 	})
 }

@@ -10,7 +10,7 @@ import (
 )
 
 func TestEtcdctlEndpointHealth(t *testing.T) {
-	eachTarget(t, func(t *testing.T, s *server) {
+	eachServer(t, func(t *testing.T, s *server) {
 		took := regexp.MustCompile(`[0-9.]+(µs|ms|s)`)
 		out := s.mustCtl("endpoint", "health")
 		wantEqual(t, "health", took.ReplaceAllString(strings.TrimPrefix(out, s.grpcAddr), "TIME"),
@@ -26,7 +26,7 @@ func TestEtcdctlEndpointHealth(t *testing.T) {
 }
 
 func TestEtcdctlEndpointStatus(t *testing.T) {
-	eachTarget(t, func(t *testing.T, s *server) {
+	eachServer(t, func(t *testing.T, s *server) {
 		s.mustCtl("put", "a", "1")
 		var answers []struct {
 			Endpoint string
@@ -88,7 +88,7 @@ func checkVersion(t *testing.T, version string) {
 }
 
 func TestEtcdctlMemberList(t *testing.T) {
-	eachTarget(t, func(t *testing.T, s *server) {
+	eachServer(t, func(t *testing.T, s *server) {
 		out := s.mustCtl("member", "list")
 		fields := strings.Split(strings.TrimSuffix(out, "\n"), ", ")
 		if len(fields) != 6 {

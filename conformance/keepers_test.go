@@ -13,8 +13,8 @@ import (
 
 // keeperRun is a command under a lease of our own service, kept by our own library.
 func (s *server) keeperRun(namespace, name, script string, flags ...string) *exec.Cmd {
-	arguments := append([]string{"run", "--store", "leasekeeper://" + s.grpcAddr + "/" + namespace}, flags...)
-	cmd := exec.CommandContext(s.t.Context(), binaries.server[leasekeeper], append(arguments, name, "-c", script)...)
+	arguments := append([]string{"run", "--store", "leasekeeper://" + s.addresses() + "/" + namespace}, flags...)
+	cmd := exec.CommandContext(s.t.Context(), s.binary(), append(arguments, name, "-c", script)...)
 	cmd.Dir = s.t.TempDir()
 	return cmd
 }

@@ -71,7 +71,7 @@ func TestLockService(t *testing.T) {
 		wantOK(t, "lock", err)
 		wantEqual(t, "key", string(resp.Key), fmt.Sprintf("name/%x", int64(lease)))
 		wantEqual(t, "header", resp.Header.Revision, 2)
-		wantEqual(t, "identity", *identity(resp.Header), *identity(st.get("a").Header))
+		wantEqual(t, "identity", *s.identity(resp.Header), *s.identity(st.get("a").Header))
 		wantEqual(t, "store", st.all(), fmt.Sprintf("name/%[1]x= c2 m2 v1 lease %[1]x", int64(lease)))
 		wantEqual(t, "once more with the same lease", l.lock("name", lease), string(resp.Key))
 		wantEqual(t, "revision", st.revision(), 2)
@@ -79,7 +79,7 @@ func TestLockService(t *testing.T) {
 		unlocked, err := l.Unlock(s.context(), &v3lockpb.UnlockRequest{Key: resp.Key})
 		wantOK(t, "unlock", err)
 		wantEqual(t, "header", unlocked.Header.Revision, 3)
-		wantEqual(t, "identity", *identity(unlocked.Header), *identity(resp.Header))
+		wantEqual(t, "identity", *s.identity(unlocked.Header), *s.identity(resp.Header))
 		wantEqual(t, "store", st.all(), "")
 		l.unlock(string(resp.Key)) // what is not locked is no error
 		wantEqual(t, "revision", st.revision(), 3)

@@ -20,13 +20,13 @@ import (
 )
 
 func TestHash(t *testing.T) {
-	eachTargetWith(t, func(t *testing.T, s *server) {
+	eachServerWith(t, func(t *testing.T, s *server) {
 		st, ms := s.store(), s.stubs()
 		hash := func() uint32 {
 			t.Helper()
 			resp, err := ms.Hash(s.context(), &pb.HashRequest{})
 			wantOK(t, "hash", err)
-			wantEqual(t, "identity", *identity(resp.Header), *identity(st.get("a").Header))
+			wantEqual(t, "identity", *s.identity(resp.Header), *s.identity(st.get("a").Header))
 			wantEqual(t, "revision", resp.Header.Revision, st.revision())
 			return resp.Hash
 		}
@@ -54,7 +54,7 @@ func (st store) hashKV(revision int64) *pb.HashKVResponse {
 }
 
 func TestHashKV(t *testing.T) {
-	eachTargetWith(t, func(t *testing.T, s *server) {
+	eachServerWith(t, func(t *testing.T, s *server) {
 		st, ms := s.store(), s.stubs()
 		st.hashKV(0) // of nothing
 		seen := make(map[uint32]int64)
@@ -67,7 +67,7 @@ func TestHashKV(t *testing.T) {
 			revision := int64(i + 2)
 			resp := st.hashKV(0)
 			wantEqual(t, "header", resp.Header.Revision, revision)
-			wantEqual(t, "identity", *identity(resp.Header), *identity(st.get("a").Header))
+			wantEqual(t, "identity", *s.identity(resp.Header), *s.identity(st.get("a").Header))
 			wantEqual(t, "hashed revision", resp.HashRevision, revision)
 			wantEqual(t, "compact revision", resp.CompactRevision, -1)
 			wantEqual(t, "asked for by its number", st.hashKV(revision).Hash, resp.Hash)
@@ -95,7 +95,7 @@ func TestHashKV(t *testing.T) {
 
 // It is for comparing servers, so it must not depend on which one is asked.
 func TestHashKVAgreesBetweenServers(t *testing.T) {
-	eachTargetWith(t, func(t *testing.T, s *server) {
+	eachServerWith(t, func(t *testing.T, s *server) {
 		hash := func(s *server) uint32 {
 			st := s.store()
 			_, err := st.c.Lease.Grant(s.context(), 600)
@@ -112,7 +112,7 @@ func TestHashKVAgreesBetweenServers(t *testing.T) {
 }
 
 func TestHashKVAndCompaction(t *testing.T) {
-	eachTargetWith(t, func(t *testing.T, s *server) {
+	eachServerWith(t, func(t *testing.T, s *server) {
 		st, ms := s.store(), s.stubs()
 		for i := range 5 {
 			st.put("a", fmt.Sprint(i)) // 2 to 6
@@ -131,7 +131,7 @@ func TestHashKVAndCompaction(t *testing.T) {
 }
 
 func TestEtcdctlEndpointHashKV(t *testing.T) {
-	eachTargetWith(t, func(t *testing.T, s *server) {
+	eachServerWith(t, func(t *testing.T, s *server) {
 		s.mustCtl("put", "a", "1")
 		s.mustCtl("put", "a", "2")
 		now, past := s.store().hashKV(0).Hash, s.store().hashKV(2).Hash
@@ -143,7 +143,7 @@ func TestEtcdctlEndpointHashKV(t *testing.T) {
 }
 
 func TestDefragment(t *testing.T) {
-	eachTargetWith(t, func(t *testing.T, s *server) {
+	eachServerWith(t, func(t *testing.T, s *server) {
 		st := s.store()
 		lease := st.grant(600).ID
 		w := s.watch()
@@ -209,7 +209,7 @@ func checkSnapshot(t *testing.T, data []byte) {
 }
 
 func TestEtcdctlSnapshotSave(t *testing.T) {
-	eachTargetWith(t, func(t *testing.T, s *server) {
+	eachServerWith(t, func(t *testing.T, s *server) {
 		s.mustCtl("put", "a", "1")
 		path := filepath.Join(t.TempDir(), "snapshot")
 		out := s.mustCtl("snapshot", "save", path)
@@ -229,7 +229,8 @@ func TestAlarmNoSpace(t *testing.T) {
 	eachTargetWith(t, func(t *testing.T, s *server) {
 		st, ms := s.store(), s.stubs()
 		lease := st.grant(600).ID
-		member := st.put("a", "1", clientv3.WithLease(lease)).Header.MemberId // 2
+		st.put("a", "1", clientv3.WithLease(lease)) // 2
+		member := s.leaderID()
 		alarm := func(action pb.AlarmRequest_AlarmAction, kind pb.AlarmType) string {
 			t.Helper()
 			resp, err := ms.Alarm(s.context(), &pb.AlarmRequest{Action: action, MemberID: member, Alarm: kind})
@@ -266,10 +267,19 @@ func TestAlarmNoSpace(t *testing.T) {
 	}, areaAlarm)
 }
 
+// leaderID is the member that leads: in a group of ours it is its alarm that counts.
+func (s *server) leaderID() uint64 {
+	s.t.Helper()
+	resp, err := s.stubs().Status(s.context(), &pb.StatusRequest{})
+	wantOK(s.t, "status", err)
+	return resp.Leader
+}
+
 func TestAlarmNoSpaceAndTxns(t *testing.T) {
 	eachTargetWith(t, func(t *testing.T, s *server) {
 		st, ms := s.store(), s.stubs()
-		member := st.put("a", "1").Header.MemberId // 2
+		st.put("a", "1") // 2
+		member := s.leaderID()
 		_, err := ms.Alarm(s.context(), &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, MemberID: member, Alarm: pb.AlarmType_NOSPACE})
 		wantOK(t, "alarm", err)
 		_, err = ms.Txn(s.context(), then(opPut("a", "2")))

@@ -233,7 +233,7 @@ func TestNegativeRevisionInATxn(t *testing.T) {
 		st, kv := s.store(), s.stubs()
 		st.put("a", "1") // 2
 		resp, err := kv.Txn(s.context(), then(opPut("b", ""), opRangeRequest(&pb.RangeRequest{Key: []byte("a"), RangeEnd: []byte("z"), Revision: -1})))
-		if s.target == leasekeeper && err != nil {
+		if s.ours() && err != nil {
 			wantStatus(t, "refused", err, codes.OutOfRange, textCompacted)
 			wantEqual(t, "as a whole", st.revision(), 2)
 			return

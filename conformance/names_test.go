@@ -19,14 +19,10 @@ import (
 // Our own service is no part of etcd's API, but it has to keep out those who hold a name by that. These tests
 // speak JSON over HTTP to it, so that this module goes on importing none of our code.
 
-// onOurs runs a test on our server alone.
+// onOurs runs a test on our server, and not on etcd.
 func onOurs(t *testing.T, test func(t *testing.T, s *server)) {
-	t.Parallel()
-	for _, name := range targets() {
-		if name == leasekeeper {
-			test(t, startServer(t, name))
-		}
-	}
+	t.Helper()
+	onTargets(t, chosen(leasekeeper, follower, everyone), test)
 }
 
 // answer is one line of a stream.

@@ -39,9 +39,20 @@ var pending = map[area]func(context.Context, stubs) error{}
 // eachTargetWith is eachTarget for a test that needs these areas. On a server
 // that leaves one of them out, it checks instead that the server says so.
 func eachTargetWith(t *testing.T, test func(t *testing.T, s *server), areas ...area) {
-	eachTarget(t, func(t *testing.T, s *server) {
+	t.Helper()
+	eachTarget(t, withAreas(test, areas))
+}
+
+// eachServerWith is the same for eachServer.
+func eachServerWith(t *testing.T, test func(t *testing.T, s *server), areas ...area) {
+	t.Helper()
+	eachServer(t, withAreas(test, areas))
+}
+
+func withAreas(test func(t *testing.T, s *server), areas []area) func(t *testing.T, s *server) {
+	return func(t *testing.T, s *server) {
 		for _, a := range areas {
-			if ask, left := pending[a]; left && s.target == leasekeeper {
+			if ask, left := pending[a]; left && s.ours() {
 				if err := ask(s.context(), s.stubs()); codeOf(err) != codes.Unimplemented {
 					t.Errorf("%s is listed as pending, and the answer is %v, want %v", a, err, codes.Unimplemented)
 				}
@@ -49,7 +60,7 @@ func eachTargetWith(t *testing.T, test func(t *testing.T, s *server), areas ...a
 			}
 		}
 		test(t, s)
-	})
+	}
 }
 
 // withTxn is for what stands on Txn, as all of clientv3/concurrency does.

@@ -35,11 +35,11 @@ func eachRestart(t *testing.T, test func(t *testing.T, s *server, restart func()
 func TestRestartKeepsKeysAndRevisions(t *testing.T) {
 	eachRestart(t, func(t *testing.T, s *server, restart func()) {
 		st := s.store()
-		st.put("a", "1")                                                        // 2
-		st.put("a", "2")                                                        // 3
-		st.put("gone", "")                                                      // 4
-		st.delete("gone")                                                       // 5
-		header := identity(st.put("large", string(make([]byte, 1<<20))).Header) // 6
+		st.put("a", "1")                                                          // 2
+		st.put("a", "2")                                                          // 3
+		st.put("gone", "")                                                        // 4
+		st.delete("gone")                                                         // 5
+		header := s.identity(st.put("large", string(make([]byte, 1<<20))).Header) // 6
 		for round := range int64(2) {
 			restart()
 			st = s.store()
@@ -51,7 +51,7 @@ func TestRestartKeepsKeysAndRevisions(t *testing.T) {
 			wantEqual(t, "large value", len(st.get("large").Kvs[0].Value), 1<<20)
 			put := st.put("a", fmt.Sprint(3+round))
 			wantEqual(t, "revisions go on", put.Header.Revision, 7+round)
-			now := identity(put.Header)
+			now := s.identity(put.Header)
 			if now.cluster != header.cluster || now.member != header.member || now.term < header.term {
 				t.Errorf("identity %v, before %v", *now, *header)
 			}

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -36,9 +37,34 @@ type server struct {
 
 	grpcAddr string
 	httpAddr string
-	peerAddr string // etcd only
+	peerAddr string
+
+	// Of a member of a group: its own name, and the group. endpoints are what clients are told, if that is more
+	// than the address of this one.
+	name      string
+	group     *group
+	endpoints []string
 
 	process *process // nil while stopped
+}
+
+// ours says whether it is our server, in whatever form.
+func (s *server) ours() bool { return s.target != etcd }
+
+// binary is the program.
+func (s *server) binary() string {
+	if s.ours() {
+		return binaries.server[leasekeeper]
+	}
+	return binaries.server[etcd]
+}
+
+// addresses are the endpoints that clients are told, with commas between them.
+func (s *server) addresses() string {
+	if s.endpoints == nil {
+		return s.grpcAddr
+	}
+	return strings.Join(s.endpoints, ",")
 }
 
 // process is one life of a server. exited is closed once it was waited for.
@@ -52,8 +78,20 @@ type process struct {
 // The tests run beside each other because many of them do little but wait for a
 // lease to end.
 func eachTarget(t *testing.T, test func(t *testing.T, s *server)) {
+	t.Helper()
+	onTargets(t, targets(), test)
+}
+
+// eachServer is eachTarget for what a server says of itself, which is another thing where it is a member of a
+// group: it runs where the server is alone. What is so in a group is in the tests of groups.
+func eachServer(t *testing.T, test func(t *testing.T, s *server)) {
+	t.Helper()
+	onTargets(t, chosen(etcd, leasekeeper), test)
+}
+
+func onTargets(t *testing.T, names []string, test func(t *testing.T, s *server)) {
 	t.Parallel()
-	for _, name := range targets() {
+	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, startServer(t, name))
@@ -65,12 +103,13 @@ func eachTarget(t *testing.T, test func(t *testing.T, s *server)) {
 // stopped at the end of the test.
 func startServer(t *testing.T, target string) *server {
 	t.Helper()
-	dir := t.TempDir()
-	s := &server{t: t, target: target, dir: filepath.Join(dir, "data"), logs: filepath.Join(dir, "log")}
-	t.Cleanup(func() {
-		s.kill()
-		s.showLogs()
-	})
+	switch target {
+	case follower:
+		return startGroup(t, leasekeeper).follower()
+	case everyone:
+		return startGroup(t, leasekeeper).everyone()
+	}
+	s := newServer(t, target)
 	// Between choosing a port and listening on it somebody else may take it.
 	for attempt := 1; ; attempt++ {
 		s.grpcAddr, s.httpAddr, s.peerAddr = freeAddr(t), freeAddr(t), freeAddr(t)
@@ -88,6 +127,18 @@ func startServer(t *testing.T, target string) *server {
 	}
 }
 
+// newServer is a server that was not started yet. It ends with the test.
+func newServer(t *testing.T, target string) *server {
+	t.Helper()
+	dir := t.TempDir()
+	s := &server{t: t, target: target, dir: filepath.Join(dir, "data"), logs: filepath.Join(dir, "log")}
+	t.Cleanup(func() {
+		s.kill()
+		s.showLogs()
+	})
+	return s
+}
+
 // start starts a stopped server again, on the same folder and ports.
 func (s *server) start() {
 	s.t.Helper()
@@ -98,12 +149,24 @@ func (s *server) start() {
 
 // run starts the process and returns once it is ready.
 func (s *server) run() error {
+	if err := s.launch(); err != nil {
+		return err
+	}
+	if err := s.awaitReady(); err != nil {
+		s.kill()
+		return err
+	}
+	return nil
+}
+
+// launch starts the process.
+func (s *server) launch() error {
 	log, err := os.OpenFile(s.logs, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(binaries.server[s.target], s.arguments()...)
+	cmd := exec.Command(s.binary(), s.arguments()...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		return err
@@ -114,23 +177,27 @@ func (s *server) run() error {
 		close(p.exited)
 	}()
 	s.process = p
-	if err := s.awaitReady(); err != nil {
-		s.kill()
-		return err
-	}
 	return nil
 }
 
 func (s *server) arguments() []string {
-	if s.target == leasekeeper {
-		return []string{"serve", "--data-dir", s.dir, "--listen", s.grpcAddr, "--http", s.httpAddr}
+	if s.ours() {
+		arguments := []string{"serve", "--data-dir", s.dir, "--listen", s.grpcAddr, "--http", s.httpAddr}
+		if s.group != nil {
+			arguments = append(arguments, "--name", s.name, "--initial-cluster", s.group.list(""), "--peer-listen", s.peerAddr)
+		}
+		return arguments
+	}
+	name, list := "one", "one=http://"+s.peerAddr
+	if s.group != nil {
+		name, list = s.name, s.group.list("http://")
 	}
 	client, peer := "http://"+s.grpcAddr, "http://"+s.peerAddr
 	return []string{
-		"--name", "one", "--data-dir", s.dir, "--log-level", "warn",
+		"--name", name, "--data-dir", s.dir, "--log-level", "warn",
 		"--listen-client-urls", client, "--advertise-client-urls", client,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-		"--initial-cluster", "one=" + peer,
+		"--initial-cluster", list,
 	}
 }
 

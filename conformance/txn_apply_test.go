@@ -69,7 +69,7 @@ func TestTxnInnerHeaders(t *testing.T) {
 				continue
 			}
 			wantEqual(t, c.what, c.header.Revision, c.want)
-			wantEqual(t, c.what+": identity", *identity(c.header), identityFields{})
+			wantEqual(t, c.what+": identity", *s.identity(c.header), identityFields{})
 		}
 	})
 }

@@ -1,0 +1,161 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// group is three servers that are one.
+type group struct {
+	t       *testing.T
+	members []*server
+}
+
+// startGroup starts three members on empty folders and free ports, and returns once they agree who leads.
+func startGroup(t *testing.T, target string) *group {
+	t.Helper()
+	g := &group{t: t}
+	for _, name := range []string{"a", "b", "c"} {
+		m := newServer(t, target)
+		m.name, m.group = name, g
+		g.members = append(g.members, m)
+	}
+	for attempt := 1; ; attempt++ {
+		err := g.run()
+		if err == nil {
+			return g
+		}
+		if attempt == 3 {
+			t.Fatalf("starting a group of %s: %v", target, err)
+		}
+		for _, m := range g.members {
+			m.kill()
+			os.RemoveAll(m.dir)
+		}
+	}
+}
+
+func (g *group) run() error {
+	for _, m := range g.members {
+		m.grpcAddr, m.httpAddr, m.peerAddr = freeAddr(g.t), freeAddr(g.t), freeAddr(g.t)
+		if m.target == etcd {
+			m.httpAddr = m.grpcAddr
+		}
+	}
+	for _, m := range g.members {
+		if err := m.launch(); err != nil {
+			return err
+		}
+	}
+	for _, m := range g.members {
+		if err := m.awaitReady(); err != nil {
+			return fmt.Errorf("member %s: %w", m.name, err)
+		}
+	}
+	_, err := g.agreed(startLimit)
+	return err
+}
+
+// list are all members, as both programs are told of them.
+func (g *group) list(scheme string) string {
+	var list []string
+	for _, m := range g.members {
+		list = append(list, m.name+"="+scheme+m.peerAddr)
+	}
+	return strings.Join(list, ",")
+}
+
+// endpoints are the addresses of all members.
+func (g *group) endpoints() []string {
+	var all []string
+	for _, m := range g.members {
+		all = append(all, m.grpcAddr)
+	}
+	return all
+}
+
+// agreed returns the member that all follow.
+func (g *group) agreed(within time.Duration) (*server, error) {
+	for deadline := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
+		leader, seen := g.look()
+		if leader != nil {
+			return leader, nil
+		}
+		if time.Now().After(deadline) {
+			return nil, fmt.Errorf("the members do not agree on a leader: %s", seen)
+		}
+	}
+}
+
+// look asks all members once whom they follow.
+func (g *group) look() (leader *server, seen string) {
+	var said []string
+	var first *pb.StatusResponse
+	agree := true
+	for _, m := range g.members {
+		st, err := m.status()
+		if err != nil {
+			return nil, err.Error()
+		}
+		said = append(said, fmt.Sprintf("%x follows %x in term %d", st.Header.MemberId, st.Leader, st.RaftTerm))
+		if first == nil {
+			first = st
+		}
+		agree = agree && st.Leader != 0 && st.Leader == first.Leader && st.RaftTerm == first.RaftTerm
+		if st.Header.MemberId == st.Leader {
+			leader = m
+		}
+	}
+	if !agree {
+		leader = nil
+	}
+	return leader, strings.Join(said, ", ")
+}
+
+// status asks one member, over a connection that is closed again: a process that was killed since leaves none behind.
+func (s *server) status() (*pb.StatusResponse, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{s.grpcAddr}, Logger: zap.NewNop(), Context: ctx})
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return pb.NewMaintenanceClient(c.ActiveConnection()).Status(ctx, &pb.StatusRequest{})
+}
+
+func (g *group) leader() *server {
+	g.t.Helper()
+	leader, err := g.agreed(waitLimit)
+	wantOK(g.t, "leader", err)
+	return leader
+}
+
+// follower is a member that does not lead.
+func (g *group) follower() *server {
+	g.t.Helper()
+	leader := g.leader()
+	for _, m := range g.members {
+		if m != leader {
+			m.target = follower
+			return m
+		}
+	}
+	panic("unreachable: there are three")
+}
+
+// everyone is the leader, whose clients know the other members as well.
+func (g *group) everyone() *server {
+	g.t.Helper()
+	leader := g.leader()
+	leader.target, leader.endpoints = everyone, g.endpoints()
+	return leader
+}
