@@ -30,7 +30,10 @@ type load struct {
 // tally is counted to be printed.
 type tally struct {
 	calls, retries, refused atomic.Int64
-	longest                 atomic.Int64
+
+	mu      sync.Mutex
+	longest time.Duration
+	which   string // the longest was
 }
 
 func startLoad(t testing.TB, g *group) *load {
@@ -61,8 +64,8 @@ func (l *load) end(hadTime bool) {
 		acked += r.acked.Load()
 	}
 	c := &l.tally
-	l.t.Logf("%d writes acknowledged; %d calls, %d attempts repeated elsewhere, %d reads refused; the longest call %v",
-		acked, c.calls.Load(), c.retries.Load(), c.refused.Load(), time.Duration(c.longest.Load()).Round(time.Millisecond))
+	l.t.Logf("%d writes acknowledged; %d calls, %d attempts repeated elsewhere, %d reads refused; the longest call, %s, took %v",
+		acked, c.calls.Load(), c.retries.Load(), c.refused.Load(), c.which, c.longest.Round(time.Millisecond))
 	l.leases.tell(l.t, hadTime)
 }
 
@@ -85,14 +88,14 @@ func (l *load) pause(d time.Duration) {
 }
 
 // lasted counts a call that has ended.
-func (l *load) lasted(since time.Time) {
-	took := int64(time.Since(since))
-	l.tally.calls.Add(1)
-	for {
-		longest := l.tally.longest.Load()
-		if took <= longest || l.tally.longest.CompareAndSwap(longest, took) {
-			return
-		}
+func (l *load) lasted(what string, since time.Time) {
+	took := time.Since(since)
+	c := &l.tally
+	c.calls.Add(1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if took > c.longest {
+		c.longest, c.which = took, what
 	}
 }
 
@@ -100,7 +103,7 @@ func (l *load) lasted(since time.Time) {
 // limit of a call.
 func (l *load) call(what string, first int, try func(ctx context.Context, s stubs) error) bool {
 	began := time.Now()
-	defer l.lasted(began)
+	defer l.lasted(what, began)
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
 	var said []string

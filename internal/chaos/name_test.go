@@ -100,17 +100,25 @@ func (l *load) keepNames(number int) {
 	}
 }
 
+// badDay says whether a keeper has an error of a bad day.
+func badDay(err error) bool {
+	return errors.Is(err, leasekeeper.ErrUnknownOutcome) || errors.Is(err, leasekeeper.ErrUnavailable)
+}
+
 // keepName holds a name once.
 func (l *load) keepName(k *leasekeeper.Keeper, number int, name string) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
 	lease, err := k.Acquire(ctx, name)
-	for ; errors.Is(err, leasekeeper.ErrUnknownOutcome) && ctx.Err() == nil; lease, err = k.Acquire(ctx, name) {
+	for ; badDay(err) && ctx.Err() == nil; lease, err = k.Acquire(ctx, name) {
 		l.tally.retries.Add(1) // a keeper goes on for a TTL, and a bad day may last longer
 	}
-	l.lasted(began)
-	if err != nil {
+	l.lasted("a claim", began)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return // it stood in line all the time
+	case err != nil:
 		l.t.Errorf("keeper %d: %s was not acquired after %v: %v", number, name, time.Since(began), err)
 		return
 	}
@@ -126,9 +134,9 @@ func (l *load) keepName(k *leasekeeper.Keeper, number int, name string) {
 	l.names.add(name, one)
 	began = time.Now()
 	err = lease.Release(ctx)
-	l.lasted(began)
+	l.lasted("a release", began)
 	// A release is not tried for longer than the lease lasts, which a bad day may.
-	if err != nil && !errors.Is(err, leasekeeper.ErrLost) && !errors.Is(err, leasekeeper.ErrUnknownOutcome) {
+	if err != nil && !errors.Is(err, leasekeeper.ErrLost) && !badDay(err) {
 		l.t.Errorf("keeper %d: %s was not released: %v", number, name, err)
 	}
 }

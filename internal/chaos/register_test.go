@@ -111,11 +111,12 @@ func (l *load) read(at int) {
 		ctx, cancel := context.WithTimeout(context.Background(), attemptLimit)
 		err := l.registers[i%len(l.registers)].look(ctx, l.g.members[at].stubs)
 		cancel()
-		l.lasted(began)
+		l.lasted("a read", began)
 		if err != nil {
 			l.tally.refused.Add(1)
 			if !passing(err) {
 				l.t.Errorf("a read: %v", err)
+				return
 			}
 		}
 		l.pause(5 * time.Millisecond)
