@@ -124,7 +124,11 @@ func (l *load) keepName(k *leasekeeper.Keeper, number int, name string) {
 	}
 	one := tenancy{keeper: number, from: time.Now(), token: lease.Token()}
 	one.to = one.from
-	for until := one.from.Add(time.Duration(rand.IntN(120)) * time.Millisecond); time.Now().Before(until) && !one.lost; {
+	long := 100 * time.Millisecond
+	if rand.IntN(5) == 0 {
+		long = nameTTL // over whatever happens meanwhile
+	}
+	for until := one.from.Add(rand.N(long)); time.Now().Before(until) && !one.lost; {
 		time.Sleep(2 * time.Millisecond)
 		looked := time.Now()
 		if one.lost = lease.Check() != nil; !one.lost {
