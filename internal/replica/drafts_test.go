@@ -131,7 +131,7 @@ func TestShortLeasesLeaveNothing(t *testing.T) {
 	claim.Lease, release.Lease = 2, 2
 	w.step(Request{3, claim}, Request{4, release}) // in one
 	w.settle()
-	if key := string(leaseKey(2)); w.replica.names.drafts.of[key] != nil {
+	if w.replica.names.drafts.of[string(leaseKey(2))] != nil {
 		t.Error("there is a draft of what began and ended in one batch")
 	}
 	w.file()

@@ -129,10 +129,3 @@ func (n *network) heal() {
 		clear(n.held[i])
 	}
 }
-
-// healAround heals all links of one member.
-func (n *network) healAround(i int) {
-	for j := range n.cut {
-		n.cut[i][j], n.cut[j][i], n.held[i][j], n.held[j][i] = 0, 0, 0, 0
-	}
-}
