@@ -231,9 +231,7 @@ func TestHeadersOfMembers(t *testing.T) {
 			wantEqual(t, "delete", *s.identity(st.delete("a").Header), want)
 			ttl, err := st.c.TimeToLive(s.context(), lease.ID)
 			wantOK(t, "time to live", err)
-			if s.ours() { // a member of etcd that does not lead passes on what the leader says of itself
-				wantEqual(t, "time to live", *s.identity(ttl.ResponseHeader), want)
-			}
+			wantEqual(t, "time to live", *s.identity(ttl.ResponseHeader), want)
 			wantEqual(t, "revoke", *s.identity(st.revoke(lease.ID).Header), want)
 			created := s.watch().create(&pb.WatchCreateRequest{Key: []byte("a")})
 			wantEqual(t, "watch", *s.identity(created.Header), want)
