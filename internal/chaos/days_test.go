@@ -95,7 +95,7 @@ func TestLeaderKilledWithDefaults(t *testing.T) {
 	t.Parallel()
 	g := startGroup(t, newProxied(t))
 	w := newWorld(t, g)
-	defer w.load.end(true)
+	defer w.load.end(false)
 	leaderKilled(w)
 	w.whole()
 	w.load.progress()
