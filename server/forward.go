@@ -104,7 +104,7 @@ func (s *Server) forward(ctx context.Context, leader uint64, r *route, req proto
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if !r.stays {
-		defer s.duringReign(leader, cancel)()
+		defer s.duringReign(leader, r, cancel)()
 	}
 	call, err := s.openAt(ctx, cancel, leader, r, patience, &grpc.StreamDesc{})
 	if err != nil {
@@ -163,22 +163,28 @@ func (s *Server) forwardError(ctx context.Context, r *route, call grpc.ClientStr
 		return &lostAnswer{cause}
 	case r.changes:
 		return &lostAnswer{err}
+	case errors.Is(cause, errLeaderChanged):
+		return errNotReached // the next leader can be asked at once
 	case cause != nil:
 		return cause
 	}
 	return errNotReached
 }
 
-// duringReign gives a call up some time after the member that it was sent to leads no more. The caller calls
-// leave when it has ended.
-func (s *Server) duringReign(leader uint64, cancel context.CancelCauseFunc) (leave func()) {
+// duringReign gives a call up when the member that it was sent to leads no more, and one that changes something some
+// time after that, since its answer may yet come. The caller calls leave when it has ended.
+func (s *Server) duringReign(leader uint64, r *route, cancel context.CancelCauseFunc) (leave func()) {
 	reign := s.reign()
 	if reign.leader != leader { // just now
 		reign.ctx = s.pulse.over
 	}
+	grace := time.Duration(0)
+	if r.changes {
+		grace = reignGrace
+	}
 	later := make(chan *time.Timer, 1)
 	stop := context.AfterFunc(reign.ctx, func() {
-		later <- time.AfterFunc(reignGrace, func() { cancel(errLeaderChanged) })
+		later <- time.AfterFunc(grace, func() { cancel(errLeaderChanged) })
 	})
 	return func() {
 		if !stop() {

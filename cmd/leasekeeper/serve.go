@@ -19,6 +19,9 @@ import (
 // stopLimit bounds how long a server that was asked to stop lets requests finish.
 const stopLimit = 10 * time.Second
 
+// haltLimit is stopLimit for one that can not go on: nothing that it has not answered yet will be answered.
+const haltLimit = time.Second
+
 func newServe() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -142,10 +145,14 @@ func (p *process) run(cmd *cobra.Command) error {
 	go p.exitAtNextSignal()
 	p.handOver(context.WithoutCancel(cmd.Context()))
 	why := p.front.Err() // before Stop
-	cut := within(cmd, p.front.Stop)
+	limit := stopLimit
+	if p.node.Err() != nil {
+		limit = haltLimit
+	}
+	cut := within(cmd, limit, p.front.Stop)
 	// The front may have used up its time waiting for clients; that is no reason not to close the data.
-	err := within(cmd, p.node.Stop)
-	if err := within(cmd, p.member.close); err != nil {
+	err := within(cmd, limit, p.node.Stop)
+	if err := within(cmd, limit, p.member.close); err != nil {
 		p.log.Warn("the connections to other members did not end well", "error", err)
 	}
 	if err != nil {
@@ -161,8 +168,8 @@ func (p *process) run(cmd *cobra.Command) error {
 }
 
 // within gives something the time it may take to stop.
-func within(cmd *cobra.Command, stop func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), stopLimit)
+func within(cmd *cobra.Command, limit time.Duration, stop func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), limit)
 	defer cancel()
 	return stop(ctx)
 }
