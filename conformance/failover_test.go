@@ -31,11 +31,11 @@ const (
 	// callTries bounds how often what failed is tried again, and attemptsLimit how many attempts the client library
 	// makes of its own for one call.
 	callTries     = 10
-	attemptsLimit = 50
+	attemptsLimit = 10
 	// againAfter is the pause before that: who does not reach a member is told so at once.
 	againAfter = 50 * time.Millisecond
 	// retriesPerKill bounds how often one worker has to try again for one kill, on the average.
-	retriesPerKill = 20
+	retriesPerKill = 5
 )
 
 // The leader is killed every few seconds, and everything that clients do goes on. Every call ends in time, with an
@@ -271,9 +271,6 @@ func (y *tally) report(t *testing.T, kills, workers int) {
 	t.Logf("%d kills, %d workers, %d calls, %d retries (limit %d), %d streams opened\n%s", kills, workers, calls, retries, limit, y.streams, &out)
 	if retries > limit {
 		t.Errorf("%d retries, more than %d", retries, limit)
-	}
-	if y.streams > int(limit) {
-		t.Errorf("%d streams were opened, more than %d", y.streams, limit)
 	}
 }
 
