@@ -65,7 +65,7 @@ func newPulse() *pulse {
 func (p *pulse) follow(leader, term uint64) reign {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if leader != 0 && (term > p.reign.term || p.reign.leader == 0) {
+	if leader != 0 && (term > p.reign.term || p.reign.leader == 0 || term == p.reign.term && leader != p.reign.leader) {
 		p.endReign(errLeaderChanged)
 		p.reign.leader, p.reign.term = leader, term
 		p.reign.ctx, p.endReign = context.WithCancelCause(context.Background())

@@ -80,7 +80,7 @@ func (m *groupMember) connect(node *replica.Node, requestBytes int, log *slog.Lo
 		Self: m.plan.self.id, ClusterID: m.plan.cluster, Incarnation: node.Incarnation(),
 		Members: addresses, Listener: listener,
 		Files:   peer.CertificateFiles{Cert: m.plan.tls[0], Key: m.plan.tls[1], CA: m.plan.tls[2]},
-		Receive: node.Receive, ReceiveState: node.ReceiveState, Unreachable: node.Unreachable,
+		Receive: node.Receive, Connected: node.Connected, ReceiveState: node.ReceiveState, Unreachable: node.Unreachable,
 		MaxFrame: max(peer.DefaultMaxFrame, 2*requestBytes+frameReserve),
 		Logger:   log,
 	})

@@ -38,6 +38,8 @@ type Config struct {
 	// Receive takes a frame, which is its own from then on, of another member. It must not wait: what it has no room
 	// for it drops. Calls for frames of one member and class come one after the other.
 	Receive func(from, incarnation uint64, frame []byte)
+	// Connected, which may be nil, is told of each connection that a member opens, before any frame of it.
+	Connected func(from, incarnation uint64)
 	// ReceiveState takes a frame with the state that belongs to it, which is whole when state says io.EOF. What it
 	// returns goes to the sender. It must end soon after ctx does. There is one call at a time for each member.
 	ReceiveState func(ctx context.Context, from, incarnation uint64, frame []byte, state io.Reader) error

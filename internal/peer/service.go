@@ -111,6 +111,9 @@ func (s *service) take(stream frameServer, from caller, n *lane) error {
 	if err := stream.SendHeader(nil); err != nil {
 		return err
 	}
+	if s.t.cfg.Connected != nil {
+		s.t.cfg.Connected(from.member, from.incarnation)
+	}
 	batches := newReceiver[peerpb.Batch](ctx)
 	s.t.serving.Go(func() { batches.pump(stream.Recv) })
 	for {

@@ -92,7 +92,7 @@ func (r *Replica) apply(m *raftpb.Message) {
 	if a.datable {
 		r.syncState()
 	}
-	if a.promoted {
+	if a.promoted && !r.left {
 		r.startServing()
 	}
 	if r.serving {

@@ -147,7 +147,7 @@ func (r *Replica) untilVote() time.Duration {
 	if opens, closed := r.grantor.Opens(r.now); closed {
 		wait = min(wait, r.now.Until(opens)+1)
 	}
-	if !r.leading {
+	if !r.leading && r.handing == nil && !r.installing {
 		wait = min(wait, r.now.Until(r.campaignAt)+1)
 	}
 	return max(wait, 0)

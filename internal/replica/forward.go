@@ -55,6 +55,12 @@ func newForwarded() forwarded {
 	return forwarded{sent: make(map[uint64]*sentRenewal), came: make(map[uint64]origin), answers: make(map[uint64]*answers)}
 }
 
+// beginNumbers has the numbers of renewals begin where no earlier life of this member has come to: an answer that was
+// meant for that one is of nothing that is asked now.
+func (f *forwarded) beginNumbers(clockID uint64, now clock.Instant) {
+	f.sequence = (clockID + uint64(now.Raw)) &^ otherIDs
+}
+
 // forward sends a client's renewal on to the leader, when there is one.
 func (r *Replica) forward(e Renewal) {
 	f := &r.forwarded
@@ -100,16 +106,20 @@ func (r *Replica) forwardAll() {
 
 // forwardAgain puts what was lost in line once more, and gives up what has waited for too long.
 func (r *Replica) forwardAgain() {
-	f := &r.forwarded
+	f, gone := &r.forwarded, false
 	for _, number := range slices.Sorted(maps.Keys(f.sent)) {
 		s := f.sent[number]
 		switch {
 		case r.now.After(s.until):
 			delete(f.sent, number)
 			r.refuse(Renewal{s.id, s.left}, ErrNoLeader)
+			gone = true
 		case !s.inLine && r.now.Elapsed(s.at) >= forwardPatience*TickInterval:
 			s.inLine, f.unsent = true, append(f.unsent, number)
 		}
+	}
+	if gone {
+		f.unsent = slices.DeleteFunc(f.unsent, func(number uint64) bool { return f.sent[number] == nil })
 	}
 }
 
@@ -168,6 +178,9 @@ func (r *Replica) renewedByLeader(answer ForwardedRenewed) {
 // renewForOther deals with a renewal that a follower has forwarded.
 func (r *Replica) renewForOther(member uint64, renewal ForwardedRenewal) {
 	f := &r.forwarded
+	if len(renewal.Leases) == 0 {
+		return
+	}
 	f.sequence++
 	id := otherIDs | f.sequence
 	e := Renewal{ID: id, Leases: renewal.Leases}

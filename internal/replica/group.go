@@ -76,7 +76,8 @@ func (r *Replica) join(founded bool) error {
 	if _, err := load(r.db, keyPromised, promised); err != nil {
 		return err
 	}
-	past := masterlease.Past{Bootstrap: founded || r.alone(), Longest: time.Duration(promised.LongestNs)}
+	// An empty folder does not prove that nothing was ever promised, so who founds a group with others waits as well.
+	past := masterlease.Past{Bootstrap: r.alone(), Longest: time.Duration(promised.LongestNs)}
 	var err error
 	r.grantor, err = masterlease.NewGrantor(masterlease.GrantorConfig{
 		Drift: r.cfg.Drift, Domain: r.clockID(), MaxDuration: max(masterlease.DefaultMaxDuration, r.cfg.MasterLease),
@@ -90,6 +91,7 @@ func (r *Replica) join(founded bool) error {
 	if err != nil {
 		return err
 	}
+	r.forwarded.beginNumbers(r.clockID(), r.cfg.Now)
 	r.holder.Configure(masterlease.Configuration{Voters: r.voters}, r.cfg.Now)
 	r.heard = r.cfg.Now
 	if founded {
@@ -153,8 +155,10 @@ func (r *Replica) acquainted(member, incarnation uint64) bool {
 		return false
 	}
 	known, ok := r.peers[member]
-	if !ok && incarnation != 0 {
-		r.acquaint(member, incarnation)
+	if !ok {
+		if incarnation != 0 {
+			r.acquaint(member, incarnation)
+		}
 		return false
 	}
 	if known != incarnation {
@@ -321,7 +325,7 @@ func (r *Replica) observe() {
 	release, gaveUp := r.holder.Observe(s, r.now)
 	r.transferee = s.Transferee
 	if s.Term != r.term || r.leading != (s.Role == masterlease.Leader) {
-		if r.serving {
+		if r.leading { // also if it never served: commands may wait in its queue
 			r.stepDown()
 		}
 		r.term, r.leading, r.asked = s.Term, s.Role == masterlease.Leader, 0

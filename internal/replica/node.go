@@ -113,8 +113,8 @@ type Node struct {
 	identity    Header
 	incarnation uint64
 	term        atomic.Uint64
-	leader      atomic.Uint64 // known, and if it is this member, serving
-	serving     atomic.Bool   // there is a leader
+	leader      atomic.Pointer[known] // if it is this member, it serves
+	serving     atomic.Bool           // there is a leader
 	ready       chan struct{}
 
 	received      chan Event    // from other members
@@ -184,6 +184,7 @@ func Start(ctx context.Context, cfg NodeConfig) (*Node, error) {
 		received: make(chan Event, maxReceived), leaderChanged: make(chan struct{}), states: newStates(),
 		nudge: make(chan struct{}, 1), ready: make(chan struct{}), stopping: make(chan struct{}), done: make(chan struct{}),
 	}
+	n.leader.Store(new(known))
 	n.closing, n.endClosing = context.WithCancel(context.Background())
 	if err := n.openInTime(ctx); err != nil {
 		n.endClosing()
@@ -299,7 +300,7 @@ func (n *Node) status(r *Replica, now clock.Instant) Status {
 	if free := r.space.seen.Free; free <= math.MaxInt64 {
 		s.FreeBytes = int64(free)
 	}
-	s.Leader = n.leader.Load()
+	s.Leader = n.leader.Load().id
 	if r.Serving() {
 		s.Overdue, s.OldestDue = r.Lessor().Overdue(now)
 	}

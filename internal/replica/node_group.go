@@ -60,6 +60,12 @@ func (n *Node) Receive(from, incarnation uint64, message []byte) {
 	n.receive(Received{Message: m, Incarnation: incarnation})
 }
 
+// Connected says that a member has connected, and with which data folder: those that elect no leader together seldom
+// have anything else to say to each other, and should know each other's folders all the same.
+func (n *Node) Connected(from, incarnation uint64) {
+	n.receive(Received{Message: Message{From: from, To: n.identity.MemberID}, Incarnation: incarnation})
+}
+
 func (n *Node) receive(e Received) bool {
 	select {
 	case n.received <- e:
@@ -92,8 +98,13 @@ func (n *Node) Incarnation() uint64 { return n.incarnation }
 
 // Leader returns the leader that this member knows of, 0 if none, and the term. It does not say that it still leads.
 func (n *Node) Leader() (id, term uint64) {
-	return n.leader.Load(), n.term.Load()
+	known := n.leader.Load()
+	return known.id, known.term
 }
+
+// known is who leads in a term, 0 if nobody is known. The two are read together: with another's term a leader would
+// be taken for the next one.
+type known struct{ id, term uint64 }
 
 // AwaitLeader returns the leader as soon as this member knows one. It waits for as long as ctx and the configured
 // ReadTimeout allow; after that the error is [ErrNoLeader].
@@ -103,7 +114,7 @@ func (n *Node) AwaitLeader(ctx context.Context) (uint64, error) {
 	defer timer.Stop()
 	for {
 		changed := n.leaderChange()
-		if id := n.leader.Load(); id != 0 {
+		if id := n.leader.Load().id; id != 0 {
 			return id, nil
 		}
 		select {
@@ -139,10 +150,14 @@ func (n *Node) noticeLeader() {
 		leader = 0 // it is not yet of use to anybody
 	}
 	n.term.Store(term)
-	if n.leader.Load() == leader {
+	now, before := known{leader, term}, *n.leader.Load()
+	if now == before {
 		return
 	}
-	n.leader.Store(leader)
+	n.leader.Store(&now)
+	if leader == before.id {
+		return
+	}
 	n.leaderMu.Lock()
 	close(n.leaderChanged)
 	n.leaderChanged = make(chan struct{})

@@ -208,7 +208,7 @@ func (n *Node) perform(effects []Effect) (wait time.Duration, err error) {
 	n.tellHanded()
 	n.noticeShortage()
 	n.noticeLeader()
-	if serving := n.leader.Load() != 0; serving != n.serving.Load() {
+	if serving := n.leader.Load().id != 0; serving != n.serving.Load() {
 		n.served(serving)
 	}
 	return wait, nil

@@ -14,7 +14,7 @@ var needsClocks = []string{"(I1)", "(I2)", "(I3", "(I10)", "undercut", "said to 
 func TestBrokenClocks(t *testing.T) {
 	exclusive := 0
 	for seed := uint64(1); seed <= 2+3*usualSeeds; seed++ {
-		r := Run(seed, Options{Rates: 600_000, Eager: 1, Length: 4 * time.Second, Idle: seed%4 > 0})
+		r := Run(seed, Options{Rates: 600_000, Eager: 1, Length: 5 * time.Second, Idle: seed%4 > 0})
 		if r.Failure == nil {
 			continue
 		}

@@ -1,0 +1,186 @@
+package replica
+
+import (
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// What groups once did wrong, each as short as it can be told.
+
+// campaigned lets time pass until a member leads that can not replicate anything, and returns it.
+func (g *team) campaigned() uint64 {
+	g.t.Helper()
+	g.cut = func(m Message) bool { return m.Raft != nil && m.Raft.GetType() == raftpb.MsgApp }
+	for range 1000 {
+		g.pass(5 * time.Millisecond)
+		for _, id := range g.ids {
+			if g.members[id].replica.leading {
+				return id
+			}
+		}
+	}
+	g.t.Fatal("nobody is elected")
+	return 0
+}
+
+// G11: members that have had nothing to say to each other know each other's folders by having connected. Otherwise one
+// that has lost its folder helps to elect a leader without what it had acknowledged.
+func TestG11WhoHasConnectedIsKnown(t *testing.T) {
+	g := newTeam(t, 3)
+	incarnation := map[uint64]uint64{1: 0x101, 2: 0x102, 3: 0x103}
+	g.down[3] = true
+	old := g.elected()
+	emptied := 3 - old
+	g.pass(time.Second)
+	delete(g.down, 3)
+	g.step(3, Received{Message: Message{From: emptied, To: 3}, Incarnation: incarnation[emptied]}) // it connects
+	g.pass(5 * time.Second)
+	g.cut = func(m Message) bool {
+		return m.To == 3 && m.From == old && m.Raft != nil && len(m.Raft.GetEntries()) > 0
+	}
+	if r := g.do(old, 1, put1("k", "acknowledged")); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	before := g.members[emptied]
+	after := &world{
+		t: t, fs: vfs.NewCrashableMem(), clock: clock.NewManual(before.clock.Now()), domain: before.domain, sync: before.sync,
+		configure: func(c *Config) { before.configure(c); c.Incarnation = 0x999 },
+	}
+	after.open()
+	before.close()
+	g.members[emptied], incarnation[emptied] = after, 0x999
+	g.cut = func(m Message) bool {
+		if m.From != old && m.To != old {
+			again, _ := ParseMessage(m.From, m.To, m.AppendTo(nil))
+			g.members[m.To].inbox = append(g.members[m.To].inbox, Received{Message: again, Incarnation: incarnation[m.From]})
+		}
+		return true
+	}
+	for range 2000 {
+		g.pass(5 * time.Millisecond)
+		if g.members[3].replica.Serving() || after.replica.Serving() {
+			t.Fatal("a leader was elected with the vote of an emptied folder")
+		}
+	}
+}
+
+// An empty folder proves nothing: who has one waits like others who start.
+func TestC8AnEmptyFolderIsMuteToo(t *testing.T) {
+	g := newTeam(t, 3)
+	w := g.members[1]
+	w.clock.Advance(clock.DefaultDrift.GrantPromise(900 * time.Millisecond))
+	if w.replica.grantor.Open(w.clock.Now()) {
+		t.Error("it may vote at once")
+	}
+}
+
+func TestG11NoIncarnationIsNoAcquaintance(t *testing.T) {
+	g := newTeam(t, 3)
+	if g.members[1].replica.acquainted(2, 0) {
+		t.Error("a member without one is listened to")
+	}
+}
+
+// G2: an answer that was meant for an earlier life of this member acknowledges nothing that is asked now.
+func TestG2AnAnswerOfAnEarlierLife(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.pass(time.Second)
+	follower := g.follower(leader)
+	g.do(leader, 1, Grant{7, 10 * time.Second})
+	var late []Message
+	g.cut = func(m Message) bool {
+		if len(m.Renewed) > 0 {
+			late = append(late, m)
+		}
+		return len(m.Renewed) > 0
+	}
+	g.step(follower, Renewal{21, []lessor.ID{7}})
+	if len(late) == 0 {
+		t.Fatal("not answered")
+	}
+	g.crash(follower, 5*time.Second)
+	g.pass(500 * time.Millisecond)
+	g.cut = func(m Message) bool { return m.From == follower && len(m.Renewals) > 0 }
+	g.step(follower, Renewal{22, []lessor.ID{7}})
+	again, _ := ParseMessage(late[0].From, late[0].To, late[0].AppendTo(nil))
+	g.step(follower, Received{Message: again, Incarnation: 0x100 + leader})
+	if answer := g.reply(follower, 22); answer != nil {
+		t.Errorf("acknowledged, and the leader never heard of it: %+v", answer)
+	}
+}
+
+// What came to a leader that never served is answered when it leads no more, and is not carried out later.
+func TestQueueOfALeaderThatNeverServed(t *testing.T) {
+	g := newTeam(t, 3)
+	first := g.campaigned()
+	g.step(first, Request{1, put1("k", "late")})
+	g.cut = func(m Message) bool { return m.From == first || m.To == first }
+	g.pass(5 * time.Second)
+	if reply, ok := g.reply(first, 1).(Reply); !ok || reply.Err == nil {
+		t.Errorf("not answered: %+v", g.reply(first, 1))
+	}
+	if n := len(g.members[first].replica.queue); n > 0 {
+		t.Errorf("%d commands still wait", n)
+	}
+}
+
+// A member that has left does not begin to serve.
+func TestWhoHasLeftDoesNotServe(t *testing.T) {
+	g := newTeam(t, 3)
+	first := g.campaigned()
+	g.step(first, Leave{1})
+	g.cut = func(Message) bool { return false }
+	g.pass(300 * time.Millisecond)
+	if r := g.members[first].replica; !r.left || r.Serving() {
+		t.Errorf("left %v, serves %v", r.left, r.Serving())
+	}
+}
+
+// Renewals that were given up leave nothing behind, at either end.
+func TestRenewalsGivenUpAreForgotten(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	follower := g.follower(leader)
+	g.step(follower, Renewal{99, nil})
+	if n := len(g.members[leader].replica.forwarded.came); n > 0 {
+		t.Errorf("the leader keeps %d empty renewals", n)
+	}
+	g.cut = func(m Message) bool { return m.From == follower || m.To == follower }
+	g.pass(3 * time.Second)
+	for i := range uint64(100) {
+		g.step(follower, Renewal{100 + i, []lessor.ID{7}})
+	}
+	g.pass(2 * DefaultReadTimeout)
+	if f := &g.members[follower].replica.forwarded; len(f.sent)+len(f.unsent) > 0 {
+		t.Errorf("%d are under way, and %d numbers are kept", len(f.sent), len(f.unsent))
+	}
+}
+
+// Nobody is called again and again at once while a successor fails to be elected.
+func TestHandOverIsNoBusyLoop(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.pass(time.Second)
+	g.cut = func(m Message) bool {
+		kind := m.Raft.GetType()
+		return m.Raft != nil && (kind == raftpb.MsgVoteResp || kind == raftpb.MsgPreVote || kind == raftpb.MsgPreVoteResp)
+	}
+	g.step(leader, HandOver{ID: 1, To: g.follower(leader)})
+	w, busy := g.members[leader], 0
+	for i := 0; i < 1000 && g.reply(leader, 1) == nil; i++ {
+		g.pass(5 * time.Millisecond)
+		if w.step(Tick{}); w.wait() == 0 && len(w.writes) == 0 {
+			busy++
+		}
+	}
+	if busy > 10 {
+		t.Errorf("%d times it wanted to be called at once", busy)
+	}
+}
