@@ -133,6 +133,10 @@ func (r *Replica) unpark() {
 	if r.left || r.halted {
 		return
 	}
+	if order := r.ordered; order != nil && !r.grantor.Mute(r.now) {
+		r.ordered = nil
+		r.receiveRaft(*order)
+	}
 	for _, b := range r.grantor.Unpark(r.leads(), r.now) {
 		r.vote(b.Message.(*raftpb.Message))
 	}

@@ -34,6 +34,9 @@ type group struct {
 	// carried is the release that came with the order to campaign. It goes on beside the requests for votes.
 	carried *masterlease.Release
 	handing *handing
+	// ordered is an order to campaign that came while this member was mute. It is looked at anew when that is over, as
+	// if it came only then.
+	ordered *Received
 	left    bool // this member has taken its leave
 
 	refusedLast uint64 // who was not listened to last; see Counts.Strangers
@@ -205,6 +208,10 @@ func (r *Replica) receiveRaft(e Received) {
 		return
 	case raftpb.MsgTimeoutNow:
 		if r.left || !r.grantor.TimeoutNow(lease.Release, r.now) {
+			r.ordered = nil
+			if r.grantor.Mute(r.now) {
+				r.ordered = &e
+			}
 			return
 		}
 		r.carried = lease.Release

@@ -396,6 +396,24 @@ func TestGroupHandsOver(t *testing.T) {
 	}
 }
 
+// A member that has just started takes over as soon as it may.
+func TestGroupHandsOverToOneThatHasStarted(t *testing.T) {
+	g := newTeam(t, 3)
+	old := g.elected()
+	g.pass(time.Second)
+	to := g.follower(old)
+	g.crash(to, 10*time.Millisecond)
+	g.pass(400 * time.Millisecond)
+	g.step(old, HandOver{ID: 1, To: to})
+	if early := g.reply(old, 1); early != nil || g.members[to].replica.leading {
+		t.Fatalf("it takes over while it is mute: %+v", early)
+	}
+	g.pass(700 * time.Millisecond)
+	if reply, ok := g.reply(old, 1).(Reply); !ok || reply.Err != nil || !g.members[to].replica.Serving() {
+		t.Errorf("%+v", g.reply(old, 1))
+	}
+}
+
 // A hand-over to one that does not answer is given up, and nothing of it is left.
 func TestGroupGivesUpAHandOver(t *testing.T) {
 	g := newTeam(t, 3)
