@@ -155,13 +155,17 @@ func TestPlan(t *testing.T) {
 			t.Errorf("member %d is %+v for a, %+v for b", i, a.members[i], b.members[i])
 		}
 	}
-	// Another list is another cluster.
-	other, err := planOf(t, "--initial-cluster", "a=10.0.0.1:2380,b=10.0.0.2:2380,c=10.0.0.4:2380", "--name", "a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if other.cluster == a.cluster {
-		t.Error("another list is the same cluster")
+	// Other names are another cluster; members may move to other addresses.
+	for list, same := range map[string]bool{
+		"a=10.0.0.1:2380,b=10.0.0.2:2380,d=10.0.0.3:2380": false, "a=10.0.0.1:2380,b=10.0.0.2:2380,c=10.0.0.4:2380": true,
+	} {
+		other, err := planOf(t, "--initial-cluster", list, "--name", "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (other.cluster == a.cluster && other.self.id == a.self.id) != same {
+			t.Errorf("%s is member %x of %x, and the first list %x of %x", list, other.self.id, other.cluster, a.self.id, a.cluster)
+		}
 	}
 }
 
