@@ -39,6 +39,9 @@ func count(path string) error {
 		cancel()
 	}()
 	s, err := Open(ctx, path, Config{})
+	if ctx.Err() != nil { // told to end before it began
+		return nil
+	}
 	if err != nil {
 		return err
 	}
