@@ -100,7 +100,7 @@ func (q *quorum) start(id uint64) *Node {
 	q.t.Helper()
 	n, err := Start(context.Background(), NodeConfig{Dir: q.dirs[id], logKeep: q.logKeep, Group: &GroupConfig{
 		Self: id, Members: q.ids, ClusterID: 0xc1, Transport: line2{q.s, id},
-		ElectionTimeout: 300 * time.Millisecond, MasterLease: 250 * time.Millisecond, ReadTimeout: 5 * time.Second,
+		ReadTimeout: 5 * time.Second,
 	}})
 	if err != nil {
 		q.t.Fatal(err)
