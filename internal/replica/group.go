@@ -60,7 +60,7 @@ func (r *Replica) silence() time.Duration {
 }
 
 // join sets up what concerns the others, when the member starts.
-func (r *Replica) join(founded bool) error {
+func (r *Replica) join() error {
 	r.voters = slices.Sorted(slices.Values(r.log.conf.GetVoters()))
 	if !slices.Contains(r.voters, r.identity.MemberID) {
 		return &DamagedError{What: fmt.Sprintf("member %x is none of the voters %x", r.identity.MemberID, r.voters)}
@@ -97,9 +97,6 @@ func (r *Replica) join(founded bool) error {
 	r.forwarded.beginNumbers(r.clockID(), r.cfg.Now)
 	r.holder.Configure(masterlease.Configuration{Voters: r.voters}, r.cfg.Now)
 	r.heard = r.cfg.Now
-	if founded {
-		r.heard = r.cfg.Now.Add(-r.silence()) // there is no leader to be waited for
-	}
 	r.awaitLeader()
 	return nil
 }

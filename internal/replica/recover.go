@@ -21,13 +21,13 @@ import (
 const Format = 1
 
 // recover rebuilds the member from its database: identity, log, leases, keys, and which key is attached
-// to which lease. founded says that the database was empty.
-func (r *Replica) recover() (founded bool, err error) {
-	if founded, err = r.identify(); err != nil {
-		return false, err
+// to which lease.
+func (r *Replica) recover() (err error) {
+	if err = r.identify(); err != nil {
+		return err
 	}
 	if r.instants, err = openInstants(r.db, r.cfg.Domain, r.cfg.Now); err != nil {
-		return false, err
+		return err
 	}
 	r.log = new(log)
 	err = r.reload(func(leases keyspace.Leases) (err error) {
@@ -35,7 +35,7 @@ func (r *Replica) recover() (founded bool, err error) {
 		return err
 	})
 	r.term = r.log.hard.GetTerm()
-	return founded, err
+	return err
 }
 
 // reload rebuilds what is in memory from the database. Others hold the log and the keyspace: they stay the same, with
@@ -75,24 +75,24 @@ func (r *Replica) reload(openKeys func(keyspace.Leases) error) error {
 }
 
 // identify reads who this member is, or writes it when the database is new.
-func (r *Replica) identify() (founded bool, err error) {
+func (r *Replica) identify() error {
 	identity := new(logpb.Identity)
 	found, err := load(r.db, keyIdentity, identity)
 	if err != nil {
-		return false, err
+		return err
 	}
 	if !found {
 		if identity, err = r.found(); err != nil {
-			return false, err
+			return err
 		}
 	}
 	if identity.Format != Format {
-		return false, fmt.Errorf("the data is of format %d and this program knows format %d: "+
+		return fmt.Errorf("the data is of format %d and this program knows format %d: "+
 			"use the version of leasekeeper that wrote it", identity.Format, Format)
 	}
 	r.identity = Header{ClusterID: identity.ClusterId, MemberID: identity.MemberId}
 	r.incarnation = identity.Incarnation
-	return !found, nil
+	return nil
 }
 
 // found makes an empty database that of a member of a new group.

@@ -192,11 +192,10 @@ func Open(cfg Config) (*Replica, error) {
 		proposals: make(map[uint64][]pending), waiting: make(map[lessor.ID][]waiter),
 		space: space{limits: cfg.Space, seen: Space{Free: UnknownFree}}, names: newNames(),
 	}
-	founded, err := r.recover()
-	if err != nil {
+	if err := r.recover(); err != nil {
 		return nil, err
 	}
-	if err := r.join(founded); err != nil {
+	if err := r.join(); err != nil {
 		return nil, err
 	}
 	node, err := raft.NewRawNode(&raft.Config{
