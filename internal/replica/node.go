@@ -112,7 +112,6 @@ type Node struct {
 
 	identity    Header
 	incarnation uint64
-	term        atomic.Uint64
 	leader      atomic.Pointer[known] // if it is this member, it serves
 	serving     atomic.Bool           // there is a leader
 	ready       chan struct{}
@@ -278,12 +277,29 @@ func (n *Node) Ready() <-chan struct{} { return n.ready }
 // Header returns what an answer given now would carry.
 func (n *Node) Header() Header {
 	h := n.identity
-	h.Revision, h.Term = n.store.Revision(), n.term.Load()
+	h.Revision, h.Term = n.store.Revision(), n.leader.Load().term
 	return h
 }
 
-func (n *Node) lookInto(result chan<- Status) func(*Replica, clock.Instant) {
-	return func(r *Replica, now clock.Instant) { result <- n.status(r, now) }
+// look has the member's goroutine look into the replica, after the events that came with that, and returns what it
+// saw.
+func look[T any](ctx context.Context, n *Node, at func(*Replica, clock.Instant) T) (seen T, err error) {
+	result := make(chan T, 1)
+	select {
+	case n.intake <- submission{look: func(r *Replica, now clock.Instant) { result <- at(r, now) }}:
+	case <-ctx.Done():
+		return seen, context.Cause(ctx)
+	case <-n.done:
+		return seen, ErrStopped
+	}
+	select {
+	case seen = <-result:
+		return seen, nil
+	case <-ctx.Done():
+		return seen, context.Cause(ctx)
+	case <-n.done:
+		return seen, ErrStopped
+	}
 }
 
 func (n *Node) status(r *Replica, now clock.Instant) Status {

@@ -110,20 +110,12 @@ func (n *Node) Serving() error {
 // Status returns a snapshot, without asking other members. If the member's goroutine does not answer before
 // ctx ends, it returns that error with the little that is known.
 func (n *Node) Status(ctx context.Context) (Status, error) {
-	result := make(chan Status, 1)
-	select {
-	case n.intake <- submission{look: n.lookInto(result)}:
-	case <-n.done:
-		return n.last, ErrStopped
-	case <-ctx.Done():
-		return Status{Header: n.Header()}, ctx.Err()
+	status, err := look(ctx, n, n.status)
+	switch {
+	case errors.Is(err, ErrStopped):
+		return n.last, err
+	case err != nil:
+		return Status{Header: n.Header()}, err
 	}
-	select {
-	case status := <-result:
-		return status, nil
-	case <-n.done:
-		return n.last, ErrStopped
-	case <-ctx.Done():
-		return Status{Header: n.Header()}, ctx.Err()
-	}
+	return status, nil
 }

@@ -149,7 +149,6 @@ func (n *Node) noticeLeader() {
 	if leader == n.identity.MemberID && !n.replica.Serving() {
 		leader = 0 // it is not yet of use to anybody
 	}
-	n.term.Store(term)
 	now, before := known{leader, term}, *n.leader.Load()
 	if now == before {
 		return
@@ -266,24 +265,12 @@ type MemberStatus struct {
 
 // Group returns how the group looks from here.
 func (n *Node) Group(ctx context.Context) (GroupStatus, error) {
-	result := make(chan GroupStatus, 1)
-	look := func(r *Replica, now clock.Instant) { result <- r.Group(now) }
-	select {
-	case n.intake <- submission{look: look}:
-	case <-n.done:
-		return GroupStatus{}, ErrStopped
-	case <-ctx.Done():
-		return GroupStatus{}, ctx.Err()
+	s, err := look(ctx, n, (*Replica).Group)
+	if err != nil {
+		return GroupStatus{}, err
 	}
-	select {
-	case s := <-result:
-		s.Malformed, s.Overrun = n.malformed.Load()+s.Counts.Malformed, n.overrun.Load()
-		return s, nil
-	case <-n.done:
-		return GroupStatus{}, ErrStopped
-	case <-ctx.Done():
-		return GroupStatus{}, ctx.Err()
-	}
+	s.Malformed, s.Overrun = n.malformed.Load()+s.Counts.Malformed, n.overrun.Load()
+	return s, nil
 }
 
 // Group returns how the group looks from here.

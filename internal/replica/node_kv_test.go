@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -9,9 +10,8 @@ import (
 )
 
 func applied(n *Node) uint64 {
-	result := make(chan uint64)
-	n.intake <- submission{look: func(r *Replica, _ clock.Instant) { result <- r.Applied() }}
-	return <-result
+	index, _ := look(context.Background(), n, func(r *Replica, _ clock.Instant) uint64 { return r.Applied() })
+	return index
 }
 
 func TestNodeTxn(t *testing.T) {

@@ -58,22 +58,11 @@ func (n *Node) Place(ctx context.Context, name string, lease lessor.ID) (Place, 
 
 // file has all that is remembered of names be where readers of the database find it.
 func (n *Node) file(ctx context.Context) error {
-	filed := make(chan error, 1)
-	select {
-	case n.intake <- submission{look: func(r *Replica, _ clock.Instant) { filed <- r.file() }}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-n.done:
-		return ErrStopped
-	}
-	select {
-	case err := <-filed:
+	failed, err := look(ctx, n, func(r *Replica, _ clock.Instant) error { return r.file() })
+	if err != nil {
 		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-n.done:
-		return ErrStopped
 	}
+	return failed
 }
 
 // holderRetries bounds how often a name is asked about whose holder changes all the time.

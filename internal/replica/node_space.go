@@ -68,30 +68,15 @@ func (n *Node) CheckSpace(ctx context.Context) (before, after Shortage, err erro
 	seen := n.readSpace()
 	n.release()
 	seen.Asked = true
-	type answer struct{ before, after Shortage }
-	result := make(chan answer, 1)
-	// A look runs after the events that came with it, so what was before is looked up first.
-	before = n.Shortage()
-	for _, s := range []submission{
-		{event: seen},
-		{look: func(r *Replica, _ clock.Instant) { result <- answer{before, r.Shortage()} }},
-	} {
-		select {
-		case n.intake <- s:
-		case <-ctx.Done():
-			return 0, 0, ctx.Err()
-		case <-n.done:
-			return 0, 0, ErrStopped
-		}
+	before = n.Shortage() // before the event: a look runs after it
+	if err := n.handIn(ctx, seen); err != nil {
+		return 0, 0, err
 	}
-	select {
-	case a := <-result:
-		return a.before, a.after, nil
-	case <-ctx.Done():
-		return 0, 0, ctx.Err()
-	case <-n.done:
-		return 0, 0, ErrStopped
+	after, err = look(ctx, n, func(r *Replica, _ clock.Instant) Shortage { return r.Shortage() })
+	if err != nil {
+		return 0, 0, err
 	}
+	return before, after, nil
 }
 
 // OrderShortage has puts and grants refused as if there were no space, or ends that, and returns the shortage
