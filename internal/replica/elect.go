@@ -218,7 +218,7 @@ func (r *Replica) furthest() uint64 {
 // leave begins to take this member's leave.
 func (r *Replica) leave(e Leave) {
 	if r.handing != nil {
-		r.answerHandOver(ErrStopped)
+		r.answerHandOver(ErrUnknownOutcome)
 	}
 	r.handing = r.newHanding(e.ID)
 	r.handing.leaving = true

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -140,6 +141,18 @@ func TestWhoHasLeftDoesNotServe(t *testing.T) {
 	g.pass(300 * time.Millisecond)
 	if r := g.members[first].replica; !r.left || r.Serving() {
 		t.Errorf("left %v, serves %v", r.left, r.Serving())
+	}
+}
+
+// What becomes of a hand-over that is under way when its leader leaves is not known: it may have succeeded.
+func TestLeavingDuringAHandOver(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.cut = func(m Message) bool { return m.From == leader }
+	g.step(leader, HandOver{ID: 1, To: g.follower(leader)})
+	g.step(leader, Leave{2})
+	if reply, ok := g.reply(leader, 1).(Reply); !ok || !errors.Is(reply.Err, ErrUnknownOutcome) {
+		t.Errorf("hand-over: %+v", g.reply(leader, 1))
 	}
 }
 
