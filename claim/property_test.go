@@ -144,7 +144,8 @@ func (m *model) extend(t *rapid.T) {
 	switch alive := m.now != nil && m.now.lease == x.lease && !m.now.revoked; {
 	case alive && err != nil:
 		t.Fatalf("%s can not extend: %v", x.by.name, err)
-	case !alive && !errors.Is(err, driver.ErrLost) && !errors.Is(err, driver.ErrUnknownOutcome): // it may be in doubt
+	case !alive && !errors.Is(err, driver.ErrLost) && !(all && errors.Is(err, driver.ErrUnknownOutcome)):
+		// Of two at a time the write of one may still be under way when the other finds that it is lost.
 		t.Fatalf("%s has extended what it has lost: %v", x.by.name, err)
 	case alive && !x.by.Now().Before(x.lease.Until()):
 		t.Fatalf("extended until %v, and it is %v", x.lease.Until(), x.by.Now())
