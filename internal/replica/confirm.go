@@ -113,7 +113,7 @@ func (r *Replica) confirm() {
 	c.rounds++
 	var key [roundKey]byte // never used twice, by nobody
 	binary.BigEndian.PutUint64(key[:], r.identity.MemberID)
-	binary.BigEndian.PutUint64(key[8:], uint64(r.cfg.Now.Raw)^r.incarnation)
+	binary.BigEndian.PutUint64(key[8:], r.life)
 	binary.BigEndian.PutUint64(key[16:], c.rounds)
 	c.round, c.waiting, c.key, c.since = c.waiting, nil, string(key[:]), r.now
 	r.raft.ReadIndex(key[:])

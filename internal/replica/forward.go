@@ -55,12 +55,6 @@ func newForwarded() forwarded {
 	return forwarded{sent: make(map[uint64]*sentRenewal), came: make(map[uint64]origin), answers: make(map[uint64]*answers)}
 }
 
-// beginNumbers has the numbers of renewals begin where no earlier life of this member has come to: an answer that was
-// meant for that one is of nothing that is asked now.
-func (f *forwarded) beginNumbers(clockID uint64, now clock.Instant) {
-	f.sequence = (clockID + uint64(now.Raw)) &^ otherIDs
-}
-
 // forward sends a client's renewal on to the leader, when there is one.
 func (r *Replica) forward(e Renewal) {
 	f := &r.forwarded

@@ -18,6 +18,7 @@ import (
 // group is what a member knows of the others, and what it promised them and they promised it.
 type group struct {
 	incarnation uint64
+	life        uint64   // from which on this process numbers what it asks others; no other life of the member has come to it
 	voters      []uint64 // sorted, this member among them
 	// peers holds the incarnation of each other member that was ever heard of. It is on stable storage before a
 	// message of that member counts.
@@ -94,7 +95,9 @@ func (r *Replica) join() error {
 	if err != nil {
 		return err
 	}
-	r.forwarded.beginNumbers(r.clockID(), r.cfg.Now)
+	// An answer that was meant for an earlier life of this member is of nothing that is asked now.
+	r.life = r.clockID() + uint64(r.cfg.Now.Raw)
+	r.forwarded.sequence = r.life &^ otherIDs
 	r.holder.Configure(masterlease.Configuration{Voters: r.voters}, r.cfg.Now)
 	r.heard = r.cfg.Now
 	r.awaitLeader()
