@@ -275,10 +275,19 @@ func (r *Replica) catchUp() {
 // giveUpParked answers those that have waited for too long, or for a member that does not lead after all. The
 // only member of a group sooner or later does.
 func (r *Replica) giveUpParked() {
-	for !r.alone() && len(r.parked) > 0 && (!r.leading || r.now.After(r.parked[0].until)) {
-		r.refuse(r.parked[0].event, ErrNoLeader)
-		r.parked = r.parked[1:]
+	if r.alone() {
+		return
 	}
+	r.parked = r.giveUp(r.parked)
+	r.lagging = r.giveUp(r.lagging)
+}
+
+func (r *Replica) giveUp(list []parked) []parked {
+	for len(list) > 0 && (!r.leading || r.now.After(list[0].until)) {
+		r.refuse(list[0].event, ErrNoLeader)
+		list = list[1:]
+	}
+	return list
 }
 
 // takeBackQuestions answers what this member would have asked a leader before it became one.
@@ -319,7 +328,7 @@ func (r *Replica) refuse(event Event, reason error) {
 func (r *Replica) serve(event Event) {
 	if index, behind := r.behind(); behind {
 		if len(r.lagging) < MaxQueue {
-			r.lagging = append(r.lagging, parked{event: event, index: index})
+			r.lagging = append(r.lagging, parked{event, r.now.Add(r.cfg.ReadTimeout), index})
 		} else {
 			r.refuse(event, ErrTooManyRequests)
 		}

@@ -18,6 +18,9 @@ import (
 const (
 	// roundPatience is how many ticks a round may take until another is begun in its place: messages get lost.
 	roundPatience = 3
+	// maxRipe bounds the rounds of a follower whose outcome is ahead of its own state. Until that has caught up with some
+	// of them another would be of no more use.
+	maxRipe = 4
 	// roundKey is the length of what raft calls the context of a round.
 	roundKey = 24
 )
@@ -29,7 +32,7 @@ type confirming struct {
 	key     string        // of the round under way; "" if there is none
 	since   clock.Instant
 	rounds  uint64
-	ripe    []ripening // by index
+	ripe    []ripening // by index; len ≤ maxRipe
 }
 
 // unconfirmed is an answer that waits for the round, or at a follower a question.
@@ -107,7 +110,7 @@ func (r *Replica) confirm() {
 	if c.key != "" && r.now.Elapsed(c.since) >= roundPatience*TickInterval {
 		c.waiting, c.round, c.key = append(c.round, c.waiting...), nil, ""
 	}
-	if r.halted || c.key != "" || len(c.waiting) == 0 || r.leader == 0 || r.leading != r.serving {
+	if r.halted || c.key != "" || len(c.waiting) == 0 || len(c.ripe) == maxRipe || r.leader == 0 || r.leading != r.serving {
 		return
 	}
 	c.rounds++

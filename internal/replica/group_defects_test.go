@@ -197,3 +197,44 @@ func TestHandOverIsNoBusyLoop(t *testing.T) {
 		t.Errorf("%d times it wanted to be called at once", busy)
 	}
 }
+
+// Who asks a leader whose own disk lags behind what the others have committed is told in time that it does.
+func TestAnswersOfALeaderThatLagsDoNotWaitForEver(t *testing.T) {
+	const timeout = 200 * time.Millisecond
+	g := newTeamOf(t, 3, func(c *Config) { c.ReadTimeout = timeout })
+	leader := g.elected()
+	g.pass(time.Second)
+	g.slow = leader
+	g.step(leader, Request{1, put1("k", "v")})
+	g.step(leader, Read{2})
+	g.pass(timeout + 10*time.Millisecond)
+	if r := g.members[leader].replica; !r.Serving() || len(r.lagging) > 0 {
+		t.Errorf("serves %v, and %d wait", r.Serving(), len(r.lagging))
+	}
+	if reply, ok := g.reply(leader, 2).(Reply); !ok || reply.Err == nil {
+		t.Errorf("read: %+v", g.reply(leader, 2))
+	}
+}
+
+// A follower that lags behind asks no more rounds than it can use, however many ask it.
+func TestAFollowerThatLagsAsksFewRounds(t *testing.T) {
+	g := newTeamOf(t, 3, func(c *Config) { c.ReadTimeout = time.Minute })
+	leader := g.elected()
+	g.pass(time.Second)
+	follower := g.follower(leader)
+	g.slow = follower
+	g.step(leader, Request{1, put1("k", "v")})
+	for i := range uint64(50) {
+		g.step(follower, Read{100 + i})
+	}
+	if n := len(g.members[follower].replica.confirming.ripe); n == 0 || n > maxRipe {
+		t.Errorf("%d rounds wait for the own state", n)
+	}
+	g.slow = 0
+	g.pass(50 * time.Millisecond)
+	for i := range uint64(50) {
+		if _, ok := g.reply(follower, 100+i).(ReadAt); !ok {
+			t.Fatalf("read %d: %+v", i, g.reply(follower, 100+i))
+		}
+	}
+}
