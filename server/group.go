@@ -17,7 +17,7 @@ import (
 )
 
 // DefaultReadTimeout is the default of [Group.ReadTimeout].
-const DefaultReadTimeout = time.Second
+const DefaultReadTimeout = replica.DefaultReadTimeout
 
 // A Group is what a [Server] has to know of the group that its member is one of.
 type Group struct {
