@@ -82,6 +82,32 @@ func resting(effect Effect, authority clock.Instant) Effect {
 	panic(fmt.Sprintf("replica: %T is no answer", effect))
 }
 
+// Holds looks at the clock once more, just before an effect leaves (T3), and reports whether the authority that it
+// rests on has not ended. What was changed rests on none, because it is in the log. A [Send] that does not hold is
+// dropped.
+func Holds(effect Effect, now func() clock.Instant) bool {
+	authority := forever
+	switch e := effect.(type) {
+	case Reply:
+		authority = e.Authority
+	case ReadAt:
+		authority = e.Authority
+	case Renewed:
+		authority = e.Authority
+	case Send:
+		authority = e.Authority
+	}
+	return authority == forever || now().Before(authority)
+}
+
+// Authorized returns the answer if it holds, and else the one that there is no leader.
+func Authorized(answer Effect, now func() clock.Instant) Effect {
+	if Holds(answer, now) {
+		return answer
+	}
+	return refused(answer, ErrNoLeader)
+}
+
 // refused returns what is answered instead.
 func refused(effect Effect, reason error) Effect {
 	switch e := effect.(type) {

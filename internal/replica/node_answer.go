@@ -26,11 +26,11 @@ func (n *Node) atOnce(s *submission) bool {
 	for _, effect := range effects {
 		switch e := effect.(type) {
 		case Reply:
-			n.answer(e.ID, n.authorized(e))
+			n.answer(e.ID, Authorized(e, clock.Now))
 		case ReadAt:
-			n.answer(e.ID, n.authorized(e))
+			n.answer(e.ID, Authorized(e, clock.Now))
 		case Renewed:
-			n.answer(e.ID, n.authorized(e))
+			n.answer(e.ID, Authorized(e, clock.Now))
 		case WakeAt:
 			select {
 			case n.nudge <- struct{}{}:

@@ -182,23 +182,22 @@ func TestNodeOnADiskThatStandsStill(t *testing.T) {
 // T3: an answer that rests on an authority which has ended by the time it leaves is not given. What was
 // changed stays changed, so replies to commands rest on none.
 func TestT3AnswersAreCheckedOnceMoreBeforeTheyLeave(t *testing.T) {
-	n := new(Node)
 	over := clock.Now().Add(-time.Nanosecond)
-	if got, ok := n.authorized(ReadAt{ID: 1, Authority: over}).(Reply); !ok || got.Err != ErrNoLeader {
+	if got, ok := Authorized(ReadAt{ID: 1, Authority: over}, clock.Now).(Reply); !ok || got.Err != ErrNoLeader {
 		t.Errorf("read: %+v", got)
 	}
-	renewed := n.authorized(Renewed{Leases: []RenewedLease{{ID: 1, TTL: time.Second}}, Authority: over}).(Renewed)
+	renewed := Authorized(Renewed{Leases: []RenewedLease{{ID: 1, TTL: time.Second}}, Authority: over}, clock.Now).(Renewed)
 	if renewed.Leases[0].TTL != 0 || renewed.Leases[0].Err != ErrNoLeader {
 		t.Errorf("renewal: %+v", renewed.Leases)
 	}
-	if got := n.authorized(Reply{ID: 1, Authority: over}).(Reply); got.Err != ErrNoLeader {
+	if got := Authorized(Reply{ID: 1, Authority: over}, clock.Now).(Reply); got.Err != ErrNoLeader {
 		t.Errorf("inspection: %+v", got)
 	}
-	if got := n.authorized(Reply{ID: 1, Authority: forever}).(Reply); got.Err != nil {
+	if got := Authorized(Reply{ID: 1, Authority: forever}, clock.Now).(Reply); got.Err != nil {
 		t.Errorf("command: %+v", got)
 	}
 	valid := clock.Now().Add(time.Hour)
-	if _, ok := n.authorized(ReadAt{ID: 1, Authority: valid}).(ReadAt); !ok {
+	if _, ok := Authorized(ReadAt{ID: 1, Authority: valid}, clock.Now).(ReadAt); !ok {
 		t.Error("a read that may be answered is not")
 	}
 }

@@ -86,7 +86,7 @@ func (n *Node) Unreachable(member uint64) {
 
 // dispatch hands a message to the transport, if the authority that it rests on still holds.
 func (n *Node) dispatch(e Send) {
-	if !stillValid(e.Authority) {
+	if !Holds(e, clock.Now) {
 		return // the follower asks again
 	}
 	bulk := e.Message.Raft != nil && e.Message.Raft.GetType() == raftpb.MsgApp && len(e.Message.Raft.GetEntries()) > 0

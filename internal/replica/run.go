@@ -181,11 +181,11 @@ func (n *Node) perform(effects []Effect) (wait time.Duration, err error) {
 			}
 			n.persists <- syncing{e, time.Now()}
 		case Reply:
-			n.answer(e.ID, n.authorized(e))
+			n.answer(e.ID, Authorized(e, clock.Now))
 		case ReadAt:
-			n.answer(e.ID, n.authorized(e))
+			n.answer(e.ID, Authorized(e, clock.Now))
 		case Renewed:
-			n.answer(e.ID, n.authorized(e))
+			n.answer(e.ID, Authorized(e, clock.Now))
 		case Publish:
 			n.hub.Publish(e.Changes)
 			n.names.publish(e.Names)
@@ -232,32 +232,6 @@ func (n *Node) answer(id uint64, effect Effect) {
 	if call, ok := n.calls[id]; ok {
 		call(effect)
 	}
-}
-
-// authorized looks at the clock once more just before an answer leaves. What rests on an authority that has
-// ended meanwhile is not said; what was changed is, because it is in the log and rests on nothing else.
-func (n *Node) authorized(effect Effect) Effect {
-	switch e := effect.(type) {
-	case Reply:
-		if !stillValid(e.Authority) {
-			return Reply{ID: e.ID, Err: ErrNoLeader, Authority: forever}
-		}
-	case ReadAt:
-		if !stillValid(e.Authority) {
-			return Reply{ID: e.ID, Err: ErrNoLeader, Authority: forever}
-		}
-	case Renewed:
-		if !stillValid(e.Authority) {
-			for i := range e.Leases {
-				e.Leases[i].TTL, e.Leases[i].Err = 0, ErrNoLeader
-			}
-		}
-	}
-	return effect
-}
-
-func stillValid(authority clock.Instant) bool {
-	return authority == forever || clock.Now().Before(authority)
 }
 
 // syncing is a batch in the database's log that is on its way to the disk, since start.

@@ -88,7 +88,7 @@ func (m *member) receive(k *call) {
 		return
 	}
 	m.w.facts.before(m, []replica.Event{k.event})
-	effects, ok := m.replica.Answer(m.clocks.now(m.w), k.event)
+	effects, ok := m.replica.Answer(m.now(), k.event)
 	if !ok {
 		m.event(k.event)
 		return

@@ -2,7 +2,6 @@ package simulation
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -193,7 +192,7 @@ func (m *member) work() {
 	}
 	events := m.inbox
 	m.inbox = nil
-	now := m.clocks.now(m.w)
+	now := m.now()
 	m.w.facts.before(m, events)
 	effects := m.replica.Step(now, events...)
 	m.w.note(m.name, "step", uint64(len(events)), uint64(len(effects)))
@@ -243,9 +242,12 @@ func (m *member) perform(effect replica.Effect) {
 	case replica.Persist:
 		m.persist(e)
 	case replica.Reply, replica.ReadAt, replica.Renewed:
-		m.answer(m.authorized(effect))
+		if !replica.Holds(effect, m.now) {
+			m.w.mark("an answer was held back because its authority had ended")
+		}
+		m.answer(replica.Authorized(effect, m.now))
 	case replica.Send:
-		if e.Authority == (clock.Instant{}) || m.clocks.now(m.w).Before(e.Authority) {
+		if replica.Holds(e, m.now) {
 			m.w.network.send(m, e.Message)
 		}
 	case replica.Ship:
@@ -321,32 +323,8 @@ func (m *member) reportWrite() {
 	m.event(replica.Persisted{Sequence: done.sequence})
 }
 
-// authorized looks at the clock once more just before an answer leaves.
-func (m *member) authorized(effect replica.Effect) replica.Effect {
-	now := m.clocks.now(m.w)
-	switch e := effect.(type) {
-	case replica.Reply:
-		if !now.Before(e.Authority) {
-			m.w.mark("an answer was held back because its authority had ended")
-			return replica.Reply{ID: e.ID, Err: replica.ErrNoLeader}
-		}
-	case replica.ReadAt:
-		if !now.Before(e.Authority) {
-			m.w.mark("an answer was held back because its authority had ended")
-			return replica.Reply{ID: e.ID, Err: replica.ErrNoLeader}
-		}
-	case replica.Renewed:
-		if !now.Before(e.Authority) {
-			m.w.mark("an answer was held back because its authority had ended")
-			e.Leases = slices.Clone(e.Leases)
-			for i := range e.Leases {
-				e.Leases[i].TTL, e.Leases[i].Err = 0, replica.ErrNoLeader
-			}
-			return e
-		}
-	}
-	return effect
-}
+// now reads the member's clocks.
+func (m *member) now() clock.Instant { return m.clocks.now(m.w) }
 
 // silent keeps the database quiet.
 type silent struct{}

@@ -6,7 +6,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
@@ -50,7 +49,7 @@ func (m *member) stage(from, incarnation uint64, message, state []byte) error {
 	}
 	parsed, err := replica.ParseMessage(from, m.id, message)
 	m.must(err)
-	receipt := m.replica.Receipt(func() clock.Instant { return m.clocks.now(m.w) })
+	receipt := m.replica.Receipt(m.now)
 	staged, err := replica.StageState(context.Background(), m.fs, stagingFolder, bytes.NewReader(state), receipt)
 	m.must(err)
 	m.event(replica.Received{Message: parsed, Incarnation: incarnation, State: staged})
