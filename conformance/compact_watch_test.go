@@ -52,6 +52,7 @@ func TestWatchBelowACompactionByClientv3(t *testing.T) {
 			st.put("a", "") // 2 to 5
 		}
 		st.compact(4)
+		s.settle()
 		ch := st.c.Watch(s.context(), "a", clientv3.WithRev(2))
 		resp := <-ch
 		wantIs(t, "error", resp.Err(), rpctypes.ErrCompacted)
@@ -59,6 +60,7 @@ func TestWatchBelowACompactionByClientv3(t *testing.T) {
 		_, open := <-ch
 		wantEqual(t, "the channel is open", open, false)
 		// The client's way on: from there.
+		s.settle()
 		ch = st.c.Watch(s.context(), "a", clientv3.WithRev(resp.CompactRevision))
 		wantEqual(t, "events", showClientEvents((<-ch).Events[:1]), "PUT a= c2 m4 v3")
 	})

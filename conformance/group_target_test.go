@@ -159,3 +159,22 @@ func (g *group) everyone() *server {
 	leader.target, leader.endpoints = everyone, g.endpoints()
 	return leader
 }
+
+// settle waits until all members have what one of them has, where a test talks to all of them. A member that is asked
+// about itself, as with a watch, may be a little behind the one that has answered before.
+func (s *server) settle() {
+	s.t.Helper()
+	if s.target != everyone {
+		return
+	}
+	applied := func(m *server) uint64 {
+		st, err := m.status()
+		wantOK(s.t, "status", err)
+		return st.RaftAppliedIndex
+	}
+	// The leader is the first to have anything.
+	have := applied(s)
+	for _, m := range s.group.members {
+		eventually(s.t, waitLimit, "all members have the same", func() bool { return m == s || applied(m) >= have })
+	}
+}

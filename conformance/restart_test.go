@@ -191,6 +191,7 @@ func TestRestartEndsLeasesThatRanOutMeanwhile(t *testing.T) {
 func TestRestartUnderClientv3(t *testing.T) {
 	eachRestart(t, func(t *testing.T, s *server, restart func()) {
 		st := s.store()
+		s.settle()
 		watched := st.c.Watch(s.context(), "k", clientv3.WithPrefix(), clientv3.WithRev(2))
 		lease := st.grant(30)
 		renewals, err := st.c.KeepAlive(s.context(), lease.ID)

@@ -286,6 +286,7 @@ func TestWatchByClientv3(t *testing.T) {
 	eachTarget(t, func(t *testing.T, s *server) {
 		st := s.store()
 		st.put("a/1", "x") // 2
+		s.settle()
 		ch := st.c.Watch(s.context(), "a/", clientv3.WithPrefix(), clientv3.WithRev(2), clientv3.WithPrevKV(), clientv3.WithCreatedNotify())
 		first := <-ch
 		wantEqual(t, "created", first.Created, true)

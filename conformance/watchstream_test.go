@@ -15,6 +15,7 @@ import (
 // came: clientv3 merges, hides and repairs.
 type watchStream struct {
 	t         *testing.T
+	s         *server
 	stream    pb.Watch_WatchClient
 	responses chan *pb.WatchResponse // closed when the stream has ended
 	err       error                  // valid from then on
@@ -30,7 +31,7 @@ func (s *server) watchIn(ctx context.Context) *watchStream {
 	stream, err := s.stubs().watch.Watch(ctx)
 	wantOK(s.t, "opening a watch stream", err)
 	// Large enough that the reader below never waits for a test that has ended.
-	w := &watchStream{t: s.t, stream: stream, responses: make(chan *pb.WatchResponse, 10000)}
+	w := &watchStream{t: s.t, s: s, stream: stream, responses: make(chan *pb.WatchResponse, 10000)}
 	go func() {
 		defer close(w.responses)
 		for {
@@ -53,6 +54,7 @@ func (w *watchStream) send(req *pb.WatchRequest) {
 // request asks for a watcher without waiting for the answer.
 func (w *watchStream) request(req *pb.WatchCreateRequest) {
 	w.t.Helper()
+	w.s.settle()
 	w.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: req}})
 }
 

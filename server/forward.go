@@ -98,10 +98,12 @@ func (s *Server) self() uint64 { return s.member.Header().MemberID }
 // outgoing are the options of calls between members. What is too large was refused when the client sent it.
 var outgoing = []grpc.CallOption{grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)}
 
-// forward has the leader answer a request. patience is how long it may take until the request is on its way.
-func (s *Server) forward(ctx context.Context, leader uint64, r *route, req proto.Message, patience time.Duration) (any, error) {
+// forward has the leader answer a request. patience is how long it may take until the request is on its way. Who has
+// changed something through this member sees it here, too: the answer waits until this member has it. One that lags
+// does not keep it for longer than a read may take, since what was asked for is done.
+func (s *Server) forward(client context.Context, leader uint64, r *route, req proto.Message, patience time.Duration) (any, error) {
 	s.forwards.sent.Add(1)
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(client)
 	defer cancel(nil)
 	if !r.stays {
 		defer s.duringReign(leader, r, cancel)()
@@ -117,6 +119,7 @@ func (s *Server) forward(ctx context.Context, leader uint64, r *route, req proto
 	if err := call.RecvMsg(resp); err != nil {
 		return nil, s.forwardError(ctx, r, call, err)
 	}
+	s.leading.AwaitApplied(client, appliedIn(call.Trailer()))
 	if h, ok := resp.(interface{ GetHeader() *pb.ResponseHeader }); ok && h.GetHeader() != nil {
 		h.GetHeader().MemberId = s.self() // it is this member that answers the client
 	}

@@ -169,6 +169,9 @@ func (s *Server) visit(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 		var resp any
 		resp, err = s.limited(visit, req, info.FullMethod, handle)
 		if err == nil {
+			if r := s.routes[info.FullMethod]; r != nil && r.changes {
+				_ = grpc.SetTrailer(ctx, appliedMark(s.leading.Applied())) // fails only outside a call
+			}
 			return resp, nil
 		}
 	}
@@ -207,6 +210,10 @@ type leading interface {
 	Leader() (id, term uint64)
 	// AwaitLeader waits, for the read timeout at most, until somebody leads.
 	AwaitLeader(context.Context) (uint64, error)
+	// Applied returns the log entry that the state of this member is at.
+	Applied() uint64
+	// AwaitApplied waits, for the read timeout at most, until the state of this member has an entry.
+	AwaitApplied(ctx context.Context, index uint64) bool
 	// HandOver has another member lead; 0 is whichever is furthest.
 	HandOver(ctx context.Context, to uint64) error
 	// Group tells how the group looks from here.

@@ -240,3 +240,47 @@ func testMetricsOfOtherMembers(t *testing.T, tr *trio) {
 	follower.put("k", "v")
 	wantEqual(t, "requests sent on", follower.server.forwards.sent.Load()-before, 1)
 }
+
+// What a client has changed through a member it sees there: the answer waits until the member has it.
+func TestChangesAreSeenWhereTheyWereAskedFor(t *testing.T) {
+	tr := startTrio(t, waitLimit)
+	leader, follower := tr.leader()
+	leader.socket.kept.Store(follower.id) // it hears nothing of the log
+	seen := make(chan int, 1)
+	go func() {
+		defer close(seen)
+		if _, err := follower.kv.Put(follower.ctx(), &pb.PutRequest{Key: []byte("k")}); err != nil {
+			t.Errorf("put: %v", err)
+			return
+		}
+		resp, err := follower.kv.Range(follower.ctx(), &pb.RangeRequest{Key: []byte("k"), Serializable: true})
+		if err != nil {
+			t.Errorf("range: %v", err)
+			return
+		}
+		seen <- len(resp.Kvs)
+	}()
+	for leader.node.Header().Revision < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	early := time.NewTimer(100 * time.Millisecond) // in which a member that does not wait answers
+	defer early.Stop()
+	select {
+	case <-seen:
+		t.Fatal("answered while the member does not have it")
+	case <-early.C:
+	}
+	leader.socket.kept.Store(0)
+	wantEqual(t, "keys seen", <-seen, 1)
+}
+
+// A member that does not get what was changed through it says so all the same, after some time: it is done.
+func TestChangesThroughAMemberThatLags(t *testing.T) {
+	tr := startTrio(t, 200*time.Millisecond)
+	leader, follower := tr.leader()
+	leader.socket.kept.Store(follower.id)
+	defer leader.socket.kept.Store(0)
+	resp, err := follower.kv.Put(follower.ctx(), &pb.PutRequest{Key: []byte("k")})
+	wantOK(t, err)
+	wantEqual(t, "revision", resp.Header.Revision, 2)
+}

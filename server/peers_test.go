@@ -93,6 +93,10 @@ func (l *told) AwaitLeader(context.Context) (uint64, error) {
 	}
 	return 0, replica.ErrNoLeader
 }
+
+// AwaitApplied does not wait: the two have no log in common.
+func (l *told) AwaitApplied(context.Context, uint64) bool { return true }
+
 func (l *told) HandOver(_ context.Context, to uint64) error {
 	l.leader.Store(to)
 	l.term.Add(1)

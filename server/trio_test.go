@@ -30,10 +30,11 @@ type trioMember struct {
 // socket is what a node speaks through before there is a transport, which needs the node.
 type socket struct {
 	transport atomic.Pointer[peer.Transport]
+	kept      atomic.Uint64 // the member that nothing is sent to, if any
 }
 
 func (s *socket) Send(to uint64, urgent bool, message []byte) {
-	if t := s.transport.Load(); t != nil {
+	if t := s.transport.Load(); t != nil && s.kept.Load() != to {
 		t.Send(to, urgent, message)
 	}
 }

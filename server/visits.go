@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 
 	"google.golang.org/grpc/metadata"
@@ -104,4 +105,24 @@ func verdictOf(trailer metadata.MD) string {
 		return said[0]
 	}
 	return ""
+}
+
+// appliedKey is what the trailer of an answer calls the log entry that the leader's state was at then.
+const appliedKey = "leasekeeper-applied"
+
+func appliedMark(index uint64) metadata.MD {
+	return metadata.Pairs(appliedKey, strconv.FormatUint(index, 10))
+}
+
+// appliedIn returns that entry, 0 if the leader does not say.
+func appliedIn(trailer metadata.MD) uint64 {
+	said := trailer.Get(appliedKey)
+	if len(said) != 1 {
+		return 0
+	}
+	index, err := strconv.ParseUint(said[0], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return index
 }

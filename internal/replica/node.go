@@ -115,6 +115,7 @@ type Node struct {
 	leader      atomic.Pointer[known] // if it is this member, it serves
 	serving     atomic.Bool           // there is a leader
 	ready       chan struct{}
+	reach       reach
 
 	received      chan Event    // from other members
 	leaderMu      sync.Mutex    // guards leaderChanged
@@ -180,7 +181,7 @@ func Start(ctx context.Context, cfg NodeConfig) (*Node, error) {
 		cfg: cfg, log: cfg.Logger,
 		intake: make(chan submission, intakeSize), calls: make(map[uint64]func(Effect)),
 		persists: make(chan syncing, persistsInFlight), persisted: make(chan Persisted, persistsInFlight),
-		received: make(chan Event, maxReceived), leaderChanged: make(chan struct{}), states: newStates(),
+		received: make(chan Event, maxReceived), leaderChanged: make(chan struct{}), states: newStates(), reach: newReach(),
 		nudge: make(chan struct{}, 1), ready: make(chan struct{}), stopping: make(chan struct{}), done: make(chan struct{}),
 	}
 	n.leader.Store(new(known))
@@ -226,6 +227,7 @@ func (n *Node) open() (err error) {
 	n.store = n.replica.Store()
 	n.hub = keyspace.NewHub(n.store)
 	n.identity, n.incarnation = n.replica.identity, n.replica.incarnation
+	n.reach.advance(n.replica.Applied())
 	return nil
 }
 

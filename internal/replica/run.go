@@ -132,6 +132,7 @@ func (n *Node) step(events []Event) []Effect {
 		n.noticeStranger(start)
 	}
 	effects := n.replica.Step(start, events...)
+	n.reach.advance(n.replica.Applied()) // before anything that was applied is answered
 	if n.replica.Applied() != applied {
 		n.applies.observe(clock.Now().Elapsed(start), 1)
 	}
