@@ -77,6 +77,7 @@ func TestCompactReads(t *testing.T) {
 		st.compact(5)
 		check := func() {
 			t.Helper()
+			s.settle()
 			kv := s.stubs()
 			for _, req := range []*pb.RangeRequest{
 				{Key: []byte("a"), Revision: 4},

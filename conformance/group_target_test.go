@@ -160,7 +160,7 @@ func (g *group) everyone() *server {
 	return leader
 }
 
-// settle waits until all members have what one of them has, where a test talks to all of them. A member that is asked
+// settle waits until all members have what any of them has, where a test talks to all of them. A member that is asked
 // about itself, as with a watch, may be a little behind the one that has answered before.
 func (s *server) settle() {
 	s.t.Helper()
@@ -172,9 +172,11 @@ func (s *server) settle() {
 		wantOK(s.t, "status", err)
 		return st.RaftAppliedIndex
 	}
-	// The leader is the first to have anything.
-	have := applied(s)
+	most := uint64(0)
 	for _, m := range s.group.members {
-		eventually(s.t, waitLimit, "all members have the same", func() bool { return m == s || applied(m) >= have })
+		most = max(most, applied(m))
+	}
+	for _, m := range s.group.members {
+		eventually(s.t, waitLimit, "all members have the same", func() bool { return applied(m) >= most })
 	}
 }
