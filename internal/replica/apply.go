@@ -226,8 +226,8 @@ func (r *Replica) beginReign(entry *raftpb.Entry) {
 // startServing answers what waited for this member to lead.
 func (r *Replica) startServing() {
 	r.serving = true
+	r.takeBackQuestions() // before there are answers among them, which wait for a round if there is no authority yet
 	r.takeBack()
-	r.takeBackQuestions()
 	waiting := r.parked
 	r.parked = nil
 	for _, p := range waiting {
