@@ -62,7 +62,8 @@ type Swap struct {
 	// Extends says that Record is what Old made it, but for Domain, Written, Expiry and TTL, and of course Op.
 	// Stores may write those alone.
 	Extends bool
-	// Keeps says that Pins and Past are what Old made them. Stores may leave them as they are.
+	// Keeps says that Old left the name vacant, and that Pins and Past are what it made them. Stores may leave them
+	// as they are.
 	Keeps bool
 	// Above says to write only if the floor of the namespace is below the token of Record. Only for stores that
 	// are [Bounded].

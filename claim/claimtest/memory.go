@@ -174,7 +174,7 @@ func (m *Memory) swap(s *space, w claim.Swap) (bool, error) {
 		return false, fmt.Errorf("memory: swap: %w: a write that only extends changes what no extension does", driver.ErrInvalid)
 	}
 	if w.Keeps && (old == nil || !keeps(old.record, w.Record)) {
-		return false, fmt.Errorf("memory: swap: %w: a write that keeps pins and past changes them", driver.ErrInvalid)
+		return false, fmt.Errorf("memory: swap: %w: a write that keeps pins and past changes them, or is over a holder", driver.ErrInvalid)
 	}
 	if w.Above && s.floor >= w.Record.Token {
 		return false, nil
@@ -245,8 +245,8 @@ func extends(old, r claim.Record) bool {
 	return reflect.DeepEqual(plain(old), plain(r))
 }
 
-// keeps says whether a record has the pins and the past of the old one.
+// keeps says whether a record has the pins and the past of the old one, which is vacant.
 func keeps(old, r claim.Record) bool {
 	old, r = plain(old), plain(r)
-	return reflect.DeepEqual(old.Pins, r.Pins) && reflect.DeepEqual(old.Past, r.Past)
+	return !old.Held() && reflect.DeepEqual(old.Pins, r.Pins) && reflect.DeepEqual(old.Past, r.Past)
 }

@@ -36,6 +36,14 @@ func testAbove(s *suite) {
 	last := s.put(store, "jobs/x")
 	try := func(token driver.Token, keeps, above, should bool) {
 		s.Helper()
+		if keeps {
+			vacant := last
+			vacant.Op, vacant.Holder = claim.NewOp(), ""
+			if !s.swap(store, last.Op, vacant) {
+				s.Fatal("not made vacant")
+			}
+			last = vacant
+		}
 		r := record("jobs/x", token)
 		r.Pins, r.Past = last.Pins, last.Past
 		done, err := store.Swap(s.Context(), claim.Swap{Old: last.Op, Record: r, Owner: true, Keeps: keeps, Above: above})

@@ -92,7 +92,7 @@ func testExtends(s *suite) {
 func testKeeps(s *suite) {
 	a, b := s.open(), s.open()
 	for i, r := range extremes() {
-		r.Name = fmt.Sprint("jobs/", i)
+		r.Name, r.Holder = fmt.Sprint("jobs/", i), ""
 		if !s.swap(a, claim.Op{}, r) {
 			s.Fatal("not written")
 		}

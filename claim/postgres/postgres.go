@@ -136,8 +136,7 @@ func examine(ctx context.Context, db *database, c *sqlstore.Config) error {
 
 // verify returns an error if the tables lack what the promises rest on and no statement would notice.
 func verify(ctx context.Context, db *database, c sqlstore.Config) error {
-	rows, failed := sqlstore.Ask(ctx, db, sqlstore.DefaultPatience, `SELECT c.relpersistence::text, EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey)
-		WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL AND a.attname = 'token')
+	rows, failed := sqlstore.Ask(ctx, db, sqlstore.DefaultPatience, `SELECT c.relpersistence::text
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`, c.Schema, c.Prefix+"lease")
 	if failed != nil {
 		return fmt.Errorf("postgres: open: %w: %w", failed.Kind, failed)
@@ -146,12 +145,8 @@ func verify(ctx context.Context, db *database, c sqlstore.Config) error {
 		return fmt.Errorf("postgres: %w: there is no table %slease in schema %s: run what %s prints", driver.ErrInvalid, c.Prefix, c.Schema, c.SchemaCommand(sqlstore.PostgreSQL))
 	}
 	persistence, _ := rows[0][0].(string)
-	unique, _ := rows[0][1].(bool)
 	if persistence != "p" && !c.AcceptLoss {
 		return fmt.Errorf("postgres: %w: the table %slease is not a permanent one, so that a crash empties it: make it with what %s prints", driver.ErrInvalid, c.Prefix, c.SchemaCommand(sqlstore.PostgreSQL))
-	}
-	if !unique {
-		return fmt.Errorf("postgres: %w: the table %slease lacks UNIQUE (ns, name, token), without which no transaction is gated: add it, as %s prints it", driver.ErrInvalid, c.Prefix, c.SchemaCommand(sqlstore.PostgreSQL))
 	}
 	return nil
 }

@@ -100,8 +100,8 @@ func TestRights(t *testing.T) {
 func TestTablesThatAreNotAsTheyShouldBe(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	for prefix, c := range map[string]struct{ change, says, advises string }{ // order: each for itself
-		"a_": {"UPDATE a_namespace SET version = 2", "newer leasekeeper", ""},
-		"b_": {"ALTER TABLE b_lease DROP CONSTRAINT b_lease_ns_name_token_key", "UNIQUE (ns, name, token)", "postgres --prefix b_`"},
+		"a_": {"UPDATE a_namespace SET version = 3", "version 3", "newer leasekeeper"},
+		"b_": {"UPDATE b_namespace SET version = 1", "the tables b_* are of version 1", "raise the floor"},
 		"c_": {"ALTER TABLE c_lease SET UNLOGGED", "permanent", "postgres --prefix c_`"},
 		"d_": {"DROP TABLE d_lease", "there is no table d_lease", "postgres --prefix d_`"},
 		"e_": {"UPDATE e_namespace SET mode = 'store'", "clock=store", ""},

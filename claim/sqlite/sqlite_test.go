@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -127,14 +128,16 @@ func TestURLs(t *testing.T) {
 	}
 }
 
-func TestNewerSchemaIsRefused(t *testing.T) {
+func TestOtherVersionsOfTheSchemaAreRefused(t *testing.T) {
 	path := newPath(t)
 	opened(t, path, Config{Namespace: "a"})
 	db := raw(t, path, "")
-	run(t, db, "UPDATE leasekeeper_namespace SET version = 2")
-	for _, namespace := range []string{"a", "b"} {
-		_, err := Open(t.Context(), path, Config{Namespace: namespace})
-		says(t, err, driver.ErrInvalid, "version 2", "newer leasekeeper")
+	for version, advice := range map[int]string{sqlstore.Version + 1: "newer leasekeeper", sqlstore.Version - 1: "raise the floor"} { // order: each for itself
+		run(t, db, fmt.Sprint("UPDATE leasekeeper_namespace SET version = ", version))
+		for _, namespace := range []string{"a", "b"} {
+			_, err := Open(t.Context(), path, Config{Namespace: namespace})
+			says(t, err, driver.ErrInvalid, fmt.Sprint("version ", version), advice)
+		}
 	}
 }
 

@@ -45,6 +45,7 @@ type statements struct {
 
 	create, update string
 	take           string // of all but the columns that a swap keeps
+	end            string // of all but past: what is added to it goes into recent
 	extend         string
 
 	batch string
@@ -109,17 +110,19 @@ func Schema(d Dialect, prefix string) (string, error) {
 	return d.schema(t), nil
 }
 
-// columns are those of a record, in the order of their values; what follows ns and name.
+// columns are those of a record, in the order of their values; what follows ns and name. The tenancies that ended
+// are in two of them, since together they are longer than all the rest: most releases write only the shorter one.
 var columns = []string{"holder", "token", "op", "incarnation", "domain", "written_raw", "written_boot", "expiry_raw",
-	"expiry_boot", "ttl_ns", "pins", "card", "revoked", "since", "past"}
+	"expiry_boot", "ttl_ns", "card", "revoked", "since", "pins", "recent", "past"}
 
 // extended are those that a swap changes which only extends. The rest is not even sent: it may be long.
 var extended = []string{"op", "domain", "written_raw", "written_boot", "expiry_raw", "expiry_boot", "ttl_ns"}
 
-// taken are those that a swap changes which keeps pins and past. The past is longer than all the rest.
-var taken = slices.DeleteFunc(slices.Clone(columns), kept)
-
-func kept(column string) bool { return column == "pins" || column == "past" }
+// taken are those that a swap changes which keeps pins and past, and ended those of one that adds to the past.
+var (
+	taken = columns[:slices.Index(columns, "pins")]
+	ended = columns[:slices.Index(columns, "past")]
+)
 
 // The places of the first arguments of a swap.
 const (
@@ -138,5 +141,5 @@ func placesAfter(columns []string) places {
 	return places{n, n + 1, n + 2, n + 3, n + 4}
 }
 
-// token is the place of the token among the arguments of a swap of columns or taken.
+// token is the place of the token among the arguments of a swap of columns, taken or ended.
 const token = argRecord + 1

@@ -2,7 +2,6 @@ package sqlstore
 
 import (
 	"encoding/json"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -115,64 +114,4 @@ func appendTime(to []byte, name string, t time.Time) []byte {
 	}
 	to = append(appendName(to, name), '"')
 	return append(t.UTC().AppendFormat(to, time.RFC3339Nano), '"')
-}
-
-// maxMemory is of how many names the past is remembered.
-const maxMemory = 256
-
-// memory has the past of some names beside the text it was read from or written as, which is what is compared: so
-// a name that is claimed again and again is not read anew each time. It is safe for concurrent use.
-type memory struct {
-	mu    sync.Mutex
-	pasts map[string]remembered
-}
-
-type remembered struct {
-	text string
-	past []driver.Tenancy
-}
-
-// get returns what a text means, if that is known.
-func (m *memory) get(name, text string) ([]driver.Tenancy, bool) {
-	if m == nil || text == "" {
-		return nil, false
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	is, ok := m.pasts[name]
-	if !ok || is.text != text {
-		return nil, false
-	}
-	return slices.Clone(is.past), true
-}
-
-// keep remembers what a text means, and takes past over.
-func (m *memory) keep(name, text string, past []driver.Tenancy) {
-	if m == nil || text == "" {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.pasts == nil {
-		m.pasts = make(map[string]remembered)
-	}
-	if _, ok := m.pasts[name]; !ok && len(m.pasts) >= maxMemory {
-		for other := range m.pasts { // any: it is read anew
-			delete(m.pasts, other)
-			break
-		}
-	}
-	m.pasts[name] = remembered{text, past}
-}
-
-// asRead returns past tenancies as they are when they have been read again.
-func asRead(past []driver.Tenancy) []driver.Tenancy {
-	past = slices.Clone(past)
-	for i := range past {
-		p := &past[i]
-		for _, t := range []*time.Time{&p.From, &p.To, &p.Holder.Card.Started} {
-			*t = t.Round(0).UTC()
-		}
-	}
-	return past
 }

@@ -27,7 +27,7 @@ func postgresqlType(column string) string {
 
 // postgresqlRow is a record as texts and numbers, and how long it still lasts by the clock of the database.
 const postgresqlRow = `l.name, l.holder, l.token, l.op::text, l.incarnation::text, l.domain, l.written_raw, l.written_boot, l.expiry_raw,
-	l.expiry_boot, l.ttl_ns, l.pins, l.card, l.revoked, l.since, l.past,
+	l.expiry_boot, l.ttl_ns, l.card, l.revoked, l.since, l.pins, l.recent, l.past,
 	(l.ttl_ns - greatest(0, extract(epoch FROM clock_timestamp() - l.written_at) * 1000000000))::bigint`
 
 // A write happens only if the namespace has the mode that the writer believes it has, and if its commit will
@@ -49,7 +49,8 @@ func (d postgresql) statements(t tables) statements {
 
 		create: d.create(),
 		update: d.update(columns),
-		take:   d.update(taken),
+		take:   d.take(),
+		end:    d.update(ended),
 		extend: d.extend(),
 		batch:  d.batchStatement(),
 		// Nothing is lost if it is not durable; and while one transaction that notifies waits for the disk, all others
@@ -67,7 +68,7 @@ func (d postgresql) statements(t tables) statements {
 		acknowledge: `INSERT INTO {clock} AS c (ns, domain, raw, boot) VALUES ($1, $2, $3, $4) ON CONFLICT (ns, domain) DO UPDATE
 			SET raw = greatest(c.raw, excluded.raw), boot = greatest(c.boot, excluded.boot) WHERE c.raw < excluded.raw OR c.boot < excluded.boot`,
 
-		// The lock is the weakest there is. It conflicts with what changes a key, and the token is part of one.
+		// The lock is the weakest there is. It conflicts with the strongest, which see update, and not with an update.
 		gate: `SELECT 1 FROM {lease} WHERE ns = $1 AND name = $2 AND token = $3 AND holder = $4 AND incarnation = $5::uuid FOR KEY SHARE`,
 		// A change of the owner adds to the sum of the tokens, and of the rows.
 		owners: `SELECT count(*) || ' ' || coalesce(sum(token), 0) FROM (SELECT token % 1048576 AS token FROM {lease} WHERE ns = $1) l`,
@@ -79,7 +80,7 @@ func (d postgresql) statements(t tables) statements {
 // each changes all statements.
 func (s *statements) each(change func(string) string) {
 	for _, text := range []*string{&s.version, &s.enter, &s.space, &s.raise, &s.get, &s.list, &s.within, &s.create, &s.update,
-		&s.take, &s.extend, &s.batch, &s.tell, &s.sighted, &s.sight, &s.forget, &s.remove, &s.acknowledged, &s.acknowledge, &s.gate, &s.owners} {
+		&s.take, &s.end, &s.extend, &s.batch, &s.tell, &s.sighted, &s.sight, &s.forget, &s.remove, &s.acknowledged, &s.acknowledge, &s.gate, &s.owners} {
 		*text = change(*text)
 	}
 }
@@ -90,12 +91,25 @@ func (d postgresql) create() string {
 		`, clock_timestamp() WHERE ` + fmt.Sprintf(postgresqlGuard, at.mode, "", at.old) + ` ON CONFLICT (ns, name) DO NOTHING RETURNING 1`
 }
 
+// take writes only over what is vacant, for which no transaction is gated and which is over by any clock.
+func (d postgresql) take() string {
+	at := placesAfter(taken)
+	floor := fmt.Sprintf(" AND (NOT $%d::boolean OR n.floor < $%d)", at.above, token)
+	return `UPDATE {lease} AS l SET ` + d.assignments(taken) + `, written_at = clock_timestamp() WHERE l.ns = $1 AND l.name = $2 AND l.op = ` +
+		fmt.Sprintf(`$%d::uuid AND l.holder = '' AND $%d::boolean IS NOT NULL AND `, at.old, at.ended) + fmt.Sprintf(postgresqlGuard, at.mode, floor, at.settings) + ` RETURNING 1`
+}
+
+// update writes only after it has waited for the transactions that are gated on the tenancy which it ends: it first
+// takes the strongest lock on the row, and holds it together with what it writes. All that has an index stays as it
+// is, so the server writes the row anew on its page and nothing else.
 func (d postgresql) update(columns []string) string {
 	at := placesAfter(columns)
 	floor := fmt.Sprintf(" AND (NOT $%d::boolean OR n.floor < $%d)", at.above, token)
-	return `UPDATE {lease} AS l SET ` + d.assignments(columns) + `, written_at = clock_timestamp() WHERE l.ns = $1 AND l.name = $2 AND l.op = ` +
+	return fmt.Sprintf(`WITH locked AS (SELECT FROM {lease} l WHERE l.ns = $1 AND l.name = $2 AND l.op = $%d::uuid FOR UPDATE)
+		UPDATE {lease} AS l SET `, at.old) + d.assignments(columns) + `, written_at = clock_timestamp() WHERE l.ns = $1 AND l.name = $2 AND l.op = ` +
 		fmt.Sprintf(`$%d::uuid AND (NOT $%d::boolean OR l.holder = '' OR extract(epoch FROM clock_timestamp() - l.written_at) * 1000000000 > l.ttl_ns)`, at.old, at.ended) +
-		` AND ` + fmt.Sprintf(postgresqlGuard, at.mode, floor, at.settings) + ` RETURNING 1`
+		` AND ` + fmt.Sprintf(postgresqlGuard, at.mode, floor, at.settings) +
+		fmt.Sprintf(` AND CASE WHEN l.holder = '' OR l.token = $%d THEN true ELSE EXISTS (SELECT FROM locked) END RETURNING 1`, token)
 }
 
 func (d postgresql) extend() string {
@@ -113,8 +127,7 @@ func (d postgresql) arguments() string {
 	return strings.Join(places, ", ")
 }
 
-// assignments set columns to the arguments from argRecord on. Setting the token to what it is changes no key: only
-// if it is another one does the update wait for the transactions that are gated on it.
+// assignments set columns to the arguments from argRecord on.
 func (d postgresql) assignments(columns []string) string {
 	set := make([]string, len(columns))
 	for i, column := range columns {

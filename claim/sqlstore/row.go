@@ -46,19 +46,21 @@ func fromTime(t *time.Time) time.Time {
 	return t.UTC()
 }
 
-// row returns the values of columns for a record, or of taken if what a swap keeps is left out.
+// row returns the values of columns for a record, or of taken if what a swap keeps is left out. What it says of the
+// past is left to the caller.
 func row(r *claim.Record, keeps bool) ([]any, error) {
-	if keeps { // what stands there already fits
-		without := *r
-		without.Pins, without.Past = nil, nil
-		r = &without
-	}
-	if err := fits(r); err != nil {
+	if err := fits(r, keeps); err != nil {
 		return nil, err
 	}
 	since := ""
 	if !r.Since.IsZero() {
 		since = r.Since.UTC().Format(time.RFC3339Nano)
+	}
+	values := make([]any, 0, len(columns))
+	values = append(values, r.Holder, int64(r.Token), r.Op.String(), hex.EncodeToString(r.Incarnation[:]), string(r.Domain), r.Written.Raw, r.Written.Boot,
+		r.Expiry.Raw, r.Expiry.Boot, int64(r.TTL), cardText(r.Card), r.Revoked, since)
+	if keeps {
+		return values, nil
 	}
 	pins := ""
 	if len(r.Pins) > 0 {
@@ -68,12 +70,7 @@ func row(r *claim.Record, keeps bool) ([]any, error) {
 		}
 		pins = string(text)
 	}
-	values := []any{r.Holder, int64(r.Token), r.Op.String(), hex.EncodeToString(r.Incarnation[:]), string(r.Domain), r.Written.Raw, r.Written.Boot,
-		r.Expiry.Raw, r.Expiry.Boot, int64(r.TTL)}
-	if keeps {
-		return append(values, cardText(r.Card), r.Revoked, since), nil
-	}
-	return append(values, pins, cardText(r.Card), r.Revoked, since, pastText(r.Past)), nil
+	return append(values, pins), nil
 }
 
 // extension returns the values of extended for a record.
@@ -84,8 +81,8 @@ func extension(r *claim.Record) ([]any, error) {
 	return []any{r.Op.String(), string(r.Domain), r.Written.Raw, r.Written.Boot, r.Expiry.Raw, r.Expiry.Boot, int64(r.TTL)}, nil
 }
 
-// fits says whether a record can be kept unchanged.
-func fits(r *claim.Record) error {
+// fits says whether a record can be kept unchanged. What a swap keeps fits already.
+func fits(r *claim.Record, keeps bool) error {
 	if r.Token > math.MaxInt64 {
 		return fmt.Errorf("%w: token %d is above %d, the largest number in a database", driver.ErrInvalid, r.Token, int64(math.MaxInt64))
 	}
@@ -94,12 +91,15 @@ func fits(r *claim.Record) error {
 			return err
 		}
 	}
+	err := cardFits(r.Since, r.Since, r.Card)
+	if keeps {
+		return err
+	}
 	for _, pin := range r.Pins {
 		if err := insideFits(pin); err != nil {
 			return err
 		}
 	}
-	err := cardFits(r.Since, r.Since, r.Card)
 	for i := 0; i < len(r.Past) && err == nil; i++ {
 		p := &r.Past[i]
 		err = cardFits(p.From, p.To, p.Holder.Card, p.Holder.ID, string(p.Why), p.Note)
@@ -261,22 +261,35 @@ func (r *reader) document(column string, value any) {
 }
 
 // past reads past tenancies.
-func (r *reader) past(name string) (past []driver.Tenancy) {
-	text := r.text("past")
-	if known, ok := r.memory.get(name, text); ok {
+func (r *reader) past(name string, op claim.Op) []driver.Tenancy {
+	is := history{op: op, recent: r.text("recent"), past: r.text("past")}
+	if known, ok := r.memory.get(name, &is); ok {
 		return known
 	}
+	is.all = r.tenancies("recent", is.recent)
+	recent := len(is.all) > 0
+	is.all = append(is.all, r.tenancies("past", is.past)...)
+	if recent { // the last that were there before may stand there yet
+		is.all = is.all[:min(len(is.all), claim.MaxPast)]
+	}
+	if r.wrong == nil {
+		r.memory.keep(name, is)
+	}
+	return slices.Clone(is.all)
+}
+
+// tenancies reads those in one column.
+func (r *reader) tenancies(column, text string) (list []driver.Tenancy) {
 	var all []tenancy
 	if text != "" && json.Unmarshal([]byte(text), &all) != nil {
-		r.fail("past", text)
+		r.fail(column, text)
 		return nil
 	}
 	for _, p := range all {
-		past = append(past, driver.Tenancy{Token: p.Token, Holder: driver.Holder{ID: p.Holder, Card: p.Card.card()},
+		list = append(list, driver.Tenancy{Token: p.Token, Holder: driver.Holder{ID: p.Holder, Card: p.Card.card()},
 			From: fromTime(p.From), To: fromTime(p.To), Why: driver.Reason(p.Why), Note: p.Note})
 	}
-	r.memory.keep(name, text, slices.Clone(past))
-	return past
+	return list
 }
 
 // record reads columns.
@@ -290,13 +303,13 @@ func (r *reader) record(to *claim.Record) {
 	to.Written = r.instant("written")
 	to.Expiry = r.instant("expiry")
 	to.TTL = time.Duration(r.number("ttl_ns"))
-	r.document("pins", &to.Pins)
 	var c card
 	r.document("card", &c)
 	to.Card = c.card()
 	to.Revoked = r.text("revoked")
 	to.Since = r.time("since")
-	to.Past = r.past(to.Name)
+	r.document("pins", &to.Pins)
+	to.Past = r.past(to.Name, to.Op)
 	switch {
 	case token < 0:
 		r.fail("token", token)

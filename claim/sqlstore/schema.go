@@ -24,7 +24,8 @@ var aboutColumns = []struct{ table, column, text string }{
 	{"lease", "card", "of the holder, as JSON; only shown"},
 	{"lease", "revoked", "why renewals are refused; empty if they are not"},
 	{"lease", "since", "when it was claimed, by the wall clock there; only shown"},
-	{"lease", "past", "the last tenancies that ended, as JSON; only shown"},
+	{"lease", "recent", "the tenancies that ended after those in past, the newest first, as JSON; only shown"},
+	{"lease", "past", "tenancies that ended, the newest first, as JSON; with those in recent the last sixteen count; only shown"},
 	{"namespace", "mode", "whose clocks judge when leases end: those of the writer of a record, or that of the store; never change it"},
 	{"namespace", "floor", "all tokens are above it; raise it after a restore of the database"},
 	{"namespace", "version", "of these tables"},
@@ -60,15 +61,15 @@ CREATE TABLE IF NOT EXISTS {lease} (
 	expiry_raw   bigint NOT NULL,
 	expiry_boot  bigint NOT NULL,
 	ttl_ns       bigint NOT NULL,
-	pins         text   NOT NULL DEFAULT '',
+	written_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
 	card         text   NOT NULL DEFAULT '',
 	revoked      text   NOT NULL DEFAULT '',
 	since        text   NOT NULL DEFAULT '',
+	pins         text   NOT NULL DEFAULT '',
+	recent       text   NOT NULL DEFAULT '',
 	past         text   NOT NULL DEFAULT '',
-	written_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
-	PRIMARY KEY (ns, name),
-	-- Transactions are gated by a lock on this key: it makes a change of the token wait for them, and nothing else.
-	UNIQUE (ns, name, token)
+	-- No column that changes may have an index: so each write stays on the page of its row.
+	PRIMARY KEY (ns, name)
 ) WITH (fillfactor = 70);
 
 CREATE TABLE IF NOT EXISTS {sighting} (
@@ -122,8 +123,8 @@ func (d sqlite) schema(t tables) string {
 		integer("floor"), integer("version")}, "PRIMARY KEY (ns)")
 	text += table("lease", aboutLease, []string{"ns TEXT NOT NULL", "name TEXT NOT NULL", "holder TEXT NOT NULL", integer("token"),
 		"op TEXT NOT NULL", "incarnation TEXT NOT NULL", "domain TEXT NOT NULL", integer("written_raw"), integer("written_boot"),
-		integer("expiry_raw"), integer("expiry_boot"), integer("ttl_ns"), "pins TEXT NOT NULL DEFAULT ''", "card TEXT NOT NULL DEFAULT ''",
-		"revoked TEXT NOT NULL DEFAULT ''", "since TEXT NOT NULL DEFAULT ''", "past TEXT NOT NULL DEFAULT ''"}, "PRIMARY KEY (ns, name)")
+		integer("expiry_raw"), integer("expiry_boot"), integer("ttl_ns"), "card TEXT NOT NULL DEFAULT ''", "revoked TEXT NOT NULL DEFAULT ''",
+		"since TEXT NOT NULL DEFAULT ''", "pins TEXT NOT NULL DEFAULT ''", "recent TEXT NOT NULL DEFAULT ''", "past TEXT NOT NULL DEFAULT ''"}, "PRIMARY KEY (ns, name)")
 	text += table("sighting", aboutSeen, []string{"ns TEXT NOT NULL", "name TEXT NOT NULL", "domain TEXT NOT NULL", "op TEXT NOT NULL",
 		integer("raw"), integer("boot")}, "PRIMARY KEY (ns, name, domain)")
 	text += table("clock", aboutClock, []string{"ns TEXT NOT NULL", "domain TEXT NOT NULL", integer("raw"), integer("boot")}, "PRIMARY KEY (ns, domain)")

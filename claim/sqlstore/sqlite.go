@@ -40,6 +40,7 @@ func (d sqlite) statements(t tables) statements {
 		create: create,
 		update: d.update(columns),
 		take:   d.update(taken),
+		end:    d.update(ended),
 		extend: extend,
 		batch:  d.batchStatement(),
 

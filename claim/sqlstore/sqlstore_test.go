@@ -245,7 +245,7 @@ func TestRowsThatAreNone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	values := func() []any { return append(append([]any{"jobs/x"}, good...), int64(0), "writer", int64(0)) }
+	values := func() []any { return append(append([]any{"jobs/x"}, good...), "", "", int64(0), "writer", int64(0)) }
 	if f, _, err := found(values(), nil); err != nil || f.Err != nil || f.Record.Op != some.Op {
 		t.Fatalf("%+v, %v", f, err)
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // Version is that of the schema which this package makes and understands.
-const Version = 1
+const Version = 2
 
 // DefaultNamespace is where leases are if nothing else is said.
 const DefaultNamespace = "default"
@@ -116,7 +116,11 @@ func (s *Store) prepare(ctx context.Context) error {
 		return err
 	}
 	if version > Version {
-		return fmt.Errorf("%s: %w: the tables are of version %d, and this program knows those up to %d: use a newer leasekeeper", s.Scheme(), driver.ErrInvalid, version, Version)
+		return fmt.Errorf("%s: %w: the tables are of version %d, and this program knows those of version %d: use a newer leasekeeper", s.Scheme(), driver.ErrInvalid, version, Version)
+	}
+	if version > 0 && version < Version {
+		return fmt.Errorf("%s: %w: the tables %s* are of version %d, and this program knows those of version %d: use the leasekeeper that made them, or others (another prefix); or, when nobody holds a lease in them, drop them and raise the floor of the new ones above all their tokens",
+			s.Scheme(), driver.ErrInvalid, s.config.Prefix, version, Version)
 	}
 	space, err := s.namespace(ctx)
 	if errors.Is(err, errNoNamespace) {

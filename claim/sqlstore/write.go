@@ -13,7 +13,7 @@ import (
 
 // Swap implements [claim.Store].
 func (s *Store) Swap(ctx context.Context, w claim.Swap) (bool, error) {
-	statement, args, err := s.swap(w)
+	statement, args, past, err := s.swap(w)
 	if err != nil {
 		return false, err
 	}
@@ -26,8 +26,10 @@ func (s *Store) Swap(ctx context.Context, w claim.Swap) (bool, error) {
 	}
 	if len(rows) > 0 {
 		s.changed(w)
-		if !extends(w) && !keeps(w) {
-			s.memory.keep(w.Record.Name, args[argRecord+len(columns)-2].(string), asRead(w.Record.Past))
+		if extends(w) || keeps(w) {
+			s.memory.kept(w.Record.Name, w.Old, w.Record.Op)
+		} else {
+			s.memory.keep(w.Record.Name, past)
 		}
 		return true, nil
 	}
@@ -47,38 +49,47 @@ func (s *Store) changed(w claim.Swap) {
 	}
 }
 
-// swap returns the statement of a conditional write, and its arguments.
-func (s *Store) swap(w claim.Swap) (statement string, args []any, err error) {
+// swap returns the statement of a conditional write, its arguments, and the history of the row after it, if it changes.
+func (s *Store) swap(w claim.Swap) (statement string, args []any, past history, err error) {
 	if w.Ended && !s.config.StoreClock {
-		return "", nil, fmt.Errorf("%s: %w: only in store-clock mode does the database judge what has ended", s.Scheme(), driver.ErrInvalid)
+		return "", nil, past, fmt.Errorf("%s: %w: only in store-clock mode does the database judge what has ended", s.Scheme(), driver.ErrInvalid)
 	}
 	if w.Record.Name == "" || !w.Record.Exists() || w.Record.Op == w.Old {
-		return "", nil, fmt.Errorf("%s: %w: a write of %q needs a name and an op of its own", s.Scheme(), driver.ErrInvalid, w.Record.Name)
+		return "", nil, past, fmt.Errorf("%s: %w: a write of %q needs a name and an op of its own", s.Scheme(), driver.ErrInvalid, w.Record.Name)
 	}
 	if extends(w) {
 		values, err := extension(&w.Record)
 		if err != nil {
-			return "", nil, fmt.Errorf("%s: %w", s.Scheme(), err)
+			return "", nil, past, fmt.Errorf("%s: %w", s.Scheme(), err)
 		}
 		args = append([]any{s.config.Namespace, w.Record.Name}, values...)
 		args = append(args, s.config.mode(), w.Old.String())
-		return s.statements.extend, append(args, s.dialect.settings(s.config)...), nil
+		return s.statements.extend, append(args, s.dialect.settings(s.config)...), past, nil
 	}
 	record, err := row(&w.Record, keeps(w))
 	if err != nil {
-		return "", nil, fmt.Errorf("%s: %w", s.Scheme(), err)
+		return "", nil, past, fmt.Errorf("%s: %w", s.Scheme(), err)
 	}
 	args = append([]any{s.config.Namespace, w.Record.Name}, record...)
-	args = append(args, s.config.mode())
-	statement = s.statements.create
-	if w.Old != (claim.Op{}) {
-		statement = s.statements.update
-		if keeps(w) {
-			statement = s.statements.take
+	statement = s.statements.take
+	if !keeps(w) {
+		var same bool
+		past, same = s.memory.written(&w.Record, w.Old)
+		args = append(args, past.recent)
+		switch {
+		case same:
+			statement = s.statements.end
+		case w.Old != (claim.Op{}):
+			statement, args = s.statements.update, append(args, past.past)
+		default:
+			statement, args = s.statements.create, append(args, past.past)
 		}
+	}
+	args = append(args, s.config.mode())
+	if w.Old != (claim.Op{}) {
 		args = append(args, w.Old.String(), w.Ended, w.Above)
 	}
-	return statement, append(args, s.dialect.settings(s.config)...), nil
+	return statement, append(args, s.dialect.settings(s.config)...), past, nil
 }
 
 // keeps says whether a swap can be one that leaves pins and past as they are.
@@ -115,7 +126,7 @@ func (s *Store) SwapAll(ctx context.Context, swaps []claim.Swap) ([]bool, error)
 	together, places := [][]any{}, map[string]int{}
 	var apart []int
 	for i, w := range swaps {
-		_, args, err := s.swap(w)
+		_, args, _, err := s.swap(w)
 		if err != nil {
 			return nil, err
 		}

@@ -1,0 +1,136 @@
+package sqlstore
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// tenancyOf makes one, in a zone that no database gives back.
+func tenancyOf(token int) driver.Tenancy {
+	at := time.Unix(int64(token), 0).In(time.FixedZone("", 3600))
+	return driver.Tenancy{Token: driver.Token(token), From: at, To: at.Add(time.Second), Why: driver.Released,
+		Holder: driver.Holder{ID: "me", Card: driver.Card{Host: "here", Started: at, Text: fmt.Sprint("the ", token)}}}
+}
+
+// However often a tenancy is added, what is read is what was written, most writes leave the column past as it is, and
+// neither column grows without end.
+func TestHistory(t *testing.T) {
+	m, r := &memory{}, claim.Record{Name: "jobs/x"}
+	var past string // what stands in the column
+	same := 0
+	for token := 1; token <= 100; token++ {
+		old := r.Op
+		r.Op, r.Past = claim.NewOp(), append([]driver.Tenancy{tenancyOf(token)}, r.Past[:min(len(r.Past), claim.MaxPast-1)]...)
+		is, kept := m.written(&r, old)
+		if kept {
+			same++
+		} else {
+			past = is.past
+		}
+		if len(is.recent) > maxRecent || strings.Count(past, "token") > claim.MaxPast {
+			t.Fatalf("%d tenancies in %s and %s", token, is.recent, past)
+		}
+		m.keep(r.Name, is)
+		for _, m := range []*memory{m, nil, {}} { // what is remembered, and what is read
+			read := reader{values: []any{is.recent, past}, memory: m}
+			if all := read.past(r.Name, r.Op); read.wrong != nil || !reflect.DeepEqual(all, asRead(r.Past)) {
+				t.Fatalf("%d tenancies are read as %v, %v from %s and %s", token, all, read.wrong, is.recent, past)
+			}
+		}
+	}
+	if same < 75 {
+		t.Errorf("%d of 100 writes left the past as it was", same)
+	}
+}
+
+// A write leaves the past as it is only if that is known, of the very row that is written over.
+func TestHistoryIsWrittenInFull(t *testing.T) {
+	op, list := claim.NewOp(), []driver.Tenancy{tenancyOf(2), tenancyOf(1)}
+	is := history{op: op, recent: pastText(list[:1]), past: pastText(list[1:]), all: asRead(list)}
+	next := append([]driver.Tenancy{tenancyOf(3)}, list...)
+	changed := func(i int, change func(p *driver.Tenancy)) []driver.Tenancy {
+		all := append([]driver.Tenancy(nil), next...)
+		change(&all[i])
+		return all
+	}
+	long := changed(0, func(p *driver.Tenancy) { p.Note = strings.Repeat("x", maxRecent) })
+	for name, c := range map[string]struct { // order: each by itself
+		name   string
+		old    claim.Op
+		recent string
+		all    []driver.Tenancy
+		same   bool
+	}{
+		"one more":               {"jobs/x", op, is.recent, next, true},
+		"one is changed":         {"jobs/x", op, is.recent, changed(2, func(p *driver.Tenancy) { p.Note = "other" }), false},
+		"a time is changed":      {"jobs/x", op, is.recent, changed(1, func(p *driver.Tenancy) { p.To = p.To.Add(1) }), false},
+		"a start is changed":     {"jobs/x", op, is.recent, changed(1, func(p *driver.Tenancy) { p.Holder.Card.Started = time.Time{} }), false},
+		"one less":               {"jobs/x", op, is.recent, list[1:], false},
+		"none":                   {"jobs/x", op, is.recent, nil, false},
+		"as many":                {"jobs/x", op, is.recent, list, false},
+		"one is missing":         {"jobs/x", op, is.recent, next[:2], false},
+		"a long one":             {"jobs/x", op, is.recent, long, false},
+		"another row":            {"jobs/x", claim.NewOp(), is.recent, next, false},
+		"another name":           {"jobs/y", op, is.recent, next, false},
+		"somebody wrote there":   {"jobs/x", op, " " + is.recent, next, false},
+		"somebody emptied it":    {"jobs/x", op, "[]", next, false},
+		"somebody shortened it":  {"jobs/x", op, "[", next, false},
+		"nothing is in recent":   {"jobs/x", op, "", next, true},
+		"it is a row to be made": {"jobs/x", claim.Op{}, is.recent, next, false},
+	} {
+		m, was := &memory{}, is
+		was.recent = c.recent
+		m.keep("jobs/x", was)
+		r := claim.Record{Name: c.name, Op: claim.NewOp(), Past: c.all}
+		written, same := m.written(&r, c.old)
+		if same != c.same || written.op != r.Op || same && written.past != is.past || !same && (written.recent != "" || written.past != pastText(c.all)) || !reflect.DeepEqual(written.all, asRead(c.all)) {
+			t.Errorf("%s: %v, %+v", name, same, written)
+		}
+		if known, ok := m.row("jobs/x", op); !ok || !reflect.DeepEqual(known, was) {
+			t.Errorf("%s: what is remembered was changed before it was written: %+v", name, known)
+		}
+	}
+}
+
+// What is remembered is of one row, is not shared, and is of few names.
+func TestMemory(t *testing.T) {
+	m, op, next := &memory{}, claim.NewOp(), claim.NewOp()
+	m.keep("a", history{op: op, recent: "[1]", past: "[2]", all: []driver.Tenancy{{Token: 1}}})
+	past, ok := m.get("a", &history{op: op, recent: "[1]", past: "[2]"})
+	if !ok || past[0].Token != 1 {
+		t.Fatal(past, ok)
+	}
+	past[0].Token = 2
+	if past, ok := m.get("a", &history{op: op, recent: "[1]", past: "[2]"}); !ok || past[0].Token != 1 {
+		t.Error("what was given out was changed inside", past, ok)
+	}
+	for _, other := range []struct{ name, recent, past string }{{"a", "[1]", "[1]"}, {"a", "[2]", "[2]"}, {"b", "[1]", "[2]"}, {"a", "", ""}} {
+		if past, ok := m.get(other.name, &history{op: next, recent: other.recent, past: other.past}); ok {
+			t.Errorf("%v is known as %v", other, past)
+		}
+	}
+	m.kept("a", next, claim.NewOp()) // of another row
+	m.kept("b", op, next)
+	if _, ok := m.row("a", op); !ok {
+		t.Error("it was forgotten")
+	}
+	m.kept("a", op, next)
+	if _, ok := m.row("a", op); ok {
+		t.Error("the row has another op now")
+	}
+	if _, ok := m.row("a", next); !ok {
+		t.Error("of the row with the other op it is not known")
+	}
+	for i := range 2 * maxMemory {
+		m.keep(strings.Repeat("x", i+1), history{})
+	}
+	if len(m.names) > maxMemory {
+		t.Errorf("%d names are remembered", len(m.names))
+	}
+}
