@@ -10,14 +10,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
 	"github.com/leasekeeper/leasekeeper/driver"
 )
 
-// A connection on which nothing comes is asked whether it is still alive.
-const (
-	quiet     = 20 * time.Second
-	pingLimit = 5 * time.Second
-)
+// heardLimit bounds how long it may take to say that somebody listens, which also shows that the connection is alive.
+const heardLimit = 5 * time.Second
 
 // Listen implements [claim.Notifier], on a connection of its own. It returns an error at once where nothing
 // would ever be heard.
@@ -52,7 +50,7 @@ func (s *Store) listen(ctx context.Context, changed func(name string)) error {
 		return err
 	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingLimit)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), heardLimit)
 		defer cancel()
 		_ = conn.Close(ctx)
 	}()
@@ -66,27 +64,41 @@ func (s *Store) listen(ctx context.Context, changed func(name string)) error {
 	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{s.Channel()}.Sanitize(), pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
 	}
-	changed("")
-	for {
+	for first := true; ; first = false {
+		if err := s.sayListening(ctx, conn); err != nil {
+			return err
+		}
+		if first {
+			changed("")
+		}
 		if err := hear(ctx, conn, changed); err != nil {
 			return err
 		}
 	}
 }
 
-// hear passes on the next notification, or sees after a while without one that the connection is alive.
-func hear(ctx context.Context, conn *pgx.Conn, changed func(name string)) error {
-	wait, cancel := context.WithTimeout(ctx, quiet)
+// sayListening has others notify: as long as nobody listens, they do not.
+func (s *Store) sayListening(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, heardLimit)
 	defer cancel()
-	n, err := conn.WaitForNotification(wait)
-	switch {
-	case err == nil:
-		changed(n.Payload)
-		return nil
-	case ctx.Err() != nil || !pgconn.Timeout(err):
-		return err
+	statement, args := s.Heard()
+	_, err := conn.Exec(ctx, statement, append([]any{pgx.QueryExecModeExec}, args...)...)
+	return err
+}
+
+// hear passes on notifications, until it is time to say again that somebody listens.
+func hear(ctx context.Context, conn *pgx.Conn, changed func(name string)) error {
+	wait, cancel := context.WithTimeout(ctx, sqlstore.ListenEvery)
+	defer cancel()
+	for {
+		n, err := conn.WaitForNotification(wait)
+		switch {
+		case err == nil:
+			changed(n.Payload)
+		case ctx.Err() == nil && pgconn.Timeout(err):
+			return nil
+		default:
+			return err
+		}
 	}
-	ping, cancelPing := context.WithTimeout(ctx, pingLimit)
-	defer cancelPing()
-	return conn.Ping(ping)
 }

@@ -56,6 +56,57 @@ func TestListenHearsOwnersChange(t *testing.T) {
 	}
 }
 
+// As long as nobody listens, nobody is notified; nor by those of another namespace, nor any more a while after the last
+// has said that he listens.
+func TestNobodyIsToldIfNobodyListens(t *testing.T) {
+	database := databases.PostgreSQL(t).Database(t)
+	s, other := opened(t, database, Config{}), opened(t, database, Config{Namespace: "other"})
+	tells := func() bool {
+		t.Helper()
+		r := record(claim.NewOp().String(), 1)
+		if done, err := s.Swap(t.Context(), claim.Swap{Record: r}); !done || err != nil {
+			t.Fatal(done, err)
+		}
+		was := s.db.teller
+		defer func() { s.db.teller = was }()
+		s.db.teller = newTeller()
+		told := newTold(s.db.teller)
+		told.goOn <- struct{}{}
+		next := r
+		next.Op, next.Token, next.Holder = claim.NewOp(), 2, ""
+		swap(t, s, r.Op, next)
+		s.db.teller.close(t.Context(), func() {})
+		return len(told.began) > 0
+	}
+	if tells() {
+		t.Error("somebody is notified though nobody listens")
+	}
+	listen := func(s *Store) (end func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		names := make(chan string, 100)
+		var all sync.WaitGroup
+		all.Go(func() { _ = s.Listen(ctx, func(name string) { names <- name }) })
+		<-names // it listens
+		return func() { cancel(); all.Wait() }
+	}
+	defer listen(other)()
+	if tells() {
+		t.Error("somebody is notified though he listens in another namespace")
+	}
+	defer listen(s)()
+	if !tells() {
+		t.Error("nobody is notified though somebody listens")
+	}
+	run(t, database, "UPDATE leasekeeper_namespace SET listened_at = listened_at - interval '2 minutes'")
+	if tells() {
+		t.Error("somebody is notified though it was long ago that somebody listened")
+	}
+	defer listen(s)()
+	if !tells() {
+		t.Error("who listens now is not heard")
+	}
+}
+
 // A connection that is cut ends the listening, and that is told.
 func TestListenEndsWithItsConnection(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
@@ -63,7 +114,7 @@ func TestListenEndsWithItsConnection(t *testing.T) {
 	begun, ended := make(chan string, 1), make(chan error, 1)
 	go func() { ended <- s.Listen(t.Context(), func(name string) { begun <- name }) }()
 	<-begun
-	run(t, database, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()")
+	run(t, database, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%SET listened_at%' AND pid <> pg_backend_pid() AND datname = current_database()")
 	select {
 	case err := <-ended:
 		says(t, err, driver.ErrUnavailable, "listen")

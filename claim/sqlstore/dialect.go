@@ -41,15 +41,17 @@ type statements struct {
 	list   string // without an end of the range
 	within string // with one
 
-	// These return a row if they write one.
+	// These return a row if they write one. That of create, update, take and end says whether anybody listens, where
+	// the database knows.
 
 	create, update string
 	take           string // of all but the columns that a swap keeps
 	end            string // of all but past: what is added to it goes into recent
 	extend         string
 
-	batch string
-	tell  string // those who wait or watch, where the database can
+	batch  string
+	listen string // says that somebody does, where the database can tell
+	tell   string // those who wait or watch
 
 	sighted, sight            string
 	forget, remove            string

@@ -13,7 +13,7 @@ import (
 // DB runs statements for a [Store]. It is safe for concurrent use.
 type DB interface {
 	// Query runs one statement as a transaction of its own and returns all its rows, when it is committed.
-	// Values are texts, numbers and nil: string, int64, nil. An error is a [*Failure].
+	// Values are texts, numbers, truth values and nil: string, int64, bool, nil. An error is a [*Failure].
 	Query(ctx context.Context, statement string, args ...any) ([][]any, error)
 	// Script runs several statements without arguments as one transaction. An error is a [*Failure].
 	Script(ctx context.Context, statements string) error
@@ -21,8 +21,8 @@ type DB interface {
 
 // Teller is a DB that tells those who wait or watch of changes of owners. It is a hint and nothing rests on it.
 type Teller interface {
-	// Changed is called after each write that has changed the owner of a name, or may have. vacant says that nobody
-	// holds it then. It returns at once.
+	// Changed is called after each write that has changed the owner of a name, or may have, while somebody listens.
+	// vacant says that nobody holds it then. It returns at once.
 	Changed(name string, vacant bool)
 }
 

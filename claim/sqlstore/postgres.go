@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // PostgreSQL is the dialect of PostgreSQL, 12 or later.
@@ -34,6 +35,16 @@ const postgresqlRow = `l.name, l.holder, l.token, l.op::text, l.incarnation::tex
 // be durable: settings can differ from one connection to the next. If it does not happen, it is asked why.
 const postgresqlGuard = `EXISTS (SELECT FROM {namespace} n WHERE n.ns = $1 AND n.mode = $%d%s) AND (current_setting('synchronous_commit') <> 'off' OR $%d::boolean)`
 
+// A write that may change the owner reads the row of the namespace anyway, and returns whether anybody listens.
+const (
+	postgresqlJoined = `n.ns = $1 AND n.mode = $%d AND (NOT $%d::boolean OR n.floor < $%d) AND (current_setting('synchronous_commit') <> 'off' OR $%d::boolean)`
+	postgresqlHeard  = `n.listened_at > clock_timestamp() - interval '1 minute'`
+)
+
+// ListenEvery is how often a store that listens says so, so that others have something to tell. It is much shorter than
+// what is said lasts.
+const ListenEvery = 20 * time.Second
+
 func (d postgresql) statements(t tables) statements {
 	list := `SELECT ` + postgresqlRow + `, n.mode, n.floor FROM {namespace} n LEFT JOIN LATERAL (SELECT * FROM {lease} l
 		WHERE l.ns = $1 AND l.name >= $2 AND l.name > $3%s ORDER BY l.name LIMIT $4) l ON true WHERE n.ns = $1 ORDER BY l.name`
@@ -55,6 +66,8 @@ func (d postgresql) statements(t tables) statements {
 		batch:  d.batchStatement(),
 		// Nothing is lost if it is not durable; and while one transaction that notifies waits for the disk, all others
 		// that do wait for it.
+		listen: `UPDATE {namespace} SET listened_at = clock_timestamp() WHERE ns = $1
+			AND (listened_at < clock_timestamp() - interval '10 s' OR listened_at > clock_timestamp() + interval '10 s')`,
 		tell: `SELECT set_config('synchronous_commit', 'off', true), count(pg_notify($1, name)) FROM unnest($2::text[]) AS name`,
 
 		sighted: `SELECT raw, boot FROM {sighting} WHERE ns = $1 AND name = $2 AND domain = $3 AND op = $4::uuid`,
@@ -80,7 +93,7 @@ func (d postgresql) statements(t tables) statements {
 // each changes all statements.
 func (s *statements) each(change func(string) string) {
 	for _, text := range []*string{&s.version, &s.enter, &s.space, &s.raise, &s.get, &s.list, &s.within, &s.create, &s.update,
-		&s.take, &s.end, &s.extend, &s.batch, &s.tell, &s.sighted, &s.sight, &s.forget, &s.remove, &s.acknowledged, &s.acknowledge, &s.gate, &s.owners} {
+		&s.take, &s.end, &s.extend, &s.batch, &s.listen, &s.tell, &s.sighted, &s.sight, &s.forget, &s.remove, &s.acknowledged, &s.acknowledge, &s.gate, &s.owners} {
 		*text = change(*text)
 	}
 }
@@ -94,9 +107,9 @@ func (d postgresql) create() string {
 // take writes only over what is vacant, for which no transaction is gated and which is over by any clock.
 func (d postgresql) take() string {
 	at := placesAfter(taken)
-	floor := fmt.Sprintf(" AND (NOT $%d::boolean OR n.floor < $%d)", at.above, token)
-	return `UPDATE {lease} AS l SET ` + d.assignments(taken) + `, written_at = clock_timestamp() WHERE l.ns = $1 AND l.name = $2 AND l.op = ` +
-		fmt.Sprintf(`$%d::uuid AND l.holder = '' AND $%d::boolean IS NOT NULL AND `, at.old, at.ended) + fmt.Sprintf(postgresqlGuard, at.mode, floor, at.settings) + ` RETURNING 1`
+	return `UPDATE {lease} AS l SET ` + d.assignments(taken) + `, written_at = clock_timestamp() FROM {namespace} n WHERE l.ns = $1 AND l.name = $2 AND l.op = ` +
+		fmt.Sprintf(`$%d::uuid AND l.holder = '' AND $%d::boolean IS NOT NULL AND `, at.old, at.ended) +
+		fmt.Sprintf(postgresqlJoined, at.mode, at.above, token, at.settings) + ` RETURNING ` + postgresqlHeard
 }
 
 // update writes only after it has waited for the transactions that are gated on the tenancy which it ends: it first
@@ -104,12 +117,11 @@ func (d postgresql) take() string {
 // is, so the server writes the row anew on its page and nothing else.
 func (d postgresql) update(columns []string) string {
 	at := placesAfter(columns)
-	floor := fmt.Sprintf(" AND (NOT $%d::boolean OR n.floor < $%d)", at.above, token)
 	return fmt.Sprintf(`WITH locked AS (SELECT FROM {lease} l WHERE l.ns = $1 AND l.name = $2 AND l.op = $%d::uuid FOR UPDATE)
-		UPDATE {lease} AS l SET `, at.old) + d.assignments(columns) + `, written_at = clock_timestamp() WHERE l.ns = $1 AND l.name = $2 AND l.op = ` +
+		UPDATE {lease} AS l SET `, at.old) + d.assignments(columns) + `, written_at = clock_timestamp() FROM {namespace} n WHERE l.ns = $1 AND l.name = $2 AND l.op = ` +
 		fmt.Sprintf(`$%d::uuid AND (NOT $%d::boolean OR l.holder = '' OR extract(epoch FROM clock_timestamp() - l.written_at) * 1000000000 > l.ttl_ns)`, at.old, at.ended) +
-		` AND ` + fmt.Sprintf(postgresqlGuard, at.mode, floor, at.settings) +
-		fmt.Sprintf(` AND CASE WHEN l.holder = '' OR l.token = $%d THEN true ELSE EXISTS (SELECT FROM locked) END RETURNING 1`, token)
+		` AND ` + fmt.Sprintf(postgresqlJoined, at.mode, at.above, token, at.settings) +
+		fmt.Sprintf(` AND CASE WHEN l.holder = '' OR l.token = $%d THEN true ELSE EXISTS (SELECT FROM locked) END RETURNING `, token) + postgresqlHeard
 }
 
 func (d postgresql) extend() string {
@@ -195,6 +207,11 @@ func channel(c Config) string {
 // Channel is the one on which PostgreSQL notifies of changes of owners in the store's namespace. What it tells
 // is the name.
 func (s *Store) Channel() string { return channel(s.config) }
+
+// Heard returns the statement that says that somebody listens on the channel, and its arguments.
+func (s *Store) Heard() (statement string, args []any) {
+	return s.statements.listen, []any{s.config.Namespace}
+}
 
 // Tell returns the statement that notifies of names on the channel, and its arguments. An empty name stands for any.
 // It need not be durable, and is not.

@@ -10,8 +10,10 @@ const (
 	aboutSpace = `Namespaces: leases of different ones have nothing to do with each other.`
 )
 
+type aboutColumn struct{ table, column, text string }
+
 // aboutColumns tells what is not clear from the name.
-var aboutColumns = []struct{ table, column, text string }{
+var aboutColumns = []aboutColumn{
 	{"lease", "holder", "who holds the name; empty if nobody does"},
 	{"lease", "token", "the fencing token, one more at each change of ownership; never set it back"},
 	{"lease", "op", "the id of the last write, never used again; every write names the one it replaces"},
@@ -31,6 +33,12 @@ var aboutColumns = []struct{ table, column, text string }{
 	{"namespace", "version", "of these tables"},
 }
 
+// aboutTimes is about what only a server has.
+var aboutTimes = []aboutColumn{
+	{"lease", "written_at", "when it was written, by the clock of this database; only in mode store anything depends on it"},
+	{"namespace", "listened_at", "when somebody last said that he listens for changes of owners, by the clock of this database; nobody is notified unless that was within a minute"},
+}
+
 func about(table, column string) string {
 	for _, a := range aboutColumns {
 		if a.table == table && a.column == column {
@@ -45,7 +53,8 @@ func (d postgresql) schema(t tables) string {
 	ns      text COLLATE "C" PRIMARY KEY,
 	mode    text    NOT NULL CHECK (mode IN ('writer', 'store')),
 	floor   bigint  NOT NULL CHECK (floor >= 0),
-	version integer NOT NULL
+	version integer NOT NULL,
+	listened_at timestamptz NOT NULL DEFAULT '-infinity'
 );
 
 CREATE TABLE IF NOT EXISTS {lease} (
@@ -97,7 +106,7 @@ CREATE TABLE IF NOT EXISTS {clock} (
 	for _, table := range []struct{ name, words string }{{"lease", aboutLease}, {"sighting", aboutSeen}, {"clock", aboutClock}, {"namespace", aboutSpace}} {
 		comment("TABLE", "{"+table.name+"}", table.words)
 	}
-	for _, a := range append(aboutColumns, struct{ table, column, text string }{"lease", "written_at", "when it was written, by the clock of this database; only in mode store anything depends on it"}) {
+	for _, a := range append(aboutColumns[:len(aboutColumns):len(aboutColumns)], aboutTimes...) {
 		comment("COLUMN", "{"+a.table+"}."+a.column, a.text)
 	}
 	return t.fill(text)

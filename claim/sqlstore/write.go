@@ -20,12 +20,12 @@ func (s *Store) Swap(ctx context.Context, w claim.Swap) (bool, error) {
 	rows, err := s.write(ctx, "write "+w.Record.Name, statement, args...)
 	if err != nil {
 		if errors.Is(err, driver.ErrUnknownOutcome) {
-			s.changed(w)
+			s.changed(w, nil)
 		}
 		return false, err
 	}
 	if len(rows) > 0 {
-		s.changed(w)
+		s.changed(w, rows[0])
 		if extends(w) || keeps(w) {
 			s.memory.kept(w.Record.Name, w.Old, w.Record.Op)
 		} else {
@@ -42,8 +42,12 @@ func (s *Store) Swap(ctx context.Context, w claim.Swap) (bool, error) {
 // Bounds implements [claim.Bounded].
 func (s *Store) Bounds() bool { return true }
 
-// changed has others told that a swap has changed the owner of a name, or may have.
-func (s *Store) changed(w claim.Swap) {
+// changed has others told that a swap has changed the owner of a name, or may have, unless what it returned says that
+// nobody listens.
+func (s *Store) changed(w claim.Swap, row []any) {
+	if len(row) > 0 && row[0] == any(false) {
+		return
+	}
 	if s.teller != nil && w.Owner {
 		s.teller.Changed(w.Record.Name, !w.Record.Held())
 	}
