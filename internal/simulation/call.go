@@ -26,6 +26,7 @@ const (
 	asking  // how long a lease has left
 	placing // where a claim stands
 	revokingName
+	compacting
 )
 
 // call is what a client asked one member, and what was true when it did.
@@ -119,6 +120,18 @@ func (m *member) answer(effect replica.Effect) {
 		delete(m.calls, id)
 	}
 	m.reply(k, effect)
+	if reply, ok := effect.(replica.Reply); ok && reply.Err == nil && k.kind == putting && !m.w.calm && chance(m.w.dice.lengths, m.w.sudden) {
+		m.endSuddenly()
+	}
+}
+
+// endSuddenly is a process that ends when others know of what it has acknowledged, and not that it is committed.
+func (m *member) endSuddenly() {
+	w := m.w
+	w.mark("a leader ended right after it had acknowledged something")
+	w.trouble = max(w.trouble, w.now+int64(time.Second+aftermath))
+	m.later(0, func() { m.end(true) })
+	w.after(w.upTo(w.dice.lengths, time.Second), m.start)
 }
 
 func answered(effect replica.Effect) (id uint64, part bool) {
@@ -172,6 +185,37 @@ func (m *member) readAsIs(key string) {
 	m.serial = result.Revision
 }
 
+// readOld reads what a key was at an earlier revision (I8).
+func (m *member) readOld(key string) {
+	w, store := m.w, m.replica.Store()
+	at, compacted := store.Revision()-w.dice.work.Int64N(20), store.CompactRevision()
+	if at < 2 {
+		return
+	}
+	result, err := store.Range(context.Background(), keyspace.RangeRequest{Key: []byte(key), Revision: at})
+	if errors.Is(err, keyspace.ErrReplaced) {
+		return
+	}
+	if errors.Is(err, keyspace.ErrCompacted) != (at < compacted) {
+		w.fail("history is there unless it was compacted (I8)", "%s, compacted to revision %d, says of revision %d: %v", m.name, compacted, at, err)
+	}
+	if at < compacted {
+		return
+	}
+	m.must(err)
+	w.mark("history was read")
+	var newest int64
+	for revision := at; revision > 0 && newest == 0; revision-- {
+		if slices.ContainsFunc(w.facts.changes[revision].puts, func(p pair) bool { return p.key == key }) {
+			newest = revision
+		}
+	}
+	w.facts.checkPossible(m, key, result)
+	if newest == 0 && len(result.KVs) > 0 || newest > 0 && (len(result.KVs) == 0 || result.KVs[0].ModRevision != newest) {
+		w.fail("history does not change (I8)", "%s shows %+v for %s at revision %d, where it was put at %d", m.name, result.KVs, key, at, newest)
+	}
+}
+
 // checkPossible checks that what was read is what was committed at that revision.
 func (f *facts) checkPossible(m *member, key string, result keyspace.RangeResult) {
 	for _, kv := range result.KVs {
@@ -208,6 +252,17 @@ func (f *facts) checkRead(k *call, result keyspace.RangeResult) {
 	} else {
 		f.w.mark("a leader answered a read")
 	}
+}
+
+// checkNewest checks that what a leader tells from memory, or has changed there, is of a state in which all is that
+// anybody was told of before it was asked (I3).
+func (f *facts) checkNewest(k *call, header replica.Header) {
+	if header.Revision < k.floor {
+		f.w.fail("what a leader answers from memory is linearizable (I3)",
+			"%s, asked by %s at %v (kind %d), answers in a state of revision %d; before it was asked somebody was told of %d",
+			k.member.name, k.client.name, time.Duration(k.invoked), k.kind, header.Revision, k.floor)
+	}
+	f.told(header.Revision)
 }
 
 // checkPut checks that an acknowledged put is there, and after all that was there when it was asked for (I3, I6).

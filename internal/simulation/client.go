@@ -58,6 +58,7 @@ func (c *client) act() {
 	case dice < 58:
 		if m := w.members[w.dice.work.IntN(len(w.members))]; m.up {
 			m.readAsIs(anyKey(w))
+			m.readOld(anyKey(w))
 		}
 	case dice < 68:
 		c.grant()
@@ -67,6 +68,16 @@ func (c *client) act() {
 		c.inspect()
 	case dice < 96:
 		c.endOne()
+	case dice < 98:
+		c.compact()
+	}
+}
+
+// compact has history removed, nearly up to what somebody was told of last, or to what is compacted already.
+func (c *client) compact() {
+	if floor := c.w.facts.floor; floor > 1 {
+		revision := floor - c.w.dice.work.Int64N(min(floor, 10))
+		c.ask(c.anyMember(0.95), &call{kind: compacting, event: replica.Request{Op: replica.Compact{Revision: revision}}})
 	}
 }
 
@@ -251,6 +262,7 @@ func (c *client) heardRenewed(k *call, renewed replica.Renewed) {
 		k.leases = slices.Delete(k.leases, i, i+1)
 		switch {
 		case answer.Err == nil:
+			w.facts.checkNewest(k, renewed.Header)
 			l.granted = true
 			l.extend(w, k.sent, answer.TTL)
 			w.mark("a renewal was acknowledged")
@@ -284,9 +296,13 @@ func (c *client) heardReply(k *call, reply replica.Reply) {
 	case claiming:
 		c.heardClaim(k, reply.Result.(replica.Claimed))
 	case placing:
+		w.facts.checkNewest(k, reply.Header)
 		place := reply.Result.(replica.Place)
 		c.stands(k.leases[0], place.Token, place.Before)
+	case compacting:
+		w.mark("history was compacted")
 	case asking:
+		w.facts.checkNewest(k, reply.Header)
 		w.mark("a leader told how long a lease has left")
 	}
 }

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -32,13 +33,14 @@ type facts struct {
 
 	leases     []*lease // that have not ended, in order of grants
 	byID       map[int64]*lease
-	tenures    map[string][]tenure // of a name, in order
+	tenures    map[string][]tenure // of a name, by token
 	toldTokens map[string][]int64  // of a name: those that somebody was told of, in order
 	applied    []uint64            // by member, before the step
 
 	heard    map[heardStamp]clock.Instant
 	released map[releasedBy]uint64 // the greatest epoch
 	duties   [][]duty              // by member
+	helped   []help                // by member
 }
 
 type position struct{ index, term uint64 }
@@ -59,8 +61,9 @@ type change struct {
 
 type pair struct{ key, value string }
 
-// tenure is one holder of a name.
+// tenure is one holder of a name, and the index of the entry that made it so.
 type tenure struct {
+	index uint64
 	token int64
 	lease int64
 }
@@ -72,12 +75,13 @@ func newFacts(w *world) facts {
 		keyFloor: make(map[string]int64), byID: make(map[int64]*lease), tenures: make(map[string][]tenure),
 		toldTokens: make(map[string][]int64),
 		applied:    make([]uint64, w.swarm.members), heard: make(map[heardStamp]clock.Instant), released: make(map[releasedBy]uint64), duties: make([][]duty, w.swarm.members),
+		helped: make([]help, w.swarm.members),
 	}
 }
 
 // started is told when a process has opened its state.
 func (f *facts) started(m *member) {
-	f.applied[m.index] = m.replica.Applied()
+	f.applied[m.index], f.helped[m.index].asked = m.replica.Applied(), 0
 	f.compareStates(m)
 	f.lookAtLeases(m)
 }
@@ -267,19 +271,21 @@ func (f *facts) publishedChange(m *member, c keyspace.Change) {
 	}
 }
 
-// acquired is told who got a name.
+// acquired is told who got a name. A leader that knows not yet that it is one no more may tell so long after others, who
+// told of what came later.
 func (f *facts) acquired(m *member, c replica.NameChange) {
-	name, got := c.State.Name, tenure{c.State.Token, int64(c.State.Lease)}
+	name, got := c.State.Name, tenure{c.Index, c.State.Token, int64(c.State.Lease)}
 	all := f.tenures[name]
-	if len(all) == 0 || got.token > all[len(all)-1].token {
-		f.tenures[name] = append(all, got)
-		if len(all) > 0 {
+	i, known := slices.BinarySearchFunc(all, got, func(a, b tenure) int { return cmp.Compare(a.token, b.token) })
+	if !known {
+		all = slices.Insert(all, i, got)
+		f.tenures[name] = all
+		if len(all) > 1 {
 			f.w.mark("a name went from one to another")
 		}
-		return
 	}
-	if !slices.Contains(all, got) {
-		f.w.fail("tokens of a name rise", "%s hands %s to lease %d with token %d, after %v", m.name, name, got.lease, got.token, all)
+	if all[i] != got || i > 0 && all[i-1].index > got.index || i+1 < len(all) && all[i+1].index < got.index {
+		f.w.fail("tokens of a name rise", "%s hands %s to lease %d with token %d at index %d, among %+v", m.name, name, got.lease, got.token, got.index, all)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
 const (
@@ -25,8 +26,9 @@ type member struct {
 	name   string
 	clocks *clocks
 
-	fs          *vfs.MemFS // survives the process
-	incarnation uint64     // of the data folder
+	fs          *vfs.MemFS    // survives the process
+	incarnation uint64        // of the data folder
+	length      time.Duration // of the master lease that it asks for when it leads; 0 means the usual one
 	db          *pebble.DB
 	replica     *replica.Replica
 	life        int  // counts the processes
@@ -69,6 +71,7 @@ func (m *member) start() {
 		return
 	}
 	m.life++
+	m.reconfigure()
 	m.openDatabase()
 	m.inbox, m.writes, m.calls = nil, nil, make(map[uint64]*call)
 	m.ordered = nil
@@ -85,11 +88,27 @@ func (m *member) start() {
 	m.event(replica.Tick{})
 }
 
+// lengths are those of master leases that members ask for in worlds where these differ.
+var lengths = []time.Duration{300 * time.Millisecond, masterlease.DefaultDuration, 1500 * time.Millisecond}
+
+// reconfigure has a member start with another length of the master lease than it had: what it promised before the start
+// was for as long as was asked then.
+func (m *member) reconfigure() {
+	if !m.w.otherLengths {
+		return
+	}
+	before := m.length
+	m.length = lengths[m.w.dice.lengths.IntN(len(lengths))]
+	if m.length < before {
+		m.w.mark("a member started with a shorter master lease than before")
+	}
+}
+
 func (m *member) config() replica.Config {
 	w := m.w
 	c := replica.Config{
 		DB: m.db, Domain: clock.Domain(m.name), Now: m.clocks.now(w), ClusterID: clusterID, MemberID: m.id,
-		Incarnation: m.incarnation, LogKeep: w.logKeep, Drift: w.drift, Eager: w.eager,
+		Incarnation: m.incarnation, LogKeep: w.logKeep, Drift: w.drift, Eager: w.eager, MasterLease: m.length,
 	}
 	if len(w.members) > 1 {
 		for _, other := range w.members {

@@ -5,6 +5,7 @@ package simulation
 import (
 	"cmp"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -116,6 +117,8 @@ func overlay(t *testing.T, mutants []mutant) string {
 // choose lets a mutant act, in a test binary that was built with all of them.
 var choose func(name string)
 
+var oneMutant = flag.String("mutant", "", "look only for the mutants with this in their names")
+
 // mutantSeeds is in how many worlds a mutant has to be found at the latest.
 const mutantSeeds = 80
 
@@ -126,13 +129,14 @@ func TestMutants(t *testing.T) {
 		hunt(t, mutants)
 		return
 	}
-	test := exec.CommandContext(t.Context(), "go", "test", "-overlay", overlay(t, mutants), "-count=1", "-v", "-run", "^"+t.Name()+"$", ".")
+	test := exec.CommandContext(t.Context(), "go", "test", "-overlay", overlay(t, mutants), "-count=1", "-v", "-run", "^"+t.Name()+"$",
+		".", "-mutant", *oneMutant)
 	out, err := test.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, m := range mutants {
-		if !strings.Contains(string(out), "found "+m.name+" ") {
+		if strings.Contains(m.name, *oneMutant) && !strings.Contains(string(out), "found "+m.name+" ") {
 			t.Errorf("nothing is said of the mutant %q", m.name)
 		}
 	}
@@ -143,6 +147,9 @@ func TestMutants(t *testing.T) {
 func hunt(t *testing.T, mutants []mutant) {
 	defer choose("")
 	for _, m := range mutants {
+		if !strings.Contains(m.name, *oneMutant) {
+			continue
+		}
 		choose(m.name)
 		r := Result{}
 		for seed := uint64(1); seed <= mutantSeeds && r.Failure == nil; seed++ {

@@ -31,6 +31,10 @@ type duty struct {
 	life  int
 }
 
+// help is what a member did for leaders: the greatest terms in which it voted for another, and, in this life, asked for
+// votes. Who asks may do so before that is on its disk: if it starts anew then, those votes do not make it a leader.
+type help struct{ voted, asked uint64 }
+
 // watchPromises checks, from outside, that a member keeps what it promised (I4): until a promise has ended on both of
 // its clocks it helps nobody of a later term, unless the leader has released it.
 func (f *facts) watchPromises(m *member, now clock.Instant, events []replica.Event, effects []replica.Effect) {
@@ -86,6 +90,10 @@ func (f *facts) promises(m *member, now clock.Instant, message replica.Message) 
 			return // the release came while this was on its way out
 		}
 		d := duty{masterlease.Release{Leader: message.To, Term: g.Term, Epoch: g.Epoch}, heard.Add(g.Drift.GrantPromise(g.Duration)), m.life}
+		if h := f.helped[m.index]; g.Term < max(h.voted, h.asked) && !now.After(d.until) {
+			f.w.fail("who has helped a later leader promises an earlier one nothing (I4)", "%s promises m%d in term %d until %v, has voted in term %d, and it is %v there",
+				m.name, message.To, g.Term, d.until, max(h.voted, h.asked), now)
+		}
 		f.duties[m.index] = slices.DeleteFunc(f.duties[m.index], func(old duty) bool { return old.to == d.to || now.After(old.until) })
 		f.duties[m.index] = append(f.duties[m.index], d)
 	}
@@ -105,6 +113,12 @@ func (f *facts) promises(m *member, now clock.Instant, message replica.Message) 
 	if d := f.bound(m, now, r.GetTerm()); d != nil {
 		f.w.fail("a promise is kept (I4)", "%s sends %v of term %d to m%d, but has promised m%d of term %d until %v, and it is %v there",
 			m.name, r.GetType(), r.GetTerm(), message.To, d.to.Leader, d.to.Term, d.until, now)
+	}
+	switch h := &f.helped[m.index]; r.GetType() {
+	case raftpb.MsgVote:
+		h.asked = max(h.asked, r.GetTerm())
+	case raftpb.MsgVoteResp:
+		h.voted = max(h.voted, r.GetTerm())
 	}
 }
 

@@ -52,13 +52,18 @@ var wanted = []string{
 	"a follower answered a read",
 	"a leader answered a follower's read from its lease",
 	"a leader answered a read",
+	"a leader ended right after it had acknowledged something",
 	"a leader handed over",
 	"a leader lost the follower that it had, while that restarted",
 	"a leader told how long a lease has left",
 	"a leader went on in another epoch",
 	"a lease expired",
+	"a state was shipped of which history had been compacted",
+	"history was compacted",
+	"history was read",
 	"a lease expired after something had been wrong",
 	"a machine was suspended",
+	"a member started with a shorter master lease than before",
 	"a member took its leave",
 	"a message came very late",
 	"a name went from one to another",
@@ -85,7 +90,7 @@ var wanted = []string{
 // Groups of three and five, with everything that a seed draws, and with what is rare there happening all the time.
 func TestSeeds(t *testing.T) {
 	var seen []string
-	for _, stress := range []Stress{"drawn", Orders, Clocks, Disks} {
+	for _, stress := range []Stress{"drawn", Orders, Clocks, Disks, Starts, Turns} {
 		n := usualSeeds
 		if stress != "drawn" {
 			n = 1 + usualSeeds/8

@@ -17,6 +17,9 @@ func (m *member) ship(e replica.Ship) {
 	w := m.w
 	to := w.memberOf(e.Message.To)
 	w.mark("a state was shipped")
+	if m.replica.Store().CompactRevision() > 0 {
+		w.mark("a state was shipped of which history had been compacted")
+	}
 	reader, err := replica.NewStateReader(e.State)
 	m.must(err)
 	state, err := io.ReadAll(reader)

@@ -35,6 +35,8 @@ const (
 	Orders Stress = "orders" // leaders are told to hand over, and orders to campaign come late
 	Clocks Stress = "clocks" // machines are suspended, and clocks slewed
 	Disks  Stress = "disks"  // they stall, and machines crash
+	Starts Stress = "starts" // members start anew, often with another length of the master lease
+	Turns  Stress = "turns"  // a leader is alone for a while, and soon leads again
 )
 
 func (s *swarm) stress(kind Stress) {
@@ -48,6 +50,12 @@ func (s *swarm) stress(kind Stress) {
 	case Disks:
 		s.faults = [faultKinds]float64{stall: 2, powerCut: 0.3, kill: 0.3}
 		s.eager, s.leaderBias = true, 0.9
+	case Starts:
+		s.faults = [faultKinds]float64{powerCut: 0.5, kill: 0.5, order: 0.5}
+		s.eager, s.otherLengths, s.rhythm, s.sudden = true, true, 15*time.Millisecond, 0.02
+	case Turns:
+		s.faults = [faultKinds]float64{isolation: 0.7, order: 2}
+		s.eager, s.leaderBias, s.rhythm = true, 0.9, 15*time.Millisecond
 	}
 }
 
@@ -72,6 +80,8 @@ type swarm struct {
 	stumble, hesitate float64
 	faults            [faultKinds]float64 // how many there are in a second
 	leaderBias        float64             // how often they meet the leader
+	sudden            float64             // how often a leader ends right after it has acknowledged something
+	otherLengths      bool                // members start with other lengths of the master lease, shorter and longer
 }
 
 // draw makes up a swarm.
@@ -92,6 +102,10 @@ func draw(r *rand.Rand, seed uint64, o Options) swarm {
 	}
 	if !o.Faultless && seed%10 != 0 {
 		s.drawFaults(r)
+		s.otherLengths = seed%5 == 1
+		if seed%5 == 2 {
+			s.sudden = 0.01
+		}
 	}
 	s.stress(o.Stress)
 	if o.Idle {
@@ -137,8 +151,8 @@ func (s *swarm) drawFaults(r *rand.Rand) {
 
 func (w *world) about() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "members %d, eager %v, drift %d ppm, rates up to %d ppm, log keep %d, delay %v, disk %v, lost %v, doubled %v, late %v, late orders %v, lost calls %v, stumble %v, hesitate %v",
-		w.swarm.members, w.eager, w.drift, w.rates, w.logKeep, w.delay, w.diskDelay, w.lost, w.doubled, w.late, w.lateOrders, w.lostCalls, w.stumble, w.hesitate)
+	fmt.Fprintf(&b, "members %d, eager %v, drift %d ppm, rates up to %d ppm, log keep %d, delay %v, disk %v, lost %v, doubled %v, late %v, late orders %v, lost calls %v, stumble %v, hesitate %v, sudden ends %v, other lengths %v",
+		w.swarm.members, w.eager, w.drift, w.rates, w.logKeep, w.delay, w.diskDelay, w.lost, w.doubled, w.late, w.lateOrders, w.lostCalls, w.stumble, w.hesitate, w.sudden, w.otherLengths)
 	for k, rate := range w.faults {
 		if rate > 0 {
 			fmt.Fprintf(&b, ", %s %v/s", faultNames[k], rate)

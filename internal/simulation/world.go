@@ -8,11 +8,11 @@ import (
 )
 
 // dice are streams of chance, one for each purpose, so that a change in one leaves the others as they are.
-type dice struct{ world, network, disk, faults, work *rand.Rand }
+type dice struct{ world, network, disk, faults, work, lengths *rand.Rand }
 
 func throwing(seed uint64) dice {
 	of := func(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, purpose)) }
-	return dice{of(1), of(2), of(3), of(4), of(5)}
+	return dice{of(1), of(2), of(3), of(4), of(5), of(6)}
 }
 
 // world is everything there is in a run.
