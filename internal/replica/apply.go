@@ -325,6 +325,9 @@ func (r *Replica) applyExpire(op *logpb.Expire, term uint64) error {
 			return err
 		}
 	}
+	if r.serving {
+		r.pace.applied(r.now, len(op.Leases))
+	}
 	return nil
 }
 

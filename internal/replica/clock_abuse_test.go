@@ -272,8 +272,7 @@ func TestPutsDoNotWaitForAllEnds(t *testing.T) {
 		if w.replica.Lessor().Len() == 0 {
 			return
 		}
-		w.step(Tick{})
-		w.settle()
+		w.advance(max(1, w.wait()))
 	}
 	t.Errorf("%d leases are left", w.replica.Lessor().Len())
 }

@@ -121,9 +121,9 @@ func (r *Replica) propose() {
 		taken := r.queue[:n:n]
 		r.queue = r.queue[n:]
 		r.queueBytes -= clientBytes(taken)
-		ending := endingIn(taken)
+		ending, asked := countCommands(taken)
 		r.ending -= ending
-		r.endedLast = ending > 0
+		r.pace.proposed(r.now, asked)
 		r.proposals[r.sequence] = taken
 		if err := r.raft.Propose(data); err != nil {
 			delete(r.proposals, r.sequence)
@@ -135,15 +135,17 @@ func (r *Replica) propose() {
 	}
 }
 
-// endingIn counts the leases that expire.
-func endingIn(commands []pending) int {
-	n := 0
+// countCommands counts the leases that expire, and the commands of clients.
+func countCommands(commands []pending) (ending, asked int) {
 	for _, p := range commands {
 		if e, ok := p.op.(expiries); ok {
-			n += len(e)
+			ending += len(e)
+		}
+		if p.id != 0 {
+			asked++
 		}
 	}
-	return n
+	return ending, asked
 }
 
 // fit returns how many of the commands that wait go into one entry: at least one, and no more than keep
@@ -209,6 +211,7 @@ func (r *Replica) request(e Request) {
 	r.underWay([]pending{p}, 1)
 	r.queue = append(r.queue, p)
 	r.queueBytes += p.size
+	r.pace.heard(r.now)
 }
 
 // parked is a question that waits until this member serves, or knows who does.

@@ -130,9 +130,9 @@ type Replica struct {
 
 	queue      []pending // waits to be proposed, in order; len ≤ MaxQueue plus what the lessor adds
 	queueBytes int       // of the clients' commands in it
-	ending     int       // leases that expire by what is in it; < 2·maxExpiries
-	endedLast  bool      // leases expire by the newest entry that was proposed
-	sequence   uint64    // of the newest proposal
+	ending     int       // leases that expire by what is in it; less than the room that pace gives, and maxExpiries
+	pace       pace
+	sequence   uint64 // of the newest proposal
 	proposals  map[uint64][]pending
 	granting   int      // grants in queue and proposals
 	parked     []parked // what came before the member served; len ≤ MaxQueue
@@ -224,6 +224,7 @@ func (r *Replica) Step(now clock.Instant, events ...Event) []Effect {
 	r.effects, r.full = nil, false
 	r.noticePause(now)
 	r.now = now
+	r.pace.measure(now)
 	r.tick()
 	r.applyNext()
 	for _, event := range events {
@@ -301,21 +302,24 @@ func (r *Replica) handle(event Event) {
 }
 
 // decide lets the lessor say which leases are over, quiet, or heard again. While many ends still
-// wait to be proposed it is not asked: clients' commands wait for those of a few hundred leases, however many end.
+// wait to be proposed it is not asked: clients' commands wait for those of a few hundred leases, however many end. Nor
+// is it while clients write and many have just ended.
 func (r *Replica) decide() {
-	if !r.serving || r.halted || !r.now.After(r.holdUntil) || r.ending >= maxExpiries || r.yields() {
+	if !r.serving || r.halted || !r.now.After(r.holdUntil) {
 		return
 	}
-	due := r.lessor.Due(r.now, lessor.At(r.applied.index, maxOrdinal))
-	if len(due) > 0 {
-		r.queue = append(r.queue, newPending(0, expiries(due)))
-		r.ending += len(due)
+	for r.ending < r.pace.room(r.now) && r.pace.wait(r.now) <= 0 {
+		due := r.lessor.Due(r.now, lessor.At(r.applied.index, maxOrdinal))
+		if len(due) > 0 {
+			r.queue = append(r.queue, newPending(0, expiries(due)))
+			r.ending += len(due)
+			r.pace.decided(r.now, len(due))
+		}
+		if len(due) < maxExpiries {
+			return
+		}
 	}
 }
-
-// yields reports whether clients' commands have the next entry for themselves: of two entries in a row at most one ends
-// leases while they wait.
-func (r *Replica) yields() bool { return r.endedLast && r.queueBytes > 0 }
 
 // checkpoint is the lessor's Checkpointer.
 func (r *Replica) checkpoint(quiet []lessor.Checkpoint, cleared []lessor.Cleared) {
@@ -480,7 +484,7 @@ func (r *Replica) schedule() {
 		wait = min(wait, due)
 	}
 	wait = min(wait, r.untilVote())
-	if (r.sweeping || r.store.Trimmable() || len(r.deferred) > 0) && !r.installing {
+	if (r.sweeping || r.store.Trimmable() || len(r.deferred) > 0) && !r.installing || r.pace.measuring() {
 		wait = 0
 	}
 	r.wakeIn(max(0, wait))

@@ -1,0 +1,135 @@
+package replica
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// overdue returns a world with so many leases whose time is up, and none of which has ended.
+func overdue(t *testing.T, leases int) *world {
+	w := newWorld(t).serve()
+	var events []Event
+	for id := 1; id <= leases; id++ {
+		events = append(events, Request{uint64(id), Grant{lessor.ID(id), time.Minute}})
+	}
+	w.step(events...)
+	w.settle()
+	w.clock.Advance(time.Minute)
+	w.step(Tick{}) // which finds that it was paused, and holds back
+	w.clock.Advance(TickInterval)
+	if left := w.replica.Lessor().Len(); left != leases {
+		t.Fatalf("%d leases of %d are left before any ends", left, leases)
+	}
+	w.clock.Advance(time.Nanosecond)
+	return w
+}
+
+// While a client writes leases end at a pace, neither faster nor slower; while nobody does, as fast as they can.
+func TestLeasesEndAtAPaceWhileClientsWrite(t *testing.T) {
+	const leases = 40 * maxExpiries
+	const paced = leases * minRest
+	for _, test := range []struct {
+		name        string
+		puts        bool
+		least, most time.Duration // that it takes
+	}{
+		{"nobody writes", false, 0, time.Millisecond},
+		{"somebody writes", true, paced - maxExpiries*minRest - paced/100, paced},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := overdue(t, leases)
+			defer w.close()
+			start := w.clock.Now()
+			for put := start; w.replica.Lessor().Len() > 0; {
+				if w.clock.Now().Elapsed(start) > time.Minute {
+					t.Fatalf("%d leases never end", w.replica.Lessor().Len())
+				}
+				if test.puts && !w.clock.Now().Before(put) {
+					w.do(1, put1("other", "v"))
+					put = put.Add(lull / 2)
+				}
+				w.advance(max(1, min(w.wait(), time.Millisecond)))
+			}
+			if took := w.clock.Now().Elapsed(start); took < test.least || took > test.most {
+				t.Errorf("%d leases ended within %v, not in %v to %v", leases, took, test.least, test.most)
+			}
+		})
+	}
+}
+
+// However fast clients write, as many leases end as they can have granted meanwhile.
+func TestMoreLeasesEndThanAreGranted(t *testing.T) {
+	const commands, leases = 4 * maxExpiries, 40 * maxExpiries
+	w := overdue(t, leases)
+	defer w.close()
+	for range 10 {
+		var events []Event
+		for i := range commands {
+			events = append(events, Request{uint64(i + 1), put1(fmt.Sprint(i), "v")})
+		}
+		before := w.replica.Counts().Expired
+		w.step(events...)
+		w.settle()
+		w.step(Tick{}) // decides what these commands are worth
+		w.settle()
+		if ended := w.replica.Counts().Expired - before; ended < commands && w.replica.Lessor().Len() > 0 {
+			t.Fatalf("%d leases ended beside %d commands; %d are left", ended, commands, w.replica.Lessor().Len())
+		}
+	}
+	if left := w.replica.Lessor().Len(); left > 0 {
+		t.Errorf("%d leases are left", left)
+	}
+}
+
+// The longer it takes to end leases, the longer is the rest, within bounds.
+func TestPaceFollowsHowLongEndsTake(t *testing.T) {
+	for _, test := range []struct {
+		leases     int
+		took, rest time.Duration
+	}{
+		{128, 0, 128 * minRest},
+		{128, 128 * minRest / restFactor / 2, 128 * minRest},
+		{100, time.Millisecond, restFactor * time.Millisecond},
+		{100, time.Hour, 100 * maxRest},
+		{1, time.Millisecond, maxRest},
+	} {
+		now := clock.Instant{Raw: int64(time.Hour), Boot: int64(3 * time.Hour)} // whose origins are not the same
+		p := new(pace)
+		p.heard(now)
+		p.applied(now, test.leases)
+		if !p.measuring() {
+			t.Fatal("nobody measures how long ends take")
+		}
+		now = now.Add(test.took)
+		p.measure(now)
+		p.heard(now)
+		p.decided(now, test.leases)
+		if rest := p.wait(now); p.measuring() || rest != test.rest {
+			t.Errorf("after %v for %d leases the rest is %v, not %v", test.took, test.leases, rest, test.rest)
+		}
+	}
+}
+
+// What was not used does not add up: after a long time without ends no more of them end at once than shortly after one.
+func TestPaceSavesNothing(t *testing.T) {
+	now := clock.Instant{Raw: int64(time.Hour), Boot: int64(3 * time.Hour)}
+	p := new(pace)
+	for range 1000 {
+		now = now.Add(time.Second)
+		p.proposed(now, 5)
+	}
+	p.decided(now, maxExpiries)
+	if rest, want := p.wait(now), (maxExpiries-5)*minRest; rest != want {
+		t.Errorf("the rest is %v, not %v", rest, want)
+	}
+	if room := p.room(now); room != maxExpiries {
+		t.Errorf("there is room for %d leases", room)
+	}
+	if p.wait(now.Add(lull)) > 0 {
+		t.Error("leases rest though nobody writes")
+	}
+}
