@@ -29,6 +29,12 @@ func (h *Holder) Valid(now clock.Instant) bool {
 	return h.authority.Term != 0 && !h.law.over(now, h.authority.End)
 }
 
+// Comfortable reports whether more than half of a master lease is left. Then heartbeats are enough to ask with: whoever
+// asks with every append as well has the promises end later than they need to when the leader is gone.
+func (h *Holder) Comfortable(now clock.Instant) bool {
+	return h.Valid(now) && now.Remaining(h.authority.End) > h.config.Duration/2
+}
+
 // Check reports whether what was done in the given term may be answered with authority now. The order is: note the
 // term; read, or move a deadline, on a state that contains everything committed when the request came; then read
 // the clock; then Check. It may have been renewed in between, but not lost and won again. Check once more

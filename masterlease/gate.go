@@ -143,6 +143,19 @@ func (g *Grantor) unparkOlder(b Ballot) {
 	})
 }
 
+// discardMoot forgets what was parked before a promise was extended, unless its candidate is in a later term for good.
+// A term that has a leader needs no votes any more; and who only asked whether it would get some asks again, if it still
+// hears no leader. Let through when this leader is gone, they would be mistaken for those of somebody who takes over.
+func (g *Grantor) discardMoot() {
+	g.parked = slices.DeleteFunc(g.parked, func(b Ballot) bool {
+		moot := b.Pre || b.Term <= g.promise.term
+		if moot {
+			g.stats.Dropped++
+		}
+		return moot
+	})
+}
+
 // Unpark returns the ballots that raft may see now, in the order in which they came. Before it hands them on, the
 // caller makes raft forget a leader that has been silent for an election timeout: raft counts that in ticks, and
 // may still refuse on its own account.

@@ -171,6 +171,7 @@ func (g *Grantor) hear(m Heard, s State, now clock.Instant) Outcome {
 		leader: m.From, term: r.Term, epoch: r.Epoch, last: r.Stamp, reading: now,
 		duration: duration, drift: drift, until: until, binds: true,
 	}
+	g.discardMoot()
 	return Promised
 }
 

@@ -232,6 +232,7 @@ func (m *member) pass() {
 		case m.trouble != "":
 			// Both clocks are good for longer than a promise before there is other trouble.
 			m.trouble, m.until, m.calm = "", w.now, w.now+4*usual
+			m.setRate()
 		case w.now >= m.calm && w.chance(w.trouble):
 			m.disturb()
 		}

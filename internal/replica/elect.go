@@ -118,14 +118,32 @@ func (r *Replica) ballot(m *raftpb.Message, release *masterlease.Release) {
 func (r *Replica) leads() bool { return r.leading && r.holder.Valid(r.now) }
 
 // vote lets raft see a request for a vote. raft counts in ticks how long a leader was silent, and gets none while
-// this member follows; so it is told to forget one that is.
+// this member follows; so it is told to forget one that is. A request of a term that is over is of no use to anybody.
 func (r *Replica) vote(m *raftpb.Message) {
-	if !r.leading && r.now.Elapsed(r.heard) >= r.silence() {
-		if err := r.raft.ForgetLeader(); err != nil {
-			panic(fmt.Sprintf("replica: raft does not forget its leader: %v", err))
-		}
+	if !r.silent() || m.GetTerm() <= r.term {
+		r.step(m)
+		return
+	}
+	if err := r.raft.ForgetLeader(); err != nil {
+		panic(fmt.Sprintf("replica: raft does not forget its leader: %v", err))
 	}
 	r.step(m)
+	switch status := r.raft.BasicStatus(); {
+	case r.outdoes(m):
+		r.campaignAt = r.now.Add(r.turn() / overtaking)
+	case status.HardState.GetTerm() == m.GetTerm() && status.HardState.GetVote() == m.GetFrom():
+		r.awaitElection()
+	}
+}
+
+// overtaking is how much faster members come one after the other that a candidate has asked who lacks what they have.
+const overtaking = 10
+
+// outdoes reports whether this member has more of the log than a candidate, who can not be elected with its vote. If
+// it left the first turn to that one, it takes it now.
+func (r *Replica) outdoes(m *raftpb.Message) bool {
+	term, err := r.log.Term(r.log.last)
+	return err == nil && cmp.Or(cmp.Compare(term, m.GetLogTerm()), cmp.Compare(r.log.last, m.GetIndex())) > 0
 }
 
 // unpark deals with the requests for votes that had to wait for a promise to end.
@@ -142,7 +160,9 @@ func (r *Replica) unpark() {
 	}
 }
 
-// untilVote returns how long it takes until a parked vote, or an own campaign, may have its turn.
+// untilVote returns how long it takes until a parked vote, or an own campaign, may have its turn; at a leader, until
+// heartbeats keep the others from theirs. Whatever else wakes it, they come as often as they should, or the others would
+// have promised longer than they need to.
 func (r *Replica) untilVote() time.Duration {
 	wait := TickInterval
 	if r.alone() || r.left {
@@ -150,6 +170,9 @@ func (r *Replica) untilVote() time.Duration {
 	}
 	if opens, closed := r.grantor.Opens(r.now); closed {
 		wait = min(wait, r.now.Until(opens)+1)
+	}
+	if r.leading {
+		wait = min(wait, TickInterval-r.now.Elapsed(r.ticked))
 	}
 	if !r.leading && r.handing == nil && !r.installing {
 		wait = min(wait, r.now.Until(r.campaignAt)+1)

@@ -52,13 +52,17 @@ const DefaultReadTimeout = time.Second
 // alone reports whether this member is the only voter, who has nobody to ask and nobody to wait for.
 func (r *Replica) alone() bool { return len(r.voters) == 1 }
 
-// silence is for how long a leader is not heard before it counts as gone.
+// silence is for how long a leader is not heard before it counts as gone. It is shorter than the usual promise by a
+// heartbeat, since appends end it as well, and make no promise: then it is the promise that says when to elect another.
 func (r *Replica) silence() time.Duration {
 	if r.cfg.Eager {
 		return 0
 	}
-	return r.cfg.ElectionTimeout / 10 * 9
+	return r.cfg.ElectionTimeout / 10 * 8
 }
+
+// silent reports whether the leader counts as gone, or there is none.
+func (r *Replica) silent() bool { return !r.leading && r.now.Elapsed(r.heard) >= r.silence() }
 
 // join sets up what concerns the others, when the member starts.
 func (r *Replica) join() error {
@@ -384,6 +388,9 @@ func (r *Replica) beside(m *raftpb.Message) (h masterlease.Header, ok bool) {
 	case raftpb.MsgApp, raftpb.MsgHeartbeat, raftpb.MsgSnap:
 		if r.holder.Silent(r.now) {
 			return h, false // let the others elect a leader whose disk works
+		}
+		if m.GetType() == raftpb.MsgApp && r.holder.Comfortable(r.now) {
+			return h, true // heartbeats ask; after the last append before a leader's death nobody need wait in full
 		}
 		if request, ok := r.holder.Request(r.now); ok && request.Term == m.GetTerm() {
 			h.Request = &request

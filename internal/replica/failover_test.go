@@ -1,0 +1,261 @@
+package replica
+
+import (
+	"testing"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+)
+
+// soon is how long an election takes here: time passes in steps of 5 ms.
+const soon = 25 * time.Millisecond
+
+// usualPromise is what a follower promises with default settings.
+var usualPromise = clock.DefaultDrift.GrantPromise(900 * time.Millisecond)
+
+// kill takes a leader away and returns the next one, and how long it took until that served.
+func (g *team) kill(leader uint64) (next uint64, leaderless time.Duration) {
+	g.t.Helper()
+	g.down[leader] = true
+	for ; leaderless < 10*time.Second; leaderless += 5 * time.Millisecond {
+		for _, id := range g.ids {
+			if r := g.members[id].replica; !g.down[id] && r.Serving() {
+				return id, leaderless
+			}
+		}
+		g.pass(5 * time.Millisecond)
+	}
+	g.t.Fatal("nobody takes over")
+	return 0, 0
+}
+
+// afterHeartbeat lets time pass until the leader has just sent heartbeats, and some more.
+func (g *team) afterHeartbeat(leader uint64, more time.Duration) {
+	g.t.Helper()
+	for range 100 {
+		g.sent = nil
+		g.pass(5 * time.Millisecond)
+		for _, m := range g.sent {
+			if m.From == leader && m.Raft.GetType() == raftpb.MsgHeartbeat {
+				g.pass(more)
+				return
+			}
+		}
+	}
+	g.t.Fatal("there are no heartbeats")
+}
+
+// write writes every 5 ms, and looks whether the leader has authority all the time.
+func (g *team) write(leader uint64, d time.Duration) {
+	g.t.Helper()
+	for ; d > 0; d -= 5 * time.Millisecond {
+		g.requests++
+		if reply := g.do(leader, 1_000_000+g.requests, put1("k", "v")); reply.Err != nil {
+			g.t.Fatal(reply.Err)
+		}
+		g.pass(5 * time.Millisecond)
+		if w := g.members[leader]; !w.replica.Authority().Holds(w.clock.Now()) {
+			g.t.Fatalf("the leader has no authority %v before the end", d)
+		}
+	}
+}
+
+// Requests for votes that came to nothing do not delay the next election: neither those that were parked while there was
+// a leader, nor those that come when it is gone.
+func TestFailoverIsNotDelayedByOldBallots(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		g := newTeam(t, 3)
+		leader := g.elected()
+		for range 4 { // who comes first is another from term to term
+			g.pass(time.Second)
+			term := g.members[leader].replica.term
+			if late {
+				g.afterHeartbeat(leader, 0)
+			}
+			for _, from := range g.ids {
+				for _, to := range g.ids {
+					if from == to || to == leader {
+						continue
+					}
+					g.askForVote(from, to, raftpb.MsgPreVote, term)
+					g.askForVote(from, to, raftpb.MsgVote, term)
+					if !late {
+						g.askForVote(from, to, raftpb.MsgPreVote, term+1)
+					}
+				}
+			}
+			if !late {
+				g.afterHeartbeat(leader, 0)
+			}
+			dead := leader
+			next, leaderless := g.kill(leader)
+			if leaderless > usualPromise+soon {
+				t.Errorf("late %v, term %d: there is no leader for %v", late, term, leaderless)
+			}
+			g.crash(dead, time.Second)
+			leader = next
+		}
+	}
+}
+
+// askForVote has a member ask another, which has all that is in its log, or so it says.
+func (g *team) askForVote(from, to uint64, kind raftpb.MessageType, term uint64) {
+	r := g.members[to].replica
+	g.claimToHave(from, to, kind, term, r.log.last)
+}
+
+func (g *team) claimToHave(from, to uint64, kind raftpb.MessageType, term, last uint64) {
+	lastTerm, err := g.members[to].replica.log.Term(last)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.step(to, Received{Incarnation: 0x100 + from, Message: Message{From: from, To: to, Raft: &raftpb.Message{
+		Type: kind.Enum(), From: &from, To: &to, Term: &term, Index: &last, LogTerm: &lastTerm,
+	}}})
+}
+
+// While much is written promises end as if nothing was: it is heartbeats that ask for them.
+func TestFailoverUnderConstantWrites(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.write(leader, 2*time.Second)
+	before := g.members[leader].replica.holder.Stats(g.members[leader].clock.Now())
+	g.sent = nil
+	g.write(leader, 2*time.Second)
+	for _, m := range g.sent {
+		if m.Raft.GetType() == raftpb.MsgApp && m.Lease.Request != nil {
+			t.Fatal("an append asks for a promise")
+		}
+	}
+	after := g.members[leader].replica.holder.Stats(g.members[leader].clock.Now())
+	if after.Without != before.Without || after.Misses != before.Misses || after.Rounds != before.Rounds {
+		t.Errorf("authority lapsed: %+v, and before %+v", after, before)
+	}
+	g.afterHeartbeat(leader, 0)
+	const since = 80 * time.Millisecond
+	g.write(leader, since)
+	if _, leaderless := g.kill(leader); leaderless > usualPromise-since+soon {
+		t.Errorf("there is no leader for %v after a last heartbeat %v before", leaderless, since)
+	}
+}
+
+// Heartbeats are regular, whatever else a leader does between them.
+func TestHeartbeatsAreRegular(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.afterHeartbeat(leader, 0)
+	w := g.members[leader]
+	for _, passed := range []time.Duration{30 * time.Millisecond, 60 * time.Millisecond, 95 * time.Millisecond} {
+		w.clock.Advance(passed - w.clock.Now().Elapsed(w.replica.ticked))
+		effects := w.step(Request{uint64(1000 + passed), put1("k", "v")})
+		if wake, ok := effects[len(effects)-1].(WakeAt); !ok || wake.Wait > TickInterval-passed {
+			t.Errorf("%v after heartbeats it wants to be called after %+v", passed, effects[len(effects)-1])
+		}
+	}
+}
+
+// Where heartbeats are lost, appends ask for promises before the authority runs out.
+func TestAuthorityLastsWithoutHeartbeats(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.cut = func(m Message) bool { return m.Raft.GetType() == raftpb.MsgHeartbeat }
+	g.write(leader, 4*time.Second)
+}
+
+// A candidate that lacks entries does not keep the one that has them waiting.
+func TestFailoverToTheOneThatHasMore(t *testing.T) {
+	for range 3 {
+		g := newTeam(t, 3)
+		leader := g.elected()
+		g.pass(time.Second)
+		first, other := uint64(0), uint64(0)
+		for _, id := range g.ids {
+			switch {
+			case id == leader:
+			case g.members[id].replica.turn() == 0:
+				first = id
+			default:
+				other = id
+			}
+		}
+		g.afterHeartbeat(leader, 0)
+		g.cut = func(m Message) bool { return m.To == first && m.Raft.GetType() == raftpb.MsgApp }
+		if reply := g.do(leader, 1, put1("k", "v")); reply.Err != nil {
+			t.Fatal(reply.Err)
+		}
+		g.cut = func(Message) bool { return false }
+		next, leaderless := g.kill(leader)
+		if next != other || g.members[first].replica.Counts().Campaigns == 0 {
+			t.Errorf("member %d leads after %d, and %d, which lacked an entry, was to come first", next, leader, first)
+		}
+		if leaderless > usualPromise+2*soon {
+			t.Errorf("there is no leader for %v", leaderless)
+		}
+	}
+}
+
+// Whoever has voted for another gives that one the time to win, also if it meant to take its turn before.
+func TestAVoteIsFollowedByPatience(t *testing.T) {
+	g := newTeam(t, 5)
+	leader := g.elected()
+	g.pass(time.Second)
+	term, others := g.members[leader].replica.term, []uint64{}
+	for _, id := range g.ids {
+		if id != leader {
+			others = append(others, id)
+		}
+	}
+	voter := others[0]
+	r := g.members[voter].replica
+	g.cut = func(Message) bool { return true }
+	for _, id := range g.ids {
+		g.down[id] = id != voter
+	}
+	g.pass(usualPromise)
+	before := r.Counts().Campaigns
+	g.pass(5 * time.Millisecond)
+	if r.Counts().Campaigns > before { // it was the first in line; so it comes again after all others
+		g.pass(5 * time.Millisecond)
+	}
+	before = r.Counts().Campaigns
+	g.claimToHave(others[1], voter, raftpb.MsgPreVote, term+1, r.log.last-1)
+	g.claimToHave(others[2], voter, raftpb.MsgVote, term+1, r.log.last)
+	g.pass(2 * TickInterval)
+	if campaigns := r.Counts().Campaigns; campaigns > before || r.term != term+1 {
+		t.Errorf("in term %d it campaigns %d times", r.term, campaigns-before)
+	}
+}
+
+// A member whose connection to the leader is broken, and only that, does not depose it, although it tries, and nothing of
+// these tries delays the election when the leader is gone. It is the other follower that keeps the leader: by its
+// promise, or, where promises are so short that they end between two heartbeats, because it hears the leader.
+func TestABrokenConnectionDeposesNobody(t *testing.T) {
+	for _, lease := range []time.Duration{900 * time.Millisecond, 300 * time.Millisecond, 50 * time.Millisecond} {
+		g := newTeamOf(t, 3, func(c *Config) { c.MasterLease = lease })
+		leader := g.elected()
+		g.pass(time.Second)
+		apart, r := g.follower(leader), g.members[leader].replica
+		term := r.term
+		g.cut = func(m Message) bool { return m.From == apart && m.To == leader || m.From == leader && m.To == apart }
+		for range 100 {
+			g.step(apart, Unreachable{leader})
+			if lease > TickInterval {
+				g.write(leader, 25*time.Millisecond)
+			}
+			g.pass(25 * time.Millisecond)
+		}
+		if !r.Serving() || r.term != term {
+			t.Errorf("promises of %v: a healthy leader was deposed in term %d, and it is %d", lease, term, r.term)
+		}
+		if g.members[apart].replica.Counts().Campaigns == 0 {
+			t.Errorf("promises of %v: nobody tries", lease)
+		}
+		g.cut = func(Message) bool { return false }
+		g.afterHeartbeat(leader, 2*TickInterval)
+		if _, leaderless := g.kill(leader); leaderless > usualPromise+soon {
+			t.Errorf("promises of %v: there is no leader for %v", lease, leaderless)
+		}
+	}
+}
