@@ -9,6 +9,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 )
 
 // versionFile says in plain text what a data folder is, so that a person, or another version of this
@@ -76,7 +78,7 @@ func openDatabase(path string, options *pebble.Options) (*pebble.DB, error) {
 }
 
 func databaseOptions(files vfs.FS, halt func(error)) *pebble.Options {
-	return &pebble.Options{
+	options := &pebble.Options{
 		FS:                 databaseFiles{files},
 		FormatMajorVersion: pebble.FormatNewest,
 		CacheSize:          cacheBytes,
@@ -85,8 +87,8 @@ func databaseOptions(files vfs.FS, halt func(error)) *pebble.Options {
 		MemTableStopWritesThreshold: maxMemTables,
 		L0StopWritesThreshold:       maxUnsorted,
 		// How many files' worth of newest data are merged at a time, times two: what they are merged with is rewritten
-		// each time, however little they change of it.
-		L0CompactionThreshold: 8,
+		// each time, however little they change of it. Readers look into each that may have a key.
+		L0CompactionThreshold: 16,
 		Logger:                databaseLogger{halt},
 		EventListener: &pebble.EventListener{
 			// Whoever reads what is damaged gets an error too. Without a listener of ours the database would
@@ -100,6 +102,19 @@ func databaseOptions(files vfs.FS, halt func(error)) *pebble.Options {
 			},
 		},
 	}
+	options.Experimental.SpanPolicyFunc = keepApart
+	return options
+}
+
+// keepApart has no file hold both what happened and anything else: the history only grows at its end, so its files never
+// overlap, and are not merged, and so rewritten, again and again together with those of keys.
+func keepApart(start []byte) (pebble.SpanPolicy, []byte, error) {
+	for _, border := range []byte{keyspace.FamilyHistory, keyspace.FamilyHistory + 1} {
+		if len(start) == 0 || start[0] < border {
+			return pebble.SpanPolicy{}, []byte{border}, nil
+		}
+	}
+	return pebble.SpanPolicy{}, nil, nil
 }
 
 // databaseFiles is the file system as the database gets it.
