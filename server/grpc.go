@@ -27,6 +27,14 @@ const (
 // all are busy, which long streams keep them for as long as they last, a request gets one of its own.
 const requestWorkers = 512
 
+// streamWindow is how much of one stream a client may send that is not read yet, and connWindow of all on one
+// connection. They are fixed: one that grew by itself would be memory that nobody has bounded, and, to measure how large
+// it should be, either side would answer each message with a ping and a pong beside it.
+const (
+	streamWindow = 1 << 20
+	connWindow   = 8 << 20
+)
+
 func (s *Server) newGRPC() *grpc.Server {
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(s.cfg.MaxRequestBytes + requestOverhead),
@@ -40,6 +48,8 @@ func (s *Server) newGRPC() *grpc.Server {
 		grpc.WaitForHandlers(true),
 		grpc.ConnectionTimeout(handshakeLimit),
 		grpc.NumStreamWorkers(requestWorkers),
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connWindow),
 	}
 	s.limits.watchers = make(map[string]*watchersOf)
 	if s.certs != nil {

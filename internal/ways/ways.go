@@ -115,6 +115,13 @@ func Open[W any](store Store, cfg Config, stubs func(*grpc.ClientConn) W) (*Ways
 	return s, nil
 }
 
+// streamWindow is how much of one stream a server may send that is not read yet, and connWindow of all on one connection.
+// They are fixed: to find out how large they should be takes a ping and a pong beside each message.
+const (
+	streamWindow = 1 << 20
+	connWindow   = 8 << 20
+)
+
 func connect(endpoint string, cfg Config) (*grpc.ClientConn, error) {
 	secured := insecure.NewCredentials()
 	if cfg.TLS != nil {
@@ -128,6 +135,7 @@ func connect(endpoint string, cfg Config) (*grpc.ClientConn, error) {
 			MinConnectTimeout: connectTimeout,
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)),
+		grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithStaticConnWindowSize(connWindow),
 		// What is sent again, and when, is decided here; and no proxy from the environment.
 		grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
 	}
