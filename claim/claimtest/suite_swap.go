@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
@@ -16,6 +17,7 @@ var swapTests = []test{
 	{"OpsAreNotTokens", "", testOpsAreNotTokens},
 	{"Extends", "", testExtends},
 	{"Keeps", "", testKeeps},
+	{"Past", "", testPast},
 	{"TouchesOneName", "", testTouchesOneName},
 	{"IsReadAtOnce", "", testIsReadAtOnce},
 	{"OneCreates", "", testOneCreates},
@@ -112,6 +114,40 @@ func testKeeps(s *suite) {
 			}
 		}
 		s.same("kept", s.get(a, r.Name).Record, next)
+	}
+}
+
+// Tenancies end one after the other, at the hands of one client or of two, and all that a record says of them is read
+// back by each of them and by one who has seen nothing before.
+func testPast(s *suite) {
+	const turns = claim.MaxPast + 10
+	a, b := s.open(), s.open()
+	last := s.put(a, "jobs/x")
+	for turn := range turns {
+		by := a
+		if turn%7 == 3 {
+			by = b
+		}
+		vacant := last
+		vacant.Op, vacant.Holder, vacant.Token = claim.NewOp(), "", last.Token+1
+		at := time.Unix(int64(turn), 0).UTC()
+		ended := driver.Tenancy{Token: last.Token, Holder: driver.Holder{ID: last.Holder, Card: driver.Card{Host: "here", Started: at}}, From: at, To: at, Why: driver.Released}
+		vacant.Past = append([]driver.Tenancy{ended}, last.Past[:min(len(last.Past), claim.MaxPast-1)]...)
+		taken := vacant
+		taken.Op, taken.Holder, taken.Token = claim.NewOp(), "someone else", vacant.Token+1
+		for _, w := range []claim.Swap{{Old: last.Op, Record: vacant, Owner: true}, {Old: vacant.Op, Record: taken, Owner: true, Keeps: true}} {
+			if done, err := by.Swap(s.Context(), w); !done || err != nil {
+				s.Fatalf("turn %d: %v, %v", turn, done, err)
+			}
+			readers := []claim.Store{a, b}
+			if turn == 4 || turn == turns-1 {
+				readers = append(readers, s.open())
+			}
+			for _, reader := range readers[turn%2:] { // who reads knows what is there
+				s.same(fmt.Sprint("turn ", turn), s.get(reader, "jobs/x").Record, w.Record)
+			}
+		}
+		last = taken
 	}
 }
 

@@ -117,6 +117,17 @@ func TestTablesThatAreNotAsTheyShouldBe(t *testing.T) {
 	says(t, err, driver.ErrInvalid, "not as they should be", "postgres --prefix f_`")
 }
 
+// What is written again and again has no index, so that each write is to the page of the row and to nothing else.
+func TestWritesTouchNoIndex(t *testing.T) {
+	database := databases.PostgreSQL(t).Database(t)
+	opened(t, database, Config{})
+	var indexed string
+	if err := pool(t, database, nil).QueryRow(t.Context(), `SELECT string_agg(DISTINCT a.attname, ' ' ORDER BY a.attname) FROM pg_index i
+		JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey) WHERE i.indrelid = 'leasekeeper_lease'::regclass`).Scan(&indexed); err != nil || indexed != "name ns" {
+		t.Errorf("there are indexes with %s, %v", indexed, err)
+	}
+}
+
 // The mode is looked at by every write, not only when the store is opened.
 func TestModeIsCheckedByEachWrite(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)

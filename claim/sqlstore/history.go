@@ -21,9 +21,9 @@ type history struct {
 const maxRecent = 1000
 
 // written returns the history of a row when a record has been written over old, and whether that leaves the column
-// past as it is.
-func (m *memory) written(r *claim.Record, old claim.Op) (is history, same bool) {
-	if is, ok := m.row(r.Name, old); ok && is.add(r.Past) {
+// past as it is. Only what changes the owner adds to the past.
+func (m *memory) written(r *claim.Record, old claim.Op, owner bool) (is history, same bool) {
+	if is, ok := m.row(r.Name, old); ok && owner && is.add(r.Past) {
 		is.op = r.Op
 		return is, true
 	}
@@ -45,7 +45,7 @@ func (h *history) add(all []driver.Tenancy) bool {
 	if len(text) > maxRecent {
 		return false
 	}
-	h.recent, h.all = text, append(asRead(all[:1]), h.all[:len(all)-1]...)
+	h.recent, h.all = text, asRead(all)
 	return true
 }
 

@@ -27,7 +27,7 @@ func TestHistory(t *testing.T) {
 	for token := 1; token <= 100; token++ {
 		old := r.Op
 		r.Op, r.Past = claim.NewOp(), append([]driver.Tenancy{tenancyOf(token)}, r.Past[:min(len(r.Past), claim.MaxPast-1)]...)
-		is, kept := m.written(&r, old)
+		is, kept := m.written(&r, old, true)
 		if kept {
 			same++
 		} else {
@@ -68,6 +68,7 @@ func TestHistoryIsWrittenInFull(t *testing.T) {
 		same   bool
 	}{
 		"one more":               {"jobs/x", op, is.recent, next, true},
+		"the owner stays":        {"jobs/x", op, is.recent, next, false},
 		"one is changed":         {"jobs/x", op, is.recent, changed(2, func(p *driver.Tenancy) { p.Note = "other" }), false},
 		"a time is changed":      {"jobs/x", op, is.recent, changed(1, func(p *driver.Tenancy) { p.To = p.To.Add(1) }), false},
 		"a start is changed":     {"jobs/x", op, is.recent, changed(1, func(p *driver.Tenancy) { p.Holder.Card.Started = time.Time{} }), false},
@@ -88,7 +89,7 @@ func TestHistoryIsWrittenInFull(t *testing.T) {
 		was.recent = c.recent
 		m.keep("jobs/x", was)
 		r := claim.Record{Name: c.name, Op: claim.NewOp(), Past: c.all}
-		written, same := m.written(&r, c.old)
+		written, same := m.written(&r, c.old, name != "the owner stays")
 		if same != c.same || written.op != r.Op || same && written.past != is.past || !same && (written.recent != "" || written.past != pastText(c.all)) || !reflect.DeepEqual(written.all, asRead(c.all)) {
 			t.Errorf("%s: %v, %+v", name, same, written)
 		}

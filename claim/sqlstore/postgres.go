@@ -61,7 +61,7 @@ func (d postgresql) statements(t tables) statements {
 		create: d.create(),
 		update: d.update(columns),
 		take:   d.take(),
-		end:    d.update(ended),
+		end:    d.end(),
 		extend: d.extend(),
 		batch:  d.batchStatement(),
 		// Nothing is lost if it is not durable; and while one transaction that notifies waits for the disk, all others
@@ -112,15 +112,26 @@ func (d postgresql) take() string {
 		fmt.Sprintf(postgresqlJoined, at.mode, at.above, token, at.settings) + ` RETURNING ` + postgresqlHeard
 }
 
-// update writes only after it has waited for the transactions that are gated on the tenancy which it ends: it first
-// takes the strongest lock on the row, and holds it together with what it writes. All that has an index stays as it
-// is, so the server writes the row anew on its page and nothing else.
+// end is for what ends a tenancy. It writes only after it has waited for the transactions that are gated on that: it
+// first takes the strongest lock on the row, and holds it together with what it writes. All that has an index stays as
+// it is, so the server writes the row anew on its page and nothing else.
+func (d postgresql) end() string {
+	at := placesAfter(ended)
+	return `UPDATE {lease} AS l SET ` + d.assignments(ended) + `, written_at = clock_timestamp() FROM {namespace} n WHERE l.ctid = (SELECT l.ctid FROM {lease} l WHERE l.ns = $1
+		AND l.name = $2 AND l.op = ` + d.judged(at) + ` FOR UPDATE) AND ` + fmt.Sprintf(postgresqlJoined, at.mode, at.above, token, at.settings) + ` RETURNING ` + postgresqlHeard
+}
+
+// judged compares the op, and the clock of the database if that is asked for.
+func (postgresql) judged(at places) string {
+	return fmt.Sprintf(`$%d::uuid AND (NOT $%d::boolean OR l.holder = '' OR extract(epoch FROM clock_timestamp() - l.written_at) * 1000000000 > l.ttl_ns)`, at.old, at.ended)
+}
+
+// update is for all other writes. It takes that lock only if it ends a tenancy after all.
 func (d postgresql) update(columns []string) string {
 	at := placesAfter(columns)
 	return fmt.Sprintf(`WITH locked AS (SELECT FROM {lease} l WHERE l.ns = $1 AND l.name = $2 AND l.op = $%d::uuid FOR UPDATE)
 		UPDATE {lease} AS l SET `, at.old) + d.assignments(columns) + `, written_at = clock_timestamp() FROM {namespace} n WHERE l.ns = $1 AND l.name = $2 AND l.op = ` +
-		fmt.Sprintf(`$%d::uuid AND (NOT $%d::boolean OR l.holder = '' OR extract(epoch FROM clock_timestamp() - l.written_at) * 1000000000 > l.ttl_ns)`, at.old, at.ended) +
-		` AND ` + fmt.Sprintf(postgresqlJoined, at.mode, at.above, token, at.settings) +
+		d.judged(at) + ` AND ` + fmt.Sprintf(postgresqlJoined, at.mode, at.above, token, at.settings) +
 		fmt.Sprintf(` AND CASE WHEN l.holder = '' OR l.token = $%d THEN true ELSE EXISTS (SELECT FROM locked) END RETURNING `, token) + postgresqlHeard
 }
 

@@ -78,7 +78,7 @@ func (s *Store) swap(w claim.Swap) (statement string, args []any, past history, 
 	statement = s.statements.take
 	if !keeps(w) {
 		var same bool
-		past, same = s.memory.written(&w.Record, w.Old)
+		past, same = s.memory.written(&w.Record, w.Old, w.Owner)
 		args = append(args, past.recent)
 		switch {
 		case same:
