@@ -81,7 +81,7 @@ func newFacts(w *world) facts {
 
 // started is told when a process has opened its state.
 func (f *facts) started(m *member) {
-	f.applied[m.index], f.helped[m.index].asked = m.replica.Applied(), 0
+	f.applied[m.index], f.helped[m.index] = m.replica.Applied(), help{voted: f.helped[m.index].voted}
 	f.compareStates(m)
 	f.lookAtLeases(m)
 }

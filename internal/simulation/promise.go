@@ -33,7 +33,26 @@ type duty struct {
 
 // help is what a member did for leaders: the greatest terms in which it voted for another, and, in this life, asked for
 // votes. Who asks may do so before that is on its disk: if it starts anew then, those votes do not make it a leader.
-type help struct{ voted, asked uint64 }
+type help struct {
+	voted, asked uint64
+	latest       []aid // in this life
+}
+
+// aid is a vote, or a request for votes or for the prospect of them.
+type aid struct {
+	at   clock.Instant
+	term uint64
+}
+
+// keptAids is how many of them are looked at again when an answer leaves that had to wait for the disk.
+const keptAids = 16
+
+func (h *help) add(a aid) {
+	if len(h.latest) == keptAids {
+		h.latest = slices.Delete(h.latest, 0, 1)
+	}
+	h.latest = append(h.latest, a)
+}
 
 // watchPromises checks, from outside, that a member keeps what it promised (I4): until a promise has ended on both of
 // its clocks it helps nobody of a later term, unless the leader has released it.
@@ -94,6 +113,12 @@ func (f *facts) promises(m *member, now clock.Instant, message replica.Message) 
 			f.w.fail("who has helped a later leader promises an earlier one nothing (I4)", "%s promises m%d in term %d until %v, has voted in term %d, and it is %v there",
 				m.name, message.To, g.Term, d.until, max(h.voted, h.asked), now)
 		}
+		for _, a := range f.helped[m.index].latest {
+			if a.term > g.Term && a.at.After(heard) && !a.at.After(d.until) {
+				f.w.fail("a promise binds from when the request for it is heard (I4)", "%s promises m%d in term %d from %v to %v, and at %v it helped somebody of term %d",
+					m.name, message.To, g.Term, heard, d.until, a.at, a.term)
+			}
+		}
 		f.duties[m.index] = slices.DeleteFunc(f.duties[m.index], func(old duty) bool { return old.to == d.to || now.After(old.until) })
 		f.duties[m.index] = append(f.duties[m.index], d)
 	}
@@ -114,7 +139,9 @@ func (f *facts) promises(m *member, now clock.Instant, message replica.Message) 
 		f.w.fail("a promise is kept (I4)", "%s sends %v of term %d to m%d, but has promised m%d of term %d until %v, and it is %v there",
 			m.name, r.GetType(), r.GetTerm(), message.To, d.to.Leader, d.to.Term, d.until, now)
 	}
-	switch h := &f.helped[m.index]; r.GetType() {
+	h := &f.helped[m.index]
+	h.add(aid{now, r.GetTerm()})
+	switch r.GetType() {
 	case raftpb.MsgVote:
 		h.asked = max(h.asked, r.GetTerm())
 	case raftpb.MsgVoteResp:
