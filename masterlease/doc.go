@@ -22,7 +22,8 @@
 // [Grantor], on every member: after raft has processed an append, a heartbeat or a snapshot of the leader it follows,
 // the member promises that leader the time it asked for, inflated by the drift bound, from now (Hear). The answer echoes
 // the newest stamp (Grant). Until the promise has ended on both clocks the member does not vote, pre-vote or campaign;
-// requests for votes are parked and come back when the gate opens (Vote, Unpark). Only a newer stamp extends a promise.
+// requests for votes are parked and come back when the gate opens (Vote, Unpark), unless a promise was extended meanwhile
+// and they are of no use any more. Only a newer stamp extends a promise.
 //
 // [Holder], on the leader: it stamps what it sends (Request) and keeps of each voter the newest stamp that came back
 // (Receive). The stamp plus the time asked for, deflated by the bound, is how long that voter's promise may be counted
@@ -59,7 +60,8 @@
 //	the answers to those              Observe, Receive with the grant beside it
 //	any other call of raft            Observe, before anything that it produced is sent
 //	raft became leader                Elected; Configure and Pending tell what is applied and what is on its way
-//	sending append, heartbeat, …      Request, just before it is handed to the transport
+//	sending heartbeat, snapshot       Request, just before it is handed to the transport
+//	sending append                    Request as well, unless the leader is Comfortable
 //	sending the answers               Grant
 //	sending MsgTimeoutNow             Released
 //	applying an entry                 Applied; of a configuration, Configure in the same step

@@ -8,8 +8,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// A Request travels beside every append, heartbeat and snapshot that a leader sends while it wants a lease. It
-// asks the receiver not to help elect another leader for a while.
+// A Request travels beside every heartbeat and snapshot that a leader sends while it wants a lease, and beside appends
+// as long as it is not [Holder.Comfortable]. It asks the receiver not to help elect another leader for a while.
 type Request struct {
 	Term  uint64
 	Epoch uint64

@@ -86,6 +86,29 @@ func TestBadConfigurationsAreRefused(t *testing.T) {
 	}
 }
 
+// A leader with nothing granted, or with half of the time gone, asks by whatever it sends.
+func TestComfortable(t *testing.T) {
+	p := newPair(t)
+	if p.leader.Comfortable(p.now()) {
+		t.Error("without any promise")
+	}
+	p.beat()
+	left := p.now().Remaining(p.leader.Authority().End)
+	p.clocks.Advance(left - DefaultDuration/2 - 1)
+	if !p.leader.Comfortable(p.now()) {
+		t.Error("not with more than half of the time left")
+	}
+	p.clocks.AdvanceBy(0, 1)
+	if p.leader.Comfortable(p.now()) {
+		t.Error("with half of the time left on one of the clocks")
+	}
+	p.beat()
+	p.leader.Renounce(p.now())
+	if p.leader.Comfortable(p.now()) {
+		t.Error("in a new epoch")
+	}
+}
+
 // What is on every message and every answer should cost no memory.
 func TestTheUsualPathAllocatesNothing(t *testing.T) {
 	p := newPair(t)

@@ -37,7 +37,7 @@
 // # In a group of several
 //
 // Elections are ours. raft's own timer counts ticks and knows nothing of promises, so it is never driven at a follower:
-// one that has not heard a leader for nine tenths of the election timeout, and has promised nobody anything, campaigns,
+// one that has not heard a leader for eight tenths of the election timeout, and has promised nobody anything, campaigns,
 // and the members do so one after the other. Requests for votes that come before a promise has ended wait in the
 // member and are dealt with when it has.
 //
