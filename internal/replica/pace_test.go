@@ -133,3 +133,29 @@ func TestPaceSavesNothing(t *testing.T) {
 		t.Error("leases rest though nobody writes")
 	}
 }
+
+// A member that ended leases while clients write is called again at once, sees how long that took, and rests for longer.
+func TestStepAfterEndsSeesHowLongTheyTook(t *testing.T) {
+	w := overdue(t, 2*maxExpiries)
+	defer w.close()
+	w.step(Request{1, put1("other", "v")})
+	for i := 0; w.replica.Counts().Expired == 0; i++ {
+		if i > 10 {
+			t.Fatal("no lease ends")
+		}
+		if len(w.writes) > 0 {
+			w.report()
+		} else {
+			w.step(Tick{})
+		}
+	}
+	if wait := w.wait(); wait > 0 {
+		t.Errorf("the replica is to be called again only after %v", wait)
+	}
+	const took = 2 * time.Millisecond
+	w.clock.Advance(took)
+	w.step(Tick{})
+	if rest := w.replica.pace.rest; rest != restFactor*took/maxExpiries {
+		t.Errorf("after %d leases ended within %v the rest is %v for each", maxExpiries, took, rest)
+	}
+}
