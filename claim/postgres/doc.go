@@ -15,10 +15,15 @@
 // transaction mode, with any default isolation level, and with a pool that the program has anyway. In that pool
 // nothing is prepared unless its own DefaultQueryExecMode is to cache statements, which is the default of pgx.
 //
+// No column that changes has an index, so each write of a lease stays on the page of its row (it is a HOT update), and
+// needs no vacuum to remain fast.
+//
 // After a change of owner those who wait are notified, of many at once where there are many: in a transaction of its
 // own that does not wait for the disk, since PostgreSQL commits transactions that notify one after the other. They
-// listen on a connection of their own. Where that can not work, because a pooler stands between, or the one who
-// released was killed at that moment, they find out by asking.
+// listen on a connection of their own, and say so in the row of the namespace three times a minute; each write that
+// changes an owner reads that row, and as long as nobody has said so within a minute, nobody is notified. Where that
+// can not work, because a pooler stands between, or somebody began to listen or was killed just at that moment, they
+// find out by asking.
 //
 // A write is refused on a connection with synchronous_commit = off, and the server with fsync = off: a crash could
 // make two hold one name. [Config.AcceptLoss], in a URL accept=loss, accepts that.
@@ -31,7 +36,8 @@
 // # The gate
 //
 // [Gate] makes a transaction commit only if a lease is still held. It holds a key-share lock on the row of the
-// lease until the transaction ends: renewals go on, takeover and release wait. A transaction that hangs therefore
+// lease until the transaction ends: renewals go on; takeover and release, which lock the row for update before they
+// write it, wait. A transaction that hangs therefore
 // keeps its name from all others: bound it with idle_in_transaction_session_timeout and statement_timeout.
 //
 // # What it never does

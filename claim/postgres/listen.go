@@ -83,6 +83,9 @@ func (s *Store) sayListening(ctx context.Context, conn *pgx.Conn) error {
 	defer cancel()
 	statement, args := s.Heard()
 	_, err := conn.Exec(ctx, statement, append([]any{pgx.QueryExecModeExec}, args...)...)
+	if err != nil && failure(err).Again { // another has just said it
+		return nil
+	}
 	return err
 }
 

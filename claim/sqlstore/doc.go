@@ -18,13 +18,14 @@
 //
 // A claim of a free name is two statements: one that reads and one that writes. If the name has no record yet, these
 // come after two more, which make it; of a name that the same program has given back, and nobody has had since, only
-// the second is needed. A write that did not happen is followed by a question why, if it was not for the op. All renewals of a keeper are one, which writes only what a renewal changes.
+// the second is needed. A release is one that adds to the tenancies in column recent, which is short; one in some puts
+// them all into column past. A write that did not happen is followed by a question why, if it was not for the op. All renewals of a keeper are one, which writes only what a renewal changes.
 //
 // # What it never does
 //
 // It reads no clock of its own but to limit how often a busy database is asked again, answers from no memory (it
 // only remembers what the text of a past means), begins no transaction of several statements, and deletes no record
-// but by Remove. It changes no table that is there: a schema that is newer than the program is refused.
+// but by Remove. It changes no table that is there: a schema of another version than the program's is refused.
 //
 // What each machine has sighted of a name stays until the record is removed: at most one row for each name and
 // boot of a machine.

@@ -38,7 +38,7 @@ func TestJSON(t *testing.T) {
 			r.Past = append(r.Past, driver.Tenancy{Token: driver.Token(rapid.Uint64().Draw(t, "token")), Holder: driver.Holder{ID: text.Draw(t, "id"), Card: drawCard(t)},
 				From: drawTime(t, "from"), To: drawTime(t, "to"), Why: driver.Reason(text.Draw(t, "why")), Note: text.Draw(t, "note")})
 		}
-		values, err := row(&r, false)
+		values, err := row(nil, &r, false)
 		if err != nil {
 			t.Fatal(err)
 		}

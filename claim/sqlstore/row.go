@@ -46,9 +46,9 @@ func fromTime(t *time.Time) time.Time {
 	return t.UTC()
 }
 
-// row returns the values of columns for a record, or of taken if what a swap keeps is left out. What it says of the
+// row appends the values of columns for a record, or of taken if what a swap keeps is left out. What it says of the
 // past is left to the caller.
-func row(r *claim.Record, keeps bool) ([]any, error) {
+func row(to []any, r *claim.Record, keeps bool) ([]any, error) {
 	if err := fits(r, keeps); err != nil {
 		return nil, err
 	}
@@ -56,11 +56,10 @@ func row(r *claim.Record, keeps bool) ([]any, error) {
 	if !r.Since.IsZero() {
 		since = r.Since.UTC().Format(time.RFC3339Nano)
 	}
-	values := make([]any, 0, len(columns))
-	values = append(values, r.Holder, int64(r.Token), r.Op.String(), hex.EncodeToString(r.Incarnation[:]), string(r.Domain), r.Written.Raw, r.Written.Boot,
+	to = append(to, r.Holder, int64(r.Token), r.Op.String(), hex.EncodeToString(r.Incarnation[:]), string(r.Domain), r.Written.Raw, r.Written.Boot,
 		r.Expiry.Raw, r.Expiry.Boot, int64(r.TTL), cardText(r.Card), r.Revoked, since)
 	if keeps {
-		return values, nil
+		return to, nil
 	}
 	pins := ""
 	if len(r.Pins) > 0 {
@@ -70,7 +69,7 @@ func row(r *claim.Record, keeps bool) ([]any, error) {
 		}
 		pins = string(text)
 	}
-	return append(values, pins), nil
+	return append(to, pins), nil
 }
 
 // extension returns the values of extended for a record.

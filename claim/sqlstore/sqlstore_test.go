@@ -241,7 +241,7 @@ func TestFollowing(t *testing.T) {
 
 // Whatever stands in a row is a record or an error, and what can not be read is named.
 func TestRowsThatAreNone(t *testing.T) {
-	good, err := row(&some, false)
+	good, err := row(nil, &some, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,11 +70,10 @@ func (s *Store) swap(w claim.Swap) (statement string, args []any, past history, 
 		args = append(args, s.config.mode(), w.Old.String())
 		return s.statements.extend, append(args, s.dialect.settings(s.config)...), past, nil
 	}
-	record, err := row(&w.Record, keeps(w))
-	if err != nil {
+	args = append(make([]any, 0, placesAfter(columns).settings), s.config.Namespace, w.Record.Name)
+	if args, err = row(args, &w.Record, keeps(w)); err != nil {
 		return "", nil, past, fmt.Errorf("%s: %w", s.Scheme(), err)
 	}
-	args = append([]any{s.config.Namespace, w.Record.Name}, record...)
 	statement = s.statements.take
 	if !keeps(w) {
 		var same bool
