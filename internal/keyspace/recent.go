@@ -40,6 +40,13 @@ func (r *recents) wrote(key []byte, mod Revision, v version) {
 	r.young[string(key)] = newest{mod, v}
 }
 
+// rewrote is wrote for a key that is hardly looked for again: it is remembered only if it was before.
+func (r *recents) rewrote(key []byte, mod Revision, v version) {
+	if _, ok := r.get(key); ok {
+		r.wrote(key, mod, v)
+	}
+}
+
 // buried takes note of a tombstone, which may be older than the newest version.
 func (r *recents) buried(key []byte, rev Revision) {
 	if n, ok := r.get(key); ok && n.mod < rev {

@@ -42,12 +42,36 @@ func TestRecentsSayWhatTheDatabaseSays(t *testing.T) {
 		{"the end of its lease", func() { h.grant(1); put(1); h.write(func(w *Writer) { h.end(w, 1) }) }, "8 8 1"},
 		{"a sweep of an end before the newest version", sweep, "8 9 2"},
 		{"a swept end", func() { h.grant(2); put(2); h.write(func(w *Writer) { h.end(w, 2) }); sweep() }, "12 12 1"},
+		{"a put that looked for nothing", func() {
+			h.write(func(w *Writer) { w.DeleteRange(DeleteRequest{Key: []byte("k")}) })
+			h.write(func(w *Writer) { w.Put(PutRequest{Key: []byte("k"), Absent: true}) })
+		}, "14 15 2"},
 	} {
 		c.before()
 		put(0)
 		if kv := read(); fmt.Sprint(kv.CreateRevision, kv.ModRevision, kv.Version) != c.want {
 			t.Errorf("%d: after %s: %+v, want %s", i, c.what, kv, c.want)
 		}
+	}
+}
+
+// Keys that are put without a look are those of claims: each is put once, and there are many.
+func TestRecentsAreNotOfKeysThatNobodyLooksFor(t *testing.T) {
+	h := newHouse(t)
+	put := func(absent bool) {
+		h.write(func(w *Writer) {
+			if _, err := w.Put(PutRequest{Key: []byte("k"), Absent: absent}); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	put(true)
+	if n, ok := h.store.recents.get([]byte("k")); ok {
+		t.Errorf("it is remembered: %+v", n)
+	}
+	put(false)
+	if n, ok := h.store.recents.get([]byte("k")); !ok || n.version.version != 2 {
+		t.Errorf("after a put that looked: %+v, %v", n, ok)
 	}
 }
 

@@ -285,7 +285,7 @@ func (w *Writer) put(req *PutRequest) (PutResult, error) {
 			return PutResult{}, err
 		}
 	}
-	if err := w.setVersion(req.Key, &next); err != nil {
+	if err := w.setVersion(req, &next); err != nil {
 		return PutResult{}, err
 	}
 	w.rebind(req.Key, prev.kv.Lease, next.lease)
@@ -373,13 +373,18 @@ func (w *Writer) asLatest(key []byte, n newest) (l latest) {
 }
 
 // setVersion writes a version at the revision of the request under way.
-func (w *Writer) setVersion(key []byte, v *version) error {
+func (w *Writer) setVersion(req *PutRequest, v *version) error {
+	key := req.Key
 	w.key = appendVersionKey(w.key[:0], key, w.s.revision)
 	w.rec = appendVersion(w.rec[:0], v)
 	if err := w.b.Set(w.key, w.rec, nil); err != nil {
 		return err
 	}
-	w.s.recents.wrote(key, w.s.revision, *v)
+	if req.Absent { // who does not look for it puts it only once
+		w.s.recents.rewrote(key, w.s.revision, *v)
+	} else {
+		w.s.recents.wrote(key, w.s.revision, *v)
+	}
 	return w.record(Event{Type: EventPut, KV: KV{
 		Key:            key,
 		Value:          v.value,
