@@ -37,7 +37,8 @@
 // SilenceThreshold, and again at each half of what is left while that is a second or more. A leader's first
 // entry (BeginReign) is a checkpoint of all leases with their full TTL, in constant time: a lease remembers
 // where it was last cleared, members remember when they applied each reign's first entry. A successor gives
-// a checkpointed lease what was left, counted from when it applied the checkpoint itself.
+// a checkpointed lease what was left, counted from when it applied the checkpoint itself. So it is never early, and it
+// is late by as much as the successor applied the checkpoint late.
 //
 // Clearing. From the moment a checkpoint or an expiry is handed out until a "cleared" is applied behind it
 // in the log, a renewal of that lease waits for such a clear. That also holds if the proposal is reported
