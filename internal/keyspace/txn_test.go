@@ -111,21 +111,27 @@ func (m *machine) txnOp(depth int) TxnOp {
 // TestCheckTxnAgainstPairs compares the search for keys touched twice with a
 // look at all pairs of operations.
 func TestCheckTxnAgainstPairs(t *testing.T) {
-	var refused, passed int
-	rapid.Check(t, func(t *rapid.T) {
+	made := rapid.Custom(func(t *rapid.T) TxnRequest {
 		m := &machine{T: t, model: newModel()}
-		req := m.overlapping(rapid.IntRange(1, 4).Draw(t, "depth"))
+		return m.overlapping(rapid.IntRange(1, 4).Draw(t, "depth"))
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		req := made.Draw(t, "txn")
 		got, want := CheckTxn(req), modelCheck(req)
 		if !errors.Is(got, want) || !errors.Is(want, got) {
 			t.Fatalf("%+v: %v, want %v", req, got, want)
 		}
-		if got != nil {
+	})
+	// Some of them are refused, and some are not: always the same ones, however few were checked above.
+	var refused, passed int
+	for seed := range 200 {
+		if modelCheck(made.Example(seed)) != nil {
 			refused++
 		} else {
 			passed++
 		}
-	})
-	if refused == 0 || passed == 0 {
+	}
+	if refused < 20 || passed < 20 {
 		t.Errorf("%d refused, %d passed", refused, passed)
 	}
 }
