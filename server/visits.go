@@ -100,9 +100,12 @@ func verdict(err error) metadata.MD {
 }
 
 // verdictOf returns what a member has said, "" if it was not a member who spoke.
-func verdictOf(trailer metadata.MD) string {
-	if said := trailer.Get(verdictKey); len(said) == 1 {
-		return said[0]
+func verdictOf(trailer metadata.MD) string { return said(trailer, verdictKey) }
+
+// said returns the one value of a key, "" if there is none, or more.
+func said(trailer metadata.MD, key string) string {
+	if values := trailer.Get(key); len(values) == 1 {
+		return values[0]
 	}
 	return ""
 }
@@ -116,11 +119,7 @@ func appliedMark(index uint64) metadata.MD {
 
 // appliedIn returns that entry, 0 if the leader does not say.
 func appliedIn(trailer metadata.MD) uint64 {
-	said := trailer.Get(appliedKey)
-	if len(said) != 1 {
-		return 0
-	}
-	index, err := strconv.ParseUint(said[0], 10, 64)
+	index, err := strconv.ParseUint(said(trailer, appliedKey), 10, 64)
 	if err != nil {
 		return 0
 	}

@@ -92,13 +92,18 @@ func (r *Replica) awaitElection() {
 
 func (r *Replica) campaign() {
 	r.counts.Campaigns++
-	if err := r.raft.ForgetLeader(); err != nil {
-		panic(fmt.Sprintf("replica: raft does not forget its leader: %v", err))
-	}
+	r.forgetLeader()
 	if err := r.raft.Campaign(); err != nil {
 		panic(fmt.Sprintf("replica: raft refuses to campaign: %v", err))
 	}
 	r.observe()
+}
+
+// forgetLeader makes raft, which gets no ticks while this member follows, take part in an election.
+func (r *Replica) forgetLeader() {
+	if err := r.raft.ForgetLeader(); err != nil {
+		panic(fmt.Sprintf("replica: raft does not forget its leader: %v", err))
+	}
 }
 
 // ballot deals with another's request for a vote.
@@ -124,9 +129,7 @@ func (r *Replica) vote(m *raftpb.Message) {
 		r.step(m)
 		return
 	}
-	if err := r.raft.ForgetLeader(); err != nil {
-		panic(fmt.Sprintf("replica: raft does not forget its leader: %v", err))
-	}
+	r.forgetLeader()
 	r.step(m)
 	switch status := r.raft.BasicStatus(); {
 	case r.outdoes(m):
