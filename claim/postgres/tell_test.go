@@ -215,18 +215,29 @@ func TestPrepares(t *testing.T) {
 func TestPreparesNothingBehindAPooler(t *testing.T) {
 	server := databases.PostgreSQL(t)
 	database := server.Database(t)
-	s := opened(t, server.NewPgBouncer(t).Before(t, database), Config{})
-	var last claim.Op
-	for i := range 3 * unprepared {
-		last = swap(t, s, last, record("jobs/x", driver.Token(i+1))).Op
-	}
-	conn, err := s.db.pool.Acquire(t.Context())
+	const most = 4
+	p := pool(t, server.NewPgBouncer(t).Before(t, database), func(c *pgxpool.Config) { c.MaxConns = most })
+	s, err := New(t.Context(), p, Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Release()
-	if is := sessionOf(conn.Conn()); is.direct || !is.plain {
-		t.Errorf("the connection is taken for one to the server itself: %+v", is)
+	var last claim.Op
+	for i := range most*unprepared + 1 { // so one connection has had more than unprepared, whichever served
+		last = swap(t, s, last, record("jobs/x", driver.Token(i+1))).Op
+	}
+	asked := 0
+	for _, conn := range p.AcquireAllIdle(t.Context()) {
+		is := sessionOf(conn.Conn())
+		if is.direct || is.plain != (is.count > unprepared) {
+			t.Errorf("a connection is taken for one to the server itself: %+v", is)
+		}
+		if is.plain {
+			asked++
+		}
+		conn.Release()
+	}
+	if asked == 0 {
+		t.Error("no connection was asked where it leads")
 	}
 }
 
