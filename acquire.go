@@ -22,7 +22,7 @@ func (k *Keeper) Acquire(ctx context.Context, name string, o ...Option) (*Lease,
 	if err != nil {
 		return nil, err
 	}
-	return k.acquire(ctx, name, options, context.WithoutCancel(ctx), false)
+	return k.acquire(ctx, name, options, false)
 }
 
 // TryAcquire holds the name if it is free. If it is not that is a [*HeldError], and nothing is left behind.
@@ -33,8 +33,8 @@ func (k *Keeper) TryAcquire(ctx context.Context, name string, o ...Option) (*Lea
 // errPlaceLost says that a claim has to be made anew.
 var errPlaceLost = fmt.Errorf("%w: the lease ended before it was its turn", ErrUnavailable)
 
-// acquire makes claims until one holds the name. parent is what the lease's context derives from.
-func (k *Keeper) acquire(ctx context.Context, name string, o leaseOptions, parent context.Context, managed bool) (*Lease, error) {
+// acquire makes claims until one holds the name.
+func (k *Keeper) acquire(ctx context.Context, name string, o leaseOptions, managed bool) (*Lease, error) {
 	if err := driver.CheckName(name); err != nil {
 		return nil, err
 	}
@@ -42,19 +42,20 @@ func (k *Keeper) acquire(ctx context.Context, name string, o leaseOptions, paren
 		return nil, err
 	}
 	defer k.leave()
-	ctx, done := k.bound(ctx)
+	l := k.newLease(ctx, name, o, managed)
+	began, stood, err := k.claim(ctx, l, o)
+	if err == nil {
+		return l, nil
+	}
+	return k.acquireAnew(ctx, name, o, managed, began, stood, err)
+}
+
+// acquireAnew is acquire after the first claim has failed, which was first sent when the present trouble began.
+func (k *Keeper) acquireAnew(caller context.Context, name string, o leaseOptions, managed bool, began clock.Instant, stood bool, err error) (*Lease, error) {
+	ctx, done := k.bound(caller)
 	defer done()
-	var began clock.Instant // of the present trouble
 	for tries := 0; ; tries++ {
-		l := k.newLease(name, o, parent)
-		l.managed = managed
-		asked, stood, err := k.claim(ctx, l, o)
-		if tries == 0 {
-			began = asked
-		}
 		switch {
-		case err == nil:
-			return l, nil
 		case ctx.Err() != nil:
 			return nil, over(ctx)
 		case o.noWait || !transient(err):
@@ -68,6 +69,10 @@ func (k *Keeper) acquire(ctx context.Context, name string, o leaseOptions, paren
 		if !pause(ctx, backoff(tries, o.ttl)) {
 			return nil, over(ctx)
 		}
+		l := k.newLease(caller, name, o, managed)
+		if _, stood, err = k.claim(ctx, l, o); err == nil {
+			return l, nil
+		}
 	}
 }
 
@@ -79,15 +84,21 @@ func (k *Keeper) claim(ctx context.Context, l *Lease, o leaseOptions) (asked clo
 	}
 	claim := driver.Claim{Name: l.name, Holder: k.who(o.text), TTL: o.ttl, Wait: !o.noWait}
 	_, _ = rand.Read(claim.ID[:]) // never fails
-	if asked, err = k.start(l); err != nil {
+	// An answer that comes when the lease would have ended is of no use, so each attempt takes a third of
+	// what is left. The next one may find another way.
+	attempt, cancel := context.WithTimeout(ctx, patience(o.ttl))
+	if asked, err = k.start(l, cancel); err != nil {
+		cancel()
 		return asked, false, err
 	}
-	for left := o.ttl; ; left = o.ttl - k.clock.Now().Elapsed(asked) {
-		// An answer that comes when the lease would have ended is of no use, so each attempt takes a third of
-		// what is left. The next one may find another way.
-		attempt, cancel := context.WithTimeout(ctx, patience(left))
-		raw, grant, err := k.backend.Claim(attempt, claim)
-		cancel()
+	raw, grant, err := k.backend.Claim(attempt, claim)
+	cancel()
+	if err == nil && grant.Held {
+		return asked, true, k.granted(ctx, l, raw, grant)
+	}
+	ctx, done := k.bound(ctx)
+	defer done()
+	for {
 		switch {
 		case err == nil && !grant.Held && o.noWait:
 			k.drop(l, raw)
@@ -105,11 +116,15 @@ func (k *Keeper) claim(ctx context.Context, l *Lease, o leaseOptions) (asked clo
 		default:
 			return asked, false, k.refused(ctx, l, err)
 		}
+		attempt, cancel := context.WithTimeout(ctx, patience(o.ttl-k.clock.Now().Elapsed(asked)))
+		raw, grant, err = k.backend.Claim(attempt, claim)
+		cancel()
 	}
 }
 
-// start lets the holder know of a claim that is about to be sent, and returns the time.
-func (k *Keeper) start(l *Lease) (now clock.Instant, err error) {
+// start lets the holder know of a claim that is about to be sent, and returns the time. If the keeper is closed the
+// claim is interrupted.
+func (k *Keeper) start(l *Lease, interrupt context.CancelFunc) (now clock.Instant, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closing {
@@ -124,7 +139,7 @@ func (k *Keeper) start(l *Lease) (now clock.Instant, err error) {
 	if err != nil {
 		return now, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	l.handle = handle
+	l.handle, l.interrupt = handle, interrupt
 	k.remember(l)
 	return now, nil
 }
@@ -190,6 +205,7 @@ func (k *Keeper) granted(ctx context.Context, l *Lease, raw driver.Lease, grant 
 		k.step(holder.Granted{Lease: l.handle, TTL: grant.TTL, Until: grant.Until})
 		return k.settled(ctx, l)
 	}
+	l.listen()
 	k.step(holder.InLine{Lease: l.handle, TTL: grant.TTL, Until: grant.Until})
 	k.mu.Unlock()
 	for fails := 0; ; {

@@ -168,3 +168,25 @@ func TestCloseInterruptsWhoWaits(t *testing.T) {
 		})
 	}
 }
+
+// A release whose caller would wait for ever is interrupted when its keeper gives up.
+func TestCloseInterruptsARelease(t *testing.T) {
+	bubble(t, func(w *world) {
+		b := w.store.Backend()
+		k, err := leasekeeper.New(b, leasekeeper.WithTTL(ttl))
+		if err != nil {
+			w.Fatal(err)
+		}
+		l := w.must(k.Acquire(w.Context(), "x"))
+		b.Inject(memory.Fault{Kind: memory.Stall, Op: memory.Release})
+		released := make(chan error, 1)
+		go func() { released <- l.Release(context.Background()) }()
+		synctest.Wait()
+		ended, cancel := context.WithCancel(w.Context())
+		cancel()
+		if late := took(func() { w.is(k.Close(ended), context.Canceled) }); late != 0 {
+			w.Errorf("closed after %v", late)
+		}
+		w.is(<-released, leasekeeper.ErrUnknownOutcome)
+	})
+}

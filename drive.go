@@ -88,6 +88,7 @@ func (k *Keeper) forget(l *Lease) {
 func (k *Keeper) again(ctx context.Context, l *Lease) (bool, error) {
 	for {
 		k.mu.Lock()
+		l.listen()
 		again, known := l.resolve, k.find(l.handle) != nil
 		l.resolve = false
 		k.mu.Unlock()
@@ -105,8 +106,6 @@ func (k *Keeper) again(ctx context.Context, l *Lease) (bool, error) {
 // begin makes l the lease that holds its name.
 func (k *Keeper) begin(l *Lease, deadline clock.Instant) {
 	l.setDeadline(deadline)
-	l.ctx, l.cancel = context.WithCancelCause(l.parent)
-	l.parent = nil
 	l.isHeld = true
 	k.held[l.name] = l
 	k.log(slog.LevelInfo, "lease acquired", l, slog.Duration("ttl", l.TTL()))
@@ -120,7 +119,7 @@ func (k *Keeper) finish(l *Lease, why *ending) {
 		if k.held[l.name] == l {
 			delete(k.held, l.name)
 		}
-		l.cancel(l.end.Load())
+		l.endContext(l.end.Load())
 	}
 	l.notify()
 }

@@ -81,6 +81,9 @@ func (k *Keeper) left() {
 func (k *Keeper) bound(ctx context.Context) (context.Context, func()) {
 	bounded, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(k.calling, func() { cancel(errClosed) })
+	if k.calling.Err() != nil {
+		cancel(errClosed) // at once
+	}
 	return bounded, func() {
 		stop()
 		cancel(context.Canceled)
@@ -111,6 +114,11 @@ func (k *Keeper) Close(ctx context.Context) error {
 	}
 	k.mu.Lock() // whoever starts a goroutine has looked at working under the lock
 	k.stopWork()
+	for _, l := range k.slots {
+		if l != nil && l.interrupt != nil {
+			l.interrupt()
+		}
+	}
 	k.mu.Unlock()
 	k.own.Wait()
 	left := k.endAll()
@@ -138,20 +146,24 @@ func (k *Keeper) beginClose() bool {
 		return false
 	}
 	k.closing = true
+	k.stopCalls(errClosed)
 	k.busy++ // so that idle is closed here at the earliest
 	for _, l := range append([]*Lease(nil), k.slots...) {
 		switch {
-		case l == nil || !l.isHeld:
+		case l == nil:
+		case !l.isHeld:
+			if l.raw == nil && l.interrupt != nil {
+				l.interrupt() // its first claim, which knows nothing of calling; releases go on
+			}
 		case l.managed:
 			// Its function is still running, and only when it has returned the name may go to somebody else.
-			l.cancel(errClosed)
+			l.endContext(errClosed)
 		default:
 			k.giveBack(l, &ending{name: l.name, token: l.token, why: "its keeper was closed", closed: true})
 		}
 	}
 	k.left()
 	k.mu.Unlock()
-	k.stopCalls(errClosed)
 	return true
 }
 

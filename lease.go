@@ -21,8 +21,7 @@ type Lease struct {
 	raw     driver.Lease
 	token   Token
 	managed bool // by Run or Campaign, which release it
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
+	context atomic.Pointer[leaseContext]
 
 	ttl  atomic.Int64
 	rely [2]atomic.Int64 // the deadline's raw and boot readings: read without a lock
@@ -30,13 +29,14 @@ type Lease struct {
 
 	// Guarded by the keeper's lock.
 	text      string          // of the card
-	parent    context.Context // of ctx, until it is held
+	parent    context.Context // of its own
+	over      error           // why its own has ended; nil if it has not
 	isHeld    bool
-	trouble   error // of the last attempt to renew it
-	late      bool  // it ended without the store's having said so
-	resolve   bool  // the holder wants the claim or the release repeated
-	interrupt context.CancelFunc
-	signal    chan struct{} // has room for one: something above has changed
+	trouble   error              // of the last attempt to renew it
+	late      bool               // it ended without the store's having said so
+	resolve   bool               // the holder wants the claim or the release repeated
+	interrupt context.CancelFunc // of what is asked of the store: a claim, a wait in line, or a release
+	signal    chan struct{}      // has room for one: something above has changed; nil while nobody listens
 	released  *release
 }
 
@@ -46,9 +46,15 @@ type release struct {
 	err  error // when done
 }
 
-// newLease returns a lease that is still to be claimed or adopted. parent is what its context derives from.
-func (k *Keeper) newLease(name string, o leaseOptions, parent context.Context) *Lease {
-	l := &Lease{k: k, name: name, text: o.text, parent: parent, signal: make(chan struct{}, 1)}
+// leaseContext is the context of a lease. Most leases that are held for a moment only are never asked for it.
+type leaseContext struct {
+	context.Context
+	cancel context.CancelCauseFunc
+}
+
+// newLease returns a lease that is still to be claimed or adopted, for a call with that context.
+func (k *Keeper) newLease(ctx context.Context, name string, o leaseOptions, managed bool) *Lease {
+	l := &Lease{k: k, name: name, text: o.text, parent: ctx, managed: managed}
 	l.ttl.Store(int64(o.ttl))
 	return l
 }
@@ -81,7 +87,37 @@ func (l *Lease) Holder() Holder {
 // Context returns a context that ends when the lease is released or lost, before anyone else can hold the
 // name, unless this process is not running at that moment. [context.Cause] then returns an [ErrLost] that
 // says why. In [Keeper.Run] and [Keeper.Campaign] it also ends with the context that these were given.
-func (l *Lease) Context() context.Context { return l.ctx }
+func (l *Lease) Context() context.Context {
+	if c := l.context.Load(); c != nil {
+		return c.Context
+	}
+	l.k.mu.Lock()
+	defer l.k.mu.Unlock()
+	c := l.context.Load()
+	if c == nil {
+		parent := l.parent
+		if !l.managed {
+			parent = context.WithoutCancel(parent)
+		}
+		c = new(leaseContext)
+		c.Context, c.cancel = context.WithCancelCause(parent)
+		if l.over != nil {
+			c.cancel(l.over)
+		}
+		l.context.Store(c)
+	}
+	return c.Context
+}
+
+// endContext ends the context of the lease. The keeper's lock is held.
+func (l *Lease) endContext(why error) {
+	if l.over == nil {
+		l.over = why
+	}
+	if c := l.context.Load(); c != nil {
+		c.cancel(l.over)
+	}
+}
 
 // Remaining returns for how long the lease lasts if it is not renewed. It is zero or less once the lease has
 // been lost or released.
@@ -188,7 +224,14 @@ func (l *Lease) setDeadline(i clock.Instant) {
 	l.rely[1].Store(i.Boot)
 }
 
-// notify wakes whoever claims or releases the lease.
+// listen is before the caller looks at what notify tells the change of. The keeper's lock is held.
+func (l *Lease) listen() {
+	if l.signal == nil {
+		l.signal = make(chan struct{}, 1)
+	}
+}
+
+// notify wakes whoever claims or releases the lease, if he listens. The keeper's lock is held.
 func (l *Lease) notify() {
 	select {
 	case l.signal <- struct{}{}:

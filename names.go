@@ -142,8 +142,8 @@ func (k *Keeper) Adopt(ctx context.Context, name string, t Token, o ...Option) (
 		return nil, err
 	}
 	defer k.leave()
-	l := k.newLease(name, options, context.WithoutCancel(ctx))
-	if _, err := k.start(l); err != nil {
+	l := k.newLease(ctx, name, options, false)
+	if _, err := k.start(l, nil); err != nil {
 		return nil, err
 	}
 	bounded, done := k.bound(ctx)

@@ -48,9 +48,9 @@ func (k *Keeper) takeBack(now clock.Instant, l *Lease, why *ending) bool {
 func (k *Keeper) releaseNow(ctx context.Context, l *Lease, began clock.Instant) {
 	defer k.own.Done()
 	if ctx.Err() == nil {
-		err := k.releaseOnce(ctx, l.raw, l.TTL())
+		err := k.releaseFor(ctx, l)
 		if err == nil {
-			k.released(l, nil)
+			k.released(began, l, nil)
 			return
 		}
 		if ctx.Err() == nil {
@@ -64,24 +64,24 @@ func (k *Keeper) releaseNow(ctx context.Context, l *Lease, began clock.Instant) 
 // release asks the store to take the lease back until it says that it has, or until the lease has run out.
 func (k *Keeper) release(l *Lease) {
 	began := k.clock.Now()
-	k.releaseAgain(l, began, k.releaseOnce(k.working, l.raw, l.TTL()))
+	k.releaseAgain(l, began, k.releaseOnce(l.raw, l.TTL()))
 }
 
 // releaseAgain is release after the first attempt, whose error may be nil.
 func (k *Keeper) releaseAgain(l *Lease, began clock.Instant, err error) {
 	for err != nil && k.retryRelease(l, err) {
-		err = k.releaseOnce(k.working, l.raw, l.TTL()-k.clock.Now().Elapsed(began))
+		err = k.releaseOnce(l.raw, l.TTL()-k.clock.Now().Elapsed(began))
 	}
-	k.released(l, err)
+	k.released(k.clock.Now(), l, err)
 }
 
-// released tells what became of a release.
-func (k *Keeper) released(l *Lease, err error) {
+// released tells what became of a release. By the time nothing is decided about it.
+func (k *Keeper) released(now clock.Instant, l *Lease, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer k.left()
 	if err == nil {
-		k.step(holder.Released{Lease: l.handle})
+		k.stepAt(now, holder.Released{Lease: l.handle})
 		k.forget(l)
 		if l.token != 0 {
 			k.log(slog.LevelInfo, "lease released", l)
@@ -97,23 +97,50 @@ func (k *Keeper) released(l *Lease, err error) {
 	close(l.released.done)
 }
 
-// releaseOnce makes one attempt, when there are not too many under way, while neither ctx has ended nor the
-// keeper. left is how much time all attempts together still have.
-func (k *Keeper) releaseOnce(ctx context.Context, raw driver.Lease, left time.Duration) error {
+// releaseFor makes the first attempt for a caller with that context. The keeper interrupts it when it stops working.
+func (k *Keeper) releaseFor(ctx context.Context, l *Lease) error {
+	if err := k.admitRelease(ctx); err != nil {
+		return err
+	}
+	defer func() { <-k.releases }()
+	attempt, cancel := context.WithTimeout(ctx, patience(l.TTL()))
+	defer cancel()
+	k.mu.Lock()
+	l.interrupt = cancel
+	over := k.working.Err() != nil
+	k.mu.Unlock()
+	if over {
+		return errClosed
+	}
+	return k.backend.Release(attempt, l.raw)
+}
+
+// releaseOnce makes one attempt for the keeper. left is how much time all attempts together still have.
+func (k *Keeper) releaseOnce(raw driver.Lease, left time.Duration) error {
+	if err := k.admitRelease(k.working); err != nil {
+		return err
+	}
+	defer func() { <-k.releases }()
+	attempt, cancel := context.WithTimeout(k.working, patience(left))
+	defer cancel()
+	return k.backend.Release(attempt, raw)
+}
+
+// admitRelease waits until there are not too many attempts under way, while neither ctx has ended nor the keeper.
+func (k *Keeper) admitRelease(ctx context.Context) error {
 	select {
 	case k.releases <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case k.releases <- struct{}{}:
+		return nil
 	case <-k.working.Done():
 		return errClosed
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { <-k.releases }()
-	attempt, cancel := context.WithTimeout(k.working, patience(left))
-	defer cancel()
-	if ctx != k.working && ctx.Done() != nil {
-		defer context.AfterFunc(ctx, cancel)()
-	}
-	return k.backend.Release(attempt, raw)
 }
 
 // retryRelease waits until the release is to be tried again, or returns false.
@@ -147,7 +174,7 @@ func (k *Keeper) drop(l *Lease, raw driver.Lease) {
 func (k *Keeper) sweep(raw driver.Lease, ttl time.Duration) {
 	defer k.leave()
 	for range dropTries {
-		if k.releaseOnce(k.working, raw, ttl) == nil || !pause(k.working, min(mostPause, ttl/dropTries)) {
+		if k.releaseOnce(raw, ttl) == nil || !pause(k.working, min(mostPause, ttl/dropTries)) {
 			return
 		}
 	}

@@ -58,3 +58,31 @@ func TestReleaseGoesOnWithoutItsCaller(t *testing.T) {
 		w.free("x")
 	})
 }
+
+// A context that is asked for when the lease has ended has ended too, and knows why; until then it outlives the
+// one of the call.
+func TestContextThatIsAskedForLate(t *testing.T) {
+	type key struct{}
+	bubble(t, func(w *world) {
+		k, _ := w.keeper("a")
+		ctx, cancel := context.WithCancel(context.WithValue(w.Context(), key{}, "v"))
+		first, second := w.must(k.Acquire(ctx, "x")), w.must(k.Acquire(ctx, "y"))
+		cancel()
+		if c := first.Context(); c.Err() != nil || c.Value(key{}) != "v" || c != first.Context() {
+			w.Errorf("%v, %v", c, c.Err())
+		}
+		for _, l := range []*leasekeeper.Lease{first, second} {
+			if err := l.Release(w.Context()); err != nil {
+				w.Error(err)
+			}
+			if l.Context().Err() == nil {
+				w.Error("released, and its context goes on")
+			}
+			w.is(context.Cause(l.Context()), leasekeeper.ErrLost)
+		}
+		third := w.must(k.Acquire(w.Context(), "z"))
+		w.clock.Suspend(2 * ttl)
+		w.is(third.Check(), leasekeeper.ErrLost)
+		w.is(context.Cause(third.Context()), leasekeeper.ErrLost)
+	})
+}

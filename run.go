@@ -32,7 +32,7 @@ func (k *Keeper) Run(ctx context.Context, name string, fn Func, o ...Option) err
 		return err
 	}
 	defer k.leave()
-	l, err := k.acquire(ctx, name, options, ctx, true)
+	l, err := k.acquire(ctx, name, options, true)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (l *Lease) run(fn Func) tenure {
 			_, _ = l.leave()
 		}
 	}()
-	err := fn(l.ctx, l)
+	err := fn(l.Context(), l)
 	returned = true
 	after, lost := l.leave()
 	return tenure{err, after, lost}
@@ -115,7 +115,7 @@ func (k *Keeper) Campaign(ctx context.Context, name string, fn Func, o ...Option
 	defer done()
 	for brief := 0; ; {
 		began := k.clock.Now()
-		l, err := k.acquire(ctx, name, options, ctx, true)
+		l, err := k.acquire(ctx, name, options, true)
 		if err == nil {
 			began = k.clock.Now()
 			t := l.run(fn)

@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,7 +17,8 @@ func Now() Instant {
 
 func read(id int32) int64 {
 	var ts unix.Timespec
-	if err := unix.ClockGettime(id, &ts); err != nil {
+	// It never blocks, so the scheduler need not know.
+	if _, _, err := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, uintptr(id), uintptr(unsafe.Pointer(&ts)), 0); err != 0 {
 		panic("clock: clock_gettime: " + err.Error())
 	}
 	return ts.Nano()
