@@ -45,6 +45,42 @@ func (d *database) Query(ctx context.Context, statement string, args ...any) ([]
 	})
 }
 
+// errNoGroups says that a connection does not lead to one session of the server, or that nothing is prepared on it.
+var errNoGroups = errors.New("statements are not prepared")
+
+// Group implements [sqlstore.Grouper], where statements are prepared: the server takes them all up to the end as one
+// transaction.
+func (d *database) Group(ctx context.Context, statements []sqlstore.Statement) (all [][][]any, _ error) {
+	_, err := d.run(ctx, func(ctx context.Context, conn *pgxpool.Conn) ([][]any, error) {
+		switch direct, err := d.direct(ctx, conn.Conn()); {
+		case err != nil:
+			return nil, &sqlstore.Failure{Kind: driver.ErrUnavailable, Err: err}
+		case !direct:
+			return nil, &sqlstore.Failure{Kind: driver.ErrUnsupported, Err: errNoGroups}
+		}
+		var batch pgx.Batch
+		for _, s := range statements {
+			batch.Queue(s.Text, s.Args...)
+		}
+		results := conn.SendBatch(ctx, &batch)
+		var err error
+		for i := 0; i < len(statements) && err == nil; i++ {
+			var rows [][]any
+			rows, err = collect(results.Query())
+			all = append(all, rows)
+		}
+		err = errors.Join(err, results.Close())
+		if stale(err) {
+			sessionOf(conn.Conn()).plain = true
+		}
+		return nil, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
 // collect returns all rows of a statement.
 func collect(rows pgx.Rows, err error) (all [][]any, _ error) {
 	if err != nil {
@@ -109,6 +145,9 @@ func unreached(err error) *sqlstore.Failure {
 
 // failure tells what became of a statement that ended with an error.
 func failure(err error) *sqlstore.Failure {
+	if f, known := errors.AsType[*sqlstore.Failure](err); known {
+		return f
+	}
 	f := &sqlstore.Failure{Kind: driver.ErrUnknownOutcome, Err: err}
 	var p *pgconn.PgError
 	switch {

@@ -9,11 +9,13 @@
 //
 // # How it works
 //
-// The SQL is that of package sqlstore: every call is one statement, which is a transaction of its own. No
-// transaction is open between two of them, and nothing is kept in a session but prepared statements; those only where
+// The SQL is that of package sqlstore: every call is one statement, which is a transaction of its own, or one with those
+// of other names that are sent in one message. No transaction is open between two messages, and nothing is kept in a
+// session but prepared statements; those only where
 // a connection reaches the server itself, and after its first few statements. So it works behind pgbouncer in
 // transaction mode, with any default isolation level, and with a pool that the program has anyway. In that pool
-// nothing is prepared unless its own DefaultQueryExecMode is to cache statements, which is the default of pgx.
+// nothing is prepared unless its own DefaultQueryExecMode is to cache statements, which is the default of pgx. Where
+// nothing is prepared nothing is sent together either.
 //
 // No column that changes has an index, so each write of a lease stays on the page of its row (it is a HOT update), and
 // needs no vacuum to remain fast.
@@ -43,6 +45,6 @@
 // # What it never does
 //
 // It reads no standby, sets nothing in a session, and needs no right but to read and write its four tables once
-// they are there. It has one goroutine while somebody is still to be notified, which Close waits for; the pool that
-// [Open] makes has some.
+// they are there. It has one goroutine while somebody is still to be notified, and one for each group of writes that is
+// under way, which Close waits for; the pool that [Open] makes has some.
 package postgres

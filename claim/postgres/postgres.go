@@ -159,6 +159,7 @@ func (s *Store) Judges() bool { return s.Config().StoreClock }
 func (s *Store) Close(ctx context.Context) error {
 	err := s.Store.Close(ctx)
 	s.db.teller.close(ctx, s.db.close)
+	s.Wait()
 	if s.owned {
 		s.db.pool.Close()
 	}

@@ -46,14 +46,23 @@ func (d *database) mode(ctx context.Context, conn *pgx.Conn) pgx.QueryExecMode {
 	if s.count++; s.count <= unprepared {
 		return pgx.QueryExecModeExec
 	}
-	direct, err := reachesServer(ctx, conn)
-	if err != nil {
-		return pgx.QueryExecModeExec // what is wrong, the statement itself will tell
-	}
-	if s.direct, s.plain = direct, !direct; direct {
+	if direct, _ := d.direct(ctx, conn); direct { // if something is wrong, the statement itself will tell
 		return pgx.QueryExecModeCacheStatement
 	}
 	return pgx.QueryExecModeExec
+}
+
+// direct says whether statements can be prepared on a connection. It asks the server if that is not known.
+func (d *database) direct(ctx context.Context, conn *pgx.Conn) (bool, error) {
+	s := sessionOf(conn)
+	if !d.prepares || s.plain || s.direct {
+		return d.prepares && s.direct && !s.plain, nil
+	}
+	direct, err := reachesServer(ctx, conn)
+	if err == nil {
+		s.direct, s.plain = direct, !direct
+	}
+	return direct && err == nil, err
 }
 
 // reachesServer says whether no pooler stands between. One shows each of its clients a process of its own, and

@@ -48,6 +48,9 @@ type statements struct {
 	take           string // of all but the columns that a swap keeps
 	end            string // of all but past: what is added to it goes into recent
 	extend         string
+	// As take, end and update, but they write nothing where somebody has locked the row, and do not wait for him. They
+	// are empty where nobody can.
+	takeNow, endNow, updateNow string
 
 	batch  string
 	listen string // says that somebody does, where the database can tell
@@ -58,6 +61,19 @@ type statements struct {
 	acknowledged, acknowledge string
 
 	gate, owners string
+}
+
+// now returns the statement that does what another does, but never waits for a row; or "".
+func (s *statements) now(statement string) string {
+	switch statement {
+	case s.take:
+		return s.takeNow
+	case s.end:
+		return s.endNow
+	case s.update:
+		return s.updateNow
+	}
+	return ""
 }
 
 // tables are the names of the tables.

@@ -61,9 +61,14 @@ func (d postgresql) statements(t tables) statements {
 		create: d.create(),
 		update: d.update(columns),
 		take:   d.take(),
-		end:    d.end(),
+		end:    d.end(ended, "", ""),
 		extend: d.extend(),
-		batch:  d.batchStatement(),
+
+		takeNow:   d.end(taken, " AND l.holder = ''", " SKIP LOCKED"),
+		endNow:    d.end(ended, "", " SKIP LOCKED"),
+		updateNow: d.end(columns, "", " SKIP LOCKED"),
+
+		batch: d.batchStatement(),
 		// Nothing is lost if it is not durable; and while one transaction that notifies waits for the disk, all others
 		// that do wait for it.
 		listen: `UPDATE {namespace} SET listened_at = clock_timestamp() WHERE ns = $1
@@ -93,7 +98,7 @@ func (d postgresql) statements(t tables) statements {
 // each changes all statements.
 func (s *statements) each(change func(string) string) {
 	for _, text := range []*string{&s.version, &s.enter, &s.space, &s.raise, &s.get, &s.list, &s.within, &s.create, &s.update,
-		&s.take, &s.end, &s.extend, &s.batch, &s.listen, &s.tell, &s.sighted, &s.sight, &s.forget, &s.remove, &s.acknowledged, &s.acknowledge, &s.gate, &s.owners} {
+		&s.take, &s.end, &s.extend, &s.takeNow, &s.endNow, &s.updateNow, &s.batch, &s.listen, &s.tell, &s.sighted, &s.sight, &s.forget, &s.remove, &s.acknowledged, &s.acknowledge, &s.gate, &s.owners} {
 		*text = change(*text)
 	}
 }
@@ -115,10 +120,10 @@ func (d postgresql) take() string {
 // end is for what ends a tenancy. It writes only after it has waited for the transactions that are gated on that: it
 // first takes the strongest lock on the row, and holds it together with what it writes. All that has an index stays as
 // it is, so the server writes the row anew on its page and nothing else.
-func (d postgresql) end() string {
-	at := placesAfter(ended)
-	return `UPDATE {lease} AS l SET ` + d.assignments(ended) + `, written_at = clock_timestamp() FROM {namespace} n WHERE l.ctid = (SELECT l.ctid FROM {lease} l WHERE l.ns = $1
-		AND l.name = $2 AND l.op = ` + d.judged(at) + ` FOR UPDATE) AND ` + fmt.Sprintf(postgresqlJoined, at.mode, at.above, token, at.settings) + ` RETURNING ` + postgresqlHeard
+func (d postgresql) end(columns []string, vacant, locked string) string {
+	at := placesAfter(columns)
+	return `UPDATE {lease} AS l SET ` + d.assignments(columns) + `, written_at = clock_timestamp() FROM {namespace} n WHERE l.ctid = (SELECT l.ctid FROM {lease} l WHERE l.ns = $1
+		AND l.name = $2 AND l.op = ` + d.judged(at) + vacant + ` FOR UPDATE` + locked + `) AND ` + fmt.Sprintf(postgresqlJoined, at.mode, at.above, token, at.settings) + ` RETURNING ` + postgresqlHeard
 }
 
 // judged compares the op, and the clock of the database if that is asked for.

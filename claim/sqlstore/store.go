@@ -79,7 +79,9 @@ type Store struct {
 	config     Config
 	tables     tables
 	statements statements
-	teller     Teller // nil if the database is none
+	teller     Teller  // nil if the database is none
+	grouper    Grouper // nil if the database is none
+	queue      queue
 	memory     memory
 	closed     chan struct{}
 	close      sync.Once
@@ -100,6 +102,7 @@ func New(ctx context.Context, db DB, d Dialect, c Config) (*Store, error) {
 	t := tables{schema: c.Schema, prefix: c.Prefix}
 	s := &Store{db: db, dialect: d, config: c, tables: t, statements: d.statements(t), closed: make(chan struct{})}
 	s.teller, _ = db.(Teller)
+	s.grouper, _ = db.(Grouper)
 	if err := s.prepare(ctx); err != nil {
 		return nil, err
 	}

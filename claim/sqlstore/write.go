@@ -17,7 +17,13 @@ func (s *Store) Swap(ctx context.Context, w claim.Swap) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	rows, err := s.write(ctx, "write "+w.Record.Name, statement, args...)
+	what := "write " + w.Record.Name
+	var rows [][]any
+	if now := s.statements.now(statement); w.Owner && now != "" && s.grouper != nil {
+		rows, err = s.writeOwner(ctx, what, w.Record.Name, statement, now, args)
+	} else {
+		rows, err = s.write(ctx, what, statement, args...)
+	}
 	if err != nil {
 		if errors.Is(err, driver.ErrUnknownOutcome) {
 			s.changed(w, nil)

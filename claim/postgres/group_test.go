@@ -1,0 +1,207 @@
+//go:build unix
+
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
+	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/databases"
+)
+
+// batches counts what was sent together, and the statements in that.
+type batches struct{ all, statements atomic.Int64 }
+
+func (b *batches) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+func (b *batches) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (b *batches) TraceBatchStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceBatchStartData) context.Context {
+	b.all.Add(1)
+	b.statements.Add(int64(d.Batch.Len()))
+	return ctx
+}
+func (b *batches) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (b *batches) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+// Many who claim and release names of their own, and some that they share, go together; each is told what became of
+// his own write, and what is in the tables is what each has written.
+func TestManyNamesAtOnce(t *testing.T) {
+	database := databases.PostgreSQL(t).Database(t)
+	const stores, names, turns = 2, 12, 20
+	count := &batches{}
+	var inside [names]atomic.Int64 // of those that are shared
+	var all sync.WaitGroup
+	for store := range stores {
+		s, err := New(t.Context(), pool(t, database, func(c *pgxpool.Config) { c.ConnConfig.Tracer, c.MaxConns = count, 4 }), Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := claim.NewClient(s, claim.Options{Attempts: 50})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range names {
+			all.Go(func() {
+				own, last := fmt.Sprintf("own/%d/%d", store, i), driver.Token(0)
+				for range turns {
+					l, err := c.Claim(t.Context(), request(own, "me", time.Minute))
+					if err != nil || l.Token() <= last {
+						t.Errorf("%s: %v after %d, %v", own, l, last, err)
+						return
+					}
+					last = l.Token()
+					if err := c.Release(t.Context(), l); err != nil {
+						t.Error(err)
+					}
+				}
+				for range turns / 4 {
+					l, err := take(t.Context(), c, request(fmt.Sprint("shared/", i), "me", time.Minute))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if n := inside[i].Add(1); n != 1 {
+						t.Errorf("%d hold %s", n, l.Name())
+					}
+					inside[i].Add(-1)
+					if err := c.Release(t.Context(), l); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	if count.statements.Load() < 2*count.all.Load() || count.all.Load() == 0 {
+		t.Errorf("%d statements were sent in %d batches", count.statements.Load(), count.all.Load())
+	}
+	states, err := opened(t, database, Config{}).List(t.Context(), "", "", 1000)
+	if err != nil || len(states) != (stores+1)*names {
+		t.Fatalf("%d names, %v", len(states), err)
+	}
+	for _, s := range states {
+		r := s.Record
+		if r.Held() || len(r.Past) == 0 || r.Past[0].Token != r.Token-1 {
+			t.Errorf("%+v", r)
+		}
+		for i := 1; i < len(r.Past); i++ {
+			if r.Past[i].Token != r.Past[i-1].Token-2 {
+				t.Errorf("%s: tenancy %d is followed by %d", r.Name, r.Past[i].Token, r.Past[i-1].Token)
+			}
+		}
+	}
+}
+
+// Releases of names that transactions are gated on wait for those, and others do not wait with them.
+func TestGatesHoldUpNobodyElse(t *testing.T) {
+	database := databases.PostgreSQL(t).Database(t)
+	const gated, free = 4, 16
+	s, err := New(t.Context(), pool(t, database, func(c *pgxpool.Config) { c.MaxConns = gated + 4 }), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := claim.NewClient(s, claim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := pool(t, database, func(c *pgxpool.Config) { c.MaxConns = gated + 1 })
+	var leases []*claim.Lease
+	var held []pgx.Tx
+	for i := range gated + free {
+		l, err := c.Claim(t.Context(), request(fmt.Sprint("jobs/", i), "me", time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i < gated {
+			tx := begin(t, p, pgx.TxOptions{})
+			if err := GateClaim(t.Context(), tx, l); err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, tx)
+		}
+		leases = append(leases, l)
+	}
+	var waiting, others sync.WaitGroup
+	var early atomic.Bool
+	early.Store(true)
+	for i, l := range leases {
+		group := &others
+		if i < gated {
+			group = &waiting
+		}
+		group.Go(func() {
+			if err := c.Release(t.Context(), l); err != nil {
+				t.Error(err)
+			}
+			if i < gated && early.Load() {
+				t.Errorf("%s was released while a transaction was gated on it", l.Name())
+			}
+		})
+	}
+	others.Wait()
+	for range free { // and claims go on
+		l, err := c.Claim(t.Context(), request("jobs/next", "me", time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Release(t.Context(), l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	early.Store(false)
+	for _, tx := range held {
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	waiting.Wait()
+}
+
+// Statements of a group happen together or not at all, and where they can not be one transaction that is said.
+func TestGroupIsOneTransaction(t *testing.T) {
+	server := databases.PostgreSQL(t)
+	database := server.Database(t)
+	s := opened(t, database, Config{})
+	run(t, database, "CREATE TABLE numbers (n bigint PRIMARY KEY)")
+	insert := func(n int64) sqlstore.Statement {
+		return sqlstore.Statement{Text: "INSERT INTO numbers VALUES ($1) RETURNING n", Args: []any{n}}
+	}
+	rows, err := s.db.Group(t.Context(), []sqlstore.Statement{insert(1), {Text: "SELECT 1 WHERE $1", Args: []any{false}}, insert(2)})
+	if err != nil || len(rows) != 3 || len(rows[0]) != 1 || rows[0][0][0] != int64(1) || len(rows[1]) != 0 || rows[2][0][0] != int64(2) {
+		t.Fatal(rows, err)
+	}
+	expect := func(kind error, statements ...sqlstore.Statement) {
+		t.Helper()
+		rows, err := s.db.Group(t.Context(), statements)
+		if f, known := errors.AsType[*sqlstore.Failure](err); !known || !errors.Is(f.Kind, kind) || rows != nil {
+			t.Errorf("%v, %v, and not %v", rows, err, kind)
+		}
+	}
+	expect(driver.ErrUnavailable, insert(3), insert(1), insert(4))
+	expect(driver.ErrInvalid, insert(3), sqlstore.Statement{Text: "SELECT nothing", Args: nil})
+	run(t, database, "CREATE TABLE others (n bigint REFERENCES numbers DEFERRABLE INITIALLY DEFERRED)")
+	expect(driver.ErrInvalid, insert(3), sqlstore.Statement{Text: "INSERT INTO others VALUES ($1)", Args: []any{int64(5)}}) // at the commit
+	var all int
+	if err := pool(t, database, nil).QueryRow(t.Context(), "SELECT sum(n) FROM numbers").Scan(&all); err != nil || all != 1+2 {
+		t.Errorf("the sum is %d, %v", all, err)
+	}
+	s = opened(t, server.NewPgBouncer(t).Before(t, database), Config{})
+	expect(driver.ErrUnsupported, insert(6))
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	expect(driver.ErrClosed, insert(7))
+}

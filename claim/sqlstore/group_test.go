@@ -1,0 +1,333 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// crowd is a database in which each write waits until it is let go on.
+type crowd struct {
+	script
+	written func(names []string) ([][][]any, error) // answers a write
+
+	mu   sync.Mutex
+	sent []string // what was written; of a group the names in one text
+	goOn map[string]chan struct{}
+}
+
+// all answers that all was written.
+func all(names []string) ([][][]any, error) {
+	rows := make([][][]any, len(names))
+	for i := range rows {
+		rows[i] = [][]any{{false}}
+	}
+	return rows, nil
+}
+
+// wait notes a write and answers it when it may go on.
+func (c *crowd) wait(ctx context.Context, what string, names []string) ([][][]any, error) {
+	c.mu.Lock()
+	c.sent = append(c.sent, what)
+	c.mu.Unlock()
+	select {
+	case <-c.way(what):
+		return c.written(names)
+	case <-ctx.Done():
+		return nil, &Failure{Kind: driver.ErrUnknownOutcome, Err: ctx.Err()}
+	}
+}
+
+func (c *crowd) way(what string) chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.goOn[what] == nil {
+		c.goOn[what] = make(chan struct{})
+	}
+	return c.goOn[what]
+}
+
+// nameOf says what a statement writes: it has a mark before the name if it does not wait for who has locked the row.
+func nameOf(s Statement) string {
+	name := s.Args[argName-1].(string)
+	if strings.Contains(s.Text, "SKIP LOCKED") {
+		name = "*" + name
+	}
+	return name
+}
+
+func (c *crowd) Query(ctx context.Context, statement string, args ...any) ([][]any, error) {
+	if !strings.Contains(statement, "UPDATE") {
+		return c.script.Query(ctx, statement, args...)
+	}
+	name := nameOf(Statement{statement, args})
+	rows, err := c.wait(ctx, name, []string{name})
+	if err != nil {
+		return nil, err
+	}
+	return rows[0], nil
+}
+
+func (c *crowd) Group(ctx context.Context, statements []Statement) ([][][]any, error) {
+	var names []string
+	for _, s := range statements {
+		names = append(names, nameOf(s))
+	}
+	return c.wait(ctx, strings.Join(names, " "), names)
+}
+
+// let lets writes go on, one after the other.
+func (c *crowd) let(whats ...string) {
+	for _, what := range whats {
+		c.way(what) <- struct{}{}
+		synctest.Wait()
+	}
+}
+
+// sees fails unless that was sent since it was asked last.
+func (c *crowd) sees(t *testing.T, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if slices.Sort(c.sent); !slices.Equal(c.sent, want) {
+		t.Errorf("%q was sent, and not %q", c.sent, want)
+	}
+	c.sent = nil
+}
+
+// writer writes to a crowd. What became of a write comes by its name.
+type writer struct {
+	*Store
+	came chan string
+}
+
+func crowded(t *testing.T) (*crowd, *writer) {
+	t.Helper()
+	c := &crowd{written: all, goOn: make(map[string]chan struct{})}
+	c.answer = func(statement string, _ []any) ([][]any, error) {
+		if strings.Contains(statement, "max(version)") {
+			return [][]any{{int64(Version)}}, nil
+		}
+		return [][]any{{modeWriter, int64(0), "on"}}, nil
+	}
+	s, err := New(t.Context(), c, PostgreSQL, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, &writer{s, make(chan string, 100)}
+}
+
+// write takes a name, or, if it begins with an R, releases it. It returns when that is under way or waits.
+func (w *writer) write(ctx context.Context, names ...string) {
+	for _, name := range names {
+		r, takes := some, name[0] != 'R'
+		if r.Name, r.Op = name, claim.NewOp(); !takes {
+			r.Holder = ""
+		}
+		go func() {
+			done, err := w.Swap(ctx, claim.Swap{Old: claim.NewOp(), Record: r, Owner: true, Keeps: takes})
+			text := fmt.Sprint(name, " ", done)
+			for _, kind := range []error{driver.ErrUnknownOutcome, driver.ErrUnavailable, driver.ErrInvalid, driver.ErrClosed} {
+				if errors.Is(err, kind) {
+					text = name + " " + kind.Error()
+				}
+			}
+			w.came <- text
+		}()
+		synctest.Wait()
+	}
+}
+
+// hears fails unless that has come since it was asked last.
+func (w *writer) hears(t *testing.T, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	var got []string
+	for len(w.came) > 0 {
+		got = append(got, <-w.came)
+	}
+	if slices.Sort(got); !slices.Equal(got, want) {
+		t.Errorf("it was told %q, and not %q", got, want)
+	}
+}
+
+// What comes while a few are under way goes together when one of those is done, but for a second write of a name.
+func TestWhatWaitsGoesTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, w := crowded(t)
+		w.write(t.Context(), "a", "Rb", "c", "Rd", "c", "e")
+		c.sees(t, "*Rb", "a")
+		c.let("a")
+		w.hears(t, "a true")
+		c.sees(t, "*c *Rd *e")
+		w.write(t.Context(), "f", "g")
+		c.let("*c *Rd *e")
+		w.hears(t, "Rd true", "c true", "e true")
+		c.sees(t, "*c *f *g")
+		c.let("*Rb")
+		w.hears(t, "Rb true")
+		w.write(t.Context(), "h") // there is room again
+		c.sees(t, "h")
+		w.write(t.Context(), "i")
+		c.let("h", "i", "*c *f *g")
+		c.sees(t, "i") // which waited alone
+		w.hears(t, "c true", "f true", "g true", "h true", "i true")
+		w.write(t.Context(), "a", "b")
+		c.sees(t, "a", "b")
+		c.let("a", "b")
+		w.hears(t, "a true", "b true")
+	})
+}
+
+// Who was not written because somebody has locked his row waits for him alone, and holds up nobody.
+func TestWhoHasToWaitHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, w := crowded(t)
+		locked := func(names []string) ([][][]any, error) {
+			rows, err := all(names)
+			for i, name := range names {
+				if strings.HasPrefix(name, "*R") {
+					rows[i] = nil
+				}
+			}
+			return rows, err
+		}
+		c.written = locked
+		w.write(t.Context(), "a", "Rb", "c", "Rd", "Re")
+		c.let("*Rb")
+		c.sees(t, "*Rb", "*c *Rd *Re", "Rb", "a")
+		c.let("*c *Rd *Re")
+		c.sees(t, "Rd", "Re")
+		w.hears(t, "c true")
+		c.let("a")
+		w.write(t.Context(), "f", "g") // those that wait take nobody's place
+		c.sees(t, "f", "g")
+		c.let("f", "g", "Rb", "Re", "Rd")
+		w.hears(t, "Rb true", "Rd true", "Re true", "a true", "f true", "g true")
+	})
+}
+
+// What fails together is tried alone; unless it may have happened, and then all are told so.
+func TestGroupThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, w := crowded(t)
+		fails := func(kind error) {
+			c.written = func(names []string) ([][][]any, error) {
+				if len(names) > 1 {
+					return nil, &Failure{Kind: kind, Err: errors.New("no")}
+				}
+				return all(names)
+			}
+		}
+		for _, kind := range []error{driver.ErrUnavailable, driver.ErrInvalid} {
+			fails(kind)
+			w.write(t.Context(), "a", "b", "c", "Rd")
+			c.let("a", "b", "*c *Rd")
+			c.sees(t, "*c *Rd", "Rd", "a", "b", "c")
+			c.let("c", "Rd")
+			w.hears(t, "Rd true", "a true", "b true", "c true")
+		}
+		fails(driver.ErrUnknownOutcome)
+		w.write(t.Context(), "a", "b", "c", "Rd")
+		c.let("a", "b", "*c *Rd")
+		c.sees(t, "*c *Rd", "a", "b")
+		unknown := driver.ErrUnknownOutcome.Error()
+		w.hears(t, "Rd "+unknown, "a true", "b true", "c "+unknown)
+		fails(driver.ErrUnsupported)
+		w.write(t.Context(), "a", "b", "c", "Rd")
+		c.let("a")
+		w.write(t.Context(), "e", "f")
+		c.sees(t, "*c *Rd", "a", "b")
+		c.let("*c *Rd")
+		c.sees(t, "Rd", "c", "e", "f") // nothing waits for a group that there never will be
+		w.write(t.Context(), "g")
+		c.sees(t, "g")
+		c.let("b", "c", "Rd", "e", "f", "g")
+		w.hears(t, "Rd true", "a true", "b true", "c true", "e true", "f true", "g true")
+	})
+}
+
+// Who no longer waits for his turn is not written, and who no longer waits for the others knows nothing of it.
+func TestContextsEndWhileOthersAreUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, w := crowded(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		w.write(t.Context(), "a", "b")
+		w.write(ctx, "c", "d")
+		cancel()
+		w.hears(t, "c "+driver.ErrUnavailable.Error(), "d "+driver.ErrUnavailable.Error())
+		w.write(t.Context(), "e", "f")
+		ctx, cancel = context.WithCancel(t.Context())
+		w.write(ctx, "g")
+		c.let("a")
+		c.sees(t, "*e *f *g", "a", "b")
+		cancel()
+		w.hears(t, "a true", "g "+driver.ErrUnknownOutcome.Error())
+		c.let("*e *f *g", "b")
+		w.hears(t, "b true", "e true", "f true")
+	})
+}
+
+// If those that are under way hang, the others do not wait for them for long; and what hangs in a group ends.
+func TestOthersDoNotHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, w := crowded(t)
+		w.write(t.Context(), "a", "b", "Rc")
+		time.Sleep(longWait - 1)
+		c.sees(t, "a", "b")
+		time.Sleep(1)
+		c.sees(t, "Rc")
+		w.write(t.Context(), "d", "e")
+		c.let("a")
+		c.sees(t, "*d *e")
+		time.Sleep(groupLimit)
+		unknown := driver.ErrUnknownOutcome.Error()
+		w.hears(t, "a true", "d "+unknown, "e "+unknown)
+		w.write(t.Context(), "f")
+		c.sees(t, "f") // in their place
+		c.let("b", "Rc", "f")
+		w.hears(t, "Rc true", "b true", "f true")
+	})
+}
+
+// A store that is closed waits for its groups, and writes nothing more.
+func TestCloseEndsGroups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, w := crowded(t)
+		w.write(t.Context(), "a", "b", "c", "d")
+		c.let("a")
+		w.write(t.Context(), "e", "f")
+		c.sees(t, "*c *d", "a", "b")
+		if err := w.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		ended := make(chan struct{})
+		go func() {
+			w.Wait()
+			close(ended)
+		}()
+		closed := driver.ErrClosed.Error()
+		w.hears(t, "a true", "e "+closed, "f "+closed)
+		select {
+		case <-ended:
+			t.Error("it does not wait for what is under way")
+		default:
+		}
+		c.let("*c *d", "b")
+		<-ended
+		w.hears(t, "b true", "c true", "d true")
+		w.write(t.Context(), "g", "h", "i")
+		w.hears(t, "g "+closed, "h "+closed, "i "+closed)
+		c.sees(t)
+	})
+}
