@@ -225,7 +225,7 @@ func (b *Backend) enter(c driver.Claim) (t *tenure, behind driver.Grant, err err
 	}
 	switch {
 	case t == nil:
-		t = b.newTenure(c)
+		t = b.newTenure(c, now)
 		if c.Wait && b.lines[c.Name] != nil {
 			b.stand(t)
 		}
@@ -242,8 +242,7 @@ func (b *Backend) enter(c driver.Claim) (t *tenure, behind driver.Grant, err err
 }
 
 // newTenure makes one that is known by the id of its claim. The lock is held.
-func (b *Backend) newTenure(c driver.Claim) *tenure {
-	now := b.clock.Now()
+func (b *Backend) newTenure(c driver.Claim, now clock.Instant) *tenure {
 	b.sweep(now)
 	t := &tenure{backend: b, asked: c, tried: now, busy: make(chan struct{}, 1), signal: make(chan struct{}, 1)}
 	b.tenures[c.ID] = t

@@ -154,9 +154,10 @@ func (b *Backend) Adopt(ctx context.Context, name string, token driver.Token, by
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t := b.newTenure(driver.Claim{ID: id, Name: name, Holder: by, TTL: lease.TTL()})
+	now := b.clock.Now()
+	t := b.newTenure(driver.Claim{ID: id, Name: name, Holder: by, TTL: lease.TTL()}, now)
 	t.standing, t.lease = holding, lease
-	return t, t.grant(b.clock.Now()), nil
+	return t, t.grant(now), nil
 }
 
 // Revoke implements [driver.Revoker].

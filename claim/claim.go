@@ -179,7 +179,7 @@ func (c *Client) leave(r *Record) {
 			break
 		}
 	}
-	c.left[r.Name] = *r
+	c.left[r.Name] = r
 }
 
 // leftAs returns how this client has left a name, or nil, and forgets it: what is done next changes it. A claim may
@@ -193,7 +193,7 @@ func (c *Client) leftAs(name string) *seen {
 		return nil
 	}
 	delete(c.left, name)
-	return &seen{Found: Found{Record: r}, at: c.Now()}
+	return &seen{Found: Found{Record: *r}} // nobody judges when what is vacant ends
 }
 
 // next returns the token of the next tenancy.

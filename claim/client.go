@@ -74,8 +74,8 @@ type Client struct {
 	mu           sync.Mutex
 	sightings    map[string]sighting
 	unsettled    map[driver.ID]*Lease
-	left         map[string]Record // how this client has left names that it held
-	acknowledged clock.Instant     // when the clock record was last written
+	left         map[string]*Record // how this client has left names that it held
+	acknowledged clock.Instant      // when the clock record was last written
 	everDid      bool
 }
 
@@ -97,7 +97,7 @@ func NewClient(s Store, o Options) (*Client, error) {
 		domain:    o.Domain,
 		sightings: make(map[string]sighting),
 		unsettled: make(map[driver.ID]*Lease),
-		left:      make(map[string]Record),
+		left:      make(map[string]*Record),
 	}
 	if c.domain == clock.UnknownDomain {
 		// A domain of its own: its instants can be compared with each other, and with nobody else's.

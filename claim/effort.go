@@ -43,7 +43,7 @@ type effort struct {
 	// wrote is told of the write, once it is known to have happened.
 	wrote func(r *Record)
 
-	sent []Record // all that were sent, to be known again
+	sent []*Record // all that were sent, to be known again
 	// open has the ops that unanswered writes would replace. An op is never used twice, so as soon as the
 	// record is read with another one, they can not land any more.
 	open    []Op
@@ -134,7 +134,7 @@ func (e *effort) create(ctx context.Context, s *seen) error {
 // swap sends one attempt, which has an op of its own.
 func (e *effort) swap(ctx context.Context, old Op, p *plan, guess bool) (bool, error) {
 	p.record.Op = NewOp()
-	e.sent = append(e.sent, p.record)
+	e.sent = append(e.sent, &p.record)
 	done, err := e.client.store.Swap(ctx, Swap{Old: old, Record: p.record, Owner: p.owner, Ended: p.ended, Extends: p.extends, Keeps: p.keeps, Above: guess})
 	if err != nil && !definite(err) {
 		e.open, e.doubted = append(e.open, old), true
@@ -158,9 +158,9 @@ func (e *effort) look(ctx context.Context) (s *seen, finished bool, err error) {
 		return nil, false, e.failed(err)
 	}
 	e.open = slices.DeleteFunc(e.open, func(op Op) bool { return op != s.Record.Op })
-	i := slices.IndexFunc(e.sent, func(r Record) bool { return r.Op == s.Record.Op })
+	i := slices.IndexFunc(e.sent, func(r *Record) bool { return r.Op == s.Record.Op })
 	if i >= 0 {
-		e.wrote(&e.sent[i])
+		e.wrote(e.sent[i])
 		return nil, true, nil
 	}
 	if over != nil {
