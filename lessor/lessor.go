@@ -253,9 +253,10 @@ func (l *Lessor) Expire(e Expiry, term uint64) (Lease, bool) {
 }
 
 // Checkpoint is a replicated command: it remembers how much time a lease has left from now, which is when
-// this member applies it. If it remembers another checkpoint, since when nobody has renewed the lease, and by that one
-// the lease ends earlier on both clocks, then it goes on to count from there: each of the two ends is late enough,
-// and this one may be applied as late as by the next leader. It reports false, and has no effect, if it is stale in the sense of Expire.
+// this member applies it. If it remembers another checkpoint, its own or that of a leader's first entry, since when nobody
+// has renewed the lease, and by that one the lease ends earlier on both clocks, then it goes on to count from there: each
+// of the two ends is late enough, and this one may be applied as late as by the next leader. It reports false, and has no
+// effect, if it is stale in the sense of Expire.
 func (l *Lessor) Checkpoint(c Checkpoint, term uint64, now clock.Instant) bool {
 	le := l.find(c.Ref)
 	if le == nil {
@@ -270,8 +271,8 @@ func (l *Lessor) Checkpoint(c Checkpoint, term uint64, now clock.Instant) bool {
 	}
 	remaining := max(0, min(c.Remaining, le.ttl))
 	from := now
-	if end := le.applied.Add(le.remaining); le.has(checkpointed) && notLater(end, now.Add(remaining)) {
-		from = end.Add(-remaining)
+	if left, since, known := l.checkpointOf(le); known && notLater(since.Add(left), now.Add(remaining)) {
+		from = since.Add(left - remaining)
 	}
 	le.set(checkpointed)
 	le.remaining, le.applied = remaining, from

@@ -106,8 +106,9 @@ func (m *model) checkpoint(c Checkpoint, term uint64, now clock.Instant) bool {
 	if c.Term != term || l.Cleared > c.DecidedAt {
 		return false
 	}
-	from, sooner := now, l.Applied.Add(l.Remaining-c.Remaining)
-	if l.Checkpointed && sooner.Raw <= now.Raw && sooner.Boot <= now.Boot {
+	left, since, known := m.checkpointOf(l)
+	from, sooner := now, since.Add(left-c.Remaining)
+	if known && sooner.Raw <= now.Raw && sooner.Boot <= now.Boot {
 		from = sooner
 	}
 	l.Checkpointed, l.Remaining, l.Applied = true, c.Remaining, from

@@ -155,6 +155,37 @@ func TestC4ALaterCheckpointMakesNothingLonger(t *testing.T) {
 	}
 }
 
+// C4: neither does the first checkpoint after a change of leaders, which made one of every lease, let it last longer than
+// by that.
+func TestC4ACheckpointAfterAReignMakesNothingLonger(t *testing.T) {
+	for _, late := range []struct {
+		raw, boot time.Duration
+		keeps     bool
+	}{
+		{0, 0, false}, {2, 2, true}, {9 * time.Second, 9 * time.Second, true}, {9 * time.Second, 0, false},
+	} {
+		c, _, clocks := start(t)
+		b := c.member("B")
+		c.lead(c.members[0], 0)
+		reign := b.clocks.Now()
+		clocks.Advance(6 * time.Second)
+		b.clocks.Advance(6*time.Second - 1)
+		if got := c.due(); len(got) != 1 || got[0].(Checkpoint).Remaining != 4*time.Second {
+			t.Fatalf("due: %v", got)
+		}
+		b.clocks.AdvanceBy(late.raw, late.boot)
+		c.commit()
+		want := b.clocks.Now().Add(4 * time.Second)
+		if late.keeps {
+			want = reign.Add(10 * time.Second)
+		}
+		c.lead(b, 0)
+		if lease, _ := b.lessor.Lookup(1); lease.Deadline != want {
+			t.Errorf("applied %v and %v late: ends at %v, want %v", late.raw, late.boot, lease.Deadline, want)
+		}
+	}
+}
+
 // C5: what remains is TTL less the lesser of what the clocks show, never less than zero, never scaled.
 func TestC5Remaining(t *testing.T) {
 	_, l, clocks := start(t)
