@@ -84,15 +84,14 @@ func (k *Keeper) claim(ctx context.Context, l *Lease, o leaseOptions) (asked clo
 	}
 	claim := driver.Claim{Name: l.name, Holder: k.who(o.text), TTL: o.ttl, Wait: !o.noWait}
 	_, _ = rand.Read(claim.ID[:]) // never fails
-	// An answer that comes when the lease would have ended is of no use, so each attempt takes a third of
-	// what is left. The next one may find another way.
-	attempt, cancel := context.WithTimeout(ctx, patience(o.ttl))
-	if asked, err = k.start(l, cancel); err != nil {
-		cancel()
+	if asked, err = k.start(l); err != nil {
 		return asked, false, err
 	}
+	// An answer that comes when the lease would have ended is of no use, so each attempt takes a third of
+	// what is left. The next one may find another way.
+	attempt := driver.NewRequest(ctx, k.calling, patience(o.ttl))
 	raw, grant, err := k.backend.Claim(attempt, claim)
-	cancel()
+	attempt.End()
 	if err == nil && grant.Held {
 		return asked, true, k.granted(ctx, l, raw, grant)
 	}
@@ -116,15 +115,14 @@ func (k *Keeper) claim(ctx context.Context, l *Lease, o leaseOptions) (asked clo
 		default:
 			return asked, false, k.refused(ctx, l, err)
 		}
-		attempt, cancel := context.WithTimeout(ctx, patience(o.ttl-k.clock.Now().Elapsed(asked)))
+		attempt := driver.NewRequest(ctx, k.calling, patience(o.ttl-k.clock.Now().Elapsed(asked)))
 		raw, grant, err = k.backend.Claim(attempt, claim)
-		cancel()
+		attempt.End()
 	}
 }
 
-// start lets the holder know of a claim that is about to be sent, and returns the time. If the keeper is closed the
-// claim is interrupted.
-func (k *Keeper) start(l *Lease, interrupt context.CancelFunc) (now clock.Instant, err error) {
+// start lets the holder know of a claim that is about to be sent, and returns the time.
+func (k *Keeper) start(l *Lease) (now clock.Instant, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closing {
@@ -139,7 +137,7 @@ func (k *Keeper) start(l *Lease, interrupt context.CancelFunc) (now clock.Instan
 	if err != nil {
 		return now, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	l.handle, l.interrupt = handle, interrupt
+	l.handle = handle
 	k.remember(l)
 	return now, nil
 }

@@ -114,11 +114,6 @@ func (k *Keeper) Close(ctx context.Context) error {
 	}
 	k.mu.Lock() // whoever starts a goroutine has looked at working under the lock
 	k.stopWork()
-	for _, l := range k.slots {
-		if l != nil && l.interrupt != nil {
-			l.interrupt()
-		}
-	}
 	k.mu.Unlock()
 	k.own.Wait()
 	left := k.endAll()
@@ -146,15 +141,10 @@ func (k *Keeper) beginClose() bool {
 		return false
 	}
 	k.closing = true
-	k.stopCalls(errClosed)
 	k.busy++ // so that idle is closed here at the earliest
 	for _, l := range append([]*Lease(nil), k.slots...) {
 		switch {
-		case l == nil:
-		case !l.isHeld:
-			if l.raw == nil && l.interrupt != nil {
-				l.interrupt() // its first claim, which knows nothing of calling; releases go on
-			}
+		case l == nil || !l.isHeld:
 		case l.managed:
 			// Its function is still running, and only when it has returned the name may go to somebody else.
 			l.endContext(errClosed)
@@ -164,6 +154,7 @@ func (k *Keeper) beginClose() bool {
 	}
 	k.left()
 	k.mu.Unlock()
+	k.stopCalls(errClosed)
 	return true
 }
 

@@ -32,18 +32,27 @@ type Lease struct {
 	parent    context.Context // of its own
 	over      error           // why its own has ended; nil if it has not
 	isHeld    bool
-	trouble   error              // of the last attempt to renew it
-	late      bool               // it ended without the store's having said so
-	resolve   bool               // the holder wants the claim or the release repeated
-	interrupt context.CancelFunc // of what is asked of the store: a claim, a wait in line, or a release
-	signal    chan struct{}      // has room for one: something above has changed; nil while nobody listens
+	trouble   error // of the last attempt to renew it
+	late      bool  // it ended without the store's having said so
+	resolve   bool  // the holder wants the claim or the release repeated
+	interrupt context.CancelFunc
+	signal    chan struct{} // has room for one: something above has changed; nil while nobody listens
 	released  *release
 }
 
 // release is the giving back of a lease.
 type release struct {
-	done chan struct{}
-	err  error // when done
+	over bool
+	err  error         // when over
+	done chan struct{} // closed then; nil unless somebody waits for that
+}
+
+// end says that it is over. The keeper's lock is held.
+func (r *release) end(err error) {
+	r.over, r.err = true, err
+	if r.done != nil {
+		close(r.done)
+	}
 }
 
 // leaseContext is the context of a lease. Most leases that are held for a moment only are never asked for it.
@@ -194,13 +203,17 @@ func (l *Lease) Release(ctx context.Context) error {
 	if r == nil {
 		return l.end.Load()
 	}
-	select {
-	case <-r.done:
-		return r.err
-	default:
+	k.mu.Lock()
+	if !r.over && r.done == nil {
+		r.done = make(chan struct{})
+	}
+	over, err, done := r.over, r.err, r.done
+	k.mu.Unlock()
+	if over {
+		return err
 	}
 	select {
-	case <-r.done:
+	case <-done:
 		return r.err
 	case <-ctx.Done():
 		return fmt.Errorf("leasekeeper: release of %s: %w: %w", l.name, ErrUnknownOutcome, ctx.Err())

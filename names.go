@@ -143,7 +143,7 @@ func (k *Keeper) Adopt(ctx context.Context, name string, t Token, o ...Option) (
 	}
 	defer k.leave()
 	l := k.newLease(ctx, name, options, false)
-	if _, err := k.start(l, nil); err != nil {
+	if _, err := k.start(l); err != nil {
 		return nil, err
 	}
 	bounded, done := k.bound(ctx)

@@ -67,7 +67,7 @@ func WithHolder(id string) KeeperOption {
 }
 
 // WithLogger lets the keeper log what becomes of leases: that they were acquired, are in doubt, are lost or
-// released. Without it nothing is logged. A logger that is slow, or stuck, holds up nothing: what it does not
+// released; and, first of all, how the store can fall short of what it is asked for. Without it nothing is logged. A logger that is slow, or stuck, holds up nothing: what it does not
 // take in time is left out.
 func WithLogger(l *slog.Logger) KeeperOption {
 	return keeperOption(func(k *keeperOptions) {
@@ -125,6 +125,9 @@ func trimmed(host string) string {
 
 // forOne makes the options of one lease.
 func (k *Keeper) forOne(given []Option) (leaseOptions, error) {
+	if len(given) == 0 {
+		return k.options.lease, nil // they were looked at when the keeper was made
+	}
 	o := k.options.lease
 	for _, option := range given {
 		option.forLease(&o)

@@ -30,11 +30,10 @@ func (k *Keeper) giveBack(l *Lease, why *ending) {
 // released, and then to tell own that this is done. The lock is held.
 func (k *Keeper) takeBack(now clock.Instant, l *Lease, why *ending) bool {
 	k.finish(l, why)
-	l.released = &release{done: make(chan struct{})}
+	l.released = new(release)
 	l.resolve = false
 	if k.working.Err() != nil {
-		l.released.err = errClosed
-		close(l.released.done)
+		l.released.end(errClosed)
 		return false
 	}
 	k.stepAt(now, holder.Releasing{Lease: l.handle})
@@ -48,7 +47,7 @@ func (k *Keeper) takeBack(now clock.Instant, l *Lease, why *ending) bool {
 func (k *Keeper) releaseNow(ctx context.Context, l *Lease, began clock.Instant) {
 	defer k.own.Done()
 	if ctx.Err() == nil {
-		err := k.releaseFor(ctx, l)
+		err := k.releaseOnce(ctx, l.raw, l.TTL())
 		if err == nil {
 			k.released(began, l, nil)
 			return
@@ -64,13 +63,13 @@ func (k *Keeper) releaseNow(ctx context.Context, l *Lease, began clock.Instant) 
 // release asks the store to take the lease back until it says that it has, or until the lease has run out.
 func (k *Keeper) release(l *Lease) {
 	began := k.clock.Now()
-	k.releaseAgain(l, began, k.releaseOnce(l.raw, l.TTL()))
+	k.releaseAgain(l, began, k.releaseOnce(k.working, l.raw, l.TTL()))
 }
 
 // releaseAgain is release after the first attempt, whose error may be nil.
 func (k *Keeper) releaseAgain(l *Lease, began clock.Instant, err error) {
 	for err != nil && k.retryRelease(l, err) {
-		err = k.releaseOnce(l.raw, l.TTL()-k.clock.Now().Elapsed(began))
+		err = k.releaseOnce(k.working, l.raw, l.TTL()-k.clock.Now().Elapsed(began))
 	}
 	k.released(k.clock.Now(), l, err)
 }
@@ -80,6 +79,7 @@ func (k *Keeper) released(now clock.Instant, l *Lease, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer k.left()
+	var unknown error
 	if err == nil {
 		k.stepAt(now, holder.Released{Lease: l.handle})
 		k.forget(l)
@@ -90,43 +90,26 @@ func (k *Keeper) released(now clock.Instant, l *Lease, err error) {
 		if k.closing {
 			k.unconfirmed++
 		}
-		l.released.err = fmt.Errorf("leasekeeper: release of %s: %w: nobody has confirmed it, and the lease ends by itself after %v: %s",
+		unknown = fmt.Errorf("leasekeeper: release of %s: %w: nobody has confirmed it, and the lease ends by itself after %v: %s",
 			l.name, ErrUnknownOutcome, l.TTL(), err)
 		k.log(slog.LevelWarn, "release not confirmed", l, slog.String("error", err.Error()))
 	}
-	close(l.released.done)
+	l.released.end(unknown)
 }
 
-// releaseFor makes the first attempt for a caller with that context. The keeper interrupts it when it stops working.
-func (k *Keeper) releaseFor(ctx context.Context, l *Lease) error {
+// releaseOnce makes one attempt, when there are not too many under way, while neither ctx has ended nor the
+// keeper. left is how much time all attempts together still have.
+func (k *Keeper) releaseOnce(ctx context.Context, raw driver.Lease, left time.Duration) error {
 	if err := k.admitRelease(ctx); err != nil {
 		return err
 	}
 	defer func() { <-k.releases }()
-	attempt, cancel := context.WithTimeout(ctx, patience(l.TTL()))
-	defer cancel()
-	k.mu.Lock()
-	l.interrupt = cancel
-	over := k.working.Err() != nil
-	k.mu.Unlock()
-	if over {
-		return errClosed
-	}
-	return k.backend.Release(attempt, l.raw)
-}
-
-// releaseOnce makes one attempt for the keeper. left is how much time all attempts together still have.
-func (k *Keeper) releaseOnce(raw driver.Lease, left time.Duration) error {
-	if err := k.admitRelease(k.working); err != nil {
-		return err
-	}
-	defer func() { <-k.releases }()
-	attempt, cancel := context.WithTimeout(k.working, patience(left))
-	defer cancel()
+	attempt := driver.NewRequest(ctx, k.working, patience(left))
+	defer attempt.End()
 	return k.backend.Release(attempt, raw)
 }
 
-// admitRelease waits until there are not too many attempts under way, while neither ctx has ended nor the keeper.
+// admitRelease waits until there are not too many attempts under way.
 func (k *Keeper) admitRelease(ctx context.Context) error {
 	select {
 	case k.releases <- struct{}{}:
@@ -174,7 +157,7 @@ func (k *Keeper) drop(l *Lease, raw driver.Lease) {
 func (k *Keeper) sweep(raw driver.Lease, ttl time.Duration) {
 	defer k.leave()
 	for range dropTries {
-		if k.releaseOnce(raw, ttl) == nil || !pause(k.working, min(mostPause, ttl/dropTries)) {
+		if k.releaseOnce(k.working, raw, ttl) == nil || !pause(k.working, min(mostPause, ttl/dropTries)) {
 			return
 		}
 	}

@@ -1,0 +1,110 @@
+package driver_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// A request ends with whatever it is to end with, whether somebody waits for that, asks, or has derived a
+// context from it, and its error stays the same.
+func TestRequest(t *testing.T) {
+	errWhy := errors.New("why")
+	type ends struct {
+		caller, keeper context.CancelCauseFunc
+		r              *driver.Request
+	}
+	for what, c := range map[string]struct {
+		end        func(e ends)
+		err, cause error
+	}{
+		"with the caller":  {func(e ends) { e.caller(errWhy) }, context.Canceled, errWhy},
+		"with the keeper":  {func(e ends) { e.keeper(errWhy) }, context.Canceled, context.Canceled},
+		"after its time":   {func(ends) { time.Sleep(2 * time.Second) }, context.DeadlineExceeded, context.DeadlineExceeded},
+		"when it is over":  {func(e ends) { e.r.End() }, context.Canceled, context.Canceled},
+		"that is over":     {func(e ends) { e.r.End(); e.r.End(); e.caller(errWhy) }, context.Canceled, nil},
+		"late, and closed": {func(e ends) { time.Sleep(2 * time.Second); e.r.Err(); e.keeper(errWhy) }, context.DeadlineExceeded, context.DeadlineExceeded},
+	} {
+		for _, waited := range []string{"nobody waits", "somebody waits", "somebody derives"} {
+			t.Run(what+", "+waited, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					caller, endCaller := context.WithCancelCause(t.Context())
+					keeper, endKeeper := context.WithCancelCause(t.Context())
+					defer endCaller(nil)
+					defer endKeeper(nil)
+					r := driver.NewRequest(caller, keeper, time.Second)
+					defer r.End()
+					var ctx context.Context = r
+					switch waited {
+					case "somebody waits":
+						r.Done()
+					case "somebody derives":
+						derived, cancel := context.WithCancel(r)
+						defer cancel()
+						ctx = derived
+					}
+					if r.Err() != nil || ctx.Err() != nil {
+						t.Fatal("it has ended before")
+					}
+					c.end(ends{endCaller, endKeeper, r})
+					synctest.Wait()
+					if !errors.Is(r.Err(), c.err) || !errors.Is(ctx.Err(), c.err) {
+						t.Errorf("%v and %v, not %v", r.Err(), ctx.Err(), c.err)
+					}
+					if cause := context.Cause(ctx); c.cause != nil && cause != c.cause {
+						t.Errorf("because of %v, not %v", cause, c.cause)
+					}
+					<-r.Done()
+					endCaller(nil)
+					time.Sleep(time.Minute)
+					if !errors.Is(r.Err(), c.err) {
+						t.Errorf("%v then, after %v", r.Err(), c.err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// It knows what the caller knows, and how long it may take.
+func TestRequestOfACaller(t *testing.T) {
+	type key struct{}
+	synctest.Test(t, func(t *testing.T) {
+		caller, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "v"), time.Second)
+		defer cancel()
+		for limit, want := range map[time.Duration]time.Duration{time.Minute: time.Second, time.Millisecond: time.Millisecond} {
+			r := driver.NewRequest(caller, t.Context(), limit)
+			defer r.End()
+			end, ok := r.Deadline()
+			if left := time.Until(end); !ok || left != want || r.Value(key{}) != "v" {
+				t.Errorf("%v are left, and not %v; %v", left, want, r.Value(key{}))
+			}
+			if a, b := r.Ends(); a != caller.Done() || b != t.Context().Done() {
+				t.Error("it ends with something else")
+			}
+			r.Done()
+			if r.Value(key{}) != "v" {
+				t.Error("it has forgotten what it knew")
+			}
+		}
+	})
+}
+
+// What is derived from a request ends with it without a goroutine that sees to that.
+func TestRequestStartsNoGoroutine(t *testing.T) {
+	r := driver.NewRequest(t.Context(), context.Background(), time.Hour)
+	defer r.End()
+	before := runtime.NumGoroutine()
+	for range 100 {
+		_, cancel := context.WithCancel(r)
+		defer cancel()
+	}
+	if n := runtime.NumGoroutine() - before; n >= 100 {
+		t.Errorf("%d goroutines", n)
+	}
+}
