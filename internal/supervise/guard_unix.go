@@ -167,10 +167,27 @@ func (g *guard) hear(m toGuard) {
 		if m.Signal == int(syscall.SIGCONT) {
 			g.continued++
 		}
-		if err := syscall.Kill(-g.head, syscall.Signal(m.Signal)); err != nil && err != syscall.ESRCH {
+		g.reap() // whoever has ended meanwhile hears nothing any more, and who is left shall
+		if err := g.pass(syscall.Signal(m.Signal)); err != nil {
 			g.trouble(fmt.Sprintf("could not pass the signal on: %v", err))
 		}
 	}
+}
+
+// pass passes a signal on: to the command's group, and when the command has ended to all that it left running.
+func (g *guard) pass(s syscall.Signal) error {
+	if g.reaped {
+		return g.signalAll(s)
+	}
+	return sent(syscall.Kill(-g.head, s))
+}
+
+// sent is the error of a signal: that nobody is there any more is none.
+func sent(err error) error {
+	if err == syscall.ESRCH {
+		return nil
+	}
+	return err
 }
 
 // act does what is to be done now, and returns after how long to look again.
@@ -182,32 +199,49 @@ func (g *guard) act() time.Duration {
 	}
 	switch what {
 	case terminate:
-		g.signalAll(syscall.SIGTERM)
-		g.signalAll(syscall.SIGCONT) // who is stopped hears nothing but this
+		g.end(syscall.SIGTERM)
+		g.end(syscall.SIGCONT) // who is stopped hears nothing but this
 	case kill:
-		g.signalAll(syscall.SIGKILL)
+		g.end(syscall.SIGKILL)
 	}
 	return min(wait, lookAgain(g.reaped))
 }
 
-// signalAll reaches the command's group, and what has left it as far as the system lets us find that.
-func (g *guard) signalAll(s syscall.Signal) {
-	err := syscall.Kill(-g.head, s)
-	if err == syscall.ESRCH {
-		err = nil
-	}
-	for _, pid := range descendants(os.Getpid()) {
-		if group, _ := syscall.Getpgid(pid); group == g.head {
-			continue
-		}
-		if e := syscall.Kill(pid, s); e != nil && e != syscall.ESRCH {
-			err = e
-		}
-	}
-	if err != nil && !g.stuck {
+// end sends everything a signal that belongs to its end, and tells once if that can not be done.
+func (g *guard) end(s syscall.Signal) {
+	if err := g.signalAll(s); err != nil && !g.stuck {
 		g.stuck = true
 		g.trouble(fmt.Sprintf("can not end all of the command: %v; it runs as another user, perhaps: run this as that user", err))
 	}
+}
+
+// signalAll reaches the command's group, and what has left it as far as the system lets us find that.
+func (g *guard) signalAll(s syscall.Signal) error {
+	var err error
+	if !g.reaped {
+		err = sent(syscall.Kill(-g.head, s))
+	}
+	all := descendants(os.Getpid())
+	// When the first process is reaped its number is the group's as long as that has members, and then may become
+	// a stranger's.
+	if g.reaped && isOurs(g.head, all) {
+		err = sent(syscall.Kill(-g.head, s))
+	}
+	for _, pid := range all {
+		if isIn(g.head, pid) {
+			continue
+		}
+		if e := sent(syscall.Kill(pid, s)); e != nil {
+			err = e
+		}
+	}
+	return err
+}
+
+// isIn says whether a process is in a group.
+func isIn(group, pid int) bool {
+	its, err := syscall.Getpgid(pid)
+	return err == nil && its == group
 }
 
 func (g *guard) trouble(text string) { g.link.send(toWrapper{Trouble: text}, tellLimit) }

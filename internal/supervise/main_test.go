@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 }
 
 // beat is a command: it writes down what time it is, again and again, until something ends it. It may be
-// stubborn (ignore SIGTERM) or apart (in a session of its own).
+// stubborn (ignore SIGTERM), heedful (end by SIGINT in any case) or apart (in a session of its own).
 func beat(args []string) {
 	file, err := os.OpenFile(args[0], os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -53,6 +53,13 @@ func beat(args []string) {
 		switch how {
 		case "stubborn":
 			signal.Ignore(syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT)
+		case "heedful": // a shell has what it puts into the background ignore the keyboard
+			interrupts := make(chan os.Signal, 1)
+			signal.Notify(interrupts, syscall.SIGINT)
+			go func() {
+				<-interrupts
+				os.Exit(0)
+			}()
 		case "apart":
 			if _, err := syscall.Setsid(); err != nil {
 				panic(err)

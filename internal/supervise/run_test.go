@@ -234,6 +234,49 @@ func TestWaitForLeftovers(t *testing.T) {
 	}
 }
 
+// What is waited for hears the signals once the command itself has ended, wherever it runs.
+func TestSignalsReachLeftovers(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("what leaves the group is not found")
+	}
+	s := play(t, Terms{TTL: 60 * time.Second, KillAfter: testTTL, Wait: true},
+		script("echo $$ >pid; BEAT daemon apart & until test -s daemon; do sleep 0.01; done; exit 5")...)
+	daemon := s.beats("daemon")
+	s.until("the command has ended", func() bool { return !runs(s.number("pid")) })
+	s.signal(syscall.SIGTERM)
+	if a := s.answer(); a.Outcome.ExitCode() != 5 || a.Outcome.Stopped || runs(daemon) {
+		t.Errorf("got %+v; the daemon runs: %v", a, runs(daemon))
+	}
+}
+
+// The number of a command that has ended may be that of a stranger's group by now.
+func TestStrangersHearNothing(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("there it can not be known")
+	}
+	out, err := exec.Command("/bin/sh", "-c", "setsid sleep 100 >/dev/null 2>&1 & echo $!").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stranger int
+	fmt.Sscan(string(out), &stranger)
+	defer syscall.Kill(stranger, syscall.SIGKILL)
+	for limit := time.Now().Add(patient); !isIn(stranger, stranger); time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatal("it has no group of its own")
+		}
+	}
+	g := &guard{head: stranger, reaped: true}
+	if err := g.pass(syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	time.Sleep(50 * time.Millisecond) // to die takes less
+	if !runs(stranger) {
+		t.Error("a stranger was killed")
+	}
+}
+
 func TestSignalsArePassedOn(t *testing.T) {
 	t.Parallel()
 	for _, sent := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2} {
@@ -306,7 +349,7 @@ func TestEndAtTheMomentOfLoss(t *testing.T) {
 		switch {
 		case a.TooLate:
 			t.Log("it took too long to start")
-		case a.Outcome.Stopped && a.Outcome.ExitCode() == 143:
+		case a.Outcome.Stopped && (a.Outcome.ExitCode() == 143 || a.Outcome.ExitCode() == 137): // the latter if the guard was late
 			stopped++
 		case !a.Outcome.Stopped && a.Outcome.ExitCode() == 4:
 		case a.Outcome.Stopped && a.Outcome.ExitCode() == 4: // it ended while it was being told to

@@ -27,6 +27,11 @@ func dup(from, to int) error { return unix.Dup3(from, to, 0) }
 // allGone is asked when there are no children: then there are no descendants.
 func allGone(int) bool { return true }
 
+// isOurs says whether a group whose first process is gone has members among our descendants.
+func isOurs(group int, descendants []int) bool {
+	return slices.ContainsFunc(descendants, func(pid int) bool { return isIn(group, pid) })
+}
+
 // lookAgain is how long to wait for a signal that may not come. Here the end of each descendant sends one.
 func lookAgain(bool) time.Duration { return forever }
 

@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
@@ -167,6 +169,25 @@ func TestHangup(t *testing.T) {
 	k.master.Close()
 	a := s.answer()
 	if a.Outcome.ExitCode() != 129 || runs(stubborn) || runs(other) {
+		t.Errorf("got %+v", a)
+	}
+}
+
+// When the command has ended and what it left running is waited for, the keyboard reaches that.
+func TestInterruptOfLeftovers(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("what leaves the group is not found")
+	}
+	s := set(t, Terms{TTL: 60 * testTTL, KillAfter: testTTL, Wait: true},
+		script("BEAT one heedful apart & BEAT two heedful & until test -s one -a -s two; do sleep 0.01; done; exit 5")...)
+	s.wish.Terminal = true
+	k := s.sitDown()
+	left, inGroup := s.beats("one"), s.beats("two")
+	s.until("the wrapper has the terminal", func() bool { return k.foreground() == s.cmd.Process.Pid })
+	k.types(ctrlZ)
+	time.Sleep(100 * time.Millisecond) // long enough to be passed on, if it were
+	k.types(ctrlC)
+	if a := s.answer(); a.Outcome.ExitCode() != 5 || runs(left) || runs(inGroup) {
 		t.Errorf("got %+v", a)
 	}
 }

@@ -225,6 +225,9 @@ func (w *wrapper) hear(m toWrapper) (last bool) {
 		w.judge.headEnded = true
 		w.outcome.Code, w.outcome.Signal = m.Ended.Code, m.Ended.Signal
 		w.outcome.Interrupted = w.terminal.isGiven() && m.Ended.Signal == int(syscall.SIGINT)
+		if w.Terms.Wait { // the keyboard is for those who wait, as with a shell
+			w.terminal.takeBack(w.outcome.Signal != 0)
+		}
 	case m.Trouble != "":
 		w.Tell(m.Trouble)
 	case m.Gone:
@@ -234,15 +237,19 @@ func (w *wrapper) hear(m toWrapper) (last bool) {
 	return false
 }
 
-// forward passes a signal on to the command's group. A wrapper that was continued continues the command.
+// forward passes a signal on to the command's group, or to what the command has left running. A wrapper that was
+// continued continues the command.
 func (w *wrapper) forward(s os.Signal) {
 	number, ok := s.(syscall.Signal)
 	if !ok {
 		return
 	}
-	if number == syscall.SIGCONT {
+	switch {
+	case number == syscall.SIGCONT:
 		w.resume()
 		return
+	case number == syscall.SIGTSTP && w.ended != nil:
+		return // what the command left running would stop, and we would not
 	}
 	w.tell(toGuard{Signal: int(number)})
 }
