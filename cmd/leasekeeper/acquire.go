@@ -69,6 +69,9 @@ func (f *acquireFlags) run(cmd *cobra.Command, name string) error {
 	defer cancel()
 	b, err := driver.Open(opening, f.store.store)
 	if err != nil {
+		if by := interrupted.end(); by != nil {
+			return dieOf(by)
+		}
 		return explainStore("open the store", err)
 	}
 	k, err := leasekeeper.New(b, options...)
@@ -77,18 +80,20 @@ func (f *acquireFlags) run(cmd *cobra.Command, name string) error {
 	}
 	l, err := f.wait.acquire(ctx, k, name)
 	by := interrupted.end()
-	if err != nil || by != nil {
-		// It leaves the line, or gives back what it just got.
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), askLimit)
-		defer cancel()
-		k.Close(closing)
-		if by != nil {
-			return dieOf(by)
+	if err == nil && by == nil {
+		// The keeper is not closed, since that would release the lease.
+		if err = f.tell(cmd, b, l); err == nil {
+			return nil
 		}
-		return explainStore("acquire "+name, err)
 	}
-	// The keeper is not closed, since that would release the lease.
-	return f.tell(cmd, b, l)
+	// It leaves the line, or gives back what nobody was told of.
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), askLimit)
+	defer cancel()
+	k.Close(closing)
+	if by != nil {
+		return dieOf(by)
+	}
+	return explainStore("acquire "+name, err)
 }
 
 // tell renews the lease, which may have been waiting for long, and prints it.

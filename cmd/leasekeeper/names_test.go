@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper"
-	_ "github.com/leasekeeper/leasekeeper/memory"
+	"github.com/leasekeeper/leasekeeper/memory"
 )
 
 // inMemory runs a command line on a store that can do everything, and lives as long as the test.
@@ -62,6 +62,14 @@ func TestPinAndHistory(t *testing.T) {
 	}
 }
 
+// A lease whose token could not be told is given back: nobody else could.
+func TestAcquireThatFailsInTheEnd(t *testing.T) {
+	heal := memory.Named(t.Name()).Inject(memory.Fault{Kind: memory.Refuse, Op: memory.Renew})
+	says(t, inMemory(t, 3, "acquire", "lock", "--ttl", "60s"), "could not keep lock after it was acquired")
+	heal()
+	inMemory(t, 0, "acquire", "lock", "--ttl", "60s", "--nonblock")
+}
+
 func TestTransferToTheNextInLine(t *testing.T) {
 	inMemory(t, 0, "acquire", "lock", "--ttl", "60s", "--holder", "first")
 	ctx := context.Background()
@@ -93,7 +101,16 @@ func TestRevokeWithoutHurry(t *testing.T) {
 
 func TestWatchTellsWhatHappens(t *testing.T) {
 	endpoint := launchAt(t, t.TempDir()).endpoint
-	store := "etcd://" + endpoint + "/"
+	watchTells(t, "etcd://"+endpoint+"/")
+}
+
+func TestWatchTellsWhatHappensInADatabase(t *testing.T) {
+	onDatabases(t, func(t *testing.T, fresh func() string) { watchTells(t, fresh()) })
+}
+
+// watchTells watches names and changes them.
+func watchTells(t *testing.T, store string) {
+	t.Helper()
 	var out lockedText
 	watcher := exec.Command("leasekeeper", "watch", "jobs/", "--store", store)
 	watcher.Stdout, watcher.Env = &out, os.Environ()

@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -235,4 +236,33 @@ func TestInterruptedWhileWaiting(t *testing.T) {
 		told, _ := exec.Command("leasekeeper", "show", "--store", store, "lock").Output()
 		return strings.Contains(string(told), "waiting    0")
 	})
+}
+
+// So does whoever waits for a store that does not answer.
+func TestInterruptedWhileOpening(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, args := range [][]string{{"run", "lock", "--", "echo", "no"}, {"acquire", "lock"}} {
+		args = append([]string{args[0], "--store", "postgres://u@" + l.Addr().String() + "/d"}, args[1:]...)
+		cmd := exec.Command("leasekeeper", args...)
+		cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		cmd.Wait()
+		conn.Close()
+		if status := cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != syscall.SIGINT {
+			t.Errorf("%s: it ended with %v", args[0], cmd.ProcessState)
+		}
+	}
 }

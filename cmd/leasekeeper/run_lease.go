@@ -22,7 +22,9 @@ func (f *runFlags) run(cmd *cobra.Command, name string) error {
 	ctx, interrupted := interruptible(cmd.Context())
 	k, err := f.open(ctx)
 	if err != nil {
-		interrupted.end()
+		if by := interrupted.end(); by != nil {
+			return dieOf(by)
+		}
 		return storeFailed("open the store", err)
 	}
 	l, err := f.wait.acquire(ctx, k, name)

@@ -147,8 +147,8 @@ func TestStoreGoneWhileRunning(t *testing.T) {
 	server.kill()
 	gone := time.Now()
 	first.ends(exitLost, "the lease could not be renewed in time: the command is ended before it is lost")
-	// It was renewed at the latest just before the server went. What is left is for tidying up.
-	if took := time.Since(gone); took > tenantTTL+closeLimit {
+	// It was renewed at the latest just before the server went. What is left is for tidying up, and for a crowded machine.
+	if took := time.Since(gone); took > tenantTTL+closeLimit+5*time.Second {
 		t.Errorf("it took %v", took)
 	}
 }
@@ -311,10 +311,9 @@ func TestDeadlineOfATenure(t *testing.T) {
 	moved := 0
 	last := h.Deadline()
 	for begun := time.Now(); time.Since(begun) < tenantTTL; {
-		before := clock.Now()
-		end := h.Deadline()
-		if left, mine := l.Remaining(), before.Remaining(end); mine > left+time.Since(begun)/1000+50*time.Millisecond && end == last {
-			t.Fatalf("the guard relies on %v where %v are left", mine, left)
+		end, left := h.Deadline(), l.Remaining()
+		if latest := clock.Now().Add(left + sameDeadline); left > 0 && latest.Before(end) {
+			t.Fatalf("the guard relies on %v more than the lease lasts", latest.Remaining(end))
 		}
 		if end != last {
 			moved, last = moved+1, end
