@@ -20,18 +20,18 @@
 // Between a check and the write that follows it, a program can be paused for any time: by the scheduler, a
 // collection of garbage, a slow disk, its virtual machine. If another holder comes in that gap, the old write
 // lands after the new one although it was checked. So the check and the write must be one step. Where the
-// resource can do both in one, it should: a condition in the UPDATE (package sqlfence), a conditional PUT
-// (the example of this package), a rename of a file that is gone if one came too late (package filefence).
-// Where it can not, Do makes newer tokens wait for the write that was admitted before them, and interrupts
-// that write by its context so that they need not wait for long.
+// resource can do both in one, it should: a condition in the UPDATE (packages sqlfence and mongofence), a
+// conditional PUT (the example of this package), a rename of a file that is gone if one came too late (package
+// filefence). Where it can not, Do makes newer tokens wait for the write that was admitted before them, and
+// interrupts that write by its context so that they need not wait for long.
 //
 // # How it works
 //
 // One lane for each name (lane.go) decides: refuse, admit, raise the mark, or wait. It is determined by its
-// inputs. [Guard] (guard.go) locks and waits for it and calls [Marks]. Resources of three kinds have packages
+// inputs. [Guard] (guard.go) locks and waits for it and calls [Marks]. Resources of four kinds have packages
 // of their own beside it, because they touch the world: httpfence (middleware and a client's transport, on a
 // Guard), filefence (files that are replaced, by any number of processes), sqlfence (rows, and a table of
-// marks).
+// marks), mongofence (documents, and a collection of marks).
 //
 // # What it never does
 //
