@@ -255,7 +255,7 @@ func TestCampaignEnds(t *testing.T) {
 // A function that returns at once does not make the store hot.
 func TestCampaignDoesNotSpin(t *testing.T) {
 	bubble(t, func(w *world) {
-		a, client := w.keeper("a")
+		a, _ := w.keeper("a")
 		b, _ := w.keeper("b")
 		var runs [2]atomic.Int32
 		ctx, cancel := context.WithTimeout(w.Context(), 10*ttl)
@@ -275,7 +275,6 @@ func TestCampaignDoesNotSpin(t *testing.T) {
 				w.Errorf("candidate %d had %d tenures", i, n)
 			}
 		}
-		defer client.Inject(memory.Fault{Kind: memory.Refuse, Op: memory.Claim})()
 	})
 }
 
