@@ -22,14 +22,19 @@ type way struct {
 	name string
 	// open makes users of an empty database.
 	open func(ctx context.Context, place string, p plan) (users, error)
-	// store is the URL of the backend of a Keeper; nil if this is none.
-	store func(place string) string
+	// renewer is one of several who renew, each so many leases; nil if this way renews by itself, or not at all.
+	renewer func(ctx context.Context, place string, number, leases int) (renewer, error)
 }
 
 // A database is where names are held, in several ways.
 type database struct {
 	reference string // the way that the others are divided by
-	ways      []way
+	handOver  string // the goal of a hand-over
+	// slow says that its server takes so long for a statement about many leases that none is measured.
+	slow bool
+	ways []way
+	// prepare starts its server; nil if it has none.
+	prepare func(ctx context.Context, s *stage, say progress) error
 	// place makes an empty one, and returns where it is.
 	place func(s *stage) (string, error)
 	// used is how much time on a core its server has used; nil if it has none.
@@ -51,7 +56,7 @@ type site struct {
 // renewedTogether is how many leases one keeper renews with one statement.
 const renewedTogether = 1000
 
-func tasks() []task {
+func tasks(d database) []task {
 	list := []task{}
 	for _, n := range []int{1, 64} {
 		list = append(list, task{fmt.Sprintf("acquire and release a name, %d in flight", n), lockInDatabase(n)})
@@ -59,9 +64,11 @@ func tasks() []task {
 	for _, n := range []int{1, 64} {
 		list = append(list, task{fmt.Sprintf("renewals of %d keepers, a lease each", n), renewInDatabase(n, 1)})
 	}
+	if !d.slow {
+		list = append(list, task{fmt.Sprintf("renewals of a keeper with %s leases", thousands(renewedTogether)), renewInDatabase(1, renewedTogether)})
+	}
 	// Who lets go rests for so long that who looks now and then has looked.
 	return append(list,
-		task{fmt.Sprintf("renewals of a keeper with %s leases", thousands(renewedTogether)), renewInDatabase(1, renewedTogether)},
 		task{"hand-over of a name between 2", func(ctx context.Context, w way, at site, z size) ([]figure, error) {
 			opened, err := w.open(ctx, at.place, plan{2, lockTTL})
 			if err != nil {
@@ -70,7 +77,7 @@ func tasks() []task {
 			defer opened.close()
 			const rest, turns = 2 * goosePoll, 6
 			z.span = max(z.span, turns*rest)
-			return contending(ctx, opened, z, &baton{contenders: 2, rest: rest}, "50")
+			return contending(ctx, opened, z, &baton{contenders: 2, rest: rest}, d.handOver)
 		}})
 }
 
@@ -89,20 +96,20 @@ func lockInDatabase(inFlight int) func(context.Context, way, site, size) ([]figu
 	}
 }
 
-// renewInDatabase has so many backends, each as of another keeper, renew so many leases each, in one call.
-func renewInDatabase(keepers, each int) func(context.Context, way, site, size) ([]figure, error) {
+// renewInDatabase has so many, each as of another program, renew so many leases each, in one call.
+func renewInDatabase(programs, each int) func(context.Context, way, site, size) ([]figure, error) {
 	return func(ctx context.Context, w way, at site, z size) (figures []figure, err error) {
-		if w.store == nil {
-			return nil, nil // the others renew by themselves, or not at all
+		if w.renewer == nil {
+			return nil, nil
 		}
-		all := make([]renewer, keepers)
+		all := make([]renewer, programs)
 		for i := range all {
-			if all[i], err = newRenewer(ctx, w.store(at.place), i, each); err != nil {
+			if all[i], err = w.renewer(ctx, at.place, i, each); err != nil {
 				return nil, err
 			}
-			defer all[i].Close(context.WithoutCancel(ctx))
+			defer all[i].close(context.WithoutCancel(ctx))
 		}
-		p, err := pacing(ctx, at.used, z, keepers, func(ctx context.Context, worker int, count *atomic.Int64) error {
+		p, err := pacing(ctx, at.used, z, programs, func(ctx context.Context, worker int, count *atomic.Int64) error {
 			for {
 				if err := all[worker].renew(ctx); err != nil {
 					return err
@@ -117,33 +124,43 @@ func renewInDatabase(keepers, each int) func(context.Context, way, site, size) (
 	}
 }
 
-// A renewer is a backend with leases.
-type renewer struct {
+// A renewer renews all leases that it holds with one call.
+type renewer interface {
+	renew(ctx context.Context) error
+	close(ctx context.Context)
+}
+
+// keeperRenewer is a backend with leases.
+type keeperRenewer struct {
 	driver.Backend
 	leases []driver.Lease
 }
 
-func newRenewer(ctx context.Context, url string, number, leases int) (renewer, error) {
+func newKeeperRenewer(ctx context.Context, url string, number, leases int) (renewer, error) {
 	b, err := driver.Open(ctx, url)
 	if err != nil {
-		return renewer{}, err
+		return nil, err
 	}
-	r := renewer{b, make([]driver.Lease, leases)}
+	r := keeperRenewer{b, make([]driver.Lease, leases)}
 	for i := range r.leases {
-		claim := driver.Claim{ID: driver.ID{byte(number), byte(i), byte(i >> 8), 1}, Name: fmt.Sprintf("renewed/%d/%d", number, i),
+		claim := driver.Claim{ID: driver.ID{byte(number), byte(i), byte(i >> 8), 1}, Name: renewedName(number, i),
 			Holder: driver.Holder{ID: "bench"}, TTL: time.Hour}
 		if r.leases[i], _, err = b.Claim(ctx, claim); err != nil {
-			return renewer{}, errors.Join(err, b.Close(ctx))
+			return nil, errors.Join(err, b.Close(ctx))
 		}
 	}
 	return r, nil
 }
 
-func (r renewer) renew(ctx context.Context) error {
+func renewedName(number, i int) string { return fmt.Sprintf("renewed/%d/%d", number, i) }
+
+func (r keeperRenewer) renew(ctx context.Context) error {
 	var failed error
 	err := r.Renew(ctx, r.leases, func(_ int, n driver.Renewal) { failed = errors.Join(failed, n.Err) })
 	return errors.Join(err, failed)
 }
+
+func (r keeperRenewer) close(ctx context.Context) { _ = r.Close(ctx) } // the database is thrown away
 
 // measureDatabases prints a table for each database.
 func (b *bench) measureDatabases(ctx context.Context, out io.Writer, dir string) error {
@@ -157,6 +174,11 @@ func (b *bench) measureDatabases(ctx context.Context, out io.Writer, dir string)
 		if len(d.ways) == 0 {
 			continue
 		}
+		if d.prepare != nil {
+			if err := d.prepare(ctx, stage, b.say); err != nil {
+				return err
+			}
+		}
 		if err := b.measureDatabase(ctx, out, stage, d); err != nil {
 			return err
 		}
@@ -169,7 +191,7 @@ func (b *bench) measureDatabase(ctx context.Context, out io.Writer, s *stage, d 
 	for _, w := range d.ways {
 		t.targets = append(t.targets, w.name)
 	}
-	for _, task := range tasks() {
+	for _, task := range tasks(d) {
 		if !b.wanted.MatchString(task.name) {
 			continue
 		}
@@ -226,6 +248,7 @@ type stage struct {
 	dir        string
 	files      int
 	postgres   *databases.PostgreSQLServer
+	mongo      *mongoServer
 	cleanups   []func()
 }
 
@@ -234,19 +257,15 @@ type errStage struct{ text string }
 
 func (e errStage) Error() string { return e.text }
 
-// newStage starts the servers, with their data below dir.
-func newStage(dir string) (s *stage, err error) {
-	s = &stage{dir: dir}
+// newStage makes one whose servers have their data below dir.
+func newStage(dir string) (*stage, error) {
+	s := &stage{dir: dir}
 	before := os.Getenv("TMPDIR")
 	if err := os.Setenv("TMPDIR", dir); err != nil { // where the servers make their folders
 		return nil, err
 	}
 	s.Cleanup(func() { _ = os.Setenv("TMPDIR", before) }) // it could be set a moment ago
 	if err := os.Chmod(dir, 0o755); err != nil {          // they run as somebody else than root
-		return nil, err
-	}
-	err = s.do(func() { s.postgres = databases.NewPostgreSQL(s) })
-	if err != nil {
 		s.end()
 		return nil, err
 	}

@@ -13,6 +13,7 @@
 //	go run . -run expir       scenarios whose name matches
 //	go run . -target keeper   targets whose name matches
 //	go run . -group           three members that are one group, beside three of etcd
+//	go run . -databases       names in databases, beside what one would take there instead
 //
 // How it works: a scenario (scenario.go) is a name and a function that loads one server and returns
 // figures. For each scenario and round the targets are started one after the other, each on an empty

@@ -60,7 +60,7 @@ func configure(args []string) (*bench, error) {
 	run := flags.String("run", "", "only scenarios whose name matches this `regexp`")
 	only := flags.String("target", "", "only targets whose name matches this `regexp`")
 	quick := flags.Bool("quick", false, "less of everything, to see that it works; the numbers are worth little")
-	onDatabases := flags.Bool("databases", false, "measure leases in PostgreSQL and SQLite instead, beside what one would take instead there; -run and -target choose among what is measured there")
+	onDatabases := flags.Bool("databases", false, "measure leases in PostgreSQL, SQLite and on MongoDB's protocol instead, beside what one would take instead there; -run and -target choose among what is measured there")
 	group := flags.Bool("group", false, "measure three members that are one group, beside three of etcd")
 	kills := flags.Int("kills", 0, "with -group, kill the leader `so many` times (default 100, with -quick 3)")
 	dir := flags.String("dir", "", "make the data folders in this `folder`, which should be on a real disk (default the working one)")

@@ -17,6 +17,7 @@ import (
 	"github.com/leasekeeper/leasekeeper"
 	_ "github.com/leasekeeper/leasekeeper/claim/postgres" // postgres://
 	_ "github.com/leasekeeper/leasekeeper/claim/sqlite"   // sqlite:
+	"github.com/leasekeeper/leasekeeper/internal/databases"
 )
 
 // gooseName is the way that others on PostgreSQL are compared with: goose keeps a row with an end for each lock,
@@ -27,6 +28,10 @@ func databaseList() []database {
 	return []database{
 		{
 			reference: gooseName,
+			handOver:  "50",
+			prepare: func(_ context.Context, s *stage, _ progress) error {
+				return s.do(func() { s.postgres = databases.NewPostgreSQL(s) })
+			},
 			place: func(s *stage) (place string, err error) {
 				err = s.do(func() { place = s.postgres.Database(s) })
 				return place, err
@@ -40,17 +45,22 @@ func databaseList() []database {
 		},
 		{
 			reference: "flock",
+			handOver:  "50",
 			place:     func(s *stage) (string, error) { return s.file(), nil },
 			ways: []way{
 				keeperWay("keeper on SQLite", func(place string) string { return "sqlite:" + place }),
 				{name: "flock", open: openFlock},
 			},
 		},
+		mongoDatabase(),
 	}
 }
 
 func keeperWay(name string, store func(place string) string) way {
-	return way{name: name, store: store, open: func(ctx context.Context, place string, p plan) (users, error) {
+	renewer := func(ctx context.Context, place string, number, leases int) (renewer, error) {
+		return newKeeperRenewer(ctx, store(place), number, leases)
+	}
+	return way{name: name, renewer: renewer, open: func(ctx context.Context, place string, p plan) (users, error) {
 		var opened keepers
 		for range p.connections {
 			k, err := leasekeeper.Open(ctx, store(place), leasekeeper.WithTTL(p.ttl))

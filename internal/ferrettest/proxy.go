@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"sync"
-	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
@@ -35,16 +34,14 @@ type Proxy struct {
 	served sync.WaitGroup
 }
 
-func startProxy(t testing.TB, backend string) *Proxy {
-	t.Helper()
+func newProxy(backend string) (*Proxy, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	p := &Proxy{backend: backend, listener: listener, conns: make(map[net.Conn]bool)}
 	p.served.Go(p.accept)
-	t.Cleanup(p.close)
-	return p
+	return p, nil
 }
 
 // URI is where clients connect to.

@@ -2,6 +2,8 @@ package ferrettest
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/url"
 	"path/filepath"
@@ -13,28 +15,50 @@ import (
 // Start starts a FerretDB with an empty folder, and a proxy in front of it, both of which end with the test.
 func Start(t testing.TB) *Proxy {
 	t.Helper()
-	server, err := ferretdb.New(&ferretdb.Config{
-		Listener: ferretdb.ListenerConfig{TCP: "127.0.0.1:0"},
-		Logger:   slog.New(slog.DiscardHandler),
-		Handler:  "sqlite",
-		// What it keeps ends with the test, so it need not wait for the disk.
-		SQLiteURL: "file:" + filepath.ToSlash(t.TempDir()) + "/?_pragma=synchronous(off)",
-	})
-	if err != nil {
-		t.Fatalf("FerretDB does not start: %v", err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- server.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Errorf("FerretDB: %v", err)
-		}
-	})
-	u, err := url.Parse(server.MongoDBURI())
+	// What it keeps ends with the test, so it need not wait for the disk.
+	p, stop, err := serve(t.TempDir(), "?_pragma=synchronous(off)")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return startProxy(t, u.Host)
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// Serve starts a FerretDB that keeps in a folder what it is told, as durably as it does by itself, and a proxy in
+// front of it. stop ends both.
+func Serve(folder string) (p *Proxy, stop func() error, err error) { return serve(folder, "") }
+
+// serve starts them with settings of SQLite.
+func serve(folder, settings string) (p *Proxy, stop func() error, err error) {
+	server, err := ferretdb.New(&ferretdb.Config{
+		Listener:  ferretdb.ListenerConfig{TCP: "127.0.0.1:0"},
+		Logger:    slog.New(slog.DiscardHandler),
+		Handler:   "sqlite",
+		SQLiteURL: "file:" + filepath.ToSlash(folder) + "/" + settings,
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("FerretDB does not start: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- server.Run(ctx) }()
+	end := func() error {
+		cancel()
+		if err := <-done; err != nil {
+			return fmt.Errorf("FerretDB: %w", err)
+		}
+		return nil
+	}
+	u, err := url.Parse(server.MongoDBURI())
+	if err == nil {
+		p, err = newProxy(u.Host)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, end())
+	}
+	return p, func() error { p.close(); return end() }, nil
 }
