@@ -22,6 +22,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/claim/mongodb"
 	"github.com/leasekeeper/leasekeeper/fence"
 	"github.com/leasekeeper/leasekeeper/fence/mongofence"
 )
@@ -53,6 +54,8 @@ type report struct {
 	Stale   bool   // it was refused as that of an older token
 	Highest fence.Token
 	Bare    string // of that without
+	Gated   string // of that in a transaction with the lease's gate
+	Gone    bool   // it was refused because the lease is lost
 	Lost    bool   // the lease, when it has written
 }
 
@@ -72,23 +75,41 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// ledger is two accounts, with the guard and without.
+// ledger is three accounts: with the guard, without, and behind the gate.
 type ledger struct {
-	guarded mongofence.Field
-	bare    *mongo.Collection
+	guarded     mongofence.Field
+	bare, gated *mongo.Collection
 }
 
 func ledgerIn(db *mongo.Database) ledger {
-	return ledger{mongofence.Field{Collection: db.Collection("guarded")}, db.Collection("bare")}
+	return ledger{mongofence.Field{Collection: db.Collection("guarded")}, db.Collection("bare"), db.Collection("gated")}
 }
 
-func (l ledger) balances(ctx context.Context) (guarded, bare int, err error) {
+func (l ledger) balances(ctx context.Context) (guarded, bare, gated int, err error) {
 	read := func(c *mongo.Collection) (balance int) {
 		var d struct{ Balance int }
 		err = errors.Join(err, c.FindOne(ctx, bson.D{{Key: "_id", Value: "x"}}).Decode(&d))
 		return d.Balance
 	}
-	return read(l.guarded.Collection), read(l.bare), err
+	return read(l.guarded.Collection), read(l.bare), read(l.gated), err
+}
+
+// pass writes behind the gate of a lease. Who has none writes without.
+func (l ledger) pass(ctx context.Context, lease *leasekeeper.Lease, balance int) error {
+	write := func(ctx context.Context) error {
+		_, err := l.gated.UpdateByID(ctx, "x", becomes(balance))
+		return err
+	}
+	if lease == nil {
+		return write(ctx)
+	}
+	_, err := transaction(ctx, l.gated.Database().Client(), func(ctx context.Context) error {
+		if err := mongodb.Gate(ctx, lease); err != nil {
+			return err
+		}
+		return write(ctx)
+	})
+	return err
 }
 
 func becomes(balance int) bson.D {
@@ -105,15 +126,19 @@ func (o orders) hold(in io.Reader, out *json.Encoder) error {
 	}
 	defer func() { _ = client.Disconnect(ctx) }()
 	accounts := ledgerIn(client.Database(o.Database))
-	token, check, err := o.acquire(ctx)
+	token, lease, err := o.acquire(ctx)
 	if err != nil {
 		return err
+	}
+	check := func() error { return nil }
+	if lease != nil {
+		check = lease.Check
 	}
 	// A new holder makes itself known to the guard before it reads.
 	if err := accounts.guarded.Advance(ctx, "x", token); err != nil {
 		return err
 	}
-	guarded, bare, err := accounts.balances(ctx)
+	guarded, bare, gated, err := accounts.balances(ctx)
 	if err == nil {
 		err = check()
 	}
@@ -136,6 +161,8 @@ func (o orders) hold(in io.Reader, out *json.Encoder) error {
 	said.Guarded = textOf(err)
 	_, err = accounts.bare.UpdateByID(ctx, "x", becomes(bare+o.Deposit))
 	said.Bare = textOf(err)
+	err = accounts.pass(ctx, lease, gated+o.Deposit)
+	said.Gated, said.Gone = textOf(err), errors.Is(err, leasekeeper.ErrLost)
 	said.Lost = errors.Is(check(), leasekeeper.ErrLost)
 	if err := out.Encode(said); err != nil {
 		return err
@@ -151,11 +178,11 @@ func textOf(err error) string {
 	return err.Error()
 }
 
-// acquire returns the token, and how to look at the lease.
-func (o orders) acquire(ctx context.Context) (fence.Token, func() error, error) {
+// acquire returns the token, and the lease unless it is that of `leasekeeper run`.
+func (o orders) acquire(ctx context.Context) (fence.Token, *leasekeeper.Lease, error) {
 	if o.Store == "" {
 		n, err := strconv.ParseUint(os.Getenv("LEASEKEEPER_TOKEN"), 10, 64)
-		return fence.Token(n), func() error { return nil }, err
+		return fence.Token(n), nil, err
 	}
 	k, err := leasekeeper.Open(ctx, o.Store, leasekeeper.WithTTL(ttlA))
 	if err != nil {
@@ -165,7 +192,7 @@ func (o orders) acquire(ctx context.Context) (fence.Token, func() error, error) 
 	if err != nil {
 		return 0, nil, err
 	}
-	return l.Token(), l.Check, nil
+	return l.Token(), l, nil
 }
 
 // holder is a holder in a process of its own.
@@ -267,10 +294,10 @@ func (h *holder) stop() {
 
 // playAccident has A, a program, stopped between its look at the lease and its write, and continued when B, which
 // `leasekeeper run` has started, has succeeded it and written.
-func (c command) playAccident(t *testing.T, uri string) {
+func (c command) playAccident(t *testing.T, uri string, gates bool) {
 	db := databaseOf(t, connect(t, uri))
 	accounts := ledgerIn(db)
-	for _, kind := range []*mongo.Collection{accounts.guarded.Collection, accounts.bare} {
+	for _, kind := range []*mongo.Collection{accounts.guarded.Collection, accounts.bare, accounts.gated} {
 		if _, err := kind.InsertOne(t.Context(), bson.D{{Key: "_id", Value: "x"}, {Key: "balance", Value: opening}}); err != nil {
 			t.Fatal(err)
 		}
@@ -284,7 +311,7 @@ func (c command) playAccident(t *testing.T, uri string) {
 		t.Fatalf("B was given token %d after A's %d", succeeded.Token, aboutTo.Token)
 	}
 	b.proceed()
-	if wrote := b.says(); wrote.Guarded != "" || wrote.Bare != "" {
+	if wrote := b.says(); wrote.Guarded != "" || wrote.Bare != "" || wrote.Gated != "" {
 		t.Errorf("B's writes: %+v", wrote)
 	}
 	a.proceed() // lies there when it is continued, so nothing comes before the write
@@ -295,9 +322,13 @@ func (c command) playAccident(t *testing.T, uri string) {
 	if !late.Stale || late.Highest != succeeded.Token || !late.Lost {
 		t.Errorf("A, late: %+v; want that it is refused for %d, and that its lease is lost", late, succeeded.Token)
 	}
-	guarded, bare, err := accounts.balances(t.Context())
+	guarded, bare, gated, err := accounts.balances(t.Context())
 	if err != nil || guarded != opening+depositB {
 		t.Errorf("with the guard there are %d, %v; want %d as B wrote it", guarded, err, opening+depositB)
+	}
+	// Where there are no transactions the gate says so, and nothing is written either.
+	if gated != opening+depositB || late.Gated == "" || gates && !late.Gone {
+		t.Errorf("behind the gate there are %d (%s); want %d as B wrote it", gated, late.Gated, opening+depositB)
 	}
 	// This is the accident, and if it did not happen here the guard would have had nothing to do.
 	if late.Bare != "" || bare != opening+depositA {

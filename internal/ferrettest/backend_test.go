@@ -1,6 +1,7 @@
 package ferrettest
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +17,10 @@ func urlOf(t testing.TB, uri, namespace string) string {
 	t.Helper()
 	address, query, _ := strings.Cut(uri, "?")
 	scheme, rest, _ := strings.Cut(address, "://")
-	host, _, _ := strings.Cut(rest, "/")
+	host, path, _ := strings.Cut(rest, "/")
+	if strings.Contains(host, "@") && !strings.Contains(query, "authSource=") { // else the user would be looked for in that database
+		query = strings.TrimPrefix(query+"&authSource="+cmp.Or(path, "admin"), "&")
+	}
 	return scheme + "://" + host + "/" + databaseOf(t, connect(t, uri)).Name() + "?" + strings.TrimPrefix(query+"&ns="+namespace, "&")
 }
 

@@ -19,8 +19,8 @@ type command struct {
 	store string
 }
 
-// build makes the command and starts a server for its leases, which is at uri.
-func build(t *testing.T) (c command, uri string) {
+// build makes the command. Its leases are on the server at uri.
+func build(t *testing.T, uri string) command {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "leasekeeper")
 	compile := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./cmd/leasekeeper")
@@ -29,8 +29,7 @@ func build(t *testing.T) (c command, uri string) {
 		t.Fatalf("the command can not be built: %v\n%s", err, out)
 	}
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
-	uri = Start(t).URI()
-	return command{path, urlOf(t, uri, "jobs")}, uri
+	return command{path, urlOf(t, uri, "jobs")}
 }
 
 // at is the command with a namespace of its own.
@@ -83,13 +82,17 @@ func says(pattern, text string) bool {
 }
 
 // What the command does with names in a database it does on MongoDB.
-func TestTheCommand(t *testing.T) {
-	c, uri := build(t)
+func TestTheCommandOnFerretDB(t *testing.T) { testCommand(t, Start(t).URI(), false) }
+func TestTheCommandOnMongoDB(t *testing.T)  { testCommand(t, mongod(t), true) }
+
+// testCommand runs the command, and holders that are stopped, on a server that may have transactions, and so gates.
+func testCommand(t *testing.T, uri string, gates bool) {
+	c := build(t, uri)
 	t.Run("leases", func(t *testing.T) { c.at("leases").play(t, leaseSteps) })
 	t.Run("records", func(t *testing.T) { c.at("records").play(t, recordSteps) })
 	t.Run("move", func(t *testing.T) { c.at("moved").movesAndBack(t) })
 	t.Run("killed", func(t *testing.T) { c.at("killed").isTakenOver(t) })
-	t.Run("accident", func(t *testing.T) { c.at("accident").playAccident(t, uri) })
+	t.Run("accident", func(t *testing.T) { c.at("accident").playAccident(t, uri, gates) })
 }
 
 var leaseSteps = []step{
