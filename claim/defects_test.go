@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -198,6 +199,7 @@ func TestB7ClientIsSafeForConcurrentUse(t *testing.T) {
 	a, b := w.actor("a", time.Hour, patient), w.actor("b", 0, patient)
 	var all sync.WaitGroup
 	var held sync.Map
+	var got atomic.Int32
 	for i := range 8 {
 		x := []*actor{a, b}[i%2]
 		holder := driver.Holder{ID: fmt.Sprint(i)}
@@ -209,6 +211,7 @@ func TestB7ClientIsSafeForConcurrentUse(t *testing.T) {
 				if err != nil {
 					return
 				}
+				got.Add(1)
 				if other, twice := held.LoadOrStore(name, i); twice {
 					t.Errorf("%s is held by %d and %d", name, other, i)
 				}
@@ -222,6 +225,9 @@ func TestB7ClientIsSafeForConcurrentUse(t *testing.T) {
 		}
 	}
 	all.Wait()
+	if got.Load() == 0 {
+		t.Error("nobody got a name")
+	}
 }
 
 func patient(o *claim.Options) { o.Attempts = 1000 }

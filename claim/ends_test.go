@@ -184,6 +184,41 @@ func TestDriftIsWaitedFor(t *testing.T) {
 	fast.hold("job", time.Minute)
 }
 
+// Each client waits by its own drift bound, and none is early as long as the clocks are right within its own. What a
+// holder believes of clocks matters to nobody, since his own decide.
+func TestDriftBoundsMayDiffer(t *testing.T) {
+	w := newWorld(t)
+	bound := func(d clock.Drift) func(*claim.Options) { return func(o *claim.Options) { o.Drift = d } }
+	careless, exact, careful := w.actor("careless", time.Hour, bound(1)), w.actor("exact", 0, bound(10_000)), w.actor("careful", 9*time.Hour, bound(100_000))
+	careless.ppm, exact.ppm, careful.ppm = -10_000, 10_000, 10_000
+	l := careless.hold("job", 100*time.Second)
+	exact.refused("job")
+	careful.refused("job")
+	for careless.Now().Before(l.Until()) {
+		exact.refused("job")
+		careful.refused("job")
+		w.pass(100 * time.Millisecond)
+	}
+	w.pass(time.Second)
+	careful.refused("job")
+	l = exact.hold("job", 100*time.Second)
+	for exact.Now().Before(l.Until()) {
+		careful.refused("job")
+		w.pass(time.Second)
+	}
+	// Who goes on with the tenancy promises the old end and the new one, by his own bound.
+	adopted, err := careful.Adopt(t.Context(), "job", l.Token(), driver.Holder{ID: "careful"}, w.id())
+	w.is("adopt", err, nil)
+	careful.extend(adopted, time.Second)
+	exact.refused("job")
+	for careful.Now().Before(adopted.Until()) {
+		exact.refused("job")
+		w.pass(time.Second)
+	}
+	w.pass(time.Minute)
+	exact.hold("job", time.Minute)
+}
+
 func TestRevokeFreesTheNameWhenThePromiseIsOver(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)

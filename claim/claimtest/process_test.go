@@ -19,6 +19,7 @@ type process struct {
 	who     string
 	machine *machine
 	client  *claim.Client
+	drift   clock.Drift // its bound: not all have the same
 	holder  driver.Holder
 	held    map[string]*tenure
 	open    map[string]claim.Request // claims of which nobody knows whether they succeeded
@@ -42,16 +43,17 @@ func (w *world) inhabit(r *rand.Rand) {
 
 // live is the life of one process. It ends with a crash: what it held is kept by nobody.
 func (w *world) live(r *rand.Rand, m *machine) {
+	number := r.Uint32()
 	p := &process{
-		Rand: r, w: w, machine: m, held: make(map[string]*tenure),
+		Rand: r, w: w, machine: m, drift: worldDrift * clock.Drift(1+2*(number%2)), held: make(map[string]*tenure),
 		open: make(map[string]claim.Request), leases: make(map[string]*claim.Lease),
-		who: fmt.Sprintf("process %x of %s", r.Uint32(), m.domain),
+		who: fmt.Sprintf("process %x of %s", number, m.domain),
 		// Some processes have the same id, which makes them one holder no more.
 		holder: driver.Holder{ID: fmt.Sprintf("host-%d", r.IntN(3))},
 	}
 	var err error
 	p.client, err = claim.NewClient(w.connect(r.Uint64()), claim.Options{
-		Clock: m, Domain: m.domain, Drift: worldDrift,
+		Clock: m, Domain: m.domain, Drift: p.drift,
 		Acknowledge: time.Duration(r.IntN(2)) * 3 * time.Second,
 		Pause: func(ctx context.Context, _ time.Duration) error {
 			time.Sleep(7 * time.Millisecond) // not at random: a run is to be repeated
@@ -142,7 +144,7 @@ func (p *process) claim(ctx context.Context, name string) {
 	delete(p.leases, name)
 	switch {
 	case err == nil:
-		p.got(name, l, before.Add(p.w.promised(q.TTL)))
+		p.got(name, l, before.Add(p.promised(q.TTL)))
 	case errors.Is(err, driver.ErrUnknownOutcome):
 		if l == nil {
 			p.w.fail("a claim with unknown outcome has no lease")
@@ -179,8 +181,16 @@ func (p *process) adopt(ctx context.Context, name string) {
 	p.tell("adopt", name, err)
 	if err == nil {
 		p.w.count("adoptions")
-		p.got(name, l, before.Add(p.w.promised(leastTTL)))
+		p.got(name, l, before.Add(p.promised(leastTTL)))
 	}
+}
+
+// promised is how much of its time the process may rely on a TTL that it was granted.
+func (p *process) promised(ttl time.Duration) time.Duration {
+	if p.w.judges {
+		return p.drift.RelyRemote(ttl)
+	}
+	return ttl
 }
 
 // got begins to rely on a lease. It lasts at least as long as was asked for, from the call on.
@@ -228,7 +238,7 @@ func (p *process) keep(ctx context.Context, name string) {
 
 func (p *process) extend(ctx context.Context, t *tenure) {
 	ttl := time.Duration(p.IntN(2)) * p.ttl()
-	least := p.machine.Now().Add(p.w.promised(max(ttl, leastTTL)))
+	least := p.machine.Now().Add(p.promised(max(ttl, leastTTL)))
 	err := p.client.Extend(ctx, t.lease, ttl)
 	p.tell("extend", t.name, err)
 	p.extended(t, least, err)
@@ -242,7 +252,7 @@ func (p *process) extendAll(ctx context.Context) {
 			all, leases = append(all, t), append(leases, t.lease)
 		}
 	}
-	least := p.machine.Now().Add(p.w.promised(leastTTL))
+	least := p.machine.Now().Add(p.promised(leastTTL))
 	told := make(map[int]error)
 	_ = p.client.ExtendAll(ctx, leases, func(i int, err error) { told[i] = err })
 	for i, t := range all { // not in the order in which they were told, if that was at one moment

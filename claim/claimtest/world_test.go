@@ -111,14 +111,6 @@ func (w *world) open() *claimtest.Client {
 	return c
 }
 
-// promised is how much of its time a process may rely on a TTL that it was granted.
-func (w *world) promised(ttl time.Duration) time.Duration {
-	if w.judges {
-		return clock.Drift(worldDrift).RelyRemote(ttl)
-	}
-	return ttl
-}
-
 // fail keeps the first thing that is wrong. The caller has the lock.
 func (w *world) fail(format string, args ...any) {
 	w.note(format, args...)
