@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/memory"
 )
 
@@ -50,6 +51,25 @@ func TestLogTellsWhatBecomesOfLeases(t *testing.T) {
 			w.Errorf("logged:\n%s\nnot:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 	})
+}
+
+// careful is a backend that knows of something its store can not do.
+type careful struct{ driver.Backend }
+
+func (careful) Cautions() []string { return []string{"the disk is a candle"} }
+
+func TestLogTellsOfWhatTheStoreCanNotDo(t *testing.T) {
+	var out bytes.Buffer
+	k, err := leasekeeper.New(careful{memory.New().Backend()}, leasekeeper.WithLogger(slog.New(slog.NewTextHandler(&out, nil))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if text := out.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, `level=WARN msg="the disk is a candle"`) {
+		t.Errorf("logged: %q", text)
+	}
 }
 
 // pipe is a log that nobody reads any more once it is full: whoever writes to it is stuck.

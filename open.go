@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
+	"log/slog"
+	"time"
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/driver"
@@ -71,6 +73,11 @@ func New(b driver.Backend, o ...KeeperOption) (*Keeper, error) {
 	}
 	if options.logger != nil {
 		k.journal = newJournal(options.logger.Handler())
+		if store, ok := b.(driver.Cautious); ok {
+			for _, text := range store.Cautions() {
+				k.journal.add(note{time.Now(), slog.LevelWarn, text, nil})
+			}
+		}
 	}
 	k.calling, k.stopCalls = context.WithCancelCause(context.Background())
 	k.working, k.stopWork = context.WithCancel(context.Background())

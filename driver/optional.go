@@ -65,6 +65,13 @@ type Clock interface {
 	Moved() <-chan struct{}
 }
 
+// Cautious is a backend that found out, when it was opened, how its store can fall short of what it is asked for,
+// and is used nevertheless.
+type Cautious interface {
+	// Cautions says so in a sentence each, for people. It never changes.
+	Cautions() []string
+}
+
 // Watcher tells what happens to names.
 type Watcher interface {
 	// Watch calls report for how each name that begins with prefix is now (Resync), and then for each of its

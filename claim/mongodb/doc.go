@@ -8,7 +8,7 @@
 //
 // It promises what package claim promises, whatever the clocks of machines show, and loses nothing of what was
 // acknowledged as long as a majority of the replica set survives. On a single mongod it lasts as long as that one's
-// disk, of which a warning goes to [Config.Log]. After a restore from a backup, raise the floor.
+// disk, of which a warning goes to [Config.Log], and to the log of a keeper. After a restore from a backup, raise the floor.
 //
 // # How it works
 //

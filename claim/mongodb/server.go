@@ -59,7 +59,9 @@ func (s *Store) meet(ctx context.Context) (server, error) {
 	case s.config.StoreClock && found.router:
 		return server{}, fmt.Errorf("mongodb: %w: on a sharded cluster each router may tell its own time, so none can judge: leave the store clock out, or use a replica set", driver.ErrInvalid)
 	case !found.router && found.set == "":
-		s.config.Log.Warn("mongodb: a standalone mongod keeps leases: they are lost with its disk, and there is no failover; use a replica set for what matters", "database", s.db.Name())
+		const text = "mongodb: a standalone mongod keeps leases: they are lost with its disk, and there is no failover; use a replica set for what matters"
+		s.cautions = append(s.cautions, text)
+		s.config.Log.Warn(text, "database", s.db.Name())
 	}
 	return found, nil
 }

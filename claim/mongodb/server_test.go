@@ -10,6 +10,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/driver"
 )
 
@@ -94,9 +95,17 @@ func TestStandaloneIsWarnedOf(t *testing.T) {
 		warns bool
 	}{{ofNothing, true}, {ofASet, false}, {ofARouter, false}} {
 		var log bytes.Buffer
-		newPeer(t, c.hello, nil).store(Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
+		s := newPeer(t, c.hello, nil).store(Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
 		if warned := strings.Contains(log.String(), "level=WARN") && strings.Contains(log.String(), "standalone"); warned != c.warns {
 			t.Errorf("%v: %q", c.hello, log.String())
+		}
+		// A keeper that was opened by URL has no other way to know.
+		b, err := claim.NewBackend(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if told := b.Cautions(); (len(told) == 1 && strings.Contains(told[0], "standalone")) != c.warns {
+			t.Errorf("%v: %q", c.hello, told)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -76,6 +77,8 @@ type Store struct {
 	// What is kept, each in a collection.
 	records, sightings, clocks, namespaces *mongo.Collection
 
+	cautions []string // against the server, found when it was opened
+
 	owned  *mongo.Client // made here; nil if it is the caller's
 	once   sync.Once
 	closed context.Context // ends with Close
@@ -88,6 +91,8 @@ var (
 	_ claim.Notifier = (*Store)(nil)
 	_ claim.Judge    = (*Store)(nil)
 	_ claim.Clocks   = (*Store)(nil)
+
+	_ driver.Cautious = (*Store)(nil)
 )
 
 // New returns a store in the caller's database, whose client stays connected when the store is closed. Concerns
@@ -130,6 +135,9 @@ func (s *Store) Scheme() string { return Scheme }
 
 // Judges implements [claim.Judge].
 func (s *Store) Judges() bool { return s.config.StoreClock }
+
+// Cautions implements [driver.Cautious]: it tells what [Config.Log] was told of the server.
+func (s *Store) Cautions() []string { return slices.Clone(s.cautions) }
 
 // Close implements [claim.Store]. Calls that are under way end.
 func (s *Store) Close(ctx context.Context) error {
