@@ -118,13 +118,14 @@ func reachable(path string) error {
 	return nil
 }
 
-// source is the file in the words of the driver. The busy timeout is short, since who is not let in asks again.
+// source is the file in the words of the driver. The busy timeout is short, since who is not let in asks again. On
+// macOS a sync does not reach the disk unless it is a full one; elsewhere that is the same.
 func source(path string) string {
 	path = filepath.ToSlash(path)
 	if !strings.HasPrefix(path, "/") { // C:/...
 		path = "/" + path
 	}
-	u := url.URL{Scheme: "file", Path: path, RawQuery: "_pragma=busy_timeout(100)&_pragma=synchronous(EXTRA)"}
+	u := url.URL{Scheme: "file", Path: path, RawQuery: "_pragma=busy_timeout(100)&_pragma=synchronous(EXTRA)&_pragma=fullfsync(1)"}
 	return u.String()
 }
 
