@@ -217,14 +217,22 @@ func (r *Replica) emitAnswer(effect Effect) {
 	a.renewed = append(a.renewed, ForwardedRenewed{from.number, e.Header.Revision, e.Header.Term, e.Leases})
 }
 
-// answerOthers sends the answers of this Step to the members whose clients asked.
+// answerOthers sends the answers of this Step to the members whose clients asked, no more in a message than they ask for
+// in one.
 func (r *Replica) answerOthers() {
 	f := &r.forwarded
 	for _, member := range slices.Sorted(maps.Keys(f.answers)) {
 		a := f.answers[member]
-		for rest := range slices.Chunk(a.renewed, maxForwardedIDs) {
-			r.sendMessage(Message{To: member, Renewed: rest}, a.authority)
+		m, ids := Message{To: member}, 0
+		for _, renewed := range a.renewed {
+			if ids > 0 && ids+len(renewed.Leases) > maxForwardedIDs {
+				r.sendMessage(m, a.authority)
+				m.Renewed, ids = nil, 0
+			}
+			m.Renewed = append(m.Renewed, renewed)
+			ids += len(renewed.Leases)
 		}
+		r.sendMessage(m, a.authority)
 	}
 	clear(f.answers)
 }

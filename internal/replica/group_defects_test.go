@@ -238,3 +238,36 @@ func TestAFollowerThatLagsAsksFewRounds(t *testing.T) {
 		}
 	}
 }
+
+// However many renewals a leader answers at once, no message has more answers than fit.
+func TestAnswersToOtherMembersAreBounded(t *testing.T) {
+	const renewals, each = 40, 1000
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.pass(time.Second)
+	follower := g.follower(leader)
+	var events []Event
+	for i := range uint64(renewals) {
+		ids := make([]lessor.ID, each)
+		for j := range ids {
+			ids[j] = lessor.ID(i*each + uint64(j) + 1)
+		}
+		events = append(events, Renewal{100 + i, ids})
+	}
+	g.sent = nil
+	g.step(follower, events...)
+	for _, m := range g.sent {
+		ids := 0
+		for _, renewed := range m.Renewed {
+			ids += len(renewed.Leases)
+		}
+		if ids > maxForwardedIDs {
+			t.Errorf("a message answers for %d leases", ids)
+		}
+	}
+	for i := range uint64(renewals) {
+		if renewed, ok := g.reply(follower, 100+i).(Renewed); !ok || len(renewed.Leases) != each {
+			t.Fatalf("renewal %d is not answered: %d leases", i, len(renewed.Leases))
+		}
+	}
+}
