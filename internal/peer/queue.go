@@ -86,11 +86,12 @@ func (q *queue) remove(n int) {
 	}
 }
 
-// take removes the oldest frames, as many as go into one message, and the ping.
-func (q *queue) take(batch [][]byte, now time.Time) (_ [][]byte, ping uint64) {
+// take removes the oldest frames, as many as go into one message, and the ping. whole says that none has waited for too
+// long.
+func (q *queue) take(batch [][]byte, now time.Time) (_ [][]byte, ping uint64, whole bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.expire(now)
+	whole = q.expire(now)
 	n, size := 0, 0
 	for n < len(q.frames) && n < maxBatchFrames {
 		frame := q.frames[n].frame
@@ -107,19 +108,20 @@ func (q *queue) take(batch [][]byte, now time.Time) (_ [][]byte, ping uint64) {
 	if len(q.frames) > 0 {
 		q.notify()
 	}
-	return batch, ping
+	return batch, ping, whole
 }
 
-// expire drops what has waited for too long.
-func (q *queue) expire(now time.Time) {
+// expire drops what has waited for too long, and says whether nothing has.
+func (q *queue) expire(now time.Time) (whole bool) {
 	if q.life == 0 {
-		return
+		return true
 	}
 	n := 0
 	for n < len(q.frames) && now.Sub(q.frames[n].since) > q.life {
 		n++
 	}
 	q.drop(n)
+	return n == 0
 }
 
 // askEcho has the next message carry a ping. One that has not left yet is replaced.

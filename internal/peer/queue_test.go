@@ -9,7 +9,7 @@ import (
 var now = time.Unix(1000, 0)
 
 func taken(q *queue, at time.Time) string {
-	batch, _ := q.take(nil, at)
+	batch, _, _ := q.take(nil, at)
 	var texts []string
 	for _, f := range batch {
 		texts = append(texts, string(f))
@@ -85,6 +85,12 @@ func TestUrgentFramesDoNotOutliveTheirUse(t *testing.T) {
 	wantQueue(t, q, QueueStatus{Sent: 1, Dropped: 2})
 	pushAll(t, q, "d", true)
 	wantTaken(t, q, now.Add(time.Second), "d")
+	for age, want := range map[time.Duration]bool{time.Second: true, time.Second + 1: false} {
+		pushAll(t, q, "e", true)
+		if _, _, whole := q.take(nil, now.Add(age)); whole != want {
+			t.Errorf("after %v it says that all is there: %v", age, whole)
+		}
+	}
 }
 
 func TestBatchesAreBounded(t *testing.T) {
@@ -93,7 +99,7 @@ func TestBatchesAreBounded(t *testing.T) {
 		q.push([]byte("x"), now)
 	}
 	for _, want := range []int{maxBatchFrames, 1, 0} {
-		if batch, _ := q.take(nil, now); len(batch) != want {
+		if batch, _, _ := q.take(nil, now); len(batch) != want {
 			t.Errorf("%d frames in a batch, want %d", len(batch), want)
 		}
 	}
@@ -101,7 +107,7 @@ func TestBatchesAreBounded(t *testing.T) {
 		q.push(make([]byte, size), now)
 	}
 	for _, want := range []int{2, 1, 1, 1, 0} {
-		if batch, _ := q.take(nil, now); len(batch) != want {
+		if batch, _, _ := q.take(nil, now); len(batch) != want {
 			t.Errorf("%d large frames in a batch, want %d", len(batch), want)
 		}
 	}
@@ -114,7 +120,7 @@ func TestWhatIsLeftInAQueueIsTaken(t *testing.T) {
 	q.push(make([]byte, maxBatch), now)
 	q.askEcho(7)
 	<-q.ready
-	if _, ping := q.take(nil, now); ping != 7 {
+	if _, ping, _ := q.take(nil, now); ping != 7 {
 		t.Errorf("the ping is %d, want 7", ping)
 	}
 	select {
@@ -122,7 +128,7 @@ func TestWhatIsLeftInAQueueIsTaken(t *testing.T) {
 	default:
 		t.Error("nobody is told that there is more")
 	}
-	if _, ping := q.take(nil, now); ping != 0 {
+	if _, ping, _ := q.take(nil, now); ping != 0 {
 		t.Errorf("the ping is %d again", ping)
 	}
 }

@@ -116,7 +116,10 @@ func (s *session) send(stream frameStream, q *queue) {
 	batch := make([][]byte, 0, maxBatchFrames)
 	for draining := false; ; {
 		var ping uint64
-		batch, ping = q.take(batch[:0], time.Now())
+		var whole bool
+		if batch, ping, whole = q.take(batch[:0], time.Now()); !whole {
+			s.l.lose()
+		}
 		if len(batch) > 0 || ping != 0 {
 			if stream.Send(&peerpb.Batch{Frames: batch, Ping: ping}) != nil {
 				return // listen knows why
