@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -71,6 +72,62 @@ func TestMessagesWithoutATermAreNotTaken(t *testing.T) {
 	}
 	if w.mustWrite(leader); w.term(leader) != before {
 		t.Errorf("term %d", w.term(leader))
+	}
+}
+
+// E6: what the others acknowledge to a new leader arrives cut down to what they had before it was elected, as if it was late.
+// By that nothing of its own term is committed, so it answers nothing, and has no authority although it is promised
+// some. Once what they really have arrives, all who waited are answered.
+func TestE6AcknowledgementsCutDownPutOffEverything(t *testing.T) {
+	w := newWitness(t, true)
+	old := w.begin(time.Second)
+	a, b := w.others(old)
+	before := max(w.members[a].replica.log.last, w.members[b].replica.log.last)
+	var whole []Message
+	w.isolate(old)
+	isolated := w.cut
+	w.cut = func(m Message) bool {
+		if isolated(m) || m.Raft.GetType() != raftpb.MsgAppResp || m.Raft.GetIndex() <= before || m.Raft.GetReject() {
+			return isolated(m)
+		}
+		whole = append(whole, m)
+		less := proto.CloneOf(m.Raft)
+		less.Index = new(before)
+		to := w.members[m.To]
+		to.inbox = append(to.inbox, Received{Message: Message{From: m.From, To: m.To, Raft: less, Lease: m.Lease}, Incarnation: 0x100 + m.From})
+		return true
+	}
+	next := uint64(0)
+	for i := 0; next == 0; i++ {
+		if i == 1000 {
+			t.Fatal("nobody is elected")
+		}
+		w.pass(5 * time.Millisecond)
+		for _, id := range []uint64{a, b} {
+			if w.members[id].replica.leading {
+				next = id
+			}
+		}
+	}
+	w.requests += 2
+	write, read, r := w.requests-1, w.requests, w.members[next].replica
+	w.step(next, Request{write, put1("k", "late")}, Read{read})
+	for range 50 {
+		w.team.pass(5 * time.Millisecond)
+		if now := w.members[next].clock.Now(); r.Serving() || r.Authority().Holds(now) {
+			t.Fatalf("it serves %v, with authority %v", r.Serving(), r.Authority().Holds(now))
+		}
+	}
+	if !r.leading || r.holder.Stats(w.members[next].clock.Now()).Accepted == 0 || len(w.replies[next]) > 0 {
+		t.Fatalf("it leads %v, and has answered %+v", r.leading, w.replies[next])
+	}
+	w.cut = isolated
+	for _, m := range whole {
+		w.arrive(m)
+	}
+	answer, _ := w.reply(next, read).(ReadAt)
+	if reply, ok := w.reply(next, write).(Reply); !ok || reply.Err != nil || answer.ID != read {
+		t.Errorf("after all is acknowledged: %+v", w.replies[next])
 	}
 }
 

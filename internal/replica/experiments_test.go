@@ -14,10 +14,6 @@ import (
 // These are the ways in which leases that raft itself offers, or that other systems have built on it, were seen to give
 // stale answers: each is done to a group of ours, and the answers are looked at. Unless a test says otherwise the
 // members are eager: they vote and campaign as soon as they may, so nothing but what they promised keeps them from it.
-//
-// E6, that an acknowledgement may be cut down to an earlier index to put off a commit, is missing on purpose: it serves
-// a leader that was elected while an older lease still runs. Here nobody is elected until then, so no commit is ever put
-// off, and there is nothing to cut.
 
 // witness watches a team: what it reads, and who may answer.
 type witness struct {
