@@ -11,6 +11,9 @@ type Progress struct {
 	Last      uint64 // appended here, on its way to the disk
 	Synced    uint64 // on stable storage here
 	Committed uint64
+	// CatchingUp says that a member which is there is being sent the whole state. If nothing commits because of that,
+	// another leader would do no better, and have it sent anew.
+	CatchingUp bool
 }
 
 // stall watches whether the log moves. A leader whose disk hangs can send heartbeats for ever, and would be kept in
@@ -21,6 +24,7 @@ type stall struct {
 	mark    uint64        // what was appended when unsynced began
 	syncs   clock.Instant // since then something up to mark waits for the disk
 	commits clock.Instant // since then something waits for the commit, which has not moved
+	caught  clock.Instant // up to then a member may have been catching up
 	tripped bool
 }
 
@@ -42,7 +46,11 @@ func (h *Holder) Progress(p Progress, now clock.Instant) {
 // Silent reports whether a stall has gone on for so long that the leader should send no more appends and heartbeats, so
 // that the others elect one that works.
 func (h *Holder) Silent(now clock.Instant) bool {
-	return h.leading && h.stall.trips(2*h.config.StallTimeout, now)
+	if !h.leading || !h.stall.known {
+		return false
+	}
+	s, limit := &h.stall, 2*h.config.StallTimeout
+	return s.disk(limit, now) || s.commit(limit, now) && !now.Before(s.caught.Add(h.config.StallTimeout))
 }
 
 func (s *stall) see(p Progress, now clock.Instant) {
@@ -52,13 +60,22 @@ func (s *stall) see(p Progress, now clock.Instant) {
 	if !s.known || p.Committed > s.seen.Committed || s.seen.Committed >= s.seen.Last {
 		s.commits = now
 	}
+	if !s.known || p.CatchingUp {
+		s.caught = now
+	}
 	s.seen, s.known = p, true
 }
 
 func (s *stall) trips(timeout time.Duration, now clock.Instant) bool {
-	if !s.known {
-		return false
-	}
-	return s.seen.Synced < s.seen.Last && !now.Before(s.syncs.Add(timeout)) ||
-		s.seen.Committed < s.seen.Last && !now.Before(s.commits.Add(timeout))
+	return s.known && (s.disk(timeout, now) || s.commit(timeout, now))
+}
+
+// disk says whether something has waited for so long to be on stable storage here.
+func (s *stall) disk(timeout time.Duration, now clock.Instant) bool {
+	return s.seen.Synced < s.seen.Last && !now.Before(s.syncs.Add(timeout))
+}
+
+// commit says whether the commit has not moved for so long, with something waiting for it.
+func (s *stall) commit(timeout time.Duration, now clock.Instant) bool {
+	return s.seen.Committed < s.seen.Last && !now.Before(s.commits.Add(timeout))
 }

@@ -35,7 +35,7 @@ import (
 //	echo 2 10ms                a grant of member 2 that echoes the stamp 10ms; [term=n] [epoch=n] [want=d] [drift=ppm]
 //	                           [remaining=d] [reading=d] [boot=d] [domain=n]
 //	check 5, hear-leader 6, renounce, stop, trust, released, rate 2
-//	progress last=3 synced=2 committed=1, silent
+//	progress last=3 synced=2 committed=1, silent; [catching-up]
 //
 //	advance 3s                 time passes on both clocks
 //	suspend 3s                 only the boot clock counts it
@@ -244,7 +244,8 @@ func (tr *transcript) holder() string {
 		r, suspect := h.Rate(tr.id(0))
 		return fmt.Sprintf("raw %+d ppm, boot %+d ppm, over %v, suspect: %v", r.Raw, r.Boot, r.Over, suspect)
 	case "progress":
-		h.Progress(Progress{Last: tr.number("last", 0), Synced: tr.number("synced", 0), Committed: tr.number("committed", 0)}, now)
+		h.Progress(Progress{Last: tr.number("last", 0), Synced: tr.number("synced", 0), Committed: tr.number("committed", 0),
+			CatchingUp: tr.d.HasArg("catching-up")}, now)
 	case "silent":
 		return fmt.Sprint(h.Silent(now))
 	default:

@@ -106,6 +106,16 @@ func (r *Replica) forgetLeader() {
 	}
 }
 
+// released takes a release that came alone. Who sends one leads no more in that term: nobody need find out that it is
+// silent.
+func (r *Replica) released(release masterlease.Release) {
+	r.grantor.Release(release)
+	if !r.leading && release.Leader == r.leader && release.Term == r.term {
+		r.heard = r.now.Add(-r.silence())
+		r.awaitLeader()
+	}
+}
+
 // ballot deals with another's request for a vote.
 func (r *Replica) ballot(m *raftpb.Message, release *masterlease.Release) {
 	if r.left {
@@ -294,6 +304,11 @@ func (r *Replica) withdraw() {
 	if r.serving {
 		r.stepDown()
 	}
+	r.resign()
+}
+
+// resign gives up this member's authority for good, and tells the others.
+func (r *Replica) resign() {
 	if release, gaveUp := r.holder.Stop(r.now); gaveUp {
 		r.tellRelease(release)
 	}

@@ -1,12 +1,14 @@
 package replica
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
 // soon is how long an election takes here: time passes in steps of 5 ms.
@@ -256,6 +258,125 @@ func TestABrokenConnectionDeposesNobody(t *testing.T) {
 		g.afterHeartbeat(leader, 2*TickInterval)
 		if _, leaderless := g.kill(leader); leaderless > usualPromise+soon {
 			t.Errorf("promises of %v: there is no leader for %v", lease, leaderless)
+		}
+	}
+}
+
+// Nobody waits for a leader of whom it knows that it has given up: neither until it has been silent for long, nor for the
+// end of what was promised to it.
+func TestNobodyWaitsForALeaderThatGaveUp(t *testing.T) {
+	for name, giveUp := range map[string]func(g *team, leader uint64){
+		"its disk fails": (*team).failDisk,
+		"it leaves, and nobody takes over": func(g *team, leader uint64) {
+			g.cut = func(m Message) bool { return m.Raft.GetType() == raftpb.MsgTimeoutNow }
+			g.step(leader, Leave{1})
+			g.step(leader, Unreachable{g.members[leader].replica.transferee})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newTeam(t, 3)
+			leader := g.elected()
+			g.pass(time.Second)
+			g.afterHeartbeat(leader, 0)
+			giveUp(g, leader)
+			if _, leaderless := g.kill(leader); leaderless > soon {
+				t.Errorf("there is no leader for %v", leaderless)
+			}
+		})
+	}
+}
+
+// failDisk has a leader find out that its disk has failed.
+func (g *team) failDisk(leader uint64) {
+	g.t.Helper()
+	g.slow = leader
+	g.step(leader, Request{1, put1("k", "v")})
+	w := g.members[leader]
+	effects := w.replica.Step(w.clock.Now(), Persisted{Sequence: w.writes[0].Sequence, Err: errors.New("the disk is broken")})
+	if _, ok := effects[len(effects)-1].(Halt); !ok {
+		g.t.Fatalf("it goes on: %+v", effects)
+	}
+	if w.replica.Authority().Holds(w.clock.Now()) {
+		g.t.Error("it has authority")
+	}
+	g.perform(leader, effects)
+	g.down[leader] = true
+	g.rest()
+}
+
+// A request for a vote that came before the news that the leader has given up is dealt with then.
+func TestABallotWaitsForTheReleaseOnly(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.pass(time.Second)
+	g.afterHeartbeat(leader, 0)
+	var late *Message
+	voter := g.follower(leader)
+	g.cut = func(m Message) bool {
+		if m.To == voter && m.From == leader && m.Raft == nil && m.Lease.Release != nil {
+			late = &m
+		}
+		return m.To == voter && m.From == leader
+	}
+	g.failDisk(leader)
+	g.pass(2 * TickInterval)
+	w := g.members[voter]
+	if parked := w.replica.grantor.Stats(w.clock.Now()).InParked; parked != 1 || late == nil {
+		t.Fatalf("%d requests for votes wait, and the release is %+v", parked, late)
+	}
+	g.step(voter, Received{Message: *late, Incarnation: 0x100 + leader})
+	if _, leaderless := g.kill(leader); leaderless > soon {
+		t.Errorf("there is no leader for %v", leaderless)
+	}
+}
+
+// A release of a leader of before says nothing of the one that a member follows now.
+func TestAnOldReleaseDeposesNobody(t *testing.T) {
+	g := newTeam(t, 3)
+	old := g.elected()
+	term := g.members[old].replica.term
+	g.pass(time.Second)
+	next, _ := g.kill(old)
+	g.crash(old, time.Second)
+	g.pass(time.Second)
+	now := g.members[next].replica.term
+	for _, of := range []masterlease.Release{{Leader: old, Term: term, Epoch: 1}, {Leader: next, Term: term, Epoch: 1}, {Leader: old, Term: now, Epoch: 1}} {
+		for _, id := range g.ids {
+			r := g.members[id].replica
+			before := r.Counts().Campaigns
+			g.step(id, Received{Message: Message{From: old, To: id, Lease: masterlease.Header{Release: &of}}, Incarnation: 0x100 + old})
+			if r.silent() || r.Counts().Campaigns != before {
+				t.Errorf("member %d takes its leader for gone after %+v", id, of)
+			}
+		}
+	}
+	if again := g.elected(); again != next {
+		t.Errorf("member %d leads, and not %d", again, next)
+	}
+}
+
+// A leader that is cut off knows that it leads no more after two election timeouts at the latest. Then everything it took
+// on is answered, and it takes on nothing more.
+func TestALeaderThatIsCutOffKnowsInTime(t *testing.T) {
+	for lag := time.Duration(0); lag < DefaultElectionTimeout; lag += 150 * time.Millisecond {
+		g := newTeam(t, 3)
+		leader := g.elected()
+		g.pass(time.Second + lag)
+		g.cut = func(m Message) bool { return m.From == leader || m.To == leader }
+		asked, r := uint64(0), g.members[leader].replica
+		for passed := time.Duration(0); r.Serving(); passed += 50 * time.Millisecond {
+			if passed > 2*DefaultElectionTimeout {
+				t.Fatalf("%v: it still serves", lag)
+			}
+			asked += 2
+			g.step(leader, Request{1000 + asked, put1("k", "v")}, Read{1001 + asked})
+			g.pass(50 * time.Millisecond)
+		}
+		for id := uint64(2); id <= asked; id += 2 {
+			reply, ok := g.reply(leader, 1000+id).(Reply)
+			if !ok || !errors.Is(reply.Err, ErrUnknownOutcome) && !errors.Is(reply.Err, ErrNoLeader) || g.reply(leader, 1001+id) == nil {
+				t.Errorf("%v: put %d is answered by %+v, and the read by %+v", lag, id, reply, g.reply(leader, 1001+id))
+			}
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
@@ -143,7 +144,7 @@ func (r *Replica) receive(e Received) {
 	if m.Raft != nil {
 		r.receiveRaft(e)
 	} else if m.Lease.Release != nil {
-		r.grantor.Release(*m.Lease.Release)
+		r.released(*m.Lease.Release)
 	}
 	for _, renewal := range m.Renewals {
 		r.renewForOther(m.From, renewal)
@@ -415,8 +416,16 @@ func (r *Replica) watchProgress() {
 		return
 	}
 	r.holder.Progress(masterlease.Progress{
-		Last: r.log.written, Synced: r.log.last, Committed: r.raft.BasicStatus().HardState.GetCommit(),
+		Last: r.log.written, Synced: r.log.last, Committed: r.raft.BasicStatus().HardState.GetCommit(), CatchingUp: r.ships(),
 	}, r.now)
+}
+
+// ships reports whether another member that is there is being sent the whole state.
+func (r *Replica) ships() (yes bool) {
+	r.raft.WithProgress(func(_ uint64, _ raft.ProgressType, p tracker.Progress) {
+		yes = yes || p.State == tracker.StateSnapshot && p.RecentActive
+	})
+	return yes
 }
 
 // Authority returns this member's right to answer from memory, as it stands.

@@ -26,6 +26,9 @@ type team struct {
 	replies map[uint64][]Effect
 	sent    []Message // since it was last set to nil
 
+	holdShips bool   // states stay on their way
+	onTheWay  []Ship // that do
+
 	requests uint64 // made up so far
 }
 

@@ -49,6 +49,10 @@ func (w *world) staged() (names []string) {
 
 // ship carries a state to another member, and hands in what both are told of it.
 func (g *team) ship(e Ship) {
+	if g.holdShips {
+		g.hold(e)
+		return
+	}
 	var stream bytes.Buffer
 	if err := errors.Join(WriteState(&stream, e.State), e.State.Close()); err != nil {
 		g.t.Fatalf("the state can not be written: %v", err)
@@ -69,6 +73,16 @@ func (g *team) ship(e Ship) {
 	}
 	to.inbox = append(to.inbox, Received{Message: message, Incarnation: 0x100 + message.From, State: staged})
 	from.inbox = append(from.inbox, Shipped{To: e.Message.To})
+}
+
+// hold keeps a state on its way. While one is, no other is sent.
+func (g *team) hold(e Ship) {
+	if len(g.onTheWay) == 0 {
+		g.onTheWay = append(g.onTheWay, e)
+		return
+	}
+	from := g.members[e.Message.From]
+	from.inbox = append(from.inbox, Shipped{e.Message.To, errors.Join(errShipping, e.State.Close())})
 }
 
 // shipped counts the states that were sent to a member.
@@ -334,5 +348,34 @@ func TestAWriteFromBeforeAnInstallationIsVoid(t *testing.T) {
 	hard, at := w.replica.log.hard, snapshot.GetMetadata().GetIndex()
 	if w.installs != 1 || hard.GetTerm() != from.replica.term+1 || hard.GetCommit() < at || w.replica.log.last < at {
 		t.Errorf("%d installs; %v is on stable storage, and the log up to %d", w.installs, hard, w.replica.log.last)
+	}
+}
+
+// While the only other member that is there is being sent the whole state nothing commits, however long that takes. That
+// is no reason to elect another leader: the state would have been sent in vain, each time.
+func TestALeaderWaitsForAStateThatIsLongOnItsWay(t *testing.T) {
+	g := newLaggingTeam(t)
+	leader := g.elected()
+	laggard := g.follower(leader)
+	g.cut = func(m Message) bool { return m.To == laggard || m.From == laggard }
+	g.work(rand.New(rand.NewPCG(1, 12)), leader)
+	leader = g.elected()
+	term := g.members[leader].replica.term
+	for _, id := range g.ids {
+		g.down[id] = id != leader && id != laggard
+	}
+	g.holdShips, g.cut = true, func(Message) bool { return false }
+	g.step(leader, Request{1 << 41, put1("k", "v")})
+	g.pass(20 * time.Second)
+	if len(g.onTheWay) != 1 {
+		t.Fatalf("%d states are on their way", len(g.onTheWay))
+	}
+	g.holdShips = false
+	g.ship(g.onTheWay[0])
+	g.rest()
+	g.pass(2 * TickInterval)
+	if reply, ok := g.reply(leader, 1<<41).(Reply); !ok || reply.Err != nil || g.members[laggard].installs != 1 {
+		t.Errorf("in term %d, before %d, with %d installs, the put is answered: %+v",
+			g.members[leader].replica.term, term, g.members[laggard].installs, g.reply(leader, 1<<41))
 	}
 }

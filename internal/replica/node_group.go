@@ -93,6 +93,14 @@ func (n *Node) dispatch(e Send) {
 	n.cfg.Group.Transport.Send(e.Message.To, !bulk, e.Message.AppendTo(nil))
 }
 
+// lastWords tells the others that this member can not go on, if it has led them and Step does not know yet: it may be
+// the database that has said so.
+func (n *Node) lastWords() {
+	for _, effect := range n.replica.Abandon(clock.Now()) {
+		n.dispatch(effect.(Send)) // it is nothing else
+	}
+}
+
 // Incarnation returns the number of this data folder, by which other members know it again.
 func (n *Node) Incarnation() uint64 { return n.incarnation }
 

@@ -3,11 +3,15 @@ package replica
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -220,4 +224,76 @@ func TestNodeRefusesAFolderOfAnotherGroup(t *testing.T) {
 		}
 	}
 	q.start(id)
+}
+
+// overheard is a line whose other end notes who has given up to lead.
+type overheard struct {
+	line2
+	gaveUp chan uint64
+}
+
+func (o overheard) Send(to uint64, urgent bool, message []byte) {
+	if m, err := ParseMessage(o.from, to, message); err == nil && m.Raft == nil && m.Lease.Release != nil {
+		select {
+		case o.gaveUp <- o.from:
+		default:
+		}
+	}
+	o.line2.Send(to, urgent, message)
+}
+
+// A leader whose disk fails tells the others that it leads no more, so they need not find out: if it notices when it
+// writes, and if the database does.
+func TestNodeTellsTheOthersThatItsDiskFailed(t *testing.T) {
+	for name, fail := range map[string]func(leader *Node, broken *atomic.Bool) error{
+		"writing": func(leader *Node, broken *atomic.Bool) error {
+			broken.Store(true)
+			if _, _, err := leader.Put(context.Background(), put1("k", "v")); !errors.Is(err, ErrUnknownOutcome) {
+				return fmt.Errorf("put: %v", err)
+			}
+			return awaitEnd(leader)
+		},
+		"in the background": func(leader *Node, _ *atomic.Bool) error {
+			leader.halt(errors.New("the disk failed while data was moved in the background"))
+			return awaitEnd(leader)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inOwnProcess(t, func() error { return tellsTheOthers(fail) })
+		})
+	}
+}
+
+func tellsTheOthers(fail func(leader *Node, broken *atomic.Bool) error) error {
+	ctx, ids := context.Background(), []uint64{11, 12, 13}
+	s, gaveUp := &switchboard{nodes: make(map[uint64]*Node)}, make(chan uint64, 1)
+	broken := make(map[uint64]*atomic.Bool)
+	for _, id := range ids {
+		broken[id] = new(atomic.Bool)
+		n, err := Start(ctx, NodeConfig{
+			Dir: "data", FS: breakable(broken[id], func(op errorfs.Op) bool { return strings.HasSuffix(op.Path, ".log") }),
+			Group: &GroupConfig{Self: id, Members: ids, ClusterID: 0xc1, Transport: overheard{line2{s, id}, gaveUp}},
+		})
+		if err != nil {
+			return err
+		}
+		s.set(id, n)
+	}
+	<-s.node(ids[0]).Ready()
+	id, err := s.node(ids[0]).AwaitLeader(ctx)
+	if err != nil {
+		return err
+	}
+	if err := fail(s.node(id), broken[id]); err != nil {
+		return err
+	}
+	select {
+	case from := <-gaveUp:
+		if from != id {
+			return fmt.Errorf("member %d has given up, and %d led", from, id)
+		}
+		return nil
+	case <-time.After(30 * time.Second):
+		return errors.New("the others were never told")
+	}
 }

@@ -492,9 +492,22 @@ func (r *Replica) schedule() {
 
 func (r *Replica) emit(e Effect) { r.effects = append(r.effects, e) }
 
+// halt ends this member, and has the others know of it if it led.
 func (r *Replica) halt(err error) {
 	r.halted = true
+	r.resign()
 	r.emit(Halt{err})
+}
+
+// Abandon is for a driver that can not go on, and returns what it should still send: the others need not find out by
+// themselves that this member is gone. Afterwards the Replica ignores whatever comes.
+func (r *Replica) Abandon(now clock.Instant) []Effect {
+	if r.halted {
+		return nil
+	}
+	r.now, r.effects, r.halted = now, nil, true
+	r.resign()
+	return r.effects
 }
 
 // header is what an answer given now carries.

@@ -33,6 +33,9 @@ func (n *Node) run() {
 	err := n.loop()
 	n.owner.Lock()
 	n.over = true
+	if err != nil {
+		n.lastWords()
+	}
 	n.owner.Unlock()
 	n.serving.Store(false)
 	close(n.persists)
