@@ -27,6 +27,11 @@ const (
 	placing // where a claim stands
 	revokingName
 	compacting
+	swapping // registers
+	guarding // what a name guards
+	transferring
+	pinning
+	unpinning
 )
 
 // call is what a client asked one member, and what was true when it did.
@@ -46,6 +51,12 @@ type call struct {
 	// The greatest revisions that anybody had been told of when it was made.
 	floor, keyFloor int64
 	tenures         int // of the name, that anybody had been told of
+	unpins          unpins
+
+	// Of a txn: what it compares, what it puts if that holds, and the token of who asks.
+	compares []keyspace.Compare
+	writes   []pair
+	token    int64
 }
 
 // ask sends a call to a member.
@@ -129,7 +140,6 @@ func (m *member) answer(effect replica.Effect) {
 func (m *member) endSuddenly() {
 	w := m.w
 	w.mark("a leader ended right after it had acknowledged something")
-	w.trouble = max(w.trouble, w.now+int64(time.Second+aftermath))
 	m.later(0, func() { m.end(true) })
 	w.after(w.upTo(w.dice.lengths, time.Second), m.start)
 }

@@ -28,10 +28,12 @@ type client struct {
 	leases []*lease
 	target int // the member that it believes to lead
 	still  int64
+	known  map[string]version // of registers
+	former *lease             // that held a name, for longer than was promised
 }
 
 func newClient(w *world, i int) *client {
-	return &client{w: w, name: fmt.Sprintf("c%d", i+1), clocks: newClocks(w), target: w.dice.world.IntN(w.swarm.members)}
+	return &client{w: w, name: fmt.Sprintf("c%d", i+1), clocks: newClocks(w), target: w.dice.world.IntN(w.swarm.members), known: make(map[string]version)}
 }
 
 // act does one thing, and comes again.
@@ -46,30 +48,59 @@ func (c *client) act() {
 	}
 	for _, l := range c.leases {
 		// Once its deadline has passed a claim is lost for good, whatever is heard of it later.
-		l.gone = l.gone || l.granted && l.name != "" && !c.clocks.now(w).Before(l.deadline)
+		if !l.gone && l.granted && l.name != "" && !c.clocks.now(w).Before(l.deadline) {
+			l.gone = true
+			if l.holds {
+				c.former = l
+			}
+		}
 	}
 	c.leases = slices.DeleteFunc(c.leases, func(l *lease) bool { return l.gone || l.ended && !l.relied(w) })
 	c.renew()
+	if chance(w.dice.work, w.tenants) {
+		c.rule()
+		return
+	}
 	switch dice := w.dice.work.IntN(100); {
-	case dice < 25:
+	case dice < 18:
 		c.put()
-	case dice < 50:
+	case dice < 38:
 		c.read()
-	case dice < 58:
+	case dice < 45:
 		if m := w.members[w.dice.work.IntN(len(w.members))]; m.up {
-			m.readAsIs(anyKey(w))
-			m.readOld(anyKey(w))
+			m.readAsIs(anyRead(w))
+			m.readOld(anyRead(w))
 		}
-	case dice < 68:
+	case dice < 54:
 		c.grant()
-	case dice < 86:
+	case dice < 72:
 		c.claim()
-	case dice < 92:
+	case dice < 77:
 		c.inspect()
-	case dice < 96:
+	case dice < 81:
 		c.endOne()
-	case dice < 98:
+	case dice < 83:
 		c.compact()
+	default:
+		c.rule()
+	}
+}
+
+// rule does something with names, what they guard, and registers. Pins do not last for long, so that names go round.
+func (c *client) rule() {
+	switch dice := c.w.dice.work.IntN(100); {
+	case dice < 35:
+		c.swap()
+	case dice < 60:
+		c.guard()
+	case dice < 80:
+		c.claim()
+	case dice < 93:
+		c.transfer()
+	case dice < 95:
+		c.pin()
+	default:
+		c.unpin()
 	}
 }
 
@@ -83,7 +114,9 @@ func (c *client) compact() {
 
 func anyKey(w *world) string { return string(rune('a' + w.dice.work.IntN(keysOfClients))) }
 
-func anyName(w *world) string { return "n/" + string(rune('a'+w.dice.work.IntN(namesOfClients))) }
+func anyName(w *world) string { return nthName(w.dice.work.IntN(namesOfClients)) }
+
+func nthName(i int) string { return "n/" + string(rune('a'+i)) }
 
 // anyMember is nearly always the one that is believed to lead, or any.
 func (c *client) anyMember(leader float64) *member {
@@ -108,7 +141,7 @@ func (c *client) put() {
 }
 
 func (c *client) read() {
-	c.ask(c.anyMember(0.4), &call{kind: reading, key: anyKey(c.w), event: replica.Read{}})
+	c.ask(c.anyMember(0.4), &call{kind: reading, key: anyRead(c.w), event: replica.Read{}})
 }
 
 func (c *client) someLease() *lease {
@@ -203,7 +236,7 @@ func (c *client) renew() {
 	k := &call{kind: renewing}
 	var ids []lessor.ID
 	for _, l := range c.leases {
-		if l.granted && l.keep && !l.ending && time.Duration(w.now-l.renewal) > l.ttl/4 {
+		if l.granted && l.keep && !l.ending && !l.giving && time.Duration(w.now-l.renewal) > l.ttl/4 {
 			l.renewal = w.now
 			ids, k.leases = append(ids, l.id), append(k.leases, l)
 		}
@@ -278,6 +311,9 @@ func (c *client) heardRenewed(k *call, renewed replica.Renewed) {
 
 func (c *client) heardReply(k *call, reply replica.Reply) {
 	w := c.w
+	if k.kind == unpinning && !errors.Is(reply.Err, replica.ErrUnknownOutcome) {
+		w.facts.unpinsOf(k.key).open--
+	}
 	if reply.Err != nil {
 		c.heardError(k, reply.Err)
 		return
@@ -301,6 +337,14 @@ func (c *client) heardReply(k *call, reply replica.Reply) {
 		c.stands(k.leases[0], place.Token, place.Before)
 	case compacting:
 		w.mark("history was compacted")
+	case swapping:
+		c.heardSwap(k, reply.Result.(keyspace.TxnResult))
+	case guarding:
+		c.heardGuard(k, reply.Result.(keyspace.TxnResult))
+	case transferring:
+		c.heardTransferred(k, reply.Result.(int64))
+	case pinning:
+		w.facts.checkPinned(k)
 	case asking:
 		w.facts.checkNewest(k, reply.Header)
 		w.mark("a leader told how long a lease has left")
@@ -347,8 +391,10 @@ func (c *client) heardError(k *call, err error) {
 		return
 	}
 	switch k.kind {
-	case putting:
+	case putting, swapping, guarding:
 		w.facts.checkFailedPut(k, err)
+	case transferring:
+		c.notTransferred(k, err)
 	case asking, placing:
 		if isGone(err) {
 			w.facts.checkGone(k, k.leases[0])

@@ -7,7 +7,7 @@ import (
 )
 
 // needsClocks are the invariants that rest on clocks which run as is assumed of them.
-var needsClocks = []string{"(I1)", "(I2)", "(I3", "(I10)", "undercut", "said to be gone", "held once", "overstays"}
+var needsClocks = []string{"(I1)", "(I2)", "(I3", "(I10)", "undercut", "said to be gone", "held once", "overstays", "whole time"}
 
 // When clocks are wrong by much more than the group is told, what rests on them breaks, which shows that it is looked
 // at; and nothing else does: no member breaks a promise by its own clocks, no log differs, nothing acknowledged is lost.

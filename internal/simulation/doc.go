@@ -6,11 +6,13 @@
 // doubled and out of order, and links are cut in one direction or both. Writes take their time to reach the disk, and
 // a crash keeps what was synced. Processes pause between any two things that they do, end right after they have
 // acknowledged something, and start with another configuration. Clients put, read, compact, grant, renew and claim,
-// through leaders and followers, and take what they are told at its word.
+// give names to the next in line, pin them, write what they guard, and compare and swap keys, through leaders and
+// followers, and take what they are told at its word.
 //
 // After each event the world, which sees everything, compares what members and clients may rely on with what is true:
-// promises and authority in promise.go, leases in lease.go, answers in call.go and claim.go, state and history in
-// facts.go. When the faults have stopped the group has to come back within a bound (steady.go).
+// promises and authority in promise.go, leases in lease.go, and how long they last in overstay.go, answers in call.go
+// and claim.go, transfers and pins in tenure.go, state in facts.go, and what txns compare and what came of them in
+// history.go. When the faults have stopped the group has to come back within a bound (steady.go).
 //
 // That the world notices mistakes is shown by making them: testdata/mutants.txt has them, and says of others that can be
 // made in master leases why they are not among them.

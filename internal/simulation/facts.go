@@ -30,12 +30,20 @@ type facts struct {
 	newestRevision int64
 	floor          int64            // the greatest revision that anybody was told of
 	keyFloor       map[string]int64 // of a key, likewise
+	keys           map[string][]version
+	txns           map[string]*call // by what they put
+	guarded        map[string]int64 // the token with which a key was written last that a name guards
 
 	leases     []*lease // that have not ended, in order of grants
 	byID       map[int64]*lease
 	tenures    map[string][]tenure // of a name, by token
 	toldTokens map[string][]int64  // of a name: those that somebody was told of, in order
-	applied    []uint64            // by member, before the step
+	tokens     map[string]tenure   // of a name, at the greatest index at which somebody was looked at
+	pinnedFor  map[string]tenure   // by the reason of a pin that was applied
+	pins       map[string]pinned   // of a name: acknowledged, and nobody has asked for its end
+	unpins     map[string]*unpins
+	applied    []uint64 // by member, before the step
+	served     []uint64 // by member: the newest term in which it led and served
 
 	heard    map[heardStamp]clock.Instant
 	released map[releasedBy]uint64 // the greatest epoch
@@ -73,8 +81,10 @@ func newFacts(w *world) facts {
 		w: w, leaders: make(map[uint64]uint64), entries: make(map[position]uint64), digests: make(map[uint64]digest),
 		changes: make(map[int64]change), values: make(map[string]int64), refused: make(map[string]bool),
 		keyFloor: make(map[string]int64), byID: make(map[int64]*lease), tenures: make(map[string][]tenure),
-		toldTokens: make(map[string][]int64),
-		applied:    make([]uint64, w.swarm.members), heard: make(map[heardStamp]clock.Instant), released: make(map[releasedBy]uint64), duties: make([][]duty, w.swarm.members),
+		toldTokens: make(map[string][]int64), keys: make(map[string][]version), txns: make(map[string]*call),
+		guarded: make(map[string]int64), tokens: make(map[string]tenure), pinnedFor: make(map[string]tenure),
+		pins: make(map[string]pinned), unpins: make(map[string]*unpins), served: make([]uint64, w.swarm.members),
+		applied: make([]uint64, w.swarm.members), heard: make(map[heardStamp]clock.Instant), released: make(map[releasedBy]uint64), duties: make([][]duty, w.swarm.members),
 		helped: make([]help, w.swarm.members),
 	}
 }
@@ -83,24 +93,13 @@ func newFacts(w *world) facts {
 func (f *facts) started(m *member) {
 	f.applied[m.index], f.helped[m.index] = m.replica.Applied(), help{voted: f.helped[m.index].voted}
 	f.compareStates(m)
-	f.lookAtLeases(m)
+	f.lookAtLeases(m, false)
 }
 
 // before is told what a member is about to see.
 func (f *facts) before(m *member, events []replica.Event) {
 	f.applied[m.index] = m.replica.Applied()
-	for _, event := range events {
-		switch e := event.(type) {
-		case replica.Renewal:
-			if m.replica.Serving() {
-				f.touch(e.Leases)
-			}
-		case replica.Received:
-			for _, renewal := range e.Message.Renewals {
-				f.touch(renewal.Leases)
-			}
-		}
-	}
+	f.watchRenewals(m, events)
 }
 
 // stepped is told what a member did.
@@ -118,8 +117,10 @@ func (f *facts) stepped(m *member, now clock.Instant, events []replica.Event, ef
 		}
 		f.furthest = max(f.furthest, at)
 		f.compareStates(m)
-		f.lookAtLeases(m)
+		f.lookAtLeases(m, slices.ContainsFunc(events, func(e replica.Event) bool { _, anew := e.(replica.Installed); return anew }))
 	}
+	f.watchReign(m)
+	f.watchAnswers(m, effects)
 }
 
 func (f *facts) watchElection(m *member) {
@@ -215,7 +216,9 @@ func (f *facts) stateOf(m *member) (uint64, string) {
 		text = fmt.Appendf(text, "lease %d of %v for %v, %d items, cleared %v", l.ID, l.Generation, l.TTL, l.Items, l.Cleared)
 		text = fmt.Appendf(text, ", checkpointed %v %v, pinned %v, doomed %v\n", l.Checkpointed, l.Remaining, l.Pinned, l.Doomed)
 	}
-	for _, n := range r.Names() {
+	names := r.Names()
+	f.checkTokens(m, names)
+	for _, n := range names {
 		text = fmt.Appendf(text, "%s held %v by %d with token %d, %d wait, revoked %v, revision %d\n",
 			n.Name, n.Held, n.Lease, n.Token, n.Waiting, n.Revoked != nil, n.Revision)
 	}
@@ -231,6 +234,7 @@ func (f *facts) published(m *member, p replica.Publish) {
 		if c.Kind == replica.NameAcquired {
 			f.acquired(m, c)
 		}
+		f.pinnedAt(c)
 	}
 }
 
@@ -263,6 +267,8 @@ func (f *facts) publishedChange(m *member, c keyspace.Change) {
 	}
 	f.newestRevision = c.Revision
 	f.changes[c.Revision] = made
+	f.checkOnce(m, c.Revision, made)
+	f.follow(m, c)
 	for _, p := range made.puts {
 		f.values[p.value] = c.Revision
 		if f.refused[p.value] {

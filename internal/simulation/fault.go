@@ -84,7 +84,6 @@ func (w *world) strike(f fault) {
 		m = leader
 	}
 	w.note(m.name, faultNames[f.kind], uint64(f.lasts), uint64(f.bits))
-	w.trouble = max(w.trouble, w.now+int64(f.lasts+aftermath))
 	switch f.kind {
 	case isolation, deafness, muteness, division, clog:
 		w.part(m, f)
@@ -119,9 +118,6 @@ func (w *world) strike(f fault) {
 		}
 	}
 }
-
-// aftermath is how long it takes at most until what went wrong is over when its cause is.
-const aftermath = 500 * time.Millisecond
 
 // part cuts links.
 func (w *world) part(m *member, f fault) {
@@ -177,7 +173,6 @@ func (w *world) lonely(leader *member, f fault) {
 			w.network.cutFor(leader.index, i, f.lasts+2*time.Second, false)
 		}
 	}
-	w.trouble += int64(2 * time.Second)
 	w.after(f.lasts, func() {
 		if w.calm {
 			return

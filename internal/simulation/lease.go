@@ -31,15 +31,16 @@ type lease struct {
 	holds    bool  // its holder was told that it holds the name
 	token    int64
 
-	// touched is when a primary last may have prolonged it, in real time, and troubled what had been wrong up to then.
-	touched, troubled int64
+	giving   bool  // its holder asked for its transfer, and relies on it no more unless that fails
+	unpinned int64 // when it was unpinned last, in real time; 0 if it never was
+	stay     stay
 }
 
 func lessorOrder(a, b lessor.Lease) int { return cmp.Compare(a.ID, b.ID) }
 
 // relied reports whether the holder relies on the lease at this moment.
 func (l *lease) relied(w *world) bool {
-	return l.granted && !l.gone && !l.ending && l.holder.clocks.now(w).Before(l.deadline)
+	return l.granted && !l.gone && !l.ending && !l.giving && l.holder.clocks.now(w).Before(l.deadline)
 }
 
 // extend is told that a request was acknowledged which the holder sent first at that moment on its clocks.
@@ -59,26 +60,18 @@ func (l *lease) extend(w *world, sent clock.Instant, ttl time.Duration) {
 func (f *facts) addLease(l *lease) {
 	f.byID[int64(l.id)] = l
 	f.leases = append(f.leases, l)
-	l.touched, l.troubled = f.w.now, f.w.troubled
+	l.stay = newStay(f.w)
 }
 
-func (f *facts) touch(ids []lessor.ID) {
-	for _, id := range ids {
-		if l := f.byID[int64(id)]; l != nil {
-			l.touched, l.troubled = f.w.now, f.w.troubled
-		}
-	}
-}
-
-// lookAtLeases finds out which leases a member has, and which it has no more.
-func (f *facts) lookAtLeases(m *member) {
+// lookAtLeases finds out which leases a member has, and which it has no more. anew says that it has its state from
+// another one.
+func (f *facts) lookAtLeases(m *member, anew bool) {
 	over, at := false, m.replica.Applied()
 	for _, l := range f.leases {
 		found, there := m.replica.Lessor().Lookup(l.id)
 		switch {
 		case there && l.since == 0:
-			l.since, l.touched, l.troubled = at, f.w.now, f.w.troubled
-			l.generation = found.Generation
+			l.since, l.generation = at, found.Generation
 		case there && found.Generation > l.generation: // it ended, and was granted again
 			f.endedAt(l, m)
 			over = true
@@ -88,7 +81,13 @@ func (f *facts) lookAtLeases(m *member) {
 			f.endedAt(l, m)
 			over = true
 		}
+		if there {
+			f.sees(m, l, found, anew)
+		} else {
+			f.misses(m, l)
+		}
 	}
+	f.checkPins(m)
 	if over {
 		f.leases = slices.DeleteFunc(f.leases, func(l *lease) bool { return l.ended })
 	}
@@ -103,29 +102,13 @@ func (f *facts) endedAt(l *lease, m *member) {
 		w.fail("no acknowledged renewal is undercut", "%s ends lease %d, but %s was told that it has it until %v there, and it is %v",
 			m.name, l.id, l.holder.name, l.deadline, l.holder.clocks.now(w))
 	}
-	if l.ending {
+	f.checkPinnedEnd(l, m)
+	if l.ending || l.giving {
 		return
 	}
 	w.mark("a lease expired")
+	if l.stay.reign != 0 {
+		w.mark("a lease expired under another leader than the one that heard of it last")
+	}
 	f.checkOverstay(l, m)
-}
-
-// overstaySlack is for what takes time although nothing is wrong.
-const overstaySlack = 500 * time.Millisecond
-
-// checkOverstay checks how long a lease outlives the end that it would have if nothing ever was wrong: not longer than
-// the silence after which it is checkpointed, and the time in which something was wrong.
-func (f *facts) checkOverstay(l *lease, m *member) {
-	w := f.w
-	wrong := time.Duration(w.troubled - l.troubled)
-	lasts := w.drift.WaitRemote(l.ttl) // in real time less, whatever the clocks
-	bound := lasts + overstaySlack
-	if wrong > 0 {
-		bound += w.drift.WaitRemote(lessor.SilenceThreshold(l.ttl)) + wrong
-		w.mark("a lease expired after something had been wrong")
-	}
-	if lived := time.Duration(w.now - l.touched); lived > bound {
-		w.fail("no lease overstays by more than its silence and the time that something was wrong",
-			"%s ends lease %d of %v %v after it was last prolonged; something was wrong for %v of it", m.name, l.id, l.ttl, lived, wrong)
-	}
 }

@@ -229,7 +229,6 @@ func (m *member) performFrom(effects []replica.Effect, stumble float64) {
 		pause := w.upTo(w.dice.world, 5*time.Millisecond)
 		if chance(w.dice.world, 0.3) {
 			pause = w.upTo(w.dice.world, 3*time.Second)
-			w.trouble = max(w.trouble, w.now+int64(pause+aftermath))
 			w.mark("paused between deciding and answering")
 		}
 		m.later(pause, func() { m.resume(rest) })

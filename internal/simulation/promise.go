@@ -186,9 +186,7 @@ func (w *world) checkAlways() {
 	if w.events%32 == 0 {
 		w.checkFaults()
 	}
-	if w.now < w.trouble || valid == nil || !valid.replica.Serving() {
-		w.troubled += w.now - w.looked
-	}
+	w.watchLeading(valid)
 	if valid != nil {
 		w.led += w.now - w.looked
 	}

@@ -19,11 +19,10 @@ const (
 // settle ends all faults, and looks at what becomes of the group (I10).
 func (w *world) settle() {
 	w.calm = true
-	w.trouble = max(w.trouble, w.now+int64(recovery))
 	w.network.heal()
 	for _, m := range w.members {
 		m.clocks.heal(w.now)
-		m.slow, m.stopped = 0, 0
+		m.slow, m.stopped, m.roused = 0, 0, false
 		if m.broken || m.leaving != 0 {
 			m.end(true)
 		}

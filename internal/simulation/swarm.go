@@ -37,6 +37,7 @@ const (
 	Disks  Stress = "disks"  // they stall, and machines crash
 	Starts Stress = "starts" // members start anew, often with another length of the master lease
 	Turns  Stress = "turns"  // a leader is alone for a while, and soon leads again
+	Names  Stress = "names"  // clients give each other names, pin them, and write what they guard
 )
 
 func (s *swarm) stress(kind Stress) {
@@ -56,6 +57,9 @@ func (s *swarm) stress(kind Stress) {
 	case Turns:
 		s.faults = [faultKinds]float64{isolation: 0.7, order: 2}
 		s.eager, s.leaderBias, s.rhythm = true, 0.9, 15*time.Millisecond
+	case Names:
+		s.faults = [faultKinds]float64{isolation: 0.3, kill: 0.3, order: 1}
+		s.leaderBias, s.rhythm, s.tenants = 0.9, 15*time.Millisecond, 0.7
 	}
 }
 
@@ -81,13 +85,17 @@ type swarm struct {
 	faults            [faultKinds]float64 // how many there are in a second
 	leaderBias        float64             // how often they meet the leader
 	sudden            float64             // how often a leader ends right after it has acknowledged something
+	tenants           float64             // how often clients do something with names rather than anything
 	otherLengths      bool                // members start with other lengths of the master lease, shorter and longer
 }
+
+// keptLog is so much of a log that nobody is ever behind it.
+const keptLog = 10_000
 
 // draw makes up a swarm.
 func draw(r *rand.Rand, seed uint64, o Options) swarm {
 	s := swarm{
-		members: 3, clients: 3, length: DefaultLength, eager: chance(r, 0.75), logKeep: 10_000,
+		members: 3, clients: 3, length: DefaultLength, eager: chance(r, 0.75), logKeep: keptLog,
 		drift:      []clock.Drift{clock.DefaultDrift, 45_000, 100_000}[r.IntN(3)],
 		rhythm:     []time.Duration{15 * time.Millisecond, 40 * time.Millisecond, 100 * time.Millisecond}[r.IntN(3)],
 		delay:      []time.Duration{200 * time.Microsecond, 1 * time.Millisecond, 5 * time.Millisecond}[r.IntN(3)],

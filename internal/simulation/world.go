@@ -27,12 +27,14 @@ type world struct {
 	clients []*client
 	network network
 	plan    []fault
-	calm    bool // the faults have stopped
-	// Real time in which something was wrong: up to trouble it is, by order. troubled is how long it was so, up to
-	// looked.
-	trouble, troubled, looked int64
-	led                       int64   // somebody had authority
-	steady                    *member // leads from now on to the end
+	calm    bool    // the faults have stopped
+	looked  int64   // when the world was looked at last
+	led     int64   // somebody had authority
+	steady  *member // leads from now on to the end
+
+	// The real time in which nobody had commands committed, and since when a leader has not come any further.
+	idle              []span
+	applying, writing progress
 
 	over             bool   // clients do nothing any more
 	calls, puts, ids uint64 // numbers of the newest
@@ -61,6 +63,8 @@ type Result struct {
 	Trace   uint64   // a sum over everything that happened
 	About   string   // what was drawn
 	Last    []string // what happened last
+
+	swarm swarm
 }
 
 // Run runs the world of a seed to its end, or until something is found.
@@ -142,6 +146,7 @@ func (w *world) result() Result {
 	return Result{
 		Seed: w.seed, Failure: w.failure, Events: w.events, Marks: w.marks.list(),
 		Led: float64(w.led) / float64(max(1, w.now)), Trace: w.trace.sum, About: w.about(), Last: w.trace.last(),
+		swarm: w.swarm,
 	}
 }
 
