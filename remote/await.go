@@ -79,7 +79,7 @@ func (b *Backend) Await(ctx context.Context, l driver.Lease) (driver.Grant, erro
 		return driver.Grant{}, err
 	}
 	defer end()
-	what := "waiting for " + own.name
+	what := "waiting for " + own.Name()
 	for failures := 0; ; {
 		began := time.Now()
 		r, err := b.await(ctx, own)
@@ -106,7 +106,7 @@ func (b *Backend) await(ctx context.Context, l *lease) (reply, error) {
 	// Whoever else uses the way of the stream may have found it dead meanwhile.
 	if _, number := b.ways.Way(); t == nil || !t.serves(number) {
 		r, fresh, o := b.acquire(ctx, &asked{
-			name: b.root + l.name, lease: l.id, ttlMs: millis(l.ttl), holder: driver.Holder{ID: l.holder}, wait: true,
+			name: l.wire, lease: l.id, ttlMs: millis(l.ttl), holder: driver.Holder{ID: l.holder}, wait: true,
 		})
 		if o.err != nil {
 			return reply{}, o.err

@@ -25,18 +25,17 @@ func (b *Backend) Claim(ctx context.Context, c driver.Claim) (driver.Lease, driv
 		return nil, driver.Grant{}, err
 	}
 	defer b.ways.Exit()
-	l := &lease{b: b, name: c.Name, id: ways.LeaseID(c.ID), ttl: c.TTL, holder: c.Holder.ID}
-	what := "claiming " + c.Name
-	r, t, o := b.acquire(ctx, &asked{name: b.root + c.Name, lease: l.id, ttlMs: millis(c.TTL), holder: c.Holder, wait: c.Wait})
+	l := &lease{b: b, wire: b.root + c.Name, id: ways.LeaseID(c.ID), ttl: c.TTL, holder: c.Holder.ID}
+	r, t, o := b.acquire(ctx, &asked{name: l.wire, lease: l.id, ttlMs: millis(c.TTL), holder: c.Holder, wait: c.Wait})
 	switch {
 	case o.err != nil:
-		return b.notClaimed(ctx, l, o, what)
+		return b.notClaimed(ctx, l, o, "claiming "+c.Name)
 	case r.state == leasekeeperv1.AcquireResponse_REFUSED:
 		held := b.heldBy(c.Name, r.current)
 		if !o.maybe {
 			return nil, driver.Grant{}, held
 		}
-		return b.void(ctx, l, held, what)
+		return b.void(ctx, l, held, "claiming "+c.Name)
 	}
 	l.token, l.ttl = r.token, length(r.ttlMs)
 	if r.state == leasekeeperv1.AcquireResponse_YOURS {
@@ -234,17 +233,16 @@ func (b *Backend) Release(ctx context.Context, l driver.Lease) error {
 	}
 	defer b.ways.Exit()
 	if o := b.release(ctx, own); o.err != nil {
-		return o.write("releasing " + own.name)
+		return o.write("releasing " + own.Name())
 	}
 	return nil
 }
 
 func (b *Backend) release(ctx context.Context, l *lease) outcome {
-	name := b.root + l.name
 	return b.hold(ctx, func(ctx context.Context, limit time.Duration, w *way, _ int64) (sent bool, err error) {
-		return w.holds.release(ctx, limit, name, l.id)
+		return w.holds.release(ctx, limit, l.wire, l.id)
 	}, unary(func(ctx context.Context, w *way, options ...grpc.CallOption) error {
-		_, err := w.names.Release(ctx, &leasekeeperv1.ReleaseRequest{Name: name, Lease: l.id}, options...)
+		_, err := w.names.Release(ctx, &leasekeeperv1.ReleaseRequest{Name: l.wire, Lease: l.id}, options...)
 		return err
 	}))
 }

@@ -50,7 +50,7 @@ func gated(l driver.Lease) (*lease, error) {
 
 // key is the ownership key.
 func (l *lease) key() []byte {
-	return []byte(l.b.root + l.name + "/" + strconv.FormatInt(l.id, 16))
+	return []byte(l.wire + "/" + strconv.FormatInt(l.id, 16))
 }
 
 // compare holds exactly while the key is there. In line it is there as well.

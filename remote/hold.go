@@ -161,12 +161,15 @@ func (s *holdStream) wait(ctx context.Context, limit time.Duration, d *demand) (
 	defer timers.Put(timer)
 	timer.Reset(limit)
 	defer timer.Stop()
+	caller, keeper := ends(ctx)
 	select {
 	case <-d.done:
 		return d.sent, d.err
-	case <-timer.C:
+	case <-timer.C: // not after the end of ctx
 		err = context.DeadlineExceeded
-	case <-ctx.Done():
+	case <-caller:
+		err = context.Cause(ctx)
+	case <-keeper:
 		err = context.Cause(ctx)
 	}
 	s.mu.Lock()
@@ -186,6 +189,14 @@ func (s *holdStream) wait(ctx context.Context, limit time.Duration, d *demand) (
 		s.home.drop(s)
 	}
 	return sent, err
+}
+
+// ends returns what ends a context before its deadline.
+func ends(ctx context.Context) (caller, keeper <-chan struct{}) {
+	if r, ok := ctx.(*driver.Request); ok {
+		return r.Ends()
+	}
+	return ctx.Done(), nil
 }
 
 // leave has nothing more be told about a demand. The lock is held.

@@ -113,7 +113,7 @@ func (b *Backend) Close(ctx context.Context) error { return b.ways.Close(ctx) }
 // lease is a reference to what the server keeps for a claim.
 type lease struct {
 	b      *Backend
-	name   string
+	wire   string // its name there
 	id     int64
 	token  driver.Token // which it holds the name under, or will; 0 if it is not known whether it exists
 	ttl    time.Duration
@@ -122,7 +122,7 @@ type lease struct {
 }
 
 // Name implements [driver.Lease].
-func (l *lease) Name() string { return l.name }
+func (l *lease) Name() string { return l.wire[len(l.b.root):] }
 
 // mine returns what a reference refers to, if this backend has made it.
 func (b *Backend) mine(l driver.Lease) (*lease, error) {
@@ -140,7 +140,7 @@ func (b *Backend) known(l driver.Lease) (*lease, error) {
 	own, err := b.mine(l)
 	if err == nil && own.token == 0 {
 		err = fmt.Errorf("%w: it is not known whether the claim of %s took effect: claim it again with the same ID, or release it",
-			driver.ErrInvalid, own.name)
+			driver.ErrInvalid, own.Name())
 	}
 	return own, err
 }

@@ -267,10 +267,10 @@ func (r *round) refuse(i int, refused *leasekeeperv1.RefusedRenewal) {
 		if refused.Note != "" {
 			why += ": " + refused.Note
 		}
-		r.tell(i, driver.Renewal{Err: fmt.Errorf("%w: %s: %s", driver.ErrLost, l.name, why)})
+		r.tell(i, driver.Renewal{Err: fmt.Errorf("%w: %s: %s", driver.ErrLost, l.Name(), why)})
 	default:
 		r.again = true
-		r.tell(i, driver.Renewal{Err: fmt.Errorf("%w: the server could not renew %s at that moment", driver.ErrUnavailable, l.name)})
+		r.tell(i, driver.Renewal{Err: fmt.Errorf("%w: the server could not renew %s at that moment", driver.ErrUnavailable, l.Name())})
 	}
 }
 

@@ -30,13 +30,13 @@ func (b *Backend) Announce(ctx context.Context, l driver.Lease, text string) err
 		return err
 	}
 	defer end()
-	req := &leasekeeperv1.AnnounceRequest{Name: b.root + own.name, Lease: own.id, Text: text}
+	req := &leasekeeperv1.AnnounceRequest{Name: own.wire, Lease: own.id, Text: text}
 	o := b.ask(ctx, unary(func(ctx context.Context, w *way, options ...grpc.CallOption) error {
 		_, err := w.names.Announce(ctx, req, options...)
 		return err
 	}))
 	if o.err != nil {
-		return o.write("announcing on " + own.name)
+		return o.write("announcing on " + own.Name())
 	}
 	return nil
 }
@@ -66,7 +66,7 @@ func (b *Backend) Adopt(ctx context.Context, name string, t driver.Token, by dri
 	case info.GetHolder().GetId() == "":
 		return nil, none, &driver.UnsupportedError{Backend: Scheme, What: driver.Adopt + " of the lock of another program"}
 	}
-	l := &lease{b: b, name: name, id: info.Lease, token: t, ttl: length(info.TtlMs), holder: by.ID}
+	l := &lease{b: b, wire: b.root + name, id: info.Lease, token: t, ttl: length(info.TtlMs), holder: by.ID}
 	if err := b.renewOne(ctx, l); err != nil {
 		return nil, none, fmt.Errorf("%s: %w", what, err)
 	}
@@ -216,8 +216,8 @@ func (b *Backend) Transfer(ctx context.Context, l driver.Lease) error {
 		return err
 	}
 	defer end()
-	what := "transferring " + own.name
-	req := &leasekeeperv1.TransferRequest{Name: b.root + own.name, Lease: own.id}
+	what := "transferring " + own.Name()
+	req := &leasekeeperv1.TransferRequest{Name: own.wire, Lease: own.id}
 	o := b.ask(ctx, unary(func(ctx context.Context, w *way, options ...grpc.CallOption) error {
 		_, err := w.names.Transfer(ctx, req, options...)
 		return err
@@ -233,7 +233,7 @@ func (b *Backend) Transfer(ctx context.Context, l driver.Lease) error {
 
 // transferred looks up whether it was an earlier attempt at a transfer that ended the lease.
 func (b *Backend) transferred(ctx context.Context, l *lease, what string) error {
-	past, o := b.history(ctx, l.name, pageSize)
+	past, o := b.history(ctx, l.Name(), pageSize)
 	if o.err != nil {
 		return outcome{err: o.err, maybe: true}.write(what)
 	}
