@@ -35,11 +35,16 @@ type guard struct {
 
 func newGuard(d *drill, what string) *guard { return &guard{d: d, what: what} }
 
-func (g *guard) enter(token int64) {
+// enter is called when one was told that it holds, and leave before it gives that back: nobody else is there meanwhile.
+func (g *guard) enter() {
 	if n := g.inside.Add(1); n != 1 {
 		g.d.t.Errorf("%s: %d hold it", g.what, n)
 	}
-	if last := g.last.Swap(token); token < last {
+}
+
+// leave is told the token under which it was held.
+func (g *guard) leave(token int64) {
+	if last := g.last.Swap(token); token <= last {
 		g.d.t.Errorf("%s: token %d after %d", g.what, token, last)
 	}
 	g.inside.Add(-1)
@@ -92,7 +97,8 @@ func (d *drill) lockService(g *guard, n int) func() {
 			}); err != nil {
 				return
 			}
-			g.enter(d.createRevision(c, string(key)))
+			g.enter()
+			g.leave(d.createRevision(c, string(key)))
 			d.must("Lock service: unlock", func(ctx context.Context) error {
 				_, err := l.Unlock(ctx, &v3lockpb.UnlockRequest{Key: key})
 				return err
@@ -114,7 +120,8 @@ func (d *drill) mutexes(g *guard, n int) func() {
 			if err, _ := d.must("Mutex: lock", m.Lock); err != nil {
 				return
 			}
-			g.enter(d.createRevision(session.Client(), m.Key()))
+			g.enter()
+			g.leave(d.createRevision(session.Client(), m.Key()))
 			d.must("Mutex: unlock", m.Unlock, concurrency.ErrLockReleased)
 			time.Sleep(5 * time.Millisecond)
 		}
@@ -141,7 +148,7 @@ func (d *drill) electionService(g *guard, n int) func() {
 			}); err != nil {
 				return
 			}
-			g.enter(office.Rev)
+			g.enter()
 			d.must("Election service: proclaim", func(ctx context.Context) error {
 				_, err := es.Proclaim(ctx, &epb.ProclaimRequest{Leader: office, Value: []byte("two")})
 				return err
@@ -153,6 +160,7 @@ func (d *drill) electionService(g *guard, n int) func() {
 				}
 				return err
 			})
+			g.leave(office.Rev)
 			d.must("Election service: resign", func(ctx context.Context) error {
 				_, err := es.Resign(ctx, &epb.ResignRequest{Leader: office})
 				return err
@@ -174,8 +182,9 @@ func (d *drill) elections(g *guard, n int) func() {
 			if err, _ := d.must("Election: campaign", func(ctx context.Context) error { return e.Campaign(ctx, "one") }); err != nil {
 				return
 			}
-			g.enter(e.Rev())
+			g.enter()
 			d.must("Election: proclaim", func(ctx context.Context) error { return e.Proclaim(ctx, "two") })
+			g.leave(e.Rev())
 			d.must("Election: resign", e.Resign)
 			time.Sleep(5 * time.Millisecond)
 		}
