@@ -26,8 +26,8 @@
 // A write is one conditional update, by _id and by the op of the write before, and waits until the journals of a
 // majority have it (w: "majority", j: true). It is sent once: MongoDB's retryable writes are not used, since only
 // package claim knows whether a repetition still makes sense, and the op already sees to it that a write is never
-// done twice. Many renewals go in one command. The server then only counts how many were done; unless it was all or
-// none, one read that is causally after the command tells which.
+// done twice. Renewals send only what they change, and many go in one command. The server then only counts how many
+// were done; unless it was all or none, one read that is causally after the command tells which.
 //
 // What decisions rest on is read with read concern "linearizable", of one document, with a limit of time. On a
 // single mongod there is no such thing and no need. The driver repeats reads while there is time.

@@ -122,6 +122,21 @@ func (s *Store) document(w claim.Swap) (document, error) {
 	return d, nil
 }
 
+// extension is what of a document a renewal changes.
+type extension struct {
+	Op       string   `bson:"op"`
+	Replaced string   `bson:"replaced"`
+	Turnover bool     `bson:"turnover"`
+	Domain   string   `bson:"domain"`
+	Written  *reading `bson:"written"`
+	Expiry   *reading `bson:"expiry"`
+	TTL      *int64   `bson:"ttl"`
+}
+
+func (d *document) extended() extension {
+	return extension{Op: d.Op, Replaced: d.Replaced, Turnover: d.Turnover, Domain: d.Domain, Written: d.Written, Expiry: d.Expiry, TTL: d.TTL}
+}
+
 // corrupt is why a document can not be read as a record.
 func (s *Store) corrupt(id string, format string, args ...any) error {
 	return fmt.Errorf("mongodb: %w: in %s the document with _id %q %s: put it right by hand, or delete it and raise the floor above its token",

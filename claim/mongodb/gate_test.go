@@ -192,6 +192,20 @@ func TestListen(t *testing.T) {
 	if _, err := pipeline[0].Document().LookupErr("$changeStream"); err != nil || len(pipeline) != 2 {
 		t.Errorf("%v", pipeline)
 	}
+	// A renewal changes a document and not its token, and wakes nobody.
+	kinds, _ := pipeline[1].Document().Lookup("$match", "$or").Array().Values()
+	told := 0
+	for _, kind := range kinds {
+		if what, _ := kind.Document().Lookup("operationType").StringValueOK(); what == "update" {
+			told++
+			if exists, ok := kind.Document().Lookup("updateDescription.updatedFields.token", "$exists").BooleanOK(); !exists || !ok {
+				t.Errorf("whoever waits is told of any change: %v", kind)
+			}
+		}
+	}
+	if told != 1 {
+		t.Errorf("of %d kinds of changes by update is told: %v", told, kinds)
+	}
 }
 
 // Where there are no change streams it says so at once, and whoever waits asks now and then.

@@ -62,7 +62,7 @@ func (s *Store) turnovers() bson.A {
 		bson.D{{Key: "operationType", Value: bson.D{{Key: "$in", Value: bson.A{"drop", "rename", "dropDatabase", "invalidate"}}}}},
 		append(bson.D{{Key: "operationType", Value: "delete"}}, ours...),
 		append(bson.D{{Key: "operationType", Value: bson.D{{Key: "$in", Value: bson.A{"insert", "replace"}}}}, {Key: "fullDocument.turnover", Value: true}}, ours...),
-		// By pipeline, or by hand.
-		append(bson.D{{Key: "operationType", Value: "update"}}, ours...),
+		// By pipeline, or by hand. Renewals leave the token alone.
+		append(bson.D{{Key: "operationType", Value: "update"}, {Key: "updateDescription.updatedFields.token", Value: bson.D{{Key: "$exists", Value: true}}}}, ours...),
 	}}}}}}
 }

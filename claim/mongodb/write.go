@@ -56,7 +56,11 @@ func (s *Store) pack(p *parcel, i int, w claim.Swap) error {
 	if err != nil {
 		return err
 	}
-	raw, err := bson.Marshal(d)
+	var written any = d
+	if extends(w) {
+		written = d.extended()
+	}
+	raw, err := bson.Marshal(written)
 	if err != nil {
 		return fmt.Errorf("mongodb: %w: the record of %q: %w", driver.ErrInvalid, w.Record.Name, err)
 	}
@@ -69,13 +73,20 @@ func (s *Store) pack(p *parcel, i int, w claim.Swap) error {
 	return nil
 }
 
-// update is one statement of an update command.
+// extends says whether a swap can be one that only extends. Of such a record the rest is not sent: it may be long.
+func extends(w claim.Swap) bool { return w.Extends && !w.Owner && !w.Ended && w.Old != (claim.Op{}) }
+
+// update is one statement of an update command. raw is the document, or what of it an extension changes.
 func (s *Store) update(w claim.Swap, id string, raw bson.Raw) bson.D {
 	from := bson.D{{Key: "_id", Value: id}, {Key: "op", Value: w.Old.String()}, {Key: "mode", Value: s.mode()}}
 	if w.Ended {
 		from = append(from, bson.E{Key: "$expr", Value: bson.D{{Key: "$gt", Value: bson.A{"$$NOW", "$ends"}}}})
 	}
-	if !s.config.StoreClock {
+	switch {
+	case s.config.StoreClock:
+	case extends(w):
+		return bson.D{{Key: "q", Value: from}, {Key: "u", Value: bson.D{{Key: "$set", Value: raw}}}}
+	default:
 		return bson.D{{Key: "q", Value: from}, {Key: "u", Value: raw}}
 	}
 	to := bson.A{s.stamped(w, raw)}
@@ -87,17 +98,21 @@ func (s *Store) update(w claim.Swap, id string, raw bson.Raw) bson.D {
 	return bson.D{{Key: "q", Value: none}, {Key: "u", Value: to}, {Key: "upsert", Value: true}}
 }
 
-// stamped is the stage that puts a document in place of another, with the primary's time. A renewal, by
+// stamped is the stage that puts a document in place of another, or changes it, with the primary's time. A renewal, by
 // whatever it prolongs, never shortens.
 func (s *Store) stamped(w claim.Swap, raw bson.Raw) bson.D {
 	ends := bson.D{{Key: "$add", Value: bson.A{"$$NOW", inMilliseconds(promised(w.Record))}}}
 	if !w.Owner {
 		ends = bson.D{{Key: "$max", Value: bson.A{"$ends", ends}}}
 	}
-	return bson.D{{Key: "$replaceWith", Value: bson.D{{Key: "$mergeObjects", Value: bson.A{
+	parts := bson.A{}
+	if extends(w) {
+		parts = append(parts, "$$ROOT")
+	}
+	parts = append(parts,
 		bson.D{{Key: "$literal", Value: raw}}, // a holder may be called $$ROOT
-		bson.D{{Key: "wrote", Value: "$$NOW"}, {Key: "ends", Value: ends}},
-	}}}}}
+		bson.D{{Key: "wrote", Value: "$$NOW"}, {Key: "ends", Value: ends}})
+	return bson.D{{Key: "$replaceWith", Value: bson.D{{Key: "$mergeObjects", Value: parts}}}}
 }
 
 // promised is how long a record lasts from when it is written, by whichever account is the longest.

@@ -116,6 +116,60 @@ func TestStoreClockIsInTheWrite(t *testing.T) {
 	}
 }
 
+// Renewals are most of what is written, and a record has a long past: they send what they change.
+func TestRenewalsWriteWhatTheyChange(t *testing.T) {
+	r, old := aRecord("jobs/x"), claim.NewOp()
+	r.Past = []driver.Tenancy{{Token: 5, Holder: driver.Holder{ID: "b"}}}
+	r.Domain = "$domain"
+	changed := []string{"op", "replaced", "turnover", "domain", "written", "expiry", "ttl"}
+	keys := func(d bson.Raw) (all []string) {
+		elements, err := d.Elements()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range elements {
+			all = append(all, e.Key())
+		}
+		return all
+	}
+	for _, byStore := range []bool{false, true} {
+		p := newPeer(t, ofASet, nil)
+		s := p.store(Config{StoreClock: byStore})
+		if done, err := s.Swap(t.Context(), claim.Swap{Old: old, Record: r, Extends: true}); !done || err != nil {
+			t.Fatal(done, err)
+		}
+		u := statementOf(t, p)
+		if from := u.Lookup("q", "op").StringValue(); from != old.String() {
+			t.Errorf("it is written over %s", from)
+		}
+		var set bson.Raw
+		if !byStore {
+			set = u.Lookup("u", "$set").Document()
+		} else {
+			stages, _ := u.Lookup("u").Array().Values()
+			merged, _ := stages[0].Document().Lookup("$replaceWith", "$mergeObjects").Array().Values()
+			if len(merged) != 3 || merged[0].StringValue() != "$$ROOT" || len(keys(merged[2].Document())) != 2 {
+				t.Fatalf("%v", stages)
+			}
+			set = merged[1].Document().Lookup("$literal").Document()
+		}
+		if !slices.Equal(keys(set), changed) || set.Lookup("op").StringValue() != r.Op.String() || set.Lookup("replaced").StringValue() != old.String() ||
+			set.Lookup("domain").StringValue() != "$domain" || set.Lookup("turnover").Boolean() {
+			t.Errorf("by the store's clock: %v; it sets %v", byStore, set)
+		}
+	}
+	// What changes more than a renewal does, or makes the record, is sent as a whole.
+	for _, w := range []claim.Swap{{Old: old, Record: r, Extends: true, Owner: true}, {Old: old, Record: r}} {
+		p := newPeer(t, ofASet, nil)
+		if done, err := p.store(Config{}).Swap(t.Context(), w); !done || err != nil {
+			t.Fatal(done, err)
+		}
+		if whole := statementOf(t, p).Lookup("u").Document(); whole.Lookup("name").StringValue() != "jobs/x" {
+			t.Errorf("%v", whole)
+		}
+	}
+}
+
 // What is read in store-clock mode tells what is left.
 func TestLeftIsRead(t *testing.T) {
 	p := newPeer(t, ofASet, nil)
