@@ -55,6 +55,7 @@ var days = []struct {
 	{"leader vanishes", leaderVanishes},
 	{"leader hears nothing", leaderDeaf},
 	{"leader is not heard", leaderMute},
+	{"follower cut off", followerCutOff},
 	{"only support restarted", onlySupportRestarted},
 	{"all killed", allKilled},
 	{"wall clocks stepped", wallClocksStepped},
@@ -269,6 +270,17 @@ func leaderMute(w *world) {
 	}
 	w.load.progress()
 	w.saysThatItDoesNotKnow(leader)
+}
+
+// followerCutOff has a follower lose the others, but not its clients. For a while it believes that there is a leader.
+func followerCutOff(w *world) {
+	alone := others(w.leader())[0]
+	for _, other := range others(alone) {
+		w.net.cut(alone, other)
+		w.net.cut(other, alone)
+	}
+	w.load.progress()
+	w.saysThatItDoesNotKnow(alone)
 }
 
 // onlySupportRestarted has a follower killed that was all that a leader had, and started again where it could help to

@@ -2,8 +2,8 @@
 //
 // What it promises: the command that users run is started three times, clients work on the group all the time, and
 // one after the other a leader is killed, stands still, is cut off both ways and one way, has a disk that fails or
-// stalls, a follower is restarted when the leader has nobody else, all members are killed at once, messages come
-// late, a transfer of the leadership is aborted half way, and wall clocks jump by years. On none of these days is an
+// stalls, a follower is cut off, or restarted when the leader has nobody else, all members are killed at once, messages
+// come late, a transfer of the leadership is aborted half way, and wall clocks jump by years. On none of these days is an
 // acknowledged write lost, a lease ended before its holder's own deadline, a name held twice, a token given twice, or
 // an old value returned as authoritative. A member without the others refuses what it can not know within seconds,
 // and each call of a client ends within ten.
