@@ -21,6 +21,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/databases"
 )
 
+func init() { runTests = databases.Main }
+
 // TestScriptsOnPostgreSQL runs the scripts of TestScriptsOnSQLite.
 func TestScriptsOnPostgreSQL(t *testing.T) {
 	server := databases.PostgreSQL(t)
@@ -148,6 +150,10 @@ func elsewhere(t *testing.T, store string) {
 	if _, err := db.Exec(statement); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func TestWatchTellsWhatHappensInADatabase(t *testing.T) {
+	onDatabases(t, func(t *testing.T, fresh func() string) { watchTells(t, fresh()) })
 }
 
 // What `schema` prints makes what is made by itself.

@@ -11,5 +11,14 @@ import (
 func TestMain(m *testing.M) {
 	// With the race detector every process waits for a second before it ends, unless told not to.
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
-	testscript.Main(m, map[string]func(){"leasekeeper": main})
+	testscript.Main(tests{m}, map[string]func(){"leasekeeper": main})
 }
+
+// tests are all there are, with what they share.
+type tests struct{ *testing.M }
+
+// Run implements [testscript.TestingM].
+func (t tests) Run() int { return runTests(t.M) }
+
+// runTests runs them. Where there are database servers, those last as long as the tests.
+var runTests = (*testing.M).Run

@@ -104,10 +104,6 @@ func TestWatchTellsWhatHappens(t *testing.T) {
 	watchTells(t, "etcd://"+endpoint+"/")
 }
 
-func TestWatchTellsWhatHappensInADatabase(t *testing.T) {
-	onDatabases(t, func(t *testing.T, fresh func() string) { watchTells(t, fresh()) })
-}
-
 // watchTells watches names and changes them.
 func watchTells(t *testing.T, store string) {
 	t.Helper()
