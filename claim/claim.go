@@ -126,7 +126,7 @@ func (a *claiming) decide(ctx context.Context, s *seen) (*plan, error) {
 	why, note := endOf(r)
 	p, err := a.take(s, c.past(r, why, note))
 	if err == nil {
-		p.ended = c.judges
+		p.ended, p.adds = c.judges, true
 	}
 	return p, err
 }

@@ -27,6 +27,8 @@ type plan struct {
 	extends bool
 	// keeps says that pins and past are those of what is replaced.
 	keeps bool
+	// adds says that past is that of what is replaced and the tenancy that ends.
+	adds bool
 }
 
 // effort carries one change of one record through: it decides from what is there, writes on the condition
@@ -135,7 +137,7 @@ func (e *effort) create(ctx context.Context, s *seen) error {
 func (e *effort) swap(ctx context.Context, old Op, p *plan, guess bool) (bool, error) {
 	p.record.Op = NewOp()
 	e.sent = append(e.sent, &p.record)
-	done, err := e.client.store.Swap(ctx, Swap{Old: old, Record: p.record, Owner: p.owner, Ended: p.ended, Extends: p.extends, Keeps: p.keeps, Above: guess})
+	done, err := e.client.store.Swap(ctx, Swap{Old: old, Record: p.record, Owner: p.owner, Ended: p.ended, Extends: p.extends, Keeps: p.keeps, Adds: p.adds, Above: guess})
 	if err != nil && !definite(err) {
 		e.open, e.doubted = append(e.open, old), true
 	}

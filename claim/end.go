@@ -88,7 +88,7 @@ func (c *Client) vacate(s *seen, why driver.Reason, note string) *plan {
 	r.Token++ // not above the largest: no holder has that
 	r.Incarnation = s.Record.Incarnation
 	r.Past = c.past(&s.Record, why, note)
-	return &plan{record: r, owner: true}
+	return &plan{record: r, owner: true, adds: true}
 }
 
 // vacant returns a tombstone with the token of the record; if there is none, with the floor.

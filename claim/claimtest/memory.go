@@ -176,6 +176,9 @@ func (m *Memory) swap(s *space, w claim.Swap) (bool, error) {
 	if w.Keeps && (old == nil || !keeps(old.record, w.Record)) {
 		return false, fmt.Errorf("memory: swap: %w: a write that keeps pins and past changes them, or is over a holder", driver.ErrInvalid)
 	}
+	if w.Adds && (old == nil || !adds(old.record, w.Record)) {
+		return false, fmt.Errorf("memory: swap: %w: a write that adds one tenancy to the past changes it in another way", driver.ErrInvalid)
+	}
 	if w.Above && s.floor >= w.Record.Token {
 		return false, nil
 	}
@@ -249,4 +252,11 @@ func extends(old, r claim.Record) bool {
 func keeps(old, r claim.Record) bool {
 	old, r = plain(old), plain(r)
 	return !old.Held() && reflect.DeepEqual(old.Pins, r.Pins) && reflect.DeepEqual(old.Past, r.Past)
+}
+
+// adds says whether a record has the past of the old one and one tenancy before it.
+func adds(old, r claim.Record) bool {
+	old, r = plain(old), plain(r)
+	n := min(len(old.Past)+1, claim.MaxPast)
+	return len(r.Past) == n && reflect.DeepEqual(r.Past[1:], append([]driver.Tenancy{}, old.Past[:n-1]...))
 }

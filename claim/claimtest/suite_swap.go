@@ -135,7 +135,7 @@ func testPast(s *suite) {
 		vacant.Past = append([]driver.Tenancy{ended}, last.Past[:min(len(last.Past), claim.MaxPast-1)]...)
 		taken := vacant
 		taken.Op, taken.Holder, taken.Token = claim.NewOp(), "someone else", vacant.Token+1
-		for _, w := range []claim.Swap{{Old: last.Op, Record: vacant, Owner: true}, {Old: vacant.Op, Record: taken, Owner: true, Keeps: true}} {
+		for _, w := range []claim.Swap{{Old: last.Op, Record: vacant, Owner: true, Adds: turn%5 != 1}, {Old: vacant.Op, Record: taken, Owner: true, Keeps: true}} {
 			if done, err := by.Swap(s.Context(), w); !done || err != nil {
 				s.Fatalf("turn %d: %v, %v", turn, done, err)
 			}

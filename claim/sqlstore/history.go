@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 type history struct {
 	op           claim.Op // of the row
 	recent, past string   // what stands in the columns
+	read         bool     // what they mean is in all
 	all          []driver.Tenancy
 }
 
@@ -21,31 +23,33 @@ type history struct {
 const maxRecent = 1000
 
 // written returns the history of a row when a record has been written over old, and whether that leaves the column
-// past as it is. Only what changes the owner adds to the past.
-func (m *memory) written(r *claim.Record, old claim.Op, owner bool) (is history, same bool) {
-	if is, ok := m.row(r.Name, old); ok && owner && is.add(r.Past) {
+// past as it is. adds says that there is one tenancy more, and nothing else has changed.
+func (m *memory) written(r *claim.Record, old claim.Op, adds bool) (is history, same bool) {
+	if is, ok := m.row(r.Name, old); ok && adds && len(r.Past) > 0 && is.add(&r.Past[0]) {
 		is.op = r.Op
 		return is, true
 	}
-	return history{op: r.Op, past: pastText(r.Past), all: asRead(r.Past)}, false
+	return history{op: r.Op, past: pastText(r.Past), read: true, all: asRead(r.Past)}, false
 }
 
-// add makes all the tenancies of the history, if it is they with one more, and that has room in recent.
-func (h *history) add(all []driver.Tenancy) bool {
-	if len(all) == 0 || len(all) != min(len(h.all)+1, claim.MaxPast) || !slices.EqualFunc(all[1:], h.all[:len(all)-1], isRead) {
+// add adds a tenancy to the text in recent, if there is room. What it means now is read when somebody asks.
+func (h *history) add(p *driver.Tenancy) bool {
+	if h.recent != "" && !strings.HasPrefix(h.recent, "[{") { // somebody has written there
 		return false
 	}
-	text := pastText(all[:1])
+	scratch := scratches.Get().(*[]byte)
+	defer scratches.Put(scratch)
+	text := appendTenancy(append((*scratch)[:0], '['), p)
 	if h.recent != "" {
-		if len(h.recent) < 2 || h.recent[:2] != "[{" { // somebody has written there
-			return false
-		}
-		text = text[:len(text)-1] + "," + h.recent[1:]
+		text = append(append(text, ','), h.recent[1:]...)
+	} else {
+		text = append(text, ']')
 	}
+	*scratch = text
 	if len(text) > maxRecent {
 		return false
 	}
-	h.recent, h.all = text, asRead(all)
+	h.recent, h.read, h.all = string(text), false, nil
 	return true
 }
 
@@ -68,7 +72,7 @@ func (m *memory) get(name string, h *history) ([]driver.Tenancy, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	is, ok := m.names[name]
-	if !ok || is.recent != h.recent || is.past != h.past {
+	if !ok || !is.read || is.recent != h.recent || is.past != h.past {
 		return nil, false
 	}
 	is.op = h.op
@@ -111,15 +115,6 @@ func (m *memory) kept(name string, old, now claim.Op) {
 		is.op = now
 		m.names[name] = is
 	}
-}
-
-// isRead says whether a past tenancy is the one that was read, or would be: times may be in another zone.
-func isRead(p, read driver.Tenancy) bool {
-	if !p.From.Equal(read.From) || !p.To.Equal(read.To) || !p.Holder.Card.Started.Equal(read.Holder.Card.Started) {
-		return false
-	}
-	p.From, p.To, p.Holder.Card.Started = read.From, read.To, read.Holder.Card.Started
-	return p == read
 }
 
 // asRead returns past tenancies as they are when they have been read again.

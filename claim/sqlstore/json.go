@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/driver"
@@ -18,8 +19,21 @@ func cardText(c driver.Card) string {
 	if !says(c) {
 		return ""
 	}
-	return string(appendCard(nil, c))
+	if last := lastCard.Load(); last != nil && last.card == c {
+		return last.text
+	}
+	text := string(appendCard(nil, c))
+	lastCard.Store(&cardKept{c, text})
+	return text
 }
+
+// cardKept is the last card that was put together: a program nearly always has the same.
+type cardKept struct {
+	card driver.Card
+	text string
+}
+
+var lastCard atomic.Pointer[cardKept]
 
 func says(c driver.Card) bool {
 	return c.Host != "" || c.PID != 0 || !c.Started.IsZero() || c.Text != ""

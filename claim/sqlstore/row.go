@@ -80,7 +80,7 @@ func extension(r *claim.Record) ([]any, error) {
 	return []any{r.Op.String(), string(r.Domain), r.Written.Raw, r.Written.Boot, r.Expiry.Raw, r.Expiry.Boot, int64(r.TTL)}, nil
 }
 
-// fits says whether a record can be kept unchanged. What a swap keeps fits already.
+// fits says whether a record can be kept unchanged, but for its past. What a swap keeps fits already.
 func fits(r *claim.Record, keeps bool) error {
 	if r.Token > math.MaxInt64 {
 		return fmt.Errorf("%w: token %d is above %d, the largest number in a database", driver.ErrInvalid, r.Token, int64(math.MaxInt64))
@@ -99,11 +99,18 @@ func fits(r *claim.Record, keeps bool) error {
 			return err
 		}
 	}
-	for i := 0; i < len(r.Past) && err == nil; i++ {
-		p := &r.Past[i]
-		err = cardFits(p.From, p.To, p.Holder.Card, p.Holder.ID, string(p.Why), p.Note)
-	}
 	return err
+}
+
+// pastFits says whether past tenancies can be kept unchanged.
+func pastFits(past []driver.Tenancy) error {
+	for i := range past {
+		p := &past[i]
+		if err := cardFits(p.From, p.To, p.Holder.Card, p.Holder.ID, string(p.Why), p.Note); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // cardFits says whether what is told of a tenancy can stand in a column.
@@ -265,7 +272,7 @@ func (r *reader) past(name string, op claim.Op) []driver.Tenancy {
 	if known, ok := r.memory.get(name, &is); ok {
 		return known
 	}
-	is.all = r.tenancies("recent", is.recent)
+	is.read, is.all = true, r.tenancies("recent", is.recent)
 	recent := len(is.all) > 0
 	is.all = append(is.all, r.tenancies("past", is.past)...)
 	if recent { // the last that were there before may stand there yet

@@ -83,7 +83,14 @@ func (s *Store) swap(w claim.Swap) (statement string, args []any, past history, 
 	statement = s.statements.take
 	if !keeps(w) {
 		var same bool
-		past, same = s.memory.written(&w.Record, w.Old, w.Owner)
+		past, same = s.memory.written(&w.Record, w.Old, w.Owner && w.Adds)
+		unknown := w.Record.Past
+		if same {
+			unknown = unknown[:1]
+		}
+		if err := pastFits(unknown); err != nil {
+			return "", nil, past, fmt.Errorf("%s: %w", s.Scheme(), err)
+		}
 		args = append(args, past.recent)
 		switch {
 		case same:
