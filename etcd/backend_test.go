@@ -22,7 +22,11 @@ type (
 	fault  = waystest.Fault
 )
 
-const pass, lose, unsent = waystest.Pass, waystest.Lose, waystest.Unsent
+const (
+	usualTTL = waystest.TTL
+
+	pass, lose, unsent = waystest.Pass, waystest.Lose, waystest.Unsent
+)
 
 // What the tests of this package say most often.
 var (

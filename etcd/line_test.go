@@ -169,7 +169,7 @@ func TestPlaces(t *testing.T) {
 	hold(t, b, name)
 	for want := 1; want <= 3; want++ {
 		_, g, err := b.Claim(limited(t), asking(name, true))
-		if err != nil || g.Held || g.Place != want || g.Token != 0 || g.TTL != 10*time.Second {
+		if err != nil || g.Held || g.Place != want || g.Token != 0 || g.TTL != usualTTL {
 			t.Errorf("%d: %+v, %v", want, g, err)
 		}
 	}

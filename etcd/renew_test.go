@@ -48,7 +48,7 @@ func TestRenewNoticesWhatHappenedToTheKey(t *testing.T) {
 			harm(keyOf(t, l), idOf(t, l))
 			got := make(map[int]driver.Renewal)
 			ok(t, b.Renew(limited(t), []driver.Lease{other, l, other}, func(i int, r driver.Renewal) { got[i] = r }))
-			if is(t, got[1].Err, driver.ErrLost); got[0].Err != nil || got[2].Err != nil || got[0].TTL != 10*time.Second || len(got) != 3 {
+			if is(t, got[1].Err, driver.ErrLost); got[0].Err != nil || got[2].Err != nil || got[0].TTL != usualTTL || len(got) != 3 {
 				t.Errorf("%+v", got)
 			}
 			s.Delete(keyOf(t, l))

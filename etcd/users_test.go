@@ -69,7 +69,7 @@ func TestUsersOfEtcd(t *testing.T) {
 		given, err := auth.Authenticate(limited(t), &pb.AuthenticateRequest{Name: "root", Password: "p/w@root"})
 		ok(t, err)
 		admin = metadata.AppendToOutgoingContext(limited(t), "token", given.Token)
-		if r := renew(t, b, l); r.Err != nil || r.TTL != 10*time.Second {
+		if r := renew(t, b, l); r.Err != nil || r.TTL != usualTTL {
 			t.Errorf("%+v", r)
 		}
 		ok(t, b.Announce(limited(t), l, role))

@@ -22,6 +22,7 @@ type (
 
 const (
 	waitLimit = waystest.WaitLimit
+	usualTTL  = waystest.TTL
 
 	pass, lose, unsent = waystest.Pass, waystest.Lose, waystest.Unsent
 )

@@ -1,6 +1,7 @@
 package remote_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -94,7 +95,8 @@ func TestOneMessageForAllLeases(t *testing.T) {
 	if messages < 2 || messages > 4 || ids != messages*many {
 		t.Errorf("%d messages with %d ids in one TTL", messages, ids)
 	}
-	if err := k.Close(limited(t)); err != nil {
+	// To release all of them takes longer than they last if the machine is crowded.
+	if err := k.Close(limited(t)); err != nil && !errors.Is(err, driver.ErrUnknownOutcome) {
 		t.Error(err)
 	}
 }

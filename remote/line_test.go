@@ -75,9 +75,10 @@ func TestAwaitLeavesADeadConnection(t *testing.T) {
 	ok(t, open(t, s.Addr).Revoke(limited(t), l.Name(), 0, "x", true))
 	began := time.Now()
 	_, err := b.Await(limited(t), w)
-	if ok(t, err); time.Since(began) > time.Second {
-		t.Errorf("took %v", time.Since(began))
+	if took := time.Since(began); took > 5*time.Second { // gRPC's own pings would find it out later
+		t.Errorf("took %v", took)
 	}
+	ok(t, err)
 }
 
 // A lease that ended unnoticed is not taken up again as another one, even if the server has forgotten it.
@@ -182,7 +183,7 @@ func TestPlaces(t *testing.T) {
 	hold(t, b, name)
 	for want := 1; want <= 3; want++ {
 		_, g, err := b.Claim(limited(t), asking(name, true))
-		if err != nil || g.Held || g.Place != want || g.Token != 0 || g.TTL != 10*time.Second {
+		if err != nil || g.Held || g.Place != want || g.Token != 0 || g.TTL != usualTTL {
 			t.Errorf("%d: %+v, %v", want, g, err)
 		}
 	}

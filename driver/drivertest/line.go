@@ -13,7 +13,7 @@ import (
 var lineTests = []test{
 	{name: "FirstComeFirstServed", run: testFIFO},
 	{name: "WhoLeavesIsPassedOver", run: testLeave},
-	{name: "WhoFallsSilentIsPassedOver", run: testSilent},
+	{name: "WhoFallsSilentIsPassedOver", ends: true, run: testSilent},
 	{name: "AwaitCanBeBrokenOffAndTakenUpAgain", run: testAwaitAgain},
 	{name: "TheSameClaimTwiceIsOnePlace", run: testSamePlace},
 	{name: "WhoIsNotInLineIsTold", run: testAwaitGone},
@@ -95,7 +95,7 @@ func testAwaitAgain(s *suite) {
 	a, b, name := s.claimer("a"), s.claimer("b"), s.name("again")
 	l, _ := a.hold(name)
 	w := b.stand(name)
-	ctx, cancel := context.WithTimeout(s.Context(), s.ttl/5)
+	ctx, cancel := context.WithTimeout(s.Context(), s.short/5)
 	defer cancel()
 	_, err := b.Await(ctx, w)
 	s.is("Await", err, context.DeadlineExceeded)
@@ -107,7 +107,7 @@ func testAwaitAgain(s *suite) {
 		s.kind("Await", err)
 		turn <- g
 	}()
-	time.Sleep(s.ttl / 10)
+	time.Sleep(s.short / 10)
 	a.release(l)
 	if g := <-turn; !g.Held {
 		s.Errorf("taken up again: %+v", g)

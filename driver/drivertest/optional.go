@@ -15,10 +15,10 @@ var optionalTests = []test{
 	{name: "WatchBeginsWithHowThingsAre", what: driver.Watch, run: testWatchStart},
 	{name: "HistoryTellsWhoHeld", what: driver.History, run: testHistory},
 	{name: "AnnounceChangesTheCard", what: driver.Announce, run: testAnnounce},
-	{name: "AdoptContinuesATenancy", what: driver.Adopt, run: testAdopt},
-	{name: "RevokeRefusesRenewals", what: driver.Revoke, run: testRevoke},
+	{name: "AdoptContinuesATenancy", what: driver.Adopt, ends: true, run: testAdopt},
+	{name: "RevokeRefusesRenewals", what: driver.Revoke, ends: true, run: testRevoke},
 	{name: "RevokeNowFreesAtOnce", what: driver.Revoke, run: testRevokeNow},
-	{name: "APinnedNameStays", what: driver.Pin, run: testPin},
+	{name: "APinnedNameStays", what: driver.Pin, ends: true, run: testPin},
 	{name: "TransferHandsOnToTheNext", what: driver.Transfer, run: testTransfer},
 }
 
@@ -164,7 +164,7 @@ func (s *suite) passed(events <-chan driver.Event) driver.Event {
 
 func testWatch(s *suite) {
 	a, b, w := s.claimer("a"), s.claimer("b"), s.claimer("watcher")
-	first, _ := a.hold(s.name("watch/first"))
+	a.hold(s.name("watch/first"))
 	events, stop := w.watching(s.name("watch/"))
 	defer stop()
 	// What is there already says that the watch has begun.
@@ -190,8 +190,11 @@ func testWatch(s *suite) {
 	if e.Info.Name != name || e.Info.Held || e.Why != driver.Released && e.Why != "" {
 		s.Errorf("vacated: %+v", e)
 	}
-	e = s.next(events, driver.Vacated) // nobody renews the first
-	if e.Info.Name != first.Name() || e.Why != driver.Expired && e.Why != "" {
+	s.ttl = s.short
+	last, _ := a.hold(s.name("watch/last"))
+	s.next(events, driver.Acquired)
+	e = s.next(events, driver.Vacated) // nobody renews it
+	if e.Info.Name != last.Name() || e.Why != driver.Expired && e.Why != "" {
 		s.Errorf("expired: %+v", e)
 	}
 }
@@ -252,7 +255,7 @@ func testAnnounce(s *suite) {
 		s.Errorf("announced: %+v", i)
 	}
 	s.is("not UTF-8", b.Announce(s.Context(), l, "\xff"), driver.ErrInvalid)
-	a.keep(s.ttl/2, l)
+	a.keep(s.short/2, l)
 	a.release(l)
 	s.is("after the release", b.Announce(s.Context(), l, "x"), driver.ErrLost)
 }
@@ -280,6 +283,7 @@ func testAdopt(s *suite) {
 }
 
 func testRevoke(s *suite) {
+	s.ttl *= 3 // it is to be revoked before it runs out
 	a, b, name := s.claimer("a"), s.claimer("b"), s.name("revoke")
 	start := time.Now()
 	l, g := a.hold(name)

@@ -19,8 +19,9 @@ type Config struct {
 	New func(t testing.TB) Store
 	// Cannot lists what the backend can not do, in the words of package driver, such as [driver.History].
 	Cannot []string
-	// TTL is what the tests ask for. They take several TTLs; the default is the least that is allowed, but
-	// not less than half a second.
+	// TTL is what the tests ask for in which leases run out. They take several TTLs; the default is the least
+	// that is allowed, but not less than a second. All others ask for a lease that outlives them also on a
+	// crowded machine.
 	TTL time.Duration
 	// Slack is how late an end may be noticed. The default is half a second.
 	Slack time.Duration
@@ -68,8 +69,12 @@ type test struct {
 	name    string
 	what    string
 	deletes bool // it needs Store.Delete
+	ends    bool // leases run out in it, or would if they were not renewed
 	run     func(s *suite)
 }
+
+// longTTL is that of leases which are not to run out.
+const longTTL = time.Minute
 
 func (c Config) run(t *testing.T, what test) {
 	if !c.Bubble {
@@ -83,9 +88,12 @@ func (c Config) run(t *testing.T, what test) {
 }
 
 func (c Config) runHere(t *testing.T, what test) {
-	s := &suite{TB: t, config: c, store: c.New(t), prefix: "drivertest-" + random(), ttl: c.TTL}
-	if s.ttl == 0 {
-		s.ttl = max(500*time.Millisecond, s.open().Limits().MinTTL)
+	s := &suite{TB: t, config: c, store: c.New(t), prefix: "drivertest-" + random(), short: c.TTL}
+	if s.short == 0 {
+		s.short = max(time.Second, s.open().Limits().MinTTL)
+	}
+	if s.ttl = s.short; !what.ends {
+		s.ttl = max(s.short, longTTL)
 	}
 	if slices.Contains(c.Cannot, what.what) {
 		s.unsupported(what.what)
@@ -103,7 +111,8 @@ type suite struct {
 	config Config
 	store  Store
 	prefix string
-	ttl    time.Duration
+	ttl    time.Duration // what is asked for
+	short  time.Duration // Config.TTL: pauses are parts of it
 }
 
 func random() string {
@@ -203,7 +212,7 @@ func (c *claimer) renew(leases ...driver.Lease) []driver.Renewal {
 // keep lets time pass while leases are renewed.
 func (c *claimer) keep(d time.Duration, leases ...driver.Lease) {
 	c.Helper()
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(c.ttl / 4) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(c.short / 4) {
 		for i, r := range c.renew(leases...) {
 			if r.Err != nil || r.TTL < c.ttl {
 				c.Fatalf("%s keeps lease %d: %+v", c.who.ID, i, r)
@@ -251,7 +260,7 @@ func (s *suite) longest() time.Duration { return s.ttl + max(s.ttl/10, time.Seco
 // eventually repeats until is true, for as long as a lease can last, and fails if it never becomes so.
 func (s *suite) eventually(what string, is func() bool) {
 	s.Helper()
-	for end := time.Now().Add(s.longest() + 10*time.Second); !is(); time.Sleep(s.ttl / 50) {
+	for end := time.Now().Add(s.longest() + 10*time.Second); !is(); time.Sleep(s.short / 50) {
 		if time.Now().After(end) {
 			s.Fatalf("never came: %s", what)
 		}
@@ -269,6 +278,14 @@ func (s *suite) kind(what string, err error) {
 	if err != nil && !slices.ContainsFunc(kinds, func(k error) bool { return errors.Is(err, k) }) {
 		s.Errorf("%s: an error of no kind: %v", what, err)
 	}
+}
+
+// late is how late something may be that comes by itself. Where time is real the machine may be crowded.
+func (s *suite) late() time.Duration {
+	if s.config.Bubble {
+		return s.config.Slack
+	}
+	return s.config.Slack + 5*time.Second
 }
 
 // is fails unless an error is of this kind.

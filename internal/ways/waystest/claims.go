@@ -14,6 +14,9 @@ import (
 // WaitLimit bounds every wait for something that is due at once.
 const WaitLimit = 20 * time.Second
 
+// TTL is that of all leases that [Asking] is for: nobody renews them, and on a crowded machine a test takes long.
+const TTL = time.Minute
+
 // Limited outlives the test by as long as any wait may take.
 func Limited(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), WaitLimit)
@@ -56,7 +59,7 @@ func OK(t testing.TB, err error) {
 
 // Asking returns a claim by somebody.
 func Asking(name string, wait bool) driver.Claim {
-	c := driver.Claim{Name: name, Wait: wait, TTL: 10 * time.Second, Holder: driver.Holder{ID: "h", Card: driver.Card{Host: "here", PID: 1}}}
+	c := driver.Claim{Name: name, Wait: wait, TTL: TTL, Holder: driver.Holder{ID: "h", Card: driver.Card{Host: "here", PID: 1}}}
 	rand.Read(c.ID[:])
 	return c
 }
