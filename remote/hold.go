@@ -43,8 +43,10 @@ type demand struct {
 	// Guarded by the stream's lock until done is told.
 	number uint64 // 0 until it is about to be sent
 	since  time.Time
-	sent   bool // it may have left
-	answer *leasekeeperv1.HoldAnswer
+	until  time.Time // when it has taken too long
+	sent   bool      // it may have left
+	answer reply
+	failed error // the answer, if it is that
 	err    error // if no answer came
 	turn   *turn // if it stands in line
 }
@@ -68,8 +70,8 @@ func (h *holds) do(ctx context.Context, limit time.Duration, d *demand) (sent bo
 		if err != nil {
 			return false, err
 		}
-		if s.take(d) {
-			return s.wait(ctx, limit, d)
+		if s.take(d, limit) {
+			return s.wait(ctx, d)
 		}
 		h.drop(s)
 	}
@@ -122,23 +124,27 @@ type holdStream struct {
 	cancel context.CancelCauseFunc
 	wake   chan struct{} // tells that there is something to send; holds one
 
-	mu     sync.Mutex
-	last   uint64             // the number of the newest demand
-	unsent []*demand          // in order
-	forget []uint64           // claims about whose turn nobody wants to hear any more, not yet said
-	asked  map[uint64]*demand // that were sent and wait for an answer, or for their turn
-	heard  time.Time          // when the last answer came; zero if none has
-	ended  bool               // nothing more is taken, sent or answered
+	mu      sync.Mutex
+	last    uint64             // the number of the newest demand
+	unsent  []*demand          // in order
+	forget  []uint64           // claims about whose turn nobody wants to hear any more, not yet said
+	asked   map[uint64]*demand // that were sent and wait for an answer, or for their turn
+	heard   time.Time          // when the last answer came; zero if none has
+	alarm   *time.Timer        // runs expire; nil until there was a demand
+	expires time.Time          // when it does; zero if it does not
+	ended   bool               // nothing more is taken, sent or answered
 }
 
-// take has a demand sent. It returns false if the stream has ended.
-func (s *holdStream) take(d *demand) bool {
+// take has a demand sent, which may take so long. It returns false if the stream has ended.
+func (s *holdStream) take(d *demand, limit time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
 		return false
 	}
 	d.since = time.Now()
+	d.until = d.since.Add(limit)
+	s.look(d, d.since)
 	s.unsent = append(s.unsent, d)
 	s.ring()
 	return true
@@ -152,25 +158,14 @@ func (s *holdStream) ring() {
 	}
 }
 
-// timers are stopped.
-var timers = sync.Pool{New: func() any { return time.NewTimer(time.Hour) }}
-
 // wait waits for the answer to a demand that was taken. If the backend is closed, the stream ends.
-func (s *holdStream) wait(ctx context.Context, limit time.Duration, d *demand) (sent bool, err error) {
-	timer := timers.Get().(*time.Timer)
-	defer timers.Put(timer)
-	timer.Reset(limit)
-	defer timer.Stop()
+func (s *holdStream) wait(ctx context.Context, d *demand) (sent bool, err error) {
 	caller, keeper := ends(ctx)
 	select {
 	case <-d.done:
 		return d.sent, d.err
-	case <-timer.C: // not after the end of ctx
-		err = context.DeadlineExceeded
 	case <-caller:
-		err = context.Cause(ctx)
 	case <-keeper:
-		err = context.Cause(ctx)
 	}
 	s.mu.Lock()
 	select {
@@ -180,15 +175,73 @@ func (s *holdStream) wait(ctx context.Context, limit time.Duration, d *demand) (
 	default:
 	}
 	s.leave(d)
-	silent := !s.heard.After(d.since) && time.Since(d.since) >= longestStall
-	sent = d.sent
+	sent, silent := d.sent, s.silent(d, time.Now())
 	s.mu.Unlock()
 	if silent {
-		// Nothing at all has come since: what others wait for on this stream will not come either.
-		s.cancel(errStalled)
-		s.home.drop(s)
+		s.stalled()
 	}
-	return sent, err
+	return sent, context.Cause(ctx)
+}
+
+// expire ends the demands whose time is over. There is one timer for all of them, which is late for none, since
+// most are answered long before theirs.
+func (s *holdStream) expire() {
+	if s.expireAt(time.Now()) {
+		s.stalled()
+	}
+}
+
+// expireAt reports whether the stream has stalled.
+func (s *holdStream) expireAt(now time.Time) (stalled bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expires = time.Time{}
+	var over []*demand
+	look := func(d *demand) {
+		switch {
+		case d.turn != nil: // it is answered
+		case !now.Before(d.until):
+			over = append(over, d)
+		default:
+			s.look(d, now)
+		}
+	}
+	for _, d := range s.unsent {
+		look(d)
+	}
+	for _, d := range s.asked { // order: each goes to its own place
+		look(d)
+	}
+	for _, d := range over {
+		s.leave(d)
+		stalled = stalled || s.silent(d, now)
+		d.err = context.DeadlineExceeded
+		d.done <- struct{}{}
+	}
+	return stalled
+}
+
+// look sees to it that a demand is looked at when its time is over. The lock is held.
+func (s *holdStream) look(d *demand, now time.Time) {
+	if s.expires.IsZero() || d.until.Before(s.expires) {
+		s.expires = d.until
+		if left := d.until.Sub(now); s.alarm == nil {
+			s.alarm = time.AfterFunc(left, s.expire)
+		} else {
+			s.alarm.Reset(left)
+		}
+	}
+}
+
+// silent says whether nothing at all has come for so long since a demand was made that nothing will. The lock is held.
+func (s *holdStream) silent(d *demand, now time.Time) bool {
+	return !s.heard.After(d.since) && now.Sub(d.since) >= longestStall
+}
+
+// stalled gives up a stream on which nothing comes: what others wait for there will not come either.
+func (s *holdStream) stalled() {
+	s.cancel(errStalled)
+	s.home.drop(s)
 }
 
 // ends returns what ends a context before its deadline.
@@ -248,7 +301,7 @@ func (s *holdStream) answered(answers []*leasekeeperv1.HoldAnswer) {
 		} else {
 			delete(s.asked, a.Number)
 		}
-		d.answer = a
+		d.answer, d.failed = heldReply(a)
 		d.done <- struct{}{}
 	}
 }
@@ -263,6 +316,9 @@ func (s *holdStream) end(err error) {
 		return
 	}
 	s.ended = true
+	if s.alarm != nil {
+		s.alarm.Stop()
+	}
 	if s.heard.IsZero() && status.Code(err) == codes.Unimplemented {
 		s.home.lacks()
 		err = errLacking
@@ -295,7 +351,10 @@ func broken(err error) error {
 
 var errEndedStream = status.Error(codes.Unavailable, "the server ended it")
 
-// heldReply is what an answer to a claim says.
+// released is the state of a name that was.
+const released = leasekeeperv1.AcquireResponse_State(leasekeeperv1.HoldAnswer_RELEASED)
+
+// heldReply is what an answer says.
 func heldReply(a *leasekeeperv1.HoldAnswer) (reply, error) {
 	if a.State == leasekeeperv1.HoldAnswer_FAILED {
 		return reply{}, failure(a)
@@ -327,8 +386,8 @@ func (h *holds) claim(ctx context.Context, limit time.Duration, c *asked, number
 	if sent, err = h.do(ctx, limit, d); err != nil {
 		return reply{}, nil, sent, err
 	}
-	t = d.turn
-	if r, err = heldReply(d.answer); err == nil {
+	t, r, err = d.turn, d.answer, d.failed
+	if err == nil {
 		err = c.sensible(r)
 	}
 	switch {
@@ -347,11 +406,7 @@ func (h *holds) release(ctx context.Context, limit time.Duration, name string, l
 	if sent, err = h.do(ctx, limit, d); err != nil {
 		return sent, err
 	}
-	switch d.answer.State {
-	case leasekeeperv1.HoldAnswer_RELEASED:
-	case leasekeeperv1.HoldAnswer_FAILED:
-		err = failure(d.answer)
-	default:
+	if err = d.failed; err == nil && d.answer.state != released {
 		err = errNonsense
 	}
 	d.free()

@@ -30,15 +30,16 @@ type outbox struct {
 }
 
 func (s *holdStream) run() {
-	stream, err := s.home.way.names.Hold(s.ctx)
+	stream, err := s.home.way.names.Hold(s.ctx, withHoldCodec())
 	if err != nil {
 		s.end(because(s.ctx, err))
 		return
 	}
 	var reading sync.WaitGroup
 	reading.Go(func() {
+		var resp leasekeeperv1.HoldResponse
 		for {
-			resp, err := stream.Recv()
+			err := stream.RecvMsg(&resp)
 			if errors.Is(err, io.EOF) {
 				err = errEndedStream
 			}
