@@ -110,5 +110,6 @@ func (f *facts) endedAt(l *lease, m *member) {
 	if l.stay.reign != 0 {
 		w.mark("a lease expired under another leader than the one that heard of it last")
 	}
+	f.checkWritten(l)
 	f.checkOverstay(l, m)
 }

@@ -66,6 +66,7 @@ type stay struct {
 	begun  int64           // when that began, or heard of it
 
 	cleared lessor.Position // the newest that anybody has
+	written bool            // since then it was written down that it was silent
 
 	seen  []sight // by member
 	came  []count // by member: when it came to stand so there, and what was left
@@ -160,6 +161,7 @@ func (f *facts) sees(m *member, l *lease, found lessor.Lease, anew bool) {
 	s.came[m.index] = count{m, w.now, m.clocks.now(w), found.Remaining}
 	newest := now.cleared > s.cleared // granted, cleared or unpinned
 	s.cleared = max(s.cleared, now.cleared)
+	s.written = !newest && s.written || now.cleared == s.cleared && now.checkpointed && now.remaining < l.ttl
 	switch {
 	case newest && before.pinned && !now.pinned:
 		l.unpinned = w.now
@@ -254,6 +256,20 @@ func (f *facts) checkOverstay(l *lease, m *member) {
 			"and there was none for %v of the time before and for %v after it was over; it stands as %+v",
 		m.name, l.id, l.ttl, over, time.Duration(w.now-s.heard), time.Duration(max(0, s.reign-s.heard)), s.behind,
 		w.leaderless(s.heard, max(s.heard, s.reign)), w.leaderless(due, w.now), s.seen[m.index])
+}
+
+// checkWritten checks, of a lease that ends by its time under the leader that heard of it last, that it was written down
+// in time that it was silent: had the leader died it would have counted.
+func (f *facts) checkWritten(l *lease) {
+	w, s := f.w, &l.stay
+	if s.reign != 0 || s.written || s.doomed != 0 || s.counts.by == nil {
+		return
+	}
+	silent := s.heard + int64(lessor.SilenceThreshold(l.ttl)+w.slower(s.counts.by, s.counts.from, s.counts.since))
+	if known := time.Duration(w.now-silent) - w.leaderless(silent, w.now); known > 2*writingSlack {
+		w.fail("it is written down that a lease is silent (P27)", "lease %d of %v was heard last %v ago, and %s, which has led since, has kept for itself for %v that it is silent",
+			l.id, l.ttl, time.Duration(w.now-s.heard), s.counts.by.name, known)
+	}
 }
 
 // span is some real time.
