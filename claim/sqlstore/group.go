@@ -55,10 +55,12 @@ type write struct {
 }
 
 // queue has a few writes go at once, each by itself, and the others wait: what has gathered when one of those is done
-// goes together. So who writes alone never waits, and many do not take one commit each. Its zero value is ready.
+// goes together, and what comes then gathers until the group is done. So who writes alone never waits, and many do not
+// take one commit each. Its zero value is ready.
 type queue struct {
 	mu       sync.Mutex
 	underWay int
+	group    bool // one of those under way is a group
 	waits    []*write
 	off      bool // nothing waits any more: the database can not commit several at once, or the store was closed
 	groups   sync.WaitGroup
@@ -71,7 +73,7 @@ func (q *queue) enter(name string, s Statement) (turn, *write) {
 	switch {
 	case q.off:
 		return beside, nil
-	case q.underWay < maxUnderWay:
+	case q.underWay < maxUnderWay && len(q.waits) == 0:
 		q.underWay++
 		return goes, nil
 	}
@@ -80,20 +82,27 @@ func (q *queue) enter(name string, s Statement) (turn, *write) {
 	return waits, w
 }
 
-// next is told that one is no longer under way. It returns those that go together in its place, if there are any.
-func (q *queue) next() []*write {
+// next is told that one is no longer under way, and whether that was a group. It returns those that go together in its
+// place, if there are any.
+func (q *queue) next(group bool) []*write {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	group := q.take()
-	switch len(group) {
-	case 0:
+	q.group = q.group && !group
+	if q.group || len(q.waits) == 0 {
 		q.underWay--
 		return nil
-	case 1:
+	}
+	return q.start(q.take())
+}
+
+// start has writes go in the place of one that is no longer under way. The lock is held.
+func (q *queue) start(group []*write) []*write {
+	if len(group) == 1 {
 		group[0].turn = goes
 		close(group[0].done)
 		return nil
 	}
+	q.group = true
 	for _, w := range group {
 		w.turn = joined
 	}
@@ -103,9 +112,6 @@ func (q *queue) next() []*write {
 
 // take takes out those that waited longest, but only one of each name. The lock is held.
 func (q *queue) take() []*write {
-	if len(q.waits) == 0 {
-		return nil
-	}
 	var group []*write
 	left := q.waits[:0]
 	names := make(map[string]bool, len(q.waits))
@@ -135,6 +141,13 @@ func (q *queue) withdraw(w *write) turn {
 	return w.turn
 }
 
+// hangs notes that what is under way takes long, and no group is to be waited for.
+func (q *queue) hangs() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.group = false
+}
+
 // end has nothing wait any more.
 func (q *queue) end() {
 	q.mu.Lock()
@@ -157,6 +170,7 @@ func (q *queue) await(ctx context.Context, w *write) (turn, *Failure) {
 			return w.turn, w.failed
 		case <-long.C:
 			if q.withdraw(w) == waits {
+				q.hangs()
 				return beside, nil
 			}
 		case <-ctx.Done():
@@ -202,13 +216,13 @@ func (s *Store) writeOwner(ctx context.Context, what, name, statement, now strin
 
 // writeInTurn writes as one of those that are under way.
 func (s *Store) writeInTurn(ctx context.Context, what, statement string, args []any) ([][]any, error) {
-	defer s.pass()
+	defer s.pass(false)
 	return s.write(ctx, what, statement, args...)
 }
 
-// pass has those that wait go in the place of one that is no longer under way.
-func (s *Store) pass() {
-	if group := s.queue.next(); group != nil {
+// pass has those that wait go in the place of one write, or of a group, that is no longer under way.
+func (s *Store) pass(group bool) {
+	if group := s.queue.next(group); group != nil {
 		go s.together(group) // Wait waits for that
 	}
 }
@@ -231,7 +245,7 @@ func (s *Store) together(group []*write) {
 	if f != nil && errors.Is(f.Kind, driver.ErrUnsupported) {
 		s.queue.end()
 	}
-	s.pass()
+	s.pass(true)
 	for i, w := range group {
 		switch {
 		case f == nil:

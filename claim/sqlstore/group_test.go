@@ -179,8 +179,11 @@ func TestWhatWaitsGoesTogether(t *testing.T) {
 		w.write(t.Context(), "h") // there is room again
 		c.sees(t, "h")
 		w.write(t.Context(), "i")
-		c.let("h", "i", "*c *f *g")
-		c.sees(t, "i") // which waited alone
+		c.let("h")
+		c.sees(t)
+		c.let("*c *f *g") // for which it waits
+		c.sees(t, "i")
+		c.let("i")
 		w.hears(t, "c true", "f true", "g true", "h true", "i true")
 		w.write(t.Context(), "a", "b")
 		c.sees(t, "a", "b")
@@ -290,13 +293,22 @@ func TestOthersDoNotHang(t *testing.T) {
 		w.write(t.Context(), "d", "e")
 		c.let("a")
 		c.sees(t, "*d *e")
+		w.write(t.Context(), "f")
+		c.let("b")
+		w.write(t.Context(), "g", "h")
+		c.sees(t)
+		time.Sleep(longWait)
+		c.sees(t, "f", "g", "h")
+		w.write(t.Context(), "i", "j", "k")
+		c.let("i") // the group is not waited for any more
+		c.sees(t, "*j *k", "i")
 		time.Sleep(groupLimit)
 		unknown := driver.ErrUnknownOutcome.Error()
-		w.hears(t, "a true", "d "+unknown, "e "+unknown)
-		w.write(t.Context(), "f")
-		c.sees(t, "f") // in their place
-		c.let("b", "Rc", "f")
-		w.hears(t, "Rc true", "b true", "f true")
+		w.hears(t, "a true", "b true", "d "+unknown, "e "+unknown, "i true", "j "+unknown, "k "+unknown)
+		w.write(t.Context(), "l", "m")
+		c.sees(t, "l", "m") // in their place
+		c.let("Rc", "f", "g", "h", "l", "m")
+		w.hears(t, "Rc true", "f true", "g true", "h true", "l true", "m true")
 	})
 }
 
