@@ -108,3 +108,19 @@ func TestRequestStartsNoGoroutine(t *testing.T) {
 		t.Errorf("%d goroutines", n)
 	}
 }
+
+// Whoever asks when the keeper is closed already need not wait to be told so.
+func TestRequestOfAClosedKeeper(t *testing.T) {
+	keeper, end := context.WithCancel(t.Context())
+	end()
+	r := driver.NewRequest(t.Context(), keeper, time.Hour)
+	defer r.End()
+	select {
+	case <-r.Done():
+	default:
+		t.Error("it goes on")
+	}
+	if r.Err() != context.Canceled {
+		t.Error(r.Err())
+	}
+}
