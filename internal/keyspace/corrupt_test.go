@@ -143,9 +143,6 @@ func TestMisuse(t *testing.T) {
 			h.store.Commit(w)
 			return put(w, 0)
 		},
-		"batch without index": func(h *house, _ *Writer) error {
-			return put(h.store.Begin(h.db.NewBatch()), 0)
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHouse(t)

@@ -17,14 +17,18 @@
 // the caller, who may keep other things beside it under other first bytes:
 //
 //	'v' key ^revision    one version of a key: a value or a tombstone
-//	'h' revision sub     one event: put or delete of which key
+//	'h' revision sub     events: put or delete of which key; the last is at that revision
 //	'e' generation       a lease that ended and is not swept yet
 //	'm' name             the current, the compact and the trimmed revision
 //
-// All writing goes through a Writer into the caller's indexed batch, on one
+// All writing goes through a Writer into the caller's batch, on one
 // goroutine; the caller commits the batch together with whatever else it put
 // there and then calls Commit, which makes the new revision known to readers.
 // Readers are any number of goroutines, each on a snapshot of its own.
+//
+// What a Writer does one after the other makes few records of events, of some
+// kilobytes each, for it is as much work to write a small record as a large
+// one. Which events share a record is not the same on every member.
 //
 // Ending a lease with a million keys must not hold up the rest. So EndLease
 // writes a single 'e' record which says that a generation (one granting of a

@@ -37,6 +37,10 @@ func (w *Writer) endLease(id int64, generation uint64, keys []string) error {
 	if len(keys) <= w.s.few {
 		return w.endFew(e)
 	}
+	// Its events will be written one by one. No other record reaches over them.
+	if err := w.setPack(); err != nil {
+		return err
+	}
 	w.s.ends = append(w.s.ends, e)
 	w.s.byGeneration[generation] = e
 	w.changes = append(w.changes, Change{Revision: e.revision, Ended: keys})
@@ -51,7 +55,10 @@ const fewKeys = 2
 // endFew deletes all keys of a lease at once.
 func (w *Writer) endFew(e *ending) error {
 	for i, key := range e.keys {
-		if err := w.buryAt(e, i, []byte(key)); err != nil {
+		if err := w.setTombstone([]byte(key), e.revision); err != nil {
+			return err
+		}
+		if err := w.addEvent(e.revision, uint32(i), true, []byte(key)); err != nil {
 			return err
 		}
 	}

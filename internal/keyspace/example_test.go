@@ -33,13 +33,12 @@ func open() (*pebble.DB, *keyspace.Store) {
 
 // apply is what a replica does with one batch of log entries.
 func apply(db *pebble.DB, s *keyspace.Store, hub *keyspace.Hub, commands func(w *keyspace.Writer)) {
-	b := db.NewIndexedBatch()
-	w := s.Begin(b)
+	w := s.Begin(db.NewBatch())
 	commands(w)
 	if err := w.Seal(); err != nil {
 		log.Fatal(err)
 	}
-	if err := b.Commit(pebble.NoSync); err != nil {
+	if err := w.Batch().Commit(pebble.NoSync); err != nil {
 		log.Fatal(err)
 	}
 	s.Commit(w)

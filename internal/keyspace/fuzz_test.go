@@ -48,12 +48,32 @@ func FuzzVersion(f *testing.F) {
 func FuzzEvent(f *testing.F) {
 	f.Add(appendEvent(nil, true, []byte("k")))
 	f.Add([]byte{formatPut})
+	f.Add(appendPacked(appendPacked([]byte{formatEvents}, 3, true, []byte("k")), 2, false, []byte("l")))
+	f.Add(appendPacked([]byte{formatEvents}, 6, true, []byte("k")))
+	f.Add(appendPacked([]byte{formatEvents}, 1<<62, true, []byte("k")))
 	key := appendHistoryKey(nil, 5, 1)
 	f.Fuzz(func(t *testing.T, rec []byte) {
-		e, err := decodeEvent(key, rec)
-		checkDecoded(t, key, err, func() error {
-			if !bytes.Equal(appendEvent(nil, e.deleted, e.key), rec) {
+		events, err := decodeEvents(key, rec)
+		if err == nil && len(rec) > 0 && rec[0] != formatEvents {
+			if e := events.event; e.rev != 5 || !bytes.Equal(appendEvent(nil, e.deleted, e.key), rec) {
 				t.Fatalf("%q is not %+v", rec, e)
+			}
+			return
+		}
+		again, before := []byte{formatEvents}, Revision(0)
+		for err == nil {
+			e := events.event
+			again = appendPacked(again, e.rev-before, e.deleted, e.key)
+			before = e.rev
+			if len(events.rest) == 0 {
+				break
+			}
+			err = events.next()
+		}
+		checkDecoded(t, key, err, func() error {
+			// Numbers can be written in more bytes than they need.
+			if before != 5 || len(again) > len(rec) {
+				t.Fatalf("%q became %q", rec, again)
 			}
 			return nil
 		})

@@ -19,7 +19,8 @@ func TestHashIsOfWhatCanBeRead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{T: t, house: openHouse(t), model: newModel()}
 		m.few = rapid.SampledFrom([]int{0, fewKeys}).Draw(t, "few")
-		m.store.few = m.few
+		m.pack = rapid.SampledFrom([]int{1, 12, packBytes}).Draw(t, "pack")
+		m.store.few, m.store.packBytes = m.few, m.pack
 		m.house.t = t
 		m.hub = NewHub(m.store)
 		defer func() { m.db.Close() }()

@@ -88,20 +88,19 @@ func (h *historian) read(from Revision) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
-	valid := it.First()
-	for {
+	r := eventReader{it: it}
+	valid, err := r.seek(from)
+	for err == nil {
 		rev := Revision(math.MaxInt64)
 		if valid {
-			if rev, _, err = splitHistoryKey(it.Key()); err != nil {
-				return err
-			}
+			rev = r.event.rev
 		}
 		if len(h.ends) > 0 && h.ends[0].revision <= rev {
 			rev = h.ends[0].revision
 		}
 		if rev > h.to {
 			h.next = h.to + 1
-			return it.Error()
+			return nil
 		}
 		if h.next = rev; h.full() {
 			return nil
@@ -109,12 +108,57 @@ func (h *historian) read(from Revision) (err error) {
 		if len(h.ends) > 0 && h.ends[0].revision == rev {
 			h.ended(h.ends[0])
 			h.ends = h.ends[1:]
-			valid = it.SeekGE(appendHistoryKey(nil, rev+1, 0))
-		} else if valid, err = h.revision(it, rev); err != nil {
-			return err
+			valid, err = r.seek(rev + 1)
+		} else {
+			valid, err = h.revision(&r, rev)
 		}
-		h.next = rev + 1
+		if err == nil {
+			h.next = rev + 1
+		}
 	}
+	return err
+}
+
+// eventReader goes through the events of the history in order.
+type eventReader struct {
+	it *pebble.Iterator
+	events
+}
+
+// seek goes to the first event at or above a revision.
+func (r *eventReader) seek(from Revision) (valid bool, err error) {
+	r.event.rev = 0
+	valid, err = r.record(r.it.SeekGE(appendHistoryKey(nil, from, 0)))
+	for valid && r.event.rev < from {
+		valid, err = r.step()
+	}
+	return valid, err
+}
+
+// step goes to the next event.
+func (r *eventReader) step() (valid bool, err error) {
+	if len(r.rest) == 0 {
+		return r.record(r.it.Next())
+	}
+	err = r.next()
+	return err == nil, err
+}
+
+// record goes to the first event of the record that the iterator is at, if
+// there is one.
+func (r *eventReader) record(valid bool) (bool, error) {
+	if !valid {
+		return false, r.it.Error()
+	}
+	rec, err := r.it.ValueAndErr()
+	if err != nil {
+		return false, err
+	}
+	before := r.event.rev
+	if r.events, err = decodeEvents(r.it.Key(), rec); err == nil && r.event.rev < before {
+		err = corrupt(r.key, "it has an event of revision %d, and one of %d comes before it", r.event.rev, before)
+	}
+	return err == nil, err
 }
 
 func (h *historian) full() bool {
@@ -148,45 +192,33 @@ func keysWithin(keys []string, in span) []string {
 	return keys[first:end]
 }
 
-// revision adds the events of one revision, whose first the iterator is at.
-func (h *historian) revision(it *pebble.Iterator, rev Revision) (valid bool, err error) {
-	for valid = true; valid; valid = it.Next() {
-		k := it.Key()
-		if at, _, err := splitHistoryKey(k); err != nil || at != rev {
-			return err == nil, err
-		}
+// revision adds the events of one revision, whose first the reader is at.
+func (h *historian) revision(r *eventReader, rev Revision) (valid bool, err error) {
+	for valid = true; valid && r.event.rev == rev; valid, err = r.step() {
 		if h.scanned++; h.scanned%contextEvery == 0 && h.ctx.Err() != nil {
 			return false, context.Cause(h.ctx)
 		}
-		rec, err := it.ValueAndErr()
-		if err != nil {
-			return false, err
-		}
-		e, err := decodeEvent(k, rec)
-		if err != nil {
-			return false, err
-		}
-		if err := h.event(e, rev); err != nil {
+		if err := h.event(r.event); err != nil {
 			return false, err
 		}
 	}
-	return valid, it.Error()
+	return valid, err
 }
 
-func (h *historian) event(e event, rev Revision) error {
+func (h *historian) event(e event) error {
 	if !h.in.contains(e.key) {
 		return nil
 	}
 	if e.deleted {
 		if h.keep(EventDelete) {
-			h.add(deleteEvent(bytes.Clone(e.key), rev))
+			h.add(deleteEvent(bytes.Clone(e.key), e.rev))
 		}
 		return nil
 	}
 	if !h.keep(EventPut) {
 		return nil
 	}
-	kv, err := h.put(e.key, rev)
+	kv, err := h.put(e.key, e.rev)
 	if err == nil {
 		h.add(Event{Type: EventPut, KV: kv})
 	}

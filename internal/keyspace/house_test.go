@@ -27,6 +27,7 @@ type house struct {
 	store  *Store
 	leases *fakeLeases
 	few    int // how many keys of an ending lease are not left to Sweep: none, unless a test wants that
+	pack   int // from which size on a record of events is complete
 }
 
 func newHouse(t interface {
@@ -39,7 +40,7 @@ func newHouse(t interface {
 }
 
 func openHouse(t tb) *house {
-	h := &house{t: t, fs: vfs.NewMem(), leases: newFakeLeases()}
+	h := &house{t: t, fs: vfs.NewMem(), leases: newFakeLeases(), pack: packBytes}
 	h.open()
 	return h
 }
@@ -54,7 +55,7 @@ func (h *house) open() {
 	if h.store, err = Open(db, h.leases); err != nil {
 		h.t.Fatalf("opening the store: %v", err)
 	}
-	h.store.few = h.few
+	h.store.few, h.store.packBytes = h.few, h.pack
 }
 
 // reopen closes the database and opens it again, with the bindings of leases
@@ -78,13 +79,12 @@ func (h *house) reopen() {
 // write runs f on a batch, commits and publishes it to readers.
 func (h *house) write(f func(*Writer)) Changes {
 	h.t.Helper()
-	b := h.db.NewIndexedBatch()
-	w := h.store.Begin(b)
+	w := h.store.Begin(h.db.NewBatch())
 	f(w)
 	if err := w.Seal(); err != nil || w.Err() != nil {
 		h.t.Fatalf("writer: %v, %v", err, w.Err())
 	}
-	if err := b.Commit(pebble.NoSync); err != nil {
+	if err := w.Batch().Commit(pebble.NoSync); err != nil {
 		h.t.Fatalf("commit: %v", err)
 	}
 	h.store.Commit(w)

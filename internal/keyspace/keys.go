@@ -95,7 +95,8 @@ func userKey(prefix []byte) ([]byte, error) {
 	return key, nil
 }
 
-// appendHistoryKey appends the database key of one event.
+// appendHistoryKey appends the database key of an event, or of several that
+// end with it.
 func appendHistoryKey(dst []byte, rev Revision, sub uint32) []byte {
 	dst = append(dst, FamilyHistory)
 	dst = binary.BigEndian.AppendUint64(dst, uint64(rev))

@@ -15,7 +15,8 @@ func TestAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{T: t, house: openHouse(t), model: newModel()}
 		m.few = rapid.SampledFrom([]int{0, fewKeys}).Draw(t, "few")
-		m.store.few = m.few
+		m.pack = rapid.SampledFrom([]int{1, 12, packBytes}).Draw(t, "pack")
+		m.store.few, m.store.packBytes = m.few, m.pack
 		m.house.t = t
 		m.hub = NewHub(m.store)
 		defer func() { m.db.Close() }()
@@ -432,20 +433,41 @@ func (m *machine) noTraces() {
 	var sub uint32
 	var last Revision
 	i := 0
-	for valid := it.First(); valid; valid, i = it.Next(), i+1 {
+	r := eventReader{it: it}
+	valid, err := r.seek(max(0, m.model.compact))
+	for ; valid; valid, err = r.step() {
 		if i >= len(events) {
 			m.Fatalf("more than %d events", i)
 		}
 		want := events[i]
+		i++
 		if sub++; want.KV.ModRevision != last {
 			last, sub = want.KV.ModRevision, 0
 		}
-		key := appendHistoryKey(nil, last, sub)
-		rec := appendEvent(nil, want.Type == EventDelete, want.KV.Key)
-		m.same("history", fmt.Sprintf("%q %q", it.Key(), it.Value()), fmt.Sprintf("%q %q", key, rec))
+		got, wanted := r.event, event{last, want.Type == EventDelete, want.KV.Key}
+		m.same("history", fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", wanted))
+		if len(r.rest) == 0 {
+			m.same("place of a record", fmt.Sprintf("%q", it.Key()), fmt.Sprintf("%q", appendHistoryKey(nil, last, sub)))
+		}
 	}
-	if i != len(events) {
-		m.Fatalf("%d events, want %d", i, len(events))
+	if err != nil || i != len(events) {
+		m.Fatalf("%d events, then %v, want %d", i, err, len(events))
+	}
+	m.noOldRecords()
+}
+
+// noOldRecords checks that no record of events is left that ends before the compact revision.
+func (m *machine) noOldRecords() {
+	it, err := m.db.NewIter(familyBounds(FamilyHistory))
+	if err != nil {
+		m.Fatalf("%v", err)
+	}
+	defer it.Close()
+	if !it.First() {
+		return
+	}
+	if rev, _, err := splitHistoryKey(it.Key()); err != nil || rev < m.model.compact {
+		m.Fatalf("%q is left, %v", it.Key(), err)
 	}
 }
 

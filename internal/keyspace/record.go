@@ -7,8 +7,9 @@ import "encoding/binary"
 const (
 	formatValue     = 0x11 // 'v': a version with a value
 	formatTombstone = 0x12 // 'v': the key was deleted here
-	formatPut       = 0x21 // 'h'
-	formatDelete    = 0x22 // 'h'
+	formatPut       = 0x21 // 'h': one event
+	formatDelete    = 0x22 // 'h': one event
+	formatEvents    = 0x23 // 'h': several
 	formatEnded     = 0x31 // 'e'
 	formatRevision  = 0x41 // 'm'
 )
@@ -63,8 +64,9 @@ func decodeVersion(key, rec []byte) (version, error) {
 	return v, nil
 }
 
-// event is what an 'h' record says; the value of a put is in 'v'.
+// event is one of those that an 'h' record tells of; the value of a put is in 'v'.
 type event struct {
+	rev     Revision
 	deleted bool
 	key     []byte // shares the memory of the record
 }
@@ -78,11 +80,61 @@ func appendEvent(dst []byte, deleted bool, key []byte) []byte {
 	return append(dst, key...)
 }
 
-func decodeEvent(key, rec []byte) (event, error) {
-	if len(rec) < 2 || (rec[0] != formatPut && rec[0] != formatDelete) {
-		return event{}, corrupt(key, "unknown format of an event, or no key in it")
+// appendPacked appends an event to a record of several: how much later it was
+// than the one before, or than revision 0, and twice that if it is a delete and
+// one more; then the key, with its length in front.
+func appendPacked(dst []byte, later Revision, deleted bool, key []byte) []byte {
+	head := uint64(later) << 1
+	if deleted {
+		head |= 1
 	}
-	return event{deleted: rec[0] == formatDelete, key: rec[1:]}, nil
+	dst = binary.AppendUvarint(dst, head)
+	dst = binary.AppendUvarint(dst, uint64(len(key)))
+	return append(dst, key...)
+}
+
+// events takes the events out of an 'h' record, one after the other.
+type events struct {
+	key   []byte   // of the record
+	last  Revision // in it: that of the last event
+	event event    // taken last
+	rest  []byte   // behind it
+}
+
+// decodeEvents takes out the first event of a record.
+func decodeEvents(key, rec []byte) (events, error) {
+	last, _, err := splitHistoryKey(key)
+	if err != nil {
+		return events{}, err
+	}
+	e := events{key: key, last: last}
+	switch {
+	case len(rec) < 2:
+		return events{}, corrupt(key, "no event in it")
+	case rec[0] == formatPut || rec[0] == formatDelete:
+		e.event = event{rev: last, deleted: rec[0] == formatDelete, key: rec[1:]}
+		return e, nil
+	case rec[0] == formatEvents:
+		e.rest = rec[1:]
+		err := e.next()
+		return e, err
+	}
+	return events{}, corrupt(key, "unknown format of an event")
+}
+
+// next takes out the next event. There must be one.
+func (e *events) next() error {
+	d := decoder{rest: e.rest}
+	head, size := d.uvarint(), d.uvarint()
+	if d.bad || size == 0 || size > uint64(len(d.rest)) {
+		return corrupt(e.key, "an event in it can not be read")
+	}
+	e.event.rev += Revision(head >> 1)
+	e.event.deleted, e.event.key, e.rest = head&1 != 0, d.rest[:size], d.rest[size:]
+	if rev := e.event.rev; rev <= 0 || rev > e.last || len(e.rest) == 0 && rev != e.last {
+		return corrupt(e.key, "it has an event of revision %d", rev)
+	}
+	return nil
 }
 
 // ended is what an 'e' record says.

@@ -23,7 +23,7 @@ func (s *Store) Reload(leases Leases) error {
 	if !s.suspended() {
 		panic("keyspace: reloaded without having been suspended")
 	}
-	fresh := &Store{db: s.db, leases: leases, few: s.few, byGeneration: make(map[uint64]*ending)}
+	fresh := &Store{db: s.db, leases: leases, few: s.few, packBytes: s.packBytes, byGeneration: make(map[uint64]*ending)}
 	if err := fresh.load(); err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func copyAll(t tb, from, to *pebble.DB) {
 // away opens a store on a copy of the database.
 func (h *house) away() *house {
 	h.t.Helper()
-	other := &house{t: h.t, fs: vfs.NewMem(), leases: h.leases, few: h.few}
+	other := &house{t: h.t, fs: vfs.NewMem(), leases: h.leases, few: h.few, pack: h.pack}
 	db, err := pebble.Open("db", &pebble.Options{FS: other.fs, Logger: quiet{}})
 	if err != nil {
 		h.t.Fatalf("%v", err)
@@ -46,7 +46,7 @@ func (h *house) away() *house {
 	if other.store, err = Open(db, h.leases); err != nil {
 		h.t.Fatalf("%v", err)
 	}
-	other.store.few = h.few
+	other.store.few, other.store.packBytes = h.few, h.pack
 	return other
 }
 

@@ -61,15 +61,16 @@ type Store struct {
 	ends []*ending
 	// swept is how many keys of ends[0] are done. 0 ≤ swept < len(ends[0].keys)
 	swept int
-	// few is fewKeys but in tests.
-	few int
+	// few is fewKeys, and packBytes the constant of that name, but in tests.
+	few, packBytes int
 	// recents knows the newest versions of some keys.
 	recents recents
 	// byGeneration has the same endings as ends.
 	byGeneration map[uint64]*ending
 
 	trimming trimming
-	epoch    uint64 // that of published
+	epoch    uint64  // that of published
+	scratch  scratch // of the last Writer
 }
 
 // published is an immutable view of what is committed to the database.
@@ -97,7 +98,7 @@ type ending struct {
 // It is quick unless leases had ended that were not yet swept: to find their
 // keys again, all versions of all keys are read.
 func Open(db *pebble.DB, leases Leases) (*Store, error) {
-	s := &Store{db: db, leases: leases, few: fewKeys, byGeneration: make(map[uint64]*ending)}
+	s := &Store{db: db, leases: leases, few: fewKeys, packBytes: packBytes, byGeneration: make(map[uint64]*ending)}
 	if err := s.load(); err != nil {
 		return nil, err
 	}
@@ -156,6 +157,7 @@ func (s *Store) Commit(w *Writer) {
 		panic("keyspace: the writer's batch was committed unsealed")
 	}
 	w.done = true
+	s.scratch = w.scratch.again()
 	s.publish()
 }
 

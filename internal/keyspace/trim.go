@@ -60,7 +60,11 @@ func (w *Writer) startTrim() bool {
 
 func (w *Writer) trim(maxKeys int) (err error) {
 	t := &w.s.trimming
-	it, err := w.b.NewIter(&pebble.IterOptions{LowerBound: t.from, UpperBound: []byte{FamilyVersions + 1}})
+	b, err := w.Indexed()
+	if err != nil {
+		return err
+	}
+	it, err := b.NewIter(&pebble.IterOptions{LowerBound: t.from, UpperBound: []byte{FamilyVersions + 1}})
 	if err != nil {
 		return err
 	}
@@ -115,7 +119,8 @@ func (w *Writer) trimKey(c *cursor) (valid bool, err error) {
 }
 
 // finishTrim removes the history up to the pass's revision. Events of the
-// revision itself can still be watched.
+// revision itself can still be watched; older ones that share a record with
+// them stay, and nobody reads them.
 func (w *Writer) finishTrim() error {
 	t := &w.s.trimming
 	t.done, t.from = t.to, nil

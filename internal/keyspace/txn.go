@@ -157,7 +157,10 @@ func (w *Writer) Txn(req TxnRequest) (TxnResult, error) {
 			return err
 		}
 		var t taken
-		before := w.view(w.s.revision)
+		before, err := w.view(w.s.revision)
+		if err != nil {
+			return err
+		}
 		before.newest = func(key []byte) (latest, error) { return w.latest(key, false) }
 		if t, err = before.take(context.Background(), &req); err != nil {
 			return err

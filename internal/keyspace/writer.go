@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -33,18 +34,40 @@ type Writer struct {
 	events  []Event  // those events
 	before  Revision // s.revision at its start; what it may read explicitly
 
-	key, rec []byte // scratch
+	scratch
 }
 
-// Begin starts writing to b, an indexed batch of the Store's database. Keys
-// and values of requests must not be changed by anyone after they were given
-// to the Writer, as Changes and results share them.
+// Begin starts writing to b, a batch of the Store's database. An index of what
+// is in it costs as much as writing it, and many requests read nothing, so b
+// need not have one: see Batch. Keys and values of requests must not be changed
+// by anyone after they were given to the Writer, as Changes and results share
+// them.
 func (s *Store) Begin(b *pebble.Batch) *Writer {
-	w := &Writer{s: s, b: b, before: s.revision}
+	w := &Writer{s: s, b: b, before: s.revision, scratch: s.scratch}
+	s.scratch = scratch{} // if nothing comes of this one, its memory is not used again
 	if s.suspended() {
 		w.err = fmt.Errorf("%w: a writer begins while the state is being replaced", ErrMisuse)
 	}
 	return w
+}
+
+// Batch returns the batch that is written to, which is the one to be committed.
+// Without an index it is b of Begin until something is read, and then another
+// with the same contents in its place.
+func (w *Writer) Batch() *pebble.Batch { return w.b }
+
+// Indexed returns the batch for reading what is in it.
+func (w *Writer) Indexed() (*pebble.Batch, error) {
+	if w.b.Indexed() {
+		return w.b, nil
+	}
+	indexed := w.s.db.NewIndexedBatch()
+	if err := indexed.Apply(w.b, nil); err != nil {
+		return nil, w.fail(errors.Join(err, indexed.Close()))
+	}
+	former := w.b
+	w.b = indexed
+	return indexed, w.fail(former.Close())
 }
 
 // Err returns what made the Writer unusable, if something did.
@@ -82,8 +105,8 @@ func (w *Writer) request(f func() error) error {
 	if w.err != nil {
 		return w.err
 	}
-	if w.done || !w.b.Indexed() {
-		return w.fail(fmt.Errorf("%w: the writer's batch is committed or not indexed", ErrMisuse))
+	if w.done {
+		return w.fail(fmt.Errorf("%w: the writer's batch is committed", ErrMisuse))
 	}
 	if err := f(); err != nil {
 		return w.fail(err)
@@ -94,8 +117,11 @@ func (w *Writer) request(f func() error) error {
 	return nil
 }
 
-// fail remembers an error unless it is a refusal.
+// fail remembers an error unless it is none, or a refusal.
 func (w *Writer) fail(err error) error {
+	if err == nil {
+		return nil
+	}
 	for _, refusal := range refusals {
 		if errors.Is(err, refusal) {
 			return err
@@ -115,9 +141,10 @@ var refusals = []error{
 // finish ends a request.
 func (w *Writer) finish() {
 	if w.open {
-		w.changes = append(w.changes, Change{Revision: w.s.revision, Events: w.events})
+		w.changes = append(w.changes, Change{Revision: w.s.revision, Events: slices.Clip(w.events)})
 	}
-	w.open, w.sub, w.events, w.before = false, 0, nil, w.s.revision
+	w.open, w.sub, w.before = false, 0, w.s.revision
+	w.events = w.events[len(w.events):] // the next request's stand behind them
 }
 
 // raise gives the request under way its revision.
@@ -139,30 +166,35 @@ func (w *Writer) Seal() error {
 		return w.err
 	}
 	w.sealed = true
+	if err := w.setPack(); err != nil {
+		return w.fail(err)
+	}
 	w.rec = appendRevision(w.rec[:0], w.s.revision)
 	return w.fail(w.b.Set(metaRevision, w.rec, nil))
 }
 
+// eventChunk is for how many events there is room at a time where several
+// requests share a batch.
+const eventChunk = 8
+
 // record adds an event to the request under way.
 func (w *Writer) record(e Event) error {
-	if err := w.setEvent(e.KV.ModRevision, w.sub, e.Type == EventDelete, e.KV.Key); err != nil {
+	if err := w.addEvent(e.KV.ModRevision, w.sub, e.Type == EventDelete, e.KV.Key); err != nil {
 		return err
 	}
 	w.sub++
+	if cap(w.events) == 0 && len(w.changes) > 0 {
+		w.events = make([]Event, 0, eventChunk)
+	}
 	w.events = append(w.events, e)
 	return nil
 }
 
-func (w *Writer) setEvent(rev Revision, sub uint32, deleted bool, key []byte) error {
-	w.key = appendHistoryKey(w.key[:0], rev, sub)
-	w.rec = appendEvent(w.rec[:0], deleted, key)
-	return w.b.Set(w.key, w.rec, nil)
-}
-
 // view returns the key space as this Writer left it. Endings are looked up in
 // memory, which is never behind the batch.
-func (w *Writer) view(rev Revision) *view {
-	return &view{reader: w.b, rev: rev, ends: pendingEnds(w.s.byGeneration)}
+func (w *Writer) view(rev Revision) (*view, error) {
+	b, err := w.Indexed()
+	return &view{reader: b, rev: rev, ends: pendingEnds(w.s.byGeneration)}, err
 }
 
 type pendingEnds map[uint64]*ending
@@ -190,7 +222,11 @@ func (w *Writer) Range(req RangeRequest) (RangeResult, error) {
 		if req.Revision == 0 {
 			rev = w.s.revision
 		}
-		if res, err = w.view(rev).collect(context.Background(), &req); err == nil {
+		v, err := w.view(rev)
+		if err != nil {
+			return err
+		}
+		if res, err = v.collect(context.Background(), &req); err == nil {
 			res.Revision = w.s.revision
 		}
 		return err
@@ -312,66 +348,6 @@ func (w *Writer) resolveLease(v *version) error {
 	return nil
 }
 
-// latest is the state of a key as the Writer left it.
-type latest struct {
-	found      bool
-	kv         KV     // with value only if that was asked for
-	generation uint64 // of kv.Lease
-	ended      *ending
-}
-
-// latest reads the newest version of the key. If it is of an ended lease
-// whose tombstone for it may be missing, ended says which.
-func (w *Writer) latest(key []byte, withValue bool) (l latest, err error) {
-	if n, ok := w.s.recents.get(key); ok && (n.version.deleted || !withValue) {
-		return w.asLatest(key, n), nil
-	}
-	it, err := w.b.NewIter(spanOf(key, nil).bounds())
-	if err != nil {
-		return l, err
-	}
-	defer func() { err = errors.Join(err, it.Close()) }()
-	if !it.First() {
-		if err = it.Error(); err == nil {
-			w.s.recents.wrote(key, 0, version{deleted: true})
-		}
-		return l, err
-	}
-	prefix, mod, err := splitVersionKey(it.Key())
-	if err != nil {
-		return l, err
-	}
-	v, err := versionAt(it)
-	if err != nil {
-		return l, err
-	}
-	w.s.recents.wrote(key, mod, v)
-	if v.deleted {
-		return l, nil
-	}
-	if l.ended = w.s.byGeneration[v.generation]; l.ended != nil {
-		return l, nil
-	}
-	l.found, l.generation = true, v.generation
-	i := item{prefix: prefix, mod: mod, version: v}
-	l.kv, err = i.kv(withValue)
-	return l, err
-}
-
-// asLatest is what latest finds if the newest version of a key is n.
-func (w *Writer) asLatest(key []byte, n newest) (l latest) {
-	v := &n.version
-	if v.deleted {
-		return l
-	}
-	if l.ended = w.s.byGeneration[v.generation]; l.ended != nil {
-		return l
-	}
-	l.found, l.generation = true, v.generation
-	l.kv = KV{Key: key, CreateRevision: v.create, ModRevision: n.mod, Version: v.version, Lease: v.lease}
-	return l
-}
-
 // setVersion writes a version at the revision of the request under way.
 func (w *Writer) setVersion(req *PutRequest, v *version) error {
 	key := req.Key
@@ -450,7 +426,11 @@ func (w *Writer) deleteRange(req *DeleteRequest) (DeleteResult, error) {
 	// All keys are found first: an iterator doesn't see what is written to
 	// its batch after it was opened, but this need not rest on that.
 	var found []KV
-	err := w.view(math.MaxInt64).scan(context.Background(), spanOf(req.Key, req.End), func(i *item) error {
+	v, err := w.view(math.MaxInt64)
+	if err != nil {
+		return DeleteResult{}, err
+	}
+	err = v.scan(context.Background(), spanOf(req.Key, req.End), func(i *item) error {
 		kv, err := i.kv(req.PrevKV)
 		found = append(found, kv)
 		return err

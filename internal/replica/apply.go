@@ -20,8 +20,7 @@ const keepAlone = 2_000
 
 // applying is one batch of committed entries being applied.
 type applying struct {
-	batch    *pebble.Batch
-	writer   *keyspace.Writer
+	writer   *keyspace.Writer // everything is written into its batch
 	replies  []Reply
 	decided  []lessor.ID // leases whose waiting renewals have an answer now
 	promoted bool
@@ -36,14 +35,41 @@ type applying struct {
 	names   []NameChange
 }
 
+// load reads a record as the commands so far left it, and reports whether there is one.
+func (a *applying) load(key []byte, m proto.Message) (bool, error) {
+	batch, err := a.writer.Indexed()
+	if err != nil {
+		return false, err
+	}
+	return load(batch, key, m)
+}
+
 // applyOrDefer leaves committed entries to the next Step, which is asked for at once, if this one has something
 // to be written, so that the disk begins with that while they are applied, or if it has applied others, so that
-// other events get their turn.
+// other events get their turn. Where somebody waits for what becomes of them they are applied a few at a time.
 func (r *Replica) applyOrDefer(m *raftpb.Message) {
-	r.deferred = append(r.deferred, m)
+	if r.serving {
+		r.deferred = append(r.deferred, portions(m)...)
+	} else {
+		r.deferred = append(r.deferred, m)
+	}
 	if !r.full {
 		r.applyNext()
 	}
+}
+
+// portions divides committed entries. Raft hears of them all with the last.
+func portions(m *raftpb.Message) []*raftpb.Message {
+	var all []*raftpb.Message
+	rest := m.GetEntries()
+	for n, size := 0, 0; n < len(rest); n++ {
+		if size >= portionBytes {
+			all = append(all, &raftpb.Message{Entries: rest[:n:n]})
+			rest, n, size = rest[n:], 0, 0
+		}
+		size += len(rest[n].GetData())
+	}
+	return append(all, &raftpb.Message{Entries: rest, Responses: m.GetResponses()})
 }
 
 // applyNext applies the oldest of what was deferred.
@@ -60,8 +86,7 @@ func (r *Replica) applyNext() {
 // apply executes committed entries and commits what they change as one unsynced batch. An error here is
 // the disk's, or means that the log holds what this program never wrote; either way the member halts.
 func (r *Replica) apply(m *raftpb.Message) {
-	batch := r.db.NewIndexedBatch()
-	a := &applying{batch: batch, writer: r.store.Begin(batch)}
+	a := &applying{writer: r.store.Begin(r.db.NewBatch())}
 	r.applying = a
 	err := r.applyEntries(m.GetEntries())
 	r.applying = nil
@@ -69,14 +94,14 @@ func (r *Replica) apply(m *raftpb.Message) {
 		err = a.writer.Seal()
 	}
 	if err == nil {
-		err = batch.Commit(pebble.NoSync)
+		err = a.writer.Batch().Commit(pebble.NoSync)
 	}
 	if err != nil {
 		r.halt(fmt.Errorf("committed log entries can not be applied: %w", err))
 		return
 	}
 	r.store.Commit(a.writer)
-	r.reuse(batch)
+	r.reuse(a.writer.Batch())
 	if err := r.fileMany(); err != nil {
 		r.halt(fmt.Errorf("the disk failed while records were put in their places: %w", err))
 		return
@@ -111,17 +136,17 @@ func (r *Replica) applyEntries(entries []*raftpb.Entry) error {
 		}
 		r.applied = mark{entry.GetIndex(), entry.GetTerm()}
 	}
-	r.keepDrafts(r.applying.batch)
-	put(r.applying.batch, keyApplied, &logpb.Applied{Index: r.applied.index, Term: r.applied.term})
+	r.keepDrafts(r.applying.writer.Batch())
+	put(r.applying.writer.Batch(), keyApplied, &logpb.Applied{Index: r.applied.index, Term: r.applied.term})
 	keep := r.cfg.LogKeep
 	if r.alone() {
 		keep = min(keep, keepAlone)
 	}
 	if r.applied.index > r.log.truncated.index+2*keep {
-		return r.log.truncate(r.applying.batch, r.applied.index-keep)
+		return r.log.truncate(r.applying.writer.Batch(), r.applied.index-keep)
 	}
 	if index, ok := r.log.oversized(r.applied.index); ok {
-		return r.log.truncate(r.applying.batch, index)
+		return r.log.truncate(r.applying.writer.Batch(), index)
 	}
 	return nil
 }
@@ -210,11 +235,11 @@ func (r *Replica) beginReign(entry *raftpb.Entry) {
 	after := r.lessor.Reigns()
 	for _, reign := range before {
 		if !slices.Contains(after, reign) {
-			remove(r.applying.batch, reignKey(reign.Start))
+			remove(r.applying.writer.Batch(), reignKey(reign.Start))
 		}
 	}
 	instant, domain := r.instants.encode(r.now)
-	put(r.applying.batch, reignKey(start), &logpb.Reign{
+	put(r.applying.writer.Batch(), reignKey(start), &logpb.Reign{
 		Start: uint64(start), Term: entry.GetTerm(), Applied: instant, Domain: domain,
 	})
 	if r.leading && entry.GetTerm() == r.term {
@@ -363,13 +388,12 @@ func (r *Replica) writeLease(id lessor.ID) {
 	if !ok {
 		panic(fmt.Sprintf("replica: lease %x has no record right after a command changed it", uint64(id)))
 	}
-	m := &logpb.Lease{
-		Id: int64(record.ID), Generation: uint64(record.Generation),
-		TtlNs: int64(record.TTL), Cleared: uint64(record.Cleared),
-		Pinned: record.Pinned, Doomed: record.Doomed,
-	}
+	m := r.names.lease
+	m.Id, m.Generation, m.TtlNs, m.Cleared = int64(record.ID), uint64(record.Generation), int64(record.TTL), uint64(record.Cleared)
+	m.Pinned, m.Doomed = record.Pinned, record.Doomed
+	m.Claimed, m.Name, m.Checkpointed = false, m.Name[:0], nil
 	if c := r.names.claims[id]; c != nil {
-		m.Claimed, m.Name = true, []byte(c.line.name)
+		m.Claimed, m.Name = true, append(m.Name, c.line.name...)
 	}
 	if record.Checkpointed {
 		instant, domain := r.instants.encode(record.Applied)
@@ -378,7 +402,7 @@ func (r *Replica) writeLease(id lessor.ID) {
 	if key := leaseKey(id); m.Claimed || r.names.drafts.of[string(key)] != nil {
 		r.draft(key, m, r.applying.at != lessor.Position(record.Generation))
 	} else {
-		put(r.applying.batch, key, m)
+		put(r.applying.writer.Batch(), key, m)
 	}
 }
 

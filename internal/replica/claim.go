@@ -217,9 +217,9 @@ func (r *Replica) answerClaim(request uint64, claim Claim) bool {
 	case !r.serving, behind:
 		return false
 	case c != nil:
-		batch := r.db.NewIndexedBatch()
-		reply.Result, reply.Err = r.claimedBefore(c, claim.Name, claim.TTL, r.store.Begin(batch))
-		r.reuse(batch)
+		writer := r.store.Begin(r.db.NewIndexedBatch())
+		reply.Result, reply.Err = r.claimedBefore(c, claim.Name, claim.TTL, writer)
+		r.reuse(writer.Batch())
 	case l != nil && l.owner != nil && !claim.Wait:
 		reply.Result, reply.Err = r.refused(l)
 	default:

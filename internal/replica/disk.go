@@ -56,7 +56,7 @@ func (e *DamagedError) Error() string {
 func (e *DamagedError) Unwrap() error { return e.Err }
 
 func numbered(family byte, n uint64) []byte {
-	return binary.BigEndian.AppendUint64([]byte{family}, n)
+	return binary.BigEndian.AppendUint64(append(make([]byte, 0, 1+8), family), n)
 }
 
 func logKey(index uint64) []byte { return numbered(familyLog, index) }
@@ -66,10 +66,13 @@ func leaseKey(id lessor.ID) []byte { return numbered(familyLease, uint64(id)^(1<
 
 func reignKey(start lessor.Position) []byte { return numbered(familyReign, uint64(start)) }
 
-func nameKey(name string) []byte { return append([]byte{familyName}, name...) }
+func nameKey(name string) []byte {
+	return append(append(make([]byte, 0, 1+len(name)), familyName), name...)
+}
 
 func pastKey(name string, tenancy uint64) []byte {
-	return append(append([]byte{familyPast}, name...), 0, byte(tenancy%MaxPast))
+	key := append(append(make([]byte, 0, 1+len(name)+2), familyPast), name...)
+	return append(key, 0, byte(tenancy%MaxPast))
 }
 
 // family returns the bounds of all keys of a family.

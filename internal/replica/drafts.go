@@ -72,17 +72,13 @@ func (d *drafts) touch(key []byte, below bool) *draft {
 // draft writes a record, which goes to its place later. below says that there may be something there already.
 func (r *Replica) draft(key []byte, m proto.Message, below bool) {
 	d := r.names.drafts.touch(key, below)
-	value, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(d.value[:0], m)
-	if err != nil {
-		panic(fmt.Sprintf("replica: can not write record %q: %v", key, err))
-	}
-	d.value, d.removed = value, false
+	d.value, d.removed = appendRecord(d.value[:0], m), false
 }
 
 // strike removes a record, wherever it is.
 func (r *Replica) strike(key []byte) {
 	if r.names.drafts.of[string(key)] == nil {
-		remove(r.applying.batch, key)
+		remove(r.applying.writer.Batch(), key)
 		return
 	}
 	d := r.names.drafts.touch(key, true)
@@ -94,7 +90,7 @@ func (r *Replica) read(key []byte, m proto.Message) (bool, error) {
 	d := r.names.drafts.of[string(key)]
 	switch {
 	case d == nil && r.applying != nil:
-		return load(r.applying.batch, key, m)
+		return r.applying.load(key, m)
 	case d == nil:
 		return load(r.db, key, m)
 	case d.removed:

@@ -48,7 +48,7 @@ func encodeClaim(op Claim) []byte {
 	text = appendNumber(text, claimID, uint64(op.Lease))
 	text = appendNumber(text, claimTTL, uint64(op.TTL))
 	text = appendText(text, claimName, op.Name)
-	text = appendText(text, claimHolder, string(op.Holder))
+	text = appendBytes(text, claimHolder, op.Holder)
 	text = appendNumber(text, claimWait, protowire.EncodeBool(op.Wait))
 	return enclose(text, commandClaim)
 }

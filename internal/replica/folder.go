@@ -17,7 +17,7 @@ import (
 // program, need not open the database to find out.
 const (
 	versionFile = "VERSION"
-	versionText = "leasekeeper data format 1\n"
+	versionText = "leasekeeper data format 2\n"
 	databaseDir = "db"
 
 	cacheBytes = 64 << 20

@@ -43,8 +43,9 @@ type names struct {
 
 	farewells farewells
 
-	record *logpb.Name // scratch
-	drafts drafts      // what is remembered of all this, as far as it is not in its place on the disk
+	record *logpb.Name  // scratch
+	lease  *logpb.Lease // likewise
+	drafts drafts       // what is remembered of all this, as far as it is not in its place on the disk
 }
 
 // line is one name. The contender with the lowest create revision owns it.
@@ -123,7 +124,7 @@ func (s *strangers) mayHave(id lessor.ID) bool {
 func newNames() names {
 	return names{
 		lines: make(map[string]*line), claims: make(map[lessor.ID]*contender), releasing: make(map[lessor.ID]int), claiming: make(map[lessor.ID]*again), free: list.New(),
-		drafts: newDrafts(), record: new(logpb.Name),
+		drafts: newDrafts(), record: new(logpb.Name), lease: new(logpb.Lease),
 	}
 }
 

@@ -73,7 +73,7 @@ func (r *Replica) notice(why Why, note string) error {
 			r.tell(NameChange{Kind: LineLeft, State: NameState{Name: c.line.name}, Lease: c.lease, Why: why, Note: note})
 		}
 		orphans := n.orphans
-		n.touched, n.fresh, n.left, n.orphans = n.touched[:0], n.fresh[:0], n.left[:0], nil
+		n.touched, n.fresh, n.left, n.orphans = n.touched[:0], n.fresh[:0], n.left[:0], n.orphans[:0]
 		for _, id := range orphans {
 			r.orphaned(id, why, note)
 		}
@@ -246,7 +246,7 @@ func (r *Replica) forget() {
 		delete(r.names.lines, l.name)
 		if l.last > r.names.forgotten {
 			r.names.forgotten = l.last
-			put(r.applying.batch, keyForgotten, &logpb.Forgotten{Last: l.last})
+			put(r.applying.writer.Batch(), keyForgotten, &logpb.Forgotten{Last: l.last})
 		}
 		r.strike(nameKey(l.name))
 		for i := range min(l.ended, MaxPast) {

@@ -18,7 +18,7 @@ import (
 )
 
 // Format is the version of everything this program writes into a data folder.
-const Format = 1
+const Format = 2
 
 // recover rebuilds the member from its database: identity, log, leases, keys, and which key is attached
 // to which lease.

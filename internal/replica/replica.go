@@ -26,13 +26,18 @@ const (
 	// ours; but in so many ticks a leader notices that it has lost the others, or that a hand-over does not succeed.
 	minElectionTicks = 3
 
-	// maxEntryBytes and maxEntryWeight bound one log entry, which holds at least one command.
-	maxEntryBytes  = 1 << 20
-	maxEntryWeight = 1 << 12
+	// maxWriteBytes and maxWriteWeight bound the commands that are written to the log together; there is at least one.
+	maxWriteBytes  = 1 << 20
+	maxWriteWeight = 1 << 12
+	// writeEntries is into how many log entries, roughly, they are divided, and minEntryWeight what is not divided.
+	writeEntries, minEntryWeight = 4, 16
+	// portionBytes is from which size on entries are applied without more of them.
+	portionBytes = 1 << 10
 	// maxExpiries is how many leases one entry ends at most: a few milliseconds of applying.
 	maxExpiries = 128
-	// maxProposed bounds the entries that are proposed and not applied: what comes meanwhile waits, and is counted.
-	maxProposed = 64
+	// maxProposed is how many entries can be proposed and not applied when more are: what comes meanwhile waits, and is
+	// counted.
+	maxProposed = 256
 	// maxInflight bounds what is on its way to one other member.
 	maxInflight, maxInflightBytes = 256, 16 << 20
 	// maxApplyBytes bounds the log entries that one batch applies, so that other events get their turn.
@@ -275,8 +280,12 @@ func (r *Replica) handle(event Event) {
 	case Request:
 		r.request(e)
 	case Requests:
+		waiting := len(r.queue)
 		for i, op := range e.Ops {
 			r.request(Request{e.First + uint64(i), op})
+		}
+		for i := waiting + 1; i < len(r.queue); i++ {
+			r.queue[i].along = true
 		}
 	case Space:
 		r.noticeSpace(e)
@@ -452,7 +461,7 @@ func (r *Replica) sweep() {
 		return
 	}
 	r.unswept = 0
-	batch := r.db.NewIndexedBatch()
+	batch := r.db.NewBatch() // nothing is read
 	writer := r.store.Begin(batch)
 	more, err := writer.Sweep(sweepKeys)
 	if err == nil {

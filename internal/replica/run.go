@@ -185,11 +185,11 @@ func (n *Node) perform(effects []Effect) (wait time.Duration, err error) {
 			}
 			n.persists <- syncing{e, time.Now()}
 		case Reply:
-			n.answer(e.ID, Authorized(e, clock.Now))
+			n.answer(e.ID, Authorized(effect, clock.Now))
 		case ReadAt:
-			n.answer(e.ID, Authorized(e, clock.Now))
+			n.answer(e.ID, Authorized(effect, clock.Now))
 		case Renewed:
-			n.answer(e.ID, Authorized(e, clock.Now))
+			n.answer(e.ID, Authorized(effect, clock.Now))
 		case Publish:
 			n.hub.Publish(e.Changes)
 			n.names.publish(e.Names)

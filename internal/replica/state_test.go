@@ -280,7 +280,7 @@ func TestStateThatMakesNoSenseIsRefused(t *testing.T) {
 		stream []byte
 	}{
 		{"it is of no log entry", forge(none, nil, 0)},
-		{"of format 2 and this program knows format 1", forge(format, nil, 0)},
+		{"of format 3 and this program knows format 2", forge(format, nil, 0)},
 		{`record "v1" is not in its place`, forge(good(), []Record{v2, v1}, 2)},
 		{`record "v1" is not in its place`, forge(good(), []Record{v1, v1}, 2)},
 		{"it has 1 records and says that it has 2", forge(good(), []Record{v1}, 2)},
