@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -19,6 +20,7 @@ import (
 type mutant struct {
 	name, why string
 	options   Options
+	from      uint64 // the first seed
 	places    []place
 }
 
@@ -38,13 +40,19 @@ func readMutants(t *testing.T) []mutant {
 		case line == "" || strings.HasPrefix(line, "#"):
 			continue
 		case key == "mutant":
-			all = append(all, mutant{name: value})
+			all = append(all, mutant{name: value, from: 1})
 			continue
 		}
 		m := &all[len(all)-1]
 		switch key {
 		case "why":
 			m.why = value
+		case "from":
+			from, err := strconv.ParseUint(value, 10, 64)
+			if err != nil {
+				t.Fatalf("mutants.txt: %v", err)
+			}
+			m.from = from
 		case "with":
 			m.options.Stress = Stress(value)
 		case "in":
@@ -152,7 +160,7 @@ func hunt(t *testing.T, mutants []mutant) {
 		}
 		choose(m.name)
 		r := Result{}
-		for seed := uint64(1); seed <= mutantSeeds && r.Failure == nil; seed++ {
+		for seed := m.from; seed < m.from+mutantSeeds && r.Failure == nil; seed++ {
 			r = Run(seed, m.options)
 		}
 		if r.Failure == nil {
