@@ -310,6 +310,7 @@ func (machine) Moved() <-chan struct{} { return nil }
 // In store-clock mode who comes later, on another machine, takes the name of a dead holder at once.
 func TestStoreClockFreesTheDead(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
+	store := opened(t, database, Config{StoreClock: true})
 	another := func() *claim.Client {
 		c, err := claim.NewClient(opened(t, database, Config{StoreClock: true}), claim.Options{Clock: machine{}})
 		if err != nil {
@@ -317,15 +318,22 @@ func TestStoreClockFreesTheDead(t *testing.T) {
 		}
 		return c
 	}
-	if _, err := another().Claim(t.Context(), request("jobs/x", "me", 100*time.Millisecond)); err != nil {
+	dead, early, late := another(), another(), another()
+	if _, err := dead.Claim(t.Context(), request("jobs/x", "me", 2*time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	late := another()
-	if _, err := late.Claim(t.Context(), request("jobs/x", "you", time.Minute)); !errors.Is(err, driver.ErrHeld) {
+	if _, err := early.Claim(t.Context(), request("jobs/x", "you", time.Minute)); !errors.Is(err, driver.ErrHeld) {
 		t.Errorf("while it lasts: %v", err)
 	}
-	time.Sleep(150 * time.Millisecond)
-	l, err := another().Claim(t.Context(), request("jobs/x", "you", time.Minute))
+	for over := false; !over; {
+		time.Sleep(20 * time.Millisecond)
+		f, err := store.Get(t.Context(), "jobs/x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		over = f.Left < 0
+	}
+	l, err := late.Claim(t.Context(), request("jobs/x", "you", time.Minute))
 	if err != nil {
 		t.Fatalf("after it has ended: %v", err)
 	}

@@ -64,8 +64,12 @@ type tally struct {
 	tokens map[driver.Token]int
 }
 
-func (a *tally) read(from io.Reader) {
-	for lines := bufio.NewScanner(from); lines.Scan(); {
+// read calls begun after the first.
+func (a *tally) read(from io.Reader, begun func()) {
+	for lines, first := bufio.NewScanner(from), true; lines.Scan(); first = false {
+		if first {
+			begun()
+		}
 		var token driver.Token
 		if _, err := fmt.Sscan(lines.Text(), &token); err == nil {
 			a.mu.Lock()
@@ -103,15 +107,19 @@ func TestProcessesThatAreKilled(t *testing.T) {
 					return
 				}
 				last := n == kills
-				timer := time.AfterFunc(150*time.Millisecond+rand.N(100*time.Millisecond), func() {
-					if last {
-						_ = stdin.Close()
-					} else {
-						_ = child.Process.Kill()
-					}
+				var timer *time.Timer
+				acknowledged.read(stdout, func() { // a busy machine takes long to start one
+					timer = time.AfterFunc(rand.N(150*time.Millisecond), func() {
+						if last {
+							_ = stdin.Close()
+						} else {
+							_ = child.Process.Kill()
+						}
+					})
 				})
-				acknowledged.read(stdout)
-				timer.Stop()
+				if timer != nil {
+					timer.Stop()
+				}
 				if err := child.Wait(); last && err != nil {
 					t.Errorf("process %d: %v", i, err)
 				}
