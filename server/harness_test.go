@@ -21,7 +21,7 @@ import (
 )
 
 // waitLimit bounds every wait for something that is due at once.
-const waitLimit = 20 * time.Second
+const waitLimit = time.Minute
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 

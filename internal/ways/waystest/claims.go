@@ -12,7 +12,7 @@ import (
 )
 
 // WaitLimit bounds every wait for something that is due at once.
-const WaitLimit = 20 * time.Second
+const WaitLimit = time.Minute
 
 // TTL is that of all leases that [Asking] is for: nobody renews them, and on a crowded machine a test takes long.
 const TTL = time.Minute
