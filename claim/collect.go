@@ -22,22 +22,37 @@ type Collection struct {
 }
 
 // Collect removes the records of names that nobody holds or pins, and says how many. A name whose lease is
-// surely over, and has been for the age that is asked for, is vacated first. Their tokens do not start again: first the namespace's floor is raised above all that are removed, and a claim that makes a record
-// looks at the floor again after it was made. It can be stopped and repeated at any time.
+// surely over, and has been for the age that is asked for, is vacated first. Their tokens do not start again:
+// first the namespace's floor is raised above all that are removed, and a claim that makes a record looks at the
+// floor again after it was made. Of all names with that prefix it also has the store forget what was sighted of
+// writes that were replaced since. It can be stopped and repeated at any time.
 func (c *Client) Collect(ctx context.Context, what Collection) (removed int, err error) {
 	if what.Age < 0 {
 		return 0, fmt.Errorf("%w: the age of a tombstone is not negative", driver.ErrInvalid)
 	}
-	looked := 0
+	looked, after := 0, ""
 	err = c.each(ctx, what.Prefix, func(page []seen) error {
 		n, err := c.collectPage(ctx, page, what.Age)
 		looked, removed = looked+len(page), removed+n
+		if err == nil {
+			through := lastName(page)
+			err = c.store.Sweep(ctx, what.Prefix, after, through)
+			after = through
+		}
 		if err == nil && what.Progress != nil {
 			what.Progress(looked, removed)
 		}
 		return err
 	})
 	return removed, err
+}
+
+// lastName is that of a page, or none if it is the last page: what was sighted of names after it goes too.
+func lastName(page []seen) string {
+	if len(page) < pageSize {
+		return ""
+	}
+	return page[len(page)-1].Record.Name
 }
 
 func (c *Client) collectPage(ctx context.Context, page []seen, age time.Duration) (removed int, err error) {

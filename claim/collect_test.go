@@ -119,6 +119,54 @@ func TestCollectTakesWhatTheDeadHeld(t *testing.T) {
 	collected(b, time.Second, 1)
 }
 
+// What was sighted of writes that were replaced goes, on every page and of no other names, and what may still be needed
+// stays.
+func TestCollectForgetsWhatWasReplaced(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	store := w.memory.Open()
+	sight := func(name string, op claim.Op, raw int64) int64 {
+		t.Helper()
+		at, err := store.Sight(t.Context(), name, "a boot that is over", op, clock.Instant{Raw: raw, Boot: raw})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return at.Raw
+	}
+	first := make(map[string]claim.Op)
+	names := []string{"other", "jobs/last"}
+	for i := range 600 {
+		names = append(names, fmt.Sprintf("jobs/%03d", i))
+	}
+	for _, name := range names {
+		l := a.hold(name, time.Hour)
+		f, err := store.Get(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first[name] = f.Record.Op
+		sight(name, f.Record.Op, 1)
+		if name != "jobs/last" {
+			a.extend(l, 0)
+		}
+	}
+	names = append(names, "jobs/z") // it has no record any more
+	first["jobs/z"] = claim.NewOp()
+	sight("jobs/z", first["jobs/z"], 1)
+	if n, err := a.Collect(t.Context(), claim.Collection{Prefix: "jobs/"}); n != 0 || err != nil {
+		t.Fatal(n, err)
+	}
+	for _, name := range names {
+		at, want := sight(name, first[name], 2), int64(2)
+		if name == "other" || name == "jobs/last" {
+			want = 1
+		}
+		if at != want {
+			t.Errorf("%s: sighted at %d, and not at %d", name, at, want)
+		}
+	}
+}
+
 // Processes that come now and then go on with the count of those before, as with claims.
 func TestCollectCountsOn(t *testing.T) {
 	w := newWorld(t)

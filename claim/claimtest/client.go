@@ -3,6 +3,8 @@ package claimtest
 import (
 	"context"
 	"fmt"
+	"maps"
+	"strings"
 	"sync"
 
 	"github.com/leasekeeper/leasekeeper/claim"
@@ -101,6 +103,21 @@ func (c *Client) Sight(ctx context.Context, name string, d clock.Domain, op clai
 	}
 	c.space.sightings[by] = sighting{op, at}
 	return at, nil
+}
+
+// Sweep implements [claim.Store].
+func (c *Client) Sweep(ctx context.Context, prefix, after, through string) error {
+	unlock, err := c.begin(ctx, "sweep")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	maps.DeleteFunc(c.space.sightings, func(by sighter, s sighting) bool {
+		r := c.space.records[by.name]
+		return strings.HasPrefix(by.name, prefix) && by.name > after && (through == "" || by.name <= through) &&
+			(r == nil || r.record.Op != s.op)
+	})
+	return nil
 }
 
 // RaiseFloor implements [claim.Store].

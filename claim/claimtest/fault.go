@@ -22,6 +22,7 @@ const (
 	Swap         Method = "swap" // and what is swapped among many, which has no name
 	List         Method = "list"
 	Sight        Method = "sight"
+	Sweep        Method = "sweep"
 	RaiseFloor   Method = "raise the floor"
 	Remove       Method = "remove"
 	Listen       Method = "listen" // it is refused if its request is lost; there is no more that can go wrong

@@ -98,6 +98,14 @@ func (n *Network) Sight(ctx context.Context, name string, d clock.Domain, op cla
 	})
 }
 
+// Sweep implements [claim.Store].
+func (n *Network) Sweep(ctx context.Context, prefix, after, through string) error {
+	_, err := carry(ctx, n, Call{Method: Sweep}, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, n.store.Sweep(ctx, prefix, after, through)
+	})
+	return err
+}
+
 // RaiseFloor implements [claim.Store].
 func (n *Network) RaiseFloor(ctx context.Context, t driver.Token) (driver.Token, error) {
 	return carry(ctx, n, Call{Method: RaiseFloor}, func(ctx context.Context) (driver.Token, error) {

@@ -16,6 +16,7 @@ var (
 		{"Extremes", "", testExtremeSights},
 		{"AllAgree", "", testSightsAgree},
 		{"ChangesNoRecord", "", testSightChangesNothing},
+		{"Sweep", "", testSweep},
 	}
 	floorTests = []test{
 		{"OnlyRises", "", testFloorOnlyRises},
@@ -80,6 +81,62 @@ func testNewOpIsNew(s *suite) {
 	}
 	if got := s.sight(a, "jobs/x", "two", first.Op, 400); got != 100 {
 		s.Errorf("in another domain the old op was sighted at %d, and not at 100", got)
+	}
+}
+
+// A sweep forgets what was replaced, of the names it is about, and nothing else.
+func testSweep(s *suite) {
+	store := s.open()
+	names := []string{"a", "jobs", "jobs/a", "jobs/b", "jobs/b0", "jobs/c", "jobs/gone", "jobs0", "z"}
+	ops := make(map[string]claim.Op) // that the domain "old" has sighted
+	for _, name := range names {
+		first := s.put(store, name)
+		s.sight(store, name, "old", first.Op, 100)
+		second := record(name, 2)
+		if !s.swap(store, first.Op, second) {
+			s.Fatal("not written")
+		}
+		s.sight(store, name, "new", second.Op, 200)
+		ops[name] = first.Op
+		if name == "jobs/gone" { // and then somebody who was late sights what was removed
+			if done, err := store.Remove(s.Context(), name, second.Op); !done || err != nil {
+				s.Fatal(done, err)
+			}
+			s.sight(store, name, "old", first.Op, 100)
+		}
+	}
+	for _, c := range []struct {
+		prefix, after, through string
+		swept                  []string
+	}{
+		{"x", "", "", nil},
+		{"jobs/", "", "jobs/a", []string{"jobs/a"}},
+		{"jobs/", "jobs/a", "jobs/b", []string{"jobs/b"}},
+		{"jobs/", "jobs/b", "", []string{"jobs/b0", "jobs/c", "jobs/gone"}},
+		{"", "", "", []string{"a", "jobs", "jobs0", "z"}},
+	} {
+		if err := store.Sweep(s.Context(), c.prefix, c.after, c.through); err != nil {
+			s.Fatal(err)
+		}
+		for _, name := range c.swept {
+			if at := s.sight(store, name, "old", ops[name], 300); at != 300 {
+				s.Errorf("after a sweep of %q, after %q through %q, it is still known that %s was sighted at %d", c.prefix, c.after, c.through, name, at)
+			}
+			delete(ops, name)
+		}
+		for _, name := range names {
+			op, kept := ops[name]
+			if kept {
+				if at := s.sight(store, name, "old", op, 300); at != 100 {
+					s.Errorf("after a sweep of %q, after %q through %q, %s was forgotten", c.prefix, c.after, c.through, name)
+				}
+			}
+			if r := s.get(store, name).Record; r.Exists() {
+				if at := s.sight(store, name, "new", r.Op, 300); at != 200 {
+					s.Errorf("what the record of %s has now was forgotten", name)
+				}
+			}
+		}
 	}
 }
 

@@ -3,9 +3,11 @@ package mongodb
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
@@ -75,6 +77,90 @@ func (s *Store) sighted(ctx context.Context, what, id string) (sighting, error) 
 		return sighting{}, s.unread(what, err)
 	}
 	return known, nil
+}
+
+// sweepAtOnce is how many sightings are looked at, and then forgotten, by one statement each.
+const sweepAtOnce = 500
+
+// Sweep implements [claim.Store].
+func (s *Store) Sweep(ctx context.Context, prefix, after, through string) error {
+	const what = "forget what was sighted and replaced"
+	keys := bson.D{{Key: "$gte", Value: s.key(prefix)}}
+	if end := successor(s.key(prefix)); end != "" {
+		keys = append(keys, bson.E{Key: "$lt", Value: end})
+	}
+	if through != "" { // what was sighted of it sorts before
+		keys = append(keys, bson.E{Key: "$lte", Value: successor(s.sightingKey(through, ""))})
+	}
+	last := ""
+	if after != "" {
+		last = successor(s.sightingKey(after, ""))
+	}
+	for {
+		all, err := s.sightedAfter(ctx, what, keys, last)
+		if err != nil {
+			return err
+		}
+		replaced, err := s.replaced(ctx, what, all)
+		if err != nil {
+			return err
+		}
+		if len(replaced) > 0 {
+			if _, err := s.write(ctx, what, s.deletion(s.sightings, 0, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: replaced}}}})); err != nil {
+				return err
+			}
+		}
+		if len(all) < sweepAtOnce {
+			return nil
+		}
+		last = all[len(all)-1].ID
+	}
+}
+
+// sightedAfter reads a page of what was sighted, in order of its _id.
+func (s *Store) sightedAfter(ctx context.Context, what string, keys bson.D, last string) ([]sighting, error) {
+	ctx, done, err := s.begin(ctx, what)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	keys = append(slices.Clone(keys), bson.E{Key: "$gt", Value: last})
+	cursor, err := s.sightings.Find(ctx, bson.D{{Key: "_id", Value: keys}},
+		options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(sweepAtOnce).SetProjection(bson.D{{Key: "name", Value: 1}, {Key: "op", Value: 1}}))
+	if err != nil {
+		return nil, s.unread(what, err)
+	}
+	var all []sighting
+	if err := cursor.All(ctx, &all); err != nil {
+		return nil, s.unread(what, err)
+	}
+	return all, nil
+}
+
+// replaced returns the _ids of those whose op the record of their name does not have.
+func (s *Store) replaced(ctx context.Context, what string, all []sighting) (bson.A, error) {
+	ids := make(bson.A, 0, len(all))
+	for i := range all {
+		if i == 0 || all[i].Name != all[i-1].Name {
+			ids = append(ids, s.key(all[i].Name))
+		}
+	}
+	ctx, done, err := s.begin(ctx, what)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	ops, err := s.ops(ctx, ids)
+	if err != nil {
+		return nil, s.unread(what, err)
+	}
+	var replaced bson.A
+	for i := range all {
+		if ops[s.key(all[i].Name)].Op != all[i].Op {
+			replaced = append(replaced, all[i].ID)
+		}
+	}
+	return replaced, nil
 }
 
 // acknowledged is the clock record of a domain.

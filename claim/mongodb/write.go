@@ -258,6 +258,11 @@ func (s *Store) traces(ctx context.Context, swaps []claim.Swap, which []int) (ma
 	for j, i := range which {
 		ids[j] = s.key(swaps[i].Record.Name)
 	}
+	return s.ops(ctx, ids)
+}
+
+// ops reads what the documents of those _ids say of their last writes.
+func (s *Store) ops(ctx context.Context, ids bson.A) (map[string]trace, error) {
 	cursor, err := s.records.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}},
 		options.Find().SetProjection(bson.D{{Key: "op", Value: 1}, {Key: "replaced", Value: 1}}))
 	if err != nil {

@@ -57,6 +57,7 @@ type statements struct {
 	tell   string // those who wait or watch
 
 	sighted, sight            string
+	sweep                     string
 	forget, remove            string
 	acknowledged, acknowledge string
 

@@ -79,6 +79,7 @@ func (d postgresql) statements(t tables) statements {
 		sight: `INSERT INTO {sighting} AS s (ns, name, domain, op, raw, boot) VALUES ($1, $2, $3, $4::uuid, $5, $6) ON CONFLICT (ns, name, domain) DO UPDATE
 			SET op = excluded.op, raw = CASE WHEN s.op = excluded.op THEN s.raw ELSE excluded.raw END,
 			boot = CASE WHEN s.op = excluded.op THEN s.boot ELSE excluded.boot END RETURNING raw, boot`,
+		sweep:  `DELETE FROM {sighting} s WHERE ns = $1 AND name >= $2 AND name < $3 AND NOT EXISTS (SELECT FROM {lease} l WHERE l.ns = s.ns AND l.name = s.name AND l.op = s.op)`,
 		forget: `DELETE FROM {sighting} s WHERE ns = $1 AND name = $2 AND EXISTS (SELECT FROM {lease} l WHERE l.ns = $1 AND l.name = $2 AND l.op = $3::uuid)`,
 		remove: `DELETE FROM {lease} WHERE ns = $1 AND name = $2 AND op = $3::uuid RETURNING name`,
 
@@ -98,7 +99,7 @@ func (d postgresql) statements(t tables) statements {
 // each changes all statements.
 func (s *statements) each(change func(string) string) {
 	for _, text := range []*string{&s.version, &s.enter, &s.space, &s.raise, &s.get, &s.list, &s.within, &s.create, &s.update,
-		&s.take, &s.end, &s.extend, &s.takeNow, &s.endNow, &s.updateNow, &s.batch, &s.listen, &s.tell, &s.sighted, &s.sight, &s.forget, &s.remove, &s.acknowledged, &s.acknowledge, &s.gate, &s.owners} {
+		&s.take, &s.end, &s.extend, &s.takeNow, &s.endNow, &s.updateNow, &s.batch, &s.listen, &s.tell, &s.sighted, &s.sight, &s.sweep, &s.forget, &s.remove, &s.acknowledged, &s.acknowledge, &s.gate, &s.owners} {
 		*text = change(*text)
 	}
 }

@@ -48,6 +48,7 @@ func (d sqlite) statements(t tables) statements {
 		sight: `INSERT INTO {sighting} (ns, name, domain, op, raw, boot) VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (ns, name, domain) DO UPDATE
 			SET op = excluded.op, raw = CASE WHEN op = excluded.op THEN raw ELSE excluded.raw END,
 			boot = CASE WHEN op = excluded.op THEN boot ELSE excluded.boot END RETURNING raw, boot`,
+		sweep:  `DELETE FROM {sighting} AS s WHERE ns = ?1 AND name >= ?2 AND name < ?3 AND NOT EXISTS (SELECT 1 FROM {lease} l WHERE l.ns = s.ns AND l.name = s.name AND l.op = s.op)`,
 		forget: `DELETE FROM {sighting} WHERE ns = ?1 AND name = ?2 AND EXISTS (SELECT 1 FROM {lease} l WHERE l.ns = ?1 AND l.name = ?2 AND l.op = ?3)`,
 		remove: `DELETE FROM {lease} WHERE ns = ?1 AND name = ?2 AND op = ?3 RETURNING name`,
 

@@ -7,7 +7,6 @@ import (
 	"math"
 
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/driver"
 )
 
@@ -219,61 +218,4 @@ func (s *Store) Remove(ctx context.Context, name string, old claim.Op) (bool, er
 	}
 	rows, err := s.write(ctx, "remove "+name, s.statements.remove, args...)
 	return len(rows) > 0, err
-}
-
-// Sight implements [claim.Store]. What a domain without a name has seen is of no use to anybody else.
-func (s *Store) Sight(ctx context.Context, name string, d clock.Domain, op claim.Op, at clock.Instant) (clock.Instant, error) {
-	if d == clock.UnknownDomain {
-		return at, nil
-	}
-	if err := errors.Join(textFits(name), textFits(string(d))); err != nil {
-		return clock.Instant{}, fmt.Errorf("%s: %w", s.Scheme(), err)
-	}
-	args := []any{s.config.Namespace, name, string(d), op.String()}
-	rows, err := s.read(ctx, "read what was sighted of "+name, s.statements.sighted, args...)
-	if err == nil && len(rows) == 0 {
-		rows, err = s.write(ctx, "keep what was sighted of "+name, s.statements.sight, append(args, at.Raw, at.Boot)...)
-	}
-	if err != nil {
-		return clock.Instant{}, err
-	}
-	kept, _, err := s.instant(rows)
-	return kept, err
-}
-
-// Acknowledge implements [claim.Clocks].
-func (s *Store) Acknowledge(ctx context.Context, d clock.Domain, at clock.Instant) error {
-	if d == clock.UnknownDomain {
-		return nil
-	}
-	if err := textFits(string(d)); err != nil {
-		return fmt.Errorf("%s: %w", s.Scheme(), err)
-	}
-	_, err := s.write(ctx, "acknowledge the time", s.statements.acknowledge, s.config.Namespace, string(d), at.Raw, at.Boot)
-	return err
-}
-
-// Acknowledged implements [claim.Clocks].
-func (s *Store) Acknowledged(ctx context.Context, d clock.Domain) (clock.Instant, bool, error) {
-	if d == clock.UnknownDomain || textFits(string(d)) != nil {
-		return clock.Instant{}, false, nil
-	}
-	rows, err := s.read(ctx, "read the acknowledged time", s.statements.acknowledged, s.config.Namespace, string(d))
-	if err != nil {
-		return clock.Instant{}, false, err
-	}
-	return s.instant(rows)
-}
-
-// instant reads the first row as one, if there is any.
-func (s *Store) instant(rows [][]any) (at clock.Instant, ok bool, err error) {
-	if len(rows) == 0 {
-		return at, false, nil
-	}
-	r := reader{values: rows[0]}
-	at = clock.Instant{Raw: r.number("raw"), Boot: r.number("boot")}
-	if r.wrong != nil {
-		return at, false, fmt.Errorf("%s: %w: an instant: %v", s.Scheme(), driver.ErrCorrupt, r.wrong)
-	}
-	return at, true, nil
 }
