@@ -2,6 +2,8 @@ package main
 
 import (
 	"os"
+	"os/signal"
+	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -18,7 +20,13 @@ func TestMain(m *testing.M) {
 type tests struct{ *testing.M }
 
 // Run implements [testscript.TestingM].
-func (t tests) Run() int { return runTests(t.M) }
+func (t tests) Run() int {
+	// Under nohup a hangup is ignored here, and in what is started from here unless it is caught.
+	if signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
+	return runTests(t.M)
+}
 
 // runTests runs them. Where there are database servers, those last as long as the tests.
 var runTests = (*testing.M).Run

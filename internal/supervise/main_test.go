@@ -39,6 +39,10 @@ func TestMain(m *testing.M) {
 			beat(args)
 		}
 	}
+	// Under nohup a hangup is ignored here, and in what is started from here unless it is caught.
+	if signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
 	os.Exit(m.Run())
 }
 
