@@ -18,6 +18,7 @@ func throwing(seed uint64) dice {
 // world is everything there is in a run.
 type world struct {
 	swarm
+	drawn swarm // as it was at first
 	seed  uint64
 	dice  dice
 	now   int64 // real time in nanoseconds
@@ -84,6 +85,7 @@ func Run(seed uint64, options Options) (result Result) {
 func newWorld(seed uint64, options Options) *world {
 	w := &world{seed: seed, dice: throwing(seed), marks: make(marks)}
 	w.swarm = draw(w.dice.world, seed, options)
+	w.drawn = w.swarm
 	w.facts = newFacts(w)
 	w.network = newNetwork(w)
 	for i := range w.swarm.members {
@@ -146,7 +148,7 @@ func (w *world) result() Result {
 	return Result{
 		Seed: w.seed, Failure: w.failure, Events: w.events, Marks: w.marks.list(),
 		Led: float64(w.led) / float64(max(1, w.now)), Trace: w.trace.sum, About: w.about(), Last: w.trace.last(),
-		swarm: w.swarm,
+		swarm: w.drawn,
 	}
 }
 
