@@ -142,13 +142,14 @@ func (r *Replica) applyEntries(entries []*raftpb.Entry) error {
 	if r.alone() {
 		keep = min(keep, keepAlone)
 	}
-	if r.applied.index > r.log.truncated.index+2*keep {
-		return r.log.truncate(r.applying.writer.Batch(), r.applied.index-keep)
+	index, due := r.applied.index-keep, r.applied.index > r.log.truncated.index+2*keep
+	if !due {
+		index, due = r.log.oversized(r.applied.index)
 	}
-	if index, ok := r.log.oversized(r.applied.index); ok {
-		return r.log.truncate(r.applying.writer.Batch(), index)
+	if index, due = r.spare(index, due); !due {
+		return nil
 	}
-	return nil
+	return r.log.truncate(r.applying.writer.Batch(), index)
 }
 
 func (r *Replica) applyEntry(entry *raftpb.Entry) error {

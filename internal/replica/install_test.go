@@ -379,3 +379,37 @@ func TestALeaderWaitsForAStateThatIsLongOnItsWay(t *testing.T) {
 			g.members[leader].replica.term, term, g.members[laggard].installs, g.reply(leader, 1<<41))
 	}
 }
+
+// What is written while a state is on its way is still in the log when that has come: the member needs no other one. But
+// the log does not grow for ever because of it.
+func TestTheLogIsKeptForAStateOnItsWay(t *testing.T) {
+	for _, writes := range []int{5 * 4, 20 * spares * 4} {
+		g := newLaggingTeam(t)
+		leader := g.elected()
+		laggard := g.follower(leader)
+		g.cut = func(m Message) bool { return m.To == laggard || m.From == laggard }
+		g.work(rand.New(rand.NewPCG(1, 13)), leader)
+		g.holdShips, g.cut = true, func(Message) bool { return false }
+		for i := 0; len(g.onTheWay) == 0; i++ {
+			if i > 1000 {
+				t.Fatal("no state is on its way")
+			}
+			g.pass(5 * time.Millisecond)
+		}
+		r := g.members[leader].replica
+		for i := range uint64(writes) {
+			g.do(leader, 1<<42+i, put1("k", "v"))
+		}
+		if n := r.log.last - r.log.truncated.index; n > (spares+2)*4 {
+			t.Errorf("%d entries are in the log", n)
+		}
+		g.holdShips = false
+		g.ship(g.onTheWay[0])
+		g.rest()
+		g.pass(time.Second)
+		if installs := g.members[laggard].installs; (installs == 1) != (writes == 20) {
+			t.Errorf("after %d writes meanwhile it was sent %d states", writes, installs)
+		}
+		g.identical()
+	}
+}

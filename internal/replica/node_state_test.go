@@ -49,7 +49,7 @@ func TestNodeGoesOnFromTheStateOfAnother(t *testing.T) {
 	defer names.Close()
 
 	q.s.cutOff(laggard.identity.MemberID)
-	const changes = 60
+	const changes = 200 // more than is kept in the log for one who was there a moment ago
 	for i := range changes {
 		mustPut(t, leader, "k", fmt.Sprint(i+1), 0)
 	}

@@ -3,6 +3,7 @@ package replica
 import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/masterlease"
@@ -46,4 +47,32 @@ func (r *Replica) shipped(e Shipped) {
 		status = raft.SnapshotFailure
 	}
 	r.raft.ReportSnapshot(e.To, status)
+}
+
+// spares is how many times as much of the log is kept as usual, at the most, for members that are on their way to catch
+// up.
+const spares = 8
+
+// spare returns up to where the log is truncated, if that is due, and whether it is. Entries that a member which is there
+// goes on with are kept, behind the state that it is being sent among others, or it would need the next state as soon as it
+// has that one, for ever while much is written.
+func (r *Replica) spare(index uint64, due bool) (upTo uint64, still bool) {
+	if !due || !r.leading {
+		return index, due
+	}
+	upTo = index
+	r.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+		has := max(p.Match, p.PendingSnapshot)
+		if p.State == tracker.StateProbe {
+			has = p.Next - 1 // behind a state that has just been sent
+		}
+		if id != r.identity.MemberID && p.RecentActive {
+			upTo = min(upTo, has)
+		}
+	})
+	if r.applied.index-upTo > spares*r.cfg.LogKeep || len(r.log.steps) > spares*maxSteps {
+		return index, true
+	}
+	// Not bit by bit: each time costs something.
+	return upTo, upTo > r.log.truncated.index && upTo-r.log.truncated.index >= (index-r.log.truncated.index)/2
 }
