@@ -88,7 +88,7 @@ func TestAskedTogetherIsOneEntry(t *testing.T) {
 	if rest := granted(t, w.settle()); rest != many {
 		t.Errorf("%d answers then, of %d", rest, many)
 	}
-	// A quarter of all is 24, so those who asked one by one are two entries.
+	// They are half of all, and a quarter goes into an entry, so those who asked one by one are two.
 	if entries := w.replica.Applied() - before; entries != 3 {
 		t.Errorf("%d entries", entries)
 	}

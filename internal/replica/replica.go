@@ -30,7 +30,7 @@ const (
 	maxWriteBytes  = 1 << 20
 	maxWriteWeight = 1 << 12
 	// writeEntries is into how many log entries, roughly, they are divided, and minEntryWeight what is not divided.
-	writeEntries, minEntryWeight = 4, 16
+	writeEntries, minEntryWeight = 4, 32
 	// portionBytes is from which size on entries are applied without more of them.
 	portionBytes = 1 << 10
 	// maxExpiries is how many leases one entry ends at most: a few milliseconds of applying.
