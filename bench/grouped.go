@@ -58,9 +58,9 @@ func trials(z size) []trial {
 		list[i].rounds, list[i].limit = z.rounds, scenarioLimit
 	}
 	return append(list,
-		trial{name: fmt.Sprintf("leader killed %d times", z.kills), rounds: 1, limit: scenarioLimit + time.Duration(z.kills)*killLimit, run: kills},
+		trial{name: fmt.Sprintf("leader killed %d times", z.kills), far: true, rounds: 1, limit: scenarioLimit + time.Duration(z.kills)*killLimit, run: kills},
 		trial{name: fmt.Sprintf("puts, 1 000 a second, while %s leases expire", thousands(float64(z.expiring))),
-			rounds: 1, limit: scenarioLimit, run: onLeader(putsWhileExpiring)})
+			far: true, rounds: 1, limit: scenarioLimit, run: onLeader(putsWhileExpiring)})
 }
 
 // onLeader loads the leader of a group as if it was a server of its own.

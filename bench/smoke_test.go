@@ -96,7 +96,7 @@ func TestGroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const ofGets, ofKills = 2 * 2 * 2, 7
+	const ofGets, ofKills = 2 * 2 * 2, 2 * 7
 	if len(table.rows) != ofGets+ofKills {
 		t.Errorf("%d rows, want %d", len(table.rows), ofGets+ofKills)
 	}
