@@ -33,8 +33,10 @@ func TestOlderServer(t *testing.T) {
 		l, _ := hold(t, b, unique("older"))
 		ok(t, b.Release(limited(t), l))
 	}
-	calls := f.Calls() // the first claim is made twice
-	if calls[holdMethod] != 1 || calls[leasekeeperv1.Leasekeeper_Acquire_FullMethodName] != 4 || calls[leasekeeperv1.Leasekeeper_Release_FullMethodName] != 3 {
+	calls := f.Calls()
+	// The first claim is made twice, unless the server's refusal of the stream comes before it is sent there.
+	acquired := calls[leasekeeperv1.Leasekeeper_Acquire_FullMethodName]
+	if calls[holdMethod] != 1 || acquired < 3 || acquired > 4 || calls[leasekeeperv1.Leasekeeper_Release_FullMethodName] != 3 {
 		t.Errorf("calls: %v", calls)
 	}
 	t.Run("behaviour", func(t *testing.T) {
