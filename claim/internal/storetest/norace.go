@@ -1,0 +1,6 @@
+//go:build !race
+
+package storetest
+
+// manyLeases is what one keeper can be expected to have.
+const manyLeases = 10_000
