@@ -80,7 +80,11 @@ func buildAll(dir string) error {
 		leasekeeper: {"..", "./cmd/leasekeeper"},
 	}
 	binaries.server = make(map[string]string)
-	for _, name := range programs() {
+	needed := programs()
+	if !slices.Contains(needed, leasekeeper) {
+		needed = append(needed, leasekeeper) // as a client: it keeps leases on etcd
+	}
+	for _, name := range needed {
 		s := source[name]
 		if binaries.server[name], err = build(dir, s.folder, name, s.pkg); err != nil {
 			return err
