@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
 	"slices"
@@ -64,16 +65,23 @@ func scriptMembers(ts *testscript.TestScript, neg bool, names []string) {
 	membersOfScripts.set(ts, members)
 }
 
-// freeAddresses returns addresses on which nobody listens now.
+// freeAddresses returns addresses on which nobody listens now. Systems give out ports from above these by
+// themselves, to whoever connects and to tests that run beside this one, so they stay free until a member listens.
 func freeAddresses(ts *testscript.TestScript, n int) []string {
+	const first, many, tries = 12_000, 16_000, 100
 	var addresses []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		ts.Check(err)
+	for range tries {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+rand.IntN(many)))
+		if err != nil {
+			continue // that one is taken
+		}
 		defer l.Close()
-		addresses = append(addresses, l.Addr().String())
+		if addresses = append(addresses, l.Addr().String()); len(addresses) == n {
+			return addresses
+		}
 	}
-	return addresses
+	ts.Fatalf("no addresses are free")
+	return nil
 }
 
 func scriptStopOne(ts *testscript.TestScript, neg bool, args []string) {
