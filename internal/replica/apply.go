@@ -46,30 +46,12 @@ func (a *applying) load(key []byte, m proto.Message) (bool, error) {
 
 // applyOrDefer leaves committed entries to the next Step, which is asked for at once, if this one has something
 // to be written, so that the disk begins with that while they are applied, or if it has applied others, so that
-// other events get their turn. Where somebody waits for what becomes of them they are applied a few at a time.
+// other events get their turn.
 func (r *Replica) applyOrDefer(m *raftpb.Message) {
-	if r.serving {
-		r.deferred = append(r.deferred, portions(m)...)
-	} else {
-		r.deferred = append(r.deferred, m)
-	}
+	r.deferred = append(r.deferred, m)
 	if !r.full {
 		r.applyNext()
 	}
-}
-
-// portions divides committed entries. Raft hears of them all with the last.
-func portions(m *raftpb.Message) []*raftpb.Message {
-	var all []*raftpb.Message
-	rest := m.GetEntries()
-	for n, size := 0, 0; n < len(rest); n++ {
-		if size >= portionBytes {
-			all = append(all, &raftpb.Message{Entries: rest[:n:n]})
-			rest, n, size = rest[n:], 0, 0
-		}
-		size += len(rest[n].GetData())
-	}
-	return append(all, &raftpb.Message{Entries: rest, Responses: m.GetResponses()})
 }
 
 // applyNext applies the oldest of what was deferred.

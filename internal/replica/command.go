@@ -22,7 +22,6 @@ type pending struct {
 	size    int    // in bytes
 	weight  int    // how much there is to apply: 1, or the number of leases concerned, or of operations
 	again   *again // of a claim
-	along   bool   // it came with the one in front of it, see Requests
 }
 
 // expiries and checkpoints are the commands that the lessor decides on.

@@ -16,10 +16,8 @@
 // asks. It owns no goroutine, reads no clock and never waits; the events and effects are in event.go. Its drivers are
 // [Node], with this machine's clocks, disk and [Transport], the tests of this package, and package simulation, with
 // clocks moved by hand, disks that crash and networks that lose. Requests that arrive while a write is being synced are
-// gathered into the next one, so one sync carries many commands (group commit), and it is on its way to
-// the disk before what was written before is applied. If they are many they become a few log entries, each of which is
-// applied and answered by itself, with other events in between: so those who are answered first ask for more, and that
-// is on its way to the disk, while the rest is applied. A read needs no log entry: Step says when it may happen and at which
+// gathered into the next log entry, so one sync carries many commands (group commit), and that entry is on its way to
+// the disk before the one before it is applied. A read needs no log entry: Step says when it may happen and at which
 // revision, and the caller's goroutine reads a snapshot of the keyspace there.
 //
 // Log and state share one Pebble database. Entries are written by one synced batch; the state that applying them

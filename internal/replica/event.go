@@ -34,7 +34,7 @@ type Request struct {
 // claim.go: a [Claim], a [Release], a [RevokeName], a [Transfer], a [Pin] or an [Unpin].
 type Op any
 
-// Requests are several of [Request] in a row, with consecutive IDs. Unless they are very many they go into one log entry.
+// Requests are several of [Request] in a row, with consecutive IDs.
 type Requests struct {
 	First uint64 // the ID of the first
 	Ops   []Op

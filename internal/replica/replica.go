@@ -26,18 +26,13 @@ const (
 	// ours; but in so many ticks a leader notices that it has lost the others, or that a hand-over does not succeed.
 	minElectionTicks = 3
 
-	// maxWriteBytes and maxWriteWeight bound the commands that are written to the log together; there is at least one.
-	maxWriteBytes  = 1 << 20
-	maxWriteWeight = 1 << 12
-	// writeEntries is into how many log entries, roughly, they are divided, and minEntryWeight what is not divided.
-	writeEntries, minEntryWeight = 4, 32
-	// portionBytes is from which size on entries are applied without more of them.
-	portionBytes = 1 << 10
+	// maxEntryBytes and maxEntryWeight bound one log entry, which holds at least one command.
+	maxEntryBytes  = 1 << 20
+	maxEntryWeight = 1 << 12
 	// maxExpiries is how many leases one entry ends at most: a few milliseconds of applying.
 	maxExpiries = 128
-	// maxProposed is how many entries can be proposed and not applied when more are: what comes meanwhile waits, and is
-	// counted.
-	maxProposed = 256
+	// maxProposed bounds the entries that are proposed and not applied: what comes meanwhile waits, and is counted.
+	maxProposed = 64
 	// maxInflight bounds what is on its way to one other member.
 	maxInflight, maxInflightBytes = 256, 16 << 20
 	// maxApplyBytes bounds the log entries that one batch applies, so that other events get their turn.
@@ -280,12 +275,8 @@ func (r *Replica) handle(event Event) {
 	case Request:
 		r.request(e)
 	case Requests:
-		waiting := len(r.queue)
 		for i, op := range e.Ops {
 			r.request(Request{e.First + uint64(i), op})
-		}
-		for i := waiting + 1; i < len(r.queue); i++ {
-			r.queue[i].along = true
 		}
 	case Space:
 		r.noticeSpace(e)

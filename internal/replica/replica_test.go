@@ -223,7 +223,7 @@ func TestExpiriesShareEntriesWithinBounds(t *testing.T) {
 	w := newWorld(t)
 	defer w.close()
 	w.serve()
-	const leases = 3 * maxWriteWeight
+	const leases = 3 * maxEntryWeight
 	var events []Event
 	for id := 1; id <= leases; id++ {
 		events = append(events, Request{uint64(id), Grant{lessor.ID(id), time.Second}})
