@@ -30,10 +30,20 @@ type guard struct {
 	d      *drill
 	what   string
 	inside atomic.Int32
-	last   atomic.Int64 // fencing token, the create revision of the holder's key
+	last   atomic.Pointer[tenure]
 }
 
-func newGuard(d *drill, what string) *guard { return &guard{d: d, what: what} }
+// tenure is one time for which somebody held it: by which key, and under which fencing token, its create revision.
+type tenure struct {
+	key   string
+	token int64
+}
+
+func newGuard(d *drill, what string) *guard {
+	g := &guard{d: d, what: what}
+	g.last.Store(&tenure{})
+	return g
+}
 
 // enter is called when one was told that it holds, and leave before it gives that back: nobody else is there meanwhile.
 func (g *guard) enter() {
@@ -42,10 +52,11 @@ func (g *guard) enter() {
 	}
 }
 
-// leave is told the token under which it was held.
-func (g *guard) leave(token int64) {
-	if last := g.last.Swap(token); token <= last {
-		g.d.t.Errorf("%s: token %d after %d", g.what, token, last)
+// leave is told the key and the token under which it was held. They may be those of the time before: clientv3 does not
+// repeat a resignation that failed, so one who thinks that he has resigned may still be in office, and goes on.
+func (g *guard) leave(key string, token int64) {
+	if last := g.last.Swap(&tenure{key, token}); token < last.token || token == last.token && key != last.key {
+		g.d.t.Errorf("%s: %s with token %d after %s with %d", g.what, key, token, last.key, last.token)
 	}
 	g.inside.Add(-1)
 }
@@ -98,7 +109,7 @@ func (d *drill) lockService(g *guard, n int) func() {
 				return
 			}
 			g.enter()
-			g.leave(d.createRevision(c, string(key)))
+			g.leave(string(key), d.createRevision(c, string(key)))
 			d.must("Lock service: unlock", func(ctx context.Context) error {
 				_, err := l.Unlock(ctx, &v3lockpb.UnlockRequest{Key: key})
 				return err
@@ -121,7 +132,7 @@ func (d *drill) mutexes(g *guard, n int) func() {
 				return
 			}
 			g.enter()
-			g.leave(d.createRevision(session.Client(), m.Key()))
+			g.leave(m.Key(), d.createRevision(session.Client(), m.Key()))
 			d.must("Mutex: unlock", m.Unlock, concurrency.ErrLockReleased)
 			time.Sleep(5 * time.Millisecond)
 		}
@@ -160,7 +171,7 @@ func (d *drill) electionService(g *guard, n int) func() {
 				}
 				return err
 			})
-			g.leave(office.Rev)
+			g.leave(string(office.Key), office.Rev)
 			d.must("Election service: resign", func(ctx context.Context) error {
 				_, err := es.Resign(ctx, &epb.ResignRequest{Leader: office})
 				return err
@@ -184,7 +195,7 @@ func (d *drill) elections(g *guard, n int) func() {
 			}
 			g.enter()
 			d.must("Election: proclaim", func(ctx context.Context) error { return e.Proclaim(ctx, "two") })
-			g.leave(e.Rev())
+			g.leave(e.Key(), e.Rev())
 			d.must("Election: resign", e.Resign)
 			time.Sleep(5 * time.Millisecond)
 		}
