@@ -122,10 +122,7 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]cl
 		return nil, err
 	}
 	defer done()
-	keys := bson.D{{Key: "$gte", Value: s.key(prefix)}, {Key: "$gt", Value: s.key(after)}}
-	if end := successor(s.key(prefix)); end != "" {
-		keys = append(keys, bson.E{Key: "$lt", Value: end})
-	}
+	keys := append(s.keysOf(prefix), bson.E{Key: "$gt", Value: s.key(after)})
 	all, err := s.find(ctx, bson.D{{Key: "_id", Value: keys}}, limit)
 	if err != nil {
 		return nil, s.unread(what, err)
@@ -145,6 +142,15 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]cl
 		list = append(list, f)
 	}
 	return list, nil
+}
+
+// keysOf is what holds for an _id of what is kept of names that begin with prefix.
+func (s *Store) keysOf(prefix string) bson.D {
+	keys := bson.D{{Key: "$gte", Value: s.key(prefix)}}
+	if end := successor(s.key(prefix)); end != "" {
+		keys = append(keys, bson.E{Key: "$lt", Value: end})
+	}
+	return keys
 }
 
 // successor is the least text that sorts after all that begin with prefix, in UTF-8 and by bytes; empty if

@@ -85,10 +85,7 @@ const sweepAtOnce = 500
 // Sweep implements [claim.Store].
 func (s *Store) Sweep(ctx context.Context, prefix, after, through string) error {
 	const what = "forget what was sighted and replaced"
-	keys := bson.D{{Key: "$gte", Value: s.key(prefix)}}
-	if end := successor(s.key(prefix)); end != "" {
-		keys = append(keys, bson.E{Key: "$lt", Value: end})
-	}
+	keys := s.keysOf(prefix)
 	if through != "" { // what was sighted of it sorts before
 		keys = append(keys, bson.E{Key: "$lte", Value: successor(s.sightingKey(through, ""))})
 	}

@@ -33,6 +33,6 @@
 // only remembers what the text of a past means), keeps no transaction open while it decides anything, and deletes no
 // record but by Remove. It changes no table that is there: a schema of another version than the program's is refused.
 //
-// What each machine has sighted of a name stays until the record is removed: at most one row for each name and
-// boot of a machine.
+// What each machine has sighted of a name stays until a collection finds that it was replaced, or the record is removed:
+// at most one row for each name and boot of a machine.
 package sqlstore

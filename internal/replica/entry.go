@@ -48,7 +48,7 @@ func encodeClaim(op Claim) []byte {
 	text = appendNumber(text, claimID, uint64(op.Lease))
 	text = appendNumber(text, claimTTL, uint64(op.TTL))
 	text = appendText(text, claimName, op.Name)
-	text = appendBytes(text, claimHolder, op.Holder)
+	text = appendText(text, claimHolder, op.Holder)
 	text = appendNumber(text, claimWait, protowire.EncodeBool(op.Wait))
 	return enclose(text, commandClaim)
 }
@@ -74,11 +74,12 @@ func appendNumber(text []byte, field protowire.Number, n uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(text, field, protowire.VarintType), n)
 }
 
-func appendText(text []byte, field protowire.Number, s string) []byte {
-	if s == "" {
+func appendText[T string | []byte](text []byte, field protowire.Number, s T) []byte {
+	if len(s) == 0 {
 		return text
 	}
-	return protowire.AppendString(protowire.AppendTag(text, field, protowire.BytesType), s)
+	text = protowire.AppendVarint(protowire.AppendTag(text, field, protowire.BytesType), uint64(len(s)))
+	return append(text, s...)
 }
 
 // encodeEntry returns a payload.

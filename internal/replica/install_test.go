@@ -99,6 +99,17 @@ func newLaggingTeam(t testing.TB) *team {
 	return newTeamOf(t, 3, func(c *Config) { c.LogKeep = 4 })
 }
 
+// newTeamWithLaggard returns one in which a follower is cut off and can not be caught up from the log any more.
+func newTeamWithLaggard(t testing.TB, seed uint64) (g *team, leader, laggard uint64) {
+	t.Helper()
+	g = newLaggingTeam(t)
+	leader = g.elected()
+	laggard = g.follower(leader)
+	g.cut = func(m Message) bool { return m.To == laggard || m.From == laggard }
+	g.work(rand.New(rand.NewPCG(1, seed)), leader)
+	return g, leader, laggard
+}
+
 // work has the leader do random things, many enough for the log not to reach back to its beginning any more.
 func (g *team) work(rng *rand.Rand, leader uint64) {
 	g.t.Helper()
@@ -277,11 +288,7 @@ func TestAStateThatCameTooLateIsDiscarded(t *testing.T) {
 
 // What raft wants on stable storage after a snapshot waits for it, and raft hears of both in order.
 func TestWritesWaitForAnInstallation(t *testing.T) {
-	g := newLaggingTeam(t)
-	leader := g.elected()
-	laggard := g.follower(leader)
-	g.cut = func(m Message) bool { return m.To == laggard || m.From == laggard }
-	g.work(rand.New(rand.NewPCG(1, 6)), leader)
+	g, leader, laggard := newTeamWithLaggard(t, 6)
 	g.cut = func(Message) bool { return false }
 	w := g.members[laggard]
 	w.holdInstall = true
@@ -315,11 +322,7 @@ func TestWritesWaitForAnInstallation(t *testing.T) {
 
 // A write that was under way when the state was replaced is reported afterwards, and changes nothing any more.
 func TestAWriteFromBeforeAnInstallationIsVoid(t *testing.T) {
-	g := newLaggingTeam(t)
-	leader := g.elected()
-	laggard := g.follower(leader)
-	g.cut = func(m Message) bool { return m.To == laggard || m.From == laggard }
-	g.work(rand.New(rand.NewPCG(1, 11)), leader)
+	g, leader, laggard := newTeamWithLaggard(t, 11)
 	from, w := g.members[leader], g.members[laggard]
 	message := func(kind raftpb.MessageType) Message {
 		return Message{From: leader, To: laggard, Raft: &raftpb.Message{
@@ -354,12 +357,8 @@ func TestAWriteFromBeforeAnInstallationIsVoid(t *testing.T) {
 // While the only other member that is there is being sent the whole state nothing commits, however long that takes. That
 // is no reason to elect another leader: the state would have been sent in vain, each time.
 func TestALeaderWaitsForAStateThatIsLongOnItsWay(t *testing.T) {
-	g := newLaggingTeam(t)
+	g, _, laggard := newTeamWithLaggard(t, 12)
 	leader := g.elected()
-	laggard := g.follower(leader)
-	g.cut = func(m Message) bool { return m.To == laggard || m.From == laggard }
-	g.work(rand.New(rand.NewPCG(1, 12)), leader)
-	leader = g.elected()
 	term := g.members[leader].replica.term
 	for _, id := range g.ids {
 		g.down[id] = id != leader && id != laggard
@@ -384,11 +383,7 @@ func TestALeaderWaitsForAStateThatIsLongOnItsWay(t *testing.T) {
 // the log does not grow for ever because of it.
 func TestTheLogIsKeptForAStateOnItsWay(t *testing.T) {
 	for _, writes := range []int{5 * 4, 20 * spares * 4} {
-		g := newLaggingTeam(t)
-		leader := g.elected()
-		laggard := g.follower(leader)
-		g.cut = func(m Message) bool { return m.To == laggard || m.From == laggard }
-		g.work(rand.New(rand.NewPCG(1, 13)), leader)
+		g, leader, laggard := newTeamWithLaggard(t, 13)
 		g.holdShips, g.cut = true, func(Message) bool { return false }
 		for i := 0; len(g.onTheWay) == 0; i++ {
 			if i > 1000 {

@@ -42,15 +42,15 @@ func appendRecord(text []byte, m proto.Message) []byte {
 func appendTenancy(text []byte, m *logpb.Tenancy) []byte {
 	text = appendNumber(text, tenancyToken, uint64(m.Token))
 	text = appendNumber(text, tenancyLease, uint64(m.Lease))
-	text = appendBytes(text, tenancyHolder, m.Holder)
+	text = appendText(text, tenancyHolder, m.Holder)
 	text = appendNumber(text, tenancyFrom, uint64(m.FromMs))
 	text = appendNumber(text, tenancyTo, uint64(m.ToMs))
 	text = appendNumber(text, tenancyWhy, uint64(m.Why))
-	return appendBytes(text, tenancyNote, m.Note)
+	return appendText(text, tenancyNote, m.Note)
 }
 
 func appendName(text []byte, m *logpb.Name) []byte {
-	text = appendBytes(text, nameName, m.Name)
+	text = appendText(text, nameName, m.Name)
 	text = appendNumber(text, nameEnded, m.Ended)
 	if m.Current != nil {
 		// Its length, which stands in front of it, is known only when it is there.
@@ -79,14 +79,7 @@ func appendLease(text []byte, m *logpb.Lease) []byte {
 	text = appendNumber(text, leaseClaimed, protowire.EncodeBool(m.Claimed))
 	text = appendNumber(text, leasePinned, protowire.EncodeBool(m.Pinned))
 	text = appendNumber(text, leaseDoomed, protowire.EncodeBool(m.Doomed))
-	return appendBytes(text, leaseName, m.Name)
-}
-
-func appendBytes(text []byte, field protowire.Number, b []byte) []byte {
-	if len(b) == 0 {
-		return text
-	}
-	return protowire.AppendBytes(protowire.AppendTag(text, field, protowire.BytesType), b)
+	return appendText(text, leaseName, m.Name)
 }
 
 // appendOptional appends bytes that are there although there are none, unless they are nil.
