@@ -177,9 +177,11 @@ func (b *bench) measureGroups(ctx context.Context, dir string) (*table, error) {
 	return t, errors.Join(failed...)
 }
 
-// tryBoth runs a trial near and, where that is to be, far.
-func (b *bench) tryBoth(ctx context.Context, dir string, r trial, s setup) ([]figure, error) {
-	figures, err := b.try(ctx, dir, r, s, 0)
+// tryBoth runs a trial near, unless only the other is asked for, and, where that is to be, far.
+func (b *bench) tryBoth(ctx context.Context, dir string, r trial, s setup) (figures []figure, err error) {
+	if !b.onlyApart {
+		figures, err = b.try(ctx, dir, r, s, 0)
+	}
 	if err != nil || !r.far || s.members == 1 {
 		return figures, err
 	}

@@ -45,6 +45,7 @@ type bench struct {
 	size      size
 	databases bool           // measure those instead of servers
 	group     bool           // measure groups of members instead of servers alone
+	onlyApart bool           // measure groups only with their members apart
 	wanted    *regexp.Regexp // of scenarios
 	aimed     *regexp.Regexp // of targets
 	scenarios []scenario
@@ -63,12 +64,16 @@ func configure(args []string) (*bench, error) {
 	onDatabases := flags.Bool("databases", false, "measure leases in PostgreSQL, SQLite and on MongoDB's protocol instead, beside what one would take instead there; -run and -target choose among what is measured there")
 	group := flags.Bool("group", false, "measure three members that are one group, beside three of etcd")
 	kills := flags.Int("kills", 0, "with -group, kill the leader `so many` times (default 100, with -quick 3)")
+	onlyApart := flags.Bool("apart", false, "with -group, measure only with the members apart")
 	dir := flags.String("dir", "", "make the data folders in this `folder`, which should be on a real disk (default the working one)")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
 	if flags.NArg() > 0 {
 		return nil, fmt.Errorf("what is %q? There are only flags; see -help", flags.Arg(0))
+	}
+	if *onlyApart && !*group {
+		return nil, errors.New("give -group too: only members of a group are apart")
 	}
 	if *group && *onDatabases {
 		return nil, errors.New("leave away -group or -databases: a run measures one of them")
@@ -81,7 +86,7 @@ func configure(args []string) (*bench, error) {
 	if err != nil {
 		return nil, fmt.Errorf("-target: %w", err)
 	}
-	b := &bench{dir: *dir, size: fullSize, databases: *onDatabases, group: *group, wanted: wanted, aimed: aimed, say: newProgress(os.Stderr)}
+	b := &bench{dir: *dir, size: fullSize, databases: *onDatabases, group: *group, onlyApart: *onlyApart, wanted: wanted, aimed: aimed, say: newProgress(os.Stderr)}
 	if *quick {
 		b.size = quickSize
 	}
