@@ -32,7 +32,8 @@ type HolderConfig struct {
 	// longer by the difference.
 	Duration time.Duration
 	// StallTimeout is how long the local disk, or the commit of what is in the log, may stand still before
-	// the lease is let go. The default is Duration.
+	// the lease is let go. After twice that the leader is Silent, and also if its disk is slower than the others' by
+	// twice that. The default is Duration.
 	StallTimeout time.Duration
 	// RateWindow is over how long a peer's clock rate is measured. A minute tells 20 ppm on a local network.
 	RateWindow time.Duration

@@ -1,6 +1,7 @@
 package masterlease
 
 import (
+	"slices"
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/clock"
@@ -26,15 +27,30 @@ type stall struct {
 	commits clock.Instant // since then something waits for the commit, which has not moved
 	caught  clock.Instant // up to then a member may have been catching up
 	tripped bool
+	// late is when the commit was first seen to have come so far, oldest first, of what this disk does not have yet;
+	// never more than lateMarks, since none is older than twice the timeout unless slow.
+	late []mark
+	slow bool // this disk was found to be slower than the others'; for as long as this member leads
 }
 
+// mark is the commit at a time.
+type mark struct {
+	index uint64
+	at    clock.Instant
+}
+
+// lateMarks is how many marks there are in twice the timeout.
+const lateMarks = 32
+
 // Progress says how far the log is: call it whenever that changes, and at every tick. While the disk, or the commit,
-// has stood still for the stall timeout with something waiting, there is neither authority nor a request for it.
+// has stood still for the stall timeout with something waiting, or the disk is slower than the others' by twice that,
+// there is neither authority nor a request for it.
 func (h *Holder) Progress(p Progress, now clock.Instant) {
 	if !h.leading {
 		return
 	}
 	h.stall.see(p, now)
+	h.stall.compare(2*h.config.StallTimeout, now)
 	tripped := h.stall.trips(h.config.StallTimeout, now)
 	if tripped && !h.stall.tripped {
 		h.stats.Stalls++
@@ -44,13 +60,15 @@ func (h *Holder) Progress(p Progress, now clock.Instant) {
 }
 
 // Silent reports whether a stall has gone on for so long that the leader should send no more appends and heartbeats, so
-// that the others elect one that works.
+// that the others elect one that works. So it should, from then on, if its disk does move, but has once been slower than
+// the others' by as much: what a majority of them had stored was not stable here. Where all disks are slow, those that
+// commit are, too, and another leader would do no better.
 func (h *Holder) Silent(now clock.Instant) bool {
 	if !h.leading || !h.stall.known {
 		return false
 	}
 	s, limit := &h.stall, 2*h.config.StallTimeout
-	return s.disk(limit, now) || s.commit(limit, now) && !now.Before(s.caught.Add(h.config.StallTimeout))
+	return s.slow || s.disk(limit, now) || s.commit(limit, now) && !now.Before(s.caught.Add(h.config.StallTimeout))
 }
 
 func (s *stall) see(p Progress, now clock.Instant) {
@@ -66,8 +84,21 @@ func (s *stall) see(p Progress, now clock.Instant) {
 	s.seen, s.known = p, true
 }
 
+// compare finds a disk that is slower than the others' by the limit. A disk that takes long for each call moves, and so
+// never stands still for as long, but each entry waits for the call before its own as well.
+func (s *stall) compare(limit time.Duration, now clock.Instant) {
+	s.late = slices.DeleteFunc(s.late, func(m mark) bool { return m.index <= s.seen.Synced })
+	newest := len(s.late) - 1
+	switch {
+	case s.seen.Committed <= s.seen.Synced || s.slow:
+	case newest < 0 || s.late[newest].index < s.seen.Committed && !now.Before(s.late[newest].at.Add(limit/lateMarks)):
+		s.late = append(s.late, mark{s.seen.Committed, now})
+	}
+	s.slow = s.slow || len(s.late) > 0 && !now.Before(s.late[0].at.Add(limit))
+}
+
 func (s *stall) trips(timeout time.Duration, now clock.Instant) bool {
-	return s.known && (s.disk(timeout, now) || s.commit(timeout, now))
+	return s.known && (s.slow || s.disk(timeout, now) || s.commit(timeout, now))
 }
 
 // disk says whether something has waited for so long to be on stable storage here.
