@@ -376,7 +376,7 @@ func TestCurrentReadsSurviveCompaction(t *testing.T) {
 			}
 		}()
 	}
-	for i := range 2000 {
+	for i := range 300 {
 		h.write(func(w *Writer) {
 			value := fmt.Appendf(nil, "%d", i)
 			res, _ := w.Txn(TxnRequest{Success: []TxnOp{
