@@ -21,7 +21,7 @@ func TestBackendOnEtcd(t *testing.T) {
 	run := func(t *testing.T, s *server, arguments ...string) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
-		cmd := exec.CommandContext(ctx, tests, append(arguments, "-test.timeout=4m", "-endpoint="+s.grpcAddr, "-etcdctl="+binaries.etcdctl)...)
+		cmd := exec.CommandContext(ctx, tests, append(arguments, "-test.timeout=4m", "-test.parallel=8", "-endpoint="+s.grpcAddr, "-etcdctl="+binaries.etcdctl)...)
 		cmd.Dir = t.TempDir()
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%v\n%s", err, out)
