@@ -125,7 +125,7 @@ func TestRenewOneLeaseOften(t *testing.T) {
 			t.Fatalf("place %d comes after place %d", place, first.Pending[i-1])
 		}
 	}
-	if took := time.Since(start); took > 3*time.Second {
+	if took := time.Since(start); took > 10*time.Second {
 		t.Errorf("it takes %v", took)
 	}
 }

@@ -164,10 +164,10 @@ func (g *guard) hear(m toGuard) {
 	case m.Lost:
 		g.judge.leaseEnded = true
 	case m.Signal != 0:
-		if m.Signal == int(syscall.SIGCONT) {
-			g.continued++
-		}
 		g.reap() // whoever has ended meanwhile hears nothing any more, and who is left shall
+		if m.Signal == int(syscall.SIGCONT) {
+			g.continued++ // now, as this undoes a stop that was just reaped
+		}
 		if err := g.pass(syscall.Signal(m.Signal)); err != nil {
 			g.trouble(fmt.Sprintf("could not pass the signal on: %v", err))
 		}

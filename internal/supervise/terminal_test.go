@@ -234,6 +234,8 @@ func TestJobControl(t *testing.T) {
 		s.until("it is stopped", func() bool { return strings.Count(k.screen(), "Stopped") == round })
 		k.types("fg\n")
 		s.until("the command has the terminal", func() bool { return k.foreground() != shell && k.foreground() == s.number("pid") })
+		// A signal that comes between being continued and reading again is handled, and then the shell reads on.
+		s.until("the command reads", func() bool { return stateOf(s.number("pid")) == 'S' })
 		k.types(ctrlC)
 		s.until("it is interrupted", func() bool { return strings.Count(k.screen(), "interrupted") == round })
 	}
@@ -244,9 +246,11 @@ func TestJobControl(t *testing.T) {
 	k.types("echo still$((1+1))here\n")
 	s.shows(k, "still2here")
 	wrapper := childOf(t, shell)
-	s.until("the wrapper is stopped", func() bool {
-		state, _ := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(wrapper)).Output()
-		return strings.HasPrefix(strings.TrimSpace(string(state)), "T")
+	s.until("the wrapper is stopped", func() bool { return stateOf(wrapper) == 'T' })
+	// A shell that has not seen this yet would not continue it.
+	s.until("the shell knows", func() bool {
+		k.types("\n")
+		return strings.Count(k.screen(), "Stopped") == 4
 	})
 	k.types("fg\n")
 	s.until("the command has the terminal", func() bool { return k.foreground() == s.number("pid") })
@@ -255,6 +259,12 @@ func TestJobControl(t *testing.T) {
 		t.Errorf("got %+v", a)
 	}
 	s.until("the shell has the terminal", func() bool { return k.foreground() == shell })
+}
+
+// stateOf says what a process does: S, it waits, T, it is stopped.
+func stateOf(pid int) byte {
+	state, _ := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
+	return (strings.TrimSpace(string(state)) + " ")[0]
 }
 
 // number reads one from a file.

@@ -268,12 +268,15 @@ func (w *wrapper) suspend(by syscall.Signal) {
 	late := by != syscall.SIGTSTP && w.terminal.isOurs()
 	if !late && !isOrphaned() {
 		w.terminal.takeBack(true)
+		// What was caught once can not be made to stop a Go program again, so this process needs a signal of
+		// its own, and ignores the group's: were that only not caught, it could be under way to us until we are
+		// continued, and would then be forwarded. And what continues us is heard here alone: if it waited among
+		// the signals as well, it would later continue a command that was stopped once more.
+		signal.Ignore(syscall.SIGTSTP)
+		signal.Reset(syscall.SIGCONT)
 		continued := make(chan os.Signal, 1)
 		signal.Notify(continued, syscall.SIGCONT)
 		defer signal.Stop(continued)
-		// What was caught once can not be made to stop a Go program again, so this process needs a signal of
-		// its own. Not caught, the group's does nothing to it.
-		signal.Reset(syscall.SIGTSTP)
 		syscall.Kill(0, syscall.SIGTSTP)
 		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 		select {
