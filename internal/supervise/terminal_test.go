@@ -254,6 +254,15 @@ func TestJobControl(t *testing.T) {
 	})
 	k.types("fg\n")
 	s.until("the command has the terminal", func() bool { return k.foreground() == s.number("pid") })
+	// It is stopped by a signal to the wrapper, as ever.
+	s.until("the command reads", func() bool { return stateOf(s.number("pid")) == 'S' })
+	if err := syscall.Kill(wrapper, syscall.SIGTSTP); err != nil {
+		t.Fatal(err)
+	}
+	s.until("the shell has the terminal", func() bool { return k.foreground() == shell })
+	s.until("it is stopped", func() bool { return strings.Count(k.screen(), "Stopped") == 5 })
+	k.types("fg\n")
+	s.until("the command has the terminal", func() bool { return k.foreground() == s.number("pid") })
 	k.types("q\n")
 	if a := s.seesOutcome(); a.Outcome.ExitCode() != 4 || a.Outcome.Stopped {
 		t.Errorf("got %+v", a)

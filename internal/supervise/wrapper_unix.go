@@ -272,6 +272,7 @@ func (w *wrapper) suspend(by syscall.Signal) {
 		// its own, and ignores the group's: were that only not caught, it could be under way to us until we are
 		// continued, and would then be forwarded. And what continues us is heard here alone: if it waited among
 		// the signals as well, it would later continue a command that was stopped once more.
+		ignored := signal.Ignored(syscall.SIGTSTP)
 		signal.Ignore(syscall.SIGTSTP)
 		signal.Reset(syscall.SIGCONT)
 		continued := make(chan os.Signal, 1)
@@ -282,6 +283,9 @@ func (w *wrapper) suspend(by syscall.Signal) {
 		select {
 		case <-continued:
 		case <-time.After(stopSettles):
+		}
+		if !ignored {
+			signal.Notify(w.Signals, syscall.SIGTSTP) // forwarded leaves out what is ignored
 		}
 		forwarded(w.Signals)
 	}
