@@ -96,7 +96,7 @@ func configure(args []string) (*bench, error) {
 	b.scenarios = slices.DeleteFunc(scenarios(b.size), func(s scenario) bool { return !wanted.MatchString(s.name) })
 	b.targets = slices.DeleteFunc(targets(), func(t *target) bool { return !aimed.MatchString(t.name) })
 	b.trials = slices.DeleteFunc(trials(b.size), func(t trial) bool { return !wanted.MatchString(t.name) })
-	b.setups = slices.DeleteFunc(setups(), func(s setup) bool { return !aimed.MatchString(s.name) })
+	b.setups = slices.DeleteFunc(setups(), func(s setup) bool { return !aimed.MatchString(s.name) || *onlyApart && s.members == 1 })
 	if b.databases || b.group && len(b.trials) > 0 && len(b.setups) > 0 {
 		return b, nil
 	}

@@ -12,7 +12,8 @@
 //     that endangers the promise; and late copies of old messages do not keep a group leaderless for longer.
 //   - A promise is not longer than asked for, so with one shorter than the election timeout a failover takes no longer
 //     than without leases. A planned handover, a clean stop and a step-down wait for nothing.
-//   - A leader whose disk or commit hangs lets its authority go ([Holder.Progress]).
+//   - A leader whose disk or commit hangs, or whose disk is much slower than the others', lets its authority go
+//     ([Holder.Progress]).
 //   - A clock that breaks its bound is noticed in three ways ([Fault]), and then there is no authority.
 //
 // # How it works

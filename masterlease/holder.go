@@ -32,9 +32,11 @@ type HolderConfig struct {
 	// longer by the difference.
 	Duration time.Duration
 	// StallTimeout is how long the local disk, or the commit of what is in the log, may stand still before
-	// the lease is let go. After twice that the leader is Silent, and also if its disk is slower than the others' by
-	// twice that. The default is Duration.
+	// the lease is let go. After twice that the leader is Silent. The default is Duration.
 	StallTimeout time.Duration
+	// LagLimit is by how much the local disk may be slower than those of the others, before the leader is Silent. It
+	// should be longer than disks ever stand still in good order. The default is twice StallTimeout.
+	LagLimit time.Duration
 	// RateWindow is over how long a peer's clock rate is measured. A minute tells 20 ppm on a local network.
 	RateWindow time.Duration
 }
@@ -50,8 +52,8 @@ func (c HolderConfig) validate() error {
 	if c.Duration < 0 || c.Duration > maxDuration {
 		errs = append(errs, fmt.Errorf("masterlease: a duration of %v is out of range: use up to %v", c.Duration, maxDuration))
 	}
-	if c.StallTimeout < 0 || c.RateWindow < 0 {
-		errs = append(errs, errors.New("masterlease: StallTimeout and RateWindow must not be negative"))
+	if c.StallTimeout < 0 || c.LagLimit < 0 || c.RateWindow < 0 {
+		errs = append(errs, errors.New("masterlease: StallTimeout, LagLimit and RateWindow must not be negative"))
 	}
 	return errors.Join(errs...)
 }
@@ -60,6 +62,7 @@ func (c HolderConfig) withDefaults() HolderConfig {
 	c.Drift = cmp.Or(c.Drift, clock.DefaultDrift)
 	c.Duration = cmp.Or(c.Duration, DefaultDuration)
 	c.StallTimeout = cmp.Or(c.StallTimeout, c.Duration)
+	c.LagLimit = cmp.Or(c.LagLimit, 2*c.StallTimeout)
 	c.RateWindow = cmp.Or(c.RateWindow, DefaultRateWindow)
 	return c
 }

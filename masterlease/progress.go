@@ -28,9 +28,10 @@ type stall struct {
 	caught  clock.Instant // up to then a member may have been catching up
 	tripped bool
 	// late is when the commit was first seen to have come so far, oldest first, of what this disk does not have yet;
-	// never more than lateMarks, since none is older than twice the timeout unless slow.
-	late []mark
-	slow bool // this disk was found to be slower than the others'; for as long as this member leads
+	// little more than lateMarks, since with one that is older than the limit the disk is slow.
+	late     []mark
+	compared clock.Instant // when that was looked at last
+	slow     bool          // this disk was found to be slower than the others'; for as long as this member leads
 }
 
 // mark is the commit at a time.
@@ -39,18 +40,18 @@ type mark struct {
 	at    clock.Instant
 }
 
-// lateMarks is how many marks there are in twice the timeout.
+// lateMarks is how many marks there are in the lag limit.
 const lateMarks = 32
 
 // Progress says how far the log is: call it whenever that changes, and at every tick. While the disk, or the commit,
-// has stood still for the stall timeout with something waiting, or the disk is slower than the others' by twice that,
+// has stood still for the stall timeout with something waiting, or the disk is slower than the others' by the lag limit,
 // there is neither authority nor a request for it.
 func (h *Holder) Progress(p Progress, now clock.Instant) {
 	if !h.leading {
 		return
 	}
 	h.stall.see(p, now)
-	h.stall.compare(2*h.config.StallTimeout, now)
+	h.stall.compare(h.config.LagLimit, now)
 	tripped := h.stall.trips(h.config.StallTimeout, now)
 	if tripped && !h.stall.tripped {
 		h.stats.Stalls++
@@ -60,9 +61,9 @@ func (h *Holder) Progress(p Progress, now clock.Instant) {
 }
 
 // Silent reports whether a stall has gone on for so long that the leader should send no more appends and heartbeats, so
-// that the others elect one that works. So it should, from then on, if its disk does move, but has once been slower than
-// the others' by as much: what a majority of them had stored was not stable here. Where all disks are slow, those that
-// commit are, too, and another leader would do no better.
+// that the others elect one that works. So it should for the rest of its reign if its disk does move, but was once slower
+// than the others' by the lag limit: what enough of them had stored to commit it was not stable here. Where all disks are
+// slow, those that commit are, too, and another leader would do no better.
 func (h *Holder) Silent(now clock.Instant) bool {
 	if !h.leading || !h.stall.known {
 		return false
@@ -85,8 +86,13 @@ func (s *stall) see(p Progress, now clock.Instant) {
 }
 
 // compare finds a disk that is slower than the others' by the limit. A disk that takes long for each call moves, and so
-// never stands still for as long, but each entry waits for the call before its own as well.
+// never stands still for as long, but each entry waits for the call before its own as well. Who was not there to compare
+// for long was paused, perhaps with what the disk had done waiting to be told, and begins anew.
 func (s *stall) compare(limit time.Duration, now clock.Instant) {
+	if !now.Before(s.compared.Add(limit / 2)) {
+		s.late = nil
+	}
+	s.compared = now
 	s.late = slices.DeleteFunc(s.late, func(m mark) bool { return m.index <= s.seen.Synced })
 	newest := len(s.late) - 1
 	switch {

@@ -70,7 +70,7 @@ func TestAVoterNamedTwiceCountsOnce(t *testing.T) {
 
 func TestBadConfigurationsAreRefused(t *testing.T) {
 	for _, c := range []HolderConfig{
-		{}, {ID: 1, Drift: clock.MaxDrift + 1}, {ID: 1, Duration: -1}, {ID: 1, Duration: maxDuration + 1}, {ID: 1, StallTimeout: -1}, {ID: 1, RateWindow: -1},
+		{}, {ID: 1, Drift: clock.MaxDrift + 1}, {ID: 1, Duration: -1}, {ID: 1, Duration: maxDuration + 1}, {ID: 1, StallTimeout: -1}, {ID: 1, LagLimit: -1}, {ID: 1, RateWindow: -1},
 	} {
 		if _, err := NewHolder(c); err == nil {
 			t.Errorf("%+v is accepted", c)

@@ -96,6 +96,7 @@ func (r *Replica) join() error {
 	}
 	r.holder, err = masterlease.NewHolder(masterlease.HolderConfig{
 		ID: r.identity.MemberID, Drift: r.cfg.Drift, Duration: r.cfg.MasterLease,
+		LagLimit: max(2*r.cfg.MasterLease, r.cfg.ElectionTimeout*3/2), // longer than what disks may stand still in good order
 	})
 	if err != nil {
 		return err

@@ -254,8 +254,21 @@ func (w *wrapper) forward(s os.Signal) {
 	w.tell(toGuard{Signal: int(number)})
 }
 
-// stopSettles is how long to wait for a stop that was asked for. It does not count while it lasts.
+// stopSettles is how long to wait for a stop that was asked for, while this process runs.
 const stopSettles = 200 * time.Millisecond
+
+// awaitContinue waits until the process is continued, or seems not to be stopped after all. The stop itself takes no
+// more than one of its parts, since the clock runs on meanwhile.
+func awaitContinue(continued <-chan os.Signal) {
+	const parts = 10
+	for range parts {
+		select {
+		case <-continued:
+			return
+		case <-time.After(stopSettles / parts):
+		}
+	}
+}
 
 // suspend stops this process with its group, as the command was stopped by the keyboard or for want of the
 // terminal, and goes on with both when it is continued. If nobody is there who could do that, the command
@@ -277,13 +290,10 @@ func (w *wrapper) suspend(by syscall.Signal) {
 		signal.Reset(syscall.SIGCONT)
 		continued := make(chan os.Signal, 1)
 		signal.Notify(continued, syscall.SIGCONT)
-		defer signal.Stop(continued)
 		syscall.Kill(0, syscall.SIGTSTP)
 		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-		select {
-		case <-continued:
-		case <-time.After(stopSettles):
-		}
+		awaitContinue(continued)
+		signal.Stop(continued) // what is on its way to it is not forwarded
 		if !ignored {
 			signal.Notify(w.Signals, syscall.SIGTSTP) // forwarded leaves out what is ignored
 		}
