@@ -89,6 +89,9 @@ func (s *stall) see(p Progress, now clock.Instant) {
 // never stands still for as long, but each entry waits for the call before its own as well. Who was not there to compare
 // for long was paused, perhaps with what the disk had done waiting to be told, and begins anew.
 func (s *stall) compare(limit time.Duration, now clock.Instant) {
+	if s.slow {
+		return
+	}
 	if !now.Before(s.compared.Add(limit / 2)) {
 		s.late = nil
 	}
@@ -96,11 +99,11 @@ func (s *stall) compare(limit time.Duration, now clock.Instant) {
 	s.late = slices.DeleteFunc(s.late, func(m mark) bool { return m.index <= s.seen.Synced })
 	newest := len(s.late) - 1
 	switch {
-	case s.seen.Committed <= s.seen.Synced || s.slow:
+	case s.seen.Committed <= s.seen.Synced:
 	case newest < 0 || s.late[newest].index < s.seen.Committed && !now.Before(s.late[newest].at.Add(limit/lateMarks)):
 		s.late = append(s.late, mark{s.seen.Committed, now})
 	}
-	s.slow = s.slow || len(s.late) > 0 && !now.Before(s.late[0].at.Add(limit))
+	s.slow = len(s.late) > 0 && !now.Before(s.late[0].at.Add(limit))
 }
 
 func (s *stall) trips(timeout time.Duration, now clock.Instant) bool {
