@@ -104,14 +104,14 @@ func (n *namesService) claim(ctx context.Context, claim replica.Claim, holder st
 	switch {
 	case claimed.Lease == lessor.NoLease:
 		resp.State = leasekeeperv1.AcquireResponse_REFUSED
-		resp.Current = nameInfo(&claimed.Current)
+		resp.Current = nameInfo(claimed.Current)
 	case readHolder(claimed.Holder).Id != holder:
 		return false, replica.ErrLeaseTaken
 	case claimed.Before == 0:
 		resp.State = leasekeeperv1.AcquireResponse_YOURS
 	default:
 		resp.State = leasekeeperv1.AcquireResponse_IN_LINE
-		resp.Current = nameInfo(&claimed.Current)
+		resp.Current = nameInfo(claimed.Current)
 		waits = claim.Wait
 	}
 	return waits, stream.Send(resp)

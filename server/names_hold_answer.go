@@ -51,11 +51,11 @@ func (h *holding) answer(r *holdRequest, known *replica.HoldAnswer) {
 		a.State, a.Ended = leasekeeperv1.HoldAnswer_RELEASED, known.Ended
 		h.s.metrics.countCode(leasekeeperv1.Leasekeeper_Release_FullMethodName, codes.OK)
 	case claimed.Lease == lessor.NoLease:
-		a.State, a.Current = leasekeeperv1.HoldAnswer_REFUSED, nameInfo(&claimed.Current)
+		a.State, a.Current = leasekeeperv1.HoldAnswer_REFUSED, nameInfo(claimed.Current)
 	case claimed.Before == 0:
 		a.State = leasekeeperv1.HoldAnswer_YOURS
 	default:
-		a.State, a.Current = leasekeeperv1.HoldAnswer_IN_LINE, nameInfo(&claimed.Current)
+		a.State, a.Current = leasekeeperv1.HoldAnswer_IN_LINE, nameInfo(claimed.Current)
 	}
 	if known.Err == nil && claimed.Lease != lessor.NoLease {
 		a.TtlMs, a.Token, a.Place = claimed.TTL.Milliseconds(), uint64(claimed.Token), int32(claimed.Before)

@@ -18,7 +18,7 @@ import (
 // need not carry from file to file.
 const keepAlone = 2_000
 
-// applying is one batch of committed entries being applied.
+// applying is one batch of committed entries being applied. Its memory is used again for the next.
 type applying struct {
 	writer   *keyspace.Writer // everything is written into its batch
 	replies  []Reply
@@ -33,6 +33,16 @@ type applying struct {
 	noticed int             // of the writer's changes
 	payload payload         // of the entry under way
 	names   []NameChange
+}
+
+// begin makes ready for the next batch, in the memory of the one before: what the driver got of that it is done with.
+func (a *applying) begin(writer *keyspace.Writer) {
+	clear(a.replies)
+	clear(a.names)
+	*a = applying{
+		writer: writer, payload: a.payload,
+		replies: a.replies[:0], decided: a.decided[:0], names: a.names[:0],
+	}
 }
 
 // load reads a record as the commands so far left it, and reports whether there is one.
@@ -68,7 +78,8 @@ func (r *Replica) applyNext() {
 // apply executes committed entries and commits what they change as one unsynced batch. An error here is
 // the disk's, or means that the log holds what this program never wrote; either way the member halts.
 func (r *Replica) apply(m *raftpb.Message) {
-	a := &applying{writer: r.store.Begin(r.db.NewBatch())}
+	a := &r.batch
+	a.begin(r.store.Begin(r.db.NewBatch()))
 	r.applying = a
 	err := r.applyEntries(m.GetEntries())
 	r.applying = nil
@@ -91,8 +102,8 @@ func (r *Replica) apply(m *raftpb.Message) {
 	if changes := a.writer.Changes(); len(changes)+len(a.names) > 0 {
 		r.emit(Publish{changes, a.names})
 	}
-	for _, reply := range a.replies {
-		r.emit(reply)
+	if len(a.replies) > 0 {
+		r.emit(Replies(a.replies))
 	}
 	r.respond(m.GetResponses())
 	r.ripen()

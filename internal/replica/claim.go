@@ -54,7 +54,7 @@ type Claimed struct {
 	Token   int64
 	Before  int // how many are before this one in line; 0 if it holds the name
 	Holder  []byte
-	Current NameState
+	Current *NameState // of a claim that does not hold the name
 }
 
 // RevokedName is the answer to a [RevokeName].
@@ -177,8 +177,8 @@ func (r *Replica) claimed(c *contender, holder []byte) (any, error) {
 	if answer.Before == 0 {
 		return answer, nil
 	}
-	var err error
-	answer.Current, err = r.nameStateWithHolder(c.line)
+	current, err := r.nameStateWithHolder(c.line)
+	answer.Current = &current
 	return answer, err
 }
 
@@ -200,7 +200,7 @@ func (r *Replica) refused(l *line) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Claimed{Current: current}, nil
+	return Claimed{Current: &current}, nil
 }
 
 // answerClaim answers a claim for which there must be no log entry, or need be none: one that is made again,

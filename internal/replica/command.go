@@ -375,6 +375,9 @@ type waiter struct {
 
 // settle renews again what waited for a decision about these leases.
 func (r *Replica) settle(ids []lessor.ID) {
+	if len(r.waiting) == 0 {
+		return
+	}
 	var order []uint64
 	answers := make(map[uint64][]RenewedLease)
 	for _, id := range ids {

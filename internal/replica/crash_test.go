@@ -3,6 +3,7 @@ package replica
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -115,7 +116,7 @@ func play(w *world, moves []move, cut func(acknowledged) error) (recording, erro
 		if atOnce {
 			effects, events = w.answer(events)
 		}
-		effects = append(effects, w.replica.Step(w.clock.Now(), events...)...)
+		effects = slices.AppendSeq(effects, Each(w.replica.Step(w.clock.Now(), events...)))
 		rec.dumps[w.replica.Applied()] = w.dump()
 		for _, e := range effects {
 			if err := cut(ack); err != nil {

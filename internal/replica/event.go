@@ -2,6 +2,7 @@ package replica
 
 import (
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -164,6 +165,27 @@ type Reply struct {
 	Authority clock.Instant
 }
 
+// Replies are answers to requests that were carried out together, in this order. They rest on the log, so their
+// authority does not end. The driver is done with them before it calls Step again.
+type Replies []Reply
+
+// Each yields effects one by one, and each of [Replies] as one.
+func Each(effects []Effect) iter.Seq[Effect] {
+	return func(yield func(Effect) bool) {
+		for _, effect := range effects {
+			replies, many := effect.(Replies)
+			if !many && !yield(effect) {
+				return
+			}
+			for _, reply := range replies {
+				if !yield(reply) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // Renewed answers some of the ids of a [Renewal].
 type Renewed struct {
 	ID        uint64
@@ -214,7 +236,7 @@ type Install struct {
 // Record is a key of the database with its value.
 type Record struct{ Key, Value []byte }
 
-// Publish hands over what an apply changed, for watchers.
+// Publish hands over what an apply changed, for watchers. The driver is done with Names before it calls Step again.
 type Publish struct {
 	Changes keyspace.Changes
 	Names   []NameChange
@@ -231,6 +253,7 @@ func (Ship) effect()    {}
 func (Install) effect() {}
 func (Persist) effect() {}
 func (Reply) effect()   {}
+func (Replies) effect() {}
 func (Renewed) effect() {}
 func (ReadAt) effect()  {}
 func (Publish) effect() {}

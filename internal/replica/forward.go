@@ -221,6 +221,9 @@ func (r *Replica) emitAnswer(effect Effect) {
 // in one.
 func (r *Replica) answerOthers() {
 	f := &r.forwarded
+	if len(f.answers) == 0 {
+		return
+	}
 	for _, member := range slices.Sorted(maps.Keys(f.answers)) {
 		a := f.answers[member]
 		m, ids := Message{To: member}, 0

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 	"time"
 
@@ -26,7 +27,7 @@ func (w *world) commit(data []byte) error {
 func (w *world) drive(events ...Event) error {
 	w.t.Helper()
 	for range 1000 {
-		w.effects = w.replica.Step(w.clock.Now(), events...)
+		w.effects = slices.Collect(Each(w.replica.Step(w.clock.Now(), events...)))
 		for _, e := range w.effects {
 			if h, ok := e.(Halt); ok {
 				if again := w.replica.Step(w.clock.Now(), Tick{}); h.Err == nil || again != nil {

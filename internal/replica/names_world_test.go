@@ -144,7 +144,7 @@ func showNameReply(result any) string {
 	case Claimed:
 		switch {
 		case result.Lease == lessor.NoLease:
-			return "refused: " + showState(result.Current)
+			return "refused: " + showState(*result.Current)
 		case result.Before > 0:
 			return fmt.Sprintf("lease %d in line behind %d, token %d", result.Lease, result.Before, result.Token)
 		}

@@ -99,7 +99,7 @@ type Node struct {
 	strangers  uint64 // messages of strangers when that was told last
 	strangerAt clock.Instant
 	replica    *Replica
-	calls      map[uint64]func(Effect)
+	calls      map[uint64]caller
 	handed     []*handed         // that have answers to tell
 	walled     clock.Instant     // when it told the time of day last
 	fault      masterlease.Fault // the newest that was told
@@ -150,12 +150,25 @@ type Node struct {
 	diskPulse pulse // of the write under way
 }
 
+// caller hears what became of what it asked for, from who owns the replica, and must not block. A reply stays the
+// replica's.
+type caller interface {
+	hear(Effect)
+	hearReply(*Reply)
+}
+
+// hearing is a caller that asked for one thing.
+type hearing func(Effect)
+
+func (h hearing) hear(e Effect)      { h(e) }
+func (h hearing) hearReply(r *Reply) { h(*r) }
+
 // submission is an event on its way to the member's goroutine, with whoever wants its answer.
 type submission struct {
 	event  Event
 	id     uint64
-	others int          // IDs that follow id and are answered in the same way
-	answer func(Effect) // called by who owns the replica; must not block
+	others int // IDs that follow id and are answered in the same way
+	caller caller
 	look   func(*Replica, clock.Instant)
 }
 
@@ -179,7 +192,7 @@ func Start(ctx context.Context, cfg NodeConfig) (*Node, error) {
 	}
 	n := &Node{
 		cfg: cfg, log: cfg.Logger,
-		intake: make(chan submission, intakeSize), calls: make(map[uint64]func(Effect)),
+		intake: make(chan submission, intakeSize), calls: make(map[uint64]caller),
 		persists: make(chan syncing, persistsInFlight), persisted: make(chan Persisted, persistsInFlight),
 		received: make(chan Event, maxReceived), leaderChanged: make(chan struct{}), states: newStates(), reach: newReach(),
 		nudge: make(chan struct{}, 1), ready: make(chan struct{}), stopping: make(chan struct{}), done: make(chan struct{}),
@@ -400,7 +413,7 @@ func (n *Node) Renew(ctx context.Context, ids []lessor.ID, answer func(Header, [
 		}
 		answer(renewed.Header, renewed.Leases)
 	}
-	renewal := submission{event: Renewal{id, ids}, id: id, answer: deliver}
+	renewal := submission{event: Renewal{id, ids}, id: id, caller: hearing(deliver)}
 	if n.atOnce(&renewal) {
 		return nil
 	}
@@ -476,7 +489,7 @@ func (n *Node) ask(ctx context.Context, id uint64, event Event) (Effect, error) 
 	default:
 	}
 	result := make(chan Effect, 1)
-	call := submission{event: event, id: id, answer: func(e Effect) { delete(n.calls, id); result <- e }}
+	call := submission{event: event, id: id, caller: hearing(func(e Effect) { delete(n.calls, id); result <- e })}
 	if n.atOnce(&call) {
 		return <-result, nil
 	}

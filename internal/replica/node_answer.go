@@ -22,7 +22,7 @@ func (n *Node) atOnce(s *submission) bool {
 	if !ok {
 		return false
 	}
-	n.calls[s.id] = s.answer
+	n.calls[s.id] = s.caller
 	for _, effect := range effects {
 		switch e := effect.(type) {
 		case Reply:

@@ -13,7 +13,7 @@ import (
 
 // driven is as much of a Node as answers, on a replica that a test drives.
 func driven(w *world) *Node {
-	return &Node{replica: w.replica, calls: make(map[uint64]func(Effect)), nudge: make(chan struct{}, 1)}
+	return &Node{replica: w.replica, calls: make(map[uint64]caller), nudge: make(chan struct{}, 1)}
 }
 
 // What can be answered from memory is, on the caller's goroutine; the rest is registered for whoever calls
@@ -25,7 +25,7 @@ func TestNodeAnswersAtOnce(t *testing.T) {
 	n := driven(w)
 	var got []RenewedLease
 	renewal := func(id uint64) *submission {
-		return &submission{event: Renewal{id, []lessor.ID{7}}, id: id, answer: func(e Effect) { got = append(got, e.(Renewed).Leases...) }}
+		return &submission{event: Renewal{id, []lessor.ID{7}}, id: id, caller: hearing(func(e Effect) { got = append(got, e.(Renewed).Leases...) })}
 	}
 	if !n.atOnce(renewal(2)) || len(got) != 1 || got[0].Err != nil || len(n.nudge) != 0 {
 		t.Errorf("a lease that nobody doubts: renewed %v, %d nudges", got, len(n.nudge))

@@ -157,11 +157,11 @@ func (n *Node) noticeLeader() {
 	if leader == n.identity.MemberID && !n.replica.Serving() {
 		leader = 0 // it is not yet of use to anybody
 	}
-	now, before := known{leader, term}, *n.leader.Load()
-	if now == before {
+	before := *n.leader.Load()
+	if before == (known{leader, term}) {
 		return
 	}
-	n.leader.Store(&now)
+	n.leader.Store(&known{leader, term})
 	if leader == before.id {
 		return
 	}

@@ -32,7 +32,7 @@ func (n *Node) Hold(ctx context.Context, watch *NameWatch, ops []Op, answer func
 	first := n.nextID.Add(uint64(len(ops))) - uint64(len(ops)) + 1
 	h := &handed{node: n, watch: watch, first: first, ops: ops, answer: answer}
 	select {
-	case n.intake <- submission{event: Requests{first, ops}, id: first, others: len(ops) - 1, answer: h.take}:
+	case n.intake <- submission{event: Requests{first, ops}, id: first, others: len(ops) - 1, caller: h}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -51,9 +51,13 @@ type handed struct {
 	known  []HoldAnswer // what became of some, in the Step under way
 }
 
-// take gathers what one Step says, until it has said all.
-func (h *handed) take(e Effect) {
+func (h *handed) hear(e Effect) {
 	reply := e.(Reply)
+	h.hearReply(&reply)
+}
+
+// hearReply gathers what one Step says, until it has said all.
+func (h *handed) hearReply(reply *Reply) {
 	delete(h.node.calls, reply.ID)
 	if len(h.known) == 0 {
 		h.node.handed = append(h.node.handed, h)

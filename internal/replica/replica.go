@@ -144,7 +144,8 @@ type Replica struct {
 	unswept  int // Steps since the last sweep; ≤ sweepPatience
 	history  history
 	trims    []awaitedTrim // by revision
-	applying *applying
+	applying *applying     // nil, or batch
+	batch    applying
 	deferred []*raftpb.Message // to be applied by the next Step
 	space    space
 	names    names

@@ -165,9 +165,9 @@ func (t *turn) add(s submission) {
 		t.looks = append(t.looks, s.look)
 		return
 	}
-	if s.answer != nil {
+	if s.caller != nil {
 		for i := range s.others + 1 {
-			t.n.calls[s.id+uint64(i)] = s.answer
+			t.n.calls[s.id+uint64(i)] = s.caller
 		}
 	}
 	t.events = append(t.events, s.event)
@@ -186,6 +186,8 @@ func (n *Node) perform(effects []Effect) (wait time.Duration, err error) {
 			n.persists <- syncing{e, time.Now()}
 		case Reply:
 			n.answer(e.ID, Authorized(effect, clock.Now))
+		case Replies:
+			n.answerAll(e)
 		case ReadAt:
 			n.answer(e.ID, Authorized(effect, clock.Now))
 		case Renewed:
@@ -234,7 +236,15 @@ func (n *Node) served(serving bool) {
 
 func (n *Node) answer(id uint64, effect Effect) {
 	if call, ok := n.calls[id]; ok {
-		call(effect)
+		call.hear(effect)
+	}
+}
+
+func (n *Node) answerAll(replies Replies) {
+	for i := range replies {
+		if call, ok := n.calls[replies[i].ID]; ok {
+			call.hearReply(&replies[i])
+		}
 	}
 }
 

@@ -105,7 +105,7 @@ func (w *world) crashed(rng *rand.Rand) *world {
 
 // step lets the replica see events, and writes what it wants written, but reports no write.
 func (w *world) step(events ...Event) []Effect {
-	w.effects = w.replica.Step(w.clock.Now(), events...)
+	w.effects = slices.Collect(Each(w.replica.Step(w.clock.Now(), events...)))
 	for _, e := range w.effects {
 		w.perform(e)
 	}

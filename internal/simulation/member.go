@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -213,7 +214,7 @@ func (m *member) work() {
 	m.inbox = nil
 	now := m.now()
 	m.w.facts.before(m, events)
-	effects := m.replica.Step(now, events...)
+	effects := slices.Collect(replica.Each(m.replica.Step(now, events...)))
 	m.w.note(m.name, "step", uint64(len(events)), uint64(len(effects)))
 	m.w.facts.stepped(m, now, events, effects)
 	m.performFrom(effects, m.w.stumble)
