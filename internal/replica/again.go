@@ -48,3 +48,25 @@ func (r *Replica) claims(a *again, by int) {
 		delete(r.names.claiming, a.claim.Lease)
 	}
 }
+
+// newAgain returns one that nobody has joined.
+func (n *names) newAgain(claim Claim) *again {
+	if last := len(n.spareAgain) - 1; last >= 0 {
+		a := n.spareAgain[last]
+		n.spareAgain = n.spareAgain[:last]
+		a.claim = claim
+		return a
+	}
+	return &again{claim: claim}
+}
+
+// recycle takes the memory back of what nobody waits for any more. Those that were joined are rare, and are left alone.
+func (n *names) recycle(p pending) {
+	if p.again != nil && len(p.again.ids) == 0 && len(n.spareAgain) < maxSpare {
+		p.again.claim = Claim{}
+		n.spareAgain = append(n.spareAgain, p.again)
+	}
+}
+
+// maxSpare bounds what is kept to be used again.
+const maxSpare = 1 << 10

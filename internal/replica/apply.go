@@ -169,7 +169,7 @@ func (r *Replica) applyEntry(entry *raftpb.Entry) error {
 	}
 	for ordinal, command := range commands {
 		a.at = lessor.At(entry.GetIndex(), ordinal)
-		result, err := r.applyEncoded(command, entry.GetTerm(), a.at)
+		result, err := r.applyNow(command, own(waiting, ordinal), entry.GetTerm(), a.at)
 		if isFatal(err) {
 			return fmt.Errorf("command %d: %w", ordinal, err)
 		}
@@ -193,6 +193,7 @@ func (r *Replica) applyEntry(entry *raftpb.Entry) error {
 			a.replies = append(a.replies, reply)
 		}
 	}
+	r.recycle(waiting)
 	return nil
 }
 
@@ -254,8 +255,22 @@ func (r *Replica) startServing() {
 	}
 }
 
-// applyEncoded executes one command, as applyCommand does.
-func (r *Replica) applyEncoded(text []byte, term uint64, at lessor.Position) (any, error) {
+// own returns the operation that this member made a command of, nil if another did.
+func own(waiting []pending, ordinal int) any {
+	if waiting == nil {
+		return nil
+	}
+	return waiting[ordinal].op
+}
+
+// applyNow executes one command, as applyCommand does. Who proposed a claim or a release need not read it again.
+func (r *Replica) applyNow(text []byte, own any, term uint64, at lessor.Position) (any, error) {
+	switch op := own.(type) {
+	case Claim:
+		return r.applyClaim(op, at)
+	case Release:
+		return r.applyRelease(op.Name, op.Lease)
+	}
 	if claim, ok := decodeClaim(text); ok {
 		return r.applyClaim(claim, at)
 	}

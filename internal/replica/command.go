@@ -151,7 +151,7 @@ func (r *Replica) request(e Request) {
 	}
 	p := newPending(e.ID, e.Op)
 	if isClaim {
-		p.again = &again{claim: claim}
+		p.again = r.names.newAgain(claim)
 	}
 	if p.size > r.maxCommandBytes() {
 		r.emit(Reply{ID: e.ID, Err: ErrTooLarge, Authority: forever})

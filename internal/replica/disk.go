@@ -91,7 +91,7 @@ func load(db pebble.Reader, key []byte, m proto.Message) (bool, error) {
 	}
 	defer closer.Close()
 	if err := proto.Unmarshal(value, m); err != nil {
-		return false, &DamagedError{fmt.Sprintf("record %q can not be read", key), err}
+		return false, &DamagedError{fmt.Sprintf("record %q can not be read", string(key)), err}
 	}
 	return true, nil
 }
@@ -104,14 +104,14 @@ func put(b *pebble.Batch, key []byte, m proto.Message) {
 		err = b.Set(key, value, nil)
 	}
 	if err != nil {
-		panic(fmt.Sprintf("replica: can not write record %q: %v", key, err))
+		panic(fmt.Sprintf("replica: can not write record %q: %v", string(key), err)) // key itself need not be on the heap
 	}
 }
 
 // remove deletes a record in a batch.
 func remove(b *pebble.Batch, key []byte) {
 	if err := b.Delete(key, nil); err != nil {
-		panic(fmt.Sprintf("replica: can not remove record %q: %v", key, err))
+		panic(fmt.Sprintf("replica: can not remove record %q: %v", string(key), err))
 	}
 }
 

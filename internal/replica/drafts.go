@@ -21,7 +21,7 @@ const (
 	// maxDrafts and maxDraftBytes are from when on drafts are filed: a millisecond or two, in which nothing else
 	// happens.
 	maxDrafts     = 1 << 12
-	maxDraftBytes = 256 << 10
+	maxDraftBytes = 1 << 20
 )
 
 // draft is a record on its way to its place.
@@ -97,7 +97,7 @@ func (r *Replica) read(key []byte, m proto.Message) (bool, error) {
 		return false, nil
 	}
 	if err := proto.Unmarshal(d.value, m); err != nil {
-		return false, &DamagedError{fmt.Sprintf("record %q can not be read", key), err}
+		return false, &DamagedError{fmt.Sprintf("record %q can not be read", string(key)), err}
 	}
 	return true, nil
 }
@@ -220,7 +220,7 @@ func fileDraft(b *pebble.Batch, key, value []byte, removed bool) {
 		return
 	}
 	if err := b.Set(key, value, nil); err != nil {
-		panic(fmt.Sprintf("replica: can not write record %q: %v", key, err))
+		panic(fmt.Sprintf("replica: can not write record %q: %v", string(key), err))
 	}
 }
 

@@ -43,6 +43,8 @@ type names struct {
 
 	farewells farewells
 
+	spareAgain []*again // len ≤ maxSpare
+
 	record *logpb.Name  // scratch
 	lease  *logpb.Lease // likewise
 	drafts drafts       // what is remembered of all this, as far as it is not in its place on the disk
@@ -235,6 +237,9 @@ func (n *names) leave(l *line, lease lessor.ID) {
 		return
 	}
 	switch i, there := slices.BinarySearchFunc(l.queue, c, byCreated); {
+	case there && len(l.queue) == 1:
+		l.queue[0] = nil
+		l.queue = l.queue[:0] // most names are held again by one at a time
 	case there && i == 0:
 		l.queue[0] = nil // what is cut off in front stays in memory
 		l.queue = l.queue[1:]

@@ -7,8 +7,7 @@ func (r *Replica) propose() {
 		r.sequence++
 		n := r.fit()
 		data := encodeEntry(r.sequence, r.wallNow(), r.queue[:n])
-		taken := r.queue[:n:n]
-		r.queue = r.queue[n:]
+		taken := r.dequeue(n)
 		r.queueBytes -= clientBytes(taken)
 		ending, asked := countCommands(taken)
 		r.ending -= ending
@@ -23,6 +22,35 @@ func (r *Replica) propose() {
 		r.advance()
 	}
 }
+
+// dequeue takes the first commands out of the queue. If those are all, the queue goes on in the memory of a proposal
+// that was applied.
+func (r *Replica) dequeue(n int) []pending {
+	taken := r.queue[:n:n]
+	if n < len(r.queue) {
+		r.queue = r.queue[n:]
+		return taken
+	}
+	taken, r.queue = r.queue, nil
+	if last := len(r.spareQueues) - 1; last >= 0 {
+		r.queue, r.spareQueues = r.spareQueues[last], r.spareQueues[:last]
+	}
+	return taken
+}
+
+// recycle takes the memory back of commands whose fate everybody knows.
+func (r *Replica) recycle(commands []pending) {
+	for _, p := range commands {
+		r.names.recycle(p)
+	}
+	if cap(commands) <= maxSpare && len(r.spareQueues) < maxSpareQueues {
+		clear(commands)
+		r.spareQueues = append(r.spareQueues, commands[:0])
+	}
+}
+
+// maxSpareQueues is how many proposals are usually under way at a time.
+const maxSpareQueues = 4
 
 // countCommands counts the leases that expire, and the commands of clients.
 func countCommands(commands []pending) (ending, asked int) {

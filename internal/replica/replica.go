@@ -128,15 +128,16 @@ type Replica struct {
 	persistSequence uint64
 	persisting      []persisting // handed out and not yet reported, in order
 
-	queue      []pending // waits to be proposed, in order; len ≤ MaxQueue plus what the lessor adds
-	queueBytes int       // of the clients' commands in it
-	ending     int       // leases that expire by what is in it; less than the room that pace gives, and maxExpiries
-	pace       pace
-	sequence   uint64 // of the newest proposal
-	proposals  map[uint64][]pending
-	granting   int      // grants in queue and proposals
-	parked     []parked // what came before the member served; len ≤ MaxQueue
-	lagging    []parked // what came while entries were committed and not applied, by index; len ≤ MaxQueue
+	queue       []pending   // waits to be proposed, in order; len ≤ MaxQueue plus what the lessor adds
+	queueBytes  int         // of the clients' commands in it
+	spareQueues [][]pending // empty, to be used again; len ≤ maxSpareQueues
+	ending      int         // leases that expire by what is in it; less than the room that pace gives, and maxExpiries
+	pace        pace
+	sequence    uint64 // of the newest proposal
+	proposals   map[uint64][]pending
+	granting    int      // grants in queue and proposals
+	parked      []parked // what came before the member served; len ≤ MaxQueue
+	lagging     []parked // what came while entries were committed and not applied, by index; len ≤ MaxQueue
 	// waiting holds the renewals that wait for a decision about their lease.
 	waiting  map[lessor.ID][]waiter
 	waiters  int // the sum of the lengths in waiting; ≤ maxWaiters
