@@ -73,7 +73,11 @@ func (le *lease) sortedItems() []Item {
 	if le.first == nil {
 		return nil
 	}
-	items := make([]Item, 0, le.count)
+	return le.appendItems(make([]Item, 0, le.count))
+}
+
+// appendItems appends the items of a lease to none, sorted.
+func (le *lease) appendItems(items []Item) []Item {
 	for n := le.first; n != nil; n = n.next {
 		items = append(items, Item{n.key})
 	}
@@ -81,15 +85,25 @@ func (le *lease) sortedItems() []Item {
 	return items
 }
 
-// detachAll empties a lease that is ending.
+// detachAll empties a lease that is ending. What it returns is void when the next lease ends.
 func (l *Lessor) detachAll(le *lease) []Item {
-	items := le.sortedItems()
+	items := l.ending[:0]
+	if int(le.count) > cap(items) {
+		items = make([]Item, 0, le.count)
+	}
+	items = le.appendItems(items)
+	if le.count <= maxEnding {
+		l.ending = items
+	}
 	for _, item := range items {
 		delete(l.items, item.Key)
 	}
 	le.first, le.count = nil, 0
 	return items
 }
+
+// maxEnding bounds the memory for items that is kept for the next lease that ends: most have one.
+const maxEnding = 64
 
 func (n *node) link(le *lease) {
 	n.owner, n.prev, n.next = le, nil, le.first

@@ -18,6 +18,7 @@ type Lessor struct {
 
 	leases map[ID]*lease
 	items  map[string]*node
+	ending []Item // memory for the items of the lease that ends; cap ≤ maxEnding
 	reigns reigns
 	latest Position // of the grants and clears applied: cleared ≤ latest for every lease
 

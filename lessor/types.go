@@ -134,7 +134,7 @@ type TxnDelete interface {
 }
 
 // LeaseEnder is implemented by a [TxnDelete] that can hide all items of a lease with one record. EndLease
-// is then called once instead of DeleteRange for each item; items are sorted by key.
+// is then called once instead of DeleteRange for each item; items are sorted by key, and void once it returns.
 type LeaseEnder interface {
 	EndLease(ref Ref, items []Item)
 }

@@ -33,10 +33,10 @@ func (w *Writer) endLease(id int64, generation uint64, keys []string) error {
 	if err := w.raise(); err != nil {
 		return err
 	}
-	e := &ending{generation: generation, lease: id, revision: w.s.revision, keys: keys}
 	if len(keys) <= w.s.few {
-		return w.endFew(e)
+		return w.endFew(keys)
 	}
+	e := &ending{generation: generation, lease: id, revision: w.s.revision, keys: keys}
 	// Its events will be written one by one. No other record reaches over them.
 	if err := w.setPack(); err != nil {
 		return err
@@ -53,16 +53,17 @@ func (w *Writer) endLease(id int64, generation uint64, keys []string) error {
 const fewKeys = 2
 
 // endFew deletes all keys of a lease at once.
-func (w *Writer) endFew(e *ending) error {
-	for i, key := range e.keys {
-		if err := w.setTombstone([]byte(key), e.revision); err != nil {
+func (w *Writer) endFew(keys []string) error {
+	revision := w.s.revision
+	for i, key := range keys {
+		if err := w.setTombstone([]byte(key), revision); err != nil {
 			return err
 		}
-		if err := w.addEvent(e.revision, uint32(i), true, []byte(key)); err != nil {
+		if err := w.addEvent(revision, uint32(i), true, []byte(key)); err != nil {
 			return err
 		}
 	}
-	w.changes = append(w.changes, Change{Revision: e.revision, Ended: e.keys})
+	w.changes = append(w.changes, Change{Revision: revision, Ended: keys})
 	w.open = false // the change is listed already
 	return nil
 }

@@ -327,7 +327,8 @@ func (w *Writer) put(req *PutRequest) (PutResult, error) {
 	w.rebind(req.Key, prev.kv.Lease, next.lease)
 	res := PutResult{Revision: w.s.revision}
 	if req.PrevKV && prev.found {
-		res.Prev = &prev.kv
+		kv := prev.kv // few ask for it, and prev itself need not be on the heap
+		res.Prev = &kv
 	}
 	return res, nil
 }

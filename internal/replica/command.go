@@ -16,12 +16,11 @@ const maxOrdinal = 1<<16 - 1
 
 // pending is a command on its way into the log and through it.
 type pending struct {
-	id      uint64 // of the Request; 0 for the lessor's own
-	op      any    // an Op, or expiries, or checkpoints
-	encoded []byte // a logpb.Command
-	size    int    // in bytes
-	weight  int    // how much there is to apply: 1, or the number of leases concerned, or of operations
-	again   *again // of a claim
+	id uint64 // of the Request; 0 for the lessor's own
+	op any    // an Op, or expiries, or checkpoints
+	encoded
+	weight int    // how much there is to apply: 1, or the number of leases concerned, or of operations
+	again  *again // of a claim
 }
 
 // expiries and checkpoints are the commands that the lessor decides on.
@@ -35,7 +34,6 @@ type (
 
 // newPending encodes an operation, which is final from here on.
 func newPending(id uint64, op any) pending {
-	encoded := encodeOp(op)
 	weight := 1
 	switch op := op.(type) {
 	case expiries:
@@ -45,7 +43,7 @@ func newPending(id uint64, op any) pending {
 	case keyspace.TxnRequest:
 		weight = max(1, op.Weight())
 	}
-	return pending{id: id, op: op, encoded: encoded, size: len(encoded), weight: weight}
+	return pending{id: id, op: op, encoded: encodeOp(op), weight: weight}
 }
 
 func encode(op any) *logpb.Command {

@@ -21,15 +21,50 @@ const (
 	releaseName, releaseID                               = 1, 2
 )
 
-// encodeOp returns an operation as a logpb.Command.
-func encodeOp(op any) []byte {
+// encoded is an operation on its way to be a logpb.Command. A claim and a release become bytes only in their entry,
+// which saves memory of its own for each.
+type encoded struct {
+	text []byte // nil for those two
+	size int    // in bytes
+}
+
+func encodeOp(op any) encoded {
 	switch op := op.(type) {
 	case Claim:
-		return encodeClaim(op)
+		return encoded{size: enclosed(commandClaim, op.size())}
 	case Release:
-		return encodeRelease(op)
+		return encoded{size: enclosed(commandRelease, op.size())}
 	}
-	return marshal(encode(op))
+	text := marshal(encode(op))
+	return encoded{text, len(text)}
+}
+
+// appendOp appends what encodeOp made of an operation.
+func appendOp(text []byte, op any, e encoded) []byte {
+	switch op := op.(type) {
+	case Claim:
+		text = appendEnclosed(text, commandClaim, op.size())
+		text = appendNumber(text, claimID, uint64(op.Lease))
+		text = appendNumber(text, claimTTL, uint64(op.TTL))
+		text = appendText(text, claimName, op.Name)
+		text = appendText(text, claimHolder, op.Holder)
+		return appendNumber(text, claimWait, protowire.EncodeBool(op.Wait))
+	case Release:
+		text = appendEnclosed(text, commandRelease, op.size())
+		text = appendText(text, releaseName, op.Name)
+		return appendNumber(text, releaseID, uint64(op.Lease))
+	}
+	return append(text, e.text...)
+}
+
+func (op Claim) size() int {
+	return numberSize(claimID, uint64(op.Lease)) + numberSize(claimTTL, uint64(op.TTL)) +
+		textSize(claimName, len(op.Name)) + textSize(claimHolder, len(op.Holder)) +
+		numberSize(claimWait, protowire.EncodeBool(op.Wait))
+}
+
+func (op Release) size() int {
+	return textSize(releaseName, len(op.Name)) + numberSize(releaseID, uint64(op.Lease))
 }
 
 func marshal(m proto.Message) []byte {
@@ -40,31 +75,27 @@ func marshal(m proto.Message) []byte {
 	return text
 }
 
-// outer is more than a command takes around its operation: two tags and a length.
-const outer = 8
-
-func encodeClaim(op Claim) []byte {
-	text := make([]byte, outer, outer+40+len(op.Name)+len(op.Holder))
-	text = appendNumber(text, claimID, uint64(op.Lease))
-	text = appendNumber(text, claimTTL, uint64(op.TTL))
-	text = appendText(text, claimName, op.Name)
-	text = appendText(text, claimHolder, op.Holder)
-	text = appendNumber(text, claimWait, protowire.EncodeBool(op.Wait))
-	return enclose(text, commandClaim)
+// enclosed is the size of a field that so many bytes are put into, and appendEnclosed appends what comes before them.
+func enclosed(field protowire.Number, size int) int {
+	return protowire.SizeTag(field) + protowire.SizeBytes(size)
 }
 
-func encodeRelease(op Release) []byte {
-	text := make([]byte, outer, outer+24+len(op.Name))
-	text = appendText(text, releaseName, op.Name)
-	text = appendNumber(text, releaseID, uint64(op.Lease))
-	return enclose(text, commandRelease)
+func appendEnclosed(text []byte, field protowire.Number, size int) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(text, field, protowire.BytesType), uint64(size))
 }
 
-// enclose puts the tag and the length of what comes after the first outer bytes right in front of it.
-func enclose(text []byte, field protowire.Number) []byte {
-	var head [outer]byte
-	front := protowire.AppendVarint(protowire.AppendTag(head[:0], field, protowire.BytesType), uint64(len(text)-outer))
-	return text[outer-copy(text[outer-len(front):], front):]
+func numberSize(field protowire.Number, n uint64) int {
+	if n == 0 {
+		return 0
+	}
+	return protowire.SizeTag(field) + protowire.SizeVarint(n)
+}
+
+func textSize(field protowire.Number, size int) int {
+	if size == 0 {
+		return 0
+	}
+	return enclosed(field, size)
 }
 
 func appendNumber(text []byte, field protowire.Number, n uint64) []byte {
@@ -84,13 +115,14 @@ func appendText[T string | []byte](text []byte, field protowire.Number, s T) []b
 
 // encodeEntry returns a payload.
 func encodeEntry(sequence uint64, wall int64, commands []pending) []byte {
-	size := 32
+	size := numberSize(entrySequence, sequence) + numberSize(entryWall, uint64(wall))
 	for i := range commands {
-		size += len(commands[i].encoded) + outer
+		size += enclosed(entryCommands, commands[i].size)
 	}
 	text := appendNumber(make([]byte, 0, size), entrySequence, sequence)
 	for i := range commands {
-		text = protowire.AppendBytes(protowire.AppendTag(text, entryCommands, protowire.BytesType), commands[i].encoded)
+		text = appendEnclosed(text, entryCommands, commands[i].size)
+		text = appendOp(text, commands[i].op, commands[i].encoded)
 	}
 	return appendNumber(text, entryWall, uint64(wall))
 }

@@ -15,11 +15,14 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
+// text is a command as it is in an entry.
+func text(p pending) []byte { return appendOp(nil, p.op, p.encoded) }
+
 // decoded is a command as it comes out of the log.
 func decoded(t *testing.T, op Op) *logpb.Command {
 	t.Helper()
 	command := new(logpb.Command)
-	if err := proto.Unmarshal(newPending(1, op).encoded, command); err != nil {
+	if err := proto.Unmarshal(text(newPending(1, op)), command); err != nil {
 		t.Fatal(err)
 	}
 	return command
@@ -45,11 +48,11 @@ func TestEntriesAreOfTheFormat(t *testing.T) {
 	want := &logpb.Entry{Sequence: 7, WallMs: 1_700_000_000_000}
 	for _, op := range someOps() {
 		p := newPending(1, op)
-		if plain := marshal(encode(op)); !bytes.Equal(p.encoded, plain) || p.size != len(plain) {
-			t.Fatalf("%+v became %x, not %x", op, p.encoded, plain)
+		if plain := marshal(encode(op)); !bytes.Equal(text(p), plain) || p.size != len(plain) {
+			t.Fatalf("%+v became %x of %d bytes, not %x", op, text(p), p.size, plain)
 		}
-		claim, isClaim := decodeClaim(p.encoded)
-		release, isRelease := decodeRelease(p.encoded)
+		claim, isClaim := decodeClaim(text(p))
+		release, isRelease := decodeRelease(text(p))
 		var got Op
 		switch {
 		case isClaim && !isRelease:
@@ -69,11 +72,11 @@ func TestEntriesAreOfTheFormat(t *testing.T) {
 		}
 		all, want.Commands = append(all, p), append(want.Commands, encode(op))
 	}
-	text := encodeEntry(want.Sequence, want.WallMs, all)
-	if !bytes.Equal(text, marshal(want)) {
-		t.Error("an entry is not what the format says")
+	entry := encodeEntry(want.Sequence, want.WallMs, all)
+	if !bytes.Equal(entry, marshal(want)) || cap(entry) != len(entry) {
+		t.Error("an entry is not what the format says, or its size was not known")
 	}
-	checkDecoding(t, text)
+	checkDecoding(t, entry)
 	checkDecoding(t, encodeEntry(0, 0, nil))
 }
 

@@ -167,7 +167,7 @@ func (n *names) follow(change keyspace.Change) {
 		switch {
 		case !ok:
 		case e.Type == keyspace.EventPut && e.KV.Lease == int64(lease):
-			c := n.join(string(name), lease, e.KV.CreateRevision)
+			c := n.join(n.line(name), lease, e.KV.CreateRevision)
 			n.fresh = append(n.fresh, freshValue{c, e.KV.Value})
 			n.touch(c.line)
 		default:
@@ -184,13 +184,18 @@ func (n *names) follow(change keyspace.Change) {
 	}
 }
 
-// join puts a contender into the line of a name, if it does not stand there yet.
-func (n *names) join(name string, lease lessor.ID, created int64) *contender {
-	l := n.lines[name]
+// line returns the line of a name, a new one if there is none.
+func (n *names) line(name []byte) *line {
+	l := n.lines[string(name)]
 	if l == nil {
-		l = &line{name: name}
-		n.lines[name] = l
+		l = &line{name: string(name)}
+		n.lines[l.name] = l
 	}
+	return l
+}
+
+// join puts a contender into a line, if it does not stand there yet.
+func (n *names) join(l *line, lease lessor.ID, created int64) *contender {
 	c := &contender{lease: lease, created: created, line: l}
 	into := &l.queue
 	if n.outdated(l, c) {

@@ -91,7 +91,7 @@ func TestLongLineEnds(t *testing.T) {
 	n := newNames()
 	const waiters = 1 << 16
 	for i := range waiters {
-		c := n.join("n", lessor.ID(i+1), int64(i+1))
+		c := n.join(n.line([]byte("n")), lessor.ID(i+1), int64(i+1))
 		c.claimed = true
 		n.claims[c.lease] = c
 	}

@@ -46,7 +46,7 @@ func (r *Replica) recoverContender(kv keyspace.KV) {
 		r.names.strange.add(lease)
 		return
 	}
-	c := r.names.join(string(name), lease, kv.CreateRevision)
+	c := r.names.join(r.names.line(name), lease, kv.CreateRevision)
 	if of, claimed := r.names.recovering[lease]; claimed && (of == "" || of == string(name)) {
 		c.claimed = true
 		r.names.claims[lease] = c
