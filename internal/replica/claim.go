@@ -209,7 +209,7 @@ func (r *Replica) refused(l *line) (any, error) {
 func (r *Replica) answerClaim(request uint64, claim Claim) bool {
 	reply := Reply{ID: request, Header: r.header(), Authority: forever}
 	l, c := r.names.lines[claim.Name], r.names.claims[claim.Lease]
-	_, over := r.names.farewells.of[claim.Lease]
+	_, _, over := r.names.farewells.to(claim.Lease)
 	_, behind := r.behind()
 	switch {
 	case c == nil && (over || r.names.releasing[claim.Lease] > 0):

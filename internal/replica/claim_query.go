@@ -141,8 +141,8 @@ func (r *Replica) whyNot(id lessor.ID, kind error) error {
 	if errors.Is(kind, lessor.ErrDoomed) {
 		return &EndedError{kind, WhyRevoked, r.revocationOf(id)}
 	}
-	if f, ok := r.names.farewells.of[id]; ok {
-		return &EndedError{kind, f.why, f.note}
+	if why, note, ok := r.names.farewells.to(id); ok {
+		return &EndedError{kind, why, note}
 	}
 	return kind
 }

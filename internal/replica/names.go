@@ -331,33 +331,47 @@ func byFreed(a, b *line) int {
 }
 
 // farewells are the claims that ended lately, and why. Only this member's memory has them: they are for telling those
-// who ask, and for turning away a claim that arrives after its own end.
+// who ask, and for turning away a claim that arrives after its own end. Every claim is looked for here, so what most
+// do not have stands apart.
 type farewells struct {
-	of  map[lessor.ID]farewell
-	old []lessor.ID // a ring once it is full
-	at  int
-}
-
-type farewell struct {
-	why  Why
-	note string
+	why   map[lessor.ID]Why
+	notes map[lessor.ID]string // of those that have one
+	old   []lessor.ID          // a ring once it is full
+	at    int
 }
 
 // maxFarewells is how many are kept.
 const maxFarewells = 1 << 16
 
 func (f *farewells) add(id lessor.ID, why Why, note string) {
-	if f.of == nil {
-		f.of = make(map[lessor.ID]farewell)
+	if f.why == nil {
+		f.why, f.notes = make(map[lessor.ID]Why), make(map[lessor.ID]string)
 	}
-	if _, again := f.of[id]; !again {
+	if _, again := f.why[id]; !again {
 		if len(f.old) < maxFarewells {
 			f.old = append(f.old, id)
 		} else {
-			delete(f.of, f.old[f.at])
+			f.drop(f.old[f.at])
 			f.old[f.at] = id
 			f.at = (f.at + 1) % maxFarewells
 		}
 	}
-	f.of[id] = farewell{why, note}
+	f.why[id] = why
+	delete(f.notes, id)
+	if note != "" {
+		f.notes[id] = note
+	}
+}
+
+func (f *farewells) drop(id lessor.ID) {
+	delete(f.why, id)
+	delete(f.notes, id)
+}
+
+// to tells why a claim ended, if it is remembered.
+func (f *farewells) to(id lessor.ID) (why Why, note string, ok bool) {
+	if why, ok = f.why[id]; ok {
+		note = f.notes[id]
+	}
+	return why, note, ok
 }
