@@ -16,7 +16,7 @@ import (
 
 // keepAlone is [LogKeep] of a group's only member: nobody else asks for entries, and what is removed early the database
 // need not carry from file to file.
-const keepAlone = 2_000
+const keepAlone = 200
 
 // applying is one batch of committed entries being applied. Its memory is used again for the next.
 type applying struct {

@@ -88,7 +88,7 @@ func databaseOptions(files vfs.FS, halt func(error)) *pebble.Options {
 		L0StopWritesThreshold:       maxUnsorted,
 		// How many files' worth of newest data are merged at a time, times two: what they are merged with is rewritten
 		// each time, however little they change of it. Readers look into each that may have a key.
-		L0CompactionThreshold: 16,
+		L0CompactionThreshold: 32,
 		Logger:                databaseLogger{halt},
 		EventListener: &pebble.EventListener{
 			// Whoever reads what is damaged gets an error too. Without a listener of ours the database would
