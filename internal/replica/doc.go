@@ -66,7 +66,7 @@
 //	replica.go, event.go         Step; what goes in and comes out
 //	command.go, txn.go, claim*.go, names*.go
 //	                             what clients ask for, and what applying it does
-//	propose.go, apply.go, log.go, recover.go, compaction.go, space.go, admission.go
+//	propose.go, persist.go, apply.go, log.go, recover.go, compaction.go, space.go, admission.go
 //	                             the log, the state, and what bounds them
 //	answer.go                    answers from memory
 //	group.go, elect.go           the others, promises, elections, handing over and leaving

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math"
 	"slices"
@@ -148,28 +147,6 @@ type Node struct {
 
 	loopPulse pulse // of the member's goroutine
 	diskPulse pulse // of the write under way
-}
-
-// caller hears what became of what it asked for, from who owns the replica, and must not block. A reply stays the
-// replica's.
-type caller interface {
-	hear(Effect)
-	hearReply(*Reply)
-}
-
-// hearing is a caller that asked for one thing.
-type hearing func(Effect)
-
-func (h hearing) hear(e Effect)      { h(e) }
-func (h hearing) hearReply(r *Reply) { h(*r) }
-
-// submission is an event on its way to the member's goroutine, with whoever wants its answer.
-type submission struct {
-	event  Event
-	id     uint64
-	others int // IDs that follow id and are answered in the same way
-	caller caller
-	look   func(*Replica, clock.Instant)
 }
 
 // Start opens the data folder and runs the member until Stop, or until its disk fails. Errors say what to
@@ -443,83 +420,6 @@ func (n *Node) Leases(ctx context.Context) (Header, []lessor.End, error) {
 func (n *Node) NewWatchStream(limits keyspace.StreamLimits) *keyspace.Stream {
 	return n.hub.NewStream(limits)
 }
-
-// change submits a command and waits for what became of it.
-func change[T any](ctx context.Context, n *Node, op Op) (Header, T, error) {
-	id := n.nextID.Add(1)
-	return typed[T](n.ask(ctx, id, Request{id, op}))
-}
-
-func inspect[T any](ctx context.Context, n *Node, query any) (Header, T, error) {
-	id := n.nextID.Add(1)
-	header, result, err := typed[T](n.ask(ctx, id, Inspection{id, query}))
-	return header, result, readError(err)
-}
-
-// readError is for those who change nothing: for them an unknown outcome is just no answer.
-func readError(err error) error {
-	var unknown *unknownOutcome
-	if errors.As(err, &unknown) {
-		return unknown.cause
-	}
-	return err
-}
-
-func typed[T any](effect Effect, err error) (Header, T, error) {
-	var none T
-	if err != nil {
-		return Header{}, none, err
-	}
-	reply := effect.(Reply)
-	if reply.Err != nil {
-		return Header{}, none, reply.Err
-	}
-	result, _ := reply.Result.(T)
-	return reply.Header, result, nil
-}
-
-// ask submits an event that is answered by one effect.
-func (n *Node) ask(ctx context.Context, id uint64, event Event) (Effect, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	select { // a stopped member takes nothing on, even if there is room
-	case <-n.done:
-		return nil, ErrStopped
-	default:
-	}
-	result := make(chan Effect, 1)
-	call := submission{event: event, id: id, caller: hearing(func(e Effect) { delete(n.calls, id); result <- e })}
-	if n.atOnce(&call) {
-		return <-result, nil
-	}
-	select {
-	case n.intake <- call:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-n.done:
-		return nil, ErrStopped
-	}
-	select {
-	case effect := <-result:
-		return effect, nil
-	case <-ctx.Done():
-		return nil, &unknownOutcome{ctx.Err()}
-	case <-n.done:
-		select { // the answer may have come with the end
-		case effect := <-result:
-			return effect, nil
-		default:
-			return nil, &unknownOutcome{ErrStopped}
-		}
-	}
-}
-
-// unknownOutcome is [ErrUnknownOutcome] with the reason why nobody waited for the outcome.
-type unknownOutcome struct{ cause error }
-
-func (u *unknownOutcome) Error() string   { return fmt.Sprintf("%v (%v)", ErrUnknownOutcome, u.cause) }
-func (u *unknownOutcome) Unwrap() []error { return []error{ErrUnknownOutcome, u.cause} }
 
 // randomID returns a random number greater than one.
 func randomID() uint64 {

@@ -165,17 +165,6 @@ type Counts struct {
 	Campaigns, Strangers, Malformed uint64
 }
 
-// persisting is a write under way and what raft hears once it is done.
-type persisting struct {
-	sequence  uint64
-	entries   []*raftpb.Entry
-	hard      *raftpb.HardState
-	responses []*raftpb.Message
-
-	promised          time.Duration // the longest promise that is written down by it
-	peer, incarnation uint64        // the acquaintance that is
-}
-
 // Open reads what the database holds, or founds a group of one member if it is empty. Nothing is served
 // until Step has led the member through its election.
 func Open(cfg Config) (*Replica, error) {
@@ -344,103 +333,6 @@ func (r *Replica) advance() {
 			default:
 				r.send(m)
 			}
-		}
-	}
-}
-
-// persist hands what raft wants on stable storage to the disk. What needs no sync (a commit index that
-// moved) rides with the next write that does; but raft's responses keep their order.
-func (r *Replica) persist(m *raftpb.Message) {
-	if r.installing || !raft.IsEmptySnap(m.GetSnapshot()) {
-		r.install(m)
-		return
-	}
-	var hard *raftpb.HardState
-	if m.Term != nil && m.Commit != nil {
-		hard = &raftpb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
-	}
-	if len(m.GetEntries()) == 0 && !r.mustSync(hard) {
-		if n := len(r.persisting); n > 0 {
-			last := &r.persisting[n-1]
-			last.responses = append(last.responses, m.GetResponses()...)
-		} else {
-			r.respond(m.GetResponses())
-		}
-		return
-	}
-	batch := r.db.NewBatch()
-	r.log.append(batch, m.GetEntries(), hard)
-	r.persistOwn(persisting{entries: m.GetEntries(), hard: hard, responses: m.GetResponses()}, batch)
-	r.full = true
-}
-
-func (r *Replica) persistOwn(p persisting, batch *pebble.Batch) {
-	r.persistSequence++
-	p.sequence = r.persistSequence
-	r.persisting = append(r.persisting, p)
-	r.emit(Persist{r.persistSequence, batch})
-}
-
-// syncState has the state written so far synced, for which nothing waits: a marker in the write-ahead log
-// behind it is enough.
-func (r *Replica) syncState() {
-	batch := r.db.NewBatch()
-	if err := batch.LogData([]byte("state"), nil); err != nil {
-		panic(fmt.Sprintf("replica: can not mark the log: %v", err))
-	}
-	r.persistOwn(persisting{}, batch)
-}
-
-// mustSync reports whether a hard state holds a promise (a term or a vote) that is not yet on the disk.
-func (r *Replica) mustSync(hard *raftpb.HardState) bool {
-	if hard == nil {
-		return false
-	}
-	newest := r.newestHard()
-	return hard.GetTerm() != newest.GetTerm() || hard.GetVote() != newest.GetVote()
-}
-
-// newestHard is the hard state that is on stable storage or on its way there.
-func (r *Replica) newestHard() *raftpb.HardState {
-	newest := r.log.hard
-	for _, p := range r.persisting {
-		if p.hard != nil {
-			newest = p.hard
-		}
-	}
-	return newest
-}
-
-func (r *Replica) persisted(e Persisted) {
-	if e.Err != nil {
-		r.halt(fmt.Errorf("the disk failed while the log was written, and nobody knows what of it is there: %w", e.Err))
-		return
-	}
-	if len(r.persisting) == 0 || r.persisting[0].sequence != e.Sequence {
-		panic(fmt.Sprintf("replica: write %d was reported out of order; under way: %v", e.Sequence, r.persisting))
-	}
-	done := r.persisting[0]
-	r.persisting = r.persisting[1:]
-	if done.promised > 0 {
-		r.grantor.Persisted(done.promised)
-	}
-	if done.peer != 0 {
-		r.peers[done.peer] = done.incarnation
-	}
-	r.log.stable(done.entries, done.hard, r.applied.index)
-	r.respond(done.responses)
-}
-
-// respond hands out what had to wait for the disk, and steps raft's messages to itself. Those of an older term are
-// dropped by raft itself.
-func (r *Replica) respond(messages []*raftpb.Message) {
-	for _, m := range messages {
-		if m.GetTo() != r.identity.MemberID {
-			r.send(m)
-			continue
-		}
-		if !r.step(m) {
-			panic(fmt.Sprintf("replica: raft refuses its own message %v", m))
 		}
 	}
 }
