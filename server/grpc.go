@@ -50,6 +50,7 @@ func (s *Server) newGRPC() *grpc.Server {
 		grpc.NumStreamWorkers(requestWorkers),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connWindow),
+		grpc.ForceServerCodecV2(newHoldCodec()),
 	}
 	s.limits.watchers = make(map[string]*watchersOf)
 	if s.certs != nil {

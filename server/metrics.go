@@ -82,12 +82,18 @@ func newMetrics(cfg Config, m member, services map[string]grpc.ServiceInfo) *met
 func (m *metrics) count(method string, err error) { m.countCode(method, status.Code(err)) }
 
 // countCode is count when only the code is known.
-func (m *metrics) countCode(method string, code codes.Code) {
+func (m *metrics) countCode(method string, code codes.Code) { m.countMany(method, code, 1) }
+
+// countMany is countCode for n requests.
+func (m *metrics) countMany(method string, code codes.Code, n int) {
+	if n == 0 {
+		return
+	}
 	if code > maxCode {
 		code = codes.Unknown
 	}
 	if counts := m.methods[method]; counts != nil {
-		counts[code].Add(1)
+		counts[code].Add(uint64(n))
 	}
 }
 

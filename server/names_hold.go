@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -62,8 +63,11 @@ type holding struct {
 	gone   chan struct{}      // closed when the stream has ended
 
 	// Of the reading side.
-	last      uint64 // number
-	holder    []byte // who makes the claims that do not say so
+	request   leasekeeperv1.HoldRequest // used again and again: nothing of it but its strings is kept
+	next      *holdBatch                // for the next requests
+	errs      []error                   // why not, for each request of a message; used again and again
+	last      uint64                    // number
+	holder    []byte                    // who makes the claims that do not say so
 	holderErr error
 
 	mu        sync.Mutex
@@ -71,6 +75,7 @@ type holding struct {
 	waiting   int          // claims that count among those that wait
 	handed    []*holdBatch // to the member, from the oldest that is not answered in full
 	delivered []holdAnswers
+	idle      []*holdBatch // to be used again
 	forgotten []uint64
 	sending   time.Time // since when a message is being sent; zero if none is
 	closing   error     // why no more requests are taken on; nil while they are
@@ -82,6 +87,9 @@ type holding struct {
 	byNumber map[uint64]*holdRequest
 	out      []*leasekeeperv1.HoldAnswer
 	spare    []*leasekeeperv1.HoldAnswer // used again and again
+	taken    []holdAnswers               // likewise
+	over     []*holdBatch                // answered in full
+	done     holdTally
 }
 
 // holdRequest is one claim or release.
@@ -92,19 +100,6 @@ type holdRequest struct {
 	ttl    time.Duration // 0: it is a release
 	holder []byte
 	waits  bool
-}
-
-// holdBatch is what was handed to the member together.
-type holdBatch struct {
-	requests []holdRequest
-	since    time.Time
-	open     int // how many are not answered; guarded by the stream's lock
-}
-
-// holdAnswers are to requests of one batch.
-type holdAnswers struct {
-	batch *holdBatch
-	known []replica.HoldAnswer
 }
 
 func newHolding(s *Server, stream holdStream) *holding {
@@ -135,9 +130,9 @@ func (h *holding) stuck(limit time.Duration) error {
 
 // read hands requests to the member until the client has no more, or has gone.
 func (h *holding) read(ctx context.Context) error {
+	req := &h.request
 	for {
-		req, err := h.stream.Recv()
-		if err != nil {
+		if err := h.stream.RecvMsg(req); err != nil {
 			return err
 		}
 		n := len(req.Releases) + len(req.Claims)
@@ -150,18 +145,27 @@ func (h *holding) read(ctx context.Context) error {
 		if req.Holder != nil {
 			h.holder, h.holderErr = writeHolder(req.Holder)
 		}
+		if n == 0 {
+			continue
+		}
 		if err := h.hand(ctx, req, n); err != nil {
 			return err
+		}
+		if n > maxReusedRequests {
+			req.Reset() // the next may be long in coming
 		}
 	}
 }
 
-// take waits for room for so many requests. It is false if nobody will answer them.
+// take waits for room for so many requests, and sees to a batch for them. It is false if nobody will answer them.
 func (h *holding) take(n int, forgotten []uint64) bool {
 	for {
 		h.mu.Lock()
 		if h.open == 0 || h.open+n <= min(maxHoldOpen, h.s.cfg.MaxStreams) {
 			h.open += n
+			if h.next == nil {
+				h.next = h.newBatch()
+			}
 			if h.s.base.Err() != nil && h.closing == nil {
 				h.closing = context.Cause(h.s.base)
 			}
@@ -181,120 +185,11 @@ func (h *holding) take(n int, forgotten []uint64) bool {
 	}
 }
 
-// hand gives the requests of a message to the member. Its error is that of a client that breaks the rules.
-func (h *holding) hand(ctx context.Context, req *leasekeeperv1.HoldRequest, n int) error {
-	batch := &holdBatch{requests: make([]holdRequest, 0, n), since: time.Now()}
-	refused := &holdBatch{}
-	var reasons []replica.HoldAnswer
-	ops := make([]replica.Op, 0, n)
-	add := func(r holdRequest, op replica.Op, err error) {
-		if err == nil {
-			err = h.admit(&r)
-		}
-		if err != nil {
-			r.waits = false
-			reasons = append(reasons, replica.HoldAnswer{Place: len(reasons), Err: err})
-			refused.requests = append(refused.requests, r)
-			return
-		}
-		batch.requests, ops = append(batch.requests, r), append(ops, op)
-	}
-	for _, r := range req.Releases {
-		if err := h.number(r.Number); err != nil {
-			return err
-		}
-		of := holdRequest{number: r.Number, name: r.Name, lease: lessor.ID(r.Lease)}
-		add(of, replica.Release{Name: of.name, Lease: of.lease}, checkLease(r.Name, r.Lease))
-	}
-	for _, c := range req.Claims {
-		if err := h.number(c.Number); err != nil {
-			return err
-		}
-		claim, err := h.claim(c)
-		add(holdRequest{c.Number, claim.Name, claim.Lease, max(claim.TTL, 1), claim.Holder, claim.Wait}, claim, err)
-	}
-	h.deliver(refused, reasons)
-	if len(ops) == 0 {
-		return nil
-	}
-	h.mu.Lock()
-	batch.open = len(ops)
-	h.handed = append(h.handed, batch)
-	h.mu.Unlock()
-	err := h.s.member.Hold(ctx, h.watch, ops, func(known []replica.HoldAnswer) {
-		h.s.limits.requests.Add(-int64(len(known)))
-		h.deliver(batch, known)
-	})
-	if err != nil {
-		h.notHanded(batch, err)
-	}
-	return nil
-}
-
-// notHanded answers requests that the member did not take on.
-func (h *holding) notHanded(batch *holdBatch, err error) {
-	h.s.limits.requests.Add(-int64(len(batch.requests)))
-	all := make([]replica.HoldAnswer, len(batch.requests))
-	for i := range all {
-		all[i] = replica.HoldAnswer{Place: i, Err: err}
-	}
-	h.deliver(batch, all)
-}
-
-// number checks that the numbers of requests grow.
-func (h *holding) number(number uint64) error {
-	if number <= h.last {
-		return fmt.Errorf("%w: request %d comes after request %d: give each a larger number", driver.ErrInvalid, number, h.last)
-	}
-	h.last = number
-	return nil
-}
-
-func (h *holding) claim(c *leasekeeperv1.HoldClaim) (replica.Claim, error) {
-	claim, err := newClaim(c.Name, c.Lease, c.TtlMs, c.Wait)
-	switch {
-	case err != nil:
-	case c.Lease == 0:
-		err = errLeaseID(c.Lease)
-	case c.Holder != nil || h.holder == nil && h.holderErr == nil:
-		claim.Holder, err = writeHolder(c.Holder)
-	default:
-		claim.Holder, err = h.holder, h.holderErr
-	}
-	return claim, err
-}
-
-// admit takes a request on, unless there are too many.
-func (h *holding) admit(r *holdRequest) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closing != nil {
-		return h.closing
-	}
-	if r.waits {
-		if h.waiting >= h.s.cfg.MaxStreams {
-			return replica.ErrTooManyRequests
-		}
-		if h.s.limits.waiting.Add(1) > int64(h.s.cfg.MaxRequests) {
-			h.s.limits.waiting.Add(-1)
-			return replica.ErrTooManyRequests
-		}
-	}
-	if h.s.limits.requests.Add(1) > int64(h.s.cfg.MaxRequests) {
-		h.s.limits.requests.Add(-1)
-		if r.waits {
-			h.s.limits.waiting.Add(-1)
-		}
-		return replica.ErrTooManyRequests
-	}
-	if r.waits {
-		h.waiting++
-	}
-	return nil
-}
-
 // waited says that so many claims wait no more.
 func (h *holding) waited(n int) {
+	if n == 0 {
+		return
+	}
 	h.mu.Lock()
 	h.waiting -= n
 	h.mu.Unlock()
@@ -310,10 +205,12 @@ func (h *holding) deliver(batch *holdBatch, known []replica.HoldAnswer) {
 	defer h.mu.Unlock()
 	h.delivered = append(h.delivered, holdAnswers{batch, known})
 	batch.open -= len(known)
-	for len(h.handed) > 0 && h.handed[0].open <= 0 {
-		h.handed[0] = nil
-		h.handed = h.handed[1:]
+	n := 0
+	for n < len(h.handed) && h.handed[n].open <= 0 {
+		h.handed[n].queued = false
+		n++
 	}
+	h.handed = slices.Delete(h.handed, 0, n)
 	notify(h.wake)
 }
 
@@ -336,12 +233,14 @@ func (h *holding) serve(ctx context.Context) error {
 		delivered, forgotten, err := h.delivered, h.forgotten, h.err
 		done := h.open == 0 && (h.closing != nil || h.ended && len(h.byNumber) == 0)
 		closing := h.closing
-		h.delivered, h.forgotten = nil, nil
+		h.delivered, h.forgotten = h.taken, nil
 		h.mu.Unlock()
 		if err != nil {
 			return err
 		}
 		first := h.answerAll(delivered)
+		clear(delivered)
+		h.taken = delivered[:0]
 		h.turns(changes)
 		if missed {
 			if err := h.lookAgain(ctx); err != nil {
@@ -412,6 +311,7 @@ func (h *holding) send(first int) error {
 	h.mu.Lock()
 	h.sending = time.Time{}
 	h.open -= first
+	h.retire()
 	h.mu.Unlock()
 	notify(h.room)
 	return nil

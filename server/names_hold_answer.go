@@ -26,15 +26,25 @@ func (h *holding) blank(number uint64) *leasekeeperv1.HoldAnswer {
 	return a
 }
 
+// holdTally is what answers have done, to be counted all at once.
+type holdTally struct{ acquired, released, waited int }
+
 // answerAll answers requests for the first time, and returns how many.
 func (h *holding) answerAll(delivered []holdAnswers) int {
 	n := 0
+	h.done = holdTally{}
 	for _, d := range delivered {
 		for i := range d.known {
 			h.answer(&d.batch.requests[d.known[i].Place], &d.known[i])
 		}
 		n += len(d.known)
+		if d.batch.answered += len(d.known); d.batch.answered == len(d.batch.requests) {
+			h.over = append(h.over, d.batch)
+		}
 	}
+	h.s.metrics.countMany(leasekeeperv1.Leasekeeper_Acquire_FullMethodName, codes.OK, h.done.acquired)
+	h.s.metrics.countMany(leasekeeperv1.Leasekeeper_Release_FullMethodName, codes.OK, h.done.released)
+	h.waited(h.done.waited)
 	return n
 }
 
@@ -49,7 +59,7 @@ func (h *holding) answer(r *holdRequest, known *replica.HoldAnswer) {
 		h.fail(a, r, known.Err)
 	case r.ttl == 0:
 		a.State, a.Ended = leasekeeperv1.HoldAnswer_RELEASED, known.Ended
-		h.s.metrics.countCode(leasekeeperv1.Leasekeeper_Release_FullMethodName, codes.OK)
+		h.done.released++
 	case claimed.Lease == lessor.NoLease:
 		a.State, a.Current = leasekeeperv1.HoldAnswer_REFUSED, nameInfo(claimed.Current)
 	case claimed.Before == 0:
@@ -71,10 +81,10 @@ func (h *holding) answer(r *holdRequest, known *replica.HoldAnswer) {
 		h.watch.Drop(r.lease)
 	}
 	if known.Err == nil && r.ttl > 0 {
-		h.s.metrics.countCode(leasekeeperv1.Leasekeeper_Acquire_FullMethodName, codes.OK)
+		h.done.acquired++
 	}
 	if r.waits {
-		h.waited(1)
+		h.done.waited++
 	}
 }
 

@@ -1,0 +1,193 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// shuffledHolder is a member that gives everybody what he asks for, in any order, some at a time, and all before it
+// has taken the last on. Every tenth message it does not take on.
+type shuffledHolder struct {
+	*replica.Node
+	rand  *rand.Rand
+	calls int
+	last  lessor.ID // the claim that is made last
+	open  []func()
+}
+
+func (s *shuffledHolder) Hold(_ context.Context, _ *replica.NameWatch, ops []replica.Op, answer func([]replica.HoldAnswer)) error {
+	last, _ := ops[len(ops)-1].(replica.Claim)
+	if s.calls++; s.calls%10 == 0 && last.Lease != s.last {
+		return replica.ErrNoLeader
+	}
+	places := s.rand.Perm(len(ops))
+	for len(places) > 0 {
+		n := 1 + s.rand.IntN(len(places))
+		var known []replica.HoldAnswer
+		for _, place := range places[:n] {
+			a := replica.HoldAnswer{Place: place, Ended: true}
+			if c, ok := ops[place].(replica.Claim); ok {
+				a.Claimed = replica.Claimed{Lease: c.Lease, TTL: c.TTL, Token: int64(c.Lease), Holder: c.Holder}
+			}
+			known = append(known, a)
+		}
+		places = places[n:]
+		s.open = append(s.open, func() { answer(known) })
+	}
+	left := 10
+	if last.Lease == s.last {
+		left = 0
+	}
+	s.answer(left)
+	return nil
+}
+
+// answer answers until only so many answers are open.
+func (s *shuffledHolder) answer(left int) {
+	s.rand.Shuffle(len(s.open), func(i, j int) { s.open[i], s.open[j] = s.open[j], s.open[i] })
+	for len(s.open) > left {
+		s.open[0]()
+		s.open = s.open[1:]
+	}
+}
+
+// mixed returns a message of claims and releases, each of a lease that is its number, and what is to be answered.
+func (c *holdClient) mixed(r *rand.Rand, want map[uint64]leasekeeperv1.HoldAnswer_State) *leasekeeperv1.HoldRequest {
+	req := new(leasekeeperv1.HoldRequest)
+	for range 1 + r.IntN(2*maxIdleRequests) {
+		if r.IntN(2) == 0 {
+			release := c.release("n", int64(c.number)+1)
+			want[release.Number] = leasekeeperv1.HoldAnswer_RELEASED
+			req.Releases = append(req.Releases, release)
+		}
+	}
+	for range 1 + r.IntN(6) {
+		claim := c.claim(fmt.Sprint("n/", c.number+1), int64(c.number)+1)
+		want[claim.Number] = leasekeeperv1.HoldAnswer_YOURS
+		if claim.Wait = r.IntN(2) == 0; r.IntN(5) == 0 {
+			claim.Name = ""
+			want[claim.Number] = leasekeeperv1.HoldAnswer_FAILED
+		}
+		req.Claims = append(req.Claims, claim)
+	}
+	return req
+}
+
+// In whatever order the member answers, and whichever requests are refused, each is answered once, and by what became
+// of that one.
+func TestHoldAnswersInAnyOrder(t *testing.T) {
+	const messages = 300
+	r := rand.New(rand.NewPCG(1, 2))
+	s := &shuffledHolder{rand: rand.New(rand.NewPCG(3, 4))}
+	f := startWith(t, anyPort(), func(n *replica.Node) member { s.Node = n; return s })
+	c := f.holder()
+	want := make(map[uint64]leasekeeperv1.HoldAnswer_State)
+	all := make([]*leasekeeperv1.HoldRequest, messages)
+	for i := range all {
+		all[i] = c.mixed(r, want)
+	}
+	last := c.claim("last", int64(c.number)+1)
+	want[last.Number], s.last = leasekeeperv1.HoldAnswer_YOURS, lessor.ID(last.Lease)
+	all = append(all, &leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{last}})
+	sent := make(chan error, 1)
+	go func() {
+		for _, req := range all {
+			if err := c.stream.Send(req); err != nil {
+				sent <- err
+				return
+			}
+		}
+		sent <- c.stream.CloseSend()
+	}()
+	lost, done := 0, make(map[leasekeeperv1.HoldAnswer_State]uint64)
+	for len(want) > 0 {
+		a := c.next()
+		state, open := want[a.Number]
+		delete(want, a.Number)
+		unavailable := codes.Code(a.Code) == codes.Unavailable
+		if unavailable && open && state != leasekeeperv1.HoldAnswer_FAILED {
+			lost++
+			continue
+		}
+		if !open || unavailable || a.State != state || state == leasekeeperv1.HoldAnswer_YOURS && a.Token != a.Number {
+			t.Fatalf("got %v, want %v", a, state)
+		}
+		done[state]++
+	}
+	wantOK(t, <-sent)
+	methods := f.server.metrics.methods
+	wantEqual(t, "claims counted", methods[leasekeeperv1.Leasekeeper_Acquire_FullMethodName][codes.OK].Load(), done[leasekeeperv1.HoldAnswer_YOURS])
+	wantEqual(t, "releases counted", methods[leasekeeperv1.Leasekeeper_Release_FullMethodName][codes.OK].Load(), done[leasekeeperv1.HoldAnswer_RELEASED])
+	if lost == 0 {
+		t.Error("the member took all on")
+	}
+	wantEqual(t, "requests under way", f.server.limits.requests.Load(), 0)
+	eventually(t, "nobody waits", func() bool { return f.server.limits.waiting.Load() == 0 })
+}
+
+// A message that breaks the rules in its midst leaves nothing counted.
+func TestHoldBrokenMessageIsNotCounted(t *testing.T) {
+	f := startFront(t)
+	c := f.holder()
+	c.send(&leasekeeperv1.HoldRequest{
+		Releases: []*leasekeeperv1.HoldRelease{{Number: 5, Name: "n", Lease: 1}},
+		Claims:   []*leasekeeperv1.HoldClaim{{Number: 6, Name: "n", Lease: 2, TtlMs: 1000}, {Number: 6, Name: "m", Lease: 3, TtlMs: 1000}},
+	})
+	wantReason(t, c.breaks(), codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID)
+	wantEqual(t, "held", f.info("n").Held, false)
+	wantEqual(t, "requests under way", f.server.limits.requests.Load(), 0)
+}
+
+// A batch is used again when it is answered in full and none that is older is waited for, and keeps nothing then. A
+// large one is not.
+func TestHoldBatchesAreUsedAgain(t *testing.T) {
+	f := startFront(t)
+	h := newHolding(f.server, nil)
+	defer h.leave()
+	queue := func(n int) *holdBatch {
+		h.mu.Lock()
+		batch := h.newBatch()
+		h.mu.Unlock()
+		for range n {
+			batch.requests = append(batch.requests, holdRequest{number: 1, name: "n", holder: []byte("me")})
+			h.errs = append(h.errs[:0], make([]error, len(batch.requests))...)
+		}
+		wantEqual(t, "refused", h.admitAll(batch), 0)
+		return batch
+	}
+	answer := func(batch *holdBatch, places ...int) {
+		for _, place := range places {
+			batch.answer([]replica.HoldAnswer{{Place: place, Ended: true}})
+		}
+		h.answerAll(h.delivered)
+		h.delivered = nil
+		h.retire()
+	}
+	old, younger, large := queue(2), queue(1), queue(maxIdleRequests+1)
+	answer(younger, 0)
+	wantEqual(t, "idle behind an older one", len(h.idle), 0)
+	answer(old, 1)
+	wantEqual(t, "idle and not answered in full", len(h.idle), 0)
+	answer(old, 0)
+	wantEqual(t, "idle", len(h.idle), 1)
+	wantEqual(t, "what it keeps", h.idle[0].requests[:1][0].name, "")
+	for place := range large.requests {
+		answer(large, place)
+	}
+	wantEqual(t, "idle", len(h.idle), 1)
+	for range 3 {
+		again := queue(2)
+		wantEqual(t, "it is the same", again == old, true)
+		answer(again, 0, 1)
+	}
+	wantEqual(t, "waited for", len(h.handed), 0)
+	wantEqual(t, "requests under way", f.server.limits.requests.Load(), 0)
+}
