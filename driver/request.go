@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 )
@@ -12,20 +13,28 @@ import (
 // [Request.Ends], and sees to it by itself that it does not take longer than the Deadline.
 type Request struct {
 	caller, keeper context.Context
-	deadline       time.Time
+	over           time.Duration // when its time is, since began
 
 	mu    sync.Mutex
-	err   error           // once it is known
-	inner context.Context // once somebody has asked for Done
-	end   func()          // of inner
+	err   error         // once it is known
+	inner *innerContext // once somebody has asked for Done
 }
+
+type innerContext struct {
+	context.Context
+	end func()
+}
+
+// began is a while ago. To read how long that is takes half the time that reading the time of day takes as well.
+var began = time.Now()
 
 // NewRequest returns the context of a request that may take so long. Whoever makes it calls End.
 func NewRequest(caller, keeper context.Context, limit time.Duration) *Request {
-	r := &Request{caller: caller, keeper: keeper, deadline: time.Now().Add(limit)}
-	if sooner, ok := caller.Deadline(); ok && sooner.Before(r.deadline) {
-		r.deadline = sooner
+	if end, ok := caller.Deadline(); ok {
+		limit = min(limit, time.Until(end))
 	}
+	r := &Request{caller: caller, keeper: keeper, over: time.Since(began)}
+	r.over += min(limit, math.MaxInt64-max(0, r.over))
 	return r
 }
 
@@ -34,7 +43,7 @@ func (r *Request) End() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.inner != nil {
-		r.end()
+		r.inner.end()
 	} else if r.err == nil {
 		r.err = context.Canceled
 	}
@@ -44,19 +53,22 @@ func (r *Request) End() {
 func (r *Request) Ends() (caller, keeper <-chan struct{}) { return r.caller.Done(), r.keeper.Done() }
 
 // Deadline implements [context.Context].
-func (r *Request) Deadline() (time.Time, bool) { return r.deadline, true }
+func (r *Request) Deadline() (time.Time, bool) { return time.Now().Add(r.Left()), true }
+
+// Left is how long it is until the Deadline.
+func (r *Request) Left() time.Duration { return r.over - time.Since(began) }
 
 // Done implements [context.Context].
 func (r *Request) Done() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.inner == nil {
-		inner, cancel := context.WithDeadline(r.caller, r.deadline)
+		inner, cancel := context.WithTimeout(r.caller, r.Left())
 		leave := context.AfterFunc(r.keeper, cancel)
 		if r.err != nil || r.keeper.Err() != nil {
 			cancel()
 		}
-		r.inner, r.end = inner, func() { leave(); cancel() }
+		r.inner = &innerContext{inner, func() { leave(); cancel() }}
 	}
 	return r.inner.Done()
 }
@@ -73,7 +85,7 @@ func (r *Request) Err() error {
 		r.err = r.caller.Err()
 	case r.keeper.Err() != nil:
 		r.err = context.Canceled
-	case !time.Now().Before(r.deadline):
+	case r.Left() <= 0:
 		r.err = context.DeadlineExceeded
 	}
 	return r.err
@@ -85,7 +97,7 @@ func (r *Request) Value(key any) any {
 	inner := r.inner
 	r.mu.Unlock()
 	if inner != nil {
-		return inner.Value(key) // so that what is derived from it needs no goroutine to end with it
+		return inner.Context.Value(key) // so that what is derived from it needs no goroutine to end with it
 	}
 	return r.caller.Value(key)
 }

@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"time"
 
@@ -42,14 +43,35 @@ type demand struct {
 
 	// Guarded by the stream's lock until done is told.
 	number uint64 // 0 until it is about to be sent
-	since  time.Time
-	until  time.Time // when it has taken too long
+	since  moment
+	until  moment // when it has taken too long
 	sent   bool      // it may have left
 	answer reply
 	failed error // the answer, if it is that
 	err    error // if no answer came
 	turn   *turn // if it stands in line
 }
+
+// moment is how long after began something was. To read that takes half the time that reading the time of day takes
+// as well, which nobody asks for here.
+type moment time.Duration
+
+// noMoment is before all others.
+const noMoment moment = math.MinInt64
+
+var began = time.Now()
+
+func now() moment { return moment(time.Since(began)) }
+
+// add returns the moment d later, or the last one there is.
+func (m moment) add(d time.Duration) moment {
+	if sum := m + moment(d); d < 0 || sum >= m {
+		return sum
+	}
+	return math.MaxInt64
+}
+
+func (m moment) sub(earlier moment) time.Duration { return time.Duration(m - earlier) }
 
 // demands are used again: each has a channel.
 var demands = sync.Pool{New: func() any { return &demand{done: make(chan struct{}, 1)} }}
@@ -90,7 +112,7 @@ func (h *holds) stream() (*holdStream, error) {
 	if h.present != nil {
 		return h.present, nil
 	}
-	s := &holdStream{home: h, asked: make(map[uint64]*demand), wake: make(chan struct{}, 1)}
+	s := &holdStream{home: h, asked: make(map[uint64]*demand), wake: make(chan struct{}, 1), heard: noMoment, expires: noMoment}
 	s.ctx, s.cancel = context.WithCancelCause(h.b.ways.Base)
 	if !h.b.ways.Spawn(s.run) {
 		s.cancel(h.b.ways.Closed)
@@ -129,9 +151,9 @@ type holdStream struct {
 	unsent  []*demand          // in order
 	forget  []uint64           // claims about whose turn nobody wants to hear any more, not yet said
 	asked   map[uint64]*demand // that were sent and wait for an answer, or for their turn
-	heard   time.Time          // when the last answer came; zero if none has
+	heard   moment             // when the last answer came; noMoment if none has
 	alarm   *time.Timer        // runs expire; nil until there was a demand
-	expires time.Time          // when it does; zero if it does not
+	expires moment             // when it does; noMoment if it does not
 	ended   bool               // nothing more is taken, sent or answered
 }
 
@@ -142,8 +164,8 @@ func (s *holdStream) take(d *demand, limit time.Duration) bool {
 	if s.ended {
 		return false
 	}
-	d.since = time.Now()
-	d.until = d.since.Add(limit)
+	d.since = now()
+	d.until = d.since.add(limit)
 	s.look(d, d.since)
 	s.unsent = append(s.unsent, d)
 	s.ring()
@@ -175,7 +197,7 @@ func (s *holdStream) wait(ctx context.Context, d *demand) (sent bool, err error)
 	default:
 	}
 	s.leave(d)
-	sent, silent := d.sent, s.silent(d, time.Now())
+	sent, silent := d.sent, s.silent(d, now())
 	s.mu.Unlock()
 	if silent {
 		s.stalled()
@@ -186,21 +208,21 @@ func (s *holdStream) wait(ctx context.Context, d *demand) (sent bool, err error)
 // expire ends the demands whose time is over. There is one timer for all of them, which is late for none, since
 // most are answered long before theirs.
 func (s *holdStream) expire() {
-	if s.expireAt(time.Now()) {
+	if s.expireAt(now()) {
 		s.stalled()
 	}
 }
 
 // expireAt reports whether the stream has stalled.
-func (s *holdStream) expireAt(now time.Time) (stalled bool) {
+func (s *holdStream) expireAt(now moment) (stalled bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.expires = time.Time{}
+	s.expires = noMoment
 	var over []*demand
 	look := func(d *demand) {
 		switch {
 		case d.turn != nil: // it is answered
-		case !now.Before(d.until):
+		case now >= d.until:
 			over = append(over, d)
 		default:
 			s.look(d, now)
@@ -222,10 +244,10 @@ func (s *holdStream) expireAt(now time.Time) (stalled bool) {
 }
 
 // look sees to it that a demand is looked at when its time is over. The lock is held.
-func (s *holdStream) look(d *demand, now time.Time) {
-	if s.expires.IsZero() || d.until.Before(s.expires) {
+func (s *holdStream) look(d *demand, now moment) {
+	if s.expires == noMoment || d.until < s.expires {
 		s.expires = d.until
-		if left := d.until.Sub(now); s.alarm == nil {
+		if left := d.until.sub(now); s.alarm == nil {
 			s.alarm = time.AfterFunc(left, s.expire)
 		} else {
 			s.alarm.Reset(left)
@@ -234,8 +256,8 @@ func (s *holdStream) look(d *demand, now time.Time) {
 }
 
 // silent says whether nothing at all has come for so long since a demand was made that nothing will. The lock is held.
-func (s *holdStream) silent(d *demand, now time.Time) bool {
-	return !s.heard.After(d.since) && now.Sub(d.since) >= longestStall
+func (s *holdStream) silent(d *demand, now moment) bool {
+	return s.heard <= d.since && now.sub(d.since) >= longestStall
 }
 
 // stalled gives up a stream on which nothing comes: what others wait for there will not come either.
@@ -285,7 +307,7 @@ func (s *holdStream) quit(d *demand, why error) {
 func (s *holdStream) answered(answers []*leasekeeperv1.HoldAnswer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.heard = time.Now()
+	s.heard = now()
 	for _, a := range answers {
 		d := s.asked[a.Number]
 		if d == nil {
@@ -319,10 +341,10 @@ func (s *holdStream) end(err error) {
 	if s.alarm != nil {
 		s.alarm.Stop()
 	}
-	if s.heard.IsZero() && status.Code(err) == codes.Unimplemented {
+	if s.heard == noMoment && status.Code(err) == codes.Unimplemented {
 		s.home.lacks()
 		err = errLacking
-	} else if !s.heard.IsZero() || !refuses(err) || reasonOf(err) != leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED {
+	} else if s.heard != noMoment || !refuses(err) || reasonOf(err) != leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED {
 		err = broken(err) // otherwise something on the way does not let us through
 	}
 	for _, d := range s.unsent {

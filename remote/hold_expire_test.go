@@ -10,7 +10,7 @@ import (
 
 // What takes too long ends at its own time, sent or not, and nothing else does. A claim in line has been answered.
 func TestDemandsExpire(t *testing.T) {
-	s := &holdStream{home: new(holds), asked: make(map[uint64]*demand), wake: make(chan struct{}, 1)}
+	s := &holdStream{home: new(holds), asked: make(map[uint64]*demand), wake: make(chan struct{}, 1), heard: noMoment, expires: noMoment}
 	take := func(wait bool, limit time.Duration) *demand {
 		d := &demand{name: "x", ttlMs: 1, wait: wait, done: make(chan struct{}, 1)}
 		if !s.take(d, limit) {
@@ -45,14 +45,14 @@ func TestDemandsExpire(t *testing.T) {
 		if s.expires != next.until {
 			t.Errorf("looked at %v, and not %v", s.expires, next.until)
 		}
-		s.expireAt(next.until.Add(-time.Minute))
+		s.expireAt(next.until.add(-time.Minute))
 		is("before its time", false, next)
-		if stalled := s.expireAt(next.until); stalled != !next.since.Before(s.heard) {
+		if stalled := s.expireAt(next.until); stalled != (next.since >= s.heard) {
 			t.Errorf("stalled: %v", stalled)
 		}
 		is("at its time", true, next)
 	}
-	if !s.expires.IsZero() || len(s.asked) != 1 || len(s.unsent) != 0 || len(s.forget) != 1 {
+	if s.expires != noMoment || len(s.asked) != 1 || len(s.unsent) != 0 || len(s.forget) != 1 {
 		t.Errorf("left are %v, %d, %d and %d", s.expires, len(s.asked), len(s.unsent), len(s.forget))
 	}
 }

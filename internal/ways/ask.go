@@ -6,6 +6,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"time"
+
+	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 const (
@@ -47,8 +49,8 @@ func (s *Ways[W]) AskWithin(ctx context.Context, try func(ctx context.Context, l
 	for n := range attempts {
 		w, number := s.Way()
 		limit := s.patience
-		if end, ok := ctx.Deadline(); ok {
-			limit = min(limit, time.Until(end)/time.Duration(max(1, len(s.ways)-n)))
+		if left, ok := timeLeft(ctx); ok {
+			limit = min(limit, left/time.Duration(max(1, len(s.ways)-n)))
 		}
 		sent, err := try(ctx, limit, w, number)
 		if o.Err = err; err == nil || s.store.Answered(err) {
@@ -74,6 +76,18 @@ func (s *Ways[W]) AskWithin(ctx context.Context, try func(ctx context.Context, l
 		}
 	}
 	return o
+}
+
+// timeLeft returns how long it is until the deadline of a context, if it has one.
+func timeLeft(ctx context.Context) (time.Duration, bool) {
+	if r, ok := ctx.(*driver.Request); ok {
+		return r.Left(), true
+	}
+	end, ok := ctx.Deadline()
+	if !ok {
+		return 0, false
+	}
+	return time.Until(end), true
 }
 
 // Pause waits after so many failures in a row: not at all while there are ways that were not tried, and then
