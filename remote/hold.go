@@ -45,7 +45,7 @@ type demand struct {
 	number uint64 // 0 until it is about to be sent
 	since  moment
 	until  moment // when it has taken too long
-	sent   bool      // it may have left
+	sent   bool   // it may have left
 	answer reply
 	failed error // the answer, if it is that
 	err    error // if no answer came

@@ -10,8 +10,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 )
 
-// holdCodec is gRPC's own, which reads plain answers in a shorter way and into those that were read before: nobody
-// keeps them. There may be tens of thousands a second.
+// holdCodec is gRPC's own, which writes requests in a shorter way, and reads plain answers in a shorter way and into
+// those that were read before: nobody keeps them. There may be tens of thousands a second.
 type holdCodec struct{ encoding.CodecV2 }
 
 // withHoldCodec has a stream use it.
