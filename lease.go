@@ -31,20 +31,21 @@ type Lease struct {
 	text      string          // of the card
 	parent    context.Context // of its own
 	over      error           // why its own has ended; nil if it has not
+	trouble   error           // of the last attempt to renew it
 	isHeld    bool
-	trouble   error // of the last attempt to renew it
-	late      bool  // it ended without the store's having said so
-	resolve   bool  // the holder wants the claim or the release repeated
+	late      bool // it ended without the store's having said so
+	resolve   bool // the holder wants the claim or the release repeated
 	interrupt context.CancelFunc
 	signal    chan struct{} // has room for one: something above has changed; nil while nobody listens
-	released  *release
+	released  release
 }
 
 // release is the giving back of a lease.
 type release struct {
-	over bool
-	err  error         // when over
-	done chan struct{} // closed then; nil unless somebody waits for that
+	begun bool // otherwise the rest says nothing
+	over  bool
+	err   error         // when over
+	done  chan struct{} // closed then; nil unless somebody waits for that
 }
 
 // end says that it is over. The keeper's lock is held.
@@ -195,12 +196,13 @@ func (l *Lease) Release(ctx context.Context) error {
 	now := k.clock.Now()
 	k.stepAt(now, holder.Wake{}) // a lease that is past its deadline is lost, not released
 	ours := l.end.Load() == nil && k.takeBack(now, l, &ending{name: l.name, token: l.token, why: "it was released", released: true})
-	r := l.released
+	r := &l.released
+	begun := r.begun
 	k.mu.Unlock()
-	if ours {
-		k.releaseNow(ctx, l, now)
-	}
-	if r == nil {
+	switch {
+	case ours && k.releaseNow(ctx, l, now):
+		return nil
+	case !begun:
 		return l.end.Load()
 	}
 	k.mu.Lock()

@@ -30,7 +30,7 @@ func (k *Keeper) giveBack(l *Lease, why *ending) {
 // released, and then to tell own that this is done. The lock is held.
 func (k *Keeper) takeBack(now clock.Instant, l *Lease, why *ending) bool {
 	k.finish(l, why)
-	l.released = new(release)
+	l.released.begun = true
 	l.resolve = false
 	if k.working.Err() != nil {
 		l.released.end(errClosed)
@@ -43,21 +43,22 @@ func (k *Keeper) takeBack(now clock.Instant, l *Lease, why *ending) bool {
 }
 
 // releaseNow makes the first attempt at a release on the goroutine of its caller, for as long as ctx allows, which
-// is nearly always the only one.
-func (k *Keeper) releaseNow(ctx context.Context, l *Lease, began clock.Instant) {
+// is nearly always the only one. It returns true if the store has confirmed it.
+func (k *Keeper) releaseNow(ctx context.Context, l *Lease, began clock.Instant) bool {
 	defer k.own.Done()
 	if ctx.Err() == nil {
 		err := k.releaseOnce(ctx, l.raw, l.TTL())
 		if err == nil {
 			k.released(began, l, nil)
-			return
+			return true
 		}
 		if ctx.Err() == nil {
 			k.own.Go(func() { k.releaseAgain(l, began, err) })
-			return
+			return false
 		}
 	}
 	k.own.Go(func() { k.release(l) })
+	return false
 }
 
 // release asks the store to take the lease back until it says that it has, or until the lease has run out.
@@ -146,7 +147,7 @@ func (k *Keeper) drop(l *Lease, raw driver.Lease) {
 		return
 	}
 	// The holder has forgotten it.
-	if l.released != nil || k.working.Err() != nil {
+	if l.released.begun || k.working.Err() != nil {
 		return
 	}
 	k.busy++

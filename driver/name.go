@@ -26,12 +26,20 @@ func CheckName(name string) error {
 			return fmt.Errorf("%w: the name %q has a part that is empty, \".\" or \"..\": write it like jobs/nightly", ErrInvalid, name)
 		}
 	}
-	for _, r := range name {
-		if !unicode.IsPrint(r) {
-			return fmt.Errorf("%w: the name %q has a character that can not be printed", ErrInvalid, name)
-		}
+	if !printable(name) {
+		return fmt.Errorf("%w: the name %q has a character that can not be printed", ErrInvalid, name)
 	}
 	return nil
+}
+
+// printable says whether a text has nothing but characters that can be printed.
+func printable(text string) bool {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c > '~' { // nearly no text has others
+			return strings.IndexFunc(text[i:], func(r rune) bool { return !unicode.IsPrint(r) }) < 0
+		}
+	}
+	return true
 }
 
 // How long the parts of a [Holder] may be, in bytes.
@@ -55,10 +63,8 @@ func CheckHolder(h Holder) error {
 		if err := checkText(field.what, field.text, field.most); err != nil {
 			return err
 		}
-		for _, r := range field.text {
-			if !unicode.IsPrint(r) {
-				return fmt.Errorf("%w: %s has a character that can not be printed: %q", ErrInvalid, field.what, field.text)
-			}
+		if !printable(field.text) {
+			return fmt.Errorf("%w: %s has a character that can not be printed: %q", ErrInvalid, field.what, field.text)
 		}
 	}
 	return CheckCardText(h.Card.Text)
