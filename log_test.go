@@ -26,7 +26,8 @@ func TestLogTellsWhatBecomesOfLeases(t *testing.T) {
 		l = w.must(k.Acquire(w.Context(), "lost"))
 		time.Sleep(10 * ttl)
 		remove := b.Inject(memory.Fault{Kind: memory.Refuse, Op: memory.Renew})
-		time.Sleep(2 * ttl / 3)
+		// More than half of the time, and no more than what is left just before a renewal.
+		time.Sleep(11 * ttl / 20)
 		remove()
 		time.Sleep(ttl)
 		defer b.Inject(memory.Fault{Kind: memory.Refuse, Op: memory.Renew})()
