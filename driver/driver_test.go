@@ -22,7 +22,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	for _, name := range []string{"", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "a/.", "a\nb", "a\x00", "\xff", "a\u202e", strings.Repeat("x", MaxName+1), strings.Repeat("x", 10<<10)} {
+	for _, name := range []string{"", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "a/.", "a\nb", "a\x00", "a\x7f", "a\u0085", "\xff", "a\u202e", strings.Repeat("x", MaxName+1), strings.Repeat("x", 10<<10)} {
 		err := CheckName(name)
 		if !errors.Is(err, ErrInvalid) {
 			t.Errorf("%q: %v", name, err)

@@ -3,6 +3,7 @@ package driver_test
 import (
 	"context"
 	"errors"
+	"math"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -77,11 +78,13 @@ func TestRequestOfACaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		caller, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "v"), time.Second)
 		defer cancel()
-		for limit, want := range map[time.Duration]time.Duration{time.Minute: time.Second, time.Millisecond: time.Millisecond} {
+		for limit, want := range map[time.Duration]time.Duration{
+			math.MaxInt64: time.Second, time.Minute: time.Second, time.Millisecond: time.Millisecond,
+		} {
 			r := driver.NewRequest(caller, t.Context(), limit)
 			defer r.End()
 			end, ok := r.Deadline()
-			if left := time.Until(end); !ok || left != want || r.Value(key{}) != "v" {
+			if left := time.Until(end); !ok || left != want || r.Left() != want || r.Value(key{}) != "v" {
 				t.Errorf("%v are left, and not %v; %v", left, want, r.Value(key{}))
 			}
 			if a, b := r.Ends(); a != caller.Done() || b != t.Context().Done() {
@@ -93,6 +96,15 @@ func TestRequestOfACaller(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Who may take for ever is not late at once.
+func TestRequestWithoutLimit(t *testing.T) {
+	r := driver.NewRequest(context.Background(), context.Background(), math.MaxInt64)
+	defer r.End()
+	if r.Err() != nil || r.Left() < 100*365*24*time.Hour {
+		t.Errorf("%v, %v left", r.Err(), r.Left())
+	}
 }
 
 // What is derived from a request ends with it without a goroutine that sees to that.

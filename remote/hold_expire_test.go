@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"math"
 	"testing"
 	"time"
 
@@ -54,5 +55,17 @@ func TestDemandsExpire(t *testing.T) {
 	}
 	if s.expires != noMoment || len(s.asked) != 1 || len(s.unsent) != 0 || len(s.forget) != 1 {
 		t.Errorf("left are %v, %d, %d and %d", s.expires, len(s.asked), len(s.unsent), len(s.forget))
+	}
+}
+
+// Who may take for ever is not late at once.
+func TestMomentsDoNotWrap(t *testing.T) {
+	for m, d := range map[moment]time.Duration{1: math.MaxInt64, math.MaxInt64: 1, math.MaxInt64 - 1: 5} {
+		if sum := m.add(d); sum != math.MaxInt64 {
+			t.Errorf("%d and %d are %d", m, d, sum)
+		}
+	}
+	if sum := moment(7).add(-10); sum != -3 {
+		t.Errorf("it is %d", sum)
 	}
 }
