@@ -2,7 +2,6 @@ package driver
 
 import (
 	"context"
-	"math"
 	"sync"
 	"time"
 )
@@ -33,9 +32,8 @@ func NewRequest(caller, keeper context.Context, limit time.Duration) *Request {
 	if end, ok := caller.Deadline(); ok {
 		limit = min(limit, time.Until(end))
 	}
-	r := &Request{caller: caller, keeper: keeper, over: time.Since(began)}
-	r.over += min(limit, math.MaxInt64-max(0, r.over))
-	return r
+	// For a very long limit the sum wraps around, and what Left makes of it is right nevertheless.
+	return &Request{caller: caller, keeper: keeper, over: time.Since(began) + max(0, limit)}
 }
 
 // End is when the request is over.

@@ -107,6 +107,17 @@ func TestRequestWithoutLimit(t *testing.T) {
 	}
 }
 
+// A caller whose time was over long ago has none left.
+func TestRequestOfALateCaller(t *testing.T) {
+	caller, cancel := context.WithDeadline(context.Background(), time.Time{})
+	defer cancel()
+	r := driver.NewRequest(caller, context.Background(), time.Minute)
+	defer r.End()
+	if r.Err() != context.DeadlineExceeded || r.Left() > 0 {
+		t.Errorf("%v, %v left", r.Err(), r.Left())
+	}
+}
+
 // What is derived from a request ends with it without a goroutine that sees to that.
 func TestRequestStartsNoGoroutine(t *testing.T) {
 	r := driver.NewRequest(t.Context(), context.Background(), time.Hour)
