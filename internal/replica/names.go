@@ -3,6 +3,7 @@ package replica
 import (
 	"cmp"
 	"container/list"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,26 +138,42 @@ func OwnershipKey(name string, lease lessor.ID) []byte {
 	return strconv.AppendInt(key, int64(lease), 16)
 }
 
-// contention divides an ownership key. It is false for every other key.
+// contention divides an ownership key. It is false for every other key. One key stands for one lease: a number is
+// written without zeros in front.
 func contention(key []byte) (name []byte, lease lessor.ID, ok bool) {
-	i := len(key) - 1
-	for ; i >= 0 && key[i] != '/'; i-- {
-		if c := key[i]; !(c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c == '-') || len(key)-i > 17 {
+	i, id := len(key)-1, uint64(0)
+	for shift := 0; i >= 0 && key[i] != '/' && key[i] != '-'; i, shift = i-1, shift+4 {
+		digit, isHex := hexDigit(key[i])
+		if !isHex || shift > 60 {
 			return nil, 0, false
 		}
+		id |= digit << shift
 	}
-	if i <= 0 {
+	if i < 0 || i == len(key)-1 || key[i+1] == '0' {
 		return nil, 0, false
 	}
-	id, err := strconv.ParseInt(string(key[i+1:]), 16, 64)
-	if err != nil || id == 0 {
+	limit := uint64(math.MaxInt64)
+	if key[i] == '-' {
+		i, limit = i-1, limit+1
+		id = -id
+		if -id > limit || i < 0 || key[i] != '/' {
+			return nil, 0, false
+		}
+	} else if id > limit {
 		return nil, 0, false
 	}
-	var spelled [17]byte // one key for one lease: without zeros in front
-	if string(strconv.AppendInt(spelled[:0], id, 16)) != string(key[i+1:]) {
-		return nil, 0, false
+	return key[:i], lessor.ID(id), i > 0
+}
+
+// hexDigit is what a small hexadecimal digit stands for.
+func hexDigit(c byte) (digit uint64, ok bool) {
+	switch {
+	case '0' <= c && c <= '9':
+		return uint64(c - '0'), true
+	case 'a' <= c && c <= 'f':
+		return uint64(c-'a') + 10, true
 	}
-	return key[:i], lessor.ID(id), true
+	return 0, false
 }
 
 // follow takes note of one change of the keys.
