@@ -9,14 +9,16 @@ import (
 // Request is the context of one request of a keeper to its store. It ends with that of the caller and with that of
 // the keeper, after a time, and with End. A backend uses it like any other context. One for which that is too much work
 // for a request that is answered in no time can do without Done, which makes it: it waits for both of
-// [Request.Ends], and sees to it by itself that it does not take longer than the Deadline.
+// [Request.Ends], and sees to it by itself that it does not take longer than is [Request.Left]. It is safe for
+// concurrent use.
 type Request struct {
 	caller, keeper context.Context
 	over           time.Duration // when its time is, since began
 
-	mu    sync.Mutex
-	err   error         // once it is known
-	inner *innerContext // once somebody has asked for Done
+	mu       sync.Mutex
+	err      error         // once it is known
+	inner    *innerContext // once somebody has asked for Done
+	deadline *time.Time    // once somebody has asked for it
 }
 
 type innerContext struct {
@@ -51,9 +53,18 @@ func (r *Request) End() {
 func (r *Request) Ends() (caller, keeper <-chan struct{}) { return r.caller.Done(), r.keeper.Done() }
 
 // Deadline implements [context.Context].
-func (r *Request) Deadline() (time.Time, bool) { return time.Now().Add(r.Left()), true }
+func (r *Request) Deadline() (time.Time, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.deadline == nil {
+		left := r.Left() // before the time is read, so that with the Deadline the time is over
+		deadline := time.Now().Add(left)
+		r.deadline = &deadline
+	}
+	return *r.deadline, true
+}
 
-// Left is how long it is until the Deadline.
+// Left is how long it is until the Deadline: nothing, or less, once that has passed. To ask for it is less work.
 func (r *Request) Left() time.Duration { return r.over - time.Since(began) }
 
 // Done implements [context.Context].
@@ -64,6 +75,7 @@ func (r *Request) Done() <-chan struct{} {
 		inner, cancel := context.WithTimeout(r.caller, r.Left())
 		leave := context.AfterFunc(r.keeper, cancel)
 		if r.err != nil || r.keeper.Err() != nil {
+			leave() // End may have been called before, and will not be again
 			cancel()
 		}
 		r.inner = &innerContext{inner, func() { leave(); cancel() }}

@@ -118,6 +118,51 @@ func TestRequestOfALateCaller(t *testing.T) {
 	}
 }
 
+// The Deadline stays the same, and once it has passed the request is over.
+func TestRequestDeadlineStands(t *testing.T) {
+	for range 1000 {
+		r := driver.NewRequest(context.Background(), context.Background(), time.Microsecond)
+		end, _ := r.Deadline()
+		for time.Now().Before(end) {
+		}
+		err := r.Err()
+		again, _ := r.Deadline()
+		if err != context.DeadlineExceeded || !again.Equal(end) {
+			t.Fatalf("%v at its Deadline, which is %v later then", err, again.Sub(end))
+		}
+		r.End()
+	}
+}
+
+// listenedTo is a keeper's context that knows how many want to hear of its end.
+type listenedTo struct {
+	context.Context
+	by int
+}
+
+// Done is not nil, or nobody would listen.
+func (l *listenedTo) Done() <-chan struct{} { return make(chan struct{}) }
+
+func (l *listenedTo) AfterFunc(func()) (stop func() bool) {
+	l.by++
+	return func() bool { l.by--; return true }
+}
+
+// Who asks for Done when the request is over already leaves nothing behind at the keeper.
+func TestRequestLeavesItsKeeper(t *testing.T) {
+	for what, use := range map[string]func(r *driver.Request){
+		"nobody asks": func(r *driver.Request) { r.End() },
+		"before":      func(r *driver.Request) { r.Done(); r.End() },
+		"after":       func(r *driver.Request) { r.End(); <-r.Done() },
+	} {
+		keeper := &listenedTo{Context: context.Background()}
+		use(driver.NewRequest(t.Context(), keeper, time.Hour))
+		if keeper.by != 0 {
+			t.Errorf("%s: %d listen yet", what, keeper.by)
+		}
+	}
+}
+
 // What is derived from a request ends with it without a goroutine that sees to that.
 func TestRequestStartsNoGoroutine(t *testing.T) {
 	r := driver.NewRequest(t.Context(), context.Background(), time.Hour)
