@@ -85,21 +85,28 @@ func (le *lease) appendItems(items []Item) []Item {
 	return items
 }
 
-// detachAll empties a lease that is ending. What it returns is void when the next lease ends.
+// detachAll empties a lease that is ending. Who deletes the items may end another lease meanwhile, so it has their
+// memory for itself until recycle.
 func (l *Lessor) detachAll(le *lease) []Item {
-	items := l.ending[:0]
+	items := l.ending
+	l.ending = nil
 	if int(le.count) > cap(items) {
 		items = make([]Item, 0, le.count)
 	}
 	items = le.appendItems(items)
-	if le.count <= maxEnding {
-		l.ending = items
-	}
 	for _, item := range items {
 		delete(l.items, item.Key)
 	}
 	le.first, le.count = nil, 0
 	return items
+}
+
+// recycle keeps the memory of items that are deleted, but not what they were: keys can be long.
+func (l *Lessor) recycle(items []Item) {
+	if cap(items) <= maxEnding {
+		clear(items)
+		l.ending = items[:0]
+	}
 }
 
 // maxEnding bounds the memory for items that is kept for the next lease that ends: most have one.

@@ -18,7 +18,7 @@ type Lessor struct {
 
 	leases map[ID]*lease
 	items  map[string]*node
-	ending []Item // memory for the items of the lease that ends; cap ≤ maxEnding
+	ending []Item // memory for the items of the lease that ends; empty, cap ≤ maxEnding
 	reigns reigns
 	latest Position // of the grants and clears applied: cleared ≤ latest for every lease
 
@@ -336,10 +336,10 @@ func (l *Lessor) end(le *lease) {
 	}
 	delete(l.leases, le.id)
 	items := l.detachAll(le)
-	if l.deleter == nil || len(items) == 0 {
-		return
+	if l.deleter != nil && len(items) > 0 {
+		deleteItems(l.deleter(), le.ref(), items)
 	}
-	deleteItems(l.deleter(), le.ref(), items)
+	l.recycle(items)
 }
 
 func deleteItems(txn TxnDelete, ref Ref, items []Item) {
