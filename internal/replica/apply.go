@@ -35,14 +35,22 @@ type applying struct {
 	names   []NameChange
 }
 
-// begin makes ready for the next batch, in the memory of the one before: what the driver got of that it is done with.
-func (a *applying) begin(writer *keyspace.Writer) {
-	clear(a.replies)
-	clear(a.names)
+// recycle makes ready for the next batch, in the memory of this one: what the driver got of it, it is done with.
+// Nothing of it is kept, since the next may be long in coming, and can be small.
+func (a *applying) recycle() {
 	*a = applying{
-		writer: writer, payload: a.payload,
-		replies: a.replies[:0], decided: a.decided[:0], names: a.names[:0],
+		replies: emptied(a.replies), decided: emptied(a.decided), names: emptied(a.names),
+		payload: payload{commands: emptied(a.payload.commands)},
 	}
+}
+
+// emptied returns a slice's memory, unless it is much.
+func emptied[T any](all []T) []T {
+	if cap(all) > 2*maxEntryWeight {
+		return nil
+	}
+	clear(all)
+	return all[:0]
 }
 
 // load reads a record as the commands so far left it, and reports whether there is one.
@@ -79,7 +87,7 @@ func (r *Replica) applyNext() {
 // the disk's, or means that the log holds what this program never wrote; either way the member halts.
 func (r *Replica) apply(m *raftpb.Message) {
 	a := &r.batch
-	a.begin(r.store.Begin(r.db.NewBatch()))
+	a.writer = r.store.Begin(r.db.NewBatch())
 	r.applying = a
 	err := r.applyEntries(m.GetEntries())
 	r.applying = nil

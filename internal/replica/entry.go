@@ -136,6 +136,7 @@ type payload struct {
 
 // decode takes a payload apart, into memory that is used again.
 func (p *payload) decode(text []byte) error {
+	clear(p.commands) // the entries before need not stay in memory for them
 	p.sequence, p.wall, p.commands = 0, 0, p.commands[:0]
 	for len(text) > 0 {
 		field, kind, n := protowire.ConsumeField(text)

@@ -252,6 +252,9 @@ func byCreated(a, b *contender) int {
 	return cmp.Or(cmp.Compare(a.created, b.created), cmp.Compare(a.lease, b.lease))
 }
 
+// fewWaiters is how many move up at no cost worth saving.
+const fewWaiters = 8
+
 // leave takes a contender out of a line, if it stands there.
 func (n *names) leave(l *line, lease lessor.ID) {
 	c := n.find(l, lease)
@@ -259,12 +262,12 @@ func (n *names) leave(l *line, lease lessor.ID) {
 		return
 	}
 	switch i, there := slices.BinarySearchFunc(l.queue, c, byCreated); {
-	case there && len(l.queue) == 1:
-		l.queue[0] = nil
-		l.queue = l.queue[:0] // most names are held again by one at a time
-	case there && i == 0:
+	case there && i == 0 && len(l.queue) > fewWaiters:
 		l.queue[0] = nil // what is cut off in front stays in memory
 		l.queue = l.queue[1:]
+		if len(l.queue) == fewWaiters {
+			l.queue = slices.Clone(l.queue) // until here: most names are held again, by one at a time
+		}
 	case there:
 		l.queue = slices.Delete(l.queue, i, i+1)
 	default:

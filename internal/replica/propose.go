@@ -1,5 +1,7 @@
 package replica
 
+import "slices"
+
 // propose puts what waits into the next log entry, unless a write is under way: what comes until that is
 // on the disk goes into one entry, and one sync, together.
 func (r *Replica) propose() {
@@ -24,14 +26,16 @@ func (r *Replica) propose() {
 }
 
 // dequeue takes the first commands out of the queue. If those are all, the queue goes on in the memory of a proposal
-// that was applied.
+// that was applied. No two share memory, so what is kept of one to be used again keeps nothing of others.
 func (r *Replica) dequeue(n int) []pending {
-	taken := r.queue[:n:n]
 	if n < len(r.queue) {
+		taken := slices.Clone(r.queue[:n])
+		clear(r.queue[:n])
 		r.queue = r.queue[n:]
 		return taken
 	}
-	taken, r.queue = r.queue, nil
+	taken := r.queue
+	r.queue = nil
 	if last := len(r.spareQueues) - 1; last >= 0 {
 		r.queue, r.spareQueues = r.spareQueues[last], r.spareQueues[:last]
 	}

@@ -213,6 +213,7 @@ func (r *Replica) Step(now clock.Instant, events ...Event) []Effect {
 		return nil
 	}
 	r.effects, r.full = nil, false
+	r.batch.recycle()
 	r.noticePause(now)
 	r.now = now
 	r.pace.measure(now)

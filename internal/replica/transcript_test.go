@@ -119,7 +119,7 @@ func (s *scene) run(d *datadriven.TestData) string {
 
 // step is world.step for transcripts that mean to see a member halt.
 func (s *scene) step(events ...Event) []Effect {
-	effects := slices.Collect(Each(s.world.replica.Step(s.world.clock.Now(), events...)))
+	effects := lasting(s.world.replica.Step(s.world.clock.Now(), events...))
 	s.world.effects = effects
 	for _, e := range effects {
 		if _, halt := e.(Halt); !halt {

@@ -105,11 +105,23 @@ func (w *world) crashed(rng *rand.Rand) *world {
 
 // step lets the replica see events, and writes what it wants written, but reports no write.
 func (w *world) step(events ...Event) []Effect {
-	w.effects = slices.Collect(Each(w.replica.Step(w.clock.Now(), events...)))
+	w.effects = lasting(w.replica.Step(w.clock.Now(), events...))
 	for _, e := range w.effects {
 		w.perform(e)
 	}
 	return w.effects
+}
+
+// lasting are effects one by one, without memory that the next Step uses again.
+func lasting(effects []Effect) []Effect {
+	all := slices.Collect(Each(effects))
+	for i, effect := range all {
+		if p, ok := effect.(Publish); ok {
+			p.Names = slices.Clone(p.Names)
+			all[i] = p
+		}
+	}
+	return all
 }
 
 // answer puts to the replica what it can answer from memory, and returns the events that are left for Step.
