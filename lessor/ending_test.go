@@ -47,3 +47,21 @@ func TestAnEndWithinAnEnd(t *testing.T) {
 		t.Errorf("items that are gone are kept: %v", kept)
 	}
 }
+
+// The memory of many items is not kept.
+func TestManyItemsAreNotKept(t *testing.T) {
+	l := New(Config{})
+	var items []Item
+	for i := range 2 * maxEnding {
+		items = append(items, Item{strings.Repeat("k", i+1)})
+	}
+	if _, err := l.Grant(1, time.Minute, At(1, 0), clock.Instant{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Attach(1, items); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Revoke(1); err != nil || cap(l.ending) > maxEnding {
+		t.Errorf("memory for %d items is kept: %v", cap(l.ending), err)
+	}
+}

@@ -20,7 +20,7 @@ type (
 		Lease  lessor.ID
 		TTL    time.Duration
 		Name   string
-		Holder []byte // the value of the key
+		Holder []byte // the value of the key; nobody may change it from then on
 		Wait   bool
 	}
 	// Release ends the lease of a claim. It is answered by whether there was something to end.

@@ -94,3 +94,20 @@ func TestALineThatWasLongTakesLittle(t *testing.T) {
 		t.Error("a line of one takes new memory for each")
 	}
 }
+
+// An entry's memory is not kept for longer by one with fewer commands.
+func TestAnEntryIsNotKeptByTheNext(t *testing.T) {
+	p := newPending(1, Release{Name: "n", Lease: 7})
+	var read payload
+	for _, entry := range [][]byte{encodeEntry(1, 0, []pending{p, p, p}), encodeEntry(2, 0, []pending{p})} {
+		if err := read.decode(entry); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(read.commands) != 1 || cap(read.commands) < 3 {
+		t.Fatalf("%d commands in memory for %d", len(read.commands), cap(read.commands))
+	}
+	if rest := read.commands[1:cap(read.commands)]; slices.ContainsFunc(rest, func(c []byte) bool { return c != nil }) {
+		t.Errorf("kept: %x", rest)
+	}
+}
