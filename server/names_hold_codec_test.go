@@ -91,6 +91,29 @@ func TestHoldCodecReadsTheSame(t *testing.T) {
 	})
 }
 
+// A message that comes in pieces is the same, and an empty one leaves nothing of the one before.
+func TestHoldCodecReadsPieces(t *testing.T) {
+	codec, got := newHoldCodec(), new(leasekeeperv1.HoldRequest)
+	for _, holder := range []*leasekeeperv1.Holder{nil, {Id: "me"}} {
+		want := &leasekeeperv1.HoldRequest{
+			Holder:   holder,
+			Releases: []*leasekeeperv1.HoldRelease{{Number: 1, Name: "a/b", Lease: 1 << 40}},
+			Claims:   []*leasekeeperv1.HoldClaim{{Number: 2, Name: "n", Lease: 7, TtlMs: 60_000}, {Number: 3, Name: "é", Lease: 8, TtlMs: 1, Wait: true}},
+		}
+		b, err := proto.Marshal(want)
+		wantOK(t, err)
+		for at := range len(b) {
+			pieces := mem.BufferSlice{mem.SliceBuffer(b[:at]), mem.SliceBuffer(nil), mem.SliceBuffer(b[at:])}
+			wantOK(t, codec.Unmarshal(pieces, got))
+			if !proto.Equal(got, want) {
+				t.Fatalf("cut at %d: %v, and not %v", at, got, want)
+			}
+		}
+		wantOK(t, codec.Unmarshal(nil, got))
+		wantEqual(t, "what is left", got.String(), "")
+	}
+}
+
 // What is large once is not kept, and what is small is used again.
 func TestHoldCodecReuses(t *testing.T) {
 	codec, got := newHoldCodec(), new(leasekeeperv1.HoldRequest)

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"testing"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding/gzip"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
@@ -207,4 +209,23 @@ func TestHoldLooksAgain(t *testing.T) {
 	wantEqual(t, "mine", states[1], leasekeeperv1.HoldAnswer_YOURS)
 	wantEqual(t, "lost", states[3], leasekeeperv1.HoldAnswer_FAILED)
 	wantEqual(t, "in line", len(h.byNumber), 1)
+}
+
+// Messages may be compressed, long and short ones in turn.
+func TestHoldCompressed(t *testing.T) {
+	f := startFront(t)
+	stream, err := f.names().Hold(f.ctx(), grpc.UseCompressor(gzip.Name))
+	wantOK(t, err)
+	c := &holdClient{f: f, stream: stream, cancel: func() {}}
+	for _, n := range []int{1, maxReusedRequests + 1, 0, 2} {
+		req := new(leasekeeperv1.HoldRequest)
+		for range n {
+			req.Claims = append(req.Claims, c.claim(fmt.Sprint("n/", c.number+1), int64(c.number)+1))
+		}
+		c.send(req)
+		for _, claim := range req.Claims {
+			c.wants(claim.Number, leasekeeperv1.HoldAnswer_YOURS)
+			wantEqual(t, claim.Name, f.info(claim.Name).Lease, claim.Lease)
+		}
+	}
 }
