@@ -64,10 +64,11 @@
 // # Where things are
 //
 //	replica.go, event.go         Step; what goes in and comes out
-//	command.go, txn.go, claim*.go, names*.go
+//	command.go, entry.go, txn.go, claim*.go, again.go, names*.go
 //	                             what clients ask for, and what applying it does
-//	propose.go, persist.go, apply.go, log.go, recover.go, compaction.go, space.go, admission.go
+//	propose.go, persist.go, apply.go, log.go, recover.go, compaction.go, space.go, admission.go, pace.go
 //	                             the log, the state, and what bounds them
+//	record.go, drafts.go         what is remembered of names, and when it is written where
 //	answer.go                    answers from memory
 //	group.go, elect.go           the others, promises, elections, handing over and leaving
 //	confirm.go, forward.go       rounds, followers' reads and renewals
