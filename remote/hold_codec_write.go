@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"math/bits"
 	"unicode/utf8"
 
 	"google.golang.org/grpc/mem"
@@ -96,7 +95,7 @@ func appendRequest(b []byte, req *leasekeeperv1.HoldRequest) ([]byte, error) {
 	if len(req.Forget) > 0 {
 		size := 0
 		for _, number := range req.Forget {
-			size += sizeVarint(number)
+			size += protowire.SizeVarint(number)
 		}
 		b = openPart(b, forgetField, size)
 		for _, number := range req.Forget {
@@ -156,11 +155,8 @@ func sizeNumber(v uint64) int {
 	if v == 0 {
 		return 0
 	}
-	return 1 + sizeVarint(v)
+	return 1 + protowire.SizeVarint(v)
 }
-
-// sizeVarint returns how many bytes a number takes: one for each seven bits.
-func sizeVarint(v uint64) int { return max(1, (bits.Len64(v)+6)/7) }
 
 // appendMessage appends a field that is a message, by the way that all messages can go.
 func appendMessage(b []byte, field byte, m proto.Message) ([]byte, error) {
