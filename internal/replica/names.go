@@ -152,17 +152,17 @@ func contention(key []byte) (name []byte, lease lessor.ID, ok bool) {
 	if i < 0 || i == len(key)-1 || key[i+1] == '0' {
 		return nil, 0, false
 	}
-	limit := uint64(math.MaxInt64)
-	if key[i] == '-' {
+	limit, negative := uint64(math.MaxInt64), key[i] == '-'
+	if negative {
 		i, limit = i-1, limit+1
-		id = -id
-		if -id > limit || i < 0 || key[i] != '/' {
-			return nil, 0, false
-		}
-	} else if id > limit {
+	}
+	if i <= 0 || key[i] != '/' || id > limit {
 		return nil, 0, false
 	}
-	return key[:i], lessor.ID(id), i > 0
+	if negative {
+		id = -id
+	}
+	return key[:i], lessor.ID(id), true
 }
 
 // hexDigit is what a small hexadecimal digit stands for.
