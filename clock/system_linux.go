@@ -1,6 +1,7 @@
 package clock
 
 import (
+	"errors"
 	"io"
 	"os"
 	"strings"
@@ -27,16 +28,23 @@ func read(id int32) int64 {
 // bootID is where the kernel tells which boot this is.
 const bootID = "/proc/sys/kernel/random/boot_id"
 
-// SystemDomain returns the domain of this process: the kernel's boot id, and the time namespace, since a
-// namespace shifts CLOCK_BOOTTIME. A container that hides either gets [UnknownDomain], which is safe: its
-// instants are then never compared with anyone else's. One that has an id of its own in the place of the
-// kernel's, as those of LXC and systemd-nspawn have, gets a domain of its own that names no boot: it begins with
-// "container/" and not with "linux/". The answer does not change while the process runs.
-func SystemDomain() Domain { return domainOf(bootID) }
+// SystemDomain returns the domain of this process: the kernel's boot id, and how far its time namespace shifts both
+// clocks. The shifts stand for the namespace because two namespaces with the same shifts show the same clocks, and because
+// the number of a namespace does not: the kernel gives it to the next one as soon as the last process has left.
+//
+// The domain is [UnknownDomain] where the shifts are not certain: in a container that hides them or the boot id, and in a
+// process whose children live in another time namespace, since the kernel then tells the children's shifts. That is safe:
+// instants of an unknown domain are never compared with anyone else's.
+//
+// A container with a boot id of its own in the place of the kernel's, as those of LXC and systemd-nspawn have, gets a
+// domain that names no boot: it begins with "container/" and not with "linux/". The answer does not change while the
+// process runs.
+func SystemDomain() Domain { return domainOf(bootID, "/proc/self") }
 
-// domainOf returns the domain of the boot, or of the container, that a file names.
-func domainOf(path string) Domain {
-	f, err := os.Open(path)
+// domainOf returns the domain of the boot, or of the container, that a file names, for the process that a folder of
+// /proc describes.
+func domainOf(bootID, process string) Domain {
+	f, err := os.Open(bootID)
 	if err != nil {
 		return UnknownDomain
 	}
@@ -45,8 +53,8 @@ func domainOf(path string) Domain {
 	if err != nil {
 		return UnknownDomain
 	}
-	namespace, err := os.Readlink("/proc/self/ns/time")
-	if err != nil && !os.IsNotExist(err) {
+	shifts, known := shiftsOf(process)
+	if !known {
 		return UnknownDomain
 	}
 	kind := "container/"
@@ -54,5 +62,29 @@ func domainOf(path string) Domain {
 	if err := unix.Fstatfs(int(f.Fd()), &in); err == nil && int64(in.Type) == unix.PROC_SUPER_MAGIC {
 		kind = "linux/"
 	}
-	return Domain(kind + strings.TrimSpace(string(id)) + "/" + namespace)
+	return Domain(kind + strings.TrimSpace(string(id)) + "/" + shifts)
+}
+
+// shiftsOf returns by how much the time namespace of a process shifts its clocks, such as "monotonic:0:0,boottime:0:0"
+// (seconds and nanoseconds). It returns an empty text for a kernel that has no time namespaces.
+func shiftsOf(process string) (shifts string, known bool) {
+	own, err := os.Readlink(process + "/ns/time")
+	children, errChildren := os.Readlink(process + "/ns/time_for_children")
+	text, errShifts := os.ReadFile(process + "/timens_offsets")
+	if os.IsNotExist(err) && os.IsNotExist(errChildren) && os.IsNotExist(errShifts) {
+		_, err := os.Readlink(process + "/ns/mnt") // of any kernel, so that the others are missing and not hidden
+		return "", err == nil
+	}
+	if errors.Join(err, errChildren, errShifts) != nil || own != children {
+		return "", false
+	}
+	var clocks []string
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) != 3 { // the clock, seconds, nanoseconds
+			return "", false
+		}
+		clocks = append(clocks, strings.Join(fields, ":"))
+	}
+	return strings.Join(clocks, ","), len(clocks) > 0
 }
