@@ -33,6 +33,9 @@ func (k *Keeper) TryAcquire(ctx context.Context, name string, o ...Option) (*Lea
 // errPlaceLost says that a claim has to be made anew.
 var errPlaceLost = fmt.Errorf("%w: the lease ended before it was its turn", ErrUnavailable)
 
+// errNoAnswer says that the store was silent, and so gave no reason.
+var errNoAnswer = fmt.Errorf("%w: no answer", ErrUnavailable)
+
 // acquire makes claims until one holds the name.
 func (k *Keeper) acquire(ctx context.Context, name string, o leaseOptions, managed bool) (*Lease, error) {
 	if err := driver.CheckName(name); err != nil {
@@ -54,10 +57,14 @@ func (k *Keeper) acquire(ctx context.Context, name string, o leaseOptions, manag
 func (k *Keeper) acquireAnew(caller context.Context, name string, o leaseOptions, managed bool, began clock.Instant, stood bool, err error) (*Lease, error) {
 	ctx, done := k.bound(caller)
 	defer done()
+	var cause error // the newest reason that the store gave; that it was silent since then replaces none
 	for tries := 0; ; tries++ {
+		if errors.Is(err, ErrUnavailable) && (cause == nil || !errors.Is(err, errNoAnswer)) {
+			cause = err
+		}
 		switch {
 		case ctx.Err() != nil:
-			return nil, over(ctx)
+			return nil, overAfter(ctx, cause)
 		case o.noWait || !transient(err):
 			return nil, err
 		}
@@ -67,7 +74,7 @@ func (k *Keeper) acquireAnew(caller context.Context, name string, o leaseOptions
 			return nil, err
 		}
 		if !pause(ctx, backoff(tries, o.ttl)) {
-			return nil, over(ctx)
+			return nil, overAfter(ctx, cause)
 		}
 		l := k.newLease(caller, name, o, managed)
 		if _, stood, err = k.claim(ctx, l, o); err == nil {
@@ -170,7 +177,7 @@ func (k *Keeper) refused(ctx context.Context, l *Lease, err error) error {
 		}
 	}
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return fmt.Errorf("%w: no answer to a claim to %s in time", ErrUnavailable, l.name)
+		return fmt.Errorf("%w to a claim to %s in time (%s)", errNoAnswer, l.name, err.Error())
 	}
 	return err
 }

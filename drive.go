@@ -136,6 +136,9 @@ func (k *Keeper) lose(l *Lease, cause holder.Cause) {
 	k.finish(l, &ending{name: l.name, token: l.token, why: why})
 	if wasHeld {
 		k.log(slog.LevelError, "lease lost", l, slog.String("why", why))
+		if l.late && !l.managed { // else whoever manages it waits for its function first
+			k.releaseLost(l)
+		}
 	} else if l.interrupt != nil {
 		l.interrupt()
 	}
@@ -152,6 +155,9 @@ func (k *Keeper) send(r holder.Renew) {
 		leases[i] = k.slots[handle.Slot()].raw
 	}
 	ctx, cancel := context.WithCancel(k.working)
+	if r.Hedge {
+		ctx = driver.Hedge(ctx)
+	}
 	k.messages[r.Number] = cancel
 	k.own.Go(func() { k.renew(ctx, r.Number, r.Leases, leases) })
 }

@@ -72,7 +72,7 @@ type ending struct {
 }
 
 func (e *ending) Error() string {
-	return fmt.Sprintf("%s: %v (token %d): %s", e.name, ErrLost, e.token, e.why)
+	return driver.Printable(fmt.Sprintf("%s: %v (token %d): %s", e.name, ErrLost, e.token, e.why))
 }
 
 func (e *ending) Is(target error) bool {
@@ -85,6 +85,14 @@ var errClosed = fmt.Errorf("leasekeeper: the keeper is %w", ErrClosed)
 // transient says whether the same request may succeed a little later.
 func transient(err error) bool {
 	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrContention) || errors.Is(err, ErrUnknownOutcome)
+}
+
+// overAfter is over for a call that failed for a reason of the store's before, which is the cause.
+func overAfter(ctx context.Context, before error) error {
+	if !errors.Is(before, ErrUnavailable) {
+		return over(ctx)
+	}
+	return fmt.Errorf("%w: %w", over(ctx), before)
 }
 
 // over returns why a call's context has ended: by itself, or because the keeper was closed.

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	maxMessages = 64 // renewals under way; more than one only in trouble
+	maxMessages = 64 // renewals under way; more than one only in trouble, and at most two for each lease
 	maxReleases = 64 // leases that are given back at the same time
 )
 

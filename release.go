@@ -14,6 +14,8 @@ import (
 const (
 	dropTries = 8                // attempts to release what is over here already
 	mostPause = 30 * time.Second // between two of them
+	// lateParts of its TTL after a lease was lost it has ended in the store too, unless a late renewal prolonged it.
+	lateParts = 16
 )
 
 // giveBack ends the right to act and lets a goroutine release the lease. The lock is held.
@@ -152,6 +154,51 @@ func (k *Keeper) drop(l *Lease, raw driver.Lease) {
 	}
 	k.busy++
 	k.own.Go(func() { k.sweep(raw, l.TTL()) })
+}
+
+// releaseLost releases a lease that was lost at its deadline. A renewal whose answer did not come in time may have
+// reached the store or may reach it yet, and would keep the name from everybody for another TTL. The lock is held.
+func (k *Keeper) releaseLost(l *Lease) {
+	if k.working.Err() != nil || l.released.begun {
+		return
+	}
+	l.released.begun = true
+	l.released.end(l.end.Load())
+	k.busy++
+	k.own.Go(func() { k.settleLost(l) })
+}
+
+// settleLost tries to release a lost lease for as long as one that a late renewal has prolonged can last. It begins
+// when the promise to the holder is over in the store too: nobody gets the name sooner because of it. A keeper that is
+// being closed tries once.
+func (k *Keeper) settleLost(l *Lease) {
+	defer k.leave()
+	began, wait := k.clock.Now(), l.TTL()/lateParts
+	for range dropTries {
+		waited := pause(k.calling, wait)
+		left := l.TTL() - k.clock.Now().Elapsed(began)
+		if left <= 0 || k.settleOnce(l, left) || !waited {
+			return
+		}
+		wait = min(mostPause, l.TTL()/dropTries)
+	}
+}
+
+// settleOnce releases a lost lease if the name is still held under it, and returns true if no more is to be done. A
+// tenure that somebody else has resumed, and a pinned one, are left alone.
+func (k *Keeper) settleOnce(l *Lease, left time.Duration) bool {
+	attempt := driver.NewRequest(k.working, k.working, patience(left))
+	info, err := k.backend.Get(attempt, l.name)
+	attempt.End()
+	if err != nil {
+		return false
+	}
+	mine, theirs := k.options.holder, info.Holder
+	same := theirs.ID == mine.ID && theirs.Card.Host == mine.Card.Host && theirs.Card.PID == mine.Card.PID
+	if !info.Held || info.Token != l.token || !same || info.Pinned != "" {
+		return true
+	}
+	return k.releaseOnce(k.working, l.raw, left) == nil
 }
 
 // sweep releases a lease that has ended here, so that nobody has to wait until it ends in the store too.

@@ -19,8 +19,8 @@ type Func func(ctx context.Context, l *Lease) error
 // of fn ends when the lease is lost, when ctx ends, or when the keeper is closed; Run waits for fn in any
 // case, and the lease is kept as long as fn runs.
 //
-// It returns what fn returned. If the lease was lost while fn ran, Run does not release it, and returns the
-// loss joined with what fn returned. If fn panics the name is released, because fn has ended, and the panic
+// It returns what fn returned. If the lease was lost while fn ran, Run returns the loss joined with what fn
+// returned; then a renewal that has come too late is undone, and nothing else is released. If fn panics the name is released, because fn has ended, and the panic
 // goes on. If nobody confirms the release within ten seconds, or the TTL if that is less, an
 // [ErrUnknownOutcome] is joined to what fn returned, while the keeper goes on trying.
 func (k *Keeper) Run(ctx context.Context, name string, fn Func, o ...Option) error {
@@ -70,6 +70,11 @@ func (l *Lease) run(fn Func) tenure {
 // leave ends a tenure.
 func (l *Lease) leave() (after error, lost bool) {
 	if loss := l.lost(); loss != nil {
+		l.k.mu.Lock()
+		defer l.k.mu.Unlock()
+		if l.late {
+			l.k.releaseLost(l)
+		}
 		return loss, true
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), min(releasePatience, l.TTL()))

@@ -26,9 +26,9 @@ type Holder struct {
 // String shows the id, and the host and process if they are known.
 func (h Holder) String() string {
 	if h.Card.Host == "" {
-		return h.ID
+		return Printable(h.ID)
 	}
-	return fmt.Sprintf("%s (pid %d on %s)", h.ID, h.Card.PID, h.Card.Host)
+	return Printable(fmt.Sprintf("%s (pid %d on %s)", h.ID, h.Card.PID, h.Card.Host))
 }
 
 // Card tells people who a holder is. Nothing decides by it.
@@ -101,8 +101,14 @@ type Backend interface {
 	// Renew asks for the renewal of many leases of this backend in as few messages as it can, and reports
 	// for each, as the answers come, by its place in leases and at most once. It returns when all are
 	// reported, or with the error that kept the rest from being so. One lease in trouble does not hold up
-	// the report of another. If ctx ends with answers missing, the next Renew takes another way to the
-	// store, if there is one. Renew keeps neither slice nor function after it has returned.
+	// the report of another.
+	//
+	// It waits for answers until ctx ends, which is when the leases have: however slow the store is, what it
+	// answers before that counts. If an answer is overdue, a second call for the same leases comes while the
+	// first goes on, and its context is one of [Hedge]. It takes another endpoint or connection, if there is
+	// one. Where the store shows that the first call has renewed a lease, the second may report that, with
+	// Until as the first would have. If ctx ends with answers missing, the next Renew takes another way to
+	// the store. Renew keeps neither slice nor function after it has returned.
 	Renew(ctx context.Context, leases []Lease, report func(i int, r Renewal)) error
 	// Release gives the name back, or leaves the line. It is idempotent; a lease that has ended is no error.
 	// After [ErrUnknownOutcome] it is to be tried again.

@@ -52,13 +52,14 @@ type HeldError struct {
 }
 
 func (e *HeldError) Error() string {
+	name := Printable(e.Name)
 	if e.Self {
-		return fmt.Sprintf("%s is held already by this keeper (token %d): release it first, or share its lease", e.Name, e.Token)
+		return fmt.Sprintf("%s is held already by this keeper (token %d): release it first, or share its lease", name, e.Token)
 	}
 	if e.Ends > 0 {
-		return fmt.Sprintf("%s is held by %s (token %d), for up to %v unless renewed", e.Name, e.Holder, e.Token, e.Ends.Round(time.Millisecond))
+		return fmt.Sprintf("%s is held by %s (token %d), for up to %v unless renewed", name, e.Holder, e.Token, e.Ends.Round(time.Millisecond))
 	}
-	return fmt.Sprintf("%s is held by %s (token %d)", e.Name, e.Holder, e.Token)
+	return fmt.Sprintf("%s is held by %s (token %d)", name, e.Holder, e.Token)
 }
 
 // Is makes a HeldError [ErrHeld].

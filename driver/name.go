@@ -2,6 +2,7 @@ package driver
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -40,6 +41,27 @@ func printable(text string) bool {
 		}
 	}
 	return true
+}
+
+// Printable returns text for a terminal, a log or an error: every character that cannot be printed is escaped as in a
+// Go string, and so is every byte that is not UTF-8. Other text stays as it is, so escaping twice changes nothing. A
+// [Backend] passes all text through it that somebody else wrote, before the text becomes part of an error.
+func Printable(text string) string {
+	if printable(text) && utf8.ValidString(text) {
+		return text
+	}
+	escaped := make([]byte, 0, len(text)+len(text)/2)
+	for i := 0; i < len(text); {
+		r, size := utf8.DecodeRuneInString(text[i:])
+		if unicode.IsPrint(r) && (r != utf8.RuneError || size > 1) {
+			escaped = append(escaped, text[i:i+size]...)
+		} else {
+			quoted := strconv.Quote(text[i : i+size])
+			escaped = append(escaped, quoted[1:len(quoted)-1]...)
+		}
+		i += size
+	}
+	return string(escaped)
 }
 
 // How long the parts of a [Holder] may be, in bytes.

@@ -101,17 +101,44 @@ func secrets(u *url.URL) []string {
 		found = append(found, written)
 	}
 	for key, values := range u.Query() {
-		key = strings.ToLower(key)
-		if !strings.Contains(key, "pass") && !strings.Contains(key, "secret") && !strings.Contains(key, "token") {
-			continue
-		}
 		for _, v := range values {
-			if v != "" {
+			if v != "" && isSecret(key, v) {
 				found = append(found, v)
 			}
 		}
 	}
 	return found
+}
+
+// isSecret says whether a parameter of a URL is a password or the like. A session token of AWS stands among MongoDB's
+// properties of the mechanism.
+func isSecret(key, value string) bool {
+	key, value = strings.ToLower(key), strings.ToLower(value)
+	return strings.Contains(key, "pass") && key != "passfile" || strings.Contains(key, "secret") || strings.Contains(key, "token") ||
+		key == "authmechanismproperties" && strings.Contains(value, "token")
+}
+
+// WithoutSecrets returns the URL of a store without its password and without parameters that are secret, for the
+// environment of a program that need not know them. Of what is no URL nothing is left.
+func WithoutSecrets(rawURL string) string {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return ""
+	}
+	if _, has := u.User.Password(); has {
+		u.User = url.User(u.User.Username())
+	}
+	var kept []string
+	for pair := range strings.SplitSeq(u.RawQuery, "&") {
+		key, value, _ := strings.Cut(pair, "=")
+		plainKey, badKey := url.QueryUnescape(key)
+		plainValue, badValue := url.QueryUnescape(value)
+		if badKey == nil && badValue == nil && !isSecret(plainKey, plainValue) {
+			kept = append(kept, pair)
+		}
+	}
+	u.RawQuery = strings.Join(kept, "&")
+	return u.String()
 }
 
 // hidden is an error whose text must not be shown.

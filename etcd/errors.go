@@ -97,7 +97,9 @@ func kindOf(err error) error {
 }
 
 // text is what went wrong, in etcd's words, or gRPC's.
-func text(err error) string {
+func text(err error) string { return driver.Printable(said(err)) }
+
+func said(err error) string {
 	if s, ok := status.FromError(err); ok {
 		if s.Code() == codes.DeadlineExceeded {
 			return "no answer in time"

@@ -317,7 +317,7 @@ func (r *round) look(ctx context.Context, batch []*lease, gone bool) error {
 		case !resp.Succeeded && !l.is(single(resp.Responses[2*i])):
 			r.tell(known, driver.Renewal{Err: fmt.Errorf("%w: the key %s is gone from etcd", driver.ErrLost, l.key)})
 		case !resp.Succeeded && single(resp.Responses[2*i+1]) != nil:
-			why := single(resp.Responses[2*i+1]).Value
+			why := driver.Printable(string(single(resp.Responses[2*i+1]).Value))
 			r.tell(known, driver.Renewal{Err: fmt.Errorf("%w: it was revoked: %s", driver.ErrLost, why)})
 		case gone:
 			r.tell(known, driver.Renewal{Err: fmt.Errorf("%w: etcd says that the lease of %s is gone, but its key is not", driver.ErrUnavailable, l.name)})

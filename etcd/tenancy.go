@@ -77,7 +77,7 @@ func (b *Backend) recard(ctx context.Context, l *lease, what string, change func
 
 // revoked is the error for a lease with a mark.
 func revoked(what string, mark *mvccpb.KeyValue) error {
-	return fmt.Errorf("%w: %s: it was revoked: %s", driver.ErrLost, what, mark.Value)
+	return fmt.Errorf("%w: %s: it was revoked: %s", driver.ErrLost, what, driver.Printable(string(mark.Value)))
 }
 
 // Adopt implements [driver.Adopter]. The new holder is put on the card. Locks of other programs can not be

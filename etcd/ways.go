@@ -6,8 +6,10 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 )
 
 // way is one connection to one member.
@@ -69,9 +71,20 @@ func (b *Backend) attempt(ctx context.Context, w *way, make request) (sent bool,
 func (b *Backend) txn(ctx context.Context, req *pb.TxnRequest) (resp *pb.TxnResponse, f *failure) {
 	f = b.ask(ctx, func(ctx context.Context, w *way, options ...grpc.CallOption) (err error) {
 		resp, err = w.kv.Txn(ctx, req, options...)
+		if err == nil && !answers(resp, req) {
+			err = status.Error(codes.Internal, "the server's answer does not fit the request: is it etcd?")
+		}
 		return err
 	})
 	return resp, f
+}
+
+// answers says whether resp has an answer to each operation of req, so that the caller may index them.
+func answers(resp *pb.TxnResponse, req *pb.TxnRequest) bool {
+	if resp.Succeeded {
+		return len(resp.Responses) == len(req.Success)
+	}
+	return len(resp.Responses) == len(req.Failure)
 }
 
 // look is txn for one that only reads: nobody need know whether that happened.

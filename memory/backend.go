@@ -259,7 +259,7 @@ func (s *Store) renewOne(l *lease, now clock.Instant) driver.Renewal {
 	case c == nil:
 		return driver.Renewal{Err: gone(l)}
 	case c.refused:
-		return driver.Renewal{Err: fmt.Errorf("memory: %w: %s was revoked: %s", driver.ErrLost, l.name, c.note)}
+		return driver.Renewal{Err: fmt.Errorf("memory: %w: %s was revoked: %s", driver.ErrLost, l.name, driver.Printable(c.note))}
 	}
 	s.extend(c, now)
 	return driver.Renewal{TTL: c.ttl}

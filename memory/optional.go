@@ -167,7 +167,7 @@ func (b *Backend) Adopt(ctx context.Context, name string, t driver.Token, by dri
 func (b *Backend) Revoke(ctx context.Context, name string, t driver.Token, reason string, now bool) error {
 	return b.holding(ctx, Revoke, name, t, func(r *record, at clock.Instant) error {
 		if r.pinned {
-			return fmt.Errorf("memory: %w: %s: %s", driver.ErrPinned, name, r.why)
+			return fmt.Errorf("memory: %w: %s: %s", driver.ErrPinned, name, driver.Printable(r.why))
 		}
 		c := r.line[0]
 		c.refused, c.note = true, reason
@@ -210,7 +210,7 @@ func (b *Backend) Transfer(ctx context.Context, l driver.Lease) error {
 		case place > 0:
 			return fmt.Errorf("memory: %w: who stands in line for %s can not hand it on", driver.ErrInvalid, r.name)
 		case r.pinned:
-			return fmt.Errorf("memory: %w: %s: %s", driver.ErrPinned, r.name, r.why)
+			return fmt.Errorf("memory: %w: %s: %s", driver.ErrPinned, r.name, driver.Printable(r.why))
 		case len(r.line) == 1:
 			return fmt.Errorf("memory: %w: nobody stands in line for %s", driver.ErrInvalid, r.name)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/driver/drivertest"
 	"github.com/leasekeeper/leasekeeper/internal/ways/waystest"
+	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/remote"
 	"github.com/leasekeeper/leasekeeper/server"
 )
@@ -39,7 +40,9 @@ var (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // startStore starts a server in this process.
-func startStore(t testing.TB) *store { return startOwn(t, server.Config{}) }
+func startStore(t testing.TB) *store {
+	return startOwn(t, server.Config{MaxTTL: lessor.MaxTTL}) // what the backend allows
+}
 
 // open returns a backend on some endpoints, without a namespace.
 func open(t testing.TB, endpoints ...string) *remote.Backend {

@@ -93,6 +93,9 @@ func kindOf(err error) error {
 
 // read turns the failure of a request without effect into an error for the caller.
 func (o outcome) read(what string) error {
+	if short := (*ways.CutShort)(nil); errors.As(o.err, &short) {
+		return fmt.Errorf("%s: %w; before that %w: %s", what, o.err, driver.ErrUnavailable, text(short.Refusal))
+	}
 	if errors.Is(o.err, driver.ErrClosed) || ways.IsContextError(o.err) {
 		return fmt.Errorf("%s: %w", what, o.err)
 	}
@@ -112,7 +115,9 @@ func (o outcome) write(what string) error {
 }
 
 // text is what went wrong, in the server's words, or gRPC's.
-func text(err error) string {
+func text(err error) string { return driver.Printable(said(err)) }
+
+func said(err error) string {
 	s, ok := status.FromError(err)
 	switch {
 	case !ok:

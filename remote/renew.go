@@ -17,7 +17,8 @@ const (
 	maxIDs = 1 << 14
 	// renewAttempts is how often what is not answered is asked at least.
 	renewAttempts = 8
-	// longestStall is how long nothing may come until another way is tried as well.
+	// longestStall is how long nothing may come until another endpoint is tried as well. It doubles each time, and what
+	// was asked before goes on: a slow server answers it in time.
 	longestStall = time.Second
 )
 
@@ -88,17 +89,21 @@ func (b *Backend) Renew(ctx context.Context, leases []driver.Lease, report func(
 func (r *round) run(ctx context.Context) error {
 	defer r.forget()
 	attempts := r.b.ways.Attempts(renewAttempts)
+	patience := longestStall
 	for n := 0; r.open > 0; n++ {
 		w, number := r.b.ways.Way()
-		stall := longestStall
+		stall := patience
 		if end, ok := ctx.Deadline(); ok {
 			stall = min(stall, time.Until(end)/3)
 		}
 		if n == attempts-1 {
-			stall = r.b.ways.Patience()
+			stall = max(patience, r.b.ways.Patience())
 		}
 		r.ask(w)
 		err := r.listen(ctx, stall)
+		if errors.Is(err, errStalled) {
+			patience *= 2
+		}
 		if err != nil || r.again {
 			r.b.ways.Leave(number)
 		}
@@ -265,7 +270,7 @@ func (r *round) refuse(i int, refused *leasekeeperv1.RefusedRenewal) {
 			why = "its lease is gone from the server"
 		}
 		if refused.Note != "" {
-			why += ": " + refused.Note
+			why += ": " + driver.Printable(refused.Note)
 		}
 		r.tell(i, driver.Renewal{Err: fmt.Errorf("%w: %s: %s", driver.ErrLost, l.Name(), why)})
 	default:

@@ -243,7 +243,7 @@ func (b *Backend) transferred(ctx context.Context, l *lease, what string) error 
 		case t.Why == driver.Transferred:
 			return nil
 		default:
-			return fmt.Errorf("%w: %s: it had ended before: %s", driver.ErrLost, what, t.Why)
+			return fmt.Errorf("%w: %s: it had ended before: %s", driver.ErrLost, what, driver.Printable(string(t.Why)))
 		}
 	}
 	return fmt.Errorf("%w: %s: the lease is gone, and the server does not remember how it ended", driver.ErrUnknownOutcome, what)

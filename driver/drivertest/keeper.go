@@ -17,6 +17,7 @@ var keeperTests = []test{
 	{name: "KeeperHoldsAndReleases", run: testKeeperHolds},
 	{name: "KeeperIsToldWhoHolds", run: testKeeperHeld},
 	{name: "KeeperKeepsManyLeases", ends: true, run: testKeeperKeeps},
+	{name: "KeeperOnASlowStoreLosesNoLease", ends: true, run: testKeeperSlow},
 	{name: "KeeperStandsInLine", ends: true, run: testKeeperLine},
 	{name: "KeeperLeavesTheLine", run: testKeeperLeaves},
 	{name: "KeeperThatIsCutOffStopsBeforeTheNextBegins", ends: true, run: testKeeperCutOff},

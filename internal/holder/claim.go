@@ -59,7 +59,7 @@ func (h *Holder) unknown(now clock.Instant, l Lease) {
 		return
 	}
 	h.enter(s, unsettled)
-	s.next = h.in(min(gap(s, s.length), mostPatience))
+	s.next = h.in(min(gap(s, s.length), longestGap))
 	s.failed()
 	h.sooner(now, s)
 }
@@ -71,7 +71,7 @@ func (h *Holder) releasing(now clock.Instant, l Lease) {
 		return
 	}
 	h.enter(s, releasing)
-	s.instant, s.next, s.sent, s.tries = now.Add(s.length), never, 0, 0
+	s.instant, s.next, s.sent, s.hedge, s.tries = now.Add(s.length), never, 0, 0, 0
 }
 
 // releaseFailed takes in that nobody knows whether a lease was given back.
@@ -80,7 +80,7 @@ func (h *Holder) releaseFailed(now clock.Instant, l Lease) {
 	if s == nil || s.state != releasing || s.next != never {
 		return
 	}
-	s.next = h.in(min(gap(s, now.Remaining(s.instant)), mostPatience))
+	s.next = h.in(min(gap(s, now.Remaining(s.instant)), longestGap))
 	s.failed()
 	h.sooner(now, s)
 }

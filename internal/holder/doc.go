@@ -14,8 +14,9 @@
 //     that was not confirmed is never called one.
 //   - No lease is forgotten: each that holds a name or stands in line is renewed, or lost at its deadline.
 //   - An idle holder sends one message per third of the shortest TTL, however many leases it has and whenever
-//     they were acquired. In trouble no lease is sent more often than 64 times in one length of its TTL, and
-//     after every attempt that is given up, two more of the same length fit before the deadline.
+//     they were acquired. In trouble no lease is sent more often than 64 times in one length of its TTL.
+//   - A store that answers every renewal after 0.45 of the TTL loses no lease: an attempt goes on until it is answered,
+//     it fails, a younger one is acknowledged, or the lease has ended. At most two attempts for a lease are under way.
 //   - A lease costs about a hundred bytes.
 //
 // # How it works
@@ -34,9 +35,11 @@
 // due before the next one, and that is what draws leases together which were acquired at different moments.
 // A lease in trouble draws no others, and is sent with those that have as much patience as itself.
 //
-// Trouble. An attempt that stays unanswered for a third of what was left is given up ([Abandon]), so that
-// the next one takes another way; one that failed at once is repeated after an eighth of what is left. Halfway
-// to its deadline a lease is in [Doubt], which is a report and changes nothing.
+// Trouble. An attempt that stays unanswered for a third of what was left is overdue. It goes on, and a hedge is sent
+// alongside it over another endpoint ([Renew.Hedge]): if the store is slow the first is answered in time, and if the
+// connection is dead the second is. A hedge that is overdue itself, after half of what was left, makes room for another
+// ([Abandon]). One that failed at once is repeated after an eighth of what is left. Halfway to its deadline a lease is in
+// [Doubt], which is a report and changes nothing.
 //
 // The queue. A lease has one entry, keyed on the progress of a clock that is as fast as the faster of the
 // two in every step: a lower bound of the moment at which either has reached the lease's next instant. What

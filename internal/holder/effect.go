@@ -17,10 +17,13 @@ type Effect interface{ effect() }
 type Renew struct {
 	Number uint64 // from 1, never used twice
 	Leases []Lease
+	// Hedge says that an earlier message about each of these leases is overdue and still under way: this one is
+	// to take another endpoint, or another connection.
+	Hedge bool
 }
 
-// Abandon asks to give up on the message with this number and to take another way to the store for the next
-// one. Answers that come nevertheless are welcome. It needs no Returned.
+// Abandon asks to give up on the message with this number: its leases have ended, or no answer to it can matter,
+// or it is a hedge that is overdue itself. Answers that come nevertheless are welcome. It needs no Returned.
 type Abandon struct{ Number uint64 }
 
 // Held says that the lease holds its name: the right to act begins. Later deadlines are asked for with

@@ -38,6 +38,7 @@ func (x *explorer) fingerprint(w *world) [2]uint64 {
 		f.due(s.next)
 		f.num(int64(min(h.number-s.acknowledged, 8))) // the network remembers less
 		f.num(int64(h.number-s.sent+1) * int64(min(1, s.sent)))
+		f.num(int64(h.number-s.hedge+1) * int64(min(1, s.hedge)))
 		f.b = append(f.b, byte(s.state), byte(s.use), byte(s.index))
 		f.flag(s.tries > 0)
 		f.flag(s.doubted)
@@ -51,6 +52,9 @@ func (x *explorer) fingerprint(w *world) [2]uint64 {
 		f.num(int64(m.left))
 		if f.flag(m.waits); m.waits {
 			f.due(m.giveUp)
+			f.due(m.overdue)
+			f.num(int64(max(m.began-f.progress, -past)))
+			f.flag(m.hedge)
 		}
 	}
 	for _, e := range h.queue.entries {
@@ -70,6 +74,12 @@ func (x *explorer) fingerprint(w *world) [2]uint64 {
 	if x.variant.bend != nil {
 		f.instant(w.newest, past)
 	}
+	for i := range w.sends {
+		if x.scope.finds && i <= int(x.scope.window) {
+			f.instant(w.sends[i], past)
+		}
+	}
+	f.flag(w.wrong != "")
 	f.num(int64(w.odd<<16 | w.broken<<8 | w.short))
 	f.flag(w.asleep)
 	x.buffer = f.b
@@ -109,7 +119,7 @@ func (f *print) due(d time.Duration) {
 }
 
 func (f *print) side(s *side) {
-	f.b = append(f.b, byte(s.phase), s.answers, byte(s.requests), byte(s.acks), byte(s.shorts), s.tells)
+	f.b = append(f.b, byte(s.phase), s.answers, byte(s.requests), byte(s.acks), byte(s.shorts), byte(s.found), s.tells)
 	f.num(int64(s.left))
 	f.flag(s.began)
 	f.flag(s.over)

@@ -1,6 +1,7 @@
 package holder
 
 import (
+	"cmp"
 	"fmt"
 	"hash/maphash"
 	"slices"
@@ -28,6 +29,7 @@ type scope struct {
 	line         bool // claims stand in line first
 	odd          int  // ticks with suspend or slew
 	broken       int  // messages that fail at once
+	finds        bool // the store answers a hedge with what it finds of the earlier attempt, as a database does
 	short        int  // renewals that are granted a shorter TTL
 	window       uint // how many numbers the network remembers
 	release      bool
@@ -64,6 +66,7 @@ type side struct {
 	requests uint8 // bit i: the message with the number h.number−i may still come to the store
 	acks     uint8 // bit i: … was answered, and the answer is in the network once and for all
 	shorts   uint8 // bit i: … with the shorter TTL
+	found    uint8 // bit i: … and has found that the message before it was taken
 	began    bool  // Held was reported
 	over     bool  // Lost, GaveUp, or the driver's own end was seen
 	gaveBack bool  // Releasing was sent
@@ -87,7 +90,10 @@ type world struct {
 	odd    int
 	broken int
 	short  int
-	asleep bool // suspended: nothing runs until a tick of both clocks
+	asleep bool             // suspended: nothing runs until a tick of both clocks
+	sends  [4]clock.Instant // of the message with the number h.number−i
+	wrong  string           // what a step did wrong
+	naive  bool             // the driver counts what a hedge has found from the send of the hedge
 }
 
 // variant is a holder that makes a mistake.
@@ -95,6 +101,7 @@ type variant struct {
 	name  string
 	bend  func(w *world, l *law)
 	scope string // where it shows; the first if empty
+	finds string // part of what is found; two holders if empty
 }
 
 type explorer struct {
@@ -161,6 +168,9 @@ func (x *explorer) fail(id int32, what string) { x.failed, x.failure = id, what 
 
 // wrong checks what must always be true.
 func (x *explorer) wrong(w *world) string {
+	if w.wrong != "" {
+		return w.wrong
+	}
 	if len(w.h.messages) > x.scope.mostMessages {
 		return fmt.Sprintf("%d messages are remembered", len(w.h.messages))
 	}
@@ -170,7 +180,7 @@ func (x *explorer) wrong(w *world) string {
 			waiting++
 		}
 	}
-	if waiting > x.scope.leases {
+	if waiting > 2*x.scope.leases {
 		return fmt.Sprintf("%d messages wait", waiting)
 	}
 	for i := range w.sides[:x.scope.leases] {
@@ -213,8 +223,43 @@ func (x *explorer) attended(w *world, s *slot) string {
 	if s.sent == 0 && s.next == never {
 		return "a lease will never be renewed"
 	}
-	if s.sent != 0 && !h.message(s.sent).waits {
-		return "a lease waits for an answer that nobody waits for"
+	for _, number := range []uint64{s.sent, s.hedge} {
+		if number == 0 {
+			continue
+		}
+		if m := h.message(number); m == nil || !m.waits || !slices.Contains(m.leases, handle(h.queue.entries[s.index].slot, s.use)) {
+			return "a lease waits for an answer that nobody waits for"
+		}
+		if number <= s.acknowledged {
+			return "a lease waits for an answer that can not matter"
+		}
+	}
+	hedged := s.hedge > s.sent && h.message(s.hedge).overdue != never
+	if s.sent != 0 && s.next == never && h.message(s.sent).overdue == never && !hedged {
+		return "an attempt that is never answered is never hedged"
+	}
+	return ""
+}
+
+// stays checks that the attempt for each lease that is no hedge goes on until it is answered, fails, is overtaken, or its lease
+// ends.
+func (x *explorer) stays(before, after *world, e Event) string {
+	settled := uint64(0)
+	switch e := e.(type) {
+	case Renewed:
+		settled = e.Number
+	case Returned:
+		settled = e.Number
+	}
+	for i := range before.sides[:x.scope.leases] {
+		l := before.sides[i].lease
+		old, s := before.h.find(l), after.h.find(l)
+		if old == nil || s == nil || !old.renews() || !s.renews() || old.sent == 0 || old.sent == settled {
+			continue
+		}
+		if s.sent != old.sent && s.acknowledged < old.sent {
+			return "an attempt was given up before its lease has ended"
+		}
 	}
 	return ""
 }
@@ -226,12 +271,15 @@ func (x *explorer) step(w *world, from int32, label string, e func(*world) Event
 		c.h.law = careful
 		x.variant.bend(c, &c.h.law)
 	}
-	for _, effect := range c.h.Step(c.now, e(c)) {
+	event := e(c)
+	for _, effect := range c.h.Step(c.now, event) {
 		switch f := effect.(type) {
 		case Renew:
+			copy(c.sends[1:], c.sends[:])
+			c.sends[0] = c.now
 			for i := range c.sides {
 				s := &c.sides[i]
-				s.requests, s.acks, s.shorts = s.requests<<1, s.acks<<1, s.shorts<<1
+				s.requests, s.acks, s.shorts, s.found = s.requests<<1, s.acks<<1, s.shorts<<1, s.found<<1
 				if slices.Contains(f.Leases, s.lease) {
 					s.requests |= 1
 				}
@@ -256,7 +304,10 @@ func (x *explorer) step(w *world, from int32, label string, e func(*world) Event
 	mask := uint8(1)<<x.scope.window - 1
 	for i := range c.sides {
 		s := &c.sides[i]
-		s.requests, s.acks, s.shorts = s.requests&mask, s.acks&mask, s.shorts&mask
+		s.requests, s.acks, s.shorts, s.found = s.requests&mask, s.acks&mask, s.shorts&mask, s.found&mask
+	}
+	if x.variant.bend == nil || x.variant.finds != "" { // else it is about two holders
+		c.wrong = x.stays(w, c, event)
 	}
 	x.visit(c, from, label)
 }
@@ -368,6 +419,11 @@ func (x *explorer) atStore(w *world, from int32, i int) {
 			continue
 		}
 		number := w.h.number - uint64(n)
+		if before := bit << 1; alive && x.scope.finds && s.acks&before != 0 {
+			change(fmt.Sprintf("takes message %d, and finds the one before it, for", number), func(c *world, s *side) {
+				s.requests, s.found = s.requests&^bit, s.found|bit
+			})
+		}
 		if alive {
 			change(fmt.Sprintf("takes message %d for", number), func(c *world, s *side) {
 				s.left = max(s.left, int16(x.scope.ttl))
@@ -425,6 +481,15 @@ func (x *explorer) atHolder(w *world, from int32, i int) {
 		if s.acks&(1<<n) != 0 {
 			step(fmt.Sprintf("has the answer to %d for", number), Renewed{number, []Answer{{Lease: l, TTL: ttl}}}, nil)
 		}
+		if s.found&(1<<n) != 0 {
+			x.step(w, from, fmt.Sprintf("has the answer to %d, that the one before was taken, for %d", number, i), func(c *world) Event {
+				answer := Answer{Lease: l, TTL: ttl}
+				if !c.naive {
+					answer.Until = c.sends[n+1].Add(drift.RelyRemote(ttl))
+				}
+				return Renewed{number, []Answer{answer}}
+			})
+		}
 		if s.shorts&(1<<n) != 0 {
 			step(fmt.Sprintf("has the short answer to %d for", number), Renewed{number, []Answer{{Lease: l, TTL: shorter * unit}}}, nil)
 		}
@@ -451,6 +516,7 @@ var scopes = []scope{
 	{name: "odd clocks, in line", leases: 1, ttl: 24, line: true, holder: 4, store: 6, odd: 1, window: 1, sure: true},
 	{name: "messages that fail", leases: 1, ttl: 24, holder: 4, store: 6, broken: 4, window: 3},
 	{name: "TTLs that change", leases: 1, ttl: 24, holder: 4, store: 6, broken: 1, short: 2, window: 3},
+	{name: "hedges that find", leases: 1, ttl: 36, holder: 4, store: 6, window: 3, finds: true},
 	{name: "release", leases: 1, ttl: 24, holder: 4, store: 6, window: 2, broken: 1, release: true},
 	{name: "in line", leases: 1, ttl: 24, line: true, holder: 4, store: 6, window: 2},
 	{name: "two leases", leases: 2, ttl: 24, holder: 4, store: 6, window: 1},
@@ -502,6 +568,18 @@ var variants = []variant{
 	{name: "makes no allowance for drift", bend: func(w *world, l *law) {
 		l.relies = func(_ clock.Drift, ttl time.Duration) time.Duration { return ttl }
 	}},
+	{name: "counts what a hedge has found from the send of the hedge", scope: "hedges that find", bend: func(w *world, _ *law) {
+		w.naive = true
+	}},
+	{name: "gives up an attempt that is overdue", finds: "an attempt was given up", bend: func(_ *world, l *law) {
+		l.stays = func(bool) bool { return false }
+	}},
+	{name: "keeps a hedge that is overdue", finds: "messages wait", bend: func(_ *world, l *law) {
+		l.stays = func(bool) bool { return true }
+	}},
+	{name: "keeps an attempt that was overtaken", finds: "that can not matter", bend: func(_ *world, l *law) {
+		l.overtaken = func(_, _ uint64) bool { return false }
+	}},
 }
 
 // Every mistake is found in the scope named, or in the first.
@@ -514,7 +592,7 @@ func TestExplorationCatches(t *testing.T) {
 			}
 			s.cutoff, s.mostMessages = 600_000, 12
 			x := explore(s, v)
-			if x.failed < 0 || !strings.Contains(x.failure, "the store has ended the lease") {
+			if x.failed < 0 || !strings.Contains(x.failure, cmp.Or(v.finds, "the store has ended the lease")) {
 				t.Fatalf("a holder that %s is not caught in %d states: %s", v.name, len(x.queue), x.failure)
 			}
 			t.Logf("a holder that %s is caught after %d states:\n%s", v.name, len(x.queue), x.story())

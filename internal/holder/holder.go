@@ -38,7 +38,7 @@ type Holder struct {
 
 	number   uint64        // of the newest message
 	messages []message     // from the oldest that may still be answered to the newest, one for each number
-	patience time.Duration // the progress at which the first of them is abandoned, or less
+	patience time.Duration // the progress at which the first of them is overdue or given up, or less
 
 	effects []Effect
 	told    time.Duration // the progress for which the last WakeAt was
@@ -202,6 +202,7 @@ type Stats struct {
 	Claiming, InLine, Held, Releasing int    // leases by what they are
 	InFlight                          int    // messages that wait for answers
 	Messages                          uint64 // of renewals, that were asked for
+	Hedges                            uint64 // those of them that were sent because an earlier one was overdue
 	Renewals                          uint64 // leases in all of these
 	Abandoned                         uint64 // messages
 	Lost                              uint64 // leases

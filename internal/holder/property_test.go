@@ -34,16 +34,17 @@ func TestHolderAgreesWithModel(t *testing.T) {
 }
 
 type property struct {
-	h       *Holder
-	m       *model
-	clocks  *clock.Manual
-	maxIDs  int
-	sent    map[uint64][]Lease // what is in each message
-	waits   map[uint64]bool
-	wakeAt  clock.Instant
-	order   []Lease
-	refused map[Lease]bool // Valid was false once after it was true
-	failed  map[Lease]clock.Instant
+	h            *Holder
+	m            *model
+	clocks       *clock.Manual
+	maxIDs       int
+	sent         map[uint64][]Lease // what is in each message
+	waits        map[uint64]bool
+	wakeAt       clock.Instant
+	order        []Lease
+	refused      map[Lease]bool          // Valid was false once after it was true
+	failed       map[Lease]clock.Instant // when an attempt for it failed last
+	acknowledged map[Lease]clock.Instant // when one was acknowledged last
 }
 
 func newProperty(t *rapid.T) *property {
@@ -51,7 +52,7 @@ func newProperty(t *rapid.T) *property {
 		maxIDs: rapid.SampledFrom([]int{0, 0, 1, 3}).Draw(t, "max ids"),
 		clocks: clock.NewManual(clock.Instant{}.Add(time.Hour)),
 		sent:   make(map[uint64][]Lease), waits: make(map[uint64]bool), refused: make(map[Lease]bool),
-		failed: make(map[Lease]clock.Instant),
+		failed: make(map[Lease]clock.Instant), acknowledged: make(map[Lease]clock.Instant),
 	}
 	drift := rapid.SampledFrom([]clock.Drift{clock.DefaultDrift, 1, clock.MaxDrift}).Draw(t, "drift")
 	h, err := New(Config{Drift: drift, MaxIDs: p.maxIDs, Seed: rapid.Uint64().Draw(t, "seed")})
@@ -126,8 +127,11 @@ func (p *property) renewal(t *rapid.T) {
 		if rapid.Bool().Draw(t, "answered") {
 			a := Answer{Lease: l, TTL: ttls.Draw(t, "ttl"), Until: p.until(t)}
 			a.Outcome = rapid.SampledFrom([]Outcome{Acknowledged, Acknowledged, Acknowledged, Failed, Gone}).Draw(t, "outcome")
-			if a.Outcome == Failed {
+			switch a.Outcome {
+			case Failed:
 				p.failed[l] = p.clocks.Now()
+			case Acknowledged:
+				p.acknowledged[l] = p.clocks.Now()
 			}
 			e.Answers = append(e.Answers, a)
 		}
@@ -141,6 +145,7 @@ func (p *property) all(t *rapid.T) {
 		e := Renewed{Number: number}
 		for _, l := range p.sent[number] {
 			e.Answers = append(e.Answers, Answer{Lease: l, TTL: 10 * time.Second})
+			p.acknowledged[l] = p.clocks.Now()
 		}
 		delete(p.waits, number)
 		p.step(t, e)
@@ -292,6 +297,9 @@ func (p *property) compare(t *rapid.T, now clock.Instant, l Lease) {
 	}
 	third := deadline.Add(-(length - length/turns))
 	recent := now.Before(p.failed[l].Add(length / gapPart))
+	if left := now.Remaining(deadline); left > length/gapPart-length/leastPart-length/gridPart { // room to wait for others
+		recent = recent || now.Before(p.acknowledged[l].Add(length/leastPart+length/gridPart))
+	}
 	if !underWay && !now.Before(third) && !recent && s.sent == 0 {
 		t.Fatalf("%v should be renewed since %v: %+v", l, third, *s)
 	}
@@ -324,4 +332,21 @@ func (p *property) check(t *rapid.T) {
 	if len(h.messages) > keptMessages+used+1 || stats.Renewals < stats.Messages {
 		t.Fatalf("%d messages are remembered, %+v", len(h.messages), stats)
 	}
+}
+
+// An answer that leaves a lease only a moment has it renewed at once: the wait for the answers about others, which is a
+// part of the whole length, could be longer than that moment.
+func TestAnswerThatLeavesLittleIsFollowedByARenewal(t *testing.T) {
+	s := newScript(t, Config{})
+	l := s.held()
+	first := s.wake(relied / turns)
+	s.clocks.Advance(2 * time.Second)
+	const left = 10 * time.Millisecond
+	until := s.clocks.Now().Add(left)
+	for _, e := range s.step(Renewed{first.Number, []Answer{{Lease: l, Until: until}}}) {
+		if r, ok := e.(Renew); ok && slices.Contains(r.Leases, l) {
+			return
+		}
+	}
+	t.Errorf("with %v left nothing is sent: %v", left, s.got)
 }

@@ -10,25 +10,28 @@ import (
 
 // How the length of a lease, and what is left of it, is divided.
 const (
-	turns        = 3  // renewals in one length: renew after a third
-	jitterPart   = 8  // of that third is what a renewal may come earlier
-	patiencePart = 3  // of what is left is waited for an answer
-	gapPart      = 8  // of what is left is between attempts
-	leastPart    = 64 // of the whole length is the least of both
+	turns       = 3   // renewals in one length: renew after a third
+	jitterPart  = 8   // of that third is what a renewal may come earlier
+	overduePart = 3   // of what is left is waited for an answer until a hedge is sent
+	hedgePart   = 2   // of what is left is waited for the answer to a hedge
+	gapPart     = 8   // of what is left is between attempts that fail
+	leastPart   = 64  // of the whole length is the least of these
+	gridPart    = 256 // of the whole length is between the moments at which leases in trouble are sent again
 
 	// firstGap is between the first attempts of long leases. It doubles with every one.
 	firstGap, gapDoublings = 250 * time.Millisecond, 16
-	// mostPatience is how long an answer is waited for at most, also if much is left, and how long a claim or
-	// a release is not asked about.
-	mostPatience = 15 * time.Second
+	// longestGap is how long a claim or a release of unknown outcome is not asked about.
+	longestGap = 15 * time.Second
 )
 
 // batch is what will be one message, or several if there is a limit.
 type batch struct {
 	class    int
 	leases   []Lease
-	patience time.Duration
-	longest  time.Duration
+	hedge    bool
+	patience time.Duration // the shortest of its leases
+	longest  time.Duration // of their lengths
+	ends     time.Duration // the progress at which the last of them has come to its deadline
 }
 
 // renewNext sets when a lease is to be renewed, counted from the last acknowledged send, and reports false
@@ -44,14 +47,24 @@ func (h *Holder) renewNext(now clock.Instant, s *slot) bool {
 	return left > 0
 }
 
-// retry sets when a lease is to be sent again after an attempt that failed. What the attempt was waited for
-// counts towards the time between two.
-func (h *Holder) retry(now clock.Instant, s *slot, waited time.Duration) {
-	if !h.renewNext(now, s) {
-		s.next = h.in(gap(s, now.Remaining(s.instant)) - waited)
+// retry sets when a lease is to be sent again after an attempt has failed. If that was a hedge, what it hedges is still
+// under way.
+func (h *Holder) retry(now clock.Instant, s *slot) {
+	if s.sent != 0 || !h.renewNext(now, s) {
+		s.next = h.onGrid(s, gap(s, now.Remaining(s.instant)))
 		s.failed()
 	}
 	h.sooner(now, s)
+}
+
+// onGrid returns the progress a while from now, or a little later. The answers to one message come one after the other,
+// and the leases in it are to be sent again together, not one by one.
+func (h *Holder) onGrid(s *slot, d time.Duration) time.Duration {
+	at, grid := h.in(d), s.length/gridPart
+	if grid <= 1 || at >= never-grid || h.config.steady {
+		return at
+	}
+	return (at + grid - 1) / grid * grid
 }
 
 // gap is how long to wait until the next attempt if so much is left.
@@ -63,10 +76,13 @@ func gap(s *slot, left time.Duration) time.Duration {
 	return g
 }
 
-// patience is how long to wait for an answer that is asked for now.
-func patience(now clock.Instant, s *slot) time.Duration {
-	p := max(now.Remaining(s.instant)/patiencePart, s.length/leastPart, 1)
-	return min(p, mostPatience)
+// patience is how long to wait for an answer until another attempt is made, if so much is left when it is asked for.
+func patience(s *slot, left time.Duration, hedge bool) time.Duration {
+	part := time.Duration(overduePart)
+	if hedge {
+		part = hedgePart
+	}
+	return max(left/part, s.length/leastPart, 1)
 }
 
 // scramble is the finalizer of splitmix64: unlike inputs have outputs that look unrelated.
@@ -79,7 +95,7 @@ func scramble(x uint64) uint64 {
 
 // run does what the time has come for.
 func (h *Holder) run(now clock.Instant) {
-	h.abandon(now)
+	h.lookAfter(now)
 	h.due = h.queue.upTo(h.progress, 0, h.due[:0])
 	if len(h.due) == 0 {
 		return
@@ -158,21 +174,22 @@ func (h *Holder) takeAlong(now clock.Instant, until time.Duration) {
 }
 
 // board puts a lease into a message. Leases in their rhythm share one. Leases in trouble share one with
-// those of about the same patience, so that short ones do not cut off the attempts of long ones.
+// those of about the same patience, so that short ones do not draw long ones into their hurry.
 func (h *Holder) board(now clock.Instant, i uint32) {
 	s, class := &h.slots[i], 0
-	p := patience(now, s)
+	left, hedge := now.Remaining(s.instant), s.sent != 0
+	p := patience(s, left, hedge)
 	if s.tries > 0 {
 		class = 1 + bits.Len64(uint64(p))/2
 	}
-	at := slices.IndexFunc(h.batches, func(b batch) bool { return b.class == class })
+	at := slices.IndexFunc(h.batches, func(b batch) bool { return b.class == class && b.hedge == hedge })
 	if at < 0 {
 		at = len(h.batches)
-		h.batches = append(h.batches, batch{class: class, patience: p})
+		h.batches = append(h.batches, batch{class: class, hedge: hedge, patience: p})
 	}
 	b := &h.batches[at]
 	b.leases = append(b.leases, handle(i, s.use))
-	b.patience, b.longest = min(b.patience, p), max(b.longest, s.length)
+	b.patience, b.longest, b.ends = min(b.patience, p), max(b.longest, s.length), max(b.ends, h.in(left))
 	s.next = never
 }
 
@@ -186,16 +203,24 @@ func (h *Holder) send(now clock.Instant, b *batch) {
 	for leases := range slices.Chunk(b.leases, limit) {
 		h.number++
 		for _, l := range leases {
-			h.find(l).sent = h.number
+			if s := h.find(l); b.hedge {
+				s.hedge = h.number
+			} else {
+				s.sent = h.number
+			}
 		}
 		m := message{
-			sent: now, leases: leases, giveUp: h.in(b.patience), longest: b.longest, left: len(leases), waits: true,
+			sent: now, began: h.progress, leases: leases, hedge: b.hedge, overdue: h.in(b.patience), giveUp: b.ends,
+			longest: b.longest, left: len(leases), waits: true,
 		}
 		h.messages = append(h.messages, m)
-		h.patience = min(h.patience, m.giveUp)
+		h.patience = min(h.patience, m.next())
 		h.stats.Messages++
+		if b.hedge {
+			h.stats.Hedges++
+		}
 		h.stats.Renewals += uint64(len(leases))
-		h.emit(Renew{h.number, leases})
+		h.emit(Renew{h.number, leases, b.hedge})
 	}
 }
 

@@ -319,8 +319,8 @@ func TestG2AnswersBelongToTheirNumber(t *testing.T) {
 	first := s.wake(4 * time.Second)
 	at := s.clocks.Now()
 	second := s.wake(3 * time.Second) // the first stays unanswered
-	if !s.has(Abandon{first.Number}) || second.Number == first.Number {
-		t.Fatalf("a retry is not a message of its own: %v", s.got)
+	if s.has(Abandon{first.Number}) || second.Number == first.Number || !second.Hedge {
+		t.Fatalf("the attempt that is overdue is given up, or the hedge is no message of its own: %v", s.got)
 	}
 	s.clocks.Advance(time.Second)
 	s.ack(first.Number, l, usual)
@@ -336,6 +336,60 @@ func TestG2AnswersBelongToTheirNumber(t *testing.T) {
 	want, _ := s.h.Deadline(other)
 	s.ack(second.Number, other, time.Hour)
 	s.wantDeadline(other, want)
+}
+
+// A store that is only slow loses no lease: an attempt goes on until the deadline, however long the TTL is.
+func TestSlowStoreLosesNoLease(t *testing.T) {
+	for _, ttl := range []time.Duration{MinTTL, time.Second, 6 * time.Second, time.Minute, time.Hour, 24 * time.Hour} {
+		for _, percent := range []int64{1, 10, 23, 30, 45} {
+			s := newScript(t, Config{})
+			l := s.claim(ttl)
+			s.step(Granted{Lease: l, TTL: ttl})
+			s.slow(l, ttl, ttl*time.Duration(percent)/100)
+		}
+	}
+}
+
+// slow runs for twenty TTLs on a store that takes so long for every answer.
+func (s *script) slow(l Lease, ttl, answer time.Duration) {
+	s.t.Helper()
+	type arrival struct {
+		at     clock.Instant
+		number uint64
+	}
+	var arrivals []arrival
+	events, underWay := []Event{Wake{}}, 0
+	end := s.clocks.Now().Add(20 * ttl)
+	wake := end
+	for s.clocks.Now().Before(end) {
+		for _, e := range events {
+			for _, f := range s.step(e) {
+				switch f := f.(type) {
+				case Renew:
+					arrivals = append(arrivals, arrival{s.clocks.Now().Add(answer), f.Number})
+				case Abandon:
+					arrivals = slices.DeleteFunc(arrivals, func(a arrival) bool { return a.number == f.Number })
+				case Lost:
+					s.t.Fatalf("TTL %v, answers after %v: %v", ttl, answer, f)
+				case WakeAt:
+					wake = f.At
+				}
+			}
+			underWay = max(underWay, s.h.Stats().InFlight)
+		}
+		next, e := wake, Event(Wake{})
+		if len(arrivals) > 0 && arrivals[0].at.Before(wake) {
+			next, e = arrivals[0].at, Renewed{arrivals[0].number, []Answer{{Lease: l, TTL: ttl}}}
+			arrivals = arrivals[1:]
+		} else {
+			wake = end // unless it asks for another
+		}
+		events = []Event{e}
+		s.clocks.Advance(max(0, s.clocks.Now().Remaining(next)))
+	}
+	if underWay > 2 {
+		s.t.Errorf("TTL %v, answers after %v: %d attempts at once", ttl, answer, underWay)
+	}
 }
 
 // G3, the client's side: a lease is gone if the store says so, and for no other reason but its deadline.

@@ -19,7 +19,7 @@ const (
 	releasing
 )
 
-// slot is one lease. There may be many: it has 64 bytes.
+// slot is one lease. There may be many: it has 72 bytes.
 type slot struct {
 	// instant is the deadline of a lease that is held or waits. While claiming or unsettled it is when the
 	// claim was first sent, while releasing when one stops trying.
@@ -27,14 +27,16 @@ type slot struct {
 	// length is from the acknowledged send to the deadline. While claiming or unsettled it is what the TTL
 	// that was asked for is worth.
 	length time.Duration
-	// next is the progress at which to send again: a renewal, a claim, a release. It is never while an
-	// attempt is under way.
+	// next is the progress at which to send again: a renewal, a hedge, a claim, a release. It is never while an
+	// attempt is under way, or its hedge: their messages say when they are overdue.
 	next time.Duration
 	// acknowledged is the number of the newest message that counts, or the newest there was at the claim:
 	// whatever has this number or an older one is too late for this lease.
 	acknowledged uint64
-	// sent is the number of the message under way, acknowledged < sent, or 0.
+	// sent is the number of the renewal under way, and hedge that of another one: a younger one that hedges it, or
+	// what is left of a hedge whose renewal was answered. Either is 0 if there is none, and else above acknowledged.
 	sent    uint64
+	hedge   uint64
 	use     uint32 // which lease in this slot it is, from 1
 	index   uint32 // in the queue
 	state   state
@@ -50,6 +52,23 @@ func (s *slot) before(part time.Duration) clock.Instant { return s.instant.Add(-
 
 // halfway is where doubt begins.
 func (s *slot) halfway() clock.Instant { return s.before(s.length - s.length/2) }
+
+// matters says whether a lease is to be sent once more when the message with this number fails or is overdue.
+func (s *slot) matters(number uint64) bool {
+	return s.sent == number || s.hedge == number && s.sent != 0 && s.sent < s.hedge
+}
+
+// awaits says whether the renewal with this number is under way.
+func (s *slot) awaits(number uint64) bool { return s.sent == number || s.hedge == number }
+
+// settle forgets the renewal with this number, which is under way.
+func (s *slot) settle(number uint64) {
+	if s.sent == number {
+		s.sent = 0
+	} else {
+		s.hedge = 0
+	}
+}
 
 func (s *slot) failed() {
 	if s.tries < 255 {
@@ -93,6 +112,7 @@ func (h *Holder) enter(s *slot, to state) {
 
 // lose ends a lease that was not given back.
 func (h *Holder) lose(l Lease, why Cause) {
+	h.dropIf(h.find(l), func(uint64) bool { return true })
 	h.forget(l)
 	h.stats.Lost++
 	h.emit(Lost{l, why})

@@ -284,7 +284,7 @@ func (tr *transcript) step(e Event) string {
 		switch f := effect.(type) {
 		case Renew:
 			tr.sent[f.Number] = f.Leases
-			lines = append(lines, fmt.Sprintf("renew %d: %s", f.Number, tr.list(f.Leases)))
+			lines = append(lines, fmt.Sprintf("%s %d: %s", map[bool]string{false: "renew", true: "hedge"}[f.Hedge], f.Number, tr.list(f.Leases)))
 		case Abandon:
 			lines = append(lines, fmt.Sprintf("abandon %d", f.Number))
 		case Held:

@@ -28,6 +28,23 @@ type Outcome struct {
 	Maybe bool
 }
 
+// CutShort is why a request was given up that a server had refused for the moment, and what that server had said.
+type CutShort struct {
+	Why     error
+	Refusal error // a status
+}
+
+func (c *CutShort) Error() string { return c.Why.Error() }
+func (c *CutShort) Unwrap() error { return c.Why }
+
+// cutShort keeps what a server has said, which is the cause, with the end of the caller's patience, which is not.
+func (s *Ways[W]) cutShort(why, last error) error {
+	if !s.store.Elsewhere(last) {
+		return why
+	}
+	return &CutShort{why, last}
+}
+
 // Attempts returns how often something is tried that is to be tried a number of times at least, and twice by
 // each way.
 func (s *Ways[W]) Attempts(least int) int { return max(least, 2*len(s.ways)) }
@@ -58,7 +75,7 @@ func (s *Ways[W]) AskWithin(ctx context.Context, try func(ctx context.Context, l
 		}
 		o.Maybe = o.Maybe || sent && !s.store.Elsewhere(err)
 		if ctx.Err() != nil {
-			o.Err = context.Cause(ctx)
+			o.Err = s.cutShort(context.Cause(ctx), err)
 			// Who was interrupted learned nothing about the endpoint; who ran out of time did.
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				s.Leave(number)
@@ -71,7 +88,7 @@ func (s *Ways[W]) AskWithin(ctx context.Context, try func(ctx context.Context, l
 		}
 		s.Leave(number)
 		if n+1 < attempts && !s.pause(ctx, s.Base.Done(), n+1) {
-			o.Err = cmp.Or(context.Cause(ctx), s.Closed)
+			o.Err = s.cutShort(cmp.Or(context.Cause(ctx), s.Closed), err)
 			return o
 		}
 	}

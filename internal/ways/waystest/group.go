@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/peer"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
@@ -104,7 +105,8 @@ func (g *Group) start(m *Member, place int, dir string, ids []uint64, listeners 
 	OK(g.t, err)
 	m.socket.transport.Store(m.transport)
 	m.server, err = server.New(server.Config{
-		Name: members[place].Name, ListenClient: "127.0.0.1:0", ListenHTTP: server.HTTPOff,
+		MaxTTL: lessor.MaxTTL, // what the backend allows
+		Name:   members[place].Name, ListenClient: "127.0.0.1:0", ListenHTTP: server.HTTPOff,
 		Group: &server.Group{Members: members, Peers: m.transport},
 	}, m.Node)
 	OK(g.t, err)

@@ -1,0 +1,94 @@
+package drivertest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// slow is a client whose answers to renewals come late.
+type slow struct {
+	driver.Backend
+	by time.Duration
+
+	mu       sync.Mutex
+	underWay map[driver.Lease][]context.Context // of the attempts
+	most     int                                // attempts for one lease at once
+}
+
+// slowClocked is a slow client of a backend with clocks of its own.
+type slowClocked struct {
+	*slow
+	driver.Clocked
+}
+
+func (s *suite) slow(by time.Duration) (*slow, driver.Backend) {
+	c := &slow{Backend: s.store.Open(s), by: by, underWay: make(map[driver.Lease][]context.Context)}
+	if clocked, ok := c.Backend.(driver.Clocked); ok {
+		return c, slowClocked{c, clocked}
+	}
+	return c, c
+}
+
+// begin counts an attempt together with those that have neither returned nor been given up.
+func (c *slow) begin(ctx context.Context, leases []driver.Lease) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range leases {
+		others := slices.DeleteFunc(c.underWay[l], func(other context.Context) bool { return other.Err() != nil })
+		c.underWay[l] = append(others, ctx)
+		c.most = max(c.most, len(c.underWay[l]))
+	}
+}
+
+// Renew has the leases renewed at once, and reports that late.
+func (c *slow) Renew(ctx context.Context, leases []driver.Lease, report func(int, driver.Renewal)) error {
+	type answer struct {
+		place int
+		driver.Renewal
+	}
+	attempt, end := context.WithCancel(ctx)
+	defer end()
+	c.begin(attempt, leases)
+	late := time.NewTimer(c.by)
+	defer late.Stop()
+	var answers []answer
+	err := c.Backend.Renew(ctx, leases, func(i int, r driver.Renewal) { answers = append(answers, answer{i, r}) })
+	select {
+	case <-late.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	for _, a := range answers {
+		report(a.place, a.Renewal)
+	}
+	return err
+}
+
+// A store that takes 0.45 of the TTL to answer each renewal is slow, and loses no lease.
+func testKeeperSlow(s *suite) {
+	s.ttl *= 3 // what a crowded machine adds is to be a small part of it
+	client, b := s.slow(s.ttl * 45 / 100)
+	k := s.keeperOn(b, "a")
+	leases := make([]*leasekeeper.Lease, 20)
+	for i := range leases {
+		leases[i] = s.must(k.Acquire(s.Context(), s.name(fmt.Sprint("slow/", i))))
+	}
+	for end := time.Now().Add(3 * s.ttl); time.Now().Before(end); time.Sleep(s.ttl / 20) {
+		for _, l := range leases {
+			if err := l.Check(); err != nil {
+				s.Fatal(err)
+			}
+		}
+	}
+	client.mu.Lock()
+	defer client.mu.Unlock()
+	if client.most > 2 {
+		s.Errorf("%d attempts to renew one lease were under way at once", client.most)
+	}
+}

@@ -1,0 +1,120 @@
+package leasekeeper_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/memory"
+)
+
+// lateRenewal has a renewal of the lease reach the store just after the holder has lost it.
+func (w *world) lateRenewal(b *memory.Backend, l *leasekeeper.Lease) {
+	w.Helper()
+	land := b.Inject(memory.Fault{Kind: memory.HoldRequest, Op: memory.Renew})
+	<-l.Context().Done()
+	time.Sleep(ttl / 100)
+	w.holder(l.Name(), "a")
+	land()
+}
+
+// A renewal that reaches the store after its holder has lost the lease does not keep the name from others.
+func TestLateRenewalOfALostLeaseIsReleased(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, b := w.keeper("a")
+		l := w.must(k.Acquire(w.Context(), "x"))
+		w.lateRenewal(b, l)
+		time.Sleep(ttl / 8)
+		w.free("x")
+		w.is(l.Release(w.Context()), leasekeeper.ErrLost)
+	})
+}
+
+// While the function still runs, the name is left as it is.
+func TestLateRenewalIsReleasedWhenTheFunctionHasReturned(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, b := w.keeper("a")
+		err := k.Run(w.Context(), "x", func(_ context.Context, l *leasekeeper.Lease) error {
+			w.lateRenewal(b, l)
+			time.Sleep(ttl / 2)
+			w.holder("x", "a")
+			return nil
+		})
+		w.is(err, leasekeeper.ErrLost)
+		time.Sleep(ttl / 8)
+		w.free("x")
+	})
+}
+
+// A lost lease whose tenure another keeper has resumed, or that is pinned, is left alone.
+func TestLostLeaseOfOthersIsNotReleased(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, b := w.keeper("a")
+		other, _ := w.keeper("b")
+		resumed, pinned := w.must(k.Acquire(w.Context(), "resumed")), w.must(k.Acquire(w.Context(), "pinned"))
+		if err := b.Pin(w.Context(), "pinned", "maintenance"); err != nil {
+			w.Fatal(err)
+		}
+		defer b.Inject(memory.Fault{Kind: memory.Stall, Op: memory.Renew})()
+		time.Sleep(ttl / 2)
+		l := w.must(other.Adopt(w.Context(), "resumed", resumed.Token()))
+		<-pinned.Context().Done()
+		time.Sleep(2 * ttl)
+		w.holder("pinned", "a")
+		w.holder("resumed", "b")
+		w.must(l, nil)
+	})
+}
+
+// The store takes 0.45 of the TTL for every renewal, and many leases are kept nevertheless. Each has at most two
+// attempts under way.
+func TestSlowStoreLosesNoLease(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, b := w.keeper("a")
+		var leases []*leasekeeper.Lease
+		for _, name := range []string{"x", "y", "z"} {
+			leases = append(leases, w.must(k.Acquire(w.Context(), name)))
+			time.Sleep(ttl / 10)
+		}
+		b.Inject(memory.Fault{Kind: memory.DelayAnswer, Op: memory.Renew, Delay: ttl * 45 / 100})
+		for range 200 {
+			time.Sleep(ttl / 10)
+			for _, l := range leases {
+				w.must(l, nil)
+			}
+		}
+	})
+}
+
+// refusing refuses the first claim, and leaves the others unanswered.
+type refusing struct {
+	*memory.Backend
+	claims atomic.Int32
+}
+
+func (b *refusing) Claim(ctx context.Context, _ driver.Claim) (driver.Lease, driver.Grant, error) {
+	if b.claims.Add(1) == 1 {
+		return nil, driver.Grant{}, fmt.Errorf("%w: there is no place to wait", driver.ErrUnavailable)
+	}
+	<-ctx.Done()
+	return nil, driver.Grant{}, ctx.Err()
+}
+
+// The caller hears why the store refused, also if its time is over in the midst of a later attempt.
+func TestAcquireTellsTheCauseThatTimeCutShort(t *testing.T) {
+	bubble(t, func(w *world) {
+		k := w.on(&refusing{Backend: w.store.Backend()}, "me")
+		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+		defer cancel()
+		_, err := k.Acquire(ctx, "busy")
+		if !errors.Is(err, leasekeeper.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no place") {
+			w.Errorf("the caller hears: %v", err)
+		}
+	})
+}

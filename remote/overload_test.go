@@ -1,0 +1,46 @@
+package remote_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/server"
+)
+
+// A waiter that finds no place is told that, and not that its time was over, or that its name was not free.
+func TestRefusedWaiterIsToldTheCause(t *testing.T) {
+	s := startOwn(t, server.Config{MaxRequests: 2})
+	keeper := func() *leasekeeper.Keeper {
+		k, err := leasekeeper.New(open(t, s.Addr), leasekeeper.WithTTL(time.Minute))
+		ok(t, err)
+		t.Cleanup(func() { ok(t, k.Close(limited(t))) })
+		return k
+	}
+	k, other := keeper(), keeper()
+	held, err := k.Acquire(limited(t), "busy")
+	ok(t, err)
+	waiting, cancel := context.WithCancel(limited(t))
+	defer cancel()
+	waited := make(chan error, 1)
+	go func() {
+		_, err := other.Acquire(waiting, "busy")
+		waited <- err
+	}()
+	eventually(t, "one waits", func() bool {
+		info, err := k.Get(limited(t), "busy")
+		return err == nil && info.Waiting == 1
+	})
+	short, end := context.WithTimeout(limited(t), time.Second)
+	defer end()
+	_, err = k.Acquire(short, "free")
+	if !errors.Is(err, leasekeeper.ErrUnavailable) || !strings.Contains(err.Error(), "as many claims waiting on this server as one client may") {
+		t.Errorf("the waiter is told: %v", err)
+	}
+	cancel()
+	<-waited
+	ok(t, held.Release(limited(t)))
+}
