@@ -239,6 +239,14 @@ func (w *wire) Get(ctx context.Context, name string) (claim.Found, error) {
 	return f, err
 }
 
+func (w *wire) GetAll(ctx context.Context, names []string) ([]claim.Found, error) {
+	w.count("get all")
+	if w.down != nil {
+		return nil, w.down
+	}
+	return w.Client.GetAll(ctx, names)
+}
+
 func (w *wire) Sight(ctx context.Context, name string, d clock.Domain, op claim.Op, at clock.Instant) (clock.Instant, error) {
 	w.count("sight")
 	return w.Client.Sight(ctx, name, d, op, at)

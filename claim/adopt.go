@@ -44,7 +44,7 @@ func (a *adopting) decide(_ context.Context, s *seen) (*plan, error) {
 	case r.Token != a.token:
 		return nil, fmt.Errorf("%w: %s is held with token %d, not %d", driver.ErrLost, l.name, r.Token, a.token)
 	case r.Revoked != "":
-		return nil, fmt.Errorf("%w: %s was revoked: %s", driver.ErrLost, l.name, r.Revoked)
+		return nil, fmt.Errorf("%w: %s was revoked: %s", driver.ErrLost, l.name, driver.Printable(r.Revoked))
 	}
 	if err := l.ended(); err != nil {
 		return nil, err

@@ -23,9 +23,10 @@ const (
 
 // Backend is a [driver.Backend] on any [Store], so that keepers work on it. It is safe for concurrent use.
 //
-// A database keeps no line: who waits asks again and again, and those who wait in one process form a line
-// of their own, which the store knows nothing of (see [Backend.Await]). So nobody can tell how many wait for a
-// name, a name can not be handed on, and among processes it goes to whoever comes first.
+// Those who wait in one process form a line of their own, which the store knows nothing of (see [Backend.Await]). If the
+// store is a [Queuer], each such line has a ticket in the store's queue of the name, and the processes have their turn in
+// the order of their tickets. Otherwise a process asks again and again, and a name goes to the first that asks. Nobody can
+// tell how many wait for a name, and it cannot be handed on.
 type Backend struct {
 	store  Store
 	client *Client
@@ -34,6 +35,7 @@ type Backend struct {
 	poll   time.Duration
 	calls  *calls
 	hints  hints
+	room   *room
 
 	mu      sync.Mutex
 	tenures map[driver.ID]*tenure // that are not over
@@ -93,6 +95,7 @@ func NewBackend(s Store, o ...BackendOption) (*Backend, error) {
 	}
 	b.hints.calls, b.hints.changed = b.calls, b.changed
 	b.hints.store, _ = s.(Notifier)
+	b.room = newRoom(b)
 	return b, nil
 }
 
@@ -213,12 +216,13 @@ func (b *Backend) Claim(ctx context.Context, c driver.Claim) (driver.Lease, driv
 	return nil, driver.Grant{}, err
 }
 
-// enter finds out whether a claim is new. Where others wait here already it stands behind them.
+// enter finds out whether a claim is new. Where others wait here already it stands behind them; where others surely wait
+// elsewhere, it waits for its turn in the queue of the store, before it has asked.
 func (b *Backend) enter(c driver.Claim) (t *tenure, behind driver.Grant, err error) {
 	c.TTL = (c.TTL + granularity - 1) / granularity * granularity
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now := b.clock.Now()
+	now, crowded := b.clock.Now(), false
 	b.clear(c.Name, now)
 	if t = b.tenures[c.ID]; t != nil {
 		b.lapse(t, now)
@@ -226,7 +230,7 @@ func (b *Backend) enter(c driver.Claim) (t *tenure, behind driver.Grant, err err
 	switch {
 	case t == nil:
 		t = b.newTenure(c, now)
-		if c.Wait && b.lines[c.Name] != nil {
+		if crowded = c.Wait && b.room.crowded(c.Name, now); crowded || c.Wait && b.lines[c.Name] != nil {
 			b.stand(t)
 		}
 	case t.asked.Name != c.Name:
@@ -234,7 +238,7 @@ func (b *Backend) enter(c driver.Claim) (t *tenure, behind driver.Grant, err err
 	case t.standing == over:
 		return nil, behind, t.lost()
 	}
-	if q := b.lines[c.Name]; t.standing == waiting && !t.trying && q.places[0] != t {
+	if q := b.lines[c.Name]; t.standing == waiting && !t.trying && (q.places[0] != t || crowded) {
 		t.place = now.Add(b.placeLasts(t))
 		return t, t.grant(now), nil
 	}
@@ -284,29 +288,36 @@ func (b *Backend) attempt(ctx context.Context, t *tenure) (driver.Grant, error) 
 	defer t.unlock()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if g, done, err := b.begin(t, cancel); done {
+	g, alone, done, err := b.begin(t, cancel)
+	if done {
 		return g, err
 	}
-	lease, err := b.client.Claim(ctx, Request{Name: t.asked.Name, ID: t.asked.ID, Holder: t.asked.Holder, TTL: t.asked.TTL, Waits: t.asked.Wait})
+	lease, err := b.client.Claim(ctx, Request{Name: t.asked.Name, ID: t.asked.ID, Holder: t.asked.Holder, TTL: t.asked.TTL, Waits: t.asked.Wait, Alone: alone})
 	return b.conclude(t, lease, err)
 }
 
-// begin notes that an attempt begins, unless there is no need of one.
-func (b *Backend) begin(t *tenure, interrupt context.CancelFunc) (g driver.Grant, done bool, err error) {
+// begin notes that an attempt begins, unless there is no need of one. alone says that it leaves the name to those who
+// wait for it elsewhere.
+func (b *Backend) begin(t *tenure, interrupt context.CancelFunc) (g driver.Grant, alone, done bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
 	case t.standing == holding:
-		return t.grant(b.clock.Now()), true, nil
+		return t.grant(b.clock.Now()), false, true, nil
 	case t.standing == over || t.leaving:
-		return driver.Grant{}, true, t.lost()
+		return driver.Grant{}, false, true, t.lost()
+	}
+	if q := b.lines[t.asked.Name]; t.asked.Wait && b.room.usable() {
+		now := b.clock.Now()
+		t.turn = t.standing == waiting && b.room.ask(t.asked.Name)
+		alone = !t.turn && (q == nil || !now.Before(q.polls))
 	}
 	if !t.trying {
 		t.trying, t.tried = true, b.clock.Now()
 	}
 	t.interrupt = interrupt
 	t.news = b.newsFor(t)
-	return driver.Grant{}, false, nil
+	return driver.Grant{}, alone, false, nil
 }
 
 // newsFor counts the news that matter to t. The lock is held.
@@ -323,6 +334,10 @@ func (b *Backend) conclude(t *tenure, lease *Lease, err error) (driver.Grant, er
 	defer b.mu.Unlock()
 	now := b.clock.Now()
 	t.interrupt = nil
+	if t.turn {
+		t.turn = false
+		b.room.asked(t.asked.Name, err == nil)
+	}
 	held, refused := errors.AsType[*driver.HeldError](err)
 	if lease != nil {
 		t.lease = lease

@@ -9,7 +9,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/driver"
 )
 
-// Await implements [driver.Backend]. It asks the store twice a second, or what [WithPoll] says, and besides
+// Await implements [driver.Backend]. If the store is a [Queuer], the process has a ticket in the queue of the name and
+// asks when its turn has come. Otherwise it asks the store twice a second, or what [WithPoll] says, and besides
 // when the store hints that the name has another owner, when the holder's lease must be over, and when this
 // process has given the name back. Of all who wait here for the same name one asks, the longest in line, so
 // they have it in the order of their claims.
@@ -25,7 +26,7 @@ func (b *Backend) Await(ctx context.Context, l driver.Lease) (driver.Grant, erro
 	defer end()
 	b.awaits(t, +1)
 	defer b.awaits(t, -1)
-	defer b.hints.want()()
+	defer b.room.want()()
 	for {
 		moved := b.clock.Moved()
 		now, err := b.awaited(t)
@@ -34,6 +35,12 @@ func (b *Backend) Await(ctx context.Context, l driver.Lease) (driver.Grant, erro
 			return driver.Grant{}, err
 		case now.turn:
 			return now.grant, nil
+		case now.join:
+			b.room.join(ctx, t.asked.Name)
+			if ctx.Err() != nil {
+				return driver.Grant{}, b.ended(ctx)
+			}
+			continue
 		case now.ask:
 			if err := b.ask(ctx, t); err != nil {
 				return driver.Grant{}, b.failed(ctx, err)
@@ -61,6 +68,7 @@ func (b *Backend) awaits(t *tenure, n int) {
 type prospect struct {
 	turn  bool
 	grant driver.Grant
+	join  bool // a ticket is to be put into the queue of the name
 	ask   bool
 	rest  time.Duration // how long there is nothing to do unless something happens
 }
@@ -86,7 +94,14 @@ func (b *Backend) awaited(t *tenure) (prospect, error) {
 	}
 	rest := now.Until(t.place) + 1
 	if q := b.lines[t.asked.Name]; q.first() == t {
-		rest = min(rest, q.rests(now))
+		switch b.room.prospect(q, t.asked.Name, now) {
+		case joins:
+			return prospect{join: true}, nil
+		case asks:
+			return prospect{ask: true}, nil
+		case polls:
+			rest = min(rest, q.rests(now))
+		}
 	}
 	return prospect{ask: rest <= 0, rest: rest}, nil
 }

@@ -130,6 +130,7 @@ func (b *Backend) released(t *tenure) {
 	defer b.mu.Unlock()
 	b.end(t)
 	b.news++
+	b.room.released(t.asked.Name)
 	if q := b.lines[t.asked.Name]; q != nil {
 		q.rouse(b.clock.Now(), false)
 	}

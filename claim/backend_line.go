@@ -38,6 +38,7 @@ type tenure struct {
 	place     clock.Instant // if waiting: when its place is lost unless it is renewed
 	tried     clock.Instant // before the first attempt whose outcome is not known
 	trying    bool          // there is one
+	turn      bool          // the attempt under way is made because it is this process's turn in the queue of the store
 	news      uint64        // that of the line before the last attempt, or else of the backend
 	interrupt context.CancelFunc
 	leaving   bool // it is being released
@@ -94,9 +95,10 @@ type line struct {
 	look   clock.Instant
 	ends   clock.Instant // when the holder's lease is surely over, if known
 	known  bool
-	token  driver.Token // of the holder who was seen last
-	rivals bool         // there are others, elsewhere
-	news   uint64       // how often it was roused
+	token  driver.Token  // of the holder who was seen last
+	rivals bool          // there are others, elsewhere
+	news   uint64        // how often it was roused
+	polls  clock.Instant // until then it is asked for without a ticket
 }
 
 // first returns who asks the store.
@@ -171,6 +173,7 @@ func (b *Backend) leave(t *tenure) {
 	q.places = slices.DeleteFunc(q.places, func(other *tenure) bool { return other == t })
 	if len(q.places) == 0 {
 		delete(b.lines, t.asked.Name)
+		b.room.left(t.asked.Name)
 	}
 }
 

@@ -75,6 +75,7 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 func (b *Backend) Close(ctx context.Context) error {
 	first, waited := b.calls.close(ctx)
 	b.hints.close()
+	b.room.close()
 	if !first {
 		return waited
 	}

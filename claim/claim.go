@@ -25,6 +25,8 @@ type Request struct {
 	// then kept in the store only once for each tenancy and when the holder seems to have fallen silent, not
 	// with each of his renewals; call [Client.Sight] when the waiting is given up.
 	Waits bool
+	// Alone says to leave a name that is free to those who have a ticket in its queue, if the store is a [Queuer].
+	Alone bool
 }
 
 // Claim takes a name that is vacant, or whose lease is surely over and not pinned. Otherwise it returns a
@@ -49,7 +51,7 @@ func (c *Client) Claim(ctx context.Context, q Request) (*Lease, error) {
 	if len(e.open) == 0 { // else it has to be read what became of that
 		known = c.leftAs(q.Name)
 	}
-	e.guesses = known != nil
+	e.guesses, e.alone = known != nil, q.Alone
 	err = e.run(ctx, known)
 	if err != nil && a.begun && !errors.Is(err, driver.ErrLost) && !errors.Is(err, driver.ErrHeld) {
 		err = unknown(q.Name, err) // the name was taken, and has to be given back
@@ -112,15 +114,19 @@ func (a *claiming) decide(ctx context.Context, s *seen) (*plan, error) {
 	if r.Incarnation == q.ID {
 		return a.again(s)
 	}
+	behind := q.Alone && s.Waiting
 	if !r.Held() {
 		c.forget(q.Name)
+		if behind {
+			return nil, held(r, 0)
+		}
 		return a.take(s, r.Past)
 	}
 	if len(r.Pins) > 0 {
 		return nil, held(r, 0)
 	}
 	v := c.judge(ctx, s, q.Waits)
-	if !v.over {
+	if !v.over || behind {
 		return nil, held(r, max(v.ends, 1))
 	}
 	why, note := endOf(r)
@@ -136,11 +142,11 @@ func (a *claiming) again(s *seen) (*plan, error) {
 	c, r, q := a.lease.client, &s.Record, &a.request
 	switch {
 	case r.Held() && r.Holder != q.Holder.ID:
-		return nil, fmt.Errorf("%w: a claim to %s for %s has the id of one for %s", driver.ErrInvalid, q.Name, q.Holder.ID, r.Holder)
+		return nil, fmt.Errorf("%w: a claim to %s for %s has the id of one for %s", driver.ErrInvalid, q.Name, q.Holder.ID, driver.Printable(r.Holder))
 	case !r.Held():
 		return nil, fmt.Errorf("%w: this claim to %s has ended", driver.ErrLost, q.Name)
 	case r.Revoked != "":
-		return nil, fmt.Errorf("%w: %s was revoked: %s", driver.ErrLost, q.Name, r.Revoked)
+		return nil, fmt.Errorf("%w: %s was revoked: %s", driver.ErrLost, q.Name, driver.Printable(r.Revoked))
 	}
 	if err := a.lease.ended(); err != nil {
 		return nil, err

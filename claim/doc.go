@@ -53,6 +53,9 @@
 // and that no floor was raised above the new token. If that is not so it reads, and decides anew. Who conflicts tries again, after a short and random time, for a limited
 // number of times; renewals try longer and sooner than claims.
 //
+// A store that is a [Queuer] keeps a queue of processes for each name, so that they have it in turn. It is advisory: a
+// ticket excludes nobody, and nothing above depends on one.
+//
 // [Client] is all that, for programs that count by themselves. [Backend] makes a [driver.Backend] of it, for the
 // keepers of package leasekeeper. Package claimtest tests stores.
 //

@@ -44,6 +44,8 @@ type effort struct {
 	decide func(ctx context.Context, s *seen) (*plan, error)
 	// wrote is told of the write, once it is known to have happened.
 	wrote func(r *Record)
+	// sending is told of each write before it is sent. It may be nil.
+	sending func(r *Record)
 
 	sent []*Record // all that were sent, to be known again
 	// open has the ops that unanswered writes would replace. An op is never used twice, so as soon as the
@@ -53,6 +55,8 @@ type effort struct {
 	// guesses says that what is known to begin with may have been changed by others since. Nothing is refused
 	// because of it.
 	guesses bool
+	// alone says to write from what is guessed only if no process has a ticket for the name.
+	alone bool
 }
 
 // hurried makes an effort as patient as renewals and releases are: they come back sooner and more often than
@@ -137,7 +141,10 @@ func (e *effort) create(ctx context.Context, s *seen) error {
 func (e *effort) swap(ctx context.Context, old Op, p *plan, guess bool) (bool, error) {
 	p.record.Op = NewOp()
 	e.sent = append(e.sent, &p.record)
-	done, err := e.client.store.Swap(ctx, Swap{Old: old, Record: p.record, Owner: p.owner, Ended: p.ended, Extends: p.extends, Keeps: p.keeps, Adds: p.adds, Above: guess})
+	if e.sending != nil {
+		e.sending(&p.record)
+	}
+	done, err := e.client.store.Swap(ctx, Swap{Old: old, Record: p.record, Owner: p.owner, Ended: p.ended, Extends: p.extends, Keeps: p.keeps, Adds: p.adds, Above: guess, Alone: guess && e.alone})
 	if err != nil && !definite(err) {
 		e.open, e.doubted = append(e.open, old), true
 	}

@@ -190,5 +190,5 @@ func (v *revoking) decide(s *seen, doubted bool) (*plan, error) {
 }
 
 func pinned(r *Record) error {
-	return fmt.Errorf("%w: %s: %s", driver.ErrPinned, r.Name, r.Pins[0])
+	return fmt.Errorf("%w: %s: %s", driver.ErrPinned, driver.Printable(r.Name), driver.Printable(r.Pins[0]))
 }

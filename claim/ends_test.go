@@ -150,6 +150,50 @@ func TestProcessOfTheSameDomainJudgesExactly(t *testing.T) {
 	b.hold("job", time.Minute)
 }
 
+// Two machines bear one domain: one was cloned with its memory, or its kernel numbers something again. A record that was
+// written ahead of the reader's clocks is then not judged by them, on whichever of the two it lies ahead.
+func TestRecordAheadOfItsOwnDomainsClocksIsForeign(t *testing.T) {
+	for what, behind := range map[string]clock.Instant{
+		"on both clocks": {Raw: int64(time.Hour), Boot: int64(time.Hour)},
+		"on raw":         {Raw: int64(time.Hour), Boot: int64(3 * time.Hour)},
+		"on boot":        {Raw: int64(3 * time.Hour), Boot: int64(time.Hour)},
+	} {
+		w := newWorld(t)
+		one := w.actor("clone", 2*time.Hour)
+		clocks := &hands{hand: clock.NewManual(behind)}
+		two := w.process("two", clocks, "clone", w.memory.Open())
+		l := one.hold("job", 30*time.Second)
+		left := two.refused("job")
+		if left < 30*time.Second || left > 31*time.Second {
+			t.Errorf("ahead %s: the lease of 30 s lasts for %v at the most", what, left)
+		}
+		w.pass(20 * time.Second)
+		one.extend(l, 30*time.Second)
+		two.refused("job")
+		w.pass(29 * time.Second)
+		two.refused("job")
+		w.pass(2 * time.Second)
+		three := w.process("three", clocks, "clone", w.memory.Open()) // goes on with the count
+		if !three.state("job").Over {
+			if _, err := three.try("job", time.Minute); err != nil {
+				t.Errorf("ahead %s, after its time: %v", what, err)
+			}
+		}
+	}
+}
+
+// The clocks pass the write while the lease lasts: the count that began when it was ahead goes on.
+func TestRecordThatWasAheadStaysForeign(t *testing.T) {
+	w := newWorld(t)
+	one, two := w.actor("clone", time.Hour+10*time.Second), w.process("two", newHands(time.Hour), "clone", w.memory.Open())
+	one.hold("job", 30*time.Second)
+	two.refused("job")
+	w.pass(29 * time.Second)
+	same(w, "what is left, rounded", two.refused("job").Round(time.Second), time.Second)
+	w.pass(2 * time.Second)
+	two.hold("job", time.Minute)
+}
+
 // One of the two clocks stands still, or runs away: who waits goes on until both are past the end, who relies
 // stops when one is.
 func TestBothClocksCount(t *testing.T) {

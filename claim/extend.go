@@ -24,22 +24,27 @@ func (c *Client) Extend(ctx context.Context, l *Lease, ttl time.Duration) error 
 	} else if err := checkTTL(ttl); err != nil {
 		return err
 	}
-	err := c.extend(ctx, l, ttl, nil)
+	err := c.extend(ctx, l, ttl, false, nil)
 	if err == nil {
 		c.acknowledge(ctx)
 	}
 	return err
 }
 
-// extend prolongs a lease. open has the ops that earlier writes without an answer would replace.
-func (c *Client) extend(ctx context.Context, l *Lease, ttl time.Duration, open []Op) error {
+// extend prolongs a lease. open has the ops that earlier writes without an answer would replace. A hedge reads the lease
+// first, and is content with an earlier renewal that has succeeded.
+func (c *Client) extend(ctx context.Context, l *Lease, ttl time.Duration, hedge bool, open []Op) error {
 	known, err := l.begin()
 	if err != nil {
 		return err
 	}
+	ctx = renewing(ctx)
 	x := &extending{l, ttl}
 	e := c.hurried(l.name)
-	e.decide, e.wrote, e.open = x.decide, x.wrote, open
+	e.decide, e.wrote, e.open, e.sending = x.decide, x.wrote, open, l.sending
+	if hedge {
+		known, e.sent = nil, l.unanswered()
+	}
 	return e.run(ctx, known)
 }
 
@@ -70,15 +75,19 @@ func (x *extending) decide(_ context.Context, s *seen) (*plan, error) {
 
 func (x *extending) wrote(r *Record) { x.lease.confirm(r, x.ttl) }
 
-// ExtendAll prolongs many leases by what they were granted, with one statement if the store is a [Batcher],
-// and reports for each once, on the goroutine of its caller. What others have changed meanwhile, or what has
-// no certain answer, is done singly after the rest was reported: one in trouble does not hold up the others.
+// ExtendAll prolongs many leases by what they were granted, with one statement if the store is a [Batcher] and a
+// [Gatherer], and reports for each once, on the goroutine of its caller. What others have changed meanwhile, or what
+// has no certain answer, is read and written once more, again with one statement each, after the rest was reported:
+// one in trouble does not hold up the others. If ctx is one of [driver.Hedge], it first reads what there is.
 // The error is that of the context, if it ended; all are reported nevertheless.
 func (c *Client) ExtendAll(ctx context.Context, leases []*Lease, report func(i int, err error)) error {
+	ctx = renewing(ctx)
 	var singly []int
 	var open map[string][]Op
-	if batcher, ok := c.store.(Batcher); ok && len(leases) > 1 {
-		singly, open = c.extendTogether(ctx, batcher, leases, report)
+	batcher, many := c.store.(Batcher)
+	gatherer, both := c.store.(Gatherer)
+	if many && both && len(leases) > 1 {
+		singly, open = c.extendTogether(ctx, batcher, gatherer, leases, report)
 	} else {
 		for i := range leases {
 			singly = append(singly, i)
@@ -87,65 +96,6 @@ func (c *Client) ExtendAll(ctx context.Context, leases []*Lease, report func(i i
 	c.extendSingly(ctx, leases, singly, open, report)
 	c.acknowledge(ctx)
 	return ctx.Err()
-}
-
-// extendTogether sends one statement for all leases of which it is known what to write, reports what is
-// certain after it, and returns the places of the others. If it may yet land, the ops that it would replace are
-// returned by name.
-func (c *Client) extendTogether(ctx context.Context, b Batcher, leases []*Lease, report func(int, error)) (singly []int, open map[string][]Op) {
-	var swaps []Swap
-	var places []int
-	names := make(map[string]bool, len(leases))
-	for i, l := range leases {
-		p, known, err := c.prepare(ctx, l)
-		switch {
-		case err != nil:
-			report(i, err)
-			continue
-		case names[l.name]: // two handles of one tenancy: their writes would be each other's conflict
-			singly = append(singly, i)
-			continue
-		}
-		names[l.name] = true
-		swaps, places = append(swaps, Swap{Old: known.Record.Op, Record: p.record, Extends: p.extends}), append(places, i)
-	}
-	if len(swaps) == 0 {
-		return singly, nil
-	}
-	open = make(map[string][]Op)
-	done, err := b.SwapAll(ctx, swaps)
-	for k, i := range places {
-		switch {
-		case err == nil && k < len(done) && done[k]:
-			leases[i].confirm(&swaps[k].Record, leases[i].TTL())
-			report(i, nil)
-		case definite(err):
-			report(i, err)
-		case err != nil:
-			open[leases[i].name] = []Op{swaps[k].Old}
-			singly = append(singly, i)
-		default:
-			singly = append(singly, i)
-		}
-	}
-	return singly, open
-}
-
-// prepare decides how to prolong one lease of many.
-func (c *Client) prepare(ctx context.Context, l *Lease) (*plan, *seen, error) {
-	if err := c.own(l); err != nil {
-		return nil, nil, err
-	}
-	known, err := l.begin()
-	if err != nil {
-		return nil, nil, err
-	}
-	p, err := (&extending{l, l.TTL()}).decide(ctx, known)
-	if err != nil {
-		return nil, nil, err
-	}
-	p.record.Op = NewOp()
-	return p, known, nil
 }
 
 // extendSingly prolongs leases a few at a time. open is what extendTogether has left open.
@@ -161,7 +111,7 @@ func (c *Client) extendSingly(ctx context.Context, leases []*Lease, places []int
 			for i := range todo {
 				err := c.own(leases[i])
 				if err == nil {
-					err = c.extend(ctx, leases[i], leases[i].TTL(), slices.Clone(open[leases[i].name])) // it is worked off
+					err = c.extend(ctx, leases[i], leases[i].TTL(), driver.IsHedge(ctx), slices.Clone(open[leases[i].name])) // it is worked off
 				}
 				answers <- answer{i, err}
 			}

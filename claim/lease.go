@@ -25,9 +25,10 @@ type Lease struct {
 	// doubt has the ops that unanswered writes of the claim would replace. While the record has one of them,
 	// such a write may still land.
 	doubt  []Op
-	gone   error // is ErrLost: it has ended for good, or is refused all renewals
-	absent bool  // the record is no longer that of this lease
-	given  bool  // Release was called
+	sent   []*Record // renewals that nobody has confirmed, from the oldest: if the record has the op of one, it has succeeded
+	gone   error     // is ErrLost: it has ended for good, or is refused all renewals
+	absent bool      // the record is no longer that of this lease
+	given  bool      // Release was called
 }
 
 // Name returns what is leased.
@@ -76,7 +77,32 @@ func (l *Lease) confirm(r *Record, ttl time.Duration) {
 	if l.token != 0 { // else there is none to be kept: the zero instant is one like any other
 		relied = later(l.until, relied)
 	}
-	l.token, l.ttl, l.until, l.known = r.Token, ttl, relied, seen{Found: Found{Record: *r}}
+	l.token, l.ttl, l.until = r.Token, ttl, relied
+	if l.known.Record.Domain != r.Domain || l.known.Record.Written.Raw <= r.Written.Raw { // else a later renewal has been confirmed
+		l.known = seen{Found: Found{Record: *r}, at: l.client.Now()}
+	}
+	l.sent = slices.DeleteFunc(l.sent, func(sent *Record) bool { return sent.Written.Raw <= r.Written.Raw })
+}
+
+// maxSent is how many renewals without an answer are remembered. Of those that are forgotten it is not known that they
+// have succeeded, if they have: the lease is renewed once more.
+const maxSent = 8
+
+// sending is told of a renewal before it is sent.
+func (l *Lease) sending(r *Record) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.sent) == maxSent {
+		l.sent = slices.Delete(l.sent, 0, 1)
+	}
+	l.sent = append(l.sent, r)
+}
+
+// unanswered returns the renewals that nobody has confirmed.
+func (l *Lease) unanswered() []*Record {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.sent)
 }
 
 // learn is told of a read that shows the lease.

@@ -76,7 +76,7 @@ func (c *Client) verdict(s *seen) (v verdict) {
 	switch {
 	case c.judges:
 		return verdict{latest: s.at.Add(c.opts.Drift.WaitRemote(s.Left)), ends: s.Left, over: s.Left < 0}
-	case r.Domain.Same(c.domain):
+	case c.onOwnClocks(s):
 		v.latest = r.Expiry
 	case c.local != nil && c.local.Gone(r.Domain):
 		return verdict{latest: s.at, ends: 0, over: true, gone: true}
@@ -86,6 +86,24 @@ func (c *Client) verdict(s *seen) (v verdict) {
 	v.ends = c.Now().Until(v.latest)
 	v.over = v.ends < 0 // strictly past on both clocks
 	return v
+}
+
+// onOwnClocks reports whether a record was written on the very clocks that this client reads. Its domain says so; but a
+// write that lies ahead of a later read was made on other clocks under the same name, such as those of a machine that was
+// cloned with its memory. The record is then judged as that of another machine for as long as it has this op, also when
+// the clocks here have passed the write.
+func (c *Client) onOwnClocks(s *seen) bool {
+	r := &s.Record
+	if !r.Domain.Same(c.domain) {
+		return false
+	}
+	if s.at.Until(r.Written) > 0 { // on either clock
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k, counting := c.sightings[r.Name]
+	return !counting || k.op != r.Op
 }
 
 // note begins the count for a record of another domain, or goes on with it.
@@ -185,7 +203,7 @@ func (c *Client) askSighted(ctx context.Context, name string, k sighting) {
 // the acknowledged instant instead of r.Written. It is one more upper bound beside the first, and the sooner
 // of two upper bounds is one.
 func (c *Client) askClock(ctx context.Context, r *Record) {
-	if c.clocks == nil || r.Domain == clock.UnknownDomain {
+	if c.clocks == nil || r.Domain == clock.UnknownDomain || r.Domain == c.domain { // of which two clocks bear the name
 		return
 	}
 	reached, ok, err := c.clocks.Acknowledged(ctx, r.Domain)
@@ -193,6 +211,33 @@ func (c *Client) askClock(ctx context.Context, r *Record) {
 		return
 	}
 	c.infer(r.Name, r.Op, c.Now().Add(c.opts.Drift.WaitRemote(reached.Until(r.Expiry))))
+}
+
+// observe takes in a record that a look at a queue has shown. It returns whether the name is free for claims, as this
+// client can tell, and when it is if nobody writes to it, if that is known. A record that cannot be read is free for the
+// head of the queue, whose claim says what is wrong with it.
+func (c *Client) observe(ctx context.Context, s *Standing) (free bool, ends clock.Instant, knows bool) {
+	r := &s.Found.Record
+	if r.Name == "" {
+		r.Name = s.Name
+	}
+	if s.Err != nil || check(s.Name, r) != nil {
+		return s.Ahead == 0, ends, false
+	}
+	if !r.Held() {
+		c.forget(s.Name)
+		if s.Ahead == 0 && r.Exists() {
+			left := *r
+			c.leave(&left)
+		}
+		return true, ends, false
+	}
+	known := &seen{Found: s.Found, at: c.Now()}
+	v := c.verdict(known)
+	if s.Ahead == 0 { // the others need not ask what else is known of a holder that they do not follow
+		v = c.judge(ctx, known, true)
+	}
+	return v.over && len(r.Pins) == 0, v.latest, len(r.Pins) == 0
 }
 
 // Sight keeps in the store since when this client has seen the holder of the name silent, so that another

@@ -53,7 +53,9 @@ type Found struct {
 	// Left is, in store-clock mode, how long the record still lasts by the store's clock; it is over if that
 	// is negative.
 	Left time.Duration
-	Err  error // only from List: why it can not be read; Record then has the name alone
+	// Waiting says that some process has a ticket in the queue of the name. Only stores that are a [Queuer] know.
+	Waiting bool
+	Err     error // only from List: why it can not be read; Record then has the name alone
 }
 
 // Swap is one conditional write.
@@ -76,6 +78,9 @@ type Swap struct {
 	// Above says to write only if the floor of the namespace is below the token of Record. Only for stores that
 	// are [Bounded].
 	Above bool
+	// Alone says to write only if no process has a ticket in the queue of the name. Only for stores that are a
+	// [Queuer]; one that has no queues here ignores it.
+	Alone bool
 }
 
 // What follows are things that only some stores can do. They are found by type assertion.
@@ -85,6 +90,13 @@ type Batcher interface {
 	// SwapAll does many swaps of different names, each as if alone. done[i] tells whether swap i happened.
 	// After an error that is [driver.ErrUnknownOutcome] any of them may have happened.
 	SwapAll(ctx context.Context, swaps []Swap) (done []bool, err error)
+}
+
+// Gatherer is a store that can read many records with one statement.
+type Gatherer interface {
+	// GetAll returns the records of names, which differ, in their order, each as [Store.Get] would. One that cannot be
+	// read has its error in Found, and does not hide the others.
+	GetAll(ctx context.Context, names []string) ([]Found, error)
 }
 
 // Bounded is a store that can compare the floor of the namespace in the write itself, as [Swap.Above] asks for. A
@@ -100,6 +112,58 @@ type Notifier interface {
 	// empty name stands for any. It calls it once as soon as it listens. It returns when the context ends or
 	// when it can not listen.
 	Listen(ctx context.Context, changed func(name string)) error
+}
+
+// Queuer is a store that keeps a queue of processes for each name. It is advisory and nothing rests on it: what a
+// process waits for with it still is one conditional write of the record, which waiting never touches.
+//
+// Found.Waiting, Swap.Alone and Queue belong together: a store that is a Queuer knows all of them.
+type Queuer interface {
+	// Queues returns the processes' queues, as one process sees them, until it is closed. It takes at most one
+	// connection, for all names. The error is [driver.ErrUnsupported] if this store has none here: a table or a right
+	// is missing, or a pooler stands between.
+	Queues(ctx context.Context) (Queues, error)
+}
+
+// Queues are the queues of all names of one namespace, as one process sees them. The process may have a ticket for each
+// name. Tickets of a process that has ended are not deleted at once, but Pass recognizes them.
+type Queues interface {
+	// Join puts a ticket at the end of the queue of a name, and returns how it stands there.
+	Join(ctx context.Context, name string) (Standing, error)
+	// Leave deletes the process's tickets for a name up to the given place, and with before also all tickets of
+	// other processes that are before it: the process has claimed the name, so that they are of no use any longer.
+	Leave(ctx context.Context, name string, place int64, before bool) error
+	// Pass deletes the ticket at the head of the queue of a name if it has that place, and all tickets for that name of
+	// processes that have ended.
+	Pass(ctx context.Context, name string, head int64) error
+	// Look returns how all tickets of the process stand. It returns as soon as one is at the head of a queue whose name
+	// nobody holds, or when a name has stayed without a holder for the time that the head of its queue has to claim it,
+	// and at the latest after the given time. It sees a ticket that Join puts there meanwhile.
+	Look(ctx context.Context, l Look) ([]Standing, error)
+	// Close deletes the tickets that are left, as far as it can until ctx ends, and gives the connection up.
+	Close(ctx context.Context)
+}
+
+// Look is how long and how often to look at the queues.
+type Look struct {
+	// For is how long at most.
+	For time.Duration
+	// Calm is for how long no queue has moved: the longer, the less often it needs to be looked.
+	Calm time.Duration
+	// Known are the places of tickets whose turn has come as the caller knows. They do not end the look.
+	Known []int64
+}
+
+// Standing is how a ticket stands in the queue of a name.
+type Standing struct {
+	Name  string
+	Place int64 // of the ticket
+	Head  int64 // the lowest place in the queue
+	Ahead int   // tickets before this one
+	Found Found // the record, as [Store.Get] returns it
+	Err   error // why the record cannot be read; Found then has the name alone
+	// For is how long the look itself saw the same head, and the same record without a holder.
+	For time.Duration
 }
 
 // Judge is a store whose own clock may decide ends (store-clock mode).

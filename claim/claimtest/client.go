@@ -23,6 +23,7 @@ type Client struct {
 var (
 	_ claim.Store    = (*Client)(nil)
 	_ claim.Batcher  = (*Client)(nil)
+	_ claim.Gatherer = (*Client)(nil)
 	_ claim.Notifier = (*Client)(nil)
 	_ claim.Judge    = (*Client)(nil)
 	_ claim.Bounded  = (*Client)(nil)
@@ -74,6 +75,20 @@ func (c *Client) SwapAll(ctx context.Context, swaps []claim.Swap) ([]bool, error
 		}
 	}
 	return done, nil
+}
+
+// GetAll implements [claim.Gatherer].
+func (c *Client) GetAll(ctx context.Context, names []string) ([]claim.Found, error) {
+	unlock, err := c.begin(ctx, "get")
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	all := make([]claim.Found, len(names))
+	for i, name := range names {
+		all[i] = c.memory.found(c.space, name)
+	}
+	return all, nil
 }
 
 // List implements [claim.Store].

@@ -12,6 +12,7 @@ import (
 var (
 	_ claim.Store    = (*Network)(nil)
 	_ claim.Batcher  = (*Network)(nil)
+	_ claim.Gatherer = (*Network)(nil)
 	_ claim.Notifier = (*Network)(nil)
 	_ claim.Judge    = (*Network)(nil)
 	_ claim.Bounded  = (*Network)(nil)
@@ -75,6 +76,25 @@ func (n *Network) SwapAll(ctx context.Context, swaps []claim.Swap) ([]bool, erro
 			}
 		}
 		return done, nil
+	})
+}
+
+// GetAll implements [claim.Gatherer].
+func (n *Network) GetAll(ctx context.Context, names []string) ([]claim.Found, error) {
+	return carry(ctx, n, Call{Method: Get}, func(ctx context.Context) ([]claim.Found, error) {
+		if g, ok := n.store.(claim.Gatherer); ok {
+			return g.GetAll(ctx, names)
+		}
+		all := make([]claim.Found, len(names))
+		for i, name := range names {
+			f, err := n.store.Get(ctx, name)
+			if err != nil {
+				f.Err = err
+			}
+			f.Record.Name = name
+			all[i] = f
+		}
+		return all, nil
 	})
 }
 

@@ -19,6 +19,7 @@ import (
 // What a store can do beyond [claim.Store], for [Config.Cannot].
 const (
 	Batch  = "batch"  // [claim.Batcher]
+	Gather = "gather" // [claim.Gatherer]
 	Bound  = "bound"  // [claim.Bounded]
 	Notify = "notify" // [claim.Notifier]
 	Judge  = "judge"  // [claim.Judge], and store-clock mode
@@ -102,6 +103,8 @@ func can(s claim.Store, what string) (ok bool) {
 	switch what {
 	case Batch:
 		_, ok = s.(claim.Batcher)
+	case Gather:
+		_, ok = s.(claim.Gatherer)
 	case Bound:
 		_, ok = s.(claim.Bounded)
 	case Notify:

@@ -16,6 +16,7 @@ import (
 var optionalTests = []test{
 	{"BatchIsManySwaps", Batch, testBatch},
 	{"BatchesRace", Batch, testBatchesRace},
+	{"GatheringIsManyReads", Gather, testGather},
 	{"Above", Bound, testAbove},
 	{"Hints", Notify, testHints},
 	{"ListenEnds", Notify, testListenEnds},
@@ -118,6 +119,50 @@ func testBatch(s *suite) {
 	s.same("written among many", s.get(other, swaps[0].Record.Name).Record, swaps[0].Record)
 	if done, err := batch.SwapAll(s.Context(), nil); len(done) != 0 || err != nil {
 		s.Errorf("SwapAll of nothing: %v, %v", done, err)
+	}
+}
+
+// Each of many names is told of as it would be alone, in the order in which they were asked for.
+func testGather(s *suite) {
+	store, other := s.open(), s.open()
+	gatherer := as[claim.Gatherer](s, store, Gather)
+	if _, err := other.RaiseFloor(s.Context(), 42); err != nil {
+		s.Fatal(err)
+	}
+	var names []string
+	for i := range 120 {
+		name := fmt.Sprintf("jobs/%03d", (i*37)%120)
+		if i%3 > 0 {
+			s.put(other, name)
+		}
+		names = append(names, name)
+	}
+	extreme := extremes()[0]
+	if done, err := other.Swap(s.Context(), claim.Swap{Record: extreme, Owner: true}); !done || err != nil {
+		s.Fatal(done, err)
+	}
+	names = append(names, extreme.Name)
+	damaged := names[1]
+	if s.config.Damage != nil {
+		s.config.Damage(s, s.namespace, damaged)
+	}
+	all, err := gatherer.GetAll(s.Context(), names)
+	if err != nil || len(all) != len(names) {
+		s.Fatalf("GetAll of %d: %d, %v", len(names), len(all), err)
+	}
+	for i, name := range names {
+		if name == damaged && s.config.Damage != nil {
+			s.is("a damaged record among many", all[i].Err, driver.ErrCorrupt)
+			continue
+		}
+		f, err := other.Get(s.Context(), name)
+		if err != nil || all[i].Err != nil || all[i].Floor != f.Floor || all[i].Record.Name != name {
+			s.Fatalf("%s: %+v, and %v; %+v", name, all[i], err, f)
+		}
+		s.same("read among many", all[i].Record, f.Record)
+	}
+	if all, err := gatherer.GetAll(s.Context(), nil); len(all) != 0 || err != nil {
+		s.Errorf("GetAll of nothing: %v, %v", all, err)
 	}
 }
 

@@ -35,7 +35,7 @@ func TestMemory(t *testing.T) {
 // A store that can do the least passes as well.
 func TestPlain(t *testing.T) {
 	c := memory(claimtest.Plain)
-	c.Cannot = []string{claimtest.Batch, claimtest.Bound, claimtest.Notify, claimtest.Judge, claimtest.Local, claimtest.Clocks}
+	c.Cannot = []string{claimtest.Batch, claimtest.Gather, claimtest.Bound, claimtest.Notify, claimtest.Judge, claimtest.Local, claimtest.Clocks}
 	claimtest.Run(t, c)
 }
 

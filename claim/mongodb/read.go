@@ -53,6 +53,80 @@ func (s *Store) get(ctx context.Context, name string) (claim.Found, error) {
 	return s.found(id, raw)
 }
 
+// maxGather is how many records are read at once. They fit into the first batch of a cursor, and only that is read
+// linearizably.
+const maxGather = 500
+
+// errManyBatches says that they do not.
+var errManyBatches = errors.New("the records do not fit into one answer")
+
+// GetAll implements [claim.Gatherer]. The floor is read when the records have been, as by Get.
+func (s *Store) GetAll(ctx context.Context, names []string) ([]claim.Found, error) {
+	const what = "read many"
+	whole := ctx
+	ctx, done, err := s.begin(ctx, what)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	all, places := make([]claim.Found, len(names)), make(map[string]int, len(names))
+	for i, name := range names {
+		all[i].Record.Name, places[s.key(name)] = name, i
+	}
+	for first := 0; first < len(names); first += maxGather {
+		keys := make(bson.A, 0, maxGather)
+		for _, name := range names[first:min(first+maxGather, len(names))] {
+			keys = append(keys, s.key(name))
+		}
+		raws, err := s.gather(ctx, keys)
+		if err != nil {
+			return nil, s.unread(what, err)
+		}
+		for _, raw := range raws {
+			id, _ := raw.Lookup("_id").StringValueOK() // it is a text: it was compared with texts
+			i, asked := places[id]
+			if !asked {
+				continue
+			}
+			if all[i], err = s.found(id, raw); err != nil {
+				all[i] = claim.Found{Record: claim.Record{Name: names[i]}, Err: err}
+			}
+		}
+	}
+	floor, err := s.floor(whole)
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		all[i].Floor = floor
+	}
+	return all, nil
+}
+
+// gather reads the documents with these _ids linearizably, in one answer.
+func (s *Store) gather(ctx context.Context, keys bson.A) ([]bson.Raw, error) {
+	pipeline := bson.A{bson.D{{Key: "$match", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: keys}}}}}}}
+	if s.config.StoreClock {
+		pipeline = append(pipeline, withLeft)
+	}
+	var answer struct {
+		Cursor struct {
+			ID    int64      `bson:"id"`
+			First []bson.Raw `bson:"firstBatch"`
+		} `bson:"cursor"`
+	}
+	err := s.db.RunCommand(ctx, bson.D{
+		{Key: "aggregate", Value: s.records.Name()},
+		{Key: "pipeline", Value: pipeline},
+		{Key: "cursor", Value: bson.D{{Key: "batchSize", Value: int32(len(keys))}}},
+		{Key: "readConcern", Value: bson.D{{Key: "level", Value: s.server.linearizable().Level}}},
+	}).Decode(&answer)
+	if err == nil && answer.Cursor.ID != 0 {
+		err = errManyBatches
+	}
+	return answer.Cursor.First, err
+}
+
 // one reads the document with this _id linearizably. A linearizable read waits for a majority for ever unless the
 // server is told for how long, and the driver does not tell it where there is a cursor.
 func (s *Store) one(ctx context.Context, id string) (bson.Raw, error) {

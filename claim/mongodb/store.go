@@ -88,6 +88,7 @@ type Store struct {
 var (
 	_ claim.Store    = (*Store)(nil)
 	_ claim.Batcher  = (*Store)(nil)
+	_ claim.Gatherer = (*Store)(nil)
 	_ claim.Notifier = (*Store)(nil)
 	_ claim.Judge    = (*Store)(nil)
 	_ claim.Clocks   = (*Store)(nil)

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
 	"github.com/leasekeeper/leasekeeper/driver"
 )
@@ -16,6 +17,7 @@ import (
 // database runs statements on the connections of a pool.
 type database struct {
 	pool     *pgxpool.Pool
+	reserve  *reserve
 	prepares bool // on connections that reach the server itself
 	teller   *teller
 	closed   context.Context // ends with the store, so that nothing that hangs keeps the pool from being closed
@@ -24,7 +26,7 @@ type database struct {
 
 func newDatabase(pool *pgxpool.Pool) *database {
 	settings := pool.Config().ConnConfig
-	d := &database{pool: pool, teller: newTeller(),
+	d := &database{pool: pool, reserve: newReserve(pool), teller: newTeller(),
 		prepares: settings.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement && settings.StatementCacheCapacity > 0}
 	d.closed, d.close = context.WithCancel(context.Background())
 	return d
@@ -111,16 +113,30 @@ func (d *database) run(ctx context.Context, do func(context.Context, *pgxpool.Co
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(d.closed, cancel)()
-	conn, err := d.pool.Acquire(ctx)
+	conn, release, err := d.acquire(ctx)
 	if err != nil {
 		return nil, unreached(err)
 	}
-	defer conn.Release()
+	defer release()
 	all, err := do(ctx, conn)
 	if err != nil {
 		return nil, failure(err)
 	}
 	return all, nil
+}
+
+// acquire returns a connection: for a renewal one of those that are kept for that, if it can.
+func (d *database) acquire(ctx context.Context) (*pgxpool.Conn, func(), error) {
+	if claim.IsRenewal(ctx) {
+		if conn, release := d.reserve.acquire(ctx); conn != nil {
+			return conn, release, nil
+		}
+	}
+	conn, err := d.pool.Acquire(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return conn, conn.Release, nil
 }
 
 // unreached is the failure to get a connection.
@@ -184,7 +200,7 @@ func said(f *sqlstore.Failure, p *pgconn.PgError) {
 		f.Kind, f.Missing = driver.ErrInvalid, true
 	case "42501":
 		f.Kind, f.Denied = driver.ErrInvalid, true
-		f.Advice = "this user lacks a right: GRANT it SELECT, INSERT, UPDATE and DELETE on the four tables"
+		f.Advice = "this user lacks a right: GRANT it SELECT, INSERT, UPDATE and DELETE on all the tables"
 	case "53100":
 		f.Advice = "the disk of the server is full"
 	case "XX001", "XX002":

@@ -20,7 +20,11 @@
 // No column that changes has an index, so each write of a lease stays on the page of its row (it is a HOT update), and
 // needs no vacuum to remain fast.
 //
-// After a change of owner those who wait are notified, of many at once where there are many: in a transaction of its
+// A process that waits for names has a ticket for each in a table, and one session that looks at them, within the server,
+// until it is its turn: see [Store.Queues]. Nothing rests on the tickets. Where that cannot work, processes poll, and are
+// notified as those who watch are.
+//
+// After a change of owner those who listen are notified, of many at once where there are many: in a transaction of its
 // own that does not wait for the disk, since PostgreSQL commits transactions that notify one after the other. They
 // listen on a connection of their own, and say so in the row of the namespace three times a minute; each write that
 // changes an owner reads that row, and as long as nobody has said so within a minute, nobody is notified. Where that
@@ -44,7 +48,7 @@
 //
 // # What it never does
 //
-// It reads no standby, sets nothing in a session, and needs no right but to read and write its four tables once
-// they are there. It has one goroutine while somebody is still to be notified, and one for each group of writes that is
+// It reads no standby, sets nothing in a session of the pool, and needs no right but to read and write its tables once
+// they are there. (The session of a process that waits is its own, and has settings of its own.) It has one goroutine while somebody is still to be notified, and one for each group of writes that is
 // under way, which Close waits for; the pool that [Open] makes has some.
 package postgres

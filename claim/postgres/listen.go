@@ -45,15 +45,11 @@ func (s *Store) Listen(ctx context.Context, changed func(name string)) error {
 var errPooler = errors.New("a pooler such as pgbouncer stands before the server, and what is notified would not get through")
 
 func (s *Store) listen(ctx context.Context, changed func(name string)) error {
-	conn, err := pgx.ConnectConfig(ctx, s.db.pool.Config().ConnConfig)
+	conn, err := s.db.dial(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), heardLimit)
-		defer cancel()
-		_ = conn.Close(ctx)
-	}()
+	defer hangUp(ctx, conn)
 	direct, err := reachesServer(ctx, conn)
 	if err != nil {
 		return err

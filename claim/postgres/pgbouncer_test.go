@@ -20,6 +20,7 @@ import (
 type deaf struct {
 	claim.Store
 	claim.Batcher
+	claim.Gatherer
 	claim.Clocks
 	claim.Bounded
 	claim.Judge
@@ -37,7 +38,7 @@ func TestStoreBehindPgBouncer(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			return deaf{s, s, s, s, s}, nil
+			return deaf{s, s, s, s, s, s}, nil
 		},
 		Cannot: []string{claimtest.Local, claimtest.Notify},
 		Damage: func(t testing.TB, namespace, name string) { damage(t, direct, namespace, name) },

@@ -47,6 +47,7 @@ var (
 	_ claim.Notifier = (*Store)(nil)
 	_ claim.Judge    = (*Store)(nil)
 	_ claim.Clocks   = (*Store)(nil)
+	_ claim.Queuer   = (*Store)(nil)
 )
 
 // open connects to a database.
@@ -62,6 +63,7 @@ func open(ctx context.Context, settingsOf string, c Config) (*Store, error) {
 	if connection.ValidateConnect == nil { // of several hosts only one is the primary
 		connection.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
+	sparing(settings)
 	pool, err := pgxpool.NewWithConfig(ctx, settings)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w: %w", driver.ErrInvalid, err)
@@ -73,6 +75,25 @@ func open(ctx context.Context, settingsOf string, c Config) (*Store, error) {
 	}
 	s.owned = true
 	return s, nil
+}
+
+const (
+	// pingAfter is how long a connection may be idle before it is tried with a message of its own. What a statement on a
+	// dead connection has done is found out anyway.
+	pingAfter = 5 * time.Second
+	// idleAfter is how long a connection is kept without use: a process that only waits should take one for that alone.
+	idleAfter = time.Minute
+	idleCheck = 15 * time.Second
+	// What the driver does if nothing is said.
+	usualIdle, usualCheck = 30 * time.Minute, time.Minute
+)
+
+// sparing has a pool take few connections and messages, unless its settings say otherwise.
+func sparing(settings *pgxpool.Config) {
+	settings.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > pingAfter }
+	if settings.MaxConnIdleTime == usualIdle && settings.HealthCheckPeriod == usualCheck {
+		settings.MaxConnIdleTime, settings.HealthCheckPeriod = idleAfter, idleCheck
+	}
 }
 
 // New returns a store in the database of the caller's pool, which stays open when the store is closed.
@@ -96,9 +117,14 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := verify(ctx, db, s.Config()); err != nil {
+	tickets, err := verify(ctx, db, s.Config())
+	if err != nil {
 		return nil, err
 	}
+	if tickets == missing && db.Script(ctx, s.TicketSchema()) == nil {
+		tickets = usable // the tables are older than the queues
+	}
+	s.UseQueues(tickets == usable)
 	db.teller.send = func(ctx context.Context, names []string) error {
 		statement, args := s.Tell(names)
 		_, err := db.Query(ctx, statement, args...)
@@ -134,21 +160,34 @@ func examine(ctx context.Context, db *database, c *sqlstore.Config) error {
 	return nil
 }
 
-// verify returns an error if the tables lack what the promises rest on and no statement would notice.
-func verify(ctx context.Context, db *database, c sqlstore.Config) error {
-	rows, failed := sqlstore.Ask(ctx, db, sqlstore.DefaultPatience, `SELECT c.relpersistence::text
-		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`, c.Schema, c.Prefix+"lease")
+// ticketTable is what is known of the table of tickets.
+type ticketTable string
+
+const (
+	missing ticketTable = "missing"
+	denied  ticketTable = "denied"
+	usable  ticketTable = "usable"
+)
+
+// verify returns an error if the tables lack what the promises rest on and no statement would notice. Nothing rests on
+// the table of tickets.
+func verify(ctx context.Context, db *database, c sqlstore.Config) (ticketTable, error) {
+	rows, failed := sqlstore.Ask(ctx, db, sqlstore.DefaultPatience, `SELECT c.relpersistence::text, coalesce((SELECT
+		CASE WHEN has_table_privilege(t.oid, 'SELECT') AND has_table_privilege(t.oid, 'INSERT') AND has_table_privilege(t.oid, 'DELETE') THEN 'usable' ELSE 'denied' END
+		FROM pg_class t WHERE t.relnamespace = n.oid AND t.relname = $3), 'missing')
+		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`, c.Schema, c.Prefix+"lease", c.Prefix+"ticket")
 	if failed != nil {
-		return fmt.Errorf("postgres: open: %w: %w", failed.Kind, failed)
+		return "", fmt.Errorf("postgres: open: %w: %w", failed.Kind, failed)
 	}
 	if len(rows) == 0 {
-		return fmt.Errorf("postgres: %w: there is no table %slease in schema %s: run what %s prints", driver.ErrInvalid, c.Prefix, c.Schema, c.SchemaCommand(sqlstore.PostgreSQL))
+		return "", fmt.Errorf("postgres: %w: there is no table %slease in schema %s: run what %s prints", driver.ErrInvalid, c.Prefix, c.Schema, c.SchemaCommand(sqlstore.PostgreSQL))
 	}
 	persistence, _ := rows[0][0].(string)
 	if persistence != "p" && !c.AcceptLoss {
-		return fmt.Errorf("postgres: %w: the table %slease is not a permanent one, so that a crash empties it: make it with what %s prints", driver.ErrInvalid, c.Prefix, c.SchemaCommand(sqlstore.PostgreSQL))
+		return "", fmt.Errorf("postgres: %w: the table %slease is not a permanent one, so that a crash empties it: make it with what %s prints", driver.ErrInvalid, c.Prefix, c.SchemaCommand(sqlstore.PostgreSQL))
 	}
-	return nil
+	tickets, _ := rows[0][1].(string)
+	return ticketTable(tickets), nil
 }
 
 // Judges implements [claim.Judge].
@@ -160,6 +199,7 @@ func (s *Store) Close(ctx context.Context) error {
 	err := s.Store.Close(ctx)
 	s.db.teller.close(ctx, s.db.close)
 	s.Wait()
+	s.db.reserve.close()
 	if s.owned {
 		s.db.pool.Close()
 	}

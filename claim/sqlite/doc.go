@@ -17,7 +17,11 @@
 // which he may be. Who reaches a file through a file system that may show those of another kernel (virtiofs, 9P, FUSE,
 // an overlay, one that is not known here) writes a domain that names no boot, "shared/…", so that nobody takes him
 // for gone.
-// Whoever waits for a name looks some sixty times a second whether anybody has written, which takes microseconds.
+//
+// On Linux the processes that wait for a name have tickets in its queue: locks on bytes of a file beside the database,
+// which end with their process. The head of the queue looks some two hundred times a second whether anybody has written,
+// which takes microseconds; all others look at the locks. Elsewhere, and where the file cannot be made, each process that
+// waits looks some sixty times a second whether anybody has written.
 //
 // Files opened here are in WAL mode with synchronous = EXTRA. A [database/sql.DB] that is passed to [New] must be
 // set up to synchronous = FULL at least, with a busy timeout, on each of its connections:
@@ -28,6 +32,13 @@
 //
 // [Gate] makes a transaction in the same file commit only if a lease is still held. While it is open nobody else
 // can write to the file, the renewals of the lease among them: it must be shorter than a third of the TTL.
+//
+// # One path
+//
+// SQLite keeps its log beside the path of the file, so all processes must reach the file by one path. Symbolic links
+// are followed. [Open] and [New] refuse a file that is mounted without its folder, that has several hard links, whose log
+// is no plain file beside it, or that its folder lists under another name. A database that is passed to New must lock as
+// SQLite does by default: without nolock, immutable, or a vfs of the caller's.
 //
 // # What it never does
 //

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
 	"github.com/leasekeeper/leasekeeper/driver"
 )
@@ -40,8 +41,21 @@ func (q *queue) add(w *write) {
 	q.waits = append(q.waits, w)
 }
 
-// take takes a write out, and with it as many of those that came first as may be written at once. It returns none
-// if somebody has begun with it.
+// takeRenewal takes the renewal out that has waited longest, or returns nil.
+func (q *queue) takeRenewal() *write {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i := slices.IndexFunc(q.waits, (*write).renews)
+	if i < 0 {
+		return nil
+	}
+	w := q.waits[i]
+	q.waits = slices.Delete(q.waits, i, i+1)
+	return w
+}
+
+// take takes a write out, and with it as many of those that came first as may be written at once: no renewals, each of
+// which may be large. It returns none if somebody has begun with it.
 func (q *queue) take(w *write, most int) []*write {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -50,11 +64,18 @@ func (q *queue) take(w *write, most int) []*write {
 		return nil
 	}
 	q.waits = slices.Delete(q.waits, i, i+1)
-	n := min(most-1, len(q.waits))
-	group := append([]*write{w}, q.waits[:n]...)
-	q.waits = slices.Delete(q.waits, 0, n)
+	group := []*write{w}
+	q.waits = slices.DeleteFunc(q.waits, func(other *write) bool {
+		joins := len(group) < most && !other.renews()
+		if joins {
+			group = append(group, other)
+		}
+		return joins
+	})
 	return group
 }
+
+func (w *write) renews() bool { return claim.IsRenewal(w.ctx) }
 
 // write runs a statement that writes. Whose turn it is writes for all who wait with him: what costs most is to
 // commit, and that is done once. Each is as if alone: it has happened when its caller is told so.
@@ -76,13 +97,21 @@ func (f *file) write(ctx context.Context, statement *sql.Stmt, args []any) ([][]
 	return w.rows, w.failed
 }
 
-// lead writes w and what waits with it, unless somebody has. It is the turn of the caller.
+// lead writes w and what waits with it, unless somebody has. It is the turn of the caller. One renewal goes first, if
+// there is any: so renewals wait for one group of others at most, and others for one renewal.
 func (f *file) lead(w *write) {
+	if r := f.queue.takeRenewal(); r != nil {
+		f.run([]*write{r})
+	}
 	most := 1
-	if f.wal { // where there is no log, a commit can fail for those who read, and leave the transaction open
+	if f.wal && !w.renews() { // where there is no log, a commit can fail for those who read, and leave the transaction open
 		most = maxGroup
 	}
-	group := f.queue.take(w, most)
+	f.run(f.queue.take(w, most))
+}
+
+// run writes a group, in one transaction if it can.
+func (f *file) run(group []*write) {
 	failed := f.same()
 	if failed == nil && (len(group) < 2 || !f.together(group)) {
 		for _, w := range group {

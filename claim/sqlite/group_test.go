@@ -38,6 +38,48 @@ func (f *file) waiting(n int) []*write {
 	}
 }
 
+// A renewal that waits goes before all other writes that came earlier, and does not share a transaction with them.
+func TestRenewalsGoBeforeOtherWrites(t *testing.T) {
+	s := opened(t, newPath(t), Config{})
+	c, err := claim.NewClient(s, claim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := claim.Request{Name: "held", ID: driver.ID{1}, Holder: driver.Holder{ID: "a"}, TTL: time.Minute}
+	l, err := c.Claim(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	s.file.writing <- struct{}{}
+	for i := range 5 {
+		all.Go(func() { swap(t, s, claim.Op{}, record(fmt.Sprint("x", i), 1)) })
+	}
+	first := s.file.waiting(5)[0]
+	all.Go(func() {
+		if err := c.Extend(t.Context(), l, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	s.file.waiting(6)
+	renewal := s.file.queue.takeRenewal()
+	if renewal == nil || !renewal.renews() {
+		t.Fatal("the renewal is not known as one")
+	}
+	s.file.queue.add(renewal)
+	s.file.lead(first) // it is our turn
+	select {
+	case <-renewal.done:
+	default:
+		t.Error("the renewal was not written before the others")
+	}
+	if left := s.file.waiting(0); len(left) > 0 {
+		t.Errorf("%d writes still wait", len(left))
+	}
+	<-s.file.writing
+	all.Wait()
+}
+
 // Writes that wait together are committed together, where there is a log; each is done or not as if it were alone.
 func TestWritesThatWaitAreCommittedTogether(t *testing.T) {
 	const many = 20

@@ -17,6 +17,9 @@ var remote = map[int64]string{
 	0x19830326: "BeeGFS", 0x73757245: "Coda", 0x786f4256: "a shared folder of VirtualBox", 0xbacbacbc: "a shared folder of VMware",
 }
 
+// ntfs is the NTFS of the kernel.
+const ntfs = 0x7366746e
+
 // plain are file systems on a disk, or in memory, that one kernel alone can have mounted for writing. What is
 // not among them may show the files of another kernel: virtiofs and all that is FUSE, 9P, what lies over others, and
 // whatever nobody has heard of yet.
@@ -27,7 +30,7 @@ var plain = map[int64]bool{
 	0x3153464a:                true, // JFS
 	0x00003434:                true, // NILFS
 	unix.REISERFS_SUPER_MAGIC: true, unix.MSDOS_SUPER_MAGIC: true, unix.EXFAT_SUPER_MAGIC: true,
-	0x7366746e:       true, // NTFS of the kernel
+	ntfs:             true,
 	unix.TMPFS_MAGIC: true,
 	unix.RAMFS_MAGIC: true,
 }

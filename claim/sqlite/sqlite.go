@@ -59,6 +59,8 @@ type Store struct {
 	config Config
 	owned  bool // the database was opened here
 	place  place
+
+	tickets ticketsOf
 }
 
 // place is what is known of where a file is. The zero place says that nobody knows who else reaches it.
@@ -71,6 +73,7 @@ var (
 	_ claim.Store    = (*Store)(nil)
 	_ claim.Batcher  = (*Store)(nil)
 	_ claim.Notifier = (*Store)(nil)
+	_ claim.Queuer   = (*Store)(nil)
 	_ claim.Local    = (*Store)(nil)
 	_ claim.Clocks   = (*Store)(nil)
 )
@@ -85,6 +88,12 @@ func Open(ctx context.Context, path string, c Config) (*Store, error) {
 		return nil, fmt.Errorf("sqlite: %w: %q: %w", driver.ErrInvalid, path, err)
 	}
 	if err := reachable(absolute); err != nil {
+		return nil, err
+	}
+	if absolute, err = follow(absolute); err != nil {
+		return nil, err
+	}
+	if err := onePath(absolute); err != nil { // before SQLite makes a log beside it
 		return nil, err
 	}
 	db, err := sql.Open("sqlite", source(absolute))
@@ -163,14 +172,20 @@ func newStore(ctx context.Context, db *sql.DB, c Config) (_ *Store, err error) {
 		}
 	}()
 	s := &Store{file: f, config: c}
-	path, err := s.examine(ctx)
+	path, err := pathOf(ctx, db)
 	if err != nil {
 		return nil, err
 	}
 	if path != "" {
+		if err := onePath(path); err != nil {
+			return nil, err
+		}
 		if s.place, err = c.look(path); err != nil {
 			return nil, err
 		}
+	}
+	if err := s.examine(ctx, path); err != nil {
+		return nil, err
 	}
 	s.Store, err = sqlstore.New(ctx, f, sqlstore.SQLite, sqlstore.Config{
 		Namespace: c.Namespace, Prefix: c.Prefix, Patience: c.Patience, AcceptLoss: c.AcceptLoss,
@@ -181,32 +196,44 @@ func newStore(ctx context.Context, db *sql.DB, c Config) (_ *Store, err error) {
 	return s, f.identify(path)
 }
 
-// examine returns the path of the file, and an error if what is written there would not be durable.
-func (s *Store) examine(ctx context.Context) (path string, err error) {
-	const full = 2
-	rows, failed := sqlstore.Ask(ctx, s.file, sqlstore.DefaultPatience, "SELECT (SELECT file FROM pragma_database_list WHERE name = 'main'), (SELECT * FROM pragma_synchronous), (SELECT * FROM pragma_journal_mode)")
-	if failed != nil {
-		return "", fmt.Errorf("sqlite: open: %w: %w", failed.Kind, failed)
-	}
-	path, _ = rows[0][0].(string)
-	synchronous, _ := rows[0][1].(int64)
-	journal, _ := rows[0][2].(string)
-	s.file.wal = journal == "wal"
-	if s.config.AcceptLoss || path == "" { // what is in memory does not survive anyway
-		return path, nil
-	}
-	if synchronous < full {
-		return "", fmt.Errorf("sqlite: %w: the database is opened with synchronous = %d, so that a power cut may undo what was acknowledged: open it with _pragma=synchronous(FULL), or accept the loss", driver.ErrInvalid, synchronous)
-	}
-	if journal == "off" || journal == "memory" {
-		return "", fmt.Errorf("sqlite: %w: the database is opened with journal_mode = %s, so that a crash may destroy it: open it with _pragma=journal_mode(WAL), or accept the loss", driver.ErrInvalid, journal)
+// pathOf returns the path of a database, or none if it is in memory. SQLite has followed its symbolic links, except on
+// Windows. It reads nothing of the file to say so.
+func pathOf(ctx context.Context, db *sql.DB) (path string, err error) {
+	var number int
+	var name string
+	if err := db.QueryRowContext(ctx, "PRAGMA database_list").Scan(&number, &name, &path); err != nil { // the main one is the first
+		f := failure(err, false)
+		return "", fmt.Errorf("sqlite: open: %w: %w", f.Kind, f)
 	}
 	return path, nil
+}
+
+// examine returns an error if what is written to the database would not be durable.
+func (s *Store) examine(ctx context.Context, path string) error {
+	const full = 2
+	rows, failed := sqlstore.Ask(ctx, s.file, sqlstore.DefaultPatience, "SELECT (SELECT * FROM pragma_synchronous), (SELECT * FROM pragma_journal_mode)")
+	if failed != nil {
+		return fmt.Errorf("sqlite: open: %w: %w", failed.Kind, failed)
+	}
+	synchronous, _ := rows[0][0].(int64)
+	journal, _ := rows[0][1].(string)
+	s.file.wal = journal == "wal"
+	if s.config.AcceptLoss || path == "" { // what is in memory does not survive anyway
+		return nil
+	}
+	if synchronous < full {
+		return fmt.Errorf("sqlite: %w: the database is opened with synchronous = %d, so that a power cut may undo what was acknowledged: open it with _pragma=synchronous(FULL), or accept the loss", driver.ErrInvalid, synchronous)
+	}
+	if journal == "off" || journal == "memory" {
+		return fmt.Errorf("sqlite: %w: the database is opened with journal_mode = %s, so that a crash may destroy it: open it with _pragma=journal_mode(WAL), or accept the loss", driver.ErrInvalid, journal)
+	}
+	return nil
 }
 
 // Close implements [claim.Store].
 func (s *Store) Close(ctx context.Context) error {
 	err := s.Store.Close(ctx)
+	s.tickets.close()
 	s.file.close()
 	if !s.owned {
 		return err

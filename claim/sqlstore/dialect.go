@@ -20,6 +20,8 @@ type Dialect interface {
 	settings(c Config) []any
 	// batch returns the arguments of statements.batch. Each swap is a name, the values of extended, and the old op.
 	batch(c Config, swaps [][]any) []any
+	// names is the argument of statements.gather that has many names.
+	names(names []string) any
 	// batchVerdict reads what that answered, and whose records were written.
 	batchVerdict(rows [][]any) ([]string, verdict)
 }
@@ -38,6 +40,7 @@ type statements struct {
 	raise   string // the floor
 
 	get    string
+	gather string // of many names
 	list   string // without an end of the range
 	within string // with one
 
@@ -62,6 +65,8 @@ type statements struct {
 	acknowledged, acknowledge string
 
 	gate, owners string
+
+	queue queueing
 }
 
 // now returns the statement that does what another does, but never waits for a row; or "".
@@ -73,6 +78,8 @@ func (s *statements) now(statement string) string {
 		return s.endNow
 	case s.update:
 		return s.updateNow
+	case s.queue.take:
+		return s.queue.takeNow
 	}
 	return ""
 }
@@ -95,7 +102,7 @@ func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`
 // fill puts the names of the tables into a text.
 func (t tables) fill(text string) string {
 	return strings.NewReplacer("{lease}", t.name("lease"), "{sighting}", t.name("sighting"), "{clock}", t.name("clock"),
-		"{namespace}", t.name("namespace"), "{prefix}", t.prefix).Replace(text)
+		"{namespace}", t.name("namespace"), "{ticket}", t.name("ticket"), "{ticket_door}", quote(t.prefix+"ticket_door"), "{prefix}", t.prefix).Replace(text)
 }
 
 // maxPrefix leaves room for the names of tables and constraints in what PostgreSQL takes.

@@ -6,7 +6,7 @@
 //
 // # How it works
 //
-// There are four tables: one row for each name, for what each machine has sighted of a name, for each machine's
+// There are four tables, and on PostgreSQL a fifth, for tickets (queue.go): one row for each name, for what each machine has sighted of a name, for each machine's
 // clock, and for each namespace. [Schema] prints them; each column says what it is for. All that is kept can be
 // read in the database's own shell, and put right there.
 //

@@ -98,6 +98,10 @@ func (s *Store) query(ctx context.Context, statement string, args ...any) ([][]a
 	default:
 	}
 	rows, f := Ask(ctx, s.db, s.config.Patience, statement, args...)
+	if twin := s.statements.twin(statement); f != nil && (f.Missing || f.Denied) && twin != "" {
+		s.queues.Store(false)
+		rows, f = Ask(ctx, s.db, s.config.Patience, twin, args...)
+	}
 	if f != nil && f.Missing && f.Advice == "" {
 		f.Advice = "the tables are not as they should be: compare them with what " + s.config.SchemaCommand(s.dialect) + " prints"
 	}

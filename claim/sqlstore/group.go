@@ -203,7 +203,7 @@ func (s *Store) writeOwner(ctx context.Context, what, name, statement, now strin
 			return w.rows, nil
 		}
 	case goes:
-		if statement == s.statements.take { // nobody has locked what is vacant for long
+		if statement == s.statements.take || statement == s.statements.queue.take { // nobody has locked what is vacant for long
 			now = statement
 		}
 		rows, err := s.writeInTurn(ctx, what, now, args)

@@ -41,6 +41,9 @@ const (
 	postgresqlHeard  = `n.listened_at > clock_timestamp() - interval '1 minute'`
 )
 
+// postgresqlGet reads a record, and more.
+const postgresqlGet = `SELECT ` + postgresqlRow + `, n.mode, n.floor%s FROM {namespace} n LEFT JOIN {lease} l ON l.ns = n.ns AND l.name = $2 WHERE n.ns = $1`
+
 // ListenEvery is how often a store that listens says so, so that others have something to tell. It is much shorter than
 // what is said lasts.
 const ListenEvery = 20 * time.Second
@@ -54,19 +57,21 @@ func (d postgresql) statements(t tables) statements {
 		space:   `SELECT mode, floor, current_setting('synchronous_commit') FROM {namespace} WHERE ns = $1`,
 		raise:   `UPDATE {namespace} SET floor = greatest(floor, $2) WHERE ns = $1 RETURNING floor`,
 
-		get:    `SELECT ` + postgresqlRow + `, n.mode, n.floor FROM {namespace} n LEFT JOIN {lease} l ON l.ns = n.ns AND l.name = $2 WHERE n.ns = $1`,
+		get: fmt.Sprintf(postgresqlGet, ""),
+		gather: `SELECT ` + postgresqlRow + `, n.mode, n.floor FROM {namespace} n LEFT JOIN LATERAL (SELECT * FROM {lease} l
+			WHERE l.ns = $1 AND l.name = ANY($2::text[])) l ON true WHERE n.ns = $1`,
 		list:   fmt.Sprintf(list, ""),
 		within: fmt.Sprintf(list, " AND l.name < $5"),
 
 		create: d.create(),
 		update: d.update(columns),
-		take:   d.take(),
-		end:    d.end(ended, "", ""),
+		take:   d.take(""),
+		end:    d.end(ended, "", "", ""),
 		extend: d.extend(),
 
-		takeNow:   d.end(taken, " AND l.holder = ''", " SKIP LOCKED"),
-		endNow:    d.end(ended, "", " SKIP LOCKED"),
-		updateNow: d.end(columns, "", " SKIP LOCKED"),
+		takeNow:   d.end(taken, " AND l.holder = ''", " SKIP LOCKED", ""),
+		endNow:    d.end(ended, "", " SKIP LOCKED", ""),
+		updateNow: d.end(columns, "", " SKIP LOCKED", ""),
 
 		batch: d.batchStatement(),
 		// Nothing is lost if it is not durable; and while one transaction that notifies waits for the disk, all others
@@ -92,14 +97,17 @@ func (d postgresql) statements(t tables) statements {
 		// A change of the owner adds to the sum of the tokens, and of the rows.
 		owners: `SELECT count(*) || ' ' || coalesce(sum(token), 0) FROM (SELECT token % 1048576 AS token FROM {lease} WHERE ns = $1) l`,
 	}
+	s.queue = d.queueing()
 	s.each(t.fill)
 	return s
 }
 
 // each changes all statements.
 func (s *statements) each(change func(string) string) {
-	for _, text := range []*string{&s.version, &s.enter, &s.space, &s.raise, &s.get, &s.list, &s.within, &s.create, &s.update,
-		&s.take, &s.end, &s.extend, &s.takeNow, &s.endNow, &s.updateNow, &s.batch, &s.listen, &s.tell, &s.sighted, &s.sight, &s.sweep, &s.forget, &s.remove, &s.acknowledged, &s.acknowledge, &s.gate, &s.owners} {
+	for _, text := range []*string{&s.version, &s.enter, &s.space, &s.raise, &s.get, &s.gather, &s.list, &s.within, &s.create, &s.update,
+		&s.take, &s.end, &s.extend, &s.takeNow, &s.endNow, &s.updateNow, &s.batch, &s.listen, &s.tell, &s.sighted, &s.sight, &s.sweep, &s.forget, &s.remove, &s.acknowledged, &s.acknowledge, &s.gate, &s.owners,
+		&s.queue.table, &s.queue.get, &s.queue.take, &s.queue.takeNow, &s.queue.join, &s.queue.leave, &s.queue.leaveBefore, &s.queue.pass,
+		&s.queue.sweep, &s.queue.empty, &s.queue.look, &s.queue.ask, &s.queue.standings, &s.queue.door} {
 		*text = change(*text)
 	}
 }
@@ -110,21 +118,22 @@ func (d postgresql) create() string {
 		`, clock_timestamp() WHERE ` + fmt.Sprintf(postgresqlGuard, at.mode, "", at.old) + ` ON CONFLICT (ns, name) DO NOTHING RETURNING 1`
 }
 
-// take writes only over what is vacant, for which no transaction is gated and which is over by any clock.
-func (d postgresql) take() string {
+// take writes only over what is vacant, for which no transaction is gated and which is over by any clock; and only on a
+// further condition, if there is one.
+func (d postgresql) take(further string) string {
 	at := placesAfter(taken)
 	return `UPDATE {lease} AS l SET ` + d.assignments(taken) + `, written_at = clock_timestamp() FROM {namespace} n WHERE l.ns = $1 AND l.name = $2 AND l.op = ` +
 		fmt.Sprintf(`$%d::uuid AND l.holder = '' AND $%d::boolean IS NOT NULL AND `, at.old, at.ended) +
-		fmt.Sprintf(postgresqlJoined, at.mode, at.above, token, at.settings) + ` RETURNING ` + postgresqlHeard
+		fmt.Sprintf(postgresqlJoined, at.mode, at.above, token, at.settings) + further + ` RETURNING ` + postgresqlHeard
 }
 
 // end is for what ends a tenancy. It writes only after it has waited for the transactions that are gated on that: it
 // first takes the strongest lock on the row, and holds it together with what it writes. All that has an index stays as
 // it is, so the server writes the row anew on its page and nothing else.
-func (d postgresql) end(columns []string, vacant, locked string) string {
+func (d postgresql) end(columns []string, vacant, locked, further string) string {
 	at := placesAfter(columns)
 	return `UPDATE {lease} AS l SET ` + d.assignments(columns) + `, written_at = clock_timestamp() FROM {namespace} n WHERE l.ctid = (SELECT l.ctid FROM {lease} l WHERE l.ns = $1
-		AND l.name = $2 AND l.op = ` + d.judged(at) + vacant + ` FOR UPDATE` + locked + `) AND ` + fmt.Sprintf(postgresqlJoined, at.mode, at.above, token, at.settings) + ` RETURNING ` + postgresqlHeard
+		AND l.name = $2 AND l.op = ` + d.judged(at) + vacant + ` FOR UPDATE` + locked + `) AND ` + fmt.Sprintf(postgresqlJoined, at.mode, at.above, token, at.settings) + further + ` RETURNING ` + postgresqlHeard
 }
 
 // judged compares the op, and the clock of the database if that is asked for.
@@ -204,6 +213,8 @@ func (postgresql) batch(c Config, swaps [][]any) []any {
 	}
 	return append(args, c.mode(), column[string](swaps, len(extended)+1), c.AcceptLoss)
 }
+
+func (postgresql) names(names []string) any { return names }
 
 func column[T any](rows [][]any, i int) []T {
 	values := make([]T, len(rows))

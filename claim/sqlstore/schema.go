@@ -4,10 +4,11 @@ import "strings"
 
 // What the tables are for, in the words that people read in the database's own shell.
 const (
-	aboutLease = `Leases: one row for each name that was ever leased. It is never deleted by release or expiry, so that tokens never start again.`
-	aboutSeen  = `When each machine (each boot of it) first saw a write of a record. A machine that takes a lease over counts from there.`
-	aboutClock = `Until when each machine (each boot of it) is known to have been writing.`
-	aboutSpace = `Namespaces: leases of different ones have nothing to do with each other.`
+	aboutLease  = `Leases: one row for each name that was ever leased. It is never deleted by release or expiry, so that tokens never start again.`
+	aboutSeen   = `When each machine (each boot of it) first saw a write of a record. A machine that takes a lease over counts from there.`
+	aboutClock  = `Until when each machine (each boot of it) is known to have been writing.`
+	aboutTicket = `Tickets: one row for each process and name that the process waits for. Nothing rests on them: who holds a name stands in the table of leases alone. The table is emptied by a crash of the server, and may be emptied at any time.`
+	aboutSpace  = `Namespaces: leases of different ones have nothing to do with each other.`
 )
 
 type aboutColumn struct{ table, column, text string }
@@ -36,6 +37,9 @@ var aboutColumns = []aboutColumn{
 // aboutTimes is about what only a server has.
 var aboutTimes = []aboutColumn{
 	{"lease", "written_at", "when it was written, by the clock of this database; only in mode store anything depends on it"},
+	{"ticket", "place", "the order of the queue of a name: the lowest is its head"},
+	{"ticket", "door", "the number of a session-level advisory lock that the process holds while it runs"},
+	{"ticket", "kind", "what it waits for; a program that does not know a kind takes it for exclusive"},
 	{"namespace", "listened_at", "when somebody last said that he listens for changes of owners, by the clock of this database; nobody is notified unless that was within a minute"},
 }
 
@@ -99,11 +103,11 @@ CREATE TABLE IF NOT EXISTS {clock} (
 	PRIMARY KEY (ns, domain)
 );
 
-`
+` + postgresqlTickets + "\n"
 	comment := func(kind, what, words string) {
 		text += "COMMENT ON " + kind + " " + what + " IS '" + strings.ReplaceAll(words, "'", "''") + "';\n"
 	}
-	for _, table := range []struct{ name, words string }{{"lease", aboutLease}, {"sighting", aboutSeen}, {"clock", aboutClock}, {"namespace", aboutSpace}} {
+	for _, table := range []struct{ name, words string }{{"lease", aboutLease}, {"sighting", aboutSeen}, {"clock", aboutClock}, {"ticket", aboutTicket}, {"namespace", aboutSpace}} {
 		comment("TABLE", "{"+table.name+"}", table.words)
 	}
 	for _, a := range append(aboutColumns[:len(aboutColumns):len(aboutColumns)], aboutTimes...) {

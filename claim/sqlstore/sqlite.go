@@ -33,7 +33,9 @@ func (d sqlite) statements(t tables) statements {
 		space:   `SELECT mode, floor, 'on' FROM {namespace} WHERE ns = ?1`,
 		raise:   `UPDATE {namespace} SET floor = max(floor, ?2) WHERE ns = ?1 RETURNING floor`,
 
-		get:    `SELECT ` + row + ` FROM {namespace} n LEFT JOIN {lease} l ON l.ns = n.ns AND l.name = ?2 WHERE n.ns = ?1`,
+		get: `SELECT ` + row + ` FROM {namespace} n LEFT JOIN {lease} l ON l.ns = n.ns AND l.name = ?2 WHERE n.ns = ?1`,
+		gather: `SELECT ` + row + ` FROM {namespace} n LEFT JOIN (SELECT l.* FROM json_each(?2) AS s CROSS JOIN {lease} AS l
+			WHERE l.ns = ?1 AND l.name = s.value) l ON true WHERE n.ns = ?1`,
 		list:   fmt.Sprintf(list, ""),
 		within: fmt.Sprintf(list, " AND name < ?5"),
 
@@ -125,6 +127,15 @@ func (sqlite) batch(c Config, swaps [][]any) []any {
 		panic("sqlstore: strings are not JSON: " + err.Error())
 	}
 	return []any{c.Namespace, string(text), c.mode()}
+}
+
+// names makes one text in JSON of all.
+func (sqlite) names(names []string) any {
+	text, err := json.Marshal(names)
+	if err != nil {
+		panic("sqlstore: strings are not JSON: " + err.Error())
+	}
+	return string(text)
 }
 
 // batchVerdict does not know why nothing was written, if so.

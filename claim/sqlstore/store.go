@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -83,15 +84,17 @@ type Store struct {
 	grouper    Grouper // nil if the database is none
 	queue      queue
 	memory     memory
+	queues     atomic.Bool // there is a table of tickets
 	closed     chan struct{}
 	close      sync.Once
 }
 
 var (
-	_ claim.Store   = (*Store)(nil)
-	_ claim.Batcher = (*Store)(nil)
-	_ claim.Bounded = (*Store)(nil)
-	_ claim.Clocks  = (*Store)(nil)
+	_ claim.Store    = (*Store)(nil)
+	_ claim.Batcher  = (*Store)(nil)
+	_ claim.Gatherer = (*Store)(nil)
+	_ claim.Bounded  = (*Store)(nil)
+	_ claim.Clocks   = (*Store)(nil)
 )
 
 // New returns a store. It makes the tables and the namespace unless they are there.
@@ -221,7 +224,11 @@ func (s *Store) Get(ctx context.Context, name string) (claim.Found, error) {
 	if textFits(name) != nil {
 		return claim.Found{}, fmt.Errorf("%s: %w", s.Scheme(), textFits(name))
 	}
-	rows, err := s.read(ctx, "read "+name, s.statements.get, s.config.Namespace, name)
+	statement := s.statements.get
+	if s.queues.Load() {
+		statement = s.statements.queue.get
+	}
+	rows, err := s.read(ctx, "read "+name, statement, s.config.Namespace, name)
 	if err != nil {
 		return claim.Found{}, err
 	}
@@ -229,11 +236,48 @@ func (s *Store) Get(ctx context.Context, name string) (claim.Found, error) {
 		return claim.Found{}, s.gone()
 	}
 	f, err := s.found(rows[0], &s.memory)
+	f.Waiting, _ = rows[0][len(rows[0])-1].(bool)
 	if err == nil && f.Err != nil {
 		err, f.Err = f.Err, nil
 	}
 	f.Record.Name = name // also of a record that there is not
 	return f, err
+}
+
+// GetAll implements [claim.Gatherer]. It is one statement for every [maxList] names.
+func (s *Store) GetAll(ctx context.Context, names []string) ([]claim.Found, error) {
+	all, places := make([]claim.Found, len(names)), make(map[string]int, len(names))
+	for i, name := range names {
+		if err := textFits(name); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.Scheme(), err)
+		}
+		places[name] = i
+	}
+	for first := 0; first < len(names); first += maxList {
+		some := names[first:min(first+maxList, len(names))]
+		rows, err := s.read(ctx, fmt.Sprintf("read %d records", len(some)), s.statements.gather, s.config.Namespace, s.dialect.names(some))
+		if err != nil {
+			return nil, err
+		}
+		if len(rows) == 0 {
+			return nil, s.gone()
+		}
+		var floor driver.Token
+		for _, values := range rows {
+			f, err := s.found(values, nil)
+			if err != nil {
+				return nil, err
+			}
+			floor = f.Floor
+			if i, asked := places[f.Record.Name]; asked {
+				all[i] = f
+			}
+		}
+		for i := range some { // also of a record that there is not
+			all[first+i].Record.Name, all[first+i].Floor = some[i], floor
+		}
+	}
+	return all, nil
 }
 
 // found reads one row.

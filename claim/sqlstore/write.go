@@ -80,6 +80,9 @@ func (s *Store) swap(w claim.Swap) (statement string, args []any, past history, 
 		return "", nil, past, fmt.Errorf("%s: %w", s.Scheme(), err)
 	}
 	statement = s.statements.take
+	if w.Alone && s.queues.Load() {
+		statement = s.statements.queue.take
+	}
 	if !keeps(w) {
 		var same bool
 		past, same = s.memory.written(&w.Record, w.Old, w.Owner && w.Adds)

@@ -85,7 +85,7 @@ func freePort(t testing.TB) int {
 func (s *PostgreSQLServer) Start(t testing.TB) {
 	t.Helper()
 	start(t, s.dir, exec.Command(s.program, "-D", s.data, "-p", strconv.Itoa(s.port), "-k", s.dir,
-		"-c", "listen_addresses=127.0.0.1", "-c", "max_connections=200", "-c", "shared_buffers=16MB"))
+		"-c", "listen_addresses=127.0.0.1", "-c", "max_connections=300", "-c", "shared_buffers=16MB"))
 	await(t, "PostgreSQL", s.URL("postgres"))
 }
 

@@ -39,6 +39,7 @@ func connect(t testing.TB, uri string) *mongo.Client {
 type least struct {
 	claim.Store
 	claim.Batcher
+	claim.Gatherer
 	claim.Clocks
 }
 
@@ -64,7 +65,7 @@ func config(t *testing.T, uri string, ferret bool) claimtest.Config {
 			if err != nil || !ferret {
 				return s, err
 			}
-			return least{s, s, s}, nil
+			return least{s, s, s, s}, nil
 		},
 		Cannot:    []string{claimtest.Local, claimtest.Bound},
 		Precision: time.Millisecond,

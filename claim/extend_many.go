@@ -1,0 +1,229 @@
+package claim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// renewal is what is known of one lease of many that are prolonged together.
+type renewal struct {
+	place int // in what the caller gave
+	lease *Lease
+	known *seen // nil if it has to be read
+	sent  []*Record
+	open  []Op // that unanswered writes of this call would replace
+	plan  *plan
+}
+
+// together prolongs many leases with few statements.
+type together struct {
+	client   *Client
+	batcher  Batcher
+	gatherer Gatherer
+	report   func(int, error)
+	hedge    bool
+	began    clock.Instant
+	todo     []*renewal      // that are not reported
+	left     map[string][]Op // what writes without an answer would replace, by name, of those that failed
+}
+
+// extendTogether prolongs leases with as few statements as it can, reports on them, and returns the places of those
+// that it leaves to others: of two handles of one tenure the second, whose write would conflict with that of the first.
+// Where a write may still land, the op that it would replace is returned by name.
+func (c *Client) extendTogether(ctx context.Context, b Batcher, g Gatherer, leases []*Lease, report func(int, error)) (singly []int, open map[string][]Op) {
+	t := &together{client: c, batcher: b, gatherer: g, report: report, hedge: driver.IsHedge(ctx), began: c.Now(), left: make(map[string][]Op)}
+	names := make(map[string]bool, len(leases))
+	for i, l := range leases {
+		r := &renewal{place: i, lease: l}
+		if err := t.begin(r); err != nil {
+			report(i, err)
+			continue
+		}
+		if names[l.name] {
+			singly = append(singly, i)
+			continue
+		}
+		names[l.name] = true
+		t.todo = append(t.todo, r)
+	}
+	t.run(ctx)
+	return singly, t.left
+}
+
+// begin takes what is known of a lease. A hedge reads it: the earlier attempt may have succeeded.
+func (t *together) begin(r *renewal) (err error) {
+	if err := t.client.own(r.lease); err != nil {
+		return err
+	}
+	r.known, err = r.lease.begin()
+	if t.hedge {
+		r.known = nil
+	}
+	return err
+}
+
+// run reads, decides and writes until all are reported. It writes as often as other renewals are tried.
+func (t *together) run(ctx context.Context) {
+	most := 4 * t.client.opts.Attempts
+	for n := 0; len(t.todo) > 0; n++ {
+		if err := t.read(ctx); err != nil {
+			t.fail(err)
+			return
+		}
+		t.decide(ctx)
+		switch {
+		case len(t.todo) == 0:
+			return
+		case ctx.Err() != nil: // nothing more is sent
+			t.fail(ctx.Err())
+			return
+		case n == most:
+			t.fail(fmt.Errorf("%w: the renewals were tried %d times, and each time others were faster or no answer came", driver.ErrContention, most))
+			return
+		}
+		if err := t.write(ctx); err != nil && definite(err) {
+			t.fail(err)
+			return
+		}
+		if len(t.todo) > 0 {
+			_ = t.client.opts.Pause(ctx, jitter(time.Millisecond, n)) // an ended context is noticed by the read
+		}
+	}
+}
+
+// fail reports on all that are left. A write without an answer may still land.
+func (t *together) fail(err error) {
+	for _, r := range t.todo {
+		if len(r.open) > 0 {
+			t.left[r.lease.name] = r.open
+			t.report(r.place, unknown(r.lease.name, err))
+		} else {
+			t.report(r.place, err)
+		}
+	}
+	t.todo = nil
+}
+
+// keep leaves those in todo for which still is true.
+func (t *together) keep(still func(r *renewal) bool) {
+	t.todo = slices.DeleteFunc(t.todo, func(r *renewal) bool { return !still(r) })
+}
+
+// read reads the records of which it is not known how they are. Those that show an own renewal are reported.
+func (t *together) read(ctx context.Context) error {
+	var names []string
+	for _, r := range t.todo {
+		if r.known == nil {
+			names = append(names, r.lease.name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	found, err := t.gatherer.GetAll(ctx, names)
+	if err != nil {
+		return err
+	}
+	if len(found) != len(names) {
+		panic(fmt.Sprintf("claim: a store was asked for %d records and told of %d", len(names), len(found)))
+	}
+	at := t.client.Now()
+	t.keep(func(r *renewal) bool {
+		if r.known != nil {
+			return true
+		}
+		f := found[0]
+		found = found[1:]
+		return t.take(r, &seen{Found: f, at: at})
+	})
+	return nil
+}
+
+// take takes in what was read of one lease, and returns false if it is reported.
+func (t *together) take(r *renewal, s *seen) bool {
+	if s.Err != nil {
+		err := s.Err
+		if len(r.open) > 0 {
+			err = unknown(r.lease.name, err)
+		}
+		t.report(r.place, err)
+		return false
+	}
+	r.open = slices.DeleteFunc(r.open, func(op Op) bool { return op != s.Record.Op })
+	if t.renewed(r, s) {
+		r.lease.confirm(&s.Record, r.lease.TTL())
+		t.report(r.place, nil)
+		return false
+	}
+	r.known = s
+	return true
+}
+
+// renewed reports whether a record shows that the lease was renewed: by this call or, since it began, by another one.
+// A hedge is content with an earlier renewal that nobody has confirmed yet; others ask for the TTL from now.
+func (t *together) renewed(r *renewal, s *seen) bool {
+	sent := r.sent
+	if t.hedge {
+		sent = append(r.lease.unanswered(), sent...)
+	}
+	if slices.ContainsFunc(sent, func(w *Record) bool { return w.Op == s.Record.Op }) {
+		return true
+	}
+	w := &s.Record
+	return r.lease.holds(w) && w.Revoked == "" && w.Domain == t.client.domain && w.TTL >= r.lease.TTL() && notBefore(w.Written, t.began)
+}
+
+// decide plans a write for each, and reports those that can not be prolonged.
+func (t *together) decide(ctx context.Context) {
+	t.keep(func(r *renewal) bool {
+		p, err := (&extending{r.lease, r.lease.TTL()}).decide(ctx, r.known)
+		if err != nil {
+			if slices.Contains(r.open, r.known.Record.Op) {
+				err = unknown(r.lease.name, err)
+			}
+			t.report(r.place, err)
+			return false
+		}
+		r.plan = p
+		return true
+	})
+}
+
+// write sends one statement, and reports what is certain after it.
+func (t *together) write(ctx context.Context) error {
+	swaps := make([]Swap, len(t.todo))
+	for i, r := range t.todo {
+		r.plan.record.Op = NewOp()
+		r.sent = append(r.sent, &r.plan.record)
+		r.lease.sending(&r.plan.record)
+		swaps[i] = Swap{Old: r.known.Record.Op, Record: r.plan.record, Extends: r.plan.extends}
+	}
+	done, err := t.batcher.SwapAll(ctx, swaps)
+	if definite(err) {
+		return err
+	}
+	i := 0
+	t.keep(func(r *renewal) bool {
+		written := err == nil && i < len(done) && done[i]
+		i++
+		switch {
+		case written:
+			r.lease.confirm(&r.plan.record, r.lease.TTL())
+			t.report(r.place, nil)
+			return false
+		case err != nil:
+			r.open = append(r.open, r.known.Record.Op)
+		}
+		r.known = nil
+		return true
+	})
+	return err
+}
+
+// notBefore reports whether neither clock shows that a came before b.
+func notBefore(a, b clock.Instant) bool { return a.Raw >= b.Raw && a.Boot >= b.Boot }

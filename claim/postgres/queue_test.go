@@ -1,0 +1,458 @@
+//go:build unix
+
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/databases"
+)
+
+// queryOne returns what a query for one value returns.
+func queryOne[T any](t testing.TB, database, query string, args ...any) (value T) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	if err := conn.QueryRow(t.Context(), query, args...).Scan(&value); err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+func tickets(t testing.TB, database string) int64 {
+	t.Helper()
+	return queryOne[int64](t, database, "SELECT count(*) FROM leasekeeper_ticket")
+}
+
+// until waits for a condition, which a test would never end without.
+func until(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for limit := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatal("it never came to pass that " + what)
+		}
+	}
+}
+
+// acquiring acquires a name in the background.
+func acquiring(t testing.TB, k *leasekeeper.Keeper, name string) (taken chan *leasekeeper.Lease, cancel func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	taken = make(chan *leasekeeper.Lease, 1)
+	go func() {
+		defer close(taken)
+		l, err := k.Acquire(ctx, name)
+		if err == nil {
+			taken <- l
+		} else if ctx.Err() == nil {
+			t.Errorf("acquire %s: %v", name, err)
+		}
+	}()
+	return taken, cancel
+}
+
+func queuesOf(t testing.TB, s *Store) claim.Queues {
+	t.Helper()
+	q, err := s.Queues(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+// A name goes round among processes that all want it, and each has its turn.
+func TestQueueIsFairAmongProcesses(t *testing.T) {
+	const processes, rounds = 12, 8
+	database := databases.PostgreSQL(t).Database(t)
+	var turns [processes]atomic.Int64
+	var all atomic.Int64
+	var holder atomic.Bool
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var group sync.WaitGroup
+	for i := range processes {
+		k := keeper(t, database, leasekeeper.WithHolder(fmt.Sprint("p", i)))
+		group.Go(func() {
+			for ctx.Err() == nil {
+				l, err := k.Acquire(ctx, "x")
+				if ctx.Err() != nil {
+					return
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if !holder.CompareAndSwap(false, true) {
+					t.Error("two hold the name")
+				}
+				time.Sleep(2 * time.Millisecond)
+				holder.Store(false)
+				if err := l.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+				turns[i].Add(1)
+				if all.Add(1) == processes*rounds {
+					stop()
+				}
+			}
+		})
+	}
+	group.Wait()
+	var counts []int64
+	for i := range turns {
+		counts = append(counts, turns[i].Load())
+	}
+	if least := slices.Min(counts); least < rounds/2 {
+		t.Errorf("of %d tenures the processes had %v, and the unluckiest less than half of the mean", all.Load(), counts)
+	}
+	// Nobody listened, so nobody was notified.
+	if queryOne[bool](t, database, "SELECT bool_or(listened_at > '-infinity') FROM leasekeeper_namespace") {
+		t.Error("processes that wait for their turn listen to notifications")
+	}
+}
+
+// A process that lets a name go does not take it again before one that waits for it.
+func TestReleaserDoesNotOvertakeTheQueue(t *testing.T) {
+	database := databases.PostgreSQL(t).Database(t)
+	a, b := keeper(t, database, leasekeeper.WithHolder("a")), keeper(t, database, leasekeeper.WithHolder("b"))
+	for i := range 10 {
+		l, err := a.Acquire(t.Context(), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken, cancel := acquiring(t, b, "x")
+		until(t, "b has a ticket", func() bool { return tickets(t, database) == 1 })
+		again := make(chan *leasekeeper.Lease, 1)
+		if err := l.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			l, _ := a.Acquire(t.Context(), "x")
+			again <- l
+		}()
+		var first *leasekeeper.Lease
+		select {
+		case first = <-taken:
+		case <-again:
+			t.Fatalf("round %d: a had the name again before b", i)
+		}
+		if err := first.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if l = <-again; l == nil {
+			t.Fatal("a never had the name again")
+		}
+		if err := l.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+	}
+}
+
+// A claim that does not wait takes a name that nobody holds, whoever has a ticket.
+func TestNoWaitTakesAVacantNameBeforeTheQueue(t *testing.T) {
+	database := databases.PostgreSQL(t).Database(t)
+	k := keeper(t, database)
+	s := opened(t, database, Config{})
+	q := queuesOf(t, s)
+	defer q.Close(t.Context())
+	for range 2 { // the second time the keeper knows how it left the name
+		if _, err := q.Join(t.Context(), "x"); err != nil {
+			t.Fatal(err)
+		}
+		l, err := k.TryAcquire(t.Context(), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A process with the first ticket that lives and does not claim is passed over, by one that waits behind it.
+func TestHeadThatDoesNotClaimIsPassedOver(t *testing.T) {
+	database := databases.PostgreSQL(t).Database(t)
+	holder, k := keeper(t, database, leasekeeper.WithHolder("a")), keeper(t, database, leasekeeper.WithHolder("b"))
+	l, err := holder.Acquire(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	paused := queuesOf(t, opened(t, database, Config{}))
+	defer paused.Close(t.Context())
+	head, err := paused.Join(t.Context(), "x")
+	if err != nil || head.Ahead != 0 {
+		t.Fatalf("%+v, %v", head, err)
+	}
+	taken, cancel := acquiring(t, k, "x")
+	defer cancel()
+	until(t, "the other has a ticket", func() bool { return tickets(t, database) == 2 })
+	released := time.Now()
+	if err := l.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if <-taken == nil {
+		t.Fatal("the name was not taken")
+	}
+	if took := time.Since(released); took < 200*time.Millisecond {
+		t.Errorf("the head was passed over after %v", took)
+	}
+	// The process goes on, and finds that it has no ticket.
+	if standings, err := paused.Look(t.Context(), claim.Look{For: time.Millisecond}); err != nil || len(standings) != 0 {
+		t.Errorf("%+v, %v", standings, err)
+	}
+}
+
+// Tickets of processes that have died, between ticket and claim, hold nobody up for longer than one head may take, however
+// many there are.
+func TestTicketsOfTheDeadAreCollected(t *testing.T) {
+	const dead = 20
+	database := databases.PostgreSQL(t).Database(t)
+	s := opened(t, database, Config{})
+	var ends []claim.Queues
+	for range dead {
+		q := queuesOf(t, s)
+		if _, err := q.Join(t.Context(), "x"); err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, q)
+	}
+	k := keeper(t, database)
+	alive := queuesOf(t, s)
+	defer alive.Close(t.Context())
+	if _, err := alive.Join(t.Context(), "y"); err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range ends {
+		hangUp(t.Context(), q.(*queues).conn) // as the kernel does when a process dies
+	}
+	began := time.Now()
+	l, err := k.Acquire(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > dead*250*time.Millisecond {
+		t.Errorf("each of %d that are dead was waited for: %v", dead, took)
+	}
+	until(t, "the tickets are deleted but for that of who lives", func() bool { return tickets(t, database) == 1 })
+	if err := l.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// Those of names that nobody wants any more are deleted by the next process that waits for any.
+	q := queuesOf(t, s)
+	if _, err := q.Join(t.Context(), "z"); err != nil {
+		t.Fatal(err)
+	}
+	hangUp(t.Context(), q.(*queues).conn)
+	until(t, "they are", func() bool {
+		q := queuesOf(t, s)
+		defer q.Close(t.Context())
+		return tickets(t, database) == 1
+	})
+}
+
+// A waiter that gives up leaves no ticket, and the next is the head.
+func TestCancelledWaiterLeavesNoTicket(t *testing.T) {
+	database := databases.PostgreSQL(t).Database(t)
+	holder, k := keeper(t, database, leasekeeper.WithHolder("a")), keeper(t, database, leasekeeper.WithHolder("b"))
+	l, err := holder.Acquire(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken, cancel := acquiring(t, k, "x")
+	until(t, "it has a ticket", func() bool { return tickets(t, database) == 1 })
+	cancel()
+	if l := <-taken; l != nil {
+		t.Error("a name that is held was given")
+	}
+	until(t, "it has none", func() bool { return tickets(t, database) == 0 })
+	if err := l.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Waiting writes nothing to the record: those who count the holder's time count from its op.
+func TestWaitingDoesNotTouchTheRecord(t *testing.T) {
+	database := databases.PostgreSQL(t).Database(t)
+	s := opened(t, database, Config{})
+	_, err := client(t, database).Claim(t.Context(), claim.Request{Name: "x", ID: driver.ID{1}, Holder: driver.Holder{ID: "a"}, TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := s.Get(t.Context(), "x")
+	if err != nil || before.Waiting {
+		t.Fatalf("%+v, %v", before, err)
+	}
+	var cancels []func()
+	for i := range 3 {
+		_, cancel := acquiring(t, keeper(t, database, leasekeeper.WithHolder(fmt.Sprint("w", i))), "x")
+		cancels = append(cancels, cancel)
+	}
+	until(t, "all wait", func() bool { return tickets(t, database) == 3 })
+	time.Sleep(100 * time.Millisecond)
+	if f, err := s.Get(t.Context(), "x"); err != nil || f.Record.Op != before.Record.Op || !f.Waiting {
+		t.Errorf("%+v, %v", f, err)
+	}
+	for _, cancel := range cancels {
+		cancel()
+	}
+}
+
+// A process takes one connection for all its waiting, however many names it waits for, and is told of each.
+func TestWaitingTakesOneConnection(t *testing.T) {
+	const names = 30
+	database := databases.PostgreSQL(t).Database(t) + "&pool_max_conns=2"
+	holder, k := keeper(t, database, leasekeeper.WithHolder("a")), keeper(t, database, leasekeeper.WithHolder("b"))
+	var held []*leasekeeper.Lease
+	var waiting []chan *leasekeeper.Lease
+	for i := range names {
+		l, err := holder.Acquire(t.Context(), fmt.Sprint("x", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken, cancel := acquiring(t, k, fmt.Sprint("x", i))
+		defer cancel()
+		held, waiting = append(held, l), append(waiting, taken)
+	}
+	plain, _, _ := strings.Cut(database, "&pool")
+	until(t, "it waits for all", func() bool { return tickets(t, plain) == names })
+	if n := queryOne[int64](t, plain, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"); n != 1 {
+		t.Errorf("%d sessions wait", n)
+	}
+	if n := queryOne[int64](t, plain, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"); n > 5 {
+		t.Errorf("two processes, one of which waits, have %d connections; two pools have at most 4", n)
+	}
+	for i, l := range held {
+		if err := l.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if <-waiting[i] == nil {
+			t.Fatalf("x%d was not taken", i)
+		}
+	}
+}
+
+// Where the table of tickets is missing, or the right to use it, names are waited for as before: by asking.
+func TestWaitingNeedsNoTickets(t *testing.T) {
+	handsOver := func(t *testing.T, url string, before func()) {
+		t.Helper()
+		a, b := keeper(t, url, leasekeeper.WithHolder("a")), keeper(t, url, leasekeeper.WithHolder("b"))
+		before()
+		l, err := a.Acquire(t.Context(), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken, cancel := acquiring(t, b, "x")
+		defer cancel()
+		time.Sleep(200 * time.Millisecond) // so that it waits
+		if err := l.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		next := <-taken
+		if next == nil {
+			t.Fatal("the name was not taken")
+		}
+		if err := next.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if l, err := a.Acquire(t.Context(), "x"); err != nil { // from how it was left
+			t.Error(err)
+		} else if err := l.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	var clerks atomic.Int64 // roles are of the whole server
+	prepare := func(t *testing.T) (database, clerk string) {
+		database = databases.PostgreSQL(t).Database(t)
+		s := opened(t, database, Config{})
+		if err := s.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		clerk = user(t, database, "clerk"+fmt.Sprint(clerks.Add(1)))
+		run(t, database, "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO PUBLIC", "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+		return database, clerk
+	}
+	t.Run("made before there were any", func(t *testing.T) {
+		database, clerk := prepare(t)
+		run(t, database, "DROP TABLE leasekeeper_ticket")
+		handsOver(t, clerk, func() {})
+		if queryOne[bool](t, database, "SELECT to_regclass('leasekeeper_ticket') IS NOT NULL") {
+			t.Error("who may not make tables made one")
+		}
+	})
+	t.Run("made before, by one who may make tables", func(t *testing.T) {
+		database, _ := prepare(t)
+		run(t, database, "DROP TABLE leasekeeper_ticket")
+		s := opened(t, database, Config{})
+		if !s.HasQueues() {
+			t.Error("the table was not made")
+		}
+		queuesOf(t, s).Close(t.Context())
+	})
+	t.Run("no right", func(t *testing.T) {
+		database, clerk := prepare(t)
+		run(t, database, "REVOKE INSERT ON leasekeeper_ticket FROM PUBLIC")
+		handsOver(t, clerk, func() {})
+	})
+	t.Run("dropped while open", func(t *testing.T) {
+		database, clerk := prepare(t)
+		handsOver(t, clerk, func() { run(t, database, "DROP TABLE leasekeeper_ticket") })
+	})
+	t.Run("a right taken while open", func(t *testing.T) {
+		database, clerk := prepare(t)
+		handsOver(t, clerk, func() { run(t, database, "REVOKE ALL ON leasekeeper_ticket FROM PUBLIC") })
+	})
+	t.Run("a table of another kind", func(t *testing.T) {
+		database, clerk := prepare(t)
+		run(t, database, "DROP TABLE leasekeeper_ticket", "CREATE TABLE leasekeeper_ticket (what text)", "GRANT ALL ON leasekeeper_ticket TO PUBLIC")
+		handsOver(t, clerk, func() {})
+	})
+}
+
+// Behind a pooler there is no session to wait in.
+func TestNoQueuesBehindPgBouncer(t *testing.T) {
+	server := databases.PostgreSQL(t)
+	s := opened(t, server.NewPgBouncer(t).Before(t, server.Database(t)), Config{})
+	if _, err := s.Queues(t.Context()); !errors.Is(err, driver.ErrUnsupported) {
+		t.Errorf("%v", err)
+	}
+}
+
+// When the connection of those who wait is cut, they get new tickets and their turn.
+func TestQueuesComeBackAfterTheirConnectionIsCut(t *testing.T) {
+	database := databases.PostgreSQL(t).Database(t)
+	a, b := keeper(t, database, leasekeeper.WithHolder("a")), keeper(t, database, leasekeeper.WithHolder("b"))
+	l, err := a.Acquire(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken, cancel := acquiring(t, b, "x")
+	defer cancel()
+	until(t, "b waits", func() bool { return tickets(t, database) == 1 })
+	door := queryOne[int64](t, database, "SELECT door FROM leasekeeper_ticket")
+	run(t, database, "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
+	until(t, "b has another ticket", func() bool {
+		return queryOne[int64](t, database, "SELECT coalesce(min(door), $1) FROM leasekeeper_ticket", door) != door
+	})
+	if err := l.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if <-taken == nil {
+		t.Fatal("the name was not taken")
+	}
+}

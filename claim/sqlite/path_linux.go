@@ -1,0 +1,109 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// findMount are the ways to learn whether a file is mounted apart from its folder, best first. A way that this system
+// does not have says that it does not know. None of them opens the file for reading: to close it again would take
+// SQLite's locks away from this process.
+var findMount = []func(path string) (mount, known bool){mountByStatx, mountByInfo, mountByOpen}
+
+// apart returns an error if a file is mounted apart from its folder.
+func apart(path string) error { return mountedAlone(path, findMount...) }
+
+// mountedAlone returns an error if a file is mounted apart from its folder. It asks one way after another until one knows.
+func mountedAlone(path string, ways ...func(path string) (mount, known bool)) error {
+	for _, find := range ways {
+		switch mount, known := find(path); {
+		case known && mount:
+			return fmt.Errorf("%w: %s is mounted without its folder: SQLite keeps its log beside it, where others do not see it, so two could hold one name: mount the folder (docker run -v FOLDER:%s)", driver.ErrInvalid, path, filepath.Dir(path))
+		case known:
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: nothing tells whether %s is mounted without its folder, in which case two could hold one name: mount /proc", driver.ErrInvalid, path)
+}
+
+// mountByStatx compares the mounts of the file and of its folder (Linux 5.8).
+func mountByStatx(path string) (mount, known bool) {
+	var of [2]unix.Statx_t
+	for i, p := range []string{path, filepath.Dir(path)} {
+		if err := unix.Statx(unix.AT_FDCWD, p, unix.AT_SYMLINK_NOFOLLOW*(1-i), unix.STATX_MNT_ID, &of[i]); err != nil || of[i].Mask&unix.STATX_MNT_ID == 0 {
+			return false, false
+		}
+	}
+	return of[0].Mnt_id != of[1].Mnt_id, true
+}
+
+// mountByInfo looks for the file among the mounts that the kernel lists.
+func mountByInfo(path string) (mount, known bool) {
+	all, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil || len(all) == 0 {
+		return false, false
+	}
+	folder, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err != nil {
+		return false, false
+	}
+	path = filepath.Join(folder, filepath.Base(path))
+	for line := range strings.Lines(string(all)) {
+		const point = 4 // ID, parent, device, root, mount point
+		if fields := strings.Fields(line); len(fields) > point && unescaped.Replace(fields[point]) == path {
+			return true, true
+		}
+	}
+	return false, true
+}
+
+// unescaped undoes what the kernel does to paths in lists.
+var unescaped = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+// mountByOpen goes from the folder to the file without leaving the folder's mount (Linux 5.6). What it opens is the
+// path alone, which holds no locks.
+func mountByOpen(path string) (mount, known bool) {
+	folder, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false, false
+	}
+	defer unix.Close(folder)
+	file, err := unix.Openat2(folder, filepath.Base(path), &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_XDEV})
+	if err != nil {
+		return true, errors.Is(err, unix.EXDEV)
+	}
+	_ = unix.Close(file)
+	return false, true
+}
+
+// ownName returns an error if the path has another name than the one that the folder lists.
+func ownName(path string) error {
+	if !severalNames(filepath.Dir(path)) {
+		return nil
+	}
+	return listed(path)
+}
+
+// severalNames reports whether a file system may find one file under several names: FAT and NTFS know short names for
+// old programs, and ignore dots at the end. So may one that is unknown, or that shows the files of another kernel.
+func severalNames(folder string) bool {
+	var in unix.Statfs_t
+	if err := unix.Statfs(folder, &in); err != nil {
+		return true
+	}
+	switch kind := int64(uint32(in.Type)); kind {
+	case unix.MSDOS_SUPER_MAGIC, unix.EXFAT_SUPER_MAGIC, ntfs:
+		return true
+	case unix.OVERLAYFS_SUPER_MAGIC: // lies over plain ones
+		return false
+	default:
+		return !plain[kind]
+	}
+}

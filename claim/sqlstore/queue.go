@@ -1,0 +1,192 @@
+package sqlstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// A queue of processes is kept in a table of its own, with one row for each process and name that it waits for: a
+// ticket. Nothing rests on it. Statements that only look whether there are tickets have a twin without that, for where
+// the table or a right is missing.
+
+// queueing are the statements about tickets. They are empty where a dialect has none.
+type queueing struct {
+	table string // makes the table
+
+	get         string // as get, and whether somebody waits
+	take        string // as take, if nobody waits
+	takeNow     string
+	join        string // puts a ticket, and returns how it stands
+	leave       string // deletes the tickets of one process up to a place
+	leaveBefore string // and those of all others up to there
+	pass        string // deletes the ticket at a place, and those of processes that have ended
+	sweep       string // deletes tickets of processes that have ended, of all names
+	empty       string // deletes all tickets of a process
+	look        string // waits; what it looks for was put where ask says
+	ask         string // puts that there
+	standings   string // how the tickets of a process stand
+	door        string // shows that the process runs, until its session ends
+}
+
+// UseQueues says whether the store's table of tickets can be used. It cannot before this is called, and is no longer used
+// once a statement has found it missing.
+func (s *Store) UseQueues(use bool) { s.queues.Store(use && s.statements.queue.join != "") }
+
+// HasQueues reports whether there is a table of tickets.
+func (s *Store) HasQueues() bool { return s.queues.Load() }
+
+// TicketSchema returns the statement that makes the table of tickets alone, for tables that were made before there was
+// one; or "".
+func (s *Store) TicketSchema() string { return s.statements.queue.table }
+
+// twin returns the statement that does the same without looking at tickets; or "".
+func (s *statements) twin(statement string) string {
+	switch statement {
+	case "":
+	case s.queue.get:
+		return s.get
+	case s.queue.take:
+		return s.take
+	case s.queue.takeNow:
+		return s.takeNow
+	}
+	return ""
+}
+
+// errQueue is the error for a statement about tickets.
+func (s *Store) errQueue(what, name string, f *Failure) error {
+	kind := f.Kind
+	switch {
+	case f.Missing, f.Denied:
+		s.queues.Store(false)
+		kind = driver.ErrUnsupported
+	case kind == driver.ErrUnknownOutcome: // nothing rests on it
+		kind = driver.ErrUnavailable
+	}
+	return fmt.Errorf("%s: %s the queue of %s: %w: %w", s.Scheme(), what, name, kind, f.detail())
+}
+
+// ErrNoQueues is the error of a store without queues.
+func (s *Store) ErrNoQueues(why string) error {
+	return fmt.Errorf("%s: %w: no queue of processes: %s", s.Scheme(), driver.ErrUnsupported, why)
+}
+
+// Tickets are those of one process, which is known by a number: its door.
+type Tickets struct {
+	store *Store
+	door  int64
+}
+
+// Tickets returns the tickets of the process with that door.
+func (s *Store) Tickets(door int64) *Tickets { return &Tickets{s, door} }
+
+func (t *Tickets) run(ctx context.Context, what, name, statement string, args ...any) ([][]any, error) {
+	if !t.store.queues.Load() {
+		return nil, t.store.ErrNoQueues("the table of tickets is missing")
+	}
+	if err := textFits(name); err != nil {
+		return nil, fmt.Errorf("%s: %w", t.store.Scheme(), err)
+	}
+	rows, f := t.store.query(ctx, statement, args...)
+	if f != nil {
+		return nil, t.store.errQueue(what, name, f)
+	}
+	return rows, nil
+}
+
+// Join is that of [claim.Queues].
+func (t *Tickets) Join(ctx context.Context, name string) (claim.Standing, error) {
+	rows, err := t.run(ctx, "join", name, t.store.statements.queue.join, t.store.config.Namespace, name, t.door)
+	if err != nil {
+		return claim.Standing{}, err
+	}
+	if len(rows) == 0 {
+		return claim.Standing{}, t.store.gone()
+	}
+	return t.store.standing(rows[0])
+}
+
+// Leave is that of [claim.Queues].
+func (t *Tickets) Leave(ctx context.Context, name string, place int64, before bool) error {
+	var err error
+	if before {
+		_, err = t.run(ctx, "leave", name, t.store.statements.queue.leaveBefore, t.store.config.Namespace, name, place)
+	} else {
+		_, err = t.run(ctx, "leave", name, t.store.statements.queue.leave, t.store.config.Namespace, name, place, t.door)
+	}
+	return err
+}
+
+// Pass is that of [claim.Queues].
+func (t *Tickets) Pass(ctx context.Context, name string, head int64) error {
+	_, err := t.run(ctx, "advance", name, t.store.statements.queue.pass, t.store.config.Namespace, name, head)
+	return err
+}
+
+// Empty deletes all tickets of the process.
+func (t *Tickets) Empty(ctx context.Context) error {
+	_, err := t.run(ctx, "leave", "every name", t.store.statements.queue.empty, t.store.config.Namespace, t.door)
+	return err
+}
+
+// Sweep deletes tickets of processes that have ended.
+func (t *Tickets) Sweep(ctx context.Context) error {
+	_, err := t.run(ctx, "sweep", "every name", t.store.statements.queue.sweep, t.store.config.Namespace)
+	return err
+}
+
+// Open returns the statement that shows that the process runs, for as long as its session lasts.
+func (t *Tickets) Open() Statement {
+	return Statement{t.store.statements.queue.door, []any{t.door}}
+}
+
+// Look returns the statements that together are one look. They run in this order in one session, as one transaction.
+// The rows of the last are for Standings.
+func (t *Tickets) Look(l claim.Look) []Statement {
+	question, err := json.Marshal(map[string]any{
+		"ns": t.store.config.Namespace, "door": t.door, "known": append([]int64{}, l.Known...),
+		"for": l.For.Seconds(), "calm": l.Calm.Seconds(),
+	})
+	if err != nil {
+		panic("sqlstore: numbers and a text are not JSON: " + err.Error())
+	}
+	return []Statement{
+		{t.store.statements.queue.ask, []any{string(question)}},
+		{t.store.statements.queue.look, nil},
+		{t.store.statements.queue.standings, []any{t.store.config.Namespace, t.door}},
+	}
+}
+
+// Standings reads what a look has returned.
+func (t *Tickets) Standings(rows [][]any) (all []claim.Standing, err error) {
+	for _, row := range rows {
+		s, err := t.store.standing(row)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// standing reads a row of queue.join or queue.standings.
+func (s *Store) standing(values []any) (is claim.Standing, err error) {
+	const own = 5
+	r := reader{values: values[:min(own, len(values))]}
+	is.Name, is.Place, is.Head, is.Ahead = r.text("name"), r.number("place"), r.number("place"), int(r.number("place"))
+	is.For = time.Duration(r.number("free"))
+	if r.wrong != nil {
+		return is, fmt.Errorf("%s: %w: a ticket: %v", s.Scheme(), driver.ErrCorrupt, r.wrong)
+	}
+	if is.Found, err = s.found(values[own:], &s.memory); err != nil {
+		return is, err
+	}
+	is.Err, is.Found.Err = is.Found.Err, nil
+	is.Found.Record.Name = is.Name // also of a record that there is not
+	return is, nil
+}
