@@ -20,7 +20,9 @@
 //     the command lives as long as the guard does), the wrapper kills the rest and reports [ErrGuard]. It is
 //     not started again, since the command could not be handed over. A guard that is stopped is continued by
 //     the wrapper whenever it tells a deadline.
-//   - Both are killed in the same moment: the command itself dies, what it had started stays.
+//   - Both are killed in the same moment: the command itself dies, what it had started stays. Both are stopped: the
+//     command runs on. A pattern of names or command lines does not do that: the guard is called [GuardName], which
+//     has nothing in common with the wrapper. Tools that find a program by its file do.
 //   - The command starts processes in groups or sessions of their own, daemons for instance: the guard is
 //     their subreaper, so none of them ever leaves its descendants, and it ends them all.
 //   - The command runs as another user (sudo, a setuid program): it can not be ended by a guard without the

@@ -38,6 +38,7 @@ func Guard(socket uintptr, stdio [3]*os.File) error {
 	runtime.LockOSThread()
 	debug.SetGCPercent(20) // it should be small, and has little to do
 	standAside()
+	callOneself(GuardName)
 	if err := adopt(); err != nil {
 		return fmt.Errorf("%w: can not become the one who inherits orphans: %w", ErrGuard, err)
 	}

@@ -118,7 +118,7 @@ func wrap(file string) {
 			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Terminal: w.Terminal,
 		},
 		Terms: w.Terms, Tenure: held,
-		GuardPath: self(), GuardArgs: []string{"supervise", "guard"},
+		GuardPath: self(), GuardArgs: []string{GuardName, "guard"},
 		Signals: make(chan os.Signal, 8),
 		Tell:    func(text string) { fmt.Fprintln(told, text) },
 	})

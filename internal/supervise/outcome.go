@@ -28,6 +28,11 @@ type Command struct {
 	Terminal bool
 }
 
+// GuardName is what the guard should be called, as the first of [Options.GuardArgs], and is its name for the system on
+// Linux. It has nothing in common with a command line of the wrapper, so that no pattern such as that of
+// `pkill -STOP leasekeeper` or `pkill -f 'leasekeeper run'` hits both processes.
+const GuardName = "deadline-guard"
+
 // Options say what to run and under which lease.
 type Options struct {
 	Command Command

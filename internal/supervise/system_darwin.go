@@ -9,6 +9,9 @@ import (
 
 const ownPath = ""
 
+// callOneself does nothing: here the name of a process is that of its program.
+func callOneself(string) {}
+
 func adopt() error { return nil }
 
 func disown() {}
