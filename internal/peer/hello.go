@@ -45,29 +45,81 @@ func parseHello(md metadata.MD) *peerpb.Hello {
 	return hello
 }
 
-// checkHello says why a member can not be talked to, and what to mend.
+// helloError says why a member is refused. Its own text is for the log of the member that refuses, and has ids. A
+// caller that was not admitted receives told, which has none: from them a stranger could make a greeting that is
+// admitted.
+type helloError struct{ text, told string }
+
+func (e *helloError) Error() string { return e.text }
+
+// toldOf returns what a caller that is refused because of err receives.
+func toldOf(err error) string {
+	if refused := (*helloError)(nil); errors.As(err, &refused) {
+		return refused.told
+	}
+	return toldUnproven
+}
+
+const (
+	// seeLog ends what a refused caller receives.
+	seeLog = "; the log of the member that refuses has the details"
+	// toldUnproven is all that a caller receives that has not proven to be a member.
+	toldUnproven = "the caller has not proven to be a member of this cluster: give each member a certificate for the host that " +
+		"--initial-cluster has for it, and all members the same --initial-cluster" + seeLog
+)
+
+// checkHello says why a member cannot be talked to, and what to mend.
 func (t *Transport) checkHello(h *peerpb.Hello) error {
+	refuse := func(told, format string, args ...any) error {
+		return &helloError{fmt.Sprintf(format, args...), told}
+	}
 	switch {
 	case h == nil:
-		return errors.New("whoever calls does not say which member it is: only members of a group connect here, clients use another address")
+		const told = "the caller does not say which member it is: only members of a cluster connect here, clients use another address"
+		return refuse(told, told)
 	case h.Version < oldestVersion || h.Oldest > protocolVersion:
-		return fmt.Errorf("the member %x speaks version %d of the members' protocol (and understands %d and later), the member %x "+
-			"speaks %d (and understands %d and later): upgrade one release at a time",
+		return refuse("both sides speak different versions of the members' protocol: upgrade one release at a time"+seeLog,
+			"the member %x speaks version %d of the members' protocol (and understands %d and later), the member %x "+
+				"speaks %d (and understands %d and later): upgrade one release at a time",
 			h.From, h.Version, h.Oldest, t.cfg.Self, protocolVersion, oldestVersion)
 	case h.ClusterId != t.cfg.ClusterID:
-		return fmt.Errorf("the member %x is of the cluster %x, and %x of the cluster %x: give all members the same "+
-			"--initial-cluster and the same token, and addresses that no other cluster uses", h.From, h.ClusterId, t.cfg.Self, t.cfg.ClusterID)
+		return refuse("the member that was called is of another cluster: give all members the same --initial-cluster and the same "+
+			"token, and addresses that no other cluster uses"+seeLog,
+			"the member %x is of the cluster %x, and %x of the cluster %x: give all members the same "+
+				"--initial-cluster and the same token, and addresses that no other cluster uses", h.From, h.ClusterId, t.cfg.Self, t.cfg.ClusterID)
 	case h.To != t.cfg.Self:
-		return fmt.Errorf("this is the member %x, not %x: in the member %x the address of one leads to the other; "+
-			"correct --initial-cluster, or where its names lead", t.cfg.Self, h.To, h.From)
+		return refuse("the call was meant for another member: at the caller the address of one member leads to another; correct "+
+			"--initial-cluster, or where its names lead"+seeLog,
+			"this is the member %x, not %x: in the member %x the address of one leads to the other; "+
+				"correct --initial-cluster, or where its names lead", t.cfg.Self, h.To, h.From)
 	case h.From == t.cfg.Self:
-		return fmt.Errorf("two members are both %x: give each one a --name of its own", h.From)
+		return refuse("the caller says that it is the member that it has called: give each member a --name of its own"+seeLog,
+			"two members are both %x: give each one a --name of its own", h.From)
 	case t.links[h.From] == nil:
-		return fmt.Errorf("the member %x is not in the --initial-cluster of the member %x: give all members the same", h.From, t.cfg.Self)
+		return refuse("the caller is not in the --initial-cluster of the member that it has called: give all members the same"+seeLog,
+			"the member %x is not in the --initial-cluster of the member %x: give all members the same", h.From, t.cfg.Self)
 	case h.Incarnation == 0:
-		return fmt.Errorf("the member %x does not say of which incarnation it is", h.From)
+		return refuse("the caller does not say of which incarnation it is"+seeLog,
+			"the member %x does not say of which incarnation it is", h.From)
 	}
 	return nil
+}
+
+// checkProof says why a caller has not proven to be the member that it says it is. Without TLS nobody can prove that.
+func (t *Transport) checkProof(ctx context.Context, h *peerpb.Hello) error {
+	if t.certs == nil {
+		return nil
+	}
+	address, known := t.cfg.Members[h.GetFrom()]
+	if !known {
+		return fmt.Errorf("the caller says that it is %x, which no member in --initial-cluster is: give all members the same "+
+			"--initial-cluster, and clients another address", h.GetFrom())
+	}
+	info, ok := peer.FromContext(ctx)
+	if !ok {
+		return errors.New("no certificate was shown")
+	}
+	return checkCertificate(info.AuthInfo, h.From, address)
 }
 
 // A caller is the member that has made a call.
@@ -81,18 +133,19 @@ func From(ctx context.Context) (member, incarnation uint64, ok bool) {
 	return c.member, c.incarnation, ok
 }
 
-// admit decides whether a call is a member's.
+// admit decides whether a call is a member's. With TLS only a caller that has proven to be the member that it says it
+// is is admitted.
 func (t *Transport) admit(ctx context.Context) (context.Context, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	hello := parseHello(md)
-	err := t.checkHello(hello)
-	if err == nil && t.certs != nil {
-		info, _ := peer.FromContext(ctx)
-		err = checkCertificate(info.AuthInfo, hello.From, t.cfg.Members[hello.From])
+	// The proof comes first: what the greeting is checked against is told to members only.
+	err := t.checkProof(ctx, hello)
+	if err == nil {
+		err = t.checkHello(hello)
 	}
 	if err != nil {
 		t.refusals.log(ctx, t.cfg.Logger, hello.GetFrom(), err)
-		return nil, status.Error(codes.FailedPrecondition, err.Error())
+		return nil, status.Error(codes.FailedPrecondition, toldOf(err))
 	}
 	t.refusals.forget(hello.From)
 	t.links[hello.From].heard()

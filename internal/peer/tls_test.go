@@ -127,7 +127,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	}{
 		"a without TLS":       {CertificateFiles{}, ca.files(here, ca), "it speaks TLS, which this member does not", "does not speak TLS"},
 		"a of another CA":     {other.files(here, ca), ca.files(here, ca), "unknown certificate authority", "unknown authority"},
-		"a of another host":   {ca.files("elsewhere.example", ca), ca.files(here, ca), "is not for 127.0.0.1, the host of the member 1", "127.0.0.1"},
+		"a of another host":   {ca.files("elsewhere.example", ca), ca.files(here, ca), "has not proven to be a member", "127.0.0.1"},
 		"each of its own CA":  {other.files(here, other), ca.files(here, ca), "unknown authority", "unknown authority"},
 		"a trusts another CA": {ca.files(here, other), ca.files(here, ca), "unknown authority", "unknown certificate authority"},
 	} {

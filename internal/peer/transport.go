@@ -121,7 +121,7 @@ func (t *Transport) Start() error {
 		return errors.New("peer: a transport is started once, and not after it was closed")
 	}
 	t.started = true
-	if t.certs == nil && beyondLoopback(t.cfg.Listener.Addr()) {
+	if t.Open() {
 		t.cfg.Logger.Warn("members are connected without TLS: whoever reaches the port can speak as a member; see --peer-cert, "+
 			"--peer-key and --peer-ca", "address", t.cfg.Listener.Addr().String())
 	}
@@ -143,6 +143,9 @@ func (t *Transport) serve() {
 	defer t.mu.Unlock()
 	t.served = err
 }
+
+// Open says whether programs on other machines can speak as a member without proof: without TLS, wherever they can connect.
+func (t *Transport) Open() bool { return t.certs == nil && beyondLoopback(t.cfg.Listener.Addr()) }
 
 // beyondLoopback says whether others than programs on this machine can connect.
 func beyondLoopback(addr net.Addr) bool {
