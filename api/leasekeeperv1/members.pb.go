@@ -74,7 +74,7 @@ func (x Member_Role) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Member_Role.Descriptor instead.
 func (Member_Role) EnumDescriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_members_proto_rawDescGZIP(), []int{6, 0}
+	return file_api_leasekeeperv1_members_proto_rawDescGZIP(), []int{8, 0}
 }
 
 type ListMembersRequest struct {
@@ -255,6 +255,78 @@ func (x *GetMemberResponse) GetMember() *Member {
 	return nil
 }
 
+type FoundRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FoundRequest) Reset() {
+	*x = FoundRequest{}
+	mi := &file_api_leasekeeperv1_members_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FoundRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FoundRequest) ProtoMessage() {}
+
+func (x *FoundRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_members_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FoundRequest.ProtoReflect.Descriptor instead.
+func (*FoundRequest) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_members_proto_rawDescGZIP(), []int{4}
+}
+
+type FoundResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FoundResponse) Reset() {
+	*x = FoundResponse{}
+	mi := &file_api_leasekeeperv1_members_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FoundResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FoundResponse) ProtoMessage() {}
+
+func (x *FoundResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_members_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FoundResponse.ProtoReflect.Descriptor instead.
+func (*FoundResponse) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_members_proto_rawDescGZIP(), []int{5}
+}
+
 type TransferLeadershipRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The id of the member that is to lead; 0: whichever is furthest.
@@ -265,7 +337,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_api_leasekeeperv1_members_proto_msgTypes[4]
+	mi := &file_api_leasekeeperv1_members_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -277,7 +349,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_members_proto_msgTypes[4]
+	mi := &file_api_leasekeeperv1_members_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -290,7 +362,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_members_proto_rawDescGZIP(), []int{4}
+	return file_api_leasekeeperv1_members_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *TransferLeadershipRequest) GetTo() uint64 {
@@ -311,7 +383,7 @@ type TransferLeadershipResponse struct {
 
 func (x *TransferLeadershipResponse) Reset() {
 	*x = TransferLeadershipResponse{}
-	mi := &file_api_leasekeeperv1_members_proto_msgTypes[5]
+	mi := &file_api_leasekeeperv1_members_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -323,7 +395,7 @@ func (x *TransferLeadershipResponse) String() string {
 func (*TransferLeadershipResponse) ProtoMessage() {}
 
 func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_members_proto_msgTypes[5]
+	mi := &file_api_leasekeeperv1_members_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -336,7 +408,7 @@ func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_members_proto_rawDescGZIP(), []int{5}
+	return file_api_leasekeeperv1_members_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TransferLeadershipResponse) GetLeader() uint64 {
@@ -392,7 +464,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_api_leasekeeperv1_members_proto_msgTypes[6]
+	mi := &file_api_leasekeeperv1_members_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -404,7 +476,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_members_proto_msgTypes[6]
+	mi := &file_api_leasekeeperv1_members_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -417,7 +489,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_members_proto_rawDescGZIP(), []int{6}
+	return file_api_leasekeeperv1_members_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Member) GetId() uint64 {
@@ -569,7 +641,7 @@ type MemberPeer struct {
 
 func (x *MemberPeer) Reset() {
 	*x = MemberPeer{}
-	mi := &file_api_leasekeeperv1_members_proto_msgTypes[7]
+	mi := &file_api_leasekeeperv1_members_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -581,7 +653,7 @@ func (x *MemberPeer) String() string {
 func (*MemberPeer) ProtoMessage() {}
 
 func (x *MemberPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_members_proto_msgTypes[7]
+	mi := &file_api_leasekeeperv1_members_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -594,7 +666,7 @@ func (x *MemberPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberPeer.ProtoReflect.Descriptor instead.
 func (*MemberPeer) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_members_proto_rawDescGZIP(), []int{7}
+	return file_api_leasekeeperv1_members_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *MemberPeer) GetId() uint64 {
@@ -666,7 +738,9 @@ const file_api_leasekeeperv1_members_proto_rawDesc = "" +
 	"\amembers\x18\x03 \x03(\v2\x16.leasekeeper.v1.MemberR\amembers\"\x12\n" +
 	"\x10GetMemberRequest\"C\n" +
 	"\x11GetMemberResponse\x12.\n" +
-	"\x06member\x18\x01 \x01(\v2\x16.leasekeeper.v1.MemberR\x06member\"+\n" +
+	"\x06member\x18\x01 \x01(\v2\x16.leasekeeper.v1.MemberR\x06member\"\x0e\n" +
+	"\fFoundRequest\"\x0f\n" +
+	"\rFoundResponse\"+\n" +
 	"\x19TransferLeadershipRequest\x12\x0e\n" +
 	"\x02to\x18\x01 \x01(\x04R\x02to\"L\n" +
 	"\x1aTransferLeadershipResponse\x12\x16\n" +
@@ -712,11 +786,12 @@ const file_api_leasekeeperv1_members_proto_rawDesc = "" +
 	"\bboot_ppm\x18\x06 \x01(\x03R\abootPpm\x12\x1f\n" +
 	"\vmeasured_ns\x18\a \x01(\x03R\n" +
 	"measuredNs\x12#\n" +
-	"\rclock_suspect\x18\b \x01(\bR\fclockSuspect2\x93\x02\n" +
+	"\rclock_suspect\x18\b \x01(\bR\fclockSuspect2\xd9\x02\n" +
 	"\aMembers\x12O\n" +
 	"\x04List\x12\".leasekeeper.v1.ListMembersRequest\x1a#.leasekeeper.v1.ListMembersResponse\x12J\n" +
 	"\x03Get\x12 .leasekeeper.v1.GetMemberRequest\x1a!.leasekeeper.v1.GetMemberResponse\x12k\n" +
-	"\x12TransferLeadership\x12).leasekeeper.v1.TransferLeadershipRequest\x1a*.leasekeeper.v1.TransferLeadershipResponseB6Z4github.com/leasekeeper/leasekeeper/api/leasekeeperv1b\x06proto3"
+	"\x12TransferLeadership\x12).leasekeeper.v1.TransferLeadershipRequest\x1a*.leasekeeper.v1.TransferLeadershipResponse\x12D\n" +
+	"\x05Found\x12\x1c.leasekeeper.v1.FoundRequest\x1a\x1d.leasekeeper.v1.FoundResponseB6Z4github.com/leasekeeper/leasekeeper/api/leasekeeperv1b\x06proto3"
 
 var (
 	file_api_leasekeeperv1_members_proto_rawDescOnce sync.Once
@@ -731,34 +806,38 @@ func file_api_leasekeeperv1_members_proto_rawDescGZIP() []byte {
 }
 
 var file_api_leasekeeperv1_members_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_api_leasekeeperv1_members_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_api_leasekeeperv1_members_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_api_leasekeeperv1_members_proto_goTypes = []any{
 	(Member_Role)(0),                   // 0: leasekeeper.v1.Member.Role
 	(*ListMembersRequest)(nil),         // 1: leasekeeper.v1.ListMembersRequest
 	(*ListMembersResponse)(nil),        // 2: leasekeeper.v1.ListMembersResponse
 	(*GetMemberRequest)(nil),           // 3: leasekeeper.v1.GetMemberRequest
 	(*GetMemberResponse)(nil),          // 4: leasekeeper.v1.GetMemberResponse
-	(*TransferLeadershipRequest)(nil),  // 5: leasekeeper.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil), // 6: leasekeeper.v1.TransferLeadershipResponse
-	(*Member)(nil),                     // 7: leasekeeper.v1.Member
-	(*MemberPeer)(nil),                 // 8: leasekeeper.v1.MemberPeer
+	(*FoundRequest)(nil),               // 5: leasekeeper.v1.FoundRequest
+	(*FoundResponse)(nil),              // 6: leasekeeper.v1.FoundResponse
+	(*TransferLeadershipRequest)(nil),  // 7: leasekeeper.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 8: leasekeeper.v1.TransferLeadershipResponse
+	(*Member)(nil),                     // 9: leasekeeper.v1.Member
+	(*MemberPeer)(nil),                 // 10: leasekeeper.v1.MemberPeer
 }
 var file_api_leasekeeperv1_members_proto_depIdxs = []int32{
-	7, // 0: leasekeeper.v1.ListMembersResponse.members:type_name -> leasekeeper.v1.Member
-	7, // 1: leasekeeper.v1.GetMemberResponse.member:type_name -> leasekeeper.v1.Member
-	0, // 2: leasekeeper.v1.Member.role:type_name -> leasekeeper.v1.Member.Role
-	8, // 3: leasekeeper.v1.Member.peers:type_name -> leasekeeper.v1.MemberPeer
-	1, // 4: leasekeeper.v1.Members.List:input_type -> leasekeeper.v1.ListMembersRequest
-	3, // 5: leasekeeper.v1.Members.Get:input_type -> leasekeeper.v1.GetMemberRequest
-	5, // 6: leasekeeper.v1.Members.TransferLeadership:input_type -> leasekeeper.v1.TransferLeadershipRequest
-	2, // 7: leasekeeper.v1.Members.List:output_type -> leasekeeper.v1.ListMembersResponse
-	4, // 8: leasekeeper.v1.Members.Get:output_type -> leasekeeper.v1.GetMemberResponse
-	6, // 9: leasekeeper.v1.Members.TransferLeadership:output_type -> leasekeeper.v1.TransferLeadershipResponse
-	7, // [7:10] is the sub-list for method output_type
-	4, // [4:7] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	9,  // 0: leasekeeper.v1.ListMembersResponse.members:type_name -> leasekeeper.v1.Member
+	9,  // 1: leasekeeper.v1.GetMemberResponse.member:type_name -> leasekeeper.v1.Member
+	0,  // 2: leasekeeper.v1.Member.role:type_name -> leasekeeper.v1.Member.Role
+	10, // 3: leasekeeper.v1.Member.peers:type_name -> leasekeeper.v1.MemberPeer
+	1,  // 4: leasekeeper.v1.Members.List:input_type -> leasekeeper.v1.ListMembersRequest
+	3,  // 5: leasekeeper.v1.Members.Get:input_type -> leasekeeper.v1.GetMemberRequest
+	7,  // 6: leasekeeper.v1.Members.TransferLeadership:input_type -> leasekeeper.v1.TransferLeadershipRequest
+	5,  // 7: leasekeeper.v1.Members.Found:input_type -> leasekeeper.v1.FoundRequest
+	2,  // 8: leasekeeper.v1.Members.List:output_type -> leasekeeper.v1.ListMembersResponse
+	4,  // 9: leasekeeper.v1.Members.Get:output_type -> leasekeeper.v1.GetMemberResponse
+	8,  // 10: leasekeeper.v1.Members.TransferLeadership:output_type -> leasekeeper.v1.TransferLeadershipResponse
+	6,  // 11: leasekeeper.v1.Members.Found:output_type -> leasekeeper.v1.FoundResponse
+	8,  // [8:12] is the sub-list for method output_type
+	4,  // [4:8] is the sub-list for method input_type
+	4,  // [4:4] is the sub-list for extension type_name
+	4,  // [4:4] is the sub-list for extension extendee
+	0,  // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_api_leasekeeperv1_members_proto_init() }
@@ -772,7 +851,7 @@ func file_api_leasekeeperv1_members_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_leasekeeperv1_members_proto_rawDesc), len(file_api_leasekeeperv1_members_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   8,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

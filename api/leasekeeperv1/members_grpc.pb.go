@@ -26,6 +26,7 @@ const (
 	Members_List_FullMethodName               = "/leasekeeper.v1.Members/List"
 	Members_Get_FullMethodName                = "/leasekeeper.v1.Members/Get"
 	Members_TransferLeadership_FullMethodName = "/leasekeeper.v1.Members/TransferLeadership"
+	Members_Found_FullMethodName              = "/leasekeeper.v1.Members/Found"
 )
 
 // MembersClient is the client API for Members service.
@@ -40,6 +41,10 @@ type MembersClient interface {
 	// TransferLeadership has another member lead. It returns when that is so, or when it has surely failed and the
 	// leader goes on.
 	TransferLeadership(ctx context.Context, in *TransferLeadershipRequest, opts ...grpc.CallOption) (*TransferLeadershipResponse, error)
+	// Found has the member that is asked, which must be new, found its cluster together with the others that are there,
+	// without those that are missing. It is refused with FAILED_PRECONDITION if any of them has data, or knows that there
+	// was a cluster, or if no majority is there.
+	Found(ctx context.Context, in *FoundRequest, opts ...grpc.CallOption) (*FoundResponse, error)
 }
 
 type membersClient struct {
@@ -80,6 +85,16 @@ func (c *membersClient) TransferLeadership(ctx context.Context, in *TransferLead
 	return out, nil
 }
 
+func (c *membersClient) Found(ctx context.Context, in *FoundRequest, opts ...grpc.CallOption) (*FoundResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FoundResponse)
+	err := c.cc.Invoke(ctx, Members_Found_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // MembersServer is the server API for Members service.
 // All implementations must embed UnimplementedMembersServer
 // for forward compatibility.
@@ -92,6 +107,10 @@ type MembersServer interface {
 	// TransferLeadership has another member lead. It returns when that is so, or when it has surely failed and the
 	// leader goes on.
 	TransferLeadership(context.Context, *TransferLeadershipRequest) (*TransferLeadershipResponse, error)
+	// Found has the member that is asked, which must be new, found its cluster together with the others that are there,
+	// without those that are missing. It is refused with FAILED_PRECONDITION if any of them has data, or knows that there
+	// was a cluster, or if no majority is there.
+	Found(context.Context, *FoundRequest) (*FoundResponse, error)
 	mustEmbedUnimplementedMembersServer()
 }
 
@@ -110,6 +129,9 @@ func (UnimplementedMembersServer) Get(context.Context, *GetMemberRequest) (*GetM
 }
 func (UnimplementedMembersServer) TransferLeadership(context.Context, *TransferLeadershipRequest) (*TransferLeadershipResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method TransferLeadership not implemented")
+}
+func (UnimplementedMembersServer) Found(context.Context, *FoundRequest) (*FoundResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Found not implemented")
 }
 func (UnimplementedMembersServer) mustEmbedUnimplementedMembersServer() {}
 func (UnimplementedMembersServer) testEmbeddedByValue()                 {}
@@ -186,6 +208,24 @@ func _Members_TransferLeadership_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Members_Found_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FoundRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MembersServer).Found(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Members_Found_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MembersServer).Found(ctx, req.(*FoundRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Members_ServiceDesc is the grpc.ServiceDesc for Members service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -204,6 +244,10 @@ var Members_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "TransferLeadership",
 			Handler:    _Members_TransferLeadership_Handler,
+		},
+		{
+			MethodName: "Found",
+			Handler:    _Members_Found_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

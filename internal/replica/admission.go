@@ -41,6 +41,9 @@ func (r *Replica) turnAway(op Op) error {
 	if id, ok := leaseMade(op); ok && r.leasesFull(id) {
 		return ErrTooManyLeases
 	}
+	if r.lacksMemory(op) {
+		return ErrNoMemory
+	}
 	return nil
 }
 

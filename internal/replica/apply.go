@@ -135,6 +135,10 @@ func (r *Replica) applyEntries(entries []*raftpb.Entry) error {
 		if err := r.applyEntry(entry); err != nil {
 			return fmt.Errorf("entry %d: %w", entry.GetIndex(), err)
 		}
+		if entry.GetTerm() != r.applied.term {
+			r.beginTerm(mark{entry.GetIndex(), entry.GetTerm()})
+			put(r.applying.writer.Batch(), keyTerms, termsRecord(r.terms))
+		}
 		r.applied = mark{entry.GetIndex(), entry.GetTerm()}
 	}
 	r.keepDrafts(r.applying.writer.Batch())

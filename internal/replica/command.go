@@ -267,7 +267,7 @@ func (r *Replica) refuse(event Event, reason error) {
 		}
 		r.emitAnswer(Renewed{ID: e.ID, Header: r.header(), Leases: leases, Authority: forever})
 	case Read:
-		r.emit(Reply{ID: e.ID, Err: reason, Authority: forever})
+		r.emitAnswer(Reply{ID: e.ID, Err: reason, Authority: forever})
 	case Inspection:
 		r.emit(Reply{ID: e.ID, Err: reason, Authority: forever})
 	}

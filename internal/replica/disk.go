@@ -37,6 +37,8 @@ var (
 	keyForgotten = []byte{familyRaft, 'f'} // logpb.Forgotten
 	keyPromised  = []byte{familyRaft, 'p'} // logpb.Promised
 	keyPeers     = []byte{familyRaft, 'm'} // logpb.Peers
+	keyTerms     = []byte{familyRaft, 's'} // logpb.Terms
+	keyNew       = []byte{familyRaft, 'n'} // nothing: the member is new, see found.go
 )
 
 // A DamagedError says that the data folder holds something that this program did not write like that.

@@ -59,7 +59,8 @@
 //
 // Members know each other by the incarnation of their data folders as well. The first that a member hears of another is
 // written down; one that comes back with another folder has forgotten votes, entries and promises, and is not listened
-// to. The members of a group are those that it was founded with.
+// to. A member that is new has no vote until all know its folder (found.go), and one that finds that a leader lacks what
+// it knows to be committed halts (fork.go). The members of a group are those that it was founded with.
 //
 // # Where things are
 //
@@ -71,11 +72,13 @@
 //	record.go, drafts.go         what is remembered of names, and when it is written where
 //	answer.go                    answers from memory
 //	group.go, elect.go           the others, promises, elections, handing over and leaving
+//	found.go, fork.go            new members, and groups that have forked
 //	confirm.go, forward.go       rounds, followers' reads and renewals
+//	health.go, yield.go          whether requests work through this member; leaders that hand over to a better one
 //	message.go                   what members say to each other
 //	ship.go, install.go, state.go
 //	                             a member's whole state, on its way to another
-//	node*.go, run.go, disk.go, folder.go
+//	node*.go, run.go, disk.go, folder*.go
 //	                             the driver: goroutines, clocks, the disk, the folder
 //
 // # What it never does

@@ -59,7 +59,7 @@ func (r *Replica) lot(member uint64) uint64 {
 
 // elect starts an election if it is time.
 func (r *Replica) elect() {
-	if r.leading || r.halted || r.left || r.handing != nil || r.installing {
+	if r.leading || r.halted || r.left || r.fresh != nil || r.handing != nil || r.installing {
 		return
 	}
 	if r.alone() {
@@ -118,7 +118,7 @@ func (r *Replica) released(release masterlease.Release) {
 
 // ballot deals with another's request for a vote.
 func (r *Replica) ballot(m *raftpb.Message, release *masterlease.Release) {
-	if r.left {
+	if r.left || r.fresh != nil {
 		return
 	}
 	b := masterlease.Ballot{
@@ -178,7 +178,7 @@ func (r *Replica) unpark() {
 // have promised longer than they need to.
 func (r *Replica) untilVote() time.Duration {
 	wait := TickInterval
-	if r.alone() || r.left {
+	if r.alone() || r.left || r.fresh != nil {
 		return wait
 	}
 	if opens, closed := r.grantor.Opens(r.now); closed {
@@ -195,7 +195,7 @@ func (r *Replica) untilVote() time.Duration {
 
 // handing is a change of leadership by order.
 type handing struct {
-	id      uint64 // of the HandOver or the Leave
+	id      uint64 // of the HandOver or the Leave; 0 if this member decided it
 	leaving bool
 	led     bool          // this member led when it was ordered
 	until   clock.Instant // then it is given up to wait for a new leader
@@ -240,12 +240,44 @@ func (r *Replica) transfer(to uint64) {
 	r.observe()
 }
 
-// furthest returns the other member that has most of the log, of those that were heard of lately.
+// hearMute takes note of how long a member still neither votes nor campaigns.
+func (r *Replica) hearMute(member uint64, mute time.Duration) {
+	if mute <= 0 {
+		delete(r.mutes, member)
+		return
+	}
+	if r.mutes == nil {
+		r.mutes = make(map[uint64]clock.Instant)
+	}
+	r.mutes[member] = r.now.Add(min(mute, maxMute))
+}
+
+// maxMute bounds what a member is believed of how long it is mute.
+const maxMute = time.Minute
+
+// muteFor is how long a member is still mute, as far as this one knows.
+func (r *Replica) muteFor(member uint64) time.Duration {
+	if until, ok := r.mutes[member]; ok {
+		return max(0, r.now.Until(until))
+	}
+	return 0
+}
+
+// furthest returns the other member that can take over first, and of several the one that has most of the log, of those
+// that were heard of lately. One that has just started cannot be elected before its wait is over, while a member that
+// lacks the newest entries gets them in a moment.
 func (r *Replica) furthest() uint64 {
-	best, match := r.identity.MemberID, uint64(0)
+	best, match, wait := r.identity.MemberID, uint64(0), time.Duration(0)
 	r.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) { // in order of ids
-		if id != r.identity.MemberID && p.RecentActive && p.Match > match {
-			best, match = id, p.Match
+		if id == r.identity.MemberID || !p.RecentActive || p.Match == 0 {
+			return
+		}
+		mute := r.muteFor(id)
+		if p.State != tracker.StateReplicate {
+			mute = max(mute, maxMute) // it is not known when it has what it lacks
+		}
+		if match == 0 || cmp.Or(cmp.Compare(mute, wait), cmp.Compare(match, p.Match)) < 0 {
+			best, match, wait = id, p.Match, mute
 		}
 	})
 	return best
@@ -294,6 +326,10 @@ func (r *Replica) settleHandOver() {
 }
 
 func (r *Replica) answerHandOver(err error) {
+	if r.handing.id == 0 { // nobody ordered it: see yield
+		r.handing = nil
+		return
+	}
 	r.emit(Reply{ID: r.handing.id, Header: r.header(), Err: err, Authority: forever})
 	r.handing = nil
 }

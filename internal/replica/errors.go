@@ -21,6 +21,11 @@ var (
 	ErrNoSpace = errors.New("no space left for more data: delete and compact, or give the data folder more room")
 	// ErrTooManyLeases says that there are as many leases as are allowed. Nothing was changed.
 	ErrTooManyLeases = errors.New("too many leases: end some, or allow more with --max-leases")
+	// ErrNoMemory says that the process has no memory left for more leases, or keys attached to them. Nothing was changed.
+	ErrNoMemory = errors.New("no memory left for more leases: end some, or allow more with --memory-limit")
+	// ErrAnswerDropped says that a request was carried out, but what it read does not fit into the memory that there is
+	// for answers.
+	ErrAnswerDropped = errors.New("the request was carried out, but its answer is too large to be given: read in a request of its own, less at a time")
 	// ErrTooLarge says that a request does not fit into one log entry.
 	ErrTooLarge = errors.New("request is too large")
 	// ErrUnknownOutcome says that the request was handed over and its fate is not known: it may yet take

@@ -14,7 +14,7 @@ import (
 
 // An Event is something that happened to the member: a [Tick], a [Request], [Requests], a [Renewal], a [Read], an
 // [Inspection], a [Persisted], or a [Space]; in a group of several also a [Received], an [Unreachable], a [Shipped],
-// an [Installed], a [HandOver] or a [Leave].
+// an [Installed], a [HandOver], a [Leave] or a [Found].
 type Event interface{ event() }
 
 // Tick lets time be looked at. The driver sends one at every [TickInterval] and at each [WakeAt].

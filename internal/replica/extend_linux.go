@@ -2,6 +2,9 @@ package replica
 
 import "golang.org/x/sys/unix"
 
+// canExtend says whether extend does anything.
+const canExtend = true
+
 // extend reserves blocks for a part of a file and makes the file long enough to hold it. A file system that
 // can not do so says it, and nothing is changed.
 func extend(fd uintptr, offset, length int64) error {

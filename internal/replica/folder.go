@@ -32,7 +32,7 @@ const (
 
 // openFolder makes the data folder if need be, locks it, and opens its database. halt is called when the
 // database can not go on; the goroutine that calls it never comes back.
-func openFolder(files vfs.FS, dir string, halt func(error)) (*pebble.DB, *pebble.Lock, error) {
+func openFolder(files vfs.FS, dir string, openFiles int, halt func(error)) (*pebble.DB, *pebble.Lock, error) {
 	if dir == "" {
 		return nil, nil, errors.New("no data folder is named: say where to keep the data")
 	}
@@ -47,10 +47,12 @@ func openFolder(files vfs.FS, dir string, halt func(error)) (*pebble.DB, *pebble
 	if err := checkVersion(files, dir); err != nil {
 		return nil, nil, errors.Join(err, lock.Close())
 	}
-	if err := errors.Join(removeSnapshots(files, dir), removeStaged(files, dir)); err != nil {
+	if err := errors.Join(removeSnapshots(files, dir), removeStaged(files, dir), removeReserve(files, dir)); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("data folder %s can not be cleaned up: %w", dir, err), lock.Close())
 	}
-	db, err := openDatabase(files.PathJoin(dir, databaseDir), databaseOptions(files, halt))
+	options := databaseOptions(files, halt)
+	options.MaxOpenFiles = openFiles
+	db, err := openDatabase(files.PathJoin(dir, databaseDir), options)
 	if err != nil {
 		return nil, nil, errors.Join(folderError(dir, err), lock.Close())
 	}
@@ -124,36 +126,44 @@ func keepApart(start []byte) (pebble.SpanPolicy, []byte, error) {
 //
 // And it makes write-ahead logs as long as they will become before they are written. The database reserves
 // their blocks, but lets the length grow with each write, so that each sync also writes the length to the
-// disk, until logs are used again after the first tens of megabytes.
+// disk, until logs are used again after the first tens of megabytes. What is written to logs, and read from
+// them, goes through [walFile] and [checkWALFile].
 type databaseFiles struct{ vfs.FS }
 
 func (databaseFiles) GetDiskUsage(string) (vfs.DiskUsage, error) {
 	return vfs.DiskUsage{}, vfs.ErrUnsupported
 }
 
-// Create is part of vfs.FS.
+// Create is part of vfs.FS, as are the methods below.
 func (d databaseFiles) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := d.FS.Create(name, category)
-	if err == nil && strings.HasSuffix(name, ".log") {
-		return longFile{f}, nil
+	if err == nil && isWAL(name) {
+		return &walFile{File: f}, nil
 	}
 	return f, err
 }
 
+// ReuseForWrite makes another log of one that is no longer needed.
+func (d databaseFiles) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := d.FS.ReuseForWrite(old, name, category)
+	if err == nil && isWAL(name) {
+		return &walFile{File: f}, nil
+	}
+	return f, err
+}
+
+// Open opens a log only if it is whole.
+func (d databaseFiles) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
+	if isWAL(name) {
+		if err := checkWALFile(d.FS, name); err != nil {
+			return nil, err
+		}
+	}
+	return d.FS.Open(name, options...)
+}
+
 // Unwrap is part of vfs.FS.
 func (d databaseFiles) Unwrap() vfs.FS { return d.FS }
-
-// longFile is a file that is extended where others would only have blocks reserved. What it is extended by
-// reads as zeros, which is how the end of a write-ahead log looks as well.
-type longFile struct{ vfs.File }
-
-// Preallocate is part of vfs.File.
-func (f longFile) Preallocate(offset, length int64) error {
-	if fd := f.Fd(); fd != vfs.InvalidFd {
-		return extend(fd, offset, length)
-	}
-	return f.File.Preallocate(offset, length)
-}
 
 // makeDirs makes a folder and those above it, and makes sure that they stay.
 func makeDirs(files vfs.FS, dir string) error {

@@ -165,7 +165,7 @@ func (r *Replica) renewedByLeader(answer ForwardedRenewed) {
 		delete(r.forwarded.sent, answer.Number)
 	}
 	if len(e.Leases) > 0 {
-		r.emit(e)
+		r.emitAnswer(e)
 	}
 }
 
@@ -180,17 +180,21 @@ func (r *Replica) renewForOther(member uint64, renewal ForwardedRenewal) {
 	e := Renewal{ID: id, Leases: renewal.Leases}
 	f.came[id] = origin{member, renewal.Number, len(renewal.Leases)}
 	switch {
-	case !r.serving:
+	case !r.serving && !r.leading:
 		r.refuse(e, ErrNoLeader)
 	case len(f.came) > maxForwarded:
 		r.refuse(e, ErrTooManyRequests)
 	default:
-		r.serve(e)
+		r.question(e) // a leader that does not serve yet will in a moment
 	}
 }
 
-// emitAnswer hands out an answer, or puts it into a message if another member's client asked.
+// emitAnswer hands out an answer, puts it into a message if another member's client asked, or keeps it if this member
+// asked itself.
 func (r *Replica) emitAnswer(effect Effect) {
+	if r.probed(effect) {
+		return
+	}
 	e, ok := effect.(Renewed)
 	if !ok || e.ID < otherIDs {
 		r.emit(effect)

@@ -27,6 +27,8 @@ type group struct {
 	grantor *masterlease.Grantor
 	holder  *masterlease.Holder
 
+	mutes map[uint64]clock.Instant // of members that have just started: when they vote again, as they said
+
 	leader     uint64        // whom raft follows; 0: nobody
 	transferee uint64        // to whom this leader is handing over; 0: nobody
 	heard      clock.Instant // when a leader was last heard, or the start
@@ -39,7 +41,10 @@ type group struct {
 	// ordered is an order to campaign that came while this member was mute. It is looked at anew when that is over, as
 	// if it came only then.
 	ordered *Received
-	left    bool // this member has taken its leave
+	left    bool   // this member has taken its leave
+	fresh   *fresh // nil: this member belongs to a group that is founded
+
+	founding bool // since its start it has founded the group without some members, by order
 
 	refusedLast uint64 // who was not listened to last; see Counts.Strangers
 }
@@ -104,6 +109,9 @@ func (r *Replica) join() error {
 	// An answer that was meant for an earlier life of this member is of nothing that is asked now.
 	r.life = r.clockID() + uint64(r.cfg.Now.Raw)
 	r.forwarded.sequence = r.life &^ otherIDs
+	if err := r.recoverFresh(); err != nil {
+		return err
+	}
 	r.holder.Configure(masterlease.Configuration{Voters: r.voters}, r.cfg.Now)
 	r.heard = r.cfg.Now
 	r.awaitLeader()
@@ -128,7 +136,7 @@ func (r *Replica) checkMembers() error {
 // clockID names this process's clocks to the others, who only want to know whether they are still the same.
 func (r *Replica) clockID() uint64 {
 	h := fnv.New64a()
-	fmt.Fprint(h, r.cfg.Domain, r.incarnation)
+	fmt.Fprint(h, r.cfg.Domain, r.incarnation, r.instants.sequence) // the last differs where one name has had two clocks
 	if r.cfg.Domain == clock.UnknownDomain {
 		fmt.Fprint(h, r.cfg.Now)
 	}
@@ -139,9 +147,17 @@ func (r *Replica) clockID() uint64 {
 func (r *Replica) receive(e Received) {
 	m := e.Message
 	r.receiving(e)
-	if r.halted || !r.acquainted(m.From, e.Incarnation) {
+	if r.halted {
 		return
 	}
+	acquainted := r.acquainted(m.From, e.Incarnation)
+	if m.Standing != nil {
+		r.hearStanding(m.From, *m.Standing, acquainted)
+	}
+	if !acquainted {
+		return
+	}
+	r.hearMute(m.From, m.Mute)
 	if m.Raft != nil {
 		r.receiveRaft(e)
 	} else if m.Lease.Release != nil {
@@ -170,7 +186,9 @@ func (r *Replica) acquainted(member, incarnation uint64) bool {
 		}
 		return false
 	}
-	if known != incarnation {
+	if known != incarnation && r.renewsAcquaintance(incarnation) {
+		r.acquaint(member, incarnation)
+	} else if known != incarnation {
 		r.stranger(member)
 	}
 	return known == incarnation
@@ -187,7 +205,7 @@ func (r *Replica) acquaint(member, incarnation uint64) {
 	}
 	m := &logpb.Peers{Peers: []*logpb.Peer{{MemberId: member, Incarnation: incarnation}}}
 	for _, id := range r.voters {
-		if known, ok := r.peers[id]; ok {
+		if known, ok := r.peers[id]; ok && id != member {
 			m.Peers = append(m.Peers, &logpb.Peer{MemberId: id, Incarnation: known})
 		}
 	}
@@ -208,19 +226,24 @@ func (r *Replica) receiveRaft(e Received) {
 		r.counts.Malformed++
 		return
 	}
+	if err := r.forked(m); err != nil {
+		r.halt(err)
+		return
+	}
 	switch m.GetType() {
 	case raftpb.MsgPreVote, raftpb.MsgVote:
 		r.ballot(m, lease.Release)
 		return
 	case raftpb.MsgTimeoutNow:
-		if r.left || !r.grantor.TimeoutNow(lease.Release, r.now) {
+		if r.left || r.fresh != nil || !r.grantor.TimeoutNow(lease.Release, r.now) {
 			r.ordered = nil
-			if r.grantor.Mute(r.now) {
+			if r.fresh == nil && r.grantor.Mute(r.now) {
 				r.ordered = &e
 			}
 			return
 		}
 		r.carried = lease.Release
+		r.tookOver()
 	case raftpb.MsgPreVoteResp, raftpb.MsgVoteResp:
 		if !m.GetReject() && !r.grantor.VoteAnswer(r.now) {
 			return
@@ -240,7 +263,11 @@ func (r *Replica) receiveRaft(e Received) {
 		if !r.leading || r.answerReadIndex(m) {
 			return
 		}
-	case raftpb.MsgAppResp, raftpb.MsgHeartbeatResp, raftpb.MsgReadIndexResp:
+	case raftpb.MsgReadIndexResp:
+		if _, known := r.settledTerm(m.GetIndex()); !known && m.GetIndex() <= r.settled {
+			return // it does not show that the leader has what this member has; the question is put again
+		}
+	case raftpb.MsgAppResp, raftpb.MsgHeartbeatResp:
 	default:
 		return // of all others none comes from another member
 	}
@@ -251,15 +278,17 @@ func (r *Replica) receiveRaft(e Received) {
 	case raftpb.MsgApp, raftpb.MsgHeartbeat, raftpb.MsgSnap:
 		r.heardLeader(m, lease.Request)
 	case raftpb.MsgAppResp, raftpb.MsgHeartbeatResp:
+		r.hearRoom(m.GetFrom(), e.Message.Room)
 		if lease.Grant != nil {
 			r.holder.Receive(m.GetFrom(), *lease.Grant, r.now)
 		}
 	}
 }
 
-// plausible reports whether raft can be trusted with a message. It takes one without a term for its own. And it reads the
+// plausible reports whether raft can be trusted with a message. It takes one without a term for its own. It reads the
 // context of an answer to a heartbeat as the number of a round, whatever its length, and has it confirm all rounds up to
-// that number, whether or not they were ever begun.
+// that number, whether or not they were ever begun. And it believes a member that acknowledges entries which this leader
+// never had, and counts them as soon as it has others in their places.
 func (r *Replica) plausible(m *raftpb.Message) bool {
 	round := m.GetContext()
 	switch {
@@ -267,6 +296,8 @@ func (r *Replica) plausible(m *raftpb.Message) bool {
 		return m.GetType() == raftpb.MsgReadIndex // which raft sends without one
 	case m.GetType() == raftpb.MsgHeartbeatResp && m.GetTerm() == r.term && len(round) > 0:
 		return len(round) == 8 && binary.LittleEndian.Uint64(round) <= r.asked
+	case m.GetType() == raftpb.MsgAppResp && m.GetTerm() == r.term && r.leading && !m.GetReject():
+		return m.GetIndex() <= r.log.written
 	}
 	return true
 }
@@ -366,6 +397,9 @@ func (r *Replica) tellRelease(release masterlease.Release) {
 
 func (r *Replica) sendMessage(m Message, authority clock.Instant) {
 	m.From = r.identity.MemberID
+	if r.grantor.Mute(r.now) {
+		m.Mute = r.grantor.Stats(r.now).MuteFor
+	}
 	r.emit(Send{m, authority})
 }
 
@@ -376,9 +410,13 @@ func (r *Replica) send(m *raftpb.Message) {
 		r.asked = max(r.asked, binary.LittleEndian.Uint64(round))
 	}
 	switch {
+	case !ok && m.GetType() == raftpb.MsgSnap:
+		r.shipped(Shipped{To: m.GetTo(), Err: errSilent})
 	case !ok:
 	case m.GetType() == raftpb.MsgSnap:
 		r.ship(m, lease)
+	case m.GetType() == raftpb.MsgHeartbeatResp:
+		r.sendMessage(Message{To: m.GetTo(), Raft: m, Lease: lease, Room: r.room()}, forever)
 	default:
 		r.sendMessage(Message{To: m.GetTo(), Raft: m, Lease: lease}, forever)
 	}

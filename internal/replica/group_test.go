@@ -56,7 +56,22 @@ func newTeamOf(t testing.TB, size int, set func(*Config)) *team {
 			g.members[id].close()
 		}
 	})
+	g.found()
 	return g
+}
+
+// found has the members get to know each other, which takes no time.
+func (g *team) found() {
+	g.t.Helper()
+	for _, id := range g.ids {
+		g.step(id, Tick{})
+	}
+	for _, id := range g.ids {
+		if r := g.members[id].replica; r.fresh != nil {
+			g.t.Fatalf("member %d is still new: %s", id, r.Awaits())
+		}
+	}
+	g.sent = nil
 }
 
 // step lets a member see events, and carries on until nobody has anything to do.
@@ -88,7 +103,7 @@ func (g *team) deliver(m Message) {
 		g.t.Fatalf("a message can not be read: %v: %+v", err, m)
 	}
 	w := g.members[m.To]
-	w.inbox = append(w.inbox, Received{Message: again, Incarnation: 0x100 + m.From})
+	w.inbox = append(w.inbox, Received{Message: again, Incarnation: g.members[m.From].replica.Incarnation()})
 }
 
 // rest carries on until no write and no message is under way.
@@ -175,7 +190,10 @@ func (g *team) reply(id, request uint64) Effect {
 // do asks a member for a change and returns its reply.
 func (g *team) do(id, request uint64, op Op) Reply {
 	g.t.Helper()
-	if order, ok := op.(HandOver); ok {
+	if order, ok := op.(Found); ok {
+		order.ID = request
+		g.step(id, order)
+	} else if order, ok := op.(HandOver); ok {
 		order.ID = request
 		g.step(id, order)
 	} else {

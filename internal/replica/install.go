@@ -133,6 +133,7 @@ func ownAfter(m *raftpb.Message, hard *raftpb.HardState) []Record {
 		newRecord(keyConfState, m.GetSnapshot().GetMetadata().GetConfState()),
 		newRecord(keyApplied, end),
 		newRecord(keyTruncated, end),
+		newRecord(keyTerms, termsRecord(sentTerms(m.GetSnapshot()))),
 	}
 	for _, e := range m.GetEntries() {
 		own = append(own, newRecord(logKey(e.GetIndex()), e))

@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
@@ -407,4 +409,35 @@ func TestTheLogIsKeptForAStateOnItsWay(t *testing.T) {
 		}
 		g.identical()
 	}
+}
+
+// A leader that keeps silent sends no state either, and says so to raft. Otherwise raft would wait for the outcome, and the
+// member would be sent nothing more for as long as this leader leads.
+func TestAStateThatASilentLeaderKeepsIsSentLater(t *testing.T) {
+	g, leader, laggard := newTeamWithLaggard(t, 22)
+	w, other := g.members[leader], 6-leader-laggard
+	term := w.replica.term
+	w.step(Request{1 << 40, put1("k", "stalls")}) // and the disk does not get done
+	for i := 0; !w.replica.holder.Silent(w.clock.Now()); i++ {
+		if i > 100 || !w.replica.leading {
+			t.Fatalf("after %d steps the leader is not silent; it leads: %v", i, w.replica.leading)
+		}
+		w.clock.Advance(20 * time.Millisecond)
+		w.step(Received{Incarnation: 0x100 + other, Message: Message{From: other, To: leader, Raft: &raftpb.Message{
+			Type: raftpb.MsgHeartbeatResp.Enum(), From: &other, To: &leader, Term: &term,
+		}}})
+	}
+	effects := w.step(Received{Incarnation: 0x100 + laggard, Message: Message{From: laggard, To: leader, Raft: &raftpb.Message{
+		Type: raftpb.MsgAppResp.Enum(), From: &laggard, To: &leader, Term: &term, Index: new(w.replica.log.last), Reject: new(true),
+	}}})
+	for _, effect := range effects {
+		if _, ok := effect.(Ship); ok {
+			t.Fatal("the leader is silent, and sends its state")
+		}
+	}
+	w.replica.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+		if id == laggard && p.State == tracker.StateSnapshot {
+			t.Error("raft waits for the outcome of a state that was never sent")
+		}
+	})
 }

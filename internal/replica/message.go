@@ -24,6 +24,12 @@ type Message struct {
 	Renewals []ForwardedRenewal
 	// Renewed are the leader's answers to those.
 	Renewed []ForwardedRenewed
+	// Room says whether the sender, a follower, has room for what clients write.
+	Room memberpb.Room
+	// Mute is for how long the sender still neither votes nor campaigns because it has just started.
+	Mute time.Duration
+	// Standing is how the sender stands to the receiver; nil if that does not matter.
+	Standing *Standing
 }
 
 // ForwardedRenewal is a [Renewal] on its way to the leader.
@@ -45,7 +51,7 @@ var ErrMalformedMessage = errors.New("malformed message of a member")
 
 // AppendTo appends the encoding of the message to b, without From and To: they are those of the connection.
 func (m Message) AppendTo(b []byte) []byte {
-	wire := new(memberpb.Message)
+	wire := &memberpb.Message{Room: m.Room, MuteNs: int64(m.Mute)}
 	if m.Raft != nil {
 		data, err := proto.Marshal(m.Raft)
 		if err != nil {
@@ -62,6 +68,9 @@ func (m Message) AppendTo(b []byte) []byte {
 	for _, renewed := range m.Renewed {
 		wire.Renewed = append(wire.Renewed, wireRenewed(renewed))
 	}
+	if s := m.Standing; s != nil {
+		wire.Standing = &memberpb.Standing{Known: s.Known, Data: s.Data, Founding: s.Founding, Ask: s.Ask}
+	}
 	b, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, wire)
 	if err != nil {
 		panic(fmt.Sprintf("replica: can not encode a message of a member: %v", err))
@@ -76,7 +85,7 @@ func ParseMessage(from, to uint64, b []byte) (Message, error) {
 	if err := proto.Unmarshal(b, wire); err != nil {
 		return Message{}, fmt.Errorf("%w: %v", ErrMalformedMessage, err)
 	}
-	m := Message{From: from, To: to}
+	m := Message{From: from, To: to, Room: wire.Room, Mute: time.Duration(wire.MuteNs)}
 	if len(wire.Raft) > 0 {
 		m.Raft = new(raftpb.Message)
 		if err := proto.Unmarshal(wire.Raft, m.Raft); err != nil {
@@ -95,6 +104,9 @@ func ParseMessage(from, to uint64, b []byte) (Message, error) {
 	}
 	for _, renewed := range wire.Renewed {
 		m.Renewed = append(m.Renewed, ownRenewed(renewed))
+	}
+	if s := wire.Standing; s != nil {
+		m.Standing = &Standing{Known: s.Known, Data: s.Data, Founding: s.Founding, Ask: s.Ask}
 	}
 	return m, nil
 }

@@ -35,6 +35,10 @@ type NodeConfig struct {
 	MaxLeases int
 	// FS replaces the file system in tests; nil means the machine's own.
 	FS vfs.FS
+	// AnswerBytes bounds the memory of answers to requests that write; see [Config]. 0 means [DefaultAnswerBytes].
+	AnswerBytes int64
+	// MaxOpenFiles bounds the files that the database keeps open for later use; 0 means [DefaultMaxOpenFiles].
+	MaxOpenFiles int
 	// Retention is how long the history of keys is kept at the least; see [Config]. 0 keeps it for good.
 	Retention time.Duration
 	// Space says from when on clients get no more of it. The zero value sets no limits.
@@ -49,6 +53,13 @@ type NodeConfig struct {
 
 // DefaultMaxRequestBytes is the size of the largest request, as in etcd.
 const DefaultMaxRequestBytes = 3 << 19
+
+// DefaultMaxOpenFiles is how many files the database keeps open if nothing is said, and MinOpenFiles is the least that
+// it takes.
+const (
+	DefaultMaxOpenFiles = 1000
+	MinOpenFiles        = 74
+)
 
 // intakeSize bounds the calls that wait for the member's goroutine; callers beyond it wait with their own.
 const intakeSize = 4096
@@ -83,13 +94,16 @@ type Status struct {
 // Node runs one member: it drives a [Replica] with this machine's clocks, disk and goroutines. Its methods
 // are safe for concurrent use.
 type Node struct {
-	cfg   NodeConfig
-	log   *slog.Logger
-	db    *pebble.DB
-	lock  *pebble.Lock
-	store *keyspace.Store
-	hub   *keyspace.Hub
-	names namesHub
+	cfg     NodeConfig
+	log     *slog.Logger
+	db      *pebble.DB
+	lock    *pebble.Lock
+	reserve *diskReserve
+	// spares are descriptors for moments in which the process has no other left.
+	spares *descriptorReserve
+	store  *keyspace.Store
+	hub    *keyspace.Hub
+	names  namesHub
 
 	// owner is held by whoever calls the replica: nearly always the goroutine of run, now and then, for as long
 	// as an answer from memory takes, one that has a question.
@@ -97,11 +111,13 @@ type Node struct {
 	over       bool   // the goroutine of run has left; guarded by owner, as is what follows
 	strangers  uint64 // messages of strangers when that was told last
 	strangerAt clock.Instant
+	newAt      clock.Instant // when it was told last for what this member, which is new, waits
 	replica    *Replica
 	calls      map[uint64]caller
 	handed     []*handed         // that have answers to tell
 	walled     clock.Instant     // when it told the time of day last
 	fault      masterlease.Fault // the newest that was told
+	yields     uint64            // hand-overs of the replica's own when that was told last
 
 	nudge     chan struct{} // tells the goroutine of run that Step is to be called earlier; holds one
 	intake    chan submission
@@ -113,6 +129,7 @@ type Node struct {
 	incarnation uint64
 	leader      atomic.Pointer[known] // if it is this member, it serves
 	serving     atomic.Bool           // there is a leader
+	readyUntil  atomic.Pointer[clock.Instant]
 	ready       chan struct{}
 	reach       reach
 
@@ -161,23 +178,35 @@ func Start(ctx context.Context, cfg NodeConfig) (*Node, error) {
 	if cfg.MaxRequestBytes == 0 {
 		cfg.MaxRequestBytes = DefaultMaxRequestBytes
 	}
+	if cfg.AnswerBytes == 0 {
+		cfg.AnswerBytes = DefaultAnswerBytes
+	}
+	if cfg.MaxOpenFiles == 0 {
+		cfg.MaxOpenFiles = DefaultMaxOpenFiles
+	}
 	if cfg.FS == nil {
 		cfg.FS = vfs.Default
 	}
 	if cfg.FreeBytes == nil {
 		cfg.FreeBytes = freeBytes(cfg.FS)
 	}
+	stopping := make(chan struct{})
+	files := newSpareFS(cfg.FS, stopping)
+	cfg.FS = files
 	n := &Node{
-		cfg: cfg, log: cfg.Logger,
+		cfg: cfg, log: cfg.Logger, spares: files.reserve, reserve: newDiskReserve(&cfg),
 		intake: make(chan submission, intakeSize), calls: make(map[uint64]caller),
 		persists: make(chan syncing, persistsInFlight), persisted: make(chan Persisted, persistsInFlight),
 		received: make(chan Event, maxReceived), leaderChanged: make(chan struct{}), states: newStates(), reach: newReach(),
-		nudge: make(chan struct{}, 1), ready: make(chan struct{}), stopping: make(chan struct{}), done: make(chan struct{}),
+		nudge: make(chan struct{}, 1), ready: make(chan struct{}), stopping: stopping, done: make(chan struct{}),
 	}
 	n.leader.Store(new(known))
+	n.readyUntil.Store(new(clock.Instant))
 	n.closing, n.endClosing = context.WithCancel(context.Background())
 	if err := n.openInTime(ctx); err != nil {
 		n.endClosing()
+		close(stopping) // nothing waits for a descriptor any longer
+		n.spares.close()
 		return nil, err
 	}
 	n.intake <- submission{event: n.readSpace()}
@@ -192,7 +221,7 @@ func (n *Node) open() (err error) {
 			err = errors.Join(err, n.close())
 		}
 	}()
-	if n.db, n.lock, err = openFolder(n.cfg.FS, n.cfg.Dir, n.halt); err != nil {
+	if n.db, n.lock, err = openFolder(n.cfg.FS, n.cfg.Dir, n.cfg.MaxOpenFiles, n.halt); err != nil {
 		return err
 	}
 	domain := clock.SystemDomain()
@@ -201,7 +230,7 @@ func (n *Node) open() (err error) {
 	}
 	config := Config{
 		DB: n.db, Domain: domain, Now: clock.Now(),
-		MaxLeases: n.cfg.MaxLeases, MaxRequestBytes: n.cfg.MaxRequestBytes,
+		MaxLeases: n.cfg.MaxLeases, MaxRequestBytes: n.cfg.MaxRequestBytes, AnswerBytes: n.cfg.AnswerBytes,
 		ClusterID: randomID(), MemberID: randomID(), Incarnation: randomID(), Space: n.cfg.Space, Retention: n.cfg.Retention,
 		LogKeep: n.cfg.logKeep,
 	}
@@ -231,6 +260,7 @@ func (n *Node) close() error {
 	if n.lock != nil {
 		err = errors.Join(err, n.lock.Close())
 	}
+	n.spares.close()
 	return err
 }
 
@@ -329,7 +359,11 @@ func (n *Node) DeleteRange(ctx context.Context, req keyspace.DeleteRequest) (Hea
 	if len(req.Key)+len(req.End) > n.cfg.MaxRequestBytes {
 		return Header{}, keyspace.DeleteResult{}, ErrTooLarge
 	}
-	return change[keyspace.DeleteResult](ctx, n, req)
+	header, result, err := change[keyspace.DeleteResult](ctx, n, req)
+	if err == nil && result.Dropped {
+		err = ErrAnswerDropped
+	}
+	return header, result, err
 }
 
 // Range reads keys, on the caller's goroutine. A serializable read does not ask whether this member may
@@ -339,7 +373,12 @@ func (n *Node) Range(ctx context.Context, req keyspace.RangeRequest, serializabl
 	if err != nil {
 		return Header{}, keyspace.RangeResult{}, err
 	}
+	give, err := keyspace.TakeTurn(ctx)
+	if err != nil {
+		return Header{}, keyspace.RangeResult{}, err
+	}
 	result, err := n.store.Range(ctx, req)
+	give()
 	if err != nil {
 		return Header{}, keyspace.RangeResult{}, err
 	}

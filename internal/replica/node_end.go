@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
 )
 
 // stallLimit is how long the member's goroutine, or one write, may take before the member no longer counts
@@ -89,8 +91,39 @@ func (p *pulse) still() bool {
 	return at > 0 && int64(time.Since(pulseOrigin))-at > int64(stallLimit)
 }
 
-// Serving returns nil if the member would serve a request now, else why not.
+// Serving returns nil if the member would take on a request now, else why not. It looks no further than whether the
+// member knows a leader: see CheckReady.
 func (n *Node) Serving() error {
+	if err := n.standing(); err != nil {
+		return err
+	}
+	if !n.serving.Load() {
+		return ErrNoLeader
+	}
+	return nil
+}
+
+// errNotReady is for probes.
+var errNotReady = errors.New("the member hears a leader, but linearizable reads and renewals have not worked through it for two election timeouts: " +
+	"see whether it reaches the leader, and whether its data directory is the one that it had")
+
+// CheckReady returns nil if linearizable reads and renewals work through this member, or did within the last two election
+// timeouts, else why not.
+func (n *Node) CheckReady() error {
+	if err := n.standing(); err != nil {
+		return err
+	}
+	switch {
+	case !clock.Now().After(*n.readyUntil.Load()):
+		return nil
+	case !n.serving.Load():
+		return ErrNoLeader
+	}
+	return errNotReady
+}
+
+// standing returns nil if the member is neither stopped nor stalled.
+func (n *Node) standing() error {
 	select {
 	case <-n.stopping:
 		return ErrStopped
@@ -98,11 +131,8 @@ func (n *Node) Serving() error {
 		return ErrStopped
 	default:
 	}
-	switch {
-	case n.loopPulse.still() || n.diskPulse.still():
+	if n.loopPulse.still() || n.diskPulse.still() {
 		return errStalled
-	case !n.serving.Load():
-		return ErrNoLeader
 	}
 	return nil
 }

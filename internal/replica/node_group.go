@@ -188,6 +188,16 @@ func (n *Node) noticeFault(now clock.Instant) {
 	}
 }
 
+// noticeYield tells when this member hands over on its own account; it is called by who owns the replica.
+func (n *Node) noticeYield() {
+	if n.replica.counts.Yields == n.yields {
+		return
+	}
+	n.yields = n.replica.counts.Yields
+	n.log.Warn("this leader hands over to a member that is better off", "reason", n.replica.yielding.reason.String(),
+		"to", fmt.Sprintf("%x", n.replica.transferee), "next_in", yieldInterval)
+}
+
 // strangerInterval is how often it is told at most that a member is not listened to.
 const strangerInterval = time.Minute
 
@@ -201,6 +211,33 @@ func (n *Node) noticeStranger(now clock.Instant) {
 	n.log.Error("messages of a member are refused: it is not of this group, or its data folder is not the one that it had; "+
 		"a member whose folder is lost has forgotten what it promised and can not come back under its id",
 		"member", fmt.Sprintf("%x", n.replica.refusedLast), "refused", refused)
+}
+
+// newInterval is how often it is told at most for what a new member waits.
+const newInterval = 30 * time.Second
+
+// noticeNew tells for what a new member waits; it is called by who owns the replica.
+func (n *Node) noticeNew(now clock.Instant) {
+	awaits := n.replica.Awaits()
+	if awaits == "" {
+		return
+	}
+	if n.newAt == (clock.Instant{}) { // the others have not yet had the time to answer
+		n.newAt = now.Add(2*time.Second - newInterval)
+	}
+	if now.Elapsed(n.newAt) < newInterval {
+		return
+	}
+	n.newAt = now
+	n.log.Warn("this member is new, and has no vote until all members of --initial-cluster know its data folder: a cluster is founded when all are there; "+
+		"if one will never come, see leasekeeper found", "waits", awaits)
+}
+
+// Found has a new member found its group without the members that are missing. It refuses with [ErrFounding].
+func (n *Node) Found(ctx context.Context) error {
+	id := n.nextID.Add(1)
+	_, _, err := typed[any](n.ask(ctx, id, Found{id}))
+	return err
 }
 
 // HandOver makes another member the leader, 0 meaning the one that is furthest. Only the leader can; others return

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -80,12 +81,18 @@ type quorum struct {
 	ids  []uint64
 
 	logKeep uint64 // of Config
+	space   SpaceLimits
+	free    func(id uint64) uint64 // nil: as it is
 }
 
 func newQuorum(t *testing.T) *quorum { return newQuorumOf(t, 0) }
 
 func newQuorumOf(t *testing.T, logKeep uint64) *quorum {
-	q := &quorum{t: t, logKeep: logKeep, s: &switchboard{nodes: make(map[uint64]*Node)}, dirs: make(map[uint64]string), ids: []uint64{11, 12, 13}}
+	return (&quorum{logKeep: logKeep}).begin(t)
+}
+
+func (q *quorum) begin(t *testing.T) *quorum {
+	q.t, q.s, q.dirs, q.ids = t, &switchboard{nodes: make(map[uint64]*Node)}, make(map[uint64]string), []uint64{11, 12, 13}
 	for _, id := range q.ids {
 		q.dirs[id] = t.TempDir()
 		q.start(id)
@@ -102,10 +109,14 @@ func newQuorumOf(t *testing.T, logKeep uint64) *quorum {
 
 func (q *quorum) start(id uint64) *Node {
 	q.t.Helper()
-	n, err := Start(context.Background(), NodeConfig{Dir: q.dirs[id], logKeep: q.logKeep, Group: &GroupConfig{
+	cfg := NodeConfig{Dir: q.dirs[id], logKeep: q.logKeep, Space: q.space, Group: &GroupConfig{
 		Self: id, Members: q.ids, ClusterID: 0xc1, Transport: line2{q.s, id},
 		ReadTimeout: 5 * time.Second,
-	}})
+	}}
+	if q.free != nil {
+		cfg.FreeBytes = func(string) (uint64, error) { return q.free(id), nil }
+	}
+	n, err := Start(context.Background(), cfg)
 	if err != nil {
 		q.t.Fatal(err)
 	}
@@ -140,6 +151,33 @@ func (q *quorum) leader() (leader, follower *Node) {
 	}
 	q.t.Fatal("nobody ever leads")
 	return nil, nil
+}
+
+// A leader whose disk is full hands over to a member with room, and puts are served again.
+func TestNodeWithAFullDiskHandsOver(t *testing.T) {
+	const least = 1 << 20
+	full := new(atomic.Uint64) // the member
+	q := (&quorum{space: SpaceLimits{MinFree: least}, free: func(id uint64) uint64 {
+		if id == full.Load() {
+			return least / 8 // so little that the file of the reserve does not make up for it
+		}
+		return 10 * least
+	}}).begin(t)
+	leader, _ := q.leader()
+	id, _ := leader.Leader()
+	full.Store(id)
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		next, _ := q.leader()
+		if to, _ := next.Leader(); to != id {
+			if _, _, err := next.Put(t.Context(), keyspace.PutRequest{Key: []byte("k")}); err != nil {
+				t.Errorf("a put at the member with room: %v", err)
+			}
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the full member leads still")
+		}
+	}
 }
 
 func TestNodesInAGroup(t *testing.T) {

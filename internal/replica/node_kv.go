@@ -17,7 +17,11 @@ func (n *Node) Txn(ctx context.Context, req keyspace.TxnRequest, serializable bo
 		if req.Bytes() > n.cfg.MaxRequestBytes {
 			return Header{}, keyspace.TxnResult{}, ErrTooLarge
 		}
-		return change[keyspace.TxnResult](ctx, n, req)
+		header, result, err := change[keyspace.TxnResult](ctx, n, req)
+		if err == nil && result.Dropped {
+			err = ErrAnswerDropped
+		}
+		return header, result, err
 	}
 	header, err := n.readHeader(ctx, serializable)
 	if err != nil {

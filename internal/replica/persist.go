@@ -7,6 +7,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/leasekeeper/leasekeeper/clock"
 )
 
 // persisting is a write under way and what raft hears once it is done.
@@ -18,6 +20,10 @@ type persisting struct {
 
 	promised          time.Duration // the longest promise that is written down by it
 	peer, incarnation uint64        // the acquaintance that is
+
+	since    clock.Instant // when it was handed out
+	compared bool          // quick was looked up
+	quick    []uint64      // the others that had its entries soon
 }
 
 // persist hands what raft wants on stable storage to the disk. What needs no sync (a commit index that
@@ -48,7 +54,7 @@ func (r *Replica) persist(m *raftpb.Message) {
 
 func (r *Replica) persistOwn(p persisting, batch *pebble.Batch) {
 	r.persistSequence++
-	p.sequence = r.persistSequence
+	p.sequence, p.since = r.persistSequence, r.now
 	r.persisting = append(r.persisting, p)
 	r.emit(Persist{r.persistSequence, batch})
 }
@@ -98,6 +104,7 @@ func (r *Replica) persisted(e Persisted) {
 	}
 	if done.peer != 0 {
 		r.peers[done.peer] = done.incarnation
+		r.askStanding(done.peer)
 	}
 	r.log.stable(done.entries, done.hard, r.applied.index)
 	r.respond(done.responses)

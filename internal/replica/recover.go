@@ -31,7 +31,9 @@ func (r *Replica) recover() (err error) {
 	}
 	r.log = new(log)
 	err = r.reload(func(leases keyspace.Leases) (err error) {
-		r.store, err = keyspace.Open(r.db, leases)
+		if r.store, err = keyspace.Open(r.db, leases); err == nil {
+			r.store.LimitAnswers(keyspace.AnswerLimits{Each: r.cfg.AnswerBytes / writeAnswerShare, All: r.cfg.AnswerBytes})
+		}
 		return err
 	})
 	r.term = r.log.hard.GetTerm()
@@ -54,6 +56,10 @@ func (r *Replica) reload(openKeys func(keyspace.Leases) error) error {
 		return err
 	}
 	*r.log = *stable
+	r.settled = r.log.hard.GetCommit()
+	if err := r.recoverTerms(); err != nil {
+		return err
+	}
 	r.log.applied = &r.applied
 	farewells := r.names.farewells // what ended has not begun again
 	r.names = newNames()
@@ -127,11 +133,30 @@ func (r *Replica) found() (*logpb.Identity, error) {
 	if len(voters) > 1 {
 		// Should it never be asked for more, this is what it waits for when it starts again.
 		put(batch, keyPromised, &logpb.Promised{LongestNs: int64(r.cfg.Drift.GrantPromise(r.cfg.MasterLease))})
+		if err := batch.Set(keyNew, nil, nil); err != nil {
+			return nil, err
+		}
 	}
 	return identity, batch.Commit(pebble.Sync)
 }
 
+// recoverLeases rebuilds the lessor. If an instant on the disk lies ahead of this process's clocks, these bear the name
+// of other clocks: of a machine from which the folder was copied together with the boot id, perhaps. Then no instant on
+// the disk can be compared with theirs, and the lessor is rebuilt in a new domain.
 func (r *Replica) recoverLeases() error {
+	if err := r.rebuildLessor(); err != nil || !r.instants.ahead {
+		return err
+	}
+	fresh, err := newDomain(r.db, r.cfg.Domain, r.instants.sequence+1, r.now)
+	if err != nil {
+		return err
+	}
+	r.instants = fresh
+	return r.rebuildLessor()
+}
+
+func (r *Replica) rebuildLessor() error {
+	r.instants.now = r.now
 	var failed error
 	r.names.recovering = make(map[lessor.ID]string)
 	records := func(yield func(lessor.Record) bool) {
@@ -206,6 +231,8 @@ func (r *Replica) recoverBindings() error {
 type instants struct {
 	sequence uint32
 	origin   clock.Instant
+	now      clock.Instant // read after the newest of what is decoded was written
+	ahead    bool          // one of this domain was decoded that lies ahead of now on either clock
 }
 
 func openInstants(db *pebble.DB, domain clock.Domain, now clock.Instant) (*instants, error) {
@@ -214,10 +241,16 @@ func openInstants(db *pebble.DB, domain clock.Domain, now clock.Instant) (*insta
 	if err != nil {
 		return nil, err
 	}
-	if found && domain.Same(clock.Domain(stored.Name)) {
-		return &instants{stored.Sequence, clock.Instant{Raw: stored.Origin.GetRawNs(), Boot: stored.Origin.GetBootNs()}}, nil
+	origin := clock.Instant{Raw: stored.Origin.GetRawNs(), Boot: stored.Origin.GetBootNs()}
+	if found && domain.Same(clock.Domain(stored.Name)) && now.Until(origin) <= 0 {
+		return &instants{sequence: stored.Sequence, origin: origin}, nil
 	}
-	fresh := &instants{sequence: stored.Sequence + 1, origin: now}
+	return newDomain(db, domain, stored.Sequence+1, now)
+}
+
+// newDomain writes that instants count from now on in another domain than before.
+func newDomain(db *pebble.DB, domain clock.Domain, sequence uint32, now clock.Instant) (*instants, error) {
+	fresh := &instants{sequence: sequence, origin: now}
 	origin, _ := fresh.encode(now)
 	batch := db.NewBatch()
 	put(batch, keyDomain, &logpb.Domain{Sequence: fresh.sequence, Name: string(domain), Origin: origin})
@@ -232,7 +265,9 @@ func (i *instants) decode(at *logpb.Instant, domain uint32) clock.Instant {
 	if domain != i.sequence {
 		return i.origin
 	}
-	return clock.Instant{Raw: at.GetRawNs(), Boot: at.GetBootNs()}
+	then := clock.Instant{Raw: at.GetRawNs(), Boot: at.GetBootNs()}
+	i.ahead = i.ahead || i.now.Until(then) > 0
+	return then
 }
 
 func sortedIDs[V any](m map[lessor.ID]V) []lessor.ID {

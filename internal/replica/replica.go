@@ -83,6 +83,9 @@ type Config struct {
 	MaxLeases int
 	// MaxRequestBytes bounds the keys and values of one request; 0 means [DefaultMaxRequestBytes].
 	MaxRequestBytes int
+	// AnswerBytes bounds the memory of answers to requests that write, while they are not collected, and a sixteenth of it
+	// each of them; 0 means any.
+	AnswerBytes int64
 	// LogKeep replaces the constant of that name in tests; 0 means the constant.
 	LogKeep uint64
 	// LogStep replaces the size of the steps in which the log is measured, in tests; 0 means 16 MiB.
@@ -114,8 +117,12 @@ type Replica struct {
 	full    bool // the Step under way has written or applied entries: it applies no more
 
 	applied mark
+	terms   []mark // the first entries of terms that were applied; ascending, len ≤ maxTerms
+	settled uint64 // what is committed up to here has been handed to the disk
 	group
 	confirming confirming
+	health     health
+	yielding   yielding
 	forwarded  forwarded
 	replacing
 
@@ -149,9 +156,11 @@ type Replica struct {
 	batch    applying
 	deferred []*raftpb.Message // to be applied by the next Step
 	space    space
-	names    names
-	wall     int64 // the time of day at the instant walled
-	walled   clock.Instant
+	// memoryShort is set while what stays in memory is refused.
+	memoryShort bool
+	names       names
+	wall        int64 // the time of day at the instant walled
+	walled      clock.Instant
 
 	counts Counts
 	late   Histogram // how late leases ended
@@ -163,6 +172,8 @@ type Counts struct {
 	// Campaigns are those of this member. Strangers are messages of those who are no members, or whose data folder
 	// is not the one that the member had. Malformed are messages that raft would have misunderstood.
 	Campaigns, Strangers, Malformed uint64
+	// Yields are the hand-overs that this member decided because another one was better off.
+	Yields uint64
 }
 
 // Open reads what the database holds, or founds a group of one member if it is empty. Nothing is served
@@ -222,11 +233,14 @@ func (r *Replica) Step(now clock.Instant, events ...Event) []Effect {
 	for _, event := range events {
 		r.handle(event)
 	}
+	r.askStandings()
 	r.unpark()
 	r.elect()
 	r.decide()
 	r.retireHistory()
 	r.propose()
+	r.probe()
+	r.yield()
 	r.forwardAll()
 	r.confirm()
 	r.advance()
@@ -270,6 +284,8 @@ func (r *Replica) handle(event Event) {
 		for i, op := range e.Ops {
 			r.request(Request{e.First + uint64(i), op})
 		}
+	case Memory:
+		r.memoryShort = e.Short
 	case Space:
 		r.noticeSpace(e)
 	case Renewal, Read, Inspection:
@@ -288,6 +304,8 @@ func (r *Replica) handle(event Event) {
 		r.handOver(e)
 	case Leave:
 		r.leave(e)
+	case Found:
+		r.foundWithout(e)
 	default:
 		panic(fmt.Sprintf("replica: unknown event %T", event))
 	}
@@ -336,6 +354,9 @@ func (r *Replica) advance() {
 			}
 		}
 	}
+	if !r.halted {
+		r.settled = r.raft.BasicStatus().HardState.GetCommit()
+	}
 }
 
 // sweep removes some keys of ended leases, which have been invisible since their lease ended.
@@ -379,6 +400,9 @@ func (r *Replica) schedule() {
 		wait = min(wait, due)
 	}
 	wait = min(wait, r.untilVote())
+	if r.serving && !r.alone() {
+		wait = min(wait, r.untilCompared())
+	}
 	if (r.sweeping || r.store.Trimmable() || len(r.deferred) > 0) && !r.installing || r.pace.measuring() {
 		wait = 0
 	}

@@ -133,6 +133,7 @@ func (n *Node) step(events []Event) []Effect {
 		events = append(events, Tick{Wall: time.Now().UnixMilli()})
 		n.noticeFault(start)
 		n.noticeStranger(start)
+		n.noticeNew(start)
 	}
 	effects := n.replica.Step(start, events...)
 	n.reach.advance(n.replica.Applied()) // before anything that was applied is answered
@@ -213,6 +214,10 @@ func (n *Node) perform(effects []Effect) (wait time.Duration, err error) {
 	}
 	n.tellHanded()
 	n.noticeShortage()
+	n.noticeYield()
+	if until := n.replica.Ready(); until != *n.readyUntil.Load() {
+		n.readyUntil.Store(&until)
+	}
 	n.noticeLeader()
 	if serving := n.leader.Load().id != 0; serving != n.serving.Load() {
 		n.served(serving)

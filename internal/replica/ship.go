@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"errors"
+
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 	"go.etcd.io/raft/v3/tracker"
@@ -35,9 +37,14 @@ func (r *Replica) ship(m *raftpb.Message, lease masterlease.Header) {
 	}
 	m = proto.CloneOf(m)
 	m.Snapshot = snapshot
+	m.Snapshot.Data = newRecord(keyTerms, termsRecord(r.terms)).Value
 	message := Message{From: r.identity.MemberID, To: m.GetTo(), Raft: m, Lease: lease}
 	r.emit(Ship{message, r.db.NewSnapshot()})
 }
+
+// errSilent says that a leader which keeps silent has not sent its state. Other messages of raft are repeated by themselves;
+// after this one raft sends that member nothing until it hears of the outcome.
+var errSilent = errors.New("the leader keeps silent")
 
 // shipped tells raft how it went. If it went wrong, raft finds out how far the member is, and has a state shipped
 // again if it still takes that.

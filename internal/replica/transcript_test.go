@@ -36,6 +36,7 @@ import (
 //	advance DURATION         time passes in ticks, and everything settles at each
 //	sleep DURATION           time passes, and nobody calls Step
 //	crash [domain=NAME]      the machine loses what was not synced, and the member starts again
+//	crash [clock=DURATION]   ... with clocks that show this, under the same name
 //	dump                     the replicated state
 //	readable                 what of the past can be read
 func TestTranscripts(t *testing.T) {
@@ -101,6 +102,11 @@ func (s *scene) run(d *datadriven.TestData) string {
 		d.MaybeScanArgs(s.t, "domain", (*string)(&s.world.domain))
 		if s.world.domain != w.domain { // another boot: other clocks
 			s.world.clock = clock.NewManual(clock.Instant{})
+		}
+		if d.HasArg("clock") {
+			var at string
+			d.ScanArgs(s.t, "clock", &at)
+			s.world.clock = clock.NewManual(clock.Instant{}.Add(s.duration(at)))
 		}
 		w.close()
 		s.world.open()

@@ -39,6 +39,9 @@ type world struct {
 	writes  []Persist            // committed by the disk and not reported yet
 	inbox   []Event              // messages of others that have come
 
+	mayHalt bool
+	halted  error // why the replica did
+
 	installs, discards int      // of whole states, so far
 	holdInstall        bool     // an Install is not performed until installNow
 	held               *Install // that is not performed
@@ -138,7 +141,10 @@ func (w *world) answer(events []Event) (effects []Effect, left []Event) {
 
 func (w *world) perform(e Effect) {
 	if h, ok := e.(Halt); ok {
-		w.t.Fatalf("the replica halts: %v", h.Err)
+		if w.halted = h.Err; !w.mayHalt {
+			w.t.Fatalf("the replica halts: %v", h.Err)
+		}
+		return
 	}
 	if p, ok := e.(Persist); ok {
 		if err := p.Batch.Commit(w.sync); err != nil {

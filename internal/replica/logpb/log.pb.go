@@ -1838,6 +1838,104 @@ func (x *Peer) GetIncarnation() uint64 {
 	return 0
 }
 
+// Terms are the entries with which terms began that were applied, the newest last. A member that sends its whole state
+// sends them with it.
+type Terms struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Starts        []*TermStart           `protobuf:"bytes,1,rep,name=starts,proto3" json:"starts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Terms) Reset() {
+	*x = Terms{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Terms) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Terms) ProtoMessage() {}
+
+func (x *Terms) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Terms.ProtoReflect.Descriptor instead.
+func (*Terms) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Terms) GetStarts() []*TermStart {
+	if x != nil {
+		return x.Starts
+	}
+	return nil
+}
+
+type TermStart struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	Term          uint64                 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TermStart) Reset() {
+	*x = TermStart{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TermStart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TermStart) ProtoMessage() {}
+
+func (x *TermStart) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TermStart.ProtoReflect.Descriptor instead.
+func (*TermStart) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *TermStart) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *TermStart) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
 // Applied says how far the state beside it has come.
 type Applied struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1849,7 +1947,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[25]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1861,7 +1959,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[25]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1874,7 +1972,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{25}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Applied) GetIndex() uint64 {
@@ -1904,7 +2002,7 @@ type Domain struct {
 
 func (x *Domain) Reset() {
 	*x = Domain{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[26]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1916,7 +2014,7 @@ func (x *Domain) String() string {
 func (*Domain) ProtoMessage() {}
 
 func (x *Domain) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[26]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1929,7 +2027,7 @@ func (x *Domain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Domain.ProtoReflect.Descriptor instead.
 func (*Domain) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{26}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Domain) GetSequence() uint32 {
@@ -1963,7 +2061,7 @@ type Instant struct {
 
 func (x *Instant) Reset() {
 	*x = Instant{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[27]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1975,7 +2073,7 @@ func (x *Instant) String() string {
 func (*Instant) ProtoMessage() {}
 
 func (x *Instant) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[27]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1988,7 +2086,7 @@ func (x *Instant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instant.ProtoReflect.Descriptor instead.
 func (*Instant) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{27}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Instant) GetRawNs() int64 {
@@ -2028,7 +2126,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[28]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2040,7 +2138,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[28]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2053,7 +2151,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{28}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Lease) GetId() int64 {
@@ -2130,7 +2228,7 @@ type Checkpointed struct {
 
 func (x *Checkpointed) Reset() {
 	*x = Checkpointed{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2142,7 +2240,7 @@ func (x *Checkpointed) String() string {
 func (*Checkpointed) ProtoMessage() {}
 
 func (x *Checkpointed) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2155,7 +2253,7 @@ func (x *Checkpointed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpointed.ProtoReflect.Descriptor instead.
 func (*Checkpointed) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{29}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Checkpointed) GetRemainingNs() int64 {
@@ -2192,7 +2290,7 @@ type Reign struct {
 
 func (x *Reign) Reset() {
 	*x = Reign{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[30]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2204,7 +2302,7 @@ func (x *Reign) String() string {
 func (*Reign) ProtoMessage() {}
 
 func (x *Reign) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[30]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2217,7 +2315,7 @@ func (x *Reign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reign.ProtoReflect.Descriptor instead.
 func (*Reign) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{30}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Reign) GetStart() uint64 {
@@ -2272,7 +2370,7 @@ type Name struct {
 
 func (x *Name) Reset() {
 	*x = Name{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[31]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2284,7 +2382,7 @@ func (x *Name) String() string {
 func (*Name) ProtoMessage() {}
 
 func (x *Name) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[31]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2297,7 +2395,7 @@ func (x *Name) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Name.ProtoReflect.Descriptor instead.
 func (*Name) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{31}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Name) GetName() []byte {
@@ -2374,7 +2472,7 @@ type Forgotten struct {
 
 func (x *Forgotten) Reset() {
 	*x = Forgotten{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[32]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2386,7 +2484,7 @@ func (x *Forgotten) String() string {
 func (*Forgotten) ProtoMessage() {}
 
 func (x *Forgotten) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[32]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2399,7 +2497,7 @@ func (x *Forgotten) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forgotten.ProtoReflect.Descriptor instead.
 func (*Forgotten) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{32}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Forgotten) GetLast() int64 {
@@ -2427,7 +2525,7 @@ type Tenancy struct {
 
 func (x *Tenancy) Reset() {
 	*x = Tenancy{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[33]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2439,7 +2537,7 @@ func (x *Tenancy) String() string {
 func (*Tenancy) ProtoMessage() {}
 
 func (x *Tenancy) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[33]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2452,7 +2550,7 @@ func (x *Tenancy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tenancy.ProtoReflect.Descriptor instead.
 func (*Tenancy) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{33}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Tenancy) GetToken() int64 {
@@ -2641,7 +2739,12 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\x05peers\x18\x01 \x03(\v2\x18.leasekeeper.log.v1.PeerR\x05peers\"E\n" +
 	"\x04Peer\x12\x1b\n" +
 	"\tmember_id\x18\x01 \x01(\x04R\bmemberId\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"3\n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\">\n" +
+	"\x05Terms\x125\n" +
+	"\x06starts\x18\x01 \x03(\v2\x1d.leasekeeper.log.v1.TermStartR\x06starts\"5\n" +
+	"\tTermStart\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x12\n" +
+	"\x04term\x18\x02 \x01(\x04R\x04term\"3\n" +
 	"\aApplied\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\"m\n" +
@@ -2710,7 +2813,7 @@ func file_internal_replica_logpb_log_proto_rawDescGZIP() []byte {
 	return file_internal_replica_logpb_log_proto_rawDescData
 }
 
-var file_internal_replica_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_internal_replica_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_internal_replica_logpb_log_proto_goTypes = []any{
 	(*Entry)(nil),        // 0: leasekeeper.log.v1.Entry
 	(*Command)(nil),      // 1: leasekeeper.log.v1.Command
@@ -2737,15 +2840,17 @@ var file_internal_replica_logpb_log_proto_goTypes = []any{
 	(*Promised)(nil),     // 22: leasekeeper.log.v1.Promised
 	(*Peers)(nil),        // 23: leasekeeper.log.v1.Peers
 	(*Peer)(nil),         // 24: leasekeeper.log.v1.Peer
-	(*Applied)(nil),      // 25: leasekeeper.log.v1.Applied
-	(*Domain)(nil),       // 26: leasekeeper.log.v1.Domain
-	(*Instant)(nil),      // 27: leasekeeper.log.v1.Instant
-	(*Lease)(nil),        // 28: leasekeeper.log.v1.Lease
-	(*Checkpointed)(nil), // 29: leasekeeper.log.v1.Checkpointed
-	(*Reign)(nil),        // 30: leasekeeper.log.v1.Reign
-	(*Name)(nil),         // 31: leasekeeper.log.v1.Name
-	(*Forgotten)(nil),    // 32: leasekeeper.log.v1.Forgotten
-	(*Tenancy)(nil),      // 33: leasekeeper.log.v1.Tenancy
+	(*Terms)(nil),        // 25: leasekeeper.log.v1.Terms
+	(*TermStart)(nil),    // 26: leasekeeper.log.v1.TermStart
+	(*Applied)(nil),      // 27: leasekeeper.log.v1.Applied
+	(*Domain)(nil),       // 28: leasekeeper.log.v1.Domain
+	(*Instant)(nil),      // 29: leasekeeper.log.v1.Instant
+	(*Lease)(nil),        // 30: leasekeeper.log.v1.Lease
+	(*Checkpointed)(nil), // 31: leasekeeper.log.v1.Checkpointed
+	(*Reign)(nil),        // 32: leasekeeper.log.v1.Reign
+	(*Name)(nil),         // 33: leasekeeper.log.v1.Name
+	(*Forgotten)(nil),    // 34: leasekeeper.log.v1.Forgotten
+	(*Tenancy)(nil),      // 35: leasekeeper.log.v1.Tenancy
 }
 var file_internal_replica_logpb_log_proto_depIdxs = []int32{
 	1,  // 0: leasekeeper.log.v1.Entry.commands:type_name -> leasekeeper.log.v1.Command
@@ -2775,16 +2880,17 @@ var file_internal_replica_logpb_log_proto_depIdxs = []int32{
 	17, // 24: leasekeeper.log.v1.Checkpoint.cleared:type_name -> leasekeeper.log.v1.LeaseRef
 	17, // 25: leasekeeper.log.v1.Remaining.lease:type_name -> leasekeeper.log.v1.LeaseRef
 	24, // 26: leasekeeper.log.v1.Peers.peers:type_name -> leasekeeper.log.v1.Peer
-	27, // 27: leasekeeper.log.v1.Domain.origin:type_name -> leasekeeper.log.v1.Instant
-	29, // 28: leasekeeper.log.v1.Lease.checkpointed:type_name -> leasekeeper.log.v1.Checkpointed
-	27, // 29: leasekeeper.log.v1.Checkpointed.applied:type_name -> leasekeeper.log.v1.Instant
-	27, // 30: leasekeeper.log.v1.Reign.applied:type_name -> leasekeeper.log.v1.Instant
-	33, // 31: leasekeeper.log.v1.Name.current:type_name -> leasekeeper.log.v1.Tenancy
-	32, // [32:32] is the sub-list for method output_type
-	32, // [32:32] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	26, // 27: leasekeeper.log.v1.Terms.starts:type_name -> leasekeeper.log.v1.TermStart
+	29, // 28: leasekeeper.log.v1.Domain.origin:type_name -> leasekeeper.log.v1.Instant
+	31, // 29: leasekeeper.log.v1.Lease.checkpointed:type_name -> leasekeeper.log.v1.Checkpointed
+	29, // 30: leasekeeper.log.v1.Checkpointed.applied:type_name -> leasekeeper.log.v1.Instant
+	29, // 31: leasekeeper.log.v1.Reign.applied:type_name -> leasekeeper.log.v1.Instant
+	35, // 32: leasekeeper.log.v1.Name.current:type_name -> leasekeeper.log.v1.Tenancy
+	33, // [33:33] is the sub-list for method output_type
+	33, // [33:33] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_internal_replica_logpb_log_proto_init() }
@@ -2814,14 +2920,14 @@ func file_internal_replica_logpb_log_proto_init() {
 		(*TxnOp_DeleteRange)(nil),
 		(*TxnOp_Txn)(nil),
 	}
-	file_internal_replica_logpb_log_proto_msgTypes[31].OneofWrappers = []any{}
+	file_internal_replica_logpb_log_proto_msgTypes[33].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_replica_logpb_log_proto_rawDesc), len(file_internal_replica_logpb_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   34,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -24,6 +24,57 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Room says whether a member has room for what clients write.
+type Room int32
+
+const (
+	Room_ROOM_UNKNOWN Room = 0
+	Room_ROOM_SHORT   Room = 1
+	// It has, and is well away from its limits.
+	Room_ROOM_ENOUGH Room = 2
+)
+
+// Enum value maps for Room.
+var (
+	Room_name = map[int32]string{
+		0: "ROOM_UNKNOWN",
+		1: "ROOM_SHORT",
+		2: "ROOM_ENOUGH",
+	}
+	Room_value = map[string]int32{
+		"ROOM_UNKNOWN": 0,
+		"ROOM_SHORT":   1,
+		"ROOM_ENOUGH":  2,
+	}
+)
+
+func (x Room) Enum() *Room {
+	p := new(Room)
+	*p = x
+	return p
+}
+
+func (x Room) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Room) Descriptor() protoreflect.EnumDescriptor {
+	return file_internal_replica_memberpb_member_proto_enumTypes[0].Descriptor()
+}
+
+func (Room) Type() protoreflect.EnumType {
+	return &file_internal_replica_memberpb_member_proto_enumTypes[0]
+}
+
+func (x Room) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Room.Descriptor instead.
+func (Room) EnumDescriptor() ([]byte, []int) {
+	return file_internal_replica_memberpb_member_proto_rawDescGZIP(), []int{0}
+}
+
 // Refusal says why a lease was not renewed.
 type Refusal int32
 
@@ -64,11 +115,11 @@ func (x Refusal) String() string {
 }
 
 func (Refusal) Descriptor() protoreflect.EnumDescriptor {
-	return file_internal_replica_memberpb_member_proto_enumTypes[0].Descriptor()
+	return file_internal_replica_memberpb_member_proto_enumTypes[1].Descriptor()
 }
 
 func (Refusal) Type() protoreflect.EnumType {
-	return &file_internal_replica_memberpb_member_proto_enumTypes[0]
+	return &file_internal_replica_memberpb_member_proto_enumTypes[1]
 }
 
 func (x Refusal) Number() protoreflect.EnumNumber {
@@ -77,7 +128,7 @@ func (x Refusal) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Refusal.Descriptor instead.
 func (Refusal) EnumDescriptor() ([]byte, []int) {
-	return file_internal_replica_memberpb_member_proto_rawDescGZIP(), []int{0}
+	return file_internal_replica_memberpb_member_proto_rawDescGZIP(), []int{1}
 }
 
 // Message has one or more of these parts.
@@ -90,7 +141,14 @@ type Message struct {
 	// From a follower to the leader.
 	Renewals []*Renewal `protobuf:"bytes,3,rep,name=renewals,proto3" json:"renewals,omitempty"`
 	// From the leader, to one who asked.
-	Renewed       []*Renewed `protobuf:"bytes,4,rep,name=renewed,proto3" json:"renewed,omitempty"`
+	Renewed []*Renewed `protobuf:"bytes,4,rep,name=renewed,proto3" json:"renewed,omitempty"`
+	// From a follower to the leader: whether it has room for what clients write.
+	Room Room `protobuf:"varint,5,opt,name=room,proto3,enum=leasekeeper.member.v1.Room" json:"room,omitempty"`
+	// For how long the sender still neither votes nor campaigns because it has just started; 0 if it does, or is of a version
+	// that does not say.
+	MuteNs int64 `protobuf:"varint,6,opt,name=mute_ns,json=muteNs,proto3" json:"mute_ns,omitempty"`
+	// Before a group is founded, and while a member is new.
+	Standing      *Standing `protobuf:"bytes,7,opt,name=standing,proto3" json:"standing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -153,6 +211,100 @@ func (x *Message) GetRenewed() []*Renewed {
 	return nil
 }
 
+func (x *Message) GetRoom() Room {
+	if x != nil {
+		return x.Room
+	}
+	return Room_ROOM_UNKNOWN
+}
+
+func (x *Message) GetMuteNs() int64 {
+	if x != nil {
+		return x.MuteNs
+	}
+	return 0
+}
+
+func (x *Message) GetStanding() *Standing {
+	if x != nil {
+		return x.Standing
+	}
+	return nil
+}
+
+// Standing is how one member stands to another.
+type Standing struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number of the receiver's data folder that the sender has on its disk; 0: none.
+	Known uint64 `protobuf:"varint,1,opt,name=known,proto3" json:"known,omitempty"`
+	// The sender has log entries, or a state.
+	Data bool `protobuf:"varint,2,opt,name=data,proto3" json:"data,omitempty"`
+	// An operator has ordered to found the group without the members that are missing.
+	Founding bool `protobuf:"varint,3,opt,name=founding,proto3" json:"founding,omitempty"`
+	// The receiver is to answer with its own.
+	Ask           bool `protobuf:"varint,4,opt,name=ask,proto3" json:"ask,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Standing) Reset() {
+	*x = Standing{}
+	mi := &file_internal_replica_memberpb_member_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Standing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Standing) ProtoMessage() {}
+
+func (x *Standing) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_memberpb_member_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Standing.ProtoReflect.Descriptor instead.
+func (*Standing) Descriptor() ([]byte, []int) {
+	return file_internal_replica_memberpb_member_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Standing) GetKnown() uint64 {
+	if x != nil {
+		return x.Known
+	}
+	return 0
+}
+
+func (x *Standing) GetData() bool {
+	if x != nil {
+		return x.Data
+	}
+	return false
+}
+
+func (x *Standing) GetFounding() bool {
+	if x != nil {
+		return x.Founding
+	}
+	return false
+}
+
+func (x *Standing) GetAsk() bool {
+	if x != nil {
+		return x.Ask
+	}
+	return false
+}
+
 // StateHeader comes before the records of a whole state.
 type StateHeader struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -168,7 +320,7 @@ type StateHeader struct {
 
 func (x *StateHeader) Reset() {
 	*x = StateHeader{}
-	mi := &file_internal_replica_memberpb_member_proto_msgTypes[1]
+	mi := &file_internal_replica_memberpb_member_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -180,7 +332,7 @@ func (x *StateHeader) String() string {
 func (*StateHeader) ProtoMessage() {}
 
 func (x *StateHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_memberpb_member_proto_msgTypes[1]
+	mi := &file_internal_replica_memberpb_member_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -193,7 +345,7 @@ func (x *StateHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateHeader.ProtoReflect.Descriptor instead.
 func (*StateHeader) Descriptor() ([]byte, []int) {
-	return file_internal_replica_memberpb_member_proto_rawDescGZIP(), []int{1}
+	return file_internal_replica_memberpb_member_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *StateHeader) GetFormat() uint32 {
@@ -236,7 +388,7 @@ type Renewal struct {
 
 func (x *Renewal) Reset() {
 	*x = Renewal{}
-	mi := &file_internal_replica_memberpb_member_proto_msgTypes[2]
+	mi := &file_internal_replica_memberpb_member_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -248,7 +400,7 @@ func (x *Renewal) String() string {
 func (*Renewal) ProtoMessage() {}
 
 func (x *Renewal) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_memberpb_member_proto_msgTypes[2]
+	mi := &file_internal_replica_memberpb_member_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -261,7 +413,7 @@ func (x *Renewal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Renewal.ProtoReflect.Descriptor instead.
 func (*Renewal) Descriptor() ([]byte, []int) {
-	return file_internal_replica_memberpb_member_proto_rawDescGZIP(), []int{2}
+	return file_internal_replica_memberpb_member_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Renewal) GetNumber() uint64 {
@@ -291,7 +443,7 @@ type Renewed struct {
 
 func (x *Renewed) Reset() {
 	*x = Renewed{}
-	mi := &file_internal_replica_memberpb_member_proto_msgTypes[3]
+	mi := &file_internal_replica_memberpb_member_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -303,7 +455,7 @@ func (x *Renewed) String() string {
 func (*Renewed) ProtoMessage() {}
 
 func (x *Renewed) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_memberpb_member_proto_msgTypes[3]
+	mi := &file_internal_replica_memberpb_member_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -316,7 +468,7 @@ func (x *Renewed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Renewed.ProtoReflect.Descriptor instead.
 func (*Renewed) Descriptor() ([]byte, []int) {
-	return file_internal_replica_memberpb_member_proto_rawDescGZIP(), []int{3}
+	return file_internal_replica_memberpb_member_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Renewed) GetNumber() uint64 {
@@ -362,7 +514,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_internal_replica_memberpb_member_proto_msgTypes[4]
+	mi := &file_internal_replica_memberpb_member_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -374,7 +526,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_memberpb_member_proto_msgTypes[4]
+	mi := &file_internal_replica_memberpb_member_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -387,7 +539,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_internal_replica_memberpb_member_proto_rawDescGZIP(), []int{4}
+	return file_internal_replica_memberpb_member_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Lease) GetId() int64 {
@@ -429,12 +581,20 @@ var File_internal_replica_memberpb_member_proto protoreflect.FileDescriptor
 
 const file_internal_replica_memberpb_member_proto_rawDesc = "" +
 	"\n" +
-	"&internal/replica/memberpb/member.proto\x12\x15leasekeeper.member.v1\"\xa9\x01\n" +
+	"&internal/replica/memberpb/member.proto\x12\x15leasekeeper.member.v1\"\xb0\x02\n" +
 	"\aMessage\x12\x12\n" +
 	"\x04raft\x18\x01 \x01(\fR\x04raft\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\fR\x05lease\x12:\n" +
 	"\brenewals\x18\x03 \x03(\v2\x1e.leasekeeper.member.v1.RenewalR\brenewals\x128\n" +
-	"\arenewed\x18\x04 \x03(\v2\x1e.leasekeeper.member.v1.RenewedR\arenewed\"n\n" +
+	"\arenewed\x18\x04 \x03(\v2\x1e.leasekeeper.member.v1.RenewedR\arenewed\x12/\n" +
+	"\x04room\x18\x05 \x01(\x0e2\x1b.leasekeeper.member.v1.RoomR\x04room\x12\x17\n" +
+	"\amute_ns\x18\x06 \x01(\x03R\x06muteNs\x12;\n" +
+	"\bstanding\x18\a \x01(\v2\x1f.leasekeeper.member.v1.StandingR\bstanding\"b\n" +
+	"\bStanding\x12\x14\n" +
+	"\x05known\x18\x01 \x01(\x04R\x05known\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\bR\x04data\x12\x1a\n" +
+	"\bfounding\x18\x03 \x01(\bR\bfounding\x12\x10\n" +
+	"\x03ask\x18\x04 \x01(\bR\x03ask\"n\n" +
 	"\vStateHeader\x12\x16\n" +
 	"\x06format\x18\x01 \x01(\rR\x06format\x12\x1d\n" +
 	"\n" +
@@ -454,7 +614,12 @@ const file_internal_replica_memberpb_member_proto_rawDesc = "" +
 	"\x06ttl_ns\x18\x02 \x01(\x03R\x05ttlNs\x128\n" +
 	"\arefusal\x18\x03 \x01(\x0e2\x1e.leasekeeper.member.v1.RefusalR\arefusal\x12\x10\n" +
 	"\x03why\x18\x04 \x01(\rR\x03why\x12\x12\n" +
-	"\x04note\x18\x05 \x01(\tR\x04note*U\n" +
+	"\x04note\x18\x05 \x01(\tR\x04note*9\n" +
+	"\x04Room\x12\x10\n" +
+	"\fROOM_UNKNOWN\x10\x00\x12\x0e\n" +
+	"\n" +
+	"ROOM_SHORT\x10\x01\x12\x0f\n" +
+	"\vROOM_ENOUGH\x10\x02*U\n" +
 	"\aRefusal\x12\b\n" +
 	"\x04NONE\x10\x00\x12\r\n" +
 	"\tNOT_FOUND\x10\x01\x12\r\n" +
@@ -474,26 +639,30 @@ func file_internal_replica_memberpb_member_proto_rawDescGZIP() []byte {
 	return file_internal_replica_memberpb_member_proto_rawDescData
 }
 
-var file_internal_replica_memberpb_member_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_internal_replica_memberpb_member_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_internal_replica_memberpb_member_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_internal_replica_memberpb_member_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_internal_replica_memberpb_member_proto_goTypes = []any{
-	(Refusal)(0),        // 0: leasekeeper.member.v1.Refusal
-	(*Message)(nil),     // 1: leasekeeper.member.v1.Message
-	(*StateHeader)(nil), // 2: leasekeeper.member.v1.StateHeader
-	(*Renewal)(nil),     // 3: leasekeeper.member.v1.Renewal
-	(*Renewed)(nil),     // 4: leasekeeper.member.v1.Renewed
-	(*Lease)(nil),       // 5: leasekeeper.member.v1.Lease
+	(Room)(0),           // 0: leasekeeper.member.v1.Room
+	(Refusal)(0),        // 1: leasekeeper.member.v1.Refusal
+	(*Message)(nil),     // 2: leasekeeper.member.v1.Message
+	(*Standing)(nil),    // 3: leasekeeper.member.v1.Standing
+	(*StateHeader)(nil), // 4: leasekeeper.member.v1.StateHeader
+	(*Renewal)(nil),     // 5: leasekeeper.member.v1.Renewal
+	(*Renewed)(nil),     // 6: leasekeeper.member.v1.Renewed
+	(*Lease)(nil),       // 7: leasekeeper.member.v1.Lease
 }
 var file_internal_replica_memberpb_member_proto_depIdxs = []int32{
-	3, // 0: leasekeeper.member.v1.Message.renewals:type_name -> leasekeeper.member.v1.Renewal
-	4, // 1: leasekeeper.member.v1.Message.renewed:type_name -> leasekeeper.member.v1.Renewed
-	5, // 2: leasekeeper.member.v1.Renewed.leases:type_name -> leasekeeper.member.v1.Lease
-	0, // 3: leasekeeper.member.v1.Lease.refusal:type_name -> leasekeeper.member.v1.Refusal
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	5, // 0: leasekeeper.member.v1.Message.renewals:type_name -> leasekeeper.member.v1.Renewal
+	6, // 1: leasekeeper.member.v1.Message.renewed:type_name -> leasekeeper.member.v1.Renewed
+	0, // 2: leasekeeper.member.v1.Message.room:type_name -> leasekeeper.member.v1.Room
+	3, // 3: leasekeeper.member.v1.Message.standing:type_name -> leasekeeper.member.v1.Standing
+	7, // 4: leasekeeper.member.v1.Renewed.leases:type_name -> leasekeeper.member.v1.Lease
+	1, // 5: leasekeeper.member.v1.Lease.refusal:type_name -> leasekeeper.member.v1.Refusal
+	6, // [6:6] is the sub-list for method output_type
+	6, // [6:6] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_internal_replica_memberpb_member_proto_init() }
@@ -506,8 +675,8 @@ func file_internal_replica_memberpb_member_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_replica_memberpb_member_proto_rawDesc), len(file_internal_replica_memberpb_member_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   5,
+			NumEnums:      2,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

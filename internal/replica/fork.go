@@ -1,0 +1,158 @@
+package replica
+
+import (
+	"fmt"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+)
+
+// A member that was started with an old copy of its folder has forgotten entries that it acknowledged, and the votes that
+// went with them. Together with a member that was away it can elect a leader without these entries. The members that
+// still have them find out: in a history without such an accident every leader has every entry that was committed before
+// it was elected. So a leader that shows another term at the index of a committed entry proves a fork, and this member
+// halts with what is missing elsewhere.
+//
+// A false alarm would be worse than the fork, so only what is certain counts. The sender leads, in a term that is not
+// below the own one: candidates may have entries that were never committed. The index is committed here, and its term is
+// known for certain: an entry that was truncated is no evidence, nor is one that raft has not yet handed to the disk.
+
+// A ForkError says that a leader lacks an entry that had been committed.
+type ForkError struct {
+	Leader, Term uint64
+	Index        uint64
+	Shown, Known uint64 // the terms of the entry at Index, there and here
+}
+
+func (e *ForkError) Error() string {
+	return fmt.Sprintf("the group has forked: member %x leads in term %d with an entry %d of term %d, and here entry %d was committed in term %d. "+
+		"A member was started with an old copy of its data folder, or its disk lost what it had confirmed. Keep this folder: it holds "+
+		"acknowledged changes that the others lack. Stop the other members, copy every folder, and decide which state to go on with",
+		e.Leader, e.Term, e.Index, e.Shown, e.Index, e.Known)
+}
+
+// maxTerms bounds the terms of which a member remembers with which entry they began.
+const maxTerms = 1024
+
+// recoverTerms reads with which entries terms began. Of a folder of an earlier version only the newest is known.
+func (r *Replica) recoverTerms() error {
+	stored := new(logpb.Terms)
+	if _, err := load(r.db, keyTerms, stored); err != nil {
+		return err
+	}
+	r.terms = nil
+	for _, start := range stored.Starts {
+		r.terms = append(r.terms, mark{start.Index, start.Term})
+	}
+	if len(r.terms) == 0 && r.applied.index > 0 {
+		r.terms = []mark{r.applied}
+	}
+	return nil
+}
+
+// beginTerm takes note of the first entry of a term.
+func (r *Replica) beginTerm(at mark) {
+	r.terms = append(r.terms, at)
+	if len(r.terms) > maxTerms {
+		r.terms = r.terms[len(r.terms)-maxTerms:]
+	}
+}
+
+func termsRecord(starts []mark) *logpb.Terms {
+	m := new(logpb.Terms)
+	for _, start := range starts {
+		m.Starts = append(m.Starts, &logpb.TermStart{Index: start.index, Term: start.term})
+	}
+	return m
+}
+
+// sentTerms returns with which entries the terms began that a snapshot holds. It ends with the snapshot's own mark, which
+// is all that is known if the sender says nothing else.
+func sentTerms(snapshot *raftpb.Snapshot) []mark {
+	at := markOf(snapshot)
+	sent := new(logpb.Terms)
+	var starts []mark
+	if proto.Unmarshal(snapshot.GetData(), sent) == nil {
+		for _, start := range sent.Starts {
+			next := mark{start.Index, start.Term}
+			if n := len(starts); next.index > at.index || n > 0 && (next.index <= starts[n-1].index || next.term <= starts[n-1].term) {
+				return []mark{at}
+			}
+			starts = append(starts, next)
+		}
+	}
+	if len(starts) == 0 || starts[len(starts)-1].term != at.term {
+		return []mark{at}
+	}
+	return starts
+}
+
+// settledTerm returns the term of a committed entry, if it is certain. What raft took in during this Step it may not yet
+// have handed to the disk, and then something else may stand at that index.
+func (r *Replica) settledTerm(index uint64) (term uint64, known bool) {
+	if r.installing || index > r.settled {
+		return 0, false
+	}
+	for i := len(r.persisting) - 1; i >= 0; i-- {
+		entries := r.persisting[i].entries
+		if len(entries) == 0 || index < entries[0].GetIndex() {
+			continue
+		}
+		at := index - entries[0].GetIndex()
+		if at >= uint64(len(entries)) {
+			return 0, false
+		}
+		return entries[at].GetTerm(), true
+	}
+	term, err := r.log.Term(index)
+	return term, err == nil
+}
+
+// forked returns the proof of a fork that a message of a leader holds, or nil.
+func (r *Replica) forked(m *raftpb.Message) error {
+	if m.GetTerm() < r.term {
+		return nil
+	}
+	var proof *ForkError
+	show := func(index, term uint64) {
+		if known, ok := r.settledTerm(index); ok && known != term && proof == nil {
+			proof = &ForkError{Leader: m.GetFrom(), Term: m.GetTerm(), Index: index, Shown: term, Known: known}
+		}
+	}
+	switch m.GetType() {
+	case raftpb.MsgApp:
+		show(m.GetIndex(), m.GetLogTerm())
+		for _, e := range m.GetEntries() {
+			if e.GetIndex() > r.settled {
+				break
+			}
+			show(e.GetIndex(), e.GetTerm())
+		}
+	case raftpb.MsgReadIndexResp:
+		show(m.GetIndex(), m.GetTerm()) // a leader names only entries from its own term on
+	case raftpb.MsgSnap:
+		r.showTerms(sentTerms(m.GetSnapshot()), markOf(m.GetSnapshot()).index, show)
+	}
+	if proof == nil {
+		return nil
+	}
+	return proof
+}
+
+// showTerms shows the terms of the entries up to last of a log of which the starts of terms are known. Terms only rise, in
+// both logs, so it is enough to look at both ends of each term.
+func (r *Replica) showTerms(starts []mark, last uint64, show func(index, term uint64)) {
+	for i, start := range starts {
+		end := last
+		if i+1 < len(starts) {
+			end = starts[i+1].index - 1
+		}
+		first := max(start.index, r.log.truncated.index)
+		if end = min(end, r.settled); first <= end {
+			show(first, start.term)
+			show(end, start.term)
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package replica
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+)
+
+// wipe puts an empty folder in the place of a member's.
+func (g *team) wipe(id uint64) {
+	before := g.members[id]
+	after := &world{
+		t: g.t, fs: vfs.NewCrashableMem(), clock: clock.NewManual(before.clock.Now()), domain: before.domain, sync: before.sync,
+		configure: func(c *Config) { before.configure(c); c.Incarnation += 0x1000 },
+	}
+	after.open()
+	before.close()
+	g.members[id] = after
+}
+
+// unfounded returns a group whose members have heard nothing of each other.
+func unfounded(t *testing.T, size int) *team {
+	g := newTeam(t, size)
+	for _, id := range g.ids {
+		g.wipe(id)
+	}
+	return g
+}
+
+func (g *team) nobodyServes(d time.Duration) {
+	g.t.Helper()
+	for ; d > 0; d -= 50 * time.Millisecond {
+		g.pass(50 * time.Millisecond)
+		for _, id := range g.ids {
+			if r := g.members[id].replica; !g.down[id] && (r.leading || r.Serving()) {
+				g.t.Fatalf("member %d leads", id)
+			}
+		}
+	}
+}
+
+// A group is founded only when all its members are there.
+func TestAGroupIsFoundedWhenAllMembersAreThere(t *testing.T) {
+	g := unfounded(t, 3)
+	g.down[3] = true
+	g.nobodyServes(5 * time.Second)
+	if why := g.members[1].replica.Awaits(); !strings.Contains(why, "member 3 does not answer") || strings.Contains(why, "member 2") {
+		t.Errorf("member 1 waits because %s", why)
+	}
+	delete(g.down, 3)
+	g.elected()
+	g.same()
+	for _, id := range g.ids {
+		g.crash(id, 0) // what belongs to a group belongs to it after a restart
+		if g.members[id].replica.fresh != nil {
+			t.Errorf("member %d is new again", id)
+		}
+	}
+}
+
+// Two of three members with emptied folders found nothing, with the third and without it.
+func TestAMajorityOfEmptiedFoldersFoundsNothing(t *testing.T) {
+	for _, third := range []bool{true, false} {
+		g := newTeam(t, 3)
+		leader := g.elected()
+		g.do(leader, 1, put1("k", "acknowledged"))
+		g.pass(time.Second)
+		var wiped []uint64
+		for _, id := range g.ids {
+			if id != leader {
+				g.wipe(id)
+				wiped = append(wiped, id)
+			}
+		}
+		g.members[leader].mayHalt = true
+		g.crash(leader, 0)
+		g.down[leader] = !third
+		g.nobodyServes(10 * time.Second)
+		for _, id := range wiped {
+			r := g.members[id].replica
+			if r.fresh == nil || r.hasData() {
+				t.Errorf("member %d belongs to a group", id)
+			}
+			if third && !strings.Contains(r.Awaits(), "has data, and knows another data folder") {
+				t.Errorf("member %d waits because %s", id, r.Awaits())
+			}
+			if third {
+				if reply := g.do(id, 5, Found{}); !errors.Is(reply.Err, ErrFounding) {
+					t.Errorf("member %d founds a group in spite of it: %v", id, reply.Err)
+				}
+			}
+		}
+	}
+}
+
+// A folder that is emptied before the group is founded may be another one then.
+func TestAFolderMayChangeBeforeTheGroupIsFounded(t *testing.T) {
+	g := unfounded(t, 3)
+	g.down[3] = true
+	g.pass(time.Second)
+	g.wipe(2)
+	g.pass(time.Second)
+	delete(g.down, 3)
+	g.elected()
+}
+
+// By order a majority founds a group without a member that is missing, which joins it later. It takes the order once, and
+// only while nobody has anything.
+func TestAGroupIsFoundedWithoutAMemberByOrder(t *testing.T) {
+	g := unfounded(t, 3)
+	g.down[3] = true
+	if reply := g.do(1, 1, Found{}); !errors.Is(reply.Err, ErrFounding) {
+		t.Errorf("before it has heard of anybody: %v", reply.Err)
+	}
+	g.pass(time.Second)
+	if reply := g.do(1, 2, Found{}); reply.Err != nil {
+		t.Fatal(reply.Err)
+	}
+	leader := g.elected()
+	if reply := g.do(1, 3, Found{}); !errors.Is(reply.Err, ErrFounding) {
+		t.Errorf("a second time: %v", reply.Err)
+	}
+	g.do(leader, 4, put1("k", "v"))
+	g.pass(time.Second)
+	delete(g.down, 3)
+	g.pass(2 * time.Second)
+	g.same()
+	if g.members[3].replica.fresh != nil {
+		t.Errorf("the third is still new: %s", g.members[3].replica.Awaits())
+	}
+	g.wipe(3)
+	g.members[3].mayHalt = true
+	g.pass(2 * time.Second)
+	if r := g.members[3].replica; r.fresh == nil {
+		t.Error("an emptied folder takes the place of the third")
+	}
+}
+
+// A new member neither votes nor campaigns, whoever asks and whatever it is ordered.
+func TestANewMemberHasNoVote(t *testing.T) {
+	g := unfounded(t, 3)
+	g.down[3] = true
+	g.pass(5 * time.Second) // it is not mute any more, and acquainted with one of the others
+	r := g.members[1].replica
+	for _, kind := range []raftpb.MessageType{raftpb.MsgPreVote, raftpb.MsgVote, raftpb.MsgTimeoutNow} {
+		m := &raftpb.Message{
+			Type: kind.Enum(), From: new(uint64(2)), To: new(uint64(1)), Term: new(uint64(7)), Index: new(uint64(5)), LogTerm: new(uint64(6)),
+		}
+		g.sent = nil
+		g.step(1, Received{Message: Message{From: 2, To: 1, Raft: m}, Incarnation: g.members[2].replica.Incarnation()})
+		g.pass(time.Second)
+		for _, sent := range g.sent {
+			if sent.From == 1 && sent.Raft != nil {
+				t.Errorf("%v: it sends %v", kind, sent.Raft)
+			}
+		}
+	}
+	if status := r.raft.BasicStatus(); status.HardState.GetVote() != 0 || r.counts.Campaigns != 0 {
+		t.Errorf("it voted for %d, and campaigned %d times", status.HardState.GetVote(), r.counts.Campaigns)
+	}
+}

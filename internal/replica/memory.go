@@ -1,0 +1,47 @@
+package replica
+
+import (
+	"slices"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+)
+
+// Memory is an event: whether the process has memory left for more state. Without it the replica refuses nothing. What
+// stays in memory until a client gives it back is refused while it is short: leases, claims, and keys attached to leases.
+// Renewals, releases, deletes and the ends of leases go on.
+type Memory struct{ Short bool }
+
+func (Memory) event() {}
+
+// lacksMemory says whether an operation is refused because memory is short. A claim that is there already may be repeated.
+func (r *Replica) lacksMemory(op Op) bool {
+	if !r.memoryShort {
+		return false
+	}
+	if claim, ok := op.(Claim); ok {
+		return r.names.claims[claim.Lease] == nil
+	}
+	return staysInMemory(op)
+}
+
+// staysInMemory reports whether an operation may leave something in memory.
+func staysInMemory(op Op) bool {
+	switch op := op.(type) {
+	case Grant, Claim:
+		return true
+	case keyspace.PutRequest:
+		return op.Lease != 0
+	case keyspace.TxnRequest:
+		return attachesIn(op.Success) || attachesIn(op.Failure)
+	}
+	return false
+}
+
+// attachesIn reports whether an operation, however deep, attaches a key to a lease. Which branch will be taken is not
+// known.
+func attachesIn(ops []keyspace.TxnOp) bool {
+	return slices.ContainsFunc(ops, func(op keyspace.TxnOp) bool { return staysInMemory(op) })
+}
+
+// writeAnswerShare is the part of Config.AnswerBytes that the answer to one request that writes may take.
+const writeAnswerShare = 16

@@ -1,0 +1,42 @@
+package replica
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// What stays in memory is refused while memory is short; what keeps promises or gives memory back is not.
+func TestShortMemoryRefusesOnlyWhatStays(t *testing.T) {
+	w := limitedWorld(t, SpaceLimits{})
+	w.do(1, Grant{1, time.Hour})
+	w.do(2, Grant{2, time.Hour})
+	w.step(Memory{Short: true})
+	attach := keyspace.PutRequest{Key: []byte("k"), Lease: 1}
+	for id, op := range map[uint64]Op{
+		10: Grant{9, time.Hour}, 11: attach,
+		12: keyspace.TxnRequest{Failure: []keyspace.TxnOp{keyspace.TxnRequest{Success: []keyspace.TxnOp{attach}}}},
+		13: Claim{Name: "n", Lease: 7, TTL: time.Hour},
+	} {
+		if got := w.do(id, op); !errors.Is(got.Err, ErrNoMemory) {
+			t.Errorf("%T: %v", op, got.Err)
+		}
+	}
+	for i, op := range []Op{putKey("plain"), keyspace.DeleteRequest{Key: []byte("plain")}, Revoke{2}} {
+		if got := w.do(uint64(20+i), op); got.Err != nil {
+			t.Errorf("%T: %v", op, got.Err)
+		}
+	}
+	for _, e := range w.step(Renewal{30, []lessor.ID{1}}) {
+		if r, ok := e.(Renewed); ok && r.Leases[0].Err != nil {
+			t.Errorf("a renewal: %v", r.Leases[0].Err)
+		}
+	}
+	w.step(Memory{})
+	if got := w.do(40, attach); got.Err != nil {
+		t.Errorf("with memory again: %v", got.Err)
+	}
+}

@@ -1,0 +1,200 @@
+package replica
+
+import (
+	"slices"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/tracker"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica/memberpb"
+)
+
+// A leader whose disk is slow, or that has no space for clients, hands over to a member that is better off. A hand-over
+// costs some 30 ms; a slow leader makes every write wait for its own disk, since nothing is applied before it is stable
+// there, and a full one refuses what others have room for.
+//
+// Slow is measured against the others, with the leader's clock alone: a write of the log that is still under way here
+// although another member has acknowledged it since long. One very slow write is enough, or two slow ones in a row. Room
+// is what the others say of themselves. What is not known of a member is never taken for better.
+
+const (
+	// yieldInterval is the time from one hand-over to the next, including those that this member took over by.
+	yieldInterval = time.Minute
+	// A write is slow after 1/slowPart of the election timeout if another member had it after 1/quickPart, and very slow
+	// after 1/verySlowPart.
+	quickPart, slowPart, verySlowPart = 8, 4, 2
+	// slowWrites is how many slow writes, none further from the one before it than slowMemory election timeouts, are enough.
+	slowWrites, slowMemory = 2, 10
+	// roomFresh is how many ticks old what a member said of its room may be.
+	roomFresh = 5
+)
+
+// Yield says why a leader hands over on its own account.
+type Yield uint8
+
+// The reasons to hand over.
+const (
+	NoYield   Yield = iota
+	YieldSlow       // the disk takes far longer than that of another member
+	YieldFull       // there is no space for clients, and another member has some
+)
+
+func (y Yield) String() string {
+	return [...]string{"no reason", "the disk is far slower than that of another member", "there is no space for clients, and another member has some"}[y]
+}
+
+// yielding is what a leader knows of how it stands beside the others.
+type yielding struct {
+	rest   clock.Instant // no hand-over up to then
+	slow   int           // slow writes in a row
+	struck uint64        // the newest of them
+	at     clock.Instant // when that was found to be slow
+	short  bool          // there is no space for clients
+	since  clock.Instant // when that began
+	rooms  map[uint64]saidRoom
+	reason Yield // of the newest hand-over
+}
+
+// saidRoom is what a member said of its room, and when that came.
+type saidRoom struct {
+	room memberpb.Room
+	at   clock.Instant
+}
+
+// room says whether this member has room for what clients write. What is not known is not enough.
+func (r *Replica) room() memberpb.Room {
+	switch s := &r.space; {
+	case s.shortage() != Enough:
+		return memberpb.Room_ROOM_SHORT
+	case s.limits.MinFree > 0 && s.seen.Free == UnknownFree || s.limits == SpaceLimits{}:
+		return memberpb.Room_ROOM_UNKNOWN
+	case s.near():
+		return memberpb.Room_ROOM_UNKNOWN
+	}
+	return memberpb.Room_ROOM_ENOUGH
+}
+
+// near reports whether a limit is nearer than a recovery may be.
+func (s *space) near() bool {
+	return s.seen.Free < s.limits.MinFree+s.limits.MinFree/8 || s.limits.Quota > 0 && s.seen.Used > s.limits.Quota-s.limits.Quota/16
+}
+
+// hearRoom takes note of what a member said of its room.
+func (r *Replica) hearRoom(from uint64, room memberpb.Room) {
+	if room == memberpb.Room_ROOM_UNKNOWN {
+		return
+	}
+	if r.yielding.rooms == nil {
+		r.yielding.rooms = make(map[uint64]saidRoom)
+	}
+	r.yielding.rooms[from] = saidRoom{room, r.now}
+}
+
+// tookOver takes note that this member campaigns because another one handed over.
+func (r *Replica) tookOver() { r.yielding.rest = r.now.Add(yieldInterval) }
+
+// yield hands over if another member is better off.
+func (r *Replica) yield() {
+	if !r.serving || r.alone() || r.halted || r.left {
+		r.yielding.slow, r.yielding.short = 0, false
+		return
+	}
+	slow, full := r.slowBeside(), r.fullBeside()
+	if len(slow)+len(full) == 0 || r.handing != nil || r.transferee != 0 || !r.now.After(r.yielding.rest) {
+		return
+	}
+	reason, to := YieldSlow, uint64(0)
+	if len(slow) > 0 {
+		to = r.furthestOf(slow)
+	}
+	if to == 0 && len(full) > 0 {
+		reason, to = YieldFull, r.furthestOf(full)
+	}
+	if to == 0 {
+		return
+	}
+	r.yielding = yielding{rest: r.now.Add(yieldInterval), rooms: r.yielding.rooms, reason: reason}
+	r.counts.Yields++
+	r.handing = r.newHanding(0)
+	r.transfer(to)
+}
+
+// slowBeside returns the members that are quick while this one is slow.
+func (r *Replica) slowBeside() []uint64 {
+	i := slices.IndexFunc(r.persisting, func(p persisting) bool { return len(p.entries) > 0 })
+	if i < 0 {
+		return nil
+	}
+	y, p, timeout := &r.yielding, &r.persisting[i], r.cfg.ElectionTimeout
+	age := r.now.Elapsed(p.since)
+	if age >= timeout/quickPart && !p.compared {
+		p.compared = true
+		if age < timeout/slowPart { // else this process stood still, and it is not known how quick the others were
+			p.quick = r.have(p.entries[len(p.entries)-1].GetIndex())
+		}
+	}
+	if age < timeout/slowPart || len(p.quick) == 0 {
+		return nil
+	}
+	if y.struck != p.sequence {
+		if y.slow > 0 && r.now.Elapsed(y.at) > slowMemory*timeout {
+			y.slow = 0
+		}
+		y.slow, y.struck, y.at = y.slow+1, p.sequence, r.now
+	}
+	if y.slow >= slowWrites || age >= timeout/verySlowPart {
+		return p.quick
+	}
+	return nil
+}
+
+// untilCompared is how long it takes until the oldest write of the log is compared with what the others have.
+func (r *Replica) untilCompared() time.Duration {
+	if i := slices.IndexFunc(r.persisting, func(p persisting) bool { return len(p.entries) > 0 }); i >= 0 && !r.persisting[i].compared {
+		return max(0, r.cfg.ElectionTimeout/quickPart-r.now.Elapsed(r.persisting[i].since))
+	}
+	return TickInterval
+}
+
+// fullBeside returns the members that have room while this one has had none for an election timeout.
+func (r *Replica) fullBeside() (roomy []uint64) {
+	y := &r.yielding
+	shortage := r.space.shortage()
+	if short := shortage == DiskFull || shortage == QuotaExceeded; short != y.short {
+		y.short, y.since = short, r.now
+	}
+	if !y.short || r.now.Elapsed(y.since) < r.cfg.ElectionTimeout {
+		return nil
+	}
+	for _, id := range r.voters {
+		if said := y.rooms[id]; said.room == memberpb.Room_ROOM_ENOUGH && r.now.Elapsed(said.at) <= roomFresh*TickInterval {
+			roomy = append(roomy, id)
+		}
+	}
+	return roomy
+}
+
+// have returns the other members that are known to have an entry of the log on stable storage.
+func (r *Replica) have(index uint64) (ids []uint64) {
+	r.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) { // in order of ids
+		if id != r.identity.MemberID && p.RecentActive && p.Match >= index {
+			ids = append(ids, id)
+		}
+	})
+	return ids
+}
+
+// furthestOf returns the one of these members that has most of the log and did not say that it lacks space; 0 if there is
+// none that was heard of lately and follows closely.
+func (r *Replica) furthestOf(ids []uint64) (best uint64) {
+	match := uint64(0)
+	r.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) { // in order of ids
+		if slices.Contains(ids, id) && p.RecentActive && p.State == tracker.StateReplicate && p.Match > match &&
+			r.muteFor(id) == 0 && r.yielding.rooms[id].room != memberpb.Room_ROOM_SHORT {
+			best, match = id, p.Match
+		}
+	})
+	return best
+}

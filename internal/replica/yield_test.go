@@ -1,0 +1,195 @@
+package replica
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// yields returns how often members handed over on their own account.
+func (g *team) yields() (n uint64) {
+	for _, id := range g.ids {
+		n += g.members[id].replica.Counts().Yields
+	}
+	return n
+}
+
+// load has the leader asked for a write every 20 ms, for a time, and settles its slow writes after each has taken as long
+// as that.
+func (g *team) load(leader uint64, d, syncs time.Duration) {
+	w := g.members[leader]
+	began := w.clock.Now()
+	for end := began.Add(d); w.clock.Now().Before(end); g.pass(20 * time.Millisecond) {
+		g.requests++
+		g.step(leader, Request{1000 + g.requests, put1("k", "v")})
+		if len(w.writes) == 0 {
+			began = w.clock.Now()
+		} else if w.clock.Now().Elapsed(began) >= syncs {
+			g.perform(leader, w.settle())
+			began = w.clock.Now()
+			g.rest()
+		}
+	}
+	g.slow = 0
+	g.rest()
+}
+
+// butFor returns all members but one.
+func (g *team) butFor(leader uint64) []uint64 {
+	return slices.DeleteFunc(slices.Clone(g.ids), func(id uint64) bool { return id == leader })
+}
+
+// A leader whose syncs take half a second hands over soon, once, to a member whose disk is quick.
+func TestSlowLeaderHandsOver(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.pass(time.Second)
+	g.slow = leader
+	g.load(leader, 1200*time.Millisecond, 500*time.Millisecond)
+	if g.yields() != 1 || g.members[leader].replica.yielding.reason != YieldSlow {
+		t.Fatalf("%d hand-overs, the reason is: %v", g.yields(), g.members[leader].replica.yielding.reason)
+	}
+	if next := g.elected(); next == leader {
+		t.Error("it leads still")
+	}
+}
+
+// A leader hands over at most once a minute, and neither does the one that it handed over to.
+func TestHandOversOfTheSlowAreRare(t *testing.T) {
+	g := newTeam(t, 3)
+	for round := range uint64(3) {
+		leader := g.elected()
+		g.pass(time.Second)
+		g.slow = leader
+		g.load(leader, 3*time.Second, 700*time.Millisecond)
+		if g.yields() != round/2+1 { // none in the second round, which is within the minute
+			t.Fatalf("%d hand-overs in round %d", g.yields(), round)
+		}
+		if round%2 == 1 {
+			g.pass(yieldInterval)
+		}
+	}
+}
+
+// A leader that is as slow as the others stays, and so does one that had a single slow write.
+func TestLeaderStaysIfNobodyIsBetterOff(t *testing.T) {
+	for name, test := range map[string]struct {
+		cut   bool
+		syncs time.Duration
+		times int
+	}{
+		"the others are as slow": {true, 700 * time.Millisecond, 1},
+		"one slow write":         {false, 300 * time.Millisecond, 1},
+		"quick enough":           {false, 100 * time.Millisecond, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newTeam(t, 3)
+			leader := g.elected()
+			g.pass(time.Second)
+			for i := range test.times {
+				g.slow = leader
+				g.cut = func(m Message) bool { return test.cut && m.To == leader && m.Raft.GetType() == raftpb.MsgAppResp }
+				g.step(leader, Request{uint64(10 + i), put1("k", "v")})
+				g.pass(test.syncs)
+				g.slow, g.cut = 0, func(Message) bool { return false }
+				g.rest()
+			}
+			if g.pass(time.Second); g.yields() != 0 || g.elected() != leader {
+				t.Errorf("%d hand-overs", g.yields())
+			}
+		})
+	}
+}
+
+// A process that stood still knows nothing of how quick the others were meanwhile.
+func TestPausedLeaderIsNoSlowLeader(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.pass(time.Second)
+	g.slow = leader
+	g.step(leader, Request{10, put1("k", "v")})
+	g.members[leader].clock.Advance(600 * time.Millisecond)
+	g.step(leader, Tick{})
+	if g.yields() != 0 {
+		t.Error("it hands over")
+	}
+}
+
+// A leader without space hands over to a member that says that it has room.
+func TestFullLeaderHandsOver(t *testing.T) {
+	const least = 1 << 20
+	full, enough, near, unknown := Space{Free: least / 2}, Space{Free: 2 * least}, Space{Free: least + least/16}, Space{Free: UnknownFree}
+	for name, test := range map[string]struct {
+		leader, others Space
+		want           uint64
+	}{
+		"the others have room":         {full, enough, 1},
+		"the others are full as well":  {full, full, 0},
+		"the others are near to it":    {full, near, 0},
+		"the others do not know":       {full, unknown, 0},
+		"an operator raised the alarm": {Space{Free: 2 * least, Ordered: true}, enough, 0},
+		"there is room":                {enough, enough, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newTeamOf(t, 3, func(c *Config) { c.Space.MinFree = least })
+			leader := g.elected()
+			for _, id := range g.butFor(leader) {
+				g.step(id, test.others)
+			}
+			g.pass(time.Second)
+			g.step(leader, test.leader)
+			g.pass(DefaultElectionTimeout / 2)
+			if g.yields() != 0 {
+				t.Fatal("it hands over at once: a shortage may pass")
+			}
+			g.pass(2 * time.Second)
+			if g.yields() != test.want || (g.elected() != leader) != (test.want > 0) {
+				t.Errorf("%d hand-overs, want %d", g.yields(), test.want)
+			}
+		})
+	}
+}
+
+// A slow leader does not hand over to a member that has no space.
+func TestSlowLeaderPassesOverTheFull(t *testing.T) {
+	g := newTeamOf(t, 3, func(c *Config) { c.Space.MinFree = 1 << 20 })
+	leader := g.elected()
+	others := g.butFor(leader)
+	g.step(others[0], Space{Free: 1})
+	g.step(others[1], Space{Free: 1 << 30})
+	g.pass(time.Second)
+	g.slow = leader
+	g.load(leader, 1200*time.Millisecond, 600*time.Millisecond)
+	if next := g.elected(); next != others[1] {
+		t.Errorf("member %d leads, not %d", next, others[1])
+	}
+}
+
+// A leader that leaves hands over to the member that can be elected at once, and not to one that has just started.
+func TestLeavingLeaderPassesOverTheMute(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.pass(2 * time.Second)
+	for _, restarted := range g.butFor(leader) { // whichever would be taken otherwise
+		g.crash(restarted, 10*time.Millisecond)
+		g.pass(2 * TickInterval)
+		if r := g.members[restarted].replica; !r.grantor.Mute(g.members[restarted].clock.Now()) {
+			t.Fatal("it votes already")
+		}
+		next := g.ids[0] + g.ids[1] + g.ids[2] - leader - restarted
+		if to := g.members[leader].replica.furthest(); to != next {
+			t.Errorf("member %d has just started, and %d is to take over, not %d", restarted, to, next)
+		}
+		g.pass(2 * time.Second)
+	}
+	restarted := g.butFor(leader)[0]
+	g.crash(restarted, 10*time.Millisecond)
+	g.pass(2 * TickInterval)
+	g.step(leader, Leave{77})
+	g.pass(TickInterval)
+	if next := g.butFor(leader)[1]; !g.members[next].replica.Serving() {
+		t.Errorf("member %d does not serve yet", next)
+	}
+}
