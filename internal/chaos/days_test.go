@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -113,6 +114,49 @@ func TestOnlySupportRestartedAtTheWorstMoment(t *testing.T) {
 	onlySupportRestarted(w)
 	w.net.heal()
 	w.whole()
+}
+
+// TestSlowLeaderHandsOver has each sync of a leader take half a second, while the disks of the others are as they were.
+// It hands over while that lasts, and only once.
+func TestSlowLeaderHandsOver(t *testing.T) {
+	t.Parallel()
+	g := startGroup(t, newProxied(t))
+	w := newWorld(t, g)
+	defer w.load.end(false)
+	leader := w.leader()
+	w.load.progress()
+	s, err := w.tamper(leader, "delay_enter=500000")
+	if err != nil {
+		t.Logf("no disk can be slowed down here: %v; that is left to internal/replica", err)
+		return
+	}
+	defer s.end()
+	began, longest, puts := time.Now(), time.Duration(0), 0
+	for i := 0; time.Since(began) < 10*time.Second; i++ {
+		asked := time.Now()
+		w.load.call("a put", others(leader)[0], func(ctx context.Context, s stubs) error {
+			_, err := s.kv.Put(ctx, &pb.PutRequest{Key: []byte("slow"), Value: []byte(strconv.Itoa(i))})
+			return err
+		})
+		if took := time.Since(asked); took > longest {
+			longest = took
+			t.Logf("a put after %v took %v", asked.Sub(began).Round(time.Millisecond), took.Round(time.Millisecond))
+		}
+		puts++
+	}
+	t.Logf("%d puts through a member with a quick disk, the longest took %v", puts, longest.Round(time.Millisecond))
+	if w.leader() == leader {
+		t.Error("the leader with the slow disk leads still")
+	}
+	said := 0
+	for _, m := range w.members {
+		text, err := os.ReadFile(m.logs())
+		must(t, err)
+		said += strings.Count(string(text), "hands over to a member that is better off")
+	}
+	if said != 1 {
+		t.Errorf("%d hand-overs within ten seconds", said)
+	}
 }
 
 func playDays(t *testing.T, n network) {

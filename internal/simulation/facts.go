@@ -45,7 +45,7 @@ type facts struct {
 	applied    []uint64 // by member, before the step
 	served     []uint64 // by member: the newest term in which it led and served
 
-	heard    map[heardStamp]clock.Instant
+	heard    map[heardStamp]bool
 	released map[releasedBy]uint64 // the greatest epoch
 	duties   [][]duty              // by member
 	helped   []help                // by member
@@ -84,7 +84,7 @@ func newFacts(w *world) facts {
 		toldTokens: make(map[string][]int64), keys: make(map[string][]version), txns: make(map[string]*call),
 		guarded: make(map[string]int64), tokens: make(map[string]tenure), pinnedFor: make(map[string]tenure),
 		pins: make(map[string]pinned), unpins: make(map[string]*unpins), served: make([]uint64, w.swarm.members),
-		applied: make([]uint64, w.swarm.members), heard: make(map[heardStamp]clock.Instant), released: make(map[releasedBy]uint64), duties: make([][]duty, w.swarm.members),
+		applied: make([]uint64, w.swarm.members), heard: make(map[heardStamp]bool), released: make(map[releasedBy]uint64), duties: make([][]duty, w.swarm.members),
 		helped: make([]help, w.swarm.members),
 	}
 }
@@ -111,6 +111,9 @@ func (f *facts) stepped(m *member, now clock.Instant, events []replica.Event, ef
 		}
 	}
 	f.watchElection(m)
+	if m.replica.Counts().Yields > 0 {
+		f.w.mark("a leader handed over because another member was better off")
+	}
 	if at := m.replica.Applied(); at != f.applied[m.index] {
 		if at < f.applied[m.index] {
 			f.w.fail("applied entries stay applied (I5)", "%s was at %d and is at %d", m.name, f.applied[m.index], at)

@@ -27,12 +27,16 @@ const (
 	lonely   // a leader keeps one follower, then loses it while that restarts
 	everyone // all members restart
 	silence  // a client stands still
+	lapses   // a leader is lost, and the next ones just before the end of a lease that nobody renews
 	faultKinds
+
+	// drawnKinds is the number of kinds that any world may draw. The others need a stress of their own.
+	drawnKinds = lapses
 )
 
 var faultNames = [faultKinds]string{
 	"isolation", "deafness", "muteness", "division", "clog", "power cut", "kill", "pause", "suspend", "slew", "stall",
-	"disk loss", "order to hand over", "clean stop", "lonely leader", "restart of everyone", "silent client",
+	"disk loss", "order to hand over", "clean stop", "lonely leader", "restart of everyone", "silent client", "several leaders lost",
 }
 
 // A fault is something that goes wrong at a moment.
@@ -116,7 +120,43 @@ func (w *world) strike(f fault) {
 		if len(w.clients) > 0 {
 			w.clients[f.target%len(w.clients)].still = w.now + int64(f.lasts)
 		}
+	case lapses:
+		w.part(m, fault{kind: isolation, lasts: f.lasts})
+		w.awaitLapse(f, lapsesInARow)
 	}
+}
+
+const (
+	// lapsesInARow is how many leaders are lost after the first, and lapseWatch is how often the world looks whether it is
+	// time.
+	lapsesInARow = 3
+	lapseWatch   = 5 * time.Millisecond
+	// lapseAhead is how long before the end of a lease its leader is lost.
+	lapseAhead = 40 * time.Millisecond
+)
+
+// awaitLapse loses the leader again as soon as a lease is about to end that outlived another leader, since nobody can end
+// it then.
+func (w *world) awaitLapse(f fault, left int) {
+	if w.calm || left == 0 {
+		return
+	}
+	if leader := w.leader(); leader != nil && w.lapsing() {
+		w.note(leader.name, "is lost before a lease ends", uint64(left), 0)
+		w.part(leader, fault{kind: isolation, lasts: f.lasts})
+		left--
+	}
+	w.after(lapseWatch, func() { w.awaitLapse(f, left) })
+}
+
+// lapsing reports whether a lease is about to end that the present leader did not grant and never heard of.
+func (w *world) lapsing() bool {
+	for _, l := range w.facts.leases {
+		if due, ok := w.facts.due(l); ok && l.stay.reign != 0 && l.stay.reign < w.now && due > w.now && due-w.now < int64(lapseAhead) {
+			return true
+		}
+	}
+	return false
 }
 
 // part cuts links.

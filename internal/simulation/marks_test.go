@@ -23,11 +23,14 @@ var wanted = []struct {
 	{"a leader answered a read", nil},
 	{"a leader ended right after it had acknowledged something", func(s *swarm) bool { return s.sudden > 0 }},
 	{"a leader handed over", has(order)},
+	{"a leader handed over because another member was better off", has(stall)},
 	{"a leader lost the follower that it had, while that restarted", has(lonely)},
 	{"a leader told how long a lease has left", nil},
 	{"a leader went on in another epoch", func(s *swarm) bool { return s.faults[order] >= 1 }},
 	{"a lease expired", nil},
 	{"a lease expired under another leader than the one that heard of it last", nil},
+	{"a lease was over when there was no leader, and not for the first time", has(lapses)},
+	{"a lease outlived the silence and the first time without a leader", has(lapses)},
 	{"a machine was suspended", has(suspend)},
 	{"a member started with a shorter master lease than before", func(s *swarm) bool { return s.otherLengths }},
 	{"a member took its leave", has(farewell)},
@@ -101,7 +104,7 @@ func checkMarks(t *testing.T, worlds []Result, whole bool) {
 
 // Groups of three and five, with everything that a seed draws, and with what is rare there happening all the time.
 func TestSeeds(t *testing.T) {
-	kinds := []Stress{"drawn", Orders, Clocks, Disks, Starts, Turns, Names}
+	kinds := []Stress{"drawn", Orders, Clocks, Disks, Starts, Turns, Names, Lapses}
 	var worlds []Result
 	ran := 0
 	for _, stress := range kinds {

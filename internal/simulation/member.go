@@ -264,7 +264,11 @@ func (m *member) perform(effect replica.Effect) {
 		if !replica.Holds(effect, m.now) {
 			m.w.mark("an answer was held back because its authority had ended")
 		}
-		m.answer(replica.Authorized(effect, m.now))
+		answer := replica.Authorized(effect, m.now)
+		if _, ok := answer.(replica.ReadAt); ok {
+			m.w.readOfFork(m)
+		}
+		m.answer(answer)
 	case replica.Send:
 		if replica.Holds(e, m.now) {
 			m.w.network.send(m, e.Message)
@@ -305,6 +309,9 @@ func (m *member) wall() int64 {
 }
 
 func (m *member) halt(err error) {
+	if m.w.forked(m, err) {
+		return
+	}
 	if !m.broken {
 		m.w.fail("a member halts only if its disk fails", "%s: %v", m.name, err)
 		return

@@ -43,6 +43,12 @@ func (n *network) send(from *member, message replica.Message) {
 	w.facts.sent(from, to, message)
 	bytes := message.AppendTo(nil)
 	w.note(from.name, "sends "+kindOf(message), to.id, hashBytes(bytes))
+	if message.Standing != nil { // these come before there is a group, and what is drawn for that stays the same
+		if w.now >= n.cut[from.index][to.index] {
+			w.after(w.delay, func() { n.deliver(from, to, bytes, from.incarnation) })
+		}
+		return
+	}
 	copies := 1
 	if chance(w.dice.network, w.doubled) {
 		copies++
@@ -85,6 +91,10 @@ func (n *network) deliver(from, to *member, bytes []byte, incarnation uint64) {
 	if err != nil {
 		n.w.fail("messages can be read", "from %s to %s: %v", from.name, to.name, err)
 		return
+	}
+	if r := message.Raft; r != nil && r.GetType() == raftpb.MsgAppResp && !r.GetReject() && !n.w.calm && to.up && chance(n.w.dice.network, n.w.boasts) {
+		r.Index = new(to.replica.Last() + 1000)
+		n.w.mark("a member acknowledged what nobody has")
 	}
 	to.event(replica.Received{Message: message, Incarnation: incarnation})
 }

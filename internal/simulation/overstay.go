@@ -18,8 +18,9 @@ import (
 // when that one began, what the record left.
 //
 // Both are in real time, with what the clocks of those who led were slower than that, which the world knows exactly. When
-// the time has come a leader has to be there, and it takes it a moment (see overstaySlack) to decide and to replicate.
-// So what remains slack is:
+// the time has come a leader has to be there: any time without one at or after that moment counts besides, however many
+// such times there are (P27). Times without a leader between the first and that moment count for nothing. A leader takes a
+// moment (see overstaySlack) to decide and to replicate. So what remains slack is:
 //
 //   - overstaySlack and writingSlack, since how long disks and links take is drawn anew for each message;
 //   - the time in which a leader with authority stood still, or has got nothing done for as long as patience: it counts as
@@ -187,6 +188,9 @@ func (f *facts) watchReign(m *member) {
 		return
 	}
 	f.served[m.index] = term
+	if term < f.newest {
+		return // it finds out late that it was elected, and others lead by now
+	}
 	for _, l := range f.leases {
 		f.succeeds(m, l)
 	}
@@ -231,13 +235,19 @@ func (f *facts) due(l *lease) (at int64, ok bool) {
 	if s.reign == 0 {
 		return at, true
 	}
+	return min(at, f.documented(l)), true
+}
+
+// documented is when a lease is over by what is documented, in real time, once a leader has led that did not hear of it.
+func (f *facts) documented(l *lease) int64 {
+	w, s := f.w, &l.stay
 	slow := time.Duration(0)
 	for i, led := range s.led {
 		if led {
 			slow = max(slow, w.slower(w.members[i], s.heard, s.clocks[i]))
 		}
 	}
-	return min(at, s.bound+int64(slow)), true
+	return s.bound + int64(slow)
 }
 
 // checkOverstay checks that a lease which a member ends, or has not ended yet, is not over for too long.
@@ -247,11 +257,17 @@ func (f *facts) checkOverstay(l *lease, m *member) {
 	if !ok {
 		return
 	}
-	over := time.Duration(w.now - due)
-	if over-w.leaderless(due, w.now) <= overstaySlack {
+	over, later := time.Duration(w.now-due), w.leaderless(due, w.now)
+	if s.reign != 0 && later > 0 && s.reign < due {
+		w.mark("a lease was over when there was no leader, and not for the first time")
+		if w.now-f.documented(l) > int64(overstaySlack) {
+			w.mark("a lease outlived the silence and the first time without a leader")
+		}
+	}
+	if over-later <= overstaySlack {
 		return
 	}
-	w.fail("no lease overstays by more than the silence, the first time without a leader, and how far leaders were behind (P27)",
+	w.fail("no lease overstays by more than the silence, the first time without a leader, any such time at or after its end, and how far leaders were behind (P27)",
 		"%s has lease %d of %v until now, %v after it was over; it was heard %v ago, leaders changed first %v after that, were behind by %v, "+
 			"and there was none for %v of the time before and for %v after it was over; it stands as %+v",
 		m.name, l.id, l.ttl, over, time.Duration(w.now-s.heard), time.Duration(max(0, s.reign-s.heard)), s.behind,

@@ -10,12 +10,13 @@ import (
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
-// heardStamp names a request of a leader that a member has seen.
+// heardStamp names a request of a leader that a member has seen, and when that came, by the member's own clocks. The same
+// request may come several times.
 type heardStamp struct {
 	member, life int
 	leader       uint64
 	term, epoch  uint64
-	stamp        clock.Instant
+	stamp, at    clock.Instant
 }
 
 // releasedBy names a leader of whose release a member has heard.
@@ -71,10 +72,7 @@ func (f *facts) watchPromises(m *member, now clock.Instant, events []replica.Eve
 
 func (f *facts) hears(m *member, now clock.Instant, message replica.Message) {
 	if r := message.Lease.Request; r != nil && message.Raft != nil {
-		key := heardStamp{m.index, m.life, message.From, r.Term, r.Epoch, r.Stamp}
-		if _, again := f.heard[key]; !again {
-			f.heard[key] = now
-		}
+		f.heard[heardStamp{m.index, m.life, message.From, r.Term, r.Epoch, r.Stamp, now}] = true
 	}
 	if r := message.Lease.Release; r != nil {
 		key := releasedBy{m.index, m.life, r.Leader, r.Term}
@@ -98,11 +96,16 @@ func (f *facts) hears(m *member, now clock.Instant, message replica.Message) {
 }
 
 // promises looks at a message that a member sends: does it make a promise, or break one?
+//
+// A promise says when the member heard the request that it answers, and binds from then on. It need not be the first time
+// that this request came: what came before the length of the promise was on record promised nothing, and the member may
+// have asked for the prospect of votes since. The leader counts from when it asked, which was earlier still; and what
+// others answer to those requests meets a member that is bound.
 func (f *facts) promises(m *member, now clock.Instant, message replica.Message) {
 	if g := message.Lease.Grant; g != nil {
-		heard, ok := f.heard[heardStamp{m.index, m.life, message.To, g.Term, g.Epoch, g.Echo}]
-		if !ok {
-			f.w.fail("a promise answers a request (I4)", "%s promises m%d in term %d for a stamp that it never saw", m.name, message.To, g.Term)
+		heard := g.Reading
+		if !f.heard[heardStamp{m.index, m.life, message.To, g.Term, g.Epoch, g.Echo, heard}] {
+			f.w.fail("a promise answers a request (I4)", "%s promises m%d in term %d for a stamp that it never saw, or not at %v", m.name, message.To, g.Term, heard)
 			return
 		}
 		if f.released[releasedBy{m.index, m.life, message.To, g.Term}] >= g.Epoch {

@@ -44,6 +44,7 @@ func (w *world) settle() {
 		w.fail("when nothing is wrong there is a leader with authority (I10)", "%v after the last fault: %s", recovery, w.situation())
 		return
 	}
+	w.checkReady()
 	w.steady = leader
 	w.until(w.length + recovery + steadiness)
 	w.over = true
@@ -54,6 +55,15 @@ func (w *world) settle() {
 	}
 	if w.failure == nil {
 		w.checkEnd()
+	}
+}
+
+// checkReady checks that requests work through every member when nothing is wrong any more.
+func (w *world) checkReady() {
+	for _, m := range w.members {
+		if now := m.clocks.now(w); m.up && now.After(m.replica.Ready()) {
+			w.fail("when nothing is wrong every member is ready (P28)", "%s was ready until %v, and it is %v: %s", m.name, m.replica.Ready(), now, w.situation())
+		}
 	}
 }
 

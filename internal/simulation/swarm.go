@@ -38,6 +38,10 @@ const (
 	Starts Stress = "starts" // members start anew, often with another length of the master lease
 	Turns  Stress = "turns"  // a leader is alone for a while, and soon leads again
 	Names  Stress = "names"  // clients give each other names, pin them, and write what they guard
+	Lapses Stress = "lapses" // leaders are lost one after the other, and clients fall silent
+	Copies Stress = "copies" // an old copy of a data folder is put back, which no history may hold; see copy.go
+	Wipes  Stress = "wipes"  // a majority of data folders is emptied, which no history may hold; see copy.go
+	Boasts Stress = "boasts" // members acknowledge entries that their leader never had
 )
 
 func (s *swarm) stress(kind Stress) {
@@ -60,8 +64,22 @@ func (s *swarm) stress(kind Stress) {
 	case Names:
 		s.faults = [faultKinds]float64{isolation: 0.3, kill: 0.3, order: 1}
 		s.leaderBias, s.rhythm, s.tenants = 0.9, 15*time.Millisecond, 0.7
+	case Lapses:
+		s.faults = [faultKinds]float64{lapses: 0.5, silence: 0.7}
+		s.leaderBias, s.rhythm = 1, 15*time.Millisecond
+	case Copies, Wipes:
+		*s = swarm{
+			members: 3, clients: 3, length: s.length, logKeep: s.logKeep, drift: s.drift, rhythm: 15 * time.Millisecond,
+			delay: s.delay, diskDelay: s.diskDelay, lost: s.lost, doubled: s.doubled, copies: kind == Copies, wipes: kind == Wipes,
+		}
+	case Boasts:
+		s.faults = [faultKinds]float64{isolation: 0.3, powerCut: 0.5, kill: 0.5}
+		s.leaderBias, s.rhythm, s.boasts = 0.9, 15*time.Millisecond, 0.05
 	}
 }
+
+// copiesLength is how long it takes until everybody knows of an accident.
+const copiesLength = 4 * time.Second
 
 // DefaultLength is how long there are faults in a run.
 const DefaultLength = 8 * time.Second
@@ -86,6 +104,9 @@ type swarm struct {
 	leaderBias        float64             // how often they meet the leader
 	sudden            float64             // how often a leader ends right after it has acknowledged something
 	tenants           float64             // how often clients do something with names rather than anything
+	copies            bool                // an old copy of a folder is put back
+	wipes             bool                // a majority of folders is emptied
+	boasts            float64             // how often an acknowledgement is of entries that nobody has
 	otherLengths      bool                // members start with other lengths of the master lease, shorter and longer
 }
 
@@ -153,7 +174,7 @@ func (s *swarm) drawFaults(r *rand.Rand) {
 	s.stumble = some(0.5, 0.003, 0.02)
 	s.hesitate = some(0.3, 0.05, 0.2)
 	for range 1 + r.IntN(4) { // more of them, and there is hardly ever a leader whom the others could trouble
-		s.faults[r.IntN(faultKinds)] = []float64{0.2, 0.5, 1}[r.IntN(3)]
+		s.faults[r.IntN(drawnKinds)] = []float64{0.2, 0.5, 1}[r.IntN(3)]
 	}
 }
 

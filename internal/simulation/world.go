@@ -40,12 +40,16 @@ type world struct {
 	over             bool   // clients do nothing any more
 	calls, puts, ids uint64 // numbers of the newest
 
+	accident *copied // nil: none has happened
+
 	facts   facts
 	marks   marks
 	trace   trace
 	failure *Failure
 	events  int
 }
+
+const noPanic = "no panic"
 
 // A Failure is an invariant that was broken.
 type Failure struct {
@@ -73,7 +77,7 @@ func Run(seed uint64, options Options) (result Result) {
 	w := newWorld(seed, options)
 	defer func() {
 		if broken := recover(); broken != nil {
-			w.fail("no panic", "%v\n%s", broken, debug.Stack())
+			w.fail(noPanic, "%v\n%s", broken, debug.Stack())
 		}
 		result = w.result()
 		w.close()
@@ -106,6 +110,17 @@ func (w *world) play() {
 		w.after(w.upTo(w.dice.world, 100*time.Millisecond), c.act)
 	}
 	w.makePlan()
+	if w.copies {
+		w.after(2*time.Second, w.copyBack)
+		w.until(w.length + copiesLength)
+		w.checkCopied()
+		return
+	}
+	if w.wipes {
+		w.after(2*time.Second, w.wipe)
+		w.until(w.length + copiesLength)
+		return
+	}
 	w.until(w.length)
 	if w.failure == nil {
 		w.settle()
@@ -139,6 +154,9 @@ func (w *world) upTo(r *rand.Rand, d time.Duration) time.Duration {
 func chance(r *rand.Rand, p float64) bool { return p > 0 && r.Float64() < p }
 
 func (w *world) fail(invariant, format string, args ...any) {
+	if w.accident != nil && invariant != silentFork && invariant != foundedAgain && invariant != noPanic {
+		return // what was promised is void
+	}
 	if w.failure == nil {
 		w.failure = &Failure{Invariant: invariant, Facts: fmt.Sprintf(format, args...) + "\n" + w.situation(), At: time.Duration(w.now)}
 	}
