@@ -160,7 +160,7 @@ func (st *Stream) catchUp(ctx context.Context, w *watcher) (*WatchResponse, erro
 		bytes:   min(portionBytes, st.limits.Bytes),
 		scanned: historyScan,
 	}
-	h, err := st.hub.s.pastOf(ctx, w, size)
+	h, err := st.past(ctx, w, size)
 	if err != nil {
 		return nil, err
 	}
@@ -188,6 +188,17 @@ func (st *Stream) catchUp(ctx context.Context, w *watcher) (*WatchResponse, erro
 	w.active = true
 	last := h.events[len(h.events)-1].KV.ModRevision
 	return &WatchResponse{WatchID: w.id, Revision: last, Events: h.events}, nil
+}
+
+// past reads history, in turn with other streams that do.
+func (st *Stream) past(ctx context.Context, w *watcher, size portion) (past, error) {
+	if turns := st.limits.Turns; turns != nil {
+		if err := turns.take(ctx, st.limits.Client); err != nil {
+			return past{}, err
+		}
+		defer turns.give()
+	}
+	return st.hub.s.pastOf(ctx, w, size)
 }
 
 // complete makes the pending response ready: adds what was there before the

@@ -132,7 +132,7 @@ func (v *view) collect(ctx context.Context, req *RangeRequest) (RangeResult, err
 		err := v.scan(ctx, in, func(*item) error { res.Count++; return nil })
 		return res, err
 	}
-	c := collector{req: req, limit: math.MaxInt}
+	c := collector{req: req, limit: math.MaxInt, room: roomOf(ctx)}
 	if req.Limit > 0 && req.Limit < math.MaxInt/2 {
 		c.limit = int(req.Limit)
 	}
@@ -157,7 +157,8 @@ type collector struct {
 	req    *RangeRequest
 	limit  int // ≥ 1
 	kvs    []KV
-	passed int // how many items passed the filters
+	passed int  // how many items passed the filters
+	room   Room // what kvs take is taken from it; nil does not bound them
 }
 
 func (c *collector) add(i *item) error {
@@ -172,6 +173,11 @@ func (c *collector) add(i *item) error {
 	if err != nil {
 		return err
 	}
+	if c.room != nil {
+		if err := c.room.Take(kv.size()); err != nil {
+			return err
+		}
+	}
 	c.kvs = append(c.kvs, kv)
 	if len(c.kvs)/2 >= c.limit {
 		c.trim()
@@ -184,6 +190,11 @@ func (c *collector) trim() {
 		slices.SortStableFunc(c.kvs, c.req.compare)
 	}
 	if len(c.kvs) > c.limit {
+		if c.room != nil {
+			for i := c.limit; i < len(c.kvs); i++ {
+				c.room.Give(c.kvs[i].size())
+			}
+		}
 		clear(c.kvs[c.limit:])
 		c.kvs = c.kvs[:c.limit]
 	}

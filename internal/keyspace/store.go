@@ -68,6 +68,7 @@ type Store struct {
 	// byGeneration has the same endings as ends.
 	byGeneration map[uint64]*ending
 
+	answers  answerRoom
 	trimming trimming
 	epoch    uint64  // that of published
 	scratch  scratch // of the last Writer

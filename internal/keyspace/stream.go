@@ -13,6 +13,9 @@ type StreamLimits struct {
 	// FragmentBytes is what a response to a watcher that asked for fragments
 	// is cut at, roughly; DefaultFragmentBytes. An event is never cut.
 	FragmentBytes int
+	// Turns, unless nil, are taken to read history, by the client that Client names.
+	Turns  *Turns
+	Client string
 }
 
 // What StreamLimits are if nothing is said.
@@ -23,7 +26,7 @@ const (
 )
 
 // How much history is read before something else gets its turn.
-const historyScan = 16384
+const historyScan = 4096
 
 func (l StreamLimits) withDefaults() StreamLimits {
 	for _, f := range []struct {

@@ -36,6 +36,11 @@ type TxnResult struct {
 	Succeeded bool
 	Results   []TxnOpResult
 	Revision  Revision
+
+	// Dropped is set if a txn that writes was carried out, but something that it read did not fit into its answer, and
+	// was left out. Held, if not nil, is what the answer takes of AnswerLimits.All.
+	Dropped bool
+	Held    *Held
 }
 
 // TxnOpResult is the answer to a TxnOp.
@@ -168,7 +173,9 @@ func (w *Writer) Txn(req TxnRequest) (TxnResult, error) {
 		if err = w.checkTaken(&t); err != nil {
 			return err
 		}
+		w.beginAnswer()
 		res, err = w.execute(&t)
+		res.Held, res.Dropped = w.room.hold(), w.room.dropped
 		return err
 	})
 	return res, err

@@ -26,6 +26,7 @@ type Writer struct {
 	sealed  bool
 	done    bool // committed
 	changes Changes
+	room    writerRoom // of the request under way
 
 	// The request under way. Its revision is taken at its first change.
 	grouped bool     // several operations are one request
@@ -226,7 +227,14 @@ func (w *Writer) Range(req RangeRequest) (RangeResult, error) {
 		if err != nil {
 			return err
 		}
-		if res, err = v.collect(context.Background(), &req); err == nil {
+		dropped, err := w.readInRoom(func(ctx context.Context) (err error) {
+			res, err = v.collect(ctx, &req)
+			return err
+		})
+		if dropped {
+			res = RangeResult{}
+		}
+		if err == nil {
 			res.Revision = w.s.revision
 		}
 		return err
@@ -396,6 +404,9 @@ type DeleteResult struct {
 	Revision Revision
 	Deleted  int64
 	Prev     []KV // nil unless asked for
+
+	Dropped bool  // as in TxnResult, where this is not part of one
+	Held    *Held // likewise
 }
 
 func (r *DeleteRequest) check() error {
@@ -408,7 +419,9 @@ func (r *DeleteRequest) check() error {
 // DeleteRange deletes the keys of an interval.
 func (w *Writer) DeleteRange(req DeleteRequest) (DeleteResult, error) {
 	var res DeleteResult
+	w.beginAnswer()
 	err := w.request(func() (err error) { res, err = w.deleteRange(&req); return err })
+	res.Held, res.Dropped = w.room.hold(), w.room.dropped
 	return res, err
 }
 
@@ -431,10 +444,21 @@ func (w *Writer) deleteRange(req *DeleteRequest) (DeleteResult, error) {
 	if err != nil {
 		return DeleteResult{}, err
 	}
+	prev := req.PrevKV
 	err = v.scan(context.Background(), spanOf(req.Key, req.End), func(i *item) error {
-		kv, err := i.kv(req.PrevKV)
+		kv, err := i.kv(prev)
+		if err != nil {
+			return err
+		}
+		if prev && w.room.Take(kv.size()) != nil {
+			// What was read before is dropped with the rest: half an answer is none.
+			for j := range found {
+				found[j].Value = nil
+			}
+			kv.Value, prev, w.room.dropped = nil, false, true
+		}
 		found = append(found, kv)
-		return err
+		return nil
 	})
 	if err != nil {
 		return DeleteResult{}, err
@@ -445,7 +469,7 @@ func (w *Writer) deleteRange(req *DeleteRequest) (DeleteResult, error) {
 		}
 	}
 	res := DeleteResult{Revision: w.s.revision, Deleted: int64(len(found))}
-	if req.PrevKV {
+	if prev {
 		res.Prev = found
 	}
 	return res, nil

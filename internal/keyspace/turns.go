@@ -1,0 +1,131 @@
+package keyspace
+
+import (
+	"context"
+	"sync"
+)
+
+// Turns let so many goroutines at a time do bulk work, a slice of it each, and has those who wait take turns by their
+// client: a client with a thousand streams gets no more of it than one with a single stream.
+type Turns struct {
+	mu      sync.Mutex
+	free    int
+	clients []*client          // that have somebody waiting, in the order of their turns
+	byName  map[string]*client // the same
+}
+
+// client is who waits on behalf of one client, in order. It is in turns.clients as long as somebody does.
+type client struct {
+	name    string
+	waiting []chan struct{}
+}
+
+// NewTurns returns turns of which so many are taken at a time.
+func NewTurns(atOnce int) *Turns {
+	return &Turns{free: max(atOnce, 1), byName: make(map[string]*client)}
+}
+
+// take waits for a turn. The caller must give it back.
+func (t *Turns) take(ctx context.Context, name string) error {
+	t.mu.Lock()
+	if t.free > 0 {
+		t.free--
+		t.mu.Unlock()
+		return nil
+	}
+	c := t.byName[name]
+	if c == nil {
+		c = &client{name: name}
+		t.byName[name] = c
+		t.clients = append(t.clients, c)
+	}
+	mine := make(chan struct{})
+	c.waiting = append(c.waiting, mine)
+	t.mu.Unlock()
+	select {
+	case <-mine:
+		return nil
+	case <-ctx.Done():
+	}
+	if !t.withdraw(name, mine) {
+		t.give() // it came at the same time
+	}
+	return context.Cause(ctx)
+}
+
+// withdraw takes one back that waits. It is false if that one has its turn.
+func (t *Turns) withdraw(name string, mine chan struct{}) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.byName[name]
+	if c == nil {
+		return false
+	}
+	for i, other := range c.waiting {
+		if other != mine {
+			continue
+		}
+		c.waiting = append(c.waiting[:i], c.waiting[i+1:]...)
+		if len(c.waiting) == 0 {
+			t.remove(c)
+		}
+		return true
+	}
+	return false
+}
+
+// remove is for a client for which nobody waits anymore. The lock is held.
+func (t *Turns) remove(c *client) {
+	delete(t.byName, c.name)
+	for i, other := range t.clients {
+		if other == c {
+			t.clients = append(t.clients[:i], t.clients[i+1:]...)
+			return
+		}
+	}
+}
+
+// turnsKey is where a context has what its caller takes turns by.
+type turnsKey struct{}
+
+type callerOfTurns struct {
+	turns  *Turns
+	client string
+}
+
+// InTurn has what is read with the context, where that is bulk work, wait for a turn of the client.
+func InTurn(ctx context.Context, t *Turns, client string) context.Context {
+	return context.WithValue(ctx, turnsKey{}, callerOfTurns{t, client})
+}
+
+// TakeTurn waits for the turn of the client that InTurn has named, if it has. The caller must give it back.
+func TakeTurn(ctx context.Context) (give func(), err error) {
+	c, ok := ctx.Value(turnsKey{}).(callerOfTurns)
+	if !ok {
+		return func() {}, nil
+	}
+	if err := c.turns.take(ctx, c.client); err != nil {
+		return nil, err
+	}
+	return c.turns.give, nil
+}
+
+// give gives a turn back, to the first that waits of the client whose turn it is. That client is last then.
+func (t *Turns) give() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.clients) == 0 {
+		t.free++
+		return
+	}
+	c := t.clients[0]
+	t.clients = append(t.clients[:0], t.clients[1:]...)
+	next := c.waiting[0]
+	c.waiting[0] = nil
+	if c.waiting = c.waiting[1:]; len(c.waiting) > 0 {
+		t.clients = append(t.clients, c)
+	} else {
+		delete(t.byName, c.name)
+	}
+	close(next)
+}
