@@ -10,10 +10,11 @@
 //   - The primary decides an end at the first Due after both of its clocks are strictly past the deadline,
 //     and never before: no rounding, no rate limit but the size of a batch.
 //   - Overstay is bounded. A holder that falls silent keeps its lease beyond its TTL for at most the
-//     [SilenceThreshold] plus the first leaderless time, however many leaders follow, plus the time it
-//     takes to replicate a command; a primary must be there then to decide. Two things add to it: members
-//     whose clocks start anew, because they rebooted, count what they had counted once more; and the
-//     extension given to Promote, which is never passed on.
+//     [SilenceThreshold], plus the first leaderless time, plus any leaderless time at or after that end,
+//     plus the time it takes to replicate a command. Nobody can end a lease while there is no primary.
+//     A leaderless time between the first and that end adds nothing, however many there are. Two things
+//     add to it: members whose clocks start anew, because they rebooted, count what they had counted once
+//     more; and the extension given to Promote, which is never passed on.
 //   - A command that arrives late, twice, in another term, or for another granting of the same id, has no
 //     effect. All members that apply one log agree on what each command came to.
 //   - A bare lease costs some 150 bytes, and 200 at most.

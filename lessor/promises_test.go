@@ -273,8 +273,8 @@ func (w *world) finish(t *rapid.T) {
 }
 
 // TestOverstayIsBounded: however many leaders follow one another, a holder that has fallen silent keeps
-// its lease for no more than the silence threshold and the first leaderless time beyond its TTL, if there
-// is a leader then.
+// its lease for no more than the silence threshold and the first leaderless time beyond its TTL, and, if
+// there is no leader then, until there is one.
 func TestOverstayIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const step = 10 * time.Millisecond

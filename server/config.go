@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
 // EtcdVersion is the level of etcd's API that this server speaks. It is what Maintenance.Status and /version
@@ -33,6 +35,7 @@ const (
 	DefaultMaxWatchers      = 1 << 16
 	DefaultMaxConnections   = 1 << 14
 	DefaultMaxRequests      = 1 << 15
+	DefaultMaxTTL           = 24 * time.Hour
 )
 
 // HTTPOff as [Config.ListenHTTP] means that nothing is served over HTTP.
@@ -78,6 +81,10 @@ type Config struct {
 	// the request timed out, which for a write means that its outcome is unknown.
 	RequestTimeout time.Duration
 
+	// MemoryLimit is how many bytes this process may use. What clients can take of it follows from that: connections,
+	// streams, watchers, requests and answers under way. 0 means [DefaultMemoryLimit].
+	MemoryLimit int64
+
 	// MaxRequestBytes bounds the encoded size of a write. It should be what the node was started with:
 	// more is refused there.
 	MaxRequestBytes int
@@ -95,6 +102,13 @@ type Config struct {
 
 	// MaxConnections bounds the connections, of gRPC and of HTTP each. Further ones are closed at once.
 	MaxConnections int
+
+	// MaxConnectionsHTTP is the same for HTTP alone, where that is fewer; 0 means MaxConnections.
+	MaxConnectionsHTTP int
+
+	// MaxTTL is the longest TTL of a lease on a name; a claim with a longer one is refused. Leases of etcd's API have
+	// etcd's own bound, [lessor.MaxTTL].
+	MaxTTL time.Duration
 
 	// MaxRequests bounds the requests with one answer that are under way on all connections together,
 	// without those that wait to get a lock or to be elected, of which there may be as many again. Further
@@ -133,9 +147,7 @@ func (c Config) Validate() error {
 	if err := c.checkTLS(); err != nil {
 		errs = append(errs, err)
 	}
-	if err := c.Group.validate(); err != nil {
-		errs = append(errs, err)
-	}
+	errs = append(errs, c.Group.validate(), c.checkPeers())
 	positive := func(name string, value int64, most int64) {
 		if value < 1 || value > most {
 			errs = append(errs, fmt.Errorf("%s is %d, not between 1 and %d", name, value, most))
@@ -143,11 +155,14 @@ func (c Config) Validate() error {
 	}
 	positive("ProgressInterval in nanoseconds", int64(c.ProgressInterval), 1<<62)
 	positive("RequestTimeout in nanoseconds", int64(c.RequestTimeout), 1<<62)
+	positive("MaxTTL in nanoseconds", int64(c.MaxTTL), int64(lessor.MaxTTL))
 	positive("MaxRequestBytes", int64(c.MaxRequestBytes), maxMaxRequestBytes)
+	positive("MemoryLimit", c.MemoryLimit, 1<<62)
 	positive("MaxStreams", int64(c.MaxStreams), 1<<31-1)
 	positive("MaxRenewals", int64(c.MaxRenewals), 1<<20)
 	positive("MaxWatchers", int64(c.MaxWatchers), 1<<30)
 	positive("MaxConnections", int64(c.MaxConnections), 1<<30)
+	positive("MaxConnectionsHTTP", int64(c.MaxConnectionsHTTP), 1<<30)
 	positive("MaxRequests", int64(c.MaxRequests), 1<<30)
 	return errors.Join(errs...)
 }
@@ -160,12 +175,16 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.Version, DefaultVersion)
 	setDefault(&c.ProgressInterval, DefaultProgressInterval)
 	setDefault(&c.RequestTimeout, DefaultRequestTimeout)
+	setDefault(&c.MaxTTL, DefaultMaxTTL)
 	setDefault(&c.MaxRequestBytes, DefaultMaxRequestBytes)
 	setDefault(&c.MaxStreams, DefaultMaxStreams)
 	setDefault(&c.MaxRenewals, DefaultMaxRenewals)
 	setDefault(&c.MaxWatchers, DefaultMaxWatchers)
 	setDefault(&c.MaxConnections, DefaultMaxConnections)
+	setDefault(&c.MaxConnectionsHTTP, c.MaxConnections)
 	setDefault(&c.MaxRequests, DefaultMaxRequests)
+	setDefault(&c.MemoryLimit, DefaultMemoryLimit)
+	c.follow()
 	c.Group = c.Group.withDefaults()
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -32,9 +32,20 @@ var refusals = []refusal{
 	{replica.ErrLeaseExpired, status.Error(codes.Unavailable, "etcdserver: the leader's lease has expired, try again"), "lease_expired"},
 	{replica.ErrNoMember, rpctypes.ErrGRPCBadLeaderTransferee, "invalid"},
 	{replica.ErrMalformedMessage, errInternal, reasonInternal}, // no client sees it
+	{replica.ErrFounding, errInternal, reasonInternal},         // etcd's clients order nothing of the kind
 	{errLeaderChanged, rpctypes.ErrGRPCLeaderChanged, "leader_changed"},
 	{replica.ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests, reasonTooMany},
+	{errNoPlaces, statusNoPlaces, reasonPlaces},
+	{errShareTaken, statusShareTaken, reasonShare},
 	{replica.ErrTooManyLeases, status.Error(codes.ResourceExhausted, "etcdserver: too many leases: end some, or allow more with --max-leases"), "too_many_leases"},
+	{replica.ErrNoMemory, status.Error(codes.ResourceExhausted, "etcdserver: no memory left for more leases: end some, or allow more with --memory-limit"), reasonMemory},
+	{replica.ErrAnswerDropped, status.Error(codes.ResourceExhausted, "etcdserver: the request was carried out, but its answer is too large to be given: read in a request of its own, less at a time"), reasonMemory},
+	{keyspace.ErrNoRoom, status.Error(codes.ResourceExhausted, "etcdserver: "+errNoAnswerRoom.Error()), reasonMemory},
+	{errAnswersWait, status.Error(codes.ResourceExhausted, "etcdserver: "+errAnswersWait.Error()), reasonMemory},
+	{errNoAnswerRoom, status.Error(codes.ResourceExhausted, "etcdserver: "+errNoAnswerRoom.Error()), reasonMemory},
+	{errRequestsWait, status.Error(codes.ResourceExhausted, "etcdserver: "+errRequestsWait.Error()), reasonMemory},
+	{errNoRequests, status.Error(codes.ResourceExhausted, "etcdserver: "+errNoRequests.Error()), reasonMemory},
+	{errTooManyLong, status.Error(codes.ResourceExhausted, "etcdserver: "+errTooManyLong.Error()), reasonMemory},
 	{replica.ErrNoSpace, rpctypes.ErrGRPCNoSpace, "no_space"},
 	{replica.ErrTooLarge, rpctypes.ErrGRPCRequestTooLarge, "too_large"},
 	{replica.ErrStopped, rpctypes.ErrGRPCStopped, "stopped"},
@@ -78,6 +89,7 @@ var errInternal = status.Error(codes.Internal, "etcdserver: internal error, see 
 const (
 	reasonCorrupt  = "corrupt"
 	reasonInternal = "internal"
+	reasonMemory   = "no_memory"
 	reasonTooMany  = "too_many_requests"
 )
 

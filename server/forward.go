@@ -133,7 +133,7 @@ func (s *Server) openAt(ctx context.Context, cancel context.CancelCauseFunc, mem
 		return nil, errNotReached
 	}
 	late := time.AfterFunc(max(patience, 0), func() { cancel(errNotReached) })
-	call, err := conn.NewStream(ctx, desc, r.method, outgoing...)
+	call, err := conn.NewStream(withIdentity(ctx), desc, r.method, outgoing...)
 	if !late.Stop() && err == nil {
 		err = errNotReached // and the call is cancelled
 	}

@@ -27,7 +27,15 @@ type Group struct {
 	Peers Peers
 	// ReadTimeout is how long a request waits for a leader that takes it on. It is that of the node.
 	ReadTimeout time.Duration
+	// InsecurePeers allows [Config.ClientCAFile] although Peers are open: whoever reaches the port for members then
+	// needs no certificate.
+	InsecurePeers bool
 }
+
+// ErrOpenPeers says that a client needs a certificate at one port and none at the other.
+var ErrOpenPeers = errors.New("--client-ca has clients show a certificate, but the port for members is reachable from other machines " +
+	"and has no TLS, so whoever reaches it can read and change everything without one: give --peer-cert, --peer-key and --peer-ca, " +
+	"listen for members on this machine only (--peer-listen), or accept this with --insecure-peers")
 
 // A GroupMember is one member of a group.
 type GroupMember struct {
@@ -45,6 +53,8 @@ type Peers interface {
 	RegisterService(desc *grpc.ServiceDesc, impl any)
 	// Status tells how it is with the other members.
 	Status() []peer.PeerStatus
+	// Open says whether programs on other machines can speak as a member without proof.
+	Open() bool
 }
 
 var _ Peers = (*peer.Transport)(nil)
@@ -65,6 +75,14 @@ func (g *Group) validate() error {
 	}
 	if g.ReadTimeout < 0 {
 		return fmt.Errorf("the read timeout is %v, not a positive length of time", g.ReadTimeout)
+	}
+	return nil
+}
+
+// checkPeers refuses to ask clients for a certificate where whoever speaks as a member needs none.
+func (c Config) checkPeers() error {
+	if g := c.Group; g != nil && g.Peers != nil && c.ClientCAFile != "" && !g.InsecurePeers && g.Peers.Open() {
+		return ErrOpenPeers
 	}
 	return nil
 }
@@ -216,6 +234,8 @@ type leading interface {
 	AwaitApplied(ctx context.Context, index uint64) bool
 	// HandOver has another member lead; 0 is whichever is furthest.
 	HandOver(ctx context.Context, to uint64) error
+	// Found has this member, which is new, found its cluster without the members that are missing.
+	Found(ctx context.Context) error
 	// Group tells how the group looks from here.
 	Group(context.Context) (replica.GroupStatus, error)
 }

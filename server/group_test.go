@@ -3,12 +3,14 @@ package server
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/api/v3electionpb"
@@ -120,6 +122,33 @@ func TestALeaderThatStopsIsNotMissed(t *testing.T) {
 	}
 	eventually(t, "another leads", func() bool { id, _ := follower.node.Leader(); return id != 0 && id != leader.id })
 	follower.put("after", "v")
+}
+
+// A member that hears its leader and cannot reach it says that it is not ready, and why, until it can again.
+func TestHealthOfAMemberThatCannotReachTheLeader(t *testing.T) {
+	tr := startTrio(t, 200*time.Millisecond)
+	leader, follower := tr.leader()
+	probe := func(m *trioMember) int { code, _ := m.get("/readyz"); return code }
+	for _, m := range tr.members {
+		eventually(t, "all members are ready", func() bool { return probe(m) == http.StatusOK })
+	}
+	follower.socket.kept.Store(leader.id)
+	eventually(t, "the member is not ready", func() bool { return probe(follower) == http.StatusServiceUnavailable })
+	if _, body := follower.get("/readyz"); !strings.Contains(body, "hears a leader") {
+		t.Errorf("/readyz: %s", body)
+	}
+	resp, err := follower.health.Check(follower.ctx(), &healthpb.HealthCheckRequest{})
+	wantOK(t, err)
+	wantEqual(t, "status", resp.Status, healthpb.HealthCheckResponse_NOT_SERVING)
+	code, _ := follower.get("/livez")
+	wantEqual(t, "/livez", code, http.StatusOK)
+	for _, m := range tr.members {
+		if m != follower {
+			wantEqual(t, "/readyz of the others", probe(m), http.StatusOK)
+		}
+	}
+	follower.socket.kept.Store(0)
+	eventually(t, "the member is ready again", func() bool { return probe(follower) == http.StatusOK })
 }
 
 // Without a majority nothing is answered with authority, and that is said at once and everywhere.

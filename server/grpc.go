@@ -31,8 +31,8 @@ const requestWorkers = 512
 // connection. They are fixed: one that grew by itself would be memory that nobody has bounded, and, to measure how large
 // it should be, either side would answer each message with a ping and a pong beside it.
 const (
-	streamWindow = 1 << 20
-	connWindow   = 8 << 20
+	streamWindow = 64 << 10
+	connWindow   = 1 << 20
 )
 
 func (s *Server) newGRPC() *grpc.Server {
@@ -42,8 +42,10 @@ func (s *Server) newGRPC() *grpc.Server {
 		grpc.MaxConcurrentStreams(uint32(s.cfg.MaxStreams)),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: serverPingInterval, Timeout: serverPingTimeout}),
-		grpc.UnaryInterceptor(s.unary),
-		grpc.StreamInterceptor(s.stream),
+		grpc.UnaryInterceptor(s.unaryOfClient),
+		grpc.StreamInterceptor(s.streamOfClient),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.InTapHandle(s.atHeaders),
 		// Stop must not return before the last handler has, or the node could be stopped under it.
 		grpc.WaitForHandlers(true),
 		grpc.ConnectionTimeout(handshakeLimit),
@@ -91,6 +93,10 @@ func (s *Server) limited(ctx context.Context, req any, method string, handle grp
 func (s *Server) bounded(ctx context.Context, req any, limit time.Duration, handle grpc.UnaryHandler) (any, error) {
 	if requiresLeader(ctx) && s.serving() != nil {
 		return nil, replica.ErrNoLeader
+	}
+	// A client that opens requests and resets them costs no more than this.
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
 	end, err := s.begin()
 	if err != nil {

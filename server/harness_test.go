@@ -231,6 +231,13 @@ func (f *faulty) Serving() error {
 	return f.Node.Serving()
 }
 
+func (f *faulty) CheckReady() error {
+	if f.serving != nil {
+		return f.serving()
+	}
+	return f.Node.CheckReady()
+}
+
 func (f *faulty) Put(ctx context.Context, req keyspace.PutRequest) (replica.Header, keyspace.PutResult, error) {
 	if f.put != nil {
 		return replica.Header{}, keyspace.PutResult{}, f.put(ctx)

@@ -26,10 +26,10 @@ const (
 // errStopping is why long streams end when the server is stopped.
 var errStopping = fmt.Errorf("the server is stopping: %w", replica.ErrStopped)
 
-// pulse remembers whether the member served when it was last asked, and wakes those who wait for a change.
+// pulse remembers whether the member was ready when it was last asked, and wakes those who wait for a change.
 type pulse struct {
 	mu       sync.Mutex
-	serving  bool
+	ready    bool
 	final    bool          // the server is stopping: it will not serve again
 	changed  chan struct{} // closed at the next change
 	leading  context.Context
@@ -84,20 +84,20 @@ func (p *pulse) reignsSeen() uint64 {
 // reign looks who leads.
 func (s *Server) reign() reign { return s.pulse.follow(s.leading.Leader()) }
 
-// get returns whether the member serves and what is closed when that changes.
-func (p *pulse) get() (serving bool, changed <-chan struct{}) {
+// get returns whether the member is ready and what is closed when that changes.
+func (p *pulse) get() (ready bool, changed <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.serving, p.changed
+	return p.ready, p.changed
 }
 
-func (p *pulse) set(serving bool) (different bool) {
+func (p *pulse) set(ready bool) (different bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.serving == serving || p.final {
+	if p.ready == ready || p.final {
 		return false
 	}
-	p.serving = serving
+	p.ready = ready
 	close(p.changed)
 	p.changed = make(chan struct{})
 	return true
@@ -152,23 +152,31 @@ func (s *Server) beat() {
 	}
 }
 
-// look asks the member once.
+// look asks the member once, and returns whether it knows a leader.
 func (s *Server) look() (serving bool) {
 	if s.leading != nil {
 		s.reign()
 	}
-	err := s.serving()
+	err := s.ready()
 	if s.pulse.set(err == nil) {
 		if err == nil {
-			s.log.Info("serving", "term", s.member.Header().Term)
+			s.log.Info("ready", "term", s.member.Header().Term)
 		} else {
-			s.log.Warn("not serving", "error", err)
+			s.log.Warn("not ready", "error", err)
 		}
 	}
-	return err == nil
+	return s.serving() == nil
 }
 
-// serving returns nil if a request would be served now, else why not.
+// ready returns nil if linearizable reads and renewals work through this member, else why not.
+func (s *Server) ready() error {
+	if s.base.Err() != nil {
+		return context.Cause(s.base)
+	}
+	return s.member.CheckReady()
+}
+
+// serving returns nil if a request would be taken on now, else why not.
 func (s *Server) serving() error {
 	if s.base.Err() != nil {
 		return context.Cause(s.base)
@@ -199,12 +207,12 @@ func (h *healthService) Check(_ context.Context, r *healthpb.HealthCheckRequest)
 	if r.Service != "" {
 		return nil, status.Error(codes.NotFound, "unknown service")
 	}
-	return healthResponse(h.s.serving() == nil), nil
+	return healthResponse(h.s.ready() == nil), nil
 }
 
 func (h *healthService) List(context.Context, *healthpb.HealthListRequest) (*healthpb.HealthListResponse, error) {
 	return &healthpb.HealthListResponse{
-		Statuses: map[string]*healthpb.HealthCheckResponse{"": healthResponse(h.s.serving() == nil)},
+		Statuses: map[string]*healthpb.HealthCheckResponse{"": healthResponse(h.s.ready() == nil)},
 	}, nil
 }
 
@@ -222,13 +230,13 @@ func (h *healthService) Watch(r *healthpb.HealthCheckRequest, stream grpc.Server
 		return context.Cause(ctx)
 	}
 	h.s.look() // the first answer is about now, not about the last pulse
-	serving, changed := h.s.pulse.get()
-	for last := !serving; ; serving, changed = h.s.pulse.get() {
-		if serving != last {
-			if err := stream.Send(healthResponse(serving)); err != nil {
+	ready, changed := h.s.pulse.get()
+	for last := !ready; ; ready, changed = h.s.pulse.get() {
+		if ready != last {
+			if err := stream.Send(healthResponse(ready)); err != nil {
 				return err
 			}
-			last = serving
+			last = ready
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -240,8 +248,8 @@ func (h *healthService) Watch(r *healthpb.HealthCheckRequest, stream grpc.Server
 	}
 }
 
-func healthResponse(serving bool) *healthpb.HealthCheckResponse {
-	if serving {
+func healthResponse(ready bool) *healthpb.HealthCheckResponse {
+	if ready {
 		return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}
 	}
 	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING}

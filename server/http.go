@@ -27,8 +27,8 @@ func (s *Server) newHTTP() *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", s.serveProbe(s.alive))
 	// A server without space for more data still serves what keeps promises, so it is ready.
-	mux.HandleFunc("GET /readyz", s.serveProbe(s.serving))
-	mux.HandleFunc("GET /healthz", s.serveProbe(s.serving))
+	mux.HandleFunc("GET /readyz", s.serveProbe(s.ready))
+	mux.HandleFunc("GET /healthz", s.serveProbe(s.ready))
 	mux.HandleFunc("GET /health", s.serveHealth)
 	mux.HandleFunc("GET /version", s.serveVersion)
 	mux.Handle("POST /v1/", s.gateway)
@@ -37,7 +37,7 @@ func (s *Server) newHTTP() *http.Server {
 		Timeout:             httpWriteTimeout / 2,
 	}))
 	return &http.Server{
-		Handler:           mux,
+		Handler:           s.ofThisServer(mux),
 		ReadHeaderTimeout: httpHeaderTimeout,
 		ReadTimeout:       httpReadTimeout,
 		WriteTimeout:      httpWriteTimeout,
@@ -71,7 +71,7 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	}{Health: "true"}
 	code := http.StatusOK
 	reason := ""
-	if err := s.serving(); err != nil {
+	if err := s.ready(); err != nil {
 		reason = err.Error()
 	} else if s.member.Shortage() != replica.Enough && !slices.Contains(r.URL.Query()["exclude"], "NOSPACE") {
 		reason = "ALARM NOSPACE"

@@ -23,6 +23,9 @@ func (k *kvService) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRes
 		return nil, keyspace.ErrEmptyKey
 	}
 	req := rangeRequest(r)
+	if isBulk(r) {
+		ctx = keyspace.InTurn(ctx, k.s.bulk, string(identityOf(ctx)))
+	}
 	h, res, err := readAt(k.s, r.Serializable, func(serializable bool) (replica.Header, keyspace.RangeResult, error) {
 		return k.s.member.Range(ctx, req, serializable)
 	})

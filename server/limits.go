@@ -29,6 +29,8 @@ type bounded struct {
 	limit   int64
 	refused func(net.Addr)
 	open    *atomic.Int64
+	budget  *budget // nil if nothing but the number of connections is bounded
+	metered bool    // the connections carry frames that are not encrypted
 }
 
 // Accept implements [net.Listener].
@@ -39,7 +41,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		if b.open.Add(1) <= b.limit {
-			return &counted{Conn: conn, open: b.open}, nil
+			return b.counted(conn), nil
 		}
 		b.open.Add(-1)
 		b.refused(conn.RemoteAddr())
@@ -52,11 +54,38 @@ type counted struct {
 	net.Conn
 	open *atomic.Int64
 	once sync.Once
+	addr *clientAddr // nil if nothing is counted besides
+}
+
+func (b *bounded) counted(conn net.Conn) net.Conn {
+	c := &counted{Conn: conn, open: b.open}
+	if b.budget == nil {
+		return c
+	}
+	c.addr = &clientAddr{conn.RemoteAddr(), b.budget.begin(c)}
+	if b.metered {
+		return newMetered(c)
+	}
+	return c
+}
+
+// RemoteAddr implements [net.Conn].
+func (c *counted) RemoteAddr() net.Addr {
+	if c.addr != nil {
+		return c.addr
+	}
+	return c.Conn.RemoteAddr()
 }
 
 // Close implements [net.Conn].
 func (c *counted) Close() error {
-	c.once.Do(func() { c.open.Add(-1) })
+	c.once.Do(func() {
+		c.open.Add(-1)
+		if c.addr != nil {
+			c.addr.account.meter.close()
+			c.addr.account.close()
+		}
+	})
 	return c.Conn.Close()
 }
 
@@ -65,6 +94,7 @@ type limits struct {
 	connections [2]atomic.Int64 // of gRPC and of HTTP
 	requests    atomic.Int64    // with one answer
 	waiting     atomic.Int64    // the same for those that wait for others
+	places      places          // that they take, and claims that were left waiting
 	warned      atomic.Int64    // when the log last told of a connection turned away, in nanoseconds since 1970
 
 	mu       sync.Mutex
@@ -83,15 +113,22 @@ func (l *limits) register(registry *prometheus.Registry) {
 }
 
 // bound limits the connections of a listener.
-func (s *Server) bound(l net.Listener, open *atomic.Int64) net.Listener {
-	return &bounded{Listener: l, limit: int64(s.cfg.MaxConnections), refused: s.turnedAway, open: open}
+func (s *Server) bound(l net.Listener, limit int, open *atomic.Int64) *bounded {
+	return &bounded{Listener: l, limit: int64(limit), refused: s.turnedAway, open: open}
+}
+
+// boundClients limits the connections of gRPC's listener, and what each of them uses.
+func (s *Server) boundClients(l net.Listener) net.Listener {
+	b := s.bound(l, s.cfg.MaxConnections, &s.limits.connections[0])
+	b.budget, b.metered = s.budget, s.certs == nil
+	return b
 }
 
 func (s *Server) turnedAway(from net.Addr) {
 	s.metrics.refuse(reasonConnections)
 	now, last := time.Now().UnixNano(), s.limits.warned.Load()
 	if now-last >= int64(overloadLogInterval) && s.limits.warned.CompareAndSwap(last, now) {
-		s.log.Warn("connections are turned away: there are as many as --max-connections allows",
+		s.log.Warn("connections are turned away: there are as many as --max-connections, the memory limit and the descriptors of this process allow",
 			"limit", s.cfg.MaxConnections, "one of them from", from)
 	}
 }

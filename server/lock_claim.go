@@ -282,10 +282,12 @@ func (s *Server) wait(ctx context.Context, req any, handle grpc.UnaryHandler) (a
 	if requiresLeader(ctx) && s.serving() != nil {
 		return nil, replica.ErrNoLeader
 	}
-	defer s.limits.waiting.Add(-1)
-	if s.limits.waiting.Add(1) > int64(s.cfg.MaxRequests) {
-		return nil, replica.ErrTooManyRequests
+	share := s.limits.places.join(identityOf(ctx))
+	defer share.leave()
+	if err := s.takePlace(share); err != nil {
+		return nil, err
 	}
+	defer s.givePlaces(share, 1)
 	return handle(ctx, req)
 }
 

@@ -307,7 +307,7 @@ func TestLocksExcludeEachOther(t *testing.T) {
 // Claims that wait have no time limit, do not count as requests, and have a bound of their own.
 func TestClaimsThatWait(t *testing.T) {
 	cfg := anyPort()
-	cfg.MaxRequests, cfg.RequestTimeout = 2, 100*time.Millisecond
+	cfg.MaxRequests, cfg.RequestTimeout = 4, 100*time.Millisecond
 	f := startWith(t, cfg, nil)
 	for id := int64(1); id <= 4; id++ {
 		f.grant(60, id)
@@ -317,7 +317,7 @@ func TestClaimsThatWait(t *testing.T) {
 	second, third := f.beginLock(ctx, "name", 2), f.beginLock(ctx, "name", 3)
 	f.awaitKeys("name", 3)
 	_, err := f.lock(f.ctx(), "name", 4)
-	wantStatus(t, err, rpctypes.ErrGRPCRequestTooManyRequests)
+	wantStatus(t, err, statusShareTaken)
 	time.Sleep(3 * cfg.RequestTimeout)
 	wantEqual(t, "calls that ended", len(second)+len(third), 0)
 	f.put("a", "")

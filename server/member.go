@@ -16,7 +16,10 @@ type member interface {
 
 	Done() <-chan struct{}
 	Err() error
+	// Serving returns nil if the member knows a leader.
 	Serving() error
+	// CheckReady returns nil if linearizable reads and renewals work through the member.
+	CheckReady() error
 	Header() replica.Header
 	Status(context.Context) (replica.Status, error)
 

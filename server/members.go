@@ -64,6 +64,18 @@ func (m *membersService) TransferLeadership(ctx context.Context, r *leasekeeperv
 	return &leasekeeperv1.TransferLeadershipResponse{Leader: leader, Former: former}, nil
 }
 
+// Found has this member found its cluster without the members that are missing. It is carried out by the member that is
+// asked, and tells the others.
+func (m *membersService) Found(ctx context.Context, _ *leasekeeperv1.FoundRequest) (*leasekeeperv1.FoundResponse, error) {
+	if m.s.leading == nil {
+		return nil, fmt.Errorf("%w: the server is alone: it has founded its cluster by itself", driver.ErrInvalid)
+	}
+	if err := m.s.leading.Found(ctx); err != nil {
+		return nil, err
+	}
+	return &leasekeeperv1.FoundResponse{}, nil
+}
+
 // ownMember is how this member is.
 func (s *Server) ownMember(ctx context.Context) (*leasekeeperv1.Member, error) {
 	h := s.member.Header()
@@ -71,7 +83,7 @@ func (s *Server) ownMember(ctx context.Context) (*leasekeeperv1.Member, error) {
 		Id: h.MemberID, Name: s.cfg.Name, ClientUrls: s.clientURLs(), Version: s.cfg.Version,
 		Term: h.Term, Revision: h.Revision,
 	}
-	if err := s.serving(); err != nil {
+	if err := s.ready(); err != nil {
 		own.NotServing = err.Error()
 	}
 	if s.leading == nil {

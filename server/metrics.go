@@ -110,7 +110,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descServing   = desc("serving", "1 if the member would serve a request now, else 0.")
+	descServing   = desc("serving", "1 if the member is ready: linearizable reads and renewals work through it; else 0.")
 	descLeases    = desc("leases", "Leases that have not ended.")
 	descOverdue   = desc("leases_overdue", "Leases whose time is up and whose end is not yet applied.")
 	descOldestDue = desc("lease_overdue_oldest_seconds", "How long the oldest overdue lease has been overdue.")
@@ -173,7 +173,7 @@ func (m *metrics) collectMember(out chan<- prometheus.Metric) {
 	}
 	st, err := m.member.Status(ctx)
 	serving := 0.0
-	if m.member.Serving() == nil {
+	if m.member.CheckReady() == nil {
 		serving = 1
 	}
 	if err != nil { // counters that fall to zero would look like a restart

@@ -43,6 +43,7 @@ func (n *namesService) Release(ctx context.Context, r *leasekeeperv1.ReleaseRequ
 	if err != nil {
 		return nil, err
 	}
+	n.s.left.back(leftKey{r.Name, lessor.ID(r.Lease)})
 	return &leasekeeperv1.ReleaseResponse{Ended: ended}, nil
 }
 
@@ -229,13 +230,15 @@ func checkReason(name, reason string) error {
 	return nil
 }
 
-// claimTTLOf turns what was asked for into the TTL to grant.
-func claimTTLOf(ms int64) (time.Duration, error) {
+// claimTTLOf turns what was asked for into the TTL to grant. Between renewals the server keeps a name for as long as its
+// TTL for a holder that may be gone, so the operator bounds it.
+func (s *Server) claimTTLOf(ms int64) (time.Duration, error) {
 	switch {
 	case ms <= 0:
 		return 0, fmt.Errorf("%w: the TTL is %d ms: give one above 0", driver.ErrInvalid, ms)
-	case ms > int64(lessor.MaxTTL/time.Millisecond):
-		return 0, fmt.Errorf("%w: the TTL is %d ms, and %d are the most", driver.ErrInvalid, ms, int64(lessor.MaxTTL/time.Millisecond))
+	case ms > s.cfg.MaxTTL.Milliseconds():
+		return 0, fmt.Errorf("%w: the TTL is %d ms, and this server allows %v (--max-ttl): ask for a shorter one and renew it",
+			driver.ErrInvalid, ms, s.cfg.MaxTTL)
 	}
 	return max(time.Duration(ms)*time.Millisecond, MinClaimTTL), nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"google.golang.org/grpc"
@@ -19,7 +20,7 @@ type acquireStream = grpc.ServerStreamingServer[leasekeeperv1.AcquireResponse]
 // Acquire claims a name, and waits for it if its client wants to. The lease is the client's from the moment
 // it is granted: nothing here renews it, and that the stream ends does not end it.
 func (n *namesService) Acquire(r *leasekeeperv1.AcquireRequest, stream acquireStream) error {
-	claim, err := claimOf(r)
+	claim, err := n.s.claimOf(r)
 	if err != nil {
 		return err
 	}
@@ -30,28 +31,42 @@ func (n *namesService) Acquire(r *leasekeeperv1.AcquireRequest, stream acquireSt
 		_, err := n.claim(ctx, claim, r.Holder.GetId(), stream)
 		return err
 	}
-	defer n.s.limits.waiting.Add(-1)
-	if n.s.limits.waiting.Add(1) > int64(n.s.cfg.MaxRequests) {
-		return replica.ErrTooManyRequests
+	share := n.s.limits.places.join(identityOf(ctx))
+	defer share.leave()
+	key := leftKey{claim.Name, claim.Lease}
+	n.s.left.back(key)
+	if err := n.s.takePlace(share); err != nil {
+		return err
 	}
+	waiting := false
+	defer func() {
+		if n.s.givePlaces(share, 1); waiting {
+			n.s.left.leave(share, key, claim.TTL)
+		}
+	}()
 	// Before the claim, so that its turn is not missed.
 	watch := n.s.member.WatchClaim(claim.Lease)
 	defer watch.Close()
 	waits, err := n.claim(ctx, claim, r.Holder.GetId(), stream)
+	waiting = waits || errors.Is(err, replica.ErrUnknownOutcome)
 	if err != nil || !waits {
 		return err
 	}
+	n.s.left.listen(key)
 	token, err := n.await(ctx, watch, claim)
+	n.s.left.unlisten(key)
 	if err != nil {
+		waiting = !errors.Is(err, replica.ErrLost)
 		return err
 	}
+	waiting = false
 	return stream.Send(&leasekeeperv1.AcquireResponse{
 		State: leasekeeperv1.AcquireResponse_YOURS, Lease: int64(claim.Lease), TtlMs: claim.TTL.Milliseconds(), Token: uint64(token),
 	})
 }
 
-func claimOf(r *leasekeeperv1.AcquireRequest) (replica.Claim, error) {
-	claim, err := newClaim(r.Name, r.Lease, r.TtlMs, r.Wait)
+func (s *Server) claimOf(r *leasekeeperv1.AcquireRequest) (replica.Claim, error) {
+	claim, err := s.newClaim(r.Name, r.Lease, r.TtlMs, r.Wait)
 	if err != nil {
 		return replica.Claim{}, err
 	}
@@ -63,11 +78,11 @@ func claimOf(r *leasekeeperv1.AcquireRequest) (replica.Claim, error) {
 }
 
 // newClaim returns a claim that lacks its holder.
-func newClaim(name string, lease, ttlMs int64, wait bool) (replica.Claim, error) {
+func (s *Server) newClaim(name string, lease, ttlMs int64, wait bool) (replica.Claim, error) {
 	if err := checkName(name); err != nil {
 		return replica.Claim{}, err
 	}
-	ttl, err := claimTTLOf(ttlMs)
+	ttl, err := s.claimTTLOf(ttlMs)
 	if err == nil && lease < 0 {
 		err = errLeaseID(lease)
 	}

@@ -34,7 +34,7 @@ func (n *namesService) Hold(stream holdStream) error {
 	ctx, end := n.s.longStream(stream, inReign)
 	defer end(nil)
 	defer n.s.metrics.open(claimStream)()
-	h := newHolding(n.s, stream)
+	h := newHolding(n.s, stream, identityOf(ctx))
 	defer close(h.gone)
 	served := make(chan error, 1)
 	n.s.loops.Go(func() { h.finish(h.read(ctx)) })
@@ -58,6 +58,7 @@ type holding struct {
 	s      *Server
 	stream holdStream
 	watch  *replica.NameWatch // tells of the claims in line
+	share  *share             // of the places to wait
 	wake   chan struct{}      // tells the sending side that there is something to do; holds one
 	room   chan struct{}      // tells the reading side that something was answered; holds one
 	gone   chan struct{}      // closed when the stream has ended
@@ -102,11 +103,14 @@ type holdRequest struct {
 	waits  bool
 }
 
-func newHolding(s *Server, stream holdStream) *holding {
+func (r *holdRequest) key() leftKey { return leftKey{r.name, r.lease} }
+
+func newHolding(s *Server, stream holdStream, who identity) *holding {
 	h := &holding{
 		s: s, stream: stream,
 		wake: make(chan struct{}, 1), room: make(chan struct{}, 1), gone: make(chan struct{}),
 		byLease: make(map[lessor.ID][]*holdRequest), byNumber: make(map[uint64]*holdRequest),
+		share: s.limits.places.join(who),
 	}
 	h.watch = s.member.WatchClaims(h.wake)
 	return h
@@ -193,7 +197,7 @@ func (h *holding) waited(n int) {
 	h.mu.Lock()
 	h.waiting -= n
 	h.mu.Unlock()
-	h.s.limits.waiting.Add(-int64(n))
+	h.s.givePlaces(h.share, n)
 }
 
 // deliver is called by the member, from its own goroutine, and does not wait.
@@ -287,8 +291,28 @@ func (h *holding) leave() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.closing = errStopping // whatever is read yet will not be taken on
-	h.s.limits.waiting.Add(-int64(h.waiting))
+	h.s.givePlaces(h.share, h.waiting)
 	h.waiting = 0
+	for _, r := range h.byNumber { // order: each by itself
+		h.s.left.unlisten(r.key())
+		h.s.left.leave(h.share, r.key(), r.ttl)
+	}
+	// What was not answered to the client may be in a queue, or soon will be.
+	for _, batch := range h.handed {
+		h.leaveAll(batch)
+	}
+	for _, d := range h.delivered {
+		h.leaveAll(d.batch)
+	}
+	h.share.leave()
+}
+
+func (h *holding) leaveAll(batch *holdBatch) {
+	for i := range batch.requests {
+		if r := &batch.requests[i]; r.waits {
+			h.s.left.leave(h.share, r.key(), r.ttl)
+		}
+	}
 }
 
 // send sends the answers that there are, the first answers to so many requests among them.

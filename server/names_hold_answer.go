@@ -59,6 +59,7 @@ func (h *holding) answer(r *holdRequest, known *replica.HoldAnswer) {
 		h.fail(a, r, known.Err)
 	case r.ttl == 0:
 		a.State, a.Ended = leasekeeperv1.HoldAnswer_RELEASED, known.Ended
+		h.s.left.back(r.key())
 		h.done.released++
 	case claimed.Lease == lessor.NoLease:
 		a.State, a.Current = leasekeeperv1.HoldAnswer_REFUSED, nameInfo(claimed.Current)
@@ -76,6 +77,7 @@ func (h *holding) answer(r *holdRequest, known *replica.HoldAnswer) {
 		line.ttl = claimed.TTL
 		h.byNumber[r.number] = &line
 		h.byLease[r.lease] = append(h.byLease[r.lease], &line)
+		h.s.left.listen(r.key())
 		return
 	case known.Waits:
 		h.watch.Drop(r.lease)
@@ -153,6 +155,7 @@ func (h *holding) drop(r *holdRequest) {
 		delete(h.byLease, r.lease)
 	}
 	h.watch.Drop(r.lease)
+	h.s.left.unlisten(r.key())
 	h.waited(1)
 }
 
@@ -162,6 +165,7 @@ func (h *holding) forget(numbers []uint64) {
 	for _, number := range numbers {
 		if r := h.byNumber[number]; r != nil {
 			h.drop(r)
+			h.s.left.leave(h.share, r.key(), r.ttl)
 		}
 	}
 }

@@ -135,7 +135,7 @@ func (h *holding) check(batch *holdBatch, req *leasekeeperv1.HoldRequest, n int)
 }
 
 func (h *holding) claim(c *leasekeeperv1.HoldClaim) (replica.Claim, error) {
-	claim, err := newClaim(c.Name, c.Lease, c.TtlMs, c.Wait)
+	claim, err := h.s.newClaim(c.Name, c.Lease, c.TtlMs, c.Wait)
 	switch {
 	case err != nil:
 	case c.Lease == 0:
@@ -173,17 +173,17 @@ func (h *holding) admit(r *holdRequest) error {
 	}
 	if r.waits {
 		if h.waiting >= h.s.cfg.MaxStreams {
-			return replica.ErrTooManyRequests
+			return errShareTaken
 		}
-		if h.s.limits.waiting.Add(1) > int64(h.s.cfg.MaxRequests) {
-			h.s.limits.waiting.Add(-1)
-			return replica.ErrTooManyRequests
+		h.s.left.back(r.key())
+		if err := h.s.takePlace(h.share); err != nil {
+			return err
 		}
 	}
 	if h.s.limits.requests.Add(1) > int64(h.s.cfg.MaxRequests) {
 		h.s.limits.requests.Add(-1)
 		if r.waits {
-			h.s.limits.waiting.Add(-1)
+			h.s.givePlaces(h.share, 1)
 		}
 		return replica.ErrTooManyRequests
 	}

@@ -150,7 +150,7 @@ func TestHoldBrokenMessageIsNotCounted(t *testing.T) {
 // large one is not.
 func TestHoldBatchesAreUsedAgain(t *testing.T) {
 	f := startFront(t)
-	h := newHolding(f.server, nil)
+	h := newHolding(f.server, nil, "tester")
 	defer h.leave()
 	queue := func(n int) *holdBatch {
 		h.mu.Lock()

@@ -184,13 +184,13 @@ func TestHoldManyInLine(t *testing.T) {
 // Changes that were missed, because there were more than are kept, are asked about.
 func TestHoldLooksAgain(t *testing.T) {
 	f := startFront(t)
-	h := newHolding(f.server, nil)
+	h := newHolding(f.server, nil, "tester")
 	defer h.leave()
 	for i, name := range []string{"mine", "others", "lost"} {
 		f.hold(name, int64(i+1), 60_000)
 		claim := replica.Claim{Lease: lessor.ID(11 + i), TTL: 1e10, Name: name, Wait: true}
 		h.waiting++
-		f.server.limits.waiting.Add(1)
+		wantOK(t, f.server.takePlace(h.share))
 		known := make(chan []replica.HoldAnswer, 1)
 		wantOK(t, f.node.Hold(f.ctx(), h.watch, []replica.Op{claim}, func(k []replica.HoldAnswer) { known <- k }))
 		request := holdRequest{uint64(i + 1), name, claim.Lease, claim.TTL, nil, true}

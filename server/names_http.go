@@ -13,6 +13,7 @@ import (
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -37,7 +38,7 @@ func newGateway(s *Server) (*gateway, error) {
 	g := &gateway{s: s, pipe: bufconn.Listen(gatewayBuffer)}
 	g.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(s.cfg.MaxRequestBytes+requestOverhead),
-		grpc.UnaryInterceptor(s.unary), grpc.StreamInterceptor(s.stream),
+		grpc.UnaryInterceptor(s.fromGateway), grpc.StreamInterceptor(s.streamFromGateway),
 		grpc.WaitForHandlers(true),
 	)
 	leasekeeperv1.RegisterLeasekeeperServer(g.grpc, &namesService{s: s})
@@ -53,6 +54,9 @@ func newGateway(s *Server) (*gateway, error) {
 			// What is zero is shown, for scripts; what is not known is refused, for those who mistype.
 			JSONPb: runtime.JSONPb{MarshalOptions: protojson.MarshalOptions{EmitUnpopulated: true}},
 			most:   s.cfg.MaxRequestBytes + requestOverhead,
+		}),
+		runtime.WithMetadata(func(_ context.Context, r *http.Request) metadata.MD {
+			return metadata.Pairs(identityKey, string(identityOfRequest(r)))
 		}),
 		runtime.WithIncomingHeaderMatcher(func(string) (string, bool) { return "", false }),
 		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),

@@ -32,6 +32,7 @@ func newCable(t testing.TB) *cable {
 type cableEnd struct {
 	*cable
 	registrar *grpc.Server
+	open      bool
 }
 
 func (w *cableEnd) Conn(member uint64) grpc.ClientConnInterface {
@@ -48,6 +49,8 @@ func (w *cableEnd) RegisterService(desc *grpc.ServiceDesc, impl any) {
 }
 
 func (w *cableEnd) Status() []peer.PeerStatus { return nil }
+
+func (w *cableEnd) Open() bool { return w.open }
 
 // serve lets others reach a member.
 func (w *cableEnd) serve(member uint64) {
@@ -124,7 +127,7 @@ func startPair(t *testing.T) *pair {
 	}
 	p.leader.Store(p.ids[0])
 	for i, node := range p.nodes {
-		peers := &cableEnd{p.cable, grpc.NewServer(grpc.WaitForHandlers(true))}
+		peers := &cableEnd{cable: p.cable, registrar: grpc.NewServer(grpc.WaitForHandlers(true))}
 		cfg := anyPort()
 		cfg.RequestTimeout = time.Hour // nothing here is to end because of that
 		cfg.Name = []string{"a", "b"}[i]

@@ -43,10 +43,12 @@ func (s *Server) ledStream(r *route, impl any, stream grpc.ServerStream, handle 
 // does not read keeps the other from sending. It ends when another member leads. Unless it has begun, nothing was taken
 // from the client.
 func (s *Server) relay(leader uint64, r *route, stream grpc.ServerStream, patience time.Duration) (begun bool, err error) {
-	defer s.limits.waiting.Add(-1)
-	if s.limits.waiting.Add(1) > int64(s.cfg.MaxRequests) {
-		return false, replica.ErrTooManyRequests
+	share := s.limits.places.join(identityOf(stream.Context()))
+	defer share.leave()
+	if err := s.takePlace(share); err != nil {
+		return false, err
 	}
+	defer s.givePlaces(share, 1)
 	s.forwards.sent.Add(1)
 	ctx, end := s.long(stream.Context(), inReign)
 	defer end(nil)

@@ -15,6 +15,7 @@ import (
 	// what comes out.
 	_ "google.golang.org/grpc/encoding/gzip"
 
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
@@ -31,7 +32,12 @@ type Server struct {
 	pulse   *pulse
 	certs   *certificates // nil without TLS
 	limits  limits
-	lines   lines // of claims of the services Lock and Election
+	budget  *budget
+	// arrivalLimit is the constant of that name, but in tests.
+	arrivalLimit time.Duration
+	lines        lines // of claims of the services Lock and Election
+	left         *leftClaims
+	bulk         *keyspace.Turns // of work that must leave processors to others
 
 	leading  leading // nil if the member is alone
 	routes   map[string]*route
@@ -76,7 +82,7 @@ func newServer(cfg Config, m member) (*Server, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, log: cfg.Logger, member: m, pulse: newPulse(), visits: newVisits(), done: make(chan struct{})}
+	s := &Server{cfg: cfg, log: cfg.Logger, member: m, pulse: newPulse(), budget: newBudget(cfg.MemoryLimit), arrivalLimit: arrivalLimit, visits: newVisits(), left: newLeftClaims(), bulk: newBulk(), done: make(chan struct{})}
 	var err error
 	if s.certs, err = newCertificates(cfg); err != nil {
 		return nil, err
@@ -127,11 +133,15 @@ func (s *Server) Start() error {
 		}
 		s.httpListener = httpListener
 		s.gateway.start(grpcListener.Addr(), httpListener.Addr())
-		s.loops.Go(func() { s.fail("http", s.http.Serve(s.overTLS(s.bound(httpListener, &s.limits.connections[1])))) })
+		s.loops.Go(func() {
+			s.fail("http", s.http.Serve(s.overTLS(s.bound(httpListener, s.cfg.MaxConnectionsHTTP, &s.limits.connections[1]))))
+		})
 	}
 	s.grpcListener = grpcListener
-	s.loops.Go(func() { s.fail("grpc", s.grpc.Serve(s.bound(grpcListener, &s.limits.connections[0]))) })
+	s.loops.Go(func() { s.fail("grpc", s.grpc.Serve(s.boundClients(grpcListener))) })
 	s.loops.Go(s.beat)
+	s.loops.Go(s.watchArrivals)
+	s.loops.Go(s.endLeft)
 	if s.others != nil {
 		s.loops.Go(s.others.follow)
 	}

@@ -131,7 +131,7 @@ func (o *onlyTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 	}
 	info := credentials.TLSInfo{State: state}
 	info.SecurityLevel = credentials.PrivacyAndIntegrity
-	return conn, info, nil
+	return newMetered(conn), info, nil
 }
 
 // Clone implements [credentials.TransportCredentials].

@@ -87,6 +87,7 @@ func startTrio(t *testing.T, patience time.Duration) *trio {
 		case <-time.After(waitLimit):
 			t.Fatal("no leader is known")
 		}
+		eventually(t, "the member is ready", func() bool { return m.node.CheckReady() == nil })
 	}
 	return tr
 }

@@ -39,7 +39,9 @@ func (w *watchService) Watch(stream watchServerStream) error {
 	defer end(nil)
 	defer w.s.metrics.open(watchStream)()
 
-	watchers := w.s.member.NewWatchStream(keyspace.StreamLimits{FragmentBytes: w.s.cfg.MaxRequestBytes})
+	watchers := w.s.member.NewWatchStream(keyspace.StreamLimits{
+		FragmentBytes: w.s.cfg.MaxRequestBytes, Turns: w.s.bulk, Client: string(identityOf(stream.Context())),
+	})
 	defer watchers.Close()
 	f := &watchFront{s: w.s, stream: stream, watchers: watchers, room: make(chan struct{}, 1)}
 	defer func() { w.s.metrics.watchers.Add(-f.watching.Load()) }()

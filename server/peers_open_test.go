@@ -1,0 +1,33 @@
+package server
+
+import (
+	"errors"
+	"testing"
+)
+
+// Whoever speaks as a member needs no certificate of a client, so a port where anybody can do that undoes the certificates.
+func TestClientCertificatesNeedProvenPeers(t *testing.T) {
+	group := func(open, insecure bool) *Group {
+		return &Group{Members: []GroupMember{{ID: 1}}, Peers: &cableEnd{open: open}, InsecurePeers: insecure}
+	}
+	ca := newAuthority(t, "ca")
+	for name, c := range map[string]struct {
+		group    *Group
+		clientCA *authority
+		refused  bool
+	}{
+		"open":                      {group(true, false), ca, true},
+		"open on purpose":           {group(true, true), ca, false},
+		"proven or on this machine": {group(false, false), ca, false},
+		"clients prove nothing":     {group(true, false), nil, false},
+		"alone":                     {nil, ca, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := secured(t, ca, c.clientCA)
+			cfg.Group = c.group
+			if err := cfg.Validate(); errors.Is(err, ErrOpenPeers) != c.refused || err != nil != c.refused {
+				t.Errorf("refused: %v, and the configuration is %v", c.refused, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,155 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+)
+
+// However many places one identity wants, there is one for another.
+func TestPlacesAreShared(t *testing.T) {
+	const most = 1000
+	p := new(places)
+	full := func(who identity) int {
+		s := p.join(who)
+		n := 0
+		for s.take(most) == nil {
+			n++
+		}
+		return n
+	}
+	wantEqual(t, "of one", full("a"), most/2)
+	wantEqual(t, "of another", full("b"), most/4)
+	wantEqual(t, "of a third", full("c"), most/8)
+	honest := p.join("honest")
+	wantOK(t, honest.take(most))
+	p.shares["a"].give(most / 2)
+	if n := full("b"); n < most/8 {
+		t.Errorf("what one gives back serves nobody: %d", n)
+	}
+	honest.give(1)
+	honest.leave()
+	if p.shares["honest"] != nil {
+		t.Error("an identity is remembered that has nothing")
+	}
+}
+
+// A client that fills its share is told so, and claims of another client find a place.
+func TestOneClientLeavesPlacesToOthers(t *testing.T) {
+	cfg := anyPort()
+	cfg.MaxRequests = 8
+	f := startWith(t, cfg, nil)
+	f.hold("n", 1, 60_000)
+	for i := range int64(4) {
+		f.wait("n", i+2, 60_000)
+	}
+	_, err := f.acquire(&leasekeeperv1.AcquireRequest{Name: "free", Lease: 9, TtlMs: 60_000, Wait: true}).stream.Recv()
+	wantReason(t, err, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED)
+	if !strings.Contains(err.Error(), errShareTaken.Error()) {
+		t.Errorf("the client is not told the cause: %v", err)
+	}
+	other := f.server.limits.places.join("10.0.0.1")
+	wantOK(t, f.server.takePlace(other))
+	f.server.givePlaces(other, 1)
+	other.leave()
+}
+
+func TestIdentities(t *testing.T) {
+	for address, want := range map[string]identity{
+		"10.1.2.3:4711":             "10.1.2.3",
+		"10.1.2.3:4712":             "10.1.2.3",
+		"[::ffff:10.1.2.3]:80":      "10.1.2.3",
+		"[2001:db8:1:2:aaaa::1]:80": "2001:db8:1:2::/64",
+		"[2001:db8:1:2:bbbb::1]:80": "2001:db8:1:2::/64",
+		"[::1]:80":                  "::1",
+		"[fe80::1%eth0]:80":         "fe80::/64",
+		"bufconn":                   "bufconn",
+		"leases.example.org:80":     "leases.example.org",
+	} {
+		wantEqual(t, address, identityOfAddress(address), want)
+	}
+	r := httptest.NewRequest(http.MethodPost, "/v1/acquire", nil)
+	r.RemoteAddr = "10.9.8.7:1"
+	wantEqual(t, "over HTTP", identityOfRequest(r), "10.9.8.7")
+}
+
+// A client cannot choose its identity. A member that sends a request on can.
+func TestIdentityIsBelievedFromMembersOnly(t *testing.T) {
+	said := metadata.NewIncomingContext(context.Background(), metadata.Pairs(identityKey, "somebody else"))
+	wantEqual(t, "of a client", identityOf(said), "")
+	wantEqual(t, "of a client of a member", identityOf(context.WithValue(said, visitor{}, true)), "somebody else")
+}
+
+// A claim whose stream has been gone for a TTL ends although its lease is renewed: nobody would hear of its turn.
+func TestLeftClaimEnds(t *testing.T) {
+	f := startFront(t)
+	f.hold("n", 1, 60_000)
+	behind := f.wait("n", 2, 200)
+	renewing, stop := context.WithCancel(f.ctx())
+	defer stop()
+	renewed := make(chan struct{})
+	go func() {
+		defer close(renewed)
+		stream, err := f.names().Renew(renewing)
+		for number := uint64(1); err == nil; number++ {
+			if err = stream.Send(&leasekeeperv1.RenewRequest{Number: number, Leases: []int64{2}}); err == nil {
+				_, err = stream.Recv()
+			}
+		}
+	}()
+	behind.cancel()
+	eventually(t, "it is left", func() bool { return f.server.left.many.Load() == 1 })
+	wantEqual(t, "places of it", f.server.limits.places.taken.Load(), 1)
+	eventually(t, "the claim has ended", func() bool { return f.info("n").Waiting == 0 })
+	eventually(t, "its place is free", func() bool { return f.server.limits.places.taken.Load() == 0 })
+	wantEqual(t, "holder", f.info("n").Lease, 1)
+	stop()
+	<-renewed
+}
+
+// A client that comes back within a TTL, or has a second stream, keeps its place in the queue; an owner keeps its name.
+func TestLeftClaimIsKept(t *testing.T) {
+	f := startFront(t)
+	f.hold("n", 1, 60_000)
+	first := f.wait("n", 2, 60_000)
+	second := f.wait("n", 2, 60_000)
+	eventually(t, "both listen", func() bool { return f.server.limits.waiting.Load() == 2 })
+	first.cancel()
+	eventually(t, "one listens", func() bool { return f.server.limits.waiting.Load() == 1 })
+	wantEqual(t, "left", f.server.left.many.Load(), 0)
+	second.cancel()
+	eventually(t, "it is left", func() bool { return f.server.left.many.Load() == 1 })
+	third := f.wait("n", 2, 60_000)
+	wantEqual(t, "left", f.server.left.many.Load(), 0)
+	third.cancel()
+	eventually(t, "it is left", func() bool { return f.server.left.many.Load() == 1 })
+	f.release("n", 1)
+	wantOK(t, f.server.endIfWaiting(f.ctx(), leftKey{"n", 2}))
+	wantEqual(t, "holder", f.info("n").Lease, 2)
+	f.release("n", 2)
+	wantEqual(t, "left", f.server.left.many.Load(), 0)
+	wantEqual(t, "places", f.server.limits.places.taken.Load(), 0)
+}
+
+// Nobody keeps a name for longer than the operator allows without renewing. Etcd's leases have etcd's own bound.
+func TestMaxTTLOfNames(t *testing.T) {
+	f := startFront(t)
+	day := DefaultMaxTTL.Milliseconds()
+	f.hold("a", 1, day)
+	_, err := f.acquire(&leasekeeperv1.AcquireRequest{Name: "b", Lease: 2, TtlMs: day + 1}).stream.Recv()
+	wantReason(t, err, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID)
+	c := f.holder()
+	claim := c.claim("b", 2)
+	claim.TtlMs = day + 1
+	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{claim}})
+	c.fails(1, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID)
+	wantEqual(t, "held", f.info("b").Held, false)
+	wantEqual(t, "of etcd's API", f.grant(9_000_000_000, 3).TTL, 9_000_000_000)
+}
