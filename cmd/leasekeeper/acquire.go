@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
 
 	"github.com/spf13/cobra"
 
@@ -35,7 +35,8 @@ func newAcquire() *cobra.Command {
 after this command has ended, and nobody renews it but the script itself, with "leasekeeper renew". If all that
 is done under the lease is one command, "leasekeeper run" is safer: it renews, and stops the command in time.
 
-The exit code is 1 (or that of --conflict-exit-code) if the name is not free, and 3 if no answer came.`,
+The exit code is 1 (or that of --conflict-exit-code) if the name is not free, 3 if no answer came, and
+4 if the store is damaged, or fails otherwise.`,
 		Example: `  TOKEN=$(leasekeeper acquire jobs/nightly --ttl 10m --nonblock) || exit
   ...
   leasekeeper release jobs/nightly "$TOKEN"`,
@@ -93,7 +94,16 @@ func (f *acquireFlags) run(cmd *cobra.Command, name string) error {
 	if by != nil {
 		return dieOf(by)
 	}
-	return explainStore("acquire "+name, err)
+	return asTrouble(explainStore("acquire "+name, err))
+}
+
+// asTrouble keeps code 1 for a name that is not free: the lease may also have ended at once, for example.
+func asTrouble(err error) error {
+	var known *exitError
+	if errors.As(err, &known) && known.code == exitFailed && !known.busy {
+		return &exitError{code: exitTrouble, cause: err}
+	}
+	return err
 }
 
 // tell renews the lease, which may have been waiting for long, and prints it.
@@ -112,6 +122,5 @@ func (f *acquireFlags) tell(cmd *cobra.Command, b driver.Backend, l *leasekeeper
 	if f.store.output == outputJSON {
 		return printJSON(cmd.OutOrStdout(), told)
 	}
-	_, err = fmt.Fprintln(cmd.OutOrStdout(), told.Token)
-	return err
+	return printLine(cmd.OutOrStdout(), "%d", told.Token)
 }

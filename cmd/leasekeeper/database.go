@@ -59,7 +59,7 @@ func (l *long) progress(format string, args ...any) {
 	}
 	l.shown = time.Now()
 	text := fmt.Sprintf(format, args...)
-	fmt.Fprintf(l.bar, "\r%-*s", l.width, text)
+	overwriteLine(l.bar, l.width, text)
 	l.width = max(l.width, len(text))
 }
 
@@ -67,7 +67,7 @@ func (l *long) progress(format string, args ...any) {
 func (l *long) end(err error) error {
 	l.timer.Stop()
 	if l.width > 0 {
-		fmt.Fprintf(l.bar, "\r%-*s\r", l.width, "")
+		clearLine(l.bar, l.width)
 	}
 	if err != nil && errors.Is(context.Cause(l.ctx), context.DeadlineExceeded) {
 		err = fmt.Errorf("%w: no answer came for %v: %w", context.DeadlineExceeded, l.limit, err)
@@ -126,6 +126,5 @@ func collect(cmd *cobra.Command, flags *storeFlags, b driver.Backend, prefix str
 	if flags.output == outputJSON {
 		return printJSON(cmd.OutOrStdout(), collected{removed})
 	}
-	_, err = fmt.Fprintln(cmd.OutOrStdout(), plural(removed, "record was removed", "records were removed"))
-	return err
+	return printLine(cmd.OutOrStdout(), "%s", plural(removed, "record was removed", "records were removed"))
 }

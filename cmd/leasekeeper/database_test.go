@@ -5,6 +5,7 @@ package main
 import (
 	"database/sql"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -195,7 +196,7 @@ func TestTheFolderForState(t *testing.T) {
 func TestTheFolderForStateIsPrivate(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "not", "there")
 	t.Setenv("XDG_STATE_HOME", state)
-	if _, err := localStore(); err != nil {
+	if _, err := localStore(io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(filepath.Join(state, "leasekeeper"))

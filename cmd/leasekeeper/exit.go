@@ -13,6 +13,7 @@ const (
 	exitFailed      = 1 // the work could not be done, or a server said no
 	exitUsage       = 2 // a flag, an argument or the configuration is wrong; nothing was tried
 	exitUnreachable = 3 // no server answered in time; a change may or may not have taken effect
+	exitTrouble     = 4 // a store cannot be used: it is damaged, or does not offer this; nothing is said about the name
 )
 
 // Exit codes of `run` that do not come from the command it runs; those of flock(1), env(1) and sysexits.h.
@@ -30,6 +31,7 @@ const (
 type exitError struct {
 	code  int
 	cause error
+	busy  bool // the name is not free: the user may have chosen the code, which stays whatever it is
 }
 
 func (e *exitError) Error() string {
@@ -63,6 +65,6 @@ func report(err error, stderr io.Writer) int {
 		}
 	}
 	// Joined errors come in lines of their own; what is told is one sentence.
-	fmt.Fprintf(stderr, "leasekeeper: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+	warn(stderr, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	return code
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -133,6 +132,5 @@ func raiseFloor(ctx context.Context, cmd *cobra.Command, b driver.Backend, to le
 	if output == outputJSON {
 		return printJSON(cmd.OutOrStdout(), floorInfo{Floor: uint64(floor), Highest: uint64(max(highest, floor))})
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "the floor is %d: all later tokens are above it\n", floor)
-	return err
+	return printLine(cmd.OutOrStdout(), "the floor is %d: all later tokens are above it", floor)
 }

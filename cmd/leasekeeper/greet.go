@@ -31,7 +31,7 @@ func greet(w io.Writer, s settings, front *server.Server) {
 	if endpoint != defaultEndpoint {
 		flag = " --endpoint " + endpoint
 	}
-	fmt.Fprintf(w, `leasekeeper %s is ready
+	printLines(w, fmt.Sprintf(`leasekeeper %s is ready
 
   clients  %s
   http     %s
@@ -44,7 +44,7 @@ Try, in another terminal:
   %s lease list%s
 
 Stop it with Ctrl-C.
-`, programVersion(), client, http, folder, s.groupInWords(), self, flag, self, flag, self, flag)
+`, programVersion(), client, http, folder, s.groupInWords(), self, flag, self, flag, self, flag))
 }
 
 // groupInWords is a line about the group; empty if there is none.

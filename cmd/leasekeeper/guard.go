@@ -4,24 +4,16 @@ import (
 	"os"
 	"strconv"
 
-	"github.com/spf13/cobra"
-
 	"github.com/leasekeeper/leasekeeper/internal/supervise"
 )
 
-// newGuard makes the command that `run` starts itself with, as a second process.
-func newGuard() *cobra.Command {
-	return &cobra.Command{
-		Use:    "guard SOCKET",
-		Short:  "End a command in time; started by run",
-		Hidden: true,
-		Args:   exactly(1, "the number of a socket"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			socket, err := strconv.ParseUint(args[0], 10, 31)
-			if err != nil || socket <= 2 {
-				return wrongUsage("%q is not the number of a socket: this command is started by `leasekeeper run`", args[0])
-			}
+// guard is the second process of `run`, which that starts under the name [supervise.GuardName]. It is no command: an
+// argument vector of its own keeps it out of patterns that find `leasekeeper run`.
+func guard(args []string) error {
+	if len(args) == 1 {
+		if socket, err := strconv.ParseUint(args[0], 10, 31); err == nil && socket > 2 {
 			return supervise.Guard(uintptr(socket), [3]*os.File{os.Stdin, os.Stdout, os.Stderr})
-		},
+		}
 	}
+	return wrongUsage("a program of this name is started by `leasekeeper run`, and by nobody else: call it leasekeeper")
 }

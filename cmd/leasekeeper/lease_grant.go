@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -32,8 +31,7 @@ ends with code 3, the lease may or may not have been granted.`,
 				if flags.output == outputJSON {
 					return printJSON(cmd.OutOrStdout(), info)
 				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "lease %s granted for %s\n", info.ID, seconds(info.TTLSeconds))
-				return err
+				return printLine(cmd.OutOrStdout(), "lease %s granted for %s", info.ID, seconds(info.TTLSeconds))
 			})
 		},
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"sync"
 
@@ -90,7 +89,7 @@ func printIDs(cmd *cobra.Command, output string, leases []*pb.LeaseStatus) error
 		return printJSON(cmd.OutOrStdout(), ids)
 	}
 	for _, id := range ids {
-		if _, err := fmt.Fprintln(cmd.OutOrStdout(), id); err != nil {
+		if err := printLine(cmd.OutOrStdout(), "%s", id); err != nil {
 			return err
 		}
 	}

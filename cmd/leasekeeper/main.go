@@ -5,12 +5,17 @@ import (
 	"os"
 
 	"google.golang.org/grpc/grpclog"
+
+	"github.com/leasekeeper/leasekeeper/internal/supervise"
 )
 
 func main() {
 	if os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL") == "" {
 		// What a client does wrong is its own affair: whoever wants to see it on standard error asks for it.
 		grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
+	}
+	if os.Args[0] == supervise.GuardName {
+		os.Exit(report(guard(os.Args[1:]), os.Stderr))
 	}
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }

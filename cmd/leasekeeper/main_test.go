@@ -7,13 +7,15 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/leasekeeper/leasekeeper/internal/supervise"
 )
 
 // TestMain makes the test binary stand in for the command, in scripts and for tests that start processes.
 func TestMain(m *testing.M) {
 	// With the race detector every process waits for a second before it ends, unless told not to.
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
-	testscript.Main(tests{m}, map[string]func(){"leasekeeper": main})
+	testscript.Main(tests{m}, map[string]func(){"leasekeeper": main, supervise.GuardName: main})
 }
 
 // tests are all there are, with what they share.

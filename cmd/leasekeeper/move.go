@@ -214,9 +214,9 @@ func (m *mover) tell(cmd *cobra.Command, output string) error {
 		err = printJSON(cmd.OutOrStdout(), m.told)
 	} else {
 		for _, s := range m.told.Stay {
-			fmt.Fprintf(cmd.OutOrStdout(), "%s stays: %s\n", readable([]byte(s.Name)), s.Why)
+			printLine(cmd.OutOrStdout(), "%s stays: %s", readable([]byte(s.Name)), s.Why) // the summary's error counts
 		}
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), m.summary())
+		err = printLine(cmd.OutOrStdout(), "%s", m.summary())
 	}
 	if err == nil && len(m.told.Stay) > 0 {
 		err = &exitError{code: exitFailed}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -69,8 +68,7 @@ func tellChange(cmd *cobra.Command, output string, c change, text string) error 
 	if output == outputJSON {
 		return printJSON(cmd.OutOrStdout(), c)
 	}
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), text)
-	return err
+	return printLine(cmd.OutOrStdout(), "%s", text)
 }
 
 // between is for commands whose last arguments may be left away.

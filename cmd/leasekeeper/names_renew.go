@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,8 +41,7 @@ been renewed, and must be renewed again before its TTL is over.`,
 				if flags.output == outputJSON {
 					return printJSON(cmd.OutOrStdout(), lasting{name, uint64(token), grant.TTL.Milliseconds()})
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s is held for %v from now\n", name, (grant.TTL - time.Since(sent)).Truncate(time.Millisecond))
-				return nil
+				return printLine(cmd.OutOrStdout(), "%s is held for %v from now", name, (grant.TTL - time.Since(sent)).Truncate(time.Millisecond))
 			})
 		},
 	}

@@ -107,7 +107,7 @@ func list(ctx context.Context, cmd *cobra.Command, b driver.Backend, prefix, out
 		all = append(all, aboutName(i))
 		row := []string{readable([]byte(i.Name)), "-", "-", "-", waiting(i)}
 		if i.Held {
-			row[1], row[2], row[3] = readable([]byte(i.Holder.String())), strconv.FormatUint(uint64(i.Token), 10), roughly(i.Remaining)
+			row[1], row[2], row[3] = i.Holder.String(), strconv.FormatUint(uint64(i.Token), 10), roughly(i.Remaining)
 		}
 		rows = append(rows, row)
 	}
@@ -158,7 +158,7 @@ func showRows(i driver.Info) [][]string {
 	rows := [][]string{{"name", readable([]byte(i.Name))}}
 	add := func(label, text string) {
 		if text != "" {
-			rows = append(rows, []string{label, readable([]byte(text))})
+			rows = append(rows, []string{label, text})
 		}
 	}
 	if i.Held {
@@ -244,7 +244,7 @@ func printHistory(cmd *cobra.Command, past []driver.Tenancy, output string) erro
 		if t.Note != "" {
 			why += ": " + t.Note
 		}
-		rows = append(rows, []string{strconv.FormatUint(uint64(t.Token), 10), readable([]byte(t.Holder.String())), moment(t.From), moment(t.To), readable([]byte(why))})
+		rows = append(rows, []string{strconv.FormatUint(uint64(t.Token), 10), t.Holder.String(), moment(t.From), moment(t.To), why})
 	}
 	if output == outputJSON {
 		return printJSON(cmd.OutOrStdout(), all)

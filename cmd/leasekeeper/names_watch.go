@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -50,7 +49,7 @@ event, until Ctrl-C. A line that begins with "now" says how a name is, because e
 				return explainStore("open the store", err)
 			}
 			defer k.Close(context.WithoutCancel(ctx)) // it holds nothing
-			return watch(ctx, cmd, k, prefixOf(args), flags.output)
+			return notAnAnswer(watch(ctx, cmd, k, prefixOf(args), flags.output))
 		},
 	}
 	flags.register(cmd)
@@ -63,7 +62,7 @@ func watch(ctx context.Context, cmd *cobra.Command, k *leasekeeper.Keeper, prefi
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, leasekeeper.ErrUnavailable):
-			fmt.Fprintf(cmd.ErrOrStderr(), "leasekeeper: the watch was cut off and goes on: %v\n", err)
+			warn(cmd.ErrOrStderr(), "the watch was cut off and goes on: %v", err)
 			continue
 		case err != nil:
 			return explainStore("watch", err)
@@ -78,13 +77,13 @@ func watch(ctx context.Context, cmd *cobra.Command, k *leasekeeper.Keeper, prefi
 func printEvent(w io.Writer, e driver.Event, output string) error {
 	told := nameEvent{Event: eventWords[e.Kind], Why: string(e.Why), nameInfo: aboutName(e.Info)}
 	if output == outputJSON {
-		return json.NewEncoder(w).Encode(told)
+		return printJSONLine(w, told)
 	}
 	line := fmt.Sprintf("%-9s  %s", told.Event, readable([]byte(e.Info.Name)))
 	if e.Info.Held {
-		line += fmt.Sprintf("  %s  token %d", readable([]byte(e.Info.Holder.String())), e.Info.Token)
+		line += fmt.Sprintf("  %s  token %d", e.Info.Holder, e.Info.Token)
 		if e.Info.Holder.Card.Text != "" {
-			line += "  " + readable([]byte(e.Info.Holder.Card.Text))
+			line += "  " + e.Info.Holder.Card.Text
 		}
 	} else if e.Kind == driver.Resync {
 		line += "  held by nobody"
@@ -92,6 +91,5 @@ func printEvent(w io.Writer, e driver.Event, output string) error {
 	if e.Why != "" {
 		line += "  " + string(e.Why)
 	}
-	_, err := fmt.Fprintln(w, line)
-	return err
+	return printLine(w, "%s", line)
 }

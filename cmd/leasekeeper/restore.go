@@ -39,9 +39,8 @@ repeat; the ones between are compacted. What leases had left is counted anew fro
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "restored %s to %s\ncluster %016x, member %016x\nrevision %d, of the snapshot %d\n",
-				args[0], dir, restored.ClusterID, restored.MemberID, restored.Revision, restored.Was)
-			return nil
+			return printLines(cmd.OutOrStdout(), fmt.Sprintf("restored %s to %s\ncluster %016x, member %016x\nrevision %d, of the snapshot %d\n",
+				args[0], dir, restored.ClusterID, restored.MemberID, restored.Revision, restored.Was))
 		},
 	}
 	cmd.Flags().StringVar(&dir, "data-dir", "", "the `folder` to make; it must be empty or not exist")

@@ -35,7 +35,7 @@ database: a SQLite file, PostgreSQL or MongoDB.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return wrongUsage("%v; `%s --help` lists the flags", err, cmd.CommandPath())
 	})
-	root.AddCommand(newServe(), newRestore(), newStatus(), newTransferLeadership(), newLease(), newVersion(), newRun(), newGuard(),
+	root.AddCommand(newServe(), newRestore(), newStatus(), newTransferLeadership(), newFound(), newLease(), newVersion(), newRun(),
 		newAcquire(), newRenew(), newRelease(), newLs(), newShow(), newHistory(), newWatch(),
 		newTransfer(), newPin(), newUnpin(), newRevoke(), newToken(), newExplain(),
 		newMove(), newFloor(), newCollect(), newSchema())

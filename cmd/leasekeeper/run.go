@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,6 +23,7 @@ type runFlags struct {
 	leftovers    string
 	holder       string
 	noForeground bool
+	withPassword bool
 
 	// What they come to.
 	ttl   time.Duration
@@ -44,7 +46,8 @@ Without --store the name is one of this user's on this machine, in a SQLite file
 state.
 
 The command finds in its environment LEASEKEEPER_NAME, LEASEKEEPER_TOKEN (the fencing token: send it along with
-all that is changed), LEASEKEEPER_TTL_MS, LEASEKEEPER_HOLDER and LEASEKEEPER_STORE.
+all that is changed), LEASEKEEPER_TTL_MS, LEASEKEEPER_HOLDER and LEASEKEEPER_STORE
+(without its password; --with-password leaves that in).
 
 The exit code is that of the command, 128 and the number of the signal that killed it, or
 
@@ -71,6 +74,7 @@ The exit code is that of the command, 128 and the number of the signal that kill
 	cmd.Flags().StringVar(&flags.leftovers, "leftovers", "end", "`what` to do with what the command leaves running when it ends: end it, or wait for it with the lease held")
 	cmd.Flags().StringVar(&flags.holder, "holder", "", "the holder's `id` (default: host, process and a random number)")
 	cmd.Flags().BoolVar(&flags.noForeground, "no-foreground", false, "do not hand the terminal to the command alone, for pipelines with a pager")
+	cmd.Flags().BoolVar(&flags.withPassword, "with-password", false, "leave the password of the store in the command's LEASEKEEPER_STORE")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return asOwn(wrongUsage("%v; `%s --help` lists the flags", err, cmd.CommandPath()))
 	})
@@ -80,7 +84,7 @@ The exit code is that of the command, 128 and the number of the signal that kill
 // asOwn gives what went wrong here, and not in the command, the exit code for that.
 func asOwn(err error) error {
 	var known *exitError
-	if err == nil || errors.As(err, &known) && known.code != exitUsage && known.code != exitUnreachable {
+	if err == nil || errors.As(err, &known) && (known.busy || !slices.Contains([]int{exitUsage, exitUnreachable, exitTrouble}, known.code)) {
 		return err
 	}
 	return &exitError{code: exitOwn, cause: err}
@@ -141,7 +145,7 @@ func (f *runFlags) complete(cmd *cobra.Command, args []string) (err error) {
 	if err := f.find(args[1:]); err != nil {
 		return err
 	}
-	return f.chooseStore()
+	return f.chooseStore(cmd.ErrOrStderr())
 }
 
 // agree sets the terms for a lease of that length, and returns an error if it is too short for them.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/internal/supervise"
 )
 
@@ -66,15 +67,24 @@ func (f *runFlags) order(cmd *cobra.Command, l *leasekeeper.Lease, signals chan 
 	}
 	return supervise.Options{
 		Command: supervise.Command{
-			Path: f.path, Args: f.args, Env: environmentFor(os.Environ(), l, f.store),
+			Path: f.path, Args: f.args, Env: environmentFor(os.Environ(), l, f.storeForCommand()),
 			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Terminal: !f.noForeground,
 		},
 		Terms:     f.terms,
 		Tenure:    &heldName{lease: l},
-		GuardPath: self, GuardArgs: []string{"leasekeeper", "guard"},
+		GuardPath: self, GuardArgs: []string{supervise.GuardName},
 		Signals: signals,
-		Tell:    func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "leasekeeper: %s: %s\n", l.Name(), text) },
+		Tell:    func(text string) { warn(cmd.ErrOrStderr(), "%s: %s", l.Name(), text) },
 	}
+}
+
+// storeForCommand is the URL that the command receives. Its environment can be read by more programs than this one's
+// command line or file of settings, and it needs the password only to ask the store itself.
+func (f *runFlags) storeForCommand() string {
+	if f.withPassword {
+		return f.store
+	}
+	return driver.WithoutSecrets(f.store)
 }
 
 // environmentFor adds what the command is told about its lease.
@@ -103,7 +113,7 @@ func (f *runFlags) close(cmd *cobra.Command, k *leasekeeper.Keeper) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), closeLimit)
 	defer cancel()
 	if err := k.Close(ctx); err != nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "leasekeeper: it is not known whether the name is free already; it will be after %v: %v\n", f.ttl, unprefixed{err})
+		warn(cmd.ErrOrStderr(), "it is not known whether the name is free already; it will be after %v: %v", f.ttl, unprefixed{err})
 	}
 }
 

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -339,5 +340,39 @@ func TestServerUnderALeaseHasItsOwnName(t *testing.T) {
 		if err != nil || s.name != want || s.listen != "127.0.0.1:1" {
 			t.Errorf("got %q, %v; want %q", s.name, err, want)
 		}
+	}
+}
+
+// A password in the URL of the store does not reach the command unless somebody asks for that.
+func TestCommandGetsNoPassword(t *testing.T) {
+	const password = "a-word"
+	onDatabases(t, func(t *testing.T, fresh func() string) {
+		u, err := url.Parse(fresh())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if u.Scheme == "sqlite" {
+			return // a file has none
+		}
+		u.User = url.UserPassword(u.User.Username(), password)
+		for _, flags := range [][]string{nil, {"--with-password"}} {
+			args := append([]string{"run", "--store", u.String()}, flags...)
+			out, err := exec.Command("leasekeeper", append(args, "lock", "--", "/usr/bin/env")...).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			if !strings.Contains(string(out), storeVariable+"="+u.Scheme+"://"+u.User.Username()) || strings.Contains(string(out), password) != (flags != nil) {
+				t.Errorf("with %q the command has in its environment\n%s", flags, out)
+			}
+		}
+	})
+	without := runFlags{nameOptions: nameOptions{store: "etcds://me:" + password + "@h/"}}
+	with := without
+	with.withPassword = true
+	if got := without.storeForCommand(); got != "etcds://me@h/" {
+		t.Errorf("the command receives %q", got)
+	}
+	if got := with.storeForCommand(); got != with.store {
+		t.Errorf("the command receives %q", got)
 	}
 }

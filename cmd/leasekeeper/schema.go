@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
@@ -15,7 +13,7 @@ func newSchema() *cobra.Command {
 		Short: "Print the SQL that makes the tables for leases",
 		Long: `Print the SQL that makes the tables for leases in a database. Programs make them by themselves when
 they first open the database, if they may. Where they may not, its owner runs this before, and gives them the right
-to read and write the four tables. It can be run again: what is there stays.`,
+to read and write the tables. It can be run again: what is there stays.`,
 		Example: `  leasekeeper schema postgres | psql app
   leasekeeper schema sqlite | sqlite3 leases.db`,
 		Args: exactly(1, "the kind of database: postgres or sqlite"),
@@ -28,8 +26,7 @@ to read and write the four tables. It can be run again: what is there stays.`,
 				if err != nil {
 					return explainStore("print the schema", err)
 				}
-				_, err = fmt.Fprint(cmd.OutOrStdout(), text)
-				return err
+				return printLines(cmd.OutOrStdout(), text)
 			}
 			return wrongUsage("there is no schema for %q: write postgres or sqlite; other stores have none", args[0])
 		},

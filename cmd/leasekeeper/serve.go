@@ -105,6 +105,7 @@ func serve(cmd *cobra.Command, s settings) error {
 		return errors.Join(err, p.node.Stop(cmd.Context()), p.member.close(cmd.Context()))
 	}
 	defer manageHeap(cmd.Context())()
+	defer limitMemory(cmd.Context(), config.MemoryLimit, p.node, logger)()
 	return p.run(cmd)
 }
 

@@ -94,7 +94,7 @@ func (m *groupMember) connect(node *replica.Node, requestBytes int, log *slog.Lo
 
 // group is what the front has to know.
 func (m *groupMember) group() *server.Group {
-	g := &server.Group{Peers: m.transport, ReadTimeout: m.plan.patience}
+	g := &server.Group{Peers: m.transport, ReadTimeout: m.plan.patience, InsecurePeers: m.plan.insecure}
 	for _, member := range m.plan.members {
 		g.Members = append(g.Members, server.GroupMember{
 			ID: member.id, Name: member.name, PeerURL: m.plan.scheme() + member.address,

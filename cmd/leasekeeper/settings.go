@@ -3,9 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 
@@ -70,6 +70,9 @@ var logSettings = []setting{
 func registerSettings(flags *pflag.FlagSet) {
 	for _, k := range knownSettings {
 		flags.String(k.key, k.value, k.usage)
+		if k.value == "false" {
+			flags.Lookup(k.key).NoOptDefVal = "true"
+		}
 	}
 	registerConfig(flags)
 }
@@ -218,7 +221,7 @@ func (s settings) advertised() []string {
 }
 
 // logger makes the logger that the settings ask for.
-func (s settings) logger(to *os.File) (*slog.Logger, error) {
+func (s settings) logger(to io.Writer) (*slog.Logger, error) {
 	var level slog.Level
 	switch s.logLevel {
 	case "debug", "info", "warn", "error":
@@ -233,7 +236,7 @@ func (s settings) logger(to *os.File) (*slog.Logger, error) {
 	case "text":
 		return slog.New(slog.NewTextHandler(to, options)), nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(to, options)), nil
+		return slog.New(slog.NewJSONHandler(jsonEscaper{to}, options)), nil
 	}
 	return nil, wrongUsage("unknown log-format %q: write text or json", s.logFormat)
 }

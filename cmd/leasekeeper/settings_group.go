@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/server"
 )
 
 // groupSettings say which group a server is a member of. They are as they were written.
@@ -20,6 +21,7 @@ type groupSettings struct {
 	initialCluster            string
 	listen, advertise         string
 	cert, key, ca             string
+	insecure                  string
 	masterLease, drift        string
 	electionTimeout, patience string
 }
@@ -31,6 +33,7 @@ var groupSettingsKnown = []setting{
 	{"peer-cert", "", "`file` with the certificate to show to other members (PEM): speak TLS only", func(s *settings) *string { return &s.group.cert }},
 	{"peer-key", "", "`file` with its key", func(s *settings) *string { return &s.group.key }},
 	{"peer-ca", "", "`file` with the certificates that those of all members must descend from", func(s *settings) *string { return &s.group.ca }},
+	{"insecure-peers", "false", "serve with --client-ca although members are connected without TLS: whoever reaches the port for members can read and change everything without a certificate", func(s *settings) *string { return &s.group.insecure }},
 	{"master-lease", "900ms", "the `duration` for which the other members promise a leader not to elect another, so that it can answer from memory", func(s *settings) *string { return &s.group.masterLease }},
 	{"clock-drift", "1%", "the largest `deviation` of any member's clock from the true rate", func(s *settings) *string { return &s.group.drift }},
 	{"election-timeout", "1s", "the `duration` without a leader after which another is elected", func(s *settings) *string { return &s.group.electionTimeout }},
@@ -56,6 +59,7 @@ type groupPlan struct {
 	cluster  uint64
 	listen   string
 	tls      [3]string // certificate, key, authority
+	insecure bool      // a port for members without TLS may undo --client-ca
 	lease    time.Duration
 	drift    clock.Drift
 	election time.Duration
@@ -73,6 +77,7 @@ func (s settings) plan() (*groupPlan, error) {
 	if g.initialCluster == "" {
 		for _, alone := range []struct{ key, value string }{
 			{"peer-advertise", g.advertise}, {"peer-cert", g.cert}, {"peer-key", g.key}, {"peer-ca", g.ca},
+			{"insecure-peers", strings.TrimPrefix(g.insecure, "false")},
 		} {
 			if alone.value != "" {
 				return nil, wrongUsage("%s is given without --initial-cluster: name all members of the group with that, or leave %[1]s away", alone.key)
@@ -93,6 +98,12 @@ func (s settings) plan() (*groupPlan, error) {
 	}
 	if _, _, err := net.SplitHostPort(p.listen); err != nil {
 		return nil, wrongUsage("peer-listen is %q: write host:port, such as 0.0.0.0:2380", p.listen)
+	}
+	if p.insecure, err = strconv.ParseBool(g.insecure); err != nil {
+		return nil, wrongUsage("insecure-peers is %q: write true or false", g.insecure)
+	}
+	if s.clientCA != "" && p.tls[0] == "" && !p.insecure && !isLoopback(p.listen) {
+		return nil, wrongUsage("%v", server.ErrOpenPeers)
 	}
 	return p, p.readTimes(g)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -11,8 +12,9 @@ import (
 // stateFile is where leases are if no store was named.
 const stateFile = "leases.db"
 
-// localStore returns the URL of the SQLite file in the user's state folder, which it makes.
-func localStore() (string, error) {
+// localStore returns the URL of the SQLite file in the user's state folder, which it makes. What other users may write
+// to there is not left so: they could take leases away, or put a file of their own in the place of this one.
+func localStore(stderr io.Writer) (string, error) {
 	folder, err := stateFolder(runtime.GOOS, os.Geteuid() == 0, os.Getenv)
 	if err != nil {
 		return "", wrongUsage("which store? %v: write --store URL, or set %s; a URL is like %s", err, storeVariable, exampleStore)
@@ -20,7 +22,13 @@ func localStore() (string, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return "", wrongUsage("the folder for leases can not be made: %v: make it, or write --store URL, or set %s; a URL is like %s", err, storeVariable, exampleStore)
 	}
-	return fileStore(filepath.Join(folder, stateFile)), nil
+	file := filepath.Join(folder, stateFile)
+	for _, path := range []string{folder, file} {
+		if err := protect(path); err != nil {
+			warn(stderr, "%v", err)
+		}
+	}
+	return fileStore(file), nil
 }
 
 // stateFolder is where programs of this user keep what is to stay.

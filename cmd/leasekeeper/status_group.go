@@ -139,20 +139,20 @@ func printMembers(cmd *cobra.Command, members []memberStatus) error {
 			lease, millisInWords(m.PromiseMs), millisInWords(m.VoteMuteMs), clientsInWords(m.ClientURLs)))
 	}
 	w := cmd.OutOrStdout()
-	fmt.Fprintln(w)
+	printLine(w, "") // printTable returns the error
 	if err := printTable(w, rows); err != nil {
 		return err
 	}
 	for _, m := range members {
 		if m.Detail != "" {
-			fmt.Fprintf(w, "%s is %s: %s\n", m.Name, m.State, m.Detail)
+			printLine(w, "%s is %s: %s", m.Name, m.State, m.Detail)
 		}
 	}
 	if leader == nil {
-		_, err := fmt.Fprintln(w, "\nno member that answers leads")
-		return err
+		return printLines(w, "\nno member that answers leads\n")
 	}
-	fmt.Fprintf(w, "\nas %s sees the others, which leads:\n", leader.Name)
+	printLine(w, "")
+	printLine(w, "as %s sees the others, which leads:", leader.Name)
 	rows = [][]string{{"PEER", "CONNECTED", "MATCH", "LAG", "CLOCK RATE"}}
 	for _, p := range leader.Peers {
 		rows = append(rows, []string{p.Name, yesOrNo(p.Connected), strconv.FormatUint(p.MatchIndex, 10), strconv.FormatUint(p.Lag, 10), p.rateInWords()})

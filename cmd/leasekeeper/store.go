@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"slices"
@@ -47,7 +48,7 @@ func (f *storeFlags) complete(cmd *cobra.Command) (err error) {
 	if err := checkOutput(f.output); err != nil {
 		return err
 	}
-	return f.chooseStore()
+	return f.chooseStore(cmd.ErrOrStderr())
 }
 
 func checkOutput(output string) error {
@@ -58,9 +59,9 @@ func checkOutput(output string) error {
 }
 
 // chooseStore takes a file of this user if no store was named.
-func (o *nameOptions) chooseStore() (err error) {
+func (o *nameOptions) chooseStore(stderr io.Writer) (err error) {
 	if o.store == "" {
-		o.store, err = localStore()
+		o.store, err = localStore(stderr)
 		return err
 	}
 	return checkStore(o.store)
@@ -97,7 +98,17 @@ func withStore(cmd *cobra.Command, f *storeFlags, work func(ctx context.Context,
 		return explainStore("open the store", err)
 	}
 	defer b.Close(context.WithoutCancel(ctx)) // nothing is kept that closing could lose
-	return work(ctx, b)
+	return notAnAnswer(work(ctx, b))
+}
+
+// notAnAnswer gives an error without an exit code, such as that of a full standard output, one that answers no question
+// about a name. Code 1 would.
+func notAnAnswer(err error) error {
+	var known *exitError
+	if err == nil || errors.As(err, &known) {
+		return err
+	}
+	return &exitError{code: exitTrouble, cause: err}
 }
 
 // explainStore gives an error of the store of --store its exit code. doing completes "could not".
@@ -125,8 +136,10 @@ func explainStores(doing string, err error, advice string) error {
 		return &exitError{code: exitUnreachable, cause: fmt.Errorf("%w; %s", told, advice)}
 	case errors.Is(err, leasekeeper.ErrInvalid):
 		return &exitError{code: exitUsage, cause: told}
+	case errors.Is(err, leasekeeper.ErrHeld), errors.Is(err, leasekeeper.ErrLost), errors.Is(err, leasekeeper.ErrPinned), errors.Is(err, leasekeeper.ErrStale):
+		return &exitError{code: exitFailed, cause: told}
 	}
-	return &exitError{code: exitFailed, cause: told}
+	return &exitError{code: exitTrouble, cause: told}
 }
 
 // nameAnd reads the arguments NAME TOKEN. The token may be left away if optional.

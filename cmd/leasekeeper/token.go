@@ -34,8 +34,8 @@ func newTokenCheck() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check NAME TOKEN",
 		Short: "Say whether a token holds a name now",
-		Long: `Say whether a token holds a name now. The exit code is 0 if it does, 1 if it does not, and 3 if no
-answer came.
+		Long: `Say whether a token holds a name now. The exit code is 0 if it does, 1 if it does not, 3 if no
+answer came, and 4 if the store is damaged, or fails otherwise.
 
 It is a look at one moment: when the answer is read it may not be true any more. A resource that must not be
 changed by a former holder keeps the highest token it has seen, and compares in the very step that changes it.`,
@@ -60,7 +60,7 @@ changed by a former holder keeps the highest token it has seen, and compares in 
 				if flags.output == outputJSON {
 					err = printJSON(cmd.OutOrStdout(), told)
 				} else {
-					_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
+					err = printLine(cmd.OutOrStdout(), "%s", text)
 				}
 				if err == nil && !told.Holds {
 					err = &exitError{code: exitFailed}

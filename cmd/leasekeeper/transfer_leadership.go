@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -67,11 +66,9 @@ func (c *client) transferLeadership(ctx context.Context, cmd *cobra.Command, arg
 		})
 	}
 	if moved.Leader == moved.Former {
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s leads already\n", names[moved.Leader])
-		return err
+		return printLine(cmd.OutOrStdout(), "%s leads already", names[moved.Leader])
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s leads now, in the place of %s\n", names[moved.Leader], names[moved.Former])
-	return err
+	return printLine(cmd.OutOrStdout(), "%s leads now, in the place of %s", names[moved.Leader], names[moved.Former])
 }
 
 // findMember returns the id of a member that is given by its name or its id.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"runtime"
 	"runtime/debug"
 
@@ -19,9 +18,8 @@ func newVersion() *cobra.Command {
 		Example: "  leasekeeper version",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "leasekeeper %s (%s, %s/%s)\n",
+			return printLine(cmd.OutOrStdout(), "leasekeeper %s (%s, %s/%s)",
 				programVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
 		},
 	}
 }

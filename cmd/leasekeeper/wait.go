@@ -120,9 +120,13 @@ func (f *waitFlags) acquire(ctx context.Context, k *leasekeeper.Keeper, name str
 	// The time is over: because of who holds it, or because nobody answers?
 	asking, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
+	refused := err
 	info, err := k.Get(asking, name)
 	if err != nil {
 		return nil, fmt.Errorf("%w after waiting for %v", err, f.limit)
+	}
+	if !info.Held && errors.Is(refused, leasekeeper.ErrUnavailable) {
+		return nil, fmt.Errorf("nobody holds %s, but no claim to it was taken on within %v: %w", name, f.limit, refused)
 	}
 	why := fmt.Errorf("%s was not free within %v", name, f.limit)
 	if info.Held {
@@ -138,7 +142,7 @@ func (f *waitFlags) busy(why error) error {
 	if f.quiet {
 		why = nil
 	}
-	return &exitError{code: f.conflict, cause: why}
+	return &exitError{code: f.conflict, cause: why, busy: true}
 }
 
 // checkedName refuses an argument that is no name.

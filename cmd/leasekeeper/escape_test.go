@@ -1,0 +1,407 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+// hostileText has what a terminal obeys, in one byte and in two, ends of lines, text from right to left, and DEL.
+const hostileText = "\x1b]0;owned\x07\u009b31m\r\nleasekeeper: all is well\t\u202e\x7f"
+
+// checkPrinted fails if a terminal would obey what a command wrote, or if a stranger's text ended a line.
+func checkPrinted(t *testing.T, what, printed string) {
+	t.Helper()
+	for i, r := range printed {
+		if r != '\n' && !unicode.IsPrint(r) || r == utf8.RuneError && !strings.HasPrefix(printed[i:], "\ufffd") {
+			t.Errorf("%s prints %U raw: %q", what, r, printed)
+			return
+		}
+	}
+	for line := range strings.Lines(printed) {
+		if strings.HasPrefix(line, "leasekeeper: all is well") {
+			t.Errorf("%s prints a stranger's line as its own: %q", what, printed)
+		}
+	}
+}
+
+// hostileArguments are command lines of every command that prints anything that it was not given by its own user:
+// NAME, TOKEN and ID stand for arguments.
+var hostileArguments = map[string][]string{
+	"acquire":             {"acquire NAME --nonblock", "acquire NAME --wait 0.05 -o json"},
+	"renew":               {"renew NAME TOKEN", "renew NAME 999999", "renew NAME TOKEN -o json"},
+	"release":             {"release NAME 999999"},
+	"token check":         {"token check NAME 999999", "token check NAME 999999 -o json", "token check NAME TOKEN"},
+	"run":                 {"run NAME --nonblock -- true", "run NAME --wait 0.05 -- true"},
+	"ls":                  {"ls", "ls -o json"},
+	"show":                {"show NAME", "show NAME -o json"},
+	"history":             {"history NAME", "history NAME -o json"},
+	"watch":               {"watch", "watch -o json"},
+	"transfer":            {"transfer NAME", "transfer NAME 999999"},
+	"pin":                 {"pin NAME --reason x", "pin NAME --reason x -o json"},
+	"unpin":               {"unpin NAME", "unpin NAME -o json"},
+	"revoke":              {"revoke NAME 999999 --reason x", "revoke NAME --reason x --now"},
+	"floor show":          {"floor show"},
+	"floor raise":         {"floor raise 5"},
+	"collect":             {"collect"},
+	"move":                {"move --from STORE --to memory:TestTerminalEscapes", "move --from STORE --to memory:TestTerminalEscapes -o json"},
+	"status":              {"status", "status -o json"},
+	"found":               {"found"},
+	"transfer-leadership": {"transfer-leadership", "transfer-leadership -o json", "transfer-leadership nobody"},
+	"lease grant":         {"lease grant 60", "lease grant 60 -o json"},
+	"lease list":          {"lease list", "lease list -o json", "lease list --quiet"},
+	"lease show":          {"lease show ID", "lease show ID -o json"},
+	"lease revoke":        {"lease revoke ID", "lease revoke ID -o json"},
+}
+
+// silent are the commands that print nothing of others: serve has tests of its log.
+var silent = []string{"serve", "restore", "version", "explain", "schema", "lease", "token", "floor"}
+
+func TestEveryCommandHasAHostileCommandLine(t *testing.T) {
+	var visit func(c *cobra.Command, path string)
+	visit = func(c *cobra.Command, path string) {
+		for _, sub := range c.Commands() {
+			visit(sub, strings.TrimSpace(path+" "+sub.Name()))
+		}
+		if path != "" && !slices.Contains(silent, path) && hostileArguments[path] == nil {
+			t.Errorf("no command line in hostileArguments is of `%s`", path)
+		}
+	}
+	visit(newRoot(), "")
+}
+
+// TestTerminalEscapes runs every command against stores and servers whose every text is hostile, and with hostile
+// arguments.
+func TestTerminalEscapes(t *testing.T) {
+	endpoints := make(map[codes.Code]string)
+	for _, answer := range hostileAnswers {
+		endpoints[answer] = hostileServer(t, answer)
+	}
+	for command, lines := range hostileArguments {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()                          // most of the time they wait
+			database, token := hostileDatabase(t) // of its own, since some commands end the stranger's lease
+			for _, line := range lines {
+				runHostile(t, line, database, token, "sqlite")
+				for answer, endpoint := range endpoints {
+					for _, scheme := range []string{"leasekeeper", "etcd"} {
+						runHostile(t, line, scheme+"://"+endpoint+"/", "1", fmt.Sprintf("%s answering %v", scheme, answer))
+					}
+				}
+			}
+			words := append(strings.Fields(command), hostileText, hostileText, "--timeout", "200ms")
+			printed, _ := printedBy(t, words, time.Second)
+			checkPrinted(t, fmt.Sprintf("%q", words), printed)
+			printed, _ = printedBy(t, append(strings.Fields(command), "--"+hostileText), time.Second)
+			checkPrinted(t, command+" with a flag", printed)
+		})
+	}
+}
+
+// hostileAnswers are the codes that servers are tried with. Each leads to errors of another kind.
+var hostileAnswers = []codes.Code{codes.OK, codes.Unavailable, codes.InvalidArgument, codes.Unimplemented}
+
+// runHostile runs a command line where all that a store or a server says is hostile.
+func runHostile(t *testing.T, line, store, token, what string) {
+	t.Helper()
+	words := strings.Fields(line)
+	ofNames := !slices.Contains([]string{"status", "transfer-leadership", "found", "lease", "move"}, words[0])
+	if !ofNames && words[0] != "move" && !strings.HasPrefix(store, "leasekeeper:") {
+		return
+	}
+	flags := []string{}
+	switch {
+	case words[0] == "run" || words[0] == "move":
+		flags = append(flags, "--store", store)
+		if words[0] == "move" {
+			flags = []string{"--timeout", "200ms"}
+		}
+	case ofNames:
+		flags = append(flags, "--store", store, "--timeout", "200ms")
+	default:
+		endpoint := strings.TrimSuffix(strings.TrimPrefix(store, "leasekeeper://"), "/")
+		flags = append(flags, "--endpoint", endpoint, "--timeout", "200ms")
+	}
+	for i, word := range words {
+		words[i] = strings.NewReplacer("NAME", "jobs/hostile", "TOKEN", token, "ID", "1", "STORE", store).Replace(word)
+	}
+	if i := slices.Index(words, "--"); i >= 0 {
+		words = slices.Insert(words, i, flags...)
+	} else {
+		words = append(words, flags...)
+	}
+	limit := time.Second // some wait for ever for a server that answers nothing useful
+	if what == "sqlite" && words[0] != "watch" {
+		limit = startLimit
+	}
+	printed, code := printedBy(t, words, limit)
+	if printed == "" && code == exitDone {
+		t.Errorf("%s (%s) prints nothing, so it shows nothing", line, what)
+	}
+	checkPrinted(t, fmt.Sprintf("`%s` (%s, exit code %d)", line, what, code), printed)
+}
+
+// printedBy returns what a command prints. Those that change how this process deals with signals, or do not end by
+// themselves, run in a process of their own, until limit.
+func printedBy(t *testing.T, words []string, limit time.Duration) (printed string, code int) {
+	t.Helper()
+	if !slices.Contains([]string{"run", "watch", "acquire", "serve"}, words[0]) {
+		var out bytes.Buffer
+		code := run(words, &out, &out)
+		return out.String(), code
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	var out bytes.Buffer
+	cmd := exec.CommandContext(ctx, "leasekeeper", words...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	var ended *exec.ExitError
+	if err != nil && !errors.As(err, &ended) {
+		t.Fatal(err)
+	}
+	return out.String(), cmd.ProcessState.ExitCode()
+}
+
+// hostileDatabase returns the URL of a store in which a stranger holds jobs/hostile, and the token of that.
+func hostileDatabase(t *testing.T) (store, token string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "leases.db")
+	store = fileStore(path)
+	var stdout, stderr strings.Builder
+	if run([]string{"acquire", "jobs/hostile", "--ttl", "1h", "--store", store}, &stdout, &stderr) != exitDone {
+		t.Fatal(stderr.String())
+	}
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	card, err := json.Marshal(map[string]any{"host": hostileText, "pid": 7, "text": hostileText})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pins, _ := json.Marshal([]string{hostileText})
+	past, _ := json.Marshal([]map[string]any{{"token": 1, "holder": hostileText, "why": hostileText, "note": hostileText}})
+	done, err := db.Exec("UPDATE leasekeeper_lease SET holder = ?, card = ?, pins = ?, past = ?, revoked = ?", hostileText, string(card), string(pins), string(past), hostileText)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := done.RowsAffected(); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	return store, strings.TrimSpace(stdout.String())
+}
+
+// hostileServer serves every method of gRPC that this program knows. Every text of its answers is hostile, or it
+// refuses with a hostile message.
+func hostileServer(t *testing.T, answer codes.Code) (endpoint string) {
+	t.Helper()
+	s := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+		method, _ := grpc.MethodFromServerStream(stream)
+		name := protoreflect.FullName(strings.ReplaceAll(strings.TrimPrefix(method, "/"), "/", "."))
+		found, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
+		if err != nil || answer != codes.OK {
+			return status.Error(max(answer, codes.Unknown), hostileText)
+		}
+		about := found.(protoreflect.MethodDescriptor)
+		request, response := messageOf(about.Input()), messageOf(about.Output())
+		if err := stream.RecvMsg(request); err != nil {
+			return err
+		}
+		fillHostile(response.ProtoReflect(), 0)
+		if err := stream.SendMsg(response); err != nil || !about.IsStreamingServer() {
+			return err
+		}
+		return status.Error(codes.Unavailable, hostileText)
+	}))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.Serve(l)
+	t.Cleanup(s.Stop)
+	return l.Addr().String()
+}
+
+func messageOf(about protoreflect.MessageDescriptor) proto.Message {
+	found, err := protoregistry.GlobalTypes.FindMessageByName(about.FullName())
+	if err != nil {
+		panic(fmt.Sprintf("no Go type of %s: %v", about.FullName(), err))
+	}
+	return found.New().Interface()
+}
+
+// fillHostile sets every field of a message: texts are hostile, numbers large enough for times.
+func fillHostile(m protoreflect.Message, depth int) {
+	const deepest, number = 5, 60_000
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		value := func() (protoreflect.Value, bool) {
+			switch f.Kind() {
+			case protoreflect.StringKind:
+				return protoreflect.ValueOfString(hostileText), true
+			case protoreflect.BytesKind:
+				return protoreflect.ValueOfBytes([]byte(hostileText)), true
+			case protoreflect.BoolKind:
+				return protoreflect.ValueOfBool(true), true
+			case protoreflect.Int32Kind:
+				return protoreflect.ValueOfInt32(number), true
+			case protoreflect.Int64Kind:
+				return protoreflect.ValueOfInt64(number), true
+			case protoreflect.Uint64Kind:
+				return protoreflect.ValueOfUint64(number), true
+			case protoreflect.EnumKind:
+				return protoreflect.ValueOfEnum(1), true
+			}
+			return protoreflect.Value{}, false
+		}
+		switch {
+		case f.IsMap():
+		case f.Kind() == protoreflect.MessageKind && depth == deepest:
+		case f.Kind() == protoreflect.MessageKind && f.IsList():
+			fillHostile(m.Mutable(f).List().AppendMutable().Message(), depth+1)
+		case f.Kind() == protoreflect.MessageKind:
+			fillHostile(m.Mutable(f).Message(), depth+1)
+		case f.IsList():
+			if v, ok := value(); ok {
+				m.Mutable(f).List().Append(v)
+			}
+		default:
+			if v, ok := value(); ok {
+				m.Set(f, v)
+			}
+		}
+	}
+}
+
+// TestErrorsAreEscaped looks at the errors that programs get from this module, and at what they can put into a log.
+func TestErrorsAreEscaped(t *testing.T) {
+	database, _ := hostileDatabase(t)
+	stores := []string{database}
+	for _, answer := range hostileAnswers {
+		endpoint := hostileServer(t, answer)
+		stores = append(stores, "leasekeeper://"+endpoint+"/", "etcd://"+endpoint+"/")
+	}
+	for _, store := range stores {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		k, err := leasekeeper.Open(ctx, store)
+		if err != nil {
+			checkPrinted(t, "Open "+store, err.Error())
+			cancel()
+			continue
+		}
+		met := 0
+		check := func(what string, err error) {
+			if err != nil {
+				met++
+				checkPrinted(t, what+" of "+store, err.Error())
+			}
+		}
+		_, err = k.TryAcquire(ctx, "jobs/hostile")
+		check("TryAcquire", err)
+		_, err = k.Adopt(ctx, "jobs/hostile", 1)
+		check("Adopt", err)
+		i, err := k.Get(ctx, "jobs/hostile")
+		check("Get", err)
+		checkPrinted(t, "Holder of "+store, i.Holder.String())
+		for i, err := range k.List(ctx, "") {
+			check("List", err)
+			checkPrinted(t, "Holder of "+store, i.Holder.String())
+		}
+		if met == 0 {
+			t.Errorf("%s: no error, so this shows nothing", store)
+		}
+		k.Close(ctx)
+		cancel()
+	}
+}
+
+// TestOnlyOutputPrints keeps the escaping in one place.
+func TestOnlyOutputPrints(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	prints := regexp.MustCompile(`\bfmt\.(Fprint|Print)|\bio\.WriteString|\bos\.Std(out|err)\.Write|\bjson\.NewEncoder`)
+	for _, file := range files {
+		// A hash is no terminal.
+		if strings.HasSuffix(file, "_test.go") || file == "output.go" || file == "settings_group.go" {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := prints.Find(text); found != nil {
+			t.Errorf("%s has %s: use the functions of output.go, which escape text", file, found)
+		}
+	}
+}
+
+// Text for a person and for a program is escaped in the way that each reads.
+func TestPrintedText(t *testing.T) {
+	var text, forPrograms strings.Builder
+	if err := printLine(&text, "%s\\ é 日", hostileText); err != nil {
+		t.Fatal(err)
+	}
+	if want := `\x1b]0;owned\a\u009b31m\r\nleasekeeper: all is well\t\u202e\x7f\ é 日` + "\n"; text.String() != want {
+		t.Errorf("printed %q and not %q", text.String(), want)
+	}
+	told := []string{hostileText, "\U000e0001 é", "a\\b"}
+	if err := printJSON(&forPrograms, told); err != nil {
+		t.Fatal(err)
+	}
+	checkPrinted(t, "JSON", forPrograms.String())
+	var back []string
+	if err := json.Unmarshal([]byte(forPrograms.String()), &back); err != nil || !slices.Equal(back, told) {
+		t.Errorf("%q, %v", back, err)
+	}
+	if got := driver.Printable(driver.Printable(hostileText)); got != driver.Printable(hostileText) {
+		t.Errorf("escaping twice makes %q", got)
+	}
+}
+
+// The log of the server is read on terminals as well.
+func TestLogEscapes(t *testing.T) {
+	for _, format := range []string{"text", "json"} {
+		var out strings.Builder
+		logger, err := settings{logLevel: "info", logFormat: format}.logger(&out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		logger.Info(hostileText, hostileText, hostileText, "error", errors.New(hostileText))
+		checkPrinted(t, "the log in "+format, out.String())
+		if strings.Count(out.String(), "\n") != 1 {
+			t.Errorf("the log in %s has other than one line: %q", format, out.String())
+		}
+	}
+}

@@ -1,0 +1,280 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"database/sql"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasekeeper/leasekeeper/memory"
+)
+
+// The stores that TestExitCodesOfAllCommands tries: what each is like.
+const (
+	free     = "free"          // nobody holds NAME
+	held     = "held"          // somebody does, under TOKEN
+	fenced   = "pinned"        // somebody does, and it is pinned
+	lossy    = "lossy"         // held, and no change is answered
+	damaged  = "damaged"       // a file that is no database
+	corrupt  = "corrupt"       // a database in which the record of NAME cannot be read
+	absent   = "absent"        // no server is there
+	limited  = "limited"       // a store that has no history, pins, or line
+	fullDisk = "full disk"     // held, and standard output is full
+	serving  = "server"        // a server, which has no leases; --endpoint instead of --store
+	refusing = "refusing"      // a server that refuses everything
+	nothing  = "nothing asked" // no store is given: the command line is wrong
+)
+
+// exitRow is a command line and its exit code, of a store.
+type exitRow struct {
+	args  string
+	store string
+	code  int
+}
+
+// exitRows has for every command a row for each of its exit codes. The conflict exit codes of acquire and run are
+// among those that mean something else, so that no mapping may touch them.
+var exitRows = map[string][]exitRow{
+	"acquire": {
+		{"NAME -n", free, 0}, {"NAME -n", held, 1}, {"NAME -w 0.05", held, 1}, {"NAME -n -E 99", held, 99}, {"NAME -w 0.05 -E 99", held, 99},
+		{"NAME -n -E 2", held, 2}, {"NAME -n -E 3", held, 3}, {"NAME -n -E 0", held, 0}, {"/ -n", free, 2}, {"NAME -n -w 3", nothing, 2}, {"NAME -E 256", nothing, 2},
+		{"NAME -w 0.1", absent, 3}, {"NAME -n -E 99 --ttl 1s", absent, 3}, {"NAME -n -E 99", damaged, 4}, {"NAME -w 0.1 -E 99", damaged, 4},
+		{"NAME -n -E 99", corrupt, 4}, {"NAME -w 0.1 -E 99", corrupt, 4}, {"other -n", fullDisk, 4},
+	},
+	"renew": {
+		{"NAME TOKEN", held, 0}, {"NAME 999999", held, 1}, {"NAME 1", free, 1}, {"NAME soon", nothing, 2}, {"NAME TOKEN", lossy, 3}, {"NAME 1", absent, 3},
+		{"NAME 1", damaged, 4}, {"NAME 1", corrupt, 4}, {"NAME TOKEN", fullDisk, 4},
+	},
+	"release": {
+		{"NAME TOKEN", held, 0}, {"NAME 999999", held, 1}, {"NAME 1", free, 1}, {"NAME", nothing, 2}, {"NAME TOKEN", lossy, 3}, {"NAME 1", absent, 3},
+		{"NAME 1", damaged, 4}, {"NAME 1", corrupt, 4}, {"NAME TOKEN", fullDisk, 4},
+	},
+	"token check": {
+		{"NAME TOKEN", held, 0}, {"NAME 999999", held, 1}, {"NAME 1", free, 1}, {"NAME 0", nothing, 2}, {"NAME 1", absent, 3},
+		{"NAME 1", damaged, 4}, {"NAME 1", corrupt, 4}, {"NAME TOKEN", fullDisk, 4}, {"NAME 1", fullDisk, 4},
+	},
+	"token": {{"", nothing, 0}, {"nonsense", nothing, 2}},
+	"run": {
+		{"NAME -n -- true", free, 0}, {"NAME -- sh -c exit\\ 7", free, 7}, {"NAME -c 'kill -9 $$'", free, 128 + 9}, {"NAME -n -- true", held, 1},
+		{"NAME -n -E 99 -- true", held, 99}, {"NAME -n -E 2 -- true", held, 2}, {"NAME -n -E 3 -- true", held, 3}, {"NAME -n -E 4 -- true", held, 4},
+		{"NAME -w 0.05 -E 99 -- true", held, 99}, {"NAME true", nothing, 125}, {"NAME --nonsense -- true", nothing, 125}, {"NAME --ttl 1ms -- true", nothing, 125},
+		{"NAME -w 0.1 -- true", absent, 125}, {"NAME -n -E 99 -- true", damaged, 125}, {"NAME -n -E 99 -- true", corrupt, 125},
+		{"NAME -- /dev/null", free, 126}, {"NAME -- no-such-command", free, 127},
+	},
+	"ls":      {{"", held, 0}, {"x y", nothing, 2}, {"", absent, 3}, {"", damaged, 4}, {"", corrupt, 1}, {"", fullDisk, 4}},
+	"show":    {{"NAME", held, 0}, {"NAME", free, 0}, {"/", nothing, 2}, {"NAME", absent, 3}, {"NAME", damaged, 4}, {"NAME", corrupt, 4}, {"NAME", fullDisk, 4}},
+	"history": {{"NAME", held, 0}, {"NAME --limit 0", nothing, 2}, {"NAME", absent, 3}, {"NAME", damaged, 4}, {"NAME", corrupt, 4}, {"NAME", limited, 4}, {"NAME", fullDisk, 4}},
+	"watch":   {{"-o yaml", nothing, 2}, {"", damaged, 4}, {"", fullDisk, 4}},
+	"transfer": {
+		{"NAME", held, 1}, {"NAME 999999", held, 1}, {"NAME", free, 1}, {"NAME 0", nothing, 2}, {"NAME", absent, 3}, {"NAME", damaged, 4}, {"NAME", limited, 4},
+	},
+	"pin": {
+		{"NAME --reason x", held, 0}, {"/ --reason x", nothing, 2}, {"NAME --reason x", lossy, 3}, {"NAME --reason x", absent, 3},
+		{"NAME --reason x", damaged, 4}, {"NAME --reason x", corrupt, 4}, {"NAME --reason x", limited, 4}, {"NAME --reason x", fullDisk, 4},
+	},
+	"unpin": {
+		{"NAME", fenced, 0}, {"/", nothing, 2}, {"NAME", lossy, 3}, {"NAME", absent, 3}, {"NAME", damaged, 4}, {"NAME", corrupt, 4}, {"NAME", limited, 4}, {"NAME", fullDisk, 4},
+	},
+	"revoke": {
+		{"NAME --reason x", held, 0}, {"NAME TOKEN --reason x --now", held, 0}, {"NAME 999999 --reason x", held, 1}, {"NAME --reason x --now", fenced, 1}, {"NAME --reason x", free, 1},
+		{"NAME", nothing, 2}, {"NAME --reason x", lossy, 3}, {"NAME --reason x", absent, 3}, {"NAME --reason x", damaged, 4}, {"NAME --reason x", corrupt, 4}, {"NAME --reason x", fullDisk, 4},
+	},
+	"floor":       {{"", nothing, 0}, {"sink", nothing, 2}},
+	"floor show":  {{"x", nothing, 2}, {"", absent, 4}, {"", damaged, 4}, {"", corrupt, 0}, {"", held, 4}},
+	"floor raise": {{"7", corrupt, 0}, {"", nothing, 2}, {"7", absent, 4}, {"7", damaged, 4}, {"7", held, 4}},
+	"collect":     {{"--older-than -1h", nothing, 2}, {"", absent, 4}, {"", damaged, 4}, {"", corrupt, 0}, {"", held, 4}},
+	"schema":      {{"sqlite", nothing, 0}, {"postgres", nothing, 0}, {"mongodb", nothing, 2}, {"", nothing, 2}},
+	"move": {
+		{"--from OTHER --to NEW", free, 0}, {"--from STORE --to NEW", corrupt, 1}, {"--from STORE", nothing, 2}, {"--from STORE --to STORE", held, 2},
+		{"--from STORE --to NEW --timeout 100ms", absent, 3}, {"--from STORE --to NEW", damaged, 4}, {"--from NEW --to STORE", damaged, 4}, {"--from STORE --to NEW", held, 4},
+	},
+	"explain":             {{"", nothing, 0}, {"--ttl 0s", nothing, 2}, {"x", nothing, 2}},
+	"version":             {{"", nothing, 0}, {"x", nothing, 2}},
+	"restore":             {{"x", nothing, 2}, {"/no/such/snapshot --data-dir DIR", nothing, 1}},
+	"serve":               {{"x", nothing, 2}, {"--listen nonsense", nothing, 2}, {"--listen 203.0.113.1:0 --data-dir DIR", nothing, 1}},
+	"status":              {{"", serving, 0}, {"x", nothing, 2}, {"", absent, 3}, {"", refusing, 1}},
+	"found":               {{"", serving, 1}, {"x", nothing, 2}, {"", absent, 3}, {"", refusing, 1}},
+	"transfer-leadership": {{"", serving, 1}, {"x y", nothing, 2}, {"nobody", serving, 2}, {"", absent, 3}, {"", refusing, 1}},
+	"lease":               {{"", nothing, 0}, {"nonsense", nothing, 2}},
+	"lease grant":         {{"60", serving, 0}, {"soon", nothing, 2}, {"60", absent, 3}, {"60", refusing, 1}},
+	"lease list":          {{"", serving, 0}, {"x", nothing, 2}, {"", absent, 3}, {"", refusing, 1}},
+	"lease show":          {{"7", serving, 1}, {"zz", nothing, 2}, {"7", absent, 3}, {"7", refusing, 1}},
+	"lease revoke":        {{"7", serving, 1}, {"", nothing, 2}, {"7", absent, 3}, {"7", refusing, 1}},
+}
+
+func TestExitCodesOfAllCommands(t *testing.T) {
+	var visit func(c *cobra.Command, path string)
+	visit = func(c *cobra.Command, path string) {
+		for _, sub := range c.Commands() {
+			visit(sub, strings.TrimSpace(path+" "+sub.Name()))
+		}
+		if path != "" && exitRows[path] == nil {
+			t.Errorf("exitRows has no rows of `%s`", path)
+		}
+	}
+	visit(newRoot(), "")
+
+	w := &exitWorld{endpoint: launchAt(t, t.TempDir()).endpoint}
+	for command, rows := range exitRows {
+		t.Run(command, func(t *testing.T) {
+			for _, row := range rows {
+				w.try(t, command, row)
+			}
+		})
+	}
+}
+
+// exitWorld has what the rows share.
+type exitWorld struct {
+	endpoint string // of a server
+	stores   int    // made so far
+}
+
+// try runs one row in a store of its own.
+func (w *exitWorld) try(t *testing.T, command string, row exitRow) {
+	t.Helper()
+	url, token := w.store(t, command, row.store)
+	words := strings.Fields(command)
+	for _, word := range shellWords(row.args) {
+		dir := t.TempDir()
+		words = append(words, strings.NewReplacer("NAME", "jobs/x", "TOKEN", token, "STORE", url, "DIR", dir,
+			"NEW", fileStore(filepath.Join(dir, "new.db")), "OTHER", fileStore(filepath.Join(dir, "other.db"))).Replace(word))
+	}
+	flags := []string{}
+	switch {
+	case url == "" || command == "move":
+	case row.store == serving || row.store == refusing || newRoot().Commands() != nil && hasFlag(command, "endpoint"):
+		flags = append(flags, "--endpoint", url, "--timeout", "5s")
+	case hasFlag(command, "store"):
+		flags = append(flags, "--store", url)
+	}
+	if i := slices.Index(words, "--"); i >= 0 {
+		words = slices.Insert(words, i, flags...)
+	} else {
+		words = append(words, flags...)
+	}
+	var stdout, stderr strings.Builder
+	var code int
+	switch {
+	case command == "run":
+		cmd := exec.Command("leasekeeper", words...)
+		cmd.Stderr = &stderr
+		err := cmd.Run()
+		var ended *exec.ExitError
+		if err != nil && !errors.As(err, &ended) {
+			t.Fatal(err)
+		}
+		code = cmd.ProcessState.ExitCode()
+	case row.store == fullDisk:
+		code = run(words, fullWriter{}, &stderr)
+	default:
+		code = run(words, &stdout, &stderr)
+	}
+	if code != row.code {
+		t.Errorf("`%s %s` on a store that is %s: exit code %d, want %d; it wrote %q", command, row.args, row.store, code, row.code, &stderr)
+	}
+}
+
+// shellWords splits a line, in which quotes and backslashes keep spaces.
+func shellWords(line string) []string {
+	var words []string
+	var word strings.Builder
+	quoted, escaped := false, false
+	for _, r := range line + " " {
+		switch {
+		case r == '\'':
+			quoted = !quoted
+		case r == '\\':
+			escaped = true
+			continue
+		case r == ' ' && !quoted && !escaped:
+			if word.Len() > 0 {
+				words = append(words, word.String())
+			}
+			word.Reset()
+		default:
+			word.WriteRune(r)
+		}
+		escaped = false
+	}
+	return words
+}
+
+func hasFlag(command, name string) bool {
+	found, _, err := newRoot().Find(strings.Fields(command))
+	return err == nil && found.Flags().Lookup(name) != nil
+}
+
+// fullWriter is a standard output on a full disk.
+type fullWriter struct{}
+
+func (fullWriter) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
+
+// store makes a store for one row. `run` gets a file: it runs in another process.
+func (w *exitWorld) store(t *testing.T, command, like string) (url, token string) {
+	t.Helper()
+	w.stores++
+	name := t.Name() + strconv.Itoa(w.stores)
+	path := filepath.Join(t.TempDir(), "leases.db")
+	file := command == "run" || like == damaged || like == corrupt
+	if url = "memory:" + name; file {
+		url = fileStore(path)
+	}
+	switch like {
+	case nothing:
+		return "", "1"
+	case damaged:
+		if err := os.WriteFile(path, []byte(strings.Repeat("this is no database\n", 1000)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return url, "1"
+	case absent:
+		if hasFlag(command, "endpoint") {
+			return "127.0.0.1:1", "1"
+		}
+		return "leasekeeper://127.0.0.1:1/", "1"
+	case limited:
+		return "etcd://" + w.endpoint + "/", "1"
+	case serving:
+		return w.endpoint, "1"
+	case refusing:
+		return hostileServer(t, 9), "1"
+	case free:
+		return url, "1"
+	}
+	var stdout, stderr strings.Builder
+	if run([]string{"acquire", "jobs/x", "--ttl", "60s", "--store", url}, &stdout, &stderr) != exitDone {
+		t.Fatal(stderr.String())
+	}
+	token = strings.TrimSpace(stdout.String())
+	switch like {
+	case fenced:
+		if run([]string{"pin", "jobs/x", "--reason", "x", "--store", url}, io.Discard, &stderr) != exitDone {
+			t.Fatal(stderr.String())
+		}
+	case lossy:
+		for _, op := range []memory.Op{memory.Adopt, memory.Release, memory.Pin, memory.Revoke} {
+			t.Cleanup(memory.Named(name).Inject(memory.Fault{Kind: memory.LoseAnswer, Op: op}))
+		}
+	case corrupt:
+		db, err := sql.Open("sqlite", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		if _, err := db.Exec("UPDATE leasekeeper_lease SET pins = 'nonsense'"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return url, token
+}
