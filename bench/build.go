@@ -23,6 +23,8 @@ type target struct {
 	metrics func(addr, peer string) string
 	// bare says that it only answers: there is nothing to expire, to watch or to grow.
 	bare bool
+	// files is the most descriptors that it may have; 0 leaves it at what this process may have.
+	files int
 
 	binary string // once it is built
 }

@@ -24,6 +24,8 @@ type way struct {
 	open func(ctx context.Context, place string, p plan) (users, error)
 	// renewer is one of several who renew, each so many leases; nil if this way renews by itself, or not at all.
 	renewer func(ctx context.Context, place string, number, leases int) (renewer, error)
+	// store is the URL that a process of its own opens; nil if no crowd of processes is measured.
+	store func(place string) string
 }
 
 // A database is where names are held, in several ways.
@@ -33,6 +35,9 @@ type database struct {
 	// slow says that its server takes so long for a statement about many leases that none is measured.
 	slow bool
 	ways []way
+	// crowds are those that are measured, and crowdGoals says that they have goals.
+	crowds     []crowd
+	crowdGoals bool
 	// prepare starts its server; nil if it has none.
 	prepare func(ctx context.Context, s *stage, say progress) error
 	// place makes an empty one, and returns where it is.
@@ -68,6 +73,9 @@ func tasks(d database) []task {
 		list = append(list, task{fmt.Sprintf("renewals of a keeper with %s leases", thousands(renewedTogether)), renewInDatabase(1, renewedTogether)})
 	}
 	// Who lets go rests for so long that who looks now and then has looked.
+	for _, c := range d.crowds {
+		list = append(list, task{c.String(), inCrowd(c, d.crowdGoals)})
+	}
 	return append(list,
 		task{"hand-over of a name between 2", func(ctx context.Context, w way, at site, z size) ([]figure, error) {
 			opened, err := w.open(ctx, at.place, plan{2, lockTTL})

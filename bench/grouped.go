@@ -59,6 +59,8 @@ func trials(z size) []trial {
 	}
 	return append(list,
 		trial{name: fmt.Sprintf("leader killed %d times", z.kills), far: true, rounds: 1, limit: scenarioLimit + time.Duration(z.kills)*killLimit, run: kills},
+		trial{name: fmt.Sprintf("rolling restart, %d times", z.restarts), rounds: 1, limit: scenarioLimit + time.Duration(z.restarts*len(memberNames))*stepLimit, run: rollingRestart},
+		trial{name: fmt.Sprintf("all restarted at once, %d times", z.restarts), rounds: 1, limit: scenarioLimit + time.Duration(z.restarts)*stepLimit, run: restartAll},
 		trial{name: fmt.Sprintf("puts, 1 000 a second, while %s leases expire", thousands(float64(z.expiring))),
 			far: true, rounds: 1, limit: scenarioLimit, run: onLeader(putsWhileExpiring)})
 }

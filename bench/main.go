@@ -26,6 +26,17 @@ func main() {
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, totalLimit)
 	defer cancel()
+	if len(os.Args) > 1 && os.Args[1] == attackerArgument {
+		attackMain(ctx, os.Args[2:])
+		return
+	}
+	if len(os.Args) > 1 && os.Args[1] == memberCommand {
+		if err := runMember(ctx, os.Args[2:], os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	b, err := configure(os.Args[1:])
 	if errors.Is(err, flag.ErrHelp) {
 		return
@@ -46,6 +57,9 @@ type bench struct {
 	databases bool           // measure those instead of servers
 	group     bool           // measure groups of members instead of servers alone
 	onlyApart bool           // measure groups only with their members apart
+	abusive   bool           // attack a server instead
+	span      time.Duration  // of each attack
+	built     string         // the server to attack; built anew if empty
 	wanted    *regexp.Regexp // of scenarios
 	aimed     *regexp.Regexp // of targets
 	scenarios []scenario
@@ -65,6 +79,7 @@ func configure(args []string) (*bench, error) {
 	group := flags.Bool("group", false, "measure three members that are one group, beside three of etcd")
 	kills := flags.Int("kills", 0, "with -group, kill the leader `so many` times (default 100, with -quick 3)")
 	onlyApart := flags.Bool("apart", false, "with -group, measure only with the members apart")
+	abusive := flags.Bool("abuse", false, "attack our server instead, and measure its memory and how it serves a neighbour meanwhile; -run chooses among the attacks")
 	dir := flags.String("dir", "", "make the data folders in this `folder`, which should be on a real disk (default the working one)")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
@@ -78,6 +93,9 @@ func configure(args []string) (*bench, error) {
 	if *group && *onDatabases {
 		return nil, errors.New("leave away -group or -databases: a run measures one of them")
 	}
+	if *abusive && (*group || *onDatabases) {
+		return nil, errors.New("give -abuse alone: a run measures one of -abuse, -group and -databases")
+	}
 	wanted, err := regexp.Compile("(?i)" + *run)
 	if err != nil {
 		return nil, fmt.Errorf("-run: %w", err)
@@ -86,9 +104,9 @@ func configure(args []string) (*bench, error) {
 	if err != nil {
 		return nil, fmt.Errorf("-target: %w", err)
 	}
-	b := &bench{dir: *dir, size: fullSize, databases: *onDatabases, group: *group, onlyApart: *onlyApart, wanted: wanted, aimed: aimed, say: newProgress(os.Stderr)}
+	b := &bench{dir: *dir, size: fullSize, databases: *onDatabases, group: *group, onlyApart: *onlyApart, abusive: *abusive, span: abuseSpan, wanted: wanted, aimed: aimed, say: newProgress(os.Stderr)}
 	if *quick {
-		b.size = quickSize
+		b.size, b.span = quickSize, abuseShort
 	}
 	if *kills > 0 {
 		b.size.kills = *kills
@@ -97,7 +115,10 @@ func configure(args []string) (*bench, error) {
 	b.targets = slices.DeleteFunc(targets(), func(t *target) bool { return !aimed.MatchString(t.name) })
 	b.trials = slices.DeleteFunc(trials(b.size), func(t trial) bool { return !wanted.MatchString(t.name) })
 	b.setups = slices.DeleteFunc(setups(), func(s setup) bool { return !aimed.MatchString(s.name) || *onlyApart && s.members == 1 })
-	if b.databases || b.group && len(b.trials) > 0 && len(b.setups) > 0 {
+	if b.abusive && !slices.ContainsFunc(attacks(), func(a attack) bool { return wanted.MatchString(a.name) }) {
+		return nil, errors.New("nothing is left to be measured")
+	}
+	if b.databases || b.abusive || b.group && len(b.trials) > 0 && len(b.setups) > 0 {
 		return b, nil
 	}
 	if b.group || len(b.scenarios) == 0 || len(b.targets) == 0 {
@@ -126,6 +147,9 @@ func (b *bench) run(ctx context.Context, out io.Writer) (err error) {
 	defer b.say.clear()
 	if b.databases {
 		return b.measureDatabases(ctx, out, dir)
+	}
+	if b.abusive {
+		return b.abuse(ctx, out, dir, b.span)
 	}
 	wanted, measure := b.targets, b.measure
 	if b.group {

@@ -51,8 +51,9 @@ type size struct {
 	idleOne    int // names that one idle client holds
 	clientHeld int // names whose memory in the client is measured
 
-	kills int // of the leader of a group
-	dying dying
+	kills    int // of the leader of a group
+	restarts int // of all members of a group, one after the other or at once
+	dying    dying
 }
 
 var (
@@ -68,7 +69,8 @@ var (
 		batched: 100_000, backend: 10_000,
 		idleTTL: 15 * time.Second, idleTurns: 6, idleMany: 200, idleEach: 500, idleOne: 10_000, clientHeld: 20_000,
 
-		kills: 100, dying: dying{leases: 8, ttl: 5 * time.Second, first: 100 * time.Millisecond, last: 1500 * time.Millisecond},
+		restarts: 20,
+		kills:    100, dying: dying{leases: 8, ttl: 5 * time.Second, first: 100 * time.Millisecond, last: 1500 * time.Millisecond},
 	}
 	quickSize = size{
 		warm: 200 * time.Millisecond, span: 800 * time.Millisecond, rounds: 1,
@@ -81,7 +83,8 @@ var (
 		batched: 40_000, backend: 1_000,
 		idleTTL: 6 * time.Second, idleTurns: 3, idleMany: 20, idleEach: 50, idleOne: 1_000, clientHeld: 2_000,
 
-		kills: 3, dying: dying{leases: 4, ttl: 5 * time.Second, first: 100 * time.Millisecond, last: 1500 * time.Millisecond},
+		restarts: 2,
+		kills:    3, dying: dying{leases: 4, ttl: 5 * time.Second, first: 100 * time.Millisecond, last: 1500 * time.Millisecond},
 	}
 )
 

@@ -77,6 +77,9 @@ func (t *target) startOnce(ctx context.Context, parent string) (*server, error) 
 // launch starts the process, on whatever is in the folder. None may be running.
 func (s *server) launch() error {
 	cmd := exec.Command(s.binary, s.args...)
+	if s.files > 0 {
+		cmd = exec.Command("sh", append([]string{"-c", `ulimit -n "$0" && exec "$@"`, strconv.Itoa(s.files), s.binary}, s.args...)...)
+	}
 	cmd.Stdout, cmd.Stderr = &s.log, &s.log
 	if err := cmd.Start(); err != nil {
 		return err

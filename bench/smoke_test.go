@@ -21,6 +21,10 @@ var buildOnce = sync.OnceValues(func() (string, error) {
 })
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == attackerArgument {
+		attackMain(context.Background(), os.Args[2:])
+		return
+	}
 	dir, err := os.MkdirTemp("", "bench-")
 	if err != nil {
 		panic(err)

@@ -36,7 +36,9 @@ func databaseList() []database {
 				err = s.do(func() { place = s.postgres.Database(s) })
 				return place, err
 			},
-			used: (*stage).postgresTime,
+			used:       (*stage).postgresTime,
+			crowds:     []crowd{{2, 1}, {50, 1}, {100, 1}, {50, 10}},
+			crowdGoals: true,
 			ways: []way{
 				keeperWay("keeper on PostgreSQL", func(place string) string { return place }),
 				{name: gooseName, open: openGoose},
@@ -60,7 +62,7 @@ func keeperWay(name string, store func(place string) string) way {
 	renewer := func(ctx context.Context, place string, number, leases int) (renewer, error) {
 		return newKeeperRenewer(ctx, store(place), number, leases)
 	}
-	return way{name: name, renewer: renewer, open: func(ctx context.Context, place string, p plan) (users, error) {
+	return way{name: name, renewer: renewer, store: store, open: func(ctx context.Context, place string, p plan) (users, error) {
 		var opened keepers
 		for range p.connections {
 			k, err := leasekeeper.Open(ctx, store(place), leasekeeper.WithTTL(p.ttl))
