@@ -16,8 +16,24 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// membersOfScripts has the members of the group of each script, by name.
-var membersOfScripts = newTable[*testscript.TestScript, map[string]*running]()
+// scriptGroup is the group of a script.
+type scriptGroup struct {
+	addresses map[string]string // where the others reach each
+	list      string            // of the initial cluster
+	more      []string          // settings of all
+	members   map[string]*running
+	starting  int           // how many have been started and are not known to be ready
+	launched  chan launched // the answer of each that has been started
+}
+
+type launched struct {
+	name string
+	r    *running
+	err  error
+}
+
+// groupsOfScripts has the group of each script.
+var groupsOfScripts = newTable[*testscript.TestScript, *scriptGroup]()
 
 func scriptMembers(ts *testscript.TestScript, neg bool, names []string) {
 	var more []string
@@ -25,44 +41,87 @@ func scriptMembers(ts *testscript.TestScript, neg bool, names []string) {
 		names, more = names[:i], names[i+1:]
 	}
 	if neg || len(names) < 2 {
-		ts.Fatalf("usage: members NAME NAME... [-- FLAGS]")
+		ts.Fatalf("usage: members NAME NAME... [-NAME...] [-- FLAGS]")
 	}
+	g := &scriptGroup{addresses: make(map[string]string), more: more, members: make(map[string]*running), launched: make(chan launched, len(names))}
+	groupsOfScripts.set(ts, g)
 	addresses := freeAddresses(ts, len(names))
-	var list []string
+	var list, here []string
 	for i, name := range names {
+		name, missing := strings.CutPrefix(name, "-")
 		list = append(list, name+"="+addresses[i])
+		g.addresses[name] = addresses[i]
+		if !missing {
+			here = append(here, name)
+		}
 	}
-	members := make(map[string]*running)
-	type launched struct {
-		name string
-		r    *running
-		err  error
+	g.list = strings.Join(list, ",")
+	if len(here) == len(names) {
+		for _, name := range here {
+			g.start(ts, name)
+		}
+		g.await(ts)
+		return
 	}
-	all := make(chan launched, len(names))
-	for i, name := range names {
-		dir := ts.MkAbs(name)
-		ts.Check(os.MkdirAll(dir, 0o700))
-		args := []string{"--name", name, "--initial-cluster", strings.Join(list, ","), "--peer-listen", addresses[i], "--data-dir", "data"}
-		args = append(args, more...)
-		env := environment(ts)
-		go func() {
-			r, err := launch(launchOptions{dir: dir, env: env, args: args})
-			all <- launched{name, r, err}
-		}()
+	g.begin(ts, here)
+}
+
+// begin starts members that may never get ready, and so would not tell their endpoints: each is given one.
+func (g *scriptGroup) begin(ts *testscript.TestScript, names []string) {
+	for i, endpoint := range freeAddresses(ts, len(names)) {
+		g.start(ts, names[i], "--listen", endpoint)
+		ts.Setenv(strings.ToUpper(names[i]), endpoint)
 	}
+}
+
+func scriptBegin(ts *testscript.TestScript, neg bool, names []string) {
+	g := groupsOfScripts.get(ts)
+	if neg || g == nil || len(names) == 0 {
+		ts.Fatalf("usage: begin NAME..., after members")
+	}
+	g.begin(ts, names)
+}
+
+// scriptJoin starts a member that was missing, if one is named, and awaits all.
+func scriptJoin(ts *testscript.TestScript, neg bool, names []string) {
+	g := groupsOfScripts.get(ts)
+	if neg || g == nil {
+		ts.Fatalf("usage: join [NAME...], after members")
+	}
+	for _, name := range names {
+		g.start(ts, name)
+	}
+	g.await(ts)
+}
+
+// start starts a member, and does not wait for it.
+func (g *scriptGroup) start(ts *testscript.TestScript, name string, args ...string) {
+	dir := ts.MkAbs(name)
+	ts.Check(os.MkdirAll(dir, 0o700))
+	args = append(args, "--name", name, "--initial-cluster", g.list, "--peer-listen", g.addresses[name], "--data-dir", "data")
+	args = append(args, g.more...)
+	env := environment(ts)
+	g.starting++
+	go func() {
+		r, err := launch(launchOptions{dir: dir, env: env, args: args})
+		g.launched <- launched{name, r, err}
+	}()
+}
+
+// await returns when all members that have been started are ready.
+func (g *scriptGroup) await(ts *testscript.TestScript) {
 	var failure error
-	for range names {
-		one := <-all
+	for ; g.starting > 0; g.starting-- {
+		one := <-g.launched
 		if one.err != nil {
 			failure = fmt.Errorf("%s: %w", one.name, one.err)
 			continue
 		}
 		ts.Defer(one.r.kill)
-		members[one.name] = one.r
+		g.members[one.name] = one.r
 		ts.Setenv(strings.ToUpper(one.name), one.r.endpoint)
 	}
 	ts.Check(failure)
-	membersOfScripts.set(ts, members)
 }
 
 // freeAddresses returns addresses on which nobody listens now. Systems give out ports from above these by
@@ -85,10 +144,11 @@ func freeAddresses(ts *testscript.TestScript, n int) []string {
 }
 
 func scriptStopOne(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 3 || membersOfScripts.get(ts)[args[0]] == nil {
+	g := groupsOfScripts.get(ts)
+	if neg || len(args) != 3 || g == nil || g.members[args[0]] == nil {
 		ts.Fatalf("usage: stopone NAME term|int|kill CODE, after members")
 	}
-	haltServer(ts, membersOfScripts.get(ts)[args[0]], args[0]+"/server.err", args[1:])
+	haltServer(ts, g.members[args[0]], args[0]+"/server.err", args[1:])
 }
 
 // planOf returns what flags come to.

@@ -26,14 +26,17 @@ var update = flag.Bool("update", false, "rewrite the golden files of the scripts
 //	                      $PLAIN (without https://) and $HTTP; the output is in the files server.out and server.err
 //	halt term|int|kill CODE  end it by that signal; it must exit with the code
 //	members NAME... [-- FLAGS]  run a server for each, all in one group, until all are ready; $A has the endpoint of a, and so on.
-//	                      What they write is in folders of their names
+//	                      What they write is in folders of their names. -NAME belongs to the group, but is missing:
+//	                      then the others are started, and not waited for
+//	begin NAME...         run servers for members that do not run, and do not wait for them
+//	join [NAME...]        run servers for members that do not run, and wait until all are ready
 //	stopone NAME term|int|kill CODE  is halt for one of them
 //	like FILE             stdout is like the file, in which <id> stands for an id, <n> for a number,
 //	                      <size> for a size, <time> for a length of time, and <any> for anything
 //	exits CODE CMD ARGS   run a program, which must exit with the code
 //	setid NAME            set the variable to the id in stdout
 //	settoken NAME         set the variable to stdout, which is a token
-//	await TEXT CMD ARGS   run a program again and again until its output has the text
+//	await PATTERN CMD ARGS  run a program again and again until its output matches, whatever its exit code is
 //	spoil FILE            overwrite bytes in the middle of a file, which may be a pattern
 //	certify NAME          make certificates: NAME-ca.pem, and below it NAME.pem with NAME.key
 func TestScripts(t *testing.T) { runScripts(t, "testdata/script", nil) }
@@ -61,6 +64,8 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env) error) {
 			"start":    scriptStart,
 			"halt":     scriptHalt,
 			"members":  scriptMembers,
+			"begin":    scriptBegin,
+			"join":     scriptJoin,
 			"stopone":  scriptStopOne,
 			"like":     scriptLike,
 			"exits":    scriptExits,
@@ -208,10 +213,13 @@ func scriptSpoil(ts *testscript.TestScript, neg bool, args []string) {
 
 func scriptAwait(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
-		ts.Fatalf("usage: await TEXT COMMAND [ARGUMENT...]")
+		ts.Fatalf("usage: await PATTERN COMMAND [ARGUMENT...]")
 	}
+	pattern, err := regexp.Compile(args[0])
+	ts.Check(err)
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if err := ts.Exec(args[1], args[2:]...); err == nil && strings.Contains(ts.ReadFile("stdout"), args[0]) {
+		_ = ts.Exec(args[1], args[2:]...) // what it writes counts
+		if pattern.MatchString(ts.ReadFile("stdout")) {
 			return
 		}
 		if time.Now().After(deadline) {

@@ -86,6 +86,9 @@ func serve(cmd *cobra.Command, s settings) error {
 	if err := s.checkPorts(); err != nil {
 		return err
 	}
+	if err := protect(s.dataDir, "another folder with --data-dir"); err != nil {
+		logger.Warn("the data folder is not protected from other users", "error", err)
+	}
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
 

@@ -24,7 +24,7 @@ func localStore(stderr io.Writer) (string, error) {
 	}
 	file := filepath.Join(folder, stateFile)
 	for _, path := range []string{folder, file} {
-		if err := protect(path); err != nil {
+		if err := protect(path, "another store with --store"); err != nil {
 			warn(stderr, "%v", err)
 		}
 	}

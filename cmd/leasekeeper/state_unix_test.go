@@ -52,7 +52,7 @@ func TestWorldWritableStateOfOthersIsToldOf(t *testing.T) {
 		if err != nil || info.Mode().Perm()&0o002 == 0 || info.Sys().(*syscall.Stat_t).Uid != 0 {
 			t.Skipf("%s is not root's, and open to everybody", os.TempDir())
 		}
-		if err := protect(os.TempDir()); err == nil || !strings.Contains(err.Error(), "belongs to user 0") {
+		if err := protect(os.TempDir(), "another"); err == nil || !strings.Contains(err.Error(), "belongs to user 0") {
 			t.Errorf("nothing is said of %s: %v", os.TempDir(), err)
 		}
 		return
@@ -78,5 +78,24 @@ func TestWorldWritableStateOfOthersIsToldOf(t *testing.T) {
 	says(t, stderr.String(), "leasekeeper: every user may write to "+folder+", which belongs to user 65534", "chmod o-w")
 	if info, err := os.Stat(folder); err != nil || info.Mode().Perm() != 0o777 {
 		t.Errorf("another user's folder was changed: %v, %v", info.Mode(), err)
+	}
+}
+
+// TestWorldWritableDataFolderIsRepaired opens a server's data folder to everybody.
+func TestWorldWritableDataFolderIsRepaired(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	r, err := launch(launchOptions{dir: t.TempDir(), args: []string{"--data-dir", dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.kill()
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o775 {
+		t.Errorf("%s has the mode %v, %v", dir, info.Mode(), err)
 	}
 }

@@ -130,6 +130,7 @@ type Node struct {
 	leader      atomic.Pointer[known] // if it is this member, it serves
 	serving     atomic.Bool           // there is a leader
 	readyUntil  atomic.Pointer[clock.Instant]
+	awaits      atomic.Pointer[string] // for what this member waits that is new; nil once it belongs to its group
 	ready       chan struct{}
 	reach       reach
 

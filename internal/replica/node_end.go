@@ -116,6 +116,8 @@ func (n *Node) CheckReady() error {
 	switch {
 	case !clock.Now().After(*n.readyUntil.Load()):
 		return nil
+	case n.awaits.Load() != nil:
+		return fmt.Errorf("the member is new, and waits until all members know its data folder: %s; if one will never come, see leasekeeper found", *n.awaits.Load())
 	case !n.serving.Load():
 		return ErrNoLeader
 	}

@@ -220,8 +220,10 @@ const newInterval = 30 * time.Second
 func (n *Node) noticeNew(now clock.Instant) {
 	awaits := n.replica.Awaits()
 	if awaits == "" {
+		n.awaits.Store(nil)
 		return
 	}
+	n.awaits.Store(&awaits)
 	if n.newAt == (clock.Instant{}) { // the others have not yet had the time to answer
 		n.newAt = now.Add(2*time.Second - newInterval)
 	}
