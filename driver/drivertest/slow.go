@@ -64,6 +64,7 @@ func (c *slow) Renew(ctx context.Context, leases []driver.Lease, report func(int
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	end() // each answer may be followed by the next attempt at once
 	for _, a := range answers {
 		report(a.place, a.Renewal)
 	}
