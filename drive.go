@@ -136,6 +136,9 @@ func (k *Keeper) lose(l *Lease, cause holder.Cause) {
 	k.finish(l, &ending{name: l.name, token: l.token, why: why})
 	if wasHeld {
 		k.log(slog.LevelError, "lease lost", l, slog.String("why", why))
+		if l.late {
+			k.lost[l.name] = l
+		}
 		if l.late && !l.managed { // else whoever manages it waits for its function first
 			k.releaseLost(l)
 		}

@@ -37,6 +37,7 @@ type Keeper struct {
 	core        *holder.Holder
 	slots       []*Lease          // by the slots of their handles
 	held        map[string]*Lease // by name
+	lost        map[string]*Lease // by name: those that ended at their deadline, until they are settled
 	messages    map[uint64]context.CancelFunc
 	wakeAt      clock.Instant
 	waits       bool           // wakeAt is set

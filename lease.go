@@ -34,6 +34,8 @@ type Lease struct {
 	trouble   error           // of the last attempt to renew it
 	isHeld    bool
 	late      bool // it ended without the store's having said so
+	resumed   bool // it was lost, and this keeper resumes it: it is not released
+	givenUp   bool // it was lost, and is being released: it is not resumed
 	resolve   bool // the holder wants the claim or the release repeated
 	interrupt context.CancelFunc
 	signal    chan struct{} // has room for one: something above has changed; nil while nobody listens

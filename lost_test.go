@@ -118,3 +118,33 @@ func TestAcquireTellsTheCauseThatTimeCutShort(t *testing.T) {
 		}
 	})
 }
+
+// A lease that its own keeper resumes after it was lost is not released under its new deadline.
+func TestLostLeaseThatItsKeeperResumesIsNotReleased(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, b := w.keeper("a")
+		l := w.must(k.Acquire(w.Context(), "x"))
+		w.lateRenewal(b, l)
+		resumed := w.must(k.Adopt(w.Context(), "x", l.Token()))
+		time.Sleep(ttl / 2)
+		w.holder("x", "a")
+		w.must(resumed, nil)
+	})
+}
+
+// A lease whose release its keeper has begun is not resumed: the release may still reach the store.
+func TestLostLeaseThatItsKeeperReleasesIsNotResumed(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, b := w.keeper("a")
+		l := w.must(k.Acquire(w.Context(), "x"))
+		w.lateRenewal(b, l)
+		land := b.Inject(memory.Fault{Kind: memory.HoldRequest, Op: memory.Release})
+		time.Sleep(ttl / 8)
+		w.holder("x", "a")
+		_, err := k.Adopt(w.Context(), "x", l.Token())
+		w.is(err, leasekeeper.ErrLost)
+		land()
+		time.Sleep(ttl / 8)
+		w.free("x")
+	})
+}

@@ -122,7 +122,7 @@ func checkPrefix(prefix string) error {
 // Adopt continues the tenancy of the name under token t, which an earlier process or another keeper began
 // and then left alone. The one who began it must not act under it any more: nothing but its own end would
 // tell it. The lease has the TTL that it was granted with. [ErrLost] says that somebody else holds the name
-// now, or nobody.
+// now, or nobody, or that this keeper lost the lease at its deadline and is releasing it.
 func (k *Keeper) Adopt(ctx context.Context, name string, t Token, o ...Option) (*Lease, error) {
 	options, err := k.forOne(o)
 	if err == nil {
@@ -142,6 +142,9 @@ func (k *Keeper) Adopt(ctx context.Context, name string, t Token, o ...Option) (
 		return nil, err
 	}
 	defer k.leave()
+	if err := k.resume(name, t); err != nil {
+		return nil, err
+	}
 	l := k.newLease(ctx, name, options, false)
 	if _, err := k.start(l); err != nil {
 		return nil, err

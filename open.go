@@ -56,6 +56,7 @@ func New(b driver.Backend, o ...KeeperOption) (*Keeper, error) {
 		clock:    machine{},
 		core:     core,
 		held:     make(map[string]*Lease),
+		lost:     make(map[string]*Lease),
 		messages: make(map[uint64]context.CancelFunc),
 		poke:     make(chan struct{}, 1),
 		releases: make(chan struct{}, maxReleases),

@@ -173,6 +173,7 @@ func (k *Keeper) releaseLost(l *Lease) {
 // being closed tries once.
 func (k *Keeper) settleLost(l *Lease) {
 	defer k.leave()
+	defer k.forgetLost(l)
 	began, wait := k.clock.Now(), l.TTL()/lateParts
 	for range dropTries {
 		waited := pause(k.calling, wait)
@@ -195,10 +196,43 @@ func (k *Keeper) settleOnce(l *Lease, left time.Duration) bool {
 	}
 	mine, theirs := k.options.holder, info.Holder
 	same := theirs.ID == mine.ID && theirs.Card.Host == mine.Card.Host && theirs.Card.PID == mine.Card.PID
-	if !info.Held || info.Token != l.token || !same || info.Pinned != "" {
+	if !info.Held || info.Token != l.token || !same || info.Pinned != "" || !k.giveUp(l) {
 		return true
 	}
 	return k.releaseOnce(k.working, l.raw, left) == nil
+}
+
+// giveUp decides that a lost lease is released and never resumed by this keeper. It returns false if the keeper has
+// begun to resume it: the store may know both by one id, so a release would end the resumed lease as well.
+func (k *Keeper) giveUp(l *Lease) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l.givenUp = !l.resumed
+	return l.givenUp
+}
+
+// resume keeps a lost lease of this keeper from being released. It returns an error if the release has begun.
+func (k *Keeper) resume(name string, t Token) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l := k.lost[name]
+	if l == nil || l.token != t {
+		return nil
+	}
+	if l.givenUp {
+		return fmt.Errorf("%w: this keeper has lost %s under token %d and is releasing it", ErrLost, name, t)
+	}
+	l.resumed = true
+	return nil
+}
+
+// forgetLost undoes what lose remembers of a lost lease.
+func (k *Keeper) forgetLost(l *Lease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.lost[l.name] == l {
+		delete(k.lost, l.name)
+	}
 }
 
 // sweep releases a lease that has ended here, so that nobody has to wait until it ends in the store too.
