@@ -16,7 +16,8 @@
 //   - An idle holder sends one message per third of the shortest TTL, however many leases it has and whenever
 //     they were acquired. In trouble no lease is sent more often than 64 times in one length of its TTL.
 //   - A store that answers every renewal after 0.45 of the TTL loses no lease: an attempt goes on until it is answered,
-//     it fails, a younger one is acknowledged, or the lease has ended. At most two attempts for a lease are under way.
+//     it fails, a younger one is acknowledged, or the lease has ended. At most two attempts for a lease are waited
+//     for; an older one goes on only in a message that other leases still wait for.
 //   - A lease costs about a hundred bytes.
 //
 // # How it works
