@@ -24,6 +24,7 @@ type scriptGroup struct {
 	members   map[string]*running
 	starting  int           // how many have been started and are not known to be ready
 	launched  chan launched // the answer of each that has been started
+	over      chan struct{} // closed at the end of the script
 }
 
 type launched struct {
@@ -43,7 +44,8 @@ func scriptMembers(ts *testscript.TestScript, neg bool, names []string) {
 	if neg || len(names) < 2 {
 		ts.Fatalf("usage: members NAME NAME... [-NAME...] [-- FLAGS]")
 	}
-	g := &scriptGroup{addresses: make(map[string]string), more: more, members: make(map[string]*running), launched: make(chan launched, len(names))}
+	g := &scriptGroup{addresses: make(map[string]string), more: more, members: make(map[string]*running), launched: make(chan launched), over: make(chan struct{})}
+	ts.Defer(g.end)
 	groupsOfScripts.set(ts, g)
 	addresses := freeAddresses(ts, len(names))
 	var list, here []string
@@ -103,9 +105,19 @@ func (g *scriptGroup) start(ts *testscript.TestScript, name string, args ...stri
 	env := environment(ts)
 	g.starting++
 	go func() {
-		r, err := launch(launchOptions{dir: dir, env: env, args: args})
+		r, err := launch(launchOptions{dir: dir, env: env, args: args, over: g.over})
 		g.launched <- launched{name, r, err}
 	}()
+}
+
+// end ends the members that nobody awaits.
+func (g *scriptGroup) end() {
+	close(g.over)
+	for ; g.starting > 0; g.starting-- {
+		if one := <-g.launched; one.r != nil {
+			one.r.kill()
+		}
+	}
 }
 
 // await returns when all members that have been started are ready.

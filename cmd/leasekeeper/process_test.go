@@ -21,6 +21,7 @@ type launchOptions struct {
 	dir  string // to run in; server.out and server.err are written there
 	env  []string
 	args []string
+	over <-chan struct{} // ends a server that is not ready by then; nil never does
 }
 
 // running is a server in a process of its own.
@@ -65,6 +66,9 @@ func launch(o launchOptions) (*running, error) {
 	case <-time.After(startLimit):
 		r.kill()
 		return nil, errors.New("the server did not become ready")
+	case <-o.over:
+		r.kill()
+		return nil, errors.New("the server was not ready at the end")
 	}
 }
 
