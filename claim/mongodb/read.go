@@ -103,7 +103,8 @@ func (s *Store) GetAll(ctx context.Context, names []string) ([]claim.Found, erro
 	return all, nil
 }
 
-// gather reads the documents with these _ids linearizably, in one answer.
+// gather reads the documents with these _ids linearizably, in one answer. It asks for one more than there can be: a
+// server that has filled the first batch does not know that this was all, and keeps the cursor open.
 func (s *Store) gather(ctx context.Context, keys bson.A) ([]bson.Raw, error) {
 	pipeline := bson.A{bson.D{{Key: "$match", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: keys}}}}}}}
 	if s.config.StoreClock {
@@ -118,7 +119,7 @@ func (s *Store) gather(ctx context.Context, keys bson.A) ([]bson.Raw, error) {
 	err := s.db.RunCommand(ctx, bson.D{
 		{Key: "aggregate", Value: s.records.Name()},
 		{Key: "pipeline", Value: pipeline},
-		{Key: "cursor", Value: bson.D{{Key: "batchSize", Value: int32(len(keys))}}},
+		{Key: "cursor", Value: bson.D{{Key: "batchSize", Value: int32(len(keys) + 1)}}},
 		{Key: "readConcern", Value: bson.D{{Key: "level", Value: s.server.linearizable().Level}}},
 	}).Decode(&answer)
 	if err == nil && answer.Cursor.ID != 0 {
