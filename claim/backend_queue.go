@@ -28,9 +28,9 @@ type room struct {
 
 	// What follows is guarded by the lock of the backend.
 
-	queues  Queues // nil unless they are open
-	failed  bool   // they could not be opened when that was tried last
-	tickets map[string]*ticket
+	queues  Queues                   // nil unless they are open
+	failed  bool                     // they could not be opened when that was tried last
+	tickets map[string]*ticket       // in these queues
 	joining map[string]bool          // names for which a ticket is being put
 	busy    map[string]clock.Instant // names that this process had to wait for, and until when it assumes that others do
 	wanted  int                      // how many wait
@@ -157,7 +157,7 @@ func (r *room) serve(ctx context.Context) error {
 	}()
 	r.opened(queues)
 	for {
-		look, any := r.plan()
+		look, any := r.plan(queues)
 		if !any {
 			select {
 			case <-r.wake:
@@ -176,11 +176,13 @@ func (r *room) serve(ctx context.Context) error {
 	}
 }
 
-// opened has those who wait put tickets.
+// opened has those who wait put tickets. Tickets in queues that were opened earlier count no longer: the goroutine that
+// opened those deletes them.
 func (r *room) opened(queues Queues) {
 	r.b.mu.Lock()
 	defer r.b.mu.Unlock()
 	r.queues, r.failed = queues, false
+	clear(r.tickets)
 	r.pokeAll()
 }
 
@@ -205,10 +207,14 @@ func (r *room) pokeAll() {
 	}
 }
 
-// plan says how to look at the tickets. It returns false if there is nothing to look for.
-func (r *room) plan() (look Look, any bool) {
+// plan says how to look at the tickets. It returns false if there is nothing to look for, as in queues that were opened
+// again by another goroutine.
+func (r *room) plan(queues Queues) (look Look, any bool) {
 	r.b.mu.Lock()
 	defer r.b.mu.Unlock()
+	if r.queues != queues {
+		return Look{}, false
+	}
 	now := r.b.clock.Now()
 	first := true
 	for _, k := range r.tickets { // order: the least of all
@@ -246,12 +252,12 @@ func (r *room) saw(ctx context.Context, queues Queues, standings []Standing) err
 			}
 		}
 	}
-	for _, name := range r.planned() {
+	for _, name := range r.planned(queues) {
 		s := &Standing{Name: name}
 		if i := slices.IndexFunc(standings, func(s Standing) bool { return s.Name == name && r.is(name, s.Place) }); i >= 0 {
 			s = &standings[i]
 		}
-		if head := r.see(ctx, s); head != 0 {
+		if head := r.see(ctx, queues, s); head != 0 {
 			if err := queues.Pass(ctx, name, head); err != nil {
 				return err
 			}
@@ -260,12 +266,13 @@ func (r *room) saw(ctx context.Context, queues Queues, standings []Standing) err
 	return nil
 }
 
-// planned returns the names of the tickets that a look was planned for. One that was put later may be missing in it.
-func (r *room) planned() (names []string) {
+// planned returns the names of the tickets that a look at these queues was planned for. One that was put later may be
+// missing in it.
+func (r *room) planned(queues Queues) (names []string) {
 	r.b.mu.Lock()
 	defer r.b.mu.Unlock()
 	for name, k := range r.tickets { // order: sorted below
-		if k.planned && !k.asking {
+		if r.queues == queues && k.planned && !k.asking {
 			names = append(names, name)
 		}
 	}
@@ -288,9 +295,9 @@ func (r *room) orphan(s *Standing) bool {
 	return !r.joining[s.Name] && (k == nil || k.place > s.Place)
 }
 
-// see takes in how a ticket stands. If a ticket before it is to be passed over, it returns the place of that. A standing
-// without a place says that the ticket is gone.
-func (r *room) see(ctx context.Context, s *Standing) (pass int64) {
+// see takes in how a ticket in these queues stands. If a ticket before it is to be passed over, it returns the place of
+// that. A standing without a place says that the ticket is gone.
+func (r *room) see(ctx context.Context, queues Queues, s *Standing) (pass int64) {
 	v := queue.View{Place: s.Place, Head: s.Head, Ahead: s.Ahead, Write: s.Found.Record.Op, Token: uint64(s.Found.Record.Token), For: s.For}
 	var ends clock.Instant
 	knows := false
@@ -301,7 +308,7 @@ func (r *room) see(ctx context.Context, s *Standing) (pass int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	k := r.tickets[s.Name]
-	if k == nil || k.asking || s.Place != 0 && k.place != s.Place {
+	if k == nil || r.queues != queues || k.asking || s.Place != 0 && k.place != s.Place {
 		return 0
 	}
 	k.step = k.waiter.See(b.clock.Now(), v)
@@ -399,7 +406,7 @@ func (r *room) join(ctx context.Context, name string) {
 	r.poke(name)
 	r.b.mu.Unlock()
 	if err == nil {
-		r.see(ctx, &s)
+		r.see(ctx, queues, &s)
 		r.rouse()
 	}
 }
