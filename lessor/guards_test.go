@@ -1,0 +1,466 @@
+package lessor
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+)
+
+// Each test here names guards of this package, and fails if exactly one of them is removed. The random tests find most
+// of these only by luck.
+
+// granted returns a lessor with lease 1 of 10 s, granted at position 1 and instant zero. Checkpointing is enabled if
+// there is somewhere for its clears.
+func granted(t *testing.T, clears *[]Cleared) *Lessor {
+	t.Helper()
+	l := New(Config{})
+	if clears != nil {
+		l.SetCheckpointer(func(_ []Checkpoint, cleared []Cleared) { *clears = append(*clears, cleared...) })
+	}
+	if _, err := l.Grant(1, 10*time.Second, At(1, 0), clock.Instant{}); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func after(d time.Duration) clock.Instant { return clock.Instant{}.Add(d) }
+
+var one = Ref{1, Generation(At(1, 0))}
+
+// An expiry that this primary has handed out may be in the log. What becomes of an expiry that an earlier primary
+// decided says nothing about it: the lease is not renewed until its own is decided.
+func TestExpiryOfAnotherTermFreesNoLease(t *testing.T) {
+	l := granted(t, nil)
+	l.Promote(0, after(0), 2)
+	now := after(11 * time.Second)
+	own := l.Due(now, At(1, 0))
+	if len(own) != 1 {
+		t.Fatalf("due: %v", own)
+	}
+	foreign := Expiry{Ref: one, Term: 1, DecidedAt: At(1, 0)}
+	if _, ended := l.Expire(foreign, 2); ended {
+		t.Fatal("an expiry of another term has ended the lease")
+	}
+	if _, err := l.Renew(1, now); err != ErrGoing {
+		t.Errorf("renewed after an earlier expiry was skipped: %v", err)
+	}
+	l.ExpiryDropped([]Expiry{foreign, {Ref: Ref{9, 1}, Term: 2}})
+	if _, err := l.Renew(1, now); err != ErrGoing {
+		t.Errorf("renewed after an earlier expiry was dropped: %v", err)
+	}
+	l.ExpiryDropped(own)
+	if _, err := l.Renew(1, now); err != nil {
+		t.Errorf("not renewed after its expiry was dropped: %v", err)
+	}
+}
+
+// A clear is handed out again if it was dropped: once, in its own term, and while there is its lease.
+func TestDroppedClearIsHandedOutOnce(t *testing.T) {
+	var clears []Cleared
+	l := granted(t, &clears)
+	l.Promote(0, after(0), 2)
+	if !l.Checkpoint(Checkpoint{Ref: one, Term: 2, DecidedAt: At(1, 0), Remaining: time.Second}, 2, after(0)) {
+		t.Fatal("not checkpointed")
+	}
+	if _, err := l.Renew(1, after(0)); err != ErrClearing {
+		t.Fatalf("renewed: %v", err)
+	}
+	handed := func() (n int) {
+		l.Due(after(0), At(2, 0))
+		n, clears = len(clears), nil
+		return n
+	}
+	if n := handed(); n != 1 {
+		t.Fatalf("%d clears", n)
+	}
+	l.ClearsDropped([]Cleared{{Ref: Ref{9, 1}, Term: 2}, {Ref: one, Term: 1}})
+	if n := handed(); n != 0 {
+		t.Errorf("%d clears after none of its own was dropped", n)
+	}
+	l.ClearsDropped([]Cleared{{Ref: one, Term: 2}, {Ref: one, Term: 2}})
+	if n := handed(); n != 1 || len(l.clears) != 0 {
+		t.Errorf("%d clears after one was dropped, and then %d", n, len(l.clears))
+	}
+}
+
+// A later checkpoint counts from the earlier one only if that one's end comes first on both clocks.
+func TestCheckpointThatEndsLaterOnTheRawClockStays(t *testing.T) {
+	for _, now := range []clock.Instant{{Raw: 1e9, Boot: 3e9}, {Raw: 3e9, Boot: 1e9}} {
+		var clears []Cleared
+		l := granted(t, &clears)
+		for _, c := range []struct {
+			left time.Duration
+			at   clock.Instant
+		}{{4 * time.Second, clock.Instant{}}, {2 * time.Second, now}} {
+			if !l.Checkpoint(Checkpoint{Ref: one, Term: 2, DecidedAt: At(1, 0), Remaining: c.left}, 2, c.at) {
+				t.Fatal("not checkpointed")
+			}
+		}
+		if r, _ := l.Record(1); r.Applied != now {
+			t.Errorf("applied at %v, it counts from %v", now, r.Applied)
+		}
+	}
+}
+
+// A doomed lease is not cleared any more: its holder hears that a renewal that waited has failed, and successors go on
+// counting from where it was doomed.
+func TestDoomedLeaseIsNotCleared(t *testing.T) {
+	var clears []Cleared
+	l := granted(t, &clears)
+	l.Promote(0, after(0), 2)
+	l.Checkpoint(Checkpoint{Ref: one, Term: 2, DecidedAt: At(1, 0), Remaining: 3 * time.Second}, 2, after(0))
+	if _, err := l.Renew(1, after(time.Second)); err != ErrClearing {
+		t.Fatalf("renewed: %v", err)
+	}
+	l.Due(after(time.Second), At(2, 0))
+	if err := l.Doom(1, after(time.Second)); err != nil || len(clears) != 1 {
+		t.Fatal(err, clears)
+	}
+	if l.Clear(clears[0], 2, At(4, 0)) {
+		t.Error("it was cleared")
+	}
+	lease, _ := l.Lookup(1)
+	if lease.Clearing || !lease.Checkpointed || lease.Remaining != 3*time.Second || lease.Cleared != At(1, 0) {
+		t.Errorf("after the clear: %+v", lease)
+	}
+}
+
+// Only a pin is undone by Unpin.
+func TestUnpinOfWhatIsNotPinnedChangesNothing(t *testing.T) {
+	l := granted(t, nil)
+	l.Promote(0, after(0), 2)
+	before, _ := l.Lookup(1)
+	if err := l.Unpin(1, At(9, 0), after(5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if now, _ := l.Lookup(1); now != before {
+		t.Errorf("it was %+v, and is %+v", before, now)
+	}
+}
+
+// A deadline is the primary's: elsewhere Unpin sets none. On the primary the lease can be renewed at once, though an
+// expiry that was decided before the pin is still on its way.
+func TestUnpinnedLeaseIsRenewedOnThePrimary(t *testing.T) {
+	l := granted(t, nil)
+	if err := errors.Join(l.Pin(1), l.Unpin(1, At(2, 0), after(time.Second))); err != nil {
+		t.Fatal(err)
+	}
+	if lease, _ := l.Lookup(1); lease.Deadline != (clock.Instant{}) {
+		t.Errorf("not primary, and it ends at %v", lease.Deadline)
+	}
+	l.Promote(0, after(0), 2)
+	now := after(11 * time.Second)
+	late := l.Due(now, At(2, 0))
+	if err := errors.Join(l.Pin(1), l.Unpin(1, At(3, 0), now)); err != nil || len(late) != 1 {
+		t.Fatal(err, late)
+	}
+	if _, err := l.Renew(1, now); err != nil {
+		t.Errorf("not renewed: %v", err)
+	}
+}
+
+// However often a lease is doomed, the first time counts.
+func TestDoomedAgainChangesNothing(t *testing.T) {
+	l := granted(t, nil)
+	if err := errors.Join(l.Pin(1), l.Doom(1, after(0)), l.Unpin(1, At(4, 0), after(0))); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := l.Record(1)
+	if err := l.Doom(1, after(5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if now, _ := l.Record(1); now != before {
+		t.Errorf("it was %+v, and is %+v", before, now)
+	}
+}
+
+// A lease is late once it is over, by both clocks, and not if it is pinned or gone.
+func TestLateAndOverdue(t *testing.T) {
+	l := granted(t, nil)
+	l.Promote(0, after(0), 2)
+	for _, test := range []struct {
+		ref  Ref
+		now  clock.Instant
+		late time.Duration
+	}{
+		{Ref{1, one.Generation + 1}, after(time.Hour), 0},
+		{one, clock.Instant{Raw: 9e9, Boot: 20e9}, 0},
+		{one, clock.Instant{Raw: 20e9, Boot: 9e9}, 0},
+		{one, clock.Instant{Raw: 12e9, Boot: 13e9}, 2 * time.Second},
+	} {
+		if late := l.Late(test.ref, test.now); late != test.late {
+			t.Errorf("%v at %v is late by %v, not %v", test.ref, test.now, late, test.late)
+		}
+	}
+	if n, oldest := l.Overdue(after(12 * time.Second)); n != 1 || oldest != 2*time.Second {
+		t.Errorf("%d overdue, by %v", n, oldest)
+	}
+	if err := l.Pin(1); err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := l.Overdue(after(12 * time.Second)); n != 0 {
+		t.Errorf("%d overdue, and it is pinned", n)
+	}
+}
+
+// An item leaves a lease wherever it stands among the others.
+func TestDetachInAnyOrder(t *testing.T) {
+	for _, order := range [][]string{{"a", "b"}, {"b", "a"}, {"b", "c"}, {"c", "b"}, {"a", "c"}, {"c", "a"}} {
+		l := granted(t, nil)
+		if err := l.Attach(1, []Item{{"a"}, {"b"}, {"c"}}); err != nil {
+			t.Fatal(err)
+		}
+		left := []Item{{"a"}, {"b"}, {"c"}}
+		for _, key := range order {
+			if err := l.Detach(1, []Item{{key}}); err != nil {
+				t.Fatal(err)
+			}
+			left = slices.DeleteFunc(left, func(i Item) bool { return i.Key == key })
+			if got := l.Items(1); !slices.Equal(got, left) {
+				t.Errorf("%v detached: %v are left, not %v", order, got, left)
+			}
+		}
+	}
+}
+
+// An entry whose clock is farther away than durations reach waits for as long as one can.
+func TestWaitForAnEntryBeyondAllDurations(t *testing.T) {
+	for _, now := range []int64{0, -1, math.MinInt64} {
+		q := queue{place: onRaw}
+		q.push(&lease{}, math.MaxInt64)
+		if wait, ok := q.wait(now); wait != math.MaxInt64 || !ok {
+			t.Errorf("from %d it waits for %v, %v", now, wait, ok)
+		}
+	}
+}
+
+// What is recovered is what was recorded, and nothing else can be.
+func TestRecoverTakesOnlyWhatRecordReturns(t *testing.T) {
+	l := granted(t, nil)
+	if err := errors.Join(l.Pin(1), l.Doom(1, after(0))); err != nil {
+		t.Fatal(err)
+	}
+	good, _ := l.Record(1)
+	again := New(Config{})
+	again.Recover(slices.Values([]Record{good}), nil)
+	if got, ok := again.Record(1); got != good || !ok {
+		t.Errorf("recovered %+v from %+v", got, good)
+	}
+	if r, ok := l.Record(2); ok || r != (Record{}) {
+		t.Errorf("there is no lease 2, and its record is %+v", r)
+	}
+	for what, change := range map[string]func(*Record){
+		"no id":                    func(r *Record) { r.ID = NoLease },
+		"no TTL":                   func(r *Record) { r.TTL = 0 },
+		"a negative TTL":           func(r *Record) { r.TTL = -1 },
+		"too long a TTL":           func(r *Record) { r.TTL = MaxTTL + 1 },
+		"cleared before it exists": func(r *Record) { r.Cleared-- },
+		"twice":                    func(*Record) {},
+	} {
+		bad := good
+		change(&bad)
+		records := []Record{bad}
+		if what == "twice" {
+			records = append(records, bad)
+		}
+		if !panics(func() { New(Config{}).Recover(slices.Values(records), nil) }) {
+			t.Errorf("recovered a record: %s", what)
+		}
+	}
+}
+
+func panics(do func()) (does bool) {
+	defer func() { does = recover() != nil }()
+	do()
+	return false
+}
+
+// byHand returns a primary driver without a goroutine, whose turns a test takes.
+func byHand(t *testing.T, now func() clock.Instant) *Driver {
+	t.Helper()
+	d := NewDriver(DriverConfig{Now: func() clock.Instant { return clock.Instant{} }})
+	d.Stop()
+	d.stopped, d.config.Now = false, now
+	d.Promote(0)
+	return d
+}
+
+// Only what was decided to end is handed out: not what has ended, was granted again or goes on.
+func TestDriverOffersNoLeaseThatGoesOn(t *testing.T) {
+	var clocks clock.Manual
+	d := byHand(t, clocks.Now)
+	first, err := d.Grant(1, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refs := []Ref{first.Ref(), {2, 1}}
+	if got := d.stillGoing(refs); len(got) != 0 {
+		t.Errorf("offered a lease that goes on: %+v", got)
+	}
+	if err := d.Revoke(1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Grant(1, 5); err != nil {
+		t.Fatal(err)
+	}
+	clocks.Advance(6 * time.Second)
+	if offer, _, _ := d.turn(); len(offer) != 1 {
+		t.Fatalf("offered %v", offer)
+	}
+	if got := d.stillGoing(refs); len(got) != 0 {
+		t.Errorf("offered a lease for the one before it: %+v", got)
+	}
+}
+
+// A renewal that waits for a clear is not acknowledged if its lease was decided to end meanwhile, or is another one.
+func TestDriverRenewalThatWaitedTooLong(t *testing.T) {
+	for what, test := range map[string]struct {
+		meanwhile func(d *Driver, clocks *clock.Manual)
+		want      error
+	}{
+		"its time was up": {func(d *Driver, clocks *clock.Manual) {
+			clocks.Advance(200 * time.Second)
+			if offer, _, _ := d.turn(); len(offer) != 1 {
+				t.Errorf("offered %v", offer)
+			}
+		}, ErrGoing},
+		"it was granted again": {func(d *Driver, clocks *clock.Manual) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			_, err := d.core.Revoke(1)
+			_, err2 := d.core.Grant(1, time.Minute, d.next(), clocks.Now())
+			if err := errors.Join(err, err2); err != nil {
+				t.Error(err)
+			}
+			d.changed.Broadcast()
+		}, ErrNotFound},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var clocks clock.Manual
+			d := byHand(t, clocks.Now)
+			d.Demote()
+			d.SetCheckpointer(func([]Checkpoint, []Cleared) {})
+			d.Promote(0)
+			if _, err := d.Grant(1, 100); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.Checkpoint(1, 50); err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan error)
+			go func() { _, err := d.Renew(1); done <- err }()
+			synctest.Wait()
+			test.meanwhile(d, &clocks)
+			if err := <-done; err != test.want {
+				t.Errorf("%s: %v", what, err)
+			}
+		})
+	}
+}
+
+// A doomed lease is not renewed by a driver either.
+func TestDriverRefusesToRenewWhatIsDoomed(t *testing.T) {
+	var clocks clock.Manual
+	d := byHand(t, clocks.Now)
+	d.Recover(slices.Values([]Record{{ID: 1, Generation: Generation(At(1, 0)), Cleared: At(1, 0), TTL: time.Minute, Doomed: true}}), nil)
+	d.Promote(0)
+	if _, err := d.Renew(1); err != ErrDoomed {
+		t.Errorf("renewed: %v", err)
+	}
+}
+
+// recordEnder counts how often a lease's end is written as one record.
+type recordEnder struct{ ends, commits *int }
+
+func (recordEnder) DeleteRange(_, _ []byte) (n, rev int64) { return 0, 0 }
+func (e recordEnder) EndLease(Ref, []Item)                 { *e.ends++ }
+func (e recordEnder) End()                                 { *e.commits++ }
+
+// The transaction of a lease without items is committed with nothing in it.
+func TestDriverWritesNothingForALeaseWithoutItems(t *testing.T) {
+	var clocks clock.Manual
+	var ends, commits int
+	d := byHand(t, clocks.Now)
+	d.SetRangeDeleter(func() TxnDelete { return recordEnder{&ends, &commits} })
+	if _, err := d.Grant(1, 5); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Revoke(1); err != nil || ends != 0 || commits != 1 {
+		t.Errorf("%d ends and %d commits: %v", ends, commits, err)
+	}
+}
+
+// Without a checkpointer nothing is checkpointed, also if there was one before.
+func TestDriverWithoutACheckpointer(t *testing.T) {
+	var clocks clock.Manual
+	d := byHand(t, clocks.Now)
+	d.Demote()
+	d.SetCheckpointer(func([]Checkpoint, []Cleared) { t.Error("checkpointed") })
+	d.SetCheckpointer(nil)
+	d.Promote(0)
+	if _, err := d.Grant(1, 100); err != nil {
+		t.Fatal(err)
+	}
+	clocks.Advance(90 * time.Second)
+	d.turn()
+}
+
+// Each limit of a driver is checked, at both of its ends.
+func TestDriverConfigLimits(t *testing.T) {
+	for _, bad := range []DriverConfig{
+		{MinTTL: -1}, {RetryInterval: -1}, {MaxSleep: MaxTTL + 1}, {Tick: MaxTTL + 1}, {Grace: -1}, {Lessor: Config{MaxExpiries: -1}},
+	} {
+		if bad.Validate() == nil || !panics(func() { NewDriver(bad).Stop() }) {
+			t.Errorf("%+v is taken", bad)
+		}
+	}
+}
+
+// A driver that sleeps for long is woken by a lease that ends earlier, wakes when it ends, and when it is to be handed
+// out again.
+func TestDriverDoesNotOversleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		d := NewDriver(DriverConfig{MaxSleep: time.Hour, Now: func() clock.Instant { return after(time.Since(began)) }})
+		defer d.Stop()
+		d.Promote(0)
+		time.Sleep(time.Minute)
+		if _, err := d.Grant(1, 5); err != nil {
+			t.Fatal(err)
+		}
+		for _, most := range []time.Duration{5*time.Second + 10*time.Millisecond, DefaultRetryInterval + 10*time.Millisecond} {
+			before := time.Now()
+			if got := <-d.ExpiredLeasesC(); len(got) != 1 {
+				t.Fatalf("handed out %v", got)
+			}
+			if took := time.Since(before); took > most {
+				t.Errorf("handed out after %v, due in %v", took, most)
+			}
+		}
+	})
+}
+
+// A driver whose process stood still lets renewals in before it decides ends.
+func TestDriverWaitsForRenewalsAfterAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var clocks clock.Manual
+		d := NewDriver(DriverConfig{Now: clocks.Now})
+		defer d.Stop()
+		d.Promote(0)
+		if _, err := d.Grant(1, 5); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		clocks.Advance(time.Hour)
+		d.Wake()
+		synctest.Wait()
+		if _, err := d.Renew(1); err != nil {
+			t.Errorf("the renewal that waited is refused: %v", err)
+		}
+	})
+}
