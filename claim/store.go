@@ -78,8 +78,9 @@ type Swap struct {
 	// Above says to write only if the floor of the namespace is below the token of Record. Only for stores that
 	// are [Bounded].
 	Above bool
-	// Alone says to write only if no process has a ticket in the queue of the name. Only for stores that are a
-	// [Queuer]; one that has no queues here ignores it.
+	// Alone says to write only if no process has a ticket in the queue of the name; a ticket of the writer's own may
+	// count or not. Only for a write with Keeps, and for stores that are a [Queuer]; one that has no queues here
+	// ignores it.
 	Alone bool
 }
 

@@ -113,7 +113,7 @@ func ExampleRun() {
 				return database.OpenNamespace(namespace, storeClock)
 			},
 			Damage: func(t testing.TB, namespace, name string) { database.Damage(namespace, name) },
-			Cannot: []string{claimtest.Local},
+			Cannot: []string{claimtest.Local, claimtest.Queue},
 		})
 	}
 	_ = test // go test runs it

@@ -25,6 +25,7 @@ const (
 	Judge  = "judge"  // [claim.Judge], and store-clock mode
 	Local  = "local"  // [claim.Local]
 	Clocks = "clocks" // [claim.Clocks]
+	Queue  = "queue"  // [claim.Queuer], and [claim.Queues] here
 )
 
 // Config says what is tested.
@@ -71,6 +72,7 @@ func Run(t *testing.T, c Config) {
 		{"Floor", floorTests},
 		{"Trouble", troubleTests},
 		{"Optional", optionalTests},
+		{"Queue", queueTests},
 		{"Lease", leaseTests},
 		{"Fault", faultTests},
 	} {
@@ -115,8 +117,25 @@ func can(s claim.Store, what string) (ok bool) {
 		_, ok = s.(claim.Local)
 	case Clocks:
 		_, ok = s.(claim.Clocks)
+	case Queue:
+		ok = hasQueues(s)
 	}
 	return ok
+}
+
+// hasQueues reports whether a store keeps queues where it runs.
+func hasQueues(s claim.Store) bool {
+	q, ok := s.(claim.Queuer)
+	if !ok {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	queues, err := q.Queues(ctx)
+	if err == nil {
+		queues.Close(ctx)
+	}
+	return !errors.Is(err, driver.ErrUnsupported)
 }
 
 // suite is what one test works with.

@@ -25,6 +25,7 @@ func memory(wrap func(claim.Store) claim.Store) claimtest.Config {
 		},
 		Damage:    func(t testing.TB, namespace, name string) { m.Damage(namespace, name) },
 		OtherBoot: otherBoot,
+		Cannot:    []string{claimtest.Queue},
 	}
 }
 
@@ -35,7 +36,7 @@ func TestMemory(t *testing.T) {
 // A store that can do the least passes as well.
 func TestPlain(t *testing.T) {
 	c := memory(claimtest.Plain)
-	c.Cannot = []string{claimtest.Batch, claimtest.Gather, claimtest.Bound, claimtest.Notify, claimtest.Judge, claimtest.Local, claimtest.Clocks}
+	c.Cannot = []string{claimtest.Batch, claimtest.Gather, claimtest.Bound, claimtest.Notify, claimtest.Judge, claimtest.Local, claimtest.Clocks, claimtest.Queue}
 	claimtest.Run(t, c)
 }
 

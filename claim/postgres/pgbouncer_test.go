@@ -40,7 +40,7 @@ func TestStoreBehindPgBouncer(t *testing.T) {
 			}
 			return deaf{s, s, s, s, s, s}, nil
 		},
-		Cannot: []string{claimtest.Local, claimtest.Notify},
+		Cannot: []string{claimtest.Local, claimtest.Notify, claimtest.Queue},
 		Damage: func(t testing.TB, namespace, name string) { damage(t, direct, namespace, name) },
 	})
 }

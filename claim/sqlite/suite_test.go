@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/leasekeeper/leasekeeper/claim"
@@ -36,6 +37,14 @@ func damage(t testing.TB, db *sql.DB, namespace, name string) {
 	run(t, db, "UPDATE leasekeeper_lease SET op = 'what?' WHERE ns = ? AND name = ?", namespace, name)
 }
 
+// cannot lists what this store does not do here. Tickets are locks that only Linux has.
+func cannot() []string {
+	if runtime.GOOS != "linux" {
+		return []string{claimtest.Judge, claimtest.Queue}
+	}
+	return []string{claimtest.Judge}
+}
+
 // opened returns a store that is closed with the test.
 func opened(t testing.TB, path string, c Config) *Store {
 	t.Helper()
@@ -56,7 +65,7 @@ func TestStore(t *testing.T) {
 			}
 			return Open(t.Context(), path, Config{Namespace: namespace, look: onOwnDisk, here: clock.SystemDomain()})
 		},
-		Cannot:    []string{claimtest.Judge},
+		Cannot:    cannot(),
 		OtherBoot: otherBoot,
 		Damage:    func(t testing.TB, namespace, name string) { damage(t, raw(t, path, ""), namespace, name) },
 	})
@@ -70,7 +79,7 @@ func TestStoreInDatabaseOfTheCaller(t *testing.T) {
 		Open: func(t testing.TB, namespace string, _ bool) (claim.Store, error) {
 			return New(t.Context(), db, Config{Namespace: namespace, Prefix: "app_", look: onOwnDisk, here: clock.SystemDomain()})
 		},
-		Cannot:    []string{claimtest.Judge},
+		Cannot:    cannot(),
 		OtherBoot: otherBoot,
 		Damage: func(t testing.TB, namespace, name string) {
 			run(t, db, "UPDATE app_lease SET past = '{' WHERE ns = ? AND name = ?", namespace, name)

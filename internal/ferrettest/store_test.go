@@ -67,7 +67,7 @@ func config(t *testing.T, uri string, ferret bool) claimtest.Config {
 			}
 			return least{s, s, s, s}, nil
 		},
-		Cannot:    []string{claimtest.Local, claimtest.Bound},
+		Cannot:    []string{claimtest.Local, claimtest.Bound, claimtest.Queue},
 		Precision: time.Millisecond,
 		Damage: func(t testing.TB, namespace, name string) {
 			_, err := databaseOf(t, shared).Collection(mongodb.DefaultPrefix+"leases").UpdateByID(t.Context(), namespace+"/"+name,

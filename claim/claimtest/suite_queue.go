@@ -1,0 +1,400 @@
+package claimtest
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/driver"
+)
+
+var queueTests = []test{
+	{"TicketsAreInOrder", Queue, testTicketsInOrder},
+	{"TicketsRace", Queue, testTicketsRace},
+	{"TicketsAreSeen", Queue, testTicketsSeen},
+	{"TicketsTouchNoRecord", Queue, testTicketsTouchNoRecord},
+	{"TicketsOfANamespace", Queue, testTicketsOfNamespace},
+	{"TicketsAreLeft", Queue, testTicketsLeft},
+	{"QueuesClose", Queue, testQueuesClose},
+	{"LookEndsAtTheTurn", Queue, testLookEndsAtTurn},
+	{"LookPassesTheHeadOver", Queue, testLookPassesHead},
+	{"LookEnds", Queue, testLookEnds},
+	{"LookSeesNewTickets", Queue, testLookSeesNewTickets},
+	{"LookAtADamagedRecord", Queue, testLookAtDamage},
+}
+
+const (
+	// briefly is a look that shows how tickets stand now.
+	briefly = time.Millisecond
+	// atLength is a look that ends by what it sees.
+	atLength = 20 * time.Second
+)
+
+// queued is a process that waits in queues.
+type queued struct {
+	*suite
+	claim.Queues
+	store claim.Store
+}
+
+// joins returns a process of its own, with queues that are closed with the test.
+func (s *suite) joins(namespace string) *queued {
+	s.Helper()
+	store := s.openIn(namespace, false)
+	queues, err := as[claim.Queuer](s, store, Queue).Queues(s.Context())
+	if err != nil {
+		s.Fatalf("Queues: %v", err)
+	}
+	s.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		queues.Close(ctx)
+	})
+	return &queued{s, queues, store}
+}
+
+// join puts a ticket and returns its place.
+func (q *queued) join(name string) int64 {
+	q.Helper()
+	is, err := q.Join(q.Context(), name)
+	if err != nil {
+		q.Fatalf("Join(%q): %v", name, err)
+	}
+	if is.Name != name || is.Place == 0 || is.Err != nil || is.Found.Record.Name != name || (is.Ahead == 0) != (is.Head == is.Place) {
+		q.Fatalf("Join(%q): %+v", name, is)
+	}
+	return is.Place
+}
+
+func (q *queued) leave(name string, place int64, before bool) {
+	q.Helper()
+	if err := q.Leave(q.Context(), name, place, before); err != nil {
+		q.Fatalf("Leave(%q, %d, %v): %v", name, place, before, err)
+	}
+}
+
+func (q *queued) look(l claim.Look) []claim.Standing {
+	q.Helper()
+	all, err := q.Look(q.Context(), l)
+	if err != nil {
+		q.Fatalf("Look: %v", err)
+	}
+	return all
+}
+
+// stands fails unless the process has one ticket, at that place behind that head.
+func (q *queued) stands(what string, place, head int64) {
+	q.Helper()
+	all := q.look(claim.Look{For: briefly})
+	if len(all) != 1 || all[0].Place != place || all[0].Head != head || (all[0].Ahead == 0) != (head == place) {
+		q.Errorf("%s: %+v; it should have place %d, and the head %d", what, all, place, head)
+	}
+}
+
+// gone fails if the process has a ticket.
+func (q *queued) gone(what string) {
+	q.Helper()
+	if all := q.look(claim.Look{For: briefly}); len(all) != 0 {
+		q.Errorf("%s: %+v", what, all)
+	}
+}
+
+// waiting fails unless the process sees that others wait, or do not.
+func (q *queued) waiting(what, name string, should bool) {
+	q.Helper()
+	if f := q.get(q.store, name); f.Waiting != should {
+		q.Errorf("%s: somebody waits: %v", what, f.Waiting)
+	}
+}
+
+// held makes a record with a holder, and vacant leaves it without one.
+func (s *suite) held(name string) claim.Record { return s.put(s.open(), name) }
+
+func (s *suite) vacant(r claim.Record) {
+	s.Helper()
+	old := r.Op
+	r.Op, r.Holder = claim.NewOp(), ""
+	if !s.swap(s.open(), old, r) {
+		s.Fatal("not made vacant")
+	}
+}
+
+// Tickets stand in the order in which they were put, and one that is put again stands at the end.
+func testTicketsInOrder(s *suite) {
+	s.held("jobs/x")
+	a, b, c := s.joins(s.namespace), s.joins(s.namespace), s.joins(s.namespace)
+	first := a.join("jobs/x")
+	second := b.join("jobs/x")
+	third := c.join("jobs/x")
+	a.stands("the first", first, first)
+	b.stands("the second", second, first)
+	c.stands("the third", third, first)
+	a.leave("jobs/x", first, false)
+	b.stands("the second, when the first has left", second, second)
+	c.stands("the third, when the first has left", third, second)
+	last := a.join("jobs/x")
+	if last <= third {
+		s.Errorf("the one that came back has place %d, and was preceded by %d", last, third)
+	}
+	a.stands("the one that came back", last, second)
+	other := a.join("jobs/y")
+	all := a.look(claim.Look{For: briefly})
+	if len(all) != 2 || all[0].Name != "jobs/x" || all[0].Ahead == 0 || all[1].Name != "jobs/y" || all[1].Place != other || all[1].Ahead != 0 {
+		s.Errorf("in two queues: %+v", all)
+	}
+}
+
+// Of processes that put tickets at the same moment each has a place of its own, and one is the head.
+func testTicketsRace(s *suite) {
+	s.held("jobs/x")
+	all := make([]*queued, clients)
+	for i := range all {
+		all[i] = s.joins(s.namespace)
+	}
+	for range rounds {
+		places := make([]int64, len(all))
+		together(len(all), func(i int) {
+			is, err := all[i].Join(s.Context(), "jobs/x")
+			if err != nil {
+				s.Errorf("Join: %v", err)
+			}
+			places[i] = is.Place
+		})
+		if s.Failed() {
+			return
+		}
+		head := slices.Min(places)
+		for i, q := range all {
+			q.stands("one of many", places[i], head)
+		}
+		for i, q := range all {
+			q.leave("jobs/x", places[i], false)
+		}
+		if slices.Sort(places); len(slices.Compact(places)) != len(all) {
+			s.Fatalf("two processes have one place: %v", places)
+		}
+	}
+}
+
+// Others see that a process waits, and a write that asks for it leaves the name to that process.
+func testTicketsSeen(s *suite) {
+	r := s.held("jobs/x")
+	s.vacant(r)
+	a, b := s.joins(s.namespace), s.joins(s.namespace)
+	a.waiting("before anybody waits", "jobs/x", false)
+	place := b.join("jobs/x")
+	a.waiting("while another one waits", "jobs/x", true)
+	a.waiting("for another name", "jobs/y", false)
+	r = s.get(a.store, "jobs/x").Record
+	next := record("jobs/x", r.Token+1)
+	w := claim.Swap{Old: r.Op, Record: next, Owner: true, Keeps: true, Alone: true}
+	if done, err := a.store.Swap(s.Context(), w); done || err != nil {
+		s.Errorf("a write that leaves the name to those who wait: %v, %v", done, err)
+	}
+	s.same("after it", s.get(b.store, "jobs/x").Record, r)
+	b.leave("jobs/x", place, false)
+	a.waiting("when nobody waits any longer", "jobs/x", false)
+	if done, err := a.store.Swap(s.Context(), w); !done || err != nil {
+		s.Errorf("a write that leaves the name to those who wait, and nobody does: %v, %v", done, err)
+	}
+	b.join("jobs/x")
+	w.Old, w.Record.Op, w.Keeps, w.Alone = next.Op, claim.NewOp(), false, false
+	if done, err := a.store.Swap(s.Context(), w); !done || err != nil {
+		s.Errorf("a write that does not care who waits: %v, %v", done, err)
+	}
+}
+
+// The queue is advisory: whatever happens in it, records stay as they are. A name without a record has a queue too.
+func testTicketsTouchNoRecord(s *suite) {
+	r := s.held("jobs/x")
+	a, b := s.joins(s.namespace), s.joins(s.namespace)
+	head := a.join("jobs/x")
+	b.join("jobs/x")
+	b.look(claim.Look{For: briefly})
+	if err := b.Pass(s.Context(), "jobs/x", head); err != nil {
+		s.Fatal(err)
+	}
+	b.leave("jobs/x", head+1000, true)
+	s.same("after all that", s.get(s.open(), "jobs/x").Record, r)
+	b.leave("jobs/none", b.join("jobs/none"), true)
+	if s.exists(b.store, "jobs/none") {
+		s.Error("waiting has made a record")
+	}
+}
+
+// Names of different namespaces have different queues.
+func testTicketsOfNamespace(s *suite) {
+	a, b := s.joins(s.namespace), s.joins(newNamespace())
+	one, other := a.join("jobs/x"), b.join("jobs/x")
+	b.waiting("the own ticket apart", "jobs/y", false)
+	a.stands("in one namespace", one, one)
+	b.stands("in the other", other, other)
+	b.leave("jobs/x", max(one, other), true)
+	a.stands("when the other has left", one, one)
+	b.gone("when it has left")
+}
+
+// A process deletes its own ticket up to a place, and those before it if it has claimed the name. A head that is passed
+// over has no ticket any longer; one that is the head no more makes nobody else be passed over.
+func testTicketsLeft(s *suite) {
+	s.held("jobs/x")
+	a, b, c := s.joins(s.namespace), s.joins(s.namespace), s.joins(s.namespace)
+	first, second := a.join("jobs/x"), b.join("jobs/x")
+	third := c.join("jobs/x")
+	c.leave("jobs/x", second, false)
+	c.stands("a ticket behind the place that was left", third, first)
+	b.leave("jobs/x", second, false)
+	a.stands("the ticket of another process, before", first, first)
+	c.stands("the ticket of another process, behind", third, first)
+	b.gone("its own")
+	if err := c.Pass(s.Context(), "jobs/x", first); err != nil {
+		s.Fatal(err)
+	}
+	a.gone("the head that was passed over")
+	c.stands("the next", third, third)
+	last := a.join("jobs/x")
+	if err := a.Pass(s.Context(), "jobs/x", first); err != nil {
+		s.Fatal(err)
+	}
+	c.stands("the head, after one before it was passed over again", third, third)
+	a.leave("jobs/x", last, true)
+	c.gone("one before a process that has claimed")
+	a.gone("and that process")
+}
+
+// Queues that are closed leave no ticket, of any name.
+func testQueuesClose(s *suite) {
+	s.held("jobs/x")
+	a, b := s.joins(s.namespace), s.joins(s.namespace)
+	for _, name := range []string{"jobs/x", "jobs/y"} {
+		a.join(name)
+		b.join(name)
+	}
+	a.Close(s.Context())
+	all := b.look(claim.Look{For: briefly})
+	if len(all) != 2 || all[0].Ahead != 0 || all[1].Ahead != 0 {
+		s.Errorf("after the others were closed: %+v", all)
+	}
+	b.Close(s.Context())
+	c := s.joins(s.namespace)
+	for _, name := range []string{"jobs/x", "jobs/y"} {
+		c.waiting("after all were closed", name, false)
+	}
+}
+
+// A look ends when the name that the process is first for has no holder, and not for a turn that the process knows of.
+func testLookEndsAtTurn(s *suite) {
+	r := s.held("jobs/x")
+	a := s.joins(s.namespace)
+	place := a.join("jobs/x")
+	done := make(chan []claim.Standing, 1)
+	go func() {
+		all, err := a.Look(s.Context(), claim.Look{For: atLength})
+		if err != nil {
+			s.Errorf("Look: %v", err)
+		}
+		done <- all
+	}()
+	s.vacant(r)
+	all := <-done
+	if len(all) != 1 || all[0].Place != place || all[0].Ahead != 0 || all[0].Found.Record.Held() || all[0].Found.Record.Token != r.Token {
+		s.Fatalf("at its turn: %+v", all)
+	}
+	const long = 50 * time.Millisecond
+	began := time.Now()
+	if all := a.look(claim.Look{For: long, Known: []int64{place}}); len(all) != 1 || time.Since(began) < long {
+		s.Errorf("after %v, with a turn that is known: %+v", time.Since(began), all)
+	}
+	if all := a.look(claim.Look{For: atLength}); len(all) != 1 || all[0].Ahead != 0 {
+		s.Errorf("at a turn that has come before: %+v", all)
+	}
+}
+
+// A look ends when the head has left a name without a holder alone for too long. It is passed over then, and finds that
+// it has no ticket.
+func testLookPassesHead(s *suite) {
+	r := s.held("jobs/x")
+	a, b := s.joins(s.namespace), s.joins(s.namespace)
+	head, place := a.join("jobs/x"), b.join("jobs/x")
+	done := make(chan []claim.Standing, 1)
+	go func() {
+		all, err := b.Look(s.Context(), claim.Look{For: atLength})
+		if err != nil {
+			s.Errorf("Look: %v", err)
+		}
+		done <- all
+	}()
+	s.vacant(r)
+	all := <-done
+	const least = 200 * time.Millisecond // less than the head has, since clocks of databases are rounded
+	if len(all) != 1 || all[0].Place != place || all[0].Head != head || all[0].Ahead == 0 || all[0].Found.Record.Held() || all[0].For < least {
+		s.Fatalf("when the head does not claim: %+v", all)
+	}
+	if err := b.Pass(s.Context(), "jobs/x", head); err != nil {
+		s.Fatal(err)
+	}
+	if all := b.look(claim.Look{For: atLength}); len(all) != 1 || all[0].Head != place || all[0].Ahead != 0 {
+		s.Errorf("after the head was passed over: %+v", all)
+	}
+	a.gone("the head that was passed over")
+}
+
+// A look ends after the time that it was given, and with its context.
+func testLookEnds(s *suite) {
+	s.held("jobs/x")
+	a := s.joins(s.namespace)
+	a.gone("without a ticket")
+	place := a.join("jobs/x")
+	const long = 50 * time.Millisecond
+	began := time.Now()
+	if all := a.look(claim.Look{For: long}); len(all) != 1 || all[0].Place != place || !all[0].Found.Record.Held() || time.Since(began) < long {
+		s.Errorf("after %v: %+v", time.Since(began), all)
+	}
+	ctx, cancel := context.WithTimeout(s.Context(), long)
+	defer cancel()
+	_, err := a.Look(ctx, claim.Look{For: atLength})
+	if err == nil {
+		s.Error("a look whose context has ended says nothing")
+	}
+	s.kind("a look whose context has ended", err)
+}
+
+// A look sees a ticket that is put meanwhile.
+func testLookSeesNewTickets(s *suite) {
+	s.held("jobs/x")
+	a := s.joins(s.namespace)
+	a.join("jobs/x")
+	done := make(chan []claim.Standing, 1)
+	go func() {
+		all, err := a.Look(s.Context(), claim.Look{For: atLength})
+		if err != nil {
+			s.Errorf("Look: %v", err)
+		}
+		done <- all
+	}()
+	place := a.join("jobs/y") // which nobody holds
+	if all := <-done; len(all) != 2 || all[1].Name != "jobs/y" || all[1].Place != place || all[1].Ahead != 0 {
+		s.Errorf("after a ticket was put: %+v", all)
+	}
+}
+
+// A record that cannot be read is told of with the ticket, and the queue goes on.
+func testLookAtDamage(s *suite) {
+	if s.config.Damage == nil {
+		s.Skip("the store under test offers no way to damage a record")
+	}
+	s.held("jobs/x")
+	s.config.Damage(s, s.namespace, "jobs/x")
+	a := s.joins(s.namespace)
+	is, err := a.Join(s.Context(), "jobs/x")
+	if err != nil || is.Place == 0 || is.Found.Record.Name != "jobs/x" {
+		s.Fatalf("Join: %+v, %v", is, err)
+	}
+	s.is("a ticket for it", is.Err, driver.ErrCorrupt)
+	all := a.look(claim.Look{For: briefly})
+	if len(all) != 1 || all[0].Name != "jobs/x" || all[0].Place != is.Place || all[0].Found.Record.Name != "jobs/x" {
+		s.Fatalf("a look at it: %+v", all)
+	}
+	s.is("a look at it", all[0].Err, driver.ErrCorrupt)
+}
