@@ -38,6 +38,8 @@ type database struct {
 	// crowds are those that are measured, and crowdGoals says that they have goals.
 	crowds     []crowd
 	crowdGoals bool
+	// runs says that runs of the command are measured.
+	runs bool
 	// prepare starts its server; nil if it has none.
 	prepare func(ctx context.Context, s *stage, say progress) error
 	// place makes an empty one, and returns where it is.
@@ -52,10 +54,12 @@ type task struct {
 	run  func(ctx context.Context, w way, at site, z size) ([]figure, error)
 }
 
-// A site is where a measurement takes place: an empty database, and how much time on a core its server has used.
+// A site is where a measurement takes place: an empty database, how much time on a core its server has used, and our
+// command.
 type site struct {
-	place string
-	used  func() time.Duration
+	place   string
+	used    func() time.Duration
+	program func(ctx context.Context) (string, error)
 }
 
 // renewedTogether is how many leases one keeper renews with one statement.
@@ -75,6 +79,9 @@ func tasks(d database) []task {
 	// Who lets go rests for so long that who looks now and then has looked.
 	for _, c := range d.crowds {
 		list = append(list, task{c.String(), inCrowd(c, d.crowdGoals)})
+	}
+	if d.runs {
+		list = append(list, task{runsName, measureRuns})
 	}
 	return append(list,
 		task{"hand-over of a name between 2", func(ctx context.Context, w way, at site, z size) ([]figure, error) {
@@ -177,6 +184,7 @@ func (b *bench) measureDatabases(ctx context.Context, out io.Writer, dir string)
 		return err
 	}
 	defer stage.end()
+	stage.built = b.built
 	for _, d := range databaseList() {
 		d.ways = slices.DeleteFunc(d.ways, func(w way) bool { return !b.aimed.MatchString(w.name) })
 		if len(d.ways) == 0 {
@@ -206,7 +214,7 @@ func (b *bench) measureDatabase(ctx context.Context, out io.Writer, s *stage, d 
 		for round := range b.size.rounds {
 			for _, w := range d.ways {
 				b.say.line("%s: %s, round %d of %d", task.name, w.name, round+1, b.size.rounds)
-				figures, err := measureWay(ctx, s, d, w, task, b.size)
+				figures, err := b.measureWay(ctx, s, d, w, task)
 				if err != nil {
 					return fmt.Errorf("%s: %s: %w", task.name, w.name, err)
 				}
@@ -221,18 +229,19 @@ func (b *bench) measureDatabase(ctx context.Context, out io.Writer, s *stage, d 
 	return t.write(out)
 }
 
-func measureWay(ctx context.Context, s *stage, d database, w way, t task, z size) ([]figure, error) {
+func (b *bench) measureWay(ctx context.Context, s *stage, d database, w way, t task) ([]figure, error) {
 	ctx, cancel := context.WithTimeout(ctx, scenarioLimit)
 	defer cancel()
 	place, err := d.place(s)
 	if err != nil {
 		return nil, err
 	}
-	at := site{place, func() time.Duration { return 0 }}
+	at := site{place: place, used: func() time.Duration { return 0 }}
+	at.program = func(ctx context.Context) (string, error) { return s.program(ctx, b.say) }
 	if d.used != nil {
 		at.used = func() time.Duration { return d.used(s) }
 	}
-	return t.run(ctx, w, at, z)
+	return t.run(ctx, w, at, b.size)
 }
 
 // postgresTime is how much time on a core all processes of the server have used, or zero if that can not be found
@@ -257,6 +266,7 @@ type stage struct {
 	files      int
 	postgres   *databases.PostgreSQLServer
 	mongo      *mongoServer
+	built      string // our command; empty until it is built
 	cleanups   []func()
 }
 

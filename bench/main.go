@@ -59,7 +59,7 @@ type bench struct {
 	onlyApart bool           // measure groups only with their members apart
 	abusive   bool           // attack a server instead
 	span      time.Duration  // of each attack
-	built     string         // the server to attack; built anew if empty
+	built     string         // our command; built anew if empty
 	wanted    *regexp.Regexp // of scenarios
 	aimed     *regexp.Regexp // of targets
 	scenarios []scenario

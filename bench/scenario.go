@@ -51,6 +51,7 @@ type size struct {
 	idleOne    int // names that one idle client holds
 	clientHeld int // names whose memory in the client is measured
 
+	runs     int // of the command, under one name
 	kills    int // of the leader of a group
 	restarts int // of all members of a group, one after the other or at once
 	dying    dying
@@ -69,8 +70,8 @@ var (
 		batched: 100_000, backend: 10_000,
 		idleTTL: 15 * time.Second, idleTurns: 6, idleMany: 200, idleEach: 500, idleOne: 10_000, clientHeld: 20_000,
 
-		restarts: 20,
-		kills:    100, dying: dying{leases: 8, ttl: 5 * time.Second, first: 100 * time.Millisecond, last: 1500 * time.Millisecond},
+		runs: 100, restarts: 20,
+		kills: 100, dying: dying{leases: 8, ttl: 5 * time.Second, first: 100 * time.Millisecond, last: 1500 * time.Millisecond},
 	}
 	quickSize = size{
 		warm: 200 * time.Millisecond, span: 800 * time.Millisecond, rounds: 1,
@@ -83,8 +84,8 @@ var (
 		batched: 40_000, backend: 1_000,
 		idleTTL: 6 * time.Second, idleTurns: 3, idleMany: 20, idleEach: 50, idleOne: 1_000, clientHeld: 2_000,
 
-		restarts: 2,
-		kills:    3, dying: dying{leases: 4, ttl: 5 * time.Second, first: 100 * time.Millisecond, last: 1500 * time.Millisecond},
+		runs: 10, restarts: 2,
+		kills: 3, dying: dying{leases: 4, ttl: 5 * time.Second, first: 100 * time.Millisecond, last: 1500 * time.Millisecond},
 	}
 )
 

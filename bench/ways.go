@@ -48,6 +48,7 @@ func databaseList() []database {
 		{
 			reference: "flock",
 			handOver:  "50",
+			runs:      true,
 			place:     func(s *stage) (string, error) { return s.file(), nil },
 			ways: []way{
 				keeperWay("keeper on SQLite", func(place string) string { return "sqlite:" + place }),
