@@ -111,7 +111,7 @@ func (h *Holder) judgeOwn() {
 				suspects++
 			}
 		}
-		if suspects > 0 && suspects >= len(voters)/2+1 {
+		if suspects >= len(voters)/2+1 {
 			h.stats.OwnRates++
 			h.distrust(OwnRate)
 		}
