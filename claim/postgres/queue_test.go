@@ -85,8 +85,16 @@ func TestQueueIsFairAmongProcesses(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var group sync.WaitGroup
-	for i := range processes {
-		k := keeper(t, database, leasekeeper.WithHolder(fmt.Sprint("p", i)))
+	var keepers [processes]*leasekeeper.Keeper
+	for i := range keepers {
+		keepers[i] = keeper(t, database, leasekeeper.WithHolder(fmt.Sprint("p", i)))
+	}
+	first := keeper(t, database, leasekeeper.WithHolder("first"))
+	l, err := first.Acquire(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, k := range keepers {
 		group.Go(func() {
 			for ctx.Err() == nil {
 				l, err := k.Acquire(ctx, "x")
@@ -111,6 +119,10 @@ func TestQueueIsFairAmongProcesses(t *testing.T) {
 				}
 			}
 		})
+	}
+	until(t, "all have a ticket", func() bool { return tickets(t, database) == processes })
+	if err := l.Release(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	group.Wait()
 	var counts []int64

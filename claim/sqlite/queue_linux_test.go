@@ -196,8 +196,13 @@ func TestQueueOfProcessesIsFair(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var group sync.WaitGroup
-	for i := range processes {
-		k := keeper(t, path, fmt.Sprint("p", i))
+	var keepers [processes]*leasekeeper.Keeper
+	for i := range keepers {
+		keepers[i] = keeper(t, path, fmt.Sprint("p", i))
+	}
+	s := opened(t, path, Config{})
+	l := held(t, keeper(t, path, "first"))
+	for i, k := range keepers {
 		group.Go(func() {
 			for ctx.Err() == nil {
 				l, err := k.Acquire(ctx, "x")
@@ -221,6 +226,8 @@ func TestQueueOfProcessesIsFair(t *testing.T) {
 			}
 		})
 	}
+	until(t, "all have a ticket", func() bool { return ticketsIn(t, s) == processes })
+	released(t, l)
 	group.Wait()
 	var counts []int64
 	for i := range turns {
