@@ -1,0 +1,155 @@
+package replica
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+)
+
+// Each test here names guards of this package, and fails if exactly one of them is removed: what may leave before a
+// write, what answers for what, and what is turned away.
+
+// An append that comes twice is written once. The answer to the second acknowledges the same entries, so it waits for
+// the write of the first.
+func TestAnswerToARepeatedAppendWaitsForTheWrite(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.pass(time.Second)
+	id := g.follower(leader)
+	w := g.members[id]
+	var appended *Message
+	g.cut = func(m Message) bool {
+		if m.To == id && m.Raft.GetType() == raftpb.MsgApp && len(m.Raft.GetEntries()) > 0 {
+			appended = &m
+			return true
+		}
+		return false
+	}
+	g.mustPut(leader)
+	if appended == nil {
+		t.Fatal("nothing was appended")
+	}
+	asks := Received{Message: *appended, Incarnation: 0x100 + leader}
+	last := appended.Raft.GetEntries()[len(appended.Raft.GetEntries())-1].GetIndex()
+	acknowledged := func(effects []Effect) bool {
+		for _, effect := range effects {
+			if e, ok := effect.(Send); ok && e.Message.Raft.GetType() == raftpb.MsgAppResp && !e.Message.Raft.GetReject() && e.Message.Raft.GetIndex() >= last {
+				return true
+			}
+		}
+		return false
+	}
+	for i := range 3 {
+		if acknowledged(w.step(asks)) {
+			t.Errorf("append %d is acknowledged before it is written", i+1)
+		}
+	}
+	if len(w.writes) != 1 {
+		t.Fatalf("%d writes", len(w.writes))
+	}
+	if !acknowledged(w.settle()) {
+		t.Error("it is never acknowledged")
+	}
+}
+
+// Only the answer to the present round confirms it. One to an earlier round of this life, which was given up because it
+// was late, says nothing of the questions that came after it.
+func TestLateAnswerConfirmsNoOtherRound(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.pass(time.Second)
+	id := g.follower(leader)
+	w := g.members[id]
+	g.cut = func(m Message) bool { return m.From == id || m.To == id }
+	w.step(Read{1})
+	first := w.replica.confirming.key
+	w.clock.Advance(roundPatience * TickInterval)
+	effects := w.step(Tick{}, Read{2})
+	second := w.replica.confirming.key
+	if first == "" || second == "" || first == second {
+		t.Fatalf("the rounds have the keys %x and %x", first, second)
+	}
+	answer := func(key string) {
+		w.replica.effects = w.replica.effects[:0]
+		w.replica.confirmed(raft.ReadState{Index: w.replica.applied.index, RequestCtx: []byte(key)})
+		effects = lasting(w.replica.effects)
+	}
+	if answer(first); len(effects) != 0 || w.replica.confirming.key != second {
+		t.Errorf("a late answer confirmed a round: %v", effects)
+	}
+	if answer(second); len(effects) == 0 || w.replica.confirming.key != "" {
+		t.Errorf("the answer to the round confirms nothing: %v", effects)
+	}
+}
+
+// A claim joins another one that is under way only if it is the same in everything.
+func TestOnlyTheSameClaimIsAskedAgain(t *testing.T) {
+	claim := Claim{Lease: 7, TTL: time.Second, Name: "n", Holder: []byte("h")}
+	first := again{claim: claim}
+	if !first.of(claim) {
+		t.Error("a claim is not the same as itself")
+	}
+	for what, change := range map[string]func(*Claim){
+		"the lease": func(c *Claim) { c.Lease++ }, "the TTL": func(c *Claim) { c.TTL++ }, "the name": func(c *Claim) { c.Name = "m" },
+		"the holder": func(c *Claim) { c.Holder = []byte("g") }, "waiting": func(c *Claim) { c.Wait = true },
+	} {
+		other := claim
+		if change(&other); first.of(other) {
+			t.Errorf("a claim that differs in %s is taken for the same", what)
+		}
+	}
+	w := newWorld(t).serve()
+	defer w.close()
+	other := claim
+	other.Name = "m"
+	effects := w.step(Request{1, put1("before", "v")}) // so that what comes next waits for the disk
+	effects = append(effects, w.step(Request{2, claim}, Request{3, other})...)
+	effects = append(effects, w.settle()...)
+	if r := w.reply(2, effects); r.Err != nil {
+		t.Error(r.Err)
+	}
+	if r := w.reply(3, effects); r.Err == nil {
+		t.Errorf("a claim of another name under the same lease is answered with %+v", r.Result)
+	}
+}
+
+// The queue is full once its commands take much memory, however few they are.
+func TestQueueIsBoundedInBytes(t *testing.T) {
+	w := newWorld(t).serve()
+	defer w.close()
+	w.step(Request{1, putKey("slow")}) // its write is not reported
+	value := []byte(strings.Repeat("v", 1<<20))
+	taken := 0
+	for i := range 2 * maxQueueBytes >> 20 {
+		counts := tally(w.step(Request{uint64(10 + i), keyspace.PutRequest{Key: []byte("k"), Value: value}}))
+		if counts[ErrTooManyRequests] == 0 {
+			taken++
+		}
+	}
+	if most := maxQueueBytes>>20 + 1; taken > most || taken < most/2 {
+		t.Errorf("%d commands of a MiB are taken on, and at most %d should be", taken, most)
+	}
+}
+
+// A member that has taken its leave does not begin to serve, though the first entry of its term is applied afterwards.
+func TestMemberThatLeftDoesNotBeginToServe(t *testing.T) {
+	w := newWorld(t)
+	defer w.close()
+	w.step(Tick{})
+	for !w.replica.leading { // its vote for itself is to be written first
+		w.report()
+	}
+	if w.replica.Serving() || len(w.writes) == 0 {
+		t.Fatal("it serves before the first entry of its term is written")
+	}
+	w.replica.left = true
+	w.settle()
+	if w.replica.Serving() {
+		t.Error("it serves")
+	}
+}
