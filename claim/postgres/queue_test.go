@@ -359,6 +359,27 @@ func TestWaitingTakesOneConnection(t *testing.T) {
 	}
 }
 
+// A process that only waits, for longer than idle connections are kept, has one connection.
+func TestLongWaiterHasOneConnection(t *testing.T) {
+	database := databases.PostgreSQL(t).Database(t)
+	holder := keeper(t, database, leasekeeper.WithHolder("a"))
+	l, err := holder.Acquire(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken, cancel := acquiring(t, keeper(t, database+"&application_name=waiter&pool_max_conn_idle_time=50ms&pool_health_check_period=50ms"), "x")
+	defer cancel()
+	until(t, "it has one connection, and a ticket", func() bool {
+		return tickets(t, database) == 1 && queryOne[int64](t, database, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'waiter'") == 1
+	})
+	if err := l.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if <-taken == nil {
+		t.Fatal("the name was not taken")
+	}
+}
+
 // Where the table of tickets is missing, or the right to use it, names are waited for as before: by asking.
 func TestWaitingNeedsNoTickets(t *testing.T) {
 	handsOver := func(t *testing.T, url string, before func()) {
