@@ -153,3 +153,95 @@ func TestMemberThatLeftDoesNotBeginToServe(t *testing.T) {
 		t.Error("it serves")
 	}
 }
+
+// A repeated claim is answered from memory only by a leader that serves and has applied all that is committed: another
+// member may have shown what comes after it.
+func TestRepeatedClaimIsNotAnsweredFromAnOldState(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.pass(time.Second)
+	claim := claimOf(7, "n", false)
+	if r := g.do(leader, 1, claim); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	r := g.members[leader].replica
+	answers := func() bool {
+		r.effects = nil
+		return r.answerClaim(2, claim)
+	}
+	if !answers() {
+		t.Fatal("it is not answered from memory at all")
+	}
+	if r.applied.index--; answers() {
+		t.Error("answered by a leader that is behind")
+	}
+	r.applied.index++
+	if r.serving = false; answers() {
+		t.Error("answered by a member that does not serve")
+	}
+	r.serving = true
+}
+
+// Answers that wait to be confirmed are bounded, like everything else that waits.
+func TestUnconfirmedAnswersAreBounded(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	r := g.members[leader].replica
+	for id := range uint64(MaxQueue + 3) {
+		r.effects = nil
+		r.confirmLater(ReadAt{ID: id + 1})
+		refused := tally(lasting(r.effects))[ErrTooManyRequests] == 1
+		if refused != (id >= MaxQueue) {
+			t.Fatalf("of %d answers that wait the last is refused: %v", id+1, refused)
+		}
+	}
+}
+
+// A member that has taken its leave gives no vote, also not one that it was asked for before.
+func TestMemberThatLeftGivesNoParkedVote(t *testing.T) {
+	for _, left := range []bool{false, true} {
+		g := newTeam(t, 3)
+		leader := g.elected()
+		g.pass(time.Second)
+		candidate := g.follower(leader)
+		voter := 6 - leader - candidate
+		w := g.members[voter]
+		g.cut = func(Message) bool { return true }
+		g.sent = nil
+		g.askForVote(candidate, voter, raftpb.MsgPreVote, w.replica.term+1)
+		if sent := len(g.sent); sent != 0 {
+			t.Fatalf("%d messages while a promise binds", sent)
+		}
+		w.replica.left = left
+		answered := 0
+		for range 400 {
+			w.clock.Advance(5 * time.Millisecond)
+			effects := append(w.step(Tick{}), w.settle()...)
+			answered += sends(effects, raftpb.MsgPreVoteResp)
+		}
+		if (answered > 0) == left {
+			t.Errorf("a member that has left (%v) gave %d votes", left, answered)
+		}
+	}
+}
+
+// An order to hand over is answered though nobody takes over, and what a leader decides by itself answers nobody.
+func TestHandOverThatNobodyTakesIsAnswered(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.pass(time.Second)
+	g.cut = func(m Message) bool {
+		return m.Raft.GetType() == raftpb.MsgVoteResp || m.Raft.GetType() == raftpb.MsgPreVoteResp
+	}
+	g.step(leader, HandOver{ID: 2, To: g.follower(leader)})
+	g.pass(5 * time.Second)
+	if reply, ok := g.reply(leader, 2).(Reply); !ok || reply.Err == nil {
+		t.Errorf("answered by %+v, %v", reply, ok)
+	}
+	r := g.members[leader].replica
+	r.effects = nil
+	r.handing = r.newHanding(0)
+	if r.answerHandOver(nil); len(r.effects) != 0 || r.handing != nil {
+		t.Errorf("a hand-over that nobody ordered is answered by %v", r.effects)
+	}
+}
