@@ -1,0 +1,113 @@
+package replica
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/leasekeeper/leasekeeper/lessor"
+	"github.com/leasekeeper/leasekeeper/masterlease"
+)
+
+// Each test here names guards of what comes from other members, and fails if exactly one of them is removed.
+
+// between are the kinds of messages that members of a group send each other.
+var between = []raftpb.MessageType{
+	raftpb.MsgApp, raftpb.MsgAppResp, raftpb.MsgHeartbeat, raftpb.MsgHeartbeatResp, raftpb.MsgVote, raftpb.MsgVoteResp,
+	raftpb.MsgPreVote, raftpb.MsgPreVoteResp, raftpb.MsgSnap, raftpb.MsgTimeoutNow, raftpb.MsgReadIndex, raftpb.MsgReadIndexResp,
+}
+
+// Raft has messages that a member sends to itself alone: to campaign, to append what it proposes, or that its disk is
+// done. None of them counts if it comes from another member.
+func TestMessagesOfAMemberToItselfCountFromNoOther(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.pass(time.Second)
+	kinds := 0
+	for number := range raftpb.MessageType_name {
+		kind := raftpb.MessageType(number)
+		if slices.Contains(between, kind) {
+			continue
+		}
+		kinds++
+		for _, to := range g.ids {
+			w := g.members[to]
+			from := to%3 + 1
+			before, last := w.replica.state(), w.replica.log.written
+			index := last + 1
+			effects := w.step(Received{Incarnation: 0x100 + from, Message: Message{From: from, To: to, Raft: &raftpb.Message{
+				Type: kind.Enum(), From: &from, To: &to, Term: new(w.replica.term), Index: &index, LogTerm: new(w.replica.term),
+				Entries: []*raftpb.Entry{{Data: []byte("what no member proposes")}},
+			}}})
+			effects = append(effects, w.settle()...)
+			if after := w.replica.state(); after != before || w.replica.log.written != last {
+				t.Errorf("%v: member %d was %+v with %d entries, and is %+v with %d", kind, to, before, last, after, w.replica.log.written)
+			}
+			for _, e := range effects {
+				if s, ok := e.(Send); ok && s.Message.Raft != nil && s.Message.Raft.GetType() != raftpb.MsgHeartbeat {
+					t.Errorf("%v: member %d sends %v", kind, to, s.Message.Raft)
+				}
+			}
+		}
+	}
+	if kinds < 5 {
+		t.Errorf("only %d kinds of messages were tried", kinds)
+	}
+	g.mustPut(leader)
+}
+
+// A member that has taken its leave does not campaign by order, however good the order is.
+func TestMemberThatLeftTakesNoOrderToCampaign(t *testing.T) {
+	for _, left := range []bool{false, true} {
+		g := newTeam(t, 3)
+		leader := g.elected()
+		g.pass(time.Second)
+		id := g.follower(leader)
+		w := g.members[id]
+		w.replica.left = left
+		term := w.replica.term
+		release := masterlease.Release{Leader: leader, Term: term, Epoch: 1}
+		effects := w.step(Received{Incarnation: 0x100 + leader, Message: Message{
+			From: leader, To: id, Lease: masterlease.Header{Release: &release},
+			Raft: &raftpb.Message{Type: raftpb.MsgTimeoutNow.Enum(), From: &leader, To: &id, Term: &term},
+		}})
+		effects = append(effects, w.settle()...)
+		if asks := sends(effects, raftpb.MsgVote) + sends(effects, raftpb.MsgPreVote); (asks > 0) == left {
+			t.Errorf("a member that has left (%v) asks for %d votes", left, asks)
+		}
+	}
+}
+
+// What a follower forwards is bounded, and so is what a leader works at for others. Whoever is refused is told so.
+func TestForwardedRenewalsAreBounded(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.pass(time.Second)
+	follower := g.follower(leader)
+	var events []Event
+	for i := range maxForwarded + 5 {
+		events = append(events, Renewal{uint64(i + 1), []lessor.ID{7}})
+	}
+	refused := 0
+	for _, effect := range g.members[follower].step(events...) {
+		if e, ok := effect.(Renewed); ok && e.Leases[0].Err == ErrTooManyRequests {
+			refused++
+		}
+	}
+	if refused != 5 {
+		t.Errorf("a follower refuses %d renewals, and should 5", refused)
+	}
+
+	r := g.members[leader].replica
+	for i := range uint64(maxForwarded) { // they wait for something
+		r.forwarded.came[otherIDs|1<<40|i] = origin{follower, i, 1}
+	}
+	r.effects = nil
+	r.renewForOther(follower, ForwardedRenewal{1, []lessor.ID{7}})
+	a := r.forwarded.answers[follower]
+	if a == nil || len(a.renewed) != 1 || a.renewed[0].Leases[0].Err != ErrTooManyRequests {
+		t.Errorf("a leader that works at %d renewals of others answers one more with %+v", maxForwarded, a)
+	}
+}
