@@ -74,11 +74,8 @@ func (h *holding) hand(ctx context.Context, req *leasekeeperv1.HoldRequest, n in
 	batch := h.next
 	h.next = nil
 	ops := h.check(batch, req, n)
-	if refused := h.admitAll(batch); refused > 0 {
-		var reasons []replica.HoldAnswer
-		ops, reasons = batch.part(ops, h.errs)
-		h.deliver(batch, reasons)
-	}
+	ops, reasons := h.admitAll(batch, ops)
+	h.deliver(batch, reasons)
 	if len(ops) == 0 {
 		return nil
 	}
@@ -148,22 +145,25 @@ func (h *holding) claim(c *leasekeeperv1.HoldClaim) (replica.Claim, error) {
 	return claim, err
 }
 
-// admitAll takes requests on that nothing is wrong with, as far as there is room, and returns how many it refuses.
-func (h *holding) admitAll(batch *holdBatch) (refused int) {
+// admitAll takes requests on that nothing is wrong with, as far as there is room. It returns their operations, and why
+// it refuses the others.
+func (h *holding) admitAll(batch *holdBatch, ops []replica.Op) (taken []replica.Op, reasons []replica.HoldAnswer) {
 	now := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	all := true
 	for i := range batch.requests {
 		if h.errs[i] == nil {
 			h.errs[i] = h.admit(&batch.requests[i])
 		}
-		if h.errs[i] != nil {
-			refused++
-		}
+		all = all && h.errs[i] == nil
 	}
 	batch.since, batch.open, batch.queued = now, len(batch.requests), true
 	h.handed = append(h.handed, batch)
-	return refused
+	if all {
+		return ops, nil
+	}
+	return batch.part(ops, h.errs) // before the lock is given up: leave counts the requests that wait
 }
 
 // admit takes a request on, unless there are too many. The lock is held.

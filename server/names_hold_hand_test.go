@@ -160,7 +160,8 @@ func TestHoldBatchesAreUsedAgain(t *testing.T) {
 			batch.requests = append(batch.requests, holdRequest{number: 1, name: "n", holder: []byte("me")})
 			h.errs = append(h.errs[:0], make([]error, len(batch.requests))...)
 		}
-		wantEqual(t, "refused", h.admitAll(batch), 0)
+		_, refused := h.admitAll(batch, nil)
+		wantEqual(t, "refused", len(refused), 0)
 		return batch
 	}
 	answer := func(batch *holdBatch, places ...int) {

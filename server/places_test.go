@@ -138,6 +138,26 @@ func TestLeftClaimIsKept(t *testing.T) {
 	wantEqual(t, "places", f.server.limits.places.taken.Load(), 0)
 }
 
+// Claims that were refused take no places when their stream ends before they are answered.
+func TestRefusedClaimsOfAnEndedStreamTakeNoPlaces(t *testing.T) {
+	f := startFront(t)
+	s := f.server
+	h := newHolding(s, nil, "client")
+	most := s.cfg.MaxRequests / 2
+	for range most {
+		wantOK(t, s.takePlace(h.share))
+	}
+	req := &leasekeeperv1.HoldRequest{Holder: &leasekeeperv1.Holder{Id: "h"}}
+	for i := range int64(10) {
+		req.Claims = append(req.Claims, &leasekeeperv1.HoldClaim{Number: uint64(i + 1), Name: "n", Lease: i + 1, TtlMs: 60_000, Wait: true})
+	}
+	h.holder = []byte("{}")
+	batch := h.newBatch()
+	h.admitAll(batch, h.check(batch, req, len(req.Claims)))
+	h.leave()
+	wantEqual(t, "places", s.limits.places.taken.Load(), int64(most))
+}
+
 // Nobody keeps a name for longer than the operator allows without renewing. Etcd's leases have etcd's own bound.
 func TestMaxTTLOfNames(t *testing.T) {
 	f := startFront(t)

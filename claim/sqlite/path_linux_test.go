@@ -78,6 +78,11 @@ func TestFileThatIsMountedAloneIsRefused(t *testing.T) {
 	folder := t.TempDir()
 	bind(t, filepath.Dir(path), folder)
 	accepted(t, filepath.Join(folder, "leases.db"))
+	short := filepath.Join(t.TempDir(), "short") // a link that leads from one mount into another
+	if err := os.Symlink(folder, short); err != nil {
+		t.Fatal(err)
+	}
+	accepted(t, filepath.Join(short, "leases.db"))
 	if _, err := claimed(t, kernel(t, filepath.Join(folder, "leases.db"), hostBoot, onOwnDisk), "x"); !errors.Is(err, driver.ErrHeld) {
 		t.Errorf("a name that is held, through a folder that is mounted: %v", err)
 	}
