@@ -5,12 +5,15 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
 // However many places one identity wants, there is one for another.
@@ -156,6 +159,29 @@ func TestRefusedClaimsOfAnEndedStreamTakeNoPlaces(t *testing.T) {
 	h.admitAll(batch, h.check(batch, req, len(req.Claims)))
 	h.leave()
 	wantEqual(t, "places", s.limits.places.taken.Load(), int64(most))
+}
+
+// releasing is a member whose name "n" its first holder releases just after the queue was looked at.
+type releasing struct {
+	*replica.Node
+	once sync.Once
+}
+
+func (m *releasing) Txn(ctx context.Context, r keyspace.TxnRequest, serializable bool) (replica.Header, keyspace.TxnResult, error) {
+	header, result, err := m.Node.Txn(ctx, r, serializable)
+	if len(r.Compare) == 0 {
+		m.once.Do(func() { _, err = m.Release(ctx, "n", 1) })
+	}
+	return header, result, err
+}
+
+// A left claim that gets its turn while the server is about to end it keeps the name.
+func TestLeftClaimThatGetsItsTurnIsKept(t *testing.T) {
+	f := startWith(t, anyPort(), func(n *replica.Node) member { return &releasing{Node: n} })
+	f.hold("n", 1, 60_000)
+	f.wait("n", 2, 60_000).cancel()
+	wantOK(t, f.server.endIfWaiting(f.ctx(), leftKey{"n", 2}))
+	wantEqual(t, "holder", f.info("n").Lease, 2)
 }
 
 // Nobody keeps a name for longer than the operator allows without renewing. Etcd's leases have etcd's own bound.

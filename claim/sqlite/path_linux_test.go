@@ -134,7 +134,7 @@ func TestEachWayFindsAMount(t *testing.T) {
 	}
 }
 
-// Where no way answers, a file is refused if its device tells that it is a mount, or if nothing tells that it is none.
+// The first way that knows decides. Where none does, the file is refused.
 func TestMountThatNobodyCanFindOut(t *testing.T) {
 	silent := func(string) (bool, bool) { return false, false }
 	no, yes := func(string) (bool, bool) { return false, true }, func(string) (bool, bool) { return true, true }
