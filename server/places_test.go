@@ -141,6 +141,30 @@ func TestLeftClaimIsKept(t *testing.T) {
 	wantEqual(t, "places", f.server.limits.places.taken.Load(), 0)
 }
 
+// A claim of a Hold stream keeps its place when the stream ends: one in a queue, and one that the member has yet to answer.
+func TestLeftClaimsOfHoldKeepTheirPlaces(t *testing.T) {
+	f := startFront(t)
+	f.hold("n", 1, 60_000)
+	c := f.holder()
+	c.send(&leasekeeperv1.HoldRequest{Holder: &leasekeeperv1.Holder{Id: "h"}, Claims: []*leasekeeperv1.HoldClaim{c.claim("n", 2)}})
+	c.wants(1, leasekeeperv1.HoldAnswer_IN_LINE)
+	c.cancel()
+	eventually(t, "it is left", func() bool { return f.server.left.many.Load() == 1 })
+	wantEqual(t, "places", f.server.limits.places.taken.Load(), 1)
+	wantOK(t, f.server.endIfWaiting(f.ctx(), leftKey{"n", 2}))
+	wantEqual(t, "waiting", f.info("n").Waiting, 0)
+
+	h := newHolding(f.server, nil, "another")
+	h.holder = []byte("{}")
+	req := &leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{{Number: 1, Name: "n", Lease: 3, TtlMs: 60_000, Wait: true}}}
+	batch := h.newBatch()
+	h.admitAll(batch, h.check(batch, req, 1))
+	h.leave()
+	wantEqual(t, "left", f.server.left.many.Load(), 2)
+	wantEqual(t, "places", f.server.limits.places.taken.Load(), 2)
+	f.server.limits.requests.Add(-1) // nobody answers the request
+}
+
 // Claims that were refused take no places when their stream ends before they are answered.
 func TestRefusedClaimsOfAnEndedStreamTakeNoPlaces(t *testing.T) {
 	f := startFront(t)
