@@ -92,10 +92,18 @@ func newQuorumOf(t *testing.T, logKeep uint64) *quorum {
 }
 
 func (q *quorum) begin(t *testing.T) *quorum {
+	q.prepare(t)
+	for _, id := range q.ids {
+		q.start(id)
+	}
+	return q
+}
+
+// prepare names the nodes and their folders. None of them is started; those that are will be stopped.
+func (q *quorum) prepare(t *testing.T) *quorum {
 	q.t, q.s, q.dirs, q.ids = t, &switchboard{nodes: make(map[uint64]*Node)}, make(map[uint64]string), []uint64{11, 12, 13}
 	for _, id := range q.ids {
 		q.dirs[id] = t.TempDir()
-		q.start(id)
 	}
 	t.Cleanup(func() {
 		for _, id := range q.ids {

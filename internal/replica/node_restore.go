@@ -222,6 +222,7 @@ func rewrite(db *pebble.DB) (Restored, error) {
 	put(batch, keyIdentity, identity)
 	put(batch, keyHardState, hard)
 	put(batch, keyConfState, &raftpb.ConfState{Voters: []uint64{identity.MemberId}})
+	remove(batch, keyNew) // there is nobody left to wait for
 	was, is, err := keyspace.Skip(db, batch, RevisionStep)
 	if err != nil {
 		return Restored{}, err
