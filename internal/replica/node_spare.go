@@ -87,12 +87,13 @@ func (s *descriptorReserve) close() {
 }
 
 // withDescriptor calls something that needs a descriptor until it does not fail for want of one, or spareWait is over.
+// Each call takes back what was given away before, so the reserve is whole again soon after a want has ended.
 func withDescriptor[T any](s *descriptorReserve, open func() (T, error)) (T, error) {
+	defer s.fill()
 	v, err := open()
 	if err == nil || !lacksDescriptor(err) {
 		return v, err
 	}
-	defer s.fill()
 	for limit := time.Now().Add(spareWait); lacksDescriptor(err) && time.Now().Before(limit); {
 		// Somebody else may be faster to take what was given, so it may take several.
 		if !s.give() {

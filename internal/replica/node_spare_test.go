@@ -109,6 +109,33 @@ func TestSpareDescriptorsAreGivenAway(t *testing.T) {
 	}
 }
 
+// TestSpareDescriptorsComeBack gives descriptors away that nobody can replace, because none is left for a while. The next
+// file that is opened afterwards takes them back, though it lacks nothing itself.
+func TestSpareDescriptorsComeBack(t *testing.T) {
+	free, lack := 0, false
+	s := &descriptorReserve{stop: make(chan struct{}), open: func() (io.Closer, error) {
+		if lack {
+			return nil, syscall.EMFILE
+		}
+		return countedCloser{&free}, nil
+	}}
+	s.fill()
+	lack = true
+	open := func() (int, error) {
+		if lack && free == 0 {
+			return 0, &os.PathError{Op: "open", Err: syscall.EMFILE}
+		}
+		return free, nil
+	}
+	if _, err := withDescriptor(s, open); err != nil || len(s.held) != spareDescriptors-1 {
+		t.Fatalf("%d are held, %v; one was to be given away", len(s.held), err)
+	}
+	lack = false
+	if _, err := withDescriptor(s, open); err != nil || len(s.held) != spareDescriptors {
+		t.Errorf("%d are held after the want has ended, %v; want %d", len(s.held), err, spareDescriptors)
+	}
+}
+
 // TestWaitForDescriptorEndsWithMember has nothing to give away.
 func TestWaitForDescriptorEndsWithMember(t *testing.T) {
 	stop := make(chan struct{})
