@@ -110,6 +110,28 @@ func TestAFolderMayChangeBeforeTheGroupIsFounded(t *testing.T) {
 	g.elected()
 }
 
+// What a member said with a folder that is gone does not count for the folder that has taken its place.
+func TestAFormerFoldersAgreementDoesNotCount(t *testing.T) {
+	g := unfounded(t, 3)
+	g.down[3] = true
+	g.pass(time.Second)
+	g.wipe(2)
+	heard := 0
+	g.cut = func(m Message) bool { // member 1 hears of the new folder once, which never hears of member 1
+		if m.From == 2 && m.To == 1 {
+			heard++
+		}
+		return m.From == 1 && m.To == 2 || m.From == 2 && m.To == 1 && heard > 1
+	}
+	delete(g.down, 3)
+	g.pass(2 * time.Second)
+	if r := g.members[1].replica; r.fresh == nil || r.peers[2] != g.members[2].replica.Incarnation() {
+		t.Errorf("member 1 belongs to a group, and member 2 has never heard of it; it knows %x as 2", r.peers[2])
+	}
+	g.cut = func(Message) bool { return false }
+	g.elected()
+}
+
 // By order a majority founds a group without a member that is missing, which joins it later. It takes the order once, and
 // only while nobody has anything.
 func TestAGroupIsFoundedWithoutAMemberByOrder(t *testing.T) {

@@ -214,6 +214,9 @@ func (r *Replica) acquaint(member, incarnation uint64) {
 			m.Peers = append(m.Peers, &logpb.Peer{MemberId: p.peer, Incarnation: p.incarnation})
 		}
 	}
+	if r.fresh != nil {
+		delete(r.fresh.stands, member) // that was of a former folder
+	}
 	batch := r.db.NewBatch()
 	put(batch, keyPeers, m)
 	r.persistOwn(persisting{peer: member, incarnation: incarnation}, batch)
