@@ -132,6 +132,38 @@ func TestAFormerFoldersAgreementDoesNotCount(t *testing.T) {
 	g.elected()
 }
 
+// A new member that has data keeps to the folders that it knows: with emptied ones it founds nothing.
+func TestANewMemberWithDataFoundsNothingWithEmptiedFolders(t *testing.T) {
+	g := unfounded(t, 3)
+	g.down[3] = true
+	g.pass(time.Second)
+	if reply := g.do(1, 1, Found{}); reply.Err != nil {
+		t.Fatal(reply.Err)
+	}
+	leader := g.elected()
+	other := 3 - leader
+	heard := 0
+	g.cut = func(m Message) bool { // the third member hears of the other one once, and not that this one agrees
+		if m.From == other && m.To == 3 {
+			heard++
+		}
+		return m.From == other && m.To == 3 && heard > 1
+	}
+	delete(g.down, 3)
+	g.do(leader, 2, put1("k", "acknowledged"))
+	g.pass(2 * time.Second)
+	if r := g.members[3].replica; r.fresh == nil || !r.hasData() || len(r.peers) != 2 {
+		t.Fatalf("the third member is not new, has nothing, or knows only %x", r.peers)
+	}
+	g.wipe(leader)
+	g.wipe(other)
+	g.cut = func(Message) bool { return false }
+	g.nobodyServes(10 * time.Second)
+	if r := g.members[3].replica; r.counts.Strangers == 0 {
+		t.Error("the third member refuses nobody")
+	}
+}
+
 // By order a majority founds a group without a member that is missing, which joins it later. It takes the order once, and
 // only while nobody has anything.
 func TestAGroupIsFoundedWithoutAMemberByOrder(t *testing.T) {
