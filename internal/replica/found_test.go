@@ -173,6 +173,13 @@ func TestAGroupIsFoundedWithoutAMemberByOrder(t *testing.T) {
 		t.Errorf("before it has heard of anybody: %v", reply.Err)
 	}
 	g.pass(time.Second)
+	for i, s := range []Standing{{Known: 0xbad}, {Data: true}} { // what the third said before it went away
+		g.members[1].replica.fresh.stands[3] = s
+		if reply := g.do(1, 10+uint64(i), Found{}); !errors.Is(reply.Err, ErrFounding) {
+			t.Errorf("with a third member that says %+v: %v", s, reply.Err)
+		}
+	}
+	delete(g.members[1].replica.fresh.stands, 3)
 	if reply := g.do(1, 2, Found{}); reply.Err != nil {
 		t.Fatal(reply.Err)
 	}

@@ -62,6 +62,25 @@ func TestMemberThatOnlyHearsTheLeaderIsNotReady(t *testing.T) {
 	g.readyAfter(time.Second, g.ids...)
 }
 
+// Reads alone make no member ready: renewals have to work through it as well.
+func TestMemberThatCannotRenewIsNotReady(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	follower := g.follower(leader)
+	g.readyAfter(time.Second, g.ids...)
+	g.cut = func(m Message) bool { return m.From == follower && len(m.Renewals) > 0 }
+	g.readyAfter(untilUnready, slices.DeleteFunc(slices.Clone(g.ids), func(id uint64) bool { return id == follower })...)
+}
+
+// A member that has left is not ready any longer, however lately requests worked through it.
+func TestMemberThatLeftIsNotReady(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.readyAfter(2*time.Second, g.ids...)
+	g.step(leader, Leave{77})
+	g.readyAfter(2*TickInterval, g.butFor(leader)...)
+}
+
 // A member whose data directory was emptied hears the leader, which refuses what it asks. It is never ready.
 func TestMemberWithAnEmptiedFolderIsNotReady(t *testing.T) {
 	g := newTeam(t, 3)

@@ -51,6 +51,9 @@ func TestSlowLeaderHandsOver(t *testing.T) {
 	if g.yields() != 1 || g.members[leader].replica.yielding.reason != YieldSlow {
 		t.Fatalf("%d hand-overs, the reason is: %v", g.yields(), g.members[leader].replica.yielding.reason)
 	}
+	if w := g.members[leader]; w.clock.Now().Until(w.replica.yielding.rest) < yieldInterval/2 {
+		t.Error("it may hand over again soon, should it be elected")
+	}
 	if next := g.elected(); next == leader {
 		t.Error("it leads still")
 	}
@@ -119,7 +122,7 @@ func TestPausedLeaderIsNoSlowLeader(t *testing.T) {
 
 // A leader without space hands over to a member that says that it has room.
 func TestFullLeaderHandsOver(t *testing.T) {
-	const least = 1 << 20
+	const least, most = 1 << 20, 1 << 30
 	full, enough, near, unknown := Space{Free: least / 2}, Space{Free: 2 * least}, Space{Free: least + least/16}, Space{Free: UnknownFree}
 	for name, test := range map[string]struct {
 		leader, others Space
@@ -131,9 +134,11 @@ func TestFullLeaderHandsOver(t *testing.T) {
 		"the others do not know":       {full, unknown, 0},
 		"an operator raised the alarm": {Space{Free: 2 * least, Ordered: true}, enough, 0},
 		"there is room":                {enough, enough, 0},
+		"it has too much data":         {Space{Free: 2 * least, Used: most + 1}, enough, 1},
+		"the others have hardly less":  {Space{Free: 2 * least, Used: most + 1}, Space{Free: 2 * least, Used: most - most/32}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newTeamOf(t, 3, func(c *Config) { c.Space.MinFree = least })
+			g := newTeamOf(t, 3, func(c *Config) { c.Space = SpaceLimits{MinFree: least, Quota: most} })
 			leader := g.elected()
 			for _, id := range g.butFor(leader) {
 				g.step(id, test.others)
