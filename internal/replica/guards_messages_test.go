@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/masterlease"
@@ -109,5 +110,105 @@ func TestForwardedRenewalsAreBounded(t *testing.T) {
 	a := r.forwarded.answers[follower]
 	if a == nil || len(a.renewed) != 1 || a.renewed[0].Leases[0].Err != ErrTooManyRequests {
 		t.Errorf("a leader that works at %d renewals of others answers one more with %+v", maxForwarded, a)
+	}
+}
+
+// forwardsOf are the renewals that a member sends on.
+func forwardsOf(effects []Effect) (all []ForwardedRenewal) {
+	for _, effect := range effects {
+		if e, ok := effect.(Send); ok {
+			all = append(all, e.Message.Renewals...)
+		}
+	}
+	return all
+}
+
+// A renewal whose message was lost is sent again. If it is answered while it waits for a leader to be sent to, nothing
+// of it is left to be sent.
+func TestForwardedRenewalIsSentAgainUntilItIsAnswered(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.pass(time.Second)
+	w := g.members[g.follower(leader)]
+	sent := forwardsOf(w.step(Renewal{1, []lessor.ID{7}}))
+	if len(sent) != 1 {
+		t.Fatalf("sent %+v", sent)
+	}
+	w.clock.Advance((forwardPatience + 1) * TickInterval)
+	if again := forwardsOf(w.step(Tick{})); len(again) != 1 || again[0].Number != sent[0].Number {
+		t.Fatalf("sent again: %+v", again)
+	}
+	w.replica.forwardToNext() // as when its leader is gone
+	w.replica.renewedByLeader(ForwardedRenewed{Number: sent[0].Number, Leases: []RenewedLease{{ID: 7, TTL: time.Second}}})
+	if more := forwardsOf(w.step(Tick{})); len(more) != 0 {
+		t.Errorf("sent after it was answered: %+v", more)
+	}
+}
+
+// A follower that another member takes for the leader says that it is none, and sends nothing on.
+func TestForwardedRenewalIsNotForwardedTwice(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.pass(time.Second)
+	follower := g.follower(leader)
+	from := 6 - leader - follower
+	effects := g.members[follower].step(Received{Incarnation: 0x100 + from, Message: Message{
+		From: from, To: follower, Renewals: []ForwardedRenewal{{1, []lessor.ID{7}}},
+	}})
+	if all := forwardsOf(effects); len(all) != 0 {
+		t.Errorf("sent on: %+v", all)
+	}
+	answered := false
+	for _, effect := range effects {
+		if e, ok := effect.(Send); ok && e.Message.To == from && len(e.Message.Renewed) == 1 {
+			answered = e.Message.Renewed[0].Leases[0].Err == ErrNoLeader
+		}
+	}
+	if !answered {
+		t.Errorf("answered by %v", effects)
+	}
+}
+
+// Whoever is no member is told nothing of how this one stands to others.
+func TestStandingOfAStrangerIsNotAnswered(t *testing.T) {
+	g := newTeam(t, 3)
+	w := g.members[1]
+	for _, from := range []uint64{1, 99} {
+		w.replica.effects = nil
+		w.replica.hearStanding(from, Standing{Ask: true}, true)
+		if len(w.replica.effects) != 0 {
+			t.Errorf("member %x is answered with %v", from, w.replica.effects)
+		}
+	}
+}
+
+// Starts of terms that cannot be, beside a snapshot, prove nothing: only the snapshot's own mark counts.
+func TestTermsThatCannotBeProveNoFork(t *testing.T) {
+	at := mark{10, 3}
+	for what, test := range map[string]struct {
+		starts []mark
+		good   bool
+	}{
+		"rising":                 {[]mark{{1, 1}, {4, 2}, {9, 3}}, true},
+		"an index twice":         {[]mark{{1, 1}, {1, 2}, {9, 3}}, false},
+		"an index that falls":    {[]mark{{4, 1}, {2, 2}, {9, 3}}, false},
+		"a term twice":           {[]mark{{1, 1}, {4, 1}, {9, 3}}, false},
+		"a term that falls":      {[]mark{{1, 2}, {4, 1}, {9, 3}}, false},
+		"beyond the snapshot":    {[]mark{{1, 1}, {11, 3}}, false},
+		"without the snapshot's": {[]mark{{1, 1}, {4, 2}}, false},
+		"nothing":                {nil, false},
+	} {
+		data, err := proto.Marshal(termsRecord(test.starts))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := sentTerms(&raftpb.Snapshot{Data: data, Metadata: &raftpb.SnapshotMetadata{Index: &at.index, Term: &at.term}})
+		want := []mark{at}
+		if test.good {
+			want = test.starts
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v", what, got)
+		}
 	}
 }
