@@ -2,7 +2,7 @@ package etcd
 
 import (
 	"context"
-	"time"
+	"sync"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -13,52 +13,44 @@ import (
 // or when users and roles change.
 type user struct {
 	name, password string
-	patience       time.Duration // for one answer to a question for a token: others wait for it too
 
-	turn chan struct{} // held by whoever uses what is below; a lock that one can stop waiting for
-	has  bool
-	now  string // empty if etcd does without
+	mu  sync.Mutex
+	has bool
+	now string // empty if etcd does without
 }
 
-func newUser(name, password string, patience time.Duration) user {
-	return user{name: name, password: password, patience: patience, turn: make(chan struct{}, 1)}
-}
-
-func (u *user) lock(ctx context.Context) error {
-	select {
-	case u.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (u *user) unlock() { <-u.turn }
-
-// token returns the one to send, and asks for it if there is none.
+// token returns the one to send, and asks the endpoint for it if there is none. At each endpoint one request asks, and
+// others wait for it, until their context ends: an endpoint that does not answer keeps nobody from asking another.
 func (u *user) token(ctx context.Context, w *way) (string, error) {
 	if u.name == "" {
 		return "", nil
 	}
-	if err := u.lock(ctx); err != nil {
-		return "", err
+	if token, has := u.known(); has {
+		return token, nil
 	}
-	defer u.unlock()
-	if u.has {
-		return u.now, nil
+	select {
+	case w.turn <- struct{}{}:
+		defer func() { <-w.turn }()
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
 	}
-	ctx, cancel := context.WithTimeout(ctx, u.patience)
-	defer cancel()
+	if token, has := u.known(); has {
+		return token, nil
+	}
 	resp, err := w.auth.Authenticate(outgoing(ctx, ""), &pb.AuthenticateRequest{Name: u.name, Password: u.password})
-	switch {
-	case says(err, rpctypes.ErrGRPCAuthNotEnabled):
-		u.has, u.now = true, ""
-	case err != nil:
+	if err != nil && !says(err, rpctypes.ErrGRPCAuthNotEnabled) {
 		return "", err
-	default:
-		u.has, u.now = true, resp.Token
 	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.has, u.now = true, resp.GetToken()
 	return u.now, nil
+}
+
+func (u *user) known() (token string, has bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.now, u.has
 }
 
 // refused says whether err means that the token was of no use, in which case nothing was done; the next
@@ -67,8 +59,8 @@ func (u *user) refused(err error, token string) bool {
 	if !u.needsToken(err) {
 		return false
 	}
-	u.turn <- struct{}{}
-	defer u.unlock()
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	if u.now == token {
 		u.has = false
 	}

@@ -20,13 +20,17 @@
 // Waiting is watching: the key before one's own in line, and one's own. Nothing is polled.
 //
 // Each renewal asks two things, for all leases together: that etcd prolongs them, over a stream of its own
-// for each call, so that no answer can be taken for that of another request; and that their keys are
+// for each attempt, so that no answer can be taken for that of another request; and that their keys are
 // still there and bound to them, which etcd does not tell who renews. A lease is reported as renewed only if
 // both are so. A key that somebody deletes by hand is therefore noticed at the next renewal, after a third of
 // the TTL or so, and until then two may believe to hold the name. etcd's word that a lease is gone is
 // believed only when the key is seen to be gone after it.
 //
-// Requests go to one member until it stalls or fails, and then to the next; with one endpoint there
+// A renewal goes on until its context ends, however slow etcd is. While nothing comes for a second, then two, four and so
+// on, a second attempt is made at another endpoint; at most two are under way. A hedge ([driver.IsHedge]) begins at
+// another endpoint than the call that it hedges.
+//
+// Other requests go to one member until it stalls or fails, and then to the next; with one endpoint there
 // are two connections to it, since often it is the connection that is dead. Everything that is sent twice has
 // the effect of once.
 //

@@ -98,7 +98,7 @@ func New(cfg Config) (*Backend, error) {
 	if b.ways, err = ways.Open(store, cfg.connections(), newWay); err != nil {
 		return nil, err
 	}
-	b.user = newUser(cfg.Username, cfg.Password, b.ways.Patience())
+	b.user.name, b.user.password = cfg.Username, cfg.Password
 	return b, nil
 }
 

@@ -2,17 +2,14 @@ package etcd
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/internal/ways"
@@ -21,21 +18,23 @@ import (
 const (
 	// checkBatch is how many keys are checked at once: three comparisons each.
 	checkBatch = maxOps / 3
-	// parallelChecks is how many such requests are under way.
-	parallelChecks = 8
-	// keepAttempts is how many streams are tried for one call at least.
-	keepAttempts = 8
-	// longestStall is how long a stream may be silent until another is tried.
-	longestStall = time.Second
+	// parallelChecks is how many such requests are under way: were they made one after the other, a slow etcd would
+	// answer the last too late.
+	parallelChecks = 256
 )
 
 // round is one call of Renew.
 type round struct {
-	b *Backend
+	b       *Backend
+	renewal *ways.Renewal
+	came    chan struct{} // tells that a stream has brought something; holds one
+	kept    chan struct{} // closed when nothing is waited for on a stream
+	told    chan struct{} // closed when all is reported
 
 	mu      sync.Mutex // also held while reporting
 	report  func(int, driver.Renewal)
 	leases  map[int64]*renewed
+	waiting int       // for etcd's word on a stream
 	open    int       // not yet reported
 	suspect []*lease  // etcd says their leases are gone: their keys must be looked at again
 	failure error     // the first that kept something from being reported
@@ -45,11 +44,11 @@ type round struct {
 // renewed is what is known of one lease. It is reported when both are known.
 type renewed struct {
 	*lease
-	places   []int // in what the caller gave
-	answered bool
-	ttl      time.Duration // 0 or less: etcd says that it is gone
-	checked  bool          // the key was there in this round
-	done     bool
+	places  []int         // in what the caller gave
+	waits   bool          // for etcd's word on a stream
+	ttl     time.Duration // as etcd said; 0 or less: not yet, or it is gone
+	checked bool          // the key was there in this round
+	done    bool
 }
 
 // Renew implements [driver.Backend].
@@ -59,7 +58,13 @@ func (b *Backend) Renew(ctx context.Context, leases []driver.Lease, report func(
 		return err
 	}
 	defer end()
-	r := &round{b: b, report: report, leases: make(map[int64]*renewed, len(leases)), news: make(chan bool, 1)}
+	r := &round{
+		b: b, report: report, leases: make(map[int64]*renewed, len(leases)), news: make(chan bool, 1),
+		came: make(chan struct{}, 1), kept: make(chan struct{}), told: make(chan struct{}),
+	}
+	var forget func()
+	r.renewal, forget = b.ways.BeginRenewal(ctx, leases)
+	defer forget()
 	var ids []int64
 	for i, l := range leases {
 		own, err := b.known(l)
@@ -69,13 +74,13 @@ func (b *Backend) Renew(ctx context.Context, leases []driver.Lease, report func(
 		}
 		known := r.leases[own.id]
 		if known == nil {
-			known = &renewed{lease: own}
+			known = &renewed{lease: own, waits: true}
 			r.leases[own.id] = known
 			ids = append(ids, own.id)
 		}
 		known.places = append(known.places, i)
 	}
-	r.open = len(ids)
+	r.open, r.waiting = len(ids), len(ids)
 	return r.run(ctx, ids)
 }
 
@@ -84,10 +89,10 @@ func (r *round) run(ctx context.Context, ids []int64) error {
 		return nil
 	}
 	var checks sync.WaitGroup
-	kept := make(chan struct{})
-	checks.Go(func() { r.check(ctx, ids, kept) })
+	streamed := make(chan struct{})
+	checks.Go(func() { r.check(ctx, ids, streamed) })
 	r.fail(r.keep(ctx, ids))
-	close(kept)
+	close(streamed)
 	checks.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,78 +116,66 @@ func (r *round) tell(l *renewed, what driver.Renewal) {
 		return
 	}
 	l.done = true
-	r.open--
+	r.heard(l)
 	for _, i := range l.places {
 		r.report(i, what)
+	}
+	if r.open--; r.open == 0 {
+		close(r.told)
+	}
+}
+
+// heard takes in that etcd's word on a lease is no longer waited for. r.mu is held.
+func (r *round) heard(l *renewed) {
+	if !l.waits {
+		return
+	}
+	l.waits = false
+	if r.waiting--; r.waiting == 0 {
+		close(r.kept)
 	}
 }
 
 // settle reports on a lease if it is renewed and its key was there. r.mu is held.
 func (r *round) settle(l *renewed) {
-	if l.answered && l.ttl > 0 && l.checked {
+	if l.ttl > 0 && l.checked {
 		r.tell(l, driver.Renewal{TTL: l.ttl})
 	}
 }
 
-// keep has the leases prolonged, over one stream after the other until all are answered.
+// keep has the leases prolonged. Each attempt has a stream of its own, so that no answer can be taken for that to
+// another attempt; and each was sent after Renew was called, which is what the new end counts from.
 func (r *round) keep(ctx context.Context, ids []int64) error {
-	attempts := r.b.ways.Attempts(keepAttempts)
-	var last error
-	for n := range attempts {
-		w, number := r.b.ways.Way()
-		stall := longestStall
-		if end, ok := ctx.Deadline(); ok {
-			stall = min(stall, time.Until(end)/3)
-		}
-		if n == attempts-1 {
-			stall = r.b.ways.Patience()
-		}
-		token, err := r.b.user.token(ctx, w)
-		if err == nil {
-			err = r.stream(outgoing(ctx, token), w, ids, stall)
-		}
+	var mu sync.Mutex
+	p := &pursuit{b: r.b, renewal: r.renewal, news: r.came, over: r.kept, attempt: func(ctx context.Context, w *way) error {
+		mu.Lock()
 		ids = r.unanswered(ids)
-		if len(ids) == 0 {
-			return nil
+		mine := ids
+		if len(ids) > 0 {
+			// It is not known which lease is in the way of the others: each has its turn to be the last.
+			ids = append(slices.Clone(ids[1:]), ids[0])
 		}
-		last = err
-		if r.b.user.refused(err, token) {
-			continue
-		}
-		if answered(err) {
-			// Requests on a stream are answered in turn: it is the first that met this.
-			r.refuse(ids[0], err)
-		} else {
-			r.b.ways.Leave(number)
-		}
-		if err := ways.Ended(ctx); err != nil {
-			return err
-		}
-		// Nor is it known which one is in the way of the others: each has its turn to be the last.
-		ids = append(ids[1:], ids[0])
-		if errors.Is(err, errStalled) {
-			continue
-		}
-		if n+1 < attempts && !r.b.ways.Pause(ctx, n+1) {
-			return ways.Ended(ctx)
-		}
+		mu.Unlock()
+		return r.stream(ctx, w, mine)
+	}}
+	err := p.run(ctx)
+	switch ended := ways.Ended(ctx); {
+	case err == nil:
+		return nil
+	case ended != nil:
+		return ended
 	}
-	return fmt.Errorf("%w: %s", kindOf(last), text(last))
+	return fmt.Errorf("%w: %s", kindOf(err), text(err))
 }
 
-// errStalled ends a stream on which nothing has come for a while.
-var errStalled = errors.New("etcd did not answer in time")
-
-// stream renews leases over a stream of their own. What is not answered when it returns is never answered:
-// nobody listens any more.
-func (r *round) stream(ctx context.Context, w *way, ids []int64, stall time.Duration) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(stall, func() { cancel(errStalled) })
-	defer timer.Stop()
-	defer cancel(nil)
+// stream renews leases over a stream of their own. What is not answered when it returns is never answered: nobody
+// listens anymore.
+func (r *round) stream(ctx context.Context, w *way, ids []int64) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	s, err := w.lease.LeaseKeepAlive(ctx)
 	if err != nil {
-		return because(ctx, err)
+		return err
 	}
 	// Sending and receiving go on side by side, or both sides might wait for the other to read.
 	var sending sync.WaitGroup
@@ -195,7 +188,7 @@ func (r *round) stream(ctx context.Context, w *way, ids []int64, stall time.Dura
 		_ = s.CloseSend()
 	})
 	defer sending.Wait()
-	defer cancel(nil) // before that
+	defer cancel() // before that
 	asked := make(map[int64]bool, len(ids))
 	for _, id := range ids {
 		asked[id] = true
@@ -203,27 +196,23 @@ func (r *round) stream(ctx context.Context, w *way, ids []int64, stall time.Dura
 	for len(asked) > 0 {
 		resp, err := s.Recv()
 		if err != nil {
-			return because(ctx, err)
+			if err = because(ctx, err); answered(err) && !r.b.user.needsToken(err) {
+				// Requests on a stream are answered in turn: it is the first that met this.
+				r.refuse(ids[slices.IndexFunc(ids, func(id int64) bool { return asked[id] })], err)
+			}
+			return err
 		}
 		if !asked[resp.ID] {
 			continue
 		}
 		delete(asked, resp.ID)
-		timer.Reset(stall)
 		r.answer(resp.ID, resp.TTL)
+		select {
+		case r.came <- struct{}{}:
+		default:
+		}
 	}
 	return nil
-}
-
-// because says what was behind the error of a stream.
-func because(ctx context.Context, err error) error {
-	if errors.Is(context.Cause(ctx), errStalled) {
-		return errStalled
-	}
-	if errors.Is(err, io.EOF) {
-		return status.Error(codes.Unavailable, "the stream was ended before all was answered")
-	}
-	return err
 }
 
 // answer takes what etcd said of a lease.
@@ -231,8 +220,12 @@ func (r *round) answer(id, ttl int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l := r.leases[id]
-	l.answered, l.ttl = true, length(ttl)
-	if ttl > 0 || l.done {
+	if !l.waits {
+		return // another stream was faster
+	}
+	r.heard(l)
+	l.ttl = length(ttl)
+	if ttl > 0 {
 		r.settle(l)
 		return
 	}
@@ -248,19 +241,21 @@ func (r *round) refuse(id int64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l := r.leases[id]
-	l.answered = true
+	if !l.waits {
+		return // another stream was faster
+	}
 	r.tell(l, driver.Renewal{Err: fmt.Errorf("%w: renewing %s: %s", kindOf(err), l.name, text(err))})
 }
 
 func (r *round) unanswered(ids []int64) []int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { return r.leases[id].answered || r.leases[id].done })
+	return slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { return !r.leases[id].waits })
 }
 
 // check looks whether the keys are there, and again for leases that etcd says are gone, until all renewals
 // are answered.
-func (r *round) check(ctx context.Context, ids []int64, kept <-chan struct{}) {
+func (r *round) check(ctx context.Context, ids []int64, streamed <-chan struct{}) {
 	batches := make(chan []*lease)
 	var checkers sync.WaitGroup
 	for range min(parallelChecks, 1+len(ids)/checkBatch) {
@@ -282,7 +277,7 @@ func (r *round) check(ctx context.Context, ids []int64, kept <-chan struct{}) {
 	for done := false; !done; {
 		select {
 		case <-r.news:
-		case <-kept:
+		case <-streamed:
 			done = true
 		}
 		r.mu.Lock()
@@ -305,9 +300,12 @@ func (r *round) look(ctx context.Context, batch []*lease, gone bool) error {
 		req.Compare = append(req.Compare, l.compares()...)
 		req.Failure = append(req.Failure, rangeOp(oneKey(l.key)), rangeOp(&pb.RangeRequest{Key: l.mark()}))
 	}
-	resp, f := r.b.look(ctx, req)
-	if f != nil {
-		return f.read("looking whether the leases are there")
+	resp, err := r.read(ctx, req)
+	if err != nil {
+		return (&failure{err: err}).read("looking whether the leases are there")
+	}
+	if resp == nil {
+		return nil // all is reported
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -327,6 +325,20 @@ func (r *round) look(ctx context.Context, batch []*lease, gone bool) error {
 		}
 	}
 	return nil
+}
+
+// read makes a transaction that only reads. It returns nil if all leases are reported before it is answered.
+func (r *round) read(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, error) {
+	var resp atomic.Pointer[pb.TxnResponse]
+	p := &pursuit{b: r.b, renewal: r.renewal, over: r.told, final: answered, attempt: func(ctx context.Context, w *way) error {
+		got, err := w.txn(ctx, req)
+		if err == nil {
+			resp.Store(got)
+		}
+		return err
+	}}
+	err := p.run(ctx)
+	return resp.Load(), err
 }
 
 // compares hold exactly while the key is there and bound to its lease, and not marked as revoked.

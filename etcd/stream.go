@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -24,6 +25,9 @@ const steady = 5 * time.Second
 // errCompacted says that etcd has forgotten the revisions from which on was to be watched.
 var errCompacted = errors.New("the revision to watch from has been compacted")
 
+// errStalled ends a stream on which nothing has come for a while.
+var errStalled = errors.New("etcd did not answer in time")
+
 // watching is what comes on a watch stream.
 type watching struct {
 	creates []*pb.WatchCreateRequest
@@ -34,7 +38,7 @@ type watching struct {
 // watch opens a stream and returns nil when it has been handled to its end; otherwise why it broke.
 func (b *Backend) watch(ctx context.Context, what watching) error {
 	w, number := b.ways.Way()
-	token, err := b.user.token(ctx, w)
+	token, err := b.watchToken(ctx, w)
 	if err == nil {
 		err = b.watchOn(outgoing(ctx, token), w, what)
 	}
@@ -45,6 +49,13 @@ func (b *Backend) watch(ctx context.Context, what watching) error {
 		b.ways.Leave(number)
 	}
 	return err
+}
+
+// watchToken returns the token to watch with. It does not wait for it as long as the watch may last.
+func (b *Backend) watchToken(ctx context.Context, w *way) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.ways.Patience())
+	defer cancel()
+	return b.user.token(ctx, w)
 }
 
 func (b *Backend) watchOn(ctx context.Context, w *way, what watching) error {
@@ -94,6 +105,17 @@ func refusedWatch(reason string) error {
 		}
 	}
 	return status.Error(codes.Unavailable, "etcd ended the watch: "+reason)
+}
+
+// because says what was behind the error of a stream.
+func because(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), errStalled) {
+		return errStalled
+	}
+	if errors.Is(err, io.EOF) {
+		return status.Error(codes.Unavailable, "the stream was ended before all was answered")
+	}
+	return err
 }
 
 // retry says whether to try again after watching failed so many times in a row, and waits until then.

@@ -18,11 +18,14 @@ type way struct {
 	lease pb.LeaseClient
 	watch pb.WatchClient
 	auth  pb.AuthClient
+	// turn is held by the one request that asks for a token at this endpoint.
+	turn chan struct{}
 }
 
 func newWay(conn *grpc.ClientConn) *way {
 	return &way{
 		kv: pb.NewKVClient(conn), lease: pb.NewLeaseClient(conn), watch: pb.NewWatchClient(conn), auth: pb.NewAuthClient(conn),
+		turn: make(chan struct{}, 1),
 	}
 }
 
@@ -70,13 +73,18 @@ func (b *Backend) attempt(ctx context.Context, w *way, make request) (sent bool,
 
 func (b *Backend) txn(ctx context.Context, req *pb.TxnRequest) (resp *pb.TxnResponse, f *failure) {
 	f = b.ask(ctx, func(ctx context.Context, w *way, options ...grpc.CallOption) (err error) {
-		resp, err = w.kv.Txn(ctx, req, options...)
-		if err == nil && !answers(resp, req) {
-			err = status.Error(codes.Internal, "the server's answer does not fit the request: is it etcd?")
-		}
+		resp, err = w.txn(ctx, req, options...)
 		return err
 	})
 	return resp, f
+}
+
+func (w *way) txn(ctx context.Context, req *pb.TxnRequest, options ...grpc.CallOption) (*pb.TxnResponse, error) {
+	resp, err := w.kv.Txn(ctx, req, options...)
+	if err == nil && !answers(resp, req) {
+		err = status.Error(codes.Internal, "the server's answer does not fit the request: is it etcd?")
+	}
+	return resp, err
 }
 
 // answers says whether resp has an answer to each operation of req, so that the caller may index them.

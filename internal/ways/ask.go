@@ -113,12 +113,11 @@ func (s *Ways[W]) Pause(ctx context.Context, failures int) bool { return s.pause
 
 // pause is Pause that ends early, and returns false, when over is closed too.
 func (s *Ways[W]) pause(ctx context.Context, over <-chan struct{}, failures int) bool {
-	rounds := failures - len(s.ways)
-	if rounds < 0 {
+	length := s.PauseLength(failures)
+	if length == 0 {
 		return ctx.Err() == nil
 	}
-	length := min(longestPause, firstPause<<min(rounds, 10))
-	timer := time.NewTimer(length/2 + rand.N(length/2+1))
+	timer := time.NewTimer(length)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -128,4 +127,14 @@ func (s *Ways[W]) pause(ctx context.Context, over <-chan struct{}, failures int)
 	case <-over:
 		return false
 	}
+}
+
+// PauseLength is how long to wait after that many failures in a row. It differs each time.
+func (s *Ways[W]) PauseLength(failures int) time.Duration {
+	rounds := failures - len(s.ways)
+	if rounds < 0 {
+		return 0
+	}
+	length := min(longestPause, firstPause<<min(rounds, 10))
+	return length/2 + rand.N(length/2+1)
 }

@@ -80,6 +80,7 @@ type Ways[W any] struct {
 	preferred atomic.Int64 // counts on when a way is left; modulo the number of ways
 	endBase   context.CancelCauseFunc
 	spawned   sync.WaitGroup // goroutines that outlive the call they were started by
+	renewals  renewals
 
 	mu     sync.Mutex
 	calls  int

@@ -4,10 +4,11 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Proxy stands between a client and a store. It can be made to carry nothing, in either direction, as a
-// network that swallows packets, and to cut what is connected.
+// network that swallows packets, to carry answers late, and to cut what is connected.
 type Proxy struct {
 	t      testing.TB
 	listen net.Listener
@@ -19,6 +20,7 @@ type Proxy struct {
 	only    bool          // only connections that are there are stalled
 	conns   map[net.Conn]chan struct{}
 	dials   int
+	late    time.Duration // how long what the store says is on its way
 }
 
 // StartProxy starts one before an address.
@@ -60,7 +62,7 @@ func (p *Proxy) accept() {
 		p.conns[in], p.conns[out] = hold, hold
 		p.mu.Unlock()
 		p.all.Go(func() { p.carry(in, out) })
-		p.all.Go(func() { p.carry(out, in) })
+		p.all.Go(func() { p.carryLate(out, in) })
 	}
 }
 
@@ -83,6 +85,49 @@ func (p *Proxy) carry(from, to net.Conn) {
 			return
 		}
 	}
+}
+
+// chunk is something on its way.
+type chunk struct {
+	due  time.Time
+	data []byte
+}
+
+// carryLate is carry for what the store says.
+func (p *Proxy) carryLate(from, to net.Conn) {
+	defer from.Close()
+	under := make(chan chunk, 1<<14)
+	p.all.Go(func() {
+		defer to.Close()
+		for c := range under {
+			time.Sleep(time.Until(c.due))
+			if _, err := to.Write(c.data); err != nil {
+				from.Close() // and what is left is dropped
+			}
+		}
+	})
+	defer close(under)
+	for {
+		buffer := make([]byte, 32<<10)
+		n, err := from.Read(buffer)
+		p.mu.Lock()
+		hold, late := p.conns[from], p.late
+		p.mu.Unlock()
+		if hold != nil {
+			<-hold
+		}
+		if err != nil {
+			return
+		}
+		under <- chunk{time.Now().Add(late), buffer[:n]}
+	}
+}
+
+// Delay has what the store says from now on arrive late.
+func (p *Proxy) Delay(by time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.late = by
 }
 
 // Stall carries nothing any more: on the connections that are there, and on new ones unless only.

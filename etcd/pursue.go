@@ -1,0 +1,145 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/leasekeeper/leasekeeper/internal/ways"
+)
+
+const (
+	// pursuitAttempts is how many attempts one part of a renewal makes at least before it is given up.
+	pursuitAttempts = 8
+	// longestStall is how long nothing may come until another attempt is made. It doubles each time.
+	longestStall = time.Second
+	// mostAttempts is how many attempts are under way at once.
+	mostAttempts = 2
+)
+
+// errReplaced ends an attempt whose place another one takes.
+var errReplaced = errors.New("etcd did not answer in time")
+
+// pursuit does one part of a renewal: it keeps leases over a stream, or checks keys with one request. The oldest attempt
+// goes on until the context ends, however slow etcd is. While nothing comes, a second one is made at another endpoint,
+// and is replaced by the next when nothing comes from it either.
+type pursuit struct {
+	b       *Backend
+	renewal *ways.Renewal
+	// attempt does what is left to do, at one endpoint. It returns nil when nothing is left.
+	attempt func(ctx context.Context, w *way) error
+	// final says whether an error is etcd's last word; it may be nil.
+	final func(error) bool
+	// news receives a signal whenever an attempt has brought something; it may be nil.
+	news <-chan struct{}
+	// over is closed when nothing is left to do.
+	over <-chan struct{}
+
+	running sync.WaitGroup
+	ended   chan *attempt // has room for all
+	begun   int
+	alive   []*attempt // oldest first, without those that were replaced
+	newest  int64      // the number of the endpoint of the last attempt
+}
+
+// attempt is one attempt of a pursuit.
+type attempt struct {
+	number int64 // of its endpoint
+	cancel context.CancelCauseFunc
+	err    error // once it has ended
+}
+
+// run makes attempts until one returns nil, nothing is left to do, an error is final, all have failed, or ctx ends.
+func (p *pursuit) run(ctx context.Context) error {
+	most, stall := p.b.ways.Attempts(pursuitAttempts), longestStall
+	p.ended = make(chan *attempt, most)
+	defer p.running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	p.begin(ctx)
+	next := time.NewTimer(patience(ctx, stall))
+	defer next.Stop()
+	for {
+		select {
+		case <-p.over:
+			return nil
+		case <-ctx.Done():
+			if len(p.alive) > 0 {
+				p.b.ways.Leave(p.alive[0].number)
+			}
+			return ways.Ended(ctx)
+		case <-p.news:
+			if len(p.alive) > 0 {
+				next.Reset(patience(ctx, stall))
+			}
+		case <-next.C:
+			if p.begun == most {
+				continue // those under way go on
+			}
+			if len(p.alive) > 0 {
+				p.b.ways.Leave(p.newest)
+				stall *= 2
+			}
+			p.begin(ctx)
+			next.Reset(patience(ctx, stall))
+		case a := <-p.ended:
+			a.cancel(nil)
+			alive := slices.Contains(p.alive, a)
+			switch {
+			case a.err == nil || alive && p.final != nil && p.final(a.err):
+				return a.err
+			case !alive: // it was replaced
+				continue
+			}
+			p.failed(a)
+			if len(p.alive) == 0 && p.begun == most {
+				return a.err
+			}
+			next.Reset(p.b.ways.PauseLength(p.begun))
+		}
+	}
+}
+
+// patience is how long to wait for something to come until another attempt is made.
+func patience(ctx context.Context, stall time.Duration) time.Duration {
+	if end, ok := ctx.Deadline(); ok {
+		return min(stall, time.Until(end)/3)
+	}
+	return stall
+}
+
+// begin makes another attempt, in place of the youngest if there are enough.
+func (p *pursuit) begin(ctx context.Context) {
+	if len(p.alive) == mostAttempts {
+		p.alive[mostAttempts-1].cancel(errReplaced)
+		p.alive = p.alive[:mostAttempts-1]
+	}
+	var own []int64
+	if len(p.alive) > 0 {
+		own = append(own, p.alive[0].number)
+	}
+	if p.begun > 0 {
+		own = append(own, p.newest)
+	}
+	w, number := p.b.ways.Take(p.renewal, own...)
+	a := &attempt{number: number}
+	ctx, a.cancel = context.WithCancelCause(ctx)
+	p.alive, p.newest = append(p.alive, a), number
+	p.begun++
+	p.running.Go(func() {
+		_, a.err = p.b.attempt(ctx, w, func(ctx context.Context, w *way, _ ...grpc.CallOption) error { return p.attempt(ctx, w) })
+		p.ended <- a
+	})
+}
+
+// failed takes in that an attempt has come to nothing.
+func (p *pursuit) failed(a *attempt) {
+	p.alive = slices.DeleteFunc(p.alive, func(other *attempt) bool { return other == a })
+	if !answered(a.err) {
+		p.b.ways.Leave(a.number)
+	}
+}
