@@ -52,7 +52,7 @@ func (c *Client) Claim(ctx context.Context, q Request) (*Lease, error) {
 		known = c.leftAs(q.Name)
 	}
 	e.guesses, e.alone = known != nil, q.Alone
-	err = e.run(ctx, known)
+	err = e.run(yielding(ctx, q.TTL), known)
 	if err != nil && a.begun && !errors.Is(err, driver.ErrLost) && !errors.Is(err, driver.ErrHeld) {
 		err = unknown(q.Name, err) // the name was taken, and has to be given back
 	}

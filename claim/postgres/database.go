@@ -125,18 +125,26 @@ func (d *database) run(ctx context.Context, do func(context.Context, *pgxpool.Co
 	return all, nil
 }
 
-// acquire returns a connection: for a renewal one of those that are kept for that, if it can.
+// acquire returns a connection: for a renewal one of those that are kept for that, if it can. Renewals that use the pool
+// instead, and may be slow, leave one of its connections to claims, unless it has no other.
 func (d *database) acquire(ctx context.Context) (*pgxpool.Conn, func(), error) {
+	leave := func() {}
 	if claim.IsRenewal(ctx) {
-		if conn, release := d.reserve.acquire(ctx); conn != nil {
+		conn, release := d.reserve.acquire(ctx)
+		if conn != nil {
 			return conn, release, nil
+		}
+		var err error
+		if leave, err = d.reserve.enter(ctx); err != nil {
+			return nil, nil, err
 		}
 	}
 	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
+		leave()
 		return nil, nil, err
 	}
-	return conn, conn.Release, nil
+	return conn, func() { conn.Release(); leave() }, nil
 }
 
 // unreached is the failure to get a connection.

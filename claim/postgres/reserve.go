@@ -16,6 +16,7 @@ const reserved = 2
 type reserve struct {
 	settings *pgxpool.Config
 	room     chan struct{} // has room for reserved
+	guests   chan struct{} // has room for the renewals that may use the pool at once: one connection is left for claims
 
 	mu     sync.Mutex
 	pool   *pgxpool.Pool // nil until the first renewal
@@ -25,8 +26,9 @@ type reserve struct {
 
 func newReserve(of *pgxpool.Pool) *reserve {
 	settings := of.Config() // a copy
+	guests := max(1, settings.MaxConns-1)
 	settings.MaxConns, settings.MinConns, settings.MinIdleConns = reserved, 0, 0
-	return &reserve{settings: settings, room: make(chan struct{}, reserved)}
+	return &reserve{settings: settings, room: make(chan struct{}, reserved), guests: make(chan struct{}, guests)}
 }
 
 // acquire returns a connection and what gives it back. It returns nil if all are taken, or none can be made: then the
@@ -55,6 +57,16 @@ func (r *reserve) acquire(ctx context.Context) (*pgxpool.Conn, func()) {
 		})
 	}
 	return nil, nil
+}
+
+// enter waits until a renewal may use the pool.
+func (r *reserve) enter(ctx context.Context) (leave func(), err error) {
+	select {
+	case r.guests <- struct{}{}:
+		return func() { <-r.guests }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 func (r *reserve) open() (*pgxpool.Pool, error) {

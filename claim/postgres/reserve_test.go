@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -76,15 +77,16 @@ func TestExhaustedPoolLosesNoLease(t *testing.T) {
 	}
 }
 
-// Where they are refused the pool is used.
-func TestRenewalsUseThePoolIfTheirOwnConnectionIsRefused(t *testing.T) {
-	var connected, refused atomic.Int32
+// refused returns a client on a pool of two connections beyond which none is made.
+func refused(t *testing.T, count *atomic.Int32) (*claim.Client, *pgxpool.Pool) {
+	t.Helper()
+	var connected atomic.Int32
 	database := databases.PostgreSQL(t).Database(t)
 	p := pool(t, database, func(c *pgxpool.Config) {
 		c.MaxConns = 2
 		c.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
 			if connected.Add(1) > 2 {
-				refused.Add(1)
+				count.Add(1)
 				return context.DeadlineExceeded
 			}
 			return nil
@@ -95,18 +97,78 @@ func TestRenewalsUseThePoolIfTheirOwnConnectionIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close(context.Background()) })
+	var held [2]*pgxpool.Conn // so that both are there
+	for i := range held {
+		if held[i], err = p.Acquire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, conn := range held {
+		conn.Release()
+	}
 	connected.Store(2)
 	c, err := claim.NewClient(s, claim.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := claim.Request{Name: "jobs/x", Holder: leasekeeper.Holder{ID: "a"}, TTL: time.Minute}
-	q.ID[0] = 1
-	l, err := c.Claim(t.Context(), q)
+	return c, p
+}
+
+// Where they are refused the pool is used.
+func TestRenewalsUseThePoolIfTheirOwnConnectionIsRefused(t *testing.T) {
+	var count atomic.Int32
+	c, _ := refused(t, &count)
+	l, err := c.Claim(t.Context(), request("jobs/x", "a", time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Extend(t.Context(), l, 0); err != nil || refused.Load() == 0 {
-		t.Errorf("%v, after %d connections were refused", err, refused.Load())
+	if err := c.Extend(t.Context(), l, 0); err != nil || count.Load() == 0 {
+		t.Errorf("%v, after %d connections were refused", err, count.Load())
+	}
+}
+
+// However many renewals hang on the pool, claims have a connection of it.
+func TestRenewalsLeaveClaimsAConnection(t *testing.T) {
+	var count atomic.Int32
+	c, p := refused(t, &count)
+	var leases [3]*claim.Lease
+	for i := range leases {
+		l, err := c.Claim(t.Context(), request(fmt.Sprint("jobs/", i), "a", time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		leases[i] = l
+	}
+	locker, err := pgx.ConnectConfig(t.Context(), p.Config().ConnConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locker.Close(context.Background())
+	tx, err := locker.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "SELECT 1 FROM leasekeeper_lease FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	renewed := make(chan error, len(leases))
+	for _, l := range leases {
+		go func() { renewed <- c.Extend(context.WithoutCancel(t.Context()), l, 0) }()
+	}
+	for refusals := count.Load(); refusals < int32(len(leases)); refusals = count.Load() { // each has tried for its own
+		time.Sleep(time.Millisecond)
+	}
+	limit, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := c.Claim(limit, request("jobs/x", "a", time.Minute)); err != nil {
+		t.Error(err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range leases {
+		if err := <-renewed; err != nil {
+			t.Error(err)
+		}
 	}
 }

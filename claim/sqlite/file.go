@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"modernc.org/sqlite" // and registers the driver
 	sqlite3 "modernc.org/sqlite/lib"
@@ -29,12 +30,13 @@ type file struct {
 	leave   func()        // the line; nil before it is joined
 	wal     bool          // it is written by way of a log
 	queue   queue
+	now     func() time.Time // of this process, for what waits
 
 	prepared prepared
 }
 
 func newFile(db *sql.DB) *file {
-	return &file{db: db, reading: make(chan struct{}, readers), writing: make(chan struct{}, 1)}
+	return &file{db: db, reading: make(chan struct{}, readers), writing: make(chan struct{}, 1), now: time.Now}
 }
 
 // identify notes which file was opened, and joins its line.

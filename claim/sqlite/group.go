@@ -24,6 +24,7 @@ type write struct {
 	ctx       context.Context
 	statement *sql.Stmt
 	args      []any
+	late      time.Time     // from when on no renewal goes before it that has not begun
 	done      chan struct{} // closed when what follows is known
 	rows      [][]any
 	failed    *sqlstore.Failure
@@ -54,6 +55,20 @@ func (q *queue) takeRenewal() *write {
 	return w
 }
 
+// takeLate takes out those that renewals have kept waiting for as long as they may, up to a number, in order.
+func (q *queue) takeLate(now time.Time, most int) (late []*write) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waits = slices.DeleteFunc(q.waits, func(w *write) bool {
+		goes := len(late) < most && !w.renews() && !now.Before(w.late)
+		if goes {
+			late = append(late, w)
+		}
+		return goes
+	})
+	return late
+}
+
 // take takes a write out, and with it as many of those that came first as may be written at once: no renewals, each of
 // which may be large. It returns none if somebody has begun with it.
 func (q *queue) take(w *write, most int) []*write {
@@ -80,7 +95,7 @@ func (w *write) renews() bool { return claim.IsRenewal(w.ctx) }
 // write runs a statement that writes. Whose turn it is writes for all who wait with him: what costs most is to
 // commit, and that is done once. Each is as if alone: it has happened when its caller is told so.
 func (f *file) write(ctx context.Context, statement *sql.Stmt, args []any) ([][]any, *sqlstore.Failure) {
-	w := &write{ctx: ctx, statement: statement, args: args, done: make(chan struct{})}
+	w := &write{ctx: ctx, statement: statement, args: args, late: f.now().Add(claim.Yield(ctx)), done: make(chan struct{})}
 	f.queue.add(w)
 	select {
 	case <-w.done:
@@ -98,20 +113,29 @@ func (f *file) write(ctx context.Context, statement *sql.Stmt, args []any) ([][]
 }
 
 // lead writes w and what waits with it, unless somebody has. It is the turn of the caller. One renewal goes first, if
-// there is any: so renewals wait for one group of others at most, and others for one renewal.
+// there is any: so renewals wait for one group of others at most, and others for one renewal. Turns come in the order
+// of the callers, and many may be those of renewals: who has waited for a third of a TTL goes before the next of them,
+// whose turn it may be.
 func (f *file) lead(w *write) {
+	most := 1
+	if f.wal { // where there is no log, a commit can fail for those who read, and leave the transaction open
+		most = maxGroup
+	}
+	f.run(f.queue.takeLate(f.now(), most))
 	if r := f.queue.takeRenewal(); r != nil {
 		f.run([]*write{r})
 	}
-	most := 1
-	if f.wal && !w.renews() { // where there is no log, a commit can fail for those who read, and leave the transaction open
-		most = maxGroup
+	if w.renews() {
+		most = 1
 	}
 	f.run(f.queue.take(w, most))
 }
 
 // run writes a group, in one transaction if it can.
 func (f *file) run(group []*write) {
+	if len(group) == 0 {
+		return
+	}
 	failed := f.same()
 	if failed == nil && (len(group) < 2 || !f.together(group)) {
 		for _, w := range group {

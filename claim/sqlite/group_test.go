@@ -80,6 +80,67 @@ func TestRenewalsGoBeforeOtherWrites(t *testing.T) {
 	all.Wait()
 }
 
+// A claim that renewals have kept waiting for a third of its TTL goes before the next of them, though it is the turn of a
+// renewal; before that it waits.
+func TestClaimsWaitForRenewalsForAThirdOfTheTTL(t *testing.T) {
+	const ttl = time.Minute
+	s := opened(t, newPath(t), Config{})
+	now := time.Now()
+	s.file.now = func() time.Time { return now }
+	c, err := claim.NewClient(s, claim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const renewals = 6
+	var leases [renewals]*claim.Lease
+	request := func(i byte) claim.Request {
+		return claim.Request{Name: fmt.Sprint("name", i), ID: driver.ID{i + 1}, Holder: driver.Holder{ID: "a"}, TTL: ttl}
+	}
+	for i := range leases {
+		if leases[i], err = c.Claim(t.Context(), request(byte(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all sync.WaitGroup
+	s.file.writing <- struct{}{}
+	for i := range leases {
+		all.Go(func() {
+			if err := c.Extend(t.Context(), leases[i], 0); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	s.file.waiting(renewals)
+	all.Go(func() {
+		if _, err := c.Claim(t.Context(), request(renewals)); err != nil {
+			t.Error(err)
+		}
+	})
+	waits := s.file.waiting(renewals + 1)
+	claims := slices.IndexFunc(waits, func(w *write) bool { return !w.renews() })
+	written := func(w *write) bool {
+		select {
+		case <-w.done:
+			return true
+		default:
+			return false
+		}
+	}
+	for _, step := range []struct {
+		after time.Duration
+		want  bool
+	}{{0, false}, {ttl/3 - 1, false}, {1, true}} {
+		now = now.Add(step.after)
+		turn := slices.IndexFunc(waits, func(w *write) bool { return w.renews() && !written(w) })
+		s.file.lead(waits[turn])
+		if got := written(waits[claims]); got != step.want {
+			t.Errorf("after %v more the claim is written: %v, want %v", step.after, got, step.want)
+		}
+	}
+	<-s.file.writing
+	all.Wait()
+}
+
 // Writes that wait together are committed together, where there is a log; each is done or not as if it were alone.
 func TestWritesThatWaitAreCommittedTogether(t *testing.T) {
 	const many = 20

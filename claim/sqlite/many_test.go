@@ -55,5 +55,5 @@ func TestKeeperOfManyLeases(t *testing.T) {
 		}
 		return n
 	}
-	storetest.KeepsMany(t, storetest.Many{Store: s, Writes: count.commits.Load, Held: held})
+	storetest.KeepsMany(t, storetest.Many{Store: s, Writes: count.commits.Load, Together: 2000, Held: held})
 }

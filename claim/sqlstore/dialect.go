@@ -20,6 +20,8 @@ type Dialect interface {
 	settings(c Config) []any
 	// batch returns the arguments of statements.batch. Each swap is a name, the values of extended, and the old op.
 	batch(c Config, swaps [][]any) []any
+	// mostTogether is how many records one statement may write where others wait for it.
+	mostTogether() int
 	// names is the argument of statements.gather that has many names.
 	names(names []string) any
 	// batchVerdict reads what that answered, and whose records were written.

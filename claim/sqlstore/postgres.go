@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 )
@@ -223,6 +224,9 @@ func column[T any](rows [][]any, i int) []T {
 	}
 	return values
 }
+
+// mostTogether has no bound: others write at the same time, and each statement is a way to the server and back.
+func (postgresql) mostTogether() int { return math.MaxInt }
 
 func (postgresql) settings(c Config) []any { return []any{c.AcceptLoss} }
 

@@ -113,6 +113,10 @@ func (d sqlite) batchStatement() string {
 
 func (sqlite) settings(Config) []any { return nil }
 
+// mostTogether keeps others waiting for some ten milliseconds: one writes at a time, and whoever waits goes between two
+// statements.
+func (sqlite) mostTogether() int { return 2000 }
+
 // batch makes one text in JSON of all. Numbers stand there as texts, since they may be larger than what JSON is
 // sure to keep.
 func (sqlite) batch(c Config, swaps [][]any) []any {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/driver"
@@ -137,8 +138,8 @@ func (s *Store) whyNot(ctx context.Context, v verdict) error {
 	return nil
 }
 
-// SwapAll implements [claim.Batcher]. Those that extend are one statement. The others are one each, since one that
-// has to wait for a transaction must not hold up the rest.
+// SwapAll implements [claim.Batcher]. Those that extend are one statement, or a few where others wait for each. The
+// others are one each, since one that has to wait for a transaction must not hold up the rest.
 func (s *Store) SwapAll(ctx context.Context, swaps []claim.Swap) ([]bool, error) {
 	done := make([]bool, len(swaps))
 	together, places := [][]any{}, map[string]int{}
@@ -155,22 +156,30 @@ func (s *Store) SwapAll(ctx context.Context, swaps []claim.Swap) ([]bool, error)
 		places[w.Record.Name] = i
 		together = append(together, append(args[argName-1:argRecord+len(extended)-1:argRecord+len(extended)-1], w.Old.String()))
 	}
-	if len(together) > 0 {
-		if err := s.swapTogether(ctx, together, places, done); err != nil {
-			return nil, err
+	statements := 0
+	for some := range slices.Chunk(together, s.dialect.mostTogether()) {
+		if err := s.swapTogether(ctx, some, places, done); err != nil {
+			return nil, partly(err, statements, len(swaps))
 		}
+		statements++
 	}
-	for n, i := range apart {
+	for _, i := range apart {
 		ok, err := s.Swap(ctx, swaps[i])
-		if err != nil && (n > 0 || len(together) > 0) && !errors.Is(err, driver.ErrUnknownOutcome) {
-			err = fmt.Errorf("%w of %d writes, some of which were done: %w", driver.ErrUnknownOutcome, len(swaps), err)
-		}
 		if err != nil {
-			return nil, err
+			return nil, partly(err, statements, len(swaps))
 		}
 		done[i] = ok
+		statements++
 	}
 	return done, nil
+}
+
+// partly is the error of many writes if that of a statement is err and others were done before it.
+func partly(err error, before, writes int) error {
+	if before == 0 || errors.Is(err, driver.ErrUnknownOutcome) {
+		return err
+	}
+	return fmt.Errorf("%w of %d writes, some of which were done: %w", driver.ErrUnknownOutcome, writes, err)
 }
 
 // swapTogether writes many records with one statement, and notes which were written.
