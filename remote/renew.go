@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/internal/ways"
 )
 
 const (
@@ -25,6 +26,7 @@ const (
 // round is one call of Renew. All of it but the inbox belongs to the goroutine of the caller.
 type round struct {
 	b       *Backend
+	renewal *ways.Renewal
 	leases  []driver.Lease
 	report  func(int, driver.Renewal)
 	done    []bool // reported
@@ -88,10 +90,15 @@ func (b *Backend) Renew(ctx context.Context, leases []driver.Lease, report func(
 
 func (r *round) run(ctx context.Context) error {
 	defer r.forget()
+	var end func()
+	r.renewal, end = r.b.ways.BeginRenewal(ctx, r.leases)
+	defer end()
 	attempts := r.b.ways.Attempts(renewAttempts)
 	patience := longestStall
+	var last []int64 // the endpoint of the last attempt
 	for n := 0; r.open > 0; n++ {
-		w, number := r.b.ways.Way()
+		w, number := r.b.ways.Take(r.renewal, last...)
+		last = []int64{number}
 		stall := patience
 		if end, ok := ctx.Deadline(); ok {
 			stall = min(stall, time.Until(end)/3)

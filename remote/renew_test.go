@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/remote"
@@ -313,4 +315,68 @@ func TestRenewConcurrently(t *testing.T) {
 	if n := counted.streams.Load(); n != 1 {
 		t.Errorf("%d streams", n)
 	}
+}
+
+// A hedge is sent to another endpoint than the call that it hedges.
+func TestHedgeTakesAnotherEndpoint(t *testing.T) {
+	s := startStore(t)
+	var proxies [2]*proxy
+	var addrs []string
+	for i := range proxies {
+		proxies[i] = startProxy(t, s.Addr)
+		addrs = append(addrs, proxies[i].Addr())
+	}
+	var mu sync.Mutex
+	sent, opened := make(map[string]int), make(map[string]int) // messages and streams, by endpoint
+	count := func(what map[string]int, endpoint string, n int) int {
+		mu.Lock()
+		defer mu.Unlock()
+		what[endpoint] += n
+		return what[endpoint]
+	}
+	see := grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		if method == leasekeeperv1.Leasekeeper_Renew_FullMethodName {
+			count(opened, cc.Target(), 1)
+		}
+		stream, err := open(ctx, desc, cc, method, opts...)
+		if err != nil {
+			return nil, err
+		}
+		return &seenStream{stream, func(msg any) {
+			if _, ok := msg.(*leasekeeperv1.RenewRequest); ok {
+				count(sent, cc.Target(), 1)
+			}
+		}}, nil
+	})
+	b := openWith(t, remote.Config{Endpoints: addrs, DialOptions: []grpc.DialOption{see}})
+	leases := manyLeases(t, b, 10)
+	for _, p := range proxies {
+		p.Stall(false)
+	}
+	ctx, cancel := context.WithCancel(limited(t))
+	var both sync.WaitGroup
+	both.Go(func() {
+		is(t, b.Renew(ctx, leases, func(int, driver.Renewal) {}), context.Canceled)
+	})
+	eventually(t, "the first asks", func() bool { return count(sent, addrs[0], 0) == 1 })
+	both.Go(func() {
+		is(t, b.Renew(driver.Hedge(ctx), leases[5:], func(int, driver.Renewal) {}), context.Canceled)
+	})
+	eventually(t, "the other endpoint is asked", func() bool { return count(opened, addrs[1], 0) > 0 })
+	if n := count(sent, addrs[0], 0); n != 1 {
+		t.Errorf("%d messages went to the endpoint of the first before one went to the other", n)
+	}
+	cancel()
+	both.Wait()
+}
+
+// seenStream sees what is sent.
+type seenStream struct {
+	grpc.ClientStream
+	sends func(any)
+}
+
+func (s *seenStream) SendMsg(msg any) error {
+	s.sends(msg)
+	return s.ClientStream.SendMsg(msg)
 }
