@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -37,6 +38,10 @@ func main() {
 		}
 		return
 	}
+	if len(os.Args) > 1 && os.Args[1] == busyArgument {
+		spin(os.Stdin)
+		return
+	}
 	b, err := configure(os.Args[1:])
 	if errors.Is(err, flag.ErrHelp) {
 		return
@@ -52,22 +57,24 @@ func main() {
 
 // bench is one run.
 type bench struct {
-	dir       string // where data folders are made; a new one if empty
-	size      size
-	databases bool           // measure those instead of servers
-	group     bool           // measure groups of members instead of servers alone
-	onlyApart bool           // measure groups only with their members apart
-	abusive   bool           // attack a server instead
-	span      time.Duration  // of each attack
-	built     string         // our command; built anew if empty
-	wanted    *regexp.Regexp // of scenarios
-	aimed     *regexp.Regexp // of targets
-	scenarios []scenario
-	targets   []*target
-	trials    []trial
-	setups    []setup
-	say       progress
-	noise     noise
+	dir        string // where data folders are made; a new one if empty
+	size       size
+	databases  bool          // measure those instead of servers
+	group      bool          // measure groups of members instead of servers alone
+	onlyApart  bool          // measure groups only with their members apart
+	abusive    bool          // attack a server instead
+	span       time.Duration // of each attack
+	built      string        // our command; built anew if empty
+	overloaded bool          // count the leases that are lost on a crowded machine instead
+	overload   overload
+	wanted     *regexp.Regexp // of scenarios
+	aimed      *regexp.Regexp // of targets
+	scenarios  []scenario
+	targets    []*target
+	trials     []trial
+	setups     []setup
+	say        progress
+	noise      noise
 }
 
 func configure(args []string) (*bench, error) {
@@ -80,6 +87,9 @@ func configure(args []string) (*bench, error) {
 	kills := flags.Int("kills", 0, "with -group, kill the leader `so many` times (default 100, with -quick 3)")
 	onlyApart := flags.Bool("apart", false, "with -group, measure only with the members apart")
 	abusive := flags.Bool("abuse", false, "attack our server instead, and measure its memory and how it serves a neighbour meanwhile; -run chooses among the attacks")
+	overloaded := flags.Bool("overload", false, "hold many names on a crowded machine instead, on SQLite, PostgreSQL and our server, and count the leases that are lost; -target chooses among these")
+	span := flags.Duration("span", 0, "with -overload, how `long` a round lasts (default 5m)")
+	rounds := flags.Int("rounds", 0, "with -overload, how `many` rounds there are on each store (default 3)")
 	dir := flags.String("dir", "", "make the data folders in this `folder`, which should be on a real disk (default the working one)")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
@@ -90,11 +100,11 @@ func configure(args []string) (*bench, error) {
 	if *onlyApart && !*group {
 		return nil, errors.New("give -group too: only members of a group are apart")
 	}
-	if *group && *onDatabases {
-		return nil, errors.New("leave away -group or -databases: a run measures one of them")
+	if len(slices.DeleteFunc([]bool{*group, *onDatabases, *abusive, *overloaded}, func(on bool) bool { return !on })) > 1 {
+		return nil, errors.New("give one of -group, -databases, -abuse and -overload: a run measures one of them")
 	}
-	if *abusive && (*group || *onDatabases) {
-		return nil, errors.New("give -abuse alone: a run measures one of -abuse, -group and -databases")
+	if (*span != 0 || *rounds != 0) && !*overloaded || *span < 0 || *rounds < 0 {
+		return nil, errors.New("-span and -rounds are positive, and only for -overload")
 	}
 	wanted, err := regexp.Compile("(?i)" + *run)
 	if err != nil {
@@ -105,9 +115,12 @@ func configure(args []string) (*bench, error) {
 		return nil, fmt.Errorf("-target: %w", err)
 	}
 	b := &bench{dir: *dir, size: fullSize, databases: *onDatabases, group: *group, onlyApart: *onlyApart, abusive: *abusive, span: abuseSpan, wanted: wanted, aimed: aimed, say: newProgress(os.Stderr)}
+	b.overloaded, b.overload = *overloaded, fullOverload
 	if *quick {
-		b.size, b.span = quickSize, abuseShort
+		b.size, b.span, b.overload = quickSize, abuseShort, quickOverload
 	}
+	b.overload.span = cmp.Or(*span, b.overload.span)
+	b.overload.rounds = cmp.Or(*rounds, b.overload.rounds)
 	if *kills > 0 {
 		b.size.kills = *kills
 	}
@@ -118,7 +131,7 @@ func configure(args []string) (*bench, error) {
 	if b.abusive && !slices.ContainsFunc(attacks(), func(a attack) bool { return wanted.MatchString(a.name) }) {
 		return nil, errors.New("nothing is left to be measured")
 	}
-	if b.databases || b.abusive || b.group && len(b.trials) > 0 && len(b.setups) > 0 {
+	if b.databases || b.abusive || b.overloaded || b.group && len(b.trials) > 0 && len(b.setups) > 0 {
 		return b, nil
 	}
 	if b.group || len(b.scenarios) == 0 || len(b.targets) == 0 {
@@ -147,6 +160,9 @@ func (b *bench) run(ctx context.Context, out io.Writer) (err error) {
 	defer b.say.clear()
 	if b.databases {
 		return b.measureDatabases(ctx, out, dir)
+	}
+	if b.overloaded {
+		return b.overloads(ctx, out, dir)
 	}
 	if b.abusive {
 		return b.abuse(ctx, out, dir, b.span)

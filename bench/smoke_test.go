@@ -25,6 +25,10 @@ func TestMain(m *testing.M) {
 		attackMain(context.Background(), os.Args[2:])
 		return
 	}
+	if len(os.Args) > 1 && os.Args[1] == busyArgument {
+		spin(os.Stdin)
+		return
+	}
 	dir, err := os.MkdirTemp("", "bench-")
 	if err != nil {
 		panic(err)
@@ -165,7 +169,7 @@ func measureWays(t *testing.T, args ...string) string {
 }
 
 func TestConfigure(t *testing.T) {
-	for _, args := range [][]string{{"-run", "("}, {"-target", "("}, {"-run", "no such thing"}, {"-group", "-run", "no such thing"}, {"-group", "-target", "bare"}, {"-group", "-databases"}, {"word"}, {"-no-such-flag"}} {
+	for _, args := range [][]string{{"-run", "("}, {"-target", "("}, {"-run", "no such thing"}, {"-group", "-run", "no such thing"}, {"-group", "-target", "bare"}, {"-group", "-databases"}, {"-overload", "-group"}, {"-span", "1m"}, {"word"}, {"-no-such-flag"}} {
 		if _, err := configure(args); err == nil {
 			t.Errorf("%q is taken", args)
 		}
