@@ -31,8 +31,8 @@ const (
 )
 
 // openFolder makes the data folder if need be, locks it, and opens its database. halt is called when the
-// database can not go on; the goroutine that calls it never comes back.
-func openFolder(files vfs.FS, dir string, openFiles int, halt func(error)) (*pebble.DB, *pebble.Lock, error) {
+// database can not go on; the goroutine that calls it never comes back. watch counts what the database does with the disk.
+func openFolder(files vfs.FS, dir string, openFiles int, watch *diskWatch, halt func(error)) (*pebble.DB, *pebble.Lock, error) {
 	if dir == "" {
 		return nil, nil, errors.New("no data folder is named: say where to keep the data")
 	}
@@ -51,6 +51,7 @@ func openFolder(files vfs.FS, dir string, openFiles int, halt func(error)) (*peb
 		return nil, nil, errors.Join(fmt.Errorf("data folder %s can not be cleaned up: %w", dir, err), lock.Close())
 	}
 	options := databaseOptions(files, halt)
+	options.FS = watchedFS{options.FS, watch}
 	options.MaxOpenFiles = openFiles
 	db, err := openDatabase(files.PathJoin(dir, databaseDir), options)
 	if err != nil {

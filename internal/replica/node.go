@@ -163,8 +163,7 @@ type Node struct {
 	err      error         // why, set before done is closed
 	last     Status        // set before done is closed
 
-	loopPulse pulse // of the member's goroutine
-	diskPulse pulse // of the write under way
+	disk diskWatch
 }
 
 // Start opens the data folder and runs the member until Stop, or until its disk fails. Errors say what to
@@ -211,6 +210,7 @@ func Start(ctx context.Context, cfg NodeConfig) (*Node, error) {
 		return nil, err
 	}
 	n.intake <- submission{event: n.readSpace()}
+	go n.watchDisk()
 	go n.run()
 	return n, nil
 }
@@ -222,7 +222,7 @@ func (n *Node) open() (err error) {
 			err = errors.Join(err, n.close())
 		}
 	}()
-	if n.db, n.lock, err = openFolder(n.cfg.FS, n.cfg.Dir, n.cfg.MaxOpenFiles, n.halt); err != nil {
+	if n.db, n.lock, err = openFolder(n.cfg.FS, n.cfg.Dir, n.cfg.MaxOpenFiles, &n.disk, n.halt); err != nil {
 		return err
 	}
 	domain := clock.SystemDomain()

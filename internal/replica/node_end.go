@@ -4,18 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// stallLimit is how long the member's goroutine, or one write, may take before the member no longer counts
-// as serving. A healthy one takes milliseconds.
-const stallLimit = 5 * time.Second
-
-// errStalled is for those who ask whether the member serves; requests just wait for as long as they like to.
-var errStalled = fmt.Errorf("the disk or the process has stood still for more than %v", stallLimit)
+// errStuck is for those who ask whether the member serves; requests just wait for as long as they like to. A member that
+// is only busy, or gets no processor, serves: it is late, and to take it out of service would not make it sooner.
+var errStuck = fmt.Errorf("the disk has not finished a write, a read or a sync for more than %v: see the kernel's log", stuckLooks*diskLook)
 
 // end says that the member has ended, and why. It may be called from any goroutine, more than once; the
 // first reason counts. It waits for nobody: when the disk fails, any of our goroutines may be stuck in the
@@ -76,21 +72,6 @@ func (n *Node) abandon(opened <-chan error) {
 	}()
 }
 
-// pulse is when somebody was last seen alive: nanoseconds since pulseOrigin, 0 for nobody at work.
-type pulse struct{ at atomic.Int64 }
-
-// pulseOrigin is long enough ago for every moment that matters to come after it.
-var pulseOrigin = time.Now().Add(-time.Hour)
-
-func (p *pulse) beat() { p.at.Store(int64(time.Since(pulseOrigin))) }
-func (p *pulse) rest() { p.at.Store(0) }
-
-// still reports that somebody is at work and has not been seen for longer than stallLimit.
-func (p *pulse) still() bool {
-	at := p.at.Load()
-	return at > 0 && int64(time.Since(pulseOrigin))-at > int64(stallLimit)
-}
-
 // Serving returns nil if the member would take on a request now, else why not. It looks no further than whether the
 // member knows a leader: see CheckReady.
 func (n *Node) Serving() error {
@@ -124,7 +105,7 @@ func (n *Node) CheckReady() error {
 	return errNotReady
 }
 
-// standing returns nil if the member is neither stopped nor stalled.
+// standing returns nil if the member is not stopped, and its disk not stuck.
 func (n *Node) standing() error {
 	select {
 	case <-n.stopping:
@@ -133,8 +114,8 @@ func (n *Node) standing() error {
 		return ErrStopped
 	default:
 	}
-	if n.loopPulse.still() || n.diskPulse.still() {
-		return errStalled
+	if n.disk.stuck() {
+		return errStuck
 	}
 	return nil
 }

@@ -161,14 +161,15 @@ func TestNodeOnADiskThatStandsStill(t *testing.T) {
 	if !errors.Is(err, ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("put: %v", err)
 	}
-	n.diskPulse.at.Store(n.diskPulse.at.Load() - int64(stallLimit)) // as if the test had waited for so long
-	if err := n.Serving(); err != errStalled {
-		t.Errorf("serving: %v", err)
+	for n.Serving() != errStuck || n.CheckReady() != errStuck { // sooner than by itself
+		n.disk.look()
+		time.Sleep(time.Millisecond)
 	}
 	slow.Store(false)
 	close(answer)
 	mustPut(t, n, "l", "v", 0)
-	if err := n.Serving(); err != nil {
+	n.disk.look()
+	if err := errors.Join(n.Serving(), n.CheckReady()); err != nil {
 		t.Errorf("serving: %v", err)
 	}
 	if kvs := get(t, n, "k"); len(kvs) != 1 {

@@ -39,7 +39,6 @@ func (n *Node) run() {
 	n.owner.Unlock()
 	n.serving.Store(false)
 	close(n.persists)
-	n.loopPulse.rest()
 	if err == nil {
 		<-diskDone
 		<-spaceDone
@@ -60,7 +59,6 @@ func (n *Node) loop() error {
 		if over {
 			return n.Err() // nil if it was told to stop
 		}
-		n.loopPulse.beat()
 		var err error
 		if wait, err = t.take(first); err != nil {
 			return err
@@ -267,9 +265,7 @@ func (n *Node) write() {
 		if failed {
 			continue
 		}
-		n.diskPulse.beat()
 		err := p.Batch.SyncWait()
-		n.diskPulse.rest()
 		n.syncs.observe(time.Since(p.start))
 		if failed = err != nil; !failed {
 			err = p.Batch.Close()
