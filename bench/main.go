@@ -88,7 +88,8 @@ func configure(args []string) (*bench, error) {
 	onlyApart := flags.Bool("apart", false, "with -group, measure only with the members apart")
 	abusive := flags.Bool("abuse", false, "attack our server instead, and measure its memory and how it serves a neighbour meanwhile; -run chooses among the attacks")
 	overloaded := flags.Bool("overload", false, "hold many names on a crowded machine instead, on SQLite, PostgreSQL and our server, and count the leases that are lost; -target chooses among these")
-	span := flags.Duration("span", 0, "with -overload, how `long` a round lasts (default 5m)")
+	span := flags.Duration("span", 0, "with -overload, how `long` a round lasts (default 5m); with -abuse, each attack (default 15s, with -quick 4s)")
+	built := flags.String("server", "", "with -abuse, attack this `program` instead of building one")
 	rounds := flags.Int("rounds", 0, "with -overload, how `many` rounds there are on each store (default 3)")
 	dir := flags.String("dir", "", "make the data folders in this `folder`, which should be on a real disk (default the working one)")
 	if err := flags.Parse(args); err != nil {
@@ -103,8 +104,8 @@ func configure(args []string) (*bench, error) {
 	if len(slices.DeleteFunc([]bool{*group, *onDatabases, *abusive, *overloaded}, func(on bool) bool { return !on })) > 1 {
 		return nil, errors.New("give one of -group, -databases, -abuse and -overload: a run measures one of them")
 	}
-	if (*span != 0 || *rounds != 0) && !*overloaded || *span < 0 || *rounds < 0 {
-		return nil, errors.New("-span and -rounds are positive, and only for -overload")
+	if *span != 0 && !*overloaded && !*abusive || *rounds != 0 && !*overloaded || *span < 0 || *rounds < 0 {
+		return nil, errors.New("-span and -rounds are positive, and only for -overload; -span for -abuse, too")
 	}
 	wanted, err := regexp.Compile("(?i)" + *run)
 	if err != nil {
@@ -114,11 +115,12 @@ func configure(args []string) (*bench, error) {
 	if err != nil {
 		return nil, fmt.Errorf("-target: %w", err)
 	}
-	b := &bench{dir: *dir, size: fullSize, databases: *onDatabases, group: *group, onlyApart: *onlyApart, abusive: *abusive, span: abuseSpan, wanted: wanted, aimed: aimed, say: newProgress(os.Stderr)}
+	b := &bench{dir: *dir, size: fullSize, databases: *onDatabases, group: *group, onlyApart: *onlyApart, abusive: *abusive, built: *built, span: abuseSpan, wanted: wanted, aimed: aimed, say: newProgress(os.Stderr)}
 	b.overloaded, b.overload = *overloaded, fullOverload
 	if *quick {
 		b.size, b.span, b.overload = quickSize, abuseShort, quickOverload
 	}
+	b.span = cmp.Or(*span, b.span)
 	b.overload.span = cmp.Or(*span, b.overload.span)
 	b.overload.rounds = cmp.Or(*rounds, b.overload.rounds)
 	if *kills > 0 {

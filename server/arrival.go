@@ -79,6 +79,7 @@ func (s *Server) watchArrivals() {
 		select {
 		case now := <-tick.C:
 			s.budget.closeLate(now, s.arrivalLimit)
+			s.budget.forgetPaces(now)
 		case <-s.base.Done():
 			return
 		}

@@ -74,11 +74,12 @@ type budget struct {
 
 	mu       sync.Mutex
 	accounts map[*account]struct{}
+	paces    map[identity]*resetPace // of those who have connections, or have reset too much; guarded by mu
 }
 
 // newBudget divides a memory limit.
 func newBudget(limit int64) *budget {
-	b := &budget{accounts: make(map[*account]struct{}), unreadMost: limit / unreadPart, unreadEach: limit / unreadEachPart,
+	b := &budget{accounts: make(map[*account]struct{}), paces: make(map[identity]*resetPace), unreadMost: limit / unreadPart, unreadEach: limit / unreadEachPart,
 		openMost: max(1, limit/bytesPerRequest)}
 	b.inside = &account{budget: b}
 	set := func(k kind, most, each int64, full, own error) {
@@ -98,11 +99,14 @@ type account struct {
 	conn   net.Conn // nil for those inside
 
 	meter  *meter       // nil for those inside
+	from   identity     // of the address that the connection comes from
+	pace   *resetPace   // of that; nil for those inside
 	open   atomic.Int64 // of budget.open
 	unread atomic.Int64 // of budget.unread
 	// abandoned is set when the connection is being closed for what it uses.
 	abandoned atomic.Bool
 
+	over   chan struct{} // closed with the connection
 	mu     sync.Mutex
 	closed bool // everything was given back
 	used   [kinds]int64
@@ -110,23 +114,36 @@ type account struct {
 
 // begin makes an account for a connection.
 func (b *budget) begin(conn net.Conn) *account {
-	a := &account{budget: b, conn: conn}
+	a := &account{budget: b, conn: conn, over: make(chan struct{})}
 	a.meter = newMeter(a)
+	if conn != nil {
+		a.from = identityOfAddress(conn.RemoteAddr().String())
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.accounts[a] = struct{}{}
+	a.pace = b.joinPace(a.from)
 	return a
 }
 
 // close gives back what the connection uses: with it goes all that waits to be sent on it.
 func (a *account) close() {
+	if !a.giveAll() {
+		return
+	}
+	close(a.over)
 	a.budget.mu.Lock()
+	defer a.budget.mu.Unlock()
 	delete(a.budget.accounts, a)
-	a.budget.mu.Unlock()
+	a.budget.leavePace(a.from, time.Now())
+}
+
+// giveAll gives everything back, once. From then on nothing is counted.
+func (a *account) giveAll() (first bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
-		return
+		return false
 	}
 	a.closed = true
 	for k := range kinds {
@@ -134,6 +151,7 @@ func (a *account) close() {
 		a.used[k] = 0
 	}
 	a.budget.unread.Add(-a.unread.Swap(0))
+	return true
 }
 
 // abandon has the connection closed for what it uses.

@@ -15,6 +15,9 @@ type meter struct {
 	in, out  frames
 	mu       sync.Mutex
 	requests map[uint32]*openRequest
+	resets   int // requests that either side has reset and that were not charged yet; guarded by mu
+
+	resetting bool // some were charged; only for who reads the connection
 }
 
 // openRequest is a stream whose answer has not ended.
@@ -80,8 +83,10 @@ func newMetered(conn net.Conn) net.Conn {
 
 // Read implements [net.Conn].
 func (c *metered) Read(p []byte) (int, error) {
+	p = c.meter.next(p)
 	n, err := c.Conn.Read(p)
 	c.meter.received(p[:n])
+	c.meter.afterResets()
 	return n, err
 }
 
@@ -173,7 +178,7 @@ func (m *meter) clientFrame(kind, _ byte, stream uint32) {
 			}
 		}
 	case frameReset:
-		m.forget(stream)
+		m.reset(stream)
 	}
 }
 
@@ -208,9 +213,20 @@ func (m *meter) clientData(stream uint32, p []byte) {
 
 // serverFrame follows a frame of the server. m.mu is held.
 func (m *meter) serverFrame(kind, flags byte, stream uint32) {
-	if kind == frameReset || (kind == frameHeaders || kind == frameData) && flags&flagEndStream != 0 {
+	switch {
+	case kind == frameReset:
+		m.reset(stream)
+	case (kind == frameHeaders || kind == frameData) && flags&flagEndStream != 0:
 		m.forget(stream)
 	}
+}
+
+// reset ends a request that has no answer. m.mu is held.
+func (m *meter) reset(stream uint32) {
+	if m.requests[stream] != nil {
+		m.resets++
+	}
+	m.forget(stream)
 }
 
 // forget ends a request. m.mu is held.
