@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"slices"
@@ -230,6 +231,10 @@ func watchMemory(s *server) (stop func() int64) {
 
 // attackerArgument, in front of an attack's name, an address and a span, makes this program the attacker.
 const attackerArgument = "attacker-of-the-abuse-suite"
+
+// attackerAddress is the address that attackers connect from. The neighbour's is another: turns are shared out by address,
+// and without one the two would be one client.
+var attackerAddress net.Addr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}
 
 // attackFigure is a figure on its way from the attacker.
 type attackFigure struct {

@@ -74,7 +74,7 @@ func fillHistory(ctx context.Context, addr string) error {
 
 // watchFromTheStart creates watches from revision 1, and cancels each as soon as it is there.
 func watchFromTheStart(ctx context.Context, addr string) ([]figure, error) {
-	conns, err := dial(addr, 4)
+	conns, err := dialFrom(attackerAddress, addr, 4)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func watchFromTheStart(ctx context.Context, addr string) ([]figure, error) {
 
 // putLarge keeps large puts under way, each of a key of its own.
 func putLarge(ctx context.Context, addr string) ([]figure, error) {
-	conns, err := dial(addr, 8)
+	conns, err := dialFrom(attackerAddress, addr, 8)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func putLarge(ctx context.Context, addr string) ([]figure, error) {
 
 // fanOut puts a key that many watchers are told of, which read nothing.
 func fanOut(ctx context.Context, addr string) ([]figure, error) {
-	conns, err := dial(addr, 8)
+	conns, err := dialFrom(attackerAddress, addr, 8)
 	if err != nil {
 		return nil, err
 	}

@@ -95,7 +95,7 @@ func repeat(ctx context.Context, workers int, do func(ctx context.Context, worke
 
 // readEverything reads 128 times all keys in one transaction.
 func readEverything(ctx context.Context, addr string) ([]figure, error) {
-	conns, err := dial(addr, 4)
+	conns, err := dialFrom(attackerAddress, addr, 4)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +194,7 @@ func referHeaders(ctx context.Context, addr string) ([]figure, error) {
 // watchTiny opens 2 000 watch streams that may receive one byte, and puts large values again and again.
 func watchTiny(ctx context.Context, addr string) ([]figure, error) {
 	const streams = 2000
-	conns, err := dial(addr, 1)
+	conns, err := dialFrom(attackerAddress, addr, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -306,7 +306,7 @@ func sendCrumbs(ctx context.Context, addr string) ([]figure, error) {
 
 // grantWithoutEnd grants leases until the attack ends.
 func grantWithoutEnd(ctx context.Context, addr string) ([]figure, error) {
-	conns, err := dial(addr, 4)
+	conns, err := dialFrom(attackerAddress, addr, 4)
 	if err != nil {
 		return nil, err
 	}
@@ -326,7 +326,7 @@ func grantWithoutEnd(ctx context.Context, addr string) ([]figure, error) {
 
 // openIdle opens connections and does nothing with them.
 func openIdle(ctx context.Context, addr string) ([]figure, error) {
-	var dialer net.Dialer
+	dialer := net.Dialer{LocalAddr: attackerAddress}
 	var held []net.Conn
 	defer func() {
 		for _, conn := range held {

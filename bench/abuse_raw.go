@@ -39,7 +39,7 @@ var errRefusedConnection = errors.New("the server has closed the connection")
 // dialRaw opens a connection whose streams may each receive so many bytes until more is asked for. The connection itself
 // may receive any number.
 func dialRaw(ctx context.Context, addr string, window uint32) (*raw, error) {
-	var dialer net.Dialer
+	dialer := net.Dialer{LocalAddr: attackerAddress}
 	conn, err := dialer.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err

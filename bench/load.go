@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,12 +16,19 @@ import (
 // connections are used in turn by the workers of a load.
 type connections []*grpc.ClientConn
 
-func dial(addr string, n int) (connections, error) {
+func dial(addr string, n int) (connections, error) { return dialFrom(nil, addr, n) }
+
+// dialFrom is dial from an address of this machine; nil leaves that to the system.
+func dialFrom(from net.Addr, addr string, n int) (connections, error) {
+	dialer := net.Dialer{LocalAddr: from}
 	fast := backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1.5, MaxDelay: 20 * time.Millisecond}
 	var conns connections
 	for range n {
 		conn, err := grpc.NewClient("passthrough:///"+addr,
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+				return dialer.DialContext(ctx, "tcp", addr)
+			}),
 			grpc.WithConnectParams(grpc.ConnectParams{Backoff: fast, MinConnectTimeout: time.Second}))
 		if err != nil {
 			conns.close()
