@@ -35,7 +35,7 @@ func queueMark(op Op) int {
 
 // turnAway says why a client's command is not taken on; nil if it is.
 func (r *Replica) turnAway(op Op) error {
-	if len(r.queue) >= queueMark(op) || r.queueBytes >= maxQueueBytes {
+	if r.queueFull(op) {
 		return ErrTooManyRequests
 	}
 	if id, ok := leaseMade(op); ok && r.leasesFull(id) {

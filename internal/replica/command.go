@@ -156,8 +156,7 @@ func (r *Replica) request(e Request) {
 		return
 	}
 	r.underWay([]pending{p}, 1)
-	r.queue = append(r.queue, p)
-	r.queueBytes += p.size
+	r.enqueue(p)
 	r.pace.heard(r.now)
 }
 
@@ -411,7 +410,8 @@ func (r *Replica) stepDown() {
 	}
 	clear(r.proposals)
 	r.drop(r.queue, ErrNoLeader)
-	r.queue, r.queueBytes, r.ending = nil, 0, 0
+	r.drop(r.bulk, ErrNoLeader)
+	r.queue, r.queueBytes, r.bulk, r.bulkQueueBytes, r.ending = nil, 0, nil, 0, 0
 	for _, id := range sortedIDs(r.waiting) {
 		for _, w := range r.waiting[id] {
 			r.refuse(Renewal{ID: w.request, Leases: []lessor.ID{id}}, ErrNoLeader)

@@ -64,6 +64,9 @@ const (
 // intakeSize bounds the calls that wait for the member's goroutine; callers beyond it wait with their own.
 const intakeSize = 4096
 
+// bulkIntakeSize is intakeSize for bulk commands.
+const bulkIntakeSize = 64
+
 // Status is what a [Node] tells of itself.
 type Status struct {
 	Header       Header
@@ -121,6 +124,7 @@ type Node struct {
 
 	nudge     chan struct{} // tells the goroutine of run that Step is to be called earlier; holds one
 	intake    chan submission
+	bulk      chan submission // bulk commands, which the goroutine of run takes a few of at a time
 	persists  chan syncing
 	persisted chan Persisted
 	nextID    atomic.Uint64
@@ -195,7 +199,7 @@ func Start(ctx context.Context, cfg NodeConfig) (*Node, error) {
 	cfg.FS = files
 	n := &Node{
 		cfg: cfg, log: cfg.Logger, spares: files.reserve, reserve: newDiskReserve(&cfg),
-		intake: make(chan submission, intakeSize), calls: make(map[uint64]caller),
+		intake: make(chan submission, intakeSize), bulk: make(chan submission, bulkIntakeSize), calls: make(map[uint64]caller),
 		persists: make(chan syncing, persistsInFlight), persisted: make(chan Persisted, persistsInFlight),
 		received: make(chan Event, maxReceived), leaderChanged: make(chan struct{}), states: newStates(), reach: newReach(),
 		nudge: make(chan struct{}, 1), ready: make(chan struct{}), stopping: stopping, done: make(chan struct{}),
@@ -331,7 +335,7 @@ func (n *Node) status(r *Replica, now clock.Instant) Status {
 		Header: r.Header(), LogIndex: r.Last(), AppliedIndex: r.Applied(), Leases: r.Lessor().Len(),
 		DiskBytes: int64(disk.DiskSpaceUsage()), DataBytes: int64(liveBytes(disk)),
 		FreeBytes: -1, QuotaBytes: int64(r.space.limits.Quota), Shortage: r.Shortage(),
-		Queue: r.Waiting() + len(n.intake), Attached: r.Lessor().Attached(), Watch: n.hub.Lag(),
+		Queue: r.Waiting() + len(n.intake) + len(n.bulk), Attached: r.Lessor().Attached(), Watch: n.hub.Lag(),
 		Timings: Timings{Late: r.Late(), Renewal: n.renewals, Sync: syncs, Apply: n.applies},
 		Granted: counts.Granted, Renewed: counts.Renewed, Revoked: counts.Revoked, Expired: counts.Expired,
 		Applied: counts.Applied, Syncs: syncs.Count(), SyncTime: syncs.Sum(),

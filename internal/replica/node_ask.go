@@ -28,6 +28,7 @@ type submission struct {
 	others int // IDs that follow id and are answered in the same way
 	caller caller
 	look   func(*Replica, clock.Instant)
+	bulk   int // the size of a bulk command; 0 for everything else
 }
 
 // change submits a command and waits for what became of it.
@@ -79,8 +80,12 @@ func (n *Node) ask(ctx context.Context, id uint64, event Event) (Effect, error) 
 	if n.atOnce(&call) {
 		return <-result, nil
 	}
+	intake := n.intake
+	if request, ok := event.(Request); ok && IsBulk(request.Op) {
+		intake, call.bulk = n.bulk, opBytes(request.Op)
+	}
 	select {
-	case n.intake <- call:
+	case intake <- call:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-n.done:

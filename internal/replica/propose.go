@@ -5,12 +5,10 @@ import "slices"
 // propose puts what waits into the next log entry, unless a write is under way: what comes until that is
 // on the disk goes into one entry, and one sync, together.
 func (r *Replica) propose() {
-	for r.serving && !r.halted && r.transferee == 0 && len(r.queue) > 0 && len(r.persisting) == 0 && len(r.proposals) < maxProposed {
+	for r.serving && !r.halted && r.transferee == 0 && r.queued() > 0 && len(r.persisting) == 0 && len(r.proposals) < maxProposed {
 		r.sequence++
-		n := r.fit()
-		data := encodeEntry(r.sequence, r.wallNow(), r.queue[:n])
-		taken := r.dequeue(n)
-		r.queueBytes -= clientBytes(taken)
+		taken := r.takeNext()
+		data := encodeEntry(r.sequence, r.wallNow(), taken)
 		ending, asked := countCommands(taken)
 		r.ending -= ending
 		r.pace.proposed(r.now, asked)
@@ -69,16 +67,16 @@ func countCommands(commands []pending) (ending, asked int) {
 	return ending, asked
 }
 
-// fit returns how many of the commands that wait go into one entry: at least one, and no more than keep
-// the time it takes to apply them, in which nothing else happens, short.
-func (r *Replica) fit() int {
-	n, size, weight := 0, 0, 0
-	for _, p := range r.queue {
-		size, weight = size+p.size, weight+p.weight
-		if n > 0 && (size > maxEntryBytes || weight > maxEntryWeight) {
-			break
-		}
-		n++
+// takeNext takes the commands of the next entry: what waits in the queue, as much as keeps the time it takes to apply
+// them, in which nothing else happens, short; and a little of bulk.
+func (r *Replica) takeNext() []pending {
+	if len(r.queue) == 0 {
+		return r.takeBulk()
 	}
-	return n
+	taken := r.dequeue(fitting(r.queue, maxEntryBytes, maxEntryWeight))
+	r.queueBytes -= clientBytes(taken)
+	if len(r.bulk) > 0 {
+		taken = append(taken, r.takeBulk()...)
+	}
+	return taken
 }

@@ -35,8 +35,10 @@ const (
 	maxProposed = 64
 	// maxInflight bounds what is on its way to one other member.
 	maxInflight, maxInflightBytes = 256, 16 << 20
-	// maxApplyBytes bounds the log entries that one batch applies, so that other events get their turn.
-	maxApplyBytes = 2 << 20
+	// maxApplyBytes bounds the log entries that one batch applies, so that other events get their turn: one entry of bulk,
+	// or some milliseconds. maxSendBytes bounds those of one message.
+	maxApplyBytes = 256 << 10
+	maxSendBytes  = 2 << 20
 	// sweepKeys bounds the keys of ended leases that one Step removes.
 	sweepKeys = 128
 	// sweepPatience is how many Steps with entries to write or apply may pass until one sweeps all the same.
@@ -135,16 +137,19 @@ type Replica struct {
 	persistSequence uint64
 	persisting      []persisting // handed out and not yet reported, in order
 
-	queue       []pending   // waits to be proposed, in order; len ≤ MaxQueue plus what the lessor adds
-	queueBytes  int         // of the clients' commands in it
-	spareQueues [][]pending // empty, to be used again; len ≤ maxSpareQueues
-	ending      int         // leases that expire by what is in it; less than the room that pace gives, and maxExpiries
-	pace        pace
-	sequence    uint64 // of the newest proposal
-	proposals   map[uint64][]pending
-	granting    int      // grants in queue and proposals
-	parked      []parked // what came before the member served; len ≤ MaxQueue
-	lagging     []parked // what came while entries were committed and not applied, by index; len ≤ MaxQueue
+	queue      []pending // waits to be proposed, in order; len ≤ MaxQueue plus what the lessor adds
+	queueBytes int       // of the clients' commands in it
+	// bulk waits to be proposed, in order, beside queue; see bulk.go. bulkQueueBytes is its size.
+	bulk           []pending
+	bulkQueueBytes int
+	spareQueues    [][]pending // empty, to be used again; len ≤ maxSpareQueues
+	ending         int         // leases that expire by what is in it; less than the room that pace gives, and maxExpiries
+	pace           pace
+	sequence       uint64 // of the newest proposal
+	proposals      map[uint64][]pending
+	granting       int      // grants in queue and proposals
+	parked         []parked // what came before the member served; len ≤ MaxQueue
+	lagging        []parked // what came while entries were committed and not applied, by index; len ≤ MaxQueue
 	// waiting holds the renewals that wait for a decision about their lease.
 	waiting  map[lessor.ID][]waiter
 	waiters  int // the sum of the lengths in waiting; ≤ maxWaiters
@@ -203,7 +208,7 @@ func Open(cfg Config) (*Replica, error) {
 	node, err := raft.NewRawNode(&raft.Config{
 		ID: r.identity.MemberID, ElectionTick: max(minElectionTicks, int(cfg.ElectionTimeout/TickInterval)), HeartbeatTick: 1,
 		Storage: r.log, Applied: r.applied.index, AsyncStorageWrites: true,
-		MaxSizePerMsg: maxApplyBytes, MaxCommittedSizePerReady: maxApplyBytes, MaxInflightMsgs: maxInflight, MaxInflightBytes: maxInflightBytes,
+		MaxSizePerMsg: maxSendBytes, MaxCommittedSizePerReady: maxApplyBytes, MaxInflightMsgs: maxInflight, MaxInflightBytes: maxInflightBytes,
 		CheckQuorum: true, PreVote: true, DisableProposalForwarding: true, StepDownOnRemoval: true,
 		Logger: raftLogger{},
 	})
@@ -448,7 +453,7 @@ func (r *Replica) Late() Histogram { return r.late }
 // Waiting returns how many requests wait: to be proposed, to be applied, for the member to serve, and, of
 // renewals, for a decision about their lease.
 func (r *Replica) Waiting() int {
-	n := len(r.queue) + len(r.parked) + len(r.lagging) + r.waiters
+	n := r.queued() + len(r.parked) + len(r.lagging) + r.waiters
 	for _, commands := range r.proposals { // order: they are only counted
 		n += len(commands)
 	}

@@ -12,8 +12,10 @@ const (
 	// persistsInFlight is more writes than a replica ever has under way, so that neither side of the
 	// channels between it and the disk waits for the other.
 	persistsInFlight = 64
-	// maxBatch bounds the events of one Step.
-	maxBatch = 1024
+	// maxBatch bounds the events of one Step, and maxBulkBatch the bytes of bulk commands in it: encoding them takes time
+	// in which a renewal waits.
+	maxBatch     = 1024
+	maxBulkBatch = 256 << 10
 	// wallInterval is how often the replica is told the time of day.
 	wallInterval = time.Second
 )
@@ -87,6 +89,7 @@ func (n *Node) await(timer *time.Timer, wait time.Duration) (first submission, o
 	case p := <-n.persisted:
 		first.event = p
 	case first = <-n.intake:
+	case first = <-n.bulk:
 	case first.event = <-n.received:
 	case first.event = <-n.states.installed:
 	case <-timer.C:
@@ -102,6 +105,7 @@ type turn struct {
 	n      *Node
 	events []Event
 	looks  []func(*Replica, clock.Instant)
+	bulk   int // bytes of bulk commands in events
 }
 
 // take takes what has come, looks at the clock, calls Step, and does what it says.
@@ -109,7 +113,7 @@ func (t *turn) take(first submission) (wait time.Duration, err error) {
 	n := t.n
 	n.owner.Lock()
 	defer n.owner.Unlock()
-	t.events, t.looks = t.events[:0], t.looks[:0]
+	t.events, t.looks, t.bulk = t.events[:0], t.looks[:0], 0
 	t.add(first)
 	t.drain()
 	wait, err = n.perform(n.step(t.events))
@@ -141,7 +145,8 @@ func (n *Node) step(events []Event) []Effect {
 	return effects
 }
 
-// drain adds what else is there without waiting, so that one Step and one log entry carry it together.
+// drain adds what else is there without waiting, so that one Step and one log entry carry it together; of bulk commands
+// only some, after everything else.
 func (t *turn) drain() {
 	for len(t.events) < maxBatch {
 		select {
@@ -152,6 +157,18 @@ func (t *turn) drain() {
 		case e := <-t.n.states.installed:
 			t.events = append(t.events, e)
 		case s := <-t.n.intake:
+			t.add(s)
+		default:
+			t.drainBulk()
+			return
+		}
+	}
+}
+
+func (t *turn) drainBulk() {
+	for len(t.events) < maxBatch && t.bulk < maxBulkBatch {
+		select {
+		case s := <-t.n.bulk:
 			t.add(s)
 		default:
 			return
@@ -169,6 +186,7 @@ func (t *turn) add(s submission) {
 			t.n.calls[s.id+uint64(i)] = s.caller
 		}
 	}
+	t.bulk += s.bulk
 	t.events = append(t.events, s.event)
 }
 

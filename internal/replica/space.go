@@ -105,15 +105,21 @@ func (r *Replica) noticeSpace(e Space) {
 	if before != Enough || r.space.shortage() == Enough {
 		return
 	}
-	kept := r.queue[:0:0]
-	for _, p := range r.queue {
+	r.queue = r.withoutSpace(r.queue)
+	r.bulk = r.withoutSpace(r.bulk)
+	r.queueBytes, r.bulkQueueBytes = clientBytes(r.queue), clientBytes(r.bulk)
+}
+
+// withoutSpace refuses the commands that need space, and returns the others.
+func (r *Replica) withoutSpace(commands []pending) (kept []pending) {
+	for _, p := range commands {
 		if needsSpace(p.op) {
 			r.drop([]pending{p}, ErrNoSpace)
 		} else {
 			kept = append(kept, p)
 		}
 	}
-	r.queue, r.queueBytes = kept, clientBytes(kept)
+	return kept
 }
 
 // lacksSpace answers a request for which there is no room.

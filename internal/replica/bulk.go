@@ -1,0 +1,122 @@
+package replica
+
+import (
+	"slices"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+)
+
+// Clients' commands that take long wait in a queue of their own, the bulk queue. Each log entry carries what waits in
+// the other queue first, and then a little of bulk, but at least one command: so a flood of large puts delays a grant, a
+// claim, or a renewal that has to be written, by one short entry, and is itself never stopped. Two commands of one queue
+// are carried out in the order in which they came. Two of different queues need not be: neither was answered when the
+// other came, so no client can tell in which order they were sent.
+
+const (
+	// bulkBytes is the size from which on a put or a transaction is bulk, and bulkOps the number of operations of a
+	// transaction.
+	bulkBytes = 8 << 10
+	bulkOps   = 16
+	// SmallRange is the limit up to which a range of several keys is no bulk: that of a lock's recipe asks for one key.
+	SmallRange = 100
+	// maxBulkEntryBytes and maxBulkEntryWeight bound what of bulk one entry carries. A single command may be larger.
+	maxBulkEntryBytes  = 256 << 10
+	maxBulkEntryWeight = 256
+	// maxBulkQueue and maxBulkQueueBytes bound the bulk queue. They leave the other queue room.
+	maxBulkQueue      = MaxQueue / 4
+	maxBulkQueueBytes = maxQueueBytes / 4 * 3
+)
+
+// IsBulk reports whether carrying an operation out may take long. What concerns leases and names never is bulk: a
+// renewal, or the end of a lease, may wait for it.
+func IsBulk(op Op) bool {
+	switch op := op.(type) {
+	case keyspace.PutRequest:
+		return len(op.Key)+len(op.Value) >= bulkBytes
+	case keyspace.DeleteRequest:
+		return len(op.End) > 0
+	case keyspace.TxnRequest:
+		return op.Weight() >= bulkOps || op.Bytes() >= bulkBytes || hasIntervals(op)
+	}
+	return false
+}
+
+// hasIntervals reports whether a transaction reads or deletes intervals of keys, however deep.
+func hasIntervals(txn keyspace.TxnRequest) bool {
+	return slices.ContainsFunc(txn.Compare, func(c keyspace.Compare) bool { return len(c.End) > 0 }) ||
+		slices.ContainsFunc(txn.Success, isInterval) || slices.ContainsFunc(txn.Failure, isInterval)
+}
+
+func isInterval(op keyspace.TxnOp) bool {
+	switch op := op.(type) {
+	case keyspace.RangeRequest:
+		return len(op.End) > 0 && (op.Limit <= 0 || op.Limit > SmallRange)
+	case keyspace.DeleteRequest:
+		return len(op.End) > 0
+	case keyspace.TxnRequest:
+		return hasIntervals(op)
+	}
+	return false
+}
+
+// opBytes is about how large a bulk operation is, and more than 0.
+func opBytes(op Op) int {
+	const overhead = 256
+	switch op := op.(type) {
+	case keyspace.PutRequest:
+		return overhead + len(op.Key) + len(op.Value)
+	case keyspace.TxnRequest:
+		return overhead*(1+op.Weight()) + op.Bytes()
+	}
+	return overhead
+}
+
+// enqueue puts a client's command in its queue.
+func (r *Replica) enqueue(p pending) {
+	if IsBulk(p.op) {
+		r.bulk = append(r.bulk, p)
+		r.bulkQueueBytes += p.size
+		return
+	}
+	r.queue = append(r.queue, p)
+	r.queueBytes += p.size
+}
+
+// queued is how many commands wait to be proposed.
+func (r *Replica) queued() int { return len(r.queue) + len(r.bulk) }
+
+// queueFull reports whether the queue of an operation takes no more.
+func (r *Replica) queueFull(op Op) bool {
+	switch {
+	case r.queueBytes+r.bulkQueueBytes >= maxQueueBytes:
+		return true
+	case IsBulk(op):
+		return len(r.bulk) >= maxBulkQueue || r.bulkQueueBytes >= maxBulkQueueBytes
+	}
+	return len(r.queue) >= queueMark(op)
+}
+
+// takeBulk takes the bulk commands of the next entry, of which there is at least one if any wait.
+func (r *Replica) takeBulk() []pending {
+	n := fitting(r.bulk, maxBulkEntryBytes, maxBulkEntryWeight)
+	taken := slices.Clone(r.bulk[:n])
+	clear(r.bulk[:n])
+	if r.bulk = r.bulk[n:]; len(r.bulk) == 0 {
+		r.bulk = nil
+	}
+	r.bulkQueueBytes -= clientBytes(taken)
+	return taken
+}
+
+// fitting returns how many of the commands, at least one unless there is none, have room within bounds.
+func fitting(commands []pending, maxBytes, maxWeight int) int {
+	n, size, weight := 0, 0, 0
+	for _, p := range commands {
+		size, weight = size+p.size, weight+p.weight
+		if n > 0 && (size > maxBytes || weight > maxWeight) {
+			break
+		}
+		n++
+	}
+	return n
+}

@@ -1,0 +1,154 @@
+package replica
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// TestSmallCommandsDoNotWaitForBulk has a small put and a grant come behind hundreds of large puts. The small ones are in
+// the next entry, no entry carries much of bulk, and the large ones are all carried out in order.
+func TestSmallCommandsDoNotWaitForBulk(t *testing.T) {
+	const large, size = 200, 100 << 10
+	w := newWorld(t).serve()
+	defer w.close()
+	value := strings.Repeat("v", size)
+	var events []Event
+	for i := range large {
+		events = append(events, Request{uint64(i + 1), put1("large", value)})
+	}
+	w.step(Request{large + 1, put1("first", "v")}) // whose entry is on its way to the disk
+	events = append(events, Request{large + 2, put1("small", "v")}, Request{large + 3, Grant{7, time.Hour}})
+	w.step(events...)
+
+	var order []uint64 // of answers
+	entries := 0
+	for len(w.writes) > 0 || len(w.replica.deferred) > 0 {
+		before := len(order)
+		bytes := 0
+		for _, p := range w.replica.persisting {
+			for _, entry := range p.entries {
+				bytes = max(bytes, len(entry.GetData()))
+			}
+		}
+		if bytes > maxBulkEntryBytes+1<<10 {
+			t.Fatalf("an entry has %d bytes", bytes)
+		}
+		var effects []Effect
+		if len(w.replica.deferred) > 0 {
+			effects = w.step(Tick{})
+		} else {
+			effects = w.report()
+		}
+		for _, e := range effects {
+			if r, ok := e.(Reply); ok {
+				if r.Err != nil {
+					t.Errorf("request %d: %v", r.ID, r.Err)
+				}
+				order = append(order, r.ID)
+			}
+		}
+		if len(order) > before {
+			entries++
+		}
+		if slices.Contains(order, large+2) != slices.Contains(order, large+3) {
+			t.Error("the small put and the grant are not answered together")
+		}
+	}
+	if at := slices.Index(order, large+3); at < 0 || at > 5 {
+		t.Errorf("the grant is answered after %d others: %v", at, order)
+	}
+	order = slices.DeleteFunc(order, func(id uint64) bool { return id > large })
+	if len(order) != large || !slices.IsSorted(order) {
+		t.Errorf("the large puts are answered in the order %v", order)
+	}
+	if w.replica.queueBytes != 0 || w.replica.bulkQueueBytes != 0 {
+		t.Errorf("empty queues have %d and %d bytes", w.replica.queueBytes, w.replica.bulkQueueBytes)
+	}
+}
+
+// TestBulkIsNotStarved keeps small commands coming in such a number that each entry is full of them.
+func TestBulkIsNotStarved(t *testing.T) {
+	w := newWorld(t).serve()
+	defer w.close()
+	next := uint64(100)
+	flood := func() (events []Event) {
+		for range maxEntryWeight + 1 {
+			next++
+			events = append(events, Request{next, put1("k", "v")})
+		}
+		return events
+	}
+	w.step(flood()...)
+	w.step(Request{1, put1("large", strings.Repeat("v", bulkBytes))})
+	for range 10 {
+		effects := slices.Concat(w.report(), w.step(flood()...))
+		for _, e := range effects {
+			if r, ok := e.(Reply); ok && r.ID == 1 {
+				return
+			}
+		}
+	}
+	t.Error("a large put is not carried out while small ones come")
+}
+
+// TestBulkLeavesTheQueueRoom fills the bulk queue.
+func TestBulkLeavesTheQueueRoom(t *testing.T) {
+	w := newWorld(t).serve()
+	defer w.close()
+	w.step(Request{1, put1("first", "v")})
+	value := strings.Repeat("v", 1<<20)
+	refused := 0
+	for i := range 2 * maxQueueBytes >> 20 {
+		for _, e := range w.step(Request{uint64(i + 2), put1("large", value)}) {
+			if r, ok := e.(Reply); ok && errors.Is(r.Err, ErrTooManyRequests) {
+				refused++
+			}
+		}
+	}
+	if refused == 0 {
+		t.Error("no large put is refused")
+	}
+	for _, e := range w.step(Request{1000, put1("small", "v")}, Request{1001, Grant{7, time.Hour}}) {
+		if r, ok := e.(Reply); ok {
+			t.Errorf("a small command is refused while the bulk queue is full: %v", r.Err)
+		}
+	}
+}
+
+func TestWhatIsBulk(t *testing.T) {
+	large := strings.Repeat("v", bulkBytes)
+	// etcd's recipe of a lock asks for the owner, whose key is the oldest below the name.
+	lock := keyspace.TxnRequest{
+		Compare: []keyspace.Compare{{Key: []byte("name/7"), Target: keyspace.CompareCreate}},
+		Success: []keyspace.TxnOp{put1("name/7", ""), keyspace.RangeRequest{Key: []byte("name/"), End: []byte("name0"), Limit: 1}},
+	}
+	within := func(op keyspace.TxnOp) keyspace.TxnRequest {
+		return keyspace.TxnRequest{Failure: []keyspace.TxnOp{keyspace.TxnRequest{Success: []keyspace.TxnOp{op}}}}
+	}
+	for _, c := range []struct {
+		name string
+		op   Op
+		bulk bool
+	}{
+		{"a small put", put1("k", "v"), false},
+		{"a large put", put1("k", large), true},
+		{"a delete", keyspace.DeleteRequest{Key: []byte("k")}, false},
+		{"a delete of an interval", keyspace.DeleteRequest{Key: []byte("a"), End: []byte("z")}, true},
+		{"a lock", lock, false},
+		{"a large put within", within(put1("k", large)), true},
+		{"a range within", within(keyspace.RangeRequest{Key: []byte("a"), End: []byte("z")}), true},
+		{"many operations", keyspace.TxnRequest{Success: slices.Repeat([]keyspace.TxnOp{keyspace.RangeRequest{Key: []byte("k")}}, bulkOps)}, true},
+		{"a claim with a large card", Claim{Lease: 1, TTL: time.Second, Name: "n", Holder: []byte(large)}, false},
+		{"the end of a lease", Revoke{lessor.ID(1)}, false},
+	} {
+		if got := IsBulk(c.op); got != c.bulk {
+			t.Errorf("%s: %v, want %v", c.name, got, c.bulk)
+		}
+	}
+}
