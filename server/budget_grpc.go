@@ -17,6 +17,7 @@ import (
 // transport has written it, or thrown it away, which a [mem.BufferPool] hears of. One goroutine uses it at a time.
 type bill struct {
 	account *account
+	turn    *encodingTurn
 	built   int64 // bytes that the answer takes
 	taken   int64 // bytes of the account; built ≤ taken, or built ≤ uncounted
 }
@@ -73,9 +74,15 @@ func (c holdCodec) Marshal(v any) (mem.BufferSlice, error) {
 		b.bill.settle(0)
 		return c.CodecV2.Marshal(b.message)
 	}
+	give, err := b.bill.turn.take(size)
+	if err != nil {
+		b.bill.settle(0)
+		return nil, err
+	}
 	b.bill.settle(int64(size))
 	buf := b.bill.Get(size)
 	bytes, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend((*buf)[:0], b.message)
+	give()
 	if err != nil {
 		b.bill.Put(buf)
 		return nil, err
@@ -100,7 +107,7 @@ func (s *Server) unaryOfClient(ctx context.Context, req any, info *grpc.UnarySer
 		defer account.give(requestBytes, n)
 	}
 	sendPlain(ctx)
-	b := &bill{account: account}
+	b := &bill{account: account, turn: &encodingTurn{ctx, s.bulk, largeAnswer}}
 	if buildsAnswers[info.FullMethod] {
 		ctx = keyspace.WithRoom(ctx, b)
 	}
@@ -124,7 +131,7 @@ func (s *Server) streamOfClient(srv any, stream grpc.ServerStream, info *grpc.St
 	}
 	defer account.give(longStreams, 1)
 	sendPlain(ctx)
-	counted := &countedStream{ServerStream: stream, account: account}
+	counted := &countedStream{ServerStream: stream, account: account, turn: &encodingTurn{ctx, s.bulk, largeMessage}}
 	defer counted.end()
 	return s.stream(srv, counted, info, handle)
 }
@@ -133,6 +140,7 @@ func (s *Server) streamOfClient(srv any, stream grpc.ServerStream, info *grpc.St
 type countedStream struct {
 	grpc.ServerStream
 	account *account
+	turn    *encodingTurn
 
 	// A goroutine of the handler that receives may outlast the handler.
 	mu       sync.Mutex
@@ -163,7 +171,7 @@ func (c *countedStream) SendMsg(m any) error {
 			return err
 		}
 	}
-	return c.ServerStream.SendMsg(&billed{message, &bill{account: c.account, built: size, taken: size}})
+	return c.ServerStream.SendMsg(&billed{message, &bill{account: c.account, turn: c.turn, built: size, taken: size}})
 }
 
 // RecvMsg implements [grpc.ServerStream]. What was received before is taken to be needed no longer.

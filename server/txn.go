@@ -20,6 +20,9 @@ func (k *kvService) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse,
 			return nil, err
 		}
 	}
+	if req.ReadOnly() && replica.IsBulk(req) {
+		ctx = keyspace.InTurn(ctx, k.s.bulk, string(identityOf(ctx)))
+	}
 	ranges, serializable := serializableRanges(r)
 	h, res, err := readAt(k.s, ranges > 0 && ranges == serializable, func(serializable bool) (replica.Header, keyspace.TxnResult, error) {
 		return k.s.member.Txn(ctx, req, serializable)

@@ -38,7 +38,7 @@ func (s *Store) history(ctx context.Context, in span, from Revision, keep func(E
 		return past{next: from}, nil
 	}
 	snapshot := s.db.NewSnapshot()
-	h := historian{ctx: ctx, reader: snapshot, in: in, keep: keep, size: size, to: p.revision}
+	h := historian{ctx: ctx, turn: inTurn(ctx), reader: snapshot, in: in, keep: keep, size: size, to: p.revision}
 	h.ends = p.ends[sort.Search(len(p.ends), func(i int) bool { return p.ends[i].revision >= from }):]
 	err = errors.Join(h.read(from), snapshot.Close())
 	if s.replacedSince(p) {
@@ -65,6 +65,7 @@ func (s *Store) history(ctx context.Context, in span, from Revision, keep func(E
 // made from the key list of the ending, which is the same thing.
 type historian struct {
 	ctx    context.Context
+	turn   *callerOfTurns // nil if it reads in no turn
 	reader pebble.Reader
 	in     span
 	keep   func(EventType) bool
@@ -201,6 +202,11 @@ func (h *historian) revision(r *eventReader, rev Revision) (valid bool, err erro
 		if err := h.event(r.event); err != nil {
 			return false, err
 		}
+		if h.scanned%contextEvery == 0 {
+			if err := h.spend(contextEvery * turnKey); err != nil {
+				return false, err
+			}
+		}
 	}
 	return valid, err
 }
@@ -219,10 +225,19 @@ func (h *historian) event(e event) error {
 		return nil
 	}
 	kv, err := h.put(e.key, e.rev)
-	if err == nil {
-		h.add(Event{Type: EventPut, KV: kv})
+	if err != nil {
+		return err
 	}
-	return err
+	h.add(Event{Type: EventPut, KV: kv})
+	return h.spend(turnGet + len(kv.Value))
+}
+
+// spend counts what was read, if that is done in turns.
+func (h *historian) spend(bytes int) error {
+	if h.turn == nil {
+		return nil
+	}
+	return h.turn.spend(h.ctx, bytes)
 }
 
 // put reads the version that a put wrote.

@@ -160,7 +160,7 @@ func (st *Stream) catchUp(ctx context.Context, w *watcher) (*WatchResponse, erro
 		bytes:   min(portionBytes, st.limits.Bytes),
 		scanned: historyScan,
 	}
-	h, err := st.past(ctx, w, size)
+	h, err := st.hub.s.pastOf(st.inTurn(ctx), w, size)
 	if err != nil {
 		return nil, err
 	}
@@ -190,15 +190,12 @@ func (st *Stream) catchUp(ctx context.Context, w *watcher) (*WatchResponse, erro
 	return &WatchResponse{WatchID: w.id, Revision: last, Events: h.events}, nil
 }
 
-// past reads history, in turn with other streams that do.
-func (st *Stream) past(ctx context.Context, w *watcher, size portion) (past, error) {
-	if turns := st.limits.Turns; turns != nil {
-		if err := turns.take(ctx, st.limits.Client); err != nil {
-			return past{}, err
-		}
-		defer turns.give()
+// inTurn has what is read with the context wait for turns, if there are any.
+func (st *Stream) inTurn(ctx context.Context) context.Context {
+	if st.limits.Turns == nil {
+		return ctx
 	}
-	return st.hub.s.pastOf(ctx, w, size)
+	return InTurn(ctx, st.limits.Turns, st.limits.Client)
 }
 
 // complete makes the pending response ready: adds what was there before the
@@ -208,7 +205,7 @@ func (st *Stream) complete(ctx context.Context) error {
 	if w != nil && w.request.PrevKV && len(r.Events) > 0 {
 		// Published events belong to all watchers.
 		events := append([]Event(nil), r.Events...)
-		if err := st.hub.s.fillPrev(ctx, events); err != nil {
+		if err := st.hub.s.fillPrev(st.inTurn(ctx), events); err != nil {
 			return err
 		}
 		r.Events = events

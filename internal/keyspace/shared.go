@@ -106,6 +106,12 @@ func (s *Store) pastOf(ctx context.Context, w *watcher, size portion) (past, err
 		noPut: w.request.NoPut, noDelete: w.request.NoDelete, from: from, size: size,
 	}
 	p, err := s.pasts.get(ctx, key, func() (past, int, error) {
+		// Here, since those who wait for this read must not have a turn meanwhile: this one may need several.
+		give, err := TakeTurn(ctx)
+		if err != nil {
+			return past{}, 0, err
+		}
+		defer give()
 		p, err := s.history(ctx, w.in, from, w.keeps, size)
 		p.events = slices.Clip(p.events)
 		bytes := len(key.key) + len(key.end) + eventOverhead
@@ -131,6 +137,11 @@ type prevKey struct {
 // was nothing.
 func (s *Store) prevOf(ctx context.Context, e *Event) (*KV, error) {
 	return s.prevs.get(ctx, prevKey{string(e.KV.Key), e.KV.ModRevision}, func() (*KV, int, error) {
+		give, err := TakeTurn(ctx)
+		if err != nil {
+			return nil, 0, err
+		}
+		defer give()
 		res, err := s.Range(ctx, RangeRequest{Key: e.KV.Key, Revision: e.KV.ModRevision - 1})
 		if err != nil || len(res.KVs) == 0 {
 			return nil, 0, err

@@ -27,9 +27,10 @@ func TestWatchersOfOneKeyShareReads(t *testing.T) {
 	}
 	var watching, told sync.WaitGroup
 	watching.Add(streams)
+	turns := NewTurns(1) // those who wait for a read of others do not keep them from their turns
 	for range streams {
 		told.Go(func() {
-			st := hub.NewStream(StreamLimits{})
+			st := hub.NewStream(StreamLimits{Turns: turns, Client: "c"})
 			defer st.Close()
 			for range each {
 				if _, err := st.Watch(WatchRequest{Key: []byte("k"), StartRevision: 2, PrevKV: true}); err != nil {

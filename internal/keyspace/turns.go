@@ -85,29 +85,74 @@ func (t *Turns) remove(c *client) {
 	}
 }
 
+// What a turn is good for before others get theirs: a few milliseconds of reading. A turn counts bytes and keys, and reads
+// no clock.
+const (
+	turnBytes = 1 << 20
+	turnKey   = 256     // what a key counts besides its value, also one that is passed over
+	turnGet   = 2 << 10 // what a single key counts that is looked up
+)
+
 // turnsKey is where a context has what its caller takes turns by.
 type turnsKey struct{}
 
+// callerOfTurns is who reads with a context. One goroutine uses it.
 type callerOfTurns struct {
 	turns  *Turns
 	client string
+	held   bool // it has a turn
+	left   int  // bytes that it may read in that
 }
 
-// InTurn has what is read with the context, where that is bulk work, wait for a turn of the client.
+// InTurn has what is read with the context, where that is bulk work, wait for a turn of the client. One goroutine uses
+// the context for that.
 func InTurn(ctx context.Context, t *Turns, client string) context.Context {
-	return context.WithValue(ctx, turnsKey{}, callerOfTurns{t, client})
+	return context.WithValue(ctx, turnsKey{}, &callerOfTurns{turns: t, client: client})
 }
 
-// TakeTurn waits for the turn of the client that InTurn has named, if it has. The caller must give it back.
+// TakeTurn waits for the turn of the client that InTurn has named, if it has. The caller must give it back, also after a
+// read that has failed.
 func TakeTurn(ctx context.Context) (give func(), err error) {
-	c, ok := ctx.Value(turnsKey{}).(callerOfTurns)
+	c, ok := ctx.Value(turnsKey{}).(*callerOfTurns)
 	if !ok {
 		return func() {}, nil
 	}
-	if err := c.turns.take(ctx, c.client); err != nil {
+	if err := c.begin(ctx); err != nil {
 		return nil, err
 	}
-	return c.turns.give, nil
+	return c.end, nil
+}
+
+func (c *callerOfTurns) begin(ctx context.Context) error {
+	if err := c.turns.take(ctx, c.client); err != nil {
+		return err
+	}
+	c.held, c.left = true, turnBytes
+	return nil
+}
+
+func (c *callerOfTurns) end() {
+	if c.held {
+		c.held = false
+		c.turns.give()
+	}
+}
+
+// inTurn returns the caller that has a turn, nil if a context has none.
+func inTurn(ctx context.Context) *callerOfTurns {
+	if c, ok := ctx.Value(turnsKey{}).(*callerOfTurns); ok && c.held {
+		return c
+	}
+	return nil
+}
+
+// spend counts what was read. When the turn is used up the others get theirs first.
+func (c *callerOfTurns) spend(ctx context.Context, bytes int) error {
+	if c.left -= bytes; c.left > 0 {
+		return nil
+	}
+	c.end()
+	return c.begin(ctx)
 }
 
 // give gives a turn back, to the first that waits of the client whose turn it is. That client is last then.

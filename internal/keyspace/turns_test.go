@@ -2,6 +2,7 @@ package keyspace
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -115,5 +116,80 @@ func TestBulkWorkIsBounded(t *testing.T) {
 	work.Wait()
 	if most > 2 || turns.free != 2 {
 		t.Errorf("%d worked at once, and %d turns are free", most, turns.free)
+	}
+}
+
+// TestLongReadsTakeSeveralTurns has another client wait while a range, a transaction with one, and the history are read
+// that take several turns each.
+func TestLongReadsTakeSeveralTurns(t *testing.T) {
+	h := newHouse(t)
+	value := make([]byte, turnBytes/4)
+	for i := range 16 {
+		h.write(func(w *Writer) {
+			if _, err := w.Put(PutRequest{Key: fmt.Appendf(nil, "k%02d", i), Value: value}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all := RangeRequest{Key: []byte("k"), End: []byte("l")}
+	hub := NewHub(h.store)
+	for name, read := range map[string]func(context.Context) error{ // order: each by itself
+		"range": func(ctx context.Context) error {
+			give, err := TakeTurn(ctx)
+			if err != nil {
+				return err
+			}
+			defer give()
+			_, err = h.store.Range(ctx, all)
+			return err
+		},
+		"transaction": func(ctx context.Context) error {
+			give, err := TakeTurn(ctx)
+			if err != nil {
+				return err
+			}
+			defer give()
+			_, err = h.store.Txn(ctx, TxnRequest{Success: []TxnOp{all}})
+			return err
+		},
+		"history": func(ctx context.Context) error {
+			st := hub.NewStream(StreamLimits{})
+			defer st.Close()
+			if _, err := st.Watch(WatchRequest{Key: all.Key, End: all.End, StartRevision: 2}); err != nil {
+				return err
+			}
+			w := st.watchers[0]
+			_, err := h.store.pastOf(ctx, w, portion{events: 100, bytes: 100 * len(value), scanned: 100})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := &line{t: t, turns: NewTurns(1)}
+			if err := l.turns.take(t.Context(), "first"); err != nil {
+				t.Fatal(err)
+			}
+			l.done.Go(func() {
+				if err := read(InTurn(t.Context(), l.turns, "long")); err != nil {
+					t.Error(err)
+				}
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				l.order = append(l.order, "long")
+			})
+			for l.waiting() == 0 {
+				if t.Context().Err() != nil {
+					t.Fatal("the long read does not wait")
+				}
+			}
+			l.wait(t.Context(), "short")
+			l.turns.give()
+			l.done.Wait()
+			if want := []string{"short", "long"}; !slices.Equal(l.order, want) {
+				t.Errorf("they end in the order %v, want %v", l.order, want)
+			}
+			if l.turns.free != 1 {
+				t.Errorf("%d turns are free", l.turns.free)
+			}
+		})
 	}
 }

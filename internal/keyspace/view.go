@@ -145,9 +145,15 @@ func (v *view) scan(ctx context.Context, in span, visit func(*item) error) (err 
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
 	c := cursor{it: it, rev: v.rev}
+	turn := inTurn(ctx)
 	for n, valid := 0, it.First(); valid; n++ {
 		if n%contextEvery == contextEvery-1 && ctx.Err() != nil {
 			return context.Cause(ctx)
+		}
+		if turn != nil {
+			if err := turn.spend(ctx, turnKey); err != nil {
+				return err
+			}
 		}
 		var found bool
 		if found, err = c.newest(); err != nil {
@@ -160,6 +166,11 @@ func (v *view) scan(ctx context.Context, in span, visit func(*item) error) (err 
 		rec, err := versionAt(it)
 		if err != nil {
 			return err
+		}
+		if turn != nil {
+			if err := turn.spend(ctx, len(rec.value)); err != nil {
+				return err
+			}
 		}
 		if ok, err := v.live(&rec); err != nil {
 			return err

@@ -27,7 +27,12 @@ func (n *Node) Txn(ctx context.Context, req keyspace.TxnRequest, serializable bo
 	if err != nil {
 		return Header{}, keyspace.TxnResult{}, err
 	}
+	give, err := keyspace.TakeTurn(ctx)
+	if err != nil {
+		return Header{}, keyspace.TxnResult{}, err
+	}
 	result, err := n.store.Txn(ctx, req)
+	give()
 	if err != nil {
 		return Header{}, keyspace.TxnResult{}, err
 	}
