@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,6 +30,10 @@ func TestBulkWorkKeepsNobodyElseWaiting(t *testing.T) {
 	defer cancel()
 	if _, err := f.kv.Range(short, whole); err == nil {
 		t.Error("a range of any number of keys did not wait for its turn")
+	}
+	inside := &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{RequestRange: whole}}}}
+	if _, err := f.kv.Txn(short, inside); err == nil {
+		t.Error("a transaction with such a range did not wait for its turn")
 	}
 	watch := f.openWatch(f.ctx())
 	wantOK(t, watch.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{
@@ -57,6 +62,53 @@ func TestBulkWorkKeepsNobodyElseWaiting(t *testing.T) {
 	told, err := watch.Recv()
 	wantOK(t, err)
 	wantEqual(t, "events from the history", len(told.Events), 1)
+}
+
+// TestLargeMessagesAreEncodedInTurn has a watcher and a reader wait for a large value, and not for a small one, while
+// others have all turns.
+func TestLargeMessagesAreEncodedInTurn(t *testing.T) {
+	f := startFront(t)
+	f.put("large", strings.Repeat("v", 2*largeAnswer))
+	watch := f.openWatch(f.ctx())
+	for _, key := range []string{"large", "small"} {
+		wantOK(t, watch.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{
+			CreateRequest: &pb.WatchCreateRequest{Key: []byte(key)}}}))
+		_, err := watch.Recv()
+		wantOK(t, err)
+	}
+	var gives []func()
+	for range max(1, runtime.GOMAXPROCS(0)/2) {
+		give, err := keyspace.TakeTurn(keyspace.InTurn(f.ctx(), f.server.bulk, "another"))
+		wantOK(t, err)
+		gives = append(gives, give)
+	}
+	f.put("small", "v")
+	told, err := watch.Recv()
+	wantOK(t, err)
+	wantEqual(t, "the key of the event", string(told.Events[0].Kv.Key), "small")
+	short, cancel := context.WithTimeout(f.ctx(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := f.kv.Range(short, &pb.RangeRequest{Key: []byte("large")}); err == nil {
+		t.Error("a large answer did not wait for its turn")
+	}
+	f.put("large", strings.Repeat("v", largeMessage))
+	f.put("small", "v") // behind it on the stream
+	events := make(chan *pb.WatchResponse, 1)
+	go func() {
+		told, _ := watch.Recv() // nil if it fails
+		events <- told
+	}()
+	select {
+	case told := <-events:
+		t.Errorf("a large message did not wait for its turn: %v", told.GetEvents()[0].GetKv().GetModRevision())
+	case <-time.After(200 * time.Millisecond):
+	}
+	for _, give := range gives {
+		give()
+	}
+	if told := <-events; string(told.GetEvents()[0].GetKv().GetKey()) != "large" {
+		t.Errorf("got %v", told)
+	}
 }
 
 // A request whose client has gone before it is begun does nothing.
