@@ -117,7 +117,9 @@ func (b *budget) begin(conn net.Conn) *account {
 	a := &account{budget: b, conn: conn, over: make(chan struct{})}
 	a.meter = newMeter(a)
 	if conn != nil {
-		a.from = identityOfAddress(conn.RemoteAddr().String())
+		if addr := conn.RemoteAddr(); addr != nil { // nil if the client has gone
+			a.from = identityOfAddress(addr.String())
+		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
