@@ -108,10 +108,11 @@ type Node struct {
 	hub    *keyspace.Hub
 	names  namesHub
 
-	// owner is held by whoever calls the replica: nearly always the goroutine of run, now and then, for as long
-	// as an answer from memory takes, one that has a question.
+	// owner is held by the goroutine that calls the replica: that of run, that of the disk for a write that nothing else
+	// waits behind, or one with a question, for as long as an answer from memory takes.
 	owner      sync.Mutex
 	over       bool   // the goroutine of run has left; guarded by owner, as is what follows
+	broken     error  // nil, or why nobody may call the replica again, and the member ends
 	strangers  uint64 // messages of strangers when that was told last
 	strangerAt clock.Instant
 	newAt      clock.Instant // when it was told last for what this member, which is new, waits

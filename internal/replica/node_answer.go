@@ -32,10 +32,7 @@ func (n *Node) atOnce(s *submission) bool {
 		case Renewed:
 			n.answer(e.ID, Authorized(e, clock.Now))
 		case WakeAt:
-			select {
-			case n.nudge <- struct{}{}:
-			default:
-			}
+			n.wakeRun()
 		}
 	}
 	return true

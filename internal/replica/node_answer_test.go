@@ -3,11 +3,13 @@ package replica
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -124,5 +126,102 @@ func TestNodeIsAskedByManyWhileItStops(t *testing.T) {
 	}
 	if _, _, err := n.TimeToLive(ctx, 7, false); !errors.Is(err, ErrStopped) {
 		t.Errorf("asked after it has stopped: %v", err)
+	}
+}
+
+// settling is as much of a Node as reports of writes need, on a replica that a test drives.
+func settling(w *world) *Node {
+	n := driven(w)
+	n.cfg.Dir, n.log, n.db, n.store = "data", slog.New(slog.DiscardHandler), w.db, w.replica.Store()
+	n.hub, n.identity, n.reach = keyspace.NewHub(n.store), w.replica.identity, newReach()
+	n.intake, n.persists = make(chan submission, 1), make(chan syncing, persistsInFlight)
+	n.leaderChanged, n.ready = make(chan struct{}), make(chan struct{})
+	n.leader.Store(new(known))
+	n.readyUntil.Store(new(clock.Instant))
+	return n
+}
+
+// putUnderWay has the replica write a put, and returns the report of that write, and what becomes of the put.
+func putUnderWay(w *world, n *Node, id uint64) (Persisted, *[]Effect) {
+	got := new([]Effect)
+	n.calls[id] = hearing(func(e Effect) { delete(n.calls, id); *got = append(*got, e) })
+	w.step(Request{id, keyspace.PutRequest{Key: []byte("k"), Value: []byte("v")}})
+	done := Persisted{Sequence: w.writes[0].Sequence}
+	w.writes = w.writes[1:]
+	return done, got
+}
+
+func served(t *testing.T) *world {
+	w := newWorldOf(t, func(w *world) { w.clock = clock.NewManual(clock.Now()) }) // which settle reads
+	return w.serve()
+}
+
+// A lone put is answered by the goroutine that has waited for the disk. The member's goroutine is woken only if it has to
+// call Step earlier than it knows.
+func TestLoneWriteIsAnsweredByTheDisksGoroutine(t *testing.T) {
+	w := served(t)
+	defer w.close()
+	n := settling(w)
+	for _, c := range []struct {
+		id    uint64
+		wake  time.Duration // when the member's goroutine calls Step anyway
+		woken int
+	}{{2, 0, 0}, {3, time.Hour, 1}} {
+		done, got := putUnderWay(w, n, c.id)
+		w.replica.wake = clock.Now().Add(c.wake)
+		if !n.settle(done) || n.broken != nil {
+			t.Fatalf("put %d: the write was not reported: %v", c.id, n.broken)
+		}
+		if len(*got) != 1 || (*got)[0].(Reply).Err != nil {
+			t.Errorf("put %d: answered %v", c.id, *got)
+		}
+		if len(n.nudge) != c.woken {
+			t.Errorf("put %d: the member's goroutine was woken %d times", c.id, len(n.nudge))
+		}
+	}
+}
+
+// The disk's goroutine leaves a write to the member's if that has more to do with it, if an earlier write is not reported,
+// if somebody owns the replica, and if nobody may call it any longer.
+func TestWriteIsLeftToTheMembersGoroutine(t *testing.T) {
+	for name, set := range map[string]func(w *world, n *Node, e *Persisted) (undo func()){
+		"a member of a group":            func(_ *world, n *Node, _ *Persisted) func() { n.cfg.Group = new(GroupConfig); return nil },
+		"a call waits":                   func(_ *world, n *Node, _ *Persisted) func() { n.intake <- submission{}; return nil },
+		"another caller waits":           func(_ *world, n *Node, _ *Persisted) func() { n.calls[3] = hearing(func(Effect) {}); return nil },
+		"a command waits":                func(w *world, _ *Node, _ *Persisted) func() { w.step(Request{9, Grant{9, time.Hour}}); return nil },
+		"an earlier write is unreported": func(_ *world, _ *Node, e *Persisted) func() { e.Sequence++; return nil },
+		"the replica is at work":         func(_ *world, n *Node, _ *Persisted) func() { n.owner.Lock(); return n.owner.Unlock },
+		"the member has ended":           func(_ *world, n *Node, _ *Persisted) func() { n.over = true; return nil },
+		"the member must end":            func(_ *world, n *Node, _ *Persisted) func() { n.broken = ErrStopped; return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := served(t)
+			defer w.close()
+			n := settling(w)
+			done, got := putUnderWay(w, n, 2)
+			undo := set(w, n, &done)
+			if n.settle(done) || len(*got) > 0 {
+				t.Errorf("it was reported, and answered %v", *got)
+			}
+			if undo != nil {
+				undo()
+			}
+		})
+	}
+}
+
+// A disk that has failed ends the member, also if its own goroutine is the one that finds out.
+func TestFailedWriteEndsTheMember(t *testing.T) {
+	w := served(t)
+	defer w.close()
+	n := settling(w)
+	done, got := putUnderWay(w, n, 2)
+	done.Err = errors.New("input/output error")
+	if !n.settle(done) || n.broken == nil || len(n.nudge) != 1 || len(*got) > 0 {
+		t.Fatalf("error %v, %d times woken, answered %v", n.broken, len(n.nudge), *got)
+	}
+	why := n.broken
+	if _, err := (&turn{n: n}).take(submission{event: Tick{}}); err != why {
+		t.Errorf("the member's goroutine goes on: %v, and the disk's had %v", err, why)
 	}
 }

@@ -110,6 +110,11 @@ func (r *Replica) persisted(e Persisted) {
 	r.respond(done.responses)
 }
 
+// Settles reports whether a write is the oldest that was not reported, and no command waits for its end to be proposed.
+func (r *Replica) Settles(sequence uint64) bool {
+	return len(r.persisting) > 0 && r.persisting[0].sequence == sequence && len(r.queue) == 0
+}
+
 // respond hands out what had to wait for the disk, and steps raft's messages to itself. Those of an older term are
 // dropped by raft itself.
 func (r *Replica) respond(messages []*raftpb.Message) {

@@ -20,7 +20,8 @@ const (
 	wallInterval = time.Second
 )
 
-// run is the member's goroutine: it alone calls Step. Unless the disk failed, it ends the others before itself.
+// run is the member's goroutine. It calls Step, except for the writes that [Node.settle] reports. Unless the disk failed,
+// it ends the others before itself.
 func (n *Node) run() {
 	spaceDone := make(chan struct{})
 	go func() {
@@ -113,13 +114,16 @@ func (t *turn) take(first submission) (wait time.Duration, err error) {
 	n := t.n
 	n.owner.Lock()
 	defer n.owner.Unlock()
+	if n.broken != nil {
+		return 0, n.broken
+	}
 	t.events, t.looks, t.bulk = t.events[:0], t.looks[:0], 0
 	t.add(first)
 	t.drain()
-	wait, err = n.perform(n.step(t.events))
+	wait, n.broken = n.perform(n.step(t.events))
 	clear(t.events) // drops the references to requests
-	if err != nil {
-		return 0, err
+	if n.broken != nil {
+		return 0, n.broken
 	}
 	for _, look := range t.looks {
 		look(n.replica, clock.Now())
@@ -269,6 +273,33 @@ func (n *Node) answerAll(replies Replies) {
 	}
 }
 
+// settle reports a write to the replica on the disk's goroutine, if at most one caller waits. A lone change is then
+// answered without waking the member's goroutine first. settle returns false, and has done nothing, if the member's
+// goroutine must report the write: it also takes what came meanwhile. In a group that one always does.
+func (n *Node) settle(e Persisted) bool {
+	if !n.alone() || len(n.intake) > 0 || !n.owner.TryLock() {
+		return false
+	}
+	defer n.owner.Unlock()
+	if n.over || n.broken != nil || len(n.calls) > 1 || !n.replica.Settles(e.Sequence) {
+		return false
+	}
+	wake := n.replica.wake // the member's goroutine calls Step at this instant at the latest
+	_, n.broken = n.perform(n.step([]Event{e}))
+	if n.broken != nil || n.replica.wake.Until(wake) > 0 {
+		n.wakeRun()
+	}
+	return true
+}
+
+// wakeRun has the member's goroutine call Step at once.
+func (n *Node) wakeRun() {
+	select {
+	case n.nudge <- struct{}{}:
+	default: // it will
+	}
+}
+
 // syncing is a batch in the database's log that is on its way to the disk, since start.
 type syncing struct {
 	Persist
@@ -288,7 +319,9 @@ func (n *Node) write() {
 		if failed = err != nil; !failed {
 			err = p.Batch.Close()
 		}
-		n.persisted <- Persisted{p.Sequence, err}
+		if done := (Persisted{p.Sequence, err}); !n.settle(done) {
+			n.persisted <- done
+		}
 	}
 }
 
