@@ -78,10 +78,13 @@ func ours(method string) bool {
 
 // answerTo is answer for all services. What another member has answered stays as it is.
 func (s *Server) answerTo(method string, err error) error {
+	if err == nil {
+		return nil // before passed is allocated
+	}
 	if passed := (*passedOn)(nil); errors.As(err, &passed) {
 		return passed.status
 	}
-	if err == nil || !ours(method) {
+	if !ours(method) {
 		return s.answer(err)
 	}
 	return s.answerName(err)
