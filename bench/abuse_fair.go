@@ -117,7 +117,7 @@ func putLarge(ctx context.Context, addr string) ([]figure, error) {
 	return o.figures(), nil
 }
 
-// fanOut puts a key that many watchers are told of, which read nothing.
+// fanOut puts a key that has many watchers. None of them reads what the server sends it.
 func fanOut(ctx context.Context, addr string) ([]figure, error) {
 	conns, err := dialFrom(attackerAddress, addr, 8)
 	if err != nil {

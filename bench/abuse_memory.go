@@ -80,7 +80,7 @@ func (o *outcomes) figures() []figure {
 	}
 }
 
-// repeat has so many goroutines do something again and again until the context ends.
+// repeat runs do again and again in each of several goroutines, until ctx ends.
 func repeat(ctx context.Context, workers int, do func(ctx context.Context, worker int)) {
 	var work sync.WaitGroup
 	for i := range workers {
@@ -117,8 +117,8 @@ func readEverything(ctx context.Context, addr string) ([]figure, error) {
 	return o.figures(), nil
 }
 
-// onRaw keeps so many connections busy, each with one goroutine that fills it until that fails, or it says that it is
-// done; then it rests, and when the server closes the connection it opens another one.
+// onRaw opens several connections again and again, each from a goroutine of its own, and has fill use each one. A
+// connection that fill leaves without an error stays open until the server closes it.
 func onRaw(ctx context.Context, addr string, conns int, window uint32, fill func(ctx context.Context, r *raw) error) []figure {
 	var opened, closed, answered, reset, received atomic.Int64
 	repeat(ctx, conns, func(ctx context.Context, _ int) {

@@ -36,8 +36,8 @@ type raw struct {
 // errRefusedConnection means that the server has closed the connection.
 var errRefusedConnection = errors.New("the server has closed the connection")
 
-// dialRaw opens a connection whose streams may each receive so many bytes until more is asked for. The connection itself
-// may receive any number.
+// dialRaw opens a connection on which the server may send window bytes to each stream until we ask for more. For the
+// connection as a whole there is no such limit.
 func dialRaw(ctx context.Context, addr string, window uint32) (*raw, error) {
 	dialer := net.Dialer{LocalAddr: attackerAddress}
 	conn, err := dialer.DialContext(ctx, "tcp", addr)

@@ -64,7 +64,7 @@ type bench struct {
 	onlyApart  bool          // measure groups only with their members apart
 	abusive    bool          // attack a server instead
 	span       time.Duration // of each attack
-	built      string        // our command; built anew if empty
+	built      string        // the path of our command; if it is empty, the command is built
 	overloaded bool          // count the leases that are lost on a crowded machine instead
 	overload   overload
 	wanted     *regexp.Regexp // of scenarios

@@ -21,7 +21,7 @@ const (
 )
 
 // room is this process's part in the queues of a [Queuer]: one ticket for each name that it waits for. One goroutine
-// looks at all of them, as long as somebody waits. Where the store has no queues, who waits polls, and listens to hints.
+// looks at all of them while anybody waits. If the store has no queues, waiters poll instead, and listen to hints.
 type room struct {
 	b     *Backend
 	store Queuer // nil if the store is none
@@ -118,7 +118,7 @@ func (r *room) close() {
 	}
 }
 
-// run opens the queues, and again when that breaks. Who waits polls meanwhile.
+// run opens the queues, and opens them again when they break. Meanwhile waiters poll.
 func (r *room) run(ctx context.Context) {
 	for fails := 0; ; fails++ {
 		began := time.Now()
@@ -220,7 +220,7 @@ func (r *room) plan(queues Queues) (look Look, any bool) {
 	for _, k := range r.tickets { // order: the least of all
 		k.planned = true
 		switch {
-		case k.step == (queue.Step{}): // it was put a moment ago, and whoever put it sees how it stands
+		case k.step == (queue.Step{}): // a ticket just made: the waiter that made it looks for itself
 			continue
 		case k.turn, k.asking:
 			look.Known = append(look.Known, k.place)
