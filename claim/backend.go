@@ -93,7 +93,7 @@ func NewBackend(s Store, o ...BackendOption) (*Backend, error) {
 		store: s, client: client, clock: client.opts.Clock, tests: options.client.Clock, poll: options.poll, calls: newCalls(s.Scheme()),
 		sweepAt: fewTenures, tenures: make(map[driver.ID]*tenure), lines: make(map[string]*line), views: make(map[*view]struct{}),
 	}
-	b.hints.calls, b.hints.changed = b.calls, b.changed
+	b.hints.listening.calls, b.hints.listening.run, b.hints.changed = b.calls, b.hints.listen, b.changed
 	b.hints.store, _ = s.(Notifier)
 	b.room = newRoom(b)
 	return b, nil

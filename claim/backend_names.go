@@ -74,8 +74,8 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 // Close implements [driver.Backend]. It ends what is under way and closes the store.
 func (b *Backend) Close(ctx context.Context) error {
 	first, waited := b.calls.close(ctx)
-	b.hints.close()
-	b.room.close()
+	b.hints.listening.close()
+	b.room.open.close()
 	if !first {
 		return waited
 	}

@@ -25,6 +25,7 @@ const (
 type room struct {
 	b     *Backend
 	store Queuer // nil if the store is none
+	open  whileWanted
 
 	// What follows is guarded by the lock of the backend.
 
@@ -33,9 +34,6 @@ type room struct {
 	tickets map[string]*ticket       // in these queues
 	joining map[string]bool          // names for which a ticket is being put
 	busy    map[string]clock.Instant // names that this process had to wait for, and until when it assumes that others do
-	wanted  int                      // how many wait
-	stop    context.CancelFunc       // ends the goroutine; nil if there is none
-	idle    *time.Timer              // calls stop; nil while somebody waits
 	wake    chan struct{}            // has room for one: there is another ticket to look at
 }
 
@@ -57,6 +55,7 @@ type ticket struct {
 func newRoom(b *Backend) *room {
 	r := &room{b: b, tickets: make(map[string]*ticket), joining: make(map[string]bool), busy: make(map[string]clock.Instant), wake: make(chan struct{}, 1)}
 	r.store, _ = b.store.(Queuer)
+	r.open.calls, r.open.run = b.calls, r.run
 	return r
 }
 
@@ -65,57 +64,7 @@ func (r *room) want() (enough func()) {
 	if r.store == nil {
 		return r.b.hints.want()
 	}
-	r.b.mu.Lock()
-	defer r.b.mu.Unlock()
-	r.wanted++
-	if r.idle != nil {
-		r.idle.Stop()
-		r.idle = nil
-	}
-	if r.stop == nil {
-		r.start()
-	}
-	return r.enough
-}
-
-// start starts the goroutine, unless the backend is closed. The lock is held.
-func (r *room) start() {
-	ctx, end, err := r.b.calls.begin(context.Background())
-	if err != nil {
-		return
-	}
-	ctx, r.stop = context.WithCancel(ctx)
-	go func() {
-		defer end() // Close waits for that
-		r.run(ctx)
-	}()
-}
-
-func (r *room) enough() {
-	r.b.mu.Lock()
-	defer r.b.mu.Unlock()
-	if r.wanted--; r.wanted == 0 && r.stop != nil {
-		r.idle = time.AfterFunc(linger, r.leave)
-	}
-}
-
-// leave ends the goroutine if still nobody waits.
-func (r *room) leave() {
-	r.b.mu.Lock()
-	defer r.b.mu.Unlock()
-	if r.wanted == 0 && r.stop != nil {
-		r.stop()
-		r.stop, r.idle = nil, nil
-	}
-}
-
-// close forgets the timer. The rest ends with the calls of the backend.
-func (r *room) close() {
-	r.b.mu.Lock()
-	defer r.b.mu.Unlock()
-	if r.idle != nil {
-		r.idle.Stop()
-	}
+	return r.open.want()
 }
 
 // run opens the queues, and opens them again when they break. Meanwhile waiters poll.
