@@ -28,10 +28,11 @@ type queues struct {
 }
 
 // waitingSettings are those of the session that waits. A role or a database may have others, which would end a look, or
-// have the server read a whole table that is mostly empty pages.
+// have the server read a whole table that is mostly empty pages. A look is a new program for the server each time, which
+// would plan each of its statements for the first five executions.
 const waitingSettings = `SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0;
 	SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off; SET default_transaction_deferrable = off;
-	SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off`
+	SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off; SET plan_cache_mode = force_generic_plan`
 
 // noticing has the server notice soon that the process is gone while it looks. Servers before version 14 do not know it.
 const noticing = `SET client_connection_check_interval = '500ms'`
