@@ -23,6 +23,8 @@ type target struct {
 	metrics func(addr, peer string) string
 	// bare says that it only answers: there is nothing to expire, to watch or to grow.
 	bare bool
+	// synced says that it answers grants and puts only once a log is synced; it is measured with nothing else.
+	synced bool
 	// files is the most descriptors that it may have; 0 leaves it at what this process may have.
 	files int
 
@@ -40,6 +42,8 @@ func targets() []*target {
 			metrics: func(_, http string) string { return "http://" + http + "/metrics" }},
 		{name: "bare gRPC", source: ".", pkg: "./bare", bare: true,
 			arguments: func(_, addr, _ string) []string { return []string{addr} }},
+		{name: "gRPC and sync", source: ".", pkg: "./bare", bare: true, synced: true,
+			arguments: func(dir, addr, _ string) []string { return []string{addr, dir + ".log"} }},
 	}
 }
 

@@ -208,7 +208,7 @@ func (b *bench) measure(ctx context.Context, dir string) (*table, error) {
 				if ctx.Err() != nil {
 					return t, errors.Join(append(failed, context.Cause(ctx))...)
 				}
-				if target.bare && !s.onBare {
+				if target.bare && !s.onBare || target.synced && !s.writes {
 					continue
 				}
 				b.say.line("%d/%d %s: %s, round %d of %d", i+1, len(b.scenarios), s.name, target.name, round+1, rounds)

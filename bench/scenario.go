@@ -13,6 +13,8 @@ type scenario struct {
 	rounds int
 	// onBare says that a server that does nothing can be measured too.
 	onBare bool
+	// writes says that every request has to be on the disk before it is answered.
+	writes bool
 	// run loads a server that was just started and serves nobody else.
 	run func(ctx context.Context, s *server, z size) ([]figure, error)
 }
@@ -101,14 +103,14 @@ func scenarios(z size) []scenario {
 	}
 	list = append(list,
 		scenario{name: of("puts, 1 000 a second, while %s leases expire", z.expiring), run: putsWhileExpiring},
-		scenario{name: "grants at 64 in flight", rounds: z.rounds, onBare: true, run: grants(64, "")},
-		scenario{name: "grants at 512 in flight", rounds: z.rounds, onBare: true, run: grants(512, "24 000")},
+		scenario{name: "grants at 64 in flight", rounds: z.rounds, onBare: true, writes: true, run: grants(64, "")},
+		scenario{name: "grants at 512 in flight", rounds: z.rounds, onBare: true, writes: true, run: grants(512, "24 000")},
 		scenario{name: "renewals, ping-pong on 64 streams", rounds: z.rounds, onBare: true, run: renewalsPingPong},
 		scenario{name: "renewals, pipelined on 8 streams", rounds: z.rounds, onBare: true, run: renewalsPipelined},
 		scenario{name: "renewals, pipelined, by how many leases are there", run: renewalsByNumber},
-		scenario{name: "puts at 1 in flight", rounds: z.rounds, onBare: true, run: puts(1, "")},
-		scenario{name: "puts at 64 in flight", rounds: z.rounds, onBare: true, run: puts(64, "18 000")},
-		scenario{name: "puts at 512 in flight", rounds: z.rounds, onBare: true, run: puts(512, "24 000")},
+		scenario{name: "puts at 1 in flight", rounds: z.rounds, onBare: true, writes: true, run: puts(1, "")},
+		scenario{name: "puts at 64 in flight", rounds: z.rounds, onBare: true, writes: true, run: puts(64, "18 000")},
+		scenario{name: "puts at 512 in flight", rounds: z.rounds, onBare: true, writes: true, run: puts(512, "24 000")},
 		scenario{name: "linearizable gets at 1 in flight", rounds: z.rounds, onBare: true, run: gets(1, "")},
 		scenario{name: "linearizable gets at 64 in flight", rounds: z.rounds, onBare: true, run: gets(64, "26 000")},
 		scenario{name: "linearizable gets at 512 in flight", rounds: z.rounds, onBare: true, run: gets(512, "")},
