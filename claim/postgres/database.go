@@ -38,7 +38,7 @@ func (d *database) Changed(name string, vacant bool) { d.teller.add(name, vacant
 // Query implements [sqlstore.DB].
 func (d *database) Query(ctx context.Context, statement string, args ...any) ([][]any, error) {
 	return d.run(ctx, func(ctx context.Context, conn *pgxpool.Conn) ([][]any, error) {
-		mode := d.mode(ctx, conn.Conn())
+		mode := d.mode(ctx, conn.Conn(), args)
 		all, err := collect(conn.Query(ctx, statement, append([]any{mode}, args...)...))
 		if stale(err) {
 			sessionOf(conn.Conn()).plain = true

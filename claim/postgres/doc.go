@@ -15,7 +15,8 @@
 // a connection reaches the server itself, and after its first few statements. So it works behind pgbouncer in
 // transaction mode, with any default isolation level, and with a pool that the program has anyway. In that pool
 // nothing is prepared unless its own DefaultQueryExecMode is to cache statements, which is the default of pgx. Where
-// nothing is prepared nothing is sent together either.
+// nothing is prepared nothing is sent together either. A statement for more than a few names is never prepared: the
+// server plans it for the table as it is.
 //
 // No column that changes has an index, so each write of a lease stays on the page of its row (it is a HOT update), and
 // needs no vacuum to remain fast.

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -32,13 +33,17 @@ func sessionOf(conn *pgx.Conn) *session {
 	return s
 }
 
-// mode is how a statement runs. It is prepared, once on each connection, which saves the server the larger part
+// fewTogether is how many names a prepared statement is for at most. The server may keep the plan of a prepared statement
+// for as long as the session lasts. One made while the table was small reads the whole table for each name.
+const fewTogether = 16
+
+// mode is how a statement with these arguments runs. One for many names is planned each time. Any other is prepared, once on each connection, which saves the server the larger part
 // of its work, but only where the same connection leads to the same session of the server each time: behind a
 // pooler in transaction mode it does not.
-func (d *database) mode(ctx context.Context, conn *pgx.Conn) pgx.QueryExecMode {
+func (d *database) mode(ctx context.Context, conn *pgx.Conn, args []any) pgx.QueryExecMode {
 	s := sessionOf(conn)
 	switch {
-	case !d.prepares || s.plain:
+	case !d.prepares || s.plain || slices.ContainsFunc(args, many):
 		return pgx.QueryExecModeExec
 	case s.direct:
 		return pgx.QueryExecModeCacheStatement
@@ -50,6 +55,12 @@ func (d *database) mode(ctx context.Context, conn *pgx.Conn) pgx.QueryExecMode {
 		return pgx.QueryExecModeCacheStatement
 	}
 	return pgx.QueryExecModeExec
+}
+
+// many reports whether an argument is an array of more than a few names.
+func many(arg any) bool {
+	names, ok := arg.([]string)
+	return ok && len(names) > fewTogether
 }
 
 // direct says whether statements can be prepared on a connection. It asks the server if that is not known.

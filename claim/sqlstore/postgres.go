@@ -176,21 +176,25 @@ func (d postgresql) assignments(columns []string) string {
 }
 
 // batchStatement has an array for each argument of extend that follows the namespace.
+//
+// A keeper of many leases loses all of them if the server joins the arrays with the table in a way whose work grows with
+// the square of their number, and the server chooses from statistics that may be old. So nothing is left to choose: LIMIT
+// has the row of each name looked up by its key, in the order of the names, so that two batches never wait for each other;
+// and what was locked is found again by its place.
 func (d postgresql) batchStatement() string {
 	arrays, names, set := []string{"$2::text[]"}, []string{"name"}, []string{}
 	for i, column := range extended {
 		arrays = append(arrays, d.array(argRecord+i, column))
 		names = append(names, column)
-		set = append(set, fmt.Sprintf("%[1]s = b.%[1]s", column))
+		set = append(set, fmt.Sprintf("%[1]s = mine.%[1]s", column))
 	}
 	at := placesAfter(extended)
 	arrays, names = append(arrays, d.array(at.old, "op")), append(names, "old")
 	guard := fmt.Sprintf(postgresqlGuard, at.mode, "", at.ended)
-	// The rows are locked in one order, so that two batches never wait for each other.
-	return `WITH b AS (SELECT * FROM unnest(` + strings.Join(arrays, ", ") + `) AS b (` + strings.Join(names, ", ") + `)),
-		mine AS (SELECT l.name FROM {lease} l JOIN b ON l.name = b.name AND l.op = b.old WHERE l.ns = $1 AND ` + guard + ` ORDER BY l.name FOR NO KEY UPDATE OF l),
-		w AS (UPDATE {lease} AS l SET ` + strings.Join(set, ", ") + `, written_at = clock_timestamp() FROM mine JOIN b ON b.name = mine.name
-		WHERE l.ns = $1 AND l.name = mine.name AND l.op = b.old RETURNING l.name)
+	return `WITH b AS (SELECT * FROM unnest(` + strings.Join(arrays, ", ") + `) AS b (` + strings.Join(names, ", ") + `) ORDER BY name COLLATE "C"),
+		mine AS MATERIALIZED (SELECT b.*, l.place FROM b CROSS JOIN LATERAL
+			(SELECT l.ctid AS place FROM {lease} l WHERE l.ns = $1 AND l.name = b.name AND l.op = b.old AND ` + guard + ` LIMIT 1 FOR NO KEY UPDATE) l),
+		w AS (UPDATE {lease} AS l SET ` + strings.Join(set, ", ") + `, written_at = clock_timestamp() FROM mine WHERE l.ctid = mine.place RETURNING l.name)
 		SELECT n.mode, current_setting('synchronous_commit'), w.name FROM {namespace} n LEFT JOIN w ON true WHERE n.ns = $1`
 }
 

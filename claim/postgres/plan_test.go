@@ -1,0 +1,187 @@
+//go:build unix
+
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/internal/databases"
+)
+
+// planNode is a node of a plan in the JSON of auto_explain, with what it did. Rows count for one loop.
+type planNode struct {
+	Type    string     `json:"Node Type"`
+	Rows    float64    `json:"Actual Rows"`
+	Loops   float64    `json:"Actual Loops"`
+	Joined  float64    `json:"Rows Removed by Join Filter"`
+	Dropped float64    `json:"Rows Removed by Filter"`
+	Plans   []planNode `json:"Plans"`
+}
+
+// most returns the most rows that any node of the plan looked at.
+func (n planNode) most() float64 {
+	most := (n.Rows + n.Joined + n.Dropped) * max(1, n.Loops)
+	for _, below := range n.Plans {
+		most = max(most, below.most())
+	}
+	return most
+}
+
+// plans collects the plans of the statements that a pool executes.
+type plans struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (p *plans) take() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := p.all
+	p.all = nil
+	return all
+}
+
+// explained returns a pool whose connections send the plan of each statement that they execute.
+func explained(t *testing.T, database string, p *plans, settings string) *pgxpool.Pool {
+	t.Helper()
+	return pool(t, database, func(c *pgxpool.Config) {
+		c.MaxConns = 2
+		c.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+			if _, plan, found := strings.Cut(n.Message, "plan:\n"); found {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				p.all = append(p.all, plan)
+			}
+		}
+		c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, `LOAD 'auto_explain'; SET auto_explain.log_analyze = on; SET auto_explain.log_format = json;
+				SET auto_explain.log_level = notice; SET auto_explain.log_min_duration = 0; `+settings, pgx.QueryExecModeSimpleProtocol)
+			return err
+		}
+	})
+}
+
+// One statement extends many leases. The server chooses how to join its arrays with the table, from statistics that may
+// be old or missing. Whatever it chooses, the work must grow with the number of leases and not with its square: else a
+// keeper of many leases loses all of them when the choice changes.
+func TestWorkOfABatchGrowsWithItsSize(t *testing.T) {
+	const leases = 1500
+	for _, planner := range []string{"force_custom_plan", "force_generic_plan"} {
+		for name, statistics := range map[string][2]string{ // before the leases are there, and after
+			"none":         {"", ""},
+			"of no leases": {"ANALYZE leasekeeper_lease; VACUUM leasekeeper_lease", ""},
+			"of all":       {"", "ANALYZE leasekeeper_lease"},
+			"of one name":  {"", "UPDATE pg_class SET reltuples = 1, relpages = 1 WHERE relname = 'leasekeeper_lease'"},
+		} {
+			t.Run(planner+", statistics "+name, func(t *testing.T) {
+				database := databases.PostgreSQL(t).Database(t)
+				p := &plans{}
+				s, err := New(t.Context(), explained(t, database, p, "SET plan_cache_mode = "+planner), Config{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = s.Close(context.Background()) })
+				execute := func(statements string) {
+					for _, one := range strings.Split(statements, "; ") {
+						if one != "" {
+							run(t, database, one)
+						}
+					}
+				}
+				run(t, database, "ALTER TABLE leasekeeper_lease SET (autovacuum_enabled = off)")
+				execute(statistics[0])
+				swaps := manySwaps(t, s, database, 0)
+				for range 8 { // the server keeps the plan that it has made for this one
+					swaps = extend(t, s, swaps)
+				}
+				swaps = manySwaps(t, s, database, leases)
+				execute(statistics[1])
+				p.take()
+				extend(t, s, swaps)
+				all := p.take()
+				if len(all) == 0 {
+					t.Fatal("no plan was sent")
+				}
+				for _, plan := range all {
+					var top struct{ Plan planNode }
+					if err := json.Unmarshal([]byte(plan), &top); err != nil {
+						t.Fatalf("%v in %s", err, plan)
+					}
+					if most := top.Plan.most(); most > 8*leases {
+						t.Errorf("a node looked at %.0f rows for %d leases:\n%s", most, leases, plan)
+					}
+				}
+			})
+		}
+	}
+}
+
+// extend does swaps, and returns those that come next.
+func extend(t *testing.T, s *Store, swaps []claim.Swap) (next []claim.Swap) {
+	t.Helper()
+	done, err := s.SwapAll(t.Context(), swaps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, ok := range done {
+		if !ok {
+			t.Fatalf("lease %d was not extended", i)
+		}
+	}
+	for _, w := range swaps {
+		next = append(next, following(w.Record))
+	}
+	return next
+}
+
+// following returns a swap that extends a lease.
+func following(r claim.Record) claim.Swap {
+	old := r.Op
+	r.Op[15]++
+	return claim.Swap{Old: old, Record: r, Extends: true}
+}
+
+// manySwaps has leases in the store besides the first, and returns swaps that extend all of them.
+func manySwaps(t *testing.T, s *Store, database string, leases int) []claim.Swap {
+	t.Helper()
+	c, err := claim.NewClient(s, claim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if leases == 0 {
+		if _, err := c.Claim(t.Context(), request("first", "me", time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var columns string
+	row := pool(t, database, nil).QueryRow(t.Context(), `SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute
+		WHERE attrelid = 'leasekeeper_lease'::regclass AND attnum > 0 AND NOT attisdropped AND attname NOT IN ('name', 'op')`)
+	if err := row.Scan(&columns); err != nil {
+		t.Fatal(err)
+	}
+	run(t, database, fmt.Sprintf(`INSERT INTO leasekeeper_lease (name, op, %[1]s) SELECT 'held/' || i, gen_random_uuid(), %[1]s
+		FROM leasekeeper_lease, generate_series(1, %[2]d) i WHERE name = 'first'`, columns, leases))
+	found, err := s.List(t.Context(), "", "", leases+1)
+	if err != nil || len(found) != leases+1 {
+		t.Fatalf("%d leases, %v", len(found), err)
+	}
+	var swaps []claim.Swap
+	for _, f := range found {
+		if f.Err != nil {
+			t.Fatal(f.Err)
+		}
+		swaps = append(swaps, following(f.Record))
+	}
+	return swaps
+}
