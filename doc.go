@@ -1,6 +1,6 @@
 // Package leasekeeper makes sure that one process at a time does a thing: a nightly job, a leader, the owner
-// of a shard. It holds leases on names, in a store that all who compete use: a Leasekeeper server, etcd, or
-// for tests the memory of the process.
+// of a shard. It holds leases on names, in a store that all competing processes share: a Leasekeeper server, etcd, a
+// database (SQLite, PostgreSQL, MongoDB), or for tests the memory of the process.
 //
 //	k, err := leasekeeper.Open(ctx, "leasekeeper://127.0.0.1:2379")
 //	…
@@ -24,7 +24,8 @@
 //     ([WithDrift]). Two clocks are asked, one that counts the time a machine sleeps and one that nobody
 //     slews, and the lease is over when either says so.
 //   - Every lease has a fencing token, higher than that of any earlier holder of its name.
-//   - On a server, on etcd and in memory: who stood in line first gets the name first.
+//   - On a server, on etcd and in memory, waiters get a name in the order of their claims. In a database the waiters of
+//     one keeper do; across processes the order depends on the database, and its package says which it is.
 //   - What became of a request is never guessed. A claim without an answer is resolved: it becomes this
 //     lease, or is taken back. A release is reported only if the store has confirmed it.
 //   - A call ends with its context. A wait that is broken off leaves nobody in line: what may have reached
