@@ -40,7 +40,7 @@
 //
 //   - Send [Lease.Token] along with every write, and let the resource refuse a token smaller than the
 //     greatest it has seen. Package fence does that for many resources.
-//   - Where that can not be done, ask [Lease.Check] just before the act, and give the act a time limit well
+//   - Where that cannot be done, ask [Lease.Check] just before the act, and give the act a time limit well
 //     below [Lease.Remaining]. That makes the window small; it does not close it.
 //
 // A machine that was cloned with its memory, or frozen so that neither of its clocks saw it, breaks what is
@@ -54,14 +54,14 @@
 // tells others how to reach the holder. [Keeper.Adopt] takes over a lease whose token somebody handed over.
 //
 // One keeper is enough for a program. However many leases it holds, it renews all of them with one message
-// every third of the TTL; a lease costs some 600 bytes. A lease that can not be renewed is in doubt after
+// every third of the TTL; a lease costs some 600 bytes. A lease that cannot be renewed is in doubt after
 // half of its time, and other ways to the store are tried long before its end.
 //
 // Names are paths such as jobs/nightly-backup, of printable UTF-8. They do not nest: who holds jobs/nightly
 // does not hold jobs, nor jobs/nightly/eu.
 //
 // Errors are told apart with [errors.Is]; their kinds are the variables below. [HeldError] says who holds a
-// name. What a store can not do is an [UnsupportedError].
+// name. What a store cannot do is an [UnsupportedError].
 //
 // # How it works
 //

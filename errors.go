@@ -26,9 +26,9 @@ var (
 	ErrPinned = driver.ErrPinned
 	// ErrInvalid says that what was asked for makes no sense. Asking again does not help.
 	ErrInvalid = driver.ErrInvalid
-	// ErrCorrupt says that what the store holds can not be read as a lease.
+	// ErrCorrupt says that what the store holds cannot be read as a lease.
 	ErrCorrupt = driver.ErrCorrupt
-	// ErrUnsupported says that the store can not do this. It is always an [*UnsupportedError].
+	// ErrUnsupported says that the store cannot do this. It is always an [*UnsupportedError].
 	ErrUnsupported = driver.ErrUnsupported
 	// ErrUnavailable says that the store did not answer, and that nothing was changed. Try again.
 	ErrUnavailable = driver.ErrUnavailable
@@ -50,7 +50,7 @@ type (
 	Event = driver.Event
 	// HeldError says who holds a name that was asked for.
 	HeldError = driver.HeldError
-	// UnsupportedError says what can not be done, and by which backend.
+	// UnsupportedError says what cannot be done, and by which backend.
 	UnsupportedError = driver.UnsupportedError
 )
 

@@ -134,7 +134,7 @@ func (w *worker) take(ctx context.Context, share int) {
 		}
 		l, err := w.k.TryAcquire(ctx, name)
 		if err != nil {
-			continue // somebody holds it, or the store can not be reached: there is a next time
+			continue // somebody holds it, or the store cannot be reached: there is a next time
 		}
 		serving, stop := context.WithCancel(l.Context())
 		s := &shard{l, stop, make(chan struct{})}

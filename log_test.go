@@ -54,7 +54,7 @@ func TestLogTellsWhatBecomesOfLeases(t *testing.T) {
 	})
 }
 
-// careful is a backend that knows of something its store can not do.
+// careful is a backend that knows of something its store cannot do.
 type careful struct{ driver.Backend }
 
 func (careful) Cautions() []string { return []string{"the disk is a candle"} }

@@ -28,7 +28,7 @@ func (k *Keeper) Get(ctx context.Context, name string) (Info, error) {
 // List tells about the names that begin with prefix, in order. It asks the store page by page as the loop
 // goes on, so a name that changes meanwhile may be told of as it was or as it is.
 //
-// An error with a name in its Info is about that name alone, whose record can not be read; the loop goes on with
+// An error with a name in its Info is about that name alone, whose record cannot be read; the loop goes on with
 // the others. Any other error ends it.
 func (k *Keeper) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
@@ -67,7 +67,7 @@ func (k *Keeper) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 // to them. Events of one name come in order. A loop that is slow is told with Resync how things are, in
 // place of what it has missed.
 //
-// An error says that the store can not go on. If it may be able to a little later, a loop that goes on after
+// An error says that the store cannot go on. If it may be able to a little later, a loop that goes on after
 // the error goes on watching, beginning with Resync events; after any other error there is no more.
 func (k *Keeper) Watch(ctx context.Context, prefix string) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {

@@ -17,7 +17,7 @@ type target struct {
 	// arguments starts it on a data folder and an address for clients; peer is a second address for those
 	// who insist on one.
 	arguments func(dir, addr, peer string) []string
-	// joined starts it as one of several members; nil if it can not be one.
+	// joined starts it as one of several members; nil if it cannot be one.
 	joined func(m seat) []string
 	// metrics is where it tells of itself over HTTP, on those addresses; nil if nowhere.
 	metrics func(addr, peer string) string

@@ -244,7 +244,7 @@ func (b *bench) measureWay(ctx context.Context, s *stage, d database, w way, t t
 	return t.run(ctx, w, at, b.size)
 }
 
-// postgresTime is how much time on a core all processes of the server have used, or zero if that can not be found
+// postgresTime is how much time on a core all processes of the server have used, or zero if that cannot be found
 // out.
 func (s *stage) postgresTime() (all time.Duration) {
 	found, _ := filepath.Glob(filepath.Join(s.dir, "*", "data", "postmaster.pid"))

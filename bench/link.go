@@ -33,7 +33,7 @@ func newLink(member string, delay time.Duration) (*relay, error) {
 }
 
 // late writes each piece that it reads when the delay has passed since, and returns when the last one is written,
-// or one can not be; then it closes what it reads from.
+// or one cannot be; then it closes what it reads from.
 func late(to io.Writer, from io.ReadCloser, delay time.Duration) error {
 	pieces := make(chan piece, linkQueue)
 	var unread error

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// describe prints on what the table was measured: what can not be found out is left out.
+// describe prints on what the table was measured: what cannot be found out is left out.
 func describe(w io.Writer, dir string) error {
 	fsync, err := measureFsync(dir)
 	if err != nil {

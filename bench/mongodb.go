@@ -105,7 +105,7 @@ func dropDatabase(ctx context.Context, place string) error {
 	return errors.Join(db.Drop(ctx), db.Client().Disconnect(ctx))
 }
 
-// startFerret builds FerretDB, with the proxy before it without which leases can not be kept there, and starts it.
+// startFerret builds FerretDB, with the proxy before it without which leases cannot be kept there, and starts it.
 func startFerret(ctx context.Context, s *stage, say progress) error {
 	t := &target{name: "FerretDB", source: filepath.Join("..", "internal", "ferrettest"), pkg: "./serve"}
 	if err := build(ctx, s.dir, []*target{t}, say); err != nil {
@@ -184,7 +184,7 @@ func openDocuments(_ context.Context, place string, p plan) (users, error) {
 	return documentUsers{db.Collection("locks"), p.ttl}, nil
 }
 
-// close leaves it to the end of the process that the connections are closed, if it can not be done at once.
+// close leaves it to the end of the process that the connections are closed, if it cannot be done at once.
 func (u documentUsers) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()

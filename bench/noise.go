@@ -25,7 +25,7 @@ const clockTick = time.Second / 100
 func (n *noise) begin() { n.start, n.self = readProcessors(), selfTime() }
 
 // end tells which part of the cores' time went to other processes, and which the hypervisor gave to others.
-// It is empty if that can not be found out.
+// It is empty if that cannot be found out.
 func (n *noise) end() string {
 	now := readProcessors()
 	total := now.total - n.start.total
@@ -68,7 +68,7 @@ func parseProcessors(line string) (p processors) {
 // selfTime is how much time on a core this process has used.
 func selfTime() time.Duration { return cpuTime("self") }
 
-// cpuTime is how much time on a core a process has used, or zero if that can not be found out.
+// cpuTime is how much time on a core a process has used, or zero if that cannot be found out.
 func cpuTime(pid string) time.Duration {
 	data, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {

@@ -49,7 +49,7 @@ func closedLoop(ctx context.Context, s *server, z size, inFlight int, goal, meth
 	})
 }
 
-// marshal appends a message. What is measured has no messages that can not be.
+// marshal appends a message. What is measured has no messages that cannot be.
 func marshal(buf []byte, m proto.Message) []byte {
 	buf, err := proto.MarshalOptions{}.MarshalAppend(buf, m)
 	if err != nil {

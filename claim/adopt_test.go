@@ -30,7 +30,7 @@ func TestAdoptContinuesATenancy(t *testing.T) {
 	same(w, "the lease", got, doubt)
 	same(w, "landed late", b.wire.arrive(), 0)
 	same(w, "token", got.Token(), l.Token())
-	if remains := b.remains(got); remains < 30*time.Second { // b can not know that 10 s have passed
+	if remains := b.remains(got); remains < 30*time.Second { // b cannot know that 10 s have passed
 		t.Errorf("it is relied on for %v", remains)
 	}
 	r := b.state("job").Record

@@ -337,7 +337,7 @@ func TestSightingsAreKept(t *testing.T) {
 	})
 }
 
-// A watch that is slow is told how things are, and one record that can not be read hides no other.
+// A watch that is slow is told how things are, and one record that cannot be read hides no other.
 func TestWatchesAndListsGoOnBesideWhatIsBroken(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process()
@@ -365,7 +365,7 @@ func TestWatchesAndListsGoOnBesideWhatIsBroken(t *testing.T) {
 		p.hold("x/4", "a")
 		if err := p.Watch(ctx, "x/", func(e driver.Event) {
 			events[fmt.Sprint(e.Kind, " ", e.Info.Name)]++
-			w.memory.Damage("", "x/4") // that it can not be read any more is no news about it
+			w.memory.Damage("", "x/4") // that it cannot be read any more is no news about it
 		}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}

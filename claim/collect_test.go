@@ -209,7 +209,7 @@ func TestCollectLosesToTheLiving(t *testing.T) {
 	}
 }
 
-// What was held before a reboot of the only machine ends at once; when it ended can not be told, so it grows
+// What was held before a reboot of the only machine ends at once; when it ended cannot be told, so it grows
 // old from then.
 func TestCollectEndsWhatARebootHasEnded(t *testing.T) {
 	w := newWorld(t, claimtest.WithGone(func(d clock.Domain) bool { return d == "boot 1" }))

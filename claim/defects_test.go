@@ -18,7 +18,7 @@ import (
 
 // What went wrong in lease packages on databases before: B in the four generations of Juju's, S in mongoseal.
 // Each that could come up in the core has a test here, which is named after it. The others are those of a store, of
-// the keeper, or can not come up because there is nothing that could go wrong so; these tests look:
+// the keeper, or cannot come up because there is nothing that could go wrong so; these tests look:
 //
 //	B8   a cursor left open after a bad document: there is none in the core; the suite of claimtest damages records of each store
 //	B9   a queue of client-side transactions that poisons a record: each write is one conditional write; [TestB5NoCallTouchesAnotherRecord]
@@ -101,7 +101,7 @@ func TestB4AnotherBootIsAnotherDomain(t *testing.T) {
 	after.hold("job", time.Minute)
 }
 
-// B4: two processes that can not tell their domain do not take each other's instants for their own.
+// B4: two processes that cannot tell their domain do not take each other's instants for their own.
 func TestB4UnknownDomainEqualsNothing(t *testing.T) {
 	w := newWorld(t)
 	one := w.process("one", newHands(time.Hour), clock.UnknownDomain, w.memory.Open())
@@ -145,7 +145,7 @@ func TestB5NoCallTouchesAnotherRecord(t *testing.T) {
 	same(w, "the first claim to a name costs", a.wire.counted(), "map[get:2 swap:2]")
 }
 
-// B6: one record that can not be read disables all of them.
+// B6: one record that cannot be read disables all of them.
 func TestB6CorruptRecordHarmsOnlyItself(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
@@ -169,7 +169,7 @@ func TestB6CorruptRecordHarmsOnlyItself(t *testing.T) {
 	_ = bad
 }
 
-// B6: what can be read but can not be right is corrupt as well, and is no reason to take a name.
+// B6: what can be read but cannot be right is corrupt as well, and is no reason to take a name.
 func TestB6NonsenseIsCorrupt(t *testing.T) {
 	ok := claim.Record{Name: "job", Holder: "x", Token: 7, Incarnation: driver.ID{1}, Domain: "x", Written: clock.Instant{Raw: 5, Boot: 5},
 		Expiry: clock.Instant{Raw: 9, Boot: 9}, TTL: 4}

@@ -11,7 +11,7 @@
 //   - A renewal never shortens what was promised before it.
 //   - Nobody is refused because of what was read some time ago, and success is only reported of a write that is
 //     known to have happened. What is not known is [driver.ErrUnknownOutcome], and stays so until it is settled.
-//   - A record that can not be read harms its own name alone.
+//   - A record that cannot be read harms its own name alone.
 //
 // It does not promise that a name is free as soon as its lease is over: somebody has to ask for it, and who has
 // just begun to look has to wait for as long as the lease may last at the most.

@@ -82,7 +82,7 @@ func TestClaimInDoubtIsNoFailure(t *testing.T) {
 	}
 }
 
-// A claim in doubt that can not land any more is refused like any other.
+// A claim in doubt that cannot land any more is refused like any other.
 func TestClaimInDoubtIsRefusedOnceItCanNotLand(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
@@ -288,7 +288,7 @@ func TestExtendAllIsOneStatement(t *testing.T) {
 func TestExtendAllInDoubt(t *testing.T) {
 	for _, c := range []struct {
 		fate  string
-		plain bool  // a store that can not do many with one statement
+		plain bool  // a store that cannot do many with one statement
 		kind  error // of all, or of one if plain
 	}{
 		{"lost", false, nil}, {"unanswered", false, nil}, {"unavailable", false, driver.ErrUnavailable},
@@ -466,7 +466,7 @@ func TestErrorOfNoKindIsDoubt(t *testing.T) {
 	same(w, "held", a.held("job"), false)
 }
 
-// A claim that is told of its tenancy again, and can not prolong it, has not failed: it holds the name.
+// A claim that is told of its tenancy again, and cannot prolong it, has not failed: it holds the name.
 func TestClaimThatIsFoundButNotProlongedIsInDoubt(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)

@@ -40,7 +40,7 @@ type effort struct {
 	// patience is how many writes it tries, and pause how long it waits after the first that came too late.
 	patience int
 	pause    time.Duration
-	// decide says what to write, or that there is nothing to do or why it can not be done.
+	// decide says what to write, or that there is nothing to do or why it cannot be done.
 	decide func(ctx context.Context, s *seen) (*plan, error)
 	// wrote is told of the write, once it is known to have happened.
 	wrote func(r *Record)
@@ -49,7 +49,7 @@ type effort struct {
 
 	sent []*Record // all that were sent, to be known again
 	// open has the ops that unanswered writes would replace. An op is never used twice, so as soon as the
-	// record is read with another one, they can not land any more.
+	// record is read with another one, they cannot land any more.
 	open    []Op
 	doubted bool // some answer was lost
 	// guesses says that what is known to begin with may have been changed by others since. Nothing is refused
@@ -187,7 +187,7 @@ func (e *effort) settled(s *seen, err error) error {
 	return err
 }
 
-// failed returns the verdict of an effort that ends because the store can not be asked.
+// failed returns the verdict of an effort that ends because the store cannot be asked.
 func (e *effort) failed(err error) error {
 	if len(e.open) > 0 {
 		return unknown(e.name, err)

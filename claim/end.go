@@ -9,7 +9,7 @@ import (
 )
 
 // Release gives a name back. It is no error if the lease has ended already, and never ends another's. From
-// the call on the lease can not be prolonged any more, even if it fails; then it should be tried again.
+// the call on the lease cannot be prolonged any more, even if it fails; then it should be tried again.
 //
 // Pins stay, and are inherited by the next holder.
 func (c *Client) Release(ctx context.Context, l *Lease) error { return c.release(ctx, l, false) }

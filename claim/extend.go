@@ -10,7 +10,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/driver"
 )
 
-// renewers is how many leases are prolonged at once where the store can not do many with one statement.
+// renewers is how many leases are prolonged at once where the store cannot do many with one statement.
 const renewers = 8
 
 // Extend prolongs a lease to at least ttl from now; 0 stands for what was granted. It always writes, and never

@@ -178,7 +178,7 @@ func (t *together) renewed(r *renewal, s *seen) bool {
 	return r.lease.holds(w) && w.Revoked == "" && w.Domain == t.client.domain && w.TTL >= r.lease.TTL() && notBefore(w.Written, t.began)
 }
 
-// decide plans a write for each, and reports those that can not be prolonged.
+// decide plans a write for each, and reports those that cannot be prolonged.
 func (t *together) decide(ctx context.Context) {
 	t.keep(func(r *renewal) bool {
 		p, err := (&extending{r.lease, r.lease.TTL()}).decide(ctx, r.known)

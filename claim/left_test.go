@@ -76,7 +76,7 @@ func TestWhatThisClientHasLeftRefusesNobody(t *testing.T) {
 	same(w, "it costs", a.wire.counted(), "map[get:1]")
 }
 
-// A store that can not compare the floor in the write is read first each time.
+// A store that cannot compare the floor in the write is read first each time.
 func TestStoreThatIsNotBoundedIsReadFirst(t *testing.T) {
 	w := newWorld(t)
 	a := w.plain("a", newHands(time.Hour))

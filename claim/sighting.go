@@ -46,7 +46,7 @@ func (c *Client) read(ctx context.Context, name string) (*seen, error) {
 	return s, nil
 }
 
-// check returns an error if a record can not be what any client has written.
+// check returns an error if a record cannot be what any client has written.
 func check(name string, r *Record) error {
 	what := ""
 	switch {

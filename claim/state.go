@@ -20,7 +20,7 @@ type State struct {
 	// Over says that the name can be claimed now: it is vacant, or what its holder was promised is surely over
 	// and nothing pins it.
 	Over bool
-	Err  error // only from List: why the record can not be read
+	Err  error // only from List: why the record cannot be read
 }
 
 // pageSize is how many records are read at once where all are.

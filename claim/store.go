@@ -11,9 +11,9 @@ import (
 // Store keeps the records of one namespace. Stores are written against it, and tested with package
 // claimtest. All methods are safe for concurrent use and honour their context.
 //
-// Errors are of the kinds of package driver: [driver.ErrUnavailable] if the store can not be asked, and
+// Errors are of the kinds of package driver: [driver.ErrUnavailable] if the store cannot be asked, and
 // surely nothing was or will be changed; [driver.ErrUnknownOutcome] if a write may have happened or may still
-// happen; [driver.ErrCorrupt] if a record can not be read; [driver.ErrInvalid] if the namespace was made for
+// happen; [driver.ErrCorrupt] if a record cannot be read; [driver.ErrInvalid] if the namespace was made for
 // another mode or by a newer version.
 type Store interface {
 	// Scheme is that of its URLs, and its name in messages.
@@ -26,7 +26,7 @@ type Store interface {
 	// will not be undone by the failure of any machine the store is made to survive.
 	Swap(ctx context.Context, s Swap) (bool, error)
 	// List returns, in order of their bytes, up to limit records whose names begin with prefix and sort after
-	// the given one. One that can not be read has its error in Found, and does not hide the others. Fewer than
+	// the given one. One that cannot be read has its error in Found, and does not hide the others. Fewer than
 	// limit are the last.
 	List(ctx context.Context, prefix, after string, limit int) ([]Found, error)
 	// Sight keeps at as the instant at which domain d has first seen op in the record of name, unless one is
@@ -55,7 +55,7 @@ type Found struct {
 	Left time.Duration
 	// Waiting says that some process has a ticket in the queue of the name. Only stores that are a [Queuer] know.
 	Waiting bool
-	Err     error // only from List: why it can not be read; Record then has the name alone
+	Err     error // only from List: why it cannot be read; Record then has the name alone
 }
 
 // Swap is one conditional write.
@@ -111,7 +111,7 @@ type Bounded interface {
 type Notifier interface {
 	// Listen calls changed, on the goroutine of its caller, whenever the owner of a name may have changed; an
 	// empty name stands for any. It calls it once as soon as it listens. It returns when the context ends or
-	// when it can not listen.
+	// when it cannot listen.
 	Listen(ctx context.Context, changed func(name string)) error
 }
 

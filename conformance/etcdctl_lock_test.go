@@ -145,7 +145,7 @@ func TestEtcdctlElect(t *testing.T) {
 	})
 }
 
-// etcdctl elect takes its lease for a minute and can not be told otherwise, so
+// etcdctl elect takes its lease for a minute and cannot be told otherwise, so
 // the end of a killed one is brought about by revoking.
 func TestEtcdctlElectLeaderIsKilled(t *testing.T) {
 	withTxn(t, func(t *testing.T, s *server) {

@@ -116,7 +116,7 @@ type Backend interface {
 	// Get tells about a name: what the store knows with authority.
 	Get(ctx context.Context, name string) (Info, error)
 	// List returns up to limit names that begin with prefix and sort after the given one, in order. The held
-	// ones are among them, others need not be. One that can not be read is there with its Err, and keeps no
+	// ones are among them, others need not be. One that cannot be read is there with its Err, and keeps no
 	// other from being told. Fewer than limit are the last.
 	List(ctx context.Context, prefix, after string, limit int) ([]Info, error)
 	// Close gives up connections. Leases stay as they are.
@@ -131,11 +131,11 @@ type Info struct {
 	Token  Token         // of the holder, if held; else the last one if the store remembers it
 	TTL    time.Duration // granted, if held
 	// Remaining is how long the lease lasts if not renewed, as the store counts it at its answer, if held;
-	// negative if the store can not tell.
+	// negative if the store cannot tell.
 	Remaining time.Duration
-	Waiting   int    // how many stand in line; -1 if the store can not tell
+	Waiting   int    // how many stand in line; -1 if the store cannot tell
 	Pinned    string // the reason, if pinned
-	// Err is why it can not be read, such as [ErrCorrupt]; only from List, and then only Name says anything.
+	// Err is why it cannot be read, such as [ErrCorrupt]; only from List, and then only Name says anything.
 	Err error
 }
 
@@ -155,7 +155,7 @@ const (
 type Event struct {
 	Kind EventKind
 	Info Info
-	Why  Reason // if Vacated, or if Acquired from somebody; empty if the store can not tell
+	Why  Reason // if Vacated, or if Acquired from somebody; empty if the store cannot tell
 }
 
 // Reason is why a tenancy ended.

@@ -28,9 +28,9 @@ var (
 	ErrPinned = errors.New("pinned")
 	// ErrInvalid says that what was asked for makes no sense. Asking again does not help.
 	ErrInvalid = errors.New("invalid")
-	// ErrCorrupt says that what the store holds can not be read as a lease.
+	// ErrCorrupt says that what the store holds cannot be read as a lease.
 	ErrCorrupt = errors.New("corrupt")
-	// ErrUnsupported says that this backend can not do this. It is always an [*UnsupportedError].
+	// ErrUnsupported says that this backend cannot do this. It is always an [*UnsupportedError].
 	ErrUnsupported = errors.New("not supported")
 	// ErrUnavailable says that the store did not answer, or not with authority, and that nothing was
 	// changed. Try again.
@@ -45,7 +45,7 @@ type HeldError struct {
 	Holder Holder
 	Token  Token
 	// Ends is how long it lasts at the longest until the name can be taken if its holder falls silent now:
-	// what the store said, at the moment of its answer. Zero if the store can not tell.
+	// what the store said, at the moment of its answer. Zero if the store cannot tell.
 	Ends time.Duration
 	// Self says that the holder is the very keeper which asked.
 	Self bool
@@ -65,7 +65,7 @@ func (e *HeldError) Error() string {
 // Is makes a HeldError [ErrHeld].
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// UnsupportedError names what can not be done, and by which backend. It is [ErrUnsupported] for errors.Is.
+// UnsupportedError names what cannot be done, and by which backend. It is [ErrUnsupported] for errors.Is.
 type UnsupportedError struct {
 	Backend string // the scheme of its URLs, such as "etcd"
 	What    string // what was asked for, such as "history"

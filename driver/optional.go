@@ -7,10 +7,10 @@ import (
 )
 
 // What only some backends can do. [Can] finds these by type assertion. A backend that has the method of one
-// but can not do it either, say because of how its store is set up, answers with an [*UnsupportedError].
+// but cannot do it either, say because of how its store is set up, answers with an [*UnsupportedError].
 
 // Can returns b as T, which is one of [Watcher], [Historian], [Announcer], [Adopter], [Revoker], [Pinner]
-// and [Transferrer], or an [*UnsupportedError] that names what b can not do.
+// and [Transferrer], or an [*UnsupportedError] that names what b cannot do.
 func Can[T any](b Backend) (T, error) {
 	t, ok := b.(T)
 	if !ok {
@@ -75,7 +75,7 @@ type Cautious interface {
 // Watcher tells what happens to names.
 type Watcher interface {
 	// Watch calls report for how each name that begins with prefix is now (Resync), and then for each of its
-	// changes, in order per name, until the context ends or the store can not go on. It does so on the
+	// changes, in order per name, until the context ends or the store cannot go on. It does so on the
 	// goroutine of its caller. A report that blocks holds back the rest, and is then caught up with by Resync
 	// events: what is kept meanwhile has a limit.
 	Watch(ctx context.Context, prefix string, report func(Event)) error

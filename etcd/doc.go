@@ -6,7 +6,7 @@
 //
 // It promises to say no more than etcd said. A name is held by whoever etcd says holds it, at the moment of a
 // linearizable read; a lease is lost only if such a read shows that its key is gone; what may have happened
-// and can not be found out is [driver.ErrUnknownOutcome].
+// and cannot be found out is [driver.ErrUnknownOutcome].
 //
 // How it works. It is etcd's own recipe for locks, so it excludes etcdctl lock, concurrency.Mutex of etcd's
 // Go client, and the Lock service on the same name: who wants a name grants an etcd lease, with an id made
@@ -35,7 +35,7 @@
 // the effect of once.
 //
 // What it never does: it starts no goroutine that outlives the call it was started for, keeps no lease, and
-// counts no deadline. It can not do what etcd has no place for: history, pins and transfers.
+// counts no deadline. It cannot do what etcd has no place for: history, pins and transfers.
 //
 // Two things to know. A request that was cut off can still arrive, even after the lease was released: at
 // worst the name is then taken, by nobody, for one TTL. And a lease can last longer than its TTL, for etcd

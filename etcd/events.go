@@ -18,7 +18,7 @@ import (
 
 // Watch implements [driver.Watcher]. While report blocks, nothing is taken from etcd, which sends the rest
 // later from its history; if that has been compacted meanwhile, Resync events make up for it. Why a tenancy
-// ended etcd can not tell.
+// ended etcd cannot tell.
 func (b *Backend) Watch(ctx context.Context, prefix string, report func(driver.Event)) error {
 	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {

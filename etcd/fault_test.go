@@ -223,7 +223,7 @@ func TestNobodyThere(t *testing.T) {
 	is(t, b.Watch(limited(t), "", func(driver.Event) {}), driver.ErrUnavailable)
 }
 
-// One member of two can not be reached: the other one does it.
+// One member of two cannot be reached: the other one does it.
 func TestAnotherEndpoint(t *testing.T) {
 	s := startStore(t)
 	p := startProxy(t, s.Addr)

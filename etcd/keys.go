@@ -101,7 +101,7 @@ func (c *card) of(h driver.Holder) {
 func (c *card) bytes() []byte {
 	data, err := json.Marshal(c)
 	if err != nil {
-		// Only a year that RFC 3339 can not express is refused.
+		// Only a year that RFC 3339 cannot express is refused.
 		c.Started = time.Time{}
 		data, _ = json.Marshal(c)
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // How many keys of a line are read at once. Where names lie below a name, keys that do not contend may be
-// many, and etcd can not leave them out.
+// many, and etcd cannot leave them out.
 var lineLimits = [...]int64{64, 1024, 16384, 0}
 
 // maxOps is how many operations a transaction may have.

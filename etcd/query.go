@@ -62,7 +62,7 @@ func (b *Backend) info(ctx context.Context, name string) (driver.Info, *failure)
 			return info, nil
 		}
 	}
-	// Its key is there each time, and its lease is not: it can not be told when that ends.
+	// Its key is there each time, and its lease is not: it cannot be told when that ends.
 	return info, nil
 }
 

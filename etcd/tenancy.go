@@ -80,7 +80,7 @@ func revoked(what string, mark *mvccpb.KeyValue) error {
 	return fmt.Errorf("%w: %s: it was revoked: %s", driver.ErrLost, what, driver.Printable(string(mark.Value)))
 }
 
-// Adopt implements [driver.Adopter]. The new holder is put on the card. Locks of other programs can not be
+// Adopt implements [driver.Adopter]. The new holder is put on the card. Locks of other programs cannot be
 // adopted: their leases may stand for more than one name.
 func (b *Backend) Adopt(ctx context.Context, name string, t driver.Token, by driver.Holder) (driver.Lease, driver.Grant, error) {
 	none := driver.Grant{}

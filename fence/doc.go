@@ -22,7 +22,7 @@
 // lands after the new one although it was checked. So the check and the write must be one step. Where the
 // resource can do both in one, it should: a condition in the UPDATE (packages sqlfence and mongofence), a
 // conditional PUT (the example of this package), a rename of a file that is gone if one came too late (package
-// filefence). Where it can not, Do makes newer tokens wait for the write that was admitted before them, and
+// filefence). Where it cannot, Do makes newer tokens wait for the write that was admitted before them, and
 // interrupts that write by its context so that they need not wait for long.
 //
 // # How it works

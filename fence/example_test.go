@@ -54,7 +54,7 @@ func ExampleGuard_Advance() {
 	// Output: true
 }
 
-// brokenDisk is a place for marks that can not be written to.
+// brokenDisk is a place for marks that cannot be written to.
 type brokenDisk struct{}
 
 func (brokenDisk) Raise(context.Context, string, fence.Token) (fence.Token, error) {

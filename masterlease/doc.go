@@ -30,7 +30,7 @@
 // (Receive). The stamp plus the time asked for, deflated by the bound, is how long that voter's promise may be counted
 // on: it promised later than the stamp was taken, and for longer. The end of what a quorum has promised is the end of the
 // authority; in joint consensus of both quorums, always under the applied configuration. The leader itself counts as
-// promised for ever, where it is a voter: it can not vote for another without leading no more. Learners promise, and are
+// promised for ever, where it is a voter: it cannot vote for another without leading no more. Learners promise, and are
 // not counted. There is no authority before an entry of the own term was applied.
 //
 // Check after the act. Read, or move a deadline, on a state with everything that was committed when the request came.
@@ -81,7 +81,7 @@
 //
 // It never reads a clock, starts a goroutine or a timer, takes a lock, draws a random number, sends or stores anything. It
 // does not know raft's types. It decides no election. It does not make an action safe that is taken on what was read: for
-// that there are fencing tokens. It can not see that a virtual machine was stopped if neither clock shows it; who learns
+// that there are fencing tokens. It cannot see that a virtual machine was stopped if neither clock shows it; who learns
 // of it calls [Holder.Renounce]. It relies on a member that lost its disk coming back under another id.
 //
 // It descends from S. LoVerso, "Master Leases for Berkeley DB" (2007); the model of time is that of C. Gray and D.

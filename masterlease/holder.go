@@ -290,7 +290,7 @@ func (h *Holder) accept(e *entry, g Grant, now clock.Instant) {
 	h.settle(now)
 }
 
-// HearLeader takes the term of an append, heartbeat or snapshot before raft sees it. A leader of a later term can not
+// HearLeader takes the term of an append, heartbeat or snapshot before raft sees it. A leader of a later term cannot
 // exist while this member has valid authority, so if there is one a clock broke its bound: HearLeader reports it,
 // and this member holds no lease any more until [Holder.Trust].
 func (h *Holder) HearLeader(term uint64, now clock.Instant) bool {

@@ -132,7 +132,7 @@ func (m *member) hear(msg message, r Request) {
 }
 
 // owe notes a promise. Who follows a later leader, or the same in a later epoch, owes the rest of what it has promised
-// before to that one: the earlier can not have authority any more.
+// before to that one: the earlier cannot have authority any more.
 func (m *member) owe(to Release, d time.Duration) {
 	w := m.w
 	duties := []duty{{to: to, until: w.now + d}}

@@ -43,7 +43,7 @@ type Kind uint8
 // What can go wrong.
 const (
 	_ Kind = iota
-	// LoseRequest lets the request never reach the store. The caller can not tell that from a lost answer.
+	// LoseRequest lets the request never reach the store. The caller cannot tell that from a lost answer.
 	LoseRequest
 	// LoseAnswer lets the store do what it is asked for, and the caller not hear of it.
 	LoseAnswer

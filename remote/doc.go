@@ -5,7 +5,7 @@
 //	leasekeeper://host/namespace?ca=ca.pem&cert=client.pem&key=client.key
 //
 // It promises to say no more than the server said. A lease is lost only if the server has said so; what may
-// have happened and can not be found out is [driver.ErrUnknownOutcome].
+// have happened and cannot be found out is [driver.ErrUnknownOutcome].
 //
 // How it works. It speaks leasekeeper.v1. A namespace is put before each name on the wire, with a slash
 // between, and taken off again; what the server keeps under that name is what etcd's recipe for locks keeps,

@@ -143,7 +143,7 @@ func (b *Backend) info(n *leasekeeperv1.NameInfo) driver.Info {
 
 func wireHolder(h driver.Holder) *leasekeeperv1.Holder {
 	wire := &leasekeeperv1.Holder{Id: h.ID, Host: h.Card.Host, Pid: int64(h.Card.PID), Text: h.Card.Text}
-	// A time that the wire can not express is only left out: nothing decides by it.
+	// A time that the wire cannot express is only left out: nothing decides by it.
 	if started := timestamppb.New(h.Card.Started); !h.Card.Started.IsZero() && started.IsValid() {
 		wire.Started = started
 	}

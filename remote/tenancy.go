@@ -41,7 +41,7 @@ func (b *Backend) Announce(ctx context.Context, l driver.Lease, text string) err
 	return nil
 }
 
-// Adopt implements [driver.Adopter]. The new holder is put on the card. Locks of other programs can not be
+// Adopt implements [driver.Adopter]. The new holder is put on the card. Locks of other programs cannot be
 // adopted: their leases may stand for more than one name.
 func (b *Backend) Adopt(ctx context.Context, name string, t driver.Token, by driver.Holder) (driver.Lease, driver.Grant, error) {
 	none := driver.Grant{}

@@ -7,7 +7,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// clusterService is etcd's Cluster: a list of members, which can not be changed.
+// clusterService is etcd's Cluster: a list of members, which cannot be changed.
 type clusterService struct {
 	pb.UnimplementedClusterServer
 	s *Server

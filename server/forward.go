@@ -18,7 +18,7 @@ import (
 
 const (
 	// forwardPause is how long a member waits before it looks again who leads, after the one that it took for
-	// the leader has said that it does not lead, or can not be reached.
+	// the leader has said that it does not lead, or cannot be reached.
 	forwardPause = 20 * time.Millisecond
 	// reignGrace is how long an answer is waited for from a member that leads no more. It may not know that
 	// yet, and one that is cut off will not answer at all.

@@ -15,7 +15,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// maxRenewalBatch bounds the ids of one call of the node, so that one stream can not hold up the others.
+// maxRenewalBatch bounds the ids of one call of the node, so that one stream cannot hold up the others.
 const maxRenewalBatch = 512
 
 // LeaseKeepAlive renews leases until the client goes. Answers come as the member gives them, which need not be

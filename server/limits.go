@@ -23,7 +23,7 @@ const (
 const overloadLogInterval = time.Minute
 
 // bounded hands out connections until there are as many as allowed, and closes those beyond at once: a
-// client that is told so soon can try another member, and one that is left waiting can not.
+// client that is told so soon can try another member, and one that is left waiting cannot.
 type bounded struct {
 	net.Listener
 	limit   int64

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// listenError says in one sentence why an address can not be listened on and what to change.
+// listenError says in one sentence why an address cannot be listened on and what to change.
 type listenError struct {
 	sentence string
 	cause    error

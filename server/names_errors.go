@@ -115,7 +115,7 @@ func (s *Server) refuseName(err error) (code codes.Code, reason leasekeeperv1.Er
 		}
 		return row.code, row.reason, text
 	}
-	// gRPC's own, of a stream whose client has gone or sent what can not be read.
+	// gRPC's own, of a stream whose client has gone or sent what cannot be read.
 	if st, ok := status.FromError(err); ok {
 		return st.Code(), leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED, st.Message()
 	}

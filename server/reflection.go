@@ -21,7 +21,7 @@ func registerReflection(g *grpc.Server) {
 			roots = append(roots, d.ParentFile())
 		}
 	}
-	// What is registered may import what can not be found; a tool that follows it would get an error.
+	// What is registered may import what cannot be found; a tool that follows it would get an error.
 	if files, err := protodesc.NewFiles(descriptors.Files(roots...)); err == nil {
 		own.DescriptorResolver = files
 	}

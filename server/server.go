@@ -151,7 +151,7 @@ func (s *Server) Start() error {
 	return nil
 }
 
-// Serve is [Server.Start] followed by [Server.Stop] when ctx ends, or when the server can not go on; grace
+// Serve is [Server.Start] followed by [Server.Stop] when ctx ends, or when the server cannot go on; grace
 // bounds the latter.
 func (s *Server) Serve(ctx context.Context, grace time.Duration) error {
 	if err := s.Start(); err != nil {
@@ -224,7 +224,7 @@ func (s *Server) stopGRPC(ctx context.Context) error {
 	return fmt.Errorf("server: requests were cut off while stopping: %w", context.Cause(ctx))
 }
 
-// Done is closed when the server can not go on, or is being stopped: a listener has failed, the member has
+// Done is closed when the server cannot go on, or is being stopped: a listener has failed, the member has
 // ended, or Stop was called. The caller must call Stop in any case.
 func (s *Server) Done() <-chan struct{} { return s.base.Done() }
 

@@ -34,7 +34,7 @@ type Config struct {
 	// none; storeClock says in which mode. The suite closes the client. It uses a namespace for each test,
 	// named in letters, digits and hyphens.
 	Open func(t testing.TB, namespace string, storeClock bool) (claim.Store, error)
-	// Cannot lists what the store can not do, such as [Batch]. The suite checks that it really can not.
+	// Cannot lists what the store cannot do, such as [Batch]. The suite checks that it really cannot.
 	Cannot []string
 	// Precision is what the store rounds wall-clock times to, up or down. Zero says that it keeps nanoseconds.
 	Precision time.Duration

@@ -19,7 +19,7 @@ var troubleTests = []test{
 	{"Scheme", "", testScheme},
 }
 
-// Only the name whose record can not be read suffers.
+// Only the name whose record cannot be read suffers.
 func testCorrupt(s *suite) {
 	if s.config.Damage == nil {
 		s.Skip("the store under test offers no way to damage a record")

@@ -137,7 +137,7 @@ func (d *document) extended() extension {
 	return extension{Op: d.Op, Replaced: d.Replaced, Turnover: d.Turnover, Domain: d.Domain, Written: d.Written, Expiry: d.Expiry, TTL: d.TTL}
 }
 
-// corrupt is why a document can not be read as a record.
+// corrupt is why a document cannot be read as a record.
 func (s *Store) corrupt(id string, format string, args ...any) error {
 	return fmt.Errorf("mongodb: %w: in %s the document with _id %q %s: put it right by hand, or delete it and raise the floor above its token",
 		driver.ErrCorrupt, s.records.Name(), id, fmt.Sprintf(format, args...))

@@ -47,7 +47,7 @@ func GateClaim(ctx context.Context, l *claim.Lease) error {
 	if token == 0 || token > math.MaxInt64 {
 		return fmt.Errorf("mongodb: %w: the lease of %s has not been acquired", driver.ErrInvalid, l.Name())
 	}
-	// By the session's own client: a transaction can not span two. Where that leads to another database than the
+	// By the session's own client: a transaction cannot span two. Where that leads to another database than the
 	// lease is in, there is no such incarnation.
 	records := session.Client().Database(s.db.Name()).Collection(s.records.Name())
 	result, err := records.UpdateOne(ctx, s.touched(l, token), bson.D{{Key: "$inc", Value: bson.D{{Key: "gate", Value: int64(1)}}}})

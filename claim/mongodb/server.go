@@ -30,7 +30,7 @@ type greeting struct {
 	Sessions any    `bson:"logicalSessionTimeoutMinutes"`
 }
 
-// meet finds out what the server is, and refuses one that leases can not be kept in.
+// meet finds out what the server is, and refuses one that leases cannot be kept in.
 func (s *Store) meet(ctx context.Context) (server, error) {
 	const what = "greet the server"
 	ctx, done, err := s.begin(ctx, what)
@@ -84,7 +84,7 @@ func (v server) transactions() bool { return (v.set != "" || v.router) && v.sess
 // streams says whether it can tell of changes.
 func (v server) streams() bool { return (v.set != "" || v.router) && !v.ferret }
 
-// readConcern is what everything is read with that need not be linearizable: what can not be undone. On a
+// readConcern is what everything is read with that need not be linearizable: what cannot be undone. On a
 // single server nothing else is there to be read.
 func (v server) readConcern() *readconcern.ReadConcern {
 	if v.set == "" && !v.router {

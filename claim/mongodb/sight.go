@@ -42,7 +42,7 @@ func (s *Store) Sight(ctx context.Context, name string, d clock.Domain, op claim
 		if err != nil {
 			return clock.Instant{}, err
 		}
-		// What can not be read is written over: at worst one waits anew.
+		// What cannot be read is written over: at worst one waits anew.
 		if known.Op == document.Op && known.At != nil {
 			return known.At.instant(), nil
 		}

@@ -45,7 +45,7 @@ type Config struct {
 	// StoreClock has the clock of the primary judge when leases end. It is a property of the namespace and never
 	// changes.
 	StoreClock bool
-	// Log is where it is told that a server can not keep what it acknowledges. The default is nowhere.
+	// Log is where it is told that a server cannot keep what it acknowledges. The default is nowhere.
 	Log *slog.Logger
 }
 

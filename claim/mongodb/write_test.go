@@ -252,7 +252,7 @@ func TestWhichOfMany(t *testing.T) {
 		what  string
 		n     int32
 		found []any
-		done  []bool // nil: it can not be told
+		done  []bool // nil: it cannot be told
 		asks  bool
 	}{
 		{"all", 3, nil, []bool{true, true, true}, false},

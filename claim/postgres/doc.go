@@ -29,7 +29,7 @@
 // own that does not wait for the disk, since PostgreSQL commits transactions that notify one after the other. They
 // listen on a connection of their own, and say so in the row of the namespace three times a minute; each write that
 // changes an owner reads that row, and as long as nobody has said so within a minute, nobody is notified. Where that
-// can not work, because a pooler stands between, or somebody began to listen or was killed just at that moment, they
+// cannot work, because a pooler stands between, or somebody began to listen or was killed just at that moment, they
 // find out by asking.
 //
 // A write is refused on a connection with synchronous_commit = off, and the server with fsync = off: a crash could

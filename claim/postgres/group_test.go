@@ -170,7 +170,7 @@ func TestGatesHoldUpNobodyElse(t *testing.T) {
 	waiting.Wait()
 }
 
-// Statements of a group happen together or not at all, and where they can not be one transaction that is said.
+// Statements of a group happen together or not at all, and where they cannot be one transaction that is said.
 func TestGroupIsOneTransaction(t *testing.T) {
 	server := databases.PostgreSQL(t)
 	database := server.Database(t)

@@ -134,7 +134,7 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error)
 }
 
 // examine finds the schema, so that another search path on another connection does not lead elsewhere, and
-// returns an error if the server can not keep what it acknowledges.
+// returns an error if the server cannot keep what it acknowledges.
 func examine(ctx context.Context, db *database, c *sqlstore.Config) error {
 	rows, failed := sqlstore.Ask(ctx, db, sqlstore.DefaultPatience, `SELECT pg_is_in_recovery(), current_setting('fsync'), current_setting('synchronous_commit'),
 		coalesce((SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(quote_ident($1))), current_schema())::text`, c.Prefix+"namespace")

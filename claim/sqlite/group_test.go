@@ -216,7 +216,7 @@ func TestFailureInAGroupIsOfOne(t *testing.T) {
 	}
 }
 
-// If the group can not be committed nobody is told that he has written.
+// If the group cannot be committed nobody is told that he has written.
 func TestGroupThatIsNotCommitted(t *testing.T) {
 	path := newPath(t)
 	s := opened(t, path, Config{Patience: time.Millisecond})

@@ -139,7 +139,7 @@ func source(path string) string {
 }
 
 // useWAL has the file use a log of what is to be written, so that readers and writers do not wait for each
-// other. Where that can not be, it is left as it is.
+// other. Where that cannot be, it is left as it is.
 func useWAL(ctx context.Context, db *sql.DB) *sqlstore.Failure {
 	var mode string
 	err := db.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&mode)
@@ -252,7 +252,7 @@ func (s *Store) Domain(d clock.Domain) clock.Domain {
 	return d
 }
 
-// Gone implements [claim.Local]. A domain is of another boot only if it names one: that of a machine that can not
+// Gone implements [claim.Local]. A domain is of another boot only if it names one: that of a machine that cannot
 // tell, or that shares the file, is that of no boot. And it is of another boot of this machine only if the file is
 // on the disk that this machine runs from: any other may have been attached to another machine a moment ago.
 func (s *Store) Gone(d clock.Domain) bool {

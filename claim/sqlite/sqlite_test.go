@@ -220,7 +220,7 @@ func TestReadOnlyFile(t *testing.T) {
 	says(t, err, driver.ErrInvalid, "leasekeeper schema sqlite")
 }
 
-// In a file that can not grow nothing is half written, and what needs no room goes on.
+// In a file that cannot grow nothing is half written, and what needs no room goes on.
 func TestFullFile(t *testing.T) {
 	db := raw(t, newPath(t), durable)
 	db.SetMaxOpenConns(1)

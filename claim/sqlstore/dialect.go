@@ -8,7 +8,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/driver"
 )
 
-// Dialect is what differs between databases. There are [PostgreSQL] and [SQLite]; others can not be made
+// Dialect is what differs between databases. There are [PostgreSQL] and [SQLite]; others cannot be made
 // outside this package.
 type Dialect interface {
 	// Scheme is that of the URLs of stores with this dialect, and its name in messages.

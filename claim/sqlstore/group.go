@@ -62,7 +62,7 @@ type queue struct {
 	underWay int
 	group    bool // one of those under way is a group
 	waits    []*write
-	off      bool // nothing waits any more: the database can not commit several at once, or the store was closed
+	off      bool // nothing waits any more: the database cannot commit several at once, or the store was closed
 	groups   sync.WaitGroup
 }
 

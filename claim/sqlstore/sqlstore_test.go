@@ -242,7 +242,7 @@ func TestFollowing(t *testing.T) {
 	})
 }
 
-// Whatever stands in a row is a record or an error, and what can not be read is named.
+// Whatever stands in a row is a record or an error, and what cannot be read is named.
 func TestRowsThatAreNone(t *testing.T) {
 	good, err := row(nil, &some, false)
 	if err != nil {

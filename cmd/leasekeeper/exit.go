@@ -21,7 +21,7 @@ const (
 	exitBusy      = 1   // the name is not free; --conflict-exit-code chooses another
 	exitLost      = 75  // the lease was lost, or about to be, and the command was stopped
 	exitOwn       = 125 // we have failed, or were called wrongly
-	exitCannotRun = 126 // the command can not be run
+	exitCannotRun = 126 // the command cannot be run
 	exitNotFound  = 127 // there is no such command
 	exitSignal    = 128 // and the number of the signal that ended the command
 )

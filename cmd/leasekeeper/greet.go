@@ -68,7 +68,7 @@ func (s settings) scheme() string {
 	return "http://"
 }
 
-// reachable replaces a wildcard, on which one can listen but to which one can not connect.
+// reachable replaces a wildcard, on which one can listen but to which one cannot connect.
 func reachable(addr string) string {
 	for _, wildcard := range []string{"[::]", "0.0.0.0"} {
 		if port, ok := strings.CutPrefix(addr, wildcard+":"); ok {

@@ -49,7 +49,7 @@ of it with its next renewal, and may act until then: whatever it changes must ch
 	return cmd
 }
 
-// noLine says why a database can not hand a name on.
+// noLine says why a database cannot hand a name on.
 func noLine(b driver.Backend, err error) error {
 	if _, notDatabase := clientOf(b, "", ""); notDatabase != nil {
 		return err

@@ -18,7 +18,7 @@ type nameInfo struct {
 	Holder      *holderInfo `json:"holder,omitempty"`
 	Token       uint64      `json:"token"` // of the holder, or the last one; 0 if the store does not remember
 	TTLMS       int64       `json:"ttl_ms,omitempty"`
-	RemainingMS *int64      `json:"remaining_ms,omitempty"` // missing if the store can not tell
+	RemainingMS *int64      `json:"remaining_ms,omitempty"` // missing if the store cannot tell
 	Waiting     *int        `json:"waiting,omitempty"`      // the same
 	Pinned      string      `json:"pinned,omitempty"`       // the reason
 }

@@ -58,7 +58,7 @@ func at(t *testing.T, store string, words ...string) (string, int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// What the page says of records is so: its statements run, every column is explained, and a record that can not be
+// What the page says of records is so: its statements run, every column is explained, and a record that cannot be
 // read is given up as it says, with tokens that go on growing.
 func TestRecordsAreReadAndMendedAsThePageSays(t *testing.T) {
 	page, statements := recordsPage(t)

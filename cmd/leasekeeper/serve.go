@@ -19,7 +19,7 @@ import (
 // stopLimit bounds how long a server that was asked to stop lets requests finish.
 const stopLimit = 10 * time.Second
 
-// haltLimit is stopLimit for one that can not go on: nothing that it has not answered yet will be answered.
+// haltLimit is stopLimit for one that cannot go on: nothing that it has not answered yet will be answered.
 const haltLimit = time.Second
 
 func newServe() *cobra.Command {
@@ -178,7 +178,7 @@ func within(cmd *cobra.Command, limit time.Duration, stop func(context.Context) 
 	return stop(ctx)
 }
 
-// awaitEnd returns when a signal comes or the server can not go on, and tells in between when it serves.
+// awaitEnd returns when a signal comes or the server cannot go on, and tells in between when it serves.
 func (p *process) awaitEnd(cmd *cobra.Command) {
 	ready := p.node.Ready()
 	for {

@@ -75,7 +75,7 @@ func checkStore(rawURL string) error {
 	u, err := url.Parse(rawURL)
 	schemes := driver.Schemes()
 	if err != nil || slices.Contains(schemes, u.Scheme) {
-		return nil // or why it can not be read is told when it is opened
+		return nil // or why it cannot be read is told when it is opened
 	}
 	for i, scheme := range schemes {
 		if schemes[i] = scheme + "://"; scheme == "sqlite" {

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// A record that can not be read hides no other, and is not passed over: ls says why, and exits with 1.
+// A record that cannot be read hides no other, and is not passed over: ls says why, and exits with 1.
 func TestLsTellsOfWhatItCanNotRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "leases.db")
 	ls := func(words ...string) (stdout, stderr string, code int) {

@@ -2,7 +2,7 @@
 //
 // It promises that a backend which passes [Run] can stand behind the root package: what it answers is what
 // [driver.Backend] says, down to the kinds of its errors, and a keeper on it keeps its own promises. What a
-// backend can not do is not skipped: it is listed in [Config.Cannot], and asserted to be an
+// backend cannot do is not skipped: it is listed in [Config.Cannot], and asserted to be an
 // [driver.UnsupportedError] that names the backend and the thing.
 //
 // How it works: the test of a backend makes a [Config] and calls Run. Each test of the suite gets a [Store]

@@ -22,7 +22,7 @@ var optionalTests = []test{
 	{name: "TransferHandsOnToTheNext", what: driver.Transfer, run: testTransfer},
 }
 
-// unsupported asserts that a thing which a backend can not do is refused by name.
+// unsupported asserts that a thing which a backend cannot do is refused by name.
 func (s *suite) unsupported(what string) {
 	a, name := s.claimer("a"), s.name("unsupported")
 	l, g := a.hold(name)
@@ -147,7 +147,7 @@ func (s *suite) next(events <-chan driver.Event, kind driver.EventKind) driver.E
 }
 
 // passed waits for the event that somebody has the name after somebody else. In a store that keeps no line, and
-// so can not tell how many wait, it may be vacant in between.
+// so cannot tell how many wait, it may be vacant in between.
 func (s *suite) passed(events <-chan driver.Event) driver.Event {
 	s.Helper()
 	for {

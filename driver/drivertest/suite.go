@@ -17,7 +17,7 @@ import (
 type Config struct {
 	// New returns a store for one test.
 	New func(t testing.TB) Store
-	// Cannot lists what the backend can not do, in the words of package driver, such as [driver.History].
+	// Cannot lists what the backend cannot do, in the words of package driver, such as [driver.History].
 	Cannot []string
 	// TTL is what the tests ask for in which leases run out. They take several TTLs; the default is the least
 	// that is allowed, but not less than a second. All others ask for a lease that outlives them also on a

@@ -35,8 +35,8 @@
 // other means, or remove the folder beside it: then the marks are forgotten.
 //
 // It is for file systems of one machine. On network file systems a machine may see the folder as it was some
-// time ago, and then none of this holds. On Windows a directory can not be flushed, so what is said about
-// power cuts rests on the file system there; and a file that is open can not be removed, so a writer that is
+// time ago, and then none of this holds. On Windows a directory cannot be flushed, so what is said about
+// power cuts rests on the file system there; and a file that is open cannot be removed, so a writer that is
 // paused just while it writes its data makes newer ones fail, with an error that says so, until it goes on or
 // ends.
 package filefence

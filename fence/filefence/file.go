@@ -78,7 +78,7 @@ func (f target) write(t fence.Token, data []byte, perm fs.FileMode) error {
 	return nil
 }
 
-// fill writes data to a new file and has it on disk. It is closed then: on Windows open files can not be
+// fill writes data to a new file and has it on disk. It is closed then: on Windows open files cannot be
 // removed.
 func (f target) fill(name string, data []byte, perm fs.FileMode) error {
 	to, err := f.disk.create(name, perm)

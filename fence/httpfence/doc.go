@@ -5,7 +5,7 @@
 // other that came for the same resource, and only while no other token's handler for that resource runs; see
 // [fence.Guard.Do]. A request that is refused has not reached the handler, and the answer says what to do.
 // [Transport] sends nothing if the lease is lost, and turns the refusal of a stale token into a
-// [fence.StaleError], so that it can not be taken for an answer.
+// [fence.StaleError], so that it cannot be taken for an answer.
 //
 // How it works: the header [Header] holds one decimal number. The server refuses with
 //

@@ -15,7 +15,7 @@ const (
 )
 
 // TokenOf reads the fencing token from the header of a request. Without one it returns 0 and no error. A
-// token that is malformed, or given more than once, is [fence.ErrInvalid]: which of two is meant can not be
+// token that is malformed, or given more than once, is [fence.ErrInvalid]: which of two is meant cannot be
 // known.
 func TokenOf(h http.Header) (fence.Token, error) {
 	values := h.Values(Header)

@@ -70,7 +70,7 @@ func interruptible(ctx context.Context, w http.ResponseWriter) (end func()) {
 	over := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(over)
-		// A writer that can not do this is one that some other middleware wrapped; then the read goes on.
+		// A writer that cannot do this is one that some other middleware wrapped; then the read goes on.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
 	})
 	return func() {

@@ -47,7 +47,7 @@ func number(t fence.Token) (int64, error) {
 }
 
 // mark is a token as it is stored; 0 if there is none. A number as the old shell writes it, with a fraction even
-// if that is zero, is none: integers above 2^53 can not be told apart that way.
+// if that is zero, is none: integers above 2^53 cannot be told apart that way.
 func mark(stored bson.RawValue) (fence.Token, error) {
 	n := int64(-1)
 	switch stored.Type {

@@ -5,7 +5,7 @@ import (
 	"database/sql"
 )
 
-// Dialect is what differs between databases: [SQLite], [PostgreSQL] or [MariaDB]. Others can not be made
+// Dialect is what differs between databases: [SQLite], [PostgreSQL] or [MariaDB]. Others cannot be made
 // outside this package.
 type Dialect interface {
 	// placeholder is how the nth argument of a statement is spelt, from 1.

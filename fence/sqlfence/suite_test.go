@@ -237,7 +237,7 @@ func whoWaitedDecidesByWhatIsThere(t *testing.T, w world) {
 func anOldLookMisleadsNobody(t *testing.T, w world) {
 	c, ctx := w.withJobs(t), t.Context()
 	if c.waiting == "" {
-		return // a transaction that has looked can not write any more when another has written
+		return // a transaction that has looked cannot write any more when another has written
 	}
 	c.run(t, "INSERT INTO jobs (id, state, token) VALUES ('a', 'before', 1)")
 	wantNil(t, c.write(ctx, "a", 1, "UPDATE jobs SET state = 'before'"))

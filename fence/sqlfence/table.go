@@ -37,7 +37,7 @@ func (m Table) Create(ctx context.Context, db DB) error {
 // Guard refuses a stale token inside the transaction that writes, and raises the mark of that name otherwise.
 // From then until the transaction ends no other passes for the same name (on SQLite, no other writes at all),
 // so what is written in it is written in the order of the tokens. Call it before everything else, also before
-// what is read: then what is read can not be changed by an older holder either.
+// what is read: then what is read cannot be changed by an older holder either.
 //
 // After any error roll back: what was written in the transaction must not be committed. An error is a
 // [*fence.StaleError], [fence.ErrInvalid], [ErrCorrupt], or the database's.

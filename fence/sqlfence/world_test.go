@@ -25,7 +25,7 @@ type world struct {
 	// How to connect: so that who waits for a lock fails soon; so that a power cut may undo a commit.
 	impatient, careless func(dsn string) string
 	words               *strings.Replacer
-	waiting             string // counts who waits for a lock; empty if that can not be asked
+	waiting             string // counts who waits for a lock; empty if that cannot be asked
 	count               int    // how many checks the model gets: servers sync each commit
 }
 

@@ -59,7 +59,7 @@ type stamp struct {
 	size     int64
 }
 
-// stamps looks at the files. One that can not be looked at has no stamp.
+// stamps looks at the files. One that cannot be looked at has no stamp.
 func (f Files) stamps() (stamps [3]stamp) {
 	for i, name := range []string{f.Cert, f.Key, f.CA} {
 		if info, err := os.Stat(name); err == nil {

@@ -23,7 +23,7 @@ const (
 	masterLease     = 350 * time.Millisecond
 	electionTimeout = 400 * time.Millisecond
 	readTimeout     = 400 * time.Millisecond
-	// saysSo is how long a member that can not know may take to say so.
+	// saysSo is how long a member that cannot know may take to say so.
 	saysSo = 4 * time.Second
 )
 
@@ -239,7 +239,7 @@ func leaderCutOff(w *world) {
 	w.saysThatItDoesNotKnow(leader)
 }
 
-// saysThatItDoesNotKnow looks that a member without the others refuses what it can not know, by itself and soon.
+// saysThatItDoesNotKnow looks that a member without the others refuses what it cannot know, by itself and soon.
 func (w *world) saysThatItDoesNotKnow(at int) {
 	w.t.Helper()
 	s := w.members[at].stubs

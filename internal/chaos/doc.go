@@ -5,7 +5,7 @@
 // stalls, a follower is cut off, or restarted when the leader has nobody else, all members are killed at once, messages
 // come late, a transfer of the leadership is aborted half way, and wall clocks jump by years. On none of these days is an
 // acknowledged write lost, a lease ended before its holder's own deadline, a name held twice, a token given twice, or
-// an old value returned as authoritative. A member without the others refuses what it can not know within seconds,
+// an old value returned as authoritative. A member without the others refuses what it cannot know within seconds,
 // and each call of a client ends within ten.
 //
 // How it works. What is true is what the clients have seen, and they, the test, run on one machine with one monotonic

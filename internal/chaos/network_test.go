@@ -26,7 +26,7 @@ type network interface {
 	cut(from, to int)
 	// isolate cuts a member off from everybody, clients too.
 	isolate(member int)
-	// delay has everything that members send each other come that much later, or says why it can not.
+	// delay has everything that members send each other come that much later, or says why it cannot.
 	delay(by time.Duration) error
 	// heal takes all that back.
 	heal()

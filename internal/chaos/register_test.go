@@ -84,7 +84,7 @@ func value(r *pb.RangeResponse) (int64, error) {
 	return strconv.ParseInt(string(r.Kvs[0].Value), 10, 64)
 }
 
-// look reads a register at one member, and returns an error that is an errLost if what it says can not be.
+// look reads a register at one member, and returns an error that is an errLost if what it says cannot be.
 func (r *register) look(ctx context.Context, s stubs) error {
 	floor := r.floor()
 	answer, err := s.kv.Range(ctx, &pb.RangeRequest{Key: []byte(r.key)})

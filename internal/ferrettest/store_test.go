@@ -35,7 +35,7 @@ func connect(t testing.TB, uri string) *mongo.Client {
 	return client
 }
 
-// least hides what FerretDB can not do, which the store says when it is asked.
+// least hides what FerretDB cannot do, which the store says when it is asked.
 type least struct {
 	claim.Store
 	claim.Batcher

@@ -19,7 +19,7 @@ func (w *world) clone() *world {
 }
 
 // fingerprint is what the future of a world depends on: all times as seen from now, what is overdue as that,
-// and nothing that can not matter any more.
+// and nothing that cannot matter any more.
 func (x *explorer) fingerprint(w *world) [2]uint64 {
 	h := w.h
 	f := &print{b: x.buffer[:0], now: w.now, progress: h.in(h.last.Until(w.now))}

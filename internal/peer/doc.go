@@ -16,7 +16,7 @@
 //     that says what to mend. With certificates configured, whoever has none of the members' authority is refused
 //     during the handshake, and a member whose certificate is not for the host in its address after it. Changed files
 //     are used from the next connection on.
-//   - [Transport.Ship] returns without error only if the receiver has taken the whole state. If it can not know, it
+//   - [Transport.Ship] returns without error only if the receiver has taken the whole state. If it cannot know, it
 //     says so ([ErrUnknownOutcome]).
 //
 // # How it works

@@ -33,7 +33,7 @@ type linkState struct {
 type PeerStatus struct {
 	Member  uint64
 	Address string
-	// Connected says whether this member can send frames to it, since when that is so, and Err why it can not or could
+	// Connected says whether this member can send frames to it, since when that is so, and Err why it cannot or could
 	// not the last time.
 	Connected bool
 	Since     time.Time
@@ -93,7 +93,7 @@ func (l *link) measured(roundTrip time.Duration) {
 	l.state.roundTrip = roundTrip
 }
 
-// oversized counts a frame that can not be sent, and says so once.
+// oversized counts a frame that cannot be sent, and says so once.
 func (l *link) oversized(size int) {
 	l.mu.Lock()
 	l.state.oversized++

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxUnsent is how much the system takes in that the network can not carry yet.
+// maxUnsent is how much the system takes in that the network cannot carry yet.
 const maxUnsent = 128 << 10
 
 // limitUnsent has what is to be sent wait here, where urgent frames overtake, rather than in the system, where nothing

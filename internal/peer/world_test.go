@@ -171,7 +171,7 @@ func (m *member) awaitConnected(id uint64) PeerStatus {
 	return m.await("connected", id, func(s PeerStatus) bool { return s.Connected })
 }
 
-// awaitRefusal waits until a member can not be reached for a reason.
+// awaitRefusal waits until a member cannot be reached for a reason.
 func (m *member) awaitRefusal(id uint64, parts ...string) {
 	m.t.Helper()
 	s := m.await("not connected", id, func(s PeerStatus) bool { return !s.Connected && s.Err != nil })

@@ -11,7 +11,7 @@ import (
 )
 
 // Whatever is written and however time passes, a revision that was current within the retention can be
-// read, one that was superseded well before can not, and samples do not pile up.
+// read, one that was superseded well before cannot, and samples do not pile up.
 func TestHistoryIsKeptForTheRetention(t *testing.T) {
 	for _, retention := range []time.Duration{time.Second, 10 * time.Second, time.Hour} {
 		t.Run(retention.String(), func(t *testing.T) {

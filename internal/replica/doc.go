@@ -38,7 +38,7 @@
 //
 // Elections are ours. raft's own timer counts ticks and knows nothing of promises, so it is never driven at a follower:
 // one that has not heard a leader for eight tenths of the election timeout, and has promised nobody anything, campaigns,
-// and the members do so one after the other. A leader that can not go on says so if it can, and then nobody waits. Requests
+// and the members do so one after the other. A leader that cannot go on says so if it can, and then nobody waits. Requests
 // for votes that come before a promise has ended wait in the member and are dealt with when it has.
 //
 // Leases are those of package masterlease, beside raft's messages in a [Message]. The longest promise that a member

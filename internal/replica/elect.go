@@ -152,7 +152,7 @@ func (r *Replica) vote(m *raftpb.Message) {
 // overtaking is how much faster members come one after the other that a candidate has asked who lacks what they have.
 const overtaking = 10
 
-// outdoes reports whether this member has more of the log than a candidate, who can not be elected with its vote. If
+// outdoes reports whether this member has more of the log than a candidate, who cannot be elected with its vote. If
 // it left the first turn to that one, it takes it now.
 func (r *Replica) outdoes(m *raftpb.Message) bool {
 	term, err := r.log.Term(r.log.last)
@@ -199,7 +199,7 @@ type handing struct {
 	leaving bool
 	led     bool          // this member led when it was ordered
 	until   clock.Instant // then it is given up to wait for a new leader
-	futile  bool          // the member that is to take over can not be reached
+	futile  bool          // the member that is to take over cannot be reached
 }
 
 // unreachable takes note that messages to a member are being lost. Who leaves does not wait for it: most likely it

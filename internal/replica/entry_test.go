@@ -87,7 +87,7 @@ func checkDecoding(t *testing.T, text []byte) {
 	want := new(logpb.Entry)
 	err := got.decode(text)
 	if proto.Unmarshal(text, want) != nil {
-		want = nil // it may be a command that can not be read
+		want = nil // it may be a command that cannot be read
 	}
 	if err != nil {
 		if want != nil {

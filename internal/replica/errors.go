@@ -45,7 +45,7 @@ func (e *NotLeaderError) Error() string {
 // Is reports whether target is [ErrNotLeader].
 func (e *NotLeaderError) Is(target error) bool { return target == ErrNotLeader }
 
-// notLeader says why this member can not do what only a leader can.
+// notLeader says why this member cannot do what only a leader can.
 func (r *Replica) notLeader() error {
 	if r.leader == 0 || r.leading {
 		return ErrNoLeader

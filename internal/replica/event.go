@@ -245,7 +245,7 @@ type Publish struct {
 // WakeAt asks for a [Tick] this long from now. A later WakeAt replaces an earlier one.
 type WakeAt struct{ Wait time.Duration }
 
-// Halt says that the member can not go on. There are no effects after it.
+// Halt says that the member cannot go on. There are no effects after it.
 type Halt struct{ Err error }
 
 func (Send) effect()    {}

@@ -131,7 +131,7 @@ func TestE6AcknowledgementsCutDownPutOffEverything(t *testing.T) {
 	}
 }
 
-// E7: a member that can not reach the leader asks a voter to elect it for twenty election timeouts. The voter has
+// E7: a member that cannot reach the leader asks a voter to elect it for twenty election timeouts. The voter has
 // promised another, and does not even let raft see that: nobody's term moves, and the leader reads all along.
 func TestE7AVoterThatPromisedIsNotMovedByACandidate(t *testing.T) {
 	for _, eager := range []bool{false, true} {

@@ -225,7 +225,7 @@ func (w *witness) arrive(m Message) {
 	w.step(m.To, Received{Message: m, Incarnation: 0x100 + m.From})
 }
 
-// E3: a hand-over is given up, and long after the order to campaign arrives, when the leader can not be reached. It goes
+// E3: a hand-over is given up, and long after the order to campaign arrives, when the leader cannot be reached. It goes
 // against what was promised since, and is not obeyed. (While a hand-over is under way nothing is asked to be promised, so
 // eager members would elect another meanwhile.)
 func TestE3AnOrderToCampaignThatComesLateIsNotObeyed(t *testing.T) {

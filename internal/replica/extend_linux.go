@@ -6,7 +6,7 @@ import "golang.org/x/sys/unix"
 const canExtend = true
 
 // extend reserves blocks for a part of a file and makes the file long enough to hold it. A file system that
-// can not do so says it, and nothing is changed.
+// cannot do so says it, and nothing is changed.
 func extend(fd uintptr, offset, length int64) error {
 	return unix.Fallocate(int(fd), 0, offset, length)
 }

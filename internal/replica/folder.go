@@ -31,7 +31,7 @@ const (
 )
 
 // openFolder makes the data folder if need be, locks it, and opens its database. halt is called when the
-// database can not go on; the goroutine that calls it never comes back. watch counts what the database does with the disk.
+// database cannot go on; the goroutine that calls it never comes back. watch counts what the database does with the disk.
 func openFolder(files vfs.FS, dir string, openFiles int, watch *diskWatch, halt func(error)) (*pebble.DB, *pebble.Lock, error) {
 	if dir == "" {
 		return nil, nil, errors.New("no data folder is named: say where to keep the data")
@@ -61,7 +61,7 @@ func openFolder(files vfs.FS, dir string, openFiles int, watch *diskWatch, halt 
 }
 
 // openDatabase opens a database, a new one twice: the write-ahead log that is made together with a database
-// is of an old form, which can not tell a damaged record from one that a crash left unfinished. The log that
+// is of an old form, which cannot tell a damaged record from one that a crash left unfinished. The log that
 // the second opening starts can.
 func openDatabase(path string, options *pebble.Options) (*pebble.DB, error) {
 	if err := makeDirs(options.FS, path); err != nil {
@@ -276,7 +276,7 @@ type sentence struct {
 func (s *sentence) Error() string { return s.text }
 func (s *sentence) Unwrap() error { return s.err }
 
-// databaseLogger keeps the database silent and hears when it can not go on.
+// databaseLogger keeps the database silent and hears when it cannot go on.
 type databaseLogger struct{ halt func(error) }
 
 func (databaseLogger) Infof(string, ...any)  {}

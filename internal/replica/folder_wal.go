@@ -21,7 +21,7 @@ import (
 // ends with walTrailer and the number of the log that follows it.
 //
 // What a chunk says to be on stable storage tells damage from a write that a crash cut off: if a later chunk is whole
-// and says that what can not be read had been synced, then it is damaged. The database says less than it could: it does
+// and says that what cannot be read had been synced, then it is damaged. The database says less than it could: it does
 // not count blocks that filled up between two syncs. So [walFile] says it for the database, when chunks are on their way
 // to the disk, and [checkWAL] reads the log before the database does. The database's own reader looks for such a chunk
 // in later blocks only, and takes a chunk with the number of the next log for the end.
@@ -154,7 +154,7 @@ func checkWALFile(files vfs.FS, path string) (err error) {
 	return checkWAL(f, files.PathBase(path), uint32(number), newest)
 }
 
-// checkWAL reads a log and reports damage that can not be what a crash left of writes that nobody had acknowledged.
+// checkWAL reads a log and reports damage that cannot be what a crash left of writes that nobody had acknowledged.
 func checkWAL(log io.Reader, name string, number uint32, newest bool) error {
 	c := &walCheck{number: binary.LittleEndian.AppendUint32(nil, number), next: binary.LittleEndian.AppendUint32(nil, number+1), whole: true}
 	block := make([]byte, walBlock)
@@ -206,7 +206,7 @@ func (c *walCheck) block(b []byte) {
 			c.whole = false
 			c.closed = len(rest) >= walOldHead && string(rest[:walNumberAt]) == walTrailer && bytes.HasPrefix(rest[walNumberAt:], c.next)
 		}
-		// The length of what can not be read is not to be relied on: the next chunk is where the number of the log is.
+		// The length of what cannot be read is not to be relied on: the next chunk is where the number of the log is.
 		at += 1 + walNumberAt
 		found := -1
 		if at < len(b) {
@@ -220,7 +220,7 @@ func (c *walCheck) block(b []byte) {
 	c.offset += int64(len(b))
 }
 
-// chunk returns the length of the chunk that b begins with, 0 if there is none. A chunk can not know of what comes after
+// chunk returns the length of the chunk that b begins with, 0 if there is none. A chunk cannot know of what comes after
 // it.
 func (c *walCheck) chunk(b []byte, offset int64) int {
 	size, says := walChunk(b)

@@ -15,7 +15,7 @@ import (
 
 // What groups once did wrong, each as short as it can be told.
 
-// campaigned lets time pass until a member leads that can not replicate anything, and returns it.
+// campaigned lets time pass until a member leads that cannot replicate anything, and returns it.
 func (g *team) campaigned() uint64 {
 	g.t.Helper()
 	g.cut = func(m Message) bool { return m.Raft != nil && m.Raft.GetType() == raftpb.MsgApp }

@@ -101,7 +101,7 @@ func newLaggingTeam(t testing.TB) *team {
 	return newTeamOf(t, 3, func(c *Config) { c.LogKeep = 4 })
 }
 
-// newTeamWithLaggard returns one in which a follower is cut off and can not be caught up from the log any more.
+// newTeamWithLaggard returns one in which a follower is cut off and cannot be caught up from the log any more.
 func newTeamWithLaggard(t testing.TB, seed uint64) (g *team, leader, laggard uint64) {
 	t.Helper()
 	g = newLaggingTeam(t)

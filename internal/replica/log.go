@@ -13,7 +13,7 @@ import (
 )
 
 // tailBytes bounds the entries kept in memory beyond those that are not yet applied. They are small objects
-// among the garbage of requests, whose room the collector can not give back, so they cost more than this.
+// among the garbage of requests, whose room the collector cannot give back, so they cost more than this.
 const tailBytes = 512 << 10
 
 // A log of large entries takes much space long before it has many entries. It is measured in steps: when

@@ -79,7 +79,7 @@ func (m Message) AppendTo(b []byte) []byte {
 }
 
 // ParseMessage reads what AppendTo wrote. from and to are those of the connection; a message of raft that says
-// otherwise is malformed. A header of a master lease that can not be read is as good as none.
+// otherwise is malformed. A header of a master lease that cannot be read is as good as none.
 func ParseMessage(from, to uint64, b []byte) (Message, error) {
 	wire := new(memberpb.Message)
 	if err := proto.Unmarshal(b, wire); err != nil {

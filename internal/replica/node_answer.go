@@ -3,7 +3,7 @@ package replica
 import "github.com/leasekeeper/leasekeeper/clock"
 
 // atOnce answers what can be answered from memory on the caller's goroutine, which saves it to wake the member's
-// and to be woken by it. It does not wait: if the replica is at work it is false, and so it is for what can not
+// and to be woken by it. It does not wait: if the replica is at work it is false, and so it is for what cannot
 // be answered like that. Then the member's goroutine is to be asked.
 func (n *Node) atOnce(s *submission) bool {
 	switch s.event.(type) {

@@ -31,7 +31,7 @@ func (n *Node) end(err error) {
 	})
 }
 
-// halt is told by the database, on any goroutine, that it can not go on.
+// halt is told by the database, on any goroutine, that it cannot go on.
 func (n *Node) halt(err error) { n.end(folderError(n.cfg.Dir, err)) }
 
 // openInTime is open for as long as ctx lasts. The database may be stuck in a disk that does not answer, or
@@ -60,7 +60,7 @@ func (n *Node) openInTime(ctx context.Context) error {
 	}
 }
 
-// openGrace is how long Start waits for a database that has said it can not go on.
+// openGrace is how long Start waits for a database that has said it cannot go on.
 const openGrace = time.Second
 
 // abandon closes what is being opened as soon as that is done.

@@ -65,7 +65,7 @@ func awaitEnd(n *Node) error {
 	return nil
 }
 
-// When data can not be moved in the background every write would wait for ever, and with them the ends of
+// When data cannot be moved in the background every write would wait for ever, and with them the ends of
 // leases. The member ends instead, whichever of its goroutines is stuck.
 func TestNodeEndsWhenTheDiskFillsInTheBackground(t *testing.T) {
 	inOwnProcess(t, func() error {

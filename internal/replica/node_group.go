@@ -93,7 +93,7 @@ func (n *Node) dispatch(e Send) {
 	n.cfg.Group.Transport.Send(e.Message.To, !bulk, e.Message.AppendTo(nil))
 }
 
-// lastWords tells the others that this member can not go on, if it has led them and Step does not know yet: it may be
+// lastWords tells the others that this member cannot go on, if it has led them and Step does not know yet: it may be
 // the database that has said so.
 func (n *Node) lastWords() {
 	for _, effect := range n.replica.Abandon(clock.Now()) {
@@ -250,7 +250,7 @@ func (n *Node) HandOver(ctx context.Context, to uint64) error {
 	return err
 }
 
-// leave takes this member's leave, so that the others need not wait for it. It is bounded: a group that can not elect
+// leave takes this member's leave, so that the others need not wait for it. It is bounded: a group that cannot elect
 // another leader does not keep a process from ending.
 func (n *Node) leave(ctx context.Context) {
 	if n.alone() {

@@ -55,7 +55,7 @@ func (r *diskReserve) look() (uint64, error) {
 			free, err = r.free(r.dir)
 			return free + r.held, err
 		}
-		r.bytes = 0 // this file system can not, or not now; the reserve is watched as before
+		r.bytes = 0 // this file system cannot, or not now; the reserve is watched as before
 	}
 	return free + r.held, nil
 }

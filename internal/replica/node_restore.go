@@ -104,7 +104,7 @@ func restoreInto(ctx context.Context, files vfs.FS, snapshot io.Reader, dir stri
 		Restored
 		err error
 	}
-	// When the database can not go on, the goroutine that met with it never comes back.
+	// When the database cannot go on, the goroutine that met with it never comes back.
 	done := make(chan outcome, 2)
 	go func() {
 		restored, err := refound(files, dir, func(err error) { done <- outcome{err: err} })

@@ -11,7 +11,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// spaceInterval is how often the driver looks how much room there is. In between even a fast disk can not
+// spaceInterval is how often the driver looks how much room there is. In between even a fast disk cannot
 // be written full if the reserve is as large as by default.
 const spaceInterval = 200 * time.Millisecond
 

@@ -17,7 +17,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 )
 
-// withoutDescriptors is a disk on which files can not be opened or created for want of a descriptor while lack says so.
+// withoutDescriptors is a disk on which files cannot be opened or created for want of a descriptor while lack says so.
 func withoutDescriptors(lack func() error) vfs.FS {
 	return errorfs.Wrap(vfs.NewCrashableMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		switch op.Kind {

@@ -202,7 +202,7 @@ func TestNodeRefusesWhatIsTooLarge(t *testing.T) {
 	}
 }
 
-// A folder that can not be used is refused in a sentence that says what to do.
+// A folder that cannot be used is refused in a sentence that says what to do.
 func TestNodeRefusesAFolder(t *testing.T) {
 	used := t.TempDir()
 	startNode(t, used)

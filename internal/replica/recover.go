@@ -226,7 +226,7 @@ func (r *Replica) recoverBindings() error {
 }
 
 // instants translates between instants of this process's clock domain and those on the disk. Instants that
-// were read in an earlier domain can not be compared with ours: they count from the moment at which this
+// were read in an earlier domain cannot be compared with ours: they count from the moment at which this
 // member first ran in the present one, which is later, so that nothing ends early.
 type instants struct {
 	sequence uint32

@@ -423,7 +423,7 @@ func (r *Replica) halt(err error) {
 	r.emit(Halt{err})
 }
 
-// Abandon is for a driver that can not go on, and returns what it should still send: the others need not find out by
+// Abandon is for a driver that cannot go on, and returns what it should still send: the others need not find out by
 // themselves that this member is gone. Afterwards the Replica ignores whatever comes.
 func (r *Replica) Abandon(now clock.Instant) []Effect {
 	if r.halted {

@@ -68,7 +68,7 @@ func (k *call) holds(f *facts, revision int64) bool {
 	return !slices.ContainsFunc(k.compares, func(c keyspace.Compare) bool { return !f.meets(c, revision) })
 }
 
-// requested returns the value by which a change can be told to be of one request of a client; "" if it can not.
+// requested returns the value by which a change can be told to be of one request of a client; "" if it cannot.
 func requested(made change) string {
 	for _, p := range made.puts {
 		if p.value != "" && p.value[0] == 'v' {

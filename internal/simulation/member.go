@@ -119,7 +119,7 @@ func (m *member) config() replica.Config {
 	return c
 }
 
-// openDatabase opens a new database twice, as a node does: the write-ahead log that is made together with it can not
+// openDatabase opens a new database twice, as a node does: the write-ahead log that is made together with it cannot
 // tell a damaged record from an unfinished one.
 func (m *member) openDatabase() {
 	options := func() *pebble.Options {
@@ -140,7 +140,7 @@ func (m *member) openDatabase() {
 	m.db = db
 }
 
-// must is for what can not fail on a file system in memory.
+// must is for what cannot fail on a file system in memory.
 func (m *member) must(err error) {
 	if err != nil {
 		panic(fmt.Sprintf("%s: %v", m.name, err))

@@ -10,7 +10,7 @@ import (
 )
 
 // Die ends this process by the signal, so that whoever waits for it sees that. It returns after a moment if
-// that can not be done.
+// that cannot be done.
 func Die(by os.Signal) { die(syscall.Getpid(), by) }
 
 // DieWithGroup does the same to all processes of its group: they would have got the terminal's interrupt if

@@ -25,7 +25,7 @@
 //     has nothing in common with the wrapper. Tools that find a program by its file do.
 //   - The command starts processes in groups or sessions of their own, daemons for instance: the guard is
 //     their subreaper, so none of them ever leaves its descendants, and it ends them all.
-//   - The command runs as another user (sudo, a setuid program): it can not be ended by a guard without the
+//   - The command runs as another user (sudo, a setuid program): it cannot be ended by a guard without the
 //     right to, and the kernel forgets about PR_SET_PDEATHSIG. Run the wrapper itself as that user.
 //
 // macOS has neither subreapers nor PR_SET_PDEATHSIG: there whatever leaves the command's process group is

@@ -77,7 +77,7 @@ func standAside() {
 	signal.Notify(deaf, slices.DeleteFunc(slices.Clone(ownSignals), signal.Ignored)...)
 }
 
-// start starts the command and tells the wrapper. If it can not be started, the wrapper knows all there is.
+// start starts the command and tells the wrapper. If it cannot be started, the wrapper knows all there is.
 func (g *guard) start(o *order, stdio [3]*os.File) error {
 	g.judge = newJudge(o.Terms, o.Deadline)
 	if what, _ := g.judge.decide(clock.Now()); what != nothing {
@@ -208,7 +208,7 @@ func (g *guard) act() time.Duration {
 	return min(wait, lookAgain(g.reaped))
 }
 
-// end sends everything a signal that belongs to its end, and tells once if that can not be done.
+// end sends everything a signal that belongs to its end, and tells once if that cannot be done.
 func (g *guard) end(s syscall.Signal) {
 	if err := g.signalAll(s); err != nil && !g.stuck {
 		g.stuck = true

@@ -239,7 +239,7 @@ func TestJobControl(t *testing.T) {
 		k.types(ctrlC)
 		s.until("it is interrupted", func() bool { return strings.Count(k.screen(), "interrupted") == round })
 	}
-	// And in the background, where it can not read from the terminal, so that it is stopped again.
+	// And in the background, where it cannot read from the terminal, so that it is stopped again.
 	k.types(ctrlZ)
 	s.until("the shell has the terminal", func() bool { return k.foreground() == shell })
 	k.types("bg\n")

@@ -67,7 +67,7 @@ func (t Terms) Lead() time.Duration {
 	return min(max(t.TTL/leadShare, minLead), maxLead)
 }
 
-// Validate says what is wrong with terms that can not be kept.
+// Validate says what is wrong with terms that cannot be kept.
 func (t Terms) Validate() error {
 	least := minKillAfter * t.Lead()
 	switch {

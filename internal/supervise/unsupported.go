@@ -22,7 +22,7 @@ func unsupported() error {
 	return fmt.Errorf("commands can be run under a lease on Linux and macOS only: %w", errors.ErrUnsupported)
 }
 
-// Die can not end a process by a signal here, and returns.
+// Die cannot end a process by a signal here, and returns.
 func Die(os.Signal) {}
 
 // DieWithGroup does no more.

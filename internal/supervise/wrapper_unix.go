@@ -281,7 +281,7 @@ func (w *wrapper) suspend(by syscall.Signal) {
 	late := by != syscall.SIGTSTP && w.terminal.isOurs()
 	if !late && !isOrphaned() {
 		w.terminal.takeBack(true)
-		// What was caught once can not be made to stop a Go program again, so this process needs a signal of
+		// What was caught once cannot be made to stop a Go program again, so this process needs a signal of
 		// its own, and ignores the group's: were that only not caught, it could be under way to us until we are
 		// continued, and would then be forwarded. And what continues us is heard here alone: if it waited among
 		// the signals as well, it would later continue a command that was stopped once more.
@@ -337,7 +337,7 @@ func (w *wrapper) resume() {
 // restLimit bounds how long something may take to end that was sent SIGKILL.
 const restLimit = 10 * time.Second
 
-// guardIsGone ends what the guard can not end any more.
+// guardIsGone ends what the guard cannot end any more.
 func (w *wrapper) guardIsGone() {
 	why := "it ended by itself"
 	if err := w.guard.Wait(); err != nil {
