@@ -27,17 +27,17 @@ type law struct {
 	covers func(released, promised uint64) bool
 	// current: does a grant of some epoch count in the holder's epoch? (L2)
 	current func(granted, own uint64) bool
-	// next: which epoch follows after an aborted transfer? (2.15)
+	// next: which epoch follows after an aborted transfer? (L7)
 	next func(epoch uint64) uint64
-	// waits: must a promise of this length wait for a record, if that one is on record? (restart rule)
+	// waits: must a promise of this length wait for a record, if that one is on record? (C8)
 	waits func(length, recorded time.Duration) bool
-	// mute: for how long is a member mute that starts with this on record? (restart rule)
+	// mute: for how long is a member mute that starts with this on record? (C8)
 	mute func(recorded time.Duration) time.Duration
 	// electorates: which sets of voters must each have a quorum? (L3)
 	electorates func(c Configuration) [2][]uint64
 	// quorum: how many of so many voters are a quorum? (L3)
 	quorum func(voters int) int
-	// retracts: is the authority withdrawn while a transfer is on its way? (2.15)
+	// retracts: is the authority withdrawn while a transfer is on its way? (L7)
 	retracts func(transferring bool) bool
 	// settled: is the authority usable, given whether an entry of the own term was applied? (L6)
 	settled func(applied bool) bool

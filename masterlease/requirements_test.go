@@ -70,8 +70,8 @@ func (p *pair) want(what string, got, want any) {
 	}
 }
 
-// requirement is one of those of "Master Leases for Berkeley DB", in the words of Raft: guarantees (G), what the system
-// must do (R), and what whoever uses it must (A).
+// requirement is one of those of "Master Leases for Berkeley DB", in the words of Raft: guarantees (BG), what the
+// system must do (BR), and what its user must do (BA).
 type requirement struct {
 	id, what string
 	check    func(p *pair)
@@ -79,14 +79,14 @@ type requirement struct {
 }
 
 var requirements = []requirement{
-	{id: "G1", what: "what is read is durable", why: "applied state holds only committed entries, with or without leases; only whether they are the newest is asked here"},
-	{id: "G2", what: "what is read is fresh", check: func(p *pair) {
+	{id: "BG1", what: "what is read is durable", why: "applied state holds only committed entries, with or without leases; only whether they are the newest is asked here"},
+	{id: "BG2", what: "what is read is fresh", check: func(p *pair) {
 		p.beat()
 		p.want("check", p.leader.Check(5, p.now()), true)
 		p.clocks.Advance(DefaultDuration)
 		p.want("check after the end", p.leader.Check(5, p.now()), false)
 	}},
-	{id: "G3", what: "a leader with authority meets no other", check: func(p *pair) {
+	{id: "BG3", what: "a leader with authority meets no other", check: func(p *pair) {
 		p.beat()
 		for range 2000 { // the whole of it is TestNobodyElseIsElectedWhileAuthorityHolds
 			p.clocks.Advance(time.Millisecond)
@@ -97,8 +97,8 @@ var requirements = []requirement{
 		}
 		p.want("a member may vote in the end", p.followers[0].Open(p.now()), true)
 	}},
-	{id: "R1", what: "a read may choose to ignore leases", why: "a serializable read asks nobody; it does not come here"},
-	{id: "R2", what: "authority on the leader only", check: func(p *pair) {
+	{id: "BR1", what: "a read may choose to ignore leases", why: "a serializable read asks nobody; it does not come here"},
+	{id: "BR2", what: "authority on the leader only", check: func(p *pair) {
 		p.beat()
 		h, err := NewHolder(HolderConfig{ID: 2})
 		if err != nil {
@@ -109,8 +109,8 @@ var requirements = []requirement{
 		h.Applied(5, p.now())
 		p.want("a follower's authority", h.Authority(), Authority{})
 	}},
-	{id: "R3", what: "data read at the leader is never rolled back", why: "Raft rolls back nothing that is committed"},
-	{id: "R4", what: "no authority without a quorum of promises", check: func(p *pair) {
+	{id: "BR3", what: "data read at the leader is never rolled back", why: "Raft rolls back nothing that is committed"},
+	{id: "BR4", what: "no authority without a quorum of promises", check: func(p *pair) {
 		p.leader.Configure(Configuration{Voters: []uint64{1, 2, 3, 4, 5}}, p.now())
 		r, _ := p.leader.Request(p.now())
 		p.hear(0, r)
@@ -118,11 +118,11 @@ var requirements = []requirement{
 		p.leader.Receive(2, g, p.now())
 		p.want("valid with two of five", p.leader.Valid(p.now()), false)
 	}},
-	{id: "R5", what: "a rightful leader is not shot down", check: func(p *pair) {
+	{id: "BR5", what: "a rightful leader is not shot down", check: func(p *pair) {
 		g := p.followers[0]
 		p.want("a leader with authority sees a vote", g.Vote(Ballot{Candidate: 3, Term: 9}, true, p.now()), false)
 	}},
-	{id: "R5a", what: "hearing of a later leader while there is authority is a broken clock", check: func(p *pair) {
+	{id: "BR5a", what: "hearing of a later leader while there is authority is a broken clock", check: func(p *pair) {
 		p.want("without authority", p.leader.HearLeader(6, p.now()), false)
 		p.beat()
 		p.want("of the own term", p.leader.HearLeader(5, p.now()), false)
@@ -133,28 +133,28 @@ var requirements = []requirement{
 		_, asks := p.leader.Request(p.now())
 		p.want("asks in a later term", asks, false)
 	}},
-	{id: "R6", what: "a failed send ends the lease", check: func(p *pair) {
+	{id: "BR6", what: "a failed send ends the lease", check: func(p *pair) {
 		p.beat() // commit does not depend on sending, so it is optional: Renounce
 		p.leader.Renounce(p.now())
 		p.want("valid", p.leader.Valid(p.now()), false)
 		p.beat()
 		p.want("valid again", p.leader.Valid(p.now()), true)
 	}},
-	{id: "R7", what: "time runs forward", check: func(p *pair) {
+	{id: "BR7", what: "time runs forward", check: func(p *pair) {
 		p.beat() // suspend and slew: the careful side of both clocks
 		p.clocks.Suspend(DefaultDuration)
 		p.want("valid after suspend", p.leader.Valid(p.now()), false)
 		p.want("free after suspend", p.followers[0].Open(p.now()), false)
 	}},
-	{id: "R8", what: "who has promised does not take part in elections", check: func(p *pair) {
+	{id: "BR8", what: "who has promised does not take part in elections", check: func(p *pair) {
 		p.beat()
 		p.want("vote", p.followers[0].Vote(Ballot{Candidate: 3, Term: 6}, false, p.now()), false)
 		p.want("pre-vote", p.followers[0].Vote(Ballot{Candidate: 3, Term: 6, Pre: true}, false, p.now()), false)
 		p.clocks.Advance(time.Second)
 		p.want("parked, not lost", len(p.followers[0].Unpark(false, p.now())), 1)
 	}},
-	{id: "R9", what: "who has promised accepts no new leader", why: "not needed in Raft: a quorum of free voters must have elected it, so the earlier authority is over"},
-	{id: "R10", what: "who has promised does not become leader", check: func(p *pair) {
+	{id: "BR9", what: "who has promised accepts no new leader", why: "not needed in Raft: a quorum of free voters must have elected it, so the earlier authority is over"},
+	{id: "BR10", what: "who has promised does not become leader", check: func(p *pair) {
 		p.beat()
 		p.want("campaign", errors.Is(p.followers[0].Campaign(p.now()), ErrPromised), true)
 		p.want("order to campaign", p.followers[0].TimeoutNow(nil, p.now()), false)
@@ -163,19 +163,19 @@ var requirements = []requirement{
 		p.clocks.Advance(time.Second)
 		p.want("campaign later", p.followers[0].Campaign(p.now()), error(nil))
 	}},
-	{id: "R11", what: "a grant names a request that was processed", check: func(p *pair) {
+	{id: "BR11", what: "a grant names a request that was processed", check: func(p *pair) {
 		g := p.beat()
 		g.Echo = p.now().Add(time.Millisecond)
 		p.leader.Receive(2, g, p.now())
 		p.want("ignored", p.leader.Stats(p.now()).Unknown, uint64(1))
 	}},
-	{id: "R12", what: "check after the act", check: func(p *pair) {
+	{id: "BR12", what: "check after the act", check: func(p *pair) {
 		p.beat()
 		term := p.leader.Authority().Term
 		p.clocks.Advance(DefaultDuration) // the act took long
 		p.want("check", p.leader.Check(term, p.now()), false)
 	}},
-	{id: "R13", what: "the same duration on all sites", check: func(p *pair) {
+	{id: "BR13", what: "the same duration on all sites", check: func(p *pair) {
 		r, _ := p.leader.Request(p.now()) // they need not agree: it travels in the request
 		r.Duration *= 2
 		p.hear(0, r)
@@ -184,15 +184,15 @@ var requirements = []requirement{
 		p.leader.Receive(2, g, p.now())
 		p.want("counted", p.leader.Authority().End, r.Stamp.Add(clock.DefaultDrift.CountPromise(DefaultDuration)-granularity))
 	}},
-	{id: "R14", what: "set before start and not after", why: "a configuration is the argument of a constructor"},
-	{id: "R15", what: "both sides make allowance for the clocks", check: func(p *pair) {
+	{id: "BR14", what: "set before start and not after", why: "a configuration is the argument of a constructor"},
+	{id: "BR15", what: "both sides make allowance for the clocks", check: func(p *pair) {
 		g := p.beat()
 		opens, _ := p.followers[0].Opens(p.now())
 		p.want("promised", opens, p.now().Add(clock.DefaultDrift.GrantPromise(DefaultDuration)))
 		p.want("counted", p.leader.Authority().End, g.Echo.Add(clock.DefaultDrift.CountPromise(DefaultDuration)-granularity))
 	}},
-	{id: "R16", what: "read operations obey by default", why: "what a read asks for is decided where reads are"},
-	{id: "R17", what: "expired: refresh, else say so", check: func(p *pair) {
+	{id: "BR16", what: "read operations obey by default", why: "what a read asks for is decided where reads are"},
+	{id: "BR17", what: "expired: refresh, else say so", check: func(p *pair) {
 		p.want("check", p.leader.Check(5, p.now()), false)
 		p.beat() // any round of messages renews
 		p.want("check", p.leader.Check(5, p.now()), true)
@@ -200,18 +200,18 @@ var requirements = []requirement{
 		s := p.leader.Stats(p.now())
 		p.want("counted", fmt.Sprint(s.Checks, s.Misses, s.Rounds, s.Readers), "2 1 1 3")
 	}},
-	{id: "R18", what: "the number of sites", check: func(p *pair) {
+	{id: "BR18", what: "the number of sites", check: func(p *pair) {
 		p.beat()
 		p.leader.Configure(Configuration{Voters: []uint64{1, 2, 3, 4, 5, 6}}, p.now())
 		p.want("valid with three of six", p.leader.Valid(p.now()), false)
 	}},
-	{id: "R19", what: "what a grant carries", check: func(p *pair) {
+	{id: "BR19", what: "what a grant carries", check: func(p *pair) {
 		sent := p.now()
 		g := p.beat()
 		p.want("term, epoch, echo", fmt.Sprint(g.Term, g.Epoch, g.Echo), fmt.Sprint(5, 1, sent))
 		p.want("duration, remaining", fmt.Sprint(g.Duration, g.Remaining), fmt.Sprint(DefaultDuration, clock.DefaultDrift.GrantPromise(DefaultDuration)))
 	}},
-	{id: "R20", what: "the end of a promise only moves forward", check: func(p *pair) {
+	{id: "BR20", what: "the end of a promise only moves forward", check: func(p *pair) {
 		p.beat()
 		before, _ := p.followers[0].Opens(p.now())
 		p.clocks.Advance(time.Millisecond)
@@ -221,7 +221,7 @@ var requirements = []requirement{
 		after, _ := p.followers[0].Opens(p.now())
 		p.want("end", after, before)
 	}},
-	{id: "R21", what: "the table is made when a member becomes leader", check: func(p *pair) {
+	{id: "BR21", what: "the table is made when a member becomes leader", check: func(p *pair) {
 		p.beat()
 		p.leader.Observe(p.leads, p.now()) // the same again changes nothing
 		p.want("valid", p.leader.Valid(p.now()), true)
@@ -229,12 +229,12 @@ var requirements = []requirement{
 		p.leader.Applied(6, p.now())
 		p.want("valid in the next term", p.leader.Valid(p.now()), false)
 	}},
-	{id: "R22", what: "promises only in answer to the leader itself", check: func(p *pair) {
+	{id: "BR22", what: "promises only in answer to the leader itself", check: func(p *pair) {
 		r, _ := p.leader.Request(p.now())
 		p.want("of another term", p.followers[0].Hear(Heard{From: 1, Term: 6, Request: r}, State{Term: 6, Leader: 1}, p.now()), Refused)
 		p.want("from another", p.followers[0].Hear(Heard{From: 3, Term: 5, Request: r}, State{Term: 5, Leader: 1}, p.now()), Refused)
 	}},
-	{id: "R23", what: "only a newer stamp counts", check: func(p *pair) {
+	{id: "BR23", what: "only a newer stamp counts", check: func(p *pair) {
 		old := p.beat()
 		p.clocks.Advance(10 * time.Millisecond)
 		p.beat()
@@ -244,7 +244,7 @@ var requirements = []requirement{
 		p.want("end", p.leader.Authority().End, end)
 		p.want("counted", p.leader.Stats(p.now()).Stale, uint64(2))
 	}},
-	{id: "R24", what: "a promise never ends before what rests on it", check: func(p *pair) {
+	{id: "BR24", what: "a promise never ends before what rests on it", check: func(p *pair) {
 		g := p.beat()
 		p.clocks.Advance(10 * time.Millisecond)
 		r, _ := p.leader.Request(p.now())
@@ -253,20 +253,20 @@ var requirements = []requirement{
 		p.want("noticed", p.leader.Stats(p.now()).EarlyPromises, uint64(1))
 		p.want("valid", p.leader.Valid(p.now()), false)
 	}},
-	{id: "R25", what: "whatever is sent again is answered again", check: func(p *pair) {
+	{id: "BR25", what: "whatever is sent again is answered again", check: func(p *pair) {
 		r, _ := p.leader.Request(p.now())
 		p.hear(0, r)
 		p.want("heard again", p.hear(0, r), Stale)
 		_, ok := p.followers[0].Grant(1, 5, p.now())
 		p.want("grants", ok, true)
 	}},
-	{id: "R26", what: "stamps travel beside the message", check: func(p *pair) {
+	{id: "BR26", what: "stamps travel beside the message", check: func(p *pair) {
 		r, _ := p.leader.Request(p.now())
 		h, err := ParseHeader(Header{Request: &r}.AppendTo(nil))
 		p.want("error", err, error(nil))
 		p.want("request", *h.Request, r)
 	}},
-	{id: "R27", what: "the newest stamp is echoed", check: func(p *pair) {
+	{id: "BR27", what: "the newest stamp is echoed", check: func(p *pair) {
 		first, _ := p.leader.Request(p.now())
 		p.clocks.Advance(time.Millisecond)
 		second, _ := p.leader.Request(p.now())
@@ -275,13 +275,13 @@ var requirements = []requirement{
 		g, _ := p.followers[0].Grant(1, 5, p.now())
 		p.want("echo", g.Echo, second.Stamp)
 	}},
-	{id: "R28", what: "expiry is natural, or forced at once", check: func(p *pair) {
+	{id: "BR28", what: "expiry is natural, or forced at once", check: func(p *pair) {
 		p.beat()
 		_, released := p.leader.Stop(p.now())
 		p.want("released", released, true)
 		p.want("valid", p.leader.Valid(p.now()), false)
 	}},
-	{id: "R29", what: "grants that arrive after a forced expiry", check: func(p *pair) {
+	{id: "BR29", what: "grants that arrive after a forced expiry", check: func(p *pair) {
 		g := p.beat()
 		p.leader.Renounce(p.now())
 		p.clocks.Advance(time.Millisecond)
@@ -290,7 +290,7 @@ var requirements = []requirement{
 		p.want("valid", p.leader.Valid(p.now()), false)
 		p.want("counted", p.leader.Stats(p.now()).OtherEpoch, uint64(1))
 	}},
-	{id: "R30", what: "valid: unexpired, and an entry of the own term is applied", check: func(p *pair) {
+	{id: "BR30", what: "valid: unexpired, and an entry of the own term is applied", check: func(p *pair) {
 		p.leader.Observe(State{Term: 6, Leader: 1, Role: Leader}, p.now())
 		p.beat()
 		p.want("valid", p.leader.Valid(p.now()), false)
@@ -299,7 +299,7 @@ var requirements = []requirement{
 		p.leader.Applied(6, p.now())
 		p.want("valid with one of its own", p.leader.Valid(p.now()), true)
 	}},
-	{id: "R31", what: "an election waits for the rest of the promise", check: func(p *pair) {
+	{id: "BR31", what: "an election waits for the rest of the promise", check: func(p *pair) {
 		p.beat()
 		var e *PromisedError
 		if err := p.followers[0].Campaign(p.now()); !errors.As(err, &e) {
@@ -311,15 +311,15 @@ var requirements = []requirement{
 		p.clocks.Advance(1)
 		p.want("open", p.followers[0].Open(p.now()), true)
 	}},
-	{id: "R32", what: "who waits asks who leads", why: "heartbeats tell"},
-	{id: "R33", what: "whatever a leader sends is a request", check: func(p *pair) {
+	{id: "BR32", what: "who waits asks who leads", why: "heartbeats tell"},
+	{id: "BR33", what: "whatever a leader sends is a request", check: func(p *pair) {
 		for range 3 {
 			p.clocks.Advance(time.Millisecond)
 			_, ok := p.leader.Request(p.now())
 			p.want("asks", ok, true)
 		}
 	}},
-	{id: "R34", what: "an idle leader stays", check: func(p *pair) {
+	{id: "BR34", what: "an idle leader stays", check: func(p *pair) {
 		for range 100 {
 			p.beat()
 			p.want("valid", p.leader.Valid(p.now()), true)
@@ -327,7 +327,7 @@ var requirements = []requirement{
 			p.clocks.Advance(DefaultDuration / 3)
 		}
 	}},
-	{id: "R35", what: "who steps down gives up first", check: func(p *pair) {
+	{id: "BR35", what: "who steps down gives up first", check: func(p *pair) {
 		p.beat()
 		r, ok := p.leader.Observe(State{Term: 5}, p.now())
 		p.want("released", ok, true)
@@ -336,7 +336,7 @@ var requirements = []requirement{
 		p.want("ended", p.followers[0].Release(r), true)
 		p.want("free", p.followers[0].Open(p.now()), true)
 	}},
-	{id: "R36", what: "who has just started waits once", check: func(p *pair) {
+	{id: "BR36", what: "who has just started waits once", check: func(p *pair) {
 		g, err := NewGrantor(GrantorConfig{}, Past{Longest: time.Second}, p.now())
 		if err != nil {
 			p.t.Fatal(err)
@@ -347,29 +347,29 @@ var requirements = []requirement{
 		p.want("mute later", g.Mute(p.now()), false)
 		p.want("open", g.Open(p.now()), true)
 	}},
-	{id: "R37", what: "mixed versions", check: func(p *pair) {
+	{id: "BR37", what: "mixed versions", check: func(p *pair) {
 		g, ok := p.followers[0].Grant(1, 5, p.now()) // nobody asked
 		p.want("grant unasked", fmt.Sprint(g, ok), fmt.Sprint(Grant{}, false))
 		_, err := ParseHeader([]byte{version + 1, 0})
 		p.want("another version", errors.Is(err, ErrMalformed), true)
 	}},
-	{id: "A1", what: "majority acknowledgement", why: "built into Raft"},
-	{id: "A2", what: "never declare a leader", check: func(p *pair) {
+	{id: "BA1", what: "majority acknowledgement", why: "built into Raft"},
+	{id: "BA2", what: "never declare a leader", check: func(p *pair) {
 		p.beat()
 		p.want("elected without asking", p.followers[1].Elected(p.now()), false)
 		p.want("counted", p.followers[1].Stats(p.now()).Usurped, uint64(1))
 	}},
-	{id: "A3", what: "sending reports a missing majority", why: "the commit index does"},
-	{id: "A4", what: "set the number of sites", why: "it is the applied configuration: R18"},
-	{id: "A5", what: "leases are all or none", check: func(p *pair) {
+	{id: "BA3", what: "sending reports a missing majority", why: "the commit index does"},
+	{id: "BA4", what: "set the number of sites", why: "it is the applied configuration: BR18"},
+	{id: "BA5", what: "leases are all or none", check: func(p *pair) {
 		r, _ := p.leader.Request(p.now()) // not needed: each promise stands alone, and member 3 makes none
 		p.hear(0, r)
 		g, _ := p.followers[0].Grant(1, 5, p.now())
 		p.leader.Receive(2, g, p.now())
 		p.want("valid with two of three", p.leader.Valid(p.now()), true)
 	}},
-	{id: "A6", what: "forward reads to the leader", why: "it is done where reads are"},
-	{id: "A7", what: "storage keeps what it has synced", check: func(p *pair) {
+	{id: "BA6", what: "forward reads to the leader", why: "it is done where reads are"},
+	{id: "BA7", what: "storage keeps what it has synced", check: func(p *pair) {
 		r, _ := p.leader.Request(p.now())
 		r.Duration = 3 * time.Second
 		p.want("longer than on record", p.hear(0, r), Unpersisted)
@@ -381,7 +381,7 @@ var requirements = []requirement{
 		p.followers[0].Persisted(time.Second) // of another record, which is shorter
 		p.want("on record", p.hear(0, r), Promised)
 	}},
-	{id: "A8", what: "entries and hard state of one Ready are one write", why: "it is done where the log is; the configurations of TestNobodyElseIsElectedWhileAuthorityHolds rely on it"},
+	{id: "BA8", what: "entries and hard state of one Ready are one write", why: "it is done where the log is; the configurations of TestNobodyElseIsElectedWhileAuthorityHolds rely on it"},
 }
 
 func TestRequirements(t *testing.T) {
@@ -400,11 +400,11 @@ func TestRequirements(t *testing.T) {
 	for _, of := range []struct {
 		letter string
 		n      int
-	}{{"G", 3}, {"R", 37}, {"A", 8}} {
+	}{{"BG", 3}, {"BR", 37}, {"BA", 8}} {
 		for i := range of.n {
 			all = append(all, fmt.Sprint(of.letter, i+1))
-			if all[len(all)-1] == "R5" {
-				all = append(all, "R5a")
+			if all[len(all)-1] == "BR5" {
+				all = append(all, "BR5a")
 			}
 		}
 	}
