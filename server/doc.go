@@ -7,16 +7,18 @@
 // 3.7, because clients tell errors apart by their text.
 //
 // How it works: [New] checks the configuration, [Server.Start] binds both listeners and only then reports
-// success. Every gRPC method turns its request into one call of the node and the node's answer back into
-// etcd's message; all errors pass through one table (errors.go). The two kinds of long streams, keep-alive
-// and watch, have one goroutine that reads and one that writes each, and a bounded amount of work between
-// them: a client that does not read its answers is no longer read from. [Server.Stop] first says that it is
-// not serving, ends the long streams, lets short requests finish for as long as its context allows, and
+// success. Most gRPC methods turn their request into one call of the node and the node's answer back into
+// etcd's message; all errors pass through one table (errors.go). A method that only the leader can carry out is listed
+// in route.go: a member that follows forwards the request or the stream to the leader (forward.go, relay.go), and takes
+// forwarded ones at its port for members. The long streams (keep-alives, renewals, claims, watches) have one goroutine
+// that reads and one that writes each, and a bounded amount of work between them: the server stops reading from a client
+// that does not read its answers. What one client may use is bounded by its identity and by the memory limit
+// (places.go, budget.go, limits.go). [Server.Stop] first says that it is not serving, ends the long streams, lets short requests finish for as long as its context allows, and
 // waits for every goroutine.
 //
 // What is served: etcd's KV, Lease, Watch, Cluster.MemberList, Maintenance, Lock and Election, a word that
 // authentication is not enabled, grpc.health.v1 and reflection; and leasekeeper.v1, our own service for
-// names (names*.go), whose errors have a table of their own. Other methods answer Unimplemented. Over HTTP:
+// names (names*.go), whose errors have a table of their own, and for the members (members.go). Other methods answer Unimplemented. Over HTTP:
 // /livez, /readyz, /healthz, /health, /version, /metrics, and leasekeeper.v1 as JSON below /v1. With a
 // certificate both speak TLS only.
 //

@@ -50,6 +50,9 @@
 // slow watcher has no room for it reads from the 'h' family later, on the
 // goroutine of its own reader; watchers that read the same share one read.
 //
+// Readers of many keys, and of history, take turns by client (Turns, InTurn,
+// TakeTurn), so that bulk reads leave processors to everything else.
+//
 // # What it never does
 //
 // It knows nothing of Raft, gRPC or time, starts no goroutine, and commits no

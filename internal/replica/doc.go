@@ -67,7 +67,7 @@
 //	replica.go, event.go         Step; what goes in and comes out
 //	command.go, entry.go, txn.go, claim*.go, again.go, names*.go
 //	                             what clients ask for, and what applying it does
-//	propose.go, persist.go, apply.go, log.go, recover.go, compaction.go, space.go, admission.go, pace.go
+//	propose.go, bulk.go, persist.go, apply.go, log.go, recover.go, compaction.go, space.go, memory.go, admission.go, pace.go
 //	                             the log, the state, and what bounds them
 //	record.go, drafts.go         what is remembered of names, and when it is written where
 //	answer.go                    answers from memory
@@ -78,7 +78,8 @@
 //	message.go                   what members say to each other
 //	ship.go, install.go, state.go
 //	                             a member's whole state, on its way to another
-//	node*.go, run.go, disk.go, folder*.go
+//	disk.go, logpb               what the records on the disk look like
+//	node*.go, run.go, folder*.go
 //	                             the driver: goroutines, clocks, the disk, the folder
 //
 // # What it never does
