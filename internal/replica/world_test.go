@@ -31,8 +31,9 @@ type world struct {
 	maxLeases int
 	replica   *Replica
 
-	retention time.Duration // that of Config
-	configure func(*Config) // changes it further
+	retention time.Duration         // that of Config
+	configure func(*Config)         // changes it further
+	database  func(*pebble.Options) // changes those of the database; may be nil
 
 	sync    *pebble.WriteOptions // what a Persist is committed with; anything but pebble.Sync is a bug to be found
 	effects []Effect             // of the newest step
@@ -70,6 +71,9 @@ func (w *world) open() {
 func (w *world) tryOpen() error {
 	options := databaseOptions(w.fs, func(err error) { w.t.Errorf("the database halts: %v", err) })
 	options.MemTableSize, options.CacheSize = 256<<10, 1<<20 // opened a thousand times over
+	if w.database != nil {
+		w.database(options)
+	}
 	db, err := openDatabase("db", options)
 	if err != nil {
 		return err

@@ -1,0 +1,132 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+)
+
+var errUnreadable = errors.New("a block that cannot be read")
+
+// unreadable has one read of a table fail: the first after left has counted down to zero.
+type unreadable struct {
+	left  int // reads that succeed before that; nothing fails while it is negative
+	fired bool
+}
+
+func (u *unreadable) wrap(files vfs.FS) vfs.FS {
+	return errorfs.Wrap(files, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if u.left < 0 || op.Kind != errorfs.OpFileReadAt || !strings.HasSuffix(op.Path, ".sst") {
+			return nil
+		}
+		if u.left--; u.left >= 0 {
+			return nil
+		}
+		u.fired = true
+		return errUnreadable
+	}))
+}
+
+// onDisk returns a world with names, leases and keys in tables. Nothing is cached, and nothing reads but the replica.
+func onDisk(t *testing.T) *world {
+	w := newWorld(t).serve()
+	defer w.close()
+	for i, op := range []Op{
+		claimOf(7, "n", false), claimOf(8, "n", true), claimOf(9, "pinned", false), Pin{"pinned", "why"},
+		claimOf(10, "alone", false), Grant{11, time.Minute}, keyspace.PutRequest{Key: []byte("k"), Value: []byte("v"), Lease: 11},
+		claimOf(12, "freed", false), Release{"freed", 12}, keyspace.PutRequest{Key: OwnershipKey("odd", 13), Value: []byte("v")},
+	} {
+		if r := w.do(uint64(i+1), op); r.Err != nil {
+			t.Fatalf("%T: %v", op, r.Err)
+		}
+	}
+	return w.crashed(nil)
+}
+
+// A member that cannot read what it needs to apply a command halts, wherever the read is. An answer would tell of a state
+// that the other members do not have.
+func TestReadErrorWhileApplyingIsNeverAnswered(t *testing.T) {
+	state, failed := onDisk(t), 0
+	for _, op := range []Op{
+		claimOf(20, "n", false), claimOf(20, "n", true), claimOf(20, "new", false), claimOf(20, "freed", false), claimOf(13, "odd", false),
+		claimOf(7, "n", false), claimOf(8, "n", true), Release{"n", 7}, Release{"n", 8}, Release{"alone", 10}, Transfer{"n", 7},
+		Pin{"alone", "why"}, Unpin{"pinned"}, Revoke{11}, Revoke{7}, Grant{21, time.Minute},
+		RevokeName{Name: "n", Now: true}, RevokeName{Name: "n"},
+		keyspace.PutRequest{Key: []byte("k"), Value: []byte("w"), PrevKV: true}, keyspace.DeleteRequest{Key: []byte("k"), PrevKV: true},
+	} {
+		t.Run(fmt.Sprintf("%T%+v", op, op), func(t *testing.T) {
+			for n := 0; ; n++ {
+				if n > 200 {
+					t.Fatal("it reads without end")
+				}
+				if !readErrorIsToldAt(t, state, op, n) {
+					return
+				}
+				failed++
+			}
+		})
+	}
+	if failed == 0 {
+		t.Error("no read failed: everything was in memory")
+	}
+}
+
+// readErrorIsToldAt has the read with that number fail while op is answered and applied. It returns false if there are
+// not so many.
+func readErrorIsToldAt(t *testing.T, state *world, op Op, n int) bool {
+	t.Helper()
+	u := &unreadable{left: -1}
+	w := state.crashed(nil)
+	w.mayHalt = true
+	w.database = func(o *pebble.Options) {
+		o.FS, o.CacheSize, o.DisableAutomaticCompactions = u.wrap(o.FS), 1, true
+	}
+	w.open()
+	defer w.close()
+	w.serve()
+	u.left = n
+	effects, left := w.answer([]Event{Request{99, op}})
+	for _, e := range effects {
+		w.perform(e)
+	}
+	if len(left) > 0 {
+		effects = append(effects, w.step(left...)...)
+		effects = append(effects, w.settleOrHalt()...)
+	}
+	u.left = -1
+	if !u.fired {
+		return false
+	}
+	for _, e := range effects {
+		if r, ok := e.(Reply); ok && r.ID == 99 && r.Err == nil {
+			t.Errorf("read %d failed, and the answer is %+v", n, r.Result)
+		}
+	}
+	if !errors.Is(w.halted, errUnreadable) {
+		t.Errorf("read %d failed, and the member goes on: %v", n, w.halted)
+	}
+	return true
+}
+
+// settleOrHalt settles until the replica has halted.
+func (w *world) settleOrHalt() (all []Effect) {
+	for i := 0; w.halted == nil && len(w.writes)+len(w.replica.deferred) > 0; i++ {
+		if i > 1000 {
+			w.t.Fatal("the replica never comes to rest")
+		}
+		if len(w.writes) > 0 {
+			all = append(all, w.report()...)
+		} else {
+			all = append(all, w.step(Tick{})...)
+		}
+	}
+	return all
+}
