@@ -45,7 +45,7 @@ func New(b driver.Backend, o ...KeeperOption) (*Keeper, error) {
 	if err != nil {
 		return nil, fmt.Errorf("leasekeeper: %w", err)
 	}
-	core, err := holder.New(holder.Config{Drift: options.drift, Seed: seed()})
+	core, err := holder.New(holder.Config{Drift: options.drift, NoHedge: b.Limits().OneWay, Seed: seed()})
 	if err != nil {
 		return nil, fmt.Errorf("leasekeeper: %w: %w", ErrInvalid, err)
 	}

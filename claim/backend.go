@@ -116,9 +116,10 @@ func Opened[S Store](ctx context.Context, s S, err error, o ...BackendOption) (d
 // Scheme is that of the store.
 func (b *Backend) Scheme() string { return b.store.Scheme() }
 
-// Limits are those of every store.
+// Limits are those of every store. One in a file has one writer at a time, and no other connection could be faster.
 func (b *Backend) Limits() driver.Limits {
-	return driver.Limits{MinTTL: MinTTL, MaxTTL: MaxTTL, Granularity: granularity}
+	_, file := b.store.(Local)
+	return driver.Limits{MinTTL: MinTTL, MaxTTL: MaxTTL, Granularity: granularity, OneWay: file}
 }
 
 // Clock implements [driver.Clocked]. It is nil if the backend goes by the machine's clocks.

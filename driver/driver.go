@@ -83,6 +83,9 @@ type Limits struct {
 	MinTTL, MaxTTL time.Duration
 	// Granularity is what TTLs are rounded up to.
 	Granularity time.Duration
+	// OneWay says that the store has one way in, and that whatever is sent to it queues there: a file that has one
+	// writer at a time. A second attempt at an overdue renewal could only wait behind the first, so none is made.
+	OneWay bool
 }
 
 // Backend is one store of leases. All methods are safe for concurrent use and return soon after their
@@ -105,7 +108,7 @@ type Backend interface {
 	//
 	// It waits for answers until ctx ends, which is when the leases have: however slow the store is, what it
 	// answers before that counts. If an answer is overdue, a second call for the same leases comes while the
-	// first goes on, and its context is one of [Hedge]. It takes another endpoint or connection, if there is
+	// first goes on, and its context is one of [Hedge]; not with [Limits.OneWay]. It takes another endpoint or connection, if there is
 	// one. Where the store shows that the first call has renewed a lease, the second may report that, with
 	// Until as the first would have. If ctx ends with answers missing, the next Renew takes another way to
 	// the store. Renew keeps neither slice nor function after it has returned.

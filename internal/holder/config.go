@@ -23,6 +23,9 @@ type Config struct {
 	Drift clock.Drift
 	// MaxIDs is how many leases one message may name. Zero means any number.
 	MaxIDs int
+	// NoHedge says that the store has only one way in, where a hedge could only wait behind the attempt that it
+	// hedges. An overdue attempt then goes on alone, until it is answered or its leases end.
+	NoHedge bool
 	// Seed makes this holder's rhythm unlike that of others which were started at the same moment.
 	Seed uint64
 

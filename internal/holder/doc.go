@@ -39,7 +39,7 @@
 // Trouble. An attempt that stays unanswered for a third of what was left is overdue. It goes on, and a hedge is sent
 // alongside it over another endpoint ([Renew.Hedge]): if the store is slow the first is answered in time, and if the
 // connection is dead the second is. A hedge that is overdue itself, after half of what was left, makes room for another
-// ([Abandon]). One that failed at once is repeated after an eighth of what is left. Halfway to its deadline a lease is in
+// ([Abandon]). Where the store has only one way in there are no hedges ([Config.NoHedge]). One that failed at once is repeated after an eighth of what is left. Halfway to its deadline a lease is in
 // [Doubt], which is a report and changes nothing.
 //
 // The queue. A lease has one entry, keyed on the progress of a clock that is as fast as the faster of the

@@ -213,6 +213,9 @@ func (h *Holder) send(now clock.Instant, b *batch) {
 			sent: now, began: h.progress, leases: leases, hedge: b.hedge, overdue: h.in(b.patience), giveUp: b.ends,
 			longest: b.longest, left: len(leases), waits: true,
 		}
+		if h.config.NoHedge {
+			m.overdue = never
+		}
 		h.messages = append(h.messages, m)
 		h.patience = min(h.patience, m.next())
 		h.stats.Messages++

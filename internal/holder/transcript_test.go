@@ -17,7 +17,7 @@ import (
 // TestTranscripts runs the specification in testdata. A file is a conversation with a holder. After every
 // command that is a Step there is what it returned.
 //
-//	new                  a holder without drift or jitter and with the clocks at zero; [drift=ppm] [max-ids=n] [seed=n]
+//	new                  a holder without drift or jitter and with the clocks at zero; [drift=ppm] [max-ids=n] [no-hedge] [seed=n]
 //	claim a 10s          make a handle, which is called a; claim a claims again under the same name
 //	in-line a 10s        claim answered: stands in line; [until=d]
 //	granted a 10s        claim answered, or "yours"; [until=d]
@@ -128,6 +128,7 @@ func (tr *transcript) create(t *testing.T, d *datadriven.TestData) string {
 	maybe(t, d, "drift", &drift)
 	maybe(t, d, "max-ids", &c.MaxIDs)
 	maybe(t, d, "seed", &c.Seed)
+	c.NoHedge = d.HasArg("no-hedge")
 	c.Drift, c.steady = clock.Drift(drift), c.Seed == 0
 	h, err := New(c)
 	if err != nil {
