@@ -30,7 +30,7 @@ func (k *Keeper) TryAcquire(ctx context.Context, name string, o ...Option) (*Lea
 	return k.Acquire(ctx, name, append(o[:len(o):len(o)], NoWait())...)
 }
 
-// errPlaceLost says that a claim has to be made anew.
+// errPlaceLost says that a claim has to be made again.
 var errPlaceLost = fmt.Errorf("%w: the lease ended before it was its turn", ErrUnavailable)
 
 // errNoAnswer says that the store was silent, and so gave no reason.

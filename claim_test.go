@@ -100,7 +100,7 @@ func TestARefusedRepetitionSettlesNothing(t *testing.T) {
 	})
 }
 
-// Whoever gives up waiting, at whatever moment, leaves nothing in the store.
+// A caller that gives up waiting, at whatever moment, leaves nothing in the store.
 func TestContextCancelledInEachPhase(t *testing.T) {
 	faults := map[string]memory.Fault{
 		"nothing goes wrong":        {Kind: memory.DelayAnswer, Op: memory.History},

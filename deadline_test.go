@@ -186,7 +186,7 @@ func TestT4EveryUseReadsBothClocks(t *testing.T) {
 	}
 }
 
-// What is past its deadline is lost, whoever looks first.
+// A lease past its deadline is lost, no matter which goroutine looks first.
 func TestWhatIsPastItsDeadlineIsLostToEveryCall(t *testing.T) {
 	for name, look := range map[string]func(w *world, k *leasekeeper.Keeper, l *leasekeeper.Lease){
 		"Release": func(w *world, _ *leasekeeper.Keeper, l *leasekeeper.Lease) {

@@ -139,7 +139,7 @@ func (k *Keeper) lose(l *Lease, cause holder.Cause) {
 		if l.late {
 			k.lost[l.name] = l
 		}
-		if l.late && !l.managed { // else whoever manages it waits for its function first
+		if l.late && !l.managed { // else its manager waits for its function first
 			k.releaseLost(l)
 		}
 	} else if l.interrupt != nil {
@@ -265,7 +265,7 @@ func (k *Keeper) wake() (left time.Duration, waits bool) {
 	defer k.mu.Unlock()
 	now := k.clock.Now()
 	if k.waits && now.Remaining(k.wakeAt) <= 0 {
-		k.waits = false // it says so anew if it wants to be woken again
+		k.waits = false // it says so again if it wants to be woken again
 		k.step(holder.Wake{})
 		now = k.clock.Now()
 	}

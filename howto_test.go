@@ -27,7 +27,7 @@ func nightly(ctx context.Context, k *leasekeeper.Keeper, backUp leasekeeper.Func
 		if err := backUp(ctx, l); err != nil {
 			return err
 		}
-		// The clocks of the machines differ: whoever's cron is late must still find the name taken.
+		// The clocks of the machines differ: a machine whose cron is late must still find the name taken.
 		select {
 		case <-time.After(time.Minute - time.Since(start)):
 		case <-ctx.Done():
@@ -106,7 +106,7 @@ func (w *worker) run(ctx context.Context, id string) error {
 		select {
 		case <-time.After(time.Second):
 		case <-me.Context().Done():
-			return context.Cause(me.Context()) // cut off: begin anew
+			return context.Cause(me.Context()) // cut off: start over
 		case <-ctx.Done():
 			return ctx.Err()
 		}

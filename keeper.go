@@ -113,7 +113,7 @@ func (k *Keeper) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		gaveUp = ctx.Err()
 	}
-	k.mu.Lock() // whoever starts a goroutine has looked at working under the lock
+	k.mu.Lock() // a goroutine starts only after a look at working under the lock
 	k.stopWork()
 	k.mu.Unlock()
 	k.own.Wait()

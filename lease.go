@@ -230,8 +230,8 @@ func (l *Lease) Raw() driver.Lease { return l.raw }
 // String is for logs.
 func (l *Lease) String() string { return fmt.Sprintf("%s (token %d)", l.name, l.token) }
 
-// deadline may be read while it is written. It is then made of an old and a new reading, and whoever relies
-// on it needs both, so it is never later than the later of the two deadlines allows.
+// deadline may be read while it is written. It is then made of an old and a new reading, and a caller that relies on
+// it needs both, so it is never later than the later of the two deadlines allows.
 func (l *Lease) deadline() clock.Instant {
 	return clock.Instant{Raw: l.rely[0].Load(), Boot: l.rely[1].Load()}
 }
@@ -248,7 +248,7 @@ func (l *Lease) listen() {
 	}
 }
 
-// notify wakes whoever claims or releases the lease, if he listens. The keeper's lock is held.
+// notify wakes the goroutine that claims or releases the lease, if it listens. The keeper's lock is held.
 func (l *Lease) notify() {
 	select {
 	case l.signal <- struct{}{}:

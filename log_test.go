@@ -73,7 +73,7 @@ func TestLogTellsOfWhatTheStoreCanNotDo(t *testing.T) {
 	}
 }
 
-// pipe is a log that nobody reads any more once it is full: whoever writes to it is stuck.
+// pipe is a log that nobody reads any more once it is full: its writer is stuck.
 type pipe struct {
 	slog.Handler
 	full chan struct{} // closed when it is read again; nil while there is room

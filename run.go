@@ -97,7 +97,7 @@ func (l *Lease) lost() error {
 
 // Campaign runs fn each time that it holds the name, again and again until ctx ends: the leader is who is in
 // fn. When fn returns nil the name is released, so that others get their turn, and Campaign stands in line
-// anew. When the lease is lost Campaign waits for fn, then does the same. Troubles of the store do not end it.
+// again. When the lease is lost Campaign waits for fn, then does the same. Troubles of the store do not end it.
 //
 // It returns when ctx has ended, with what fn returned if that is an error, else with the error of ctx; when
 // fn returned an error while it held the name; and when the keeper was closed or asking again does not help.

@@ -82,8 +82,8 @@ type front struct {
 	leads bool
 }
 
-// byFront makes what is needed, and then loads the leader and, if there is one, a follower. Whoever leads must do so to
-// the end, or it is not known what was measured.
+// byFront makes what is needed, and then loads the leader and, if there is one, a follower. The leader must stay the
+// same to the end, or it is not known what was measured.
 func byFront(needs func(context.Context, *server) error, run func(context.Context, front, size) ([]figure, error)) func(context.Context, *cluster, size, progress) ([]figure, error) {
 	return func(ctx context.Context, c *cluster, z size, _ progress) (all []figure, err error) {
 		leader, err := c.awaitLeader(ctx)
@@ -220,7 +220,7 @@ func (b *bench) members() (list []*target) {
 	return list
 }
 
-// describeLink prints how much the members are apart, measured: whoever waits for a time waits a little longer.
+// describeLink prints how much the members are apart, as measured: a timer fires a little late.
 func describeLink(ctx context.Context, w io.Writer) error {
 	took, err := measureLink(ctx, apart)
 	if err != nil {

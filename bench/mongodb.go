@@ -169,7 +169,7 @@ func connectDocuments(place string) (*mongo.Database, error) {
 }
 
 // documentUsers have a document for each name, which says who has it and until when, by the clocks of those who ask.
-// It is made by whoever locks, and deleted by whoever unlocks. There is no token, and a lock that was lost is not
+// Lock makes it and Unlock deletes it. There is no token, and a lock that was lost is not
 // noticed.
 type documentUsers struct {
 	locks *mongo.Collection

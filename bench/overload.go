@@ -17,7 +17,7 @@ import (
 )
 
 // The overload scenario has one keeper hold many names while processes that only take time on a core crowd the machine
-// and others claim and release names. It counts the leases that are lost, of which there may be none.
+// and others claim and release names. It counts the leases that are lost; none may be.
 
 const (
 	// overloadSpan is how long a round lasts.

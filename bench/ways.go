@@ -196,7 +196,7 @@ type flockLocker struct {
 	file *os.File
 }
 
-// Lock waits in the kernel, where no context ends it: whoever holds the lock lets go in the end.
+// Lock waits in the kernel, where no context ends it: the holder of the lock lets go in the end.
 func (l *flockLocker) Lock(ctx context.Context) (err error) {
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -99,8 +99,8 @@ func NewBackend(s Store, o ...BackendOption) (*Backend, error) {
 	return b, nil
 }
 
-// Opened returns a backend on what a store's own function has just opened, or failed to. It closes the store if it can
-// not.
+// Opened returns a backend on what a store's own function has just opened, or failed to. It closes the store if it
+// cannot return one.
 func Opened[S Store](ctx context.Context, s S, err error, o ...BackendOption) (driver.Backend, error) {
 	if err != nil {
 		return nil, err

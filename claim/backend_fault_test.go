@@ -84,7 +84,7 @@ func TestALateClaimDoesNotHold(t *testing.T) {
 	})
 }
 
-// A store that goes nowhere holds nobody for longer than he waits, and breaks no promise.
+// A store that goes nowhere holds no caller for longer than that caller waits, and breaks no promise.
 func TestAStoreThatStalls(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process()
@@ -311,7 +311,7 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 }
 
 // What was seen of a holder is kept where somebody else may go on with it: by who is refused, and by who
-// waits when he leaves.
+// waits when it leaves.
 func TestSightingsAreKept(t *testing.T) {
 	bubble(t, machines, func(t *testing.T, w *site) {
 		holder := w.process()

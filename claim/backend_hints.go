@@ -28,7 +28,7 @@ func (h *hints) want() (enough func()) {
 	return h.listening.want()
 }
 
-// listen listens, and begins anew when that breaks. Who waits goes on polling all the while.
+// listen listens, and starts over when that breaks. Waiters go on polling all the while.
 func (h *hints) listen(ctx context.Context) {
 	for fails := 0; ; fails++ {
 		began := time.Now()

@@ -91,7 +91,7 @@ func (b *Backend) Release(ctx context.Context, l driver.Lease) error {
 	lease, waits := b.toRelease(t)
 	switch {
 	case waits:
-		// Others may have to wait for the same holder, and need not begin to count anew.
+		// Others may have to wait for the same holder, and need not start counting over.
 		_ = b.client.Sight(ctx, t.asked.Name)
 	case lease != nil:
 		if err := b.client.release(ctx, lease, true); err != nil && !errors.Is(err, driver.ErrLost) {

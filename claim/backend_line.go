@@ -89,7 +89,7 @@ func (t *tenure) until(now clock.Instant) clock.Instant {
 }
 
 // line is who waits in this process for one name: the first of them who is awaited asks the store, and the
-// others wait for him. A database keeps no line, so that is all there is.
+// others wait for it. A database keeps no line, so that is all there is.
 type line struct {
 	places []*tenure // in the order of their claims
 	look   clock.Instant
@@ -164,7 +164,8 @@ func (b *Backend) stand(t *tenure) {
 	t.standing = waiting
 }
 
-// leave takes t out of the line. Whoever awaits it lets the next ask when he finds that out. The lock is held.
+// leave takes t out of the line. The goroutine that awaits it lets the next one ask when it finds that out. The lock
+// is held.
 func (b *Backend) leave(t *tenure) {
 	q := b.lines[t.asked.Name]
 	if q == nil {

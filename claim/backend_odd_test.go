@@ -98,7 +98,7 @@ func TestWhatIsOver(t *testing.T) {
 	})
 }
 
-// Who adopts the longer promise of another machine is told of no more than he was granted.
+// A keeper that adopts the longer promise of another machine reports no more than it was granted itself.
 func TestAnAdoptedLeaseLastsAsGranted(t *testing.T) {
 	bubble(t, machines, func(t *testing.T, w *site) {
 		a, b := w.process(), w.process()

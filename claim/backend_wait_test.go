@@ -265,7 +265,7 @@ func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
 	})
 }
 
-// Who holds and falls silent is succeeded as soon as that is safe, by whoever waits, on the same machine and
+// A holder that falls silent is replaced by a waiter as soon as that is safe, on the same machine and
 // on others, without a hint or a poll.
 func TestASilentHolderIsSucceededOnTime(t *testing.T) {
 	for _, c := range []struct {

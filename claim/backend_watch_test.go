@@ -222,8 +222,7 @@ func TestReleaseInterruptsAwait(t *testing.T) {
 	})
 }
 
-// Who waits writes nothing for each renewal of a holder who lives, and leaves behind what he has seen of one
-// who does not.
+// A waiter writes nothing for the renewals of a live holder, and leaves behind what it has seen of a dead one.
 func TestWaitersKeepSightingsWhenTheyLeave(t *testing.T) {
 	bubble(t, machines, func(t *testing.T, w *site) {
 		holder := w.process()

@@ -9,8 +9,8 @@ import (
 )
 
 // What others than the holder write into a record leaves the promise in it untouched: domain, written and
-// expiry stay those of the holder's last write. Only the op is new, so whoever counts in another domain counts
-// anew from when he sees it, which makes the lease end later and never sooner.
+// expiry stay those of the holder's last write. Only the op is new, so an observer in another domain starts its
+// count over when it sees it, which makes the lease end later and never sooner.
 
 // Pin keeps a name with its holder: its lease may be over, but nobody can take or end it until it is unpinned
 // for the same reason. The reasons are a set. A vacant name can be pinned too; then the next holder inherits

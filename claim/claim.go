@@ -23,7 +23,7 @@ type Request struct {
 	TTL    time.Duration
 	// Waits says that this client will ask again until it gets the name. What it has seen of the holder is
 	// then kept in the store only once for each tenancy and when the holder seems to have fallen silent, not
-	// with each of his renewals; call [Client.Sight] when the waiting is given up.
+	// with each of its renewals; call [Client.Sight] when the waiting is given up.
 	Waits bool
 	// Alone says to leave a name that is free to those who have a ticket in its queue, if the store is a [Queuer].
 	Alone bool
@@ -212,8 +212,8 @@ func next(s *seen) (driver.Token, error) {
 }
 
 // prolong returns the record with the promise of ttl from now. It never shortens what was promised before: the
-// new end is, on both clocks, no sooner than the latest at which the old one may be, and so whoever waits for
-// the new one has waited for both. relied is until when the caller relies on it already; zero is not at all.
+// new end is, on both clocks, no sooner than the latest at which the old one may be, and so a waiter for the new one
+// has waited for both. relied is until when the caller relies on it already; zero is not at all.
 func (c *Client) prolong(s *seen, ttl time.Duration, relied clock.Instant) Record {
 	r := s.Record
 	v := c.verdict(s)

@@ -323,8 +323,8 @@ func judged(w *world, name string) *actor {
 	return w.process(name, newHands(time.Duration(len(w.actors))*time.Hour), clock.Domain(name), s)
 }
 
-// B20: the holder has no way to know until when he is safe. And what somebody else has written does not move
-// what he relies on.
+// B20: the holder has no way to know until when it is safe. And what another process has written does not move what
+// it relies on.
 func TestB20HolderKnowsHisDeadline(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
@@ -374,7 +374,7 @@ func TestS2NoClockIsComparedWithAnother(t *testing.T) {
 	}
 }
 
-// S3: who takes over goes by the TTL of his own, and not by that of the holder.
+// S3: a process that takes over goes by its own TTL, and not by that of the holder.
 func TestS3HoldersTTLCounts(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)

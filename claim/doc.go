@@ -2,9 +2,9 @@
 //
 // It promises, without a server of its own and without clocks that are set alike:
 //
-//   - Who was told that he holds a name may rely on that until [Lease.Until], which his own process counts on its
-//     own clocks. Nobody else is given the name before, unless an operator says so ([Client.Revoke] with now), or
-//     somebody adopts the tenancy ([Client.Adopt]) and then releases it: that frees the name at once, and the handle
+//   - A holder may rely on its lease until [Lease.Until], which its process counts on its own clocks. Nobody else is
+//     given the name before, unless an operator says so ([Client.Revoke] with now), or somebody adopts the tenancy
+//     ([Client.Adopt]) and then releases it: that frees the name at once, and the handle
 //     from before the adoption may still act until its own deadline.
 //   - Tokens rise by one with every change of ownership, for ever: over release, expiry, takeover and the removal
 //     of old records. A lease that was lost never comes back.
@@ -50,8 +50,9 @@
 // An uncontended claim is one read and one write, a renewal or a release one write, and the renewal of many one
 // statement if the store is a [Batcher]. A name that this client has held and given back it claims with the write
 // alone, if the store is [Bounded]: from how it left the record, on the condition that nobody has written to it since
-// and that no floor was raised above the new token. If that is not so it reads, and decides anew. Who conflicts tries again, after a short and random time, for a limited
-// number of times; renewals try longer and sooner than claims.
+// and that no floor was raised above the new token. If that is not so it reads and decides again. After a conflict
+// it tries again, after a short and random time, for a limited number of times; renewals try longer and sooner than
+// claims.
 //
 // A store that is a [Queuer] keeps a queue of processes for each name, so that they have it in turn. It is advisory: a
 // ticket excludes nobody, and nothing above depends on one.

@@ -138,7 +138,7 @@ func (c *Client) Expire(ctx context.Context, name string) error {
 
 // Revoke ends the tenancy of somebody else: it refuses all further renewals and frees the name when what its
 // holder was promised is over; with now it frees it at once, though its holder may still act. t is who is
-// meant; 0 means whoever holds it. [driver.ErrLost] says that nobody does, or another.
+// meant; 0 means the present holder. [driver.ErrLost] says that nobody holds it, or another.
 func (c *Client) Revoke(ctx context.Context, name string, t driver.Token, reason string, now bool) error {
 	if err := driver.CheckName(name); err != nil {
 		return err

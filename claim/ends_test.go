@@ -32,7 +32,7 @@ func TestShortLivedProcessesCountOn(t *testing.T) {
 	same(w, "token", l.Token(), 2)
 }
 
-// A renewal is a new op, and counting begins anew with it.
+// A renewal is a new op, and counting starts over with it.
 func TestRenewalStartsTheCountAnew(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
@@ -229,7 +229,7 @@ func TestDriftIsWaitedFor(t *testing.T) {
 }
 
 // Each client waits by its own drift bound, and none is early as long as the clocks are right within its own. What a
-// holder believes of clocks matters to nobody, since his own decide.
+// holder believes of clocks matters to nobody else, since each process goes by its own.
 func TestDriftBoundsMayDiffer(t *testing.T) {
 	w := newWorld(t)
 	bound := func(d clock.Drift) func(*claim.Options) { return func(o *claim.Options) { o.Drift = d } }
@@ -250,7 +250,7 @@ func TestDriftBoundsMayDiffer(t *testing.T) {
 		careful.refused("job")
 		w.pass(time.Second)
 	}
-	// Who goes on with the tenancy promises the old end and the new one, by his own bound.
+	// A process that goes on with the tenancy promises the old end and the new one, by its own bound.
 	adopted, err := careful.Adopt(t.Context(), "job", l.Token(), driver.Holder{ID: "careful"}, w.id())
 	w.is("adopt", err, nil)
 	careful.extend(adopted, time.Second)
@@ -292,7 +292,7 @@ func TestRevokeFreesTheNameWhenThePromiseIsOver(t *testing.T) {
 	same(w, "revoked", b.state("job").Record.Revoked, "")
 }
 
-// Whoever is revoked and gives up does not keep the name from others until the end of the promise.
+// A revoked holder that gives up does not keep the name from others until the end of the promise.
 func TestRevokedLeaseCanBeGivenBack(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)

@@ -17,8 +17,8 @@ func (a *actor) letGo(name string) driver.Token {
 	return l.Token()
 }
 
-// Who claims what he has left himself asks nobody first. Whatever others have done with it since, he gets what there
-// is now: a higher token, a refusal that is read, the pins and the past.
+// A process that claims a name which it released itself asks nobody first. Whatever others have done with the name
+// since, it gets what there is now: a higher token, a refusal that is read, the pins and the past.
 func TestClaimOfWhatThisClientHasLeft(t *testing.T) {
 	for what, meanwhile := range map[string]func(w *world, a, b *actor){
 		"nothing":     func(*world, *actor, *actor) {},

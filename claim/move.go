@@ -152,7 +152,7 @@ func (c *Client) vacated(ctx context.Context, name string) (*seen, error) {
 // Inherit has the tokens of a name go on above last, the last one it had in another store, and its history with
 // past, if it has none here. A name that nobody holds becomes a tombstone with that token, unless its tokens are
 // as high already. [driver.ErrHeld] says that somebody holds it under a token which is not above last: then what
-// he writes may be refused where last was seen. Repeating it does no harm.
+// it writes may be refused where last was seen. Repeating it does no harm.
 func (c *Client) Inherit(ctx context.Context, name string, last driver.Token, past []driver.Tenancy) error {
 	if err := driver.CheckName(name); err != nil {
 		return err
@@ -183,8 +183,7 @@ func (c *Client) Inherit(ctx context.Context, name string, last driver.Token, pa
 }
 
 // HighestToken returns the highest token that the namespace is known to have given out: that of its records, or
-// its floor. Those that a restore of the database has undone are not among them, nor those of records that can
-// not be read.
+// its floor. Those that a restore of the database has undone are not among them, nor those of unreadable records.
 func (c *Client) HighestToken(ctx context.Context) (highest, floor driver.Token, err error) {
 	f, err := c.store.Get(ctx, "floor") // whatever the name, each read tells it
 	if err != nil && !errors.Is(err, driver.ErrCorrupt) {

@@ -70,7 +70,7 @@ func TestMoveKeepsTokensGrowing(t *testing.T) {
 	if got := to.hold("jobs/x", time.Minute).Token(); got <= last {
 		t.Errorf("the next token is %d, after %d", got, last)
 	}
-	if got := from.hold("jobs/x", time.Minute).Token(); got <= last { // nobody should, but whoever does
+	if got := from.hold("jobs/x", time.Minute).Token(); got <= last { // nobody should, but a claim that does gets a higher token
 		t.Errorf("the next token where it came from is %d, after %d", got, last)
 	}
 }

@@ -306,7 +306,7 @@ func (m *model) live() {
 	if _, err := a.Claim(m.Context(), a.request("job", time.Second)); err == nil {
 		return
 	}
-	// Whoever has written last did so for at most a minute, or kept to the most that may be left of another's.
+	// The last writer promised at most a minute, or kept to the most that may be left of another's.
 	for range 10 {
 		m.pass(time.Minute)
 		if _, err := a.try("job", time.Second); err == nil {

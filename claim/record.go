@@ -54,5 +54,5 @@ type Record struct {
 // Exists reports whether the store has a record.
 func (r *Record) Exists() bool { return r.Op != Op{} }
 
-// Held reports whether the record names a holder. His lease may be over nevertheless.
+// Held reports whether the record names a holder. Its lease may be over nevertheless.
 func (r *Record) Held() bool { return r.Holder != "" }

@@ -55,8 +55,8 @@ func TestExtendNeverShortens(t *testing.T) {
 	b.refusedAll(l, 50*time.Second)
 }
 
-// A lease is ended by others only when it is known that on its last writer's own clocks the expiry that he
-// wrote has passed.
+// A lease is ended by others only when it is known that on its last writer's own clocks the expiry that it wrote has
+// passed.
 func TestExpireOnlyWhenItsWriterBelievesSo(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)

@@ -121,7 +121,7 @@ func (c *Client) note(s *seen) sighting {
 		return k
 	}
 	if !ok && len(c.sightings) >= maxSightings {
-		for other := range c.sightings { // any: its count begins anew when it is next seen
+		for other := range c.sightings { // any: its count starts over when it is next seen
 			delete(c.sightings, other)
 			break
 		}
@@ -198,7 +198,7 @@ func (c *Client) askSighted(ctx context.Context, name string, k sighting) {
 // askClock infers the end from the clock record of the writer's domain.
 //
 // Why that is safe: the clocks of the domain had reached what is acknowledged before the read of it was
-// answered, whoever wrote it and whenever that arrived. So that read is a sighting like that of the record,
+// answered, no matter who wrote it and when that arrived. So that read is a sighting like that of the record,
 // and only what is then left of the promise has to be waited for; the argument is that of [Client.note] with
 // the acknowledged instant instead of r.Written. It is one more upper bound beside the first, and the sooner
 // of two upper bounds is one.

@@ -18,7 +18,7 @@ import (
 )
 
 // TestTranscripts plays what is written in testdata: processes on machines whose clocks have nothing to do
-// with each other, and one database. All instants that are shown are on the clock of whoever is asked.
+// with each other, and one database. Every instant shown is on the clock of the process that the command names.
 //
 //	world                     an empty database; [boots]: of domains with that in their name nobody is left
 //	machine a at=1h           its clocks show 1h, and it has one process, which is called like it; [drift=ppm]

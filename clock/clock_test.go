@@ -17,7 +17,7 @@ var (
 )
 
 // T1: a deadline may be relied on while both readings are before it; an end has come when both are
-// strictly past it. Whoever relies has always stopped when whoever waits goes on.
+// strictly past it. The relying side has always stopped when the waiting side goes on.
 func TestT1(t *testing.T) {
 	deadline := Instant{Raw: 10, Boot: 100}
 	for _, test := range []struct {

@@ -8,7 +8,7 @@
 // relies has stopped and the one who waits still waits.
 //
 // How it works: no two machines' clocks are ever compared. Only lengths of time cross a network, and
-// whoever counts a length that was promised on another machine first passes it through one of the four
+// a caller that counts a length promised on another machine first passes it through one of the four
 // functions [Drift.RelyRemote], [Drift.WaitRemote], [Drift.GrantPromise], [Drift.CountPromise], which pay for
 // the difference of the two clocks' rates. The arithmetic is on integers and rounds against the caller.
 // The model of drift is that of C. Gray and D. Cheriton, "Leases: An Efficient Fault-Tolerant Mechanism

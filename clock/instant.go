@@ -8,7 +8,7 @@ import (
 
 // An Instant is one moment read on the two clocks of one clock domain, in nanoseconds since two
 // arbitrary but fixed origins. Comparing instants of different domains is meaningless; nothing in an
-// Instant can detect it, so whoever stores one stores its [Domain] beside it.
+// Instant can detect it, so a caller that stores one stores its [Domain] with it.
 //
 // The zero Instant is the origin of both clocks. It is a value; copy it freely.
 type Instant struct {
@@ -26,14 +26,14 @@ func (i Instant) Add(d time.Duration) Instant {
 	return Instant{Raw: addSaturating(i.Raw, int64(d)), Boot: addSaturating(i.Boot, int64(d))}
 }
 
-// Before reports whether i is before deadline on both clocks. It is the question of whoever relies on a
-// deadline: once it is false the promise must not be used any more.
+// Before reports whether i is before deadline on both clocks. A process that relies on a deadline asks this: once it
+// is false the promise must not be used any more.
 func (i Instant) Before(deadline Instant) bool {
 	return i.Raw < deadline.Raw && i.Boot < deadline.Boot
 }
 
-// After reports whether i is strictly past end on both clocks. It is the question of whoever waits for an
-// end: as long as it is false the end may not have come.
+// After reports whether i is strictly past end on both clocks. A process that waits for an end asks this: as long as
+// it is false the end may not have come.
 func (i Instant) After(end Instant) bool {
 	return i.Raw > end.Raw && i.Boot > end.Boot
 }
@@ -44,13 +44,13 @@ func (i Instant) Elapsed(start Instant) time.Duration {
 	return max(0, min(subSaturating(i.Raw, start.Raw), subSaturating(i.Boot, start.Boot)))
 }
 
-// Until returns how long whoever waits has to go on waiting for end at the least: the greater of what the
+// Until returns how long a waiter has to go on waiting for end at the least: the greater of what the
 // two clocks have left. It is zero or negative once both have reached end.
 func (i Instant) Until(end Instant) time.Duration {
 	return max(subSaturating(end.Raw, i.Raw), subSaturating(end.Boot, i.Boot))
 }
 
-// Remaining returns how long whoever relies on deadline may still do so: the lesser of what the two clocks
+// Remaining returns how long a process may still rely on deadline: the lesser of what the two clocks
 // have left. It is zero or negative once either has reached deadline.
 func (i Instant) Remaining(deadline Instant) time.Duration {
 	return min(subSaturating(deadline.Raw, i.Raw), subSaturating(deadline.Boot, i.Boot))

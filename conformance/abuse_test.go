@@ -12,8 +12,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// stillServes checks that a server answers whoever comes now: with a connection
-// of his own, and on all of the streams.
+// stillServes checks that a server answers a client that comes now: with a connection of its own, and on all of the
+// streams.
 func (s *server) stillServes() {
 	s.t.Helper()
 	st := s.store()

@@ -53,7 +53,7 @@ func (g *guard) enter() {
 }
 
 // leave is told the key and the token under which it was held. They may be those of the time before: clientv3 does not
-// repeat a resignation that failed, so one who thinks that he has resigned may still be in office, and goes on.
+// repeat a resignation that failed, so a candidate that believes it has resigned may still be in office, and goes on.
 func (g *guard) leave(key string, token int64) {
 	if last := g.last.Swap(&tenure{key, token}); token < last.token || token == last.token && key != last.key {
 		g.d.t.Errorf("%s: %s with token %d after %s with %d", g.what, key, token, last.key, last.token)
@@ -218,7 +218,7 @@ func (d *drill) observing() {
 	}
 }
 
-// inOffice is what was told of who is in office: when that one came, and when he said what he says.
+// inOffice is what was told of who is in office: when that candidate came, and when it said what it says.
 type inOffice struct{ office, said int64 }
 
 // observe is one stream, until it ends. Its end with the drill is none.

@@ -88,7 +88,7 @@ func (d *drill) settle() {
 	d.history.check(ctx, d.client(0))
 }
 
-// killLeaders kills whoever leads, and starts it again a little later.
+// killLeaders kills the present leader, and starts it again a little later.
 func (d *drill) killLeaders(total time.Duration) (kills int) {
 	for end := time.Now().Add(total); time.Now().Before(end); {
 		next := time.After(killEvery)

@@ -210,7 +210,7 @@ func must[T any](resp T, err error) T {
 	return resp
 }
 
-// Each member says who it is, whoever has carried out what was asked for.
+// Each member says who it is, no matter which member carried out the request.
 func TestHeadersOfMembers(t *testing.T) {
 	eachGroup(t, func(t *testing.T, g *group) {
 		seen := make(map[uint64]bool)

@@ -177,7 +177,7 @@ const (
 type Tenancy struct {
 	Token  Token
 	Holder Holder
-	// From and To are wall-clock times of whoever decided, to be shown. To is zero while it lasts.
+	// From and To are wall-clock times of the process that decided, to be shown. To is zero while it lasts.
 	From, To time.Time
 	Why      Reason
 	Note     string // the reason that was given with a revoke

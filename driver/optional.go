@@ -104,7 +104,7 @@ type Adopter interface {
 type Revoker interface {
 	// Revoke refuses all further renewals of the holder and frees the name when what it was promised has
 	// ended; with now it frees it at once, though its holder may still act. token is who is meant; 0 means
-	// whoever holds it.
+	// no matter which process holds it.
 	Revoke(ctx context.Context, name string, token Token, reason string, now bool) error
 }
 

@@ -151,5 +151,5 @@ func (h *hidden) Error() string {
 	return fmt.Sprintf("the store %s: can not be opened (the reason is not shown because it quotes a password)", h.scheme)
 }
 
-// Is keeps the kind. There is no Unwrap: whoever prints the causes one by one would print the secret.
+// Is keeps the kind. There is no Unwrap: code that prints the causes one by one would print the secret.
 func (h *hidden) Is(target error) bool { return errors.Is(h.err, target) }

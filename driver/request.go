@@ -29,7 +29,7 @@ type innerContext struct {
 // began is a while ago. To read how long that is takes half the time that reading the time of day takes as well.
 var began = time.Now()
 
-// NewRequest returns the context of a request that may take so long. Whoever makes it calls End.
+// NewRequest returns the context of a request that may take so long. Its maker calls End.
 func NewRequest(caller, keeper context.Context, limit time.Duration) *Request {
 	if end, ok := caller.Deadline(); ok {
 		limit = min(limit, time.Until(end))

@@ -177,7 +177,7 @@ func TestRequestStartsNoGoroutine(t *testing.T) {
 	}
 }
 
-// Whoever asks when the keeper is closed already need not wait to be told so.
+// A caller that asks when the keeper is closed already need not wait for the refusal.
 func TestRequestOfAClosedKeeper(t *testing.T) {
 	keeper, end := context.WithCancel(t.Context())
 	end()

@@ -9,7 +9,7 @@ import (
 )
 
 // user is who asks. etcd gives a token for a name and a password, which is sent with each request until it
-// is refused: tokens end when they are not used for some minutes, when the member that gave it starts anew,
+// is refused: tokens end when they are not used for some minutes, when the member that gave it restarts,
 // or when users and roles change.
 type user struct {
 	name, password string

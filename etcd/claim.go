@@ -14,7 +14,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/ways"
 )
 
-// maxTries is how often a claim that does not wait begins anew because keys of the line have changed.
+// maxTries is how often a claim that does not wait starts over because keys of the line have changed.
 const maxTries = 8
 
 // claiming is a claim under way.
@@ -76,7 +76,7 @@ func (p *claiming) giveUp(ctx context.Context, err error) (driver.Lease, driver.
 
 func (p *claiming) what() string { return "claiming " + p.name }
 
-// queue puts the key into the line, whoever is before it.
+// queue puts the key into the line, no matter what is before it.
 func (p *claiming) queue(ctx context.Context) (driver.Grant, error) {
 	if err := p.grant(ctx); err != nil {
 		return driver.Grant{}, err

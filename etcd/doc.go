@@ -4,9 +4,9 @@
 //	etcds://user:password@host1:2379/prefix    with TLS, and a user of etcd's
 //	etcd://host/prefix?ca=ca.pem&cert=client.pem&key=client.key
 //
-// It promises to say no more than etcd said. A name is held by whoever etcd says holds it, at the moment of a
-// linearizable read; a lease is lost only if such a read shows that its key is gone; what may have happened
-// and cannot be found out is [driver.ErrUnknownOutcome].
+// It promises to say no more than etcd said. The holder of a name is the one that etcd names, at the moment of a
+// linearizable read; a lease is lost only if such a read shows that its key is gone; what may have happened and
+// cannot be found out is [driver.ErrUnknownOutcome].
 //
 // How it works. It is etcd's own recipe for locks, so it excludes etcdctl lock, concurrency.Mutex of etcd's
 // Go client, and the Lock service on the same name: who wants a name grants an etcd lease, with an id made
@@ -39,5 +39,5 @@
 //
 // Two things to know. A request that was cut off can still arrive, even after the lease was released: at
 // worst the name is then taken, by nobody, for one TTL. And a lease can last longer than its TTL, for etcd
-// counts it anew when its leader changes.
+// starts that count over when its leader changes.
 package etcd

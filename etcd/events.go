@@ -62,7 +62,7 @@ type view struct {
 	prefix string
 	report func(driver.Event)
 	lines  map[string]line // by name
-	next   int64           // the revision to go on from; 0 if all is to be read anew
+	next   int64           // the revision to go on from; 0 if all is to be read again
 }
 
 // line is the keys that contend for a name, by their own name.

@@ -18,7 +18,7 @@ const (
 	pageSize = 1000
 	// parallelInfos is how many names are asked about at once.
 	parallelInfos = 8
-	// infoTries is how often a name is looked at anew because its owner vanished meanwhile.
+	// infoTries is how often a name is looked at again because its owner vanished meanwhile.
 	infoTries = 8
 )
 

@@ -28,7 +28,7 @@ func (b *Backend) Announce(ctx context.Context, l driver.Lease, text string) err
 	return b.recard(ctx, own, "announcing on "+own.name, func(c *card) { c.Text = text })
 }
 
-// maxRecards is how often a card is changed anew because somebody else has changed it meanwhile.
+// maxRecards is how often a card is changed again because another process has changed it meanwhile.
 const maxRecards = 8
 
 // recard changes the card of a lease. The write names the version of the key that was read, so an attempt

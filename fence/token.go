@@ -14,7 +14,7 @@ type Token uint64
 // error of a context, or what the caller's own function returned.
 var (
 	// ErrStale says that a write carried the token of a holder who has been succeeded. It must not be
-	// repeated: whoever gets it has lost its lease. It is always a [*StaleError].
+	// repeated: a holder that gets it has lost its lease. It is always a [*StaleError].
 	ErrStale = errors.New("stale fencing token")
 	// ErrInvalid says that a token or a name is none. Asking again does not help.
 	ErrInvalid = errors.New("invalid")
@@ -29,7 +29,7 @@ var (
 
 // StaleError says which token was refused, and for the sake of which. It is [ErrStale] for errors.Is.
 type StaleError struct {
-	// Name is what was to be written, in the words of whoever refused.
+	// Name is what was to be written, in the words of the resource that refused.
 	Name string
 	// Token is what the write carried.
 	Token Token

@@ -13,7 +13,7 @@
 //     [SilenceThreshold], plus the first leaderless time, plus any leaderless time at or after that end,
 //     plus the time it takes to replicate a command. Nobody can end a lease while there is no primary.
 //     A leaderless time between the first and that end adds nothing, however many there are. Two things
-//     add to it: members whose clocks start anew, because they rebooted, count what they had counted once
+//     add to it: members whose clocks start from zero, because they rebooted, count what they had counted once
 //     more; and the extension given to Promote, which is never passed on.
 //   - A command that arrives late, twice, in another term, or for another granting of the same id, has no
 //     effect. All members that apply one log agree on what each command came to.
@@ -48,7 +48,7 @@
 // on its way nothing is checkpointed, and the renewals of one lease share it. An expiry decided before a
 // clear is skipped, and the lease goes on.
 //
-// Holding. A pinned lease does not expire; after Unpin it has its TTL anew. A doomed one is renewed no more,
+// Holding. A pinned lease does not expire; after Unpin it has its full TTL again. A doomed one is renewed no more,
 // and ends when what its holder was promised has. Both are replicated commands.
 //
 // Departure from the pattern. Fowler's Time-Bound Lease, like etcd's lessor, refreshes all leases when a
@@ -90,7 +90,7 @@
 //
 // # Defects of etcd's lessor that it was built to avoid
 //
-//   - Every leader change gives every lease its full TTL anew: #9395, #9888, #13294.
+//   - Every leader change gives every lease its full TTL again: #9395, #9888, #13294.
 //   - A deposed leader's revocation ends a lease that was renewed elsewhere, because the command names
 //     only the id: #12528, #15247. Here it names generation, term and position.
 //   - A renewal is acknowledged while the lease's keys are being deleted: #14758. Here a lease is going

@@ -36,7 +36,7 @@ func ExampleLessor() {
 	// expired 7 with 1 item: true
 }
 
-// Silent leases are checkpointed, so that a successor does not start them anew.
+// Silent leases are checkpointed, so that a successor does not start their counts over.
 func ExampleLessor_SetCheckpointer() {
 	l := lessor.New(lessor.Config{})
 	l.SetCheckpointer(func(checkpoints []lessor.Checkpoint, cleared []lessor.Cleared) {

@@ -113,7 +113,7 @@ func TestG4Pinned(t *testing.T) {
 	}
 }
 
-// A doomed lease ends when what was promised has ended, on the primary as on whoever comes after it.
+// A doomed lease ends when what was promised has ended, on the primary as on every later one.
 func TestDoomed(t *testing.T) {
 	c, l, clocks := start(t)
 	b := c.member("B")

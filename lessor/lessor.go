@@ -280,7 +280,7 @@ func (l *Lessor) Checkpoint(c Checkpoint, term uint64, now clock.Instant) bool {
 	return true
 }
 
-// notLater reports whether an end has come, for whoever waits for it, whenever the other has.
+// notLater reports whether an end has come, for a process that waits for it, whenever the other has.
 func notLater(end, other clock.Instant) bool { return end.Raw <= other.Raw && end.Boot <= other.Boot }
 
 // Clear is a replicated command: the holder was heard again, so the checkpoint is void, and so is every

@@ -181,7 +181,7 @@ func (l *Lessor) NextDue(now clock.Instant) (time.Duration, bool) {
 }
 
 // ExpiryDropped takes back expiries whose proposal did not make it: the leases can be renewed again, and
-// the next Due decides anew. With a Checkpointer it need not be certain that they are lost, because a
+// the next Due decides again. With a Checkpointer it need not be certain that they are lost, because a
 // renewal is then acknowledged only behind a clear; without one it must be.
 func (l *Lessor) ExpiryDropped(expiries []Expiry) {
 	for _, e := range expiries {
@@ -192,7 +192,7 @@ func (l *Lessor) ExpiryDropped(expiries []Expiry) {
 }
 
 // CheckpointsDropped takes back checkpoints whose proposal did not make it, or may not have: the next Due
-// decides anew.
+// decides again.
 func (l *Lessor) CheckpointsDropped(checkpoints []Checkpoint) {
 	for _, c := range checkpoints {
 		if le := l.find(c.Ref); le != nil && l.mine(c.Term) {

@@ -109,7 +109,8 @@ func (w *world) afterApply(e entry, m *member) {
 	}
 }
 
-// checkExpiry is the promise P3: what was acknowledged is not undercut, whoever decides the end. C1 and C2 meet here:
+// checkExpiry is the promise P3: what was acknowledged is not undercut, no matter which member
+// decides the end. C1 and C2 meet here:
 // the holder stops after TTL/(1+ρ) of real time at the latest.
 func (w *world) checkExpiry(t *rapid.T, e Expiry, index int) {
 	for _, entry := range w.log[:index] {

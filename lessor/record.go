@@ -31,7 +31,7 @@ func (l *Lessor) Reigns() []Reign { return slices.Clone(l.reigns.table) }
 
 // Recover replaces everything by what was once returned by Record and Reigns; the lessor is then not
 // primary. The caller attaches the items afterwards. If the instants were read in another clock domain the
-// caller replaces each by the present one before: counting anew is never too early. Records come in any
+// caller replaces each by the present one before: starting the count over is never too early. Records come in any
 // order, reigns in ascending order; what no lessor can have returned panics.
 func (l *Lessor) Recover(records iter.Seq[Record], table []Reign) {
 	l.forget()

@@ -29,8 +29,8 @@ func (h *Holder) Valid(now clock.Instant) bool {
 	return h.authority.Term != 0 && !h.law.over(now, h.authority.End)
 }
 
-// Comfortable reports whether more than half of a master lease is left. Then heartbeats are enough to ask with: whoever
-// asks with every append as well has the promises end later than they need to when the leader is gone.
+// Comfortable reports whether more than half of a master lease is left. Then heartbeats are enough to ask with: a
+// leader that asks with every append as well makes the promises end later than they need to when it is gone.
 func (h *Holder) Comfortable(now clock.Instant) bool {
 	return h.Valid(now) && now.Remaining(h.authority.End) > h.config.Duration/2
 }
@@ -54,7 +54,7 @@ func (h *Holder) Refreshed(readers int) {
 	h.stats.Readers += uint64(max(0, readers))
 }
 
-// settle accounts for the time that has passed and works out the authority anew.
+// settle accounts for the time that has passed and recomputes the authority.
 func (h *Holder) settle(now clock.Instant) {
 	if h.leading {
 		since := h.settledAt

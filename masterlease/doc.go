@@ -8,7 +8,7 @@
 //   - That needs no synchronized clocks. Only lengths of time and echoed stamps cross the network. It needs that on every
 //     member, over the length of a promise, at least one of the two clocks of a [clock.Instant] runs at a rate within
 //     the drift bound.
-//   - Messages may be lost, delayed, doubled and reordered, members may crash and start anew, at any moment. None of
+//   - Messages may be lost, delayed, doubled and reordered, members may crash and restart, at any moment. None of
 //     that endangers the promise; and late copies of old messages do not keep a group leaderless for longer.
 //   - A promise is not longer than asked for, so with one shorter than the election timeout a failover takes no longer
 //     than without leases. A planned handover, a clean stop and a step-down wait for nothing.

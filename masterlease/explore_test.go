@@ -14,7 +14,7 @@ import (
 // needs. Time goes in ticks, in which the leader's clocks run as slowly as they may and the follower's as fast as they
 // may, so the arithmetic has nothing to spare; in odd ticks one of the two clocks of each is wrong besides. Whatever was
 // sent can come at any time, any number of times, or never. The leader hands over and aborts that; the follower
-// starts anew.
+// restarts.
 
 const (
 	tickLeader   = 80 * time.Millisecond

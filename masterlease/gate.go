@@ -29,7 +29,7 @@ func (g *Grantor) isBound(now clock.Instant) bool {
 	return g.promise.binds && g.law.bound(now, g.promise.until)
 }
 
-// Opens returns when the gate opens if nothing is promised anew, and whether there is such a moment: if not, it is
+// Opens returns when the gate opens if nothing more is promised, and whether there is such a moment: if not, it is
 // open. It opens when both clocks are strictly past that.
 func (g *Grantor) Opens(now clock.Instant) (clock.Instant, bool) {
 	mute, bound := g.isMute(now), g.isBound(now)
@@ -132,7 +132,7 @@ func newerBallot(a, b Ballot) bool {
 	return a.Term > b.Term || a.Term == b.Term && b.Pre && !a.Pre
 }
 
-// unparkOlder forgets what a candidate had parked if it asks anew.
+// unparkOlder forgets what a candidate had parked if it asks again.
 func (g *Grantor) unparkOlder(b Ballot) {
 	g.parked = slices.DeleteFunc(g.parked, func(p Ballot) bool {
 		older := p.Candidate == b.Candidate && !newerBallot(p, b)

@@ -159,7 +159,7 @@ func (h *Holder) lead(s State, now clock.Instant) {
 	}
 }
 
-// nextEpoch leaves everything granted so far behind, and asks anew.
+// nextEpoch leaves everything granted so far behind, and asks again.
 func (h *Holder) nextEpoch(now clock.Instant) {
 	h.epoch = h.law.next(h.epoch)
 	h.stats.Epochs++
@@ -182,7 +182,7 @@ func (h *Holder) Released() (Release, bool) {
 	return Release{Leader: h.config.ID, Term: h.term, Epoch: h.epoch}, true
 }
 
-// Renounce gives up what was granted so far and asks anew, in a new epoch: for those who learn that their clocks
+// Renounce gives up what was granted so far and asks again, in a new epoch: for those who learn that their clocks
 // may have been interrupted, or that no message can have been sent.
 func (h *Holder) Renounce(now clock.Instant) {
 	if h.leading {

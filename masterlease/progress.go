@@ -13,7 +13,7 @@ type Progress struct {
 	Synced    uint64 // on stable storage here
 	Committed uint64
 	// CatchingUp says that a member which is there is being sent the whole state. If nothing commits because of that,
-	// another leader would do no better, and have it sent anew.
+	// another leader would do no better, and have it sent from the start.
 	CatchingUp bool
 }
 
@@ -87,7 +87,7 @@ func (s *stall) see(p Progress, now clock.Instant) {
 
 // compare finds a disk that is slower than the others' by the limit. A disk that takes long for each call moves, and so
 // never stands still for as long, but each entry waits for the call before its own as well. Who was not there to compare
-// for long was paused, perhaps with what the disk had done waiting to be told, and begins anew.
+// for long was paused, perhaps with what the disk had done waiting to be told, and starts over.
 func (s *stall) compare(limit time.Duration, now clock.Instant) {
 	if s.slow {
 		return

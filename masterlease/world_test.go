@@ -12,7 +12,7 @@ import (
 // The world is a group of members with the real grantors and holders, a plain Raft around them, and real time, which
 // nobody in it can see. Clocks run at the bounds of the drift, are suspended and slewed; messages are lost, doubled,
 // reordered and very late; members crash and pause; leaders hand over, abort that, and change the configuration. Raft's
-// own protection of leaders is left out: whoever may campaign does, so there is nothing but the leases.
+// own protection of leaders is left out: every member that may campaign does, so there is nothing but the leases.
 
 const (
 	step       = 10 * time.Millisecond // of real time

@@ -136,8 +136,7 @@ func (b *Backend) holding(ctx context.Context, op Op, name string, t driver.Toke
 	})
 }
 
-// Adopt implements [driver.Adopter]. The lease is then shared with whoever held it before, if that still
-// lives.
+// Adopt implements [driver.Adopter]. The lease is then shared with its previous holder, if that still lives.
 func (b *Backend) Adopt(ctx context.Context, name string, t driver.Token, by driver.Holder) (driver.Lease, driver.Grant, error) {
 	if err := driver.CheckHolder(by); err != nil {
 		return nil, driver.Grant{}, err

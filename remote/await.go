@@ -100,10 +100,10 @@ func (b *Backend) Await(ctx context.Context, l driver.Lease) (driver.Grant, erro
 	}
 }
 
-// await returns "yours", from where it is listened for, or by asking anew.
+// await returns "yours", from where it is listened for, or by asking again.
 func (b *Backend) await(ctx context.Context, l *lease) (reply, error) {
 	t := l.turn.Load()
-	// Whoever else uses the way of the stream may have found it dead meanwhile.
+	// Another user of the stream's way may have found it dead meanwhile.
 	if _, number := b.ways.Way(); t == nil || !t.serves(number) {
 		r, fresh, o := b.acquire(ctx, &asked{
 			name: l.wire, lease: l.id, ttlMs: millis(l.ttl), holder: driver.Holder{ID: l.holder}, wait: true,

@@ -12,7 +12,7 @@
 // so etcdctl lock namespace/name and concurrency.Mutex stand in the same line.
 //
 // A claim is one request and one answer, and so is a release. They go over one stream per connection that stays
-// open: what is asked while a message is being sent goes in the next one together, and what the server answers
+// open: requests made while a message is being sent go in the next one together, and what the server answers
 // together comes in one message. A claim's lease has an id made from [driver.Claim.ID], so what was sent twice is
 // one lease. One that stands in line is told "yours" on the same stream; if that breaks, the same question is
 // asked again. Where an earlier attempt may still be on its way when another is answered, it is made void before

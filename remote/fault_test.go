@@ -196,7 +196,7 @@ func TestLostAnswersToChanges(t *testing.T) {
 	}
 }
 
-// To revoke whoever holds a name hits one holder, however often it is sent.
+// To revoke the present holder of a name hits one holder, however often it is sent.
 func TestRevokeHitsOne(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)

@@ -26,7 +26,7 @@ func groupBehaves(t *testing.T) {
 }
 
 // The leader vanishes: packets to it and from it are swallowed. Who holds a name goes on to hold it, who stands in line
-// gets his turn, and who comes gets an answer.
+// gets its turn, and each one that comes gets an answer.
 func TestTheLeaderVanishes(t *testing.T) {
 	g := waystest.StartGroup(t)
 	b := open(t, g.Endpoints()...) // the leader's is the first, and the preferred one

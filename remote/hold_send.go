@@ -71,7 +71,7 @@ func (s *holdStream) next(box *outbox) bool {
 		case <-s.ctx.Done():
 			return false
 		}
-		// Whoever is about to ask, because he was woken by the same answers as the one who woke us, comes along.
+		// A goroutine that is about to ask, because the same answers woke it as the one that woke us, comes along.
 		runtime.Gosched()
 		if s.fill(box) {
 			return true

@@ -88,8 +88,7 @@ func TestManyInLineOnOneStream(t *testing.T) {
 	s.None(name)
 }
 
-// What is asked while a message is being sent goes in the next one, all of it, under a name for its holder that
-// is said once.
+// Requests made while a message is being sent all go in the next one, under a name for their holder that is said once.
 func TestRequestsTravelTogether(t *testing.T) {
 	const many = 200
 	s := startStore(t)
@@ -147,7 +146,7 @@ func TestRequestsTravelTogether(t *testing.T) {
 	}
 }
 
-// A caller who leaves is told nothing more, and what he leaves is told to the server; the stream goes on.
+// A caller that leaves is told nothing more, and the server hears what it leaves; the stream goes on.
 func TestClaimIsLeft(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
@@ -224,7 +223,7 @@ func TestTheStreamBreaks(t *testing.T) {
 	ok(t, b.Release(limited(t), w))
 }
 
-// Whoever finds that nothing comes on the stream any more has all others who wait there ask by another way.
+// A caller that finds that nothing comes on the stream any more has all others that wait there ask by another way.
 func TestAStalledStreamIsLeftByAll(t *testing.T) {
 	s := startStore(t)
 	b, p, l := established(t, remote.Config{Endpoints: []string{s.Addr}, RequestTimeout: 1200 * time.Millisecond}, s)

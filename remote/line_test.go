@@ -254,7 +254,7 @@ func TestLocksOfOtherPrograms(t *testing.T) {
 	}
 }
 
-// Who adopts is on the card, and nothing is written if he is there already.
+// The adopting process is on the card, and nothing is written if it is there already.
 func TestAdoptChangesTheCard(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)

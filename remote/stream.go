@@ -169,7 +169,7 @@ func (s *renewStream) run() {
 	reading.Wait()
 }
 
-// answer brings an answer to whoever waits for it.
+// answer brings an answer to the caller that waits for it.
 func (s *renewStream) answer(resp *leasekeeperv1.RenewResponse) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

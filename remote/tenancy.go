@@ -13,7 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/driver"
 )
 
-// maxTries is how often something is begun anew because others have changed the same meanwhile.
+// maxTries is how often something is started over because others have changed the same meanwhile.
 const maxTries = 8
 
 // Announce implements [driver.Announcer].
@@ -185,7 +185,7 @@ func (b *Backend) Unpin(ctx context.Context, name string) error {
 	})
 }
 
-// change does something to a name whoever holds it.
+// change does something to a name, no matter which process holds it.
 func (b *Backend) change(ctx context.Context, name, what string, call func(context.Context, *way, ...grpc.CallOption) error) error {
 	if err := driver.CheckName(name); err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 
 // Watch implements [driver.Watcher]. Each stream begins with how all names are, so that nothing is missed
 // when one takes the place of another. While report blocks, the server keeps what happens for a while, and
-// then tells anew how all names are. That a name was pinned, unpinned or is to be revoked comes as Resync.
+// then reports again how all names are. That a name was pinned, unpinned or is to be revoked comes as Resync.
 func (b *Backend) Watch(ctx context.Context, prefix string, report func(driver.Event)) error {
 	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
@@ -47,7 +47,7 @@ type view struct {
 	b      *Backend
 	report func(driver.Event)
 	held   map[string]bool // the names that were told of as held
-	before map[string]bool // while all is told anew: those of them that were not told of again
+	before map[string]bool // while all is reported again: those of them that were not told of again
 }
 
 // follow tells what comes on one stream, until that breaks.
@@ -100,7 +100,7 @@ func (v *view) tell(e *leasekeeperv1.WatchEvent) {
 	}
 	switch {
 	case v.before != nil:
-		// What happened while all was told anew is part of how it is.
+		// What happened while all was reported again is part of how it is.
 		event.Why = ""
 		if !info.Held && !known {
 			return

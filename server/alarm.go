@@ -21,8 +21,8 @@ func (m *maintenanceService) alarms(shortage replica.Shortage) []*pb.AlarmMember
 }
 
 // Alarm lists, raises and lifts the only alarm that this server has, the one for want of space. It rises and
-// ends by itself as well; while it has a cause it cannot be lifted. Each member has one of its own; what is asked
-// about another, or about all, is asked there.
+// ends by itself as well; while it has a cause it cannot be lifted. Each member has one of its own; a request about
+// another member, or about all, goes there.
 func (m *maintenanceService) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
 	if m.s.leading == nil || isVisit(ctx) {
 		return m.ownAlarm(ctx, r)

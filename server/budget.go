@@ -169,7 +169,7 @@ func (a *account) abandon() {
 func (b *budget) all() []*account {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.Collect(maps.Keys(b.accounts)) // order: whoever asks treats all alike
+	return slices.Collect(maps.Keys(b.accounts)) // order: the callers treat all alike
 }
 
 // take takes some of a pool, or says why not. If all others leave too little, the connection that uses most is closed,

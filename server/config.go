@@ -111,8 +111,8 @@ type Config struct {
 	MaxTTL time.Duration
 
 	// MaxRequests bounds the requests with one answer that are under way on all connections together,
-	// without those that wait to get a lock or to be elected, of which there may be as many again. Further
-	// ones are refused at once. The member has bounds of its own on what waits to be written.
+	// without those that wait to get a lock or to be elected; as many of these are allowed again. Further ones are
+	// refused at once. The member has bounds of its own on what waits to be written.
 	MaxRequests int
 }
 

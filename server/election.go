@@ -174,7 +174,7 @@ func (o *observer) follow(ctx context.Context, revision int64, leader *keyspace.
 			return err
 		}
 		if r.Canceled {
-			return nil // what was to come next was compacted: look anew
+			return nil // what was to come next was compacted: look again
 		}
 		for i := range r.Events {
 			event := &r.Events[i]

@@ -25,7 +25,7 @@ const (
 	reignGrace = time.Second
 )
 
-// isElsewhere says whether an error means that nothing has happened, and that whoever leads may do it.
+// isElsewhere says whether an error means that nothing has happened, and that the leader may do it.
 func isElsewhere(err error) bool {
 	return errors.Is(err, replica.ErrNoLeader) || errors.Is(err, replica.ErrNotLeader)
 }

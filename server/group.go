@@ -27,8 +27,8 @@ type Group struct {
 	Peers Peers
 	// ReadTimeout is how long a request waits for a leader that takes it on. It is that of the node.
 	ReadTimeout time.Duration
-	// InsecurePeers allows [Config.ClientCAFile] although Peers are open: whoever reaches the port for members then
-	// needs no certificate.
+	// InsecurePeers allows [Config.ClientCAFile] although Peers are open: every client that reaches the port for
+	// members then needs no certificate.
 	InsecurePeers bool
 }
 
@@ -79,7 +79,7 @@ func (g *Group) validate() error {
 	return nil
 }
 
-// checkPeers refuses to ask clients for a certificate where whoever speaks as a member needs none.
+// checkPeers refuses to ask clients for a certificate where a process that speaks as a member needs none.
 func (c Config) checkPeers() error {
 	if g := c.Group; g != nil && g.Peers != nil && c.ClientCAFile != "" && !g.InsecurePeers && g.Peers.Open() {
 		return ErrOpenPeers

@@ -25,7 +25,7 @@ const maxRenewalBatch = 512
 // member and sends the answers, and whichever goroutine delivers these, which must never wait. Mostly that is
 // this one, before the member returns.
 func (l *leaseService) LeaseKeepAlive(stream grpc.BidiStreamingServer[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse]) error {
-	// Whoever renews wants to know soon that nobody can: there may be another member to ask.
+	// A client that renews wants to know soon that nobody can: there may be another member to ask.
 	ctx, end := l.s.longStream(stream, whileLed)
 	defer end(nil)
 	defer l.s.metrics.open(keepAliveStream)()

@@ -139,7 +139,7 @@ func TestNotYetImplemented(t *testing.T) {
 	wantCode(t, add, codes.Unimplemented)
 }
 
-// A request whose fate is unknown must never read as a failure of the command, whoever gave up on it.
+// A request whose fate is unknown must never read as a failure of the command, no matter which side gave up on it.
 func TestUnknownOutcomeReadsAsTimeout(t *testing.T) {
 	slow := func(ctx context.Context) error {
 		<-ctx.Done()

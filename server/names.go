@@ -25,7 +25,7 @@ const (
 	// maxNamesBytes is from when on a message about names is full. Clients take 4 MiB unless told otherwise.
 	maxNamesBytes = 1 << 20
 
-	// announceTries bounds how often a card is written anew because somebody else did so meanwhile.
+	// announceTries bounds how often a card is rewritten because another client changed it meanwhile.
 	announceTries = 8
 )
 
@@ -153,7 +153,7 @@ func (n *namesService) Transfer(ctx context.Context, r *leasekeeperv1.TransferRe
 	return &leasekeeperv1.TransferResponse{Token: uint64(token)}, nil
 }
 
-// Announce writes the holder's key anew, on the condition that nobody else has: as long as the key is there
+// Announce rewrites the holder's key, on the condition that nobody else has: as long as the key is there
 // and has that revision its lease holds the name.
 func (n *namesService) Announce(ctx context.Context, r *leasekeeperv1.AnnounceRequest) (*leasekeeperv1.AnnounceResponse, error) {
 	if err := checkLease(r.Name, r.Lease); err != nil {

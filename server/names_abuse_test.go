@@ -95,7 +95,7 @@ func (e *eventCounter) Send(r *leasekeeperv1.WatchResponse) error {
 	return nil
 }
 
-// A page behind the end of what is asked for is empty.
+// A page behind the end of the requested range is empty.
 func TestListBehindPrefix(t *testing.T) {
 	f := startFront(t)
 	f.hold("b", 1, 60_000)

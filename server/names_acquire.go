@@ -24,7 +24,7 @@ func (n *namesService) Acquire(r *leasekeeperv1.AcquireRequest, stream acquireSt
 	if err != nil {
 		return err
 	}
-	// Whoever waits wants to know soon that nobody can tell: there may be another member to ask.
+	// A waiter wants to know soon that nobody can tell: there may be another member to ask.
 	ctx, end := n.s.longStream(stream, inReign)
 	defer end(nil)
 	if !claim.Wait {

@@ -95,7 +95,7 @@ func TestHoldBadInput(t *testing.T) {
 	}
 }
 
-// Whoever claims is said once, or with the claim. With another holder an id is that of another claim, whether
+// The claiming holder is named once, or with the claim. With another holder an id is that of another claim, whether
 // that stands in line or not, and the one that there is goes on.
 func TestHoldHolders(t *testing.T) {
 	f := startFront(t)

@@ -90,7 +90,7 @@ func (h *holding) answer(r *holdRequest, known *replica.HoldAnswer) {
 	}
 }
 
-// sameHolder says whether a lease was claimed by that holder: his card may have changed since.
+// sameHolder says whether a lease was claimed by that holder: its card may have changed since.
 func sameHolder(stored, claims []byte) bool {
 	return bytes.Equal(stored, claims) || readHolder(stored).Id == readHolder(claims).Id
 }

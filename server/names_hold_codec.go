@@ -12,7 +12,7 @@ import (
 )
 
 // holdCodec is gRPC's own, which reads plain claims and releases in a shorter way and into those that were read
-// before: whoever reads a message is done with it when he reads the next into the same. There may be tens of
+// before: a reader is done with a message when it reads the next into the same. There may be tens of
 // thousands a second.
 type holdCodec struct{ encoding.CodecV2 }
 

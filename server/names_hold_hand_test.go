@@ -13,7 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// shuffledHolder is a member that gives everybody what he asks for, in any order, some at a time, and all before it
+// shuffledHolder is a member that grants every claim, in any order, some at a time, and all before it
 // has taken the last on. Every tenth message it does not take on.
 type shuffledHolder struct {
 	*replica.Node

@@ -97,7 +97,7 @@ func (g *gateway) refuse(r *http.Request) (code int, text string) {
 		return http.StatusForbidden, "names are served over HTTP only where gRPC is: it listens on this machine alone (--listen), " +
 			"and --http beyond it"
 	}
-	// A web page must not be able to make its reader's browser act on a server that trusts his machine.
+	// A web page must not be able to make its reader's browser act on a server that trusts the reader's machine.
 	if r.Header.Get("Origin") != "" {
 		return http.StatusForbidden, "requests of web pages are not served"
 	}

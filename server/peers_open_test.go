@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Whoever speaks as a member needs no certificate of a client, so a port where anybody can do that undoes the certificates.
+// A process that speaks as a member needs no certificate of a client, so a port where anybody can do that undoes the
+// certificates.
 func TestClientCertificatesNeedProvenPeers(t *testing.T) {
 	group := func(open, insecure bool) *Group {
 		return &Group{Members: []GroupMember{{ID: 1}}, Peers: &cableEnd{open: open}, InsecurePeers: insecure}

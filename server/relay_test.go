@@ -99,7 +99,7 @@ func TestStreamsEndWithTheReign(t *testing.T) {
 	}
 	_, err = hold.Recv()
 	wantCode(t, err, codes.Unavailable)
-	// Renewals find their own way to whoever leads.
+	// Renewals find their own way to the leader.
 	wantOK(t, renew.Send(&leasekeeperv1.RenewRequest{Number: 2}))
 	_, err = renew.Recv()
 	wantOK(t, err)

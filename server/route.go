@@ -85,7 +85,7 @@ func newRoutes() (map[string]*route, error) {
 	return routes, nil
 }
 
-// routeOf returns the route of a request, nil if this member carries it out whoever leads.
+// routeOf returns the route of a request, nil if this member carries it out no matter which member leads.
 func (s *Server) routeOf(method string, req any) *route {
 	r := s.routes[method]
 	if txn, ok := req.(*pb.TxnRequest); ok && txnRequest(txn).ReadOnly() {

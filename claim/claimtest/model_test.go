@@ -27,7 +27,7 @@ type modelVariant struct {
 	// when the record was read.
 	earliest bool
 	unpadded bool // an extension writes now+ttl, even if the old end may be later
-	// restarts lets a client that crashed come back in the same clock domain with clocks that start anew.
+	// restarts lets a client that crashed come back in the same clock domain with clocks that start from zero.
 	restarts bool
 	// deletes lets an end delete the record, so that ops count from one again, and with forgets also tokens.
 	deletes, forgets bool

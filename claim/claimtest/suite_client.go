@@ -46,7 +46,7 @@ type actor struct {
 	network *Network
 }
 
-// ttl is what is asked for. No test waits for it.
+// ttl is the TTL of every claim. No test waits for it.
 const ttl = 10 * time.Second
 
 // actor returns a process on a machine of its own, called as its holder.

@@ -34,7 +34,7 @@ func testLife(s *suite) {
 	a, b := s.actor("a"), s.actor("other")
 	l := a.take("jobs/x")
 	b.refused("jobs/x", l)
-	a.refused("jobs/x", l) // whoever it is
+	a.refused("jobs/x", l) // whichever lease it is
 	a.pass(ttl/2, ttl/2)
 	a.keeps(l)
 	state, err := b.Get(s.Context(), "jobs/x")
@@ -80,7 +80,7 @@ func testEndInAnotherDomain(s *suite) {
 	b.refused("jobs/x", l)
 	b.pass(0, time.Hour) // suspended
 	b.refused("jobs/x", l)
-	a.keeps(l) // in the last moment: the count begins anew
+	a.keeps(l) // in the last moment: the count starts over
 	b.pass(wait, wait)
 	b.refused("jobs/x", l)
 	b.pass(wait, wait)
@@ -162,7 +162,7 @@ func testAdopt(s *suite) {
 		s.Errorf("adopted for %v, though what was promised may last for %v", b.Now().Remaining(next.Until()), wait)
 	}
 	a.loses(l)
-	a.gives(l) // what is not his any more
+	a.gives(l) // what a no longer owns
 	b.pass(time.Second, time.Second)
 	s.must("Extend", b.Extend(s.Context(), next, 0))
 	if b.Now().Remaining(next.Until()) < ttl {

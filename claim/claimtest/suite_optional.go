@@ -28,7 +28,7 @@ var optionalTests = []test{
 	{"ClocksRace", Clocks, testClocksRace},
 }
 
-// A write that asks for it happens only while its token is above the floor, whoever has raised that and whenever.
+// A write that asks for it happens only while its token is above the floor, no matter which client raised that, or when.
 func testAbove(s *suite) {
 	store, other := s.open(), s.open()
 	if b := as[claim.Bounded](s, store, Bound); !b.Bounds() {

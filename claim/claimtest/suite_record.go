@@ -70,7 +70,7 @@ func everyCharacterBut(cut string) string {
 	}, everyCharacter)
 }
 
-// Each record is read back as it was written, by whoever reads, and nothing is left of the one before.
+// Each record is read back as it was written, by every client, and nothing is left of the one before.
 func testEveryField(s *suite) {
 	a, b := s.open(), s.open()
 	var old claim.Op

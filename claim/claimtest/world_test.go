@@ -20,7 +20,7 @@ import (
 )
 
 // A world is some machines, processes that come and go on them, and one store, in the time of a bubble. Each
-// process reaches the store over a bad network of its own. Whoever watches the world knows real time, and
+// process reaches the store over a bad network of its own. The observer of the world knows real time, and
 // what every process relies on.
 
 const (
@@ -246,8 +246,8 @@ func (w *world) written(old, next *claim.Record) {
 	}
 }
 
-// ended checks that nobody relies on a tenancy that ends. Whoever adopted it from another may release it without
-// asking him.
+// ended checks that nobody relies on a tenancy that ends. A process that adopted it may release it without asking
+// the previous one.
 func (w *world) ended(old, next *claim.Record) {
 	if w.released[old.Incarnation] {
 		w.givenBy[tenancyOf{old.Name, old.Token}] = old.Incarnation

@@ -91,7 +91,7 @@ func TestGateSaysNo(t *testing.T) {
 		what   string
 		answer bson.D
 		kind   error
-		repeat bool // WithTransaction begins anew
+		repeat bool // WithTransaction starts over
 	}{
 		{"lost", bson.D{{Key: "n", Value: int32(0)}}, driver.ErrLost, false},
 		{"others write", refused(112, "TransientTransactionError"), driver.ErrContention, true},
@@ -208,7 +208,7 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// Where there are no change streams it says so at once, and whoever waits asks now and then.
+// Where there are no change streams it says so at once, and waiters poll.
 func TestListenWithoutStreams(t *testing.T) {
 	p := newPeer(t, ofNothing, nil)
 	s := p.store(Config{})

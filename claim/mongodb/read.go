@@ -21,8 +21,7 @@ func (s *Store) decisive(c *mongo.Collection) *mongo.Collection {
 }
 
 // Get implements [claim.Store]. The floor is read when the record has been, and not beside it: a collection that
-// comes between raises the floor before it removes a record, so whoever sees one that was made later sees that
-// floor too.
+// comes between raises the floor before it removes a record, so a reader that sees one made later sees that floor too.
 func (s *Store) Get(ctx context.Context, name string) (claim.Found, error) {
 	f, err := s.get(ctx, name)
 	if err != nil {

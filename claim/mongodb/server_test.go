@@ -138,7 +138,7 @@ func TestNamespaceOfAnotherKind(t *testing.T) {
 	}
 }
 
-// Whoever loses the race to make a namespace takes the winner's, if it is of the same kind.
+// The process that loses the race to make a namespace takes the winner's, if it is of the same kind.
 func TestNamespaceMadeByTwo(t *testing.T) {
 	for mode, kind := range map[string]error{byWriter: nil, byStore: driver.ErrInvalid} {
 		reads := 0

@@ -42,7 +42,7 @@ func (s *Store) Sight(ctx context.Context, name string, d clock.Domain, op claim
 		if err != nil {
 			return clock.Instant{}, err
 		}
-		// What cannot be read is written over: at worst one waits anew.
+		// An unreadable document is written over: at worst a waiter starts its count over.
 		if known.Op == document.Op && known.At != nil {
 			return known.At.instant(), nil
 		}

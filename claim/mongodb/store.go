@@ -156,7 +156,7 @@ func (s *Store) Close(ctx context.Context) error {
 }
 
 // begin prepares one call. The context it returns ends with the caller's, with Close, and when the call has
-// taken too long; and it has no session: what the caller does in a transaction of his is not ours.
+// taken too long; and it has no session: what the caller does in its own transaction is not ours.
 func (s *Store) begin(ctx context.Context, what string) (context.Context, func(), error) {
 	if s.closed.Err() != nil {
 		return nil, nil, fmt.Errorf("mongodb: %w: %s", driver.ErrClosed, what)

@@ -37,7 +37,7 @@ func (b *batches) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQuer
 func (b *batches) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
 // Many who claim and release names of their own, and some that they share, go together; each is told what became of
-// his own write, and what is in the tables is what each has written.
+// its own write, and what is in the tables is what each has written.
 func TestManyNamesAtOnce(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	const stores, names, turns = 2, 12, 20

@@ -57,7 +57,7 @@ func TestListenHearsOwnersChange(t *testing.T) {
 }
 
 // As long as nobody listens, nobody is notified; nor by those of another namespace, nor any more a while after the last
-// has said that he listens.
+// has said that it listens.
 func TestNobodyIsToldIfNobodyListens(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	s, other := opened(t, database, Config{}), opened(t, database, Config{Namespace: "other"})
@@ -123,7 +123,7 @@ func TestListenEndsWithItsConnection(t *testing.T) {
 	}
 }
 
-// A name that is released is taken by who waits for it long before he would have asked.
+// A waiter takes a name that is released long before it would have polled.
 func TestReleasedNameIsTakenAtOnce(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t) + "&poll=1m"
 	a, b := keeper(t, database, leasekeeper.WithHolder("a")), keeper(t, database, leasekeeper.WithHolder("b"))

@@ -73,7 +73,7 @@ func keeper(t testing.TB, rawURL string, o ...leasekeeper.KeeperOption) *leaseke
 	return k
 }
 
-// A user who may only read and write the tables needs no more, and one who may not is told what he lacks.
+// A user who may only read and write the tables needs no more, and a user without those rights reads which one is missing.
 func TestRights(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	plain := user(t, database, "plain")

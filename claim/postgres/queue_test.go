@@ -176,7 +176,7 @@ func TestReleaserDoesNotOvertakeTheQueue(t *testing.T) {
 	}
 }
 
-// A claim that does not wait takes a name that nobody holds, whoever has a ticket.
+// A claim that does not wait takes a name that nobody holds, also if others have tickets.
 func TestNoWaitTakesAVacantNameBeforeTheQueue(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	k := keeper(t, database)

@@ -93,7 +93,7 @@ func TestWritesThatAreCutOff(t *testing.T) {
 			}
 		}
 	}
-	// What was cut off happens on the server when it can, whatever became of its client. So the op is read anew.
+	// What was cut off happens on the server when it can, whatever became of its client. So the op is read again.
 	current := func() claim.Op {
 		t.Helper()
 		waiting(0)

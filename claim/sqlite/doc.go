@@ -13,10 +13,10 @@
 // Statements are prepared once on each connection. Writers of one process stand in line, through whichever of its
 // stores they write to the file, and whose turn it is commits what waits at the same store with its own statement; those of several processes ask again as long as the file is locked. All processes of one boot of the machine share its clocks, so an end is judged
 // exactly; and in a file on the disk that the machine runs from, a holder from before it was booted is known to be
-// gone, so nobody waits for his lease to end. In any other file he is waited for as if he were on another machine,
-// which he may be. Who reaches a file through a file system that may show those of another kernel (virtiofs, 9P, FUSE,
-// an overlay, one that is not known here) writes a domain that names no boot, "shared/…", so that nobody takes him
-// for gone.
+// gone, so nobody waits for its lease to end. In any other file others wait for it as if it were on another machine,
+// which it may be. A process that reaches a file through a file system that may show those of another kernel
+// (virtiofs, 9P, FUSE, an overlay, one that is not known here) writes a domain that names no boot, "shared/…", so
+// that nobody takes it for gone.
 //
 // On Linux the processes that wait for a name have tickets in its queue: locks on bytes of a file beside the database,
 // which end with their process. The head of the queue looks some two hundred times a second whether anybody has written,

@@ -9,7 +9,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/driver"
 )
 
-// Whoever does not know whether a write happened says so.
+// A store that does not know whether a write happened says so.
 func TestFailuresThatSayNothing(t *testing.T) {
 	for _, err := range []error{context.Canceled, context.DeadlineExceeded, errors.New("of another driver")} {
 		if f := failure(err, true); f.Kind != driver.ErrUnknownOutcome || f.Again {

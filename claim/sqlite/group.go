@@ -92,8 +92,8 @@ func (q *queue) take(w *write, most int) []*write {
 
 func (w *write) renews() bool { return claim.IsRenewal(w.ctx) }
 
-// write runs a statement that writes. Whose turn it is writes for all who wait with him: what costs most is to
-// commit, and that is done once. Each is as if alone: it has happened when its caller is told so.
+// write runs a statement that writes. The writer at the head commits for everyone queued behind it: the commit costs
+// most, and is done once. Each write is as if alone: it has happened when its caller gets its answer.
 func (f *file) write(ctx context.Context, statement *sql.Stmt, args []any) ([][]any, *sqlstore.Failure) {
 	w := &write{ctx: ctx, statement: statement, args: args, late: f.now().Add(claim.Yield(ctx)), done: make(chan struct{})}
 	f.queue.add(w)

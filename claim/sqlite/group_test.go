@@ -216,7 +216,7 @@ func TestFailureInAGroupIsOfOne(t *testing.T) {
 	}
 }
 
-// If the group cannot be committed nobody is told that he has written.
+// If the group cannot be committed no caller hears that its write happened.
 func TestGroupThatIsNotCommitted(t *testing.T) {
 	path := newPath(t)
 	s := opened(t, path, Config{Patience: time.Millisecond})
@@ -237,7 +237,7 @@ func TestGroupThatIsNotCommitted(t *testing.T) {
 	swap(t, s, claim.Op{}, record("a", 1))
 }
 
-// Who does not wait for what another is writing for him knows nothing of it.
+// A caller that does not wait for what another is writing for it knows nothing of it.
 func TestWriteThatIsUnderWayIsUnknown(t *testing.T) {
 	path := newPath(t)
 	s, err := New(t.Context(), raw(t, path, "&_pragma=journal_mode(WAL)"+durable), Config{})

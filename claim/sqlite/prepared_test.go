@@ -12,7 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/driver"
 )
 
-// Each statement is prepared once, whoever asks, and closed with the store; the caller's database goes on.
+// Each statement is prepared once for all callers, and closed with the store; the caller's database goes on.
 func TestStatementsArePreparedOnce(t *testing.T) {
 	db := raw(t, newPath(t), durable)
 	s, err := New(t.Context(), db, Config{})

@@ -127,7 +127,7 @@ func (s *Store) Queues(ctx context.Context) (claim.Queues, error) {
 	return q, nil
 }
 
-// trouble is the error of a file of queues that does not do what it is told. Whoever waits polls then.
+// trouble is the error of a file of queues that does not do what it is told. Waiters poll then.
 func (q *queues) trouble(err error) error {
 	return fmt.Errorf("sqlite: the queue beside %s: %w: %w", q.store.file.path, driver.ErrUnavailable, err)
 }

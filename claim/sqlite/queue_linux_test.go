@@ -271,7 +271,8 @@ func TestStoppedHeadIsPassedOverAndADeadOneIsGone(t *testing.T) {
 	}
 }
 
-// A claim that does not wait takes a name that nobody holds, whoever has a ticket; a claim that waits leaves it to the head.
+// A claim that does not wait takes a name that nobody holds, also if others have tickets; a claim that waits leaves
+// it to the head.
 func TestNoWaitTakesAVacantNameBeforeTheQueue(t *testing.T) {
 	path := newPath(t)
 	joined(t, path)

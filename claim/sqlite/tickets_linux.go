@@ -51,8 +51,8 @@ func openTickets(path string, database fs.FileInfo) (*ticketFile, error) {
 	return t, nil
 }
 
-// admit lets those use the file who may use the database, as SQLite does with its log. Whoever may not waits without a
-// ticket.
+// admit lets those users use the file who may use the database, as SQLite does with its log. A process of any other
+// user waits without a ticket.
 func admit(file *os.File, database fs.FileInfo) {
 	if of, ok := database.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 {
 		_ = file.Chown(int(of.Uid), int(of.Gid))

@@ -53,8 +53,8 @@ type statements struct {
 	take           string // of all but the columns that a swap keeps
 	end            string // of all but past: what is added to it goes into recent
 	extend         string
-	// As take, end and update, but they write nothing where somebody has locked the row, and do not wait for him. They
-	// are empty where nobody can.
+	// As take, end and update, but they write nothing where somebody has locked the row, and do not wait for that
+	// lock. They are empty where nobody can.
 	takeNow, endNow, updateNow string
 
 	batch  string

@@ -228,7 +228,7 @@ func (s *Store) pass(group bool) {
 }
 
 // together writes a group. Who is in it and was not written, for whichever reason, tries by himself; unless it is not
-// known whether he was.
+// known whether it was.
 func (s *Store) together(group []*write) {
 	defer s.queue.groups.Done()
 	ctx, cancel := context.WithTimeout(context.Background(), groupLimit)

@@ -192,7 +192,7 @@ func TestWhatWaitsGoesTogether(t *testing.T) {
 	})
 }
 
-// Who was not written because somebody has locked his row waits for him alone, and holds up nobody.
+// A write that was skipped because its row is locked waits for that lock alone, and holds up nobody.
 func TestWhoHasToWaitHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, w := crowded(t)
@@ -260,7 +260,7 @@ func TestGroupThatFails(t *testing.T) {
 	})
 }
 
-// Who no longer waits for his turn is not written, and who no longer waits for the others knows nothing of it.
+// A caller that no longer waits for its turn is not written; one that no longer waits for the others knows nothing of it.
 func TestContextsEndWhileOthersAreUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, w := crowded(t)

@@ -57,7 +57,7 @@ func (h *history) add(p *driver.Tenancy) bool {
 const maxMemory = 256
 
 // memory has the past of some names beside the texts it was read from or written as, which are what is compared: so
-// a name that is claimed again and again is not read anew each time, and what is there already is not written again.
+// a name that is claimed again and again is not read again each time, and what is there already is not written again.
 // It is safe for concurrent use.
 type memory struct {
 	mu    sync.Mutex
@@ -99,7 +99,7 @@ func (m *memory) keep(name string, h history) {
 		m.names = make(map[string]history)
 	}
 	if _, ok := m.names[name]; !ok && len(m.names) >= maxMemory {
-		for other := range m.names { // any: it is read anew
+		for other := range m.names { // any: it is read again
 			delete(m.names, other)
 			break
 		}

@@ -130,7 +130,7 @@ func (d postgresql) take(further string) string {
 
 // end is for what ends a tenancy. It writes only after it has waited for the transactions that are gated on that: it
 // first takes the strongest lock on the row, and holds it together with what it writes. All that has an index stays as
-// it is, so the server writes the row anew on its page and nothing else.
+// it is, so the server rewrites the row on its page and nothing else.
 func (d postgresql) end(columns []string, vacant, locked, further string) string {
 	at := placesAfter(columns)
 	return `UPDATE {lease} AS l SET ` + d.assignments(columns) + `, written_at = clock_timestamp() FROM {namespace} n WHERE l.ctid = (SELECT l.ctid FROM {lease} l WHERE l.ns = $1

@@ -113,8 +113,8 @@ func (d sqlite) batchStatement() string {
 
 func (sqlite) settings(Config) []any { return nil }
 
-// mostTogether keeps others waiting for some ten milliseconds: one writes at a time, and whoever waits goes between two
-// statements.
+// mostTogether keeps others waiting for some ten milliseconds: one writes at a time, and a waiting writer goes
+// between two statements.
 func (sqlite) mostTogether() int { return 2000 }
 
 // batch makes one text in JSON of all. Numbers stand there as texts, since they may be larger than what JSON is

@@ -137,7 +137,8 @@ func (g *scriptGroup) await(ts *testscript.TestScript) {
 }
 
 // freeAddresses returns addresses on which nobody listens now. Systems give out ports from above these by
-// themselves, to whoever connects and to tests that run beside this one, so they stay free until a member listens.
+// themselves, to any client that connects and to tests that run alongside this one, so they stay free until a member
+// listens.
 func freeAddresses(ts *testscript.TestScript, n int) []string {
 	const first, many, tries = 12_000, 16_000, 100
 	var addresses []string

@@ -297,8 +297,8 @@ func (s side) inherit(ctx context.Context, name string, last leasekeeper.Token, 
 	if s.client != nil {
 		return s.client.Inherit(ctx, name, last, past)
 	}
-	// Its revisions are beyond. Only who holds the name already can have a token from before, or whoever stands
-	// in line behind him.
+	// Its revisions are beyond. Only the present holder of the name, or a waiter in line behind it, can have a token
+	// from before.
 	i, err := s.Get(ctx, name)
 	if err == nil && i.Held && i.Token <= last {
 		err = &driver.HeldError{Name: name, Holder: i.Holder, Token: i.Token, Ends: max(0, i.Remaining)}

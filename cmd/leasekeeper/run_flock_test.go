@@ -193,7 +193,7 @@ func (l locker) hold() {
 	}
 }
 
-// Whoever waits is interrupted like flock: it dies by the signal, and the command is not run.
+// A waiting run is interrupted like flock: it dies by the signal, and the command is not run.
 func TestInterruptedWhileWaiting(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "lock"), nil, 0o600); err != nil {
@@ -238,7 +238,7 @@ func TestInterruptedWhileWaiting(t *testing.T) {
 	})
 }
 
-// So does whoever waits for a store that does not answer.
+// So does a run that waits for a store that does not answer.
 func TestInterruptedWhileOpening(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

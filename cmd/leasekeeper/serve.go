@@ -82,7 +82,7 @@ func serve(cmd *cobra.Command, s settings) error {
 		p.member = &groupMember{plan: plan, socket: new(socket)}
 		nodeConfig.Group = p.member.config()
 	}
-	// Whoever starts a second server by mistake is told of the first one, and finds no new data folder.
+	// Somebody who starts a second server by mistake reads about the first one, and finds no new data folder.
 	if err := s.checkPorts(); err != nil {
 		return err
 	}

@@ -143,7 +143,7 @@ func heapObjects() (live, all int64) {
 }
 
 // manageHeap sees to the memory of this process until the context ends, and waits for its own end in stop.
-// Whoever sets GOGC wants to do so himself.
+// A user who sets GOGC wants to decide this.
 func manageHeap(ctx context.Context) (stop func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}

@@ -81,7 +81,7 @@ func takenFromTheDead(t *testing.T, store string, late time.Duration) {
 }
 
 // On another machine nobody knows the clocks of the dead. Who asks first begins to count, and those who come later
-// go on with his count.
+// go on with its count.
 func TestFreshProcessesOnAnotherMachineTakeOver(t *testing.T) {
 	onDatabases(t, func(t *testing.T, fresh func() string) {
 		store := fresh()

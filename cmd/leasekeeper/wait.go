@@ -75,7 +75,7 @@ func interruptible(parent context.Context) (context.Context, *interruption) {
 		defer cancel()
 		select {
 		case i.by = <-i.signals:
-			signal.Stop(i.signals) // whoever sends a second one does not want to wait
+			signal.Stop(i.signals) // a user who sends a second one does not want to wait
 		case <-i.stop:
 		}
 	}()

@@ -346,7 +346,7 @@ func testPin(s *suite) {
 	if err := p.Pin(s.Context(), name, "again"); err != nil {
 		s.Fatal(err)
 	}
-	b.release(l) // its holder may always let go, and the pin was his
+	b.release(l) // its holder may always let go, and the pin belonged to it
 	if i := a.info(name); i.Held || i.Pinned != "" {
 		s.Errorf("after the release of what was pinned: %+v", i)
 	}

@@ -111,7 +111,7 @@ type suite struct {
 	config Config
 	store  Store
 	prefix string
-	ttl    time.Duration // what is asked for
+	ttl    time.Duration // of every claim
 	short  time.Duration // Config.TTL: pauses are parts of it
 }
 

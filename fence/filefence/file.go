@@ -126,8 +126,8 @@ func (f target) notReplaced(t fence.Token, err error) error {
 	return fmt.Errorf("%s was not replaced with token %d: repeat it with the same token when the cause is mended: %w", f.path, t, err)
 }
 
-// mark creates the mark t and has it on disk. It is flushed also if somebody else created it: whether he came
-// to flushing it is not known.
+// mark creates the mark t and has it on disk. It is flushed also if another process created it: whether that process
+// came to flushing it is not known.
 func (f target) mark(t fence.Token) error {
 	made, err := f.disk.create(filepath.Join(f.folder(), spell(t)), 0o666)
 	if err == nil {
@@ -144,8 +144,8 @@ func (f target) mark(t fence.Token) error {
 	return f.disk.syncDir(filepath.Dir(f.path)) // the folder itself may be new
 }
 
-// sweep removes what has a lower token than t. The order matters: whoever misses a mark because it is removed
-// while he looks has lost his own file already.
+// sweep removes what has a lower token than t. The order matters: a writer that misses a mark because it is removed
+// during the look has lost its own file already.
 func (f target) sweep(t fence.Token) error {
 	entries, err := f.entries()
 	if err != nil {

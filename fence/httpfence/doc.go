@@ -21,7 +21,7 @@
 // that does nothing: from its answer on, what it reads no predecessor can change; see [fence.Guard.Advance].
 //
 // What it never does: it does not make several servers of one resource agree, each of which has a guard of its
-// own: let what they write to check the token then, too. It does not authenticate. Whoever may send requests may send a high token and thereby
-// lock others out, so let only those through who may write. It does not protect what a handler does after it
-// has returned, nor a resource that is also written to past the middleware.
+// own: let what they write to check the token then, too. It does not authenticate. A client that may send requests
+// may send a high token, which locks others out. So let only clients through that may write. It does not protect
+// what a handler does after it has returned, nor a resource that is also written to past the middleware.
 package httpfence

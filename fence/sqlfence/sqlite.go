@@ -30,7 +30,7 @@ func (d sqlite) assign(n int) string { return d.placeholder(n) }
 
 func (sqlite) changed(result sql.Result, _ int64) (int64, error) { return result.RowsAffected() }
 
-func (sqlite) newest() string { return "" } // whoever has tried to write sees what the others committed
+func (sqlite) newest() string { return "" } // a transaction that has tried to write sees what the others committed
 
 func (sqlite) number(stored any) any { return stored }
 

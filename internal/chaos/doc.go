@@ -9,9 +9,9 @@
 // and each call of a client ends within ten.
 //
 // How it works. What is true is what the clients have seen, and they, the test, run on one machine with one monotonic
-// clock. A writer raises a counter with compare-and-swap and knows what was acknowledged; whoever reads it later must
-// find that or more, and for a register with one writer that only grows this is all of linearizability. A holder
-// counts its lease from before the renewal was sent; whoever sees the lease gone must see it later. Keepers write
+// clock. A writer raises a counter with compare-and-swap and knows what was acknowledged; a later reader must find
+// that or more, and for a register with one writer that only grows this is all of linearizability. A holder counts
+// its lease from before the renewal was sent; an observer must see the lease gone later. Keepers write
 // down when they held a name and under which token; what they wrote down is compared at the end.
 //
 // The days are played twice. Behind proxies, which need no rights, each connection between members passes through

@@ -37,7 +37,7 @@ func aRecord(name string, token driver.Token) claim.Record {
 		Written: clock.Instant{Raw: 1, Boot: 2}, Expiry: clock.Instant{Raw: 11, Boot: 12}, TTL: 10}
 }
 
-// FerretDB itself is refused, whoever asks: two clients could both win.
+// FerretDB itself is refused to every client: two clients could both win.
 func TestFerretDBIsRefused(t *testing.T) {
 	p := Start(t)
 	direct := connect(t, "mongodb://"+p.backend+"/")
@@ -206,7 +206,7 @@ func TestClaimsOverABadNetwork(t *testing.T) {
 	}
 }
 
-// A store works in the caller's database whatever the caller has set for his own documents.
+// A store works in the caller's database whatever the caller has set for its own documents.
 func TestTheCallersSettingsAreNotOurs(t *testing.T) {
 	p := Start(t)
 	strange := options.Client().ApplyURI(p.URI() + "?w=0&readPreference=secondary&readConcernLevel=available").

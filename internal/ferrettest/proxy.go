@@ -47,7 +47,7 @@ func newProxy(backend string) (*Proxy, error) {
 // URI is where clients connect to.
 func (p *Proxy) URI() string { return "mongodb://" + p.listener.Addr().String() + "/" }
 
-// Judge sets what is asked for the fate of each command, by its name and its body. It is called by one
+// Judge sets the function that decides the fate of each command, by its name and its body. It is called by one
 // goroutine at a time; nil lets all pass.
 func (p *Proxy) Judge(judge func(command string, body bson.Raw) Fate) {
 	p.one.Lock()

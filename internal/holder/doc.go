@@ -7,7 +7,7 @@
 //     the granted TTL is worth on this machine's clocks ([clock.Drift.RelyRemote]). Nothing else moves it: not
 //     the answer's arrival, not a retry, not "yours", not an answer that comes late. An end that the backend
 //     counted on this process's own clocks is relied on as it is.
-//   - It is valid while both clocks are before the deadline, and whoever asks brings the time: no timer, no
+//   - It is valid while both clocks are before the deadline, and the caller brings the time: no timer, no
 //     answer and no I/O under way stands between the right and its end. Once it was false it stays false.
 //   - A right that began is lost exactly once ([Lost]), unless it was given back, and never comes back. A
 //     claim whose outcome is not known gives no right. The right ends when the release begins, and a release
@@ -54,7 +54,7 @@
 //
 // It never reads a clock, starts a goroutine or a timer, takes a lock, or draws a random number. It never
 // talks to a store, and believes that a lease is gone only if it is told so. It does not know names, tokens
-// or holders: whoever drives it keeps these beside the handle ([Lease.Slot]). It does not give leases back
+// or holders: its driver keeps these alongside the handle ([Lease.Slot]). It does not give leases back
 // by itself: after [Lost] the store may still keep the name until the TTL is over, and a driver does well to
 // release it. It is not safe for concurrent use.
 //

@@ -13,8 +13,8 @@ import (
 // is none.
 type Lease uint64
 
-// Slot is a small number that no two leases have at the same time, for whoever keeps more about a lease in
-// a slice. It may be that of an earlier lease which has ended.
+// Slot is a small number that no two leases have at the same time, for a driver that keeps more about a lease in a
+// slice. It may be that of an earlier lease which has ended.
 func (l Lease) Slot() int { return int(uint32(l)) }
 
 // String is the slot, and which use of it this is.
@@ -128,7 +128,7 @@ func (h *Holder) Step(now clock.Instant, e Event) []Effect {
 }
 
 // advance takes in the time and returns the latest readings seen. What was read before is a lower bound of
-// the time now, whoever read it.
+// the time now, no matter which goroutine read it.
 func (h *Holder) advance(now clock.Instant) clock.Instant {
 	if !h.began {
 		h.began, h.last = true, now
@@ -166,7 +166,7 @@ func (h *Holder) wake(now clock.Instant) {
 	h.emit(WakeAt{at})
 }
 
-// sameWake is how far the clocks may have drifted apart until a wake-up is asked for anew: the instant that
+// sameWake is how far the clocks may have drifted apart until a wake-up is requested again: the instant that
 // was told stands for both of them, and what is due then may count on either.
 const sameWake = time.Millisecond
 

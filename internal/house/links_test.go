@@ -106,7 +106,7 @@ type links struct {
 	only   []string
 }
 
-// lean are the packages that every user links, whatever store he has.
+// lean are the packages that every program links, whatever its store.
 var lean = []links{
 	{"clock", nil},
 	{"driver", []string{modulePath + "/clock", modulePath + "/fence"}},

@@ -59,5 +59,5 @@
 // batch. It never panics over what it reads from the disk: a record that
 // makes no sense is a *CorruptError. Errors of Pebble are returned as they
 // are; after one, or after a batch was not committed, the Store is to be
-// given up and opened anew.
+// given up and opened again.
 package keyspace

@@ -25,7 +25,7 @@ var (
 )
 
 // ErrReplaced is returned by a read during which the whole state was replaced,
-// see Store.Suspend. Whoever tries again reads the new state.
+// see Store.Suspend. A caller that tries again reads the new state.
 var ErrReplaced = errors.New("the state was replaced while it was read: try again")
 
 // ErrMisuse is returned when the owner of a Writer broke its contract. Like

@@ -7,8 +7,7 @@ type pack struct {
 	sub uint32   // likewise
 }
 
-// packBytes is from which size on a record of events is complete: whoever
-// reads one of them looks at all.
+// packBytes is from which size on a record of events is complete: a reader of one of them looks at all.
 const packBytes = 4 << 10
 
 // addEvent writes an event that is newer than all there are. It shares a
@@ -27,8 +26,7 @@ func (w *Writer) addEvent(rev Revision, sub uint32, deleted bool, key []byte) er
 }
 
 // setPack writes the record of events that is under way, under the place of
-// the last of them: so whoever looks for an event finds the record by seeking
-// to the event.
+// the last of them: so a reader finds the record of an event by seeking to the event.
 func (w *Writer) setPack() error {
 	if len(w.pack.rec) == 0 {
 		return nil

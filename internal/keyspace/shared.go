@@ -30,8 +30,8 @@ type sharedRead[V any] struct {
 	err   error
 }
 
-// get returns what read returns, or returned to somebody else. Errors are not shared: whoever waited for a
-// read that failed reads for himself. bytes is what keeping the value takes.
+// get returns what read returns, or returned to somebody else. Errors are not shared: a caller that waited for a
+// read that failed reads for itself. bytes is what keeping the value takes.
 func (s *shared[K, V]) get(ctx context.Context, key K, read func() (value V, bytes int, err error)) (V, error) {
 	for {
 		r, mine := s.join(key)

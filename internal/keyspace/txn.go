@@ -300,8 +300,8 @@ func (w *Writer) checkTaken(t *taken) error {
 	return nil
 }
 
-// checkPut finds what put would refuse. An earlier operation of the txn can
-// not have changed the answer: what it puts or deletes is not put again.
+// checkPut finds what put would refuse. An earlier operation of the txn cannot have changed the answer: what it puts
+// or deletes is not put again.
 func (w *Writer) checkPut(req *PutRequest) error {
 	if err := w.resolveLease(&version{lease: req.Lease}); err != nil {
 		return err

@@ -65,8 +65,8 @@ type Config struct {
 // CertificateFiles name files in PEM form. All of them are given, or none.
 type CertificateFiles struct {
 	Cert, Key string
-	// CA has the certificates from which those of all members must descend. Whoever has one that does, and is for the
-	// host of a member, is taken for that member.
+	// CA has the certificates from which those of all members must descend. A process that shows one which does, and
+	// is for the host of a member, is taken for that member.
 	CA string
 }
 

@@ -12,10 +12,10 @@
 //   - Config.Unreachable is told after frames for a member were, or may have been, lost. One call may stand for many.
 //   - A member that does not answer is noticed within [Config.Silence], also if its connection seems to be open. It
 //     is tried again at least twice a second, and at once when it connects to this one.
-//   - Whoever is of another group, is none of the members, or was to reach another one is refused, with a text
-//     that says what to mend. With certificates configured, whoever has none of the members' authority is refused
-//     during the handshake, and a member whose certificate is not for the host in its address after it. Changed files
-//     are used from the next connection on.
+//   - A caller that is of another group, is none of the members, or was to reach another one is refused, with a text
+//     that says what to mend. With certificates configured, a caller without one of the members' authority is
+//     refused during the handshake, and a member whose certificate is not for the host in its address after it.
+//     Changed files are used from the next connection on.
 //   - [Transport.Ship] returns without error only if the receiver has taken the whole state. If it cannot know, it
 //     says so ([ErrUnknownOutcome]).
 //

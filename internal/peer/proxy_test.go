@@ -17,7 +17,7 @@ type proxy struct {
 	moved *sync.Cond
 	// What is closed does not pass: towards the member that is dialled, and back from it.
 	there, back bool
-	deaf        bool // whoever connects is turned away
+	deaf        bool // every connection is turned away
 	closed      bool
 	conns       map[*net.TCPConn]bool
 	accepted    int

@@ -148,7 +148,7 @@ func (s *service) Ship(stream grpc.ClientStreamingServer[peerpb.Chunk, peerpb.Sh
 	ctx, _, leave := s.enter(stream, &in.states)
 	defer leave()
 	select {
-	case in.shipping <- struct{}{}: // whoever had it was told to end
+	case in.shipping <- struct{}{}: // the one before was told to end
 		defer func() { <-in.shipping }()
 	case <-ctx.Done():
 		return context.Cause(ctx)

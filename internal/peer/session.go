@@ -90,7 +90,7 @@ func (s *session) await(stream frameStream) error {
 	}
 	hello := parseHello(header)
 	if hello == nil {
-		// It was refused, and that is in the trailer; or whoever answers knows nothing of members.
+		// It was refused, and that is in the trailer; or the server that answers knows nothing of members.
 		if _, err := stream.Recv(); err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}

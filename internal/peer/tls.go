@@ -125,8 +125,8 @@ func (h *handshake) Clone() credentials.TransportCredentials {
 	return &handshake{h.TransportCredentials.Clone(), h.certs, h.failed}
 }
 
-// checkCertificate says whether a certificate is for the member that shows it: whoever can prove to be a member's
-// host when it is dialled can also dial as that member, and nobody else.
+// checkCertificate says whether a certificate is for the member that shows it: a process that can prove to be a
+// member's host when it is dialled can also dial as that member, and no other process can.
 func checkCertificate(info credentials.AuthInfo, member uint64, address string) error {
 	proof, ok := info.(credentials.TLSInfo)
 	if !ok || len(proof.State.PeerCertificates) == 0 {

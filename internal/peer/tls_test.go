@@ -143,7 +143,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	}
 }
 
-// Whoever has no certificate at all is refused before it can say anything.
+// A caller without any certificate is refused before it can say anything.
 func TestCertificateIsRequired(t *testing.T) {
 	ca := newAuthority(t)
 	g := newGroup(t, 1, 2)

@@ -194,7 +194,7 @@ func (t *Transport) ships(in bool) bool {
 
 // Close ends all connections, and waits for every goroutine. What waits to be sent to members that are connected is
 // sent first, if they take it within half a second; calls of other members may end until ctx does, after which they are
-// cut off and Close returns its error. Whoever closes must have ended what those calls wait for.
+// cut off and Close returns its error. The caller of Close must have ended what those calls wait for.
 func (t *Transport) Close(ctx context.Context) error {
 	t.mu.Lock()
 	first := !t.closed

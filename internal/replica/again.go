@@ -3,8 +3,8 @@ package replica
 import "bytes"
 
 // again are requests for a claim that is on its way into the log and through it already: a client that waits for
-// too long asks once more. They get the same answer, and no entry: behind the end of the first one it would grant anew
-// what the client was told of.
+// too long asks once more. They get the same answer, and no entry: behind the end of the first one it would grant
+// again what the client was told of.
 type again struct {
 	claim Claim
 	ids   []uint64 // of the Requests; len ≤ maxAgain

@@ -9,7 +9,7 @@ import (
 )
 
 // G1: a claim that is asked for again while it is under way gets the answer of the first, and no entry of its own. If
-// it did, and the first had ended by then, the lease would be granted anew, and who was told of the first would be
+// it did, and the first had ended by then, the lease would be granted again, and who was told of the first would be
 // acknowledged renewals of the second.
 func TestG1AClaimThatIsAskedAgainIsClaimedOnce(t *testing.T) {
 	w := newWorld(t).serve()

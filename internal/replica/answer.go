@@ -7,7 +7,7 @@ import (
 )
 
 // Answer does for one [Renewal], [Read] or [Inspection] what Step would, as far as memory is enough for it. It
-// proposes nothing and writes nothing, so whoever calls it never waits for the disk. What has to happen
+// proposes nothing and writes nothing, so its caller never waits for the disk. What has to happen
 // before some of the ids of a renewal can be answered is left to the next Step; if that is to come sooner than
 // the last [WakeAt] said, there is another one. now is read after the event has come, as for Step.
 //

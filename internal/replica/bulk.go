@@ -96,7 +96,7 @@ func (r *Replica) queueFull(op Op) bool {
 	return len(r.queue) >= queueMark(op)
 }
 
-// takeBulk takes the bulk commands of the next entry, of which there is at least one if any wait.
+// takeBulk takes the bulk commands of the next entry: at least one if any wait.
 func (r *Replica) takeBulk() []pending {
 	n := fitting(r.bulk, maxBulkEntryBytes, maxBulkEntryWeight)
 	taken := slices.Clone(r.bulk[:n])

@@ -216,7 +216,7 @@ func (r *Replica) answerReadIndex(m *raftpb.Message) bool {
 	return true
 }
 
-// giveBack is called when this member follows another, or nobody, or leads anew: rounds that were begun before are
+// giveBack is called when this member follows another, or nobody, or leads again: rounds that were begun before are
 // void. Answers of a leader are refused, since nobody confirms them any more; questions of a follower are put again.
 func (r *Replica) giveBack() {
 	c := &r.confirming

@@ -28,7 +28,7 @@
 // Names are held by leases. Who stands in line for one follows from keys: after every command notice looks at what it
 // changed, however that came about, and hands the name on. What is remembered of the past of a name is a record beside
 // the keys. Such records, and those of the leases of claims, change all the time: each batch adds what it changed of
-// them to one record, and only now and then they are put in their places (drafts.go). Whoever reads them from the
+// them to one record, and only now and then they are put in their places (drafts.go). Code that reads them from the
 // database, or copies it for another member, has that done first.
 //
 // A member that becomes leader applies the first entry of its own term, begins a reign in the lessor with it, promotes
@@ -48,7 +48,7 @@
 // Answers are looked at after the act. A leader reads, or moves a deadline, then looks at its lease, and puts its end
 // beside the answer, so that the driver looks at the clock once more just before it sends. If the lease does not hold,
 // the answers wait for a round: messages to all, shared by all who wait, that show that this member led when they were
-// made. A round that takes too long is begun anew, and who has waited for ReadTimeout is told so.
+// made. A round that takes too long is started over, and a request that has waited for ReadTimeout fails with that reason.
 //
 // A follower asks its leader from which index on its own state is new enough, and reads its own state then; it sends
 // renewals on, many in one message, and again if no answer comes. All else is refused with the leader's id: who drives

@@ -12,7 +12,7 @@ import (
 )
 
 // Most names are held for a moment, again and again: what is written down of them, and of the leases of those who
-// hold them, is soon written anew or removed. To put each such record in its place at once is more work than all that
+// hold them, is soon rewritten or removed. To put each such record in its place at once is more work than all that
 // is decided about it. So they are drafts at first: the newest of each is in memory, and on the disk those that a
 // batch wrote stand one after the other in one record. When there are many drafts they are filed: what is left of them
 // goes where it belongs. Members file at different times, so the drafts of one are nobody else's business.

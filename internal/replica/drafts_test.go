@@ -176,7 +176,7 @@ func TestDamagedDrafts(t *testing.T) {
 	}
 }
 
-// Whoever asks a member about names hears of what only drafts say, whether memory has the owner's card or not.
+// A query about names finds what only drafts say, whether memory has the owner's card or not.
 func TestNodeTellsOfDrafts(t *testing.T) {
 	n := startNode(t, t.TempDir())
 	ctx := t.Context()

@@ -41,7 +41,7 @@ type Requests struct {
 	Ops   []Op
 }
 
-// Grant asks for a lease. The id and the TTL are final: whoever asks has already chosen and clamped them.
+// Grant asks for a lease. The id and the TTL are final: the caller has already chosen and clamped them.
 type Grant struct {
 	Lease lessor.ID
 	TTL   time.Duration
@@ -218,7 +218,7 @@ type Send struct {
 }
 
 // Ship asks to send a message with a snapshot (raftpb.MsgSnap) together with the whole state, which State shows as
-// it is at that index. Whoever performs the effect closes State, and reports by a [Shipped] how it went.
+// it is at that index. The performer of the effect closes State, and reports by a [Shipped] how it went.
 type Ship struct {
 	Message Message
 	State   *pebble.Snapshot

@@ -172,7 +172,7 @@ func TestE1AnIsolatedLeaderAnswersNothingStale(t *testing.T) {
 	}
 }
 
-// E2: a follower that keeps a leader in office starts anew, when the other has not heard that leader for long and asks
+// E2: a follower that keeps a leader in office restarts, when the other has not heard that leader for long and asks
 // for votes. It has forgotten what it promised, and does not vote yet.
 func TestE2ARestartedVoterDoesNotForgetItsPromise(t *testing.T) {
 	for _, alsoCut := range []bool{false, true} {

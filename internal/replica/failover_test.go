@@ -198,7 +198,7 @@ func TestFailoverToTheOneThatHasMore(t *testing.T) {
 	}
 }
 
-// Whoever has voted for another gives that one the time to win, also if it meant to take its turn before.
+// A member that has voted for another gives that one the time to win, also if it meant to take its turn before.
 func TestAVoteIsFollowedByPatience(t *testing.T) {
 	g := newTeam(t, 5)
 	leader := g.elected()

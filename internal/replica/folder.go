@@ -94,7 +94,7 @@ func databaseOptions(files vfs.FS, halt func(error)) *pebble.Options {
 		L0CompactionThreshold: 32,
 		Logger:                databaseLogger{halt},
 		EventListener: &pebble.EventListener{
-			// Whoever reads what is damaged gets an error too. Without a listener of ours the database would
+			// The reader of damaged data gets an error too. Without a listener of ours the database would
 			// call Fatalf instead of returning it.
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
 				halt(&DamagedError{"file " + info.Path, info.Details})

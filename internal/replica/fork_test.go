@@ -131,7 +131,7 @@ func TestAForkIsFoundBeforeAReadIsAnswered(t *testing.T) {
 	}
 }
 
-// Whoever acknowledges entries that this leader never had acknowledges nothing.
+// A member that acknowledges entries which this leader never had acknowledges nothing.
 func TestAcknowledgementsBeyondTheLogCountForNothing(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()

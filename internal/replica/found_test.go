@@ -203,7 +203,7 @@ func TestAGroupIsFoundedWithoutAMemberByOrder(t *testing.T) {
 	}
 }
 
-// A new member neither votes nor campaigns, whoever asks and whatever it is ordered.
+// A new member neither votes nor campaigns, no matter which member asks and what it is ordered.
 func TestANewMemberHasNoVote(t *testing.T) {
 	g := unfounded(t, 3)
 	g.down[3] = true

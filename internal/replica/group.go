@@ -38,7 +38,7 @@ type group struct {
 	// carried is the release that came with the order to campaign. It goes on beside the requests for votes.
 	carried *masterlease.Release
 	handing *handing
-	// ordered is an order to campaign that came while this member was mute. It is looked at anew when that is over, as
+	// ordered is an order to campaign that came while this member was mute. It is looked at again when that is over, as
 	// if it came only then.
 	ordered *Received
 	left    bool   // this member has taken its leave

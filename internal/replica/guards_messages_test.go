@@ -81,7 +81,8 @@ func TestMemberThatLeftTakesNoOrderToCampaign(t *testing.T) {
 	}
 }
 
-// What a follower forwards is bounded, and so is what a leader works at for others. Whoever is refused is told so.
+// What a follower forwards is bounded, and so is what a leader works at for others. A member that is refused gets an
+// answer.
 func TestForwardedRenewalsAreBounded(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
@@ -169,7 +170,7 @@ func TestForwardedRenewalIsNotForwardedTwice(t *testing.T) {
 	}
 }
 
-// Whoever is no member is told nothing of how this one stands to others.
+// A process that is no member learns nothing of how this one stands to others.
 func TestStandingOfAStrangerIsNotAnswered(t *testing.T) {
 	g := newTeam(t, 3)
 	w := g.members[1]

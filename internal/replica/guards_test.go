@@ -223,7 +223,7 @@ func TestReadIndexRoundsDifferBetweenLives(t *testing.T) {
 	}
 }
 
-// slowDisk syncs files only after a while, so whoever does not wait for a sync is found out.
+// slowDisk syncs files only after a while, so code that does not wait for a sync is found out.
 type slowDisk struct {
 	vfs.FS
 	slow *atomic.Bool

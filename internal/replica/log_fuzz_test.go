@@ -13,7 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// commit puts data into the log as one entry, whoever may have written it, and lets it be applied. It
+// commit puts data into the log as one entry, no matter who may have written it, and lets it be applied. It
 // returns why the replica halted, or nil.
 func (w *world) commit(data []byte) error {
 	w.t.Helper()

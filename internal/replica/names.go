@@ -56,7 +56,7 @@ type line struct {
 	name  string
 	queue []*contender // by create revision
 	// shunned are keys not newer than the last owner's: those that were attached to their lease only later, or
-	// were created together with his. They never own: tokens would not grow.
+	// were created together with it. They never own: tokens would not grow.
 	shunned []*contender // likewise
 
 	owner   *contender // whom the record has as the holder; the first of queue but for the change being noticed

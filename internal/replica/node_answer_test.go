@@ -18,8 +18,8 @@ func driven(w *world) *Node {
 	return &Node{replica: w.replica, calls: make(map[uint64]caller), nudge: make(chan struct{}, 1)}
 }
 
-// What can be answered from memory is, on the caller's goroutine; the rest is registered for whoever calls
-// Step, who is told when that has to be earlier than he thinks.
+// What can be answered from memory is, on the caller's goroutine; the rest is registered for the goroutine that
+// calls Step, which is woken when that has to be earlier than it expects.
 func TestNodeAnswersAtOnce(t *testing.T) {
 	w := newWorldOf(t, func(w *world) { w.clock = clock.NewManual(clock.Now()) }) // which atOnce reads
 	w.serve()

@@ -21,7 +21,7 @@ type hearing func(Effect)
 func (h hearing) hear(e Effect)      { h(e) }
 func (h hearing) hearReply(r *Reply) { h(*r) }
 
-// submission is an event on its way to the member's goroutine, with whoever wants its answer.
+// submission is an event on its way to the member's goroutine, with the place for its answer.
 type submission struct {
 	event  Event
 	id     uint64

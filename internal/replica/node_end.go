@@ -15,7 +15,7 @@ var errStuck = fmt.Errorf("the disk has not finished a write, a read or a sync f
 
 // end says that the member has ended, and why. It may be called from any goroutine, more than once; the
 // first reason counts. It waits for nobody: when the disk fails, any of our goroutines may be stuck in the
-// database for ever, the one that calls Step included, and whoever watches Done must hear of it all the same.
+// database for ever, the one that calls Step included, and a caller that watches Done must hear of it all the same.
 func (n *Node) end(err error) {
 	n.endOnce.Do(func() {
 		n.serving.Store(false)

@@ -105,7 +105,7 @@ func (w *NameWatch) Close() {
 }
 
 // Next waits for changes and returns them in order. If missed is set there were more before them than could
-// be kept, and the watcher must look at everything anew.
+// be kept, and the watcher must look at everything again.
 func (w *NameWatch) Next(ctx context.Context) (changes []NameChange, missed bool, err error) {
 	for {
 		if changes, missed = w.Take(); len(changes) > 0 || missed {

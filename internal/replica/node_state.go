@@ -29,7 +29,7 @@ func newStates() states {
 	return states{shipping: make(map[uint64]bool), installed: make(chan Event, 1)}
 }
 
-// shipTo reports whether a state may be sent to a member now. If so, whoever asked calls shipped in the end.
+// shipTo reports whether a state may be sent to a member now. If so, the caller calls shipped in the end.
 func (s *states) shipTo(member uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

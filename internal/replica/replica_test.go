@@ -19,7 +19,7 @@ func putKey(key string) keyspace.PutRequest {
 	return keyspace.PutRequest{Key: []byte(key), Value: []byte("v")}
 }
 
-// The queue has an end, and whoever is turned away knows that nothing happened.
+// The queue has an end, and a caller that is turned away knows that nothing happened.
 func TestRequestsBeyondTheQueueAreRefused(t *testing.T) {
 	w := newWorld(t)
 	defer w.close()

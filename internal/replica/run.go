@@ -325,8 +325,8 @@ func (n *Node) write() {
 	}
 }
 
-// hold keeps the database open until release is called. Whoever uses it on a goroutine of his own for long
-// must hold it, and give up when n.closing ends.
+// hold keeps the database open until release is called. A goroutine that uses it for long must hold it, and give up
+// when n.closing ends.
 func (n *Node) hold() error {
 	n.using.RLock()
 	if n.closed || n.closing.Err() != nil {

@@ -31,7 +31,7 @@ func TestGroupServesWithoutAuthority(t *testing.T) {
 			case id == old:
 			case g.members[id].replica.Serving():
 				serving = id
-			case i%40 == 0: // what is asked is given up after a while
+			case i%40 == 0: // the question is given up after a while
 				g.step(id, Renewal{uint64(1000 + i), []lessor.ID{7}}, Read{uint64(5000 + i)})
 			}
 		}

@@ -177,7 +177,7 @@ func (c *client) claim() {
 	for _, l := range c.leases {
 		switch {
 		case l.name == "" || l.holds || l.ending || chance(w.dice.work, 0.5):
-		case l.granted: // and never asked for again: it might be granted anew, with another token
+		case l.granted: // and never asked for again: it might be granted a second time, with another token
 			c.ask(c.anyMember(0.95), &call{kind: placing, leases: []*lease{l}, event: replica.Inspection{Query: replica.PlaceQuery{Name: l.name, Lease: l.id}}})
 			return
 		case !c.awaits(l) || chance(w.dice.work, 0.2): // the answer was lost, or is not waited for

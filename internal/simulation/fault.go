@@ -45,7 +45,7 @@ type fault struct {
 	kind   int
 	lasts  time.Duration
 	target int  // a member, or client
-	leader bool // whoever leads at that moment, instead
+	leader bool // the member that leads at that moment, instead
 	bits   int  // of members, for a division
 }
 

@@ -63,7 +63,7 @@ func (f *facts) addLease(l *lease) {
 	l.stay = newStay(f.w)
 }
 
-// lookAtLeases finds out which leases a member has, and which it has no more. anew says that it has its state from
+// lookAtLeases finds out which leases a member has, and which it has no more. `anew` says that it has its state from
 // another one.
 func (f *facts) lookAtLeases(m *member, anew bool) {
 	over, at := false, m.replica.Applied()

@@ -22,7 +22,7 @@ import (
 // such times there are (P27). Times without a leader between the first and that moment count for nothing. A leader takes a
 // moment (see overstaySlack) to decide and to replicate. So what remains slack is:
 //
-//   - overstaySlack and writingSlack, since how long disks and links take is drawn anew for each message;
+//   - overstaySlack and writingSlack, since how long disks and links take is drawn for each message;
 //   - the time in which a leader with authority stood still, or has got nothing done for as long as patience: it counts as
 //     without a leader, although a command that was proposed before may come through in it;
 //   - that a renewal counts as heard when its answer leaves, and when it comes, whichever is later, as the world does not
@@ -82,7 +82,7 @@ func newStay(w *world) stay {
 	}
 }
 
-// hear is told that a lease begins anew: for a member that leads, and for all that come after it.
+// hear is told that the count of a lease starts over: for a member that leads, and for all that come after it.
 func (f *facts) hear(l *lease, m *member) {
 	w, s := f.w, &l.stay
 	s.heard, s.begun, s.reign, s.behind = w.now, w.now, 0, 0
@@ -145,7 +145,7 @@ func (f *facts) answered(m *member, leases []replica.RenewedLease) {
 	}
 }
 
-// sees takes note of how a lease stands at a member, and since when. anew says that the member has just got its whole
+// sees takes note of how a lease stands at a member, and since when. `anew` says that the member has just got its whole
 // state from another one, and counts from now.
 func (f *facts) sees(m *member, l *lease, found lessor.Lease, anew bool) {
 	w, s := f.w, &l.stay

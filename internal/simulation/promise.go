@@ -33,7 +33,7 @@ type duty struct {
 }
 
 // help is what a member did for leaders: the greatest terms in which it voted for another, and, in this life, asked for
-// votes. Who asks may do so before that is on its disk: if it starts anew then, those votes do not make it a leader.
+// votes. A candidate may ask before that is on its disk: if it restarts then, those votes do not make it a leader.
 type help struct {
 	voted, asked uint64
 	latest       []aid // in this life
@@ -86,7 +86,7 @@ func (f *facts) hears(m *member, now clock.Instant, message replica.Message) {
 	}
 	switch message.Raft.GetType() {
 	case raftpb.MsgApp, raftpb.MsgHeartbeat, raftpb.MsgSnap:
-		// Whoever was elected later was so with the votes of members that were free: nobody counts on older promises.
+		// A leader elected later had the votes of members that were free: nobody counts on older promises.
 		f.duties[m.index] = slices.DeleteFunc(f.duties[m.index], func(d duty) bool { return d.to.Term < message.Raft.GetTerm() })
 	case raftpb.MsgVote, raftpb.MsgPreVote:
 		if f.bound(m, now, message.Raft.GetTerm()) != nil {

@@ -35,7 +35,7 @@ const (
 	Orders Stress = "orders" // leaders are told to hand over, and orders to campaign come late
 	Clocks Stress = "clocks" // machines are suspended, and clocks slewed
 	Disks  Stress = "disks"  // they stall, and machines crash
-	Starts Stress = "starts" // members start anew, often with another length of the master lease
+	Starts Stress = "starts" // members restart, often with another length of the master lease
 	Turns  Stress = "turns"  // a leader is alone for a while, and soon leads again
 	Names  Stress = "names"  // clients give each other names, pin them, and write what they guard
 	Lapses Stress = "lapses" // leaders are lost one after the other, and clients fall silent

@@ -2,7 +2,7 @@ package supervise
 
 import "time"
 
-// alarm wakes whoever waits for a moment to come. It may ring early: whoever hears it reads the clocks.
+// alarm wakes a goroutine that waits for a moment to come. It may ring early: the goroutine then reads the clocks.
 type alarm interface {
 	set(time.Duration)
 	rings() <-chan struct{}

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// Die ends this process by the signal, so that whoever waits for it sees that. It returns after a moment if
-// that cannot be done.
+// Die ends this process by the signal, so that its parent sees that. It returns after a moment if that cannot be done.
 func Die(by os.Signal) { die(syscall.Getpid(), by) }
 
 // DieWithGroup does the same to all processes of its group: they would have got the terminal's interrupt if

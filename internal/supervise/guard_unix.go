@@ -118,8 +118,8 @@ func startError(path string, err error) *StartError {
 	return failed
 }
 
-// release gives up the files that are the command's now: whoever waits for their other ends to be closed
-// must not wait for the guard, and whoever unmounts the folder neither.
+// release gives up the files that are the command's now: a process that waits for their other ends to be closed must
+// not wait for the guard, nor must one that unmounts the folder.
 func release(stdio [3]*os.File) {
 	if null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0); err == nil {
 		for _, f := range stdio {
@@ -165,7 +165,7 @@ func (g *guard) hear(m toGuard) {
 	case m.Lost:
 		g.judge.leaseEnded = true
 	case m.Signal != 0:
-		g.reap() // whoever has ended meanwhile hears nothing any more, and who is left shall
+		g.reap() // a process that has ended meanwhile hears nothing any more, and the rest shall
 		if m.Signal == int(syscall.SIGCONT) {
 			g.continued++ // now, as this undoes a stop that was just reaped
 		}

@@ -35,7 +35,7 @@ type Faults struct {
 	old    map[string]bool // methods that the server is to lack
 }
 
-// Set has requests decided about from now on, and counted anew; nil lets all pass.
+// Set has requests decided about from now on, and counted from zero; nil lets all pass.
 func (f *Faults) Set(decide func(method string, req any) Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
