@@ -17,7 +17,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/memory"
 )
 
-// The code of the pages docs/howto-*.md: what they show is copied from here, which
+// The code of the pages docs/how-to/*.md: what they show is copied from here, which
 // TestHowTosShowCodeThatCompiles checks.
 
 // nightly runs the backup, unless another machine does, or just did.
@@ -325,11 +325,11 @@ func TestHowTosShowCodeThatCompiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages, err := filepath.Glob("docs/howto-*.md")
+	pages, err := filepath.Glob("docs/how-to/*.md")
 	if err != nil || len(pages) < 3 {
 		t.Fatalf("pages %q, %v", pages, err)
 	}
-	for _, page := range []string{"docs/howto-cron-job.md", "docs/howto-leader-election.md", "docs/howto-shard-ownership.md"} {
+	for _, page := range []string{"docs/how-to/cron-job.md", "docs/how-to/leader-election.md", "docs/how-to/shard-ownership.md"} {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
