@@ -167,7 +167,7 @@ func (r *Replica) applyEntry(entry *raftpb.Entry) error {
 	}
 	a := r.applying
 	if err := a.payload.decode(entry.GetData()); err != nil {
-		return &DamagedError{"its commands can not be read", err}
+		return &DamagedError{What: "its commands can not be read", Err: err}
 	}
 	commands := a.payload.commands
 	if len(commands) > maxOrdinal {
@@ -291,7 +291,7 @@ func (r *Replica) applyNow(text []byte, own any, term uint64, at lessor.Position
 	}
 	command := new(logpb.Command)
 	if err := proto.Unmarshal(text, command); err != nil {
-		return nil, &DamagedError{"it can not be read", err}
+		return nil, &DamagedError{What: "it can not be read", Err: err}
 	}
 	return r.applyCommand(command, term, at)
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -41,21 +42,8 @@ var (
 	keyNew       = []byte{familyRaft, 'n'} // nothing: the member is new, see found.go
 )
 
-// A DamagedError says that the data folder holds something that this program did not write like that.
-// Nothing is repaired on a guess: a lease server that invents its past would break promises it made.
-type DamagedError struct {
-	What string
-	Err  error // may be nil
-}
-
-func (e *DamagedError) Error() string {
-	if e.Err == nil {
-		return "data is damaged: " + e.What
-	}
-	return fmt.Sprintf("data is damaged: %s: %v", e.What, e.Err)
-}
-
-func (e *DamagedError) Unwrap() error { return e.Err }
+// A DamagedError says that a record was not written by this program like that.
+type DamagedError = record.DamagedError
 
 func numbered(family byte, n uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(make([]byte, 0, 1+8), family), n)
@@ -93,7 +81,7 @@ func load(db pebble.Reader, key []byte, m proto.Message) (bool, error) {
 	}
 	defer closer.Close()
 	if err := proto.Unmarshal(value, m); err != nil {
-		return false, &DamagedError{fmt.Sprintf("record %q can not be read", string(key)), err}
+		return false, &DamagedError{What: fmt.Sprintf("record %q can not be read", string(key)), Err: err}
 	}
 	return true, nil
 }
@@ -142,7 +130,7 @@ func readEntry(key, value []byte) (*raftpb.Entry, error) {
 	index := binary.BigEndian.Uint64(key[1:])
 	entry := new(raftpb.Entry)
 	if err := proto.Unmarshal(value, entry); err != nil {
-		return nil, &DamagedError{fmt.Sprintf("log entry %d can not be read", index), err}
+		return nil, &DamagedError{What: fmt.Sprintf("log entry %d can not be read", index), Err: err}
 	}
 	if entry.GetIndex() != index {
 		return nil, &DamagedError{What: fmt.Sprintf("log entry %d calls itself %d", index, entry.GetIndex())}
@@ -178,7 +166,7 @@ func readFamily[M proto.Message](
 	for it.First(); it.Valid(); it.Next() {
 		m := fresh()
 		if err := proto.Unmarshal(it.Value(), m); err != nil {
-			return errors.Join(&DamagedError{fmt.Sprintf("record %x can not be read", it.Key()), err}, it.Close())
+			return errors.Join(&DamagedError{What: fmt.Sprintf("record %x can not be read", it.Key()), Err: err}, it.Close())
 		}
 		if !bytes.Equal(it.Key(), keyOf(m)) {
 			return errors.Join(&DamagedError{What: fmt.Sprintf("record %x is not where its key says", it.Key())}, it.Close())
@@ -200,7 +188,7 @@ func decodeName(it *pebble.Iterator, m *logpb.Name) error {
 		return err
 	}
 	if err := proto.Unmarshal(value, m); err != nil {
-		return &DamagedError{fmt.Sprintf("record %q can not be read", it.Key()), err}
+		return &DamagedError{What: fmt.Sprintf("record %q can not be read", it.Key()), Err: err}
 	}
 	return nil
 }

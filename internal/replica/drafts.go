@@ -97,7 +97,7 @@ func (r *Replica) read(key []byte, m proto.Message) (bool, error) {
 		return false, nil
 	}
 	if err := proto.Unmarshal(d.value, m); err != nil {
-		return false, &DamagedError{fmt.Sprintf("record %q can not be read", string(key)), err}
+		return false, &DamagedError{What: fmt.Sprintf("record %q can not be read", string(key)), Err: err}
 	}
 	return true, nil
 }

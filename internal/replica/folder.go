@@ -97,7 +97,7 @@ func databaseOptions(files vfs.FS, halt func(error)) *pebble.Options {
 			// The reader of damaged data gets an error too. Without a listener of ours the database would
 			// call Fatalf instead of returning it.
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
-				halt(&DamagedError{"file " + info.Path, info.Details})
+				halt(&DamagedError{What: "file " + info.Path, Err: info.Details})
 			},
 			// A flush that fails is tried again for ever, and meanwhile every write waits.
 			BackgroundError: func(err error) {

@@ -217,7 +217,7 @@ func (r *Replica) recoverBindings() error {
 			return true
 		}
 		if err := r.lessor.Attach(lessor.ID(kv.Lease), []lessor.Item{{Key: string(kv.Key)}}); err != nil {
-			failed = &DamagedError{fmt.Sprintf("key %q is attached to lease %x", kv.Key, uint64(kv.Lease)), err}
+			failed = &DamagedError{What: fmt.Sprintf("key %q is attached to lease %x", kv.Key, uint64(kv.Lease)), Err: err}
 		}
 		r.recoverContender(kv)
 		return failed == nil

@@ -103,7 +103,7 @@ func (s *StateReader) begin() error {
 			err = proto.Unmarshal(value, record.m)
 		}
 		if err != nil {
-			return &DamagedError{fmt.Sprintf("record %q can not be read", record.key), err}
+			return &DamagedError{What: fmt.Sprintf("record %q can not be read", record.key), Err: err}
 		}
 	}
 	header := &memberpb.StateHeader{
