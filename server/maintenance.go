@@ -130,7 +130,7 @@ func (m *maintenanceService) Downgrade(_ context.Context, r *pb.DowngradeRequest
 // snapshotChunk is how much of a snapshot one message carries, as in etcd.
 const snapshotChunk = 32 << 10
 
-// Snapshot sends a copy of the data, see [replica.Snapshot] for its form. It ends when the server stops.
+// Snapshot sends a copy of the data, see [datadir.TakeSnapshot] for its form. It ends when the server stops.
 func (m *maintenanceService) Snapshot(_ *pb.SnapshotRequest, stream grpc.ServerStreamingServer[pb.SnapshotResponse]) error {
 	ctx, end := m.s.longStream(stream, whoeverLeads)
 	defer end(nil)

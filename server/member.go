@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -56,7 +57,7 @@ type member interface {
 	OrderShortage(ctx context.Context, raised bool) (before, after replica.Shortage, err error)
 	Hash(ctx context.Context, revision int64) (replica.Header, keyspace.HashResult, error)
 	Defragment(context.Context) error
-	Snapshot(context.Context) (*replica.Snapshot, error)
+	Snapshot(context.Context) (*datadir.Snapshot, error)
 }
 
 var _ member = (*replica.Node)(nil)

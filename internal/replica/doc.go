@@ -79,8 +79,8 @@
 //	ship.go, install.go, state.go
 //	                             a member's whole state, on its way to another
 //	disk.go, logpb               what the records on the disk look like
-//	node*.go, run.go, folder*.go
-//	                             the driver: goroutines, clocks, the disk, the folder
+//	refound.go                   the database of a snapshot becomes that of a new cluster
+//	node*.go, run.go             the driver: goroutines, clocks, the disk
 //
 // # What it never does
 //

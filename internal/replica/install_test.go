@@ -16,6 +16,7 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 )
 
@@ -46,7 +47,7 @@ func (w *world) staged() (names []string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return slices.DeleteFunc(all, func(name string) bool { return !strings.HasPrefix(name, stagedPrefix) })
+	return slices.DeleteFunc(all, func(name string) bool { return !strings.HasPrefix(name, datadir.StagedPrefix) })
 }
 
 // ship carries a state to another member, and hands in what both are told of it.
@@ -69,7 +70,7 @@ func (g *team) ship(e Ship) {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	staged, err := StageState(context.Background(), to.fs, "", &stream, to.replica.Receipt(to.clock.Now))
+	staged, err := StageState(context.Background(), to.fs, "", rand.Uint64(), &stream, to.replica.Receipt(to.clock.Now))
 	if err != nil {
 		g.t.Fatalf("the state can not be read: %v", err)
 	}

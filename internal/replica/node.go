@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/masterlease"
@@ -101,7 +102,7 @@ type Node struct {
 	log     *slog.Logger
 	db      *pebble.DB
 	lock    *pebble.Lock
-	reserve *diskReserve
+	reserve *datadir.Reserve
 	// spares are descriptors for moments in which the process has no other left.
 	spares *descriptorReserve
 	store  *keyspace.Store
@@ -199,7 +200,7 @@ func Start(ctx context.Context, cfg NodeConfig) (*Node, error) {
 	files := newSpareFS(cfg.FS, stopping)
 	cfg.FS = files
 	n := &Node{
-		cfg: cfg, log: cfg.Logger, spares: files.reserve, reserve: newDiskReserve(&cfg),
+		cfg: cfg, log: cfg.Logger, spares: files.reserve, reserve: datadir.NewReserve(cfg.FS, cfg.Dir, cfg.Space.MinFree/2, cfg.FreeBytes),
 		intake: make(chan submission, intakeSize), bulk: make(chan submission, bulkIntakeSize), calls: make(map[uint64]caller),
 		persists: make(chan syncing, persistsInFlight), persisted: make(chan Persisted, persistsInFlight),
 		received: make(chan Event, maxReceived), leaderChanged: make(chan struct{}), states: newStates(), reach: newReach(),
@@ -227,7 +228,10 @@ func (n *Node) open() (err error) {
 			err = errors.Join(err, n.close())
 		}
 	}()
-	if n.db, n.lock, err = openFolder(n.cfg.FS, n.cfg.Dir, n.cfg.MaxOpenFiles, &n.disk, n.halt); err != nil {
+	if n.db, n.lock, err = datadir.Open(n.cfg.FS, n.cfg.Dir, datadir.Options{
+		OpenFiles: n.cfg.MaxOpenFiles, Halt: n.halt,
+		Wrap: func(files vfs.FS) vfs.FS { return watchedFS{files, &n.disk} },
+	}); err != nil {
 		return err
 	}
 	domain := clock.SystemDomain()
@@ -247,7 +251,7 @@ func (n *Node) open() (err error) {
 	}
 	n.replica, err = Open(config)
 	if err != nil {
-		return folderError(n.cfg.Dir, err)
+		return datadir.Explain(n.cfg.Dir, err)
 	}
 	n.store = n.replica.Store()
 	n.hub = keyspace.NewHub(n.store)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/datadir"
 )
 
 // errStuck is for those who ask whether the member serves; requests just wait for as long as they like to. A member that
@@ -32,7 +33,7 @@ func (n *Node) end(err error) {
 }
 
 // halt is told by the database, on any goroutine, that it cannot go on.
-func (n *Node) halt(err error) { n.end(folderError(n.cfg.Dir, err)) }
+func (n *Node) halt(err error) { n.end(datadir.Explain(n.cfg.Dir, err)) }
 
 // openInTime is open for as long as ctx lasts. The database may be stuck in a disk that does not answer, or
 // have called halt and never come back.

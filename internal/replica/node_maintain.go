@@ -3,9 +3,44 @@ package replica
 import (
 	"context"
 	"fmt"
+	"io"
 
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 )
+
+// Snapshot makes a copy of the data; see [datadir.TakeSnapshot]. It must be closed, and reading it ends with ctx.
+func (n *Node) Snapshot(ctx context.Context) (*datadir.Snapshot, error) {
+	ctx, end, err := n.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return datadir.TakeSnapshot(ctx, n.cfg.FS, n.cfg.Dir, n.db, randomID(), end)
+}
+
+// Restored says what Restore made.
+type Restored struct {
+	ClusterID uint64
+	MemberID  uint64
+	Revision  int64 // the first that can be read
+	Was       int64 // the snapshot's own
+}
+
+// Restore makes a data directory from a snapshot, as [datadir.Restore] does: that of a new cluster, see [Refound].
+func Restore(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir string) (Restored, error) {
+	restored := Restored{ClusterID: randomID(), MemberID: randomID()}
+	err := datadir.Restore(ctx, files, snapshot, dir, func(db *pebble.DB) (err error) {
+		restored.Was, restored.Revision, err = Refound(db, restored.ClusterID, restored.MemberID)
+		return err
+	})
+	if err != nil {
+		return Restored{}, err
+	}
+	return restored, nil
+}
 
 // Hash sums up the keys of this member up to a revision, 0 for the current one, see [keyspace.Store.Hash].
 // It reads everything, on the caller's goroutine, and asks no other member.

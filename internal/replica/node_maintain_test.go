@@ -16,6 +16,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -114,7 +115,7 @@ func takeSnapshot(t *testing.T, n *Node) []byte {
 	if err = errors.Join(err, s.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if written != int64(b.Len()) || written != s.Size() || written%tarBlock != sha256.Size {
+	if written != int64(b.Len()) || written != s.Size() || written%512 != sha256.Size {
 		t.Errorf("wrote %d bytes, %d arrived, the size is %d", written, b.Len(), s.Size())
 	}
 	return b.Bytes()
@@ -151,7 +152,7 @@ func TestNodeSnapshotAndRestore(t *testing.T) {
 	snapshot := takeSnapshot(t, n)
 	was := n.Header()
 	lost := mustPut(t, n, "lost", "v", 0)
-	if left, err := filepath.Glob(filepath.Join(dir, snapshotPrefix+"*")); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Join(dir, datadir.SnapshotPrefix+"*")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 
@@ -240,7 +241,7 @@ func TestRestoreRefuses(t *testing.T) {
 		dir      string
 		want     string
 	}{
-		{"cut off", snapshot[:len(snapshot)-tarBlock], "", "damaged"},
+		{"cut off", snapshot[:len(snapshot)-512], "", "damaged"},
 		{"without checksum", snapshot[:len(snapshot)-sha256.Size], "", "not a snapshot"},
 		{"damaged", damaged, "", "damaged"},
 		{"of somebody else", foreign, "", "not a snapshot of leasekeeper"},
@@ -256,7 +257,7 @@ func TestRestoreRefuses(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v, want one line with %q", err, c.want)
 			}
-			if _, err := os.Stat(filepath.Join(dir, versionFile)); err == nil {
+			if _, err := os.Stat(filepath.Join(dir, datadir.VersionFile)); err == nil {
 				t.Error("there is a data folder")
 			}
 		})
@@ -276,7 +277,7 @@ func TestNodeRemovesUnfinishedSnapshots(t *testing.T) {
 		t.Fatal(err)
 	}
 	startNode(t, left)
-	if names, err := filepath.Glob(filepath.Join(left, snapshotPrefix+"*")); err != nil || len(names) > 0 {
+	if names, err := filepath.Glob(filepath.Join(left, datadir.SnapshotPrefix+"*")); err != nil || len(names) > 0 {
 		t.Errorf("left behind: %v, %v", names, err)
 	}
 }

@@ -39,7 +39,7 @@ func (n *Node) watchSpace() {
 }
 
 func (n *Node) readSpace() Space {
-	free, err := n.reserve.look()
+	free, err := n.reserve.Look()
 	if err != nil {
 		if n.spaceUnread.CompareAndSwap(false, true) && !errors.Is(err, vfs.ErrUnsupported) {
 			n.log.Warn("the free space of the data folder can not be read; it is not watched until it can", "error", err)

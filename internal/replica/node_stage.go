@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
@@ -16,11 +15,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 )
 
 const (
-	stagedPrefix = "staged-" // of folders in the data folder: each is a state that is being received
 	// stagedBytes is from which size on a staged file is complete.
 	stagedBytes = 64 << 20
 	// bottomLevel is where the database puts tables that replace everything.
@@ -52,10 +51,11 @@ type Staged struct {
 	forgotten []byte // the value under keyForgotten, nil if there is none
 }
 
-// StageState reads a state that [WriteState] wrote into files, in a new folder within dir. It takes little memory.
+// StageState reads a state that [WriteState] wrote into files, in a new folder within dir, which is named after id. That
+// must be random. It takes little memory.
 // Instants in it were read on the sender's clocks: they become instants at which the receiver had them, on its own.
 // After an error nothing is left behind. What a crash leaves behind is removed when the data folder is opened.
-func StageState(ctx context.Context, files vfs.FS, dir string, state io.Reader, to Receipt) (*Staged, error) {
+func StageState(ctx context.Context, files vfs.FS, dir string, id uint64, state io.Reader, to Receipt) (*Staged, error) {
 	p := &stateParser{from: state}
 	header, err := p.header()
 	if err != nil {
@@ -71,7 +71,7 @@ func StageState(ctx context.Context, files vfs.FS, dir string, state io.Reader, 
 	}
 	s := &Staged{
 		Index: header.Index, Term: header.Term,
-		files: files, dir: files.PathJoin(dir, fmt.Sprintf("%s%016x", stagedPrefix, randomID())),
+		files: files, dir: files.PathJoin(dir, fmt.Sprintf("%s%016x", datadir.StagedPrefix, id)),
 	}
 	if err := files.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("a state of another member can not be written down: %w", err)
@@ -250,20 +250,4 @@ func (s *Staged) addOwn(records []Record) ([]string, error) {
 	}
 	err := w.finish()
 	return slices.Concat(s.tables, w.tables), err
-}
-
-// removeStaged removes what was being received when the process ended.
-func removeStaged(files vfs.FS, dir string) error {
-	names, err := files.List(dir)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if strings.HasPrefix(name, stagedPrefix) {
-			if err := files.RemoveAll(files.PathJoin(dir, name)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }

@@ -115,7 +115,7 @@ func (n *Node) ReceiveState(ctx context.Context, from, incarnation uint64, messa
 		return errReceiving
 	}
 	defer n.states.received()
-	staged, err := StageState(ctx, n.cfg.FS, n.cfg.Dir, state, n.replica.Receipt(clock.Now))
+	staged, err := StageState(ctx, n.cfg.FS, n.cfg.Dir, randomID(), state, n.replica.Receipt(clock.Now))
 	if err != nil {
 		return err
 	}

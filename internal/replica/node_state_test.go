@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.etcd.io/raft/v3/raftpb"
 
+	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 )
 
@@ -73,7 +74,7 @@ func TestNodeGoesOnFromTheStateOfAnother(t *testing.T) {
 		t.Errorf("it reads %v", kvs)
 	}
 	left, err := vfs.Default.List(q.dirs[laggard.identity.MemberID])
-	if err != nil || strings.Contains(strings.Join(left, " "), stagedPrefix) {
+	if err != nil || strings.Contains(strings.Join(left, " "), datadir.StagedPrefix) {
 		t.Errorf("in its folder: %v, %v", left, err)
 	}
 
@@ -117,7 +118,7 @@ func TestNodeRefusesStates(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 		left, err := vfs.Default.List(dir)
-		if err != nil || strings.Contains(strings.Join(left, " "), stagedPrefix) {
+		if err != nil || strings.Contains(strings.Join(left, " "), datadir.StagedPrefix) {
 			t.Errorf("%s: in the folder there are %v, %v", what, left, err)
 		}
 	}
@@ -160,7 +161,7 @@ func TestNodeRemovesLeftoverStates(t *testing.T) {
 	startNodeOnce()
 	from := openBare(t, vfs.NewMem())
 	from.set(t, pebble.Sync, append(ownOf(1, 50), Record{[]byte("v1"), nil})...)
-	if _, err := StageState(context.Background(), vfs.Default, dir, bytes.NewReader(from.stream(t)), testReceipt()); err != nil {
+	if _, err := StageState(context.Background(), vfs.Default, dir, randomID(), bytes.NewReader(from.stream(t)), testReceipt()); err != nil {
 		t.Fatal(err)
 	}
 	if err := from.db.Close(); err != nil {
@@ -181,7 +182,7 @@ func leftoversIn(t *testing.T, dir string) (left []string) {
 		t.Fatal(err)
 	}
 	for _, name := range names {
-		if strings.HasPrefix(name, stagedPrefix) {
+		if strings.HasPrefix(name, datadir.StagedPrefix) {
 			left = append(left, name)
 		}
 	}

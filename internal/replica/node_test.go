@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -209,7 +210,7 @@ func TestNodeRefusesAFolder(t *testing.T) {
 	foreign := t.TempDir()
 	write(t, filepath.Join(foreign, "holiday.jpg"), "sun")
 	newer := t.TempDir()
-	write(t, filepath.Join(newer, versionFile), "leasekeeper data format 99\n")
+	write(t, filepath.Join(newer, datadir.VersionFile), "leasekeeper data format 99\n")
 	file := filepath.Join(t.TempDir(), "file")
 	write(t, file, "")
 	for _, c := range []struct{ name, dir, want string }{
@@ -279,7 +280,7 @@ func listing(t *testing.T, dir string) string {
 
 func glob(t *testing.T, dir, pattern string) []string {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(dir, databaseDir, pattern))
+	paths, err := filepath.Glob(filepath.Join(dir, datadir.DatabaseDir, pattern))
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no %s in %s: %v", pattern, dir, err)
 	}
@@ -334,7 +335,7 @@ func TestNodeFindsADamagedLog(t *testing.T) {
 		if err := os.CopyFS(damaged, os.DirFS(left)); err != nil {
 			t.Fatal(err)
 		}
-		flip(t, filepath.Join(damaged, databaseDir, filepath.Base(log)), offset)
+		flip(t, filepath.Join(damaged, datadir.DatabaseDir, filepath.Base(log)), offset)
 		mustFindDamage(t, damaged)
 	}
 }
@@ -373,12 +374,12 @@ func TestNodeLosesNothingWhenKilled(t *testing.T) {
 // What is larger than the database's own table in memory goes another way into it, and is there all the same.
 func TestNodeTakesWhatIsLargerThanAMemTable(t *testing.T) {
 	dir := t.TempDir()
-	n, err := Start(context.Background(), NodeConfig{Dir: dir, MaxRequestBytes: 4 * memTableBytes})
+	n, err := Start(context.Background(), NodeConfig{Dir: dir, MaxRequestBytes: 4 * (4 << 20)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	<-n.Ready()
-	big := strings.Repeat("v", 2*memTableBytes)
+	big := strings.Repeat("v", 2*(4 << 20))
 	mustPut(t, n, "k", big, 0)
 	mustPut(t, n, "after", "v", 0)
 	left := killed(t, dir)

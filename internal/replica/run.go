@@ -6,6 +6,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/datadir"
 )
 
 const (
@@ -202,7 +203,7 @@ func (n *Node) perform(effects []Effect) (wait time.Duration, err error) {
 		case Persist:
 			// It joins the log of the database here, so that its sync begins without waiting for a goroutine.
 			if err := n.db.ApplyNoSyncWait(e.Batch, pebble.Sync); err != nil {
-				return 0, folderError(n.cfg.Dir, err)
+				return 0, datadir.Explain(n.cfg.Dir, err)
 			}
 			n.persists <- syncing{e, time.Now()}
 		case Reply:
@@ -229,7 +230,7 @@ func (n *Node) perform(effects []Effect) (wait time.Duration, err error) {
 		case WakeAt:
 			wait = e.Wait
 		case Halt:
-			return 0, folderError(n.cfg.Dir, e.Err)
+			return 0, datadir.Explain(n.cfg.Dir, e.Err)
 		}
 	}
 	n.tellHanded()

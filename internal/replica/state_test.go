@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/memberpb"
 )
@@ -34,9 +35,9 @@ type bareMember struct {
 
 func openBare(t testing.TB, fs vfs.FS) bareMember {
 	t.Helper()
-	options := databaseOptions(fs, func(err error) { t.Errorf("the database halts: %v", err) })
+	options := datadir.DatabaseOptions(fs, func(err error) { t.Errorf("the database halts: %v", err) })
 	options.MemTableSize, options.CacheSize = 256<<10, 1<<20
-	db, err := openDatabase("db", options)
+	db, err := datadir.OpenDatabase("db", options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +122,7 @@ func randomBytes(rng *rand.Rand, limit int) []byte {
 }
 
 func stage(m bareMember, stream io.Reader) (*Staged, error) {
-	return StageState(context.Background(), m.fs, "", stream, testReceipt())
+	return StageState(context.Background(), m.fs, "", rand.Uint64(), stream, testReceipt())
 }
 
 // snapOf is what raft would want on stable storage with the state of ownOf.
@@ -186,7 +187,7 @@ func leftovers(t testing.TB, fs vfs.FS) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, stagedPrefix) })
+	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, datadir.StagedPrefix) })
 }
 
 // A stream that is cut off, damaged, or of something else is refused with a sentence, and leaves nothing.
@@ -225,7 +226,7 @@ func TestStateIsRefused(t *testing.T) {
 	version := bytes.Clone(whole)
 	version[len(stateMagic)]++
 	refused("another version", "of version 2 and this program knows version 1", version)
-	_, err := StageState(context.Background(), to.fs, "", bytes.NewReader(whole), Receipt{ClusterID: 5, Now: testReceipt().Now})
+	_, err := StageState(context.Background(), to.fs, "", rand.Uint64(), bytes.NewReader(whole), Receipt{ClusterID: 5, Now: testReceipt().Now})
 	if err == nil || !strings.Contains(err.Error(), "it is of another group: of c1, and this member belongs to 5") {
 		t.Errorf("another group: %v", err)
 	}
@@ -308,7 +309,7 @@ func TestStateStagingHonoursItsContext(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(ErrStopped)
-	if _, err := StageState(ctx, fs, "", bytes.NewReader(stream), testReceipt()); !errors.Is(err, ErrStopped) {
+	if _, err := StageState(ctx, fs, "", rand.Uint64(), bytes.NewReader(stream), testReceipt()); !errors.Is(err, ErrStopped) {
 		t.Errorf("staged: %v", err)
 	}
 	if left := leftovers(t, fs); len(left) > 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -69,12 +70,12 @@ func (w *world) open() {
 }
 
 func (w *world) tryOpen() error {
-	options := databaseOptions(w.fs, func(err error) { w.t.Errorf("the database halts: %v", err) })
+	options := datadir.DatabaseOptions(w.fs, func(err error) { w.t.Errorf("the database halts: %v", err) })
 	options.MemTableSize, options.CacheSize = 256<<10, 1<<20 // opened a thousand times over
 	if w.database != nil {
 		w.database(options)
 	}
-	db, err := openDatabase("db", options)
+	db, err := datadir.OpenDatabase("db", options)
 	if err != nil {
 		return err
 	}

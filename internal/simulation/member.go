@@ -21,6 +21,7 @@ const (
 
 // member is a machine with a process on it that drives a replica, or does not at the moment.
 type member struct {
+	staged uint64 // states that were staged here; numbers their folders
 	w      *world
 	index  int
 	id     uint64

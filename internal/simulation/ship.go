@@ -53,7 +53,8 @@ func (m *member) stage(from, incarnation uint64, message, state []byte) error {
 	parsed, err := replica.ParseMessage(from, m.id, message)
 	m.must(err)
 	receipt := m.replica.Receipt(m.now)
-	staged, err := replica.StageState(context.Background(), m.fs, stagingFolder, bytes.NewReader(state), receipt)
+	m.staged++
+	staged, err := replica.StageState(context.Background(), m.fs, stagingFolder, m.staged, bytes.NewReader(state), receipt)
 	m.must(err)
 	m.event(replica.Received{Message: parsed, Incarnation: incarnation, State: staged})
 	return nil

@@ -1,4 +1,4 @@
-package replica
+package datadir
 
 import (
 	"errors"
@@ -11,10 +11,10 @@ import (
 // reserveFile is the name of the file in the data folder whose blocks are part of the reserve of disk space.
 const reserveFile = "RESERVE"
 
-// diskReserve keeps half of the reserve of disk space in a file, where the system can reserve blocks for one, so that
+// Reserve keeps a part of the reserve of disk space in a file, where the system can reserve blocks for one, so that
 // other programs cannot fill it. The file is removed when the member needs the space itself, and comes back later. Its
 // blocks count as free: the reserve is as large with the file as without.
-type diskReserve struct {
+type Reserve struct {
 	files   vfs.FS
 	dir     string
 	bytes   uint64 // of the file; 0 keeps none
@@ -25,16 +25,18 @@ type diskReserve struct {
 	held uint64 // 0 or bytes
 }
 
-func newDiskReserve(cfg *NodeConfig) *diskReserve {
-	r := &diskReserve{files: cfg.FS, dir: cfg.Dir, bytes: cfg.Space.MinFree / 2, reserve: extend, free: cfg.FreeBytes}
+// NewReserve returns a reserve of that many bytes in a data directory, as far as the system can reserve blocks; 0 keeps
+// none. free tells how much the file system of a folder has left.
+func NewReserve(files vfs.FS, dir string, bytes uint64, free func(dir string) (uint64, error)) *Reserve {
+	r := &Reserve{files: files, dir: dir, bytes: bytes, reserve: extend, free: free}
 	if !canExtend {
 		r.bytes = 0
 	}
 	return r
 }
 
-// look returns how many bytes are free, with those of the file, and makes or removes the file if it is time to.
-func (r *diskReserve) look() (uint64, error) {
+// Look returns how many bytes are free, with those of the file, and makes or removes the file if it is time to.
+func (r *Reserve) Look() (uint64, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	free, err := r.free(r.dir)
@@ -60,10 +62,10 @@ func (r *diskReserve) look() (uint64, error) {
 	return free + r.held, nil
 }
 
-func (r *diskReserve) path() string { return r.files.PathJoin(r.dir, reserveFile) }
+func (r *Reserve) path() string { return r.files.PathJoin(r.dir, reserveFile) }
 
 // take makes the file.
-func (r *diskReserve) take() error {
+func (r *Reserve) take() error {
 	f, err := r.files.Create(r.path(), vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err

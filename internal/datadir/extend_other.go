@@ -1,6 +1,6 @@
 //go:build !linux
 
-package replica
+package datadir
 
 // canExtend says whether extend does anything.
 const canExtend = false

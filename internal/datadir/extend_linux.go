@@ -1,4 +1,4 @@
-package replica
+package datadir
 
 import "golang.org/x/sys/unix"
 

@@ -1,4 +1,4 @@
-package replica
+package datadir
 
 import (
 	"bytes"
@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
 // The database's write-ahead log consists of blocks of walBlock bytes, and a block of chunks. A chunk begins with a
@@ -39,9 +41,11 @@ const (
 	walSumOffset = 0xa282ead8
 )
 
+var walSums = crc32.MakeTable(crc32.Castagnoli)
+
 // walSum is the database's checksum: it is changed so that data seldom holds what looks like it.
 func walSum(b []byte) uint32 {
-	return bits.RotateLeft32(crc32.Checksum(b, stateSums), 17) + walSumOffset
+	return bits.RotateLeft32(crc32.Checksum(b, walSums), 17) + walSumOffset
 }
 
 // walChunk returns the length of the whole chunk that b begins with, and whether it says what was synced. If b begins
@@ -170,9 +174,9 @@ func checkWAL(log io.Reader, name string, number uint32, newest bool) error {
 	}
 	switch {
 	case c.intact < c.synced:
-		return &DamagedError{What: fmt.Sprintf("the write-ahead log %s can not be read from byte %d on, and it was on the disk as far as byte %d", name, c.intact, c.synced)}
+		return &record.DamagedError{What: fmt.Sprintf("the write-ahead log %s can not be read from byte %d on, and it was on the disk as far as byte %d", name, c.intact, c.synced)}
 	case !newest && !c.closed:
-		return &DamagedError{What: fmt.Sprintf("the write-ahead log %s can not be read from byte %d on, and it had been closed: a newer one is there", name, c.intact)}
+		return &record.DamagedError{What: fmt.Sprintf("the write-ahead log %s can not be read from byte %d on, and it had been closed: a newer one is there", name, c.intact)}
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package replica
+package datadir
 
 import (
 	"errors"
@@ -11,14 +11,20 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
-// versionFile says in plain text what a data folder is, so that a person, or another version of this
-// program, need not open the database to find out.
 const (
-	versionFile = "VERSION"
+	// VersionFile is the file that says in plain text what a data directory is, so that a person, or another version of
+	// this program, need not open the database to find out.
+	VersionFile = "VERSION"
 	versionText = "leasekeeper data format 2\n"
-	databaseDir = "db"
+	// DatabaseDir is the folder of the database in the data directory.
+	DatabaseDir = "db"
+	// SnapshotPrefix begins the names of folders in the data directory that hold a snapshot which is being sent.
+	SnapshotPrefix = "snapshot-"
+	// StagedPrefix begins the names of folders in the data directory that hold a state which is being received.
+	StagedPrefix = "staged-"
 
 	cacheBytes = 64 << 20
 	// The database keeps one table of what is not yet in files, or two, for as long as it is open: they are small,
@@ -30,9 +36,19 @@ const (
 	maxUnsorted = 48
 )
 
-// openFolder makes the data folder if need be, locks it, and opens its database. halt is called when the
-// database cannot go on; the goroutine that calls it never comes back. watch counts what the database does with the disk.
-func openFolder(files vfs.FS, dir string, openFiles int, watch *diskWatch, halt func(error)) (*pebble.DB, *pebble.Lock, error) {
+// Options say how Open opens a data directory.
+type Options struct {
+	// OpenFiles bounds the files that the database keeps open for later use.
+	OpenFiles int
+	// Halt is called when the database cannot go on. The goroutine that calls it never comes back.
+	Halt func(error)
+	// Wrap gives the database another view of its files, to watch what it does with them; nil leaves them as they are.
+	Wrap func(vfs.FS) vfs.FS
+}
+
+// Open makes the data directory if need be, locks it, removes what an earlier process left unfinished, and opens its
+// database.
+func Open(files vfs.FS, dir string, o Options) (*pebble.DB, *pebble.Lock, error) {
 	if dir == "" {
 		return nil, nil, errors.New("no data folder is named: say where to keep the data")
 	}
@@ -47,23 +63,41 @@ func openFolder(files vfs.FS, dir string, openFiles int, watch *diskWatch, halt 
 	if err := checkVersion(files, dir); err != nil {
 		return nil, nil, errors.Join(err, lock.Close())
 	}
-	if err := errors.Join(removeSnapshots(files, dir), removeStaged(files, dir), removeReserve(files, dir)); err != nil {
+	if err := errors.Join(removeAll(files, dir, SnapshotPrefix), removeAll(files, dir, StagedPrefix), removeReserve(files, dir)); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("data folder %s can not be cleaned up: %w", dir, err), lock.Close())
 	}
-	options := databaseOptions(files, halt)
-	options.FS = watchedFS{options.FS, watch}
-	options.MaxOpenFiles = openFiles
-	db, err := openDatabase(files.PathJoin(dir, databaseDir), options)
+	options := DatabaseOptions(files, o.Halt)
+	if o.Wrap != nil {
+		options.FS = o.Wrap(options.FS)
+	}
+	options.MaxOpenFiles = o.OpenFiles
+	db, err := OpenDatabase(files.PathJoin(dir, DatabaseDir), options)
 	if err != nil {
-		return nil, nil, errors.Join(folderError(dir, err), lock.Close())
+		return nil, nil, errors.Join(Explain(dir, err), lock.Close())
 	}
 	return db, lock, nil
 }
 
-// openDatabase opens a database, a new one twice: the write-ahead log that is made together with a database
+// removeAll removes the folders in the data directory whose names begin with a prefix.
+func removeAll(files vfs.FS, dir, prefix string) error {
+	names, err := files.List(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, prefix) {
+			if err := files.RemoveAll(files.PathJoin(dir, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// OpenDatabase opens a database, a new one twice: the write-ahead log that is made together with a database
 // is of an old form, which cannot tell a damaged record from one that a crash left unfinished. The log that
 // the second opening starts can.
-func openDatabase(path string, options *pebble.Options) (*pebble.DB, error) {
+func OpenDatabase(path string, options *pebble.Options) (*pebble.DB, error) {
 	if err := makeDirs(options.FS, path); err != nil {
 		return nil, err
 	}
@@ -80,7 +114,8 @@ func openDatabase(path string, options *pebble.Options) (*pebble.DB, error) {
 	return pebble.Open(path, options)
 }
 
-func databaseOptions(files vfs.FS, halt func(error)) *pebble.Options {
+// DatabaseOptions returns how the database of a data directory is opened.
+func DatabaseOptions(files vfs.FS, halt func(error)) *pebble.Options {
 	options := &pebble.Options{
 		FS:                 databaseFiles{files},
 		FormatMajorVersion: pebble.FormatNewest,
@@ -97,7 +132,7 @@ func databaseOptions(files vfs.FS, halt func(error)) *pebble.Options {
 			// The reader of damaged data gets an error too. Without a listener of ours the database would
 			// call Fatalf instead of returning it.
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
-				halt(&DamagedError{What: "file " + info.Path, Err: info.Details})
+				halt(&record.DamagedError{What: "file " + info.Path, Err: info.Details})
 			},
 			// A flush that fails is tried again for ever, and meanwhile every write waits.
 			BackgroundError: func(err error) {
@@ -192,7 +227,7 @@ func makeDirs(files vfs.FS, dir string) error {
 
 // checkVersion reads what the folder says it is. A new folder is labelled before anything else is in it.
 func checkVersion(files vfs.FS, dir string) error {
-	path := files.PathJoin(dir, versionFile)
+	path := files.PathJoin(dir, VersionFile)
 	f, err := files.Open(path)
 	if err == nil {
 		text, err := io.ReadAll(io.LimitReader(f, 1024))
@@ -201,7 +236,7 @@ func checkVersion(files vfs.FS, dir string) error {
 		}
 		if string(text) != versionText {
 			return fmt.Errorf("data folder %s is of another version: its %s file says %q and this program knows %q; "+
-				"use the version of leasekeeper that wrote it", dir, versionFile, strings.TrimSpace(string(text)), strings.TrimSpace(versionText))
+				"use the version of leasekeeper that wrote it", dir, VersionFile, strings.TrimSpace(string(text)), strings.TrimSpace(versionText))
 		}
 		return nil
 	}
@@ -213,9 +248,9 @@ func checkVersion(files vfs.FS, dir string) error {
 		return fmt.Errorf("data folder %s can not be read: %w", dir, err)
 	}
 	for _, name := range names {
-		if name != "LOCK" && name != versionFile+".new" {
+		if name != "LOCK" && name != VersionFile+".new" {
 			return fmt.Errorf("%s holds %q but no %s file, so it is not a data folder of leasekeeper: "+
-				"choose an empty folder or a new one", dir, name, versionFile)
+				"choose an empty folder or a new one", dir, name, VersionFile)
 		}
 	}
 	return writeVersion(files, dir)
@@ -223,7 +258,7 @@ func checkVersion(files vfs.FS, dir string) error {
 
 // writeVersion puts the whole file there or none of it, and makes sure that it stays.
 func writeVersion(files vfs.FS, dir string) error {
-	fresh := files.PathJoin(dir, versionFile+".new")
+	fresh := files.PathJoin(dir, VersionFile+".new")
 	f, err := files.Create(fresh, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return fmt.Errorf("the data folder can not be written to: %w", err)
@@ -234,7 +269,7 @@ func writeVersion(files vfs.FS, dir string) error {
 	}
 	err = errors.Join(err, f.Close())
 	if err == nil {
-		err = files.Rename(fresh, files.PathJoin(dir, versionFile))
+		err = files.Rename(fresh, files.PathJoin(dir, VersionFile))
 	}
 	if err != nil {
 		return fmt.Errorf("the data folder can not be written to: %w", err)
@@ -256,10 +291,10 @@ func syncDirs(files vfs.FS, dirs ...string) error {
 	return nil
 }
 
-// folderError says in one sentence what is wrong with a data folder and what to do.
-func folderError(dir string, err error) error {
+// Explain says in one sentence what is wrong with a data folder and what to do.
+func Explain(dir string, err error) error {
 	detail, _, _ := strings.Cut(err.Error(), "\n") // the database adds lines for its developers
-	var damaged *DamagedError
+	var damaged *record.DamagedError
 	if errors.As(err, &damaged) || pebble.IsCorruptionError(err) {
 		return &sentence{fmt.Sprintf("the data in %s is damaged; restore the folder from a copy, "+
 			"or move it away and start with an empty one, which loses every lease and key: %s", dir, detail), err}
@@ -282,7 +317,7 @@ type databaseLogger struct{ halt func(error) }
 func (databaseLogger) Infof(string, ...any)  {}
 func (databaseLogger) Errorf(string, ...any) {}
 
-// Fatalf must not return: the database relies on it. The process is about to end (see Node.Err).
+// Fatalf must not return: the database relies on it. The process is about to end (see Err of package node).
 func (l databaseLogger) Fatalf(format string, args ...any) {
 	l.halt(fmt.Errorf("the disk failed: "+format, args...))
 	select {}

@@ -1,6 +1,7 @@
-package replica
+package datadir
 
 import (
+	"encoding/binary"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -11,15 +12,15 @@ import (
 
 // Files of the history must not be merged with others only because those overlap.
 func TestHistoryHasFilesOfItsOwn(t *testing.T) {
-	db, err := pebble.Open("db", databaseOptions(vfs.NewMem(), nil))
+	db, err := pebble.Open("db", DatabaseOptions(vfs.NewMem(), nil))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
 	const flushes = 20 // more than are merged at a time
 	for n := range uint64(flushes) {
-		for _, family := range []byte{familyDraft, keyspace.FamilyHistory, familyLog, keyspace.FamilyVersions} {
-			if err := db.Set(numbered(family, n), []byte("value"), pebble.NoSync); err != nil {
+		for _, family := range []byte{'d', keyspace.FamilyHistory, 'l', keyspace.FamilyVersions} {
+			if err := db.Set(binary.BigEndian.AppendUint64([]byte{family}, n), []byte("value"), pebble.NoSync); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -1,4 +1,4 @@
-package replica
+package datadir
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ func TestDiskReserveIsKeptAndGivenUp(t *testing.T) {
 	dir := t.TempDir()
 	const least = 8 << 20
 	free := uint64(0)
-	r := newDiskReserve(&NodeConfig{Dir: dir, FS: vfs.Default, Space: SpaceLimits{MinFree: least}, FreeBytes: func(string) (uint64, error) { return free, nil }})
+	r := NewReserve(vfs.Default, dir, least/2, func(string) (uint64, error) { return free, nil })
 	path := filepath.Join(dir, reserveFile)
 	for _, step := range []struct {
 		free, want uint64 // free without the file, and what look tells
@@ -31,7 +31,7 @@ func TestDiskReserveIsKeptAndGivenUp(t *testing.T) {
 		{3 * least, 3*least + least/2, true},
 	} {
 		free = step.free
-		got, err := r.look()
+		got, err := r.Look()
 		if err != nil || got != step.want {
 			t.Errorf("with %d free: %d, %v, want %d", step.free, got, err, step.want)
 		}
@@ -56,10 +56,10 @@ func TestDiskReserveIsKeptAndGivenUp(t *testing.T) {
 // TestDiskReserveNeedsNoHelpOfTheSystem has a file system that can reserve nothing.
 func TestDiskReserveNeedsNoHelpOfTheSystem(t *testing.T) {
 	dir := t.TempDir()
-	r := newDiskReserve(&NodeConfig{Dir: dir, FS: vfs.Default, Space: SpaceLimits{MinFree: 1 << 20}, FreeBytes: func(string) (uint64, error) { return 1 << 30, nil }})
+	r := NewReserve(vfs.Default, dir, 1<<19, func(string) (uint64, error) { return 1 << 30, nil })
 	r.reserve = func(uintptr, int64, int64) error { return unix.EOPNOTSUPP }
 	for range 2 {
-		if free, err := r.look(); err != nil || free != 1<<30 {
+		if free, err := r.Look(); err != nil || free != 1<<30 {
 			t.Errorf("%d bytes are free: %v", free, err)
 		}
 	}

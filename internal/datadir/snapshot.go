@@ -1,4 +1,4 @@
-package replica
+package datadir
 
 import (
 	"archive/tar"
@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -17,19 +16,16 @@ import (
 
 // A snapshot is a tar archive of a database, with the VERSION of its data folder in front, followed by the
 // SHA-256 of all that. Archives are made of blocks of 512 bytes, so the length of a snapshot is 32 more than
-// a multiple of that, by which etcd's tools know that the checksum is there.
-const (
-	snapshotPrefix = "snapshot-" // of folders in the data folder: each is a snapshot being sent
-	tarBlock       = 512
-)
+// a multiple of tarBlock, by which etcd's tools know that the checksum is there.
+const tarBlock = 512
 
 // A Snapshot is a consistent copy of a member's data at the moment it was made.
 type Snapshot struct {
-	n     *Node
-	ctx   context.Context
-	end   func()
-	dir   string
-	files []snapshotFile
+	fs      vfs.FS
+	ctx     context.Context // ends reading
+	release func()          // called by Close
+	dir     string
+	files   []snapshotFile
 }
 
 type snapshotFile struct {
@@ -37,17 +33,14 @@ type snapshotFile struct {
 	size int64
 }
 
-// Snapshot makes a copy of the data. It takes almost no room at first, since files that do not change are
-// shared; the longer it is kept the more it takes. It must be closed, and reading it ends with ctx.
-func (n *Node) Snapshot(ctx context.Context) (*Snapshot, error) {
-	ctx, end, err := n.use(ctx)
-	if err != nil {
-		return nil, err
-	}
-	files := n.cfg.FS
-	s := &Snapshot{n: n, ctx: ctx, end: end, dir: files.PathJoin(n.cfg.Dir, fmt.Sprintf("%s%016x", snapshotPrefix, randomID()))}
-	if err := n.db.Checkpoint(s.dir, pebble.WithFlushedWAL()); err != nil {
-		return nil, errors.Join(folderError(n.cfg.Dir, err), s.Close())
+// TakeSnapshot makes a copy of the database in a data directory. The copy takes almost no room at first, since files that
+// do not change are shared; the longer it is kept the more it takes. Its folder is named after id, which must be random.
+// The snapshot must be closed, also if ctx ends, which ends reading it; only then release is called. After an error
+// release has been called.
+func TakeSnapshot(ctx context.Context, files vfs.FS, dir string, db *pebble.DB, id uint64, release func()) (*Snapshot, error) {
+	s := &Snapshot{fs: files, ctx: ctx, release: release, dir: files.PathJoin(dir, fmt.Sprintf("%s%016x", SnapshotPrefix, id))}
+	if err := db.Checkpoint(s.dir, pebble.WithFlushedWAL()); err != nil {
+		return nil, errors.Join(Explain(dir, err), s.Close())
 	}
 	if err := s.list(); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -56,13 +49,13 @@ func (n *Node) Snapshot(ctx context.Context) (*Snapshot, error) {
 }
 
 func (s *Snapshot) list() error {
-	names, err := s.n.cfg.FS.List(s.dir)
+	names, err := s.fs.List(s.dir)
 	if err != nil {
 		return err
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		info, err := s.n.cfg.FS.Stat(s.n.cfg.FS.PathJoin(s.dir, name))
+		info, err := s.fs.Stat(s.fs.PathJoin(s.dir, name))
 		if err != nil {
 			return err
 		}
@@ -97,14 +90,14 @@ func (s *Snapshot) WriteTo(w io.Writer) (int64, error) {
 }
 
 func (s *Snapshot) archive(archive *tar.Writer) error {
-	if err := writeHeader(archive, versionFile, int64(len(versionText))); err != nil {
+	if err := writeHeader(archive, VersionFile, int64(len(versionText))); err != nil {
 		return err
 	}
 	if _, err := io.WriteString(archive, versionText); err != nil {
 		return err
 	}
 	for _, f := range s.files {
-		if err := writeHeader(archive, databaseDir+"/"+f.name, f.size); err != nil {
+		if err := writeHeader(archive, DatabaseDir+"/"+f.name, f.size); err != nil {
 			return err
 		}
 		if err := s.copy(archive, f); err != nil {
@@ -115,7 +108,7 @@ func (s *Snapshot) archive(archive *tar.Writer) error {
 }
 
 func (s *Snapshot) copy(archive *tar.Writer, f snapshotFile) error {
-	file, err := s.n.cfg.FS.Open(s.n.cfg.FS.PathJoin(s.dir, f.name), vfs.SequentialReadsOption)
+	file, err := s.fs.Open(s.fs.PathJoin(s.dir, f.name), vfs.SequentialReadsOption)
 	if err != nil {
 		return err
 	}
@@ -132,8 +125,8 @@ func writeHeader(archive *tar.Writer, name string, size int64) error {
 
 // Close removes the copy.
 func (s *Snapshot) Close() error {
-	defer s.end()
-	return s.n.cfg.FS.RemoveAll(s.dir)
+	defer s.release()
+	return s.fs.RemoveAll(s.dir)
 }
 
 // counter counts what it passes on, until its context ends.
@@ -150,20 +143,4 @@ func (c *counter) Write(p []byte) (int, error) {
 	n, err := c.w.Write(p)
 	c.n += int64(n)
 	return n, err
-}
-
-// removeSnapshots removes what snapshots left behind that were being sent when the process ended.
-func removeSnapshots(files vfs.FS, dir string) error {
-	names, err := files.List(dir)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if strings.HasPrefix(name, snapshotPrefix) {
-			if err := files.RemoveAll(files.PathJoin(dir, name)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }

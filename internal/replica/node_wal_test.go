@@ -3,9 +3,9 @@ package replica
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -15,10 +15,18 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
-	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
+)
+
+// Logs of the database consist of blocks of walBlock bytes; see package datadir.
+const (
+	walBlock  = 32 << 10
+	walSuffix = ".log"
 )
 
 // syncRecorder notes for every write-ahead log how far it was written whenever it had been synced.
@@ -39,7 +47,7 @@ func (r *syncRecorder) ReuseForWrite(old, name string, category vfs.DiskWriteCat
 }
 
 func (r *syncRecorder) record(name string, f vfs.File) vfs.File {
-	if f == nil || !isWAL(name) {
+	if f == nil || !strings.HasSuffix(name, walSuffix) {
 		return f
 	}
 	return &recordedWAL{File: f, recorder: r, base: r.PathBase(name)}
@@ -109,10 +117,10 @@ func crowdedFolder(t *testing.T, writers, puts int) (left string, syncs map[stri
 func startsUpTo(t *testing.T, folder, log string, text []byte) (last uint64, err error) {
 	t.Helper()
 	files := vfs.NewMem()
-	if _, err := vfs.Clone(vfs.Default, files, filepath.Join(folder, databaseDir), databaseDir); err != nil {
+	if _, err := vfs.Clone(vfs.Default, files, filepath.Join(folder, datadir.DatabaseDir), datadir.DatabaseDir); err != nil {
 		t.Fatal(err)
 	}
-	f, err := files.Create(files.PathJoin(databaseDir, log), vfs.WriteCategoryUnspecified)
+	f, err := files.Create(files.PathJoin(datadir.DatabaseDir, log), vfs.WriteCategoryUnspecified)
 	if err == nil {
 		_, err = f.Write(slices.Clone(text)) // a file in memory spoils what it is given if the race detector is on
 		err = errors.Join(err, f.Close())
@@ -120,20 +128,19 @@ func startsUpTo(t *testing.T, folder, log string, text []byte) (last uint64, err
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := openDatabase(databaseDir, databaseOptions(files, func(error) {}))
+	db, err := datadir.OpenDatabase(datadir.DatabaseDir, datadir.DatabaseOptions(files, func(error) {}))
 	if err != nil {
 		return 0, err
 	}
 	defer db.Close()
-	applied := new(logpb.Applied)
-	if _, err := load(db, keyApplied, applied); err != nil {
-		return 0, err
-	}
-	entries, err := openLog(db, applied.Index, logStep)
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{'l'}, UpperBound: []byte{'l' + 1}}) // of the log
 	if err != nil {
 		return 0, err
 	}
-	return entries.last, nil
+	if it.Last() {
+		last = binary.BigEndian.Uint64(it.Key()[1:])
+	}
+	return last, errors.Join(it.Error(), it.Close())
 }
 
 func upTo(last uint64, err error) uint64 {
@@ -147,7 +154,7 @@ func upTo(last uint64, err error) uint64 {
 // last. The writers are many, so that blocks fill up between two syncs; logs are closed, and used again.
 func TestDamageAnywhereInALogOfManyWritersIsTold(t *testing.T) {
 	left, syncs, acknowledged := crowdedFolder(t, 16, 400)
-	names, err := filepath.Glob(filepath.Join(left, databaseDir, "*"+walSuffix))
+	names, err := filepath.Glob(filepath.Join(left, datadir.DatabaseDir, "*"+walSuffix))
 	if err != nil || len(names) == 0 {
 		t.Fatal(names, err)
 	}
@@ -177,7 +184,7 @@ func TestDamageAnywhereInALogOfManyWritersIsTold(t *testing.T) {
 					t.Errorf("%s damaged at byte %d of %d that were synced before the last: it starts with entries up to %d, and %d was acknowledged", name, at, last, got, acknowledged)
 				case err == nil:
 					harmless++
-				case !strings.Contains(folderError("d", err).Error(), "restore the folder from a copy"):
+				case !strings.Contains(datadir.Explain("d", err).Error(), "restore the folder from a copy"):
 					t.Errorf("%s damaged at byte %d: %v", name, at, err)
 				default:
 					told++
@@ -195,12 +202,12 @@ func TestDamageAnywhereInALogOfManyWritersIsTold(t *testing.T) {
 // the member starts, with all that had been synced.
 func TestTornSectorsThatNobodySyncedAreNoDamage(t *testing.T) {
 	left, syncs, _ := crowdedFolder(t, 16, 30)
-	names, err := filepath.Glob(filepath.Join(left, databaseDir, "*"+walSuffix))
+	names, err := filepath.Glob(filepath.Join(left, datadir.DatabaseDir, "*"+walSuffix))
 	if err != nil || len(names) > 2 {
 		t.Fatal(names, err) // the folder must be the same as at each earlier moment, but for the log
 	}
 	name := filepath.Base(names[len(names)-1]) // the one before it was made together with the database
-	whole, err := os.ReadFile(filepath.Join(left, databaseDir, name))
+	whole, err := os.ReadFile(filepath.Join(left, datadir.DatabaseDir, name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,113 +245,20 @@ func TestTornSectorsThatNobodySyncedAreNoDamage(t *testing.T) {
 func TestAChunkOfTheNextLogIsNotTheEnd(t *testing.T) {
 	left, syncs, _ := crowdedFolder(t, 4, 20)
 	for name, of := range syncs {
-		number, _ := walNumber(name)
-		whole, err := os.ReadFile(filepath.Join(left, databaseDir, name))
+		whole, err := os.ReadFile(filepath.Join(left, datadir.DatabaseDir, name))
 		if err != nil || len(of) < 4 {
 			continue
 		}
-		size, _ := walChunk(whole)
-		text := slices.Clone(whole)
-		text[size+walNumberAt] = byte(number + 1)
-		if err := checkWAL(bytes.NewReader(whole), name, uint32(number), true); err != nil {
+		// A chunk begins with a checksum (4 bytes), a length (2), a kind (1) and the number of the log.
+		text, first := slices.Clone(whole), 19+int(binary.LittleEndian.Uint16(whole[4:]))
+		text[first+7]++
+		if _, err := startsUpTo(t, left, name, whole); err != nil {
 			t.Errorf("%s as it is: %v", name, err)
 		}
-		if err := checkWAL(bytes.NewReader(text), name, uint32(number), true); !errors.As(err, new(*DamagedError)) {
+		if _, err := startsUpTo(t, left, name, text); !errors.As(err, new(*record.DamagedError)) {
 			t.Errorf("%s with another number in its second chunk: %v", name, err)
 		}
 		return
 	}
 	t.Fatal("no log is left")
-}
-
-// A log that was closed is read to its end, or damaged.
-func TestALogThatWasClosedHasAnEnd(t *testing.T) {
-	closed := []byte(walTrailer + "\x08\x00\x00\x00")
-	for _, tried := range []struct {
-		what    string
-		text    []byte
-		newest  bool
-		damaged bool
-	}{
-		{"closed", closed, false, false},
-		{"closed, and the newest", closed, true, false},
-		{"without an end", nil, false, true},
-		{"without an end, and the newest", nil, true, false},
-		{"reserved and not written", make([]byte, 3*walBlock), true, false},
-		{"with the end of another", []byte(walTrailer + "\x09\x00\x00\x00"), false, true},
-	} {
-		err := checkWAL(bytes.NewReader(tried.text), "000007.log", 7, tried.newest)
-		if errors.As(err, new(*DamagedError)) != tried.damaged {
-			t.Errorf("%s: %v", tried.what, err)
-		}
-	}
-	if err := checkWAL(io.MultiReader(bytes.NewReader(closed), failing{}), "000007.log", 7, true); !errors.Is(err, errFailing) {
-		t.Errorf("what can not be read: %v", err)
-	}
-}
-
-var errFailing = errors.New("the disk does not answer")
-
-type failing struct{}
-
-func (failing) Read([]byte) (int, error) { return 0, errFailing }
-
-// What the database hands to a log is not changed: it is the database's memory.
-func TestSayingWhatIsSyncedLeavesTheDatabasesMemoryAlone(t *testing.T) {
-	files, path := vfs.Default, filepath.Join(t.TempDir(), "000007.log")
-	f, err := databaseFiles{files}.Create(path, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		t.Fatal(err)
-	}
-	chunk := make([]byte, walHead+5)
-	chunk[4], chunk[6], chunk[walNumberAt] = 5, walFirst, 7
-	sum := walSum(chunk[6:])
-	chunk[0], chunk[1], chunk[2], chunk[3] = byte(sum), byte(sum>>8), byte(sum>>16), byte(sum>>24)
-	given := slices.Clone(chunk)
-	for range 2 {
-		if _, err := f.Write(given); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Sync(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(given, chunk) {
-		t.Error("what was written was changed")
-	}
-	read, err := files.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer read.Close()
-	text, err := io.ReadAll(read)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &walCheck{number: []byte{7, 0, 0, 0}, next: []byte{8, 0, 0, 0}, whole: true}
-	c.block(text)
-	if want := int64(len(chunk)); c.synced != want || c.intact != 2*want {
-		t.Errorf("the log says that %d bytes were synced, and %d can be read; want %d and %d", c.synced, c.intact, want, 2*want)
-	}
-}
-
-// BenchmarkSayingWhatIsSynced is what a write to the log costs beyond what the file system takes.
-func BenchmarkSayingWhatIsSynced(b *testing.B) {
-	for _, size := range []int{300, 1000, walBlock - walHead} {
-		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			chunk := make([]byte, walHead+size)
-			chunk[4], chunk[5], chunk[6] = byte(size), byte(size>>8), walFirst
-			sum := walSum(chunk[6:])
-			chunk[0], chunk[1], chunk[2], chunk[3] = byte(sum), byte(sum>>8), byte(sum>>16), byte(sum>>24)
-			scratch := make([]byte, 0, len(chunk))
-			b.SetBytes(int64(len(chunk)))
-			for b.Loop() {
-				scratch = append(scratch[:0], chunk...)
-				saySynced(scratch, 0, 1)
-			}
-		})
-	}
 }

@@ -1,4 +1,4 @@
-package replica
+package datadir
 
 import (
 	"archive/tar"
@@ -14,38 +14,20 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"go.etcd.io/raft/v3/raftpb"
-
-	"github.com/leasekeeper/leasekeeper/internal/keyspace"
-	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 )
 
-// RevisionStep is how much higher the revision is after a restore than in the snapshot. What was
-// acknowledged after the snapshot was made, and is lost, had lower revisions: it would take a year at 30 000
-// writes a second to use them up. So no fencing token is given out twice.
-const RevisionStep = 1 << 40
-
-// Restored says what Restore made.
-type Restored struct {
-	ClusterID uint64
-	MemberID  uint64
-	Revision  int64 // the first that can be read
-	Was       int64 // the snapshot's own
-}
-
-// Restore makes a data folder from a snapshot. It is that of a new cluster, so that nobody takes it for a
-// member of the one that the snapshot is of; all revisions before its own are compacted. dir must be empty or
-// not exist. If it fails, what is there is not taken for a data folder.
-func Restore(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir string) (Restored, error) {
+// Restore makes a data directory from a snapshot. refound changes the database before it counts as one: it makes it that
+// of a new cluster, so that no member of the old one takes it for its own. dir must be empty or not exist. If Restore
+// fails, what is there is not taken for a data directory.
+func Restore(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir string, refound func(*pebble.DB) error) error {
 	if err := checkSnapshot(ctx, snapshot); err != nil {
-		return Restored{}, err
+		return err
 	}
 	lock, err := emptyFolder(files, dir)
 	if err != nil {
-		return Restored{}, err
+		return err
 	}
-	restored, err := restoreInto(ctx, files, snapshot, dir)
-	return restored, errors.Join(err, lock.Close())
+	return errors.Join(restoreInto(ctx, files, snapshot, dir, refound), lock.Close())
 }
 
 // checkSnapshot compares the contents with the checksum behind them.
@@ -96,47 +78,40 @@ func emptyFolder(files vfs.FS, dir string) (*pebble.Lock, error) {
 	return lock, nil
 }
 
-func restoreInto(ctx context.Context, files vfs.FS, snapshot io.Reader, dir string) (Restored, error) {
+func restoreInto(ctx context.Context, files vfs.FS, snapshot io.Reader, dir string, refound func(*pebble.DB) error) error {
 	if err := unpack(ctx, files, snapshot, dir); err != nil {
-		return Restored{}, err
-	}
-	type outcome struct {
-		Restored
-		err error
+		return err
 	}
 	// When the database cannot go on, the goroutine that met with it never comes back.
-	done := make(chan outcome, 2)
+	done := make(chan error, 2)
 	go func() {
-		restored, err := refound(files, dir, func(err error) { done <- outcome{err: err} })
-		done <- outcome{restored, err}
+		done <- change(files, dir, refound, func(err error) { done <- err })
 	}()
-	out := <-done
-	if out.err != nil {
-		return Restored{}, folderError(dir, out.err)
+	if err := <-done; err != nil {
+		return Explain(dir, err)
 	}
-	return out.Restored, writeVersion(files, dir) // last: only now is it a data folder
+	return writeVersion(files, dir) // last: only now is it a data directory
 }
 
-// refound opens the database that was unpacked and makes it that of a new cluster.
-func refound(files vfs.FS, dir string, halt func(error)) (Restored, error) {
-	path := files.PathJoin(dir, databaseDir)
-	db, err := openDatabase(path, databaseOptions(files, halt))
+// change opens the database that was unpacked, and has refound change it.
+func change(files vfs.FS, dir string, refound func(*pebble.DB) error, halt func(error)) error {
+	path := files.PathJoin(dir, DatabaseDir)
+	db, err := OpenDatabase(path, DatabaseOptions(files, halt))
 	if err != nil {
-		return Restored{}, err
+		return err
 	}
-	restored, err := rewrite(db)
-	if err == nil {
+	if err = refound(db); err == nil {
 		err = db.Flush()
 	}
 	if err = errors.Join(err, db.Close()); err != nil {
-		return Restored{}, err
+		return err
 	}
-	return restored, syncDirs(files, path)
+	return syncDirs(files, path)
 }
 
 // unpack writes the files of the database.
 func unpack(ctx context.Context, files vfs.FS, snapshot io.Reader, dir string) error {
-	if err := files.MkdirAll(files.PathJoin(dir, databaseDir), 0o700); err != nil {
+	if err := files.MkdirAll(files.PathJoin(dir, DatabaseDir), 0o700); err != nil {
 		return err
 	}
 	archive := tar.NewReader(snapshot)
@@ -154,18 +129,18 @@ func unpack(ctx context.Context, files vfs.FS, snapshot io.Reader, dir string) e
 			}
 			continue
 		}
-		name, ok := strings.CutPrefix(header.Name, databaseDir+"/")
+		name, ok := strings.CutPrefix(header.Name, DatabaseDir+"/")
 		if !ok || header.Typeflag != tar.TypeReg || name == "" || name != path.Base(name) || strings.Contains(name, `\`) || name == ".." {
 			return fmt.Errorf("this is not a snapshot of leasekeeper: it holds %q", header.Name)
 		}
-		if err := unpackFile(ctx, files, files.PathJoin(dir, databaseDir, name), archive); err != nil {
+		if err := unpackFile(ctx, files, files.PathJoin(dir, DatabaseDir, name), archive); err != nil {
 			return err
 		}
 	}
 }
 
 func checkSnapshotVersion(header *tar.Header, archive io.Reader) error {
-	if header.Name != versionFile {
+	if header.Name != VersionFile {
 		return fmt.Errorf("this is not a snapshot of leasekeeper: it begins with %q", header.Name)
 	}
 	text, err := io.ReadAll(io.LimitReader(archive, 1024))
@@ -192,40 +167,4 @@ func unpackFile(ctx context.Context, files vfs.FS, path string, from io.Reader) 
 		return fmt.Errorf("%s can not be written: %w", path, err)
 	}
 	return nil
-}
-
-// rewrite makes the database that of the only member of a new cluster. The log stays: what of it was not
-// applied yet will be, at revisions above the restored one.
-func rewrite(db *pebble.DB) (Restored, error) {
-	identity := new(logpb.Identity)
-	found, err := load(db, keyIdentity, identity)
-	if err != nil {
-		return Restored{}, err
-	}
-	if !found || identity.Format != Format {
-		return Restored{}, &DamagedError{What: fmt.Sprintf("the snapshot's data is of format %d, not %d", identity.Format, Format)}
-	}
-	hard := new(raftpb.HardState)
-	if _, err := load(db, keyHardState, hard); err != nil {
-		return Restored{}, err
-	}
-	identity.ClusterId, identity.MemberId = randomID(), randomID()
-	hard.Vote = new(uint64)
-	batch := db.NewBatch()
-	// The instants in the snapshot can be compared with nobody's any more, be it on the same machine.
-	domain := new(logpb.Domain)
-	if _, err := load(db, keyDomain, domain); err != nil {
-		return Restored{}, err
-	}
-	domain.Name = ""
-	put(batch, keyDomain, domain)
-	put(batch, keyIdentity, identity)
-	put(batch, keyHardState, hard)
-	put(batch, keyConfState, &raftpb.ConfState{Voters: []uint64{identity.MemberId}})
-	remove(batch, keyNew) // there is nobody left to wait for
-	was, is, err := keyspace.Skip(db, batch, RevisionStep)
-	if err != nil {
-		return Restored{}, err
-	}
-	return Restored{ClusterID: identity.ClusterId, MemberID: identity.MemberId, Revision: is, Was: was}, batch.Commit(pebble.Sync)
 }
