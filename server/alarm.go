@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
 // alarms are those that a shortage means.
@@ -24,7 +25,7 @@ func (m *maintenanceService) alarms(shortage replica.Shortage) []*pb.AlarmMember
 // ends by itself as well; while it has a cause it cannot be lifted. Each member has one of its own; a request about
 // another member, or about all, goes there.
 func (m *maintenanceService) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
-	if m.s.leading == nil || isVisit(ctx) {
+	if m.s.leading == nil || admission.FromPeer(ctx) {
 		return m.ownAlarm(ctx, r)
 	}
 	if _, ok := m.s.cfg.Group.member(r.MemberID); r.MemberID != 0 && !ok {

@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
+
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
 const (
@@ -41,7 +43,7 @@ var (
 // request if too many are open, and forgets headers that nobody reads.
 func (s *Server) atHeaders(ctx context.Context, info *tap.Info) (context.Context, error) {
 	if s.budget.open.Load() > s.budget.openMost {
-		s.metrics.refuse(reasonMemory)
+		s.metrics.refuse(admission.ReasonMemory)
 		return ctx, errManyOpen
 	}
 	if len(info.FullMethodName) <= maxMethodBytes && keptBytes(info.Header) <= maxKeptHeaderBytes {
@@ -53,7 +55,7 @@ func (s *Server) atHeaders(ctx context.Context, info *tap.Info) (context.Context
 		}
 	}
 	if len(info.FullMethodName) > maxMethodBytes || keptBytes(info.Header) > maxKeptHeaderBytes {
-		s.metrics.refuse(reasonMemory)
+		s.metrics.refuse(admission.ReasonMemory)
 		return ctx, errLargeHeaders
 	}
 	return ctx, nil
@@ -80,7 +82,7 @@ func (s *Server) watchArrivals() {
 		case now := <-tick.C:
 			s.budget.closeLate(now, s.arrivalLimit)
 			s.budget.forgetPaces(now)
-		case <-s.base.Done():
+		case <-s.life.Done():
 			return
 		}
 	}

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"math"
 	"net"
@@ -12,6 +11,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/peer"
+
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
 // DefaultMemoryLimit is [Config.MemoryLimit] if nothing is said.
@@ -30,14 +31,6 @@ const (
 
 // uncounted is the size up to which messages are not counted one by one: their number is bounded.
 const uncounted = 1 << 10
-
-var (
-	errAnswersWait  = errors.New("the answers that this connection has not read leave no room for another one: read them, or ask for less at a time")
-	errNoAnswerRoom = errors.New("the server has no memory left for more answers: try again later, or ask for less at a time")
-	errRequestsWait = errors.New("the requests of this connection that are under way leave no room for another one: send fewer at a time")
-	errNoRequests   = errors.New("the server has no memory left for more requests: try again later")
-	errTooManyLong  = errors.New("too many streams are open: use those that are there, or allow more with --memory-limit")
-)
 
 // pool is one kind of memory that clients use.
 type pool struct {
@@ -74,22 +67,22 @@ type budget struct {
 
 	mu       sync.Mutex
 	accounts map[*account]struct{}
-	paces    map[identity]*resetPace // of those who have connections, or have reset too much; guarded by mu
+	paces    map[admission.Identity]*resetPace // of those who have connections, or have reset too much; guarded by mu
 }
 
 // newBudget divides a memory limit.
 func newBudget(limit int64) *budget {
-	b := &budget{accounts: make(map[*account]struct{}), paces: make(map[identity]*resetPace), unreadMost: limit / unreadPart, unreadEach: limit / unreadEachPart,
+	b := &budget{accounts: make(map[*account]struct{}), paces: make(map[admission.Identity]*resetPace), unreadMost: limit / unreadPart, unreadEach: limit / unreadEachPart,
 		openMost: max(1, limit/bytesPerRequest)}
 	b.inside = &account{budget: b}
 	set := func(k kind, most, each int64, full, own error) {
 		p := &b.pools[k]
 		p.most, p.each, p.full, p.own = most, each, full, own
 	}
-	set(answerBytes, limit/answersPart, limit/answersEachPart, errNoAnswerRoom, errAnswersWait)
-	set(requestBytes, limit/requestsPart, limit/requestsEachPart, errNoRequests, errRequestsWait)
+	set(answerBytes, limit/answersPart, limit/answersEachPart, admission.ErrNoAnswers, admission.ErrAnswersWait)
+	set(requestBytes, limit/requestsPart, limit/requestsEachPart, admission.ErrNoRequests, admission.ErrRequestsWait)
 	streams := limit / bytesPerStream
-	set(longStreams, streams, max(1, streams/streamsShare), errTooManyLong, errTooManyLong)
+	set(longStreams, streams, max(1, streams/streamsShare), admission.ErrNoStreams, admission.ErrNoStreams)
 	return b
 }
 
@@ -98,11 +91,11 @@ type account struct {
 	budget *budget
 	conn   net.Conn // nil for those inside
 
-	meter  *meter       // nil for those inside
-	from   identity     // of the address that the connection comes from
-	pace   *resetPace   // of that; nil for those inside
-	open   atomic.Int64 // of budget.open
-	unread atomic.Int64 // of budget.unread
+	meter  *meter             // nil for those inside
+	from   admission.Identity // of the address that the connection comes from
+	pace   *resetPace         // of that; nil for those inside
+	open   atomic.Int64       // of budget.open
+	unread atomic.Int64       // of budget.unread
 	// abandoned is set when the connection is being closed for what it uses.
 	abandoned atomic.Bool
 
@@ -118,7 +111,7 @@ func (b *budget) begin(conn net.Conn) *account {
 	a.meter = newMeter(a)
 	if conn != nil {
 		if addr := conn.RemoteAddr(); addr != nil { // nil if the client has gone
-			a.from = identityOfAddress(addr.String())
+			a.from = admission.IdentityOfAddress(addr.String())
 		}
 	}
 	b.mu.Lock()

@@ -19,6 +19,8 @@ import (
 	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
 // rawClient speaks HTTP/2 as no library would.
@@ -342,13 +344,13 @@ func TestRequestsUnderWayAreBounded(t *testing.T) {
 	if err := a.take(requestBytes, 10<<10); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.take(requestBytes, 1); !errors.Is(err, errRequestsWait) {
+	if err := a.take(requestBytes, 1); !errors.Is(err, admission.ErrRequestsWait) {
 		t.Errorf("a connection takes more than its part: %v", err)
 	}
 	if err := b.inside.take(requestBytes, 10<<10); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.inside.take(requestBytes, 1); !errors.Is(err, errNoRequests) {
+	if err := b.inside.take(requestBytes, 1); !errors.Is(err, admission.ErrNoRequests) {
 		t.Errorf("all together take more than there is: %v", err)
 	}
 	a.close()

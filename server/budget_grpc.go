@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
 // bill is the room that one answer takes of an account: from when it is built, which a [keyspace.Room] is for, until the
@@ -167,7 +168,7 @@ func (c *countedStream) SendMsg(m any) error {
 		if size > c.account.budget.pools[answerBytes].each {
 			return err // it will never fit
 		}
-		if err := pause(ctx, wait); err != nil {
+		if err := lifetime.Pause(ctx, wait); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
 // smallRange is the limit up to which a range of several keys is no bulk work.
@@ -32,7 +33,7 @@ func (e *encodingTurn) take(size int) (give func(), err error) {
 	if e == nil || size < e.from {
 		return func() {}, nil
 	}
-	return keyspace.TakeTurn(keyspace.InTurn(e.ctx, e.bulk, string(identityOf(e.ctx))))
+	return keyspace.TakeTurn(keyspace.InTurn(e.ctx, e.bulk, string(admission.IdentityOf(e.ctx))))
 }
 
 // newBulk returns the turns of bulk work: reads of history for watchers, ranges of any number of keys, transactions with

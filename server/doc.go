@@ -13,7 +13,7 @@
 // forwarded ones at its port for members. The long streams (keep-alives, renewals, claims, watches) have one goroutine
 // that reads and one that writes each, and a bounded amount of work between them: the server stops reading from a client
 // that does not read its answers. What one client may use is bounded by its identity and by the memory limit
-// (places.go, budget.go, limits.go). [Server.Stop] first says that it is not serving, ends the long streams, lets short requests finish for as long as its context allows, and
+// (internal/admission, budget.go, limits.go). [Server.Stop] first says that it is not serving, ends the long streams, lets short requests finish for as long as its context allows, and
 // waits for every goroutine.
 //
 // What is served: etcd's KV, Lease, Watch, Cluster.MemberList, Maintenance, Lock and Election, a word that

@@ -10,6 +10,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/v3electionpb"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
 // Texts of etcd's client, which etcd's server passes on as they are, and by which clients know them.
@@ -117,7 +118,7 @@ type observeStream = grpc.ServerStreamingServer[v3electionpb.LeaderResponse]
 // Observe sends every leader and every value it proclaims while it leads; of leaders that come and go faster
 // than the client reads it sends the newest.
 func (e *electionService) Observe(r *v3electionpb.LeaderRequest, stream observeStream) error {
-	ctx, end := e.s.longStream(stream, whoeverLeads)
+	ctx, end := e.s.life.Stream(stream.Context(), lifetime.AnyLeader)
 	defer end(nil)
 	o := &observer{s: e.s, name: r.Name, stream: stream}
 	for {

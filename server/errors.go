@@ -11,6 +11,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
 // refusal is one row of the table: what the member said, what the client is told, and under which reason
@@ -33,19 +35,19 @@ var refusals = []refusal{
 	{replica.ErrNoMember, rpctypes.ErrGRPCBadLeaderTransferee, "invalid"},
 	{replica.ErrMalformedMessage, errInternal, reasonInternal}, // no client sees it
 	{replica.ErrFounding, errInternal, reasonInternal},         // etcd's clients order nothing of the kind
-	{errLeaderChanged, rpctypes.ErrGRPCLeaderChanged, "leader_changed"},
-	{replica.ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests, reasonTooMany},
-	{errNoPlaces, statusNoPlaces, reasonPlaces},
-	{errShareTaken, statusShareTaken, reasonShare},
+	{lifetime.ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged, "leader_changed"},
+	{replica.ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests, admission.ReasonRequests},
+	{admission.ErrNoPlaces, statusNoPlaces, admission.ReasonPlaces},
+	{admission.ErrShareTaken, statusShareTaken, admission.ReasonShare},
 	{replica.ErrTooManyLeases, status.Error(codes.ResourceExhausted, "etcdserver: too many leases: end some, or allow more with --max-leases"), "too_many_leases"},
-	{replica.ErrNoMemory, status.Error(codes.ResourceExhausted, "etcdserver: no memory left for more leases: end some, or allow more with --memory-limit"), reasonMemory},
-	{replica.ErrAnswerDropped, status.Error(codes.ResourceExhausted, "etcdserver: the request was carried out, but its answer is too large to be given: read in a request of its own, less at a time"), reasonMemory},
-	{keyspace.ErrNoRoom, status.Error(codes.ResourceExhausted, "etcdserver: "+errNoAnswerRoom.Error()), reasonMemory},
-	{errAnswersWait, status.Error(codes.ResourceExhausted, "etcdserver: "+errAnswersWait.Error()), reasonMemory},
-	{errNoAnswerRoom, status.Error(codes.ResourceExhausted, "etcdserver: "+errNoAnswerRoom.Error()), reasonMemory},
-	{errRequestsWait, status.Error(codes.ResourceExhausted, "etcdserver: "+errRequestsWait.Error()), reasonMemory},
-	{errNoRequests, status.Error(codes.ResourceExhausted, "etcdserver: "+errNoRequests.Error()), reasonMemory},
-	{errTooManyLong, status.Error(codes.ResourceExhausted, "etcdserver: "+errTooManyLong.Error()), reasonMemory},
+	{replica.ErrNoMemory, status.Error(codes.ResourceExhausted, "etcdserver: no memory left for more leases: end some, or allow more with --memory-limit"), admission.ReasonMemory},
+	{replica.ErrAnswerDropped, status.Error(codes.ResourceExhausted, "etcdserver: the request was carried out, but its answer is too large to be given: read in a request of its own, less at a time"), admission.ReasonMemory},
+	{keyspace.ErrNoRoom, status.Error(codes.ResourceExhausted, "etcdserver: "+admission.ErrNoAnswers.Error()), admission.ReasonMemory},
+	{admission.ErrAnswersWait, status.Error(codes.ResourceExhausted, "etcdserver: "+admission.ErrAnswersWait.Error()), admission.ReasonMemory},
+	{admission.ErrNoAnswers, status.Error(codes.ResourceExhausted, "etcdserver: "+admission.ErrNoAnswers.Error()), admission.ReasonMemory},
+	{admission.ErrRequestsWait, status.Error(codes.ResourceExhausted, "etcdserver: "+admission.ErrRequestsWait.Error()), admission.ReasonMemory},
+	{admission.ErrNoRequests, status.Error(codes.ResourceExhausted, "etcdserver: "+admission.ErrNoRequests.Error()), admission.ReasonMemory},
+	{admission.ErrNoStreams, status.Error(codes.ResourceExhausted, "etcdserver: "+admission.ErrNoStreams.Error()), admission.ReasonMemory},
 	{replica.ErrNoSpace, rpctypes.ErrGRPCNoSpace, "no_space"},
 	{replica.ErrTooLarge, rpctypes.ErrGRPCRequestTooLarge, "too_large"},
 	{replica.ErrStopped, rpctypes.ErrGRPCStopped, "stopped"},
@@ -82,6 +84,11 @@ var refusals = []refusal{
 	{context.DeadlineExceeded, rpctypes.ErrGRPCTimeout, "timeout"},
 }
 
+var (
+	statusNoPlaces   = status.Error(codes.ResourceExhausted, "etcdserver: too many requests: "+admission.ErrNoPlaces.Error())
+	statusShareTaken = status.Error(codes.ResourceExhausted, "etcdserver: too many requests: "+admission.ErrShareTaken.Error())
+)
+
 // errInternal is all that a client learns of an error that no row names: its text may speak of files or of
 // other clients' keys.
 var errInternal = status.Error(codes.Internal, "etcdserver: internal error, see the server's log")
@@ -89,8 +96,6 @@ var errInternal = status.Error(codes.Internal, "etcdserver: internal error, see 
 const (
 	reasonCorrupt  = "corrupt"
 	reasonInternal = "internal"
-	reasonMemory   = "no_memory"
-	reasonTooMany  = "too_many_requests"
 )
 
 // answer turns an error into what the client is told, counts it, and logs it if it ought not to occur.

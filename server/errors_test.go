@@ -18,6 +18,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
+	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
 func TestErrorsAreThoseOfEtcd(t *testing.T) {
@@ -51,7 +52,7 @@ func TestErrorsAreThoseOfEtcd(t *testing.T) {
 		{errors.Join(context.Canceled, replica.ErrUnknownOutcome), codes.Unavailable, "etcdserver: request timed out"},
 		// Errors of this package's own making pass.
 		{rpctypes.ErrGRPCAuthNotEnabled, codes.FailedPrecondition, "etcdserver: authentication is not enabled"},
-		{errStopping, codes.Unavailable, "etcdserver: server stopped"},
+		{lifetime.ErrStopping, codes.Unavailable, "etcdserver: server stopped"},
 	} {
 		for _, err := range []error{c.err, fmt.Errorf("around it: %w", c.err)} {
 			if _, ours := status.FromError(c.err); ours && err != c.err {

@@ -14,15 +14,17 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
 const (
 	// forwardPause is how long a member waits before it looks again who leads, after the one that it took for
 	// the leader has said that it does not lead, or cannot be reached.
 	forwardPause = 20 * time.Millisecond
-	// reignGrace is how long an answer is waited for from a member that leads no more. It may not know that
+	// leadershipGrace is how long an answer is waited for from a member that leads no more. It may not know that
 	// yet, and one that is cut off will not answer at all.
-	reignGrace = time.Second
+	leadershipGrace = time.Second
 )
 
 // isElsewhere says whether an error means that nothing has happened, and that the leader may do it.
@@ -50,7 +52,7 @@ func (p *passedOn) Unwrap() error { return p.status }
 // led carries out a request where the leader is, here or at another member. While nobody leads, and nothing has
 // happened, it waits and looks again for as long as a read may.
 func (s *Server) led(ctx context.Context, r *route, req any, handle grpc.UnaryHandler) (any, error) {
-	if isVisit(ctx) {
+	if admission.FromPeer(ctx) {
 		if !s.leads() {
 			return nil, replica.ErrNotLeader
 		}
@@ -70,20 +72,9 @@ func (s *Server) led(ctx context.Context, r *route, req any, handle grpc.UnaryHa
 		if !isElsewhere(err) || time.Until(limit) < forwardPause {
 			return resp, err
 		}
-		if err := pause(ctx, forwardPause); err != nil {
+		if err := lifetime.Pause(ctx, forwardPause); err != nil {
 			return nil, err
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 
@@ -106,7 +97,7 @@ func (s *Server) forward(client context.Context, leader uint64, r *route, req pr
 	ctx, cancel := context.WithCancelCause(client)
 	defer cancel(nil)
 	if !r.stays {
-		defer s.duringReign(leader, r, cancel)()
+		defer s.duringLeadership(leader, r, cancel)()
 	}
 	call, err := s.openAt(ctx, cancel, leader, r, patience, &grpc.StreamDesc{})
 	if err != nil {
@@ -133,7 +124,7 @@ func (s *Server) openAt(ctx context.Context, cancel context.CancelCauseFunc, mem
 		return nil, errNotReached
 	}
 	late := time.AfterFunc(max(patience, 0), func() { cancel(errNotReached) })
-	call, err := conn.NewStream(withIdentity(ctx), desc, r.method, outgoing...)
+	call, err := conn.NewStream(admission.WithIdentity(ctx), desc, r.method, outgoing...)
 	if !late.Stop() && err == nil {
 		err = errNotReached // and the call is cancelled
 	}
@@ -166,7 +157,7 @@ func (s *Server) forwardError(ctx context.Context, r *route, call grpc.ClientStr
 		return &lostAnswer{cause}
 	case r.changes:
 		return &lostAnswer{err}
-	case errors.Is(cause, errLeaderChanged):
+	case errors.Is(cause, lifetime.ErrLeaderChanged):
 		return errNotReached // the next leader can be asked at once
 	case cause != nil:
 		return cause
@@ -174,20 +165,20 @@ func (s *Server) forwardError(ctx context.Context, r *route, call grpc.ClientStr
 	return errNotReached
 }
 
-// duringReign gives a call up when the member that it was sent to leads no more, and one that changes something some
+// duringLeadership gives a call up when the member that it was sent to leads no more, and one that changes something some
 // time after that, since its answer may yet come. The caller calls leave when it has ended.
-func (s *Server) duringReign(leader uint64, r *route, cancel context.CancelCauseFunc) (leave func()) {
-	reign := s.reign()
-	if reign.leader != leader { // just now
-		reign.ctx = s.pulse.over
+func (s *Server) duringLeadership(leader uint64, r *route, cancel context.CancelCauseFunc) (leave func()) {
+	leadership := s.life.Leadership()
+	if leadership.Leader != leader { // just now
+		leadership = lifetime.Ended()
 	}
 	grace := time.Duration(0)
 	if r.changes {
-		grace = reignGrace
+		grace = leadershipGrace
 	}
 	later := make(chan *time.Timer, 1)
-	stop := context.AfterFunc(reign.ctx, func() {
-		later <- time.AfterFunc(grace, func() { cancel(errLeaderChanged) })
+	stop := leadership.AfterEnd(func() {
+		later <- time.AfterFunc(grace, func() { cancel(lifetime.ErrLeaderChanged) })
 	})
 	return func() {
 		if !stop() {

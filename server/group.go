@@ -14,6 +14,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/v3lockpb"
 	"github.com/leasekeeper/leasekeeper/internal/peer"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
 // DefaultReadTimeout is the default of [Group.ReadTimeout].
@@ -170,12 +171,6 @@ func (s *Server) unaryForMembers(m grpc.MethodDesc) grpc.MethodHandler {
 	}
 }
 
-// visitor marks the context of what another member asks. That one took this one for the leader, or asks about
-// this one: what it asks is never sent on.
-type visitor struct{}
-
-func isVisit(ctx context.Context) bool { return ctx.Value(visitor{}) != nil }
-
 // visit stands before every request of another member with one answer. The trailer tells that member that this
 // one has spoken, and not something on the way.
 func (s *Server) visit(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
@@ -197,15 +192,6 @@ func (s *Server) visit(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	return nil, s.answerTo(info.FullMethod, err)
 }
 
-// visitedStream is a stream that another member has opened.
-type visitedStream struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-// Context implements [grpc.ServerStream].
-func (v *visitedStream) Context() context.Context { return v.ctx }
-
 func (s *Server) streamForMembers(method string, d grpc.StreamDesc) grpc.StreamHandler {
 	return func(impl any, stream grpc.ServerStream) error {
 		leave, err := s.visits.enter()
@@ -213,7 +199,7 @@ func (s *Server) streamForMembers(method string, d grpc.StreamDesc) grpc.StreamH
 			defer leave()
 			visit, end := s.visits.context(stream.Context())
 			defer end()
-			if err = s.limitedStream(impl, &visitedStream{stream, visit}, method, d.Handler); err == nil {
+			if err = s.limitedStream(impl, admission.WithContext(visit, stream), method, d.Handler); err == nil {
 				return nil
 			}
 		}

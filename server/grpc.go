@@ -6,13 +6,12 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
 // How connections are kept, as etcd does it: clients may ping every 5 s, also between requests, which is
@@ -54,7 +53,6 @@ func (s *Server) newGRPC() *grpc.Server {
 		grpc.StaticConnWindowSize(connWindow),
 		grpc.ForceServerCodecV2(newHoldCodec()),
 	}
-	s.limits.watchers = make(map[string]*watchersOf)
 	if s.certs != nil {
 		options = append(options, grpc.Creds(newOnlyTLS(s.certs.config("h2"), s.refusedPlain)))
 	}
@@ -91,18 +89,17 @@ func (s *Server) limited(ctx context.Context, req any, method string, handle grp
 }
 
 func (s *Server) bounded(ctx context.Context, req any, limit time.Duration, handle grpc.UnaryHandler) (any, error) {
-	if requiresLeader(ctx) && s.serving() != nil {
+	if lifetime.RequiresLeader(ctx) && s.serving() != nil {
 		return nil, replica.ErrNoLeader
 	}
 	// A client that opens requests and resets them costs no more than this.
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	end, err := s.begin()
-	if err != nil {
+	if err := s.limits.requests.Begin(); err != nil {
 		return nil, err
 	}
-	defer end()
+	defer s.limits.requests.End(1)
 	if r, ok := req.(*pb.CompactionRequest); ok && r.Physical {
 		return handle(ctx, req) // takes as long as there is to remove
 	}
@@ -120,68 +117,13 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 
 // limitedStream carries a stream out, here or where the leader is.
 func (s *Server) limitedStream(srv any, stream grpc.ServerStream, method string, handle grpc.StreamHandler) error {
-	if requiresLeader(stream.Context()) && s.serving() != nil {
+	if lifetime.RequiresLeader(stream.Context()) && s.serving() != nil {
 		return replica.ErrNoLeader
 	}
 	if r := s.routes[method]; r != nil && s.leading != nil {
 		return s.ledStream(r, srv, stream, handle)
 	}
 	return handle(srv, stream)
-}
-
-// requiresLeader says whether a client wants an error rather than to wait for a leader.
-func requiresLeader(ctx context.Context) bool {
-	values := metadata.ValueFromIncomingContext(ctx, rpctypes.MetadataRequireLeaderKey)
-	return len(values) > 0 && values[0] == rpctypes.MetadataHasLeader
-}
-
-// tie says what ends a long stream besides its client and the end of the server.
-type tie int
-
-const (
-	// whoeverLeads is for streams that this member carries out alone. If the client requires a leader they end as led
-	// ones do.
-	whoeverLeads tie = iota
-	// whileLed is for streams that end when there has been no leader for a while.
-	whileLed
-	// inReign is for streams that only the leader carries out: they end when another member leads, too.
-	inReign
-)
-
-// longStream returns the context of a stream that lives as long as its client wants. It also ends, and its
-// cause says why, when the server or the member stops, and when what it is tied to does. The caller must call end.
-func (s *Server) longStream(stream grpc.ServerStream, to tie) (ctx context.Context, end context.CancelCauseFunc) {
-	return s.long(stream.Context(), to)
-}
-
-// longCall is longStream for a request that waits for others.
-func (s *Server) longCall(ctx context.Context) (context.Context, context.CancelCauseFunc) {
-	return s.long(ctx, whoeverLeads)
-}
-
-func (s *Server) long(ctx context.Context, to tie) (context.Context, context.CancelCauseFunc) {
-	if to == whoeverLeads && requiresLeader(ctx) {
-		to = whileLed
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	leave := []func() bool{endWith(s.base, cancel)}
-	if to != whoeverLeads {
-		leave = append(leave, endWith(s.pulse.led(), cancel))
-	}
-	if to == inReign && s.leading != nil {
-		leave = append(leave, endWith(s.reign().ctx, cancel))
-	}
-	return ctx, func(err error) {
-		for _, leave := range leave {
-			leave()
-		}
-		cancel(err)
-	}
-}
-
-// endWith ends a context for the same reason as parent. It costs no goroutine while nothing happens.
-func endWith(parent context.Context, cancel context.CancelCauseFunc) (leave func() bool) {
-	return context.AfterFunc(parent, func() { cancel(context.Cause(parent)) })
 }
 
 func header(h replica.Header) *pb.ResponseHeader {

@@ -2,8 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -13,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
 const (
@@ -23,66 +22,15 @@ const (
 	leaderLostAfter = time.Second
 )
 
-// errStopping is why long streams end when the server is stopped.
-var errStopping = fmt.Errorf("the server is stopping: %w", replica.ErrStopped)
-
 // pulse remembers whether the member was ready when it was last asked, and wakes those who wait for a change.
 type pulse struct {
-	mu       sync.Mutex
-	ready    bool
-	final    bool          // the server is stopping: it will not serve again
-	changed  chan struct{} // closed at the next change
-	leading  context.Context
-	lostLead context.CancelCauseFunc // ends leading
-
-	reign    reign
-	endReign context.CancelCauseFunc
-	reigns   uint64          // that were seen to begin
-	over     context.Context // has ended
+	mu      sync.Mutex
+	ready   bool
+	final   bool          // the server is stopping: it will not serve again
+	changed chan struct{} // closed at the next change
 }
 
-// reign is the time during which one member leads.
-type reign struct {
-	leader, term uint64
-	ctx          context.Context // ends when another member is seen to lead, or the same one in another term
-}
-
-// errLeaderChanged is why streams end that only the leader carries out.
-var errLeaderChanged = errors.New("another member leads from now on: try again")
-
-func newPulse() *pulse {
-	p := &pulse{changed: make(chan struct{})}
-	p.leading, p.lostLead = context.WithCancelCause(context.Background())
-	p.reign.ctx, p.endReign = context.WithCancelCause(context.Background())
-	over, end := context.WithCancelCause(context.Background())
-	end(errLeaderChanged)
-	p.over = over
-	return p
-}
-
-// follow takes note of who leads, and returns the newest reign that is known. That nobody leads does not end one:
-// the same member may go on.
-func (p *pulse) follow(leader, term uint64) reign {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if leader != 0 && (term > p.reign.term || p.reign.leader == 0 || term == p.reign.term && leader != p.reign.leader) {
-		p.endReign(errLeaderChanged)
-		p.reign.leader, p.reign.term = leader, term
-		p.reign.ctx, p.endReign = context.WithCancelCause(context.Background())
-		p.reigns++
-	}
-	return p.reign
-}
-
-// reignsSeen returns how often somebody was seen to begin to lead.
-func (p *pulse) reignsSeen() uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.reigns
-}
-
-// reign looks who leads.
-func (s *Server) reign() reign { return s.pulse.follow(s.leading.Leader()) }
+func newPulse() *pulse { return &pulse{changed: make(chan struct{})} }
 
 // get returns whether the member is ready and what is closed when that changes.
 func (p *pulse) get() (ready bool, changed <-chan struct{}) {
@@ -111,21 +59,6 @@ func (p *pulse) end() {
 	p.final = true
 }
 
-// led returns a context that ends when the leader has been lost.
-func (p *pulse) led() context.Context {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.leading
-}
-
-// lose ends what led returned until now.
-func (p *pulse) lose() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.lostLead(replica.ErrNoLeader)
-	p.leading, p.lostLead = context.WithCancelCause(context.Background())
-}
-
 // beat asks the member until the server stops or the member has ended; the latter ends all long streams.
 func (s *Server) beat() {
 	ticker := time.NewTicker(pulseInterval)
@@ -136,17 +69,17 @@ func (s *Server) beat() {
 			led = time.Now()
 		} else if time.Since(led) > leaderLostAfter {
 			// And once more later, for streams that are opened until then.
-			s.pulse.lose()
+			s.life.LoseLeader()
 			led = time.Now()
 		}
 		select {
 		case <-ticker.C:
-		case <-s.base.Done():
+		case <-s.life.Done():
 			return
 		case <-s.member.Done():
 			s.pulse.end()
 			s.log.Error("the member has ended, nothing can be served", "error", s.member.Err())
-			s.endBase(replica.ErrStopped)
+			s.life.End(replica.ErrStopped)
 			return
 		}
 	}
@@ -155,7 +88,7 @@ func (s *Server) beat() {
 // look asks the member once, and returns whether it knows a leader.
 func (s *Server) look() (serving bool) {
 	if s.leading != nil {
-		s.reign()
+		s.life.Leadership()
 	}
 	err := s.ready()
 	if s.pulse.set(err == nil) {
@@ -170,16 +103,16 @@ func (s *Server) look() (serving bool) {
 
 // ready returns nil if linearizable reads and renewals work through this member, else why not.
 func (s *Server) ready() error {
-	if s.base.Err() != nil {
-		return context.Cause(s.base)
+	if s.life.Err() != nil {
+		return s.life.Err()
 	}
 	return s.member.CheckReady()
 }
 
 // serving returns nil if a request would be taken on now, else why not.
 func (s *Server) serving() error {
-	if s.base.Err() != nil {
-		return context.Cause(s.base)
+	if s.life.Err() != nil {
+		return s.life.Err()
 	}
 	return s.member.Serving()
 }
@@ -219,7 +152,7 @@ func (h *healthService) List(context.Context, *healthpb.HealthListRequest) (*hea
 // Watch sends the present status and then every change. A service it does not know may come to be known
 // some day, says the protocol, so the stream stays open.
 func (h *healthService) Watch(r *healthpb.HealthCheckRequest, stream grpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
-	ctx, end := h.s.longStream(stream, whoeverLeads)
+	ctx, end := h.s.life.Stream(stream.Context(), lifetime.AnyLeader)
 	defer end(nil)
 	if r.Service != "" {
 		unknown := &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVICE_UNKNOWN}

@@ -164,13 +164,3 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 }
-
-// A leader that was read with another's term does not stand for it.
-func TestReignOfAnotherLeaderInTheSameTerm(t *testing.T) {
-	p := newPulse()
-	p.follow(1, 5)
-	p.follow(1, 6)
-	if r := p.follow(2, 6); r.leader != 2 {
-		t.Errorf("the reign is that of %d", r.leader)
-	}
-}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -8,8 +9,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
 // Bounds on what one HTTP client can hold. Answers are small; the largest is /metrics.
@@ -99,4 +102,13 @@ func writeJSON(w http.ResponseWriter, code int, answer any) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(code)
 	json.NewEncoder(w).Encode(answer)
+}
+
+// fromGateway and streamFromGateway stand before the requests of the gateway.
+func (s *Server) fromGateway(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	return s.unary(admission.MarkGatewayRequest(ctx), req, info, handle)
+}
+
+func (s *Server) streamFromGateway(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	return s.stream(srv, admission.WithContext(admission.MarkGatewayRequest(stream.Context()), stream), info, handle)
 }

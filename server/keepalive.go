@@ -3,8 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"io"
-	"sync"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
@@ -13,6 +11,9 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/duplex"
+	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
 // maxRenewalBatch bounds the ids of one call of the node, so that one stream cannot hold up the others.
@@ -26,16 +27,16 @@ const maxRenewalBatch = 512
 // this one, before the member returns.
 func (l *leaseService) LeaseKeepAlive(stream grpc.BidiStreamingServer[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse]) error {
 	// A client that renews wants to know soon that nobody can: there may be another member to ask.
-	ctx, end := l.s.longStream(stream, whileLed)
+	ctx, end := l.s.life.Stream(stream.Context(), lifetime.WhileLed)
 	defer end(nil)
 	defer l.s.metrics.open(keepAliveStream)()
 
 	r := newRenewals(l.s.cfg.MaxRenewals)
-	defer r.close()
-	l.s.loops.Go(func() { r.finish(r.read(stream)) })
+	defer r.Close()
+	l.s.life.Go(func() { r.Finish(r.read(stream)) })
 	err := r.serve(ctx, l.s.member, stream)
 	if errors.Is(err, replica.ErrTooManyRequests) {
-		l.s.metrics.refuse(reasonTooMany)
+		l.s.metrics.refuse(admission.ReasonRequests)
 		err = errTooManyRenewals
 	}
 	return err
@@ -45,62 +46,10 @@ func (l *leaseService) LeaseKeepAlive(stream grpc.BidiStreamingServer[pb.LeaseKe
 // give up keeping the lease alive.
 var errTooManyRenewals = status.Error(codes.Unavailable, "etcdserver: too many requests")
 
-// underWay is what the reading side and the serving side of a stream of renewals tell each other.
-type underWay struct {
-	wake chan struct{} // tells the serving side that something below has changed; holds one
-	room chan struct{} // tells the reading side that something was answered; holds one
-	gone chan struct{} // closed when the serving side has left
-
-	mu    sync.Mutex // guards what is below, and what is to be answered
-	open  int        // ids read and not yet answered to the client
-	ended bool       // nothing more will be read
-	err   error      // why, nil if the client just has no more requests
-}
-
-func newUnderWay() underWay {
-	return underWay{wake: make(chan struct{}, 1), room: make(chan struct{}, 1), gone: make(chan struct{})}
-}
-
-func (u *underWay) close() { close(u.gone) }
-
-// finish says that nothing more will be read. io.EOF means that the client waits for what it asked.
-func (u *underWay) finish(err error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.ended, u.err = true, unlessEOF(err)
-	notify(u.wake)
-}
-
-// unlessEOF is for why a client is read from no more: that it just has no more to say is no error.
-func unlessEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return err
-}
-
-// sent says that the answers to so many ids have left.
-func (u *underWay) sent(n int) {
-	u.mu.Lock()
-	u.open -= n
-	u.mu.Unlock()
-	notify(u.room)
-}
-
-// wait returns when there may be something to take.
-func (u *underWay) wait(ctx context.Context) error {
-	select {
-	case <-u.wake:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // renewals is what is under way on one keep-alive stream.
 type renewals struct {
-	underWay // open is len(asked) + with the member + len(answers) ≤ limit
-	limit    int
+	duplex.Flow // open is len(asked) + with the member + len(answers) ≤ limit
+	limit       int
 
 	asked   []lessor.ID     // read from the client, not yet handed to the member
 	answers []renewalAnswer // from the member, not yet sent to the client
@@ -112,15 +61,7 @@ type renewalAnswer struct {
 }
 
 func newRenewals(limit int) *renewals {
-	return &renewals{underWay: newUnderWay(), limit: limit}
-}
-
-// notify wakes the one that waits on a channel of capacity one, now or when it next looks.
-func notify(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	return &renewals{Flow: duplex.NewFlow(), limit: limit}
 }
 
 // read takes requests from the client until it has no more, or has gone. At the limit it stops reading, and
@@ -132,9 +73,7 @@ func (r *renewals) read(stream grpc.ServerStream) error {
 			return err
 		}
 		for !r.ask(lessor.ID(req.ID)) {
-			select {
-			case <-r.room:
-			case <-r.gone:
+			if !r.AwaitRoom() {
 				return nil
 			}
 		}
@@ -143,35 +82,36 @@ func (r *renewals) read(stream grpc.ServerStream) error {
 
 // ask takes one id on unless the limit is reached.
 func (r *renewals) ask(id lessor.ID) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.open >= r.limit {
+	r.Lock()
+	defer r.Unlock()
+	if r.Open >= r.limit {
 		return false
 	}
-	r.open++
+	r.Open++
 	r.asked = append(r.asked, id)
-	notify(r.wake)
+	r.Wake()
 	return true
 }
 
 // deliver is called by the member, from any goroutine.
 func (r *renewals) deliver(h replica.Header, leases []replica.RenewedLease) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.Lock()
+	defer r.Unlock()
 	for _, lease := range leases {
 		r.answers = append(r.answers, renewalAnswer{h, lease})
 	}
-	notify(r.wake)
+	r.Wake()
 }
 
 // take returns what is to be done next. The ids belong to the member from then on; the answers are the
 // caller's until its next call, to which it gives their memory back as spare.
 func (r *renewals) take(spare []renewalAnswer) (ids []lessor.ID, answers []renewalAnswer, done bool, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.Lock()
+	defer r.Unlock()
 	ids, r.asked = r.asked, nil
 	answers, r.answers = r.answers, spare[:0]
-	return ids, answers, r.ended && r.open == 0, r.err
+	ended, err := r.Ended()
+	return ids, answers, ended && r.Open == 0, err
 }
 
 // serve hands ids to the member and answers to the client until there will be no more of either. All that
@@ -202,7 +142,7 @@ func (r *renewals) serve(ctx context.Context, m member, stream grpc.ServerStream
 		}
 		spare = answers
 		if len(answers) > 0 {
-			r.sent(len(answers))
+			r.Sent(len(answers))
 		}
 		if asked || len(answers) > 0 {
 			// Look again before waiting: those asked for may be answered already, and those sent may have been the
@@ -212,7 +152,7 @@ func (r *renewals) serve(ctx context.Context, m member, stream grpc.ServerStream
 		if done {
 			return nil
 		}
-		if err := r.wait(ctx); err != nil {
+		if err := r.Wait(ctx); err != nil {
 			return err
 		}
 	}

@@ -244,7 +244,7 @@ func TestRenewalsAreBounded(t *testing.T) {
 	if r.ask(3) {
 		t.Fatal("an answer that is not sent does not count")
 	}
-	r.sent(1)
+	r.Sent(1)
 	if !r.ask(3) || r.ask(4) {
 		t.Fatal("one answer sent does not make room for one")
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
 // kvService is etcd's KV. RangeStream answers Unimplemented.
@@ -24,7 +25,7 @@ func (k *kvService) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRes
 	}
 	req := rangeRequest(r)
 	if isBulk(r) {
-		ctx = keyspace.InTurn(ctx, k.s.bulk, string(identityOf(ctx)))
+		ctx = keyspace.InTurn(ctx, k.s.bulk, string(admission.IdentityOf(ctx)))
 	}
 	h, res, err := readAt(k.s, r.Serializable, func(serializable bool) (replica.Header, keyspace.RangeResult, error) {
 		return k.s.member.Range(ctx, req, serializable)

@@ -10,6 +10,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/duplex"
 )
 
 const (
@@ -39,8 +41,8 @@ type leftKey struct {
 }
 
 type leftClaim struct {
-	share *share // joined for this claim
-	due   time.Time
+	free func() // frees the place of the claim
+	due  time.Time
 }
 
 func newLeftClaims() *leftClaims {
@@ -64,22 +66,21 @@ func (l *leftClaims) unlisten(key leftKey) {
 }
 
 // leave takes a place for a claim that nobody listens for.
-func (l *leftClaims) leave(from *share, key leftKey, ttl time.Duration) {
+func (l *leftClaims) leave(from *admission.Share, key leftKey, ttl time.Duration) {
 	l.mu.Lock()
 	if l.heard[key] > 0 {
 		l.mu.Unlock()
 		return
 	}
-	from.give(-1)
-	c := leftClaim{from.places.join(from.who), time.Now().Add(ttl + leftGrace)}
+	c := leftClaim{from.Keep(), time.Now().Add(ttl + leftGrace)}
 	before, twice := l.claims[key]
 	l.claims[key] = c
 	l.many.Store(int64(len(l.claims)))
 	l.mu.Unlock()
 	if twice {
-		before.drop()
+		before.free()
 	}
-	notify(l.wake)
+	duplex.Notify(l.wake)
 }
 
 // back gives the place of a claim back whose client has come back for it, or has ended it.
@@ -93,13 +94,8 @@ func (l *leftClaims) back(key leftKey) {
 	l.many.Store(int64(len(l.claims)))
 	l.mu.Unlock()
 	if found {
-		c.drop()
+		c.free()
 	}
-}
-
-func (c leftClaim) drop() {
-	c.share.give(1)
-	c.share.leave()
 }
 
 // due returns the claims whose time is over, and when to look again; that is never if there are no others.
@@ -125,12 +121,12 @@ func (s *Server) endLeft() {
 		select {
 		case <-s.left.wake:
 		case <-timer.C:
-		case <-s.base.Done():
+		case <-s.life.Done():
 			return
 		}
 		over, next := s.left.due(time.Now())
 		for _, key := range over {
-			ctx, cancel := context.WithTimeout(s.base, s.cfg.RequestTimeout)
+			ctx, cancel := context.WithTimeout(s.life.Context(), s.cfg.RequestTimeout)
 			err := s.endIfWaiting(ctx, key)
 			cancel()
 			if err != nil && !errors.Is(err, replica.ErrLost) && !isElsewhere(err) {
@@ -139,7 +135,7 @@ func (s *Server) endLeft() {
 			s.left.back(key)
 		}
 		if len(over) > 0 {
-			notify(s.left.wake) // claims may have been left meanwhile
+			duplex.Notify(s.left.wake) // claims may have been left meanwhile
 		}
 		if !next.IsZero() {
 			timer.Reset(max(time.Until(next), leftGrace/4))

@@ -1,23 +1,18 @@
 package server
 
 import (
-	"context"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc/peer"
 
-	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
-// Reasons under which is counted what is turned away without being a request.
-const (
-	reasonConnections = "too_many_connections"
-	reasonWatchers    = "too_many_watchers"
-)
+// reasonConnections is the reason under which refused connections are counted.
+const reasonConnections = "too_many_connections"
 
 // overloadLogInterval is how often the log tells that connections are turned away.
 const overloadLogInterval = time.Minute
@@ -92,13 +87,19 @@ func (c *counted) Close() error {
 // limits is what is under way, as far as it is bounded for all clients together.
 type limits struct {
 	connections [2]atomic.Int64 // of gRPC and of HTTP
-	requests    atomic.Int64    // with one answer
-	waiting     atomic.Int64    // the same for those that wait for others
-	places      places          // that they take, and claims that were left waiting
-	warned      atomic.Int64    // when the log last told of a connection turned away, in nanoseconds since 1970
+	warned      atomic.Int64    // when the log last told of a refused connection, in nanoseconds since 1970
 
-	mu       sync.Mutex
-	watchers map[string]*watchersOf // by the address of the client's end of the connection
+	requests *admission.Requests
+	places   *admission.Places
+	watchers *admission.Watchers
+}
+
+func newLimits(cfg Config) *limits {
+	return &limits{
+		requests: admission.NewRequests(cfg.MaxRequests),
+		places:   admission.NewPlaces(cfg.MaxRequests),
+		watchers: admission.NewWatchers(cfg.MaxWatchers),
+	}
 }
 
 // register has the connections among the metrics.
@@ -131,50 +132,4 @@ func (s *Server) turnedAway(from net.Addr) {
 		s.log.Warn("connections are turned away: there are as many as --max-connections, the memory limit and the descriptors of this process allow",
 			"limit", s.cfg.MaxConnections, "one of them from", from)
 	}
-}
-
-// begin takes a request on, unless so many are under way that its client had better try again later.
-func (s *Server) begin() (end func(), err error) {
-	if s.limits.requests.Add(1) > int64(s.cfg.MaxRequests) {
-		s.limits.requests.Add(-1)
-		return nil, replica.ErrTooManyRequests
-	}
-	return func() { s.limits.requests.Add(-1) }, nil
-}
-
-// watchersOf counts the watchers on all streams of one connection.
-type watchersOf struct {
-	count   atomic.Int64
-	streams int // that use this; guarded by limits.mu
-}
-
-// join returns the count for the connection that a stream came on. The stream leaves when it ends.
-func (l *limits) join(ctx context.Context) (w *watchersOf, leave func()) {
-	var from string
-	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
-		from = p.Addr.String()
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if w = l.watchers[from]; w == nil {
-		w = new(watchersOf)
-		l.watchers[from] = w
-	}
-	w.streams++
-	return w, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if w.streams--; w.streams == 0 {
-			delete(l.watchers, from)
-		}
-	}
-}
-
-// admit takes one watcher on if there is room for it.
-func (w *watchersOf) admit(limit int) bool {
-	if w.count.Add(1) > int64(limit) {
-		w.count.Add(-1)
-		return false
-	}
-	return true
 }

@@ -92,7 +92,7 @@ func TestRequestsAreBounded(t *testing.T) {
 	wantEqual(t, "TTL", renewed.TTL, 60)
 	close(leave)
 	stuck.Wait()
-	wantEqual(t, "requests under way", f.server.limits.requests.Load(), 0)
+	wantEqual(t, "requests under way", f.server.limits.requests.Open(), 0)
 	f.grant(60, 2)
 }
 
@@ -126,13 +126,7 @@ func TestWatchersOfAConnectionAreBounded(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	eventually(t, "the first stream has left", func() bool {
-		f.server.limits.mu.Lock()
-		defer f.server.limits.mu.Unlock()
-		n := 0
-		for _, w := range f.server.limits.watchers {
-			n += int(w.count.Load())
-		}
-		return n == 2
+		return f.server.limits.watchers.Open() == 2
 	})
 	second.create(a)
 	second.want("1@1 created")

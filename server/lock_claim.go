@@ -16,6 +16,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
 const (
@@ -23,8 +25,6 @@ const (
 	claimTTL = 60 * time.Second
 	// claimRenewal is how often such a lease is renewed while its claim waits.
 	claimRenewal = claimTTL / 3
-	// settleLimit bounds how long claims may tidy up after the server was told to stop.
-	settleLimit = 2 * time.Second
 )
 
 // claimRequest asks for a name on behalf of a lease.
@@ -60,7 +60,7 @@ type claim struct {
 // claim waits until the lease owns the name. A claim that fails, or whose client leaves, leaves nothing
 // behind: neither a key, for which others would wait, nor a lease that was granted for it.
 func (s *Server) claim(ctx context.Context, r claimRequest) (*claimed, error) {
-	ctx, end := s.longCall(ctx)
+	ctx, end := s.life.Stream(ctx, lifetime.AnyLeader)
 	defer end(nil)
 	c := &claim{claimRequest: r, s: s}
 	if err := c.run(ctx); err != nil {
@@ -72,7 +72,7 @@ func (s *Server) claim(ctx context.Context, r claimRequest) (*claimed, error) {
 func (c *claim) run(ctx context.Context) error {
 	// What changes something is waited for even when the client has left: only who knows the outcome can
 	// tidy up.
-	settled, cancel := c.s.settling()
+	settled, cancel := c.s.life.Settling()
 	defer cancel()
 	if err := context.Cause(ctx); err != nil {
 		return err
@@ -87,30 +87,30 @@ func (c *claim) run(ctx context.Context) error {
 	}
 	c.prefix = append(bytes.Clone(c.name), '/')
 	c.key = strconv.AppendInt(bytes.Clone(c.prefix), c.claimed.lease, 16)
-	line, leave := c.s.lines.join(string(c.key))
+	q, leave := c.s.queues.Join(string(c.key))
 	defer leave()
 
-	first, err := c.enqueue(ctx, settled, line)
+	first, err := c.enqueue(ctx, settled, q)
 	if err == nil && !first {
 		err = c.await(ctx)
 	}
 	if err == nil {
 		err = context.Cause(ctx) // the answer would reach nobody
 	}
-	line.turn.Lock()
-	defer line.turn.Unlock()
+	q.turn.Lock()
+	defer q.turn.Unlock()
 	if err == nil {
-		line.owned = true
+		q.owned = true
 		return nil
 	}
-	c.giveUp(settled, line)
+	c.giveUp(settled, q)
 	return err
 }
 
 // enqueue makes the key, or finds it, and says whether it is the first in line.
-func (c *claim) enqueue(ctx, settled context.Context, line *line) (first bool, err error) {
-	line.turn.Lock()
-	defer line.turn.Unlock()
+func (c *claim) enqueue(ctx, settled context.Context, q *queue) (first bool, err error) {
+	q.turn.Lock()
+	defer q.turn.Unlock()
 	if err := context.Cause(ctx); err != nil {
 		return false, err
 	}
@@ -134,7 +134,7 @@ func (c *claim) enqueue(ctx, settled context.Context, line *line) (first bool, e
 	}
 	own := res.Results[0].(keyspace.RangeResult).KVs[0]
 	c.created = own.CreateRevision
-	line.owned = line.owned || first // before this claim: whatever becomes of it, it is not for it to end that
+	q.owned = q.owned || first // before this claim: whatever becomes of it, it is not for it to end that
 	if c.revalue && !bytes.Equal(own.Value, c.value) {
 		_, err = c.s.proclaim(settled, c.key, c.created, c.claimed.lease, c.value)
 	}
@@ -216,15 +216,15 @@ func (c *claim) renew(ctx context.Context) {
 
 // giveUp removes what the claim has made. The key stays if it owned the name before, or if another claim of
 // the same lease waits with it.
-func (c *claim) giveUp(settled context.Context, line *line) {
+func (c *claim) giveUp(settled context.Context, q *queue) {
 	var err error
 	switch {
 	case c.granted:
 		err = c.s.revoke(settled, c.claimed.lease)
-	case c.created == 0 || line.owned || !c.s.lines.last(line):
+	case c.created == 0 || q.owned || c.s.queues.Users(string(c.key)) > 1:
 	case c.enqueued.Term != c.s.member.Header().Term:
 		// Another member leads, or has led, where the client may have asked again, and with the same key.
-		err = errLeaderChanged
+		err = lifetime.ErrLeaderChanged
 	default:
 		_, err = c.s.resign(settled, c.key, c.created)
 	}
@@ -264,14 +264,6 @@ func prefixEnd(prefix []byte) []byte {
 	return end
 }
 
-// settling returns a context for what must come to an end in any case; it lasts a little longer than the
-// server.
-func (s *Server) settling() (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(context.Background())
-	leave := context.AfterFunc(s.base, func() { time.AfterFunc(settleLimit, cancel) })
-	return ctx, func() { leave(); cancel() }
-}
-
 // waits says whether a request with one answer waits for others, for as long as its client wants.
 func waits(method string) bool {
 	return method == v3lockpb.Lock_Lock_FullMethodName || method == v3electionpb.Election_Campaign_FullMethodName
@@ -279,57 +271,22 @@ func waits(method string) bool {
 
 // wait is bounded for requests that wait.
 func (s *Server) wait(ctx context.Context, req any, handle grpc.UnaryHandler) (any, error) {
-	if requiresLeader(ctx) && s.serving() != nil {
+	if lifetime.RequiresLeader(ctx) && s.serving() != nil {
 		return nil, replica.ErrNoLeader
 	}
-	share := s.limits.places.join(identityOf(ctx))
-	defer share.leave()
-	if err := s.takePlace(share); err != nil {
+	share := s.limits.places.Join(admission.IdentityOf(ctx))
+	defer share.Leave()
+	if err := share.Take(); err != nil {
 		return nil, err
 	}
-	defer s.givePlaces(share, 1)
+	defer share.Give(1)
 	return handle(ctx, req)
 }
 
-// lines are the keys for which claims are under way here. Two claims of one lease for one name share a key:
-// a client that gave up and asks again may overtake itself, and the end of its first claim must not take
-// the key of the second away.
-type lines struct {
-	mu    sync.Mutex
-	byKey map[string]*line
-}
-
-type line struct {
-	claims int // guarded by lines.mu
-
+// queue is a key NAME/LEASE for which claims are under way here. Two claims of one lease for one name share a key: a
+// client that gave up and asks again may overtake itself, and the end of its first claim must not delete the key of the
+// second.
+type queue struct {
 	turn  sync.Mutex // held while the key is made or deleted
 	owned bool       // a claim has succeeded, so the key is its client's; guarded by turn
-}
-
-func (l *lines) join(key string) (*line, func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.byKey == nil {
-		l.byKey = make(map[string]*line)
-	}
-	found := l.byKey[key]
-	if found == nil {
-		found = new(line)
-		l.byKey[key] = found
-	}
-	found.claims++
-	return found, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if found.claims--; found.claims == 0 {
-			delete(l.byKey, key)
-		}
-	}
-}
-
-// last says whether only one claim is left.
-func (l *lines) last(line *line) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return line.claims == 1
 }

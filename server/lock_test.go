@@ -77,7 +77,7 @@ func (f *front) awaitKeys(name string, n int) {
 func (f *front) awaitWaiting(n int) {
 	f.t.Helper()
 	eventually(f.t, fmt.Sprintf("%d claims wait", n), func() bool {
-		return f.server.limits.waiting.Load() == int64(n)
+		return f.server.limits.places.Waiting() == int64(n)
 	})
 }
 
@@ -198,7 +198,7 @@ func TestLockLeavesNothingBehind(t *testing.T) {
 	if len(res.KVs) != 1 || string(res.KVs[0].Key) != string(key) {
 		t.Errorf("after the stop %s is there with %d others", waiting, len(res.KVs)-1)
 	}
-	wantEqual(t, "lines", len(f.server.lines.byKey), 0)
+	wantEqual(t, "lines", f.server.queues.Len(), 0)
 }
 
 // A client whose answer was lost when it held the lock, or which waits twice, keeps what it has: only the

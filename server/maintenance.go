@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
 // maintenanceLimit bounds the requests whose duration grows with the data, instead of Config.RequestTimeout.
@@ -132,7 +133,7 @@ const snapshotChunk = 32 << 10
 
 // Snapshot sends a copy of the data, see [datadir.TakeSnapshot] for its form. It ends when the server stops.
 func (m *maintenanceService) Snapshot(_ *pb.SnapshotRequest, stream grpc.ServerStreamingServer[pb.SnapshotResponse]) error {
-	ctx, end := m.s.longStream(stream, whoeverLeads)
+	ctx, end := m.s.life.Stream(stream.Context(), lifetime.AnyLeader)
 	defer end(nil)
 	start := time.Now()
 	snapshot, err := m.s.member.Snapshot(ctx)

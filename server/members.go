@@ -7,6 +7,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
 // membersService tells operators how the members of the group are. Which ones there are is in others.go.
@@ -28,7 +29,7 @@ func (m *membersService) Get(ctx context.Context, _ *leasekeeperv1.GetMemberRequ
 func (m *membersService) List(ctx context.Context, _ *leasekeeperv1.ListMembersRequest) (*leasekeeperv1.ListMembersResponse, error) {
 	h := m.s.member.Header()
 	resp := &leasekeeperv1.ListMembersResponse{ClusterId: h.ClusterID, MemberId: h.MemberID}
-	if m.s.others == nil || isVisit(ctx) {
+	if m.s.others == nil || admission.FromPeer(ctx) {
 		own, err := m.s.ownMember(ctx)
 		if err != nil {
 			return nil, err

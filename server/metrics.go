@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
 // maxCode is the largest code that gRPC defines; others are counted as Unknown.
@@ -54,7 +56,7 @@ func newMetrics(cfg Config, m member, services map[string]grpc.ServiceInfo) *met
 			out.methods["/"+name+"/"+method.Name] = new([maxCode + 1]atomic.Uint64)
 		}
 	}
-	for _, reason := range []string{reasonPlain, reasonConnections, reasonWatchers} {
+	for _, reason := range []string{reasonPlain, reasonConnections, admission.ReasonWatchers} {
 		out.refused[reason] = new(atomic.Uint64)
 	}
 	for _, r := range nameRefusals {

@@ -56,7 +56,7 @@ func (s *Server) collectGroup(ctx context.Context, out chan<- prometheus.Metric)
 	c.counter(descForwarded, s.forwards.sent.Load())
 	c.counter(descForwardBad, s.forwards.failed.Load())
 	c.counter(descVisits, s.visits.count())
-	c.counter(descLeaders, s.pulse.reignsSeen())
+	c.counter(descLeaders, s.life.Leaderships())
 	names := make(map[uint64]string)
 	for _, m := range s.cfg.Group.Members {
 		names[m.ID] = m.Name

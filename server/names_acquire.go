@@ -13,6 +13,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
 type acquireStream = grpc.ServerStreamingServer[leasekeeperv1.AcquireResponse]
@@ -25,22 +27,22 @@ func (n *namesService) Acquire(r *leasekeeperv1.AcquireRequest, stream acquireSt
 		return err
 	}
 	// A waiter wants to know soon that nobody can tell: there may be another member to ask.
-	ctx, end := n.s.longStream(stream, inReign)
+	ctx, end := n.s.life.Stream(stream.Context(), lifetime.OneLeadership)
 	defer end(nil)
 	if !claim.Wait {
 		_, err := n.claim(ctx, claim, r.Holder.GetId(), stream)
 		return err
 	}
-	share := n.s.limits.places.join(identityOf(ctx))
-	defer share.leave()
+	share := n.s.limits.places.Join(admission.IdentityOf(ctx))
+	defer share.Leave()
 	key := leftKey{claim.Name, claim.Lease}
 	n.s.left.back(key)
-	if err := n.s.takePlace(share); err != nil {
+	if err := share.Take(); err != nil {
 		return err
 	}
 	waiting := false
 	defer func() {
-		if n.s.givePlaces(share, 1); waiting {
+		if share.Give(1); waiting {
 			n.s.left.leave(share, key, claim.TTL)
 		}
 	}()
@@ -102,11 +104,10 @@ func randomLease() lessor.ID {
 
 // claim carries out the claim and tells the client what became of it.
 func (n *namesService) claim(ctx context.Context, claim replica.Claim, holder string, stream acquireStream) (waits bool, err error) {
-	done, err := n.s.begin()
-	if err != nil {
+	if err := n.s.limits.requests.Begin(); err != nil {
 		return false, err
 	}
-	defer done()
+	defer n.s.limits.requests.End(1)
 	limited, cancel := context.WithTimeout(ctx, n.s.cfg.RequestTimeout)
 	defer cancel()
 	claimed, err := n.s.member.Claim(limited, claim)

@@ -14,6 +14,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
 // nameRefusal is one row of the table of our own service, as refusal is of etcd's.
@@ -35,19 +37,19 @@ var nameRefusals = []nameRefusal{
 	{replica.ErrNoMember, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "invalid", false},
 	{replica.ErrFounding, codes.FailedPrecondition, leasekeeperv1.ErrorReason_INVALID, "invalid", true},
 	{keyspace.ErrReplaced, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "catching_up", false},
-	{errLeaderChanged, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "leader_changed", false},
+	{lifetime.ErrLeaderChanged, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "leader_changed", false},
 	{replica.ErrStopped, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "stopped", false},
-	{replica.ErrTooManyRequests, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, reasonTooMany, false},
-	{errNoPlaces, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, reasonPlaces, false},
-	{errShareTaken, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, reasonShare, false},
+	{replica.ErrTooManyRequests, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, admission.ReasonRequests, false},
+	{admission.ErrNoPlaces, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, admission.ReasonPlaces, false},
+	{admission.ErrShareTaken, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, admission.ReasonShare, false},
 	{replica.ErrTooManyLeases, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, "too_many_leases", false},
-	{errTooManyNameWatchers, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, reasonWatchers, false},
-	{replica.ErrNoMemory, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, reasonMemory, false},
-	{errAnswersWait, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, reasonMemory, false},
-	{errNoAnswerRoom, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, reasonMemory, false},
-	{errRequestsWait, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, reasonMemory, false},
-	{errNoRequests, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, reasonMemory, false},
-	{errTooManyLong, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, reasonMemory, false},
+	{errTooManyNameWatchers, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, admission.ReasonWatchers, false},
+	{replica.ErrNoMemory, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, admission.ReasonMemory, false},
+	{admission.ErrAnswersWait, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, admission.ReasonMemory, false},
+	{admission.ErrNoAnswers, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, admission.ReasonMemory, false},
+	{admission.ErrRequestsWait, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, admission.ReasonMemory, false},
+	{admission.ErrNoRequests, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, admission.ReasonMemory, false},
+	{admission.ErrNoStreams, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, admission.ReasonMemory, false},
 	{replica.ErrNoSpace, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, "no_space", false},
 
 	{driver.ErrInvalid, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "invalid", true},

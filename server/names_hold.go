@@ -14,6 +14,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/duplex"
+	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
 const (
@@ -31,14 +34,14 @@ type holdStream = grpc.BidiStreamingServer[leasekeeperv1.HoldRequest, leasekeepe
 // Hold works as Renew does: one goroutine reads and hands to the member, the member's own delivers, another
 // sends. This one looks after them: it ends the stream when its client does not read, or the member is stuck.
 func (n *namesService) Hold(stream holdStream) error {
-	ctx, end := n.s.longStream(stream, inReign)
+	ctx, end := n.s.life.Stream(stream.Context(), lifetime.OneLeadership)
 	defer end(nil)
 	defer n.s.metrics.open(claimStream)()
-	h := newHolding(n.s, stream, identityOf(ctx))
+	h := newHolding(n.s, stream, admission.IdentityOf(ctx))
 	defer close(h.gone)
 	served := make(chan error, 1)
-	n.s.loops.Go(func() { h.finish(h.read(ctx)) })
-	n.s.loops.Go(func() { served <- h.serve(ctx) })
+	n.s.life.Go(func() { h.finish(h.read(ctx)) })
+	n.s.life.Go(func() { served <- h.serve(ctx) })
 	look := time.NewTicker(n.s.cfg.RequestTimeout / 4)
 	defer look.Stop()
 	for {
@@ -58,7 +61,7 @@ type holding struct {
 	s      *Server
 	stream holdStream
 	watch  *replica.NameWatch // tells of the claims in line
-	share  *share             // of the places to wait
+	share  *admission.Share   // of the places to wait
 	wake   chan struct{}      // tells the sending side that there is something to do; holds one
 	room   chan struct{}      // tells the reading side that something was answered; holds one
 	gone   chan struct{}      // closed when the stream has ended
@@ -105,12 +108,12 @@ type holdRequest struct {
 
 func (r *holdRequest) key() leftKey { return leftKey{r.name, r.lease} }
 
-func newHolding(s *Server, stream holdStream, who identity) *holding {
+func newHolding(s *Server, stream holdStream, who admission.Identity) *holding {
 	h := &holding{
 		s: s, stream: stream,
 		wake: make(chan struct{}, 1), room: make(chan struct{}, 1), gone: make(chan struct{}),
 		byLease: make(map[lessor.ID][]*holdRequest), byNumber: make(map[uint64]*holdRequest),
-		share: s.limits.places.join(who),
+		share: s.limits.places.Join(who),
 	}
 	h.watch = s.member.WatchClaims(h.wake)
 	return h
@@ -170,12 +173,12 @@ func (h *holding) take(n int, forgotten []uint64) bool {
 			if h.next == nil {
 				h.next = h.newBatch()
 			}
-			if h.s.base.Err() != nil && h.closing == nil {
-				h.closing = context.Cause(h.s.base)
+			if h.s.life.Err() != nil && h.closing == nil {
+				h.closing = h.s.life.Err()
 			}
 			if len(forgotten) > 0 {
 				h.forgotten = append(h.forgotten, forgotten...)
-				notify(h.wake)
+				duplex.Notify(h.wake)
 			}
 			h.mu.Unlock()
 			return true
@@ -197,7 +200,7 @@ func (h *holding) waited(n int) {
 	h.mu.Lock()
 	h.waiting -= n
 	h.mu.Unlock()
-	h.s.givePlaces(h.share, n)
+	h.share.Give(n)
 }
 
 // deliver is called by the member, from its own goroutine, and does not wait.
@@ -215,15 +218,15 @@ func (h *holding) deliver(batch *holdBatch, known []replica.HoldAnswer) {
 		n++
 	}
 	h.handed = slices.Delete(h.handed, 0, n)
-	notify(h.wake)
+	duplex.Notify(h.wake)
 }
 
 // finish says that nothing more will be read.
 func (h *holding) finish(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.ended, h.err = true, unlessEOF(err)
-	notify(h.wake)
+	h.ended, h.err = true, duplex.UnlessEOF(err)
+	duplex.Notify(h.wake)
 }
 
 // serve sends answers until there will be no more.
@@ -275,13 +278,13 @@ func (h *holding) serve(ctx context.Context) error {
 // drain has the stream end when what it has under way is answered, if it is the server that ends it.
 func (h *holding) drain(ctx context.Context) error {
 	cause := context.Cause(ctx)
-	if h.stream.Context().Err() != nil || !errors.Is(cause, errStopping) {
+	if h.stream.Context().Err() != nil || !errors.Is(cause, lifetime.ErrStopping) {
 		return cause
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.closing = cause
-	notify(h.wake)
+	duplex.Notify(h.wake)
 	return nil
 }
 
@@ -290,8 +293,8 @@ func (h *holding) leave() {
 	h.watch.Close()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.closing = errStopping // whatever is read yet will not be taken on
-	h.s.givePlaces(h.share, h.waiting)
+	h.closing = lifetime.ErrStopping // whatever is read yet will not be taken on
+	h.share.Give(h.waiting)
 	h.waiting = 0
 	for _, r := range h.byNumber { // order: each by itself
 		h.s.left.unlisten(r.key())
@@ -304,7 +307,7 @@ func (h *holding) leave() {
 	for _, d := range h.delivered {
 		h.leaveAll(d.batch)
 	}
-	h.share.leave()
+	h.share.Leave()
 }
 
 func (h *holding) leaveAll(batch *holdBatch) {
@@ -337,6 +340,6 @@ func (h *holding) send(first int) error {
 	h.open -= first
 	h.retire()
 	h.mu.Unlock()
-	notify(h.room)
+	duplex.Notify(h.room)
 	return nil
 }

@@ -76,7 +76,7 @@ func TestHoldBadInput(t *testing.T) {
 	})
 	c.fails(c.number, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID)
 	wantEqual(t, "held", f.info("n").Held, false)
-	wantEqual(t, "waiting", f.server.limits.waiting.Load(), 0)
+	wantEqual(t, "waiting", f.server.limits.places.Waiting(), 0)
 
 	many := &leasekeeperv1.HoldRequest{}
 	for range maxHoldRequests + 1 {
@@ -127,7 +127,7 @@ func TestHoldHolders(t *testing.T) {
 	f.release("n", 1)
 	c.wants(waits.Number, leasekeeperv1.HoldAnswer_YOURS)
 	c.wants(again.Number, leasekeeperv1.HoldAnswer_YOURS)
-	eventually(t, "nobody waits", func() bool { return f.server.limits.waiting.Load() == 0 })
+	eventually(t, "nobody waits", func() bool { return f.server.limits.places.Waiting() == 0 })
 }
 
 // A claim that does not wait is refused, and leaves nothing.
@@ -154,7 +154,7 @@ func TestHoldForgets(t *testing.T) {
 	c.wants(1, leasekeeperv1.HoldAnswer_IN_LINE)
 	c.wants(2, leasekeeperv1.HoldAnswer_IN_LINE)
 	c.send(&leasekeeperv1.HoldRequest{Forget: []uint64{1, 77}})
-	eventually(t, "one is forgotten", func() bool { return f.server.limits.waiting.Load() == 1 })
+	eventually(t, "one is forgotten", func() bool { return f.server.limits.places.Waiting() == 1 })
 	f.release("n", 1)
 	wantEqual(t, "holder", f.info("n").Lease, 2)
 	f.release("n", 2)
@@ -163,7 +163,7 @@ func TestHoldForgets(t *testing.T) {
 	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{c.claim("n", 4)}})
 	c.wants(3, leasekeeperv1.HoldAnswer_IN_LINE)
 	c.cancel()
-	eventually(t, "nobody waits", func() bool { return f.server.limits.waiting.Load() == 0 })
+	eventually(t, "nobody waits", func() bool { return f.server.limits.places.Waiting() == 0 })
 	wantEqual(t, "waiting", f.info("n").Waiting, 1)
 }
 
@@ -194,12 +194,12 @@ func TestHoldLimits(t *testing.T) {
 	})
 	c.fails(3, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED)
 	c.fails(4, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED)
-	wantEqual(t, "requests", f.server.limits.requests.Load(), 2)
+	wantEqual(t, "requests", f.server.limits.requests.Open(), 2)
 	let()
 	c.wants(1, leasekeeperv1.HoldAnswer_RELEASED)
 	c.wants(2, leasekeeperv1.HoldAnswer_YOURS)
-	wantEqual(t, "requests", f.server.limits.requests.Load(), 0)
-	eventually(t, "nobody waits", func() bool { return f.server.limits.waiting.Load() == 0 })
+	wantEqual(t, "requests", f.server.limits.requests.Open(), 0)
+	eventually(t, "nobody waits", func() bool { return f.server.limits.places.Waiting() == 0 })
 }
 
 // A member that does not answer is not waited for.
@@ -210,7 +210,7 @@ func TestHoldOfAStuckMember(t *testing.T) {
 	c := f.holder()
 	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{c.claim("n", 1)}})
 	wantReason(t, c.breaks(), codes.DeadlineExceeded, leasekeeperv1.ErrorReason_UNKNOWN_OUTCOME)
-	eventually(t, "nobody waits", func() bool { return f.server.limits.waiting.Load() == 0 })
+	eventually(t, "nobody waits", func() bool { return f.server.limits.places.Waiting() == 0 })
 }
 
 // Who sends and does not read is not read from any more, and cut off after a while.
@@ -240,7 +240,7 @@ func TestHoldOfAClientThatDoesNotRead(t *testing.T) {
 	eventually(t, "it is cut off", func() bool { return open() == 0 })
 	wantReason(t, c.breaks(), codes.DeadlineExceeded, leasekeeperv1.ErrorReason_UNKNOWN_OUTCOME)
 	<-sent
-	eventually(t, "nothing is under way", func() bool { return f.server.limits.requests.Load() == 0 })
+	eventually(t, "nothing is under way", func() bool { return f.server.limits.requests.Open() == 0 })
 }
 
 // A server that is stopped answers what it has taken on.
@@ -248,10 +248,10 @@ func TestHoldIsDrained(t *testing.T) {
 	f, let := startStuck(t, anyPort())
 	c := f.holder()
 	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{c.claim("n", 1)}})
-	eventually(t, "it has arrived", func() bool { return f.server.limits.requests.Load() == 1 })
+	eventually(t, "it has arrived", func() bool { return f.server.limits.requests.Open() == 1 })
 	stopped := make(chan error, 1)
 	go func() { stopped <- f.server.Stop(limited(t, context.Background())) }()
-	<-f.server.base.Done()
+	<-f.server.life.Done()
 	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{c.claim("m", 2)}})
 	c.fails(2, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE)
 	let()

@@ -9,6 +9,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
 const (
@@ -45,7 +46,7 @@ func (h *holding) newBatch() *holdBatch {
 	}
 	batch := new(holdBatch)
 	batch.answer = func(known []replica.HoldAnswer) {
-		h.s.limits.requests.Add(-int64(len(known)))
+		h.s.limits.requests.End(len(known))
 		h.deliver(batch, known)
 	}
 	return batch
@@ -173,19 +174,18 @@ func (h *holding) admit(r *holdRequest) error {
 	}
 	if r.waits {
 		if h.waiting >= h.s.cfg.MaxStreams {
-			return errShareTaken
+			return admission.ErrShareTaken
 		}
 		h.s.left.back(r.key())
-		if err := h.s.takePlace(h.share); err != nil {
+		if err := h.share.Take(); err != nil {
 			return err
 		}
 	}
-	if h.s.limits.requests.Add(1) > int64(h.s.cfg.MaxRequests) {
-		h.s.limits.requests.Add(-1)
+	if err := h.s.limits.requests.Begin(); err != nil {
 		if r.waits {
-			h.s.givePlaces(h.share, 1)
+			h.share.Give(1)
 		}
-		return replica.ErrTooManyRequests
+		return err
 	}
 	if r.waits {
 		h.waiting++

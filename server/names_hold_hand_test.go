@@ -129,8 +129,8 @@ func TestHoldAnswersInAnyOrder(t *testing.T) {
 	if lost == 0 {
 		t.Error("the member took all on")
 	}
-	wantEqual(t, "requests under way", f.server.limits.requests.Load(), 0)
-	eventually(t, "nobody waits", func() bool { return f.server.limits.waiting.Load() == 0 })
+	wantEqual(t, "requests under way", f.server.limits.requests.Open(), 0)
+	eventually(t, "nobody waits", func() bool { return f.server.limits.places.Waiting() == 0 })
 }
 
 // A message that breaks the rules in its midst leaves nothing counted.
@@ -143,7 +143,7 @@ func TestHoldBrokenMessageIsNotCounted(t *testing.T) {
 	})
 	wantReason(t, c.breaks(), codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID)
 	wantEqual(t, "held", f.info("n").Held, false)
-	wantEqual(t, "requests under way", f.server.limits.requests.Load(), 0)
+	wantEqual(t, "requests under way", f.server.limits.requests.Open(), 0)
 }
 
 // A batch is used again when it is answered in full and none that is older is waited for, and keeps nothing then. A
@@ -190,5 +190,5 @@ func TestHoldBatchesAreUsedAgain(t *testing.T) {
 		answer(again, 0, 1)
 	}
 	wantEqual(t, "waited for", len(h.handed), 0)
-	wantEqual(t, "requests under way", f.server.limits.requests.Load(), 0)
+	wantEqual(t, "requests under way", f.server.limits.requests.Open(), 0)
 }

@@ -125,8 +125,8 @@ func TestHoldTogether(t *testing.T) {
 	after, err := f.node.Status(f.ctx())
 	wantOK(t, err)
 	wantEqual(t, "log entries", after.LogIndex-before.LogIndex, 2)
-	wantEqual(t, "requests under way", f.server.limits.requests.Load(), 0)
-	eventually(t, "nobody waits", func() bool { return f.server.limits.waiting.Load() == 0 })
+	wantEqual(t, "requests under way", f.server.limits.requests.Open(), 0)
+	eventually(t, "nobody waits", func() bool { return f.server.limits.places.Waiting() == 0 })
 }
 
 // A claim of a message gets its turn by a release of the same message.
@@ -165,7 +165,7 @@ func TestHoldManyInLine(t *testing.T) {
 		}
 		last = a.Token
 	}
-	wantEqual(t, "waiting", f.server.limits.waiting.Load(), many)
+	wantEqual(t, "waiting", f.server.limits.places.Waiting(), many)
 	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{c.claim("n", many+2)}})
 	c.fails(many+1, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED)
 	// The others go on: one after the other gets its turn, but for those who leave the line before.
@@ -178,7 +178,7 @@ func TestHoldManyInLine(t *testing.T) {
 		f.release("n", f.info("n").Lease)
 		c.wants(uint64(i+1), leasekeeperv1.HoldAnswer_YOURS)
 	}
-	eventually(t, "nobody waits", func() bool { return f.server.limits.waiting.Load() == 0 })
+	eventually(t, "nobody waits", func() bool { return f.server.limits.places.Waiting() == 0 })
 }
 
 // Changes that were missed, because there were more than are kept, are asked about.
@@ -190,7 +190,7 @@ func TestHoldLooksAgain(t *testing.T) {
 		f.hold(name, int64(i+1), 60_000)
 		claim := replica.Claim{Lease: lessor.ID(11 + i), TTL: 1e10, Name: name, Wait: true}
 		h.waiting++
-		wantOK(t, f.server.takePlace(h.share))
+		wantOK(t, h.share.Take())
 		known := make(chan []replica.HoldAnswer, 1)
 		wantOK(t, f.node.Hold(f.ctx(), h.watch, []replica.Op{claim}, func(k []replica.HoldAnswer) { known <- k }))
 		request := holdRequest{uint64(i + 1), name, claim.Lease, claim.TTL, nil, true}

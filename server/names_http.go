@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
 // gatewayBuffer is how much is on its way between the gateway and the service, each way.
@@ -56,7 +57,7 @@ func newGateway(s *Server) (*gateway, error) {
 			most:   s.cfg.MaxRequestBytes + requestOverhead,
 		}),
 		runtime.WithMetadata(func(_ context.Context, r *http.Request) metadata.MD {
-			return metadata.Pairs(identityKey, string(identityOfRequest(r)))
+			return admission.IdentityOfRequest(r).Metadata()
 		}),
 		runtime.WithIncomingHeaderMatcher(func(string) (string, bool) { return "", false }),
 		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),
@@ -67,7 +68,7 @@ func newGateway(s *Server) (*gateway, error) {
 // start is called once it is known where clients are served.
 func (g *gateway) start(grpcAddr, httpAddr net.Addr) {
 	g.closed = beyondLoopback(httpAddr) && !beyondLoopback(grpcAddr)
-	g.s.loops.Go(func() { g.grpc.Serve(g.pipe) }) // ends by stop only
+	g.s.life.Go(func() { g.grpc.Serve(g.pipe) }) // ends by stop only
 }
 
 // stop is called when no HTTP request is left.

@@ -12,6 +12,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
+	"github.com/leasekeeper/leasekeeper/server/internal/duplex"
+	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
 const (
@@ -26,18 +28,18 @@ type renewStream = grpc.BidiStreamingServer[leasekeeperv1.RenewRequest, leasekee
 // Renew works as LeaseKeepAlive does, with messages of many ids: a goroutine reads and hands to the member,
 // the member's own delivers, and this one sends.
 func (n *namesService) Renew(stream renewStream) error {
-	ctx, end := n.s.longStream(stream, whileLed)
+	ctx, end := n.s.life.Stream(stream.Context(), lifetime.WhileLed)
 	defer end(nil)
 	defer n.s.metrics.open(keepAliveStream)()
-	r := &bulkRenewals{underWay: newUnderWay()}
-	defer r.close()
-	n.s.loops.Go(func() { r.finish(r.read(ctx, n.s.member, stream)) })
+	r := &bulkRenewals{Flow: duplex.NewFlow()}
+	defer r.Close()
+	n.s.life.Go(func() { r.Finish(r.read(ctx, n.s.member, stream)) })
 	return r.serve(ctx, stream)
 }
 
 // bulkRenewals is what is under way on one stream.
 type bulkRenewals struct {
-	underWay
+	duplex.Flow
 	answers []bulkAnswer // from the member, not yet sent to the client
 }
 
@@ -104,16 +106,14 @@ func room(ids int) int { return max(ids, 1) }
 // take waits for room for so many ids. It is false if nobody will answer them.
 func (r *bulkRenewals) take(ids int) bool {
 	for {
-		r.mu.Lock()
-		if r.open == 0 || r.open+ids <= maxOpenIDs {
-			r.open += room(ids)
-			r.mu.Unlock()
+		r.Lock()
+		if r.Open == 0 || r.Open+ids <= maxOpenIDs {
+			r.Open += room(ids)
+			r.Unlock()
 			return true
 		}
-		r.mu.Unlock()
-		select {
-		case <-r.room:
-		case <-r.gone:
+		r.Unlock()
+		if !r.AwaitRoom() {
 			return false
 		}
 	}
@@ -121,19 +121,20 @@ func (r *bulkRenewals) take(ids int) bool {
 
 // deliver is called by the member, from its own goroutine, and does not wait.
 func (r *bulkRenewals) deliver(a bulkAnswer) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.Lock()
+	defer r.Unlock()
 	r.answers = append(r.answers, a)
-	notify(r.wake)
+	r.Wake()
 }
 
 // serve sends answers until there will be no more.
 func (r *bulkRenewals) serve(ctx context.Context, stream renewStream) error {
 	for {
-		r.mu.Lock()
-		answers, done, err := r.answers, r.ended && r.open == 0, r.err
+		r.Lock()
+		ended, err := r.Ended()
+		answers, done := r.answers, ended && r.Open == 0
 		r.answers = nil
-		r.mu.Unlock()
+		r.Unlock()
 		if err != nil {
 			return err
 		}
@@ -141,7 +142,7 @@ func (r *bulkRenewals) serve(ctx context.Context, stream renewStream) error {
 			if err := stream.Send(a.message.answer(a.leases)); err != nil {
 				return err
 			}
-			r.sent(room(len(a.leases)))
+			r.Sent(room(len(a.leases)))
 		}
 		if len(answers) > 0 {
 			continue
@@ -149,7 +150,7 @@ func (r *bulkRenewals) serve(ctx context.Context, stream renewStream) error {
 		if done {
 			return nil
 		}
-		if err := r.wait(ctx); err != nil {
+		if err := r.Wait(ctx); err != nil {
 			return err
 		}
 	}

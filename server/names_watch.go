@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
 // watchPage is how many names are told of in one message.
@@ -22,14 +23,14 @@ type namesWatchStream = grpc.ServerStreamingServer[leasekeeperv1.WatchResponse]
 
 // Watch tells how names are and then what happens to them. It needs no goroutine but the stream's own.
 func (n *namesService) Watch(r *leasekeeperv1.WatchRequest, stream namesWatchStream) error {
-	ctx, end := n.s.longStream(stream, inReign)
+	ctx, end := n.s.life.Stream(stream.Context(), lifetime.OneLeadership)
 	defer end(nil)
-	watchers, leave := n.s.limits.join(stream.Context())
+	watchers, leave := n.s.limits.watchers.Join(stream.Context())
 	defer leave()
-	if !watchers.admit(n.s.cfg.MaxWatchers) {
+	if !watchers.Admit() {
 		return errTooManyNameWatchers
 	}
-	defer watchers.count.Add(-1)
+	defer watchers.Discharge(1)
 	defer n.s.metrics.open(watchStream)()
 	watch := n.s.member.WatchNames(r.Prefix)
 	defer watch.Close()

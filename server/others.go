@@ -39,11 +39,11 @@ func (o *others) follow() {
 	for {
 		select {
 		case <-timer.C:
-		case <-o.s.base.Done():
+		case <-o.s.life.Done():
 			return
 		}
 		wait := introduceInterval
-		for _, m := range o.all(o.s.base) {
+		for _, m := range o.all(o.s.life.Context()) {
 			if m.Trouble != "" && len(m.ClientUrls) == 0 {
 				wait = introduceAgain
 			}

@@ -2,47 +2,17 @@ package server
 
 import (
 	"context"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
-
-// However many places one identity wants, there is one for another.
-func TestPlacesAreShared(t *testing.T) {
-	const most = 1000
-	p := new(places)
-	full := func(who identity) int {
-		s := p.join(who)
-		n := 0
-		for s.take(most) == nil {
-			n++
-		}
-		return n
-	}
-	wantEqual(t, "of one", full("a"), most/2)
-	wantEqual(t, "of another", full("b"), most/4)
-	wantEqual(t, "of a third", full("c"), most/8)
-	honest := p.join("honest")
-	wantOK(t, honest.take(most))
-	p.shares["a"].give(most / 2)
-	if n := full("b"); n < most/8 {
-		t.Errorf("what one gives back serves nobody: %d", n)
-	}
-	honest.give(1)
-	honest.leave()
-	if p.shares["honest"] != nil {
-		t.Error("an identity is remembered that has nothing")
-	}
-}
 
 // A client that fills its share is told so, and claims of another client find a place.
 func TestOneClientLeavesPlacesToOthers(t *testing.T) {
@@ -55,39 +25,13 @@ func TestOneClientLeavesPlacesToOthers(t *testing.T) {
 	}
 	_, err := f.acquire(&leasekeeperv1.AcquireRequest{Name: "free", Lease: 9, TtlMs: 60_000, Wait: true}).stream.Recv()
 	wantReason(t, err, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED)
-	if !strings.Contains(err.Error(), errShareTaken.Error()) {
+	if !strings.Contains(err.Error(), admission.ErrShareTaken.Error()) {
 		t.Errorf("the client is not told the cause: %v", err)
 	}
-	other := f.server.limits.places.join("10.0.0.1")
-	wantOK(t, f.server.takePlace(other))
-	f.server.givePlaces(other, 1)
-	other.leave()
-}
-
-func TestIdentities(t *testing.T) {
-	for address, want := range map[string]identity{
-		"10.1.2.3:4711":             "10.1.2.3",
-		"10.1.2.3:4712":             "10.1.2.3",
-		"[::ffff:10.1.2.3]:80":      "10.1.2.3",
-		"[2001:db8:1:2:aaaa::1]:80": "2001:db8:1:2::/64",
-		"[2001:db8:1:2:bbbb::1]:80": "2001:db8:1:2::/64",
-		"[::1]:80":                  "::1",
-		"[fe80::1%eth0]:80":         "fe80::/64",
-		"bufconn":                   "bufconn",
-		"leases.example.org:80":     "leases.example.org",
-	} {
-		wantEqual(t, address, identityOfAddress(address), want)
-	}
-	r := httptest.NewRequest(http.MethodPost, "/v1/acquire", nil)
-	r.RemoteAddr = "10.9.8.7:1"
-	wantEqual(t, "over HTTP", identityOfRequest(r), "10.9.8.7")
-}
-
-// A client cannot choose its identity. A member that sends a request on can.
-func TestIdentityIsBelievedFromMembersOnly(t *testing.T) {
-	said := metadata.NewIncomingContext(context.Background(), metadata.Pairs(identityKey, "somebody else"))
-	wantEqual(t, "of a client", identityOf(said), "")
-	wantEqual(t, "of a client of a member", identityOf(context.WithValue(said, visitor{}, true)), "somebody else")
+	other := f.server.limits.places.Join("10.0.0.1")
+	wantOK(t, other.Take())
+	other.Give(1)
+	other.Leave()
 }
 
 // A claim whose stream has been gone for a TTL ends although its lease is renewed: nobody would hear of its turn.
@@ -109,9 +53,9 @@ func TestLeftClaimEnds(t *testing.T) {
 	}()
 	behind.cancel()
 	eventually(t, "it is left", func() bool { return f.server.left.many.Load() == 1 })
-	wantEqual(t, "places of it", f.server.limits.places.taken.Load(), 1)
+	wantEqual(t, "places of it", f.server.limits.places.Taken(), 1)
 	eventually(t, "the claim has ended", func() bool { return f.info("n").Waiting == 0 })
-	eventually(t, "its place is free", func() bool { return f.server.limits.places.taken.Load() == 0 })
+	eventually(t, "its place is free", func() bool { return f.server.limits.places.Taken() == 0 })
 	wantEqual(t, "holder", f.info("n").Lease, 1)
 	stop()
 	<-renewed
@@ -123,9 +67,9 @@ func TestLeftClaimIsKept(t *testing.T) {
 	f.hold("n", 1, 60_000)
 	first := f.wait("n", 2, 60_000)
 	second := f.wait("n", 2, 60_000)
-	eventually(t, "both listen", func() bool { return f.server.limits.waiting.Load() == 2 })
+	eventually(t, "both listen", func() bool { return f.server.limits.places.Waiting() == 2 })
 	first.cancel()
-	eventually(t, "one listens", func() bool { return f.server.limits.waiting.Load() == 1 })
+	eventually(t, "one listens", func() bool { return f.server.limits.places.Waiting() == 1 })
 	wantEqual(t, "left", f.server.left.many.Load(), 0)
 	second.cancel()
 	eventually(t, "it is left", func() bool { return f.server.left.many.Load() == 1 })
@@ -138,7 +82,7 @@ func TestLeftClaimIsKept(t *testing.T) {
 	wantEqual(t, "holder", f.info("n").Lease, 2)
 	f.release("n", 2)
 	wantEqual(t, "left", f.server.left.many.Load(), 0)
-	wantEqual(t, "places", f.server.limits.places.taken.Load(), 0)
+	wantEqual(t, "places", f.server.limits.places.Taken(), 0)
 }
 
 // A claim of a Hold stream keeps its place when the stream ends: one in a queue, and one that the member has yet to answer.
@@ -150,7 +94,7 @@ func TestLeftClaimsOfHoldKeepTheirPlaces(t *testing.T) {
 	c.wants(1, leasekeeperv1.HoldAnswer_IN_LINE)
 	c.cancel()
 	eventually(t, "it is left", func() bool { return f.server.left.many.Load() == 1 })
-	wantEqual(t, "places", f.server.limits.places.taken.Load(), 1)
+	wantEqual(t, "places", f.server.limits.places.Taken(), 1)
 	wantOK(t, f.server.endIfWaiting(f.ctx(), leftKey{"n", 2}))
 	wantEqual(t, "waiting", f.info("n").Waiting, 0)
 
@@ -161,8 +105,8 @@ func TestLeftClaimsOfHoldKeepTheirPlaces(t *testing.T) {
 	h.admitAll(batch, h.check(batch, req, 1))
 	h.leave()
 	wantEqual(t, "left", f.server.left.many.Load(), 2)
-	wantEqual(t, "places", f.server.limits.places.taken.Load(), 2)
-	f.server.limits.requests.Add(-1) // nobody answers the request
+	wantEqual(t, "places", f.server.limits.places.Taken(), 2)
+	f.server.limits.requests.End(1) // nobody answers the request
 }
 
 // Claims that were refused take no places when their stream ends before they are answered.
@@ -172,7 +116,7 @@ func TestRefusedClaimsOfAnEndedStreamTakeNoPlaces(t *testing.T) {
 	h := newHolding(s, nil, "client")
 	most := s.cfg.MaxRequests / 2
 	for range most {
-		wantOK(t, s.takePlace(h.share))
+		wantOK(t, h.share.Take())
 	}
 	req := &leasekeeperv1.HoldRequest{Holder: &leasekeeperv1.Holder{Id: "h"}}
 	for i := range int64(10) {
@@ -182,7 +126,7 @@ func TestRefusedClaimsOfAnEndedStreamTakeNoPlaces(t *testing.T) {
 	batch := h.newBatch()
 	h.admitAll(batch, h.check(batch, req, len(req.Claims)))
 	h.leave()
-	wantEqual(t, "places", s.limits.places.taken.Load(), int64(most))
+	wantEqual(t, "places", s.limits.places.Taken(), int64(most))
 }
 
 // releasing is a member whose name "n" its first holder releases just after the queue was looked at.

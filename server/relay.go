@@ -10,12 +10,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
 // ledStream carries out a stream where the leader is, here or at another member. While nobody leads, and nothing was
 // taken from the client, it waits and looks again for as long as a read may.
 func (s *Server) ledStream(r *route, impl any, stream grpc.ServerStream, handle grpc.StreamHandler) error {
-	if isVisit(stream.Context()) {
+	if admission.FromPeer(stream.Context()) {
 		if !s.leads() {
 			return replica.ErrNotLeader
 		}
@@ -33,7 +35,7 @@ func (s *Server) ledStream(r *route, impl any, stream grpc.ServerStream, handle 
 		if begun || !isElsewhere(err) || time.Until(limit) < forwardPause {
 			return err
 		}
-		if err := pause(stream.Context(), forwardPause); err != nil {
+		if err := lifetime.Pause(stream.Context(), forwardPause); err != nil {
 			return err
 		}
 	}
@@ -43,23 +45,23 @@ func (s *Server) ledStream(r *route, impl any, stream grpc.ServerStream, handle 
 // does not read keeps the other from sending. It ends when another member leads. Unless it has begun, nothing was taken
 // from the client.
 func (s *Server) relay(leader uint64, r *route, stream grpc.ServerStream, patience time.Duration) (begun bool, err error) {
-	share := s.limits.places.join(identityOf(stream.Context()))
-	defer share.leave()
-	if err := s.takePlace(share); err != nil {
+	share := s.limits.places.Join(admission.IdentityOf(stream.Context()))
+	defer share.Leave()
+	if err := share.Take(); err != nil {
 		return false, err
 	}
-	defer s.givePlaces(share, 1)
+	defer share.Give(1)
 	s.forwards.sent.Add(1)
-	ctx, end := s.long(stream.Context(), inReign)
+	ctx, end := s.life.Stream(stream.Context(), lifetime.OneLeadership)
 	defer end(nil)
-	if s.reign().leader != leader { // it has changed just now
+	if s.life.Leadership().Leader != leader { // it has changed just now
 		return false, replica.ErrNotLeader
 	}
 	call, err := s.openAt(ctx, end, leader, r, patience, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true})
 	if err != nil {
 		return false, err
 	}
-	s.loops.Go(func() {
+	s.life.Go(func() {
 		if err := pump(call, stream, r.newRequest()); errors.Is(err, io.EOF) {
 			_ = call.CloseSend() // what it fails with, receiving explains
 		} else if err != nil {

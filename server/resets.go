@@ -3,6 +3,8 @@ package server
 import (
 	"sync"
 	"time"
+
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
 const (
@@ -48,7 +50,7 @@ func (p *resetPace) owes(now time.Time) bool {
 }
 
 // joinPace returns the pace of an identity for one more connection. b.mu is held.
-func (b *budget) joinPace(of identity) *resetPace {
+func (b *budget) joinPace(of admission.Identity) *resetPace {
 	p := b.paces[of]
 	if p == nil {
 		p = new(resetPace)
@@ -60,7 +62,7 @@ func (b *budget) joinPace(of identity) *resetPace {
 
 // leavePace forgets a pace with its last connection, unless it is owed something: its client could come back. b.mu is
 // held.
-func (b *budget) leavePace(of identity, now time.Time) {
+func (b *budget) leavePace(of admission.Identity, now time.Time) {
 	p := b.paces[of]
 	if p.connections--; p.connections == 0 && !p.owes(now) {
 		delete(b.paces, of)

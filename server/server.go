@@ -17,6 +17,8 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
 // Server serves one member to clients. Make one with [New]. Its methods are safe for concurrent use.
@@ -31,11 +33,11 @@ type Server struct {
 	metrics *metrics
 	pulse   *pulse
 	certs   *certificates // nil without TLS
-	limits  limits
+	limits  *limits
 	budget  *budget
 	// arrivalLimit is the constant of that name, but in tests.
 	arrivalLimit time.Duration
-	lines        lines // of claims of the services Lock and Election
+	queues       admission.Counted[string, queue] // of claims of the services Lock and Election, by key
 	left         *leftClaims
 	bulk         *keyspace.Turns // of work that must leave processors to others
 
@@ -45,11 +47,7 @@ type Server struct {
 	forwards forwards
 	others   *others // nil if the member is alone
 
-	// base ends when long streams must; its cause is what their clients are told.
-	base    context.Context
-	endBase context.CancelCauseFunc
-	// loops counts every goroutine of this package that is not a gRPC handler's own.
-	loops sync.WaitGroup
+	life *lifetime.Lifetime
 
 	mu           sync.Mutex
 	phase        phase
@@ -82,7 +80,7 @@ func newServer(cfg Config, m member) (*Server, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, log: cfg.Logger, member: m, pulse: newPulse(), budget: newBudget(cfg.MemoryLimit), arrivalLimit: arrivalLimit, visits: newVisits(), left: newLeftClaims(), bulk: newBulk(), done: make(chan struct{})}
+	s := &Server{cfg: cfg, log: cfg.Logger, member: m, pulse: newPulse(), limits: newLimits(cfg), budget: newBudget(cfg.MemoryLimit), arrivalLimit: arrivalLimit, visits: newVisits(), left: newLeftClaims(), bulk: newBulk(), done: make(chan struct{})}
 	var err error
 	if s.certs, err = newCertificates(cfg); err != nil {
 		return nil, err
@@ -90,10 +88,11 @@ func newServer(cfg Config, m member) (*Server, error) {
 	if s.routes, err = newRoutes(); err != nil {
 		return nil, err
 	}
+	var leader func() (id, term uint64)
 	if cfg.Group != nil {
-		s.leading, s.others = m, newOthers(s)
+		s.leading, s.others, leader = m, newOthers(s), m.Leader
 	}
-	s.base, s.endBase = context.WithCancelCause(context.Background())
+	s.life = lifetime.New(leader)
 	s.grpc = s.newGRPC()
 	s.metrics = newMetrics(cfg, m, s.grpc.GetServiceInfo())
 	if s.leading != nil {
@@ -133,17 +132,17 @@ func (s *Server) Start() error {
 		}
 		s.httpListener = httpListener
 		s.gateway.start(grpcListener.Addr(), httpListener.Addr())
-		s.loops.Go(func() {
+		s.life.Go(func() {
 			s.fail("http", s.http.Serve(s.overTLS(s.bound(httpListener, s.cfg.MaxConnectionsHTTP, &s.limits.connections[1]))))
 		})
 	}
 	s.grpcListener = grpcListener
-	s.loops.Go(func() { s.fail("grpc", s.grpc.Serve(s.boundClients(grpcListener))) })
-	s.loops.Go(s.beat)
-	s.loops.Go(s.watchArrivals)
-	s.loops.Go(s.endLeft)
+	s.life.Go(func() { s.fail("grpc", s.grpc.Serve(s.boundClients(grpcListener))) })
+	s.life.Go(s.beat)
+	s.life.Go(s.watchArrivals)
+	s.life.Go(s.endLeft)
 	if s.others != nil {
-		s.loops.Go(s.others.follow)
+		s.life.Go(s.others.follow)
 	}
 	s.phase = started
 	s.warnOfStrangers()
@@ -159,9 +158,9 @@ func (s *Server) Serve(ctx context.Context, grace time.Duration) error {
 	}
 	select {
 	case <-ctx.Done():
-	case <-s.base.Done():
+	case <-s.life.Done():
 	}
-	cause := context.Cause(s.base) // before Stop gives its own
+	cause := s.life.Err() // before Stop gives its own
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
 	return errors.Join(cause, s.Stop(limit))
@@ -177,7 +176,7 @@ func (s *Server) fail(name string, err error) {
 	s.failure = errors.Join(s.failure, fmt.Errorf("server: serving %s: %w", name, err))
 	s.log.Error("a listener has failed", "listener", name, "error", err)
 	s.pulse.end()
-	s.endBase(s.failure)
+	s.life.End(s.failure)
 }
 
 // Stop ends the server: health first says that it is not serving, then long streams are ended, and requests
@@ -194,7 +193,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	}
 	defer close(s.done)
 	s.pulse.end()
-	s.endBase(errStopping)
+	s.life.End(lifetime.ErrStopping)
 	err := s.stopGRPC(ctx)
 	if s.http != nil {
 		if s.http.Shutdown(ctx) != nil {
@@ -203,14 +202,14 @@ func (s *Server) Stop(ctx context.Context) error {
 		s.gateway.stop()
 	}
 	err = errors.Join(err, s.visits.close(ctx))
-	s.loops.Wait()
+	s.life.Wait()
 	s.log.Info("stopped")
 	return err
 }
 
 func (s *Server) stopGRPC(ctx context.Context) error {
 	graceful := make(chan struct{})
-	s.loops.Go(func() {
+	s.life.Go(func() {
 		defer close(graceful)
 		s.grpc.GracefulStop()
 	})
@@ -226,7 +225,7 @@ func (s *Server) stopGRPC(ctx context.Context) error {
 
 // Done is closed when the server cannot go on, or is being stopped: a listener has failed, the member has
 // ended, or Stop was called. The caller must call Stop in any case.
-func (s *Server) Done() <-chan struct{} { return s.base.Done() }
+func (s *Server) Done() <-chan struct{} { return s.life.Done() }
 
 // Err returns why a listener failed, nil if none did.
 func (s *Server) Err() error {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
 func (k *kvService) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
@@ -21,7 +22,7 @@ func (k *kvService) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse,
 		}
 	}
 	if req.ReadOnly() && replica.IsBulk(req) {
-		ctx = keyspace.InTurn(ctx, k.s.bulk, string(identityOf(ctx)))
+		ctx = keyspace.InTurn(ctx, k.s.bulk, string(admission.IdentityOf(ctx)))
 	}
 	ranges, serializable := serializableRanges(r)
 	h, res, err := readAt(k.s, ranges > 0 && ranges == serializable, func(serializable bool) (replica.Header, keyspace.TxnResult, error) {

@@ -44,9 +44,7 @@ func (f *front) wantNothingLeft(before footprint, connections int64) {
 		now = takeFootprint()
 		watchers, streams := f.server.metrics.watchers.Load(), f.server.metrics.streams[watchStream].Load()+f.server.metrics.streams[keepAliveStream].Load()
 		open := f.server.limits.connections[0].Load()
-		f.server.limits.mu.Lock()
-		counted := len(f.server.limits.watchers)
-		f.server.limits.mu.Unlock()
+		counted := f.server.limits.watchers.Connections()
 		if now.goroutines <= before.goroutines+goroutineSlack && now.heap <= before.heap+heapSlack &&
 			watchers == 0 && streams == 0 && counted == 0 && open == connections {
 			break

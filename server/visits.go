@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
 // visits counts what other members have under way here, on connections that are not this server's.
@@ -32,8 +34,8 @@ func newVisits() *visits {
 
 // context is that of a visit: it is marked as one, and ends when visits are cut off. The caller must call end.
 func (v *visits) context(ctx context.Context) (visit context.Context, end func()) {
-	visit, cancel := context.WithCancelCause(context.WithValue(ctx, visitor{}, true))
-	leave := endWith(v.cut, cancel)
+	visit, cancel := context.WithCancelCause(admission.MarkPeerRequest(ctx))
+	leave := lifetime.EndWith(v.cut, cancel)
 	return visit, func() { leave(); cancel(nil) }
 }
 
@@ -79,7 +81,7 @@ func (v *visits) close(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
-	v.cutOff(errStopping)
+	v.cutOff(lifetime.ErrStopping)
 	<-v.idle
 	return fmt.Errorf("server: requests of other members were cut off while stopping: %w", context.Cause(ctx))
 }

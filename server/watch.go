@@ -15,6 +15,9 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/duplex"
+	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
 // maxWatchAnswers bounds the answers to creates and cancels that wait in one stream to be sent. Events are
@@ -35,21 +38,21 @@ type watchServerStream = grpc.BidiStreamingServer[pb.WatchRequest, pb.WatchRespo
 // Watch serves one stream of watchers until the client goes. A goroutine reads requests, this one sends
 // what the [keyspace.Stream] between them says, in its order.
 func (w *watchService) Watch(stream watchServerStream) error {
-	ctx, end := w.s.longStream(stream, whoeverLeads)
+	ctx, end := w.s.life.Stream(stream.Context(), lifetime.AnyLeader)
 	defer end(nil)
 	defer w.s.metrics.open(watchStream)()
 
 	watchers := w.s.member.NewWatchStream(keyspace.StreamLimits{
-		FragmentBytes: w.s.cfg.MaxRequestBytes, Turns: w.s.bulk, Client: string(identityOf(stream.Context())),
+		FragmentBytes: w.s.cfg.MaxRequestBytes, Turns: w.s.bulk, Client: string(admission.IdentityOf(stream.Context())),
 	})
 	defer watchers.Close()
 	f := &watchFront{s: w.s, stream: stream, watchers: watchers, room: make(chan struct{}, 1)}
 	defer func() { w.s.metrics.watchers.Add(-f.watching.Load()) }()
-	siblings, leave := w.s.limits.join(ctx)
+	siblings, leave := w.s.limits.watchers.Join(ctx)
 	f.siblings = siblings
 	defer leave()
 	defer f.closeAdmission()
-	w.s.loops.Go(func() {
+	w.s.life.Go(func() {
 		// A client that only has nothing more to ask still gets its events.
 		if err := f.read(ctx); !errors.Is(err, io.EOF) {
 			end(err)
@@ -69,10 +72,10 @@ type watchFront struct {
 	watchers *keyspace.Stream
 	room     chan struct{} // tells the reading side that an answer was sent; holds one
 
-	unanswered atomic.Int64 // creates and cancels read and not yet answered; ≤ maxWatchAnswers
-	watching   atomic.Int64 // watchers as far as the client was told
-	siblings   *watchersOf  // counts as admitted does, over all streams of the connection
-	ticking    bool         // only of the reading side
+	unanswered atomic.Int64                  // creates and cancels read and not yet answered; ≤ maxWatchAnswers
+	watching   atomic.Int64                  // watchers as far as the client was told
+	siblings   *admission.ConnectionWatchers // counts as admitted does, over all streams of the connection
+	ticking    bool                          // only of the reading side
 
 	mu       sync.Mutex
 	admitted int64 // watchers that were taken on and of whose end the client was not told
@@ -112,7 +115,7 @@ func (f *watchFront) read(ctx context.Context) error {
 func (f *watchFront) create(ctx context.Context, r *pb.WatchCreateRequest) {
 	f.unanswered.Add(1)
 	if !f.admit() {
-		f.s.metrics.refuse(reasonWatchers)
+		f.s.metrics.refuse(admission.ReasonWatchers)
 		f.watchers.Refuse(reasonTooManyWatchers)
 		return
 	}
@@ -135,7 +138,7 @@ func (f *watchFront) create(ctx context.Context, r *pb.WatchCreateRequest) {
 	}
 	if r.ProgressNotify && !f.ticking {
 		f.ticking = true
-		f.s.loops.Go(func() { f.tick(ctx) })
+		f.s.life.Go(func() { f.tick(ctx) })
 	}
 }
 
@@ -144,7 +147,7 @@ func (f *watchFront) create(ctx context.Context, r *pb.WatchCreateRequest) {
 func (f *watchFront) admit() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.ended || !f.siblings.admit(f.s.cfg.MaxWatchers) {
+	if f.ended || !f.siblings.Admit() {
 		return false
 	}
 	f.admitted++
@@ -156,7 +159,7 @@ func (f *watchFront) discharge() {
 	defer f.mu.Unlock()
 	if !f.ended {
 		f.admitted--
-		f.siblings.count.Add(-1)
+		f.siblings.Discharge(1)
 	}
 }
 
@@ -164,7 +167,7 @@ func (f *watchFront) discharge() {
 func (f *watchFront) closeAdmission() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.siblings.count.Add(-f.admitted)
+	f.siblings.Discharge(f.admitted)
 	f.ended = true
 }
 
@@ -222,7 +225,7 @@ func (f *watchFront) account(r *keyspace.WatchResponse) {
 	// The end of a watcher whose history was compacted answers no request.
 	if r.Created || (r.Canceled && r.CompactRevision == 0) {
 		f.unanswered.Add(-1)
-		notify(f.room)
+		duplex.Notify(f.room)
 	}
 }
 
