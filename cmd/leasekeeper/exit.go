@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Exit codes. They are part of the interface: docs/operations.md lists them.
+// Exit codes. They are part of the interface: docs/reference/command.md lists them.
 const (
 	exitDone        = 0
 	exitFailed      = 1 // the work could not be done, or a server said no
