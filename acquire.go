@@ -9,8 +9,8 @@ import (
 	mathrand "math/rand/v2"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/internal/holder"
 )
 
@@ -38,7 +38,7 @@ var errNoAnswer = fmt.Errorf("%w: no answer", ErrUnavailable)
 
 // acquire makes claims until one holds the name.
 func (k *Keeper) acquire(ctx context.Context, name string, o leaseOptions, managed bool) (*Lease, error) {
-	if err := driver.CheckName(name); err != nil {
+	if err := backend.CheckName(name); err != nil {
 		return nil, err
 	}
 	if err := k.enter(); err != nil {
@@ -89,14 +89,14 @@ func (k *Keeper) claim(ctx context.Context, l *Lease, o leaseOptions) (asked clo
 	if err := ctx.Err(); err != nil {
 		return asked, false, err
 	}
-	claim := driver.Claim{Name: l.name, Holder: k.who(o.text), TTL: o.ttl, Wait: !o.noWait}
+	claim := backend.Claim{Name: l.name, Holder: k.who(o.text), TTL: o.ttl, Wait: !o.noWait}
 	_, _ = rand.Read(claim.ID[:]) // never fails
 	if asked, err = k.start(l); err != nil {
 		return asked, false, err
 	}
 	// An answer that comes when the lease would have ended is of no use, so each attempt takes a third of
 	// what is left. The next one may find another way.
-	attempt := driver.NewRequest(ctx, k.calling, patience(o.ttl))
+	attempt := backend.NewRequest(ctx, k.calling, patience(o.ttl))
 	raw, grant, err := k.backend.Claim(attempt, claim)
 	attempt.End()
 	if err == nil && grant.Held {
@@ -122,7 +122,7 @@ func (k *Keeper) claim(ctx context.Context, l *Lease, o leaseOptions) (asked clo
 		default:
 			return asked, false, k.refused(ctx, l, err)
 		}
-		attempt := driver.NewRequest(ctx, k.calling, patience(o.ttl-k.clock.Now().Elapsed(asked)))
+		attempt := backend.NewRequest(ctx, k.calling, patience(o.ttl-k.clock.Now().Elapsed(asked)))
 		raw, grant, err = k.backend.Claim(attempt, claim)
 		attempt.End()
 	}
@@ -183,7 +183,7 @@ func (k *Keeper) refused(ctx context.Context, l *Lease, err error) error {
 }
 
 // settle waits until a claim whose outcome is unknown is to be repeated, with the same id.
-func (k *Keeper) settle(ctx context.Context, l *Lease, raw driver.Lease, unknown error) error {
+func (k *Keeper) settle(ctx context.Context, l *Lease, raw backend.Lease, unknown error) error {
 	k.mu.Lock()
 	l.raw = raw
 	k.step(holder.Unknown{Lease: l.handle})
@@ -201,7 +201,7 @@ func (k *Keeper) settle(ctx context.Context, l *Lease, raw driver.Lease, unknown
 }
 
 // granted takes in that the name is held, or that the claim stands in line, and waits there.
-func (k *Keeper) granted(ctx context.Context, l *Lease, raw driver.Lease, grant driver.Grant) error {
+func (k *Keeper) granted(ctx context.Context, l *Lease, raw backend.Lease, grant backend.Grant) error {
 	k.mu.Lock()
 	l.raw = raw
 	l.ttl.Store(int64(grant.TTL))
@@ -254,7 +254,7 @@ var errAskAgain = errors.New("no news")
 
 // await asks the store to tell when it is our turn, for no longer than the TTL: then it is to be asked
 // again, in case the way to it is dead.
-func (k *Keeper) await(ctx context.Context, l *Lease) (driver.Grant, error) {
+func (k *Keeper) await(ctx context.Context, l *Lease) (backend.Grant, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.TTL())
 	defer cancel()
 	k.mu.Lock()

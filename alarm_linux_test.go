@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/memory"
 )
 
@@ -18,7 +18,7 @@ type asleepBackend struct {
 	clock asleep
 }
 
-func (b asleepBackend) Clock() driver.Clock { return b.clock }
+func (b asleepBackend) Clock() backend.Clock { return b.clock }
 
 func TestT4AlarmEndsWhatRanOutWhileTheMachineSlept(t *testing.T) {
 	clocks := asleep{memory.NewClock()}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/memory"
 )
 
@@ -60,7 +60,7 @@ func testUnknownClaim(w *world, kind memory.Kind, times int, held bool) {
 // An attempt that was refused says nothing about one before it that got lost.
 func TestARefusedRepetitionSettlesNothing(t *testing.T) {
 	for _, second := range []memory.Fault{
-		{Kind: memory.Refuse}, {Kind: memory.Refuse, Err: driver.ErrContention}, {Kind: memory.Refuse, Err: context.DeadlineExceeded},
+		{Kind: memory.Refuse}, {Kind: memory.Refuse, Err: backend.ErrContention}, {Kind: memory.Refuse, Err: context.DeadlineExceeded},
 	} {
 		for _, times := range []int{1, 3, 0} {
 			for _, first := range []memory.Kind{memory.LoseAnswer, memory.HoldRequest} {
@@ -91,7 +91,7 @@ func TestARefusedRepetitionSettlesNothing(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, b := w.keeper("a")
 		remove := b.Inject(memory.Fault{Kind: memory.HoldRequest, Op: memory.Claim, Times: 1})
-		defer b.Inject(memory.Fault{Kind: memory.Refuse, Op: memory.Claim, Err: driver.ErrCorrupt})()
+		defer b.Inject(memory.Fault{Kind: memory.Refuse, Op: memory.Claim, Err: backend.ErrCorrupt})()
 		_, err := k.TryAcquire(w.Context(), "x")
 		w.is(err, leasekeeper.ErrCorrupt)
 		synctest.Wait()
@@ -225,7 +225,7 @@ type hasty struct {
 	do func()
 }
 
-func (h *hasty) Claim(ctx context.Context, c driver.Claim) (driver.Lease, driver.Grant, error) {
+func (h *hasty) Claim(ctx context.Context, c backend.Claim) (backend.Lease, backend.Grant, error) {
 	l, g, err := h.Backend.Claim(context.WithoutCancel(ctx), c)
 	h.do()
 	return l, g, err

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/memory"
 )
 
@@ -223,7 +223,7 @@ type lateBackend struct {
 	clock *late
 }
 
-func (b *lateBackend) Clock() driver.Clock { return b.clock }
+func (b *lateBackend) Clock() backend.Clock { return b.clock }
 
 // ways is a store with several ways to it, all but the last of them black holes. Another is taken when a
 // message was given up.
@@ -232,7 +232,7 @@ type ways struct {
 	dead atomic.Int32
 }
 
-func (b *ways) Renew(ctx context.Context, leases []driver.Lease, report func(int, driver.Renewal)) error {
+func (b *ways) Renew(ctx context.Context, leases []backend.Lease, report func(int, backend.Renewal)) error {
 	if b.dead.Load() > 0 {
 		<-ctx.Done()
 		b.dead.Add(-1)
@@ -261,7 +261,7 @@ type counted struct {
 	last               context.Context // of the last but one message
 }
 
-func (c *counted) Renew(ctx context.Context, leases []driver.Lease, report func(int, driver.Renewal)) error {
+func (c *counted) Renew(ctx context.Context, leases []backend.Lease, report func(int, backend.Renewal)) error {
 	if c.last != nil && c.last.Err() == nil {
 		return errors.New("the context of a message that was answered is kept")
 	}
@@ -304,7 +304,7 @@ type untils struct {
 	lasts time.Duration
 }
 
-func (u *untils) Claim(ctx context.Context, c driver.Claim) (driver.Lease, driver.Grant, error) {
+func (u *untils) Claim(ctx context.Context, c backend.Claim) (backend.Lease, backend.Grant, error) {
 	l, g, err := u.Backend.Claim(ctx, c)
 	g.Until = u.Clock().Now().Add(u.lasts)
 	return l, g, err

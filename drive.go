@@ -6,8 +6,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/internal/holder"
 )
 
@@ -153,21 +153,21 @@ func (k *Keeper) send(r holder.Renew) {
 		k.after = append(k.after, holder.Returned{Number: r.Number})
 		return
 	}
-	leases := make([]driver.Lease, len(r.Leases))
+	leases := make([]backend.Lease, len(r.Leases))
 	for i, handle := range r.Leases {
 		leases[i] = k.slots[handle.Slot()].raw
 	}
 	ctx, cancel := context.WithCancel(k.working)
 	if r.Hedge {
-		ctx = driver.Hedge(ctx)
+		ctx = backend.Hedge(ctx)
 	}
 	k.messages[r.Number] = cancel
 	k.own.Go(func() { k.renew(ctx, r.Number, r.Leases, leases) })
 }
 
 // renew sends a message and brings back its answers.
-func (k *Keeper) renew(ctx context.Context, number uint64, handles []holder.Lease, leases []driver.Lease) {
-	err := k.backend.Renew(ctx, leases, func(i int, r driver.Renewal) {
+func (k *Keeper) renew(ctx context.Context, number uint64, handles []holder.Lease, leases []backend.Lease) {
+	err := k.backend.Renew(ctx, leases, func(i int, r backend.Renewal) {
 		if i >= 0 && i < len(handles) {
 			k.answered(number, handles[i], r)
 		}
@@ -195,7 +195,7 @@ func (k *Keeper) find(handle holder.Lease) *Lease {
 }
 
 // answered takes in what the store said about one lease of a message.
-func (k *Keeper) answered(number uint64, handle holder.Lease, r driver.Renewal) {
+func (k *Keeper) answered(number uint64, handle holder.Lease, r backend.Renewal) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l := k.find(handle)

@@ -5,61 +5,61 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // The kinds of errors, for [errors.Is]. The set is closed: every error of this package is one of these, the
 // error of a context, or what a [Func] returned.
 var (
 	// ErrHeld says that somebody holds the name. It is always a [*HeldError].
-	ErrHeld = driver.ErrHeld
+	ErrHeld = backend.ErrHeld
 	// ErrLost says that the lease has ended, and that its holder must stop acting under it. A lost lease
 	// never comes back.
-	ErrLost = driver.ErrLost
+	ErrLost = backend.ErrLost
 	// ErrStale says that a write carried the token of a holder who has been succeeded.
-	ErrStale = driver.ErrStale
+	ErrStale = backend.ErrStale
 	// ErrContention says that others changed the same record each time it was tried. Nothing was changed.
-	ErrContention = driver.ErrContention
+	ErrContention = backend.ErrContention
 	// ErrUnknownOutcome says that a request may or may not have taken effect. It is never a report of failure.
-	ErrUnknownOutcome = driver.ErrUnknownOutcome
+	ErrUnknownOutcome = backend.ErrUnknownOutcome
 	// ErrPinned says that the name is pinned to its holder.
-	ErrPinned = driver.ErrPinned
+	ErrPinned = backend.ErrPinned
 	// ErrInvalid says that what was asked for makes no sense. Asking again does not help.
-	ErrInvalid = driver.ErrInvalid
+	ErrInvalid = backend.ErrInvalid
 	// ErrCorrupt says that what the store holds cannot be read as a lease.
-	ErrCorrupt = driver.ErrCorrupt
+	ErrCorrupt = backend.ErrCorrupt
 	// ErrUnsupported says that the store cannot do this. It is always an [*UnsupportedError].
-	ErrUnsupported = driver.ErrUnsupported
+	ErrUnsupported = backend.ErrUnsupported
 	// ErrUnavailable says that the store did not answer, and that nothing was changed. Try again.
-	ErrUnavailable = driver.ErrUnavailable
+	ErrUnavailable = backend.ErrUnavailable
 	// ErrClosed says that the keeper was closed.
-	ErrClosed = driver.ErrClosed
+	ErrClosed = backend.ErrClosed
 )
 
-// What is told about names, holders and errors is defined by package driver.
+// What is told about names, holders and errors is defined by package backend.
 type (
 	// Token is a fencing token: strictly increasing over successive holders of one name, for ever.
-	Token = driver.Token
+	Token = backend.Token
 	// Holder is who holds a name.
-	Holder = driver.Holder
+	Holder = backend.Holder
 	// Card tells people who a holder is.
-	Card = driver.Card
+	Card = backend.Card
 	// Info tells about one name.
-	Info = driver.Info
+	Info = backend.Info
 	// Event is a change of one name.
-	Event = driver.Event
+	Event = backend.Event
 	// HeldError says who holds a name that was asked for.
-	HeldError = driver.HeldError
+	HeldError = backend.HeldError
 	// UnsupportedError says what cannot be done, and by which backend.
-	UnsupportedError = driver.UnsupportedError
+	UnsupportedError = backend.UnsupportedError
 )
 
 // What can happen to a name: the kinds of an [Event].
 const (
-	Acquired  = driver.Acquired  // it has a new holder
-	Vacated   = driver.Vacated   // it has none any more
-	Announced = driver.Announced // its holder changed its card
-	Resync    = driver.Resync    // events may have been missed: Info is how it is now
+	Acquired  = backend.Acquired  // it has a new holder
+	Vacated   = backend.Vacated   // it has none any more
+	Announced = backend.Announced // its holder changed its card
+	Resync    = backend.Resync    // events may have been missed: Info is how it is now
 )
 
 // ending is how a lease ended. It is an error, [ErrLost], that says why.
@@ -72,7 +72,7 @@ type ending struct {
 }
 
 func (e *ending) Error() string {
-	return driver.Printable(fmt.Sprintf("%s: %v (token %d): %s", e.name, ErrLost, e.token, e.why))
+	return backend.Printable(fmt.Sprintf("%s: %v (token %d): %s", e.name, ErrLost, e.token, e.why))
 }
 
 func (e *ending) Is(target error) bool {

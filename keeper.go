@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/internal/holder"
 )
 
@@ -18,10 +18,10 @@ const (
 // Keeper acquires leases on one store and keeps them. It is safe for concurrent use, and one is enough for a
 // program: all its leases are renewed together.
 type Keeper struct {
-	backend driver.Backend
-	limits  driver.Limits
+	backend backend.Backend
+	limits  backend.Limits
 	options keeperOptions
-	clock   driver.Clock
+	clock   backend.Clock
 
 	calling   context.Context // ends when Close begins
 	stopCalls context.CancelCauseFunc

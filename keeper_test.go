@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/memory"
 )
 
@@ -40,7 +40,7 @@ func TestBadInput(t *testing.T) {
 		for _, bad := range []leasekeeper.Option{
 			leasekeeper.WithTTL(0), leasekeeper.WithTTL(-1), leasekeeper.WithTTL(math.MinInt64), leasekeeper.WithTTL(1),
 			leasekeeper.WithTTL(10*time.Millisecond - 1), leasekeeper.WithTTL(math.MaxInt64),
-			leasekeeper.WithCard("\xff"), leasekeeper.WithCard(strings.Repeat("x", driver.MaxCardText+1)),
+			leasekeeper.WithCard("\xff"), leasekeeper.WithCard(strings.Repeat("x", backend.MaxCardText+1)),
 		} {
 			_, err := k.Acquire(ctx, "x", bad)
 			w.is(err, leasekeeper.ErrInvalid)
@@ -63,7 +63,7 @@ func TestBadInput(t *testing.T) {
 		_, err = k.Adopt(ctx, "x", 0)
 		w.is(err, leasekeeper.ErrInvalid)
 		w.is(k.Campaign(ctx, "x", never, leasekeeper.NoWait()), leasekeeper.ErrInvalid)
-		for _, prefix := range []string{"\xff", strings.Repeat("x", driver.MaxName+1)} {
+		for _, prefix := range []string{"\xff", strings.Repeat("x", backend.MaxName+1)} {
 			for _, err := range k.List(ctx, prefix) {
 				w.is(err, leasekeeper.ErrInvalid)
 			}
@@ -111,7 +111,7 @@ func TestOpen(t *testing.T) {
 }
 
 // plain is a client whose store is no store for tests.
-type plain struct{ driver.Backend }
+type plain struct{ backend.Backend }
 
 // On any other store a keeper goes by the machine's clocks, timers and, on Linux, an alarm.
 func TestRealStore(t *testing.T) {
@@ -204,8 +204,8 @@ func TestMemoryPerLease(t *testing.T) {
 		return m.HeapAlloc
 	}
 	store := memory.New()
-	backend := store.Backend()
-	k, err := leasekeeper.New(backend, leasekeeper.WithTTL(time.Hour))
+	own := store.Backend()
+	k, err := leasekeeper.New(own, leasekeeper.WithTTL(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func TestMemoryPerLease(t *testing.T) {
 	alone := memory.New().Backend()
 	before = heap()
 	for i := range many {
-		c := driver.Claim{ID: driver.ID{byte(i), byte(i >> 8), 1}, Name: fmt.Sprint("x/", i), Holder: driver.Holder{ID: "a"}, TTL: time.Hour}
+		c := backend.Claim{ID: backend.ID{byte(i), byte(i >> 8), 1}, Name: fmt.Sprint("x/", i), Holder: backend.Holder{ID: "a"}, TTL: time.Hour}
 		if _, _, err := alone.Claim(ctx, c); err != nil {
 			t.Fatal(err)
 		}

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/internal/holder"
 )
 
@@ -18,7 +18,7 @@ type Lease struct {
 	k       *Keeper
 	handle  holder.Lease
 	name    string
-	raw     driver.Lease
+	raw     backend.Lease
 	token   Token
 	managed bool // by Run or Campaign, which release it
 	context atomic.Pointer[leaseContext]
@@ -165,10 +165,10 @@ func (l *Lease) Check() error {
 
 // Announce replaces the text on the holder's card, which everybody who looks at the name can see.
 func (l *Lease) Announce(ctx context.Context, card string) error {
-	if err := driver.CheckCardText(card); err != nil {
+	if err := backend.CheckCardText(card); err != nil {
 		return err
 	}
-	announcer, err := driver.Can[driver.Announcer](l.k.backend)
+	announcer, err := backend.Can[backend.Announcer](l.k.backend)
 	if err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (l *Lease) Release(ctx context.Context) error {
 }
 
 // Raw returns the backend's own reference, for the functions of the backend's package.
-func (l *Lease) Raw() driver.Lease { return l.raw }
+func (l *Lease) Raw() backend.Lease { return l.raw }
 
 // String is for logs.
 func (l *Lease) String() string { return fmt.Sprintf("%s (token %d)", l.name, l.token) }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/memory"
 )
 
@@ -18,7 +18,7 @@ type asleep struct {
 	claims atomic.Int32
 }
 
-func (a *asleep) Claim(ctx context.Context, c driver.Claim) (driver.Lease, driver.Grant, error) {
+func (a *asleep) Claim(ctx context.Context, c backend.Claim) (backend.Lease, backend.Grant, error) {
 	if a.claims.Add(1) == 1 {
 		a.clock.Suspend(2 * ttl)
 	}
@@ -28,8 +28,8 @@ func (a *asleep) Claim(ctx context.Context, c driver.Claim) (driver.Lease, drive
 // A place in line that came too late to be relied on is given back: nobody waits behind it.
 func TestAPlaceInLineThatCameTooLateIsGivenBack(t *testing.T) {
 	bubble(t, func(w *world) {
-		other, _, err := w.store.Backend().Claim(w.Context(), driver.Claim{
-			ID: driver.ID{1}, Name: "x", Holder: driver.Holder{ID: "b"}, TTL: time.Hour,
+		other, _, err := w.store.Backend().Claim(w.Context(), backend.Claim{
+			ID: backend.ID{1}, Name: "x", Holder: backend.Holder{ID: "b"}, TTL: time.Hour,
 		})
 		if err != nil {
 			w.Fatal(err)
@@ -80,7 +80,7 @@ type handover struct {
 	do func()
 }
 
-func (h *handover) Adopt(ctx context.Context, name string, t driver.Token, by driver.Holder) (driver.Lease, driver.Grant, error) {
+func (h *handover) Adopt(ctx context.Context, name string, t backend.Token, by backend.Holder) (backend.Lease, backend.Grant, error) {
 	l, g, err := h.Backend.Adopt(context.WithoutCancel(ctx), name, t, by)
 	h.do()
 	return l, g, err

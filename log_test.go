@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/memory"
 )
 
@@ -55,7 +55,7 @@ func TestLogTellsWhatBecomesOfLeases(t *testing.T) {
 }
 
 // careful is a backend that knows of something its store cannot do.
-type careful struct{ driver.Backend }
+type careful struct{ backend.Backend }
 
 func (careful) Cautions() []string { return []string{"the disk is a candle"} }
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/memory"
 )
 
@@ -98,12 +98,12 @@ type refusing struct {
 	claims atomic.Int32
 }
 
-func (b *refusing) Claim(ctx context.Context, _ driver.Claim) (driver.Lease, driver.Grant, error) {
+func (b *refusing) Claim(ctx context.Context, _ backend.Claim) (backend.Lease, backend.Grant, error) {
 	if b.claims.Add(1) == 1 {
-		return nil, driver.Grant{}, fmt.Errorf("%w: there is no place to wait", driver.ErrUnavailable)
+		return nil, backend.Grant{}, fmt.Errorf("%w: there is no place to wait", backend.ErrUnavailable)
 	}
 	<-ctx.Done()
-	return nil, driver.Grant{}, ctx.Err()
+	return nil, backend.Grant{}, ctx.Err()
 }
 
 // The caller hears why the store refused, also if its time is over in the midst of a later attempt.

@@ -7,7 +7,7 @@ import (
 	"iter"
 	"unicode/utf8"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/holder"
 )
 
@@ -16,7 +16,7 @@ const pageSize = 256
 
 // Get tells about a name. A name that nobody ever held is not held; that is no error.
 func (k *Keeper) Get(ctx context.Context, name string) (Info, error) {
-	if err := driver.CheckName(name); err != nil {
+	if err := backend.CheckName(name); err != nil {
 		return Info{}, err
 	}
 	if err := k.calling.Err(); err != nil {
@@ -71,7 +71,7 @@ func (k *Keeper) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 // the error goes on watching, beginning with Resync events; after any other error there is no more.
 func (k *Keeper) Watch(ctx context.Context, prefix string) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		watcher, err := driver.Can[driver.Watcher](k.backend)
+		watcher, err := backend.Can[backend.Watcher](k.backend)
 		if err == nil {
 			err = checkPrefix(prefix)
 		}
@@ -84,7 +84,7 @@ func (k *Keeper) Watch(ctx context.Context, prefix string) iter.Seq2[Event, erro
 		for fails := 0; ; fails++ {
 			broken := false
 			once, cancel := context.WithCancel(ctx)
-			err := watcher.Watch(once, prefix, func(e driver.Event) {
+			err := watcher.Watch(once, prefix, func(e backend.Event) {
 				fails = 0
 				if !broken && !yield(e, nil) {
 					broken = true
@@ -113,8 +113,8 @@ func (k *Keeper) Watch(ctx context.Context, prefix string) iter.Seq2[Event, erro
 }
 
 func checkPrefix(prefix string) error {
-	if len(prefix) > driver.MaxName || !utf8.ValidString(prefix) {
-		return fmt.Errorf("%w: a prefix of names is UTF-8 and has at most %d bytes", ErrInvalid, driver.MaxName)
+	if len(prefix) > backend.MaxName || !utf8.ValidString(prefix) {
+		return fmt.Errorf("%w: a prefix of names is UTF-8 and has at most %d bytes", ErrInvalid, backend.MaxName)
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ func checkPrefix(prefix string) error {
 func (k *Keeper) Adopt(ctx context.Context, name string, t Token, o ...Option) (*Lease, error) {
 	options, err := k.forOne(o)
 	if err == nil {
-		err = driver.CheckName(name)
+		err = backend.CheckName(name)
 	}
 	if err == nil && t == 0 {
 		err = fmt.Errorf("%w: 0 is no token", ErrInvalid)
@@ -134,7 +134,7 @@ func (k *Keeper) Adopt(ctx context.Context, name string, t Token, o ...Option) (
 	if err != nil {
 		return nil, err
 	}
-	adopter, err := driver.Can[driver.Adopter](k.backend)
+	adopter, err := backend.Can[backend.Adopter](k.backend)
 	if err != nil {
 		return nil, err
 	}

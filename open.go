@@ -8,8 +8,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/internal/holder"
 )
 
@@ -23,7 +23,7 @@ func Open(ctx context.Context, url string, o ...KeeperOption) (*Keeper, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	b, err := driver.Open(ctx, url)
+	b, err := backend.Open(ctx, url)
 	if err != nil {
 		return nil, fmt.Errorf("leasekeeper: %w", err)
 	}
@@ -37,7 +37,7 @@ func Open(ctx context.Context, url string, o ...KeeperOption) (*Keeper, error) {
 
 // New returns a keeper on a backend, which belongs to the keeper from then on and is closed with it. If it
 // returns an error the backend stays the caller's.
-func New(b driver.Backend, o ...KeeperOption) (*Keeper, error) {
+func New(b backend.Backend, o ...KeeperOption) (*Keeper, error) {
 	if b == nil {
 		return nil, fmt.Errorf("leasekeeper: %w: there is no backend", ErrInvalid)
 	}
@@ -67,14 +67,14 @@ func New(b driver.Backend, o ...KeeperOption) (*Keeper, error) {
 		return nil, fmt.Errorf("leasekeeper: %w", err)
 	}
 	var bell *alarm
-	if tests, ok := b.(driver.Clocked); ok && tests.Clock() != nil {
+	if tests, ok := b.(backend.Clocked); ok && tests.Clock() != nil {
 		k.clock = tests.Clock()
 	} else {
 		bell = newAlarm()
 	}
 	if options.logger != nil {
 		k.journal = newJournal(options.logger.Handler())
-		if store, ok := b.(driver.Cautious); ok {
+		if store, ok := b.(backend.Cautious); ok {
 			for _, text := range store.Cautions() {
 				k.journal.add(note{time.Now(), slog.LevelWarn, text, nil})
 			}

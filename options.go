@@ -9,8 +9,8 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/internal/holder"
 )
 
@@ -27,7 +27,7 @@ type Option interface {
 }
 
 type keeperOptions struct {
-	holder driver.Holder
+	holder backend.Holder
 	logger *slog.Logger // nil if nothing is to be logged
 	drift  clock.Drift
 	lease  leaseOptions
@@ -86,13 +86,13 @@ func WithDrift(d clock.Drift) KeeperOption {
 // gather makes the options of a keeper.
 func gather(given []KeeperOption) (keeperOptions, error) {
 	host, err := os.Hostname()
-	if err != nil || driver.CheckHolder(driver.Holder{ID: host}) != nil {
+	if err != nil || backend.CheckHolder(backend.Holder{ID: host}) != nil {
 		host = "unknown"
 	}
 	o := keeperOptions{
-		holder: driver.Holder{
+		holder: backend.Holder{
 			ID:   fmt.Sprintf("%s/%d/%08x", trimmed(host), os.Getpid(), rand.Uint32()),
-			Card: driver.Card{Host: host, PID: os.Getpid(), Started: started},
+			Card: backend.Card{Host: host, PID: os.Getpid(), Started: started},
 		},
 		lease: leaseOptions{ttl: DefaultTTL},
 	}
@@ -100,7 +100,7 @@ func gather(given []KeeperOption) (keeperOptions, error) {
 		option.forKeeper(&o)
 	}
 	o.holder.Card.Text = o.lease.text
-	if err := driver.CheckHolder(o.holder); err != nil {
+	if err := backend.CheckHolder(o.holder); err != nil {
 		return o, err
 	}
 	if err := o.drift.Validate(); err != nil {
@@ -120,7 +120,7 @@ func trimmed(host string) string {
 		}
 		return r
 	}, host)
-	return strings.ToValidUTF8(host[:min(len(host), driver.MaxHolderID/2)], "")
+	return strings.ToValidUTF8(host[:min(len(host), backend.MaxHolderID/2)], "")
 }
 
 // forOne makes the options of one lease.
@@ -132,14 +132,14 @@ func (k *Keeper) forOne(given []Option) (leaseOptions, error) {
 	for _, option := range given {
 		option.forLease(&o)
 	}
-	if err := driver.CheckCardText(o.text); err != nil {
+	if err := backend.CheckCardText(o.text); err != nil {
 		return o, err
 	}
 	return o, checkTTL(o.ttl, k.limits, k.backend.Scheme())
 }
 
 // checkTTL returns an error that says which TTLs a store takes.
-func checkTTL(ttl time.Duration, limits driver.Limits, scheme string) error {
+func checkTTL(ttl time.Duration, limits backend.Limits, scheme string) error {
 	least := max(holder.MinTTL, limits.MinTTL)
 	switch {
 	case ttl <= 0:

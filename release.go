@@ -6,8 +6,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/internal/holder"
 )
 
@@ -102,12 +102,12 @@ func (k *Keeper) released(now clock.Instant, l *Lease, err error) {
 
 // releaseOnce makes one attempt, when there are not too many under way, while neither ctx has ended nor the
 // keeper. left is how much time all attempts together still have.
-func (k *Keeper) releaseOnce(ctx context.Context, raw driver.Lease, left time.Duration) error {
+func (k *Keeper) releaseOnce(ctx context.Context, raw backend.Lease, left time.Duration) error {
 	if err := k.admitRelease(ctx); err != nil {
 		return err
 	}
 	defer func() { <-k.releases }()
-	attempt := driver.NewRequest(ctx, k.working, patience(left))
+	attempt := backend.NewRequest(ctx, k.working, patience(left))
 	defer attempt.End()
 	return k.backend.Release(attempt, raw)
 }
@@ -140,7 +140,7 @@ func (k *Keeper) retryRelease(l *Lease, failed error) bool {
 }
 
 // drop releases what a claim that is not wanted any more, or is over, may have left in the store.
-func (k *Keeper) drop(l *Lease, raw driver.Lease) {
+func (k *Keeper) drop(l *Lease, raw backend.Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l.raw = raw
@@ -188,7 +188,7 @@ func (k *Keeper) settleLost(l *Lease) {
 // settleOnce releases a lost lease if the name is still held under it, and returns true if no more is to be done. A
 // tenure that somebody else has resumed, and a pinned one, are left alone.
 func (k *Keeper) settleOnce(l *Lease, left time.Duration) bool {
-	attempt := driver.NewRequest(k.working, k.working, patience(left))
+	attempt := backend.NewRequest(k.working, k.working, patience(left))
 	info, err := k.backend.Get(attempt, l.name)
 	attempt.End()
 	if err != nil {
@@ -236,7 +236,7 @@ func (k *Keeper) forgetLost(l *Lease) {
 }
 
 // sweep releases a lease that has ended here, so that nobody has to wait until it ends in the store too.
-func (k *Keeper) sweep(raw driver.Lease, ttl time.Duration) {
+func (k *Keeper) sweep(raw backend.Lease, ttl time.Duration) {
 	defer k.leave()
 	for range dropTries {
 		if k.releaseOnce(k.working, raw, ttl) == nil || !pause(k.working, min(mostPause, ttl/dropTries)) {

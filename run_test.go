@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/memory"
 )
 
@@ -281,42 +281,42 @@ func TestCampaignDoesNotSpin(t *testing.T) {
 // sick answers nonsense.
 type sick struct {
 	*memory.Backend
-	page  []driver.Info
-	grant driver.Grant
+	page  []backend.Info
+	grant backend.Grant
 
 	awaits int
 }
 
-func (s *sick) List(context.Context, string, string, int) ([]driver.Info, error) { return s.page, nil }
+func (s *sick) List(context.Context, string, string, int) ([]backend.Info, error) { return s.page, nil }
 
-func (s *sick) Claim(ctx context.Context, c driver.Claim) (driver.Lease, driver.Grant, error) {
+func (s *sick) Claim(ctx context.Context, c backend.Claim) (backend.Lease, backend.Grant, error) {
 	l, _, err := s.Backend.Claim(ctx, c)
 	return l, s.grant, err
 }
 
-func (s *sick) Await(context.Context, driver.Lease) (driver.Grant, error) {
+func (s *sick) Await(context.Context, backend.Lease) (backend.Grant, error) {
 	s.awaits++
-	return driver.Grant{}, []error{nil, context.DeadlineExceeded, driver.ErrContention}[s.awaits%3]
+	return backend.Grant{}, []error{nil, context.DeadlineExceeded, backend.ErrContention}[s.awaits%3]
 }
 
-func (s *sick) Renew(ctx context.Context, leases []driver.Lease, report func(int, driver.Renewal)) error {
-	report(-1, driver.Renewal{TTL: time.Hour})
-	report(len(leases), driver.Renewal{TTL: time.Hour})
+func (s *sick) Renew(ctx context.Context, leases []backend.Lease, report func(int, backend.Renewal)) error {
+	report(-1, backend.Renewal{TTL: time.Hour})
+	report(len(leases), backend.Renewal{TTL: time.Hour})
 	for i := range leases {
-		report(i, driver.Renewal{TTL: ttl})
-		report(i, driver.Renewal{Err: errors.New("and again")})
+		report(i, backend.Renewal{TTL: ttl})
+		report(i, backend.Renewal{Err: errors.New("and again")})
 	}
-	go report(0, driver.Renewal{TTL: time.Hour})
+	go report(0, backend.Renewal{TTL: time.Hour})
 	return nil
 }
 
 func TestAStoreThatAnswersNonsense(t *testing.T) {
 	bubble(t, func(w *world) {
-		page := make([]driver.Info, 256)
+		page := make([]backend.Info, 256)
 		for i := range page {
 			page[i].Name = "same"
 		}
-		b := &sick{Backend: w.store.Backend(), page: page, grant: driver.Grant{Held: true, Token: 1}}
+		b := &sick{Backend: w.store.Backend(), page: page, grant: backend.Grant{Held: true, Token: 1}}
 		k := w.on(b, "a")
 		n := 0
 		for _, err := range k.List(w.Context(), "") {
@@ -340,7 +340,7 @@ func TestAStoreThatAnswersNonsense(t *testing.T) {
 		if ctx.Err() == nil || b.awaits > 200 {
 			w.Errorf("asked %d times", b.awaits)
 		}
-		b.grant = driver.Grant{Held: true, Token: 1, TTL: ttl}
+		b.grant = backend.Grant{Held: true, Token: 1, TTL: ttl}
 		l := w.must(k.TryAcquire(w.Context(), "x"))
 		time.Sleep(3 * ttl)
 		if left := l.Remaining(); left > ttl {

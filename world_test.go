@@ -10,8 +10,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/memory"
 )
 
@@ -45,7 +45,7 @@ func (w *world) keeper(id string, o ...leasekeeper.KeeperOption) (*leasekeeper.K
 	return w.on(b, id, o...), b
 }
 
-func (w *world) on(b driver.Backend, id string, o ...leasekeeper.KeeperOption) *leasekeeper.Keeper {
+func (w *world) on(b backend.Backend, id string, o ...leasekeeper.KeeperOption) *leasekeeper.Keeper {
 	w.Helper()
 	k, err := leasekeeper.New(b, append([]leasekeeper.KeeperOption{leasekeeper.WithHolder(id), leasekeeper.WithTTL(ttl)}, o...)...)
 	if err != nil {

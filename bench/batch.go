@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 const (
@@ -121,21 +121,21 @@ func forEachID(figures []figure) []figure {
 var errNoBackend = errors.New("no backend of ours is for this server alone")
 
 // ownBackend opens the one that uses our own API, which etcd does not have.
-func ownBackend(ctx context.Context, s *server) (driver.Backend, error) {
+func ownBackend(ctx context.Context, s *server) (backend.Backend, error) {
 	if s.name == reference {
 		return nil, errNoBackend
 	}
-	return driver.Open(ctx, storeURL(s, "leasekeeper"))
+	return backend.Open(ctx, storeURL(s, "leasekeeper"))
 }
 
 // etcdBackend opens the one that uses nothing but etcd's API.
-func etcdBackend(ctx context.Context, s *server) (driver.Backend, error) {
-	return driver.Open(ctx, storeURL(s, "etcd"))
+func etcdBackend(ctx context.Context, s *server) (backend.Backend, error) {
+	return backend.Open(ctx, storeURL(s, "etcd"))
 }
 
 // backendRenewals measures how many leases are renewed per second through the client, by calls that renew
 // all of them at once.
-func backendRenewals(open func(context.Context, *server) (driver.Backend, error),
+func backendRenewals(open func(context.Context, *server) (backend.Backend, error),
 	goal string) func(context.Context, *server, size) ([]figure, error) {
 	return func(ctx context.Context, s *server, z size) (figures []figure, err error) {
 		b, err := open(ctx, s)
@@ -146,7 +146,7 @@ func backendRenewals(open func(context.Context, *server) (driver.Backend, error)
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, b.Close(context.WithoutCancel(ctx))) }()
-		leases := make([]driver.Lease, z.backend)
+		leases := make([]backend.Lease, z.backend)
 		err = spread(ctx, prepareInFlight, len(leases), func(ctx context.Context, _, i int) (err error) {
 			leases[i], err = claim(ctx, b, i)
 			return err
@@ -169,8 +169,8 @@ func backendRenewals(open func(context.Context, *server) (driver.Backend, error)
 	}
 }
 
-func claim(ctx context.Context, b driver.Backend, i int) (driver.Lease, error) {
-	c := driver.Claim{Name: fmt.Sprintf("own/%d", i), Holder: driver.Holder{ID: "bench"}, TTL: 10 * time.Minute}
+func claim(ctx context.Context, b backend.Backend, i int) (backend.Lease, error) {
+	c := backend.Claim{Name: fmt.Sprintf("own/%d", i), Holder: backend.Holder{ID: "bench"}, TTL: 10 * time.Minute}
 	c.ID[0], c.ID[1], c.ID[2], c.ID[3] = 1, byte(i>>16), byte(i>>8), byte(i)
 	lease, grant, err := b.Claim(ctx, c)
 	if err == nil && !grant.Held {
@@ -180,9 +180,9 @@ func claim(ctx context.Context, b driver.Backend, i int) (driver.Lease, error) {
 }
 
 // renewOnce renews all leases, none of which may fail.
-func renewOnce(ctx context.Context, b driver.Backend, leases []driver.Lease) error {
+func renewOnce(ctx context.Context, b backend.Backend, leases []backend.Lease) error {
 	reported, failed := 0, error(nil)
-	err := b.Renew(ctx, leases, func(_ int, r driver.Renewal) {
+	err := b.Renew(ctx, leases, func(_ int, r backend.Renewal) {
 		reported++
 		if r.Err != nil {
 			failed = r.Err

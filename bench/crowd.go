@@ -20,7 +20,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/leasekeeper/leasekeeper"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // memberCommand is the first argument of a process of a crowd.
@@ -251,7 +251,7 @@ func runMember(ctx context.Context, args []string, in io.Reader, out io.Writer) 
 	if err := errors.Join(err, err2); err != nil {
 		return err
 	}
-	backend, err := driver.Open(ctx, args[0])
+	backend, err := backend.Open(ctx, args[0])
 	if err != nil {
 		return err
 	}
@@ -297,7 +297,7 @@ func keepFor(d time.Duration) {
 }
 
 // shared is a backend of several keepers, none of which closes it.
-type shared struct{ driver.Backend }
+type shared struct{ backend.Backend }
 
 func (shared) Close(context.Context) error { return nil }
 

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/databases"
 )
 
@@ -147,19 +147,19 @@ type renewer interface {
 
 // keeperRenewer is a backend with leases.
 type keeperRenewer struct {
-	driver.Backend
-	leases []driver.Lease
+	backend.Backend
+	leases []backend.Lease
 }
 
 func newKeeperRenewer(ctx context.Context, url string, number, leases int) (renewer, error) {
-	b, err := driver.Open(ctx, url)
+	b, err := backend.Open(ctx, url)
 	if err != nil {
 		return nil, err
 	}
-	r := keeperRenewer{b, make([]driver.Lease, leases)}
+	r := keeperRenewer{b, make([]backend.Lease, leases)}
 	for i := range r.leases {
-		claim := driver.Claim{ID: driver.ID{byte(number), byte(i), byte(i >> 8), 1}, Name: renewedName(number, i),
-			Holder: driver.Holder{ID: "bench"}, TTL: time.Hour}
+		claim := backend.Claim{ID: backend.ID{byte(number), byte(i), byte(i >> 8), 1}, Name: renewedName(number, i),
+			Holder: backend.Holder{ID: "bench"}, TTL: time.Hour}
 		if r.leases[i], _, err = b.Claim(ctx, claim); err != nil {
 			return nil, errors.Join(err, b.Close(ctx))
 		}
@@ -171,7 +171,7 @@ func renewedName(number, i int) string { return fmt.Sprintf("renewed/%d/%d", num
 
 func (r keeperRenewer) renew(ctx context.Context) error {
 	var failed error
-	err := r.Renew(ctx, r.leases, func(_ int, n driver.Renewal) { failed = errors.Join(failed, n.Err) })
+	err := r.Renew(ctx, r.leases, func(_ int, n backend.Renewal) { failed = errors.Join(failed, n.Err) })
 	return errors.Join(err, failed)
 }
 

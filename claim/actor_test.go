@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // world is one database, and the time that passes for all who use it.
@@ -37,7 +37,7 @@ func (w *world) pass(d time.Duration) {
 	w.memory.Advance(d)
 }
 
-func (w *world) id() (id driver.ID) {
+func (w *world) id() (id backend.ID) {
 	w.ids++
 	binary.BigEndian.PutUint64(id[:], w.ids)
 	return id
@@ -130,7 +130,7 @@ func (a *actor) beside(name string, change ...func(*claim.Options)) *actor {
 }
 
 func (a *actor) request(name string, ttl time.Duration) claim.Request {
-	return claim.Request{Name: name, ID: a.id(), Holder: driver.Holder{ID: a.name}, TTL: ttl}
+	return claim.Request{Name: name, ID: a.id(), Holder: backend.Holder{ID: a.name}, TTL: ttl}
 }
 
 func (a *actor) try(name string, ttl time.Duration) (*claim.Lease, error) {
@@ -151,7 +151,7 @@ func (a *actor) hold(name string, ttl time.Duration) *claim.Lease {
 func (a *actor) refused(name string) time.Duration {
 	a.Helper()
 	_, err := a.try(name, time.Minute)
-	var held *driver.HeldError
+	var held *backend.HeldError
 	if !errors.As(err, &held) {
 		a.Fatalf("%s claims %s: %v, not that it is held", a.name, name, err)
 	}
@@ -211,7 +211,7 @@ type wire struct {
 	down error
 }
 
-var errTorn = fmt.Errorf("%w: the wire is torn", driver.ErrUnknownOutcome)
+var errTorn = fmt.Errorf("%w: the wire is torn", backend.ErrUnknownOutcome)
 
 func (w *wire) count(what string) {
 	w.mu.Lock()
@@ -282,7 +282,7 @@ func (w *wire) Swap(ctx context.Context, s claim.Swap) (bool, error) {
 		_, _ = w.Client.Swap(context.WithoutCancel(ctx), s)
 		return false, context.DeadlineExceeded
 	case "unavailable":
-		return false, fmt.Errorf("%w: it is down", driver.ErrUnavailable)
+		return false, fmt.Errorf("%w: it is down", backend.ErrUnavailable)
 	}
 	return w.Client.Swap(ctx, s)
 }
@@ -296,7 +296,7 @@ func (w *wire) SwapAll(ctx context.Context, swaps []claim.Swap) ([]bool, error) 
 		_, _ = w.Client.SwapAll(ctx, swaps)
 		return nil, errTorn
 	case "unavailable":
-		return nil, fmt.Errorf("%w: it is down", driver.ErrUnavailable)
+		return nil, fmt.Errorf("%w: it is down", backend.ErrUnavailable)
 	}
 	return w.Client.SwapAll(ctx, swaps)
 }

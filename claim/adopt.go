@@ -4,20 +4,20 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // Adopt continues a tenancy on purpose, under the same token: that of an earlier process, or of another keeper,
 // which has then lost it and learns so when it next renews, or at its deadline. It may act until then, also after
-// the adopter has released the lease, when others can hold the name. id becomes its incarnation. [driver.ErrLost] says
-// that another token holds the name, or none, or that it was revoked. With [driver.ErrUnknownOutcome] it
+// the adopter has released the lease, when others can hold the name. id becomes its incarnation. [backend.ErrLost] says
+// that another token holds the name, or none, or that it was revoked. With [backend.ErrUnknownOutcome] it
 // returns a lease too, as Claim does.
-func (c *Client) Adopt(ctx context.Context, name string, t driver.Token, by driver.Holder, id driver.ID) (*Lease, error) {
-	if err := driver.CheckName(name); err != nil {
+func (c *Client) Adopt(ctx context.Context, name string, t backend.Token, by backend.Holder, id backend.ID) (*Lease, error) {
+	if err := backend.CheckName(name); err != nil {
 		return nil, err
 	}
 	if t == 0 {
-		return nil, fmt.Errorf("%w: a token of 0 is none", driver.ErrInvalid)
+		return nil, fmt.Errorf("%w: a token of 0 is none", backend.ErrInvalid)
 	}
 	l, err := c.handle(name, by, id)
 	if err != nil {
@@ -32,19 +32,19 @@ func (c *Client) Adopt(ctx context.Context, name string, t driver.Token, by driv
 // adopting decides for an adoption.
 type adopting struct {
 	lease *Lease
-	token driver.Token
-	by    driver.Holder
+	token backend.Token
+	by    backend.Holder
 }
 
 func (a *adopting) decide(_ context.Context, s *seen) (*plan, error) {
 	r, l := &s.Record, a.lease
 	switch {
 	case !r.Held():
-		return nil, fmt.Errorf("%w: nobody holds %s", driver.ErrLost, l.name)
+		return nil, fmt.Errorf("%w: nobody holds %s", backend.ErrLost, l.name)
 	case r.Token != a.token:
-		return nil, fmt.Errorf("%w: %s is held with token %d, not %d", driver.ErrLost, l.name, r.Token, a.token)
+		return nil, fmt.Errorf("%w: %s is held with token %d, not %d", backend.ErrLost, l.name, r.Token, a.token)
 	case r.Revoked != "":
-		return nil, fmt.Errorf("%w: %s was revoked: %s", driver.ErrLost, l.name, driver.Printable(r.Revoked))
+		return nil, fmt.Errorf("%w: %s was revoked: %s", backend.ErrLost, l.name, backend.Printable(r.Revoked))
 	}
 	if err := l.ended(); err != nil {
 		return nil, err

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 func TestAdoptContinuesATenancy(t *testing.T) {
@@ -12,18 +12,18 @@ func TestAdoptContinuesATenancy(t *testing.T) {
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	l := a.hold("job", 30*time.Second)
 	w.pass(10 * time.Second)
-	by := driver.Holder{ID: "b", Card: driver.Card{Host: "bhost"}}
+	by := backend.Holder{ID: "b", Card: backend.Card{Host: "bhost"}}
 	_, err := b.Adopt(t.Context(), "job", l.Token()+1, by, w.id())
-	w.is("another token", err, driver.ErrLost)
+	w.is("another token", err, backend.ErrLost)
 	_, err = b.Adopt(t.Context(), "other", 1, by, w.id())
-	w.is("another name", err, driver.ErrLost)
+	w.is("another name", err, backend.ErrLost)
 	_, err = b.Adopt(t.Context(), "job", 0, by, w.id())
-	w.is("no token", err, driver.ErrInvalid)
+	w.is("no token", err, backend.ErrInvalid)
 	b.wire.next = []string{"parked"}
 	b.wire.slow = func() { b.wire.down = errTorn }
 	id := w.id()
 	doubt, err := b.Adopt(t.Context(), "job", l.Token(), by, id)
-	w.is("in doubt", err, driver.ErrUnknownOutcome)
+	w.is("in doubt", err, backend.ErrUnknownOutcome)
 	b.wire.down = nil
 	got, err := b.Adopt(t.Context(), "job", l.Token(), by, id)
 	w.is("adopt", err, nil)
@@ -37,7 +37,7 @@ func TestAdoptContinuesATenancy(t *testing.T) {
 	if r.Holder != "b" || r.Card.Host != "bhost" || r.TTL != 30*time.Second {
 		t.Errorf("adopted: %+v", r)
 	}
-	w.is("a extends", a.Extend(t.Context(), l, 0), driver.ErrLost)
+	w.is("a extends", a.Extend(t.Context(), l, 0), backend.ErrLost)
 	w.is("a releases", a.Release(t.Context(), l), nil)
 	b.extend(got, 0)
 }
@@ -48,8 +48,8 @@ func TestAdoptionGivenBackNeverLands(t *testing.T) {
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	l := a.hold("job", 30*time.Second)
 	b.wire.next = []string{"parked", "unavailable"}
-	doubt, err := b.Adopt(t.Context(), "job", l.Token(), driver.Holder{ID: "b"}, w.id())
-	w.is("in doubt", err, driver.ErrUnknownOutcome)
+	doubt, err := b.Adopt(t.Context(), "job", l.Token(), backend.Holder{ID: "b"}, w.id())
+	w.is("in doubt", err, backend.ErrUnknownOutcome)
 	w.is("release", b.Release(t.Context(), doubt), nil)
 	same(w, "landed late", b.wire.arrive(), 0)
 	a.extend(l, 0)

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 const (
@@ -21,7 +21,7 @@ const (
 	fewTenures = 1024
 )
 
-// Backend is a [driver.Backend] on any [Store], so that keepers work on it. It is safe for concurrent use.
+// Backend is a [backend.Backend] on any [Store], so that keepers work on it. It is safe for concurrent use.
 //
 // Those who wait in one process form a line of their own, which the store knows nothing of (see [Backend.Await]). If the
 // store is a [Queuer], each such line has a ticket in the store's queue of the name, and the processes have their turn in
@@ -30,16 +30,16 @@ const (
 type Backend struct {
 	store  Store
 	client *Client
-	clock  driver.Clock
-	tests  driver.Clock // the same, or nil if it goes by the machine's
+	clock  backend.Clock
+	tests  backend.Clock // the same, or nil if it goes by the machine's
 	poll   time.Duration
 	calls  *calls
 	hints  hints
 	room   *room
 
 	mu      sync.Mutex
-	tenures map[driver.ID]*tenure // that are not over
-	sweepAt int                   // with so many, those that ended long ago are forgotten
+	tenures map[backend.ID]*tenure // that are not over
+	sweepAt int                    // with so many, those that ended long ago are forgotten
 	lines   map[string]*line
 	views   map[*view]struct{}
 	news    uint64 // how often something may have changed
@@ -47,14 +47,14 @@ type Backend struct {
 
 // All that a backend can do. There is nobody whom a name could be handed on to, so it is no Transferrer.
 var (
-	_ driver.Backend   = (*Backend)(nil)
-	_ driver.Clocked   = (*Backend)(nil)
-	_ driver.Watcher   = (*Backend)(nil)
-	_ driver.Historian = (*Backend)(nil)
-	_ driver.Announcer = (*Backend)(nil)
-	_ driver.Adopter   = (*Backend)(nil)
-	_ driver.Revoker   = (*Backend)(nil)
-	_ driver.Pinner    = (*Backend)(nil)
+	_ backend.Backend   = (*Backend)(nil)
+	_ backend.Clocked   = (*Backend)(nil)
+	_ backend.Watcher   = (*Backend)(nil)
+	_ backend.Historian = (*Backend)(nil)
+	_ backend.Announcer = (*Backend)(nil)
+	_ backend.Adopter   = (*Backend)(nil)
+	_ backend.Revoker   = (*Backend)(nil)
+	_ backend.Pinner    = (*Backend)(nil)
 )
 
 // BackendOption sets up a [Backend].
@@ -76,14 +76,14 @@ func WithOptions(c Options) BackendOption { return func(o *backendOptions) { o.c
 // NewBackend returns a backend on s, which it closes when it is closed.
 func NewBackend(s Store, o ...BackendOption) (*Backend, error) {
 	if s == nil {
-		return nil, fmt.Errorf("claim: %w: there is no store", driver.ErrInvalid)
+		return nil, fmt.Errorf("claim: %w: there is no store", backend.ErrInvalid)
 	}
 	options := backendOptions{poll: defaultPoll}
 	for _, option := range o {
 		option(&options)
 	}
 	if options.poll < leastPoll {
-		return nil, fmt.Errorf("%s: %w: to ask every %v is too often: the least is %v", s.Scheme(), driver.ErrInvalid, options.poll, leastPoll)
+		return nil, fmt.Errorf("%s: %w: to ask every %v is too often: the least is %v", s.Scheme(), backend.ErrInvalid, options.poll, leastPoll)
 	}
 	client, err := NewClient(s, options.client)
 	if err != nil {
@@ -91,7 +91,7 @@ func NewBackend(s Store, o ...BackendOption) (*Backend, error) {
 	}
 	b := &Backend{
 		store: s, client: client, clock: client.opts.Clock, tests: options.client.Clock, poll: options.poll, calls: newCalls(s.Scheme()),
-		sweepAt: fewTenures, tenures: make(map[driver.ID]*tenure), lines: make(map[string]*line), views: make(map[*view]struct{}),
+		sweepAt: fewTenures, tenures: make(map[backend.ID]*tenure), lines: make(map[string]*line), views: make(map[*view]struct{}),
 	}
 	b.hints.listening.calls, b.hints.listening.run, b.hints.changed = b.calls, b.hints.listen, b.changed
 	b.hints.store, _ = s.(Notifier)
@@ -101,7 +101,7 @@ func NewBackend(s Store, o ...BackendOption) (*Backend, error) {
 
 // Opened returns a backend on what a store's own function has just opened, or failed to. It closes the store if it
 // cannot return one.
-func Opened[S Store](ctx context.Context, s S, err error, o ...BackendOption) (driver.Backend, error) {
+func Opened[S Store](ctx context.Context, s S, err error, o ...BackendOption) (backend.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -117,23 +117,23 @@ func Opened[S Store](ctx context.Context, s S, err error, o ...BackendOption) (d
 func (b *Backend) Scheme() string { return b.store.Scheme() }
 
 // Limits are those of every store. One in a file has one writer at a time, and no other connection could be faster.
-func (b *Backend) Limits() driver.Limits {
+func (b *Backend) Limits() backend.Limits {
 	_, file := b.store.(Local)
-	return driver.Limits{MinTTL: MinTTL, MaxTTL: MaxTTL, Granularity: granularity, OneWay: file}
+	return backend.Limits{MinTTL: MinTTL, MaxTTL: MaxTTL, Granularity: granularity, OneWay: file}
 }
 
-// Clock implements [driver.Clocked]. It is nil if the backend goes by the machine's clocks.
-func (b *Backend) Clock() driver.Clock { return b.tests }
+// Clock implements [backend.Clocked]. It is nil if the backend goes by the machine's clocks.
+func (b *Backend) Clock() backend.Clock { return b.tests }
 
-// Client returns the client that the backend works by. It does what [driver.Backend] has no word for.
+// Client returns the client that the backend works by. It does what [backend.Backend] has no word for.
 func (b *Backend) Client() *Client { return b.client }
 
 // LeaseOf returns the lease that a backend of this package has made for a keeper, such as [Client.Extend] and
-// the gates of the stores take it. [driver.ErrLost] says that it does not hold its name.
-func LeaseOf(l driver.Lease) (*Lease, error) {
+// the gates of the stores take it. [backend.ErrLost] says that it does not hold its name.
+func LeaseOf(l backend.Lease) (*Lease, error) {
 	t, ok := l.(*tenure)
 	if !ok {
-		return nil, fmt.Errorf("claim: %w: a lease of another backend (%T)", driver.ErrInvalid, l)
+		return nil, fmt.Errorf("claim: %w: a lease of another backend (%T)", backend.ErrInvalid, l)
 	}
 	t.backend.mu.Lock()
 	defer t.backend.mu.Unlock()
@@ -144,17 +144,17 @@ func LeaseOf(l driver.Lease) (*Lease, error) {
 }
 
 // own returns l as one of this backend.
-func (b *Backend) own(l driver.Lease) (*tenure, error) {
+func (b *Backend) own(l backend.Lease) (*tenure, error) {
 	t, ok := l.(*tenure)
 	if !ok || t.backend != b {
-		return nil, fmt.Errorf("%s: %w: a lease of another backend (%T)", b.Scheme(), driver.ErrInvalid, l)
+		return nil, fmt.Errorf("%s: %w: a lease of another backend (%T)", b.Scheme(), backend.ErrInvalid, l)
 	}
 	return t, nil
 }
 
 // ended returns why a call's context has ended.
 func (b *Backend) ended(ctx context.Context) error {
-	if cause := context.Cause(ctx); errors.Is(cause, driver.ErrClosed) {
+	if cause := context.Cause(ctx); errors.Is(cause, backend.ErrClosed) {
 		return cause
 	}
 	return ctx.Err()
@@ -166,7 +166,7 @@ func (b *Backend) failed(ctx context.Context, err error) error {
 	if ended == nil || err == nil || errors.Is(err, ended) {
 		return err
 	}
-	for _, verdict := range []error{driver.ErrHeld, driver.ErrLost, driver.ErrPinned, driver.ErrInvalid, driver.ErrCorrupt, driver.ErrContention} {
+	for _, verdict := range []error{backend.ErrHeld, backend.ErrLost, backend.ErrPinned, backend.ErrInvalid, backend.ErrCorrupt, backend.ErrContention} {
 		if errors.Is(err, verdict) {
 			return err
 		}
@@ -174,52 +174,52 @@ func (b *Backend) failed(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", err, ended)
 }
 
-func (b *Backend) check(c driver.Claim) error {
-	if err := driver.CheckName(c.Name); err != nil {
+func (b *Backend) check(c backend.Claim) error {
+	if err := backend.CheckName(c.Name); err != nil {
 		return err
 	}
-	if err := driver.CheckHolder(c.Holder); err != nil {
+	if err := backend.CheckHolder(c.Holder); err != nil {
 		return err
 	}
-	if c.ID == (driver.ID{}) {
-		return fmt.Errorf("%s: %w: a claim without an id", b.Scheme(), driver.ErrInvalid)
+	if c.ID == (backend.ID{}) {
+		return fmt.Errorf("%s: %w: a claim without an id", b.Scheme(), backend.ErrInvalid)
 	}
 	if c.TTL < MinTTL || c.TTL > MaxTTL {
-		return fmt.Errorf("%s: %w: a TTL of %v: it must be from %v to %v", b.Scheme(), driver.ErrInvalid, c.TTL, MinTTL, MaxTTL)
+		return fmt.Errorf("%s: %w: a TTL of %v: it must be from %v to %v", b.Scheme(), backend.ErrInvalid, c.TTL, MinTTL, MaxTTL)
 	}
 	return nil
 }
 
-// Claim implements [driver.Backend].
-func (b *Backend) Claim(ctx context.Context, c driver.Claim) (driver.Lease, driver.Grant, error) {
+// Claim implements [backend.Backend].
+func (b *Backend) Claim(ctx context.Context, c backend.Claim) (backend.Lease, backend.Grant, error) {
 	if err := b.check(c); err != nil {
-		return nil, driver.Grant{}, err
+		return nil, backend.Grant{}, err
 	}
 	ctx, end, err := b.calls.begin(ctx)
 	if err != nil {
-		return nil, driver.Grant{}, err
+		return nil, backend.Grant{}, err
 	}
 	defer end()
 	t, behind, err := b.enter(c)
 	if err != nil {
-		return nil, driver.Grant{}, err
+		return nil, backend.Grant{}, err
 	}
-	if behind != (driver.Grant{}) {
+	if behind != (backend.Grant{}) {
 		return t, behind, nil
 	}
 	g, err := b.attempt(ctx, t)
 	switch err = b.failed(ctx, err); {
 	case err == nil:
 		return t, g, nil
-	case errors.Is(err, driver.ErrUnknownOutcome):
-		return t, driver.Grant{}, err
+	case errors.Is(err, backend.ErrUnknownOutcome):
+		return t, backend.Grant{}, err
 	}
-	return nil, driver.Grant{}, err
+	return nil, backend.Grant{}, err
 }
 
 // enter finds out whether a claim is new. Where others wait here already it stands behind them; where others surely wait
 // elsewhere, it waits for its turn in the queue of the store, before it has asked.
-func (b *Backend) enter(c driver.Claim) (t *tenure, behind driver.Grant, err error) {
+func (b *Backend) enter(c backend.Claim) (t *tenure, behind backend.Grant, err error) {
 	c.TTL = (c.TTL + granularity - 1) / granularity * granularity
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -235,7 +235,7 @@ func (b *Backend) enter(c driver.Claim) (t *tenure, behind driver.Grant, err err
 			b.stand(t)
 		}
 	case t.asked.Name != c.Name:
-		return nil, behind, fmt.Errorf("%s: %w: a claim to %s has the id of one to %s", b.Scheme(), driver.ErrInvalid, c.Name, t.asked.Name)
+		return nil, behind, fmt.Errorf("%s: %w: a claim to %s has the id of one to %s", b.Scheme(), backend.ErrInvalid, c.Name, t.asked.Name)
 	case t.standing == over:
 		return nil, behind, t.lost()
 	}
@@ -247,7 +247,7 @@ func (b *Backend) enter(c driver.Claim) (t *tenure, behind driver.Grant, err err
 }
 
 // newTenure makes one that is known by the id of its claim. The lock is held.
-func (b *Backend) newTenure(c driver.Claim, now clock.Instant) *tenure {
+func (b *Backend) newTenure(c backend.Claim, now clock.Instant) *tenure {
 	b.sweep(now)
 	t := &tenure{backend: b, asked: c, tried: now, busy: make(chan struct{}, 1), signal: make(chan struct{}, 1)}
 	b.tenures[c.ID] = t
@@ -282,9 +282,9 @@ func (b *Backend) sweep(now clock.Instant) {
 }
 
 // attempt claims the name in the store. That somebody else holds it is no error for who waits.
-func (b *Backend) attempt(ctx context.Context, t *tenure) (driver.Grant, error) {
+func (b *Backend) attempt(ctx context.Context, t *tenure) (backend.Grant, error) {
 	if err := t.lock(ctx); err != nil {
-		return driver.Grant{}, b.ended(ctx)
+		return backend.Grant{}, b.ended(ctx)
 	}
 	defer t.unlock()
 	ctx, cancel := context.WithCancel(ctx)
@@ -299,14 +299,14 @@ func (b *Backend) attempt(ctx context.Context, t *tenure) (driver.Grant, error) 
 
 // begin notes that an attempt begins, unless there is no need of one. alone says that it leaves the name to those who
 // wait for it elsewhere.
-func (b *Backend) begin(t *tenure, interrupt context.CancelFunc) (g driver.Grant, alone, done bool, err error) {
+func (b *Backend) begin(t *tenure, interrupt context.CancelFunc) (g backend.Grant, alone, done bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
 	case t.standing == holding:
 		return t.grant(b.clock.Now()), false, true, nil
 	case t.standing == over || t.leaving:
-		return driver.Grant{}, false, true, t.lost()
+		return backend.Grant{}, false, true, t.lost()
 	}
 	if q := b.lines[t.asked.Name]; t.asked.Wait && b.room.usable() {
 		now := b.clock.Now()
@@ -318,7 +318,7 @@ func (b *Backend) begin(t *tenure, interrupt context.CancelFunc) (g driver.Grant
 	}
 	t.interrupt = interrupt
 	t.news = b.newsFor(t)
-	return driver.Grant{}, alone, false, nil
+	return backend.Grant{}, alone, false, nil
 }
 
 // newsFor counts the news that matter to t. The lock is held.
@@ -330,7 +330,7 @@ func (b *Backend) newsFor(t *tenure) uint64 {
 }
 
 // conclude takes in what became of an attempt.
-func (b *Backend) conclude(t *tenure, lease *Lease, err error) (driver.Grant, error) {
+func (b *Backend) conclude(t *tenure, lease *Lease, err error) (backend.Grant, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.clock.Now()
@@ -339,7 +339,7 @@ func (b *Backend) conclude(t *tenure, lease *Lease, err error) (driver.Grant, er
 		t.turn = false
 		b.room.asked(t.asked.Name, err == nil)
 	}
-	held, refused := errors.AsType[*driver.HeldError](err)
+	held, refused := errors.AsType[*backend.HeldError](err)
 	if lease != nil {
 		t.lease = lease
 	}
@@ -359,22 +359,22 @@ func (b *Backend) conclude(t *tenure, lease *Lease, err error) (driver.Grant, er
 		b.stand(t)
 		b.lines[t.asked.Name].refused(now, held, b.poll, old)
 		t.trying, t.lease = false, nil
-	case refused, errors.Is(err, driver.ErrLost):
+	case refused, errors.Is(err, backend.ErrLost):
 		b.end(t)
-		return driver.Grant{}, err
-	case errors.Is(err, driver.ErrUnknownOutcome):
-		return driver.Grant{}, err
+		return backend.Grant{}, err
+	case errors.Is(err, backend.ErrUnknownOutcome):
+		return backend.Grant{}, err
 	case t.lease != nil:
-		return driver.Grant{}, fmt.Errorf("%s: %w: what became of an earlier attempt to claim %s: %w", b.Scheme(), driver.ErrUnknownOutcome, t.asked.Name, err)
+		return backend.Grant{}, fmt.Errorf("%s: %w: what became of an earlier attempt to claim %s: %w", b.Scheme(), backend.ErrUnknownOutcome, t.asked.Name, err)
 	default:
 		t.trying = false
 		if t.leaving {
-			return driver.Grant{}, t.lost() // it was interrupted for that
+			return backend.Grant{}, t.lost() // it was interrupted for that
 		}
 		if t.standing == asking {
 			b.end(t)
 		}
-		return driver.Grant{}, err
+		return backend.Grant{}, err
 	}
 	return t.grant(now), nil
 }

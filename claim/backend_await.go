@@ -6,22 +6,22 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// Await implements [driver.Backend]. If the store is a [Queuer], the process has a ticket in the queue of the name and
+// Await implements [backend.Backend]. If the store is a [Queuer], the process has a ticket in the queue of the name and
 // asks when its turn has come. Otherwise it asks the store twice a second, or what [WithPoll] says, and besides
 // when the store hints that the name has another owner, when the holder's lease must be over, and when this
 // process has given the name back. Of all who wait here for the same name one asks, the longest in line, so
 // they have it in the order of their claims.
-func (b *Backend) Await(ctx context.Context, l driver.Lease) (driver.Grant, error) {
+func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, error) {
 	t, err := b.own(l)
 	if err != nil {
-		return driver.Grant{}, err
+		return backend.Grant{}, err
 	}
 	ctx, end, err := b.calls.begin(ctx)
 	if err != nil {
-		return driver.Grant{}, err
+		return backend.Grant{}, err
 	}
 	defer end()
 	b.awaits(t, +1)
@@ -32,23 +32,23 @@ func (b *Backend) Await(ctx context.Context, l driver.Lease) (driver.Grant, erro
 		now, err := b.awaited(t)
 		switch {
 		case err != nil:
-			return driver.Grant{}, err
+			return backend.Grant{}, err
 		case now.turn:
 			return now.grant, nil
 		case now.join:
 			b.room.join(ctx, t.asked.Name)
 			if ctx.Err() != nil {
-				return driver.Grant{}, b.ended(ctx)
+				return backend.Grant{}, b.ended(ctx)
 			}
 			continue
 		case now.ask:
 			if err := b.ask(ctx, t); err != nil {
-				return driver.Grant{}, b.failed(ctx, err)
+				return backend.Grant{}, b.failed(ctx, err)
 			}
 			continue
 		}
 		if err := b.pause(ctx, now.rest, moved, t.signal); err != nil {
-			return driver.Grant{}, err
+			return backend.Grant{}, err
 		}
 	}
 }
@@ -67,7 +67,7 @@ func (b *Backend) awaits(t *tenure, n int) {
 // prospect is what Await is to do.
 type prospect struct {
 	turn  bool
-	grant driver.Grant
+	grant backend.Grant
 	join  bool // a ticket is to be put into the queue of the name
 	ask   bool
 	rest  time.Duration // how long there is nothing to do unless something happens
@@ -85,7 +85,7 @@ func (b *Backend) awaited(t *tenure) (prospect, error) {
 		return prospect{turn: true, grant: t.grant(now)}, nil
 	case asking:
 		if !t.asked.Wait {
-			return prospect{}, fmt.Errorf("%s: %w: a claim that does not wait for %s is not awaited: repeat or release it", b.Scheme(), driver.ErrInvalid, t.asked.Name)
+			return prospect{}, fmt.Errorf("%s: %w: a claim that does not wait for %s is not awaited: repeat or release it", b.Scheme(), backend.ErrInvalid, t.asked.Name)
 		}
 		return prospect{ask: true}, nil
 	}
@@ -109,7 +109,7 @@ func (b *Backend) awaited(t *tenure) (prospect, error) {
 // ask makes one attempt for who waits. That the name is still held is no error.
 func (b *Backend) ask(ctx context.Context, t *tenure) error {
 	_, err := b.attempt(ctx, t)
-	if errors.Is(err, driver.ErrContention) {
+	if errors.Is(err, backend.ErrContention) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if q := b.lines[t.asked.Name]; q != nil {

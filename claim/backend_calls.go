@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // calls are those that are under way at a backend, and its goroutine: what Close ends and waits for.
@@ -21,7 +21,7 @@ type calls struct {
 }
 
 func newCalls(scheme string) *calls {
-	c := &calls{closed: fmt.Errorf("%s: %w: the backend was closed", scheme, driver.ErrClosed), idle: make(chan struct{})}
+	c := &calls{closed: fmt.Errorf("%s: %w: the backend was closed", scheme, backend.ErrClosed), idle: make(chan struct{})}
 	c.life, c.die = context.WithCancelCause(context.Background())
 	return c
 }

@@ -6,15 +6,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // Claims of which nobody knows what became of them.
 
 // unsettled makes a claim to a vacant name whose outcome is unknown: its write was lost on the way.
-func (p *process) unsettled(c driver.Claim) driver.Lease {
+func (p *process) unsettled(c backend.Claim) backend.Lease {
 	p.Helper()
 	earlier, _ := p.hold(c.Name, "earlier") // so there is a record
 	p.release(earlier)
@@ -23,13 +23,13 @@ func (p *process) unsettled(c driver.Claim) driver.Lease {
 	defer cancel()
 	p.befalls(func(call claimtest.Call) (f claimtest.Fault) {
 		if call.Method == claimtest.Get && ctx.Err() == nil { // the claim begins from how the name was left
-			f.Err = driver.ErrUnavailable
+			f.Err = backend.ErrUnavailable
 		}
 		return f
 	})
 	l, _, err := p.Claim(ctx, c)
 	p.befalls(nil)
-	if l == nil || !errors.Is(err, driver.ErrUnknownOutcome) {
+	if l == nil || !errors.Is(err, backend.ErrUnknownOutcome) {
 		p.Fatalf("%v, %v", l, err)
 	}
 	return l
@@ -41,12 +41,12 @@ func TestAnUnknownOutcomeStaysUnknown(t *testing.T) {
 		p := w.process(claim.WithPoll(time.Hour))
 		c := asking("x", "a", true)
 		l := p.unsettled(c)
-		heal := p.way.Inject(claimtest.Call{}, 0, claimtest.Fault{Err: driver.ErrUnavailable})
+		heal := p.way.Inject(claimtest.Call{}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
 		again, _, err := p.Claim(t.Context(), c)
-		if again != l || !errors.Is(err, driver.ErrUnknownOutcome) {
+		if again != l || !errors.Is(err, backend.ErrUnknownOutcome) {
 			t.Errorf("%v, %v", again, err)
 		}
-		if _, err := p.Await(t.Context(), l); !errors.Is(err, driver.ErrUnknownOutcome) && !errors.Is(err, driver.ErrUnavailable) {
+		if _, err := p.Await(t.Context(), l); !errors.Is(err, backend.ErrUnknownOutcome) && !errors.Is(err, backend.ErrUnavailable) {
 			t.Error(err)
 		}
 		heal()
@@ -55,7 +55,7 @@ func TestAnUnknownOutcomeStaysUnknown(t *testing.T) {
 			t.Errorf("%+v, %v after %v", g, err, time.Since(start))
 		}
 		p.release(l)
-		if _, err := p.Await(t.Context(), p.unsettled(asking("y", "a", false))); !errors.Is(err, driver.ErrInvalid) {
+		if _, err := p.Await(t.Context(), p.unsettled(asking("y", "a", false))); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("a claim that does not wait is awaited: %v", err)
 		}
 	})
@@ -65,7 +65,7 @@ func TestAnUnknownOutcomeStaysUnknown(t *testing.T) {
 func TestAnUnknownOutcomeInLineIsFoundOutAtOnce(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		holder, p := w.process(), w.process(claim.WithPoll(time.Hour))
-		p.way.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: driver.ErrUnavailable})
+		p.way.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
 		l, _ := holder.hold("x", "holder")
 		c := asking("x", "a", true)
 		place, g, err := p.Claim(t.Context(), c)

@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // Whichever answer gets lost, a keeper gets its lease, only one, and gives it back.
@@ -65,7 +65,7 @@ func TestALateClaimDoesNotHold(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		l, _, err := p.Claim(ctx, asking("x", "a", false))
-		if !errors.Is(err, driver.ErrUnknownOutcome) || l == nil {
+		if !errors.Is(err, backend.ErrUnknownOutcome) || l == nil {
 			t.Fatalf("%v, %v", l, err)
 		}
 		for range 50 {
@@ -108,11 +108,11 @@ func TestAStoreThatStalls(t *testing.T) {
 		})
 		within("Await", func(ctx context.Context) error { _, err := p.Await(ctx, place); return err })
 		within("Renew", func(ctx context.Context) error {
-			return p.Renew(ctx, []driver.Lease{l}, func(int, driver.Renewal) {})
+			return p.Renew(ctx, []backend.Lease{l}, func(int, backend.Renewal) {})
 		})
 		within("Get", func(ctx context.Context) error { _, err := p.Get(ctx, "x"); return err })
 		within("List", func(ctx context.Context) error { _, err := p.List(ctx, "", "", 1); return err })
-		within("Watch", func(ctx context.Context) error { return p.Watch(ctx, "", func(driver.Event) {}) })
+		within("Watch", func(ctx context.Context) error { return p.Watch(ctx, "", func(backend.Event) {}) })
 		within("History", func(ctx context.Context) error { _, err := p.History(ctx, "x", 1); return err })
 		within("Release", func(ctx context.Context) error { return p.Release(ctx, l) })
 		heal()
@@ -129,7 +129,7 @@ func TestAPlaceEndsNoLaterThanWhatItMayGet(t *testing.T) {
 		holder, p := w.process(), w.process(claim.WithPoll(time.Hour))
 		l, _ := holder.hold("x", "holder")
 		place := p.stand("x", "waiter")
-		turn := make(chan driver.Grant, 1)
+		turn := make(chan backend.Grant, 1)
 		go func() {
 			g, err := p.Await(t.Context(), place)
 			if err != nil {
@@ -167,7 +167,7 @@ func TestManyLeasesAreRenewedByOneStatement(t *testing.T) {
 	const many = 10_000
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process()
-		leases := make([]driver.Lease, many)
+		leases := make([]backend.Lease, many)
 		for i := range leases {
 			leases[i], _ = p.hold(fmt.Sprint("x/", i), "a")
 		}
@@ -206,7 +206,7 @@ func TestTheWallClockDoesNotMatter(t *testing.T) {
 			t.Fatal(err)
 		}
 		for end := time.Now().Add(5 * ttl); time.Now().Before(end); time.Sleep(time.Second) {
-			if _, err := other.TryAcquire(t.Context(), "x"); !errors.Is(err, driver.ErrHeld) {
+			if _, err := other.TryAcquire(t.Context(), "x"); !errors.Is(err, backend.ErrHeld) {
 				t.Fatal(err)
 			}
 		}
@@ -235,7 +235,7 @@ func TestAContextEndsInEachPhase(t *testing.T) {
 			bubble(t, machines, func(t *testing.T, w *site) {
 				p, other := w.process(), w.process()
 				k := keeperOn(t, p.Backend, "a")
-				var l driver.Lease
+				var l backend.Lease
 				if held {
 					l, _ = other.hold("x", "other")
 				}
@@ -286,7 +286,7 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 		place := p.stand("x", "b")
 		errs := make(chan error, 3)
 		go func() { _, err := p.Await(t.Context(), place); errs <- err }()
-		go func() { errs <- p.Watch(t.Context(), "", func(driver.Event) {}) }()
+		go func() { errs <- p.Watch(t.Context(), "", func(backend.Event) {}) }()
 		synctest.Wait()
 		p.way.Inject(claimtest.Call{Method: claimtest.Get, Name: "slow"}, 1, claimtest.Fault{Delay: time.Second})
 		go func() { _, err := p.Get(t.Context(), "slow"); errs <- err }()
@@ -297,7 +297,7 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 			}
 		}
 		for range 3 {
-			if err := <-errs; !errors.Is(err, driver.ErrClosed) {
+			if err := <-errs; !errors.Is(err, backend.ErrClosed) {
 				t.Error(err)
 			}
 		}
@@ -320,7 +320,7 @@ func TestSightingsAreKept(t *testing.T) {
 		w.next = func() claim.Options { return options }
 		first := w.process()
 		start := time.Now()
-		if _, _, err := first.Claim(t.Context(), asking("x", "a", false)); !errors.Is(err, driver.ErrHeld) {
+		if _, _, err := first.Claim(t.Context(), asking("x", "a", false)); !errors.Is(err, backend.ErrHeld) {
 			t.Fatal(err)
 		}
 		for time.Since(start) < 2*ttl {
@@ -346,37 +346,37 @@ func TestWatchesAndListsGoOnBesideWhatIsBroken(t *testing.T) {
 		}
 		w.memory.Damage("", "x/2")
 		all, err := p.List(t.Context(), "x/", "", 3)
-		if err != nil || len(all) != 3 || all[0].Err != nil || all[1].Name != "x/2" || !errors.Is(all[1].Err, driver.ErrCorrupt) || all[2].Err != nil || !all[2].Held {
+		if err != nil || len(all) != 3 || all[0].Err != nil || all[1].Name != "x/2" || !errors.Is(all[1].Err, backend.ErrCorrupt) || all[2].Err != nil || !all[2].Held {
 			t.Errorf("%+v, %v", all, err)
 		}
 		told := make(map[string]error)
 		for i, err := range keeperOn(t, p.Backend, "reader").List(t.Context(), "x/") {
 			told[i.Name] = err
 		}
-		if len(told) != 3 || told["x/1"] != nil || !errors.Is(told["x/2"], driver.ErrCorrupt) || told["x/3"] != nil {
+		if len(told) != 3 || told["x/1"] != nil || !errors.Is(told["x/2"], backend.ErrCorrupt) || told["x/3"] != nil {
 			t.Errorf("a keeper lists %v", told)
 		}
-		if _, err := p.Get(t.Context(), "x/2"); !errors.Is(err, driver.ErrCorrupt) {
+		if _, err := p.Get(t.Context(), "x/2"); !errors.Is(err, backend.ErrCorrupt) {
 			t.Error(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 3*ttl)
 		defer cancel()
 		events := make(map[string]int)
 		p.hold("x/4", "a")
-		if err := p.Watch(ctx, "x/", func(e driver.Event) {
+		if err := p.Watch(ctx, "x/", func(e backend.Event) {
 			events[fmt.Sprint(e.Kind, " ", e.Info.Name)]++
 			w.memory.Damage("", "x/4") // that it cannot be read any more is no news about it
 		}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		for _, name := range []string{"x/1", "x/3"} {
-			for _, kind := range []driver.EventKind{driver.Resync, driver.Vacated} {
+			for _, kind := range []backend.EventKind{backend.Resync, backend.Vacated} {
 				if n := events[fmt.Sprint(kind, " ", name)]; n != 1 {
 					t.Errorf("event %d of %s was told %d times", kind, name, n)
 				}
 			}
 		}
-		if n := events[fmt.Sprint(driver.Vacated, " x/4")]; n != 0 {
+		if n := events[fmt.Sprint(backend.Vacated, " x/4")]; n != 0 {
 			t.Error("who can not be read was said to be gone")
 		}
 	})
@@ -387,12 +387,12 @@ func TestAReleaseThatFailedIsTriedAgain(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p, other := w.process(), w.process()
 		l, _ := p.hold("x", "a")
-		heal := p.way.Inject(claimtest.Call{}, 0, claimtest.Fault{Err: driver.ErrUnavailable})
-		if err := p.Release(t.Context(), l); !errors.Is(err, driver.ErrUnavailable) {
+		heal := p.way.Inject(claimtest.Call{}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
+		if err := p.Release(t.Context(), l); !errors.Is(err, backend.ErrUnavailable) {
 			t.Fatal(err)
 		}
 		heal()
-		if r := p.renew(l)[0]; !errors.Is(r.Err, driver.ErrLost) {
+		if r := p.renew(l)[0]; !errors.Is(r.Err, backend.ErrLost) {
 			t.Errorf("renewed while it is being released: %+v", r)
 		}
 		p.release(l)

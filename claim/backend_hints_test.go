@@ -10,9 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // What a store tells of changes wakes who waits, and nothing depends on it.
@@ -66,7 +66,7 @@ func TestBrokenHintsMeanOnlyPolling(t *testing.T) {
 		holder, p := w.process(), w.process()
 		p.befalls(func(c claimtest.Call) claimtest.Fault {
 			if c.Method == claimtest.Listen {
-				return claimtest.Fault{Err: driver.ErrUnavailable}
+				return claimtest.Fault{Err: backend.ErrUnavailable}
 			}
 			return claimtest.Fault{}
 		})
@@ -115,7 +115,7 @@ func TestListensOnlyWhileSomebodyWaits(t *testing.T) {
 				}
 			})
 			all.Go(func() {
-				if err := p.Watch(ctx, "", func(driver.Event) {}); !errors.Is(err, context.Canceled) {
+				if err := p.Watch(ctx, "", func(backend.Event) {}); !errors.Is(err, context.Canceled) {
 					t.Error(err)
 				}
 			})
@@ -126,14 +126,14 @@ func TestListensOnlyWhileSomebodyWaits(t *testing.T) {
 		time.Sleep(time.Second)
 		expect(1, 1, "nobody waits any more")
 		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
-		_ = p.Watch(ctx, "", func(driver.Event) {})
+		_ = p.Watch(ctx, "", func(backend.Event) {})
 		cancel()
 		expect(1, 1, "somebody has watched again")
 		time.Sleep(time.Minute)
 		expect(0, 1, "nobody has waited for a minute")
 		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_ = p.Watch(ctx, "", func(driver.Event) {})
+		_ = p.Watch(ctx, "", func(backend.Event) {})
 		expect(1, 2, "somebody watched")
 		stop()
 		p.release(own)
@@ -185,7 +185,7 @@ func TestHintsDuringAnAttemptCount(t *testing.T) {
 			var told <-chan turn
 			if first { // the claim itself is answered late
 				p.way.Inject(claimtest.Call{Method: claimtest.Get, Name: "x"}, 1, slow)
-				places := make(chan driver.Lease, 1)
+				places := make(chan backend.Lease, 1)
 				go func() { places <- p.stand("x", "waiter") }()
 				time.Sleep(time.Second / 2)
 				stop()

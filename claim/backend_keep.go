@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// Renew implements [driver.Backend]. All leases that hold their names are renewed together. A place in line
+// Renew implements [backend.Backend]. All leases that hold their names are renewed together. A place in line
 // is one in this process, so the store is not asked about it.
-func (b *Backend) Renew(ctx context.Context, leases []driver.Lease, report func(i int, r driver.Renewal)) error {
+func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func(i int, r backend.Renewal)) error {
 	ctx, end, err := b.calls.begin(ctx)
 	if err != nil {
 		return err
@@ -35,10 +35,10 @@ func (b *Backend) Renew(ctx context.Context, leases []driver.Lease, report func(
 }
 
 // renewal renews a place in line. Of what holds its name it returns the lease instead.
-func (b *Backend) renewal(l driver.Lease) (driver.Renewal, *Lease) {
+func (b *Backend) renewal(l backend.Lease) (backend.Renewal, *Lease) {
 	t, err := b.own(l)
 	if err != nil {
-		return driver.Renewal{Err: err}, nil
+		return backend.Renewal{Err: err}, nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -46,9 +46,9 @@ func (b *Backend) renewal(l driver.Lease) (driver.Renewal, *Lease) {
 	b.lapse(t, now)
 	switch {
 	case t.standing == over:
-		return driver.Renewal{Err: t.lost()}, nil
+		return backend.Renewal{Err: t.lost()}, nil
 	case t.standing == holding:
-		return driver.Renewal{}, t.lease
+		return backend.Renewal{}, t.lease
 	}
 	// While an attempt is under way the place lasts no longer than the lease that it may get: that has been
 	// counted from before the attempt, and the holder will believe the later of what it is told.
@@ -56,24 +56,24 @@ func (b *Backend) renewal(l driver.Lease) (driver.Renewal, *Lease) {
 		now = t.tried
 	}
 	t.place = now.Add(b.placeLasts(t))
-	return driver.Renewal{TTL: t.asked.TTL, Until: t.place}, nil
+	return backend.Renewal{TTL: t.asked.TTL, Until: t.place}, nil
 }
 
 // renewed takes in what became of the renewal of a lease.
-func (b *Backend) renewed(ctx context.Context, t *tenure, err error) driver.Renewal {
+func (b *Backend) renewed(ctx context.Context, t *tenure, err error) backend.Renewal {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if errors.Is(err, driver.ErrLost) && !t.leaving { // a release that has failed is to be tried again
+	if errors.Is(err, backend.ErrLost) && !t.leaving { // a release that has failed is to be tried again
 		b.end(t)
 	}
 	if err != nil {
-		return driver.Renewal{Err: b.failed(ctx, err)}
+		return backend.Renewal{Err: b.failed(ctx, err)}
 	}
-	return driver.Renewal{TTL: t.lease.TTL(), Until: t.until(b.clock.Now())}
+	return backend.Renewal{TTL: t.lease.TTL(), Until: t.until(b.clock.Now())}
 }
 
-// Release implements [driver.Backend]. A pin ends with the tenancy. If others wait here for the name, the first of them claims it at once.
-func (b *Backend) Release(ctx context.Context, l driver.Lease) error {
+// Release implements [backend.Backend]. A pin ends with the tenancy. If others wait here for the name, the first of them claims it at once.
+func (b *Backend) Release(ctx context.Context, l backend.Lease) error {
 	t, err := b.own(l)
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func (b *Backend) Release(ctx context.Context, l driver.Lease) error {
 		// Others may have to wait for the same holder, and need not start counting over.
 		_ = b.client.Sight(ctx, t.asked.Name)
 	case lease != nil:
-		if err := b.client.release(ctx, lease, true); err != nil && !errors.Is(err, driver.ErrLost) {
+		if err := b.client.release(ctx, lease, true); err != nil && !errors.Is(err, backend.ErrLost) {
 			return b.failed(ctx, err)
 		}
 		b.released(t)

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // spread is over how long those are spread who know that others wait elsewhere, when all learn of the same.
@@ -24,10 +24,10 @@ const (
 	over
 )
 
-// tenure is one claim of this process, and what became of it: a [driver.Lease].
+// tenure is one claim of this process, and what became of it: a [backend.Lease].
 type tenure struct {
 	backend *Backend
-	asked   driver.Claim
+	asked   backend.Claim
 	busy    chan struct{} // has room for one: who speaks to the store about it, but for renewals
 	signal  chan struct{} // has room for one: Await is to look again
 
@@ -45,7 +45,7 @@ type tenure struct {
 	awaited   int  // calls of Await
 }
 
-// Name implements [driver.Lease].
+// Name implements [backend.Lease].
 func (t *tenure) Name() string { return t.asked.Name }
 
 // lock makes the caller the only one who speaks to the store about t.
@@ -70,15 +70,15 @@ func (t *tenure) poke() {
 
 // lost is the error for a claim that is over.
 func (t *tenure) lost() error {
-	return fmt.Errorf("%s: %w: this claim to %s has ended", t.backend.Scheme(), driver.ErrLost, t.asked.Name)
+	return fmt.Errorf("%s: %w: this claim to %s has ended", t.backend.Scheme(), backend.ErrLost, t.asked.Name)
 }
 
 // grant is what is answered to a claim that waits or holds.
-func (t *tenure) grant(now clock.Instant) driver.Grant {
+func (t *tenure) grant(now clock.Instant) backend.Grant {
 	if t.standing == holding {
-		return driver.Grant{Held: true, Token: t.lease.Token(), TTL: t.lease.TTL(), Until: t.until(now)}
+		return backend.Grant{Held: true, Token: t.lease.Token(), TTL: t.lease.TTL(), Until: t.until(now)}
 	}
-	return driver.Grant{TTL: t.asked.TTL, Until: t.place}
+	return backend.Grant{TTL: t.asked.TTL, Until: t.place}
 }
 
 // until is when a lease ends, as its holder is told. One that took over a longer promise may last longer than
@@ -95,7 +95,7 @@ type line struct {
 	look   clock.Instant
 	ends   clock.Instant // when the holder's lease is surely over, if known
 	known  bool
-	token  driver.Token  // of the holder who was seen last
+	token  backend.Token // of the holder who was seen last
 	rivals bool          // there are others, elsewhere
 	news   uint64        // how often it was roused
 	polls  clock.Instant // until then it is asked for without a ticket
@@ -125,7 +125,7 @@ func (q *line) rouse(now clock.Instant, others bool) {
 
 // refused notes who holds the name, and when it is to be asked for again. old says that there was news after
 // the store was asked, which its answer may not have shown yet.
-func (q *line) refused(now clock.Instant, held *driver.HeldError, poll time.Duration, old bool) {
+func (q *line) refused(now clock.Instant, held *backend.HeldError, poll time.Duration, old bool) {
 	if q.token != 0 && held.Token != q.token {
 		q.rivals = true
 	}

@@ -7,32 +7,32 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// infoOf tells what a client knows of a name in the words of package driver.
-func infoOf(s State) driver.Info {
-	i := driver.Info{Name: s.Record.Name, Token: s.Record.Token, Waiting: -1, Pinned: strings.Join(s.Record.Pins, "; ")}
+// infoOf tells what a client knows of a name in the words of package backend.
+func infoOf(s State) backend.Info {
+	i := backend.Info{Name: s.Record.Name, Token: s.Record.Token, Waiting: -1, Pinned: strings.Join(s.Record.Pins, "; ")}
 	if s.Over || !s.Record.Held() {
 		return i
 	}
-	i.Held, i.Holder, i.TTL = true, driver.Holder{ID: s.Record.Holder, Card: s.Record.Card}, s.Record.TTL
+	i.Held, i.Holder, i.TTL = true, backend.Holder{ID: s.Record.Holder, Card: s.Record.Card}, s.Record.TTL
 	i.Remaining = max(0, s.Ends)
 	return i
 }
 
-// Get implements [driver.Backend]. A name is not held any more when what its holder was promised is surely
+// Get implements [backend.Backend]. A name is not held any more when what its holder was promised is surely
 // over, even if nobody has taken it yet.
-func (b *Backend) Get(ctx context.Context, name string) (driver.Info, error) {
+func (b *Backend) Get(ctx context.Context, name string) (backend.Info, error) {
 	s, err := b.state(ctx, name)
 	if err != nil {
-		return driver.Info{}, err
+		return backend.Info{}, err
 	}
 	return infoOf(s), nil
 }
 
 func (b *Backend) state(ctx context.Context, name string) (State, error) {
-	if err := driver.CheckName(name); err != nil {
+	if err := backend.CheckName(name); err != nil {
 		return State{}, err
 	}
 	ctx, end, err := b.calls.begin(ctx)
@@ -47,10 +47,10 @@ func (b *Backend) state(ctx context.Context, name string) (State, error) {
 	return s, nil
 }
 
-// List implements [driver.Backend].
-func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]driver.Info, error) {
+// List implements [backend.Backend].
+func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]backend.Info, error) {
 	if limit <= 0 {
-		return nil, fmt.Errorf("%s: %w: a list of up to %d names", b.Scheme(), driver.ErrInvalid, limit)
+		return nil, fmt.Errorf("%s: %w: a list of up to %d names", b.Scheme(), backend.ErrInvalid, limit)
 	}
 	ctx, end, err := b.calls.begin(ctx)
 	if err != nil {
@@ -61,7 +61,7 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 	if err != nil {
 		return nil, b.failed(ctx, err)
 	}
-	found := make([]driver.Info, len(page))
+	found := make([]backend.Info, len(page))
 	for i, s := range page {
 		found[i] = infoOf(s)
 		if s.Err != nil {
@@ -71,7 +71,7 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 	return found, nil
 }
 
-// Close implements [driver.Backend]. It ends what is under way and closes the store.
+// Close implements [backend.Backend]. It ends what is under way and closes the store.
 func (b *Backend) Close(ctx context.Context) error {
 	first, waited := b.calls.close(ctx)
 	b.hints.listening.close()
@@ -85,21 +85,21 @@ func (b *Backend) Close(ctx context.Context) error {
 	return waited
 }
 
-// History implements [driver.Historian]. The tenancy that lasts, if there is one, is the first.
-func (b *Backend) History(ctx context.Context, name string, limit int) ([]driver.Tenancy, error) {
+// History implements [backend.Historian]. The tenancy that lasts, if there is one, is the first.
+func (b *Backend) History(ctx context.Context, name string, limit int) ([]backend.Tenancy, error) {
 	s, err := b.state(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	r := s.Record
-	var past []driver.Tenancy
+	var past []backend.Tenancy
 	if r.Held() {
-		now := driver.Tenancy{Token: r.Token, Holder: driver.Holder{ID: r.Holder, Card: r.Card}, From: r.Since}
+		now := backend.Tenancy{Token: r.Token, Holder: backend.Holder{ID: r.Holder, Card: r.Card}, From: r.Since}
 		if s.Over {
 			// Nobody has written yet that it ended. It did when its time was up, as far as can be told here.
-			now.Why, now.To = driver.Expired, b.client.wall().Add(-b.clock.Now().Elapsed(s.Latest))
+			now.Why, now.To = backend.Expired, b.client.wall().Add(-b.clock.Now().Elapsed(s.Latest))
 			if r.Revoked != "" {
-				now.Why, now.Note = driver.Revoked, r.Revoked
+				now.Why, now.Note = backend.Revoked, r.Revoked
 			}
 		}
 		past = append(past, now)
@@ -109,7 +109,7 @@ func (b *Backend) History(ctx context.Context, name string, limit int) ([]driver
 }
 
 // holder returns the lease of a keeper that is to do something with it.
-func (b *Backend) holder(l driver.Lease) (*Lease, error) {
+func (b *Backend) holder(l backend.Lease) (*Lease, error) {
 	t, err := b.own(l)
 	if err != nil {
 		return nil, err
@@ -117,9 +117,9 @@ func (b *Backend) holder(l driver.Lease) (*Lease, error) {
 	return LeaseOf(t)
 }
 
-// Announce implements [driver.Announcer].
-func (b *Backend) Announce(ctx context.Context, l driver.Lease, text string) error {
-	if err := driver.CheckCardText(text); err != nil {
+// Announce implements [backend.Announcer].
+func (b *Backend) Announce(ctx context.Context, l backend.Lease, text string) error {
+	if err := backend.CheckCardText(text); err != nil {
 		return err
 	}
 	ctx, end, err := b.calls.begin(ctx)
@@ -134,39 +134,39 @@ func (b *Backend) Announce(ctx context.Context, l driver.Lease, text string) err
 	return b.failed(ctx, b.client.Announce(ctx, lease, text))
 }
 
-// Adopt implements [driver.Adopter].
-func (b *Backend) Adopt(ctx context.Context, name string, token driver.Token, by driver.Holder) (driver.Lease, driver.Grant, error) {
-	if err := errors.Join(driver.CheckName(name), driver.CheckHolder(by)); err != nil {
-		return nil, driver.Grant{}, err
+// Adopt implements [backend.Adopter].
+func (b *Backend) Adopt(ctx context.Context, name string, token backend.Token, by backend.Holder) (backend.Lease, backend.Grant, error) {
+	if err := errors.Join(backend.CheckName(name), backend.CheckHolder(by)); err != nil {
+		return nil, backend.Grant{}, err
 	}
 	if token == 0 {
-		return nil, driver.Grant{}, fmt.Errorf("%s: %w: a token of 0 is none", b.Scheme(), driver.ErrInvalid)
+		return nil, backend.Grant{}, fmt.Errorf("%s: %w: a token of 0 is none", b.Scheme(), backend.ErrInvalid)
 	}
 	ctx, end, err := b.calls.begin(ctx)
 	if err != nil {
-		return nil, driver.Grant{}, err
+		return nil, backend.Grant{}, err
 	}
 	defer end()
-	var id driver.ID
+	var id backend.ID
 	_, _ = rand.Read(id[:]) // never fails
 	lease, err := b.client.Adopt(ctx, name, token, by, id)
 	if err != nil {
-		return nil, driver.Grant{}, b.failed(ctx, err)
+		return nil, backend.Grant{}, b.failed(ctx, err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.clock.Now()
-	t := b.newTenure(driver.Claim{ID: id, Name: name, Holder: by, TTL: lease.TTL()}, now)
+	t := b.newTenure(backend.Claim{ID: id, Name: name, Holder: by, TTL: lease.TTL()}, now)
 	t.standing, t.lease = holding, lease
 	return t, t.grant(now), nil
 }
 
-// Revoke implements [driver.Revoker].
-func (b *Backend) Revoke(ctx context.Context, name string, token driver.Token, reason string, now bool) error {
+// Revoke implements [backend.Revoker].
+func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, reason string, now bool) error {
 	return b.change(ctx, name, func(ctx context.Context) error { return b.client.Revoke(ctx, name, token, reason, now) })
 }
 
-// Pin implements [driver.Pinner]. A pin belongs to one tenancy and ends when its holder releases the name; those that
+// Pin implements [backend.Pinner]. A pin belongs to one tenancy and ends when its holder releases the name; those that
 // outlive it are [Client.Pin]'s. There may be several reasons, and a name is pinned as long as there is one.
 func (b *Backend) Pin(ctx context.Context, name, reason string) error {
 	return b.change(ctx, name, func(ctx context.Context) error {
@@ -175,20 +175,20 @@ func (b *Backend) Pin(ctx context.Context, name, reason string) error {
 			return err
 		}
 		if s.Over || !s.Record.Held() {
-			return fmt.Errorf("%s: %w: nobody holds %s, so there is nobody to keep it", b.Scheme(), driver.ErrInvalid, name)
+			return fmt.Errorf("%s: %w: nobody holds %s, so there is nobody to keep it", b.Scheme(), backend.ErrInvalid, name)
 		}
 		return b.client.Pin(ctx, name, reason)
 	})
 }
 
-// Unpin implements [driver.Pinner]. It takes all reasons back.
+// Unpin implements [backend.Pinner]. It takes all reasons back.
 func (b *Backend) Unpin(ctx context.Context, name string) error {
 	return b.change(ctx, name, func(ctx context.Context) error { return b.client.Unpin(ctx, name, "") })
 }
 
 // change does something to a name.
 func (b *Backend) change(ctx context.Context, name string, do func(context.Context) error) error {
-	if err := driver.CheckName(name); err != nil {
+	if err := backend.CheckName(name); err != nil {
 		return err
 	}
 	ctx, end, err := b.calls.begin(ctx)

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // Two processes that call themselves the same are two holders.
@@ -15,18 +15,18 @@ func TestOneHolderIDInTwoProcesses(t *testing.T) {
 		a, twin := w.process(), w.process()
 		l, g := a.hold("x", "same")
 		_, _, err := twin.Claim(t.Context(), asking("x", "same", false))
-		var held *driver.HeldError
+		var held *backend.HeldError
 		if !errors.As(err, &held) || held.Holder.ID != "same" || held.Token != g.Token {
 			t.Errorf("the twin: %v", err)
 		}
 		for _, call := range []error{twin.Release(t.Context(), l), twin.Announce(t.Context(), l, "x")} {
-			if !errors.Is(call, driver.ErrInvalid) {
+			if !errors.Is(call, backend.ErrInvalid) {
 				t.Errorf("with the other's lease: %v", call)
 			}
 		}
 		a.release(l)
 		_, next := twin.hold("x", "same")
-		if r := a.renew(l)[0]; !errors.Is(r.Err, driver.ErrLost) || next.Token <= g.Token {
+		if r := a.renew(l)[0]; !errors.Is(r.Err, backend.ErrLost) || next.Token <= g.Token {
 			t.Errorf("%+v after %+v; the first renews: %v", next, g, r.Err)
 		}
 	})
@@ -42,15 +42,15 @@ func TestLeaseOf(t *testing.T) {
 			t.Errorf("%+v, %v; granted %+v", own, err, g)
 		}
 		place := p.stand("x", "b")
-		if _, err := claim.LeaseOf(place); !errors.Is(err, driver.ErrLost) {
+		if _, err := claim.LeaseOf(place); !errors.Is(err, backend.ErrLost) {
 			t.Errorf("of a place in line: %v", err)
 		}
 		p.release(place)
 		p.release(l)
-		if _, err := claim.LeaseOf(l); !errors.Is(err, driver.ErrLost) {
+		if _, err := claim.LeaseOf(l); !errors.Is(err, backend.ErrLost) {
 			t.Errorf("released: %v", err)
 		}
-		if _, err := claim.LeaseOf(nil); !errors.Is(err, driver.ErrInvalid) {
+		if _, err := claim.LeaseOf(nil); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("of nothing: %v", err)
 		}
 	})
@@ -66,7 +66,7 @@ func TestClaimsThatAreOdd(t *testing.T) {
 			t.Errorf("%+v, %v", g, err)
 		}
 		c.Name = "y"
-		if l, _, err := p.Claim(t.Context(), c); l != nil || !errors.Is(err, driver.ErrInvalid) {
+		if l, _, err := p.Claim(t.Context(), c); l != nil || !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("one id for two names: %v, %v", l, err)
 		}
 	})
@@ -79,20 +79,20 @@ func TestWhatIsOver(t *testing.T) {
 		start := time.Now()
 		p.hold("x", "a")
 		time.Sleep(3 * ttl)
-		if err := p.Pin(t.Context(), "x", "why"); !errors.Is(err, driver.ErrInvalid) {
+		if err := p.Pin(t.Context(), "x", "why"); !errors.Is(err, backend.ErrInvalid) {
 			t.Error(err)
 		}
 		past, err := p.History(t.Context(), "x", 10)
 		if err != nil || len(past) != 1 {
 			t.Fatalf("%+v, %v", past, err)
 		}
-		if lasted := past[0].To.Sub(start); past[0].Why != driver.Expired || lasted < ttl-time.Millisecond || lasted > ttl+time.Millisecond {
+		if lasted := past[0].To.Sub(start); past[0].Why != backend.Expired || lasted < ttl-time.Millisecond || lasted > ttl+time.Millisecond {
 			t.Errorf("%+v, after %v", past[0], lasted)
 		}
 		if err := p.Revoke(t.Context(), "x", 0, "it hangs", false); err != nil {
 			t.Fatal(err)
 		}
-		if past, err = p.History(t.Context(), "x", 10); err != nil || past[0].Why != driver.Revoked || past[0].Note != "it hangs" {
+		if past, err = p.History(t.Context(), "x", 10); err != nil || past[0].Why != backend.Revoked || past[0].Note != "it hangs" {
 			t.Errorf("%+v, %v", past, err)
 		}
 	})
@@ -103,7 +103,7 @@ func TestAnAdoptedLeaseLastsAsGranted(t *testing.T) {
 	bubble(t, machines, func(t *testing.T, w *site) {
 		a, b := w.process(), w.process()
 		_, g := a.hold("x", "a")
-		_, adopted, err := b.Adopt(t.Context(), "x", g.Token, driver.Holder{ID: "b"})
+		_, adopted, err := b.Adopt(t.Context(), "x", g.Token, backend.Holder{ID: "b"})
 		now := b.Clock().Now()
 		if err != nil || adopted.Until.Raw != now.Add(ttl).Raw || adopted.Until.Boot != now.Add(ttl).Boot {
 			t.Errorf("%+v at %v, %v", adopted, now, err)

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim/internal/queue"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 const (
@@ -72,7 +72,7 @@ func (r *room) run(ctx context.Context) {
 	for fails := 0; ; fails++ {
 		began := time.Now()
 		err := r.serve(ctx)
-		if ctx.Err() == nil && errors.Is(err, driver.ErrUnsupported) {
+		if ctx.Err() == nil && errors.Is(err, backend.ErrUnsupported) {
 			r.listen(ctx)
 			fails = 0
 		}

@@ -9,11 +9,11 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/backendtest"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
-	"github.com/leasekeeper/leasekeeper/driver/drivertest"
 )
 
 // running is a pair of clocks that run with Go's time, and so with a bubble's, from an origin of their own.
@@ -84,10 +84,10 @@ func TestBackendBehaves(t *testing.T) {
 		{name: "ByTheClockOfTheStore", domain: machines, judges: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			drivertest.Run(t, drivertest.Config{
+			backendtest.Run(t, backendtest.Config{
 				Bubble: true,
-				Cannot: []string{driver.Transfer},
-				New: func(t testing.TB) drivertest.Store {
+				Cannot: []string{backend.Transfer},
+				New: func(t testing.TB) backendtest.Store {
 					m, next := claimtest.NewMemory(), c.domain()
 					open := func(t testing.TB) claim.Store {
 						s, err := m.OpenNamespace("jobs", c.judges)
@@ -96,8 +96,8 @@ func TestBackendBehaves(t *testing.T) {
 						}
 						return s
 					}
-					return drivertest.Store{
-						Open: func(t testing.TB) driver.Backend {
+					return backendtest.Store{
+						Open: func(t testing.TB) backend.Backend {
 							s := open(t)
 							if c.hide != nil {
 								s = c.hide(s)
@@ -123,12 +123,12 @@ func TestBackendBehavesInRealTime(t *testing.T) {
 	}
 	current := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, current) })
-	drivertest.Run(t, drivertest.Config{
-		Cannot: []string{driver.Transfer},
-		New: func(testing.TB) drivertest.Store {
+	backendtest.Run(t, backendtest.Config{
+		Cannot: []string{backend.Transfer},
+		New: func(testing.TB) backendtest.Store {
 			m := claimtest.NewMemory()
-			return drivertest.Store{
-				Open:   func(t testing.TB) driver.Backend { return backendOn(t, m.Open()) },
+			return backendtest.Store{
+				Open:   func(t testing.TB) backend.Backend { return backendOn(t, m.Open()) },
 				Delete: func(t testing.TB, name string) { remove(t, m.Open(), name) },
 			}
 		},

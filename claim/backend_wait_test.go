@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/memory"
 )
 
@@ -83,13 +83,13 @@ func (p *process) befalls(plan func(claimtest.Call) claimtest.Fault) {
 	p.plan = plan
 }
 
-func asking(name, holder string, wait bool) driver.Claim {
-	c := driver.Claim{Name: name, Holder: driver.Holder{ID: holder}, TTL: ttl, Wait: wait}
+func asking(name, holder string, wait bool) backend.Claim {
+	c := backend.Claim{Name: name, Holder: backend.Holder{ID: holder}, TTL: ttl, Wait: wait}
 	_, _ = rand.Read(c.ID[:]) // never fails
 	return c
 }
 
-func (p *process) hold(name, holder string) (driver.Lease, driver.Grant) {
+func (p *process) hold(name, holder string) (backend.Lease, backend.Grant) {
 	p.Helper()
 	l, g, err := p.Claim(p.Context(), asking(name, holder, false))
 	if err != nil || !g.Held {
@@ -98,7 +98,7 @@ func (p *process) hold(name, holder string) (driver.Lease, driver.Grant) {
 	return l, g
 }
 
-func (p *process) stand(name, holder string) driver.Lease {
+func (p *process) stand(name, holder string) backend.Lease {
 	p.Helper()
 	l, g, err := p.Claim(p.Context(), asking(name, holder, true))
 	if err != nil || g.Held {
@@ -107,24 +107,24 @@ func (p *process) stand(name, holder string) driver.Lease {
 	return l
 }
 
-func (p *process) release(l driver.Lease) {
+func (p *process) release(l backend.Lease) {
 	p.Helper()
 	if err := p.Release(p.Context(), l); err != nil {
 		p.Fatalf("release of %s: %v", l.Name(), err)
 	}
 }
 
-func (p *process) renew(leases ...driver.Lease) []driver.Renewal {
+func (p *process) renew(leases ...backend.Lease) []backend.Renewal {
 	p.Helper()
-	got := make([]driver.Renewal, len(leases))
-	if err := p.Renew(p.Context(), leases, func(i int, r driver.Renewal) { got[i] = r }); err != nil {
+	got := make([]backend.Renewal, len(leases))
+	if err := p.Renew(p.Context(), leases, func(i int, r backend.Renewal) { got[i] = r }); err != nil {
 		p.Fatal(err)
 	}
 	return got
 }
 
 // keep renews leases until the returned function is called.
-func (p *process) keep(leases ...driver.Lease) (stop func()) {
+func (p *process) keep(leases ...backend.Lease) (stop func()) {
 	ctx, cancel := context.WithCancel(p.Context())
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -144,7 +144,7 @@ func (p *process) keep(leases ...driver.Lease) (stop func()) {
 }
 
 // awaiting awaits a turn on a goroutine, which renews the place meanwhile. It returns where the turn is told.
-func (p *process) awaiting(l driver.Lease) <-chan turn {
+func (p *process) awaiting(l backend.Lease) <-chan turn {
 	told := make(chan turn, 1)
 	go func() {
 		stop := p.keep(l)
@@ -157,8 +157,8 @@ func (p *process) awaiting(l driver.Lease) <-chan turn {
 
 type turn struct {
 	by    *process
-	lease driver.Lease
-	grant driver.Grant
+	lease backend.Lease
+	grant backend.Grant
 	err   error
 	at    time.Time
 }
@@ -168,7 +168,7 @@ func TestWaitersOfAProcessAskTwiceASecond(t *testing.T) {
 	for _, many := range []int{1, 30} {
 		bubble(t, oneMachine, func(t *testing.T, w *site) {
 			holder, p := w.process(), w.process(claim.WithOptions(w.next()))
-			p.way.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: driver.ErrUnavailable})
+			p.way.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
 			l, _ := holder.hold("x", "holder")
 			stop := holder.keep(l)
 			var turns []<-chan turn
@@ -221,11 +221,11 @@ func TestPollIsTunable(t *testing.T) {
 		p.release(got.lease)
 	})
 	for _, every := range []time.Duration{0, -time.Second, time.Microsecond} {
-		if b, err := claim.NewBackend(claimtest.NewMemory().Open(), claim.WithPoll(every)); !errors.Is(err, driver.ErrInvalid) {
+		if b, err := claim.NewBackend(claimtest.NewMemory().Open(), claim.WithPoll(every)); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("every %v: %v, %v", every, b, err)
 		}
 	}
-	if _, err := claim.NewBackend(nil); !errors.Is(err, driver.ErrInvalid) {
+	if _, err := claim.NewBackend(nil); !errors.Is(err, backend.ErrInvalid) {
 		t.Error(err)
 	}
 }
@@ -235,10 +235,10 @@ func TestPollIsTunable(t *testing.T) {
 func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process(claim.WithPoll(time.Hour))
-		p.way.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: driver.ErrUnavailable})
+		p.way.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
 		l, _ := p.hold("x", "holder")
 		stop := p.keep(l)
-		var places []driver.Lease
+		var places []backend.Lease
 		for i := range 20 {
 			places = append(places, p.stand("x", fmt.Sprint("w", i)))
 		}
@@ -319,7 +319,7 @@ func TestKeepersWaitForLong(t *testing.T) {
 	})
 }
 
-func keeperOn(t *testing.T, b driver.Backend, id string) *leasekeeper.Keeper {
+func keeperOn(t *testing.T, b backend.Backend, id string) *leasekeeper.Keeper {
 	t.Helper()
 	k, err := leasekeeper.New(b, leasekeeper.WithHolder(id), leasekeeper.WithTTL(ttl))
 	if err != nil {
@@ -348,7 +348,7 @@ func TestAPlaceThatIsNotRenewedIsLost(t *testing.T) {
 		told := p.awaiting(first)
 		synctest.Wait()
 		start := time.Now()
-		if _, err := p.Await(t.Context(), second); !errors.Is(err, driver.ErrLost) || time.Since(start) > ttl+time.Second {
+		if _, err := p.Await(t.Context(), second); !errors.Is(err, backend.ErrLost) || time.Since(start) > ttl+time.Second {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
 		stop()
@@ -357,7 +357,7 @@ func TestAPlaceThatIsNotRenewedIsLost(t *testing.T) {
 		// To ask for the name is no renewal of the place.
 		asks := w.process()
 		start = time.Now()
-		if _, err := asks.Await(t.Context(), asks.stand("x", "asks")); !errors.Is(err, driver.ErrLost) || time.Since(start) > ttl+time.Second {
+		if _, err := asks.Await(t.Context(), asks.stand("x", "asks")); !errors.Is(err, backend.ErrLost) || time.Since(start) > ttl+time.Second {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
 		p.release(got.lease)

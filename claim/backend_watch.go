@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 const (
@@ -27,7 +27,7 @@ const (
 type view struct {
 	b      *Backend
 	prefix string
-	report func(driver.Event)
+	report func(backend.Event)
 	seen   map[string]sight // every name that the store has
 	round  uint64           // of looks at all names
 	begun  bool             // all names were looked at once
@@ -44,8 +44,8 @@ type view struct {
 type sight struct {
 	round uint64
 	held  bool
-	token driver.Token
-	by    driver.Holder
+	token backend.Token
+	by    backend.Holder
 	ends  clock.Instant // if held: when it is over, unless it is renewed or pinned
 }
 
@@ -56,7 +56,7 @@ var never = clock.Instant{Raw: math.MaxInt64, Boot: math.MaxInt64}
 func sightOf(s State) sight {
 	is := sight{token: s.Record.Token}
 	if s.Record.Held() && !s.Over {
-		is.held, is.by, is.ends = true, driver.Holder{ID: s.Record.Holder, Card: s.Record.Card}, s.Latest
+		is.held, is.by, is.ends = true, backend.Holder{ID: s.Record.Holder, Card: s.Record.Card}, s.Latest
 	}
 	return is
 }
@@ -78,10 +78,10 @@ func (v *view) note(name string) {
 	}
 }
 
-// Watch implements [driver.Watcher]. It looks at all names twice a second, or what [WithPoll] says, less
+// Watch implements [backend.Watcher]. It looks at all names twice a second, or what [WithPoll] says, less
 // often where there are so many that this takes long, and besides at those that the store hints at. So of a
 // tenancy that begins and ends between two looks there is only a Resync event after it.
-func (b *Backend) Watch(ctx context.Context, prefix string, report func(driver.Event)) error {
+func (b *Backend) Watch(ctx context.Context, prefix string, report func(backend.Event)) error {
 	ctx, end, err := b.calls.begin(ctx)
 	if err != nil {
 		return err
@@ -137,7 +137,7 @@ func (v *view) look(ctx context.Context) error {
 	}
 	for _, name := range names {
 		s, err := v.b.client.Get(ctx, name)
-		if errors.Is(err, driver.ErrCorrupt) {
+		if errors.Is(err, backend.ErrCorrupt) {
 			continue
 		}
 		if err != nil {
@@ -216,25 +216,25 @@ func (v *view) tell(name string, s State) {
 	} else {
 		delete(v.seen, name)
 	}
-	e := driver.Event{Info: infoOf(s)}
+	e := backend.Event{Info: infoOf(s)}
 	switch {
 	case !v.begun && !known:
-		e.Kind = driver.Resync
+		e.Kind = backend.Resync
 		if !is.held {
 			return
 		}
 	case is.held && was.token != is.token:
-		e.Kind = driver.Acquired
+		e.Kind = backend.Acquired
 		if was.held {
 			e.Why = whyEnded(s, was.token)
 		}
 	case was.held && !is.held:
-		e.Kind, e.Why = driver.Vacated, whyEnded(s, was.token)
+		e.Kind, e.Why = backend.Vacated, whyEnded(s, was.token)
 	case is.held && !was.held, !is.held && was.token != is.token:
 		// It was over, and its holder has renewed it nevertheless; or somebody has held it meanwhile.
-		e.Kind = driver.Resync
+		e.Kind = backend.Resync
 	case is.held && !same(was.by, is.by):
-		e.Kind = driver.Announced
+		e.Kind = backend.Announced
 	default:
 		return
 	}
@@ -242,20 +242,20 @@ func (v *view) tell(name string, s State) {
 }
 
 // same says whether nothing of a holder has changed that is told of.
-func same(a, b driver.Holder) bool {
+func same(a, b backend.Holder) bool {
 	return a.ID == b.ID && a.Card.Host == b.Card.Host && a.Card.PID == b.Card.PID &&
 		a.Card.Text == b.Card.Text && a.Card.Started.Equal(b.Card.Started)
 }
 
 // whyEnded returns why the tenancy with that token ended, if the record still says so.
-func whyEnded(s State, t driver.Token) driver.Reason {
+func whyEnded(s State, t backend.Token) backend.Reason {
 	switch {
 	case !s.Record.Exists():
-		return driver.Deleted
+		return backend.Deleted
 	case s.Record.Token == t && s.Record.Revoked != "":
-		return driver.Revoked
+		return backend.Revoked
 	case s.Record.Token == t:
-		return driver.Expired
+		return backend.Expired
 	}
 	for _, past := range s.Record.Past {
 		if past.Token == t {

@@ -9,24 +9,24 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // watching starts a watch, and returns what it has told of since it was asked last. In a store that hints, all
 // of that comes at once.
-func (p *process) watching(prefix string) (told func() []driver.Event) {
+func (p *process) watching(prefix string) (told func() []backend.Event) {
 	ctx, cancel := context.WithCancel(p.Context())
-	events, ended := make(chan driver.Event, 10_000), make(chan error, 1)
-	go func() { ended <- p.Watch(ctx, prefix, func(e driver.Event) { events <- e }) }()
+	events, ended := make(chan backend.Event, 10_000), make(chan error, 1)
+	go func() { ended <- p.Watch(ctx, prefix, func(e backend.Event) { events <- e }) }()
 	p.Cleanup(func() {
 		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) && !errors.Is(err, driver.ErrClosed) {
+		if err := <-ended; !errors.Is(err, context.Canceled) && !errors.Is(err, backend.ErrClosed) {
 			p.Errorf("the watch ended with %v", err)
 		}
 	})
-	return func() (all []driver.Event) {
+	return func() (all []backend.Event) {
 		synctest.Wait()
 		for len(events) > 0 {
 			all = append(all, <-events)
@@ -37,12 +37,12 @@ func (p *process) watching(prefix string) (told func() []driver.Event) {
 
 // told is an event without what does not matter.
 type told struct {
-	Kind driver.EventKind
+	Kind backend.EventKind
 	Held bool
-	Why  driver.Reason
+	Why  backend.Reason
 }
 
-func kindsOf(events []driver.Event) (kinds []told) {
+func kindsOf(events []backend.Event) (kinds []told) {
 	for _, e := range events {
 		kinds = append(kinds, told{e.Kind, e.Info.Held, e.Why})
 	}
@@ -63,33 +63,33 @@ func TestWatchSaysWhatHappened(t *testing.T) {
 		expect("nothing is there")
 		l, g := a.hold("x", "a")
 		a.hold("y", "a")
-		expect("acquired", told{driver.Acquired, true, ""})
+		expect("acquired", told{backend.Acquired, true, ""})
 		a.renew(l)
 		if err := a.Announce(t.Context(), l, "news"); err != nil {
 			t.Fatal(err)
 		}
 		expect("that is no change of the owner, and is seen at the next look")
-		if _, _, err := b.Adopt(t.Context(), "x", g.Token, driver.Holder{ID: "b"}); err != nil {
+		if _, _, err := b.Adopt(t.Context(), "x", g.Token, backend.Holder{ID: "b"}); err != nil {
 			t.Fatal(err)
 		}
-		expect("adopted", told{driver.Announced, true, ""})
+		expect("adopted", told{backend.Announced, true, ""})
 		if err := a.Revoke(t.Context(), "x", 0, "it hangs", true); err != nil {
 			t.Fatal(err)
 		}
-		expect("revoked", told{driver.Vacated, false, driver.Revoked})
+		expect("revoked", told{backend.Vacated, false, backend.Revoked})
 		l, _ = a.hold("x", "a")
-		expect("acquired again", told{driver.Acquired, true, ""})
+		expect("acquired again", told{backend.Acquired, true, ""})
 		time.Sleep(ttl + time.Millisecond)
-		expect("not renewed", told{driver.Vacated, false, driver.Expired})
+		expect("not renewed", told{backend.Vacated, false, backend.Expired})
 		if r := a.renew(l)[0]; r.Err != nil {
 			t.Fatal(r.Err)
 		}
 		time.Sleep(2 * time.Hour)
 		happened()
 		a.hold("x", "c")
-		expect("acquired after that", told{driver.Acquired, true, ""})
+		expect("acquired after that", told{backend.Acquired, true, ""})
 		remove(t, w.memory.Open(), "x")
-		expect("removed", told{driver.Vacated, false, driver.Deleted})
+		expect("removed", told{backend.Vacated, false, backend.Deleted})
 	})
 }
 
@@ -97,7 +97,7 @@ func TestWatchSaysWhatHappened(t *testing.T) {
 func TestWatchLooksForItself(t *testing.T) {
 	bubble(t, machines, func(t *testing.T, w *site) {
 		a, b := w.process(), w.process()
-		b.way.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: driver.ErrUnavailable})
+		b.way.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
 		l, _ := a.hold("x/gone", "a")
 		a.release(l)
 		a.hold("x/removed", "a")
@@ -140,18 +140,18 @@ func TestWatchCatchesUp(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		const many = 2000
 		a, b := w.process(), w.process()
-		proceed, events := make(chan struct{}), make(chan driver.Event, 10*many)
+		proceed, events := make(chan struct{}), make(chan backend.Event, 10*many)
 		a.hold("x", "a")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go func() {
-			_ = b.Watch(ctx, "", func(e driver.Event) {
+			_ = b.Watch(ctx, "", func(e backend.Event) {
 				events <- e
 				<-proceed
 			})
 		}()
 		synctest.Wait()
-		var last driver.Lease
+		var last backend.Lease
 		for range 10 {
 			last, _ = a.hold("y", "a")
 			a.release(last)
@@ -165,15 +165,15 @@ func TestWatchCatchesUp(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		close(events)
-		seen := make(map[string][]driver.EventKind)
+		seen := make(map[string][]backend.EventKind)
 		for e := range events {
 			seen[e.Info.Name] = append(seen[e.Info.Name], e.Kind)
 		}
-		if got := seen["y"]; !slices.Equal(got, []driver.EventKind{driver.Resync}) {
+		if got := seen["y"]; !slices.Equal(got, []backend.EventKind{backend.Resync}) {
 			t.Errorf("of what was held ten times meanwhile it was told %v", got)
 		}
 		for i := range many {
-			if got := seen[fmt.Sprint("z/", i)]; !slices.Equal(got, []driver.EventKind{driver.Acquired}) {
+			if got := seen[fmt.Sprint("z/", i)]; !slices.Equal(got, []backend.EventKind{backend.Acquired}) {
 				t.Fatalf("of name %d it was told %v", i, got)
 			}
 		}
@@ -216,7 +216,7 @@ func TestReleaseInterruptsAwait(t *testing.T) {
 		time.Sleep(time.Second) // the attempt is under way
 		start := time.Now()
 		p.release(place)
-		if err := <-errs; !errors.Is(err, driver.ErrLost) || time.Since(start) > time.Second {
+		if err := <-errs; !errors.Is(err, backend.ErrLost) || time.Since(start) > time.Second {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
 	})

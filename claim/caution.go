@@ -1,12 +1,12 @@
 package claim
 
-import "github.com/leasekeeper/leasekeeper/driver"
+import "github.com/leasekeeper/leasekeeper/backend"
 
-var _ driver.Cautious = (*Backend)(nil)
+var _ backend.Cautious = (*Backend)(nil)
 
-// Cautions implements [driver.Cautious], if the store does.
+// Cautions implements [backend.Cautious], if the store does.
 func (b *Backend) Cautions() []string {
-	if s, ok := b.store.(driver.Cautious); ok {
+	if s, ok := b.store.(backend.Cautious); ok {
 		return s.Cautions()
 	}
 	return nil

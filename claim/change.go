@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // What others than the holder write into a record leaves the promise in it untouched: domain, written and
@@ -17,7 +17,7 @@ import (
 // it. A holder may still release what is pinned.
 func (c *Client) Pin(ctx context.Context, name, why string) error {
 	if why == "" {
-		return fmt.Errorf("%w: a pin needs a reason, which is also needed to take it back", driver.ErrInvalid)
+		return fmt.Errorf("%w: a pin needs a reason, which is also needed to take it back", backend.ErrInvalid)
 	}
 	return c.pins(ctx, name, why, func(pins []string) ([]string, error) {
 		i, found := slices.BinarySearch(pins, why)
@@ -25,7 +25,7 @@ func (c *Client) Pin(ctx context.Context, name, why string) error {
 		case found:
 			return pins, nil
 		case len(pins) >= MaxPins:
-			return nil, fmt.Errorf("%w: %s has %d pins already, and no more are possible", driver.ErrInvalid, name, MaxPins)
+			return nil, fmt.Errorf("%w: %s has %d pins already, and no more are possible", backend.ErrInvalid, name, MaxPins)
 		}
 		return slices.Insert(slices.Clone(pins), i, why), nil
 	})
@@ -43,7 +43,7 @@ func (c *Client) Unpin(ctx context.Context, name, why string) error {
 
 // pins changes the set of pins, if it has to be changed.
 func (c *Client) pins(ctx context.Context, name, why string, change func([]string) ([]string, error)) error {
-	if err := driver.CheckName(name); err != nil {
+	if err := backend.CheckName(name); err != nil {
 		return err
 	}
 	if err := checkReason(why); err != nil {
@@ -68,7 +68,7 @@ func (c *Client) Announce(ctx context.Context, l *Lease, text string) error {
 	if err := c.own(l); err != nil {
 		return err
 	}
-	if err := driver.CheckCardText(text); err != nil {
+	if err := backend.CheckCardText(text); err != nil {
 		return err
 	}
 	known, err := l.begin()

@@ -9,8 +9,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // Request asks for a name.
@@ -18,8 +18,8 @@ type Request struct {
 	Name string
 	// ID is chosen at random for each request and becomes the incarnation of the tenancy. Asking again with
 	// the same one never makes two.
-	ID     driver.ID
-	Holder driver.Holder
+	ID     backend.ID
+	Holder backend.Holder
 	TTL    time.Duration
 	// Waits says that this client will ask again until it gets the name. What it has seen of the holder is
 	// then kept in the store only once for each tenancy and when the holder seems to have fallen silent, not
@@ -30,11 +30,11 @@ type Request struct {
 }
 
 // Claim takes a name that is vacant, or whose lease is surely over and not pinned. Otherwise it returns a
-// [*driver.HeldError], which is never decided from what was read before. Asking again with the same ID is told
-// of the same tenancy again. With [driver.ErrUnknownOutcome] it returns a lease too, which may be released, or
+// [*backend.HeldError], which is never decided from what was read before. Asking again with the same ID is told
+// of the same tenancy again. With [backend.ErrUnknownOutcome] it returns a lease too, which may be released, or
 // claimed again with the same ID.
 func (c *Client) Claim(ctx context.Context, q Request) (*Lease, error) {
-	if err := driver.CheckName(q.Name); err != nil {
+	if err := backend.CheckName(q.Name); err != nil {
 		return nil, err
 	}
 	if err := checkTTL(q.TTL); err != nil {
@@ -53,7 +53,7 @@ func (c *Client) Claim(ctx context.Context, q Request) (*Lease, error) {
 	}
 	e.guesses, e.alone = known != nil, q.Alone
 	err = e.run(yielding(ctx, q.TTL), known)
-	if err != nil && a.begun && !errors.Is(err, driver.ErrLost) && !errors.Is(err, driver.ErrHeld) {
+	if err != nil && a.begun && !errors.Is(err, backend.ErrLost) && !errors.Is(err, backend.ErrHeld) {
 		err = unknown(q.Name, err) // the name was taken, and has to be given back
 	}
 	return c.answer(l, e, err)
@@ -61,12 +61,12 @@ func (c *Client) Claim(ctx context.Context, q Request) (*Lease, error) {
 
 // handle returns the lease for a claim, which is that of an earlier one with the same id if nobody knows what
 // became of it.
-func (c *Client) handle(name string, h driver.Holder, id driver.ID) (*Lease, error) {
-	if err := driver.CheckHolder(h); err != nil {
+func (c *Client) handle(name string, h backend.Holder, id backend.ID) (*Lease, error) {
+	if err := backend.CheckHolder(h); err != nil {
 		return nil, err
 	}
-	if id == (driver.ID{}) {
-		return nil, fmt.Errorf("%w: a claim without an id", driver.ErrInvalid)
+	if id == (backend.ID{}) {
+		return nil, fmt.Errorf("%w: a claim without an id", backend.ErrInvalid)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,7 +75,7 @@ func (c *Client) handle(name string, h driver.Holder, id driver.ID) (*Lease, err
 		return &Lease{client: c, name: name, holder: h.ID, id: id}, nil
 	}
 	if l.name != name || l.holder != h.ID {
-		return nil, fmt.Errorf("%w: a claim to %s for %s has the id of one to %s for %s", driver.ErrInvalid, name, h.ID, l.name, l.holder)
+		return nil, fmt.Errorf("%w: a claim to %s for %s has the id of one to %s for %s", backend.ErrInvalid, name, h.ID, l.name, l.holder)
 	}
 	return l, nil
 }
@@ -83,7 +83,7 @@ func (c *Client) handle(name string, h driver.Holder, id driver.ID) (*Lease, err
 // answer returns what a claim or an adoption has come to.
 func (c *Client) answer(l *Lease, e *effort, err error) (*Lease, error) {
 	l.doubts(e.open)
-	doubt := errors.Is(err, driver.ErrUnknownOutcome)
+	doubt := errors.Is(err, backend.ErrUnknownOutcome)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.unsettled, l.id)
@@ -142,11 +142,11 @@ func (a *claiming) again(s *seen) (*plan, error) {
 	c, r, q := a.lease.client, &s.Record, &a.request
 	switch {
 	case r.Held() && r.Holder != q.Holder.ID:
-		return nil, fmt.Errorf("%w: a claim to %s for %s has the id of one for %s", driver.ErrInvalid, q.Name, q.Holder.ID, driver.Printable(r.Holder))
+		return nil, fmt.Errorf("%w: a claim to %s for %s has the id of one for %s", backend.ErrInvalid, q.Name, q.Holder.ID, backend.Printable(r.Holder))
 	case !r.Held():
-		return nil, fmt.Errorf("%w: this claim to %s has ended", driver.ErrLost, q.Name)
+		return nil, fmt.Errorf("%w: this claim to %s has ended", backend.ErrLost, q.Name)
 	case r.Revoked != "":
-		return nil, fmt.Errorf("%w: %s was revoked: %s", driver.ErrLost, q.Name, driver.Printable(r.Revoked))
+		return nil, fmt.Errorf("%w: %s was revoked: %s", backend.ErrLost, q.Name, backend.Printable(r.Revoked))
 	}
 	if err := a.lease.ended(); err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func (a *claiming) again(s *seen) (*plan, error) {
 }
 
 // take makes the claimer the holder.
-func (a *claiming) take(s *seen, past []driver.Tenancy) (*plan, error) {
+func (a *claiming) take(s *seen, past []backend.Tenancy) (*plan, error) {
 	token, err := next(s)
 	if err != nil {
 		return nil, err
@@ -203,10 +203,10 @@ func (c *Client) leftAs(name string) *seen {
 }
 
 // next returns the token of the next tenancy.
-func next(s *seen) (driver.Token, error) {
+func next(s *seen) (backend.Token, error) {
 	last := max(s.Record.Token, s.Floor)
 	if last >= maxToken {
-		return 0, fmt.Errorf("%w: the tokens of %s are used up at %d: lease another name, or use a new namespace", driver.ErrInvalid, s.Record.Name, last)
+		return 0, fmt.Errorf("%w: the tokens of %s are used up at %d: lease another name, or use a new namespace", backend.ErrInvalid, s.Record.Name, last)
 	}
 	return last + 1, nil
 }
@@ -233,15 +233,15 @@ func (c *Client) prolong(s *seen, ttl time.Duration, relied clock.Instant) Recor
 }
 
 func held(r *Record, ends time.Duration) error {
-	return &driver.HeldError{Name: r.Name, Holder: driver.Holder{ID: r.Holder, Card: r.Card}, Token: r.Token, Ends: ends}
+	return &backend.HeldError{Name: r.Name, Holder: backend.Holder{ID: r.Holder, Card: r.Card}, Token: r.Token, Ends: ends}
 }
 
 // endOf says why a lease that is over has ended.
-func endOf(r *Record) (driver.Reason, string) {
+func endOf(r *Record) (backend.Reason, string) {
 	if r.Revoked != "" {
-		return driver.Revoked, r.Revoked
+		return backend.Revoked, r.Revoked
 	}
-	return driver.Expired, ""
+	return backend.Expired, ""
 }
 
 // briefText is how much of a card's text is remembered of past tenancies, in bytes, so that records stay
@@ -249,11 +249,11 @@ func endOf(r *Record) (driver.Reason, string) {
 const briefText = 256
 
 // past returns the past of a record whose tenancy ends now.
-func (c *Client) past(r *Record, why driver.Reason, note string) []driver.Tenancy {
-	h := driver.Holder{ID: r.Holder, Card: r.Card}
+func (c *Client) past(r *Record, why backend.Reason, note string) []backend.Tenancy {
+	h := backend.Holder{ID: r.Holder, Card: r.Card}
 	h.Card.Text, note = brief(h.Card.Text), brief(note)
-	past := make([]driver.Tenancy, 0, min(MaxPast, len(r.Past)+1))
-	past = append(past, driver.Tenancy{Token: r.Token, Holder: h, From: r.Since, To: c.wall(), Why: why, Note: note})
+	past := make([]backend.Tenancy, 0, min(MaxPast, len(r.Past)+1))
+	past = append(past, backend.Tenancy{Token: r.Token, Holder: h, From: r.Since, To: c.wall(), Why: why, Note: note})
 	return append(past, r.Past[:min(len(r.Past), MaxPast-1)]...)
 }
 

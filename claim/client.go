@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // TTLs that a [Client] grants. The least is what still leaves a few milliseconds to rely on with the largest
@@ -20,7 +20,7 @@ const (
 
 // maxToken is the largest token that is given to a holder. Databases keep tokens as signed numbers, and the
 // end of a tenancy takes one more.
-const maxToken = driver.Token(1<<63 - 2)
+const maxToken = backend.Token(1<<63 - 2)
 
 // Limits of what an operator writes into a record.
 const (
@@ -41,7 +41,7 @@ const settleTime = 500 * time.Millisecond
 // Options are how a [Client] counts time, and how patient it is. The zero value is right for a program.
 type Options struct {
 	// Clock is what it counts by. The default is this machine's clocks, together with their Domain.
-	Clock driver.Clock
+	Clock backend.Clock
 	// Domain is that of the Clock. A Clock that is given without one belongs to this client alone.
 	Domain clock.Domain
 	// Drift bounds how wrong any clock's rate is. It must be the same for all clients of a namespace. The
@@ -73,7 +73,7 @@ type Client struct {
 
 	mu           sync.Mutex
 	sightings    map[string]sighting
-	unsettled    map[driver.ID]*Lease
+	unsettled    map[backend.ID]*Lease
 	left         map[string]*Record // how this client has left names that it held
 	acknowledged clock.Instant      // when the clock record was last written
 	everDid      bool
@@ -82,13 +82,13 @@ type Client struct {
 // NewClient returns a client of s. It does not close s.
 func NewClient(s Store, o Options) (*Client, error) {
 	if s == nil {
-		return nil, fmt.Errorf("%w: a client needs a store", driver.ErrInvalid)
+		return nil, fmt.Errorf("%w: a client needs a store", backend.ErrInvalid)
 	}
 	if err := o.Drift.Validate(); err != nil {
-		return nil, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
+		return nil, fmt.Errorf("%w: %w", backend.ErrInvalid, err)
 	}
 	if o.Attempts < 0 || o.Acknowledge < 0 {
-		return nil, fmt.Errorf("%w: neither attempts nor the time between acknowledgements can be negative", driver.ErrInvalid)
+		return nil, fmt.Errorf("%w: neither attempts nor the time between acknowledgements can be negative", backend.ErrInvalid)
 	}
 	o.fill()
 	c := &Client{
@@ -96,7 +96,7 @@ func NewClient(s Store, o Options) (*Client, error) {
 		opts:      o,
 		domain:    o.Domain,
 		sightings: make(map[string]sighting),
-		unsettled: make(map[driver.ID]*Lease),
+		unsettled: make(map[backend.ID]*Lease),
 		left:      make(map[string]*Record),
 	}
 	if c.domain == clock.UnknownDomain {
@@ -167,16 +167,16 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 func checkTTL(ttl time.Duration) error {
 	if ttl < MinTTL || ttl > MaxTTL {
-		return fmt.Errorf("%w: a TTL of %v: it must be from %v to %v", driver.ErrInvalid, ttl, MinTTL, MaxTTL)
+		return fmt.Errorf("%w: a TTL of %v: it must be from %v to %v", backend.ErrInvalid, ttl, MinTTL, MaxTTL)
 	}
 	return nil
 }
 
 func checkReason(why string) error {
 	if len(why) > MaxReason {
-		return fmt.Errorf("%w: the reason has %d bytes, and %d are the most", driver.ErrInvalid, len(why), MaxReason)
+		return fmt.Errorf("%w: the reason has %d bytes, and %d are the most", backend.ErrInvalid, len(why), MaxReason)
 	}
-	return driver.CheckCardText(why)
+	return backend.CheckCardText(why)
 }
 
 // acknowledge lets others know, now and then, how far the clocks of this domain are. It says only what is true

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 func ExampleClient_Claim() {
@@ -19,7 +19,7 @@ func ExampleClient_Claim() {
 		fmt.Println(err)
 		return
 	}
-	request := claim.Request{Name: "jobs/nightly", Holder: driver.Holder{ID: "worker-1"}, TTL: time.Minute}
+	request := claim.Request{Name: "jobs/nightly", Holder: backend.Holder{ID: "worker-1"}, TTL: time.Minute}
 	_, _ = rand.Read(request.ID[:])
 	lease, err := client.Claim(ctx, request)
 	if err != nil {
@@ -31,7 +31,7 @@ func ExampleClient_Claim() {
 	request.Holder.ID = "worker-2"
 	_, _ = rand.Read(request.ID[:])
 	_, err = client.Claim(ctx, request)
-	fmt.Println(errors.Is(err, driver.ErrHeld))
+	fmt.Println(errors.Is(err, backend.ErrHeld))
 
 	fmt.Println(client.Extend(ctx, lease, 0), client.Release(ctx, lease))
 	// Output:
@@ -47,7 +47,7 @@ func ExampleClient_Get() {
 		fmt.Println(err)
 		return
 	}
-	request := claim.Request{Name: "jobs/nightly", Holder: driver.Holder{ID: "worker-1"}, TTL: time.Minute}
+	request := claim.Request{Name: "jobs/nightly", Holder: backend.Holder{ID: "worker-1"}, TTL: time.Minute}
 	_, _ = rand.Read(request.ID[:])
 	if _, err := client.Claim(ctx, request); err != nil {
 		fmt.Println(err)

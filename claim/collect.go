@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // Collection is which tombstones to remove.
@@ -28,7 +28,7 @@ type Collection struct {
 // writes that were replaced since. It can be stopped and repeated at any time.
 func (c *Client) Collect(ctx context.Context, what Collection) (removed int, err error) {
 	if what.Age < 0 {
-		return 0, fmt.Errorf("%w: the age of a tombstone is not negative", driver.ErrInvalid)
+		return 0, fmt.Errorf("%w: the age of a tombstone is not negative", backend.ErrInvalid)
 	}
 	looked, after := 0, ""
 	err = c.each(ctx, what.Prefix, func(page []seen) error {
@@ -114,7 +114,7 @@ func (c *Client) remove(ctx context.Context, old []*Record, report func(r *Recor
 	if len(old) == 0 {
 		return nil
 	}
-	var highest driver.Token
+	var highest backend.Token
 	for _, r := range old {
 		highest = max(highest, r.Token)
 	}
@@ -146,9 +146,9 @@ func (c *Client) collectable(r *Record, age time.Duration) bool {
 
 // RaiseFloor makes all later tokens of the namespace larger than t, and returns the floor. That is needed
 // after the database was restored from a backup, and before names are moved to it.
-func (c *Client) RaiseFloor(ctx context.Context, t driver.Token) (driver.Token, error) {
+func (c *Client) RaiseFloor(ctx context.Context, t backend.Token) (backend.Token, error) {
 	if t >= maxToken {
-		return 0, fmt.Errorf("%w: a floor of %d leaves no tokens: the largest is %d", driver.ErrInvalid, t, maxToken-1)
+		return 0, fmt.Errorf("%w: a floor of %d leaves no tokens: the largest is %d", backend.ErrInvalid, t, maxToken-1)
 	}
 	return c.store.RaiseFloor(ctx, t)
 }

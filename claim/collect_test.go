@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // What is removed, and that tokens go on.
@@ -41,7 +41,7 @@ func TestCollectLeavesWhatItMust(t *testing.T) {
 	same(w, "pages", pages, 2)
 	count(claim.Collection{}, 1)
 	_, err := b.Collect(t.Context(), claim.Collection{Age: -1})
-	w.is("a negative age", err, driver.ErrInvalid)
+	w.is("a negative age", err, backend.ErrInvalid)
 	if token := b.hold("old", time.Minute).Token(); token != 3 {
 		t.Errorf("a name that was collected begins with token %d", token)
 	}
@@ -71,14 +71,14 @@ func TestTokensDoNotOverflow(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
 	_, err := a.RaiseFloor(t.Context(), 1<<63-2)
-	w.is("a floor that leaves nothing", err, driver.ErrInvalid)
+	w.is("a floor that leaves nothing", err, backend.ErrInvalid)
 	_, err = a.RaiseFloor(t.Context(), 1<<63-3)
 	w.is("a floor that leaves one", err, nil)
 	l := a.hold("job", time.Minute)
 	same(w, "the last token", l.Token(), 1<<63-2)
 	w.is("release", a.Release(t.Context(), l), nil)
 	_, err = a.try("job", time.Minute)
-	w.is("a claim", err, driver.ErrInvalid)
+	w.is("a claim", err, backend.ErrInvalid)
 	n, err := a.Collect(t.Context(), claim.Collection{})
 	if n != 0 || err != nil {
 		t.Errorf("collected %d, %v", n, err)
@@ -112,7 +112,7 @@ func TestCollectTakesWhatTheDeadHeld(t *testing.T) {
 	collected(twin, 10*time.Second, 1)
 	same(w, "elsewhere", a.held("elsewhere"), true)
 	same(w, "pinned", a.held("orphan/2"), true)
-	w.is("a extends", a.Extend(t.Context(), l, 0), driver.ErrLost)
+	w.is("a extends", a.Extend(t.Context(), l, 0), backend.ErrLost)
 	same(w, "token", b.hold("orphan/1", time.Minute).Token(), l.Token()+2)
 
 	w.pass(61 * time.Second) // b's own, which a has never seen

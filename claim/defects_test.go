@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // What went wrong in lease packages on databases before: B in the four generations of Juju's, S in mongoseal.
@@ -44,13 +44,13 @@ func TestB1ExtendAlwaysWrites(t *testing.T) {
 	w.pass(20 * time.Second)
 	b.refused("job")
 	w.pass(time.Second)
-	adopted, err := b.Adopt(t.Context(), "job", l.Token(), driver.Holder{ID: "b"}, w.id())
+	adopted, err := b.Adopt(t.Context(), "job", l.Token(), backend.Holder{ID: "b"}, w.id())
 	w.is("b adopts", err, nil)
 	b.wire.counted()
 	b.extend(adopted, 10*time.Second)
 	same(w, "what an extension by less than what is left costs", b.wire.counted(), "map[swap:1]")
 	w.pass(10 * time.Second)
-	w.is("a ends it within b's promise", a.Expire(t.Context(), "job"), driver.ErrHeld)
+	w.is("a ends it within b's promise", a.Expire(t.Context(), "job"), backend.ErrHeld)
 }
 
 // B2: a refusal that comes from what was read before keeps a ghost alive.
@@ -63,7 +63,7 @@ func TestB2NeverRefusedFromACache(t *testing.T) {
 	l = b.hold("job", time.Hour)
 	c.refused("job")
 	w.is("release", b.Release(t.Context(), l), nil)
-	w.is("expire", c.Expire(t.Context(), "job"), driver.ErrInvalid)
+	w.is("expire", c.Expire(t.Context(), "job"), backend.ErrInvalid)
 	c.hold("job", time.Hour)
 }
 
@@ -75,7 +75,7 @@ func TestB3WallClockDecidesNothing(t *testing.T) {
 		l := a.hold("job", 30*time.Second)
 		b.refused("job")
 		w.wall = w.wall.Add(step)
-		w.is("a's own end", a.Expire(t.Context(), "job"), driver.ErrHeld)
+		w.is("a's own end", a.Expire(t.Context(), "job"), backend.ErrHeld)
 		b.refused("job")
 		a.extend(l, 0)
 		w.pass(31 * time.Second)
@@ -153,13 +153,13 @@ func TestB6CorruptRecordHarmsOnlyItself(t *testing.T) {
 	good := a.hold("good", time.Minute)
 	w.memory.Damage("", "bad")
 	_, err := b.try("bad", time.Minute)
-	w.is("claim", err, driver.ErrCorrupt)
+	w.is("claim", err, backend.ErrCorrupt)
 	_, err = b.Get(t.Context(), "bad")
-	w.is("get", err, driver.ErrCorrupt)
+	w.is("get", err, backend.ErrCorrupt)
 	a.extend(good, 0)
 	w.is("refresh", b.Refresh(t.Context()), nil)
 	all, err := b.List(t.Context(), "", "", 10)
-	if err != nil || len(all) != 2 || !errors.Is(all[0].Err, driver.ErrCorrupt) || all[0].Over || all[1].Err != nil || all[1].Record.Holder != "a" {
+	if err != nil || len(all) != 2 || !errors.Is(all[0].Err, backend.ErrCorrupt) || all[0].Over || all[1].Err != nil || all[1].Record.Holder != "a" {
 		t.Errorf("listed: %+v, %v", all, err)
 	}
 	n, err := b.Collect(t.Context(), claim.Collection{})
@@ -171,11 +171,11 @@ func TestB6CorruptRecordHarmsOnlyItself(t *testing.T) {
 
 // B6: what can be read but cannot be right is corrupt as well, and is no reason to take a name.
 func TestB6NonsenseIsCorrupt(t *testing.T) {
-	ok := claim.Record{Name: "job", Holder: "x", Token: 7, Incarnation: driver.ID{1}, Domain: "x", Written: clock.Instant{Raw: 5, Boot: 5},
+	ok := claim.Record{Name: "job", Holder: "x", Token: 7, Incarnation: backend.ID{1}, Domain: "x", Written: clock.Instant{Raw: 5, Boot: 5},
 		Expiry: clock.Instant{Raw: 9, Boot: 9}, TTL: 4}
 	for what, change := range map[string]func(*claim.Record){
 		"no token":                  func(r *claim.Record) { r.Token = 0 },
-		"no incarnation":            func(r *claim.Record) { r.Incarnation = driver.ID{} },
+		"no incarnation":            func(r *claim.Record) { r.Incarnation = backend.ID{} },
 		"no TTL":                    func(r *claim.Record) { r.TTL = 0 },
 		"raw expiry before written": func(r *claim.Record) { r.Expiry.Raw = 4 },
 		"boot before written":       func(r *claim.Record) { r.Expiry.Boot = 4 },
@@ -189,7 +189,7 @@ func TestB6NonsenseIsCorrupt(t *testing.T) {
 			t.Fatal(done, err)
 		}
 		_, err := a.try("job", time.Minute)
-		w.is(what, err, driver.ErrCorrupt)
+		w.is(what, err, backend.ErrCorrupt)
 	}
 }
 
@@ -202,7 +202,7 @@ func TestB7ClientIsSafeForConcurrentUse(t *testing.T) {
 	var got atomic.Int32
 	for i := range 8 {
 		x := []*actor{a, b}[i%2]
-		holder := driver.Holder{ID: fmt.Sprint(i)}
+		holder := backend.Holder{ID: fmt.Sprint(i)}
 		for n := range 25 {
 			id := w.id()
 			all.Go(func() {
@@ -263,8 +263,8 @@ func TestB13StaleReadIsHarmless(t *testing.T) {
 	hands.move(31*time.Second, 31*time.Second)
 	a.extend(l, 0)
 	net.Inject(claimtest.Call{Method: claimtest.Get}, 1, claimtest.Fault{Stale: true})
-	_, err = b.Claim(t.Context(), claim.Request{Name: "job", ID: w.id(), Holder: driver.Holder{ID: "b"}, TTL: time.Minute})
-	w.is("b claims what it sees as it was", err, driver.ErrHeld)
+	_, err = b.Claim(t.Context(), claim.Request{Name: "job", ID: w.id(), Holder: backend.Holder{ID: "b"}, TTL: time.Minute})
+	w.is("b claims what it sees as it was", err, backend.ErrHeld)
 	same(w, "the token", a.state("job").Record.Token, l.Token())
 }
 
@@ -285,7 +285,7 @@ func TestB14RenewalsHaveMorePatience(t *testing.T) {
 	w.is("release", a.Release(t.Context(), l), nil)
 	trouble = 0
 	_, err := a.try("job", time.Minute)
-	w.is("claim", err, driver.ErrContention)
+	w.is("claim", err, backend.ErrContention)
 	same(w, "tries", trouble, 8)
 }
 
@@ -332,11 +332,11 @@ func TestB20HolderKnowsHisDeadline(t *testing.T) {
 	same(w, "until", l.Until(), a.state("job").Record.Expiry)
 	until := l.Until()
 	w.pass(10 * time.Second)
-	adopted, err := b.Adopt(t.Context(), "job", l.Token(), driver.Holder{ID: "b"}, w.id())
+	adopted, err := b.Adopt(t.Context(), "job", l.Token(), backend.Holder{ID: "b"}, w.id())
 	w.is("b adopts", err, nil)
 	b.extend(adopted, time.Hour)
 	same(w, "after b has prolonged it", l.Until(), until)
-	w.is("a extends", a.Extend(t.Context(), l, 0), driver.ErrLost)
+	w.is("a extends", a.Extend(t.Context(), l, 0), backend.ErrLost)
 	same(w, "after it was lost", l.Until(), until)
 }
 
@@ -344,7 +344,7 @@ func TestB20HolderKnowsHisDeadline(t *testing.T) {
 func TestS1TokensNeverGoBack(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
-	var last driver.Token
+	var last backend.Token
 	for i := range 5 {
 		x := []*actor{a, b}[i%2]
 		l := x.hold("job", 30*time.Second)
@@ -379,12 +379,12 @@ func TestS3HoldersTTLCounts(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	a.hold("job", time.Hour)
-	if _, err := b.try("job", 10*time.Millisecond); !errors.Is(err, driver.ErrHeld) {
+	if _, err := b.try("job", 10*time.Millisecond); !errors.Is(err, backend.ErrHeld) {
 		t.Error(err)
 	}
 	w.pass(time.Minute)
 	_, err := b.try("job", 10*time.Millisecond)
-	w.is("b, whose own TTL has long passed", err, driver.ErrHeld)
+	w.is("b, whose own TTL has long passed", err, backend.ErrHeld)
 }
 
 // S4: a renewal adds to the old end instead of to now: after a pause it is still in the past.
@@ -438,7 +438,7 @@ func TestS11SameHolderIDIsAnotherHolder(t *testing.T) {
 	two.refused("job")
 	w.pass(31 * time.Second)
 	next := two.hold("job", 30*time.Second)
-	w.is("the first extends", one.Extend(t.Context(), l, 0), driver.ErrLost)
+	w.is("the first extends", one.Extend(t.Context(), l, 0), backend.ErrLost)
 	w.is("the first releases", one.Release(t.Context(), l), nil)
 	two.extend(next, 0)
 }
@@ -456,7 +456,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{func() error { _, err := a.RaiseFloor(t.Context(), 1<<63); return err }(), "the largest is"},
 		{a.Release(context.Background(), nil), "another client"},
 	} {
-		if !errors.Is(c.err, driver.ErrInvalid) || !strings.Contains(c.err.Error(), c.says) {
+		if !errors.Is(c.err, backend.ErrInvalid) || !strings.Contains(c.err.Error(), c.says) {
 			t.Errorf("%v does not say %q", c.err, c.says)
 		}
 	}

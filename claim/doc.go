@@ -10,7 +10,7 @@
 //     of old records. A lease that was lost never comes back.
 //   - A renewal never shortens what was promised before it.
 //   - Nobody is refused because of what was read some time ago, and success is only reported of a write that is
-//     known to have happened. What is not known is [driver.ErrUnknownOutcome], and stays so until it is settled.
+//     known to have happened. What is not known is [backend.ErrUnknownOutcome], and stays so until it is settled.
 //   - A record that cannot be read harms its own name alone.
 //
 // It does not promise that a name is free as soon as its lease is over: somebody has to ask for it, and who has
@@ -57,7 +57,7 @@
 // A store that is a [Queuer] keeps a queue of processes for each name, so that they have it in turn. It is advisory: a
 // ticket excludes nobody, and nothing above depends on one.
 //
-// [Client] is all that, for programs that count by themselves. [Backend] makes a [driver.Backend] of it, for the
+// [Client] is all that, for programs that count by themselves. [Backend] makes a [backend.Backend] of it, for the
 // keepers of package leasekeeper. Package claimtest tests stores.
 //
 // It never compares clocks of two domains, never decides anything by the wall clock, never deletes a record

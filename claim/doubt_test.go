@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // What is done about answers that are lost, late or never sent.
@@ -44,10 +44,10 @@ func TestOldDeadlineStandsInDoubt(t *testing.T) {
 	until := l.Until()
 	w.pass(10 * time.Second)
 	a.wire.next = []string{"unanswered"}
-	a.wire.down = fmt.Errorf("%w: nothing to read", driver.ErrUnavailable)
+	a.wire.down = fmt.Errorf("%w: nothing to read", backend.ErrUnavailable)
 	err := a.Extend(t.Context(), l, 0)
-	w.is("a extends", err, driver.ErrUnknownOutcome)
-	if errors.Is(err, driver.ErrUnavailable) {
+	w.is("a extends", err, backend.ErrUnknownOutcome)
+	if errors.Is(err, backend.ErrUnavailable) {
 		t.Errorf("it can be taken for a refusal: %v", err)
 	}
 	same(w, "until", l.Until(), until)
@@ -58,20 +58,20 @@ func TestOldDeadlineStandsInDoubt(t *testing.T) {
 
 // A claim that is in doubt is never said to have failed, by whatever it runs into next.
 func TestClaimInDoubtIsNoFailure(t *testing.T) {
-	unavailable := fmt.Errorf("%w: down", driver.ErrUnavailable)
-	corrupt := fmt.Errorf("%w: what is this", driver.ErrCorrupt)
+	unavailable := fmt.Errorf("%w: down", backend.ErrUnavailable)
+	corrupt := fmt.Errorf("%w: what is this", backend.ErrCorrupt)
 	for _, down := range []error{unavailable, corrupt, errTorn, context.DeadlineExceeded} {
 		w := newWorld(t)
 		a := w.actor("a", time.Hour)
 		a.wire.next, a.wire.slow = []string{"parked"}, func() { a.wire.down = down }
 		q := a.request("job", 30*time.Second)
 		l, err := a.Claim(t.Context(), q)
-		w.is("a claims", err, driver.ErrUnknownOutcome)
+		w.is("a claims", err, backend.ErrUnknownOutcome)
 		if l == nil || l.Token() != 0 {
 			t.Fatalf("the lease in doubt: %+v", l)
 		}
 		_, err = a.Claim(t.Context(), q)
-		w.is("a claims again and can not read", err, driver.ErrUnknownOutcome)
+		w.is("a claims again and can not read", err, backend.ErrUnknownOutcome)
 		a.wire.down = nil
 		same(w, "landed late", a.wire.arrive(), 1)
 		again, err := a.Claim(t.Context(), q)
@@ -89,7 +89,7 @@ func TestClaimInDoubtIsRefusedOnceItCanNotLand(t *testing.T) {
 	a.wire.next = []string{"parked"}
 	a.wire.slow = func() { b.hold("job", time.Minute) }
 	_, err := a.try("job", 30*time.Second)
-	w.is("a claims", err, driver.ErrHeld)
+	w.is("a claims", err, backend.ErrHeld)
 	same(w, "landed late", a.wire.arrive(), 0)
 }
 
@@ -112,7 +112,7 @@ func TestReleasedClaimNeverLands(t *testing.T) {
 		a.wire.next = []string{"parked", "unavailable"}
 		q := a.request("job", 30*time.Second)
 		l, err := a.Claim(t.Context(), q)
-		w.is("a claims on "+c.there, err, driver.ErrUnknownOutcome)
+		w.is("a claims on "+c.there, err, backend.ErrUnknownOutcome)
 		w.is("a releases", a.Release(t.Context(), l), nil)
 		same(w, "landed late on "+c.there, a.wire.arrive(), 0)
 		s := a.state("job")
@@ -120,7 +120,7 @@ func TestReleasedClaimNeverLands(t *testing.T) {
 			t.Errorf("on %s: %+v", c.there, s.Record)
 		}
 		_, err = a.Claim(t.Context(), q)
-		w.is("the same claim once more", err, driver.ErrLost)
+		w.is("the same claim once more", err, backend.ErrLost)
 	}
 }
 
@@ -129,8 +129,8 @@ func TestReleaseOfAClaimThatLandedEndsIt(t *testing.T) {
 	a := w.actor("a", time.Hour)
 	a.wire.next, a.wire.slow = []string{"unanswered"}, func() { a.wire.down = errTorn }
 	l, err := a.try("job", 30*time.Second)
-	w.is("a claims", err, driver.ErrUnknownOutcome)
-	w.is("a releases", a.Release(t.Context(), l), driver.ErrUnknownOutcome)
+	w.is("a claims", err, backend.ErrUnknownOutcome)
+	w.is("a releases", a.Release(t.Context(), l), backend.ErrUnknownOutcome)
 	a.wire.down = nil
 	w.is("a releases again", a.Release(t.Context(), l), nil)
 	if r := a.state("job").Record; r.Held() || r.Token != 2 {
@@ -144,13 +144,13 @@ func TestReleaseTwiceEndsNobodyElses(t *testing.T) {
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	l := a.hold("job", 30*time.Second)
 	a.wire.next, a.wire.down = []string{"unanswered"}, errTorn
-	w.is("a releases", a.Release(t.Context(), l), driver.ErrUnknownOutcome)
+	w.is("a releases", a.Release(t.Context(), l), backend.ErrUnknownOutcome)
 	a.wire.down = nil
 	next := b.hold("job", time.Minute)
 	w.is("a releases again", a.Release(t.Context(), l), nil)
 	w.is("and again", a.Release(t.Context(), l), nil)
 	b.extend(next, 0)
-	w.is("a extends", a.Extend(t.Context(), l, 0), driver.ErrLost)
+	w.is("a extends", a.Extend(t.Context(), l, 0), backend.ErrLost)
 }
 
 // A renewal that is on its way while the lease is released brings nothing back, whichever arrives first.
@@ -161,7 +161,7 @@ func TestReleaseDuringRenewalStays(t *testing.T) {
 	a.wire.next = []string{"parked", ""}
 	a.wire.slow = func() { w.is("a releases meanwhile", a.Release(t.Context(), l), nil) }
 	err := a.Extend(t.Context(), l, 0)
-	w.is("the renewal", err, driver.ErrLost)
+	w.is("the renewal", err, backend.ErrLost)
 	same(w, "landed late", a.wire.arrive(), 0)
 	same(w, "held", a.held("job"), false)
 
@@ -170,8 +170,8 @@ func TestReleaseDuringRenewalStays(t *testing.T) {
 	a.wire.before = func(claim.Swap) { // the renewal arrives while the release is on its way
 		if !released {
 			released = true
-			w.is("the renewal", a.beside("a twin").Client.Extend(t.Context(), l, 0), driver.ErrInvalid)
-			w.is("the renewal", a.Extend(t.Context(), l, 0), driver.ErrLost)
+			w.is("the renewal", a.beside("a twin").Client.Extend(t.Context(), l, 0), backend.ErrInvalid)
+			w.is("the renewal", a.Extend(t.Context(), l, 0), backend.ErrLost)
 		}
 	}
 	w.is("the release", a.Release(t.Context(), l), nil)
@@ -184,23 +184,23 @@ func TestUnavailableChangesNothing(t *testing.T) {
 	a := w.actor("a", time.Hour)
 	a.wire.next = []string{"unavailable"}
 	l, err := a.try("job", 30*time.Second)
-	w.is("claim", err, driver.ErrUnavailable)
-	if l != nil || errors.Is(err, driver.ErrUnknownOutcome) {
+	w.is("claim", err, backend.ErrUnavailable)
+	if l != nil || errors.Is(err, backend.ErrUnknownOutcome) {
 		t.Errorf("a claim that surely failed left %v, %v", l, err)
 	}
 	l = a.hold("job", 30*time.Second)
 	until := l.Until()
 	a.wire.next = []string{"unavailable"}
-	w.is("extend", a.Extend(t.Context(), l, 0), driver.ErrUnavailable)
+	w.is("extend", a.Extend(t.Context(), l, 0), backend.ErrUnavailable)
 	same(w, "until", l.Until(), until)
 	a.wire.next = []string{"unavailable"}
-	w.is("release", a.Release(t.Context(), l), driver.ErrUnavailable)
+	w.is("release", a.Release(t.Context(), l), backend.ErrUnavailable)
 	w.is("release", a.Release(t.Context(), l), nil)
 }
 
 // A context that ends while a write is under way: what became of it is still looked at, for a short time.
 func TestContextEndsInTheMiddleOfAWrite(t *testing.T) {
-	for fate, want := range map[string]error{"unanswered": nil, "lost": driver.ErrUnknownOutcome, "parked": driver.ErrUnknownOutcome} {
+	for fate, want := range map[string]error{"unanswered": nil, "lost": backend.ErrUnknownOutcome, "parked": backend.ErrUnknownOutcome} {
 		w := newWorld(t)
 		a := w.actor("a", time.Hour)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -223,7 +223,7 @@ func TestContextEndsInTheMiddleOfAWrite(t *testing.T) {
 	a.wire.slow = func() { b.hold("job", time.Minute); cancel() }
 	_, err := a.Claim(ctx, a.request("job", 30*time.Second))
 	w.is("a claim that can not land any more", err, context.Canceled)
-	if errors.Is(err, driver.ErrUnknownOutcome) {
+	if errors.Is(err, backend.ErrUnknownOutcome) {
 		t.Error(err)
 	}
 }
@@ -275,7 +275,7 @@ func TestExtendAllIsOneStatement(t *testing.T) {
 	for i, l := range leases {
 		want, remains := error(nil), 30*time.Second
 		if i == 7 || i == 8 {
-			want, remains = driver.ErrLost, 20*time.Second
+			want, remains = backend.ErrLost, 20*time.Second
 		}
 		w.is(l.Name(), reported[i], want)
 		same(w, l.Name(), a.remains(l), remains)
@@ -291,8 +291,8 @@ func TestExtendAllInDoubt(t *testing.T) {
 		plain bool  // a store that cannot do many with one statement
 		kind  error // of all, or of one if plain
 	}{
-		{"lost", false, nil}, {"unanswered", false, nil}, {"unavailable", false, driver.ErrUnavailable},
-		{"lost", true, nil}, {"unanswered", true, nil}, {"unavailable", true, driver.ErrUnavailable},
+		{"lost", false, nil}, {"unanswered", false, nil}, {"unavailable", false, backend.ErrUnavailable},
+		{"lost", true, nil}, {"unanswered", true, nil}, {"unavailable", true, backend.ErrUnavailable},
 	} {
 		w := newWorld(t)
 		a := w.actor("a", time.Hour)
@@ -328,7 +328,7 @@ func TestExtendAllInDoubt(t *testing.T) {
 
 // What was sent together and has no answer may land, however the leases fare that are then sent once more.
 func TestExtendAllStaysInDoubt(t *testing.T) {
-	for fate, want := range map[string]error{"lost": driver.ErrUnknownOutcome, "": driver.ErrUnavailable} {
+	for fate, want := range map[string]error{"lost": backend.ErrUnknownOutcome, "": backend.ErrUnavailable} {
 		w := newWorld(t)
 		a, b := w.actor("a", time.Hour), w.actor("b", 0)
 		leases := []*claim.Lease{a.hold("x", 30*time.Second), a.hold("y", 30*time.Second)}
@@ -342,7 +342,7 @@ func TestExtendAllStaysInDoubt(t *testing.T) {
 		a.wire.next = []string{fate, "unavailable", "unavailable"}
 		w.is("all", a.ExtendAll(t.Context(), leases, func(i int, err error) {
 			w.is(fmt.Sprintf("%d after %q", i, fate), err, want)
-			if want == driver.ErrUnknownOutcome && errors.Is(err, driver.ErrUnavailable) {
+			if want == backend.ErrUnknownOutcome && errors.Is(err, backend.ErrUnavailable) {
 				t.Errorf("it can be taken for a refusal: %v", err)
 			}
 		}), nil)
@@ -387,7 +387,7 @@ func TestRecordIsMadeBeforeItIsClaimed(t *testing.T) {
 		}
 		a.wire.arrive()
 		same(w, "held", a.held("job"), false)
-		w.is("a extends", a.Extend(t.Context(), l, 0), driver.ErrLost)
+		w.is("a extends", a.Extend(t.Context(), l, 0), backend.ErrLost)
 		same(w, "token", b.hold("job", time.Minute).Token(), 5)
 	}
 }
@@ -418,13 +418,13 @@ func TestMakingTheRecordIsNoDoubt(t *testing.T) {
 	a := w.actor("a", time.Hour)
 	a.wire.first = slices.Repeat([]string{"lost"}, 8)
 	l, err := a.try("job", time.Minute)
-	w.is("claim", err, driver.ErrContention)
+	w.is("claim", err, backend.ErrContention)
 	if l != nil {
 		t.Error("a lease")
 	}
 	a.wire.first = []string{"unavailable"}
 	_, err = a.try("job", time.Minute)
-	w.is("claim", err, driver.ErrUnavailable)
+	w.is("claim", err, backend.ErrUnavailable)
 	a.hold("job", time.Minute)
 }
 
@@ -443,16 +443,16 @@ func TestSameClaimIsTheSameTenancy(t *testing.T) {
 	a.extend(one, 0)
 	a.extend(two, 0)
 	w.is("release", a.Release(t.Context(), one), nil)
-	w.is("extend", a.Extend(t.Context(), two, 0), driver.ErrLost)
+	w.is("extend", a.Extend(t.Context(), two, 0), backend.ErrLost)
 	_, err = a.Claim(t.Context(), q)
-	w.is("claim after the release", err, driver.ErrLost)
+	w.is("claim after the release", err, backend.ErrLost)
 	a.wire.next, a.wire.slow = []string{"parked"}, func() { a.wire.down = errTorn }
 	q = a.request("job", time.Minute)
 	_, err = a.Claim(t.Context(), q)
-	w.is("claim", err, driver.ErrUnknownOutcome)
+	w.is("claim", err, backend.ErrUnknownOutcome)
 	q.Name = "another"
 	_, err = a.Claim(t.Context(), q)
-	w.is("another claim with the id", err, driver.ErrInvalid)
+	w.is("another claim with the id", err, backend.ErrInvalid)
 }
 
 // What a store says in its own words is no refusal either.
@@ -475,7 +475,7 @@ func TestClaimThatIsFoundButNotProlongedIsInDoubt(t *testing.T) {
 	w.is("claim", err, nil)
 	a.wire.next = []string{"unavailable"}
 	l, err := a.Claim(t.Context(), q)
-	w.is("claim again", err, driver.ErrUnknownOutcome)
+	w.is("claim again", err, backend.ErrUnknownOutcome)
 	if l == nil {
 		t.Fatal("no lease")
 	}

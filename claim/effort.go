@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // seen is what a read showed, or what a confirmed write left.
@@ -93,7 +93,7 @@ func (e *effort) run(ctx context.Context, known *seen) error {
 		case ctx.Err() != nil: // nothing more is sent
 			return e.settled(known, ctx.Err())
 		case max(n, made) == e.patience:
-			return e.settled(known, fmt.Errorf("%w: %s was tried %d times, and each time others were faster or no answer came", driver.ErrContention, e.name, e.patience))
+			return e.settled(known, fmt.Errorf("%w: %s was tried %d times, and each time others were faster or no answer came", backend.ErrContention, e.name, e.patience))
 		case !known.Record.Exists():
 			if err := e.create(ctx, known); err != nil {
 				return err
@@ -199,23 +199,23 @@ func (e *effort) failed(err error) error {
 // nobody must take it for a refusal.
 func unknown(name string, cause error) error {
 	switch {
-	case errors.Is(cause, driver.ErrUnknownOutcome):
+	case errors.Is(cause, backend.ErrUnknownOutcome):
 		return cause
 	case errors.Is(cause, context.Canceled), errors.Is(cause, context.DeadlineExceeded):
-		return fmt.Errorf("%w: the answer about %s did not come in time: %w", driver.ErrUnknownOutcome, name, cause)
-	case cause == nil, errors.Is(cause, driver.ErrContention):
-		return fmt.Errorf("%w: an earlier request for %s may still take effect", driver.ErrUnknownOutcome, name)
+		return fmt.Errorf("%w: the answer about %s did not come in time: %w", backend.ErrUnknownOutcome, name, cause)
+	case cause == nil, errors.Is(cause, backend.ErrContention):
+		return fmt.Errorf("%w: an earlier request for %s may still take effect", backend.ErrUnknownOutcome, name)
 	}
-	return fmt.Errorf("%w: an earlier request for %s may still take effect: %v", driver.ErrUnknownOutcome, name, cause)
+	return fmt.Errorf("%w: an earlier request for %s may still take effect: %v", backend.ErrUnknownOutcome, name, cause)
 }
 
 // definite reports whether a write that failed so surely neither has nor will have any effect. All that a
 // store does not call so may have.
 func definite(err error) bool {
-	if err == nil || errors.Is(err, driver.ErrUnknownOutcome) {
+	if err == nil || errors.Is(err, backend.ErrUnknownOutcome) {
 		return false
 	}
-	for _, kind := range []error{driver.ErrUnavailable, driver.ErrInvalid, driver.ErrCorrupt, driver.ErrUnsupported, driver.ErrClosed} {
+	for _, kind := range []error{backend.ErrUnavailable, backend.ErrInvalid, backend.ErrCorrupt, backend.ErrUnsupported, backend.ErrClosed} {
 		if errors.Is(err, kind) {
 			return true
 		}

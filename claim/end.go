@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // Release gives a name back. It is no error if the lease has ended already, and never ends another's. From
@@ -54,9 +54,9 @@ func (c *Client) release(ctx context.Context, l *Lease, unpins bool) error {
 func (c *Client) giveBack(l *Lease, s *seen) *plan {
 	switch {
 	case l.holds(&s.Record) && s.Record.Revoked != "":
-		return c.vacate(s, driver.Revoked, s.Record.Revoked)
+		return c.vacate(s, backend.Revoked, s.Record.Revoked)
 	case l.holds(&s.Record):
-		return c.vacate(s, driver.Released, "")
+		return c.vacate(s, backend.Released, "")
 	case slices.Contains(l.doubtful(), s.Record.Op):
 		return c.fence(l, s)
 	}
@@ -83,7 +83,7 @@ func (c *Client) fence(l *Lease, s *seen) *plan {
 
 // vacate decides to end a tenancy. The tombstone keeps the incarnation, so that a late claim with its id is
 // not mistaken for a new one.
-func (c *Client) vacate(s *seen, why driver.Reason, note string) *plan {
+func (c *Client) vacate(s *seen, why backend.Reason, note string) *plan {
 	r := c.vacant(s)
 	r.Token++ // not above the largest: no holder has that
 	r.Incarnation = s.Record.Incarnation
@@ -105,13 +105,13 @@ func (c *Client) vacant(s *seen) Record {
 	return r
 }
 
-// Expire makes a name vacant whose lease is surely over. [driver.ErrInvalid] says that it is vacant already,
-// [driver.ErrHeld] that the lease may last yet, [driver.ErrPinned] that it is pinned.
+// Expire makes a name vacant whose lease is surely over. [backend.ErrInvalid] says that it is vacant already,
+// [backend.ErrHeld] that the lease may last yet, [backend.ErrPinned] that it is pinned.
 func (c *Client) Expire(ctx context.Context, name string) error {
-	if err := driver.CheckName(name); err != nil {
+	if err := backend.CheckName(name); err != nil {
 		return err
 	}
-	var target driver.Token
+	var target backend.Token
 	e := c.patient(name)
 	e.wrote = func(*Record) {}
 	e.decide = func(ctx context.Context, s *seen) (*plan, error) {
@@ -120,7 +120,7 @@ func (c *Client) Expire(ctx context.Context, name string) error {
 		case e.doubted && r.Token != target:
 			return nil, nil // it has ended, if perhaps not by this
 		case !r.Held():
-			return nil, fmt.Errorf("%w: nobody holds %s", driver.ErrInvalid, name)
+			return nil, fmt.Errorf("%w: nobody holds %s", backend.ErrInvalid, name)
 		case len(r.Pins) > 0:
 			return nil, pinned(r)
 		}
@@ -138,9 +138,9 @@ func (c *Client) Expire(ctx context.Context, name string) error {
 
 // Revoke ends the tenancy of somebody else: it refuses all further renewals and frees the name when what its
 // holder was promised is over; with now it frees it at once, though its holder may still act. t is who is
-// meant; 0 means the present holder. [driver.ErrLost] says that nobody holds it, or another.
-func (c *Client) Revoke(ctx context.Context, name string, t driver.Token, reason string, now bool) error {
-	if err := driver.CheckName(name); err != nil {
+// meant; 0 means the present holder. [backend.ErrLost] says that nobody holds it, or another.
+func (c *Client) Revoke(ctx context.Context, name string, t backend.Token, reason string, now bool) error {
+	if err := backend.CheckName(name); err != nil {
 		return err
 	}
 	if err := checkReason(reason); err != nil {
@@ -159,7 +159,7 @@ func (c *Client) Revoke(ctx context.Context, name string, t driver.Token, reason
 // revoking decides for a revoke.
 type revoking struct {
 	client  *Client
-	token   driver.Token
+	token   backend.Token
 	whoever bool
 	reason  string
 	now     bool
@@ -171,15 +171,15 @@ func (v *revoking) decide(s *seen, doubted bool) (*plan, error) {
 	case doubted && r.Token != v.token:
 		return nil, nil // the tenancy has ended
 	case !r.Held():
-		return nil, fmt.Errorf("%w: nobody holds %s", driver.ErrLost, r.Name)
+		return nil, fmt.Errorf("%w: nobody holds %s", backend.ErrLost, r.Name)
 	case !v.whoever && r.Token != v.token:
-		return nil, fmt.Errorf("%w: %s is held with token %d, not %d", driver.ErrLost, r.Name, r.Token, v.token)
+		return nil, fmt.Errorf("%w: %s is held with token %d, not %d", backend.ErrLost, r.Name, r.Token, v.token)
 	case len(r.Pins) > 0:
 		return nil, pinned(r)
 	}
 	v.token = r.Token
 	if v.now {
-		return v.client.vacate(s, driver.Revoked, v.reason), nil
+		return v.client.vacate(s, backend.Revoked, v.reason), nil
 	}
 	if r.Revoked != "" {
 		return nil, nil
@@ -190,5 +190,5 @@ func (v *revoking) decide(s *seen, doubted bool) (*plan, error) {
 }
 
 func pinned(r *Record) error {
-	return fmt.Errorf("%w: %s: %s", driver.ErrPinned, driver.Printable(r.Name), driver.Printable(r.Pins[0]))
+	return fmt.Errorf("%w: %s: %s", backend.ErrPinned, backend.Printable(r.Name), backend.Printable(r.Pins[0]))
 }

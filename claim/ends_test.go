@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // What others count, and when they may act.
@@ -58,7 +58,7 @@ func TestWaiterKeepsSightingsSeldom(t *testing.T) {
 		q := b.request("job", time.Minute)
 		q.Waits = true
 		_, err := b.Claim(t.Context(), q)
-		w.is("b asks", err, driver.ErrHeld)
+		w.is("b asks", err, backend.ErrHeld)
 	}
 	ask()
 	same(w, "the first time costs", b.wire.counted(), "map[get:1 sight:1]")
@@ -84,7 +84,7 @@ func TestWaiterKeepsSightingsSeldom(t *testing.T) {
 		q := b.request("other", time.Minute)
 		q.Waits = true
 		_, err := b.Claim(t.Context(), q)
-		w.is("b asks", err, driver.ErrHeld)
+		w.is("b asks", err, backend.ErrHeld)
 	}
 	ask2()
 	b.wire.counted()
@@ -207,7 +207,7 @@ func TestBothClocksCount(t *testing.T) {
 	b.refused("job")
 	a.clocks.move(0, 31*time.Second)
 	same(w, "a still relies on it", a.Now().Before(l.Until()), false)
-	w.is("a's machine has slept, its clock in Raw has not passed", a.Expire(t.Context(), "job"), driver.ErrHeld)
+	w.is("a's machine has slept, its clock in Raw has not passed", a.Expire(t.Context(), "job"), backend.ErrHeld)
 	b.clocks.move(2*time.Second, 2*time.Second)
 	b.hold("job", time.Minute)
 }
@@ -251,7 +251,7 @@ func TestDriftBoundsMayDiffer(t *testing.T) {
 		w.pass(time.Second)
 	}
 	// A process that goes on with the tenancy promises the old end and the new one, by its own bound.
-	adopted, err := careful.Adopt(t.Context(), "job", l.Token(), driver.Holder{ID: "careful"}, w.id())
+	adopted, err := careful.Adopt(t.Context(), "job", l.Token(), backend.Holder{ID: "careful"}, w.id())
 	w.is("adopt", err, nil)
 	careful.extend(adopted, time.Second)
 	exact.refused("job")
@@ -268,14 +268,14 @@ func TestRevokeFreesTheNameWhenThePromiseIsOver(t *testing.T) {
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	l := a.hold("job", 30*time.Second)
 	until := l.Until()
-	w.is("another token", b.Revoke(t.Context(), "job", l.Token()+1, "x", false), driver.ErrLost)
-	w.is("nobody", b.Revoke(t.Context(), "other", 0, "x", true), driver.ErrLost)
+	w.is("another token", b.Revoke(t.Context(), "job", l.Token()+1, "x", false), backend.ErrLost)
+	w.is("nobody", b.Revoke(t.Context(), "other", 0, "x", true), backend.ErrLost)
 	w.is("revoke", b.Revoke(t.Context(), "job", l.Token(), "it hangs", false), nil)
 	w.is("revoke again", b.Revoke(t.Context(), "job", 0, "again", false), nil)
-	_, err := b.Adopt(t.Context(), "job", l.Token(), driver.Holder{ID: "b"}, w.id())
-	w.is("adopt", err, driver.ErrLost)
+	_, err := b.Adopt(t.Context(), "job", l.Token(), backend.Holder{ID: "b"}, w.id())
+	w.is("adopt", err, backend.ErrLost)
 	err = a.Extend(t.Context(), l, 0)
-	w.is("a extends", err, driver.ErrLost)
+	w.is("a extends", err, backend.ErrLost)
 	if !strings.Contains(err.Error(), "it hangs") {
 		t.Errorf("%v does not say why", err)
 	}
@@ -286,7 +286,7 @@ func TestRevokeFreesTheNameWhenThePromiseIsOver(t *testing.T) {
 	w.pass(2 * time.Second)
 	next := b.hold("job", time.Minute)
 	p := b.state("job").Record.Past
-	if len(p) != 1 || p[0].Why != driver.Revoked || p[0].Note != "it hangs" || p[0].Token != l.Token() || next.Token() != l.Token()+1 {
+	if len(p) != 1 || p[0].Why != backend.Revoked || p[0].Note != "it hangs" || p[0].Token != l.Token() || next.Token() != l.Token()+1 {
 		t.Errorf("the past: %+v", p)
 	}
 	same(w, "revoked", b.state("job").Record.Revoked, "")
@@ -298,10 +298,10 @@ func TestRevokedLeaseCanBeGivenBack(t *testing.T) {
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	l := a.hold("job", time.Hour)
 	w.is("revoke", b.Revoke(t.Context(), "job", 0, "it hangs", false), nil)
-	w.is("a extends", a.Extend(t.Context(), l, 0), driver.ErrLost)
+	w.is("a extends", a.Extend(t.Context(), l, 0), backend.ErrLost)
 	w.is("a releases", a.Release(t.Context(), l), nil)
 	b.hold("job", time.Minute)
-	same(w, "why", b.state("job").Record.Past[0].Why, driver.Revoked)
+	same(w, "why", b.state("job").Record.Past[0].Why, backend.Revoked)
 }
 
 func TestRevokeNow(t *testing.T) {
@@ -312,7 +312,7 @@ func TestRevokeNow(t *testing.T) {
 		b.wire.next = []string{fate}
 		w.is("revoke "+fate, b.Revoke(t.Context(), "job", 0, "", true), nil)
 		same(w, "token", b.hold("job", time.Minute).Token(), l.Token()+2)
-		w.is("a extends", a.Extend(t.Context(), l, 0), driver.ErrLost)
+		w.is("a extends", a.Extend(t.Context(), l, 0), backend.ErrLost)
 	}
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
@@ -358,9 +358,9 @@ func TestAnnounceChangesTheCardAlone(t *testing.T) {
 	a.wire.counted()
 	a.extend(l, 0)
 	same(w, "the next renewal costs", a.wire.counted(), "map[swap:1]")
-	w.is("not UTF-8", a.Announce(t.Context(), l, "\xff"), driver.ErrInvalid)
+	w.is("not UTF-8", a.Announce(t.Context(), l, "\xff"), backend.ErrInvalid)
 	w.is("release", a.Release(t.Context(), l), nil)
-	w.is("after the release", a.Announce(t.Context(), l, "x"), driver.ErrLost)
+	w.is("after the release", a.Announce(t.Context(), l, "x"), backend.ErrLost)
 }
 
 // The past has who held the name, newest first, and stays small.
@@ -383,8 +383,8 @@ func TestPastIsKeptAndStaysSmall(t *testing.T) {
 		t.Fatalf("%d tenancies are remembered", len(past))
 	}
 	first, second := past[0], past[1]
-	if first.Holder.ID != "h18" || first.Why != driver.Released || first.To.Sub(first.From) != 10*time.Second || len(first.Holder.Card.Text) > 300 ||
-		second.Holder.ID != "h17" || second.Why != driver.Expired || second.Token >= first.Token {
+	if first.Holder.ID != "h18" || first.Why != backend.Released || first.To.Sub(first.From) != 10*time.Second || len(first.Holder.Card.Text) > 300 ||
+		second.Holder.ID != "h17" || second.Why != backend.Expired || second.Token >= first.Token {
 		t.Errorf("the past: %+v", past[:2])
 	}
 }
@@ -396,7 +396,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	for what, change := range map[string]func(*claim.Request){
 		"no name":          func(q *claim.Request) { q.Name = "" },
 		"a bad name":       func(q *claim.Request) { q.Name = "a//b" },
-		"no id":            func(q *claim.Request) { q.ID = driver.ID{} },
+		"no id":            func(q *claim.Request) { q.ID = backend.ID{} },
 		"no holder":        func(q *claim.Request) { q.Holder.ID = "" },
 		"no TTL":           func(q *claim.Request) { q.TTL = 0 },
 		"a negative TTL":   func(q *claim.Request) { q.TTL = -time.Second },
@@ -407,23 +407,23 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		q := good
 		change(&q)
 		l, err := a.Claim(t.Context(), q)
-		w.is(what, err, driver.ErrInvalid)
+		w.is(what, err, backend.ErrInvalid)
 		if l != nil {
 			t.Errorf("%s: a lease", what)
 		}
 	}
 	l := a.hold("job", time.Minute)
-	w.is("a negative TTL", a.Extend(t.Context(), l, -1), driver.ErrInvalid)
-	w.is("a long reason", a.Revoke(t.Context(), "job", 0, strings.Repeat("x", claim.MaxReason+1), true), driver.ErrInvalid)
+	w.is("a negative TTL", a.Extend(t.Context(), l, -1), backend.ErrInvalid)
+	w.is("a long reason", a.Revoke(t.Context(), "job", 0, strings.Repeat("x", claim.MaxReason+1), true), backend.ErrInvalid)
 	same(w, "calls", a.wire.counted(), "map[get:2 swap:2]")
 	for what, o := range map[string]claim.Options{
 		"drift": {Drift: clock.MaxDrift + 1}, "attempts": {Attempts: -1}, "acknowledge": {Acknowledge: -1},
 	} {
 		_, err := claim.NewClient(a.wire, o)
-		w.is(what, err, driver.ErrInvalid)
+		w.is(what, err, backend.ErrInvalid)
 	}
 	_, err := claim.NewClient(nil, claim.Options{})
-	w.is("no store", err, driver.ErrInvalid)
+	w.is("no store", err, backend.ErrInvalid)
 }
 
 // A list goes on behind the last.
@@ -452,11 +452,11 @@ func TestLeaseOfAnotherClientIsRefused(t *testing.T) {
 		"extend": b.Extend(t.Context(), l, 0), "release": b.Release(t.Context(), l),
 		"announce": b.Announce(t.Context(), l, "x"),
 	} {
-		if !errors.Is(err, driver.ErrInvalid) {
+		if !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if err := b.ExtendAll(t.Context(), []*claim.Lease{l, nil}, func(_ int, err error) { w.is("all", err, driver.ErrInvalid) }); err != nil {
+	if err := b.ExtendAll(t.Context(), []*claim.Lease{l, nil}, func(_ int, err error) { w.is("all", err, backend.ErrInvalid) }); err != nil {
 		t.Error(err)
 	}
 }

@@ -7,14 +7,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // renewers is how many leases are prolonged at once where the store cannot do many with one statement.
 const renewers = 8
 
 // Extend prolongs a lease to at least ttl from now; 0 stands for what was granted. It always writes, and never
-// shortens what was promised. [driver.ErrLost] is for good; after any other error the old deadline stands.
+// shortens what was promised. [backend.ErrLost] is for good; after any other error the old deadline stands.
 func (c *Client) Extend(ctx context.Context, l *Lease, ttl time.Duration) error {
 	if err := c.own(l); err != nil {
 		return err
@@ -51,7 +51,7 @@ func (c *Client) extend(ctx context.Context, l *Lease, ttl time.Duration, hedge 
 // own returns an error if a lease is none that this client has made.
 func (c *Client) own(l *Lease) error {
 	if l == nil || l.client != c {
-		return fmt.Errorf("%w: a lease of another client", driver.ErrInvalid)
+		return fmt.Errorf("%w: a lease of another client", backend.ErrInvalid)
 	}
 	return nil
 }
@@ -78,7 +78,7 @@ func (x *extending) wrote(r *Record) { x.lease.confirm(r, x.ttl) }
 // ExtendAll prolongs many leases by what they were granted, with one statement if the store is a [Batcher] and a
 // [Gatherer], and reports for each once, on the goroutine of its caller. What others have changed meanwhile, or what
 // has no certain answer, is read and written once more, again with one statement each, after the rest was reported:
-// one in trouble does not hold up the others. If ctx is one of [driver.Hedge], it first reads what there is.
+// one in trouble does not hold up the others. If ctx is one of [backend.Hedge], it first reads what there is.
 // The error is that of the context, if it ended; all are reported nevertheless.
 func (c *Client) ExtendAll(ctx context.Context, leases []*Lease, report func(i int, err error)) error {
 	ctx = renewing(ctx)
@@ -111,7 +111,7 @@ func (c *Client) extendSingly(ctx context.Context, leases []*Lease, places []int
 			for i := range todo {
 				err := c.own(leases[i])
 				if err == nil {
-					err = c.extend(ctx, leases[i], leases[i].TTL(), driver.IsHedge(ctx), slices.Clone(open[leases[i].name])) // it is worked off
+					err = c.extend(ctx, leases[i], leases[i].TTL(), backend.IsHedge(ctx), slices.Clone(open[leases[i].name])) // it is worked off
 				}
 				answers <- answer{i, err}
 			}

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // renewal is what is known of one lease of many that are prolonged together.
@@ -36,7 +36,7 @@ type together struct {
 // that it leaves to others: of two handles of one tenure the second, whose write would conflict with that of the first.
 // Where a write may still land, the op that it would replace is returned by name.
 func (c *Client) extendTogether(ctx context.Context, b Batcher, g Gatherer, leases []*Lease, report func(int, error)) (singly []int, open map[string][]Op) {
-	t := &together{client: c, batcher: b, gatherer: g, report: report, hedge: driver.IsHedge(ctx), began: c.Now(), left: make(map[string][]Op)}
+	t := &together{client: c, batcher: b, gatherer: g, report: report, hedge: backend.IsHedge(ctx), began: c.Now(), left: make(map[string][]Op)}
 	names := make(map[string]bool, len(leases))
 	for i, l := range leases {
 		r := &renewal{place: i, lease: l}
@@ -83,7 +83,7 @@ func (t *together) run(ctx context.Context) {
 			t.fail(ctx.Err())
 			return
 		case n == most:
-			t.fail(fmt.Errorf("%w: the renewals were tried %d times, and each time others were faster or no answer came", driver.ErrContention, most))
+			t.fail(fmt.Errorf("%w: the renewals were tried %d times, and each time others were faster or no answer came", backend.ErrContention, most))
 			return
 		}
 		if err := t.write(ctx); err != nil && definite(err) {

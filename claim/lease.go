@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // Lease is one tenancy of a name. It is safe for concurrent use.
@@ -15,10 +15,10 @@ type Lease struct {
 	client *Client
 	name   string
 	holder string
-	id     driver.ID
+	id     backend.ID
 
 	mu    sync.Mutex
-	token driver.Token
+	token backend.Token
 	ttl   time.Duration
 	until clock.Instant
 	known seen // as the last write of this lease, or the last read, has left it
@@ -35,7 +35,7 @@ type Lease struct {
 func (l *Lease) Name() string { return l.name }
 
 // Incarnation is the id of the claim.
-func (l *Lease) Incarnation() driver.ID { return l.id }
+func (l *Lease) Incarnation() backend.ID { return l.id }
 
 // Holder returns the holder's id.
 func (l *Lease) Holder() string { return l.holder }
@@ -44,7 +44,7 @@ func (l *Lease) Holder() string { return l.holder }
 func (l *Lease) Store() Store { return l.client.store }
 
 // Token returns the fencing token; 0 if nobody knows whether the claim succeeded.
-func (l *Lease) Token() driver.Token {
+func (l *Lease) Token() backend.Token {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.token
@@ -127,7 +127,7 @@ func (l *Lease) begin() (*seen, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.token == 0 {
-		return nil, fmt.Errorf("%w: nobody knows yet whether %s was claimed: claim it again with the same id, or release it", driver.ErrInvalid, l.name)
+		return nil, fmt.Errorf("%w: nobody knows yet whether %s was claimed: claim it again with the same id, or release it", backend.ErrInvalid, l.name)
 	}
 	known := l.known
 	return &known, nil
@@ -138,7 +138,7 @@ func (l *Lease) ended() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.gone == nil && l.given {
-		return fmt.Errorf("%w: %s was given back", driver.ErrLost, l.name)
+		return fmt.Errorf("%w: %s was given back", backend.ErrLost, l.name)
 	}
 	return l.gone
 }
@@ -157,7 +157,7 @@ func (l *Lease) mine(s *seen) error {
 	l.left()
 	switch {
 	case r.Held():
-		return l.lose("%s is held by %s (token %d)", l.name, driver.Holder{ID: r.Holder, Card: r.Card}, r.Token)
+		return l.lose("%s is held by %s (token %d)", l.name, backend.Holder{ID: r.Holder, Card: r.Card}, r.Token)
 	case !r.Exists():
 		return l.lose("%s has no record any more", l.name)
 	}
@@ -173,7 +173,7 @@ func (l *Lease) left() {
 
 // lose remembers for good that the lease has ended, and returns that as an error.
 func (l *Lease) lose(format string, args ...any) error {
-	err := fmt.Errorf("%w: %s", driver.ErrLost, fmt.Sprintf(format, args...))
+	err := fmt.Errorf("%w: %s", backend.ErrLost, fmt.Sprintf(format, args...))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.gone == nil {

@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // letGo has a name held and given back, and returns the token that it was held with.
-func (a *actor) letGo(name string) driver.Token {
+func (a *actor) letGo(name string) backend.Token {
 	a.Helper()
 	l := a.hold(name, time.Minute)
 	a.is("release", a.Release(a.Context(), l), nil)
@@ -49,7 +49,7 @@ func collectAll(w *world, a *actor) {
 	}
 }
 
-func raise(w *world, a *actor, to driver.Token) {
+func raise(w *world, a *actor, to backend.Token) {
 	w.Helper()
 	if _, err := a.RaiseFloor(w.Context(), to); err != nil {
 		w.Fatal(err)
@@ -72,7 +72,7 @@ func TestWhatThisClientHasLeftRefusesNobody(t *testing.T) {
 	w.is("release", a.Release(t.Context(), ended), nil)
 	a.wire.counted()
 	_, err = a.Claim(t.Context(), q)
-	w.is("the same claim again", err, driver.ErrLost)
+	w.is("the same claim again", err, backend.ErrLost)
 	same(w, "it costs", a.wire.counted(), "map[get:1]")
 }
 

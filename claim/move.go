@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // Move is which names are to move to another store, and how.
@@ -13,8 +13,8 @@ type Move struct {
 	Prefix string
 	// To makes sure that the tokens of a name go on above that of r where it moves to, such as with
 	// [Client.Inherit]; r is vacant. When it returns nil that must be durable, because r is forgotten then. A
-	// name for which it returns [driver.ErrHeld], [driver.ErrPinned], [driver.ErrInvalid], [driver.ErrCorrupt] or
-	// [driver.ErrContention] stays; any other error ends the move. With nil nothing is moved, and only counted
+	// name for which it returns [backend.ErrHeld], [backend.ErrPinned], [backend.ErrInvalid], [backend.ErrCorrupt] or
+	// [backend.ErrContention] stays; any other error ends the move. With nil nothing is moved, and only counted
 	// what could be.
 	To func(ctx context.Context, r *Record) error
 	// Left, if given, is told of each name that stays, and why.
@@ -68,7 +68,7 @@ func (w *moving) page(ctx context.Context, page []seen) error {
 	err := w.client.remove(ctx, inherited, func(r *Record, done bool) {
 		var why error
 		if !done {
-			why = fmt.Errorf("%w: somebody has claimed %s meanwhile", driver.ErrContention, r.Name)
+			why = fmt.Errorf("%w: somebody has claimed %s meanwhile", backend.ErrContention, r.Name)
 		}
 		w.done(r.Name, why)
 	})
@@ -93,7 +93,7 @@ func (w *moving) done(name string, why error) {
 
 // stays reports whether an error is about one name alone.
 func stays(err error) bool {
-	for _, kind := range []error{driver.ErrHeld, driver.ErrPinned, driver.ErrInvalid, driver.ErrCorrupt, driver.ErrContention} {
+	for _, kind := range []error{backend.ErrHeld, backend.ErrPinned, backend.ErrInvalid, backend.ErrCorrupt, backend.ErrContention} {
 		if errors.Is(err, kind) {
 			return true
 		}
@@ -127,7 +127,7 @@ func (w *moving) one(ctx context.Context, s *seen) (*Record, error) {
 	case !r.Exists():
 		return nil, nil
 	case !c.collectable(r, 0):
-		return nil, fmt.Errorf("%w: the tokens of %s are used up at %d", driver.ErrInvalid, r.Name, r.Token)
+		return nil, fmt.Errorf("%w: the tokens of %s are used up at %d", backend.ErrInvalid, r.Name, r.Token)
 	case w.move.To == nil:
 		return r, nil
 	}
@@ -144,21 +144,21 @@ func (c *Client) vacated(ctx context.Context, name string) (*seen, error) {
 	}
 	s, err := c.read(ctx, name)
 	if err == nil && (s.Record.Held() || len(s.Record.Pins) > 0) {
-		err = fmt.Errorf("%w: somebody has claimed or pinned %s meanwhile", driver.ErrContention, name)
+		err = fmt.Errorf("%w: somebody has claimed or pinned %s meanwhile", backend.ErrContention, name)
 	}
 	return s, err
 }
 
 // Inherit has the tokens of a name go on above last, the last one it had in another store, and its history with
 // past, if it has none here. A name that nobody holds becomes a tombstone with that token, unless its tokens are
-// as high already. [driver.ErrHeld] says that somebody holds it under a token which is not above last: then what
+// as high already. [backend.ErrHeld] says that somebody holds it under a token which is not above last: then what
 // it writes may be refused where last was seen. Repeating it does no harm.
-func (c *Client) Inherit(ctx context.Context, name string, last driver.Token, past []driver.Tenancy) error {
-	if err := driver.CheckName(name); err != nil {
+func (c *Client) Inherit(ctx context.Context, name string, last backend.Token, past []backend.Tenancy) error {
+	if err := backend.CheckName(name); err != nil {
 		return err
 	}
 	if last >= maxToken {
-		return fmt.Errorf("%w: above %d there are no tokens for %s: lease another name", driver.ErrInvalid, last, name)
+		return fmt.Errorf("%w: above %d there are no tokens for %s: lease another name", backend.ErrInvalid, last, name)
 	}
 	e := c.patient(name)
 	e.wrote = func(*Record) {}
@@ -184,9 +184,9 @@ func (c *Client) Inherit(ctx context.Context, name string, last driver.Token, pa
 
 // HighestToken returns the highest token that the namespace is known to have given out: that of its records, or
 // its floor. Those that a restore of the database has undone are not among them, nor those of unreadable records.
-func (c *Client) HighestToken(ctx context.Context) (highest, floor driver.Token, err error) {
+func (c *Client) HighestToken(ctx context.Context) (highest, floor backend.Token, err error) {
 	f, err := c.store.Get(ctx, "floor") // whatever the name, each read tells it
-	if err != nil && !errors.Is(err, driver.ErrCorrupt) {
+	if err != nil && !errors.Is(err, backend.ErrCorrupt) {
 		return 0, 0, err
 	}
 	highest = f.Floor

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // heir moves names to a client of another store.
@@ -19,7 +19,7 @@ func heir(to *actor) func(context.Context, *claim.Record) error {
 // elsewhere is a store of its own, on the same machine.
 func elsewhere(t *testing.T) *actor { return newWorld(t).actor("b", time.Hour) }
 
-func (a *actor) used(name string, times int) driver.Token {
+func (a *actor) used(name string, times int) backend.Token {
 	a.Helper()
 	for range times {
 		if err := a.Release(a.Context(), a.hold(name, time.Minute)); err != nil {
@@ -93,7 +93,7 @@ func TestMoveLeavesWhatIsInUse(t *testing.T) {
 	from.used("broken", 1)
 	from.memory.Damage("", "broken")
 
-	kinds := map[string]error{"held": driver.ErrHeld, "pinned": driver.ErrPinned, "there": driver.ErrHeld, "broken": driver.ErrCorrupt}
+	kinds := map[string]error{"held": backend.ErrHeld, "pinned": backend.ErrPinned, "there": backend.ErrHeld, "broken": backend.ErrCorrupt}
 	for _, dry := range []bool{true, false} {
 		move := claim.Move{To: heir(to)}
 		want, stay := 3, 4
@@ -124,7 +124,7 @@ func TestMoveLeavesWhatIsInUse(t *testing.T) {
 func TestMoveCanBeRepeated(t *testing.T) {
 	from, to := newWorld(t).actor("a", time.Hour), elsewhere(t)
 	const names = 12
-	last := map[string]driver.Token{}
+	last := map[string]backend.Token{}
 	for i := range names {
 		name := fmt.Sprintf("jobs/%02d", i)
 		last[name] = from.used(name, 1+i)
@@ -137,7 +137,7 @@ func TestMoveCanBeRepeated(t *testing.T) {
 		}
 		err := heir(to)(ctx, r)
 		if calls%7 == 0 {
-			return fmt.Errorf("%w: %w", driver.ErrUnknownOutcome, cut) // after it
+			return fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, cut) // after it
 		}
 		return err
 	}
@@ -177,7 +177,7 @@ func TestMoveLosesToAClaim(t *testing.T) {
 		},
 		Left: func(name string, why error) {
 			left++
-			if !errors.Is(why, driver.ErrContention) {
+			if !errors.Is(why, backend.ErrContention) {
 				t.Errorf("%s stays: %v", name, why)
 			}
 		},
@@ -208,10 +208,10 @@ func TestInheritOvertakesClaimsUnderWay(t *testing.T) {
 	if got := to.hold("x", time.Minute).Token(); got != 51 {
 		t.Errorf("the next token is %d", got)
 	}
-	to.is("a holder below", to.Inherit(t.Context(), "x", 51, nil), driver.ErrHeld)
+	to.is("a holder below", to.Inherit(t.Context(), "x", 51, nil), backend.ErrHeld)
 	to.is("a holder above", to.Inherit(t.Context(), "x", 50, nil), nil)
-	to.is("no tokens left", to.Inherit(t.Context(), "y", 1<<63, nil), driver.ErrInvalid)
-	to.is("no name", to.Inherit(t.Context(), "/", 1, nil), driver.ErrInvalid)
+	to.is("no tokens left", to.Inherit(t.Context(), "y", 1<<63, nil), backend.ErrInvalid)
+	to.is("no name", to.Inherit(t.Context(), "/", 1, nil), backend.ErrInvalid)
 }
 
 func TestTheHighestToken(t *testing.T) {

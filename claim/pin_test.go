@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // Somebody else's pin is a new op, but the promise is still the holder's.
@@ -23,14 +23,14 @@ func TestPinKeepsThePromiseAsItIs(t *testing.T) {
 	w.pass(time.Hour)
 	same(w, "over", b.state("job").Over, false)
 	same(w, "what b is told of the end", b.refused("job"), 0)
-	w.is("expire", a.Expire(t.Context(), "job"), driver.ErrPinned)
-	w.is("revoke", a.Revoke(t.Context(), "job", 0, "", true), driver.ErrPinned)
+	w.is("expire", a.Expire(t.Context(), "job"), backend.ErrPinned)
+	w.is("revoke", a.Revoke(t.Context(), "job", 0, "", true), backend.ErrPinned)
 	a.extend(l, 0)
 	same(w, "it is relied on for", a.remains(l), 30*time.Second)
 	w.is("unpin", b.Unpin(t.Context(), "job", "audit"), nil)
 	w.is("unpin what is not", b.Unpin(t.Context(), "job", "nothing"), nil)
 	w.pass(time.Hour)
-	w.is("expire", a.Expire(t.Context(), "job"), driver.ErrPinned)
+	w.is("expire", a.Expire(t.Context(), "job"), backend.ErrPinned)
 	w.is("unpin", b.Unpin(t.Context(), "job", "repair"), nil)
 	w.is("expire", a.Expire(t.Context(), "job"), nil)
 }
@@ -58,13 +58,13 @@ func TestPinsOfVacantNamesAreInherited(t *testing.T) {
 	for i := range claim.MaxPins {
 		w.is("pin", b.Pin(t.Context(), "job", fmt.Sprint(i)), nil)
 	}
-	w.is("one pin too many", b.Pin(t.Context(), "job", "x"), driver.ErrInvalid)
+	w.is("one pin too many", b.Pin(t.Context(), "job", "x"), backend.ErrInvalid)
 	w.is("a pin that is there already", b.Pin(t.Context(), "job", "7"), nil)
 }
 
 // The answer to a pin is lost, and it is found.
 func TestPinInDoubt(t *testing.T) {
-	for fate, want := range map[string]error{"unanswered": nil, "lost": nil, "unavailable": driver.ErrUnavailable} {
+	for fate, want := range map[string]error{"unanswered": nil, "lost": nil, "unavailable": backend.ErrUnavailable} {
 		w := newWorld(t)
 		a := w.actor("a", time.Hour)
 		a.hold("job", time.Minute)

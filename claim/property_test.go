@@ -9,8 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // tenancy is what the model knows of the name's holder.
@@ -29,7 +29,7 @@ type model struct {
 	now    *tenancy // nil: vacant
 	former []tenancy
 	pins   []string
-	last   driver.Token
+	last   backend.Token
 }
 
 // TestClientsDoWhatTheModelSays lets three machines with clocks of any rate within the drift bound, and one
@@ -111,7 +111,7 @@ func (m *model) claim(t *rapid.T) {
 		m.mayEnd(t, a.name)
 		m.end()
 		m.begin(t, a, l)
-	case !errors.Is(err, driver.ErrHeld):
+	case !errors.Is(err, backend.ErrHeld):
 		t.Fatal(err)
 	case m.now == nil:
 		t.Fatalf("%s is refused a name that is vacant: %v", a.name, err)
@@ -144,7 +144,7 @@ func (m *model) extend(t *rapid.T) {
 	switch alive := m.now != nil && m.now.lease == x.lease && !m.now.revoked; {
 	case alive && err != nil:
 		t.Fatalf("%s can not extend: %v", x.by.name, err)
-	case !alive && !errors.Is(err, driver.ErrLost) && !(all && errors.Is(err, driver.ErrUnknownOutcome)):
+	case !alive && !errors.Is(err, backend.ErrLost) && !(all && errors.Is(err, backend.ErrUnknownOutcome)):
 		// Of two at a time the write of one may still be under way when the other finds that it is lost.
 		t.Fatalf("%s has extended what it has lost: %v", x.by.name, err)
 	case alive && !x.by.Now().Before(x.lease.Until()):
@@ -175,9 +175,9 @@ func (m *model) expire(t *rapid.T) {
 		}
 		m.mayEnd(t, a.name)
 		m.end()
-	case errors.Is(err, driver.ErrInvalid) && m.now == nil:
-	case errors.Is(err, driver.ErrPinned) && m.now != nil && len(m.pins) > 0:
-	case errors.Is(err, driver.ErrHeld) && m.now != nil:
+	case errors.Is(err, backend.ErrInvalid) && m.now == nil:
+	case errors.Is(err, backend.ErrPinned) && m.now != nil && len(m.pins) > 0:
+	case errors.Is(err, backend.ErrHeld) && m.now != nil:
 	default:
 		t.Fatalf("holder %v, pins %q, and expiry: %v", m.now, m.pins, err)
 	}
@@ -185,13 +185,13 @@ func (m *model) expire(t *rapid.T) {
 
 func (m *model) adopt(t *rapid.T) {
 	a := m.someone(t)
-	token := m.last - driver.Token(min(uint64(m.last), uint64(rapid.IntRange(0, 1).Draw(t, "back"))))
+	token := m.last - backend.Token(min(uint64(m.last), uint64(rapid.IntRange(0, 1).Draw(t, "back"))))
 	if token == 0 {
 		t.Skip("no token")
 	}
-	l, err := a.Adopt(m.Context(), "job", token, driver.Holder{ID: a.name}, a.id())
+	l, err := a.Adopt(m.Context(), "job", token, backend.Holder{ID: a.name}, a.id())
 	if m.now == nil || m.now.lease.Token() != token || m.now.revoked {
-		m.is("adopting what is lost", err, driver.ErrLost)
+		m.is("adopting what is lost", err, backend.ErrLost)
 		return
 	}
 	if err != nil {
@@ -206,9 +206,9 @@ func (m *model) revoke(t *rapid.T) {
 	err := a.Revoke(m.Context(), "job", 0, "x", now)
 	switch {
 	case m.now == nil:
-		m.is("nobody's name", err, driver.ErrLost)
+		m.is("nobody's name", err, backend.ErrLost)
 	case len(m.pins) > 0:
-		m.is("a pinned name", err, driver.ErrPinned)
+		m.is("a pinned name", err, backend.ErrPinned)
 	case err != nil:
 		t.Fatal(err)
 	case now:

@@ -5,8 +5,8 @@ import (
 	"encoding/hex"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // Op identifies one write of a record. It is random and never used again, and is what every conditional
@@ -35,20 +35,20 @@ type Record struct {
 	Name   string
 	Holder string // the holder's id; empty: vacant
 	// Token rises by one with every change of ownership: claim, takeover, release, expiry.
-	Token driver.Token
+	Token backend.Token
 	Op    Op // of the write that made it what it is
 	// Incarnation tells holders with the same id apart: it is the id of the claim.
-	Incarnation driver.ID
+	Incarnation backend.ID
 	Domain      clock.Domain
 	Written     clock.Instant // before the send of the last write
 	Expiry      clock.Instant // until when the lease was promised; of a tombstone the same as Written
 	TTL         time.Duration // granted; 0 of a tombstone
 	Pins        []string      // why it must not end, sorted; a pin outlives the tenancy
-	Card        driver.Card
+	Card        backend.Card
 	Revoked     string    // why renewals are refused; empty if they are not
 	Since       time.Time // wall clock of the claim, to be shown
 	// Past has the last tenancies that ended, newest first, at most MaxPast.
-	Past []driver.Tenancy
+	Past []backend.Tenancy
 }
 
 // Exists reports whether the store has a record.

@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // What is promised of leases whose holders' clocks are known only by what they have written, one test for each
@@ -62,10 +62,10 @@ func TestExpireOnlyWhenItsWriterBelievesSo(t *testing.T) {
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	l := a.hold("job", 30*time.Second)
 	w.pass(10 * time.Second)
-	w.is("b expires it on sight", b.Expire(t.Context(), "job"), driver.ErrHeld)
+	w.is("b expires it on sight", b.Expire(t.Context(), "job"), backend.ErrHeld)
 	w.pass(25 * time.Second)
 	// The writer knows, b does not.
-	w.is("b expires it too early", b.Expire(t.Context(), "job"), driver.ErrHeld)
+	w.is("b expires it too early", b.Expire(t.Context(), "job"), backend.ErrHeld)
 	w.is("a expires it", a.Expire(t.Context(), "job"), nil)
 	same(w, "vacant, with token", a.state("job").Record.Token, l.Token()+1)
 }
@@ -85,9 +85,9 @@ func TestThreeClientsWithSkewedClocks(t *testing.T) {
 	w.pass(time.Second)
 	same(w, "B infers", latest(b), time.Hour+54*time.Second)
 	w.pass(29*time.Second + time.Millisecond) // 01:00:33.001A = 01:00:28.001C
-	w.is("B tries first", b.Expire(t.Context(), "job"), driver.ErrHeld)
+	w.is("B tries first", b.Expire(t.Context(), "job"), backend.ErrHeld)
 	l := c.hold("job", 30*time.Second)
-	w.is("B tries", b.Expire(t.Context(), "job"), driver.ErrHeld)
+	w.is("B tries", b.Expire(t.Context(), "job"), backend.ErrHeld)
 	same(w, "B now infers", latest(b), time.Hour+53*time.Second+30*time.Second)
 	same(w, "the next token", l.Token(), 2)
 }
@@ -99,7 +99,7 @@ func TestLateWritesAreDiscarded(t *testing.T) {
 	b.is("release", b.Release(t.Context(), b.hold("job", time.Minute)), nil)
 	a.wire.next = []string{"parked", "unavailable"}
 	_, err := a.try("job", 30*time.Second)
-	w.is("a claims", err, driver.ErrUnknownOutcome)
+	w.is("a claims", err, backend.ErrUnknownOutcome)
 	l := b.hold("job", 30*time.Second)
 	same(w, "writes that happened late", a.wire.arrive(), 0)
 	b.extend(l, 0)
@@ -117,7 +117,7 @@ func TestLateClaimIsBornStale(t *testing.T) {
 	a.wire.next = []string{"parked"}
 	q := a.request("job", 30*time.Second)
 	l, err := a.Claim(t.Context(), q)
-	w.is("a claims", err, driver.ErrUnknownOutcome)
+	w.is("a claims", err, backend.ErrUnknownOutcome)
 	w.pass(time.Hour)
 	same(w, "writes that happened late", a.wire.arrive(), 1)
 	same(w, "on a's own clocks it is over", a.state("job").Over, true)
@@ -170,9 +170,9 @@ func TestWhatCanNotBe(t *testing.T) {
 	twin.refused("job") // the same holder id is another holder
 	w.pass(31 * time.Second)
 	w.is("expire", twin.Expire(t.Context(), "job"), nil)
-	w.is("expire what is expired", twin.Expire(t.Context(), "job"), driver.ErrInvalid)
-	w.is("expire what never was", twin.Expire(t.Context(), "nothing"), driver.ErrInvalid)
-	w.is("extend what is expired", a.Extend(t.Context(), l, 0), driver.ErrLost)
+	w.is("expire what is expired", twin.Expire(t.Context(), "job"), backend.ErrInvalid)
+	w.is("expire what never was", twin.Expire(t.Context(), "nothing"), backend.ErrInvalid)
+	w.is("extend what is expired", a.Extend(t.Context(), l, 0), backend.ErrLost)
 }
 
 // Renewals may race: none ends a tenancy, and the lease lasts as long as the longest of them says.
@@ -214,10 +214,10 @@ func TestOldKnowledgeIsHarmless(t *testing.T) {
 	w.pass(31 * time.Second)
 	lb := b.hold("job", 30*time.Second)
 	w.pass(31 * time.Second)
-	w.is("a extends", a.Extend(t.Context(), la, 0), driver.ErrLost)
+	w.is("a extends", a.Extend(t.Context(), la, 0), backend.ErrLost)
 	w.is("a releases", a.Release(t.Context(), la), nil)
 	same(w, "b still holds it", b.state("job").Record.Token, lb.Token())
-	w.is("expiry of b's by a, at sight", a.Expire(t.Context(), "job"), driver.ErrHeld)
+	w.is("expiry of b's by a, at sight", a.Expire(t.Context(), "job"), backend.ErrHeld)
 }
 
 // At exactly the expiry the lease still lasts; one nanosecond later, on both clocks, it may be ended.
@@ -226,9 +226,9 @@ func TestExpiryIsStrict(t *testing.T) {
 	a := w.actor("a", time.Hour)
 	a.hold("job", 30*time.Second)
 	w.pass(30 * time.Second)
-	w.is("at the end", a.Expire(t.Context(), "job"), driver.ErrHeld)
+	w.is("at the end", a.Expire(t.Context(), "job"), backend.ErrHeld)
 	a.clocks.move(1, 0)
-	w.is("when one clock is past it", a.Expire(t.Context(), "job"), driver.ErrHeld)
+	w.is("when one clock is past it", a.Expire(t.Context(), "job"), backend.ErrHeld)
 	a.clocks.move(0, 1)
 	w.is("when both are", a.Expire(t.Context(), "job"), nil)
 }

@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // sighting is what this client has seen of a record that was last written in another domain.
 type sighting struct {
 	op    Op
-	token driver.Token
+	token backend.Token
 	span  time.Duration // how long the lease was promised for at the write
 	first clock.Instant // just after the read that first showed the op
 	// latest is the soonest of the instants that were inferred for the end. Each of them is right by itself.
@@ -58,7 +58,7 @@ func check(name string, r *Record) error {
 		return nil
 	case r.Token == 0:
 		what = "has a holder and no token"
-	case r.Incarnation == driver.ID{}:
+	case r.Incarnation == backend.ID{}:
 		what = "has a holder without an incarnation"
 	case r.TTL <= 0:
 		what = fmt.Sprintf("has a holder with a TTL of %v", r.TTL)
@@ -67,7 +67,7 @@ func check(name string, r *Record) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("%w: the record of %s %s: mend it by hand, or remove it and raise the floor above its token", driver.ErrCorrupt, name, what)
+	return fmt.Errorf("%w: the record of %s %s: mend it by hand, or remove it and raise the floor above its token", backend.ErrCorrupt, name, what)
 }
 
 // verdict returns how long the lease in a record may still last, as this client can tell without asking.
@@ -243,7 +243,7 @@ func (c *Client) observe(ctx context.Context, s *Standing) (free bool, ends cloc
 // Sight keeps in the store since when this client has seen the holder of the name silent, so that another
 // process of this machine can count on from there.
 func (c *Client) Sight(ctx context.Context, name string) error {
-	if err := driver.CheckName(name); err != nil {
+	if err := backend.CheckName(name); err != nil {
 		return err
 	}
 	c.mu.Lock()

@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // State is what a client can tell of one name. Of a name that was never held, Record has the name alone.
 type State struct {
 	Record Record
-	Floor  driver.Token
+	Floor  backend.Token
 	// Latest is until when the lease may last on this client's clocks, and Ends how long that is from now, if
 	// the name is held and not renewed. Pins are not considered.
 	Latest clock.Instant
@@ -28,7 +28,7 @@ const pageSize = 500
 
 // Get tells about a name.
 func (c *Client) Get(ctx context.Context, name string) (State, error) {
-	if err := driver.CheckName(name); err != nil {
+	if err := backend.CheckName(name); err != nil {
 		return State{}, err
 	}
 	s, err := c.read(ctx, name)
@@ -86,7 +86,7 @@ func (c *Client) each(ctx context.Context, prefix string, do func([]seen) error)
 		}
 		last := page[len(page)-1].Record.Name
 		if last <= after {
-			return fmt.Errorf("%w: the store lists %q after %q", driver.ErrCorrupt, last, after)
+			return fmt.Errorf("%w: the store lists %q after %q", backend.ErrCorrupt, last, after)
 		}
 		after = last
 	}

@@ -4,16 +4,16 @@ import (
 	"context"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // Store keeps the records of one namespace. Stores are written against it, and tested with package
 // claimtest. All methods are safe for concurrent use and honour their context.
 //
-// Errors are of the kinds of package driver: [driver.ErrUnavailable] if the store cannot be asked, and
-// surely nothing was or will be changed; [driver.ErrUnknownOutcome] if a write may have happened or may still
-// happen; [driver.ErrCorrupt] if a record cannot be read; [driver.ErrInvalid] if the namespace was made for
+// Errors are of the kinds of package backend: [backend.ErrUnavailable] if the store cannot be asked, and
+// surely nothing was or will be changed; [backend.ErrUnknownOutcome] if a write may have happened or may still
+// happen; [backend.ErrCorrupt] if a record cannot be read; [backend.ErrInvalid] if the namespace was made for
 // another mode or by a newer version.
 type Store interface {
 	// Scheme is that of its URLs, and its name in messages.
@@ -38,7 +38,7 @@ type Store interface {
 	// on what was sighted of an op that is gone; what is forgotten of one that is not, only makes others wait longer.
 	Sweep(ctx context.Context, prefix, after, through string) error
 	// RaiseFloor makes the namespace's floor at least t, durably, and returns it. Claims take tokens above it.
-	RaiseFloor(ctx context.Context, t driver.Token) (driver.Token, error)
+	RaiseFloor(ctx context.Context, t backend.Token) (backend.Token, error)
 	// Remove deletes a record, with what was sighted of it, if it still has that op, and says whether it did.
 	// Only the floor protocol may use it.
 	Remove(ctx context.Context, name string, old Op) (bool, error)
@@ -49,7 +49,7 @@ type Store interface {
 // Found is what a store tells of one name.
 type Found struct {
 	Record Record
-	Floor  driver.Token // of the namespace, read with the record or after it, never before
+	Floor  backend.Token // of the namespace, read with the record or after it, never before
 	// Left is, in store-clock mode, how long the record still lasts by the store's clock; it is over if that
 	// is negative.
 	Left time.Duration
@@ -89,7 +89,7 @@ type Swap struct {
 // Batcher is a store that can do many conditional writes with one statement.
 type Batcher interface {
 	// SwapAll does many swaps of different names, each as if alone. done[i] tells whether swap i happened.
-	// After an error that is [driver.ErrUnknownOutcome] any of them may have happened.
+	// After an error that is [backend.ErrUnknownOutcome] any of them may have happened.
 	SwapAll(ctx context.Context, swaps []Swap) (done []bool, err error)
 }
 
@@ -121,7 +121,7 @@ type Notifier interface {
 // Found.Waiting, Swap.Alone and Queue belong together: a store that is a Queuer knows all of them.
 type Queuer interface {
 	// Queues returns the processes' queues, as one process sees them, until it is closed. It takes at most one
-	// connection, for all names. The error is [driver.ErrUnsupported] if this store has none here: a table or a right
+	// connection, for all names. The error is [backend.ErrUnsupported] if this store has none here: a table or a right
 	// is missing, or a pooler stands between.
 	Queues(ctx context.Context) (Queues, error)
 }

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // What differs where the clock of the store decides.
@@ -22,8 +22,8 @@ func TestStoreClockMode(t *testing.T) {
 	w.memory.Advance(101 * time.Second) // by the store's clock alone
 	next := b.hold("job", time.Minute)  // at once, though b has never seen it before
 	same(w, "token", next.Token(), l.Token()+1)
-	w.is("a extends", a.Extend(t.Context(), l, 0), driver.ErrLost)
-	w.is("expire", a.Expire(t.Context(), "job"), driver.ErrHeld)
+	w.is("a extends", a.Extend(t.Context(), l, 0), backend.ErrLost)
+	w.is("expire", a.Expire(t.Context(), "job"), backend.ErrHeld)
 	w.memory.Advance(time.Minute + time.Millisecond)
 	w.is("expire", a.Expire(t.Context(), "job"), nil)
 }
@@ -47,7 +47,7 @@ func TestStoreClockModeNeverShortens(t *testing.T) {
 	b.hold("job", time.Minute)
 
 	l = a.hold("other", 100*time.Second)
-	adopted, err := b.Adopt(t.Context(), "other", l.Token(), driver.Holder{ID: "b"}, w.id())
+	adopted, err := b.Adopt(t.Context(), "other", l.Token(), backend.Holder{ID: "b"}, w.id())
 	w.is("adopt", err, nil)
 	b.extend(adopted, 10*time.Millisecond)
 	w.pass(98 * time.Second)
@@ -83,7 +83,7 @@ func TestStoreClockModeJudgesWhoGivesBackADoubt(t *testing.T) {
 		w.memory.Advance(61 * time.Second)
 		a.wire.next = []string{"parked", "unavailable"}
 		doubtful, err := a.try("job", 30*time.Second)
-		w.is("a claims", err, driver.ErrUnknownOutcome)
+		w.is("a claims", err, backend.ErrUnknownOutcome)
 		var asked []bool
 		a.wire.before = func(s claim.Swap) {
 			asked = append(asked, s.Ended)

@@ -12,9 +12,9 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // TestTranscripts plays what is written in testdata: processes on machines whose clocks have nothing to do
@@ -158,9 +158,9 @@ func (p *play) ask(t *testing.T, a *actor, words []string) string {
 	case "announce":
 		return p.told(a, l, a.Announce(ctx, l, strings.Join(words[2:], " ")))
 	case "adopt":
-		var token driver.Token
+		var token backend.Token
 		_, _ = fmt.Sscan(words[2], &token)
-		l, err := a.Adopt(ctx, name, token, driver.Holder{ID: a.name}, p.id())
+		l, err := a.Adopt(ctx, name, token, backend.Holder{ID: a.name}, p.id())
 		p.leases[a.name+" "+name] = l
 		return p.told(a, l, err)
 	case "until":
@@ -170,7 +170,7 @@ func (p *play) ask(t *testing.T, a *actor, words []string) string {
 	case "fate":
 		a.wire.next = words[1:]
 	case "blind":
-		a.wire.down = fmt.Errorf("%w: it does not answer", driver.ErrUnavailable)
+		a.wire.down = fmt.Errorf("%w: it does not answer", backend.ErrUnavailable)
 	case "sees":
 		a.wire.down = nil
 	case "get":
@@ -199,7 +199,7 @@ func (p *play) order(t *testing.T, a *actor, words []string, name string) error 
 		_, err := a.Collect(ctx, claim.Collection{})
 		return err
 	case "revoke":
-		var token driver.Token
+		var token backend.Token
 		_, _ = fmt.Sscan(words[2], &token)
 		return a.Revoke(ctx, name, token, words[3], words[len(words)-1] == "now")
 	}
@@ -227,7 +227,7 @@ func (p *play) claim(t *testing.T, a *actor, words []string) string {
 
 // told says what somebody was told.
 func (p *play) told(a *actor, l *claim.Lease, err error) string {
-	var held *driver.HeldError
+	var held *backend.HeldError
 	switch {
 	case errors.As(err, &held):
 		return fmt.Sprintf("held by %s with token %d, until %v", held.Holder, held.Token, show(a.Now().Add(held.Ends)))

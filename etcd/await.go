@@ -7,19 +7,19 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// Await implements [driver.Backend]. It watches the key before its own in line, and its own, so that one
+// Await implements [backend.Backend]. It watches the key before its own in line, and its own, so that one
 // of those who wait wakes up when a name passes on, and not all.
-func (b *Backend) Await(ctx context.Context, l driver.Lease) (driver.Grant, error) {
+func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, error) {
 	own, err := b.known(l)
 	if err != nil {
-		return driver.Grant{}, err
+		return backend.Grant{}, err
 	}
 	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
-		return driver.Grant{}, err
+		return backend.Grant{}, err
 	}
 	defer end()
 	what := "waiting for " + own.name
@@ -30,9 +30,9 @@ func (b *Backend) Await(ctx context.Context, l driver.Lease) (driver.Grant, erro
 		case f != nil:
 			err = f.err
 		case s.gone:
-			return driver.Grant{}, fmt.Errorf("%w: %s: the key %s is gone from etcd", driver.ErrLost, what, own.key)
+			return backend.Grant{}, fmt.Errorf("%w: %s: the key %s is gone from etcd", backend.ErrLost, what, own.key)
 		case s.before == nil:
-			return driver.Grant{Held: true, Token: own.token(), TTL: own.ttl}, nil
+			return backend.Grant{Held: true, Token: own.token(), TTL: own.ttl}, nil
 		default:
 			err = b.watch(ctx, deletions(s.rev+1, own.key, string(s.before.Key)))
 		}
@@ -44,7 +44,7 @@ func (b *Backend) Await(ctx context.Context, l driver.Lease) (driver.Grant, erro
 			failures = 1
 		}
 		if err := b.retry(ctx, failures, err, what); err != nil {
-			return driver.Grant{}, err
+			return backend.Grant{}, err
 		}
 	}
 }

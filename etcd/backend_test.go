@@ -8,8 +8,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/leasekeeper/leasekeeper/driver"
-	"github.com/leasekeeper/leasekeeper/driver/drivertest"
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/backendtest"
 	"github.com/leasekeeper/leasekeeper/etcd"
 	"github.com/leasekeeper/leasekeeper/internal/ways/waystest"
 	"github.com/leasekeeper/leasekeeper/server"
@@ -87,13 +87,13 @@ func behaves(t *testing.T, s *store, prefix string) {
 		// etcd grants two seconds or more, and looks for ends twice a second.
 		ttl, slack = 3*time.Second, 2*time.Second
 	}
-	drivertest.Run(t, drivertest.Config{
+	backendtest.Run(t, backendtest.Config{
 		TTL: ttl, Slack: slack,
-		Cannot: []string{driver.History, driver.Pin, driver.Transfer},
-		New: func(testing.TB) drivertest.Store {
-			return drivertest.Store{
-				Open: func(t testing.TB) driver.Backend {
-					b, err := driver.Open(t.Context(), "etcd://"+s.Addr+"/"+prefix)
+		Cannot: []string{backend.History, backend.Pin, backend.Transfer},
+		New: func(testing.TB) backendtest.Store {
+			return backendtest.Store{
+				Open: func(t testing.TB) backend.Backend {
+					b, err := backend.Open(t.Context(), "etcd://"+s.Addr+"/"+prefix)
 					ok(t, err)
 					return b
 				},

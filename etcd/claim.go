@@ -10,7 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/ways"
 )
 
@@ -20,23 +20,23 @@ const maxTries = 8
 // claiming is a claim under way.
 type claiming struct {
 	*lease
-	claim   driver.Claim
+	claim   backend.Claim
 	granted bool // a lease exists, or may, that is ours to end if the claim fails
 }
 
-// Claim implements [driver.Backend].
-func (b *Backend) Claim(ctx context.Context, c driver.Claim) (driver.Lease, driver.Grant, error) {
+// Claim implements [backend.Backend].
+func (b *Backend) Claim(ctx context.Context, c backend.Claim) (backend.Lease, backend.Grant, error) {
 	if err := store.CheckClaim(c, b.Limits()); err != nil {
-		return nil, driver.Grant{}, err
+		return nil, backend.Grant{}, err
 	}
 	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
-		return nil, driver.Grant{}, err
+		return nil, backend.Grant{}, err
 	}
 	defer end()
 	id := ways.LeaseID(c.ID)
 	p := &claiming{claim: c, lease: &lease{b: b, name: c.Name, key: b.keyOf(c.Name, id), id: id}}
-	var g driver.Grant
+	var g backend.Grant
 	if c.Wait {
 		g, err = p.queue(ctx)
 	} else {
@@ -46,40 +46,40 @@ func (b *Backend) Claim(ctx context.Context, c driver.Claim) (driver.Lease, driv
 		return p.lease, g, nil
 	}
 	if !p.granted {
-		return nil, driver.Grant{}, err
+		return nil, backend.Grant{}, err
 	}
 	return p.giveUp(ctx, err)
 }
 
 // giveUp ends what a claim that failed has made. Where that is not possible, the lease is the caller's, who
 // can tell whether it still matters.
-func (p *claiming) giveUp(ctx context.Context, err error) (driver.Lease, driver.Grant, error) {
+func (p *claiming) giveUp(ctx context.Context, err error) (backend.Lease, backend.Grant, error) {
 	left := *p.lease
 	left.created = 0
 	if ended := ways.Ended(ctx); ended != nil {
-		return &left, driver.Grant{}, fmt.Errorf("%w: %s: %w", driver.ErrUnknownOutcome, p.what(), ended)
+		return &left, backend.Grant{}, fmt.Errorf("%w: %s: %w", backend.ErrUnknownOutcome, p.what(), ended)
 	}
 	f := p.end(ctx)
 	switch {
 	case f != nil && ways.IsContextError(f.err):
-		err = fmt.Errorf("%w: %s: %w", driver.ErrUnknownOutcome, p.what(), f.err)
-		return &left, driver.Grant{}, err
+		err = fmt.Errorf("%w: %s: %w", backend.ErrUnknownOutcome, p.what(), f.err)
+		return &left, backend.Grant{}, err
 	case f != nil:
-		err = fmt.Errorf("%w: %v; and the lease made for it could not be ended: %s", driver.ErrUnknownOutcome, err, text(f.err))
-		return &left, driver.Grant{}, err
+		err = fmt.Errorf("%w: %v; and the lease made for it could not be ended: %s", backend.ErrUnknownOutcome, err, text(f.err))
+		return &left, backend.Grant{}, err
 	case isUnknown(err):
 		// It is known now: without the lease there is no key.
-		err = fmt.Errorf("%w: %s: etcd did not answer, and it was taken back", driver.ErrUnavailable, p.what())
+		err = fmt.Errorf("%w: %s: etcd did not answer, and it was taken back", backend.ErrUnavailable, p.what())
 	}
-	return nil, driver.Grant{}, err
+	return nil, backend.Grant{}, err
 }
 
 func (p *claiming) what() string { return "claiming " + p.name }
 
 // queue puts the key into the line, no matter what is before it.
-func (p *claiming) queue(ctx context.Context) (driver.Grant, error) {
+func (p *claiming) queue(ctx context.Context) (backend.Grant, error) {
 	if err := p.grant(ctx); err != nil {
-		return driver.Grant{}, err
+		return backend.Grant{}, err
 	}
 	compare := &pb.Compare{
 		Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL, Key: []byte(p.key),
@@ -87,12 +87,12 @@ func (p *claiming) queue(ctx context.Context) (driver.Grant, error) {
 	}
 	resp, err := p.put(ctx, compare)
 	if err != nil {
-		return driver.Grant{}, err
+		return backend.Grant{}, err
 	}
 	if !resp.Succeeded {
 		// An earlier attempt has put it there.
 		if err := p.recognize(single(resp.Responses[0])); err != nil {
-			return driver.Grant{}, err
+			return backend.Grant{}, err
 		}
 		return p.place(ctx)
 	}
@@ -106,21 +106,21 @@ func (p *claiming) queue(ctx context.Context) (driver.Grant, error) {
 }
 
 // try puts the key into the line only if nobody is before it, so that others never see it otherwise.
-func (p *claiming) try(ctx context.Context) (driver.Grant, error) {
+func (p *claiming) try(ctx context.Context) (backend.Grant, error) {
 	for range maxTries {
 		t, f := p.b.tenure(ctx, p.name, p.key)
 		if f != nil {
-			return driver.Grant{}, p.failed(f)
+			return backend.Grant{}, p.failed(f)
 		}
 		if t.own != nil {
 			return p.resume(ctx, t)
 		}
 		if t.owner != nil {
-			return driver.Grant{}, p.b.heldBy(ctx, p.name, t.owner)
+			return backend.Grant{}, p.b.heldBy(ctx, p.name, t.owner)
 		}
 		if !p.granted || p.ttl == 0 {
 			if err := p.grant(ctx); err != nil {
-				return driver.Grant{}, err
+				return backend.Grant{}, err
 			}
 		}
 		// No key of the line, however deep, may be newer than what was read.
@@ -130,29 +130,29 @@ func (p *claiming) try(ctx context.Context) (driver.Grant, error) {
 			TargetUnion: &pb.Compare_CreateRevision{CreateRevision: t.rev + 1},
 		})
 		if err != nil {
-			return driver.Grant{}, err
+			return backend.Grant{}, err
 		}
 		if resp.Succeeded {
 			p.created = resp.Header.Revision
 			return p.held(), nil
 		}
 	}
-	return driver.Grant{}, fmt.Errorf("%w: %s: keys below %s are being created all the time", driver.ErrContention, p.what(), p.b.line(p.name))
+	return backend.Grant{}, fmt.Errorf("%w: %s: keys below %s are being created all the time", backend.ErrContention, p.what(), p.b.line(p.name))
 }
 
 // resume goes on where an earlier attempt of the same claim got to.
-func (p *claiming) resume(ctx context.Context, t tenure) (driver.Grant, error) {
+func (p *claiming) resume(ctx context.Context, t tenure) (backend.Grant, error) {
 	if err := p.recognize(t.own); err != nil {
-		return driver.Grant{}, err
+		return backend.Grant{}, err
 	}
 	p.granted = true
 	if t.owner != nil && t.owner.CreateRevision != p.created {
 		// It stands in line, but does not want to wait any more.
-		return driver.Grant{}, p.b.heldBy(ctx, p.name, t.owner)
+		return backend.Grant{}, p.b.heldBy(ctx, p.name, t.owner)
 	}
 	if p.ttl == 0 {
 		if err := p.prolong(ctx); err != nil {
-			return driver.Grant{}, err
+			return backend.Grant{}, err
 		}
 	}
 	return p.place(ctx)
@@ -161,32 +161,32 @@ func (p *claiming) resume(ctx context.Context, t tenure) (driver.Grant, error) {
 // recognize takes the token from a key that an earlier attempt of this claim has made.
 func (p *claiming) recognize(kv *mvccpb.KeyValue) error {
 	if kv == nil {
-		return fmt.Errorf("%w: %s: the key was deleted at the same moment", driver.ErrContention, p.what())
+		return fmt.Errorf("%w: %s: the key was deleted at the same moment", backend.ErrContention, p.what())
 	}
 	if c, ok := readCard(kv); !ok || c.Claim != newCard(p.claim, 0).Claim {
 		p.granted = false // nor is the lease
-		return fmt.Errorf("%w: %s: the key %s is somebody else's: choose another ID", driver.ErrInvalid, p.what(), p.key)
+		return fmt.Errorf("%w: %s: the key %s is somebody else's: choose another ID", backend.ErrInvalid, p.what(), p.key)
 	}
 	p.created = kv.CreateRevision
 	return nil
 }
 
-func (p *claiming) held() driver.Grant {
-	return driver.Grant{Held: true, Token: p.token(), TTL: p.ttl}
+func (p *claiming) held() backend.Grant {
+	return backend.Grant{Held: true, Token: p.token(), TTL: p.ttl}
 }
 
 // place looks where the key stands.
-func (p *claiming) place(ctx context.Context) (driver.Grant, error) {
+func (p *claiming) place(ctx context.Context) (backend.Grant, error) {
 	s, f := p.b.stands(ctx, p.lease)
 	switch {
 	case f != nil:
-		return driver.Grant{}, p.failed(f)
+		return backend.Grant{}, p.failed(f)
 	case s.gone:
-		return driver.Grant{}, fmt.Errorf("%w: %s: the key was deleted at the same moment", driver.ErrContention, p.what())
+		return backend.Grant{}, fmt.Errorf("%w: %s: the key was deleted at the same moment", backend.ErrContention, p.what())
 	case s.before == nil:
 		return p.held(), nil
 	}
-	return driver.Grant{Place: s.place, TTL: p.ttl}, nil
+	return backend.Grant{Place: s.place, TTL: p.ttl}, nil
 }
 
 // put makes the key under a condition, and reads it if the condition does not hold.
@@ -200,7 +200,7 @@ func (p *claiming) put(ctx context.Context, compare *pb.Compare) (*pb.TxnRespons
 		Failure: []*pb.RequestOp{rangeOp(oneKey(p.key)), line},
 	})
 	if f.says(rpctypes.ErrGRPCLeaseNotFound) {
-		return nil, fmt.Errorf("%w: %s: the lease made for it ended before it could be used", driver.ErrUnavailable, p.what())
+		return nil, fmt.Errorf("%w: %s: the lease made for it ended before it could be used", backend.ErrUnavailable, p.what())
 	}
 	if f != nil {
 		return nil, p.failed(f)
@@ -233,7 +233,7 @@ func (p *claiming) grant(ctx context.Context) error {
 		}
 		for _, key := range left.Keys {
 			if string(key) != p.key {
-				return fmt.Errorf("%w: %s: its ID is that of another claim: choose another", driver.ErrInvalid, p.what())
+				return fmt.Errorf("%w: %s: its ID is that of another claim: choose another", backend.ErrInvalid, p.what())
 			}
 		}
 		p.granted = true
@@ -244,7 +244,7 @@ func (p *claiming) grant(ctx context.Context) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: %s: the lease made for it ends at once", driver.ErrUnavailable, p.what())
+	return fmt.Errorf("%w: %s: the lease made for it ends at once", backend.ErrUnavailable, p.what())
 }
 
 // prolong renews the lease; without success, ttl is 0 if the lease has just ended.
@@ -267,15 +267,15 @@ func (l *lease) end(ctx context.Context) *failure {
 
 // heldBy says who has a name, and for how long.
 func (b *Backend) heldBy(ctx context.Context, name string, owner *mvccpb.KeyValue) error {
-	held := &driver.HeldError{Name: name, Holder: holderOf(owner), Token: driver.Token(owner.CreateRevision)}
+	held := &backend.HeldError{Name: name, Holder: holderOf(owner), Token: backend.Token(owner.CreateRevision)}
 	if left, f := b.timeToLive(ctx, owner.Lease, false); f == nil && left.TTL >= 0 {
 		held.Ends = length(left.TTL) + time.Second // etcd rounds down
 	}
 	return held
 }
 
-// Release implements [driver.Backend].
-func (b *Backend) Release(ctx context.Context, l driver.Lease) error {
+// Release implements [backend.Backend].
+func (b *Backend) Release(ctx context.Context, l backend.Lease) error {
 	own, err := b.mine(l)
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/etcd"
 	"github.com/leasekeeper/leasekeeper/internal/ways/waystest"
 	"github.com/leasekeeper/leasekeeper/server"
@@ -68,8 +68,8 @@ func TestURLs(t *testing.T) {
 		"etcd://u:hunter2@h/x%00y":                 "prefix",
 		"etcd://u:hunter2@h#x":                     "looks like",
 	} {
-		_, err := driver.Open(t.Context(), raw)
-		if is(t, err, driver.ErrInvalid); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "hunter2") {
+		_, err := backend.Open(t.Context(), raw)
+		if is(t, err, backend.ErrInvalid); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", raw, err)
 		}
 	}
@@ -80,7 +80,7 @@ func TestConfigs(t *testing.T) {
 		{}, {Endpoints: []string{"h"}, Prefix: "a/"}, {Endpoints: []string{"h"}, Prefix: "\xff"},
 		{Endpoints: []string{"h"}, RequestTimeout: -1}, {Endpoints: []string{"nosuch:///\x7f"}},
 	} {
-		if _, err := etcd.New(cfg); !errors.Is(err, driver.ErrInvalid) {
+		if _, err := etcd.New(cfg); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("%+v: %v", cfg, err)
 		}
 	}
@@ -116,11 +116,11 @@ func TestTLS(t *testing.T) {
 	for raw, kind := range map[string]error{
 		"etcds://" + addr + "/x?ca=" + cert + "&cert=" + cert + "&key=" + key: nil,
 		"etcd://" + addr + "/x?ca=" + cert + "&cert=" + cert + "&key=" + key:  nil,
-		"etcd://" + addr + "/x?ca=" + cert:                                    driver.ErrUnavailable,
-		"etcds://" + addr + "/x?cert=" + cert + "&key=" + key:                 driver.ErrUnavailable,
-		"etcd://" + addr + "/x":                                               driver.ErrUnavailable,
+		"etcd://" + addr + "/x?ca=" + cert:                                    backend.ErrUnavailable,
+		"etcds://" + addr + "/x?cert=" + cert + "&key=" + key:                 backend.ErrUnavailable,
+		"etcd://" + addr + "/x":                                               backend.ErrUnavailable,
 	} {
-		b, err := driver.Open(t.Context(), raw)
+		b, err := backend.Open(t.Context(), raw)
 		ok(t, err)
 		if _, err = b.Get(limited(t), "x"); kind == nil {
 			ok(t, err)
@@ -234,12 +234,12 @@ func TestWrongPassword(t *testing.T) {
 	for _, password := range []string{"hunter2", ""} {
 		b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, Username: "u", Password: password, DialOptions: g.options()})
 		_, _, err := b.Claim(limited(t), asking("x", true))
-		if is(t, err, driver.ErrInvalid); strings.Contains(err.Error(), "hunter2") {
+		if is(t, err, backend.ErrInvalid); strings.Contains(err.Error(), "hunter2") {
 			t.Error(err)
 		}
-		is(t, b.Watch(limited(t), "", func(driver.Event) {}), driver.ErrInvalid)
+		is(t, b.Watch(limited(t), "", func(backend.Event) {}), backend.ErrInvalid)
 	}
 	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: g.options()})
 	_, err := b.Get(limited(t), "x")
-	is(t, err, driver.ErrInvalid)
+	is(t, err, backend.ErrInvalid)
 }

@@ -6,11 +6,11 @@
 //
 // It promises to say no more than etcd said. The holder of a name is the one that etcd names, at the moment of a
 // linearizable read; a lease is lost only if such a read shows that its key is gone; what may have happened and
-// cannot be found out is [driver.ErrUnknownOutcome].
+// cannot be found out is [backend.ErrUnknownOutcome].
 //
 // How it works. It is etcd's own recipe for locks, so it excludes etcdctl lock, concurrency.Mutex of etcd's
 // Go client, and the Lock service on the same name: who wants a name grants an etcd lease, with an id made
-// from [driver.Claim.ID], and puts the key PREFIX/NAME/ID (in hexadecimal) bound to it; of these keys the one
+// from [backend.Claim.ID], and puts the key PREFIX/NAME/ID (in hexadecimal) bound to it; of these keys the one
 // that was created first owns the name, and its create revision is the fencing token. The value of the key is
 // the holder's card in JSON. Only keys exactly one level below the name contend, and only if they are bound
 // to the very lease that they are named after; so holding jobs/nightly never blocks jobs. Programs that follow
@@ -27,7 +27,7 @@
 // believed only when the key is seen to be gone after it.
 //
 // A renewal goes on until its context ends, however slow etcd is. While nothing comes for a second, then two, four and so
-// on, a second attempt is made at another endpoint; at most two are under way. A hedge ([driver.IsHedge]) begins at
+// on, a second attempt is made at another endpoint; at most two are under way. A hedge ([backend.IsHedge]) begins at
 // another endpoint than the call that it hedges.
 //
 // Other requests go to one member until it stalls or fails, and then to the next; with one endpoint there

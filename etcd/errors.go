@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/ways"
 )
 
@@ -66,7 +66,7 @@ func answered(err error) bool {
 // read turns the failure of a request without effect into an error for the caller.
 func (f *failure) read(what string) error {
 	switch {
-	case errors.Is(f.err, driver.ErrClosed):
+	case errors.Is(f.err, backend.ErrClosed):
 		return fmt.Errorf("%s: %w", what, f.err)
 	case ways.IsContextError(f.err):
 		return fmt.Errorf("%s: %w", what, f.err)
@@ -80,9 +80,9 @@ func (f *failure) write(what string) error {
 		return f.read(what)
 	}
 	if ways.IsContextError(f.err) {
-		return fmt.Errorf("%w: %s: %w", driver.ErrUnknownOutcome, what, f.err)
+		return fmt.Errorf("%w: %s: %w", backend.ErrUnknownOutcome, what, f.err)
 	}
-	return fmt.Errorf("%w: %s: %s", driver.ErrUnknownOutcome, what, text(f.err))
+	return fmt.Errorf("%w: %s: %s", backend.ErrUnknownOutcome, what, text(f.err))
 }
 
 func kindOf(err error) error {
@@ -90,14 +90,14 @@ func kindOf(err error) error {
 	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.FailedPrecondition,
 		codes.OutOfRange, codes.Unimplemented, codes.Unauthenticated:
 		if !isElsewhere(err) {
-			return driver.ErrInvalid
+			return backend.ErrInvalid
 		}
 	}
-	return driver.ErrUnavailable
+	return backend.ErrUnavailable
 }
 
 // text is what went wrong, in etcd's words, or gRPC's.
-func text(err error) string { return driver.Printable(said(err)) }
+func text(err error) string { return backend.Printable(said(err)) }
 
 func said(err error) string {
 	if s, ok := status.FromError(err); ok {
@@ -109,4 +109,4 @@ func said(err error) string {
 	return err.Error()
 }
 
-func isUnknown(err error) bool { return errors.Is(err, driver.ErrUnknownOutcome) }
+func isUnknown(err error) bool { return errors.Is(err, backend.ErrUnknownOutcome) }

@@ -12,7 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/ways"
 )
 
@@ -59,13 +59,13 @@ func (c Config) validate() error {
 		return err
 	}
 	if !utf8.ValidString(c.Prefix) || strings.ContainsFunc(c.Prefix, unicode.IsControl) {
-		return fmt.Errorf("%w: the prefix %q can not be part of a name", driver.ErrInvalid, c.Prefix)
+		return fmt.Errorf("%w: the prefix %q can not be part of a name", backend.ErrInvalid, c.Prefix)
 	}
 	if strings.HasSuffix(c.Prefix, "/") {
-		return fmt.Errorf("%w: the prefix %q ends with a slash: leave it out", driver.ErrInvalid, c.Prefix)
+		return fmt.Errorf("%w: the prefix %q ends with a slash: leave it out", backend.ErrInvalid, c.Prefix)
 	}
 	if c.Username == "" && c.Password != "" {
-		return fmt.Errorf("%w: a password for etcd is given without a user", driver.ErrInvalid)
+		return fmt.Errorf("%w: a password for etcd is given without a user", backend.ErrInvalid)
 	}
 	return nil
 }
@@ -78,11 +78,11 @@ type Backend struct {
 }
 
 var (
-	_ driver.Backend   = (*Backend)(nil)
-	_ driver.Watcher   = (*Backend)(nil)
-	_ driver.Announcer = (*Backend)(nil)
-	_ driver.Adopter   = (*Backend)(nil)
-	_ driver.Revoker   = (*Backend)(nil)
+	_ backend.Backend   = (*Backend)(nil)
+	_ backend.Watcher   = (*Backend)(nil)
+	_ backend.Announcer = (*Backend)(nil)
+	_ backend.Adopter   = (*Backend)(nil)
+	_ backend.Revoker   = (*Backend)(nil)
 )
 
 // New returns a backend. It does not connect before it is used.
@@ -102,16 +102,16 @@ func New(cfg Config) (*Backend, error) {
 	return b, nil
 }
 
-// Scheme implements [driver.Backend].
+// Scheme implements [backend.Backend].
 func (b *Backend) Scheme() string { return Scheme }
 
-// Limits implements [driver.Backend].
-func (b *Backend) Limits() driver.Limits {
-	return driver.Limits{MinTTL: minTTL, MaxTTL: maxTTL, Granularity: time.Second}
+// Limits implements [backend.Backend].
+func (b *Backend) Limits() backend.Limits {
+	return backend.Limits{MinTTL: minTTL, MaxTTL: maxTTL, Granularity: time.Second}
 }
 
-// Close implements [driver.Backend]. Calls that are under way end with [driver.ErrClosed], or with
-// [driver.ErrUnknownOutcome] if they may have had an effect. It waits for them until ctx ends.
+// Close implements [backend.Backend]. Calls that are under way end with [backend.ErrClosed], or with
+// [backend.ErrUnknownOutcome] if they may have had an effect. It waits for them until ctx ends.
 func (b *Backend) Close(ctx context.Context) error { return b.ways.Close(ctx) }
 
 // lease is a reference to the key that stands for a claim.
@@ -124,26 +124,26 @@ type lease struct {
 	ttl     time.Duration
 }
 
-// Name implements [driver.Lease].
+// Name implements [backend.Lease].
 func (l *lease) Name() string { return l.name }
 
-func (l *lease) token() driver.Token { return driver.Token(l.created) }
+func (l *lease) token() backend.Token { return backend.Token(l.created) }
 
 // mine returns what a reference refers to, if this backend has made it.
-func (b *Backend) mine(l driver.Lease) (*lease, error) {
+func (b *Backend) mine(l backend.Lease) (*lease, error) {
 	own, ok := l.(*lease)
 	if !ok || own == nil || own.b != b {
-		return nil, fmt.Errorf("%w: that lease is not of this backend", driver.ErrInvalid)
+		return nil, fmt.Errorf("%w: that lease is not of this backend", backend.ErrInvalid)
 	}
 	return own, nil
 }
 
 // known is mine for what only a lease of known token can do.
-func (b *Backend) known(l driver.Lease) (*lease, error) {
+func (b *Backend) known(l backend.Lease) (*lease, error) {
 	own, err := b.mine(l)
 	if err == nil && own.created == 0 {
 		err = fmt.Errorf("%w: it is not known whether the claim of %s took effect: claim it again with the same ID, or release it",
-			driver.ErrInvalid, own.name)
+			backend.ErrInvalid, own.name)
 	}
 	return own, err
 }

@@ -13,13 +13,13 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// Watch implements [driver.Watcher]. While report blocks, nothing is taken from etcd, which sends the rest
+// Watch implements [backend.Watcher]. While report blocks, nothing is taken from etcd, which sends the rest
 // later from its history; if that has been compacted meanwhile, Resync events make up for it. Why a tenancy
 // ended etcd cannot tell.
-func (b *Backend) Watch(ctx context.Context, prefix string, report func(driver.Event)) error {
+func (b *Backend) Watch(ctx context.Context, prefix string, report func(backend.Event)) error {
 	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func (b *Backend) Watch(ctx context.Context, prefix string, report func(driver.E
 type view struct {
 	b      *Backend
 	prefix string
-	report func(driver.Event)
+	report func(backend.Event)
 	lines  map[string]line // by name
 	next   int64           // the revision to go on from; 0 if all is to be read again
 }
@@ -121,7 +121,7 @@ func (v *view) load(ctx context.Context) error {
 	slices.Sort(names)
 	for _, name := range names {
 		if owner := v.lines[name].owner(); owner != nil || before[name].owner() != nil {
-			v.report(driver.Event{Kind: driver.Resync, Info: v.info(name)})
+			v.report(backend.Event{Kind: backend.Resync, Info: v.info(name)})
 		}
 	}
 	return nil
@@ -150,10 +150,10 @@ func (v *view) remove(name, key string) {
 }
 
 // info is how a name is now.
-func (v *view) info(name string) driver.Info {
+func (v *view) info(name string) backend.Info {
 	owner := v.lines[name].owner()
 	if owner == nil {
-		return driver.Info{Name: name}
+		return backend.Info{Name: name}
 	}
 	info := infoOf(name, owner)
 	info.Waiting = len(v.lines[name]) - 1
@@ -190,16 +190,16 @@ func (v *view) apply(events []*mvccpb.Event) {
 
 // tell reports what has become of the owner of a name.
 func (v *view) tell(name string, before, now *mvccpb.KeyValue) {
-	kind := driver.Announced
+	kind := backend.Announced
 	switch {
 	case now == nil && before == nil:
 		return
 	case now == nil:
-		kind = driver.Vacated
+		kind = backend.Vacated
 	case before == nil || before.CreateRevision != now.CreateRevision:
-		kind = driver.Acquired
+		kind = backend.Acquired
 	case bytes.Equal(before.Value, now.Value):
 		return
 	}
-	v.report(driver.Event{Kind: kind, Info: v.info(name)})
+	v.report(backend.Event{Kind: kind, Info: v.info(name)})
 }

@@ -12,7 +12,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/etcd"
 )
 
@@ -82,11 +82,11 @@ func claimWithFaults(t *testing.T, s *store, decide func(string, any) fault, wai
 			t.Errorf("granted %+v, there is %v", g, keys)
 		}
 		ok(t, b.Release(limited(t), l))
-	case errors.Is(err, driver.ErrUnknownOutcome):
+	case errors.Is(err, backend.ErrUnknownOutcome):
 		if l == nil {
 			t.Fatal("an unknown outcome without a lease")
 		}
-		is(t, renew(t, b, l).Err, driver.ErrInvalid)
+		is(t, renew(t, b, l).Err, backend.ErrInvalid)
 		// Both ways out of it lead somewhere.
 		if l2, g, err := b.Claim(limited(t), claim); err != nil || !g.Held {
 			t.Errorf("claimed again: %+v, %v", g, err)
@@ -95,7 +95,7 @@ func claimWithFaults(t *testing.T, s *store, decide func(string, any) fault, wai
 		}
 		ok(t, b.Release(limited(t), l))
 	default:
-		is(t, err, driver.ErrUnavailable)
+		is(t, err, backend.ErrUnavailable)
 		if l != nil {
 			t.Error("an error that says that nothing was changed comes with a lease")
 		}
@@ -129,17 +129,17 @@ func TestLostAnswersWhereTheNameIsHeld(t *testing.T) {
 				l, _, err := b.Claim(limited(t), stand) // no longer wants to wait
 				f.Set(nil)
 				switch {
-				case errors.Is(err, driver.ErrHeld):
-					if errors.Is(err, driver.ErrUnknownOutcome) || l != nil || len(s.Keys(name+"/")) != 1 {
+				case errors.Is(err, backend.ErrHeld):
+					if errors.Is(err, backend.ErrUnknownOutcome) || l != nil || len(s.Keys(name+"/")) != 1 {
 						t.Errorf("%v, %v: %v", l, err, s.Keys(name+"/"))
 					}
-				case errors.Is(err, driver.ErrUnknownOutcome):
+				case errors.Is(err, backend.ErrUnknownOutcome):
 					if l == nil {
 						t.Fatal("no lease")
 					}
 					ok(t, b.Release(limited(t), l))
 				default:
-					is(t, err, driver.ErrUnavailable)
+					is(t, err, backend.ErrUnavailable)
 				}
 			})
 		}
@@ -154,7 +154,7 @@ func TestLostAnswersToReleases(t *testing.T) {
 		what fault
 		n    int32
 		kind error
-	}{{lose, 1, nil}, {lose, 3, nil}, {lose, always, driver.ErrUnknownOutcome}, {unsent, 1, nil}, {unsent, always, driver.ErrUnavailable}} {
+	}{{lose, 1, nil}, {lose, 3, nil}, {lose, always, backend.ErrUnknownOutcome}, {unsent, 1, nil}, {unsent, always, backend.ErrUnavailable}} {
 		name := unique("release")
 		l, _ := hold(t, b, name)
 		f.Set(times(c.n, c.what, "LeaseRevoke"))
@@ -164,7 +164,7 @@ func TestLostAnswersToReleases(t *testing.T) {
 			ok(t, err)
 		} else {
 			is(t, err, c.kind)
-			for _, other := range []error{driver.ErrUnknownOutcome, driver.ErrUnavailable} {
+			for _, other := range []error{backend.ErrUnknownOutcome, backend.ErrUnavailable} {
 				if other != c.kind && errors.Is(err, other) {
 					t.Errorf("of two kinds: %v", err)
 				}
@@ -184,10 +184,10 @@ func TestLostAnswersToAnnounceAndRevoke(t *testing.T) {
 	f.Set(times(1, lose, "Write"))
 	ok(t, b.Announce(limited(t), l, "one"))
 	f.Set(times(always, lose, "Write"))
-	is(t, b.Announce(limited(t), l, "two"), driver.ErrUnknownOutcome)
+	is(t, b.Announce(limited(t), l, "two"), backend.ErrUnknownOutcome)
 	f.Set(times(always, unsent, "Write"))
-	is(t, b.Announce(limited(t), l, "three"), driver.ErrUnavailable)
-	is(t, b.Revoke(limited(t), name, g.Token, "", true), driver.ErrUnavailable)
+	is(t, b.Announce(limited(t), l, "three"), backend.ErrUnavailable)
+	is(t, b.Revoke(limited(t), name, g.Token, "", true), backend.ErrUnavailable)
 	f.Set(nil)
 	info, err := b.Get(limited(t), name)
 	ok(t, err)
@@ -197,7 +197,7 @@ func TestLostAnswersToAnnounceAndRevoke(t *testing.T) {
 	f.Set(times(1, lose, "Write"))
 	ok(t, b.Revoke(limited(t), name, g.Token, "", true))
 	f.Set(nil)
-	is(t, b.Announce(limited(t), l, "four"), driver.ErrLost)
+	is(t, b.Announce(limited(t), l, "four"), backend.ErrLost)
 	s.None(name)
 }
 
@@ -213,14 +213,14 @@ func nobody(t *testing.T) string {
 func TestNobodyThere(t *testing.T) {
 	b := open(t, nobody(t), nobody(t))
 	l, _, err := b.Claim(limited(t), asking("x", true))
-	if is(t, err, driver.ErrUnavailable); l != nil {
+	if is(t, err, backend.ErrUnavailable); l != nil {
 		t.Error("a lease from nobody")
 	}
 	_, err = b.Get(limited(t), "x")
-	is(t, err, driver.ErrUnavailable)
+	is(t, err, backend.ErrUnavailable)
 	_, err = b.List(limited(t), "", "", 1)
-	is(t, err, driver.ErrUnavailable)
-	is(t, b.Watch(limited(t), "", func(driver.Event) {}), driver.ErrUnavailable)
+	is(t, err, backend.ErrUnavailable)
+	is(t, b.Watch(limited(t), "", func(backend.Event) {}), backend.ErrUnavailable)
 }
 
 // One member of two cannot be reached: the other one does it.
@@ -262,16 +262,16 @@ func TestTimeIsLeftForTheOtherEndpoint(t *testing.T) {
 }
 
 // renewedWithin renews a lease and returns what failed.
-func renewedWithin(t *testing.T, b *etcd.Backend, l driver.Lease, limit time.Duration) (failed error) {
+func renewedWithin(t *testing.T, b *etcd.Backend, l backend.Lease, limit time.Duration) (failed error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	err := b.Renew(ctx, []driver.Lease{l}, func(_ int, r driver.Renewal) { failed = r.Err })
+	err := b.Renew(ctx, []backend.Lease{l}, func(_ int, r backend.Renewal) { failed = r.Err })
 	return errors.Join(err, failed)
 }
 
 // established returns a backend behind a proxy that has a connection.
-func established(t *testing.T, cfg etcd.Config, s *store) (*etcd.Backend, *proxy, driver.Lease) {
+func established(t *testing.T, cfg etcd.Config, s *store) (*etcd.Backend, *proxy, backend.Lease) {
 	t.Helper()
 	p := startProxy(t, s.Addr)
 	cfg.Endpoints = append([]string{p.Addr()}, cfg.Endpoints...)
@@ -291,7 +291,7 @@ func TestStalledClaim(t *testing.T) {
 	defer cancel()
 	began := time.Now()
 	l, _, err := b.Claim(ctx, claim)
-	is(t, err, driver.ErrUnknownOutcome)
+	is(t, err, backend.ErrUnknownOutcome)
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("returned %v after its context had ended", took)
 	}
@@ -336,7 +336,7 @@ func TestRenewEndsWithItsContext(t *testing.T) {
 	p.Stall(false)
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)
-	err := b.Renew(ctx, []driver.Lease{l}, func(_ int, r driver.Renewal) { t.Errorf("reported %+v", r) })
+	err := b.Renew(ctx, []backend.Lease{l}, func(_ int, r backend.Renewal) { t.Errorf("reported %+v", r) })
 	is(t, err, context.Canceled)
 	f.Set(nil)
 	if r := renew(t, b, l); r.Err != nil {

@@ -10,7 +10,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // line is what the keys of all who want a name begin with.
@@ -59,7 +59,7 @@ func (b *Backend) split(key string) (name string, id int64, ok bool) {
 		return "", 0, false
 	}
 	name, id = rest[:slash], idOf(rest[slash+1:])
-	return name, id, id != 0 && driver.CheckName(name) == nil
+	return name, id, id != 0 && backend.CheckName(name) == nil
 }
 
 // contends says whether a key stands in the line of a name: it is directly below it, and named after the
@@ -87,14 +87,14 @@ type card struct {
 	TTL     int64     `json:"ttl"` // granted, in seconds
 }
 
-func newCard(c driver.Claim, ttl time.Duration) card {
+func newCard(c backend.Claim, ttl time.Duration) card {
 	made := card{Claim: hex.EncodeToString(c.ID[:]), TTL: seconds(ttl)}
 	made.of(c.Holder)
 	return made
 }
 
 // of puts a holder on the card.
-func (c *card) of(h driver.Holder) {
+func (c *card) of(h backend.Holder) {
 	c.Holder, c.Host, c.PID, c.Started, c.Text = h.ID, h.Card.Host, h.Card.PID, h.Card.Started, h.Card.Text
 }
 
@@ -118,13 +118,13 @@ func readCard(kv *mvccpb.KeyValue) (card, bool) {
 }
 
 // holderOf tells who stands behind a key.
-func holderOf(kv *mvccpb.KeyValue) driver.Holder {
+func holderOf(kv *mvccpb.KeyValue) backend.Holder {
 	if c, ok := readCard(kv); ok {
-		return driver.Holder{ID: c.Holder, Card: driver.Card{Host: c.Host, PID: c.PID, Started: c.Started, Text: c.Text}}
+		return backend.Holder{ID: c.Holder, Card: backend.Card{Host: c.Host, PID: c.PID, Started: c.Started, Text: c.Text}}
 	}
 	// Another program, which is known by its lease only.
-	h := driver.Holder{ID: "etcd lease " + strconv.FormatInt(kv.Lease, 16)}
-	if utf8.Valid(kv.Value) && len(kv.Value) <= driver.MaxCardText {
+	h := backend.Holder{ID: "etcd lease " + strconv.FormatInt(kv.Lease, 16)}
+	if utf8.Valid(kv.Value) && len(kv.Value) <= backend.MaxCardText {
 		h.Card.Text = string(kv.Value)
 	}
 	return h

@@ -12,7 +12,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/etcd"
 )
 
@@ -61,7 +61,7 @@ func TestTheRecipeOfEtcdsClientExcludesAndIsExcluded(t *testing.T) {
 	if !m.acquire() {
 		t.Fatal("the mutex is not free")
 	}
-	var held *driver.HeldError
+	var held *backend.HeldError
 	_, _, err := b.Claim(limited(t), asking(name, false))
 	if !errors.As(err, &held) || int64(held.Token) != m.rev || !strings.Contains(held.Holder.ID, fmt.Sprintf("%x", m.id)) {
 		t.Errorf("%+v, %v", held, err)
@@ -82,10 +82,10 @@ func TestTheRecipeOfEtcdsClientExcludesAndIsExcluded(t *testing.T) {
 	}
 	// Its lease may stand for other things: they stay.
 	s.Put(name+"-other", "", m.id)
-	_, _, err = b.Adopt(limited(t), name, driver.Token(m.rev), driver.Holder{ID: "x"})
-	is(t, err, driver.ErrUnsupported)
-	is(t, b.Revoke(limited(t), name, 0, "", false), driver.ErrUnsupported)
-	ok(t, b.Revoke(limited(t), name, driver.Token(m.rev), "", true))
+	_, _, err = b.Adopt(limited(t), name, backend.Token(m.rev), backend.Holder{ID: "x"})
+	is(t, err, backend.ErrUnsupported)
+	is(t, b.Revoke(limited(t), name, 0, "", false), backend.ErrUnsupported)
+	ok(t, b.Revoke(limited(t), name, backend.Token(m.rev), "", true))
 	s.None(name)
 	if len(s.Keys(name+"-other")) != 1 {
 		t.Error("other keys of that lease are gone")
@@ -158,7 +158,7 @@ func TestOnlyKeysOfTheRecipeContend(t *testing.T) {
 		t.Errorf("%+v, %v", g, err)
 	}
 	_, _, err = b.Claim(limited(t), asking(name, false))
-	is(t, err, driver.ErrHeld)
+	is(t, err, backend.ErrHeld)
 }
 
 // The place in line is told, and who stands there twice is one.
@@ -201,7 +201,7 @@ func TestContention(t *testing.T) {
 	n, bound = 0, always
 	claim := asking(name, false)
 	_, _, err := b.Claim(limited(t), claim)
-	is(t, err, driver.ErrContention)
+	is(t, err, backend.ErrContention)
 	if s.Alive(etcd.LeaseIDOf(claim.ID)) || n > 20 {
 		t.Errorf("the lease is left, after %d attempts", n)
 	}
@@ -215,7 +215,7 @@ func TestContention(t *testing.T) {
 	})
 	claim = asking(name, false)
 	_, _, err = b.Claim(limited(t), claim)
-	is(t, err, driver.ErrHeld)
+	is(t, err, backend.ErrHeld)
 	if s.Alive(etcd.LeaseIDOf(claim.ID)) {
 		t.Error("the lease is left")
 	}
@@ -241,7 +241,7 @@ func TestClaimAgainRenews(t *testing.T) {
 	other := claim
 	other.Name += "-other"
 	_, _, err = b.Claim(limited(t), other)
-	is(t, err, driver.ErrInvalid)
+	is(t, err, backend.ErrInvalid)
 	if keys := s.Keys(claim.Name + "/"); len(keys) != 1 {
 		t.Errorf("and it harmed the first: %v", keys)
 	}
@@ -259,7 +259,7 @@ func TestClaimOfATakenID(t *testing.T) {
 		ok(t, err)
 		s.Put(fmt.Sprintf("%s/%x", claim.Name, id), value, id)
 		_, _, err = b.Claim(limited(t), claim)
-		is(t, err, driver.ErrInvalid)
+		is(t, err, backend.ErrInvalid)
 		if !s.Alive(id) {
 			t.Error("somebody else's lease was ended")
 		}
@@ -271,7 +271,7 @@ func TestClaimOfATakenID(t *testing.T) {
 func TestAwaitMissesNothing(t *testing.T) {
 	s := startStore(t)
 	for what, sent := range map[string]int{"before the watch stands": 1, "after": 2} {
-		for own, kind := range map[bool]error{true: driver.ErrLost, false: nil} {
+		for own, kind := range map[bool]error{true: backend.ErrLost, false: nil} {
 			t.Run(fmt.Sprint(what, own), func(t *testing.T) {
 				f := new(faults)
 				b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
@@ -350,7 +350,7 @@ func TestOnlyTheNextWakesUp(t *testing.T) {
 	f := new(faults)
 	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
 	l, _ := hold(t, b, name)
-	turns := make(chan driver.Grant)
+	turns := make(chan backend.Grant)
 	ctx, cancel := context.WithCancel(t.Context())
 	const many = 10
 	for range many {
@@ -411,9 +411,9 @@ func TestGate(t *testing.T) {
 		t.Error("let through under the next holder")
 	}
 	_, err = etcd.Compare(nil)
-	is(t, err, driver.ErrInvalid)
+	is(t, err, backend.ErrInvalid)
 	_, err = etcd.LeaseID(foreign{})
-	is(t, err, driver.ErrInvalid)
+	is(t, err, backend.ErrInvalid)
 }
 
 type foreign struct{}

@@ -10,7 +10,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 const (
@@ -22,32 +22,32 @@ const (
 	infoTries = 8
 )
 
-// Get implements [driver.Backend].
-func (b *Backend) Get(ctx context.Context, name string) (driver.Info, error) {
-	if err := driver.CheckName(name); err != nil {
-		return driver.Info{}, err
+// Get implements [backend.Backend].
+func (b *Backend) Get(ctx context.Context, name string) (backend.Info, error) {
+	if err := backend.CheckName(name); err != nil {
+		return backend.Info{}, err
 	}
 	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
-		return driver.Info{}, err
+		return backend.Info{}, err
 	}
 	defer end()
 	info, f := b.info(ctx, name)
 	if f != nil {
-		return driver.Info{}, f.read("asking about " + name)
+		return backend.Info{}, f.read("asking about " + name)
 	}
 	return info, nil
 }
 
 // info tells about a name. What is told of the owner's lease was so while it owned the name.
-func (b *Backend) info(ctx context.Context, name string) (driver.Info, *failure) {
-	var info driver.Info
+func (b *Backend) info(ctx context.Context, name string) (backend.Info, *failure) {
+	var info backend.Info
 	for range infoTries {
 		t, f := b.tenure(ctx, name, b.line(name))
 		if f != nil {
 			return info, f
 		}
-		info = driver.Info{Name: name, Waiting: t.waiting}
+		info = backend.Info{Name: name, Waiting: t.waiting}
 		if t.owner == nil {
 			return info, nil
 		}
@@ -67,9 +67,9 @@ func (b *Backend) info(ctx context.Context, name string) (driver.Info, *failure)
 }
 
 // infoOf is what a key says about its owner.
-func infoOf(name string, owner *mvccpb.KeyValue) driver.Info {
-	info := driver.Info{
-		Name: name, Held: true, Holder: holderOf(owner), Token: driver.Token(owner.CreateRevision),
+func infoOf(name string, owner *mvccpb.KeyValue) backend.Info {
+	info := backend.Info{
+		Name: name, Held: true, Holder: holderOf(owner), Token: backend.Token(owner.CreateRevision),
 		Remaining: -1, Waiting: -1,
 	}
 	if c, ok := readCard(owner); ok {
@@ -78,10 +78,10 @@ func infoOf(name string, owner *mvccpb.KeyValue) driver.Info {
 	return info
 }
 
-// List implements [driver.Backend].
-func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]driver.Info, error) {
+// List implements [backend.Backend].
+func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]backend.Info, error) {
 	if limit <= 0 {
-		return nil, fmt.Errorf("%w: a list of up to %d names", driver.ErrInvalid, limit)
+		return nil, fmt.Errorf("%w: a list of up to %d names", backend.ErrInvalid, limit)
 	}
 	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
@@ -90,7 +90,7 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 	defer end()
 	// A name whose holder goes between being found and being asked about would leave a gap, which must not
 	// look like the end: then the search goes on behind it.
-	var found []driver.Info
+	var found []backend.Info
 	for {
 		names, f := b.names(ctx, prefix, after, limit-len(found))
 		if f != nil {
@@ -112,8 +112,8 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 	}
 }
 
-func (b *Backend) infos(ctx context.Context, names []string) ([]driver.Info, *failure) {
-	infos, failures := make([]driver.Info, len(names)), make([]*failure, len(names))
+func (b *Backend) infos(ctx context.Context, names []string) ([]backend.Info, *failure) {
+	infos, failures := make([]backend.Info, len(names)), make([]*failure, len(names))
 	var asking sync.WaitGroup
 	for worker := range min(parallelInfos, len(names)) {
 		asking.Go(func() {
@@ -155,7 +155,7 @@ func (b *Backend) names(ctx context.Context, prefix, after string, limit int) ([
 	for _, name := range names {
 		for i := range len(name) {
 			short := name[:i]
-			if _, asked := found[short]; asked || name[i] > '/' || short <= after || !strings.HasPrefix(short, prefix) || driver.CheckName(short) != nil {
+			if _, asked := found[short]; asked || name[i] > '/' || short <= after || !strings.HasPrefix(short, prefix) || backend.CheckName(short) != nil {
 				continue
 			}
 			t, f := b.tenure(ctx, short, b.line(short))

@@ -11,7 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/etcd"
 )
 
@@ -61,7 +61,7 @@ func TestListsAreInTheOrderOfNames(t *testing.T) {
 func TestListOfNothing(t *testing.T) {
 	b := open(t, startStore(t).Addr)
 	_, err := b.List(limited(t), "", "", 0)
-	is(t, err, driver.ErrInvalid)
+	is(t, err, backend.ErrInvalid)
 }
 
 func TestGetTellsOfOtherPrograms(t *testing.T) {
@@ -84,7 +84,7 @@ func TestGetTellsOfOtherPrograms(t *testing.T) {
 // events collects what a watcher is told.
 type events struct {
 	mu    sync.Mutex
-	all   []driver.Event
+	all   []backend.Event
 	block chan struct{} // not nil: reports wait for it
 	end   context.CancelFunc
 	ended chan error
@@ -95,7 +95,7 @@ func watch(t *testing.T, b *etcd.Backend, prefix string) *events {
 	ctx, cancel := context.WithCancel(t.Context())
 	e := &events{end: cancel, ended: make(chan error, 1)}
 	go func() {
-		e.ended <- b.Watch(ctx, prefix, func(ev driver.Event) {
+		e.ended <- b.Watch(ctx, prefix, func(ev backend.Event) {
 			e.mu.Lock()
 			e.all = append(e.all, ev)
 			block := e.block
@@ -113,10 +113,10 @@ func watch(t *testing.T, b *etcd.Backend, prefix string) *events {
 }
 
 // last returns the last event of a name, and how many there were.
-func (e *events) last(name string) (driver.Event, int) {
+func (e *events) last(name string) (backend.Event, int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var last driver.Event
+	var last backend.Event
 	n := 0
 	for _, ev := range e.all {
 		if ev.Info.Name == name {
@@ -127,7 +127,7 @@ func (e *events) last(name string) (driver.Event, int) {
 	return last, n
 }
 
-func (e *events) await(t *testing.T, name string, is func(driver.Event) bool) {
+func (e *events) await(t *testing.T, name string, is func(backend.Event) bool) {
 	t.Helper()
 	eventually(t, "an event of "+name, func() bool {
 		last, n := e.last(name)
@@ -141,17 +141,17 @@ func TestWatchTellsAnnouncements(t *testing.T) {
 	name := unique("watched")
 	l, g := hold(t, b, name)
 	e := watch(t, b, name)
-	e.await(t, name, func(ev driver.Event) bool { return ev.Kind == driver.Resync && ev.Info.Held })
+	e.await(t, name, func(ev backend.Event) bool { return ev.Kind == backend.Resync && ev.Info.Held })
 	w := stand(t, b, name)
 	ok(t, b.Announce(limited(t), l, "here I am"))
-	e.await(t, name, func(ev driver.Event) bool {
-		return ev.Kind == driver.Announced && ev.Info.Holder.Card.Text == "here I am" && ev.Info.Token == g.Token && ev.Info.Waiting == 1
+	e.await(t, name, func(ev backend.Event) bool {
+		return ev.Kind == backend.Announced && ev.Info.Holder.Card.Text == "here I am" && ev.Info.Token == g.Token && ev.Info.Waiting == 1
 	})
 	// One that waits announces, and leaves: nothing has happened to the name.
 	ok(t, b.Announce(limited(t), w, "me too"))
 	ok(t, b.Release(limited(t), w))
 	ok(t, b.Release(limited(t), l))
-	e.await(t, name, func(ev driver.Event) bool { return ev.Kind == driver.Vacated })
+	e.await(t, name, func(ev backend.Event) bool { return ev.Kind == backend.Vacated })
 	if _, n := e.last(name); n != 3 {
 		t.Errorf("%d events: %+v", n, e.all)
 	}
@@ -167,10 +167,10 @@ func TestWatchCatchesUp(t *testing.T) {
 	gone, _ := hold(t, other, prefix+"gone")
 	kept, _ := hold(t, other, prefix+"kept")
 	e := watch(t, b, prefix)
-	e.await(t, prefix+"kept", func(ev driver.Event) bool { return ev.Kind == driver.Resync })
+	e.await(t, prefix+"kept", func(ev backend.Event) bool { return ev.Kind == backend.Resync })
 	p.Cut()
 	hold(t, other, prefix+"cut")
-	e.await(t, prefix+"cut", func(ev driver.Event) bool { return ev.Kind == driver.Acquired })
+	e.await(t, prefix+"cut", func(ev backend.Event) bool { return ev.Kind == backend.Acquired })
 	if _, n := e.last(prefix + "kept"); n != 1 {
 		t.Error("a new connection made everything be told again")
 	}
@@ -181,8 +181,8 @@ func TestWatchCatchesUp(t *testing.T) {
 	s.Compact()
 	p.Cut()
 	p.Resume()
-	e.await(t, prefix+"gone", func(ev driver.Event) bool { return ev.Kind == driver.Resync && !ev.Info.Held })
-	e.await(t, prefix+"kept", func(ev driver.Event) bool { return ev.Kind == driver.Resync && ev.Info.Token == g.Token })
+	e.await(t, prefix+"gone", func(ev backend.Event) bool { return ev.Kind == backend.Resync && !ev.Info.Held })
+	e.await(t, prefix+"kept", func(ev backend.Event) bool { return ev.Kind == backend.Resync && ev.Info.Token == g.Token })
 }
 
 // A report blocks while much happens. Afterwards it is told how things are.
@@ -192,7 +192,7 @@ func TestWatchOfOneWhoIsSlow(t *testing.T) {
 	name := unique("slow")
 	l, _ := hold(t, b, name)
 	e := watch(t, b, name)
-	e.await(t, name, func(driver.Event) bool { return true })
+	e.await(t, name, func(backend.Event) bool { return true })
 	e.mu.Lock()
 	e.block = make(chan struct{})
 	e.mu.Unlock()
@@ -201,7 +201,7 @@ func TestWatchOfOneWhoIsSlow(t *testing.T) {
 	}
 	s.Compact()
 	close(e.block)
-	e.await(t, name, func(ev driver.Event) bool { return strings.HasSuffix(ev.Info.Holder.Card.Text, "x299") })
+	e.await(t, name, func(ev backend.Event) bool { return strings.HasSuffix(ev.Info.Holder.Card.Text, "x299") })
 }
 
 // Keys that are no holders' are not told of.
@@ -215,7 +215,7 @@ func TestWatchIgnoresOtherKeys(t *testing.T) {
 	s.Put(prefix+"a/beef", "", 0)
 	s.Put(prefix+"/a", "", 0)
 	hold(t, b, prefix+"a")
-	e.await(t, prefix+"a", func(ev driver.Event) bool { return ev.Info.Held })
+	e.await(t, prefix+"a", func(ev backend.Event) bool { return ev.Info.Held })
 	for _, ev := range e.all {
 		if ev.Info.Name != prefix+"a" {
 			t.Errorf("%+v", ev)
@@ -230,17 +230,17 @@ func TestRevokeLetsThePromiseEnd(t *testing.T) {
 	l, g := hold(t, b, name)
 	other, _ := hold(t, b, name+"-other")
 	ok(t, b.Revoke(limited(t), name, g.Token, "it hangs", false))
-	got := make(map[int]driver.Renewal)
-	ok(t, b.Renew(limited(t), []driver.Lease{l, other}, func(i int, r driver.Renewal) { got[i] = r }))
-	if is(t, got[0].Err, driver.ErrLost); got[1].Err != nil || !strings.Contains(got[0].Err.Error(), "it hangs") {
+	got := make(map[int]backend.Renewal)
+	ok(t, b.Renew(limited(t), []backend.Lease{l, other}, func(i int, r backend.Renewal) { got[i] = r }))
+	if is(t, got[0].Err, backend.ErrLost); got[1].Err != nil || !strings.Contains(got[0].Err.Error(), "it hangs") {
 		t.Errorf("%+v", got)
 	}
 	_, _, err := b.Claim(limited(t), asking(name, false))
-	is(t, err, driver.ErrHeld)
-	is(t, b.Announce(limited(t), l, "still here"), driver.ErrLost)
+	is(t, err, backend.ErrHeld)
+	is(t, b.Announce(limited(t), l, "still here"), backend.ErrLost)
 	for _, heir := range []string{"heir", asking(name, false).Holder.ID} {
-		_, _, err := b.Adopt(limited(t), name, g.Token, driver.Holder{ID: heir})
-		if is(t, err, driver.ErrLost); err != nil && !strings.Contains(err.Error(), "it hangs") {
+		_, _, err := b.Adopt(limited(t), name, g.Token, backend.Holder{ID: heir})
+		if is(t, err, backend.ErrLost); err != nil && !strings.Contains(err.Error(), "it hangs") {
 			t.Error(err)
 		}
 	}
@@ -258,14 +258,14 @@ func TestAdoptPutsTheNewHolderOnTheCard(t *testing.T) {
 	b := open(t, s.Addr)
 	name := unique("adopted")
 	_, g := hold(t, b, name)
-	_, _, err := b.Adopt(limited(t), name, g.Token, driver.Holder{ID: "heir", Card: driver.Card{Text: "t"}})
+	_, _, err := b.Adopt(limited(t), name, g.Token, backend.Holder{ID: "heir", Card: backend.Card{Text: "t"}})
 	ok(t, err)
 	info, err := b.Get(limited(t), name)
 	if err != nil || info.Holder.ID != "heir" || info.Holder.Card.Text != "t" || info.Holder.Card.Host != "" {
 		t.Errorf("%+v, %v", info, err)
 	}
-	_, _, err = b.Adopt(limited(t), name, g.Token, driver.Holder{})
-	is(t, err, driver.ErrInvalid)
+	_, _, err = b.Adopt(limited(t), name, g.Token, backend.Holder{})
+	is(t, err, backend.ErrInvalid)
 }
 
 // Calls that are under way when the backend is closed end, and say so.
@@ -280,11 +280,11 @@ func TestCloseEndsCalls(t *testing.T) {
 		_, err := b.Await(limited(t), l)
 		ended <- err
 	}()
-	go func() { ended <- b.Watch(limited(t), name, func(driver.Event) {}) }()
+	go func() { ended <- b.Watch(limited(t), name, func(backend.Event) {}) }()
 	time.Sleep(50 * time.Millisecond) // either order must do
 	ok(t, b.Close(limited(t)))
-	is(t, <-ended, driver.ErrClosed)
-	is(t, <-ended, driver.ErrClosed)
+	is(t, <-ended, backend.ErrClosed)
+	is(t, <-ended, backend.ErrClosed)
 	for _, kv := range s.Keys(name + "/") {
 		s.Revoke(kv.Lease)
 	}

@@ -11,7 +11,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/ways"
 )
 
@@ -32,7 +32,7 @@ type round struct {
 	told    chan struct{} // closed when all is reported
 
 	mu      sync.Mutex // also held while reporting
-	report  func(int, driver.Renewal)
+	report  func(int, backend.Renewal)
 	leases  map[int64]*renewed
 	waiting int       // for etcd's word on a stream
 	open    int       // not yet reported
@@ -51,8 +51,8 @@ type renewed struct {
 	done    bool
 }
 
-// Renew implements [driver.Backend].
-func (b *Backend) Renew(ctx context.Context, leases []driver.Lease, report func(int, driver.Renewal)) error {
+// Renew implements [backend.Backend].
+func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func(int, backend.Renewal)) error {
 	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func (b *Backend) Renew(ctx context.Context, leases []driver.Lease, report func(
 	for i, l := range leases {
 		own, err := b.known(l)
 		if err != nil {
-			report(i, driver.Renewal{Err: err})
+			report(i, backend.Renewal{Err: err})
 			continue
 		}
 		known := r.leases[own.id]
@@ -111,7 +111,7 @@ func (r *round) fail(err error) {
 }
 
 // tell reports on one lease, once. r.mu is held.
-func (r *round) tell(l *renewed, what driver.Renewal) {
+func (r *round) tell(l *renewed, what backend.Renewal) {
 	if l.done {
 		return
 	}
@@ -139,7 +139,7 @@ func (r *round) heard(l *renewed) {
 // settle reports on a lease if it is renewed and its key was there. r.mu is held.
 func (r *round) settle(l *renewed) {
 	if l.ttl > 0 && l.checked {
-		r.tell(l, driver.Renewal{TTL: l.ttl})
+		r.tell(l, backend.Renewal{TTL: l.ttl})
 	}
 }
 
@@ -244,7 +244,7 @@ func (r *round) refuse(id int64, err error) {
 	if !l.waits {
 		return // another stream was faster
 	}
-	r.tell(l, driver.Renewal{Err: fmt.Errorf("%w: renewing %s: %s", kindOf(err), l.name, text(err))})
+	r.tell(l, backend.Renewal{Err: fmt.Errorf("%w: renewing %s: %s", kindOf(err), l.name, text(err))})
 }
 
 func (r *round) unanswered(ids []int64) []int64 {
@@ -313,12 +313,12 @@ func (r *round) look(ctx context.Context, batch []*lease, gone bool) error {
 		known := r.leases[l.id]
 		switch {
 		case !resp.Succeeded && !l.is(single(resp.Responses[2*i])):
-			r.tell(known, driver.Renewal{Err: fmt.Errorf("%w: the key %s is gone from etcd", driver.ErrLost, l.key)})
+			r.tell(known, backend.Renewal{Err: fmt.Errorf("%w: the key %s is gone from etcd", backend.ErrLost, l.key)})
 		case !resp.Succeeded && single(resp.Responses[2*i+1]) != nil:
-			why := driver.Printable(string(single(resp.Responses[2*i+1]).Value))
-			r.tell(known, driver.Renewal{Err: fmt.Errorf("%w: it was revoked: %s", driver.ErrLost, why)})
+			why := backend.Printable(string(single(resp.Responses[2*i+1]).Value))
+			r.tell(known, backend.Renewal{Err: fmt.Errorf("%w: it was revoked: %s", backend.ErrLost, why)})
 		case gone:
-			r.tell(known, driver.Renewal{Err: fmt.Errorf("%w: etcd says that the lease of %s is gone, but its key is not", driver.ErrUnavailable, l.name)})
+			r.tell(known, backend.Renewal{Err: fmt.Errorf("%w: etcd says that the lease of %s is gone, but its key is not", backend.ErrUnavailable, l.name)})
 		default:
 			known.checked = true
 			r.settle(known)

@@ -11,19 +11,19 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/etcd"
 )
 
 // keyOf is the key of a lease.
-func keyOf(t testing.TB, l driver.Lease) string {
+func keyOf(t testing.TB, l backend.Lease) string {
 	t.Helper()
 	key, _, err := etcd.Key(l)
 	ok(t, err)
 	return string(key)
 }
 
-func idOf(t testing.TB, l driver.Lease) int64 {
+func idOf(t testing.TB, l backend.Lease) int64 {
 	t.Helper()
 	id, err := etcd.LeaseID(l)
 	ok(t, err)
@@ -46,9 +46,9 @@ func TestRenewNoticesWhatHappenedToTheKey(t *testing.T) {
 			l, _ := hold(t, b, unique("harmed"))
 			other, _ := hold(t, b, unique("other"))
 			harm(keyOf(t, l), idOf(t, l))
-			got := make(map[int]driver.Renewal)
-			ok(t, b.Renew(limited(t), []driver.Lease{other, l, other}, func(i int, r driver.Renewal) { got[i] = r }))
-			if is(t, got[1].Err, driver.ErrLost); got[0].Err != nil || got[2].Err != nil || got[0].TTL != usualTTL || len(got) != 3 {
+			got := make(map[int]backend.Renewal)
+			ok(t, b.Renew(limited(t), []backend.Lease{other, l, other}, func(i int, r backend.Renewal) { got[i] = r }))
+			if is(t, got[1].Err, backend.ErrLost); got[0].Err != nil || got[2].Err != nil || got[0].TTL != usualTTL || len(got) != 3 {
 				t.Errorf("%+v", got)
 			}
 			s.Delete(keyOf(t, l))
@@ -65,7 +65,7 @@ func TestRenewIgnoresTheValue(t *testing.T) {
 	if r := renew(t, b, l); r.Err != nil {
 		t.Error(r.Err)
 	}
-	is(t, b.Announce(limited(t), l, "x"), driver.ErrCorrupt)
+	is(t, b.Announce(limited(t), l, "x"), backend.ErrCorrupt)
 }
 
 // A member that does not know the lease is not believed while the key is there.
@@ -80,9 +80,9 @@ func TestRenewDoesNotBelieveAMemberAlone(t *testing.T) {
 			r.TTL = 0
 		}
 	})
-	got := make(map[int]driver.Renewal)
-	ok(t, b.Renew(limited(t), []driver.Lease{l, other}, func(i int, r driver.Renewal) { got[i] = r }))
-	is(t, got[0].Err, driver.ErrUnavailable)
+	got := make(map[int]backend.Renewal)
+	ok(t, b.Renew(limited(t), []backend.Lease{l, other}, func(i int, r backend.Renewal) { got[i] = r }))
+	is(t, got[0].Err, backend.ErrUnavailable)
 	ok(t, got[1].Err)
 }
 
@@ -107,7 +107,7 @@ func TestRenewIsNotHeldUpByOne(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
 	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
-	var leases []driver.Lease
+	var leases []backend.Lease
 	for i := range 10 {
 		l, _ := hold(t, b, unique(fmt.Sprint("many/", i)))
 		leases = append(leases, l)
@@ -123,8 +123,8 @@ func TestRenewIsNotHeldUpByOne(t *testing.T) {
 		return nil
 	})
 	var mu sync.Mutex
-	got := make(map[int]driver.Renewal)
-	err := b.Renew(ctx, leases, func(i int, r driver.Renewal) {
+	got := make(map[int]backend.Renewal)
+	err := b.Renew(ctx, leases, func(i int, r backend.Renewal) {
 		mu.Lock()
 		defer mu.Unlock()
 		if got[i] = r; len(got) == 8 {
@@ -145,7 +145,7 @@ func TestRenewMany(t *testing.T) {
 	f := new(faults)
 	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
 	const many = 1000
-	leases := make([]driver.Lease, many)
+	leases := make([]backend.Lease, many)
 	var all sync.WaitGroup
 	prefix := unique("many")
 	for worker := range 8 {
@@ -169,8 +169,8 @@ func TestRenewMany(t *testing.T) {
 	}
 	f.Set(nil)
 	told := make([]int, many)
-	ok(t, b.Renew(limited(t), leases, func(i int, r driver.Renewal) {
-		if told[i]++; (i%7 == 0) != errors.Is(r.Err, driver.ErrLost) || i%7 != 0 && r.Err != nil {
+	ok(t, b.Renew(limited(t), leases, func(i int, r backend.Renewal) {
+		if told[i]++; (i%7 == 0) != errors.Is(r.Err, backend.ErrLost) || i%7 != 0 && r.Err != nil {
 			t.Errorf("lease %d: %+v", i, r)
 		}
 	}))
@@ -215,7 +215,7 @@ func TestRenewTellsOnce(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
 	defer cancel()
 	told := make(map[int]int)
-	if err := b.Renew(ctx, []driver.Lease{one, two}, func(i int, r driver.Renewal) { told[i]++ }); err != nil || told[0] != 1 || told[1] != 1 {
+	if err := b.Renew(ctx, []backend.Lease{one, two}, func(i int, r backend.Renewal) { told[i]++ }); err != nil || told[0] != 1 || told[1] != 1 {
 		t.Errorf("%v, %v", told, err)
 	}
 }

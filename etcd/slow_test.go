@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/leasekeeper/leasekeeper"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/etcd"
 )
 
@@ -57,12 +57,12 @@ func (w *witness) of(name string) (streams []opened) {
 }
 
 // renewing starts a call of Renew, and returns its result when it has one.
-func renewing(t *testing.T, ctx context.Context, b *etcd.Backend, l driver.Lease, name string) <-chan error {
+func renewing(t *testing.T, ctx context.Context, b *etcd.Backend, l backend.Lease, name string) <-chan error {
 	t.Helper()
 	result := make(chan error, 1)
 	go func() {
 		var failed error
-		err := b.Renew(call(ctx, name), []driver.Lease{l}, func(_ int, r driver.Renewal) { failed = r.Err })
+		err := b.Renew(call(ctx, name), []backend.Lease{l}, func(_ int, r backend.Renewal) { failed = r.Err })
 		if err == nil {
 			err = failed
 		}
@@ -130,7 +130,7 @@ func TestHedgeTakesAnotherEndpoint(t *testing.T) {
 			first := renewing(t, ctx, b, l, "first")
 			// So that the preferred endpoint has changed meanwhile: to the first again if they are two.
 			eventually(t, "three streams", func() bool { return len(w.of("first")) == 3 })
-			hedge := renewing(t, driver.Hedge(ctx), b, l, "hedge")
+			hedge := renewing(t, backend.Hedge(ctx), b, l, "hedge")
 			eventually(t, "a stream of the hedge", func() bool { return len(w.of("hedge")) > 0 })
 			if one, other := w.of("first")[0].endpoint, w.of("hedge")[0].endpoint; one == other {
 				t.Errorf("both began at %s", one)

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/ways"
 )
 
@@ -128,7 +128,7 @@ func (b *Backend) retry(ctx context.Context, failures int, err error, what strin
 		return fmt.Errorf("%w: %s: %s", kindOf(err), what, text(err))
 	}
 	if failures >= maxWatchFailures {
-		return fmt.Errorf("%w: %s: %s", driver.ErrUnavailable, what, text(err))
+		return fmt.Errorf("%w: %s: %s", backend.ErrUnavailable, what, text(err))
 	}
 	if !b.ways.Pause(ctx, failures) {
 		return fmt.Errorf("%s: %w", what, ways.Ended(ctx))

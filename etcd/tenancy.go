@@ -8,12 +8,12 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// Announce implements [driver.Announcer].
-func (b *Backend) Announce(ctx context.Context, l driver.Lease, text string) error {
-	if err := driver.CheckCardText(text); err != nil {
+// Announce implements [backend.Announcer].
+func (b *Backend) Announce(ctx context.Context, l backend.Lease, text string) error {
+	if err := backend.CheckCardText(text); err != nil {
 		return err
 	}
 	own, err := b.known(l)
@@ -40,11 +40,11 @@ func (b *Backend) recard(ctx context.Context, l *lease, what string, change func
 			return f.read(what)
 		}
 		if len(read.Kvs) == 0 || !l.is(read.Kvs[0]) {
-			return fmt.Errorf("%w: %s: the key %s is gone from etcd", driver.ErrLost, what, l.key)
+			return fmt.Errorf("%w: %s: the key %s is gone from etcd", backend.ErrLost, what, l.key)
 		}
 		c, ok := readCard(read.Kvs[0])
 		if !ok {
-			return fmt.Errorf("%w: %s: the card of %s was overwritten with something else", driver.ErrCorrupt, what, l.key)
+			return fmt.Errorf("%w: %s: the card of %s was overwritten with something else", backend.ErrCorrupt, what, l.key)
 		}
 		change(&c)
 		value := c.bytes()
@@ -66,28 +66,28 @@ func (b *Backend) recard(ctx context.Context, l *lease, what string, change func
 		case f == nil && single(resp.Responses[0]) != nil:
 			return revoked(what, single(resp.Responses[0]))
 		case f.says(rpctypes.ErrGRPCLeaseNotFound):
-			return fmt.Errorf("%w: %s: its lease has ended", driver.ErrLost, what)
+			return fmt.Errorf("%w: %s: its lease has ended", backend.ErrLost, what)
 		case f != nil:
 			return f.write(what)
 		}
 		// Changed meanwhile, perhaps by this very request, made before and not known to have been.
 	}
-	return fmt.Errorf("%w: %s: the card is being changed all the time", driver.ErrContention, what)
+	return fmt.Errorf("%w: %s: the card is being changed all the time", backend.ErrContention, what)
 }
 
 // revoked is the error for a lease with a mark.
 func revoked(what string, mark *mvccpb.KeyValue) error {
-	return fmt.Errorf("%w: %s: it was revoked: %s", driver.ErrLost, what, driver.Printable(string(mark.Value)))
+	return fmt.Errorf("%w: %s: it was revoked: %s", backend.ErrLost, what, backend.Printable(string(mark.Value)))
 }
 
-// Adopt implements [driver.Adopter]. The new holder is put on the card. Locks of other programs cannot be
+// Adopt implements [backend.Adopter]. The new holder is put on the card. Locks of other programs cannot be
 // adopted: their leases may stand for more than one name.
-func (b *Backend) Adopt(ctx context.Context, name string, t driver.Token, by driver.Holder) (driver.Lease, driver.Grant, error) {
-	none := driver.Grant{}
-	if err := driver.CheckName(name); err != nil {
+func (b *Backend) Adopt(ctx context.Context, name string, t backend.Token, by backend.Holder) (backend.Lease, backend.Grant, error) {
+	none := backend.Grant{}
+	if err := backend.CheckName(name); err != nil {
 		return nil, none, err
 	}
-	if err := driver.CheckHolder(by); err != nil {
+	if err := backend.CheckHolder(by); err != nil {
 		return nil, none, err
 	}
 	ctx, end, err := b.ways.Begin(ctx)
@@ -100,11 +100,11 @@ func (b *Backend) Adopt(ctx context.Context, name string, t driver.Token, by dri
 	if f != nil {
 		return nil, none, f.read(what)
 	}
-	if held.owner == nil || driver.Token(held.owner.CreateRevision) != t {
-		return nil, none, fmt.Errorf("%w: %s: token %d does not hold it", driver.ErrLost, what, t)
+	if held.owner == nil || backend.Token(held.owner.CreateRevision) != t {
+		return nil, none, fmt.Errorf("%w: %s: token %d does not hold it", backend.ErrLost, what, t)
 	}
 	if _, ok := readCard(held.owner); !ok {
-		return nil, none, &driver.UnsupportedError{Backend: Scheme, What: driver.Adopt + " of the lock of another program"}
+		return nil, none, &backend.UnsupportedError{Backend: Scheme, What: backend.Adopt + " of the lock of another program"}
 	}
 	l := &lease{b: b, name: name, key: string(held.owner.Key), id: held.owner.Lease, created: held.owner.CreateRevision}
 	mark, f := b.get(ctx, oneKey(string(l.mark())))
@@ -123,20 +123,20 @@ func (b *Backend) Adopt(ctx context.Context, name string, t driver.Token, by dri
 		return nil, none, err
 	}
 	if ttl <= 0 {
-		return nil, none, fmt.Errorf("%w: %s: etcd does not know its lease", driver.ErrUnavailable, what)
+		return nil, none, fmt.Errorf("%w: %s: etcd does not know its lease", backend.ErrUnavailable, what)
 	}
 	l.ttl = ttl
-	return l, driver.Grant{Held: true, Token: l.token(), TTL: ttl}, nil
+	return l, backend.Grant{Held: true, Token: l.token(), TTL: ttl}, nil
 }
 
-// Revoke implements [driver.Revoker]. Without now the holder's key gets a mark beside it, bound to the same
+// Revoke implements [backend.Revoker]. Without now the holder's key gets a mark beside it, bound to the same
 // lease, at which renewals look; the lease then ends when nobody prolongs it any more. That works for holders
 // that go by this package, and not for the locks of other programs.
-func (b *Backend) Revoke(ctx context.Context, name string, token driver.Token, reason string, now bool) error {
-	if err := driver.CheckName(name); err != nil {
+func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, reason string, now bool) error {
+	if err := backend.CheckName(name); err != nil {
 		return err
 	}
-	if err := driver.CheckCardText(reason); err != nil {
+	if err := backend.CheckCardText(reason); err != nil {
 		return err
 	}
 	ctx, end, err := b.ways.Begin(ctx)
@@ -149,13 +149,13 @@ func (b *Backend) Revoke(ctx context.Context, name string, token driver.Token, r
 	if f != nil {
 		return f.read(what)
 	}
-	if held.owner == nil || token != 0 && driver.Token(held.owner.CreateRevision) != token {
-		return fmt.Errorf("%w: %s: nobody holds it under that token", driver.ErrLost, what)
+	if held.owner == nil || token != 0 && backend.Token(held.owner.CreateRevision) != token {
+		return fmt.Errorf("%w: %s: nobody holds it under that token", backend.ErrLost, what)
 	}
 	_, ours := readCard(held.owner)
 	if !now && !ours {
-		return &driver.UnsupportedError{
-			Backend: Scheme, What: driver.Revoke + " of the lock of another program, at the end of what it was promised",
+		return &backend.UnsupportedError{
+			Backend: Scheme, What: backend.Revoke + " of the lock of another program, at the end of what it was promised",
 			Instead: "stop that program, or revoke now, if it does no harm that it goes on until it notices",
 		}
 	}

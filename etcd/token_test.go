@@ -11,7 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/etcd"
 )
 
@@ -46,5 +46,5 @@ func TestATokenThatDoesNotComeIsAskedForElsewhere(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	defer time.AfterFunc(20*time.Second, cancel).Stop() // till then it would wait for the token
-	ok(t, b.Renew(ctx, []driver.Lease{l}, func(_ int, r driver.Renewal) { ok(t, r.Err) }))
+	ok(t, b.Renew(ctx, []backend.Lease{l}, func(_ int, r backend.Renewal) { ok(t, r.Err) }))
 }

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/etcd"
 )
 
@@ -48,14 +48,14 @@ func TestUsersOfEtcd(t *testing.T) {
 	ok(t, err)
 	admin = metadata.AppendToOutgoingContext(admin, "token", given.Token)
 
-	opened, err := driver.Open(t.Context(), "etcd://app:p%2Fw%40app@"+*endpoint+"/app")
+	opened, err := backend.Open(t.Context(), "etcd://app:p%2Fw%40app@"+*endpoint+"/app")
 	ok(t, err)
 	b := opened.(*etcd.Backend)
 	t.Cleanup(func() { ok(t, b.Close(limited(t))) })
 	name := "jobs/nightly"
 	l, g := hold(t, b, name)
 	e := watch(t, b, "jobs/")
-	e.await(t, name, func(ev driver.Event) bool { return ev.Info.Token == g.Token })
+	e.await(t, name, func(ev backend.Event) bool { return ev.Info.Token == g.Token })
 	w := stand(t, b, name)
 	turn := make(chan error, 1)
 	go func() {
@@ -79,7 +79,7 @@ func TestUsersOfEtcd(t *testing.T) {
 	}
 	ok(t, b.Release(limited(t), l))
 	ok(t, <-turn)
-	e.await(t, name, func(ev driver.Event) bool { return ev.Info.Token > g.Token })
+	e.await(t, name, func(ev backend.Event) bool { return ev.Info.Token > g.Token })
 
 	for _, cfg := range []etcd.Config{
 		{Prefix: "other", Username: "app", Password: "p/w@app"},
@@ -90,14 +90,14 @@ func TestUsersOfEtcd(t *testing.T) {
 		b := openWith(t, cfg)
 		for _, wait := range []bool{false, true} {
 			l, _, err := b.Claim(limited(t), asking("x", wait))
-			if is(t, err, driver.ErrInvalid); l != nil {
+			if is(t, err, backend.ErrInvalid); l != nil {
 				t.Error("a lease")
 			}
 		}
 		_, err := b.Get(limited(t), "x")
-		is(t, err, driver.ErrInvalid)
+		is(t, err, backend.ErrInvalid)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		is(t, b.Watch(ctx, "", func(driver.Event) {}), driver.ErrInvalid)
+		is(t, b.Watch(ctx, "", func(backend.Event) {}), backend.ErrInvalid)
 		cancel()
 	}
 }

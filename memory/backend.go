@@ -6,11 +6,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
-// Backend is one client of a [Store]. It implements [driver.Backend] and all that is optional there, and is
+// Backend is one client of a [Store]. It implements [backend.Backend] and all that is optional there, and is
 // safe for concurrent use.
 type Backend struct {
 	store  *Store
@@ -22,7 +22,7 @@ type Backend struct {
 
 // lease is what clients hold: which claim it is.
 type lease struct {
-	id   driver.ID
+	id   backend.ID
 	name string
 }
 
@@ -38,52 +38,52 @@ func (b *Backend) Inject(f Fault) (remove func()) { return b.faults.inject(f) }
 func (b *Backend) Scheme() string { return "memory" }
 
 // Limits are those of the store.
-func (b *Backend) Limits() driver.Limits { return b.store.limits }
+func (b *Backend) Limits() backend.Limits { return b.store.limits }
 
 // Clock returns the clock that the store goes by.
-func (b *Backend) Clock() driver.Clock { return b.store.clock }
+func (b *Backend) Clock() backend.Clock { return b.store.clock }
 
 // usable returns an error if no call can be made.
 func (b *Backend) usable(ctx context.Context) error {
 	select {
 	case <-b.closed:
-		return fmt.Errorf("memory: %w", driver.ErrClosed)
+		return fmt.Errorf("memory: %w", backend.ErrClosed)
 	default:
 		return ctx.Err()
 	}
 }
 
 // own returns l as one of this package.
-func own(l driver.Lease) (*lease, error) {
+func own(l backend.Lease) (*lease, error) {
 	mine, ok := l.(*lease)
 	if !ok {
-		return nil, fmt.Errorf("memory: %w: a lease of another backend (%T)", driver.ErrInvalid, l)
+		return nil, fmt.Errorf("memory: %w: a lease of another backend (%T)", backend.ErrInvalid, l)
 	}
 	return mine, nil
 }
 
-func checkTTL(ttl time.Duration, l driver.Limits) error {
+func checkTTL(ttl time.Duration, l backend.Limits) error {
 	if ttl < l.MinTTL || ttl > l.MaxTTL {
-		return fmt.Errorf("memory: %w: a TTL of %v: it must be from %v to %v", driver.ErrInvalid, ttl, l.MinTTL, l.MaxTTL)
+		return fmt.Errorf("memory: %w: a TTL of %v: it must be from %v to %v", backend.ErrInvalid, ttl, l.MinTTL, l.MaxTTL)
 	}
 	return nil
 }
 
-// Claim implements [driver.Backend].
-func (b *Backend) Claim(ctx context.Context, c driver.Claim) (driver.Lease, driver.Grant, error) {
-	if err := driver.CheckName(c.Name); err != nil {
-		return nil, driver.Grant{}, err
+// Claim implements [backend.Backend].
+func (b *Backend) Claim(ctx context.Context, c backend.Claim) (backend.Lease, backend.Grant, error) {
+	if err := backend.CheckName(c.Name); err != nil {
+		return nil, backend.Grant{}, err
 	}
-	if err := driver.CheckHolder(c.Holder); err != nil {
-		return nil, driver.Grant{}, err
+	if err := backend.CheckHolder(c.Holder); err != nil {
+		return nil, backend.Grant{}, err
 	}
 	if err := checkTTL(c.TTL, b.store.limits); err != nil {
-		return nil, driver.Grant{}, err
+		return nil, backend.Grant{}, err
 	}
-	if c.ID == (driver.ID{}) {
-		return nil, driver.Grant{}, fmt.Errorf("memory: %w: a claim without an id", driver.ErrInvalid)
+	if c.ID == (backend.ID{}) {
+		return nil, backend.Grant{}, fmt.Errorf("memory: %w: a claim without an id", backend.ErrInvalid)
 	}
-	var grant driver.Grant
+	var grant backend.Grant
 	l := &lease{id: c.ID, name: c.Name}
 	err := b.decide(ctx, Claim, c.Name, func() (err error) {
 		grant, err = b.store.claim(c)
@@ -91,32 +91,32 @@ func (b *Backend) Claim(ctx context.Context, c driver.Claim) (driver.Lease, driv
 	})
 	switch {
 	case isUnknown(err):
-		return l, driver.Grant{}, err
+		return l, backend.Grant{}, err
 	case err != nil:
-		return nil, driver.Grant{}, err
+		return nil, backend.Grant{}, err
 	}
 	return l, grant, nil
 }
 
-func (s *Store) claim(asked driver.Claim) (driver.Grant, error) {
+func (s *Store) claim(asked backend.Claim) (backend.Grant, error) {
 	now := s.lock()
 	defer s.mu.Unlock()
 	if known := s.claims[asked.ID]; known != nil {
 		if known.name != asked.Name {
-			return driver.Grant{}, fmt.Errorf("memory: %w: a claim to %s has the id of one to %s", driver.ErrInvalid, asked.Name, known.name)
+			return backend.Grant{}, fmt.Errorf("memory: %w: a claim to %s has the id of one to %s", backend.ErrInvalid, asked.Name, known.name)
 		}
 		return s.grant(known), nil
 	}
 	if s.released[asked.ID] {
-		return driver.Grant{}, fmt.Errorf("memory: %w: this claim to %s has ended", driver.ErrLost, asked.Name)
+		return backend.Grant{}, fmt.Errorf("memory: %w: this claim to %s has ended", backend.ErrLost, asked.Name)
 	}
 	r := s.record(asked.Name)
 	if len(r.line) > 0 && !asked.Wait {
 		i := r.info(now)
-		return driver.Grant{}, &driver.HeldError{Name: i.Name, Holder: i.Holder, Token: i.Token, Ends: i.Remaining}
+		return backend.Grant{}, &backend.HeldError{Name: i.Name, Holder: i.Holder, Token: i.Token, Ends: i.Remaining}
 	}
 	if len(r.line) >= maxWaiting {
-		return driver.Grant{}, fmt.Errorf("memory: %w: %d wait for %s already", driver.ErrContention, len(r.line), asked.Name)
+		return backend.Grant{}, fmt.Errorf("memory: %w: %d wait for %s already", backend.ErrContention, len(r.line), asked.Name)
 	}
 	granularity := max(1, s.limits.Granularity)
 	c := &claim{id: asked.ID, name: asked.Name, holder: asked.Holder, turn: make(chan struct{}),
@@ -126,35 +126,35 @@ func (s *Store) claim(asked driver.Claim) (driver.Grant, error) {
 	r.line = append(r.line, c)
 	if len(r.line) == 1 {
 		s.enthrone(r)
-		s.tell(driver.Acquired, r, "", now)
+		s.tell(backend.Acquired, r, "", now)
 	}
 	return s.grant(c), nil
 }
 
 // grant is what is answered to a claim.
-func (s *Store) grant(c *claim) driver.Grant {
+func (s *Store) grant(c *claim) backend.Grant {
 	_, place := s.place(c)
-	return driver.Grant{Held: place == 0, Token: c.token, Place: place, TTL: c.ttl}
+	return backend.Grant{Held: place == 0, Token: c.token, Place: place, TTL: c.ttl}
 }
 
-// Await implements [driver.Backend].
-func (b *Backend) Await(ctx context.Context, l driver.Lease) (driver.Grant, error) {
+// Await implements [backend.Backend].
+func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, error) {
 	mine, err := own(l)
 	if err != nil {
-		return driver.Grant{}, err
+		return backend.Grant{}, err
 	}
-	var grant driver.Grant
+	var grant backend.Grant
 	err = b.decide(ctx, Await, mine.name, func() (err error) {
 		grant, err = b.await(ctx, mine)
 		return err
 	})
 	if err != nil {
-		return driver.Grant{}, err
+		return backend.Grant{}, err
 	}
 	return grant, nil
 }
 
-func (b *Backend) await(ctx context.Context, l *lease) (driver.Grant, error) {
+func (b *Backend) await(ctx context.Context, l *lease) (backend.Grant, error) {
 	s := b.store
 	for {
 		moved := s.clock.Moved()
@@ -162,7 +162,7 @@ func (b *Backend) await(ctx context.Context, l *lease) (driver.Grant, error) {
 		c := s.claims[l.id]
 		if c == nil {
 			s.mu.Unlock()
-			return driver.Grant{}, gone(l)
+			return backend.Grant{}, gone(l)
 		}
 		if c.token != 0 {
 			grant := s.grant(c)
@@ -172,7 +172,7 @@ func (b *Backend) await(ctx context.Context, l *lease) (driver.Grant, error) {
 		ended, wait := s.ended, now.Until(s.soonest)
 		s.mu.Unlock()
 		if err := b.pause(ctx, wait, moved, c.turn, ended); err != nil {
-			return driver.Grant{}, err
+			return backend.Grant{}, err
 		}
 	}
 }
@@ -188,28 +188,28 @@ func (b *Backend) pause(ctx context.Context, wait time.Duration, moved, changed,
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-b.closed:
-		return fmt.Errorf("memory: %w", driver.ErrClosed)
+		return fmt.Errorf("memory: %w", backend.ErrClosed)
 	case <-ended:
-		return fmt.Errorf("memory: %w: %w", driver.ErrUnavailable, errRestarted)
+		return fmt.Errorf("memory: %w: %w", backend.ErrUnavailable, errRestarted)
 	}
 	return nil
 }
 
 func gone(l *lease) error {
-	return fmt.Errorf("memory: %w: the store knows no lease of this holder for %s any more", driver.ErrLost, l.name)
+	return fmt.Errorf("memory: %w: the store knows no lease of this holder for %s any more", backend.ErrLost, l.name)
 }
 
-// Renew implements [driver.Backend]. A fault without a name befalls the message, one with a name only the
+// Renew implements [backend.Backend]. A fault without a name befalls the message, one with a name only the
 // answer for that lease, which then does not hold up the others.
-func (b *Backend) Renew(ctx context.Context, leases []driver.Lease, report func(i int, r driver.Renewal)) error {
-	var answers []driver.Renewal
+func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func(i int, r backend.Renewal)) error {
+	var answers []backend.Renewal
 	err := b.pass(ctx, Renew, "", func() { answers = b.store.renew(leases, b.troubled) })
 	if err != nil {
 		return err
 	}
 	var late []int
 	for i, answer := range answers {
-		if answer == (driver.Renewal{}) {
+		if answer == (backend.Renewal{}) {
 			late = append(late, i)
 			continue
 		}
@@ -217,12 +217,12 @@ func (b *Backend) Renew(ctx context.Context, leases []driver.Lease, report func(
 	}
 	for _, i := range late {
 		l := leases[i]
-		var answer []driver.Renewal
-		if err := b.pass(ctx, Renew, l.Name(), func() { answer = b.store.renew([]driver.Lease{l}, nil) }); err != nil {
+		var answer []backend.Renewal
+		if err := b.pass(ctx, Renew, l.Name(), func() { answer = b.store.renew([]backend.Lease{l}, nil) }); err != nil {
 			if ctx.Err() != nil {
 				return err
 			}
-			report(i, driver.Renewal{Err: err})
+			report(i, backend.Renewal{Err: err})
 			continue
 		}
 		report(i, answer[0])
@@ -236,8 +236,8 @@ func (b *Backend) troubled(name string) bool {
 }
 
 // renew renews all but those that skip, if given, says yes to.
-func (s *Store) renew(leases []driver.Lease, skip func(name string) bool) []driver.Renewal {
-	answers := make([]driver.Renewal, len(leases))
+func (s *Store) renew(leases []backend.Lease, skip func(name string) bool) []backend.Renewal {
+	answers := make([]backend.Renewal, len(leases))
 	now := s.lock()
 	defer s.mu.Unlock()
 	for i, l := range leases {
@@ -253,20 +253,20 @@ func (s *Store) renew(leases []driver.Lease, skip func(name string) bool) []driv
 	return answers
 }
 
-func (s *Store) renewOne(l *lease, now clock.Instant) driver.Renewal {
+func (s *Store) renewOne(l *lease, now clock.Instant) backend.Renewal {
 	c := s.claims[l.id]
 	switch {
 	case c == nil:
-		return driver.Renewal{Err: gone(l)}
+		return backend.Renewal{Err: gone(l)}
 	case c.refused:
-		return driver.Renewal{Err: fmt.Errorf("memory: %w: %s was revoked: %s", driver.ErrLost, l.name, driver.Printable(c.note))}
+		return backend.Renewal{Err: fmt.Errorf("memory: %w: %s was revoked: %s", backend.ErrLost, l.name, backend.Printable(c.note))}
 	}
 	s.extend(c, now)
-	return driver.Renewal{TTL: c.ttl}
+	return backend.Renewal{TTL: c.ttl}
 }
 
-// Release implements [driver.Backend].
-func (b *Backend) Release(ctx context.Context, l driver.Lease) error {
+// Release implements [backend.Backend].
+func (b *Backend) Release(ctx context.Context, l backend.Lease) error {
 	mine, err := own(l)
 	if err != nil {
 		return err
@@ -283,15 +283,15 @@ func (s *Store) release(l *lease) {
 		return
 	}
 	r, place := s.place(c)
-	s.end(r, place, driver.Released, now)
+	s.end(r, place, backend.Released, now)
 }
 
-// Get implements [driver.Backend].
-func (b *Backend) Get(ctx context.Context, name string) (driver.Info, error) {
-	if err := driver.CheckName(name); err != nil {
-		return driver.Info{}, err
+// Get implements [backend.Backend].
+func (b *Backend) Get(ctx context.Context, name string) (backend.Info, error) {
+	if err := backend.CheckName(name); err != nil {
+		return backend.Info{}, err
 	}
-	info := driver.Info{Name: name}
+	info := backend.Info{Name: name}
 	err := b.pass(ctx, Get, name, func() {
 		now := b.store.lock()
 		defer b.store.mu.Unlock()
@@ -300,13 +300,13 @@ func (b *Backend) Get(ctx context.Context, name string) (driver.Info, error) {
 		}
 	})
 	if err != nil {
-		return driver.Info{}, err
+		return backend.Info{}, err
 	}
 	return info, nil
 }
 
-// List implements [driver.Backend].
-func (b *Backend) List(ctx context.Context, prefix, after string, limit int) (found []driver.Info, err error) {
+// List implements [backend.Backend].
+func (b *Backend) List(ctx context.Context, prefix, after string, limit int) (found []backend.Info, err error) {
 	err = b.pass(ctx, List, "", func() {
 		now := b.store.lock()
 		defer b.store.mu.Unlock()
@@ -322,7 +322,7 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) (fo
 	return found, nil
 }
 
-// Close implements [driver.Backend]. The store and its leases stay.
+// Close implements [backend.Backend]. The store and its leases stay.
 func (b *Backend) Close(context.Context) error {
 	b.once.Do(func() { close(b.closed) })
 	return nil

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // Op is a method of a backend.
@@ -71,7 +71,7 @@ type Fault struct {
 	Skip  int    // let so many calls pass first
 	Times int    // then do it so often; 0 is until removed
 	Delay time.Duration
-	Err   error // for Refuse; nil is [driver.ErrUnavailable]
+	Err   error // for Refuse; nil is [backend.ErrUnavailable]
 }
 
 // fault is a Fault in force.
@@ -159,9 +159,9 @@ var errNoAnswer = errors.New("no answer came")
 
 // lost is the error of a call whose request or answer was lost.
 func lost(op Op, why error) error {
-	kind := driver.ErrUnavailable
+	kind := backend.ErrUnavailable
 	if op.changes() {
-		kind = driver.ErrUnknownOutcome
+		kind = backend.ErrUnknownOutcome
 	}
 	return fmt.Errorf("memory: %s: %w: %w", op, kind, why)
 }
@@ -216,7 +216,7 @@ func (b *Backend) pass(ctx context.Context, op Op, name string, do func()) error
 	}
 	err := in.Err
 	if err == nil {
-		err = driver.ErrUnavailable
+		err = backend.ErrUnavailable
 	}
 	return fmt.Errorf("memory: %s: %w", op, err)
 }

@@ -9,25 +9,25 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/memory"
 )
 
-func claim(name string, id byte) driver.Claim {
-	return driver.Claim{ID: driver.ID{id}, Name: name, Holder: driver.Holder{ID: fmt.Sprint("h", id)}, TTL: time.Minute}
+func claim(name string, id byte) backend.Claim {
+	return backend.Claim{ID: backend.ID{id}, Name: name, Holder: backend.Holder{ID: fmt.Sprint("h", id)}, TTL: time.Minute}
 }
 
 // calls are all methods of a backend, by the names of faults. Each returns its error.
-func calls(ctx context.Context, b *memory.Backend, l driver.Lease) map[memory.Op]func() error {
+func calls(ctx context.Context, b *memory.Backend, l backend.Lease) map[memory.Op]func() error {
 	return map[memory.Op]func() error{
 		memory.Claim: func() error { _, _, err := b.Claim(ctx, claim("other", 9)); return err },
 		memory.Await: func() error { _, err := b.Await(ctx, l); return err },
-		memory.Renew: func() error { return b.Renew(ctx, []driver.Lease{l}, func(int, driver.Renewal) {}) },
+		memory.Renew: func() error { return b.Renew(ctx, []backend.Lease{l}, func(int, backend.Renewal) {}) },
 		memory.Get:   func() error { _, err := b.Get(ctx, "x"); return err },
 		memory.List:  func() error { _, err := b.List(ctx, "", "", 1); return err },
 		memory.Watch: func() error {
 			ctx, cancel := context.WithCancel(ctx)
-			err := b.Watch(ctx, "", func(driver.Event) { cancel() })
+			err := b.Watch(ctx, "", func(backend.Event) { cancel() })
 			if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 				return nil // it began
 			}
@@ -35,7 +35,7 @@ func calls(ctx context.Context, b *memory.Backend, l driver.Lease) map[memory.Op
 		},
 		memory.History:  func() error { _, err := b.History(ctx, "x", 1); return err },
 		memory.Announce: func() error { return b.Announce(ctx, l, "text") },
-		memory.Adopt:    func() error { _, _, err := b.Adopt(ctx, "x", 1, driver.Holder{ID: "b"}); return err },
+		memory.Adopt:    func() error { _, _, err := b.Adopt(ctx, "x", 1, backend.Holder{ID: "b"}); return err },
 		memory.Pin:      func() error { return b.Pin(ctx, "x", "why") },
 		memory.Transfer: func() error { return b.Transfer(ctx, l) },
 		memory.Revoke:   func() error { return b.Revoke(ctx, "x", 1, "why", false) },
@@ -61,9 +61,9 @@ func TestFaultsMeetEveryCall(t *testing.T) {
 			defer cancel()
 			for op, call := range calls(ctx, b, l) {
 				remove := b.Inject(memory.Fault{Kind: kind, Op: op})
-				want := driver.ErrUnknownOutcome
+				want := backend.ErrUnknownOutcome
 				if slices.Contains(reads, op) || kind == memory.Refuse {
-					want = driver.ErrUnavailable
+					want = backend.ErrUnavailable
 				}
 				if err := call(); !errors.Is(err, want) && !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("kind %d of %s: %v", kind, op, err)
@@ -104,7 +104,7 @@ func TestLostRequestsAndAnswers(t *testing.T) {
 				done := make(chan error, 1)
 				go func() {
 					l, _, err := b.Claim(t.Context(), claim("x", 1))
-					if errors.Is(err, driver.ErrUnknownOutcome) != (err != nil && l != nil) {
+					if errors.Is(err, backend.ErrUnknownOutcome) != (err != nil && l != nil) {
 						t.Errorf("%v, %v", l, err)
 					}
 					done <- err
@@ -134,7 +134,7 @@ func TestAClaimThatComesAfterItsReleaseIsRefused(t *testing.T) {
 		b := s.Backend()
 		remove := b.Inject(memory.Fault{Kind: memory.HoldRequest, Op: memory.Claim})
 		l, _, err := b.Claim(t.Context(), claim("x", 1))
-		if !errors.Is(err, driver.ErrUnknownOutcome) {
+		if !errors.Is(err, backend.ErrUnknownOutcome) {
 			t.Fatal(err)
 		}
 		if err := b.Release(t.Context(), l); err != nil {
@@ -165,16 +165,16 @@ func TestFaultsAreSelective(t *testing.T) {
 		var errs []bool
 		get := func(b *memory.Backend, name string) {
 			_, err := b.Get(t.Context(), name)
-			errs = append(errs, errors.Is(err, driver.ErrContention))
+			errs = append(errs, errors.Is(err, backend.ErrContention))
 		}
-		remove := b.Inject(memory.Fault{Kind: memory.Refuse, Name: "x", Skip: 1, Times: 2, Err: driver.ErrContention})
+		remove := b.Inject(memory.Fault{Kind: memory.Refuse, Name: "x", Skip: 1, Times: 2, Err: backend.ErrContention})
 		for range 4 {
 			get(b, "x")
 		}
 		get(b, "y")
 		get(other, "x")
 		remove()
-		defer s.Inject(memory.Fault{Kind: memory.Refuse, Op: memory.Get, Err: driver.ErrContention})()
+		defer s.Inject(memory.Fault{Kind: memory.Refuse, Op: memory.Get, Err: backend.ErrContention})()
 		get(other, "x")
 		if want := []bool{false, true, true, false, false, false, true}; !slices.Equal(errs, want) {
 			t.Errorf("%v, and not %v", errs, want)
@@ -191,7 +191,7 @@ func TestFaultsAreSelective(t *testing.T) {
 func TestAFaultOfOneLeaseDoesNotHoldUpOthers(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store) {
 		b := s.Backend()
-		var leases []driver.Lease
+		var leases []backend.Lease
 		for i, name := range []string{"bad", "good"} {
 			l, _, err := b.Claim(t.Context(), claim(name, byte(i+1)))
 			if err != nil {
@@ -204,7 +204,7 @@ func TestAFaultOfOneLeaseDoesNotHoldUpOthers(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		var got []int
-		err := b.Renew(ctx, leases, func(i int, r driver.Renewal) {
+		err := b.Renew(ctx, leases, func(i int, r backend.Renewal) {
 			if r.Err != nil || ctx.Err() != nil {
 				t.Errorf("%d: %+v", i, r)
 			}
@@ -216,10 +216,10 @@ func TestAFaultOfOneLeaseDoesNotHoldUpOthers(t *testing.T) {
 		defer b.Inject(memory.Fault{Kind: memory.Refuse, Op: memory.Renew, Name: "good"})()
 		remove()
 		var errs [2]error
-		if err := b.Renew(t.Context(), leases, func(i int, r driver.Renewal) { errs[i] = r.Err }); err != nil {
+		if err := b.Renew(t.Context(), leases, func(i int, r backend.Renewal) { errs[i] = r.Err }); err != nil {
 			t.Error(err)
 		}
-		if errs[0] != nil || !errors.Is(errs[1], driver.ErrUnavailable) {
+		if errs[0] != nil || !errors.Is(errs[1], backend.ErrUnavailable) {
 			t.Error(errs)
 		}
 	})
@@ -239,13 +239,13 @@ func TestRestartBreaksWhatIsUnderWay(t *testing.T) {
 		}
 		errs := make(chan error, 3)
 		go func() { _, err := b.Await(t.Context(), l); errs <- err }()
-		go func() { errs <- b.Watch(t.Context(), "", func(driver.Event) {}) }()
+		go func() { errs <- b.Watch(t.Context(), "", func(backend.Event) {}) }()
 		b.Inject(memory.Fault{Kind: memory.Stall, Op: memory.Get})
 		go func() { _, err := b.Get(t.Context(), "x"); errs <- err }()
 		synctest.Wait()
 		s.Restart()
 		for range 3 {
-			if err := <-errs; !errors.Is(err, driver.ErrUnavailable) {
+			if err := <-errs; !errors.Is(err, backend.ErrUnavailable) {
 				t.Error(err)
 			}
 		}
@@ -289,7 +289,7 @@ func TestASlowWatcherIsToldHowThingsAre(t *testing.T) {
 		b := s.Backend()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		var kinds []driver.EventKind
+		var kinds []backend.EventKind
 		proceed := make(chan struct{})
 		ended := make(chan error)
 		c := claim("x", 1)
@@ -298,7 +298,7 @@ func TestASlowWatcherIsToldHowThingsAre(t *testing.T) {
 			t.Fatal(err)
 		}
 		go func() {
-			ended <- b.Watch(ctx, "", func(e driver.Event) {
+			ended <- b.Watch(ctx, "", func(e backend.Event) {
 				kinds = append(kinds, e.Kind)
 				<-proceed
 			})
@@ -319,7 +319,7 @@ func TestASlowWatcherIsToldHowThingsAre(t *testing.T) {
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		if len(kinds) != 2 || kinds[1] != driver.Resync {
+		if len(kinds) != 2 || kinds[1] != backend.Resync {
 			t.Errorf("%d events", len(kinds))
 		}
 	})
@@ -372,7 +372,7 @@ func TestMovingTheClockEndsLeases(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	s := memory.New(memory.WithLimits(driver.Limits{MinTTL: 2 * time.Second, MaxTTL: time.Hour, Granularity: time.Second}))
+	s := memory.New(memory.WithLimits(backend.Limits{MinTTL: 2 * time.Second, MaxTTL: time.Hour, Granularity: time.Second}))
 	c := claim("x", 1)
 	c.TTL = 2500 * time.Millisecond
 	if _, g, err := s.Backend().Claim(t.Context(), c); err != nil || g.TTL != 3*time.Second {
@@ -382,14 +382,14 @@ func TestLimits(t *testing.T) {
 
 func TestURLs(t *testing.T) {
 	ctx := t.Context()
-	open := func(url string) driver.Backend {
-		b, err := driver.Open(ctx, url)
+	open := func(url string) backend.Backend {
+		b, err := backend.Open(ctx, url)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return b
 	}
-	holds := func(b driver.Backend) bool {
+	holds := func(b backend.Backend) bool {
 		i, err := b.Get(ctx, "x")
 		return err == nil && i.Held
 	}
@@ -403,7 +403,7 @@ func TestURLs(t *testing.T) {
 		t.Error("stores of different names are one store")
 	}
 	for _, bad := range []string{"memory://host/x", "memory:/x", "memory:x?a=b", "memory:x#f"} {
-		if _, err := driver.Open(ctx, bad); !errors.Is(err, driver.ErrInvalid) {
+		if _, err := backend.Open(ctx, bad); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}

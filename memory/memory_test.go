@@ -4,18 +4,18 @@ import (
 	"go.uber.org/goleak"
 	"testing"
 
-	"github.com/leasekeeper/leasekeeper/driver"
-	"github.com/leasekeeper/leasekeeper/driver/drivertest"
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/backendtest"
 	"github.com/leasekeeper/leasekeeper/memory"
 )
 
 func TestBehaviour(t *testing.T) {
-	drivertest.Run(t, drivertest.Config{
+	backendtest.Run(t, backendtest.Config{
 		Bubble: true,
-		New: func(testing.TB) drivertest.Store {
+		New: func(testing.TB) backendtest.Store {
 			s := memory.New(memory.WithClock(memory.NewRunningClock()))
-			return drivertest.Store{
-				Open:   func(testing.TB) driver.Backend { return s.Backend() },
+			return backendtest.Store{
+				Open:   func(testing.TB) backend.Backend { return s.Backend() },
 				Delete: func(_ testing.TB, name string) { s.Delete(name) },
 			}
 		},
@@ -27,11 +27,11 @@ func TestBehaviourInRealTime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("sleeps")
 	}
-	drivertest.Run(t, drivertest.Config{
-		New: func(testing.TB) drivertest.Store {
+	backendtest.Run(t, backendtest.Config{
+		New: func(testing.TB) backendtest.Store {
 			s := memory.New()
-			return drivertest.Store{
-				Open:   func(testing.TB) driver.Backend { return s.Backend() },
+			return backendtest.Store{
+				Open:   func(testing.TB) backend.Backend { return s.Backend() },
 				Delete: func(_ testing.TB, name string) { s.Delete(name) },
 			}
 		},

@@ -6,10 +6,10 @@ import (
 	"net/url"
 	"sync"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-func init() { driver.Register("memory", open) }
+func init() { backend.Register("memory", open) }
 
 // named are the stores that URLs can name. They stay as long as the process.
 var named = struct {
@@ -29,9 +29,9 @@ func Named(name string) *Store {
 	return s
 }
 
-func open(_ context.Context, u *url.URL) (driver.Backend, error) {
+func open(_ context.Context, u *url.URL) (backend.Backend, error) {
 	if u.Host != "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, fmt.Errorf("memory: %w: the URL is \"memory:\" for a new store or \"memory:NAME\" for one to share, and nothing else", driver.ErrInvalid)
+		return nil, fmt.Errorf("memory: %w: the URL is \"memory:\" for a new store or \"memory:NAME\" for one to share, and nothing else", backend.ErrInvalid)
 	}
 	if u.Opaque == "" {
 		return New().Backend(), nil

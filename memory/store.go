@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 const (
@@ -21,18 +21,18 @@ const (
 
 // Store is where leases are kept: the server, so to speak. It is safe for concurrent use.
 type Store struct {
-	clock  driver.Clock
-	limits driver.Limits
+	clock  backend.Clock
+	limits backend.Limits
 	faults faults
 
 	mu       sync.Mutex
 	names    map[string]*record
-	claims   map[driver.ID]*claim
-	token    driver.Token  // the last one given; tokens are of the store, as revisions are
+	claims   map[backend.ID]*claim
+	token    backend.Token // the last one given; tokens are of the store, as revisions are
 	soonest  clock.Instant // no claim that can expire does so before this
 	watchers map[*watcher]struct{}
-	released map[driver.ID]bool
-	ring     []driver.ID // what is in released, to forget the oldest
+	released map[backend.ID]bool
+	ring     []backend.ID // what is in released, to forget the oldest
 	oldest   int
 	ended    chan struct{} // closed when the store is restarted
 }
@@ -41,20 +41,20 @@ type Store struct {
 type record struct {
 	name   string
 	line   []*claim
-	last   driver.Token
+	last   backend.Token
 	pinned bool
 	why    string // it is pinned
-	past   []driver.Tenancy
+	past   []backend.Tenancy
 }
 
 // claim is a lease: of the holder or of somebody who waits.
 type claim struct {
-	id      driver.ID
+	id      backend.ID
 	name    string
-	holder  driver.Holder
+	holder  backend.Holder
 	ttl     time.Duration
 	end     clock.Instant
-	token   driver.Token // 0 in line
+	token   backend.Token // 0 in line
 	since   time.Time
 	refused bool          // revoked: it is not renewed any more
 	note    string        // why it was revoked
@@ -68,18 +68,18 @@ type Option func(*Store)
 func WithClock(c *Clock) Option { return func(s *Store) { s.clock = c } }
 
 // WithLimits makes the store's backends accept other TTLs than from 10 ms to a year.
-func WithLimits(l driver.Limits) Option { return func(s *Store) { s.limits = l } }
+func WithLimits(l backend.Limits) Option { return func(s *Store) { s.limits = l } }
 
 // New returns an empty store.
 func New(options ...Option) *Store {
 	s := &Store{
 		clock:    machine{},
-		limits:   driver.Limits{MinTTL: 10 * time.Millisecond, MaxTTL: 365 * 24 * time.Hour, Granularity: time.Millisecond},
+		limits:   backend.Limits{MinTTL: 10 * time.Millisecond, MaxTTL: 365 * 24 * time.Hour, Granularity: time.Millisecond},
 		names:    make(map[string]*record),
-		claims:   make(map[driver.ID]*claim),
+		claims:   make(map[backend.ID]*claim),
 		soonest:  never,
 		watchers: make(map[*watcher]struct{}),
-		released: make(map[driver.ID]bool),
+		released: make(map[backend.ID]bool),
 		ended:    make(chan struct{}),
 	}
 	for _, o := range options {
@@ -114,7 +114,7 @@ func (s *Store) Forget() {
 		r.pinned, r.why = false, ""
 		// The line is emptied from behind, so that nobody gets the name on the way.
 		for len(r.line) > 0 {
-			s.end(r, len(r.line)-1, driver.Deleted, now)
+			s.end(r, len(r.line)-1, backend.Deleted, now)
 		}
 	}
 }
@@ -126,7 +126,7 @@ func (s *Store) Delete(name string) {
 	defer s.mu.Unlock()
 	if r := s.names[name]; r != nil && len(r.line) > 0 {
 		r.pinned, r.why = false, ""
-		s.end(r, 0, driver.Deleted, now)
+		s.end(r, 0, backend.Deleted, now)
 	}
 }
 
@@ -153,9 +153,9 @@ func (s *Store) expire(now clock.Instant) {
 	for _, r := range s.sorted("") {
 		for i := len(r.line) - 1; i >= 0; i-- {
 			if c := r.line[i]; now.After(c.end) && !(i == 0 && r.pinned) {
-				why := driver.Expired
+				why := backend.Expired
 				if c.refused {
-					why = driver.Revoked
+					why = backend.Revoked
 				}
 				s.end(r, i, why, now)
 			}
@@ -206,7 +206,7 @@ func (s *Store) extend(c *claim, now clock.Instant) {
 }
 
 // end ends the claim at place i of the line. If it held the name, that goes to the next.
-func (s *Store) end(r *record, i int, why driver.Reason, now clock.Instant) {
+func (s *Store) end(r *record, i int, why backend.Reason, now clock.Instant) {
 	c := r.line[i]
 	r.line = slices.Delete(r.line, i, i+1)
 	delete(s.claims, c.id)
@@ -215,17 +215,17 @@ func (s *Store) end(r *record, i int, why driver.Reason, now clock.Instant) {
 		close(c.turn)
 		return
 	}
-	r.past = append(r.past, driver.Tenancy{Token: c.token, Holder: c.holder, From: c.since, To: time.Now(), Why: why, Note: c.note})
+	r.past = append(r.past, backend.Tenancy{Token: c.token, Holder: c.holder, From: c.since, To: time.Now(), Why: why, Note: c.note})
 	if len(r.past) > maxHistory {
 		r.past = r.past[1:]
 	}
 	r.pinned, r.why = false, ""
 	if len(r.line) == 0 {
-		s.tell(driver.Vacated, r, why, now)
+		s.tell(backend.Vacated, r, why, now)
 		return
 	}
 	s.enthrone(r)
-	s.tell(driver.Acquired, r, why, now)
+	s.tell(backend.Acquired, r, why, now)
 }
 
 // enthrone makes the first in line the holder.
@@ -237,7 +237,7 @@ func (s *Store) enthrone(r *record) {
 }
 
 // remember keeps the ids of claims that have ended, so that a request for one which comes late is refused.
-func (s *Store) remember(id driver.ID) {
+func (s *Store) remember(id backend.ID) {
 	if s.released[id] {
 		return
 	}
@@ -252,8 +252,8 @@ func (s *Store) remember(id driver.ID) {
 }
 
 // info tells how a name is now.
-func (r *record) info(now clock.Instant) driver.Info {
-	i := driver.Info{Name: r.name, Token: r.last}
+func (r *record) info(now clock.Instant) backend.Info {
+	i := backend.Info{Name: r.name, Token: r.last}
 	if len(r.line) == 0 {
 		return i
 	}

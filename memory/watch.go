@@ -3,20 +3,20 @@ package memory
 import (
 	"strings"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // watcher is somebody who is told what happens to the names that begin with a prefix.
 type watcher struct {
 	prefix string
-	events []driver.Event
+	events []backend.Event
 	behind bool          // events were dropped: it is to be told how everything is
 	wake   chan struct{} // has room for one
 }
 
 // tell notes an event for all who watch.
-func (s *Store) tell(kind driver.EventKind, r *record, why driver.Reason, now clock.Instant) {
+func (s *Store) tell(kind backend.EventKind, r *record, why backend.Reason, now clock.Instant) {
 	for w := range s.watchers {
 		if !strings.HasPrefix(r.name, w.prefix) {
 			continue
@@ -25,7 +25,7 @@ func (s *Store) tell(kind driver.EventKind, r *record, why driver.Reason, now cl
 			w.events, w.behind = nil, true
 		}
 		if !w.behind {
-			w.events = append(w.events, driver.Event{Kind: kind, Info: r.info(now), Why: why})
+			w.events = append(w.events, backend.Event{Kind: kind, Info: r.info(now), Why: why})
 		}
 		select {
 		case w.wake <- struct{}{}:
@@ -35,7 +35,7 @@ func (s *Store) tell(kind driver.EventKind, r *record, why driver.Reason, now cl
 }
 
 // take returns what w is to be told now, and the store's next end.
-func (s *Store) take(w *watcher) ([]driver.Event, clock.Instant, clock.Instant) {
+func (s *Store) take(w *watcher) ([]backend.Event, clock.Instant, clock.Instant) {
 	now := s.lock()
 	defer s.mu.Unlock()
 	events := w.events
@@ -43,7 +43,7 @@ func (s *Store) take(w *watcher) ([]driver.Event, clock.Instant, clock.Instant) 
 	if w.behind {
 		w.behind, events = false, nil
 		for _, r := range s.sorted(w.prefix) {
-			events = append(events, driver.Event{Kind: driver.Resync, Info: r.info(now)})
+			events = append(events, backend.Event{Kind: backend.Resync, Info: r.info(now)})
 		}
 	}
 	return events, now, s.soonest

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/ways"
 )
 
@@ -68,15 +68,15 @@ func (b *Backend) listen(s *acquireStream, cancel context.CancelCauseFunc, numbe
 	return t
 }
 
-// Await implements [driver.Backend].
-func (b *Backend) Await(ctx context.Context, l driver.Lease) (driver.Grant, error) {
+// Await implements [backend.Backend].
+func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, error) {
 	own, err := b.known(l)
 	if err != nil {
-		return driver.Grant{}, err
+		return backend.Grant{}, err
 	}
 	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
-		return driver.Grant{}, err
+		return backend.Grant{}, err
 	}
 	defer end()
 	what := "waiting for " + own.Name()
@@ -85,9 +85,9 @@ func (b *Backend) Await(ctx context.Context, l driver.Lease) (driver.Grant, erro
 		r, err := b.await(ctx, own)
 		switch {
 		case err == nil && r.token == own.token:
-			return driver.Grant{Held: true, Token: own.token, TTL: length(r.ttlMs)}, nil
+			return backend.Grant{Held: true, Token: own.token, TTL: length(r.ttlMs)}, nil
 		case err == nil:
-			return driver.Grant{}, b.another(ctx, own, what)
+			return backend.Grant{}, b.another(ctx, own, what)
 		case errors.Is(err, errReplaced):
 			continue
 		}
@@ -95,7 +95,7 @@ func (b *Backend) Await(ctx context.Context, l driver.Lease) (driver.Grant, erro
 			failures = 1
 		}
 		if err := b.retry(ctx, failures, err, what); err != nil {
-			return driver.Grant{}, err
+			return backend.Grant{}, err
 		}
 	}
 }
@@ -106,7 +106,7 @@ func (b *Backend) await(ctx context.Context, l *lease) (reply, error) {
 	// Another user of the stream's way may have found it dead meanwhile.
 	if _, number := b.ways.Way(); t == nil || !t.serves(number) {
 		r, fresh, o := b.acquire(ctx, &asked{
-			name: l.wire, lease: l.id, ttlMs: millis(l.ttl), holder: driver.Holder{ID: l.holder}, wait: true,
+			name: l.wire, lease: l.id, ttlMs: millis(l.ttl), holder: backend.Holder{ID: l.holder}, wait: true,
 		})
 		if o.err != nil {
 			return reply{}, o.err
@@ -146,7 +146,7 @@ func (b *Backend) another(ctx context.Context, l *lease, what string) error {
 	if o := b.release(ctx, l); o.err != nil {
 		return o.read(what) // asked again, it is tried again
 	}
-	return fmt.Errorf("%w: %s: the server does not know the lease any more", driver.ErrLost, what)
+	return fmt.Errorf("%w: %s: the server does not know the lease any more", backend.ErrLost, what)
 }
 
 // retry says whether to try again after so many failures in a row, and waits until then. Otherwise it

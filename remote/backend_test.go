@@ -6,8 +6,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/leasekeeper/leasekeeper/driver"
-	"github.com/leasekeeper/leasekeeper/driver/drivertest"
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/backendtest"
 	"github.com/leasekeeper/leasekeeper/internal/ways/waystest"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/remote"
@@ -79,10 +79,10 @@ func TestBehaviour(t *testing.T) {
 }
 
 func behaves(t *testing.T, s *store, namespace string) {
-	drivertest.Run(t, drivertest.Config{New: func(testing.TB) drivertest.Store {
-		return drivertest.Store{
-			Open: func(t testing.TB) driver.Backend {
-				b, err := driver.Open(t.Context(), "leasekeeper://"+s.Addr+"/"+namespace)
+	backendtest.Run(t, backendtest.Config{New: func(testing.TB) backendtest.Store {
+		return backendtest.Store{
+			Open: func(t testing.TB) backend.Backend {
+				b, err := backend.Open(t.Context(), "leasekeeper://"+s.Addr+"/"+namespace)
 				ok(t, err)
 				return b
 			},

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // Renewals of so many leases in one call, one call after the other.
@@ -17,7 +17,7 @@ func BenchmarkRenew(b *testing.B) {
 	const held = 10_000
 	leases := manyLeases(b, r, held)
 	for _, size := range []int{1, 100, held, 10 * held} {
-		given := make([]driver.Lease, size)
+		given := make([]backend.Lease, size)
 		for i := range given {
 			given[i] = leases[i%held]
 		}
@@ -25,7 +25,7 @@ func BenchmarkRenew(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				told := 0
-				if err := r.Renew(b.Context(), given, func(_ int, n driver.Renewal) {
+				if err := r.Renew(b.Context(), given, func(_ int, n backend.Renewal) {
 					if n.Err == nil {
 						told++
 					}
@@ -96,7 +96,7 @@ func TestOneMessageForAllLeases(t *testing.T) {
 		t.Errorf("%d messages with %d ids in one TTL", messages, ids)
 	}
 	// To release all of them takes longer than they last if the machine is crowded.
-	if err := k.Close(limited(t)); err != nil && !errors.Is(err, driver.ErrUnknownOutcome) {
+	if err := k.Close(limited(t)); err != nil && !errors.Is(err, backend.ErrUnknownOutcome) {
 		t.Error(err)
 	}
 }

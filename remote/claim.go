@@ -11,18 +11,18 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/ways"
 )
 
-// Claim implements [driver.Backend]. The server does not prolong a lease that is claimed again: its time
+// Claim implements [backend.Backend]. The server does not prolong a lease that is claimed again: its time
 // counts from when it was claimed or renewed first.
-func (b *Backend) Claim(ctx context.Context, c driver.Claim) (driver.Lease, driver.Grant, error) {
+func (b *Backend) Claim(ctx context.Context, c backend.Claim) (backend.Lease, backend.Grant, error) {
 	if err := store.CheckClaim(c, b.Limits()); err != nil {
-		return nil, driver.Grant{}, err
+		return nil, backend.Grant{}, err
 	}
 	if err := b.ways.Enter(); err != nil {
-		return nil, driver.Grant{}, err
+		return nil, backend.Grant{}, err
 	}
 	defer b.ways.Exit()
 	l := &lease{b: b, wire: b.root + c.Name, id: ways.LeaseID(c.ID), ttl: c.TTL, holder: c.Holder.ID}
@@ -33,7 +33,7 @@ func (b *Backend) Claim(ctx context.Context, c driver.Claim) (driver.Lease, driv
 	case r.state == leasekeeperv1.AcquireResponse_REFUSED:
 		held := b.heldBy(c.Name, r.current)
 		if !o.maybe {
-			return nil, driver.Grant{}, held
+			return nil, backend.Grant{}, held
 		}
 		return b.void(ctx, l, held, "claiming "+c.Name)
 	}
@@ -42,41 +42,41 @@ func (b *Backend) Claim(ctx context.Context, c driver.Claim) (driver.Lease, driv
 		return l, l.held(), nil
 	}
 	l.turn.Store(t)
-	return l, driver.Grant{Place: r.place, TTL: l.ttl}, nil
+	return l, backend.Grant{Place: r.place, TTL: l.ttl}, nil
 }
 
-func (l *lease) held() driver.Grant {
-	return driver.Grant{Held: true, Token: l.token, TTL: l.ttl}
+func (l *lease) held() backend.Grant {
+	return backend.Grant{Held: true, Token: l.token, TTL: l.ttl}
 }
 
 // notClaimed tells about a claim that failed. If an attempt may have had an effect, or may have it yet, the
 // lease is the caller's, who can tell whether it still matters.
-func (b *Backend) notClaimed(ctx context.Context, l *lease, o outcome, what string) (driver.Lease, driver.Grant, error) {
+func (b *Backend) notClaimed(ctx context.Context, l *lease, o outcome, what string) (backend.Lease, backend.Grant, error) {
 	switch {
 	case !o.maybe:
-		return nil, driver.Grant{}, o.read(what)
+		return nil, backend.Grant{}, o.read(what)
 	case !answered(o.err):
-		return l, driver.Grant{}, o.write(what)
+		return l, backend.Grant{}, o.write(what)
 	case o.reason() == leasekeeperv1.ErrorReason_LOST:
 		// An earlier attempt took effect, and its lease has ended since.
-		return nil, driver.Grant{}, fmt.Errorf("%w: %s: the lease ended before it could be told of", driver.ErrUnavailable, what)
+		return nil, backend.Grant{}, fmt.Errorf("%w: %s: the lease ended before it could be told of", backend.ErrUnavailable, what)
 	case o.reason() == leasekeeperv1.ErrorReason_LEASE_TAKEN:
-		return nil, driver.Grant{}, o.read(what) // it is somebody else's, and not to be released
+		return nil, backend.Grant{}, o.read(what) // it is somebody else's, and not to be released
 	}
 	return b.void(ctx, l, o.read(what), what)
 }
 
 // void returns err for a claim that was refused, when it is sure that no earlier attempt of it can take
 // effect any more: the server refuses a claim that comes after its own release.
-func (b *Backend) void(ctx context.Context, l *lease, err error, what string) (driver.Lease, driver.Grant, error) {
+func (b *Backend) void(ctx context.Context, l *lease, err error, what string) (backend.Lease, backend.Grant, error) {
 	o := b.release(ctx, l)
 	if o.err == nil {
-		return nil, driver.Grant{}, err
+		return nil, backend.Grant{}, err
 	}
 	if ways.IsContextError(o.err) {
-		return l, driver.Grant{}, fmt.Errorf("%w: %s: %w", driver.ErrUnknownOutcome, what, o.err)
+		return l, backend.Grant{}, fmt.Errorf("%w: %s: %w", backend.ErrUnknownOutcome, what, o.err)
 	}
-	return l, driver.Grant{}, fmt.Errorf("%w: %s: %v; but an earlier attempt may take effect yet: %s", driver.ErrUnknownOutcome, what, err, text(o.err))
+	return l, backend.Grant{}, fmt.Errorf("%w: %s: %v; but an earlier attempt may take effect yet: %s", backend.ErrUnknownOutcome, what, err, text(o.err))
 }
 
 // errNonsense stands for an answer to something that was not asked.
@@ -90,14 +90,14 @@ type asked struct {
 	name   string // as on the wire
 	lease  int64
 	ttlMs  int64
-	holder driver.Holder
+	holder backend.Holder
 	wait   bool
 }
 
 // reply is what the server says to that.
 type reply struct {
 	state   leasekeeperv1.AcquireResponse_State
-	token   driver.Token
+	token   backend.Token
 	ttlMs   int64
 	place   int
 	current *leasekeeperv1.NameInfo // if it is not ours
@@ -203,7 +203,7 @@ func (s *acquireStream) reply(lease int64) (reply, error) {
 	case resp.State != leasekeeperv1.AcquireResponse_REFUSED && resp.Lease != lease:
 		return reply{}, errNonsense
 	}
-	return reply{resp.State, driver.Token(resp.Token), resp.TtlMs, int(resp.Place), resp.Current}, nil
+	return reply{resp.State, backend.Token(resp.Token), resp.TtlMs, int(resp.Place), resp.Current}, nil
 }
 
 // because says what was behind the error of a stream.
@@ -216,14 +216,14 @@ func because(ctx context.Context, err error) error {
 
 // heldBy says who has a name.
 func (b *Backend) heldBy(name string, current *leasekeeperv1.NameInfo) error {
-	return &driver.HeldError{
-		Name: name, Holder: holderOf(current.GetHolder(), current.GetLease()), Token: driver.Token(current.GetToken()),
+	return &backend.HeldError{
+		Name: name, Holder: holderOf(current.GetHolder(), current.GetLease()), Token: backend.Token(current.GetToken()),
 		Ends: length(current.GetRemainingMs()),
 	}
 }
 
-// Release implements [driver.Backend].
-func (b *Backend) Release(ctx context.Context, l driver.Lease) error {
+// Release implements [backend.Backend].
+func (b *Backend) Release(ctx context.Context, l backend.Lease) error {
 	own, err := b.mine(l)
 	if err != nil {
 		return err

@@ -24,7 +24,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/ways/waystest"
 	"github.com/leasekeeper/leasekeeper/remote"
 	"github.com/leasekeeper/leasekeeper/server"
@@ -68,8 +68,8 @@ func TestURLs(t *testing.T) {
 		"leasekeeper://h#x":                               "looks like",
 		"leasekeeper:h":                                   "looks like",
 	} {
-		_, err := driver.Open(t.Context(), raw)
-		if is(t, err, driver.ErrInvalid); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "hunter2") {
+		_, err := backend.Open(t.Context(), raw)
+		if is(t, err, backend.ErrInvalid); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", raw, err)
 		}
 	}
@@ -80,7 +80,7 @@ func TestConfigs(t *testing.T) {
 		{}, {Endpoints: []string{"h"}, Namespace: "a/"}, {Endpoints: []string{"h"}, Namespace: "\xff"},
 		{Endpoints: []string{"h"}, RequestTimeout: -1}, {Endpoints: []string{"nosuch:///\x7f"}},
 	} {
-		if _, err := remote.New(cfg); !errors.Is(err, driver.ErrInvalid) {
+		if _, err := remote.New(cfg); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("%+v: %v", cfg, err)
 		}
 	}
@@ -116,11 +116,11 @@ func TestTLS(t *testing.T) {
 	for raw, kind := range map[string]error{
 		"leasekeepers://" + addr + "/x?ca=" + cert + "&cert=" + cert + "&key=" + key: nil,
 		"leasekeeper://" + addr + "/x?ca=" + cert + "&cert=" + cert + "&key=" + key:  nil,
-		"leasekeeper://" + addr + "/x?ca=" + cert:                                    driver.ErrUnavailable,
-		"leasekeepers://" + addr + "/x?cert=" + cert + "&key=" + key:                 driver.ErrUnavailable,
-		"leasekeeper://" + addr + "/x":                                               driver.ErrUnavailable,
+		"leasekeeper://" + addr + "/x?ca=" + cert:                                    backend.ErrUnavailable,
+		"leasekeepers://" + addr + "/x?cert=" + cert + "&key=" + key:                 backend.ErrUnavailable,
+		"leasekeeper://" + addr + "/x":                                               backend.ErrUnavailable,
 	} {
-		b, err := driver.Open(t.Context(), raw)
+		b, err := backend.Open(t.Context(), raw)
 		ok(t, err)
 		if _, err = b.Get(limited(t), "x"); kind == nil {
 			ok(t, err)
@@ -149,8 +149,8 @@ func TestOwnTLS(t *testing.T) {
 // Somebody is there who does not speak our protocol, or does not want to.
 func TestRefusalsOfOthers(t *testing.T) {
 	for code, kind := range map[codes.Code]error{
-		codes.Unimplemented: driver.ErrInvalid, codes.Unauthenticated: driver.ErrInvalid, codes.PermissionDenied: driver.ErrInvalid,
-		codes.Internal: driver.ErrUnavailable, codes.Unknown: driver.ErrUnavailable, codes.ResourceExhausted: driver.ErrUnavailable,
+		codes.Unimplemented: backend.ErrInvalid, codes.Unauthenticated: backend.ErrInvalid, codes.PermissionDenied: backend.ErrInvalid,
+		codes.Internal: backend.ErrUnavailable, codes.Unknown: backend.ErrUnavailable, codes.ResourceExhausted: backend.ErrUnavailable,
 	} {
 		refusal := status.Error(code, "no")
 		b := openWith(t, remote.Config{Endpoints: []string{"127.0.0.1:1"}, DialOptions: []grpc.DialOption{
@@ -168,8 +168,8 @@ func TestRefusalsOfOthers(t *testing.T) {
 		if code == codes.Unimplemented && !strings.Contains(err.Error(), "etcd://") {
 			t.Errorf("it does not say what to do: %v", err)
 		}
-		if kind == driver.ErrInvalid {
-			is(t, b.Watch(limited(t), "", func(driver.Event) {}), kind)
+		if kind == backend.ErrInvalid {
+			is(t, b.Watch(limited(t), "", func(backend.Event) {}), kind)
 		}
 	}
 }

@@ -5,7 +5,7 @@
 //	leasekeeper://host/namespace?ca=ca.pem&cert=client.pem&key=client.key
 //
 // It promises to say no more than the server said. A lease is lost only if the server has said so; what may
-// have happened and cannot be found out is [driver.ErrUnknownOutcome].
+// have happened and cannot be found out is [backend.ErrUnknownOutcome].
 //
 // How it works. It speaks leasekeeper.v1. A namespace is put before each name on the wire, with a slash
 // between, and taken off again; what the server keeps under that name is what etcd's recipe for locks keeps,
@@ -13,7 +13,7 @@
 //
 // A claim is one request and one answer, and so is a release. They go over one stream per connection that stays
 // open: requests made while a message is being sent go in the next one together, and what the server answers
-// together comes in one message. A claim's lease has an id made from [driver.Claim.ID], so what was sent twice is
+// together comes in one message. A claim's lease has an id made from [backend.Claim.ID], so what was sent twice is
 // one lease. One that stands in line is told "yours" on the same stream; if that breaks, the same question is
 // asked again. Where an earlier attempt may still be on its way when another is answered, it is made void before
 // the answer is told. Of requests that were sent and not answered when a stream breaks nothing is known. A

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/ways"
 )
 
@@ -41,13 +41,13 @@ func (o outcome) reason() leasekeeperv1.ErrorReason { return reasonOf(o.err) }
 // kinds is what the last words of our server are for the caller. Where a method means something else by one
 // it says so itself.
 var kinds = map[leasekeeperv1.ErrorReason]error{
-	leasekeeperv1.ErrorReason_INVALID:      driver.ErrInvalid,
-	leasekeeperv1.ErrorReason_LOST:         driver.ErrLost,
-	leasekeeperv1.ErrorReason_NOT_HELD:     driver.ErrLost,
-	leasekeeperv1.ErrorReason_OTHER_TOKEN:  driver.ErrLost,
-	leasekeeperv1.ErrorReason_PINNED:       driver.ErrPinned,
-	leasekeeperv1.ErrorReason_NOBODY_WAITS: driver.ErrInvalid,
-	leasekeeperv1.ErrorReason_LEASE_TAKEN:  driver.ErrInvalid,
+	leasekeeperv1.ErrorReason_INVALID:      backend.ErrInvalid,
+	leasekeeperv1.ErrorReason_LOST:         backend.ErrLost,
+	leasekeeperv1.ErrorReason_NOT_HELD:     backend.ErrLost,
+	leasekeeperv1.ErrorReason_OTHER_TOKEN:  backend.ErrLost,
+	leasekeeperv1.ErrorReason_PINNED:       backend.ErrPinned,
+	leasekeeperv1.ErrorReason_NOBODY_WAITS: backend.ErrInvalid,
+	leasekeeperv1.ErrorReason_LEASE_TAKEN:  backend.ErrInvalid,
 }
 
 // isElsewhere says whether err says nothing about the request: another endpoint may do it, or the same one
@@ -86,17 +86,17 @@ func kindOf(err error) error {
 		return kind
 	}
 	if reasonOf(err) == leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED && refuses(err) {
-		return driver.ErrInvalid
+		return backend.ErrInvalid
 	}
-	return driver.ErrUnavailable
+	return backend.ErrUnavailable
 }
 
 // read turns the failure of a request without effect into an error for the caller.
 func (o outcome) read(what string) error {
 	if short := (*ways.CutShort)(nil); errors.As(o.err, &short) {
-		return fmt.Errorf("%s: %w; before that %w: %s", what, o.err, driver.ErrUnavailable, text(short.Refusal))
+		return fmt.Errorf("%s: %w; before that %w: %s", what, o.err, backend.ErrUnavailable, text(short.Refusal))
 	}
-	if errors.Is(o.err, driver.ErrClosed) || ways.IsContextError(o.err) {
+	if errors.Is(o.err, backend.ErrClosed) || ways.IsContextError(o.err) {
 		return fmt.Errorf("%s: %w", what, o.err)
 	}
 	return fmt.Errorf("%w: %s: %s", kindOf(o.err), what, text(o.err))
@@ -108,14 +108,14 @@ func (o outcome) write(what string) error {
 	switch {
 	case !o.maybe, answered(o.err):
 		return o.read(what)
-	case ways.IsContextError(o.err), errors.Is(o.err, driver.ErrClosed):
-		return fmt.Errorf("%w: %s: %w", driver.ErrUnknownOutcome, what, o.err)
+	case ways.IsContextError(o.err), errors.Is(o.err, backend.ErrClosed):
+		return fmt.Errorf("%w: %s: %w", backend.ErrUnknownOutcome, what, o.err)
 	}
-	return fmt.Errorf("%w: %s: %s", driver.ErrUnknownOutcome, what, text(o.err))
+	return fmt.Errorf("%w: %s: %s", backend.ErrUnknownOutcome, what, text(o.err))
 }
 
 // text is what went wrong, in the server's words, or gRPC's.
-func text(err error) string { return driver.Printable(said(err)) }
+func text(err error) string { return backend.Printable(said(err)) }
 
 func said(err error) string {
 	s, ok := status.FromError(err)

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/ways/waystest"
 	"github.com/leasekeeper/leasekeeper/remote"
 	"github.com/leasekeeper/leasekeeper/server"
@@ -77,7 +77,7 @@ func ExampleCompare() {
 		log.Fatal(err)
 	}
 	defer b.Close(ctx)
-	claim := driver.Claim{Name: "jobs/nightly", Holder: driver.Holder{ID: "host-1"}, TTL: 15 * time.Second}
+	claim := backend.Claim{Name: "jobs/nightly", Holder: backend.Holder{ID: "host-1"}, TTL: 15 * time.Second}
 	rand.Read(claim.ID[:])
 	lease, _, err := b.Claim(ctx, claim)
 	if err != nil {
@@ -126,8 +126,8 @@ func ExampleKey() {
 		log.Fatal(err)
 	}
 	defer b.Close(ctx)
-	lease, grant, err := b.Claim(ctx, driver.Claim{
-		ID: driver.ID{7: 0x2a}, Name: "jobs/nightly", Holder: driver.Holder{ID: "host-1"}, TTL: 15 * time.Second,
+	lease, grant, err := b.Claim(ctx, backend.Claim{
+		ID: backend.ID{7: 0x2a}, Name: "jobs/nightly", Holder: backend.Holder{ID: "host-1"}, TTL: 15 * time.Second,
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -3,7 +3,7 @@ package remote
 import (
 	"context"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/ways"
 )
 
@@ -11,7 +11,7 @@ import (
 var LeaseIDOf = ways.LeaseID
 
 // AwaitAnew is Await when the stream has broken.
-func AwaitAnew(b *Backend, ctx context.Context, l driver.Lease) (driver.Grant, error) {
+func AwaitAnew(b *Backend, ctx context.Context, l backend.Lease) (backend.Grant, error) {
 	if t := l.(*lease).turn.Swap(nil); t != nil {
 		t.quit(errReplaced)
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/ways/waystest"
 	"github.com/leasekeeper/leasekeeper/remote"
 	"github.com/leasekeeper/leasekeeper/server"
@@ -75,20 +75,20 @@ func claimOn(t *testing.T, s *store, b *remote.Backend, f *faults, decide func(s
 			t.Errorf("granted %+v, there is %v", g, keys)
 		}
 		ok(t, b.Release(limited(t), l))
-	case errors.Is(err, driver.ErrUnknownOutcome):
+	case errors.Is(err, backend.ErrUnknownOutcome):
 		if l == nil {
 			t.Fatal("an unknown outcome without a lease")
 		}
-		is(t, renew(t, b, l).Err, driver.ErrInvalid)
+		is(t, renew(t, b, l).Err, backend.ErrInvalid)
 		_, err := b.Await(limited(t), l)
-		is(t, err, driver.ErrInvalid)
+		is(t, err, backend.ErrInvalid)
 		// Both ways out of it lead somewhere.
 		if _, g, err := b.Claim(limited(t), claim); err != nil || !g.Held {
 			t.Errorf("claimed again: %+v, %v", g, err)
 		}
 		ok(t, b.Release(limited(t), l))
 	default:
-		is(t, err, driver.ErrUnavailable)
+		is(t, err, backend.ErrUnavailable)
 		if l != nil {
 			t.Error("an error that says that nothing was changed comes with a lease")
 		}
@@ -112,7 +112,7 @@ func TestALateClaimComesToNothing(t *testing.T) {
 	for _, c := range []struct {
 		releases fault
 		kind     error
-	}{{pass, driver.ErrHeld}, {lose, driver.ErrUnknownOutcome}} {
+	}{{pass, backend.ErrHeld}, {lose, backend.ErrUnknownOutcome}} {
 		claim.ID[3]++
 		lost := times(1, lose, "Acquire")
 		f.Set(func(method string, req any) fault {
@@ -124,7 +124,7 @@ func TestALateClaimComesToNothing(t *testing.T) {
 		left, _, err := b.Claim(limited(t), claim)
 		f.Set(nil)
 		is(t, err, c.kind)
-		if errors.Is(err, driver.ErrHeld) == errors.Is(err, driver.ErrUnknownOutcome) || (left != nil) != errors.Is(err, driver.ErrUnknownOutcome) {
+		if errors.Is(err, backend.ErrHeld) == errors.Is(err, backend.ErrUnknownOutcome) || (left != nil) != errors.Is(err, backend.ErrUnknownOutcome) {
 			t.Errorf("%v, %v", left, err)
 		}
 		if left != nil {
@@ -135,7 +135,7 @@ func TestALateClaimComesToNothing(t *testing.T) {
 	// Now it arrives, and the name is free.
 	claim.ID[3]--
 	_, _, err := b.Claim(limited(t), claim)
-	is(t, err, driver.ErrLost)
+	is(t, err, backend.ErrLost)
 	s.None(name)
 }
 
@@ -145,20 +145,22 @@ func TestLostAnswersToChanges(t *testing.T) {
 	s := startStore(t)
 	for _, c := range []struct {
 		method string
-		change func(b *remote.Backend, l driver.Lease, g driver.Grant) error
+		change func(b *remote.Backend, l backend.Lease, g backend.Grant) error
 		done   error // what asking again comes to when it has taken effect
 	}{
-		{"Release", func(b *remote.Backend, l driver.Lease, _ driver.Grant) error { return b.Release(limited(t), l) }, nil},
-		{"Announce", func(b *remote.Backend, l driver.Lease, _ driver.Grant) error { return b.Announce(limited(t), l, "x") }, nil},
-		{"Revoke", func(b *remote.Backend, l driver.Lease, g driver.Grant) error {
+		{"Release", func(b *remote.Backend, l backend.Lease, _ backend.Grant) error { return b.Release(limited(t), l) }, nil},
+		{"Announce", func(b *remote.Backend, l backend.Lease, _ backend.Grant) error { return b.Announce(limited(t), l, "x") }, nil},
+		{"Revoke", func(b *remote.Backend, l backend.Lease, g backend.Grant) error {
 			return b.Revoke(limited(t), l.Name(), g.Token, "x", true)
-		}, driver.ErrLost},
-		{"Revoke", func(b *remote.Backend, l driver.Lease, _ driver.Grant) error {
+		}, backend.ErrLost},
+		{"Revoke", func(b *remote.Backend, l backend.Lease, _ backend.Grant) error {
 			return b.Revoke(limited(t), l.Name(), 0, "x", false)
 		}, nil},
-		{"Pin", func(b *remote.Backend, l driver.Lease, _ driver.Grant) error { return b.Pin(limited(t), l.Name(), "x") }, nil},
-		{"Unpin", func(b *remote.Backend, l driver.Lease, _ driver.Grant) error { return b.Unpin(limited(t), l.Name()) }, nil},
-		{"Transfer", func(b *remote.Backend, l driver.Lease, _ driver.Grant) error { return b.Transfer(limited(t), l) }, driver.ErrLost},
+		{"Pin", func(b *remote.Backend, l backend.Lease, _ backend.Grant) error {
+			return b.Pin(limited(t), l.Name(), "x")
+		}, nil},
+		{"Unpin", func(b *remote.Backend, l backend.Lease, _ backend.Grant) error { return b.Unpin(limited(t), l.Name()) }, nil},
+		{"Transfer", func(b *remote.Backend, l backend.Lease, _ backend.Grant) error { return b.Transfer(limited(t), l) }, backend.ErrLost},
 	} {
 		t.Run(c.method, func(t *testing.T) {
 			for _, n := range []int32{1, 3, always} {
@@ -176,13 +178,13 @@ func TestLostAnswersToChanges(t *testing.T) {
 						ok(t, err)
 						is(t, again, c.done)
 					case what == lose:
-						is(t, err, driver.ErrUnknownOutcome)
+						is(t, err, backend.ErrUnknownOutcome)
 						is(t, again, c.done)
 					default:
-						is(t, err, driver.ErrUnavailable)
+						is(t, err, backend.ErrUnavailable)
 						ok(t, again)
 					}
-					if errors.Is(err, driver.ErrUnavailable) && errors.Is(err, driver.ErrUnknownOutcome) {
+					if errors.Is(err, backend.ErrUnavailable) && errors.Is(err, backend.ErrUnknownOutcome) {
 						t.Errorf("of two kinds: %v", err)
 					}
 					ok(t, b.Unpin(limited(t), name))
@@ -226,9 +228,9 @@ func TestLostTransferOfARevokedLease(t *testing.T) {
 		}
 		return pass
 	})
-	is(t, b.Transfer(limited(t), l), driver.ErrLost)
+	is(t, b.Transfer(limited(t), l), backend.ErrLost)
 	f.Set(times(1, lose, "Transfer"))
-	is(t, b.Transfer(limited(t), l), driver.ErrLost)
+	is(t, b.Transfer(limited(t), l), backend.ErrLost)
 }
 
 func TestLostAnswersToQuestions(t *testing.T) {
@@ -241,7 +243,7 @@ func TestLostAnswersToQuestions(t *testing.T) {
 		"List":    func() error { _, err := b.List(limited(t), name, "", 3); return err },
 		"History": func() error { _, err := b.History(limited(t), name, 3); return err },
 		"Txn": func() error {
-			_, _, err := b.Adopt(limited(t), name, g.Token, driver.Holder{ID: fmt.Sprint(time.Now().UnixNano())})
+			_, _, err := b.Adopt(limited(t), name, g.Token, backend.Holder{ID: fmt.Sprint(time.Now().UnixNano())})
 			return err
 		},
 	} {
@@ -249,12 +251,12 @@ func TestLostAnswersToQuestions(t *testing.T) {
 		ok(t, ask())
 		f.Set(times(always, lose, method))
 		if err := ask(); method == "Txn" {
-			is(t, err, driver.ErrUnknownOutcome)
+			is(t, err, backend.ErrUnknownOutcome)
 		} else {
-			is(t, err, driver.ErrUnavailable)
+			is(t, err, backend.ErrUnavailable)
 		}
 		f.Set(times(always, unsent, method))
-		is(t, ask(), driver.ErrUnavailable)
+		is(t, ask(), backend.ErrUnavailable)
 	}
 }
 
@@ -270,14 +272,14 @@ func nobody(t *testing.T) string {
 func TestNobodyThere(t *testing.T) {
 	b := open(t, nobody(t), nobody(t))
 	l, _, err := b.Claim(limited(t), asking("x", true))
-	if is(t, err, driver.ErrUnavailable); l != nil {
+	if is(t, err, backend.ErrUnavailable); l != nil {
 		t.Error("a lease from nobody")
 	}
 	_, err = b.Get(limited(t), "x")
-	is(t, err, driver.ErrUnavailable)
+	is(t, err, backend.ErrUnavailable)
 	_, err = b.List(limited(t), "", "", 1)
-	is(t, err, driver.ErrUnavailable)
-	is(t, b.Watch(limited(t), "", func(driver.Event) {}), driver.ErrUnavailable)
+	is(t, err, backend.ErrUnavailable)
+	is(t, b.Watch(limited(t), "", func(backend.Event) {}), backend.ErrUnavailable)
 }
 
 // One member of two cannot be reached: the other one does it.
@@ -293,7 +295,7 @@ func TestAnotherEndpoint(t *testing.T) {
 }
 
 // established returns a backend behind a proxy that has a connection.
-func established(t *testing.T, cfg remote.Config, s *store) (*remote.Backend, *proxy, driver.Lease) {
+func established(t *testing.T, cfg remote.Config, s *store) (*remote.Backend, *proxy, backend.Lease) {
 	t.Helper()
 	p := startProxy(t, s.Addr)
 	cfg.Endpoints = append([]string{p.Addr()}, cfg.Endpoints...)
@@ -313,7 +315,7 @@ func TestStalledClaim(t *testing.T) {
 	defer cancel()
 	began := time.Now()
 	l, _, err := b.Claim(ctx, claim)
-	is(t, err, driver.ErrUnknownOutcome)
+	is(t, err, backend.ErrUnknownOutcome)
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("returned %v after its context had ended", took)
 	}
@@ -345,35 +347,35 @@ func TestRestart(t *testing.T) {
 		_, err := b.Await(limited(t), w)
 		turn <- err
 	}()
-	seen := make(chan driver.Event, 100)
+	seen := make(chan backend.Event, 100)
 	watched := make(chan error, 1)
 	watching, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	go func() { watched <- b.Watch(watching, name, func(e driver.Event) { seen <- e }) }()
-	if e := <-seen; e.Kind != driver.Resync || e.Info.Token != g.Token {
+	go func() { watched <- b.Watch(watching, name, func(e backend.Event) { seen <- e }) }()
+	if e := <-seen; e.Kind != backend.Resync || e.Info.Token != g.Token {
 		t.Errorf("%+v", e)
 	}
 	ok(t, stop())
-	err = b.Renew(limited(t), []driver.Lease{l}, func(_ int, r driver.Renewal) { t.Errorf("nobody is there: %+v", r) })
-	is(t, err, driver.ErrUnavailable)
+	err = b.Renew(limited(t), []backend.Lease{l}, func(_ int, r backend.Renewal) { t.Errorf("nobody is there: %+v", r) })
+	is(t, err, backend.ErrUnavailable)
 	_, stop, err = waystest.Serve(addr, dir, server.Config{})
 	ok(t, err)
 	defer func() { ok(t, stop()) }()
 	eventually(t, "renewals", func() bool {
 		renewed := false
-		err := b.Renew(limited(t), []driver.Lease{l, w}, func(_ int, r driver.Renewal) { renewed = r.Err == nil })
+		err := b.Renew(limited(t), []backend.Lease{l, w}, func(_ int, r backend.Renewal) { renewed = r.Err == nil })
 		return err == nil && renewed
 	})
-	if e := <-seen; e.Kind != driver.Resync || e.Info.Token != g.Token {
+	if e := <-seen; e.Kind != backend.Resync || e.Info.Token != g.Token {
 		t.Errorf("after the restart: %+v", e)
 	}
 	ok(t, b.Release(limited(t), l))
 	ok(t, <-turn)
 	e := <-seen
-	for e.Kind == driver.Resync && e.Info.Token == g.Token {
+	for e.Kind == backend.Resync && e.Info.Token == g.Token {
 		e = <-seen // the watch took another way once more, because another call had left this one
 	}
-	if e.Kind != driver.Acquired && e.Kind != driver.Resync || e.Info.Token <= g.Token {
+	if e.Kind != backend.Acquired && e.Kind != backend.Resync || e.Info.Token <= g.Token {
 		t.Errorf("it passed on: %+v", e)
 	}
 	cancel()

@@ -5,13 +5,13 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // Compare returns the condition that makes a transaction of one's own, through the server's etcd API, commit
 // only if the lease, which must have been told to hold its name, still does: put it among the Compare of a
 // TxnRequest. l is what Raw of the root package's Lease returns.
-func Compare(l driver.Lease) (*pb.Compare, error) {
+func Compare(l backend.Lease) (*pb.Compare, error) {
 	own, err := gated(l)
 	if err != nil {
 		return nil, err
@@ -21,7 +21,7 @@ func Compare(l driver.Lease) (*pb.Compare, error) {
 
 // Key returns the ownership key and its create revision, for those who build the condition of [Compare] with
 // another library: that the create revision of this key is this.
-func Key(l driver.Lease) (key []byte, createRevision int64, err error) {
+func Key(l backend.Lease) (key []byte, createRevision int64, err error) {
 	own, err := gated(l)
 	if err != nil {
 		return nil, 0, err
@@ -31,7 +31,7 @@ func Key(l driver.Lease) (key []byte, createRevision int64, err error) {
 
 // LeaseID returns the lease as the server's etcd API knows it, to which keys of one's own can be bound: they
 // are deleted when it is released or ends.
-func LeaseID(l driver.Lease) (int64, error) {
+func LeaseID(l backend.Lease) (int64, error) {
 	own, err := gated(l)
 	if err != nil {
 		return 0, err
@@ -40,7 +40,7 @@ func LeaseID(l driver.Lease) (int64, error) {
 }
 
 // gated is known for functions that need no connection.
-func gated(l driver.Lease) (*lease, error) {
+func gated(l backend.Lease) (*lease, error) {
 	var b *Backend
 	if own, ok := l.(*lease); ok && own != nil {
 		b = own.b

@@ -4,19 +4,19 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/leasekeeper/leasekeeper/driver"
-	"github.com/leasekeeper/leasekeeper/driver/drivertest"
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/backendtest"
 	"github.com/leasekeeper/leasekeeper/internal/ways/waystest"
 )
 
 // groupBehaves tests that a group behaves as one server does, whichever of its members is asked.
 func groupBehaves(t *testing.T) {
 	g := waystest.StartGroup(t)
-	drivertest.Run(t, drivertest.Config{New: func(testing.TB) drivertest.Store {
-		return drivertest.Store{
-			Open: func(t testing.TB) driver.Backend {
+	backendtest.Run(t, backendtest.Config{New: func(testing.TB) backendtest.Store {
+		return backendtest.Store{
+			Open: func(t testing.TB) backend.Backend {
 				// A follower first: what it does not do itself it sends on.
-				b, err := driver.Open(t.Context(), "leasekeeper://"+strings.Join([]string{g.Members[1].Addr, g.Members[2].Addr, g.Members[0].Addr}, ",")+"/")
+				b, err := backend.Open(t.Context(), "leasekeeper://"+strings.Join([]string{g.Members[1].Addr, g.Members[2].Addr, g.Members[0].Addr}, ",")+"/")
 				ok(t, err)
 				return b
 			},

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // lackingFor is how long a server that does not know Hold is not asked for it again: it may be another by then.
@@ -37,7 +37,7 @@ type demand struct {
 	lease  int64
 	ttlMs  int64 // 0: it is a release
 	wait   bool
-	holder driver.Holder
+	holder backend.Holder
 	way    int64 // the number of the way
 	done   chan struct{}
 
@@ -268,7 +268,7 @@ func (s *holdStream) stalled() {
 
 // ends returns what ends a context before its deadline.
 func ends(ctx context.Context) (caller, keeper <-chan struct{}) {
-	if r, ok := ctx.(*driver.Request); ok {
+	if r, ok := ctx.(*backend.Request); ok {
 		return r.Ends()
 	}
 	return ctx.Done(), nil
@@ -383,7 +383,7 @@ func heldReply(a *leasekeeperv1.HoldAnswer) (reply, error) {
 	}
 	return reply{
 		state: leasekeeperv1.AcquireResponse_State(a.State), // their numbers are the same
-		token: driver.Token(a.Token), ttlMs: a.TtlMs, place: int(a.Place), current: a.Current,
+		token: backend.Token(a.Token), ttlMs: a.TtlMs, place: int(a.Place), current: a.Current,
 	}, nil
 }
 

@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 const (
@@ -25,8 +25,8 @@ type outbox struct {
 	request  leasekeeperv1.HoldRequest
 	claims   []*leasekeeperv1.HoldClaim
 	releases []*leasekeeperv1.HoldRelease
-	holder   driver.Holder // whom the server takes for the one who claims, if nothing else is said
-	known    bool          // it does
+	holder   backend.Holder // whom the server takes for the one who claims, if nothing else is said
+	known    bool           // it does
 }
 
 func (s *holdStream) run() {

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/driver"
-	"github.com/leasekeeper/leasekeeper/driver/drivertest"
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/backendtest"
 	"github.com/leasekeeper/leasekeeper/remote"
 )
 
@@ -40,9 +40,9 @@ func TestOlderServer(t *testing.T) {
 		t.Errorf("calls: %v", calls)
 	}
 	t.Run("behaviour", func(t *testing.T) {
-		drivertest.Run(t, drivertest.Config{New: func(testing.TB) drivertest.Store {
-			return drivertest.Store{
-				Open:   func(t testing.TB) driver.Backend { b, _ := older(t, s); return b },
+		backendtest.Run(t, backendtest.Config{New: func(testing.TB) backendtest.Store {
+			return backendtest.Store{
+				Open:   func(t testing.TB) backend.Backend { b, _ := older(t, s); return b },
 				Delete: func(_ testing.TB, name string) { s.DeleteOwner(name) },
 			}
 		}})
@@ -116,7 +116,7 @@ func TestRequestsTravelTogether(t *testing.T) {
 	})
 	prefix := unique("together")
 	var all sync.WaitGroup
-	leases := make([]driver.Lease, many)
+	leases := make([]backend.Lease, many)
 	claim := func(i int) {
 		all.Go(func() {
 			c := asking(fmt.Sprint(prefix, "/", i), true)
@@ -171,7 +171,7 @@ func TestClaimIsLeft(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-arrived; cancel() }()
 	l, _, err := b.Claim(ctx, asking(name, true))
-	is(t, err, driver.ErrUnknownOutcome)
+	is(t, err, backend.ErrUnknownOutcome)
 	is(t, err, context.Canceled)
 	eventually(t, "it is forgotten", func() bool { return forgotten.Load() == 1 && remote.Unanswered(b) == 0 })
 	close(let)
@@ -184,7 +184,7 @@ func TestClaimIsLeft(t *testing.T) {
 	// One that has not left yet never does.
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
-	if l, _, err := b.Claim(done, asking(unique("never"), true)); l != nil || !errors.Is(err, context.Canceled) && !errors.Is(err, driver.ErrUnknownOutcome) {
+	if l, _, err := b.Claim(done, asking(unique("never"), true)); l != nil || !errors.Is(err, context.Canceled) && !errors.Is(err, backend.ErrUnknownOutcome) {
 		t.Errorf("%v, %v", l, err)
 	}
 }
@@ -206,7 +206,7 @@ func TestTheStreamBreaks(t *testing.T) {
 		all.Go(func() {
 			c := asking(fmt.Sprint(unique("asked"), i), true)
 			l, g, err := b.Claim(limited(t), c)
-			for errors.Is(err, driver.ErrUnknownOutcome) {
+			for errors.Is(err, backend.ErrUnknownOutcome) {
 				l, g, err = b.Claim(limited(t), c)
 			}
 			ok(t, err)

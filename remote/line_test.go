@@ -13,18 +13,18 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/remote"
 )
 
-func keyOf(t testing.TB, l driver.Lease) string {
+func keyOf(t testing.TB, l backend.Lease) string {
 	t.Helper()
 	key, _, err := remote.Key(l)
 	ok(t, err)
 	return string(key)
 }
 
-func idOf(t testing.TB, l driver.Lease) int64 {
+func idOf(t testing.TB, l backend.Lease) int64 {
 	t.Helper()
 	id, err := remote.LeaseID(l)
 	ok(t, err)
@@ -32,7 +32,7 @@ func idOf(t testing.TB, l driver.Lease) int64 {
 }
 
 // awaiting waits for a turn beside the test.
-func awaiting(t testing.TB, b *remote.Backend, l driver.Lease) chan error {
+func awaiting(t testing.TB, b *remote.Backend, l backend.Lease) chan error {
 	turn := make(chan error, 1)
 	ctx := limited(t)
 	go func() {
@@ -104,7 +104,7 @@ func TestAwaitAfterTheServerForgot(t *testing.T) {
 			}
 		})
 		_, err := remote.AwaitAnew(b, limited(t), w)
-		is(t, err, driver.ErrLost)
+		is(t, err, backend.ErrLost)
 		f.Answers(nil)
 		if s.Alive(idOf(t, w)) {
 			t.Error("and it is left in the line")
@@ -120,7 +120,7 @@ func TestAwaitIsToldOfItsOwnEnd(t *testing.T) {
 	l := stand(t, b, name)
 	turn := awaiting(t, b, l)
 	s.Delete(keyOf(t, l))
-	is(t, <-turn, driver.ErrLost)
+	is(t, <-turn, backend.ErrLost)
 }
 
 // Awaiting does not prolong the lease.
@@ -139,7 +139,7 @@ func TestAwaitDoesNotRenew(t *testing.T) {
 		_, err = b.Await(ctx, l)
 		cancel()
 	}
-	is(t, err, driver.ErrLost)
+	is(t, err, backend.ErrLost)
 	if took := time.Since(began); took < claim.TTL || took > 5*time.Second {
 		t.Errorf("it ended after %v", took)
 	}
@@ -159,11 +159,11 @@ func TestCloseEndsEverything(t *testing.T) {
 		stand(t, b, name) // nobody waits on this one
 		all.Go(func() {
 			_, err := b.Await(limited(t), l)
-			is(t, err, driver.ErrClosed)
+			is(t, err, backend.ErrClosed)
 		})
 		ok(t, renew(t, b, l).Err)
 	}
-	all.Go(func() { is(t, b.Watch(limited(t), "", func(driver.Event) {}), driver.ErrClosed) })
+	all.Go(func() { is(t, b.Watch(limited(t), "", func(backend.Event) {}), backend.ErrClosed) })
 	ok(t, b.Close(limited(t)))
 	stacks := make([]byte, 8<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
@@ -199,17 +199,17 @@ func TestClaimOfATakenID(t *testing.T) {
 	claim := asking(unique("taken"), true)
 	l, _, err := b.Claim(limited(t), claim)
 	ok(t, err)
-	for _, spoil := range []func(*driver.Claim){
-		func(c *driver.Claim) { c.Name += "-other" },
-		func(c *driver.Claim) { c.TTL++ },
-		func(c *driver.Claim) { c.Holder.ID += "-other" },
+	for _, spoil := range []func(*backend.Claim){
+		func(c *backend.Claim) { c.Name += "-other" },
+		func(c *backend.Claim) { c.TTL++ },
+		func(c *backend.Claim) { c.Holder.ID += "-other" },
 	} {
 		other := claim
 		spoil(&other)
 		for _, n := range []int32{0, 1} {
 			f.Set(times(n, lose, "Acquire"))
 			left, _, err := b.Claim(limited(t), other)
-			if is(t, err, driver.ErrInvalid); left != nil {
+			if is(t, err, backend.ErrInvalid); left != nil {
 				t.Error("it comes with a lease")
 			}
 		}
@@ -231,13 +231,13 @@ func TestLocksOfOtherPrograms(t *testing.T) {
 	b := openWith(t, remote.Config{Endpoints: []string{s.Addr}, Namespace: "ns/of"})
 	name := unique("recipe")
 	key, id, token := lockByRecipe(s, "ns/of/"+name)
-	var held *driver.HeldError
+	var held *backend.HeldError
 	_, _, err := b.Claim(limited(t), asking(name, false))
 	if !errors.As(err, &held) || int64(held.Token) != token || held.Holder.ID != fmt.Sprintf("etcd lease %x", id) {
 		t.Errorf("%+v, %v", held, err)
 	}
-	_, _, err = b.Adopt(limited(t), name, driver.Token(token), driver.Holder{ID: "x"})
-	is(t, err, driver.ErrUnsupported)
+	_, _, err = b.Adopt(limited(t), name, backend.Token(token), backend.Holder{ID: "x"})
+	is(t, err, backend.ErrUnsupported)
 	l := stand(t, b, name)
 	if k := keyOf(t, l); !strings.HasPrefix(k, "ns/of/"+name+"/") || len(s.Keys("ns/of/"+name+"/")) != 2 {
 		t.Errorf("stands in line as %s: %v", k, s.Keys("ns/of/"+name+"/"))
@@ -249,7 +249,7 @@ func TestLocksOfOtherPrograms(t *testing.T) {
 		t.Errorf("token %d after %d", g.Token, token)
 	}
 	past, err := b.History(limited(t), name, 10)
-	if err != nil || len(past) != 2 || past[1].Why != driver.Deleted || past[1].Holder.ID != fmt.Sprintf("etcd lease %x", id) {
+	if err != nil || len(past) != 2 || past[1].Why != backend.Deleted || past[1].Holder.ID != fmt.Sprintf("etcd lease %x", id) {
 		t.Errorf("%+v, %v", past, err)
 	}
 }
@@ -260,7 +260,7 @@ func TestAdoptChangesTheCard(t *testing.T) {
 	b := open(t, s.Addr)
 	name := unique("adopt")
 	_, g := hold(t, b, name)
-	by := driver.Holder{ID: "new", Card: driver.Card{Host: "there", PID: 7, Started: time.Unix(1700000000, 5), Text: "a <text>"}}
+	by := backend.Holder{ID: "new", Card: backend.Card{Host: "there", PID: 7, Started: time.Unix(1700000000, 5), Text: "a <text>"}}
 	l, _, err := b.Adopt(limited(t), name, g.Token, by)
 	ok(t, err)
 	info, err := b.Get(limited(t), name)
@@ -278,7 +278,7 @@ func TestAdoptChangesTheCard(t *testing.T) {
 	ok(t, renew(t, b, l).Err)
 	// A card that is not known is replaced, whatever it was.
 	_, _, err = b.Adopt(limited(t), name, 0, by)
-	is(t, err, driver.ErrLost)
+	is(t, err, backend.ErrLost)
 }
 
 func TestGate(t *testing.T) {
@@ -313,9 +313,9 @@ func TestGate(t *testing.T) {
 		t.Error("let through under the next holder")
 	}
 	_, err = remote.Compare(nil)
-	is(t, err, driver.ErrInvalid)
+	is(t, err, backend.ErrInvalid)
 	_, err = remote.LeaseID(foreign{})
-	is(t, err, driver.ErrInvalid)
+	is(t, err, backend.ErrInvalid)
 }
 
 type foreign struct{}

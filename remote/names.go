@@ -11,25 +11,25 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // pageSize is how many names the server lists at once.
 const pageSize = 1000
 
-// Get implements [driver.Backend].
-func (b *Backend) Get(ctx context.Context, name string) (driver.Info, error) {
-	if err := driver.CheckName(name); err != nil {
-		return driver.Info{}, err
+// Get implements [backend.Backend].
+func (b *Backend) Get(ctx context.Context, name string) (backend.Info, error) {
+	if err := backend.CheckName(name); err != nil {
+		return backend.Info{}, err
 	}
 	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
-		return driver.Info{}, err
+		return backend.Info{}, err
 	}
 	defer end()
 	info, o := b.get(ctx, name)
 	if o.err != nil {
-		return driver.Info{}, o.read("asking about " + name)
+		return backend.Info{}, o.read("asking about " + name)
 	}
 	return b.info(info), nil
 }
@@ -43,10 +43,10 @@ func (b *Backend) get(ctx context.Context, name string) (*leasekeeperv1.NameInfo
 	return resp.GetInfo(), o
 }
 
-// List implements [driver.Backend].
-func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]driver.Info, error) {
+// List implements [backend.Backend].
+func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]backend.Info, error) {
 	if limit <= 0 {
-		return nil, fmt.Errorf("%w: a list of up to %d names", driver.ErrInvalid, limit)
+		return nil, fmt.Errorf("%w: a list of up to %d names", backend.ErrInvalid, limit)
 	}
 	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
@@ -57,7 +57,7 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 	if after != "" {
 		req.After = b.root + after
 	}
-	var found []driver.Info
+	var found []backend.Info
 	for {
 		req.Limit = int32(min(limit-len(found), pageSize))
 		var resp *leasekeeperv1.ListResponse
@@ -79,9 +79,9 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 	}
 }
 
-// History implements [driver.Historian].
-func (b *Backend) History(ctx context.Context, name string, limit int) ([]driver.Tenancy, error) {
-	if err := driver.CheckName(name); err != nil {
+// History implements [backend.Historian].
+func (b *Backend) History(ctx context.Context, name string, limit int) ([]backend.Tenancy, error) {
+	if err := backend.CheckName(name); err != nil {
 		return nil, err
 	}
 	ctx, end, err := b.ways.Begin(ctx)
@@ -99,34 +99,34 @@ func (b *Backend) History(ctx context.Context, name string, limit int) ([]driver
 	return past, nil
 }
 
-func (b *Backend) history(ctx context.Context, name string, limit int) ([]driver.Tenancy, outcome) {
+func (b *Backend) history(ctx context.Context, name string, limit int) ([]backend.Tenancy, outcome) {
 	req := &leasekeeperv1.HistoryRequest{Name: b.root + name, Limit: int32(min(limit, pageSize))}
 	var resp *leasekeeperv1.HistoryResponse
 	o := b.ask(ctx, unary(func(ctx context.Context, w *way, options ...grpc.CallOption) (err error) {
 		resp, err = w.names.History(ctx, req, options...)
 		return err
 	}))
-	var past []driver.Tenancy
+	var past []backend.Tenancy
 	for _, t := range resp.GetTenancies() {
-		past = append(past, driver.Tenancy{
-			Token: driver.Token(t.Token), Holder: holderOf(t.Holder, t.Lease),
+		past = append(past, backend.Tenancy{
+			Token: backend.Token(t.Token), Holder: holderOf(t.Holder, t.Lease),
 			From: timeOf(t.From), To: timeOf(t.To), Why: reasons[t.Why], Note: t.Note,
 		})
 	}
 	return past, o
 }
 
-var reasons = map[leasekeeperv1.Why]driver.Reason{
-	leasekeeperv1.Why_RELEASED:    driver.Released,
-	leasekeeperv1.Why_EXPIRED:     driver.Expired,
-	leasekeeperv1.Why_REVOKED:     driver.Revoked,
-	leasekeeperv1.Why_TRANSFERRED: driver.Transferred,
-	leasekeeperv1.Why_DELETED:     driver.Deleted,
+var reasons = map[leasekeeperv1.Why]backend.Reason{
+	leasekeeperv1.Why_RELEASED:    backend.Released,
+	leasekeeperv1.Why_EXPIRED:     backend.Expired,
+	leasekeeperv1.Why_REVOKED:     backend.Revoked,
+	leasekeeperv1.Why_TRANSFERRED: backend.Transferred,
+	leasekeeperv1.Why_DELETED:     backend.Deleted,
 }
 
-// info is what the server tells about a name, in the words of package driver.
-func (b *Backend) info(n *leasekeeperv1.NameInfo) driver.Info {
-	info := driver.Info{Name: strings.TrimPrefix(n.GetName(), b.root), Held: n.GetHeld(), Token: driver.Token(n.GetToken())}
+// info is what the server tells about a name, in the words of package backend.
+func (b *Backend) info(n *leasekeeperv1.NameInfo) backend.Info {
+	info := backend.Info{Name: strings.TrimPrefix(n.GetName(), b.root), Held: n.GetHeld(), Token: backend.Token(n.GetToken())}
 	if n.GetPinned() {
 		info.Pinned = n.PinReason
 		if info.Pinned == "" {
@@ -141,7 +141,7 @@ func (b *Backend) info(n *leasekeeperv1.NameInfo) driver.Info {
 	return info
 }
 
-func wireHolder(h driver.Holder) *leasekeeperv1.Holder {
+func wireHolder(h backend.Holder) *leasekeeperv1.Holder {
 	wire := &leasekeeperv1.Holder{Id: h.ID, Host: h.Card.Host, Pid: int64(h.Card.PID), Text: h.Card.Text}
 	// A time that the wire cannot express is only left out: nothing decides by it.
 	if started := timestamppb.New(h.Card.Started); !h.Card.Started.IsZero() && started.IsValid() {
@@ -151,12 +151,12 @@ func wireHolder(h driver.Holder) *leasekeeperv1.Holder {
 }
 
 // holderOf tells who has a lease. Programs that follow etcd's recipe are known by that only.
-func holderOf(h *leasekeeperv1.Holder, lease int64) driver.Holder {
+func holderOf(h *leasekeeperv1.Holder, lease int64) backend.Holder {
 	id := h.GetId()
 	if id == "" {
 		id = "etcd lease " + strconv.FormatInt(lease, 16)
 	}
-	return driver.Holder{ID: id, Card: driver.Card{
+	return backend.Holder{ID: id, Card: backend.Card{
 		Host: h.GetHost(), PID: int(h.GetPid()), Started: timeOf(h.GetStarted()), Text: h.GetText(),
 	}}
 }

@@ -10,7 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/ways"
 )
 
@@ -54,7 +54,7 @@ func (c Config) validate() error {
 		return err
 	}
 	if c.Namespace != "" {
-		if err := driver.CheckName(c.Namespace); err != nil {
+		if err := backend.CheckName(c.Namespace); err != nil {
 			return fmt.Errorf("the namespace: %w", err)
 		}
 	}
@@ -68,14 +68,14 @@ type Backend struct {
 }
 
 var (
-	_ driver.Backend     = (*Backend)(nil)
-	_ driver.Watcher     = (*Backend)(nil)
-	_ driver.Historian   = (*Backend)(nil)
-	_ driver.Announcer   = (*Backend)(nil)
-	_ driver.Adopter     = (*Backend)(nil)
-	_ driver.Revoker     = (*Backend)(nil)
-	_ driver.Pinner      = (*Backend)(nil)
-	_ driver.Transferrer = (*Backend)(nil)
+	_ backend.Backend     = (*Backend)(nil)
+	_ backend.Watcher     = (*Backend)(nil)
+	_ backend.Historian   = (*Backend)(nil)
+	_ backend.Announcer   = (*Backend)(nil)
+	_ backend.Adopter     = (*Backend)(nil)
+	_ backend.Revoker     = (*Backend)(nil)
+	_ backend.Pinner      = (*Backend)(nil)
+	_ backend.Transferrer = (*Backend)(nil)
 )
 
 // New returns a backend. It does not connect before it is used.
@@ -98,16 +98,16 @@ func New(cfg Config) (*Backend, error) {
 	return b, nil
 }
 
-// Scheme implements [driver.Backend].
+// Scheme implements [backend.Backend].
 func (b *Backend) Scheme() string { return Scheme }
 
-// Limits implements [driver.Backend].
-func (b *Backend) Limits() driver.Limits {
-	return driver.Limits{MinTTL: minTTL, MaxTTL: maxTTL, Granularity: time.Millisecond}
+// Limits implements [backend.Backend].
+func (b *Backend) Limits() backend.Limits {
+	return backend.Limits{MinTTL: minTTL, MaxTTL: maxTTL, Granularity: time.Millisecond}
 }
 
-// Close implements [driver.Backend]. Calls that are under way end with [driver.ErrClosed], or with
-// [driver.ErrUnknownOutcome] if they may have had an effect. It waits for them until ctx ends.
+// Close implements [backend.Backend]. Calls that are under way end with [backend.ErrClosed], or with
+// [backend.ErrUnknownOutcome] if they may have had an effect. It waits for them until ctx ends.
 func (b *Backend) Close(ctx context.Context) error { return b.ways.Close(ctx) }
 
 // lease is a reference to what the server keeps for a claim.
@@ -115,17 +115,17 @@ type lease struct {
 	b      *Backend
 	wire   string // its name there
 	id     int64
-	token  driver.Token // which it holds the name under, or will; 0 if it is not known whether it exists
+	token  backend.Token // which it holds the name under, or will; 0 if it is not known whether it exists
 	ttl    time.Duration
 	holder string
 	turn   atomic.Pointer[turn] // where "yours" is to come; nil if there is none
 }
 
-// Name implements [driver.Lease].
+// Name implements [backend.Lease].
 func (l *lease) Name() string { return l.wire[len(l.b.root):] }
 
 // mine returns what a reference refers to, if this backend has made it.
-func (b *Backend) mine(l driver.Lease) (*lease, error) {
+func (b *Backend) mine(l backend.Lease) (*lease, error) {
 	own, ok := l.(*lease)
 	if !ok || own == nil || own.b != b {
 		return nil, errForeign
@@ -133,14 +133,14 @@ func (b *Backend) mine(l driver.Lease) (*lease, error) {
 	return own, nil
 }
 
-var errForeign = fmt.Errorf("%w: that lease is not of this backend", driver.ErrInvalid)
+var errForeign = fmt.Errorf("%w: that lease is not of this backend", backend.ErrInvalid)
 
 // known is mine for what only a lease of known token can do.
-func (b *Backend) known(l driver.Lease) (*lease, error) {
+func (b *Backend) known(l backend.Lease) (*lease, error) {
 	own, err := b.mine(l)
 	if err == nil && own.token == 0 {
 		err = fmt.Errorf("%w: it is not known whether the claim of %s took effect: claim it again with the same ID, or release it",
-			driver.ErrInvalid, own.Name())
+			backend.ErrInvalid, own.Name())
 	}
 	return own, err
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/ways"
 )
 
@@ -27,8 +27,8 @@ const (
 type round struct {
 	b       *Backend
 	renewal *ways.Renewal
-	leases  []driver.Lease
-	report  func(int, driver.Renewal)
+	leases  []backend.Lease
+	report  func(int, backend.Renewal)
 	done    []bool // reported
 	open    int    // not yet reported
 	sent    []*message
@@ -71,8 +71,8 @@ func (i *inbox) take() []news {
 	return taken
 }
 
-// Renew implements [driver.Backend].
-func (b *Backend) Renew(ctx context.Context, leases []driver.Lease, report func(int, driver.Renewal)) error {
+// Renew implements [backend.Backend].
+func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func(int, backend.Renewal)) error {
 	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (b *Backend) Renew(ctx context.Context, leases []driver.Lease, report func(
 	for i, l := range leases {
 		if own, ok := l.(*lease); !ok || own == nil || own.b != b || own.token == 0 {
 			_, err := b.known(l)
-			r.tell(i, driver.Renewal{Err: err})
+			r.tell(i, backend.Renewal{Err: err})
 		}
 	}
 	return r.run(ctx)
@@ -260,7 +260,7 @@ func (m *message) within(resp *leasekeeperv1.RenewResponse) bool {
 
 func (r *round) renewed(i int) {
 	if !r.done[i] {
-		r.tell(i, driver.Renewal{TTL: r.leases[i].(*lease).ttl})
+		r.tell(i, backend.Renewal{TTL: r.leases[i].(*lease).ttl})
 	}
 }
 
@@ -277,17 +277,17 @@ func (r *round) refuse(i int, refused *leasekeeperv1.RefusedRenewal) {
 			why = "its lease is gone from the server"
 		}
 		if refused.Note != "" {
-			why += ": " + driver.Printable(refused.Note)
+			why += ": " + backend.Printable(refused.Note)
 		}
-		r.tell(i, driver.Renewal{Err: fmt.Errorf("%w: %s: %s", driver.ErrLost, l.Name(), why)})
+		r.tell(i, backend.Renewal{Err: fmt.Errorf("%w: %s: %s", backend.ErrLost, l.Name(), why)})
 	default:
 		r.again = true
-		r.tell(i, driver.Renewal{Err: fmt.Errorf("%w: the server could not renew %s at that moment", driver.ErrUnavailable, l.Name())})
+		r.tell(i, backend.Renewal{Err: fmt.Errorf("%w: the server could not renew %s at that moment", backend.ErrUnavailable, l.Name())})
 	}
 }
 
 // tell reports on one lease.
-func (r *round) tell(i int, what driver.Renewal) {
+func (r *round) tell(i int, what backend.Renewal) {
 	r.done[i] = true
 	r.open--
 	r.report(i, what)
@@ -300,7 +300,7 @@ func (r *round) forget() {
 	}
 }
 
-func (b *Backend) newRound(leases []driver.Lease, report func(int, driver.Renewal)) *round {
+func (b *Backend) newRound(leases []backend.Lease, report func(int, backend.Renewal)) *round {
 	return &round{
 		b: b, leases: leases, report: report, done: make([]bool, len(leases)), open: len(leases),
 		inbox: inbox{wake: make(chan struct{}, 1)},
@@ -310,7 +310,7 @@ func (b *Backend) newRound(leases []driver.Lease, report func(int, driver.Renewa
 // renewOne renews one lease, and returns why it could not if so.
 func (b *Backend) renewOne(ctx context.Context, l *lease) error {
 	var refused error
-	if err := b.newRound([]driver.Lease{l}, func(_ int, n driver.Renewal) { refused = n.Err }).run(ctx); err != nil {
+	if err := b.newRound([]backend.Lease{l}, func(_ int, n backend.Renewal) { refused = n.Err }).run(ctx); err != nil {
 		return err
 	}
 	return refused

@@ -13,14 +13,14 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/remote"
 )
 
 // manyLeases claims leases that nobody else wants.
-func manyLeases(t testing.TB, b *remote.Backend, many int) []driver.Lease {
+func manyLeases(t testing.TB, b *remote.Backend, many int) []backend.Lease {
 	t.Helper()
-	leases := make([]driver.Lease, many)
+	leases := make([]backend.Lease, many)
 	var all sync.WaitGroup
 	prefix := unique("many")
 	for worker := range 32 {
@@ -78,8 +78,8 @@ func TestRenewMany(t *testing.T) {
 	const rounds = 5
 	for range rounds {
 		told := make([]int, some)
-		ok(t, b.Renew(limited(t), leases, func(i int, r driver.Renewal) {
-			if told[i]++; (i%7 == 0) != errors.Is(r.Err, driver.ErrLost) || i%7 != 0 && (r.Err != nil || r.TTL != time.Hour) {
+		ok(t, b.Renew(limited(t), leases, func(i int, r backend.Renewal) {
+			if told[i]++; (i%7 == 0) != errors.Is(r.Err, backend.ErrLost) || i%7 != 0 && (r.Err != nil || r.TTL != time.Hour) {
 				t.Errorf("lease %d: %+v", i, r)
 			}
 		}))
@@ -93,7 +93,7 @@ func TestRenewMany(t *testing.T) {
 	// The same leases over and over.
 	alive := slices.Repeat(leases[1:2], 40_000)
 	told := 0
-	ok(t, b.Renew(limited(t), alive, func(_ int, r driver.Renewal) {
+	ok(t, b.Renew(limited(t), alive, func(_ int, r backend.Renewal) {
 		if told++; r.Err != nil {
 			t.Error(r.Err)
 		}
@@ -121,23 +121,23 @@ func TestRenewDropsLateAnswers(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)
-	is(t, b.Renew(ctx, []driver.Lease{l}, func(_ int, r driver.Renewal) { t.Errorf("reported %+v", r) }), context.Canceled)
+	is(t, b.Renew(ctx, []backend.Lease{l}, func(_ int, r backend.Renewal) { t.Errorf("reported %+v", r) }), context.Canceled)
 	if n := remote.Unanswered(b); n != 0 {
 		t.Errorf("%d messages are still waited for", n)
 	}
 	ok(t, b.Release(limited(t), gone))
 	// By another way; and then by the first again, where the late answer stands before that to this.
-	is(t, renew(t, b, gone).Err, driver.ErrLost)
+	is(t, renew(t, b, gone).Err, backend.ErrLost)
 	ctx, cancel = context.WithCancel(t.Context())
 	cancel()
-	is(t, b.Renew(ctx, []driver.Lease{l}, func(int, driver.Renewal) {}), context.Canceled)
+	is(t, b.Renew(ctx, []backend.Lease{l}, func(int, backend.Renewal) {}), context.Canceled)
 	time.AfterFunc(50*time.Millisecond, let)
-	is(t, renew(t, b, gone).Err, driver.ErrLost)
+	is(t, renew(t, b, gone).Err, backend.ErrLost)
 	ok(t, renew(t, b, l).Err)
 }
 
 // rewritten has answers to renewals changed on their way.
-func rewritten(t *testing.T, leases int, change func(*leasekeeperv1.RenewResponse)) (*remote.Backend, []driver.Lease) {
+func rewritten(t *testing.T, leases int, change func(*leasekeeperv1.RenewResponse)) (*remote.Backend, []backend.Lease) {
 	t.Helper()
 	b, f := faulty(t, startStore(t))
 	all := manyLeases(t, b, leases)
@@ -159,10 +159,10 @@ func TestRenewInParts(t *testing.T) {
 		}
 	})
 	var told []int
-	ok(t, b.Renew(limited(t), leases, func(i int, r driver.Renewal) {
+	ok(t, b.Renew(limited(t), leases, func(i int, r backend.Renewal) {
 		told = append(told, i)
 		if i == 2 {
-			is(t, r.Err, driver.ErrLost)
+			is(t, r.Err, backend.ErrLost)
 		} else {
 			ok(t, r.Err)
 		}
@@ -194,7 +194,7 @@ func TestRenewNonsense(t *testing.T) {
 				first = false
 			})
 			told := make([]int, 2)
-			ok(t, b.Renew(limited(t), leases, func(i int, r driver.Renewal) {
+			ok(t, b.Renew(limited(t), leases, func(i int, r backend.Renewal) {
 				told[i]++
 				ok(t, r.Err)
 			}))
@@ -206,7 +206,7 @@ func TestRenewNonsense(t *testing.T) {
 	b, leases := rewritten(t, 2, func(r *leasekeeperv1.RenewResponse) { r.Number += 100 })
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	is(t, b.Renew(ctx, leases, func(int, driver.Renewal) { t.Error("told of") }), context.DeadlineExceeded)
+	is(t, b.Renew(ctx, leases, func(int, backend.Renewal) { t.Error("told of") }), context.DeadlineExceeded)
 }
 
 // "Try again" says nothing about the lease, and something about the endpoint.
@@ -221,7 +221,7 @@ func TestRenewAgain(t *testing.T) {
 			r.Refused = []*leasekeeperv1.RefusedRenewal{{State: leasekeeperv1.RefusedRenewal_AGAIN}}
 		}
 	})
-	is(t, renew(t, b, l).Err, driver.ErrUnavailable)
+	is(t, renew(t, b, l).Err, backend.ErrUnavailable)
 	ok(t, renew(t, b, l).Err)
 	if n := counted.streams.Load(); n != 2 {
 		t.Errorf("%d streams", n)
@@ -257,7 +257,7 @@ func TestRenewEndsWithItsContext(t *testing.T) {
 	p.Stall(false)
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)
-	is(t, b.Renew(ctx, []driver.Lease{l}, func(_ int, r driver.Renewal) { t.Errorf("reported %+v", r) }), context.Canceled)
+	is(t, b.Renew(ctx, []backend.Lease{l}, func(_ int, r backend.Renewal) { t.Errorf("reported %+v", r) }), context.Canceled)
 	counted := new(tally)
 	counted.on(f)
 	ok(t, renew(t, b, l).Err)
@@ -301,7 +301,7 @@ func TestRenewConcurrently(t *testing.T) {
 			for n := range 20 {
 				given := leases[i : i+1+n%(len(leases)-i)]
 				told := 0
-				if err := b.Renew(limited(t), given, func(_ int, r driver.Renewal) {
+				if err := b.Renew(limited(t), given, func(_ int, r backend.Renewal) {
 					if told++; r.Err != nil {
 						t.Error(r.Err)
 					}
@@ -356,11 +356,11 @@ func TestHedgeTakesAnotherEndpoint(t *testing.T) {
 	ctx, cancel := context.WithCancel(limited(t))
 	var both sync.WaitGroup
 	both.Go(func() {
-		is(t, b.Renew(ctx, leases, func(int, driver.Renewal) {}), context.Canceled)
+		is(t, b.Renew(ctx, leases, func(int, backend.Renewal) {}), context.Canceled)
 	})
 	eventually(t, "the first asks", func() bool { return count(sent, addrs[0], 0) == 1 })
 	both.Go(func() {
-		is(t, b.Renew(driver.Hedge(ctx), leases[5:], func(int, driver.Renewal) {}), context.Canceled)
+		is(t, b.Renew(backend.Hedge(ctx), leases[5:], func(int, backend.Renewal) {}), context.Canceled)
 	})
 	eventually(t, "the other endpoint is asked", func() bool { return count(opened, addrs[1], 0) > 0 })
 	if n := count(sent, addrs[0], 0); n != 1 {

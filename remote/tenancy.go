@@ -10,15 +10,15 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // maxTries is how often something is started over because others have changed the same meanwhile.
 const maxTries = 8
 
-// Announce implements [driver.Announcer].
-func (b *Backend) Announce(ctx context.Context, l driver.Lease, text string) error {
-	if err := driver.CheckCardText(text); err != nil {
+// Announce implements [backend.Announcer].
+func (b *Backend) Announce(ctx context.Context, l backend.Lease, text string) error {
+	if err := backend.CheckCardText(text); err != nil {
 		return err
 	}
 	own, err := b.known(l)
@@ -41,14 +41,14 @@ func (b *Backend) Announce(ctx context.Context, l driver.Lease, text string) err
 	return nil
 }
 
-// Adopt implements [driver.Adopter]. The new holder is put on the card. Locks of other programs cannot be
+// Adopt implements [backend.Adopter]. The new holder is put on the card. Locks of other programs cannot be
 // adopted: their leases may stand for more than one name.
-func (b *Backend) Adopt(ctx context.Context, name string, t driver.Token, by driver.Holder) (driver.Lease, driver.Grant, error) {
-	none := driver.Grant{}
-	if err := driver.CheckName(name); err != nil {
+func (b *Backend) Adopt(ctx context.Context, name string, t backend.Token, by backend.Holder) (backend.Lease, backend.Grant, error) {
+	none := backend.Grant{}
+	if err := backend.CheckName(name); err != nil {
 		return nil, none, err
 	}
-	if err := driver.CheckHolder(by); err != nil {
+	if err := backend.CheckHolder(by); err != nil {
 		return nil, none, err
 	}
 	ctx, end, err := b.ways.Begin(ctx)
@@ -61,10 +61,10 @@ func (b *Backend) Adopt(ctx context.Context, name string, t driver.Token, by dri
 	switch {
 	case o.err != nil:
 		return nil, none, o.read(what)
-	case !info.GetHeld() || t == 0 || driver.Token(info.GetToken()) != t:
-		return nil, none, fmt.Errorf("%w: %s: token %d does not hold it", driver.ErrLost, what, t)
+	case !info.GetHeld() || t == 0 || backend.Token(info.GetToken()) != t:
+		return nil, none, fmt.Errorf("%w: %s: token %d does not hold it", backend.ErrLost, what, t)
 	case info.GetHolder().GetId() == "":
-		return nil, none, &driver.UnsupportedError{Backend: Scheme, What: driver.Adopt + " of the lock of another program"}
+		return nil, none, &backend.UnsupportedError{Backend: Scheme, What: backend.Adopt + " of the lock of another program"}
 	}
 	l := &lease{b: b, wire: b.root + name, id: info.Lease, token: t, ttl: length(info.TtlMs), holder: by.ID}
 	if err := b.renewOne(ctx, l); err != nil {
@@ -89,7 +89,7 @@ type card struct {
 
 // recard puts another holder on the card, through the server's etcd API. The write names the version of the
 // key that was read, so an attempt that arrives late changes nothing any more.
-func (b *Backend) recard(ctx context.Context, l *lease, by driver.Holder, what string) error {
+func (b *Backend) recard(ctx context.Context, l *lease, by backend.Holder, what string) error {
 	c := card{Holder: by.ID, Host: by.Card.Host, PID: by.Card.PID, Text: by.Card.Text}
 	if started := wireHolder(by).Started; started != nil {
 		utc := started.AsTime()
@@ -97,7 +97,7 @@ func (b *Backend) recard(ctx context.Context, l *lease, by driver.Holder, what s
 	}
 	value, err := json.Marshal(c)
 	if err != nil {
-		return fmt.Errorf("%w: %s: the holder: %v", driver.ErrInvalid, what, err)
+		return fmt.Errorf("%w: %s: the holder: %v", backend.ErrInvalid, what, err)
 	}
 	for range maxTries {
 		key, o := b.ownership(ctx, l)
@@ -105,7 +105,7 @@ func (b *Backend) recard(ctx context.Context, l *lease, by driver.Holder, what s
 		case o.err != nil:
 			return o.read(what)
 		case key == nil || key.CreateRevision != int64(l.token):
-			return fmt.Errorf("%w: %s: it has just ended", driver.ErrLost, what)
+			return fmt.Errorf("%w: %s: it has just ended", backend.ErrLost, what)
 		case string(key.Value) == string(value):
 			return nil
 		}
@@ -126,12 +126,12 @@ func (b *Backend) recard(ctx context.Context, l *lease, by driver.Holder, what s
 		}
 		// Changed meanwhile, perhaps by this very request, made before and not known to have been.
 	}
-	return fmt.Errorf("%w: %s: the card is being changed all the time", driver.ErrContention, what)
+	return fmt.Errorf("%w: %s: the card is being changed all the time", backend.ErrContention, what)
 }
 
-// Revoke implements [driver.Revoker].
-func (b *Backend) Revoke(ctx context.Context, name string, token driver.Token, reason string, now bool) error {
-	if err := driver.CheckName(name); err != nil {
+// Revoke implements [backend.Revoker].
+func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, reason string, now bool) error {
+	if err := backend.CheckName(name); err != nil {
 		return err
 	}
 	ctx, end, err := b.ways.Begin(ctx)
@@ -149,7 +149,7 @@ func (b *Backend) Revoke(ctx context.Context, name string, token driver.Token, r
 				return o.read(what)
 			}
 			if !info.GetHeld() {
-				return fmt.Errorf("%w: %s: nobody holds it", driver.ErrLost, what)
+				return fmt.Errorf("%w: %s: nobody holds it", backend.ErrLost, what)
 			}
 			req.Token = info.Token
 		}
@@ -166,10 +166,10 @@ func (b *Backend) Revoke(ctx context.Context, name string, token driver.Token, r
 		}
 		return o.write(what)
 	}
-	return fmt.Errorf("%w: %s: it passes on all the time", driver.ErrContention, what)
+	return fmt.Errorf("%w: %s: it passes on all the time", backend.ErrContention, what)
 }
 
-// Pin implements [driver.Pinner].
+// Pin implements [backend.Pinner].
 func (b *Backend) Pin(ctx context.Context, name, reason string) error {
 	return b.change(ctx, name, "pinning "+name, func(ctx context.Context, w *way, options ...grpc.CallOption) error {
 		_, err := w.names.Pin(ctx, &leasekeeperv1.PinRequest{Name: b.root + name, Reason: reason}, options...)
@@ -177,7 +177,7 @@ func (b *Backend) Pin(ctx context.Context, name, reason string) error {
 	})
 }
 
-// Unpin implements [driver.Pinner].
+// Unpin implements [backend.Pinner].
 func (b *Backend) Unpin(ctx context.Context, name string) error {
 	return b.change(ctx, name, "unpinning "+name, func(ctx context.Context, w *way, options ...grpc.CallOption) error {
 		_, err := w.names.Unpin(ctx, &leasekeeperv1.UnpinRequest{Name: b.root + name}, options...)
@@ -187,7 +187,7 @@ func (b *Backend) Unpin(ctx context.Context, name string) error {
 
 // change does something to a name, no matter which process holds it.
 func (b *Backend) change(ctx context.Context, name, what string, call func(context.Context, *way, ...grpc.CallOption) error) error {
-	if err := driver.CheckName(name); err != nil {
+	if err := backend.CheckName(name); err != nil {
 		return err
 	}
 	ctx, end, err := b.ways.Begin(ctx)
@@ -200,13 +200,13 @@ func (b *Backend) change(ctx context.Context, name, what string, call func(conte
 	case o.err == nil:
 		return nil
 	case o.reason() == leasekeeperv1.ErrorReason_NOT_HELD:
-		return fmt.Errorf("%w: %s: nobody holds it", driver.ErrInvalid, what)
+		return fmt.Errorf("%w: %s: nobody holds it", backend.ErrInvalid, what)
 	}
 	return o.write(what)
 }
 
-// Transfer implements [driver.Transferrer].
-func (b *Backend) Transfer(ctx context.Context, l driver.Lease) error {
+// Transfer implements [backend.Transferrer].
+func (b *Backend) Transfer(ctx context.Context, l backend.Lease) error {
 	own, err := b.known(l)
 	if err != nil {
 		return err
@@ -240,11 +240,11 @@ func (b *Backend) transferred(ctx context.Context, l *lease, what string) error 
 	for _, t := range past {
 		switch {
 		case t.Token != l.token:
-		case t.Why == driver.Transferred:
+		case t.Why == backend.Transferred:
 			return nil
 		default:
-			return fmt.Errorf("%w: %s: it had ended before: %s", driver.ErrLost, what, driver.Printable(string(t.Why)))
+			return fmt.Errorf("%w: %s: it had ended before: %s", backend.ErrLost, what, backend.Printable(string(t.Why)))
 		}
 	}
-	return fmt.Errorf("%w: %s: the lease is gone, and the server does not remember how it ended", driver.ErrUnknownOutcome, what)
+	return fmt.Errorf("%w: %s: the lease is gone, and the server does not remember how it ended", backend.ErrUnknownOutcome, what)
 }

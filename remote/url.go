@@ -4,13 +4,13 @@ import (
 	"context"
 	"net/url"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/ways"
 )
 
 func init() {
 	for _, scheme := range []string{Scheme, SchemeTLS} {
-		driver.Register(scheme, func(_ context.Context, u *url.URL) (driver.Backend, error) {
+		backend.Register(scheme, func(_ context.Context, u *url.URL) (backend.Backend, error) {
 			cfg, err := ParseURL(u)
 			if err != nil {
 				return nil, err

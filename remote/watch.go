@@ -12,14 +12,14 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/ways"
 )
 
-// Watch implements [driver.Watcher]. Each stream begins with how all names are, so that nothing is missed
+// Watch implements [backend.Watcher]. Each stream begins with how all names are, so that nothing is missed
 // when one takes the place of another. While report blocks, the server keeps what happens for a while, and
 // then reports again how all names are. That a name was pinned, unpinned or is to be revoked comes as Resync.
-func (b *Backend) Watch(ctx context.Context, prefix string, report func(driver.Event)) error {
+func (b *Backend) Watch(ctx context.Context, prefix string, report func(backend.Event)) error {
 	ctx, end, err := b.ways.Begin(ctx)
 	if err != nil {
 		return err
@@ -45,7 +45,7 @@ func (b *Backend) Watch(ctx context.Context, prefix string, report func(driver.E
 // view is what a watcher was told about names.
 type view struct {
 	b      *Backend
-	report func(driver.Event)
+	report func(backend.Event)
 	held   map[string]bool // the names that were told of as held
 	before map[string]bool // while all is reported again: those of them that were not told of again
 }
@@ -84,14 +84,14 @@ func (v *view) take(resp *leasekeeperv1.WatchResponse) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(v.before)) {
 		delete(v.held, name)
-		v.report(driver.Event{Kind: driver.Resync, Info: driver.Info{Name: name}})
+		v.report(backend.Event{Kind: backend.Resync, Info: backend.Info{Name: name}})
 	}
 	v.before = nil
 }
 
 func (v *view) tell(e *leasekeeperv1.WatchEvent) {
 	info := v.b.info(e.Info)
-	event := driver.Event{Kind: driver.Resync, Info: info, Why: reasons[e.Why]}
+	event := backend.Event{Kind: backend.Resync, Info: info, Why: reasons[e.Why]}
 	known := v.held[info.Name]
 	if delete(v.before, info.Name); info.Held {
 		v.held[info.Name] = true
@@ -106,11 +106,11 @@ func (v *view) tell(e *leasekeeperv1.WatchEvent) {
 			return
 		}
 	case e.Kind == leasekeeperv1.WatchEvent_ACQUIRED:
-		event.Kind = driver.Acquired
+		event.Kind = backend.Acquired
 	case e.Kind == leasekeeperv1.WatchEvent_VACATED:
-		event.Kind = driver.Vacated
+		event.Kind = backend.Vacated
 	case e.Kind == leasekeeperv1.WatchEvent_ANNOUNCED:
-		event.Kind = driver.Announced
+		event.Kind = backend.Announced
 	}
 	v.report(event)
 }

@@ -5,17 +5,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/remote"
 )
 
 // watched returns what a watcher is told.
-func watched(t *testing.T, b *remote.Backend, prefix string) <-chan driver.Event {
+func watched(t *testing.T, b *remote.Backend, prefix string) <-chan backend.Event {
 	t.Helper()
-	events := make(chan driver.Event, 1000)
+	events := make(chan backend.Event, 1000)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- b.Watch(ctx, prefix, func(e driver.Event) { events <- e }) }()
+	go func() { ended <- b.Watch(ctx, prefix, func(e backend.Event) { events <- e }) }()
 	t.Cleanup(func() {
 		cancel()
 		is(t, <-ended, context.Canceled)
@@ -23,7 +23,7 @@ func watched(t *testing.T, b *remote.Backend, prefix string) <-chan driver.Event
 	return events
 }
 
-func next(t *testing.T, events <-chan driver.Event) driver.Event {
+func next(t *testing.T, events <-chan backend.Event) backend.Event {
 	t.Helper()
 	select {
 	case e := <-events:
@@ -46,8 +46,8 @@ func TestWatchResumesWithoutAGap(t *testing.T) {
 	goes, _ := hold(t, direct, prefix+"goes")
 	hold(t, outside, prefix+"elsewhere")
 	events := watched(t, b, prefix)
-	for _, l := range []driver.Lease{goes, stays} {
-		if e := next(t, events); e.Kind != driver.Resync || !e.Info.Held || e.Info.Name != l.Name() {
+	for _, l := range []backend.Lease{goes, stays} {
+		if e := next(t, events); e.Kind != backend.Resync || !e.Info.Held || e.Info.Name != l.Name() {
 			t.Errorf("begins with %+v", e)
 		}
 	}
@@ -58,10 +58,10 @@ func TestWatchResumesWithoutAGap(t *testing.T) {
 	_, g := hold(t, direct, prefix+"new")
 	p.Resume()
 	p.Cut()
-	told := make(map[string]driver.Event)
+	told := make(map[string]backend.Event)
 	for len(told) < 3 {
 		e := next(t, events)
-		if e.Kind != driver.Resync {
+		if e.Kind != backend.Resync {
 			t.Errorf("%+v", e)
 		}
 		told[e.Info.Name] = e
@@ -72,10 +72,10 @@ func TestWatchResumesWithoutAGap(t *testing.T) {
 	ok(t, direct.Release(limited(t), stays))
 	for {
 		e := next(t, events)
-		if e.Kind == driver.Resync {
+		if e.Kind == backend.Resync {
 			continue // the connection may have been cut twice
 		}
-		if e.Kind != driver.Vacated || e.Info.Name != stays.Name() || e.Why != driver.Released {
+		if e.Kind != backend.Vacated || e.Info.Name != stays.Name() || e.Why != backend.Released {
 			t.Errorf("%+v", e)
 		}
 		break
@@ -91,20 +91,20 @@ func TestWatchTellsOfPins(t *testing.T) {
 	events := watched(t, b, name)
 	next(t, events)
 	ok(t, b.Pin(limited(t), name, ""))
-	if e := next(t, events); e.Kind != driver.Resync || e.Info.Pinned == "" {
+	if e := next(t, events); e.Kind != backend.Resync || e.Info.Pinned == "" {
 		t.Errorf("%+v", e)
 	}
 	ok(t, b.Unpin(limited(t), name))
-	if e := next(t, events); e.Kind != driver.Resync || e.Info.Pinned != "" {
+	if e := next(t, events); e.Kind != backend.Resync || e.Info.Pinned != "" {
 		t.Errorf("%+v", e)
 	}
 	ok(t, b.Announce(limited(t), l, "here"))
-	if e := next(t, events); e.Kind != driver.Announced || e.Info.Holder.Card.Text != "here" {
+	if e := next(t, events); e.Kind != backend.Announced || e.Info.Holder.Card.Text != "here" {
 		t.Errorf("%+v", e)
 	}
 	stand(t, b, name)
 	ok(t, b.Transfer(limited(t), l))
-	if e := next(t, events); e.Kind != driver.Acquired || e.Why != driver.Transferred {
+	if e := next(t, events); e.Kind != backend.Acquired || e.Why != backend.Transferred {
 		t.Errorf("%+v", e)
 	}
 }
@@ -124,5 +124,5 @@ func TestListPagesOfTheServer(t *testing.T) {
 		t.Errorf("%d names behind the hundredth, %v", len(rest), err)
 	}
 	_, err = b.List(limited(t), "", "", 0)
-	is(t, err, driver.ErrInvalid)
+	is(t, err, backend.ErrInvalid)
 }

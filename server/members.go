@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
@@ -46,11 +46,11 @@ func (m *membersService) List(ctx context.Context, _ *leasekeeperv1.ListMembersR
 func (m *membersService) TransferLeadership(ctx context.Context, r *leasekeeperv1.TransferLeadershipRequest) (*leasekeeperv1.TransferLeadershipResponse, error) {
 	former := m.s.self()
 	if m.s.leading == nil {
-		return nil, fmt.Errorf("%w: the server is alone: there is nobody to lead in its place", driver.ErrInvalid)
+		return nil, fmt.Errorf("%w: the server is alone: there is nobody to lead in its place", backend.ErrInvalid)
 	}
 	if r.To != 0 {
 		if _, ok := m.s.cfg.Group.member(r.To); !ok {
-			return nil, fmt.Errorf("%w: there is no member %016x", driver.ErrInvalid, r.To)
+			return nil, fmt.Errorf("%w: there is no member %016x", backend.ErrInvalid, r.To)
 		}
 	}
 	if r.To != former {
@@ -69,7 +69,7 @@ func (m *membersService) TransferLeadership(ctx context.Context, r *leasekeeperv
 // asked, and tells the others.
 func (m *membersService) Found(ctx context.Context, _ *leasekeeperv1.FoundRequest) (*leasekeeperv1.FoundResponse, error) {
 	if m.s.leading == nil {
-		return nil, fmt.Errorf("%w: the server is alone: it has founded its cluster by itself", driver.ErrInvalid)
+		return nil, fmt.Errorf("%w: the server is alone: it has founded its cluster by itself", backend.ErrInvalid)
 	}
 	if err := m.s.leading.Found(ctx); err != nil {
 		return nil, err

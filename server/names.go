@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -194,15 +194,15 @@ func (n *namesService) Announce(ctx context.Context, r *leasekeeperv1.AnnounceRe
 
 // checkName checks a name, before which a client may have put a namespace: both are valid names then.
 func checkName(name string) error {
-	if len(name) > driver.MaxName {
-		if slash := strings.LastIndexByte(name[:driver.MaxName+1], '/'); slash > 0 {
-			if err := driver.CheckName(name[:slash]); err != nil {
+	if len(name) > backend.MaxName {
+		if slash := strings.LastIndexByte(name[:backend.MaxName+1], '/'); slash > 0 {
+			if err := backend.CheckName(name[:slash]); err != nil {
 				return err
 			}
-			return driver.CheckName(name[slash+1:])
+			return backend.CheckName(name[slash+1:])
 		}
 	}
-	return driver.CheckName(name)
+	return backend.CheckName(name)
 }
 
 // tellable says whether a name is one for this service. By etcd's recipe a lock can have any name, such as
@@ -215,7 +215,7 @@ func checkLease(name string, lease int64) error {
 		return err
 	}
 	if lease <= 0 {
-		return fmt.Errorf("%w: the lease %d: give the id that it was acquired with, which is above 0", driver.ErrInvalid, lease)
+		return fmt.Errorf("%w: the lease %d: give the id that it was acquired with, which is above 0", backend.ErrInvalid, lease)
 	}
 	return nil
 }
@@ -225,7 +225,7 @@ func checkReason(name, reason string) error {
 		return err
 	}
 	if len(reason) > maxReasonBytes || !utf8.ValidString(reason) {
-		return fmt.Errorf("%w: the reason is longer than %d bytes, or not UTF-8", driver.ErrInvalid, maxReasonBytes)
+		return fmt.Errorf("%w: the reason is longer than %d bytes, or not UTF-8", backend.ErrInvalid, maxReasonBytes)
 	}
 	return nil
 }
@@ -235,10 +235,10 @@ func checkReason(name, reason string) error {
 func (s *Server) claimTTLOf(ms int64) (time.Duration, error) {
 	switch {
 	case ms <= 0:
-		return 0, fmt.Errorf("%w: the TTL is %d ms: give one above 0", driver.ErrInvalid, ms)
+		return 0, fmt.Errorf("%w: the TTL is %d ms: give one above 0", backend.ErrInvalid, ms)
 	case ms > s.cfg.MaxTTL.Milliseconds():
 		return 0, fmt.Errorf("%w: the TTL is %d ms, and this server allows %v (--max-ttl): ask for a shorter one and renew it",
-			driver.ErrInvalid, ms, s.cfg.MaxTTL)
+			backend.ErrInvalid, ms, s.cfg.MaxTTL)
 	}
 	return max(time.Duration(ms)*time.Millisecond, MinClaimTTL), nil
 }

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -44,7 +44,7 @@ const usualMessage = 4 << 20
 func TestMessagesAboutNamesAreBounded(t *testing.T) {
 	f := startFront(t)
 	big := holder("me")
-	big.Text, big.Host = strings.Repeat("x", driver.MaxCardText), strings.Repeat("h", driver.MaxHolderID)
+	big.Text, big.Host = strings.Repeat("x", backend.MaxCardText), strings.Repeat("h", backend.MaxHolderID)
 	watch, _ := f.watchNames("")
 	const names = maxListNames
 	for i := range names {
@@ -182,7 +182,7 @@ func TestHugeMessageOverHTTP(t *testing.T) {
 func TestLongNamesInNamespacesAreTold(t *testing.T) {
 	f := startFront(t)
 	w, _ := f.watchNames("ns/")
-	name := "ns/" + strings.Repeat("n", driver.MaxName)
+	name := "ns/" + strings.Repeat("n", backend.MaxName)
 	f.hold(name, 1, 60_000)
 	w.next(leasekeeperv1.WatchEvent_ACQUIRED, name, 1)
 	resp, err := f.names().List(f.ctx(), &leasekeeperv1.ListRequest{Prefix: "ns/"})

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
@@ -92,7 +92,7 @@ func (s *Server) newClaim(name string, lease, ttlMs int64, wait bool) (replica.C
 }
 
 func errLeaseID(lease int64) error {
-	return fmt.Errorf("%w: the lease %d: choose an id at random above 0", driver.ErrInvalid, lease)
+	return fmt.Errorf("%w: the lease %d: choose an id at random above 0", backend.ErrInvalid, lease)
 }
 
 // randomLease chooses an id that is surely free.

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -52,7 +52,7 @@ var nameRefusals = []nameRefusal{
 	{admission.ErrNoStreams, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, admission.ReasonMemory, false},
 	{replica.ErrNoSpace, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, "no_space", false},
 
-	{driver.ErrInvalid, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "invalid", true},
+	{backend.ErrInvalid, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "invalid", true},
 	{replica.ErrTooLarge, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "too_large", false},
 	{replica.ErrInvalidClaim, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "invalid", false},
 	{lessor.ErrTTLTooLarge, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "ttl_too_large", false},

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
@@ -144,7 +144,7 @@ func (h *holding) read(ctx context.Context) error {
 		}
 		n := len(req.Releases) + len(req.Claims)
 		if n > maxHoldRequests {
-			return fmt.Errorf("%w: a message has %d requests, and %d are the most: send several", driver.ErrInvalid, n, maxHoldRequests)
+			return fmt.Errorf("%w: a message has %d requests, and %d are the most: send several", backend.ErrInvalid, n, maxHoldRequests)
 		}
 		if !h.take(n, req.Forget) {
 			return nil

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
@@ -103,7 +103,7 @@ func (h *holding) number(req *leasekeeperv1.HoldRequest) error {
 
 func (h *holding) follows(number uint64) error {
 	if number <= h.last {
-		return fmt.Errorf("%w: request %d comes after request %d: give each a larger number", driver.ErrInvalid, number, h.last)
+		return fmt.Errorf("%w: request %d comes after request %d: give each a larger number", backend.ErrInvalid, number, h.last)
 	}
 	h.last = number
 	return nil

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // storedHolder is what the value of an ownership key says, for those who read it with etcd's tools too.
@@ -30,16 +30,16 @@ func writeHolder(h *leasekeeperv1.Holder) ([]byte, error) {
 	for _, field := range []struct {
 		what, text string
 		most       int
-	}{{"id", h.GetId(), driver.MaxHolderID}, {"host", h.GetHost(), driver.MaxHolderID}, {"text", h.GetText(), driver.MaxCardText}} {
+	}{{"id", h.GetId(), backend.MaxHolderID}, {"host", h.GetHost(), backend.MaxHolderID}, {"text", h.GetText(), backend.MaxCardText}} {
 		if len(field.text) > field.most {
-			return nil, fmt.Errorf("%w: the holder's %s has %d bytes, and %d are the most", driver.ErrInvalid, field.what, len(field.text), field.most)
+			return nil, fmt.Errorf("%w: the holder's %s has %d bytes, and %d are the most", backend.ErrInvalid, field.what, len(field.text), field.most)
 		}
 	}
 	id := h.GetId()
 	stored := storedHolder{Holder: &id, Host: h.GetHost(), PID: h.GetPid(), Text: h.GetText()}
 	if h.GetStarted() != nil {
 		if err := h.Started.CheckValid(); err != nil {
-			return nil, fmt.Errorf("%w: the holder's start: %v", driver.ErrInvalid, err)
+			return nil, fmt.Errorf("%w: the holder's start: %v", backend.ErrInvalid, err)
 		}
 		started := h.Started.AsTime()
 		stored.Started = &started
@@ -48,7 +48,7 @@ func writeHolder(h *leasekeeperv1.Holder) ([]byte, error) {
 	encoder := json.NewEncoder(&value)
 	encoder.SetEscapeHTML(false) // which would only make it longer
 	if err := encoder.Encode(stored); err != nil {
-		return nil, fmt.Errorf("%w: the holder: %v", driver.ErrInvalid, err)
+		return nil, fmt.Errorf("%w: the holder: %v", backend.ErrInvalid, err)
 	}
 	return bytes.TrimSuffix(value.Bytes(), []byte("\n")), nil
 }
@@ -63,7 +63,7 @@ func readHolder(value []byte) *leasekeeperv1.Holder {
 		}
 		return h
 	}
-	if len(value) > driver.MaxCardText || !utf8.Valid(value) {
+	if len(value) > backend.MaxCardText || !utf8.Valid(value) {
 		return &leasekeeperv1.Holder{}
 	}
 	return &leasekeeperv1.Holder{Text: string(value)}

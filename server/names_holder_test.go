@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // What a holder says of itself is kept as it was said, at its longest too.
@@ -17,7 +17,7 @@ func TestHolderIsKept(t *testing.T) {
 	for _, h := range []*leasekeeperv1.Holder{
 		{}, {Id: "<a>&", Text: "{\"holder\": \"b\"}\n"},
 		{Id: "a", Host: "h", Pid: -1, Started: timestamppb.New(time.Unix(0, 1)), Text: "é\u2028"},
-		{Id: strings.Repeat("\x01", driver.MaxHolderID), Host: strings.Repeat("\x02", driver.MaxHolderID), Text: strings.Repeat("\x03", driver.MaxCardText)},
+		{Id: strings.Repeat("\x01", backend.MaxHolderID), Host: strings.Repeat("\x02", backend.MaxHolderID), Text: strings.Repeat("\x03", backend.MaxCardText)},
 	} {
 		value, err := writeHolder(h)
 		wantOK(t, err)
@@ -27,7 +27,7 @@ func TestHolderIsKept(t *testing.T) {
 	}
 	for value, text := range map[string]string{
 		"": "", "host-1": "host-1", "\xff": "", `{"holder": 1}`: `{"holder": 1}`, `{"id": "a"}`: `{"id": "a"}`, "[]": "[]",
-		strings.Repeat("x", driver.MaxCardText+1): "",
+		strings.Repeat("x", backend.MaxCardText+1): "",
 	} {
 		if got := readHolder([]byte(value)); !proto.Equal(got, &leasekeeperv1.Holder{Text: text}) {
 			t.Errorf("%.20q is read as %v", value, got)

@@ -7,13 +7,13 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // A namespace before a name leaves room for the longest name.
 func TestNamesInNamespaces(t *testing.T) {
 	f := startFront(t)
-	long := strings.Repeat("n", driver.MaxName)
+	long := strings.Repeat("n", backend.MaxName)
 	for i, name := range []string{
 		"ns/" + long, long + "/" + long, "some/ns/" + strings.Repeat("n", 300) + "/" + strings.Repeat("n", 200), "ns/" + strings.Repeat("a/", 255) + "a",
 	} {

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/duplex"
@@ -92,10 +92,10 @@ func (r *bulkRenewals) read(ctx context.Context, m member, stream renewStream) e
 
 func checkRenew(req *leasekeeperv1.RenewRequest, last uint64) error {
 	if req.Number <= last {
-		return fmt.Errorf("%w: message %d comes after message %d: give each a larger number", driver.ErrInvalid, req.Number, last)
+		return fmt.Errorf("%w: message %d comes after message %d: give each a larger number", backend.ErrInvalid, req.Number, last)
 	}
 	if len(req.Leases) > maxRenewalIDs {
-		return fmt.Errorf("%w: message %d names %d leases, and %d are the most: send several", driver.ErrInvalid, req.Number, len(req.Leases), maxRenewalIDs)
+		return fmt.Errorf("%w: message %d names %d leases, and %d are the most: send several", backend.ErrInvalid, req.Number, len(req.Leases), maxRenewalIDs)
 	}
 	return nil
 }

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // Client is one process's connection to a [Memory]. It can do everything that package claim knows of.
@@ -69,7 +69,7 @@ func (c *Client) SwapAll(ctx context.Context, swaps []claim.Swap) ([]bool, error
 	for i, s := range swaps {
 		if done[i], err = c.memory.swap(c.space, s); err != nil {
 			if i > 0 {
-				err = fmt.Errorf("%w: %w", driver.ErrUnknownOutcome, err)
+				err = fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err)
 			}
 			return nil, err
 		}
@@ -136,7 +136,7 @@ func (c *Client) Sweep(ctx context.Context, prefix, after, through string) error
 }
 
 // RaiseFloor implements [claim.Store].
-func (c *Client) RaiseFloor(ctx context.Context, t driver.Token) (driver.Token, error) {
+func (c *Client) RaiseFloor(ctx context.Context, t backend.Token) (backend.Token, error) {
 	unlock, err := c.begin(ctx, "raise the floor")
 	if err != nil {
 		return 0, err

@@ -7,14 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // request is what the program under test asks for.
 func request(holder string) claim.Request {
-	return claim.Request{Name: "jobs/nightly", ID: driver.ID(claim.NewOp()), Holder: driver.Holder{ID: holder}, TTL: time.Minute}
+	return claim.Request{Name: "jobs/nightly", ID: backend.ID(claim.NewOp()), Holder: backend.Holder{ID: holder}, TTL: time.Minute}
 }
 
 func ExampleNewMemory() {
@@ -25,7 +25,7 @@ func ExampleNewMemory() {
 	l, err := a.Claim(ctx, request("a"))
 	fmt.Println(l.Token(), err)
 	_, err = b.Claim(ctx, request("b"))
-	fmt.Println(errors.Is(err, driver.ErrHeld))
+	fmt.Println(errors.Is(err, backend.ErrHeld))
 	// Output:
 	// 1 <nil>
 	// true
@@ -55,7 +55,7 @@ func ExampleFaulty() {
 
 	// No request arrives. The lease is not lost for that.
 	heal := network.Inject(claimtest.Call{}, 0, claimtest.Fault{LoseRequest: true})
-	fmt.Println(errors.Is(c.Extend(ctx, l, 0), driver.ErrLost))
+	fmt.Println(errors.Is(c.Extend(ctx, l, 0), backend.ErrLost))
 	heal()
 	fmt.Println(c.Extend(ctx, l, 0))
 	// Output:
@@ -70,7 +70,7 @@ func ExampleNetwork_Plan() {
 	defer network.Close(ctx)
 	network.Plan(func(c claimtest.Call) claimtest.Fault {
 		if c.Name == "jobs/nightly" && c.Method == claimtest.Get {
-			return claimtest.Fault{Err: driver.ErrCorrupt}
+			return claimtest.Fault{Err: backend.ErrCorrupt}
 		}
 		return claimtest.Fault{Delay: time.Millisecond}
 	})

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // Method is one of what can be asked of a store.
@@ -162,9 +162,9 @@ var (
 
 // lost is the error of a call that got no answer.
 func (n *Network) lost(c Call, why error) error {
-	kind := driver.ErrUnavailable
+	kind := backend.ErrUnavailable
 	if c.Method.writes() {
-		kind = driver.ErrUnknownOutcome
+		kind = backend.ErrUnknownOutcome
 	}
 	return fmt.Errorf("%s: %s: %w: %w", n.store.Scheme(), c.Method, kind, why)
 }
@@ -175,11 +175,11 @@ func (n *Network) depart(ctx context.Context, c Call) (*way, Fault, error) {
 	defer n.mu.Unlock()
 	select {
 	case <-n.closed:
-		return nil, Fault{}, fmt.Errorf("%s: %s: %w", n.store.Scheme(), c.Method, driver.ErrClosed)
+		return nil, Fault{}, fmt.Errorf("%s: %s: %w", n.store.Scheme(), c.Method, backend.ErrClosed)
 	default:
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, Fault{}, fmt.Errorf("%s: %s: %w: %w", n.store.Scheme(), c.Method, driver.ErrUnavailable, err)
+		return nil, Fault{}, fmt.Errorf("%s: %s: %w: %w", n.store.Scheme(), c.Method, backend.ErrUnavailable, err)
 	}
 	f := n.befalls(c)
 	if f.Err != nil {

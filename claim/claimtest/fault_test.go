@@ -7,10 +7,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // write makes a record, and says how that went.
@@ -49,7 +49,7 @@ func TestDelayedRequestOutlivesItsCaller(t *testing.T) {
 		defer cancel()
 		start := time.Now()
 		wrote, done, err := write(ctx, n, "x", claim.Op{})
-		if done || !errors.Is(err, driver.ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 10*time.Second {
+		if done || !errors.Is(err, backend.ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 10*time.Second {
 			t.Errorf("%v, %v after %v", done, err, time.Since(start))
 		}
 		if op(t, direct, "x") != (claim.Op{}) {
@@ -77,14 +77,14 @@ func TestLostRequestsAndAnswers(t *testing.T) {
 			n.Inject(claimtest.Call{Name: "x"}, 1, c.fault)
 			start := time.Now()
 			wrote, done, err := write(t.Context(), n, "x", before)
-			if done || !errors.Is(err, driver.ErrUnknownOutcome) || time.Since(start) != c.fault.Delay+c.fault.Back {
+			if done || !errors.Is(err, backend.ErrUnknownOutcome) || time.Since(start) != c.fault.Delay+c.fault.Back {
 				t.Errorf("%+v: %v, %v after %v", c.fault, done, err, time.Since(start))
 			}
 			if (op(t, direct, "x") == wrote) != c.arrives {
 				t.Errorf("%+v: that it arrived is %v", c.fault, !c.arrives)
 			}
 			n.Inject(claimtest.Call{Method: claimtest.Get}, 1, c.fault)
-			if _, err := n.Get(t.Context(), "x"); !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrUnknownOutcome) {
+			if _, err := n.Get(t.Context(), "x"); !errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnknownOutcome) {
 				t.Errorf("%+v: a read: %v", c.fault, err)
 			}
 		}
@@ -141,7 +141,7 @@ func TestChangePrimary(t *testing.T) {
 			for _, name := range []string{"late", "done"} {
 				go func() {
 					wrote, done, err := write(t.Context(), n, name, claim.Op{})
-					if done || !errors.Is(err, driver.ErrUnknownOutcome) || time.Since(time.Now()) > 0 {
+					if done || !errors.Is(err, backend.ErrUnknownOutcome) || time.Since(time.Now()) > 0 {
 						t.Errorf("%s: %v, %v", name, done, err)
 					}
 					ops <- wrote
@@ -173,19 +173,19 @@ func TestPlanAndRefuse(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *claimtest.Network, direct claim.Store) {
 		n.Plan(func(c claimtest.Call) claimtest.Fault {
 			if c.Name == "bad" {
-				return claimtest.Fault{Err: driver.ErrCorrupt}
+				return claimtest.Fault{Err: backend.ErrCorrupt}
 			}
 			return claimtest.Fault{}
 		})
-		if _, err := n.Get(t.Context(), "bad"); !errors.Is(err, driver.ErrCorrupt) {
+		if _, err := n.Get(t.Context(), "bad"); !errors.Is(err, backend.ErrCorrupt) {
 			t.Error(err)
 		}
 		if _, err := n.Get(t.Context(), "good"); err != nil {
 			t.Error(err)
 		}
-		remove := n.Inject(claimtest.Call{Name: "good"}, 0, claimtest.Fault{Err: driver.ErrUnavailable})
+		remove := n.Inject(claimtest.Call{Name: "good"}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
 		for range 3 {
-			if _, err := n.Get(t.Context(), "good"); !errors.Is(err, driver.ErrUnavailable) {
+			if _, err := n.Get(t.Context(), "good"); !errors.Is(err, backend.ErrUnavailable) {
 				t.Error(err)
 			}
 		}
@@ -214,7 +214,7 @@ func TestCloseNetwork(t *testing.T) {
 			if arrived := op(t, m.Open(), "x") != (claim.Op{}); arrived != (patience > time.Minute) {
 				t.Errorf("closed with %v of patience, and that it arrived is %v", patience, arrived)
 			}
-			if _, err := n.Get(t.Context(), "x"); !errors.Is(err, driver.ErrClosed) {
+			if _, err := n.Get(t.Context(), "x"); !errors.Is(err, backend.ErrClosed) {
 				t.Errorf("after Close: %v", err)
 			}
 		}
@@ -236,16 +236,16 @@ func TestListenOverTheNetwork(t *testing.T) {
 			t.Errorf("%d hints came", hints)
 		}
 		n.ChangePrimary(false)
-		if err := <-ended; !errors.Is(err, driver.ErrUnavailable) {
+		if err := <-ended; !errors.Is(err, backend.ErrUnavailable) {
 			t.Errorf("with a new primary: %v", err)
 		}
 		n.Inject(claimtest.Call{Method: claimtest.Listen}, 1, claimtest.Fault{LoseRequest: true})
 		go listen()
-		if err := <-ended; !errors.Is(err, driver.ErrUnavailable) {
+		if err := <-ended; !errors.Is(err, backend.ErrUnavailable) {
 			t.Errorf("when the request is lost: %v", err)
 		}
 		bare := claimtest.Faulty(claimtest.Plain(direct))
-		if err := bare.Listen(t.Context(), func(string) {}); !errors.Is(err, driver.ErrUnsupported) {
+		if err := bare.Listen(t.Context(), func(string) {}); !errors.Is(err, backend.ErrUnsupported) {
 			t.Errorf("of a store that can not tell: %v", err)
 		}
 		if err := bare.Acknowledge(t.Context(), "d", clock.Instant{}); err != nil || bare.Judges() || bare.Gone("d") {

@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // listener is one call of Listen. Its names are guarded by the lock of the Memory.
@@ -54,7 +54,7 @@ func (c *Client) Listen(ctx context.Context, changed func(name string)) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-c.closed:
-			return fmt.Errorf("memory: listen: %w", driver.ErrClosed)
+			return fmt.Errorf("memory: listen: %w", backend.ErrClosed)
 		case <-l.wake:
 		}
 		c.memory.mu.Lock()

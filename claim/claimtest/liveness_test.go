@@ -5,9 +5,9 @@ import (
 	"errors"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // takeAll checks, when everybody is dead, that what they held is taken in time: by an observer that lives, or
@@ -36,13 +36,13 @@ func (w *world) takeAll() {
 				c = w.observer(m)
 			}
 			l, err := c.Claim(context.Background(), claim.Request{
-				Name: name, ID: newID(w.Rand), Holder: driver.Holder{ID: "observer"}, TTL: time.Minute, Waits: lives && i == 0,
+				Name: name, ID: newID(w.Rand), Holder: backend.Holder{ID: "observer"}, TTL: time.Minute, Waits: lives && i == 0,
 			})
 			if err == nil {
 				w.acquired(&tenure{name: name, lease: l, machine: m, who: "observer"})
 				break
 			}
-			if !errors.Is(err, driver.ErrHeld) || time.Since(began) > bound {
+			if !errors.Is(err, backend.ErrHeld) || time.Since(began) > bound {
 				w.fail("%s was not taken %v after its holder of %v died: %v", name, time.Since(began), span, err)
 				break
 			}

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // Memory is a database in memory, with any number of namespaces in it. It does one thing at a time, so it is
@@ -31,7 +31,7 @@ type space struct {
 	records   map[string]*kept
 	sightings map[sighter]sighting
 	clocks    map[clock.Domain]clock.Instant
-	floor     driver.Token
+	floor     backend.Token
 	listeners map[*listener]struct{}
 }
 
@@ -101,7 +101,7 @@ func (m *Memory) OpenNamespace(name string, judges bool) (*Client, error) {
 		m.spaces[name] = s
 	}
 	if s.judges != judges {
-		return nil, fmt.Errorf("memory: namespace %q: %w: it was made for another mode: open it with store-clock mode %v", name, driver.ErrInvalid, s.judges)
+		return nil, fmt.Errorf("memory: namespace %q: %w: it was made for another mode: open it with store-clock mode %v", name, backend.ErrInvalid, s.judges)
 	}
 	return &Client{memory: m, space: s, closed: make(chan struct{})}, nil
 }
@@ -145,7 +145,7 @@ func (m *Memory) found(s *space, name string) claim.Found {
 	switch {
 	case k == nil:
 	case k.damaged:
-		f.Err = fmt.Errorf("memory: the record of %q: %w: remove it by hand, and raise the floor above its token", name, driver.ErrCorrupt)
+		f.Err = fmt.Errorf("memory: the record of %q: %w: remove it by hand, and raise the floor above its token", name, backend.ErrCorrupt)
 	default:
 		f.Record = copied(k.record)
 		if s.judges {
@@ -158,10 +158,10 @@ func (m *Memory) found(s *space, name string) claim.Found {
 // swap does one conditional write. The caller has the lock.
 func (m *Memory) swap(s *space, w claim.Swap) (bool, error) {
 	if w.Record.Name == "" || !w.Record.Exists() || w.Record.Op == w.Old {
-		return false, fmt.Errorf("memory: swap: %w: a write needs a name and an op of its own", driver.ErrInvalid)
+		return false, fmt.Errorf("memory: swap: %w: a write needs a name and an op of its own", backend.ErrInvalid)
 	}
 	if w.Ended && !s.judges {
-		return false, fmt.Errorf("memory: swap: %w: only in store-clock mode does the store judge what has ended", driver.ErrInvalid)
+		return false, fmt.Errorf("memory: swap: %w: only in store-clock mode does the store judge what has ended", backend.ErrInvalid)
 	}
 	old := s.records[w.Record.Name]
 	if old == nil && w.Old != (claim.Op{}) || old != nil && old.record.Op != w.Old {
@@ -171,13 +171,13 @@ func (m *Memory) swap(s *space, w claim.Swap) (bool, error) {
 		return false, nil
 	}
 	if w.Extends && (old == nil || !extends(old.record, w.Record)) {
-		return false, fmt.Errorf("memory: swap: %w: a write that only extends changes what no extension does", driver.ErrInvalid)
+		return false, fmt.Errorf("memory: swap: %w: a write that only extends changes what no extension does", backend.ErrInvalid)
 	}
 	if w.Keeps && (old == nil || !keeps(old.record, w.Record)) {
-		return false, fmt.Errorf("memory: swap: %w: a write that keeps pins and past changes them, or is over a holder", driver.ErrInvalid)
+		return false, fmt.Errorf("memory: swap: %w: a write that keeps pins and past changes them, or is over a holder", backend.ErrInvalid)
 	}
 	if w.Adds && (old == nil || !adds(old.record, w.Record)) {
-		return false, fmt.Errorf("memory: swap: %w: a write that adds one tenancy to the past changes it in another way", driver.ErrInvalid)
+		return false, fmt.Errorf("memory: swap: %w: a write that adds one tenancy to the past changes it in another way", backend.ErrInvalid)
 	}
 	if w.Above && s.floor >= w.Record.Token {
 		return false, nil
@@ -230,13 +230,13 @@ func timesOf(r *claim.Record) []*time.Time {
 // begin takes the lock for one call, if it may be made.
 func (c *Client) begin(ctx context.Context, what string) (unlock func(), err error) {
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("memory: %s: %w: %w", what, driver.ErrUnavailable, err)
+		return nil, fmt.Errorf("memory: %s: %w: %w", what, backend.ErrUnavailable, err)
 	}
 	c.memory.mu.Lock()
 	select {
 	case <-c.closed:
 		c.memory.mu.Unlock()
-		return nil, fmt.Errorf("memory: %s: %w", what, driver.ErrClosed)
+		return nil, fmt.Errorf("memory: %s: %w", what, backend.ErrClosed)
 	default:
 		return c.memory.mu.Unlock, nil
 	}
@@ -258,5 +258,5 @@ func keeps(old, r claim.Record) bool {
 func adds(old, r claim.Record) bool {
 	old, r = plain(old), plain(r)
 	n := min(len(old.Past)+1, claim.MaxPast)
-	return len(r.Past) == n && reflect.DeepEqual(r.Past[1:], append([]driver.Tenancy{}, old.Past[:n-1]...))
+	return len(r.Past) == n && reflect.DeepEqual(r.Past[1:], append([]backend.Tenancy{}, old.Past[:n-1]...))
 }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 var (
@@ -72,7 +72,7 @@ func (n *Network) SwapAll(ctx context.Context, swaps []claim.Swap) ([]bool, erro
 		for i, s := range swaps {
 			var err error
 			if done[i], err = n.store.Swap(ctx, s); err != nil {
-				return nil, fmt.Errorf("%w: %w", driver.ErrUnknownOutcome, err)
+				return nil, fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err)
 			}
 		}
 		return done, nil
@@ -127,8 +127,8 @@ func (n *Network) Sweep(ctx context.Context, prefix, after, through string) erro
 }
 
 // RaiseFloor implements [claim.Store].
-func (n *Network) RaiseFloor(ctx context.Context, t driver.Token) (driver.Token, error) {
-	return carry(ctx, n, Call{Method: RaiseFloor}, func(ctx context.Context) (driver.Token, error) {
+func (n *Network) RaiseFloor(ctx context.Context, t backend.Token) (backend.Token, error) {
+	return carry(ctx, n, Call{Method: RaiseFloor}, func(ctx context.Context) (backend.Token, error) {
 		return n.store.RaiseFloor(ctx, t)
 	})
 }
@@ -144,7 +144,7 @@ func (n *Network) Remove(ctx context.Context, name string, old claim.Op) (bool, 
 func (n *Network) Listen(ctx context.Context, changed func(name string)) error {
 	inner, ok := n.store.(claim.Notifier)
 	if !ok {
-		return &driver.UnsupportedError{Backend: n.Scheme(), What: "to tell of changes"}
+		return &backend.UnsupportedError{Backend: n.Scheme(), What: "to tell of changes"}
 	}
 	w, f, err := n.depart(ctx, Call{Method: Listen})
 	if err != nil {
@@ -162,7 +162,7 @@ func (n *Network) Listen(ctx context.Context, changed func(name string)) error {
 		case <-w.broken:
 			cancel(n.lost(Call{Method: Listen}, errNewPrimary))
 		case <-n.closed:
-			cancel(fmt.Errorf("%s: listen: %w", n.Scheme(), driver.ErrClosed))
+			cancel(fmt.Errorf("%s: listen: %w", n.Scheme(), backend.ErrClosed))
 		}
 	})
 	if err := inner.Listen(ctx, changed); ctx.Err() == nil {

@@ -7,9 +7,9 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // process is one life of a program that leases names, with a client of its own.
@@ -20,7 +20,7 @@ type process struct {
 	machine *machine
 	client  *claim.Client
 	drift   clock.Drift // its bound: not all have the same
-	holder  driver.Holder
+	holder  backend.Holder
 	held    map[string]*tenure
 	open    map[string]claim.Request // claims of which nobody knows whether they succeeded
 	leases  map[string]*claim.Lease  // theirs
@@ -49,7 +49,7 @@ func (w *world) live(r *rand.Rand, m *machine) {
 		open: make(map[string]claim.Request), leases: make(map[string]*claim.Lease),
 		who: fmt.Sprintf("process %x of %s", number, m.domain),
 		// Some processes have the same id, which makes them one holder no more.
-		holder: driver.Holder{ID: fmt.Sprintf("host-%d", r.IntN(3))},
+		holder: backend.Holder{ID: fmt.Sprintf("host-%d", r.IntN(3))},
 	}
 	var err error
 	p.client, err = claim.NewClient(w.connect(r.Uint64()), claim.Options{
@@ -100,7 +100,7 @@ func (p *process) act(name string) {
 	case n < 90:
 		p.tell("sight", name, p.client.Sight(ctx, name))
 	case n < 91:
-		_, err := p.client.RaiseFloor(ctx, driver.Token(p.IntN(100)))
+		_, err := p.client.RaiseFloor(ctx, backend.Token(p.IntN(100)))
 		p.tell("floor", name, err)
 	case n < 94:
 		p.w.count("pins")
@@ -115,11 +115,11 @@ func (p *process) tell(what, name string, err error) {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
 	p.w.note("%s: %s: %s: %v", name, p.who, what, err)
-	if errors.Is(err, driver.ErrUnknownOutcome) {
+	if errors.Is(err, backend.ErrUnknownOutcome) {
 		p.w.counts["unknown"]++
 	}
-	for _, kind := range []error{nil, driver.ErrHeld, driver.ErrLost, driver.ErrContention, driver.ErrUnknownOutcome,
-		driver.ErrPinned, driver.ErrInvalid, driver.ErrUnavailable, context.DeadlineExceeded} {
+	for _, kind := range []error{nil, backend.ErrHeld, backend.ErrLost, backend.ErrContention, backend.ErrUnknownOutcome,
+		backend.ErrPinned, backend.ErrInvalid, backend.ErrUnavailable, context.DeadlineExceeded} {
 		if errors.Is(err, kind) {
 			return
 		}
@@ -145,7 +145,7 @@ func (p *process) claim(ctx context.Context, name string) {
 	switch {
 	case err == nil:
 		p.got(name, l, before.Add(p.promised(q.TTL)))
-	case errors.Is(err, driver.ErrUnknownOutcome):
+	case errors.Is(err, backend.ErrUnknownOutcome):
 		if l == nil {
 			p.w.fail("a claim with unknown outcome has no lease")
 			return
@@ -163,7 +163,7 @@ func (p *process) ttl() time.Duration {
 }
 
 // newID returns an id that is random, and the same in each run with one seed.
-func newID(r *rand.Rand) (id driver.ID) {
+func newID(r *rand.Rand) (id backend.ID) {
 	for i := range id {
 		id[i] = byte(r.Uint32())
 	}
@@ -281,7 +281,7 @@ func (p *process) extended(t *tenure, least clock.Instant, err error) {
 
 // lost stops to rely on a lease, if it was told to be lost. It must be so then.
 func (p *process) lost(t *tenure, err error) {
-	if !errors.Is(err, driver.ErrLost) {
+	if !errors.Is(err, backend.ErrLost) {
 		return
 	}
 	delete(p.held, t.name)
@@ -305,7 +305,7 @@ func (p *process) release(ctx context.Context, name string, l *claim.Lease) {
 	p.w.mu.Unlock()
 	err := p.client.Release(ctx, l)
 	p.tell("release", name, err)
-	if errors.Is(err, driver.ErrUnknownOutcome) && p.IntN(2) == 0 {
+	if errors.Is(err, backend.ErrUnknownOutcome) && p.IntN(2) == 0 {
 		p.tell("release again", name, p.client.Release(ctx, l))
 	}
 	delete(p.open, name)

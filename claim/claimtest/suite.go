@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // What a store can do beyond [claim.Store], for [Config.Cannot].
@@ -135,7 +135,7 @@ func hasQueues(s claim.Store) bool {
 	if err == nil {
 		queues.Close(ctx)
 	}
-	return !errors.Is(err, driver.ErrUnsupported)
+	return !errors.Is(err, backend.ErrUnsupported)
 }
 
 // suite is what one test works with.
@@ -225,9 +225,9 @@ func (s *suite) put(store claim.Store, name string) claim.Record {
 }
 
 // record returns a record with a holder, and a new op.
-func record(name string, t driver.Token) claim.Record {
+func record(name string, t backend.Token) claim.Record {
 	return claim.Record{
-		Name: name, Holder: "someone", Token: t, Op: claim.NewOp(), Incarnation: driver.ID(claim.NewOp()),
+		Name: name, Holder: "someone", Token: t, Op: claim.NewOp(), Incarnation: backend.ID(claim.NewOp()),
 		Domain: "some machine", Written: clock.Instant{Raw: 10, Boot: 20}, Expiry: clock.Instant{Raw: 30, Boot: 40},
 		TTL: 20,
 	}
@@ -275,8 +275,8 @@ func together(n int, do func(i int)) {
 }
 
 // kinds are all errors that a store may return.
-var kinds = []error{driver.ErrUnknownOutcome, driver.ErrInvalid, driver.ErrCorrupt, driver.ErrUnavailable,
-	driver.ErrClosed, context.Canceled, context.DeadlineExceeded}
+var kinds = []error{backend.ErrUnknownOutcome, backend.ErrInvalid, backend.ErrCorrupt, backend.ErrUnavailable,
+	backend.ErrClosed, context.Canceled, context.DeadlineExceeded}
 
 // kind fails unless an error is of a kind that there is.
 func (s *suite) kind(what string, err error) {

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // hands are clocks that are moved by hand.
@@ -42,7 +42,7 @@ type actor struct {
 	*claim.Client
 	*hands
 	domain  clock.Domain
-	holder  driver.Holder
+	holder  backend.Holder
 	network *Network
 }
 
@@ -73,15 +73,15 @@ func (s *suite) actorOn(who string, store claim.Store, h *hands, d clock.Domain)
 	if err != nil {
 		s.Fatal(err)
 	}
-	return &actor{suite: s, Client: c, hands: h, domain: d, network: n, holder: driver.Holder{
-		ID: who, Card: driver.Card{Host: "host of " + who, PID: 4711, Started: time.Unix(1700000000, 0).UTC(), Text: "text of " + who}}}
+	return &actor{suite: s, Client: c, hands: h, domain: d, network: n, holder: backend.Holder{
+		ID: who, Card: backend.Card{Host: "host of " + who, PID: 4711, Started: time.Unix(1700000000, 0).UTC(), Text: "text of " + who}}}
 }
 
 // Now is what the machine's clocks show.
 func (a *actor) Now() clock.Instant { return a.hands.Now() }
 
 func (a *actor) request(name string) claim.Request {
-	return claim.Request{Name: name, ID: driver.ID(claim.NewOp()), Holder: a.holder, TTL: ttl}
+	return claim.Request{Name: name, ID: backend.ID(claim.NewOp()), Holder: a.holder, TTL: ttl}
 }
 
 // try claims a name.
@@ -107,7 +107,7 @@ func (a *actor) take(name string) *claim.Lease {
 func (a *actor) refused(name string, by *claim.Lease) {
 	a.Helper()
 	l, err := a.try(name)
-	var held *driver.HeldError
+	var held *backend.HeldError
 	if !errors.As(err, &held) || l != nil {
 		a.Fatalf("%s claims %s, which %s holds: %v", a.holder.ID, name, by.Holder(), err)
 	}
@@ -130,7 +130,7 @@ func (a *actor) keeps(l *claim.Lease) {
 // loses prolongs a lease that has ended.
 func (a *actor) loses(l *claim.Lease) {
 	a.Helper()
-	if err := a.Extend(a.Context(), l, 0); !errors.Is(err, driver.ErrLost) {
+	if err := a.Extend(a.Context(), l, 0); !errors.Is(err, backend.ErrLost) {
 		a.Errorf("%s extends %s, which has ended: %v", a.holder.ID, l.Name(), err)
 	}
 }
@@ -159,7 +159,7 @@ func (s *suite) must(what string, err error) {
 }
 
 // grows fails unless a token is larger than one before it.
-func (s *suite) grows(before, after driver.Token) {
+func (s *suite) grows(before, after backend.Token) {
 	s.Helper()
 	if after <= before {
 		s.Errorf("token %d came after %d", after, before)

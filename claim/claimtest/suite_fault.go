@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 var faultTests = []test{
@@ -39,7 +39,7 @@ func (s *suite) lossy(f Fault) {
 	s.Helper()
 	a, b := s.actor("a"), s.actor("other")
 	wrong := func() { a.network.Inject(Call{Method: Swap}, 1, f) }
-	var last driver.Token
+	var last backend.Token
 	for range 3 {
 		wrong()
 		l := a.take("jobs/x")
@@ -76,7 +76,7 @@ func (l *late) Swap(ctx context.Context, w claim.Swap) (bool, error) {
 	}
 	l.kept = &w
 	l.giveUp()
-	return false, fmt.Errorf("%w: %w", driver.ErrUnknownOutcome, context.Canceled)
+	return false, fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, context.Canceled)
 }
 
 // A claim that arrives when nobody waits for it any more takes nothing from anybody.
@@ -91,7 +91,7 @@ func testLateClaim(s *suite) {
 		ctx, cancel := context.WithCancel(s.Context())
 		store.giveUp = cancel
 		l, err := a.Claim(ctx, a.request(name))
-		if !errors.Is(err, context.Canceled) || errors.Is(err, driver.ErrUnknownOutcome) != (l != nil) {
+		if !errors.Is(err, context.Canceled) || errors.Is(err, backend.ErrUnknownOutcome) != (l != nil) {
 			s.Errorf("a claim that is late: %v, %v", l, err)
 		}
 		// Where there is a record, it is the claim itself that is late.
@@ -113,10 +113,10 @@ func testNoAnswerAtAll(s *suite) {
 	l := a.take("jobs/x")
 	until := l.Until()
 	a.pass(time.Second, time.Second)
-	for _, f := range []Fault{{LoseRequest: true}, {LoseAnswer: true}, {Err: driver.ErrUnavailable}} {
+	for _, f := range []Fault{{LoseRequest: true}, {LoseAnswer: true}, {Err: backend.ErrUnavailable}} {
 		heal := a.network.Inject(Call{}, 0, f)
 		err := a.Extend(s.Context(), l, 0)
-		if !errors.Is(err, driver.ErrUnknownOutcome) && !errors.Is(err, driver.ErrUnavailable) {
+		if !errors.Is(err, backend.ErrUnknownOutcome) && !errors.Is(err, backend.ErrUnavailable) {
 			s.Errorf("without an answer: %v", err)
 		}
 		if l.Until() != until {

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 var leaseTests = []test{
@@ -48,7 +48,7 @@ func testLife(s *suite) {
 	a.loses(l)
 	a.gives(l)
 	b.keeps(next)
-	if state, err := a.Get(s.Context(), "jobs/x"); err != nil || len(state.Record.Past) != 1 || state.Record.Past[0].Why != driver.Released {
+	if state, err := a.Get(s.Context(), "jobs/x"); err != nil || len(state.Record.Past) != 1 || state.Record.Past[0].Why != backend.Released {
 		s.Errorf("of the past is told %+v, %v", state.Record.Past, err)
 	}
 }
@@ -108,13 +108,13 @@ func testOneTryEach(s *suite) {
 func testExpire(s *suite) {
 	a := s.actor("a")
 	b := a.beside("b")
-	s.is("Expire of what nobody ever held", b.Expire(s.Context(), "jobs/x"), driver.ErrInvalid)
+	s.is("Expire of what nobody ever held", b.Expire(s.Context(), "jobs/x"), backend.ErrInvalid)
 	l := a.take("jobs/x")
 	a.pass(ttl, ttl)
-	s.is("Expire of what lasts", b.Expire(s.Context(), "jobs/x"), driver.ErrHeld)
+	s.is("Expire of what lasts", b.Expire(s.Context(), "jobs/x"), backend.ErrHeld)
 	a.pass(1, 1)
 	s.must("Expire", b.Expire(s.Context(), "jobs/x"))
-	s.is("Expire of what has expired", b.Expire(s.Context(), "jobs/x"), driver.ErrInvalid)
+	s.is("Expire of what has expired", b.Expire(s.Context(), "jobs/x"), backend.ErrInvalid)
 	a.loses(l)
 	s.grows(l.Token()+1, a.take("jobs/x").Token())
 }
@@ -129,8 +129,8 @@ func testPins(s *suite) {
 		s.must("Pin", b.Pin(s.Context(), "jobs/x", w))
 	}
 	a.pass(2*ttl, 2*ttl)
-	s.is("Expire of what is pinned", b.Expire(s.Context(), "jobs/x"), driver.ErrPinned)
-	s.is("Revoke of what is pinned", b.Revoke(s.Context(), "jobs/x", 0, "x", true), driver.ErrPinned)
+	s.is("Expire of what is pinned", b.Expire(s.Context(), "jobs/x"), backend.ErrPinned)
+	s.is("Revoke of what is pinned", b.Revoke(s.Context(), "jobs/x", 0, "x", true), backend.ErrPinned)
 	b.refused("jobs/x", l)
 	s.must("Unpin", a.Unpin(s.Context(), "jobs/x", why[0]))
 	b.refused("jobs/x", l)
@@ -147,11 +147,11 @@ func testPins(s *suite) {
 func testAdopt(s *suite) {
 	a, b := s.actor("a"), s.actor("other")
 	l := a.take("jobs/x")
-	adopt := func(t driver.Token) (*claim.Lease, error) {
-		return b.Adopt(s.Context(), "jobs/x", t, b.holder, driver.ID(claim.NewOp()))
+	adopt := func(t backend.Token) (*claim.Lease, error) {
+		return b.Adopt(s.Context(), "jobs/x", t, b.holder, backend.ID(claim.NewOp()))
 	}
 	_, err := adopt(l.Token() + 1)
-	s.is("Adopt of another token", err, driver.ErrLost)
+	s.is("Adopt of another token", err, backend.ErrLost)
 	next, err := adopt(l.Token())
 	s.must("Adopt", err)
 	if next.Token() != l.Token() {
@@ -170,13 +170,13 @@ func testAdopt(s *suite) {
 	}
 	b.gives(next)
 	_, err = adopt(next.Token())
-	s.is("Adopt of what has ended", err, driver.ErrLost)
+	s.is("Adopt of what has ended", err, backend.ErrLost)
 }
 
 func testRevoke(s *suite) {
 	a, b := s.actor("a"), s.actor("other")
 	l := a.take("jobs/x")
-	s.is("Revoke of another token", b.Revoke(s.Context(), "jobs/x", l.Token()+1, "x", false), driver.ErrLost)
+	s.is("Revoke of another token", b.Revoke(s.Context(), "jobs/x", l.Token()+1, "x", false), backend.ErrLost)
 	s.must("Revoke", b.Revoke(s.Context(), "jobs/x", l.Token(), "it's \"over\"", false))
 	a.loses(l)
 	a.beside("again").refused("jobs/x", l) // until what was promised has passed
@@ -209,7 +209,7 @@ func testManyTogether(s *suite) {
 	a.pass(ttl/2, ttl/2)
 	told := make(map[int]int)
 	s.must("ExtendAll", a.ExtendAll(s.Context(), leases, func(i int, err error) {
-		if told[i]++; errors.Is(err, driver.ErrLost) != (i == 7) || err != nil && i != 7 {
+		if told[i]++; errors.Is(err, backend.ErrLost) != (i == 7) || err != nil && i != 7 {
 			s.Errorf("of many, extension %d: %v", i, err)
 		}
 	}))
@@ -226,7 +226,7 @@ func testManyTogether(s *suite) {
 // Tokens do not begin again when what is left of a name is removed.
 func testCollect(s *suite) {
 	a, b := s.actor("a"), s.actor("other")
-	last := make(map[string]driver.Token)
+	last := make(map[string]backend.Token)
 	for _, name := range []string{"jobs/x", "jobs/y"} {
 		for range 3 {
 			l := a.take(name)
@@ -270,7 +270,7 @@ func testAboveTheFloor(s *suite) {
 func (s *suite) contend(actors []*actor, name string, times int, meanwhile func(i int)) {
 	s.Helper()
 	var mu sync.Mutex
-	holders, last, got := 0, driver.Token(0), 0
+	holders, last, got := 0, backend.Token(0), 0
 	together(len(actors), func(i int) {
 		a := actors[i]
 		for range times {
@@ -278,7 +278,7 @@ func (s *suite) contend(actors []*actor, name string, times int, meanwhile func(
 				meanwhile(i)
 			}
 			l, err := a.try(name)
-			if errors.Is(err, driver.ErrHeld) || errors.Is(err, driver.ErrContention) {
+			if errors.Is(err, backend.ErrHeld) || errors.Is(err, backend.ErrContention) {
 				continue
 			}
 			if err != nil {
@@ -363,7 +363,7 @@ func testStoreClock(s *suite) {
 			s.grows(l.Token(), next.Token())
 			break
 		}
-		s.is("a claim to what lasts", err, driver.ErrHeld)
+		s.is("a claim to what lasts", err, backend.ErrHeld)
 		if time.Since(before) > q.TTL+s.config.Slack {
 			s.Fatalf("a lease of %v has not ended after %v", q.TTL, time.Since(before))
 		}

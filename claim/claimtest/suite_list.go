@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 var listTests = []test{
@@ -75,7 +75,7 @@ func wanted(sorted []string, prefix, after string, limit int) (names []string) {
 func testPrefixes(s *suite) {
 	store := s.open()
 	sorted := s.putAll(store)
-	prefixes := append([]string{"", "a\\\\", "%%", "__", "none", "X", "x/", "\uff5f", strings.Repeat("x", driver.MaxName)}, sorted...)
+	prefixes := append([]string{"", "a\\\\", "%%", "__", "none", "X", "x/", "\uff5f", strings.Repeat("x", backend.MaxName)}, sorted...)
 	for _, prefix := range prefixes {
 		if names, want := s.list(store, prefix, "", 100), wanted(sorted, prefix, "", 100); !slices.Equal(names, want) {
 			s.Errorf("a list of prefix %q has\n%q, and should have\n%q", prefix, names, want)
@@ -105,7 +105,7 @@ func testPages(s *suite) {
 		}
 	}
 	// What a page begins after needs to be no name that there is, nor to begin with the prefix.
-	for _, after := range []string{"!", "A", "Z", "a/", "a\u0300", "b", "y", "世", "\U0001F601", strings.Repeat("x", driver.MaxName)} {
+	for _, after := range []string{"!", "A", "Z", "a/", "a\u0300", "b", "y", "世", "\U0001F601", strings.Repeat("x", backend.MaxName)} {
 		for _, prefix := range []string{"", "a", "x"} {
 			if names, want := s.list(store, prefix, after, 4), wanted(sorted, prefix, after, 4); !slices.Equal(names, want) {
 				s.Errorf("a list of prefix %q after %q has\n%q, and should have\n%q", prefix, after, names, want)

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 var optionalTests = []test{
@@ -35,7 +35,7 @@ func testAbove(s *suite) {
 		s.Error("a store that is bounded says it is not")
 	}
 	last := s.put(store, "jobs/x")
-	try := func(token driver.Token, keeps, above, should bool) {
+	try := func(token backend.Token, keeps, above, should bool) {
 		s.Helper()
 		if keeps {
 			vacant := last
@@ -79,7 +79,7 @@ func testBatch(s *suite) {
 	kept := make(map[string]claim.Op)
 	for i := range many {
 		name := fmt.Sprintf("jobs/%03d", i)
-		w := claim.Swap{Record: record(name, driver.Token(i+2)), Owner: i%2 == 0}
+		w := claim.Swap{Record: record(name, backend.Token(i+2)), Owner: i%2 == 0}
 		done := true
 		switch i % 4 {
 		case 0: // it is made
@@ -152,7 +152,7 @@ func testGather(s *suite) {
 	}
 	for i, name := range names {
 		if name == damaged && s.config.Damage != nil {
-			s.is("a damaged record among many", all[i].Err, driver.ErrCorrupt)
+			s.is("a damaged record among many", all[i].Err, backend.ErrCorrupt)
 			continue
 		}
 		f, err := other.Get(s.Context(), name)
@@ -267,7 +267,7 @@ func testHints(s *suite) {
 	s.hint(second, "")
 	var last claim.Op
 	for i := range 3 {
-		r := record("jobs/x", driver.Token(i+1))
+		r := record("jobs/x", backend.Token(i+1))
 		if !s.swap(writer, last, r) {
 			s.Fatal("not written")
 		}
@@ -280,7 +280,7 @@ func testHints(s *suite) {
 	s.hint(first, odd.Name)
 	long := record(oddNames[len(oddNames)-8], 1) // as long as names can be
 	for _, name := range oddNames {
-		if len(name) == driver.MaxName {
+		if len(name) == backend.MaxName {
 			long.Name = name
 		}
 	}
@@ -313,7 +313,7 @@ func testListenEnds(s *suite) {
 	}
 	select {
 	case err := <-ended:
-		if !errors.Is(err, driver.ErrClosed) {
+		if !errors.Is(err, backend.ErrClosed) {
 			s.Errorf("Listen on a store that is closed: %v", err)
 		}
 	case <-time.After(s.config.Slack):
@@ -334,7 +334,7 @@ func testTwoModes(s *suite) {
 		if err == nil {
 			_ = other.Close(s.Context())
 		}
-		if !errors.Is(err, driver.ErrInvalid) {
+		if !errors.Is(err, backend.ErrInvalid) {
 			s.Errorf("a namespace with store-clock mode %v was opened in the other: %v", mode, err)
 		}
 	}

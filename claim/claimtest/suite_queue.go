@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 var queueTests = []test{
@@ -391,10 +391,10 @@ func testLookAtDamage(s *suite) {
 	if err != nil || is.Place == 0 || is.Found.Record.Name != "jobs/x" {
 		s.Fatalf("Join: %+v, %v", is, err)
 	}
-	s.is("a ticket for it", is.Err, driver.ErrCorrupt)
+	s.is("a ticket for it", is.Err, backend.ErrCorrupt)
 	all := a.look(claim.Look{For: briefly})
 	if len(all) != 1 || all[0].Name != "jobs/x" || all[0].Place != is.Place || all[0].Found.Record.Name != "jobs/x" {
 		s.Fatalf("a look at it: %+v", all)
 	}
-	s.is("a look at it", all[0].Err, driver.ErrCorrupt)
+	s.is("a look at it", all[0].Err, backend.ErrCorrupt)
 }

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 var recordTests = []test{
@@ -31,32 +31,32 @@ const everyCharacter = "it's \"quoted\", 100 % sure_ly; back\\slash {\"json\": [
 func extremes() []claim.Record {
 	const name = "jobs/extreme"
 	full := claim.Record{
-		Name: name, Holder: strings.Repeat("世", driver.MaxHolderID/3), Token: math.MaxInt64, Op: claim.NewOp(),
-		Incarnation: driver.ID(claim.NewOp()), Domain: clock.Domain("boot-id " + everyCharacter),
+		Name: name, Holder: strings.Repeat("世", backend.MaxHolderID/3), Token: math.MaxInt64, Op: claim.NewOp(),
+		Incarnation: backend.ID(claim.NewOp()), Domain: clock.Domain("boot-id " + everyCharacter),
 		Written: clock.Instant{Raw: math.MinInt64, Boot: math.MaxInt64},
 		Expiry:  clock.Instant{Raw: math.MaxInt64, Boot: math.MinInt64},
 		TTL:     math.MaxInt64,
 		Pins:    []string{",", "\"quoted\", and, with, commas", "'", everyCharacter, strings.Repeat("p", 1000), "{a,b}"},
-		Card: driver.Card{Host: "höst'\"%_", PID: math.MaxInt32, Started: time.Unix(1700000000, 123456789).UTC(),
-			Text: strings.Repeat(everyCharacter+" ", driver.MaxCardText/(len(everyCharacter)+1))},
+		Card: backend.Card{Host: "höst'\"%_", PID: math.MaxInt32, Started: time.Unix(1700000000, 123456789).UTC(),
+			Text: strings.Repeat(everyCharacter+" ", backend.MaxCardText/(len(everyCharacter)+1))},
 		Revoked: everyCharacter, Since: time.Date(2262, 4, 11, 1, 2, 3, 987654321, time.UTC),
 	}
 	for i := range claim.MaxPast {
-		full.Past = append(full.Past, driver.Tenancy{
-			Token: driver.Token(math.MaxInt64 - i), From: time.Unix(int64(-i*1000), int64(i)).UTC(), To: time.Unix(int64(i), 999999999).UTC(),
-			Holder: driver.Holder{ID: everyCharacterBut("\n\r\t"), Card: full.Card},
-			Why:    driver.Revoked, Note: everyCharacter,
+		full.Past = append(full.Past, backend.Tenancy{
+			Token: backend.Token(math.MaxInt64 - i), From: time.Unix(int64(-i*1000), int64(i)).UTC(), To: time.Unix(int64(i), 999999999).UTC(),
+			Holder: backend.Holder{ID: everyCharacterBut("\n\r\t"), Card: full.Card},
+			Why:    backend.Revoked, Note: everyCharacter,
 		})
 	}
-	full.Past[3] = driver.Tenancy{Token: 1} // with zero times
+	full.Past[3] = backend.Tenancy{Token: 1} // with zero times
 	small := claim.Record{Name: name, Op: claim.Op{15: 1}, Written: clock.Instant{Raw: -1, Boot: -2}, Expiry: clock.Instant{Raw: -1, Boot: -2}}
 	ones := claim.Record{
-		Name: name, Holder: " ", Token: 1, Op: claim.Op{0: 0xff}, Incarnation: driver.ID{15: 0xff}, Domain: " ",
+		Name: name, Holder: " ", Token: 1, Op: claim.Op{0: 0xff}, Incarnation: backend.ID{15: 0xff}, Domain: " ",
 		Written: clock.Instant{Raw: 1, Boot: -1}, Expiry: clock.Instant{Raw: -1, Boot: 1}, TTL: 1, Pins: []string{""},
-		Card: driver.Card{PID: 1, Text: "\n"}, Revoked: " ", Since: time.Unix(0, 0).UTC(), Past: []driver.Tenancy{{}},
+		Card: backend.Card{PID: 1, Text: "\n"}, Revoked: " ", Since: time.Unix(0, 0).UTC(), Past: []backend.Tenancy{{}},
 	}
 	nul := record(name, 2)
-	nul.Card.Text = "NUL \x00 is UTF-8 too" // and so valid by driver.CheckCardText
+	nul.Card.Text = "NUL \x00 is UTF-8 too" // and so valid by backend.CheckCardText
 	return []claim.Record{full, small, ones, nul, full, ones, small}
 }
 
@@ -93,24 +93,24 @@ func testEveryField(s *suite) {
 // oddNames look alike to one collation or another, or mean something to some pattern, in order of their bytes.
 var oddNames = []string{
 	"%", "'", "A", "B", "a", "a ", "a!", "a%", "a'", "a*", "a/b", "a?", "aA", "a\\", "a\\%", "a_", "aa", "ab", "a\u0301", "á",
-	"b", "ss", strings.Repeat("x", driver.MaxName-1), strings.Repeat("x", driver.MaxName), "x.y", "x/y", "ß", "ı", "世界", "\uff5e", "😀",
+	"b", "ss", strings.Repeat("x", backend.MaxName-1), strings.Repeat("x", backend.MaxName), "x.y", "x/y", "ß", "ı", "世界", "\uff5e", "😀",
 }
 
 func testNamesAreBytes(s *suite) {
 	store := s.open()
 	for i, name := range oddNames {
-		if err := driver.CheckName(name); err != nil {
+		if err := backend.CheckName(name); err != nil {
 			s.Fatal(err)
 		}
 		if f := s.get(store, name); f.Record.Exists() {
 			s.Fatalf("%q has the record of %q", name, f.Record.Name)
 		}
-		if !s.swap(store, claim.Op{}, record(name, driver.Token(i+1))) {
+		if !s.swap(store, claim.Op{}, record(name, backend.Token(i+1))) {
 			s.Fatalf("%q can not have a record beside those that look alike", name)
 		}
 	}
 	for i, name := range oddNames {
-		if f := s.get(store, name); f.Record.Token != driver.Token(i+1) {
+		if f := s.get(store, name); f.Record.Token != backend.Token(i+1) {
 			s.Errorf("%q has token %d, and not %d", name, f.Record.Token, i+1)
 		}
 	}
@@ -120,7 +120,7 @@ func testNamesAreBytes(s *suite) {
 func testIsNotShared(s *suite) {
 	store := s.open()
 	r := record("jobs/mine", 1)
-	r.Pins, r.Past = []string{"a", "b"}, []driver.Tenancy{{Token: 7}}
+	r.Pins, r.Past = []string{"a", "b"}, []backend.Tenancy{{Token: 7}}
 	s.swap(store, claim.Op{}, r)
 	want := copied(r)
 	r.Pins[0], r.Past[0].Token = "changed", 8

@@ -4,9 +4,9 @@ import (
 	"math"
 	"sync"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 var (
@@ -173,7 +173,7 @@ func testSightsAgree(s *suite) {
 		if len(told) != 1 {
 			s.Errorf("racers were told different first instants: %v", told)
 		}
-		next := record("jobs/x", driver.Token(round+2))
+		next := record("jobs/x", backend.Token(round+2))
 		if !s.swap(all[0], op, next) {
 			s.Fatal("not written")
 		}
@@ -198,8 +198,8 @@ func testSightChangesNothing(s *suite) {
 func testFloorOnlyRises(s *suite) {
 	a, b := s.open(), s.open()
 	r := s.put(a, "jobs/x")
-	var floor driver.Token
-	for _, t := range []driver.Token{0, 5, 3, 5, 0, 1 << 40, 6, math.MaxInt64 - 1, math.MaxInt32} {
+	var floor backend.Token
+	for _, t := range []backend.Token{0, 5, 3, 5, 0, 1 << 40, 6, math.MaxInt64 - 1, math.MaxInt32} {
 		floor = max(floor, t)
 		if got, err := b.RaiseFloor(s.Context(), t); got != floor || err != nil {
 			s.Errorf("RaiseFloor(%d) = %d, %v; want %d", t, got, err, floor)
@@ -217,13 +217,13 @@ func testHighestFloor(s *suite) {
 	all := s.openAll()
 	for round := range rounds {
 		together(racers, func(i int) {
-			t := driver.Token(round*100 + (i*5)%racers)
+			t := backend.Token(round*100 + (i*5)%racers)
 			got, err := all[i%clients].RaiseFloor(s.Context(), t)
 			if err != nil || got < t {
 				s.Errorf("RaiseFloor(%d) = %d, %v", t, got, err)
 			}
 		})
-		if want := driver.Token(round*100 + racers - 1); s.get(all[0], "jobs/none").Floor != want {
+		if want := backend.Token(round*100 + racers - 1); s.get(all[0], "jobs/none").Floor != want {
 			s.Errorf("the floor is %d, and was raised to %d", s.get(all[0], "jobs/none").Floor, want)
 		}
 	}

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 var swapTests = []test{
@@ -131,8 +131,8 @@ func testPast(s *suite) {
 		vacant := last
 		vacant.Op, vacant.Holder, vacant.Token = claim.NewOp(), "", last.Token+1
 		at := time.Unix(int64(turn), 0).UTC()
-		ended := driver.Tenancy{Token: last.Token, Holder: driver.Holder{ID: last.Holder, Card: driver.Card{Host: "here", Started: at}}, From: at, To: at, Why: driver.Released}
-		vacant.Past = append([]driver.Tenancy{ended}, last.Past[:min(len(last.Past), claim.MaxPast-1)]...)
+		ended := backend.Tenancy{Token: last.Token, Holder: backend.Holder{ID: last.Holder, Card: backend.Card{Host: "here", Started: at}}, From: at, To: at, Why: backend.Released}
+		vacant.Past = append([]backend.Tenancy{ended}, last.Past[:min(len(last.Past), claim.MaxPast-1)]...)
 		taken := vacant
 		taken.Op, taken.Holder, taken.Token = claim.NewOp(), "someone else", vacant.Token+1
 		for _, w := range []claim.Swap{{Old: last.Op, Record: vacant, Owner: true, Adds: turn%5 != 1}, {Old: vacant.Op, Record: taken, Owner: true, Keeps: true}} {
@@ -233,7 +233,7 @@ func testIsReadAtOnce(s *suite) {
 				s.Fatalf("after write %d a client still reads op %v, and not %v", i, f.Record.Op, last.Op)
 			}
 		}
-		next := record("jobs/x", driver.Token(i+2))
+		next := record("jobs/x", backend.Token(i+2))
 		if !s.swap(all[i%clients], last.Op, next) {
 			s.Fatalf("write %d from what was just read was refused", i)
 		}
@@ -247,7 +247,7 @@ func (s *suite) race(all []claim.Store, name string, from claim.Op) claim.Record
 	var mu sync.Mutex
 	var winners []claim.Record
 	together(racers, func(i int) {
-		r := record(name, driver.Token(i+1))
+		r := record(name, backend.Token(i+1))
 		done, err := all[i%len(all)].Swap(s.Context(), claim.Swap{Old: from, Record: r, Owner: true})
 		if err != nil {
 			s.Errorf("racer %d: %v", i, err)
@@ -286,7 +286,7 @@ func testNoneIsLost(s *suite) {
 	s.put(all[0], "jobs/x")
 	var done atomic.Int64
 	together(racers, func(i int) {
-		store, seen := all[i%clients], driver.Token(0)
+		store, seen := all[i%clients], backend.Token(0)
 		for range 2 * rounds {
 			f, err := store.Get(s.Context(), "jobs/x")
 			if err != nil {
@@ -307,7 +307,7 @@ func testNoneIsLost(s *suite) {
 			}
 		}
 	})
-	if got := s.get(all[0], "jobs/x").Record.Token; got != driver.Token(done.Load())+1 {
+	if got := s.get(all[0], "jobs/x").Record.Token; got != backend.Token(done.Load())+1 {
 		s.Errorf("%d writes of one more were done, and the token is %d", done.Load(), got)
 	}
 	if done.Load() == 0 {

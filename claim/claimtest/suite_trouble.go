@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 var troubleTests = []test{
@@ -27,7 +27,7 @@ func testCorrupt(s *suite) {
 	store := s.open()
 	a, b, c := s.put(store, "a"), s.put(store, "b"), s.put(store, "c")
 	s.config.Damage(s, s.namespace, "b")
-	if f, err := store.Get(s.Context(), "b"); !errors.Is(err, driver.ErrCorrupt) {
+	if f, err := store.Get(s.Context(), "b"); !errors.Is(err, backend.ErrCorrupt) {
 		s.Errorf("Get of a damaged record: %+v, %v", f, err)
 	}
 	s.same("beside a damaged record", s.get(store, "a").Record, a)
@@ -38,17 +38,17 @@ func testCorrupt(s *suite) {
 	}
 	for i, want := range []claim.Record{a, {Name: "b"}, c} {
 		s.same("in a list with a damaged record", all[i].Record, want)
-		if errors.Is(all[i].Err, driver.ErrCorrupt) != (want.Name == "b") {
+		if errors.Is(all[i].Err, backend.ErrCorrupt) != (want.Name == "b") {
 			s.Errorf("in a list with a damaged record %s is told with %v", want.Name, all[i].Err)
 		}
 	}
-	if done, err := store.Swap(s.Context(), claim.Swap{Record: record("b", 9)}); done || err != nil && !errors.Is(err, driver.ErrCorrupt) {
+	if done, err := store.Swap(s.Context(), claim.Swap{Record: record("b", 9)}); done || err != nil && !errors.Is(err, backend.ErrCorrupt) {
 		s.Errorf("a record was created over a damaged one: %v, %v", done, err)
 	}
 	if !s.swap(store, a.Op, record("a", 2)) {
 		s.Error("beside a damaged record a write was refused")
 	}
-	if f, err := s.open().Get(s.Context(), b.Name); !errors.Is(err, driver.ErrCorrupt) {
+	if f, err := s.open().Get(s.Context(), b.Name); !errors.Is(err, backend.ErrCorrupt) {
 		s.Errorf("another client is told of a damaged record: %+v, %v", f, err)
 	}
 }
@@ -172,8 +172,8 @@ func testCancelledContext(s *suite) {
 			if err == nil || errors.Is(err, errDone) {
 				s.Errorf("%s with a context that is %s: %v", name, cause, err)
 			}
-			sure = sure && !errors.Is(err, driver.ErrUnknownOutcome)
-			if slices.Contains(reads, name) && errors.Is(err, driver.ErrUnknownOutcome) {
+			sure = sure && !errors.Is(err, backend.ErrUnknownOutcome)
+			if slices.Contains(reads, name) && errors.Is(err, backend.ErrUnknownOutcome) {
 				s.Errorf("%s changes nothing, and has no unknown outcome: %v", name, err)
 			}
 		}
@@ -195,7 +195,7 @@ func testAfterClose(s *suite) {
 		}
 	}
 	for name, call := range calls(r) { // order: none of them does anything
-		if err := call(s.Context(), store); !errors.Is(err, driver.ErrClosed) || errors.Is(err, errDone) {
+		if err := call(s.Context(), store); !errors.Is(err, backend.ErrClosed) || errors.Is(err, errDone) {
 			s.Errorf("%s after Close: %v", name, err)
 		}
 	}

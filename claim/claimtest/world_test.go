@@ -13,10 +13,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // A world is some machines, processes that come and go on them, and one store, in the time of a bubble. Each
@@ -43,11 +43,11 @@ type world struct {
 	mu        sync.Mutex
 	networks  []*claimtest.Network
 	machines  []*machine
-	released  map[driver.ID]bool // whose holders have called Release
+	released  map[backend.ID]bool // whose holders have called Release
 	relied    map[string][]*tenure
-	givenBy   map[tenancyOf]driver.ID // who has released it
-	committed map[string][]tenancyID  // claims in the order in which they were written
-	reported  map[tenancyID]bool      // those that were reported as successful
+	givenBy   map[tenancyOf]backend.ID // who has released it
+	committed map[string][]tenancyID   // claims in the order in which they were written
+	reported  map[tenancyID]bool       // those that were reported as successful
 	counts    map[string]int
 	diary     bool
 	log       []string
@@ -71,13 +71,13 @@ type sabotage struct {
 }
 
 type tenancyID struct {
-	incarnation driver.ID
-	token       driver.Token
+	incarnation backend.ID
+	token       backend.Token
 }
 
 type tenancyOf struct {
 	name  string
-	token driver.Token
+	token backend.Token
 }
 
 // tenure is a lease that a process was told it holds.
@@ -96,7 +96,7 @@ func newWorld(seed uint64, s sabotage) *world {
 	w := &world{
 		Rand: random(seed), sabotage: s, seed: seed, began: time.Now(), store: claimtest.NewMemory(),
 		relied: make(map[string][]*tenure), committed: make(map[string][]tenancyID),
-		reported: make(map[tenancyID]bool), released: make(map[driver.ID]bool), givenBy: make(map[tenancyOf]driver.ID), counts: make(map[string]int),
+		reported: make(map[tenancyID]bool), released: make(map[backend.ID]bool), givenBy: make(map[tenancyOf]backend.ID), counts: make(map[string]int),
 	}
 	w.direct = w.open()
 	return w
@@ -208,7 +208,7 @@ func (s *watched) Remove(ctx context.Context, name string, old claim.Op) (bool, 
 	return done, err
 }
 
-func (s *watched) RaiseFloor(ctx context.Context, t driver.Token) (driver.Token, error) {
+func (s *watched) RaiseFloor(ctx context.Context, t backend.Token) (backend.Token, error) {
 	if s.w.floor {
 		return t, nil
 	}
@@ -304,7 +304,7 @@ func (w *world) finish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, name := range worldNames {
-		var last driver.Token
+		var last backend.Token
 		for _, id := range w.committed[name] {
 			if !w.reported[id] {
 				continue
@@ -344,7 +344,7 @@ func (w *world) fault(c claimtest.Call, r *rand.Rand) claimtest.Fault {
 	case p < 9:
 		f.Twice = delay(r)
 	case p < 10:
-		f.Err = driver.ErrUnavailable
+		f.Err = backend.ErrUnavailable
 	}
 	f.Stale = c.Method == claimtest.List && r.IntN(4) == 0 || w.stale && c.Method == claimtest.Get && r.IntN(2) == 0
 	return f

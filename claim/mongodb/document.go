@@ -9,9 +9,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // document is a record as it is kept. Names, holders and domains are values in it, never names of fields.
@@ -86,19 +86,19 @@ func readingOf(i clock.Instant) *reading { return &reading{Raw: i.Raw, Boot: i.B
 
 func (r *reading) instant() clock.Instant { return clock.Instant{Raw: r.Raw, Boot: r.Boot} }
 
-func cardOf(c driver.Card) card {
+func cardOf(c backend.Card) card {
 	return card{Host: c.Host, PID: int64(c.PID), Started: date(c.Started), Text: c.Text}
 }
 
-func (c card) card() driver.Card {
-	return driver.Card{Host: c.Host, PID: int(c.PID), Started: timeOf(c.Started), Text: c.Text}
+func (c card) card() backend.Card {
+	return backend.Card{Host: c.Host, PID: int(c.PID), Started: timeOf(c.Started), Text: c.Text}
 }
 
 // document returns what a swap writes.
 func (s *Store) document(w claim.Swap) (document, error) {
 	r := w.Record
 	if r.Token > math.MaxInt64 || !r.Exists() || r.Name == "" {
-		return document{}, fmt.Errorf("mongodb: %w: the record of %q has op %v and token %d, which can not be kept", driver.ErrInvalid, r.Name, r.Op, r.Token)
+		return document{}, fmt.Errorf("mongodb: %w: the record of %q has op %v and token %d, which can not be kept", backend.ErrInvalid, r.Name, r.Op, r.Token)
 	}
 	token, ttl := int64(r.Token), int64(r.TTL)
 	d := document{
@@ -112,7 +112,7 @@ func (s *Store) document(w claim.Swap) (document, error) {
 	}
 	for _, p := range r.Past {
 		if p.Token > math.MaxInt64 {
-			return document{}, fmt.Errorf("mongodb: %w: a past token of %q is %d, which can not be kept", driver.ErrInvalid, r.Name, p.Token)
+			return document{}, fmt.Errorf("mongodb: %w: a past token of %q is %d, which can not be kept", backend.ErrInvalid, r.Name, p.Token)
 		}
 		d.Past = append(d.Past, tenancy{
 			Token: int64(p.Token), Holder: p.Holder.ID, Card: cardOf(p.Holder.Card), From: date(p.From), To: date(p.To),
@@ -140,7 +140,7 @@ func (d *document) extended() extension {
 // corrupt is why a document cannot be read as a record.
 func (s *Store) corrupt(id string, format string, args ...any) error {
 	return fmt.Errorf("mongodb: %w: in %s the document with _id %q %s: put it right by hand, or delete it and raise the floor above its token",
-		driver.ErrCorrupt, s.records.Name(), id, fmt.Sprintf(format, args...))
+		backend.ErrCorrupt, s.records.Name(), id, fmt.Sprintf(format, args...))
 }
 
 // found reads the document that has this _id.
@@ -162,7 +162,7 @@ func (s *Store) found(id string, raw bson.Raw) (claim.Found, error) {
 		return claim.Found{}, s.corrupt(id, "has no date in ends")
 	}
 	r := claim.Record{
-		Name: d.Name, Holder: d.Holder, Token: driver.Token(*d.Token), Domain: clock.Domain(d.Domain),
+		Name: d.Name, Holder: d.Holder, Token: backend.Token(*d.Token), Domain: clock.Domain(d.Domain),
 		Written: d.Written.instant(), Expiry: d.Expiry.instant(), TTL: time.Duration(*d.TTL), Pins: d.Pins,
 		Card: d.Card.card(), Revoked: d.Revoked, Since: timeOf(d.Since),
 	}
@@ -176,9 +176,9 @@ func (s *Store) found(id string, raw bson.Raw) (claim.Found, error) {
 		if p.Token < 0 {
 			return claim.Found{}, s.corrupt(id, "has the past token %d", p.Token)
 		}
-		r.Past = append(r.Past, driver.Tenancy{
-			Token: driver.Token(p.Token), Holder: driver.Holder{ID: p.Holder, Card: p.Card.card()},
-			From: timeOf(p.From), To: timeOf(p.To), Why: driver.Reason(p.Why), Note: p.Note,
+		r.Past = append(r.Past, backend.Tenancy{
+			Token: backend.Token(p.Token), Holder: backend.Holder{ID: p.Holder, Card: p.Card.card()},
+			From: timeOf(p.From), To: timeOf(p.To), Why: backend.Reason(p.Why), Note: p.Note,
 		})
 	}
 	f := claim.Found{Record: r}

@@ -7,8 +7,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // A record may have been made after a collection removed the one before it and raised the floor. A floor from
@@ -40,7 +40,7 @@ func TestFloorIsReadAfterTheRecords(t *testing.T) {
 		t.Errorf("a read: floor %d, %v", f.Floor, err)
 	}
 	floor.Store(0)
-	var read driver.Token
+	var read backend.Token
 	p.answers(func(name string, body bson.Raw) bson.D {
 		switch from, _ := body.Lookup("find").StringValueOK(); from {
 		case "leasekeeper_namespaces":

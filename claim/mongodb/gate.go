@@ -11,16 +11,16 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // Gate makes a transaction in the database that a lease is kept in commit only if the lease is still held. ctx is
-// that of the session, as [mongo.Session.WithTransaction] hands it to its callback. [driver.ErrLost] says that the
+// that of the session, as [mongo.Session.WithTransaction] hands it to its callback. [backend.ErrLost] says that the
 // lease is not held any more; after any error the transaction must be aborted.
 //
 // Until the transaction ends nobody can write to the lease's record, neither to take the name nor to renew the
-// lease, so keep it much shorter than a third of the TTL. It is [driver.ErrUnsupported] on a server without
+// lease, so keep it much shorter than a third of the TTL. It is [backend.ErrUnsupported] on a server without
 // transactions.
 func Gate(ctx context.Context, l *leasekeeper.Lease) error {
 	lease, err := claim.LeaseOf(l.Raw())
@@ -34,18 +34,18 @@ func Gate(ctx context.Context, l *leasekeeper.Lease) error {
 func GateClaim(ctx context.Context, l *claim.Lease) error {
 	s, ok := l.Store().(*Store)
 	if !ok {
-		return fmt.Errorf("mongodb: %w: the lease of %s is kept by %s, and not in a MongoDB database", driver.ErrInvalid, l.Name(), l.Store().Scheme())
+		return fmt.Errorf("mongodb: %w: the lease of %s is kept by %s, and not in a MongoDB database", backend.ErrInvalid, l.Name(), l.Store().Scheme())
 	}
 	if !s.server.transactions() {
-		return &driver.UnsupportedError{Backend: Scheme, What: "a gate", Instead: "this server has no transactions: make it a replica set, of one member if need be, or check the fencing token with package mongofence"}
+		return &backend.UnsupportedError{Backend: Scheme, What: "a gate", Instead: "this server has no transactions: make it a replica set, of one member if need be, or check the fencing token with package mongofence"}
 	}
 	session := mongo.SessionFromContext(ctx)
 	if session == nil || !session.TransactionRunning() {
-		return fmt.Errorf("mongodb: %w: gate of %s: there is no transaction in this context: call it with the one that WithTransaction passes on", driver.ErrInvalid, l.Name())
+		return fmt.Errorf("mongodb: %w: gate of %s: there is no transaction in this context: call it with the one that WithTransaction passes on", backend.ErrInvalid, l.Name())
 	}
 	token := l.Token()
 	if token == 0 || token > math.MaxInt64 {
-		return fmt.Errorf("mongodb: %w: the lease of %s has not been acquired", driver.ErrInvalid, l.Name())
+		return fmt.Errorf("mongodb: %w: the lease of %s has not been acquired", backend.ErrInvalid, l.Name())
 	}
 	// By the session's own client: a transaction cannot span two. Where that leads to another database than the
 	// lease is in, there is no such incarnation.
@@ -55,14 +55,14 @@ func GateClaim(ctx context.Context, l *claim.Lease) error {
 		return gateFailed(l, err)
 	}
 	if result.MatchedCount == 0 {
-		return fmt.Errorf("mongodb: gate: %w: %s is not held under token %d any more: abort the transaction", driver.ErrLost, l.Name(), token)
+		return fmt.Errorf("mongodb: gate: %w: %s is not held under token %d any more: abort the transaction", backend.ErrLost, l.Name(), token)
 	}
 	return nil
 }
 
 // touched is the record of a lease that is held. It is written to and not only read: two transactions of which
 // one reads what the other writes both commit.
-func (s *Store) touched(l *claim.Lease, token driver.Token) bson.D {
+func (s *Store) touched(l *claim.Lease, token backend.Token) bson.D {
 	id := l.Incarnation()
 	return bson.D{
 		{Key: "_id", Value: s.key(l.Name())}, {Key: "holder", Value: l.Holder()}, {Key: "token", Value: int64(token)},
@@ -74,15 +74,15 @@ func (s *Store) touched(l *claim.Lease, token driver.Token) bson.D {
 // WithTransaction sees that the transaction is to be repeated.
 func gateFailed(l *claim.Lease, err error) error {
 	const writeConflict = 112
-	kind := driver.ErrUnavailable
+	kind := backend.ErrUnavailable
 	var refused mongo.ServerError
 	if errors.As(err, &refused) {
 		for _, code := range refused.ErrorCodes() {
 			switch {
 			case code == writeConflict: // another has written to the record since the transaction began
-				kind = driver.ErrContention
-			case kindOfCode(code) == driver.ErrInvalid:
-				kind = driver.ErrInvalid
+				kind = backend.ErrContention
+			case kindOfCode(code) == backend.ErrInvalid:
+				kind = backend.ErrInvalid
 			}
 		}
 	}

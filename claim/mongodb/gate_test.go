@@ -11,9 +11,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // held returns a lease that the peer agrees to, and the peer.
@@ -36,7 +36,7 @@ func held(t *testing.T, hello bson.D) (*claim.Lease, *peer) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := client.Claim(t.Context(), claim.Request{Name: "jobs/x", ID: driver.ID{1, 2}, Holder: driver.Holder{ID: "a"}, TTL: time.Hour})
+	l, err := client.Claim(t.Context(), claim.Request{Name: "jobs/x", ID: backend.ID{1, 2}, Holder: backend.Holder{ID: "a"}, TTL: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,11 +93,11 @@ func TestGateSaysNo(t *testing.T) {
 		kind   error
 		repeat bool // WithTransaction starts over
 	}{
-		{"lost", bson.D{{Key: "n", Value: int32(0)}}, driver.ErrLost, false},
-		{"others write", refused(112, "TransientTransactionError"), driver.ErrContention, true},
-		{"no primary", refused(11602, "TransientTransactionError"), driver.ErrUnavailable, true},
-		{"not allowed", refused(13), driver.ErrInvalid, false},
-		{"no answer", hangUp, driver.ErrUnavailable, true},
+		{"lost", bson.D{{Key: "n", Value: int32(0)}}, backend.ErrLost, false},
+		{"others write", refused(112, "TransientTransactionError"), backend.ErrContention, true},
+		{"no primary", refused(11602, "TransientTransactionError"), backend.ErrUnavailable, true},
+		{"not allowed", refused(13), backend.ErrInvalid, false},
+		{"no answer", hangUp, backend.ErrUnavailable, true},
 	} {
 		p.answers(func(name string, _ bson.Raw) bson.D {
 			if name == "update" {
@@ -128,23 +128,23 @@ func TestGateNeedsATransaction(t *testing.T) {
 	}
 	defer session.EndSession(t.Context())
 	for _, ctx := range []context.Context{t.Context(), mongo.NewSessionContext(t.Context(), session)} {
-		if err := GateClaim(ctx, l); !errors.Is(err, driver.ErrInvalid) {
+		if err := GateClaim(ctx, l); !errors.Is(err, backend.ErrInvalid) {
 			t.Error(err)
 		}
 	}
 	single, _ := held(t, ofNothing)
-	if err := GateClaim(t.Context(), single); !errors.Is(err, driver.ErrUnsupported) {
+	if err := GateClaim(t.Context(), single); !errors.Is(err, backend.ErrUnsupported) {
 		t.Errorf("on a single server: %v", err)
 	}
 	client, err := claim.NewClient(claimtest.NewMemory().Open(), claim.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := client.Claim(t.Context(), claim.Request{Name: "jobs/x", ID: driver.ID{1}, Holder: driver.Holder{ID: "a"}, TTL: time.Hour})
+	other, err := client.Claim(t.Context(), claim.Request{Name: "jobs/x", ID: backend.ID{1}, Holder: backend.Holder{ID: "a"}, TTL: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := GateClaim(t.Context(), other); !errors.Is(err, driver.ErrInvalid) {
+	if err := GateClaim(t.Context(), other); !errors.Is(err, backend.ErrInvalid) {
 		t.Errorf("a lease of another store: %v", err)
 	}
 	if after := len(p.heard("update")); after != before {
@@ -182,7 +182,7 @@ func TestListen(t *testing.T) {
 			}
 		})
 	}()
-	if err := <-ended; !errors.Is(err, driver.ErrClosed) {
+	if err := <-ended; !errors.Is(err, backend.ErrClosed) {
 		t.Error(err)
 	}
 	if !slices.Equal(names, []string{"", "jobs/x", "a/b"}) {
@@ -213,7 +213,7 @@ func TestListenWithoutStreams(t *testing.T) {
 	p := newPeer(t, ofNothing, nil)
 	s := p.store(Config{})
 	err := s.Listen(t.Context(), func(string) { t.Error("a hint") })
-	if !errors.Is(err, driver.ErrUnsupported) {
+	if !errors.Is(err, backend.ErrUnsupported) {
 		t.Error(err)
 	}
 	if n := len(p.heard("aggregate")); n > 0 {
@@ -230,7 +230,7 @@ func TestListenWithoutStreams(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
-		if err := s.Listen(ctx, func(string) { t.Error("a hint") }); !errors.Is(err, driver.ErrUnavailable) {
+		if err := s.Listen(ctx, func(string) { t.Error("a hint") }); !errors.Is(err, backend.ErrUnavailable) {
 			t.Error(err)
 		}
 	}

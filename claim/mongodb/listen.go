@@ -9,21 +9,21 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // Listen implements [claim.Notifier], by a change stream. On a server without them it returns at once with an
-// error that is [driver.ErrUnsupported].
+// error that is [backend.ErrUnsupported].
 func (s *Store) Listen(ctx context.Context, changed func(name string)) error {
 	const what = "listen for changes"
 	if s.closed.Err() != nil {
-		return fmt.Errorf("mongodb: %w: %s", driver.ErrClosed, what)
+		return fmt.Errorf("mongodb: %w: %s", backend.ErrClosed, what)
 	}
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("mongodb: %w: %s: %w", driver.ErrUnavailable, what, err)
+		return fmt.Errorf("mongodb: %w: %s: %w", backend.ErrUnavailable, what, err)
 	}
 	if !s.server.streams() {
-		return &driver.UnsupportedError{Backend: Scheme, What: "a change stream", Instead: "a single server has none: make it a replica set, of one member if need be, or ask now and then"}
+		return &backend.UnsupportedError{Backend: Scheme, What: "a change stream", Instead: "a single server has none: make it a replica set, of one member if need be, or ask now and then"}
 	}
 	// Not begin: it has no limit of time.
 	ctx, cancel := context.WithCancel(mongo.NewSessionContext(ctx, nil))

@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // version is of the form of the documents. A newer one is refused.
@@ -58,10 +58,10 @@ func (s *Store) ensureNamespace(ctx context.Context) error {
 	return err
 }
 
-var errNoNamespace = fmt.Errorf("%w: there is no such namespace", driver.ErrCorrupt)
+var errNoNamespace = fmt.Errorf("%w: there is no such namespace", backend.ErrCorrupt)
 
 // floor reads the namespace's floor, linearizably.
-func (s *Store) floor(ctx context.Context) (driver.Token, error) {
+func (s *Store) floor(ctx context.Context) (backend.Token, error) {
 	what := "read the namespace " + s.config.Namespace
 	ctx, done, err := s.begin(ctx, what)
 	if err != nil {
@@ -78,24 +78,24 @@ func (s *Store) floor(ctx context.Context) (driver.Token, error) {
 }
 
 // floorOf reads the document of this namespace.
-func (s *Store) floorOf(raw bson.Raw) (driver.Token, error) {
+func (s *Store) floorOf(raw bson.Raw) (backend.Token, error) {
 	var n namespace
 	if err := bson.Unmarshal(raw, &n); err != nil || n.Floor < 0 {
-		return 0, fmt.Errorf("mongodb: %w: the document of the namespace %s in %s can not be read: %v", driver.ErrCorrupt, s.config.Namespace, s.namespaces.Name(), raw)
+		return 0, fmt.Errorf("mongodb: %w: the document of the namespace %s in %s can not be read: %v", backend.ErrCorrupt, s.config.Namespace, s.namespaces.Name(), raw)
 	}
 	switch {
 	case n.Version > version:
-		return 0, fmt.Errorf("mongodb: %w: the namespace %s was made by a newer version of leasekeeper: upgrade this program", driver.ErrInvalid, s.config.Namespace)
+		return 0, fmt.Errorf("mongodb: %w: the namespace %s was made by a newer version of leasekeeper: upgrade this program", backend.ErrInvalid, s.config.Namespace)
 	case n.Mode != s.mode():
-		return 0, fmt.Errorf("mongodb: %w: in the namespace %s it is the %s's clock that decides, and that does not change: open it so, or another one", driver.ErrInvalid, s.config.Namespace, n.Mode)
+		return 0, fmt.Errorf("mongodb: %w: in the namespace %s it is the %s's clock that decides, and that does not change: open it so, or another one", backend.ErrInvalid, s.config.Namespace, n.Mode)
 	}
-	return driver.Token(n.Floor), nil
+	return backend.Token(n.Floor), nil
 }
 
 // RaiseFloor implements [claim.Store].
-func (s *Store) RaiseFloor(ctx context.Context, t driver.Token) (driver.Token, error) {
+func (s *Store) RaiseFloor(ctx context.Context, t backend.Token) (backend.Token, error) {
 	if t > math.MaxInt64 {
-		return 0, fmt.Errorf("mongodb: %w: the token %d is above %d", driver.ErrInvalid, t, int64(math.MaxInt64))
+		return 0, fmt.Errorf("mongodb: %w: the token %d is above %d", backend.ErrInvalid, t, int64(math.MaxInt64))
 	}
 	answer, err := s.write(ctx, "raise the floor", bson.D{
 		{Key: "findAndModify", Value: s.namespaces.Name()},

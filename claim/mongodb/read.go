@@ -11,8 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // decisive is a collection to read from what decisions rest on.
@@ -184,10 +184,10 @@ func (s *Store) find(ctx context.Context, filter bson.D, limit int) ([]bson.Raw,
 // List implements [claim.Store].
 func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]claim.Found, error) {
 	if limit <= 0 {
-		return nil, fmt.Errorf("mongodb: %w: a list of up to %d", driver.ErrInvalid, limit)
+		return nil, fmt.Errorf("mongodb: %w: a list of up to %d", backend.ErrInvalid, limit)
 	}
 	if !utf8.ValidString(prefix) || !utf8.ValidString(after) {
-		return nil, fmt.Errorf("mongodb: %w: list names that begin with %q, after %q: no name has what is not UTF-8", driver.ErrInvalid, prefix, after)
+		return nil, fmt.Errorf("mongodb: %w: list names that begin with %q, after %q: no name has what is not UTF-8", backend.ErrInvalid, prefix, after)
 	}
 	const what = "list names"
 	whole := ctx

@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // server is what kind of server it is, and so what it can do.
@@ -55,9 +55,9 @@ func (s *Store) meet(ctx context.Context) (server, error) {
 			return server{}, err
 		}
 	case hello.MaxWire < wireUpdatesByPipeline:
-		return server{}, fmt.Errorf("mongodb: %w: the server is older than 4.2: upgrade it", driver.ErrInvalid)
+		return server{}, fmt.Errorf("mongodb: %w: the server is older than 4.2: upgrade it", backend.ErrInvalid)
 	case s.config.StoreClock && found.router:
-		return server{}, fmt.Errorf("mongodb: %w: on a sharded cluster each router may tell its own time, so none can judge: leave the store clock out, or use a replica set", driver.ErrInvalid)
+		return server{}, fmt.Errorf("mongodb: %w: on a sharded cluster each router may tell its own time, so none can judge: leave the store clock out, or use a replica set", backend.ErrInvalid)
 	case !found.router && found.set == "":
 		const text = "mongodb: a standalone mongod keeps leases: they are lost with its disk, and there is no failover; use a replica set for what matters"
 		s.cautions = append(s.cautions, text)
@@ -70,10 +70,10 @@ func (s *Store) meet(ctx context.Context) (server, error) {
 // lets one command through at a time. Its tests have that, and nobody else.
 func (s *Store) meetFerret(ctx context.Context) error {
 	if s.config.StoreClock {
-		return fmt.Errorf("mongodb: %w: FerretDB has no $$NOW in updates, so its clock can not judge: leave the store clock out", driver.ErrInvalid)
+		return fmt.Errorf("mongodb: %w: FerretDB has no $$NOW in updates, so its clock can not judge: leave the store clock out", backend.ErrInvalid)
 	}
 	if err := s.db.RunCommand(ctx, bson.D{{Key: "leasekeeperSerializes", Value: 1}}).Err(); err != nil {
-		return fmt.Errorf("mongodb: %w: this server is FerretDB, where two clients can both win the same conditional update: use MongoDB, or the PostgreSQL below FerretDB", driver.ErrInvalid)
+		return fmt.Errorf("mongodb: %w: this server is FerretDB, where two clients can both win the same conditional update: use MongoDB, or the PostgreSQL below FerretDB", backend.ErrInvalid)
 	}
 	return nil
 }
@@ -164,7 +164,7 @@ func (c listed) admit() error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("mongodb: %w: the collection %s %s: choose another name, which is then made as it has to be", driver.ErrInvalid, c.Name, why)
+	return fmt.Errorf("mongodb: %w: the collection %s %s: choose another name, which is then made as it has to be", backend.ErrInvalid, c.Name, why)
 }
 
 // index is one answer to listIndexes.
@@ -189,13 +189,13 @@ func (s *Store) admitIndexes(ctx context.Context, collection string) error {
 	for _, i := range all {
 		if i.Expires != nil {
 			return fmt.Errorf("mongodb: %w: the index %s deletes records of %s by age, so tokens start again: db.getCollection(%q).dropIndex(%q)",
-				driver.ErrInvalid, i.Name, collection, collection, i.Name)
+				backend.ErrInvalid, i.Name, collection, collection, i.Name)
 		}
 		unique = unique || len(i.Key) == 1 && i.Key[0].Key == "_id"
 	}
 	if !unique {
 		return fmt.Errorf("mongodb: %w: the collection %s has no unique index on _id, so two could hold one name: db.getCollection(%q).createIndex({_id: 1})",
-			driver.ErrInvalid, collection, collection)
+			backend.ErrInvalid, collection, collection)
 	}
 	return nil
 }
@@ -220,7 +220,7 @@ func (s *Store) admitShards(ctx context.Context, collection string) error {
 		return s.unread(what, err)
 	case len(sharded.Key) != 1 || sharded.Key[0].Key != "_id":
 		return fmt.Errorf("mongodb: %w: the collection %s is sharded by %v, so two could hold one name: shard it by _id, or choose another name",
-			driver.ErrInvalid, collection, sharded.Key)
+			backend.ErrInvalid, collection, sharded.Key)
 	}
 	return nil
 }

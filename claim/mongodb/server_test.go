@@ -10,8 +10,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // What would break leases in silence is refused, with what to do about it.
@@ -82,7 +82,7 @@ func TestUnfitServers(t *testing.T) {
 				}
 			case c.says == "" && err != nil:
 				t.Error(err)
-			case c.says != "" && (!errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), c.says)):
+			case c.says != "" && (!errors.Is(err, backend.ErrInvalid) || !strings.Contains(err.Error(), c.says)):
 				t.Errorf("it does not say %q: %v", c.says, err)
 			}
 		})
@@ -119,10 +119,10 @@ func TestNamespaceOfAnotherKind(t *testing.T) {
 		says   string
 	}{
 		{Config{}, namespace{Mode: byWriter, Version: version}, nil, ""},
-		{Config{}, namespace{Mode: byStore, Version: version}, driver.ErrInvalid, "store's clock"},
-		{Config{StoreClock: true}, namespace{Mode: byWriter, Version: version}, driver.ErrInvalid, "writer's clock"},
-		{Config{}, namespace{Mode: byWriter, Version: version + 1}, driver.ErrInvalid, "upgrade"},
-		{Config{}, namespace{Mode: byWriter, Version: version, Floor: -1}, driver.ErrCorrupt, "can not be read"},
+		{Config{}, namespace{Mode: byStore, Version: version}, backend.ErrInvalid, "store's clock"},
+		{Config{StoreClock: true}, namespace{Mode: byWriter, Version: version}, backend.ErrInvalid, "writer's clock"},
+		{Config{}, namespace{Mode: byWriter, Version: version + 1}, backend.ErrInvalid, "upgrade"},
+		{Config{}, namespace{Mode: byWriter, Version: version, Floor: -1}, backend.ErrCorrupt, "can not be read"},
 	} {
 		c.is.ID = DefaultNamespace
 		p := newPeer(t, ofASet, func(name string, body bson.Raw) bson.D {
@@ -140,7 +140,7 @@ func TestNamespaceOfAnotherKind(t *testing.T) {
 
 // The process that loses the race to make a namespace takes the winner's, if it is of the same kind.
 func TestNamespaceMadeByTwo(t *testing.T) {
-	for mode, kind := range map[string]error{byWriter: nil, byStore: driver.ErrInvalid} {
+	for mode, kind := range map[string]error{byWriter: nil, byStore: backend.ErrInvalid} {
 		reads := 0
 		p := newPeer(t, ofASet, func(name string, body bson.Raw) bson.D {
 			switch name {

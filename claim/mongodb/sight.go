@@ -9,9 +9,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // attempts is how often a small write is tried when others write the same document at the same time.
@@ -61,7 +61,7 @@ func (s *Store) Sight(ctx context.Context, name string, d clock.Domain, op claim
 			return at, nil
 		}
 	}
-	return clock.Instant{}, fmt.Errorf("mongodb: %w: %s: others did so each of %d times", driver.ErrUnavailable, what, attempts)
+	return clock.Instant{}, fmt.Errorf("mongodb: %w: %s: others did so each of %d times", backend.ErrUnavailable, what, attempts)
 }
 
 // sighted reads a sighting; one that there is not has no ID.
@@ -179,7 +179,7 @@ func (s *Store) Acknowledge(ctx context.Context, d clock.Domain, at clock.Instan
 			return err
 		} // else another made it at the same time
 	}
-	return fmt.Errorf("mongodb: %w: %s: others did so each of %d times", driver.ErrUnavailable, what, attempts)
+	return fmt.Errorf("mongodb: %w: %s: others did so each of %d times", backend.ErrUnavailable, what, attempts)
 }
 
 // Acknowledged implements [claim.Clocks].
@@ -198,7 +198,7 @@ func (s *Store) Acknowledged(ctx context.Context, d clock.Domain) (clock.Instant
 	}
 	var known acknowledged
 	if err := bson.Unmarshal(raw, &known); err != nil || known.At == nil {
-		return clock.Instant{}, false, fmt.Errorf("mongodb: %w: the clock record of %q in %s can not be read: delete it", driver.ErrCorrupt, d, s.clocks.Name())
+		return clock.Instant{}, false, fmt.Errorf("mongodb: %w: the clock record of %q in %s can not be read: delete it", backend.ErrCorrupt, d, s.clocks.Name())
 	}
 	return known.At.instant(), true, nil
 }

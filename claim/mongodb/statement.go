@@ -12,7 +12,7 @@ import (
 	xdriver "go.mongodb.org/mongo-driver/v2/x/mongo/driver"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // answer is what the server says of a command that writes.
@@ -70,7 +70,7 @@ const duplicateKey = 11000
 func (s *Store) judged(what string, a answer) error {
 	changed := a.N > 0 || len(a.Upserted) > 0 || len(a.Value) > 0
 	if a.Concern != nil && changed {
-		return fmt.Errorf("mongodb: %w: %s was done, and may be undone when the primary changes: %s", driver.ErrUnknownOutcome, what, a.Concern.Message)
+		return fmt.Errorf("mongodb: %w: %s was done, and may be undone when the primary changes: %s", backend.ErrUnknownOutcome, what, a.Concern.Message)
 	}
 	for _, e := range a.Errors {
 		if e.Code == duplicateKey {
@@ -78,7 +78,7 @@ func (s *Store) judged(what string, a answer) error {
 		}
 		kind := kindOfCode(e.Code)
 		if changed {
-			kind = driver.ErrUnknownOutcome // of some, by this account
+			kind = backend.ErrUnknownOutcome // of some, by this account
 		}
 		return fmt.Errorf("mongodb: %w: %s: %s", kind, what, e.Message)
 	}
@@ -108,17 +108,17 @@ var (
 func kindOfCode(code int) error {
 	switch {
 	case slices.Contains(notNow, code):
-		return driver.ErrUnavailable
+		return backend.ErrUnavailable
 	case slices.Contains(never, code):
-		return driver.ErrInvalid
+		return backend.ErrInvalid
 	}
-	return driver.ErrUnknownOutcome
+	return backend.ErrUnknownOutcome
 }
 
 // unwritten turns the failure of a command that writes into an error for the caller.
 func (s *Store) unwritten(what string, err error) error {
 	kind := kindOfFailure(err)
-	if kind == driver.ErrUnknownOutcome {
+	if kind == backend.ErrUnknownOutcome {
 		kind = s.unknown()
 	} else {
 		kind = s.kind(kind)
@@ -129,9 +129,9 @@ func (s *Store) unwritten(what string, err error) error {
 // unknown is the kind of what may have happened, whether or not the store was closed meanwhile.
 func (s *Store) unknown() error {
 	if s.closed.Err() != nil {
-		return fmt.Errorf("%w (%w)", driver.ErrUnknownOutcome, driver.ErrClosed)
+		return fmt.Errorf("%w (%w)", backend.ErrUnknownOutcome, backend.ErrClosed)
 	}
-	return driver.ErrUnknownOutcome
+	return backend.ErrUnknownOutcome
 }
 
 // kindOfFailure is the kind of error of a command that writes.
@@ -139,12 +139,12 @@ func kindOfFailure(err error) error {
 	var command mongo.CommandError
 	switch {
 	case isUnsent(err):
-		return driver.ErrUnavailable
+		return backend.ErrUnavailable
 	case !errors.As(err, &command) || command.Code == 0:
-		return driver.ErrUnknownOutcome
+		return backend.ErrUnknownOutcome
 	case command.HasErrorLabel(xdriver.NoWritesPerformed),
 		command.HasErrorLabel(xdriver.ErrSystemOverloadedError) && command.HasErrorLabel(xdriver.ErrRetryableError):
-		return driver.ErrUnavailable
+		return backend.ErrUnavailable
 	}
 	return kindOfCode(int(command.Code))
 }
@@ -174,10 +174,10 @@ func isUnsent(err error) bool {
 
 // unread turns the failure of a read into an error for the caller. Nothing can have been changed.
 func (s *Store) unread(what string, err error) error {
-	kind := driver.ErrUnavailable
+	kind := backend.ErrUnavailable
 	var command mongo.CommandError
 	if errors.As(err, &command) && slices.Contains(never, int(command.Code)) {
-		kind = driver.ErrInvalid
+		kind = backend.ErrInvalid
 	}
 	return fmt.Errorf("mongodb: %w: %s: %w", s.kind(kind), what, err)
 }

@@ -16,14 +16,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 	xdriver "go.mongodb.org/mongo-driver/v2/x/mongo/driver"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // aRecord is one to be written.
 func aRecord(name string) claim.Record {
-	return claim.Record{Name: name, Holder: "$$ROOT", Token: 3, Op: claim.NewOp(), Incarnation: driver.ID{1}, Domain: "d",
+	return claim.Record{Name: name, Holder: "$$ROOT", Token: 3, Op: claim.NewOp(), Incarnation: backend.ID{1}, Domain: "d",
 		Written: clock.Instant{Raw: 10, Boot: 10}, Expiry: clock.Instant{Raw: 40, Boot: 40}, TTL: 30 * time.Second}
 }
 
@@ -139,26 +139,26 @@ func TestAnswersToAWrite(t *testing.T) {
 		{"done", bson.D{one}, true, nil},
 		{"not matched", bson.D{none}, false, nil},
 		{"a duplicate", bson.D{none, statement(11000)}, false, nil},
-		{"done, and not by a majority in time", bson.D{one, concern(64)}, false, driver.ErrUnknownOutcome},
-		{"done, and the primary stepped down", bson.D{one, concern(189)}, false, driver.ErrUnknownOutcome},
+		{"done, and not by a majority in time", bson.D{one, concern(64)}, false, backend.ErrUnknownOutcome},
+		{"done, and the primary stepped down", bson.D{one, concern(189)}, false, backend.ErrUnknownOutcome},
 		{"not matched, and not by a majority", bson.D{none, concern(64)}, false, nil},
-		{"a validator says no", bson.D{none, statement(121)}, false, driver.ErrInvalid},
-		{"a conflict", bson.D{none, statement(112)}, false, driver.ErrUnavailable},
-		{"interrupted in the statement", bson.D{none, statement(11602)}, false, driver.ErrUnknownOutcome},
-		{"not the primary", refused(10107), false, driver.ErrUnavailable},
-		{"not the primary any more, and none to be found", refused(13435), false, driver.ErrUnavailable},
-		{"still starting", refused(13436), false, driver.ErrUnavailable},
-		{"interrupted by a step down", refused(11602), false, driver.ErrUnknownOutcome},
-		{"stepped down", refused(189), false, driver.ErrUnknownOutcome},
-		{"interrupted, and surely nothing was written", refused(11602, xdriver.NoWritesPerformed), false, driver.ErrUnavailable},
-		{"shutting down", refused(91), false, driver.ErrUnknownOutcome},
-		{"too late", refused(50), false, driver.ErrUnknownOutcome},
-		{"a router lost the shard", refused(6), false, driver.ErrUnknownOutcome},
-		{"not allowed", refused(13), false, driver.ErrInvalid},
-		{"not understood", refused(9), false, driver.ErrInvalid},
-		{"a code nobody knows", refused(31415), false, driver.ErrUnknownOutcome},
-		{"an answer of another form", bson.D{{Key: "n", Value: "one"}}, false, driver.ErrUnknownOutcome},
-		{"no answer", hangUp, false, driver.ErrUnknownOutcome},
+		{"a validator says no", bson.D{none, statement(121)}, false, backend.ErrInvalid},
+		{"a conflict", bson.D{none, statement(112)}, false, backend.ErrUnavailable},
+		{"interrupted in the statement", bson.D{none, statement(11602)}, false, backend.ErrUnknownOutcome},
+		{"not the primary", refused(10107), false, backend.ErrUnavailable},
+		{"not the primary any more, and none to be found", refused(13435), false, backend.ErrUnavailable},
+		{"still starting", refused(13436), false, backend.ErrUnavailable},
+		{"interrupted by a step down", refused(11602), false, backend.ErrUnknownOutcome},
+		{"stepped down", refused(189), false, backend.ErrUnknownOutcome},
+		{"interrupted, and surely nothing was written", refused(11602, xdriver.NoWritesPerformed), false, backend.ErrUnavailable},
+		{"shutting down", refused(91), false, backend.ErrUnknownOutcome},
+		{"too late", refused(50), false, backend.ErrUnknownOutcome},
+		{"a router lost the shard", refused(6), false, backend.ErrUnknownOutcome},
+		{"not allowed", refused(13), false, backend.ErrInvalid},
+		{"not understood", refused(9), false, backend.ErrInvalid},
+		{"a code nobody knows", refused(31415), false, backend.ErrUnknownOutcome},
+		{"an answer of another form", bson.D{{Key: "n", Value: "one"}}, false, backend.ErrUnknownOutcome},
+		{"no answer", hangUp, false, backend.ErrUnknownOutcome},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			t.Parallel()
@@ -174,7 +174,7 @@ func TestAnswersToAWrite(t *testing.T) {
 			if done != c.done || !errors.Is(err, c.kind) || (err == nil) != (c.kind == nil) {
 				t.Errorf("%v, %v; want %v, %v", done, err, c.done, c.kind)
 			}
-			for _, other := range []error{driver.ErrUnknownOutcome, driver.ErrUnavailable, driver.ErrInvalid} {
+			for _, other := range []error{backend.ErrUnknownOutcome, backend.ErrUnavailable, backend.ErrInvalid} {
 				if other != c.kind && errors.Is(err, other) {
 					t.Errorf("it is %v as well: %v", other, err)
 				}
@@ -189,7 +189,7 @@ func TestAnswersToAWrite(t *testing.T) {
 // A read that fails has changed nothing, whatever the code. The driver repeats it as long as there is time.
 func TestFailedReads(t *testing.T) {
 	t.Parallel()
-	for code, kind := range map[int32]error{13: driver.ErrInvalid, 11602: driver.ErrUnavailable, 50: driver.ErrUnavailable, 31415: driver.ErrUnavailable} {
+	for code, kind := range map[int32]error{13: backend.ErrInvalid, 11602: backend.ErrUnavailable, 50: backend.ErrUnavailable, 31415: backend.ErrUnavailable} {
 		p := newPeer(t, ofASet, nil)
 		s := p.store(Config{})
 		p.answers(func(name string, _ bson.Raw) bson.D {
@@ -200,10 +200,10 @@ func TestFailedReads(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
-		if _, err := s.Get(ctx, "x"); !errors.Is(err, kind) || errors.Is(err, driver.ErrUnknownOutcome) {
+		if _, err := s.Get(ctx, "x"); !errors.Is(err, kind) || errors.Is(err, backend.ErrUnknownOutcome) {
 			t.Errorf("%d: %v", code, err)
 		}
-		if _, err := s.List(ctx, "", "", 1); !errors.Is(err, kind) && !errors.Is(err, driver.ErrUnavailable) {
+		if _, err := s.List(ctx, "", "", 1); !errors.Is(err, kind) && !errors.Is(err, backend.ErrUnavailable) {
 			t.Errorf("%d: %v", code, err)
 		}
 	}
@@ -216,7 +216,7 @@ func TestUnsentIsUnavailable(t *testing.T) {
 	wants := func(t *testing.T, s *Store, ctx context.Context) {
 		t.Helper()
 		done, err := s.Swap(ctx, claim.Swap{Old: claim.NewOp(), Record: aRecord("jobs/x")})
-		if done || !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrUnknownOutcome) {
+		if done || !errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnknownOutcome) {
 			t.Errorf("%v, %v", done, err)
 		}
 	}
@@ -231,7 +231,7 @@ func TestUnsentIsUnavailable(t *testing.T) {
 		p.mu.Unlock()
 		// The connections that the driver keeps must be found dead first: until then a command is sent into the void.
 		for range 20 {
-			if _, err := write(s); errors.Is(err, driver.ErrUnavailable) {
+			if _, err := write(s); errors.Is(err, backend.ErrUnavailable) {
 				break
 			}
 		}
@@ -258,7 +258,7 @@ func TestUnsentIsUnavailable(t *testing.T) {
 			return nil
 		})
 		dead = true
-		if _, err := write(s); !errors.Is(err, driver.ErrUnknownOutcome) {
+		if _, err := write(s); !errors.Is(err, backend.ErrUnknownOutcome) {
 			t.Errorf("a connection that breaks under a write: %v", err)
 		}
 		wants(t, s, t.Context())
@@ -340,9 +340,9 @@ func TestCutOffIsUnknown(t *testing.T) {
 			case <-time.After(patience / 2):
 				t.Fatal("it goes on")
 			}
-			if !errors.Is(err, driver.ErrUnknownOutcome) {
+			if !errors.Is(err, backend.ErrUnknownOutcome) {
 				t.Errorf("%v", err)
-			} else if how == "closed" != errors.Is(err, driver.ErrClosed) {
+			} else if how == "closed" != errors.Is(err, backend.ErrClosed) {
 				t.Errorf("closed or not: %v", err)
 			}
 		})
@@ -360,7 +360,7 @@ func TestKindsOfCodesAreApart(t *testing.T) {
 		}
 	}
 	for _, code := range []int{50, 64, 79, 89, 91, 100, 189, 262, 9001, 11600, 11602} {
-		if kindOfCode(code) != driver.ErrUnknownOutcome {
+		if kindOfCode(code) != backend.ErrUnknownOutcome {
 			t.Error(fmt.Sprint(code, " can come after the write"))
 		}
 	}

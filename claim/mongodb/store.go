@@ -16,8 +16,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // Schemes of URLs. The second looks up the members of the replica set in DNS.
@@ -61,10 +61,10 @@ func (c *Config) complete() error {
 	}
 	const most = 128
 	if text := c.Namespace; len(text) > most || !utf8.ValidString(text) || strings.ContainsAny(text, "/\n\x00") {
-		return fmt.Errorf("mongodb: %w: the namespace %.140q: it has at most %d bytes of UTF-8, and no slash or line break", driver.ErrInvalid, text, most)
+		return fmt.Errorf("mongodb: %w: the namespace %.140q: it has at most %d bytes of UTF-8, and no slash or line break", backend.ErrInvalid, text, most)
 	}
 	if text := c.Prefix; len(text) > most || !utf8.ValidString(text) || strings.ContainsAny(text, "$\x00") || strings.HasPrefix(text, "system.") {
-		return fmt.Errorf("mongodb: %w: the prefix %.140q can not begin names of collections: use letters, digits and _", driver.ErrInvalid, text)
+		return fmt.Errorf("mongodb: %w: the prefix %.140q can not begin names of collections: use letters, digits and _", backend.ErrInvalid, text)
 	}
 	return nil
 }
@@ -93,14 +93,14 @@ var (
 	_ claim.Judge    = (*Store)(nil)
 	_ claim.Clocks   = (*Store)(nil)
 
-	_ driver.Cautious = (*Store)(nil)
+	_ backend.Cautious = (*Store)(nil)
 )
 
 // New returns a store in the caller's database, whose client stays connected when the store is closed. Concerns
 // and preferences of db are not used: the store has its own.
 func New(ctx context.Context, db *mongo.Database, c Config) (*Store, error) {
 	if db == nil {
-		return nil, fmt.Errorf("mongodb: %w: no database", driver.ErrInvalid)
+		return nil, fmt.Errorf("mongodb: %w: no database", backend.ErrInvalid)
 	}
 	if err := c.complete(); err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func (s *Store) Scheme() string { return Scheme }
 // Judges implements [claim.Judge].
 func (s *Store) Judges() bool { return s.config.StoreClock }
 
-// Cautions implements [driver.Cautious]: it tells what [Config.Log] was told of the server.
+// Cautions implements [backend.Cautious]: it tells what [Config.Log] was told of the server.
 func (s *Store) Cautions() []string { return slices.Clone(s.cautions) }
 
 // Close implements [claim.Store]. Calls that are under way end.
@@ -159,10 +159,10 @@ func (s *Store) Close(ctx context.Context) error {
 // taken too long; and it has no session: what the caller does in its own transaction is not ours.
 func (s *Store) begin(ctx context.Context, what string) (context.Context, func(), error) {
 	if s.closed.Err() != nil {
-		return nil, nil, fmt.Errorf("mongodb: %w: %s", driver.ErrClosed, what)
+		return nil, nil, fmt.Errorf("mongodb: %w: %s", backend.ErrClosed, what)
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, nil, fmt.Errorf("mongodb: %w: %s: %w", driver.ErrUnavailable, what, err)
+		return nil, nil, fmt.Errorf("mongodb: %w: %s: %w", backend.ErrUnavailable, what, err)
 	}
 	ctx, cancel := context.WithTimeout(mongo.NewSessionContext(ctx, nil), patience)
 	stop := context.AfterFunc(s.closed, cancel)
@@ -175,7 +175,7 @@ func (s *Store) key(name string) string { return s.config.Namespace + "/" + name
 // kind says with what a call failed: that the store was closed meanwhile, or else what it was.
 func (s *Store) kind(otherwise error) error {
 	if s.closed.Err() != nil {
-		return driver.ErrClosed
+		return backend.ErrClosed
 	}
 	return otherwise
 }

@@ -10,13 +10,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 func init() {
 	for _, scheme := range []string{Scheme, SchemeSRV} {
-		driver.Register(scheme, func(ctx context.Context, u *url.URL) (driver.Backend, error) {
+		backend.Register(scheme, func(ctx context.Context, u *url.URL) (backend.Backend, error) {
 			rest, options, err := polled(u.String())
 			if err != nil {
 				return nil, err
@@ -39,7 +39,7 @@ func polled(rawURL string) (rest string, o []claim.BackendOption, err error) {
 		}
 		every, err := time.ParseDuration(value)
 		if err != nil {
-			return "", nil, fmt.Errorf("mongodb: %w: in the URL poll is %q: write how often to ask, such as 250ms", driver.ErrInvalid, value)
+			return "", nil, fmt.Errorf("mongodb: %w: in the URL poll is %q: write how often to ask, such as 250ms", backend.ErrInvalid, value)
 		}
 		o = append(o, claim.WithPoll(every))
 	}
@@ -62,7 +62,7 @@ func Open(ctx context.Context, rawURL string, c Config) (*Store, error) {
 	}
 	client, err := mongo.Connect(settings)
 	if err != nil {
-		return nil, fmt.Errorf("mongodb: %w: %w", driver.ErrInvalid, err)
+		return nil, fmt.Errorf("mongodb: %w: %w", backend.ErrInvalid, err)
 	}
 	s, err := New(ctx, client.Database(database), c)
 	if err != nil {
@@ -76,7 +76,7 @@ func Open(ctx context.Context, rawURL string, c Config) (*Store, error) {
 // strip takes from a URL what the driver would not understand, and reads the database in it.
 func strip(rawURL string, c Config) (rest, database string, _ Config, err error) {
 	invalid := func(format string, args ...any) (string, string, Config, error) {
-		return "", "", c, fmt.Errorf("mongodb: %w: in the URL %s", driver.ErrInvalid, fmt.Sprintf(format, args...))
+		return "", "", c, fmt.Errorf("mongodb: %w: in the URL %s", backend.ErrInvalid, fmt.Sprintf(format, args...))
 	}
 	address, query, _ := strings.Cut(rawURL, "?")
 	scheme, authority, ok := strings.Cut(address, "://")

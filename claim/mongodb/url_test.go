@@ -8,7 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 func TestStrip(t *testing.T) {
@@ -35,7 +35,7 @@ func TestStrip(t *testing.T) {
 		t.Error(config, err)
 	}
 	for _, url := range []string{"", "h", "http://h/", "mongodb:h", "mongodb://h/?ns=", "mongodb://h/?ns", "mongodb://h/?clock=mine", "mongodb://h/?poll=1s", "mongodb://h/?ns=%zz", "mongodb://h/%zz"} {
-		if _, _, _, err := strip(url, Config{}); !errors.Is(err, driver.ErrInvalid) {
+		if _, _, _, err := strip(url, Config{}); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("%q: %v", url, err)
 		}
 	}
@@ -47,11 +47,11 @@ func TestConfigIsChecked(t *testing.T) {
 		{Prefix: "a$"}, {Prefix: "system."}, {Prefix: "\xff"}, {Prefix: strings.Repeat("x", 129)},
 	} {
 		p := newPeer(t, ofASet, nil)
-		if _, err := New(t.Context(), p.client().Database("app"), c); !errors.Is(err, driver.ErrInvalid) {
+		if _, err := New(t.Context(), p.client().Database("app"), c); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	if _, err := New(t.Context(), nil, Config{}); !errors.Is(err, driver.ErrInvalid) {
+	if _, err := New(t.Context(), nil, Config{}); !errors.Is(err, backend.ErrInvalid) {
 		t.Error(err)
 	}
 }
@@ -65,7 +65,7 @@ func TestOpenByURL(t *testing.T) {
 		}
 		return nil
 	})
-	b, err := driver.Open(t.Context(), "mongodb://"+p.listener.Addr().String()+"/app?directConnection=true&prefix=x_&Poll=100ms&ns=jobs")
+	b, err := backend.Open(t.Context(), "mongodb://"+p.listener.Addr().String()+"/app?directConnection=true&prefix=x_&Poll=100ms&ns=jobs")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,12 +83,12 @@ func TestOpenByURL(t *testing.T) {
 		t.Error(err)
 	}
 	for _, poll := range []string{"", "soon", "-1s", "10us"} {
-		if b, err := driver.Open(t.Context(), "mongodb://"+p.listener.Addr().String()+"/app?directConnection=true&poll="+poll+"&ns=jobs"); !errors.Is(err, driver.ErrInvalid) {
+		if b, err := backend.Open(t.Context(), "mongodb://"+p.listener.Addr().String()+"/app?directConnection=true&poll="+poll+"&ns=jobs"); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("poll=%s: %v, %v", poll, b, err)
 		}
 	}
 	for _, url := range []string{"mongodb://u:s3cret@h/app?clock=s3cret", "mongodb+srv://u:s3cret@h:1/app", "mongodb://u:s3cret@/app?authMechanism=nonsense"} {
-		if _, err := driver.Open(t.Context(), url); err == nil || strings.Contains(err.Error(), "s3cret") {
+		if _, err := backend.Open(t.Context(), url); err == nil || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%v", err)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // Swap implements [claim.Store].
@@ -50,7 +50,7 @@ func (p *parcel) isFull() bool {
 // pack puts swap i into the parcel.
 func (s *Store) pack(p *parcel, i int, w claim.Swap) error {
 	if w.Ended && !s.config.StoreClock {
-		return fmt.Errorf("mongodb: %w: the namespace %s is not in store-clock mode, so the store can not judge ends", driver.ErrInvalid, s.config.Namespace)
+		return fmt.Errorf("mongodb: %w: the namespace %s is not in store-clock mode, so the store can not judge ends", backend.ErrInvalid, s.config.Namespace)
 	}
 	d, err := s.document(w)
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *Store) pack(p *parcel, i int, w claim.Swap) error {
 	}
 	raw, err := bson.Marshal(written)
 	if err != nil {
-		return fmt.Errorf("mongodb: %w: the record of %q: %w", driver.ErrInvalid, w.Record.Name, err)
+		return fmt.Errorf("mongodb: %w: the record of %q: %w", backend.ErrInvalid, w.Record.Name, err)
 	}
 	p.size += len(raw)
 	if w.Old == (claim.Op{}) && !s.config.StoreClock {
@@ -165,7 +165,7 @@ func after(sent int, err error) error {
 	if sent == 0 {
 		return err
 	}
-	return fmt.Errorf("%w: the first %d were sent: %w", driver.ErrUnknownOutcome, sent, err)
+	return fmt.Errorf("%w: the first %d were sent: %w", backend.ErrUnknownOutcome, sent, err)
 }
 
 // deliver sends one parcel, and finds out what was done.
@@ -249,7 +249,7 @@ func (s *Store) tell(ctx context.Context, swaps []claim.Swap, p *parcel, a answe
 		}
 		return nil
 	}
-	return fmt.Errorf("mongodb: %w: of %d writes among many some were done and then overwritten twice, and which can not be told", driver.ErrUnknownOutcome, len(open))
+	return fmt.Errorf("mongodb: %w: of %d writes among many some were done and then overwritten twice, and which can not be told", backend.ErrUnknownOutcome, len(open))
 }
 
 // traces reads what some documents say of their last writes, by _id.

@@ -12,9 +12,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // statementOf returns the only statement of the only update so far.
@@ -111,7 +111,7 @@ func TestStoreClockIsInTheWrite(t *testing.T) {
 		})
 	}
 	s := newPeer(t, ofASet, nil).store(Config{})
-	if _, err := s.Swap(t.Context(), claim.Swap{Old: old, Record: r, Ended: true}); !errors.Is(err, driver.ErrInvalid) {
+	if _, err := s.Swap(t.Context(), claim.Swap{Old: old, Record: r, Ended: true}); !errors.Is(err, backend.ErrInvalid) {
 		t.Errorf("by the writer's clock the store was asked to judge: %v", err)
 	}
 }
@@ -119,7 +119,7 @@ func TestStoreClockIsInTheWrite(t *testing.T) {
 // Renewals are most of what is written, and a record has a long past: they send what they change.
 func TestRenewalsWriteWhatTheyChange(t *testing.T) {
 	r, old := aRecord("jobs/x"), claim.NewOp()
-	r.Past = []driver.Tenancy{{Token: 5, Holder: driver.Holder{ID: "b"}}}
+	r.Past = []backend.Tenancy{{Token: 5, Holder: backend.Holder{ID: "b"}}}
 	r.Domain = "$domain"
 	changed := []string{"op", "replaced", "turnover", "domain", "written", "expiry", "ttl"}
 	keys := func(d bson.Raw) (all []string) {
@@ -182,7 +182,7 @@ func TestLeftIsRead(t *testing.T) {
 		left *int64
 		is   time.Duration
 		kind error
-	}{{new(int64), 0, nil}, {ptr(-1), -time.Millisecond, nil}, {ptr(1500), 1500 * time.Millisecond, nil}, {ptr(math.MaxInt64), milliseconds(math.MaxInt64), nil}, {nil, 0, driver.ErrCorrupt}} {
+	}{{new(int64), 0, nil}, {ptr(-1), -time.Millisecond, nil}, {ptr(1500), 1500 * time.Millisecond, nil}, {ptr(math.MaxInt64), milliseconds(math.MaxInt64), nil}, {nil, 0, backend.ErrCorrupt}} {
 		d.Left = c.left
 		p.answers(func(name string, body bson.Raw) bson.D {
 			if name == "aggregate" {
@@ -281,7 +281,7 @@ func TestWhichOfMany(t *testing.T) {
 			})
 			done, err := s.SwapAll(t.Context(), swaps)
 			if c.done == nil {
-				if !errors.Is(err, driver.ErrUnknownOutcome) {
+				if !errors.Is(err, backend.ErrUnknownOutcome) {
 					t.Errorf("%v, %v", done, err)
 				}
 			} else if err != nil || !slices.Equal(done, c.done) {
@@ -332,7 +332,7 @@ func TestManySwapsAreDivided(t *testing.T) {
 	if err != nil || len(done) != len(swaps) || slices.Contains(done, false) || total != len(swaps) {
 		t.Errorf("%d of %d were sent, %v", total, len(swaps), err)
 	}
-	for at, kind := range map[int]error{1: driver.ErrUnavailable, 3: driver.ErrUnknownOutcome} {
+	for at, kind := range map[int]error{1: backend.ErrUnavailable, 3: backend.ErrUnknownOutcome} {
 		commands, failAt = 0, at
 		if _, err := s.SwapAll(t.Context(), swaps); !errors.Is(err, kind) {
 			t.Errorf("the failure of command %d: %v", at, err)
@@ -351,7 +351,7 @@ func TestMadeBeforeTheRestFailed(t *testing.T) {
 		return nil
 	})
 	made, changed := claim.Swap{Record: aRecord("a")}, claim.Swap{Old: claim.NewOp(), Record: aRecord("b")}
-	for kind, swaps := range map[error][]claim.Swap{driver.ErrUnavailable: {changed}, driver.ErrUnknownOutcome: {changed, made}} {
+	for kind, swaps := range map[error][]claim.Swap{backend.ErrUnavailable: {changed}, backend.ErrUnknownOutcome: {changed, made}} {
 		if _, err := s.SwapAll(t.Context(), swaps); !errors.Is(err, kind) {
 			t.Errorf("of %d: %v", len(swaps), err)
 		}
@@ -362,23 +362,23 @@ func TestWhatCanNotBeKept(t *testing.T) {
 	s := newPeer(t, ofASet, nil).store(Config{})
 	for what, change := range map[string]func(*claim.Record){
 		"a token":      func(r *claim.Record) { r.Token = math.MaxInt64 + 1 },
-		"a past token": func(r *claim.Record) { r.Past = []driver.Tenancy{{Token: math.MaxUint64}} },
+		"a past token": func(r *claim.Record) { r.Past = []backend.Tenancy{{Token: math.MaxUint64}} },
 		"no op":        func(r *claim.Record) { r.Op = claim.Op{} },
 		"no name":      func(r *claim.Record) { r.Name = "" },
 	} {
 		r := aRecord("x")
 		change(&r)
-		if _, err := s.Swap(context.Background(), claim.Swap{Record: r}); !errors.Is(err, driver.ErrInvalid) {
+		if _, err := s.Swap(context.Background(), claim.Swap{Record: r}); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := s.RaiseFloor(context.Background(), math.MaxInt64+1); !errors.Is(err, driver.ErrInvalid) {
+	if _, err := s.RaiseFloor(context.Background(), math.MaxInt64+1); !errors.Is(err, backend.ErrInvalid) {
 		t.Error(err)
 	}
-	if _, err := s.List(context.Background(), "\xff", "", 1); !errors.Is(err, driver.ErrInvalid) {
+	if _, err := s.List(context.Background(), "\xff", "", 1); !errors.Is(err, backend.ErrInvalid) {
 		t.Error(err)
 	}
-	if _, err := s.List(context.Background(), "", "", 0); !errors.Is(err, driver.ErrInvalid) {
+	if _, err := s.List(context.Background(), "", "", 0); !errors.Is(err, backend.ErrInvalid) {
 		t.Error(err)
 	}
 }
@@ -418,7 +418,7 @@ func TestCorruptDocuments(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = s.found(good.ID, bad)
-			if !errors.Is(err, driver.ErrCorrupt) || !strings.Contains(err.Error(), "jobs/x") {
+			if !errors.Is(err, backend.ErrCorrupt) || !strings.Contains(err.Error(), "jobs/x") {
 				t.Errorf("%s = %v: %v", field, value, err)
 			}
 		}

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/driver"
-	"github.com/leasekeeper/leasekeeper/driver/drivertest"
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/backendtest"
 	"github.com/leasekeeper/leasekeeper/internal/databases"
 )
 
@@ -24,16 +24,16 @@ func TestBackendBehindPgBouncer(t *testing.T) {
 
 // behaviour runs the suite for backends in new databases, which are reached by another way.
 func behaviour(t *testing.T, by func(database string) string) {
-	drivertest.Run(t, drivertest.Config{
-		Cannot: []string{driver.Transfer},
+	backendtest.Run(t, backendtest.Config{
+		Cannot: []string{backend.Transfer},
 		TTL:    2 * time.Second,
 		Slack:  3 * time.Second,
-		New: func(t testing.TB) drivertest.Store {
+		New: func(t testing.TB) backendtest.Store {
 			database := databases.PostgreSQL(t).Database(t)
 			url := by(database)
-			return drivertest.Store{
-				Open: func(t testing.TB) driver.Backend {
-					b, err := driver.Open(t.Context(), url)
+			return backendtest.Store{
+				Open: func(t testing.TB) backend.Backend {
+					b, err := backend.Open(t.Context(), url)
 					if err != nil {
 						t.Fatal(err)
 					}

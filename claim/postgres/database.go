@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // database runs statements on the connections of a pool.
@@ -56,9 +56,9 @@ func (d *database) Group(ctx context.Context, statements []sqlstore.Statement) (
 	_, err := d.run(ctx, func(ctx context.Context, conn *pgxpool.Conn) ([][]any, error) {
 		switch direct, err := d.direct(ctx, conn.Conn()); {
 		case err != nil:
-			return nil, &sqlstore.Failure{Kind: driver.ErrUnavailable, Err: err}
+			return nil, &sqlstore.Failure{Kind: backend.ErrUnavailable, Err: err}
 		case !direct:
-			return nil, &sqlstore.Failure{Kind: driver.ErrUnsupported, Err: errNoGroups}
+			return nil, &sqlstore.Failure{Kind: backend.ErrUnsupported, Err: errNoGroups}
 		}
 		var batch pgx.Batch
 		for _, s := range statements {
@@ -149,9 +149,9 @@ func (d *database) acquire(ctx context.Context) (*pgxpool.Conn, func(), error) {
 
 // unreached is the failure to get a connection.
 func unreached(err error) *sqlstore.Failure {
-	f := &sqlstore.Failure{Kind: driver.ErrUnavailable, Err: err}
+	f := &sqlstore.Failure{Kind: backend.ErrUnavailable, Err: err}
 	if strings.Contains(err.Error(), "closed pool") { // puddle has a value for it, which pgxpool does not pass on
-		f.Kind = driver.ErrClosed
+		f.Kind = backend.ErrClosed
 	}
 	var p *pgconn.PgError
 	if errors.As(err, &p) {
@@ -159,7 +159,7 @@ func unreached(err error) *sqlstore.Failure {
 		case strings.HasPrefix(p.Code, "28"):
 			f.Advice = "the server does not let this user in"
 		case p.Code == "3D000":
-			f.Kind, f.Advice = driver.ErrInvalid, "the database is not there"
+			f.Kind, f.Advice = backend.ErrInvalid, "the database is not there"
 		case p.Code == "53300":
 			f.Advice = "the server has no connection left: use fewer, or a pooler"
 		}
@@ -172,11 +172,11 @@ func failure(err error) *sqlstore.Failure {
 	if f, known := errors.AsType[*sqlstore.Failure](err); known {
 		return f
 	}
-	f := &sqlstore.Failure{Kind: driver.ErrUnknownOutcome, Err: err}
+	f := &sqlstore.Failure{Kind: backend.ErrUnknownOutcome, Err: err}
 	var p *pgconn.PgError
 	switch {
 	case pgconn.SafeToRetry(err):
-		f.Kind = driver.ErrUnavailable
+		f.Kind = backend.ErrUnavailable
 	case errors.As(err, &p):
 		said(f, p)
 	}
@@ -190,7 +190,7 @@ func said(f *sqlstore.Failure, p *pgconn.PgError) {
 	if p.Severity != "ERROR" && p.SeverityUnlocalized != "ERROR" || class == "08" || p.Code == "40003" {
 		return
 	}
-	f.Kind = driver.ErrUnavailable
+	f.Kind = backend.ErrUnavailable
 	if stale(p) {
 		f.Again = true
 		f.Advice = "what was prepared on a connection is not there any more"
@@ -205,18 +205,18 @@ func said(f *sqlstore.Failure, p *pgconn.PgError) {
 	case "25006":
 		f.Advice = "this server does not take writes: connect to the primary, and see that default_transaction_read_only is off"
 	case "42P01", "42703", "3F000":
-		f.Kind, f.Missing = driver.ErrInvalid, true
+		f.Kind, f.Missing = backend.ErrInvalid, true
 	case "42501":
-		f.Kind, f.Denied = driver.ErrInvalid, true
+		f.Kind, f.Denied = backend.ErrInvalid, true
 		f.Advice = "this user lacks a right: GRANT it SELECT, INSERT, UPDATE and DELETE on all the tables"
 	case "53100":
 		f.Advice = "the disk of the server is full"
 	case "XX001", "XX002":
-		f.Kind, f.Advice = driver.ErrCorrupt, "the tables are damaged"
+		f.Kind, f.Advice = backend.ErrCorrupt, "the tables are damaged"
 	default:
 		switch class {
 		case "22", "23", "42":
-			f.Kind = driver.ErrInvalid
+			f.Kind = backend.ErrInvalid
 		}
 	}
 }

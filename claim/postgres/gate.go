@@ -9,16 +9,16 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // Gate makes a transaction in the database that a lease is kept in commit only if the lease is still held: from
 // its return until the transaction ends, nobody can take the name, and its holder can renew but not release it.
-// [driver.ErrLost] says that the lease is not held any more; after any error the transaction must be rolled back.
+// [backend.ErrLost] says that the lease is not held any more; after any error the transaction must be rolled back.
 //
 // A transaction that is repeatable read or serializable, and has read before the name passed to another, fails with
-// [driver.ErrContention]. Repeated, it fails with ErrLost.
+// [backend.ErrContention]. Repeated, it fails with ErrLost.
 func Gate(ctx context.Context, tx pgx.Tx, l *leasekeeper.Lease) error {
 	lease, err := claim.LeaseOf(l.Raw())
 	if err != nil {
@@ -53,7 +53,7 @@ func GateClaimSQL(ctx context.Context, tx *sql.Tx, l *claim.Lease) error {
 func gate(l *claim.Lease, ask func(statement string, args []any, found *int) error) error {
 	s, ok := l.Store().(*Store)
 	if !ok {
-		return fmt.Errorf("postgres: %w: the lease of %s is kept by %s, and not in a PostgreSQL database", driver.ErrInvalid, l.Name(), l.Store().Scheme())
+		return fmt.Errorf("postgres: %w: the lease of %s is kept by %s, and not in a PostgreSQL database", backend.ErrInvalid, l.Name(), l.Store().Scheme())
 	}
 	statement, args, err := s.Gate(l)
 	if err != nil {
@@ -64,7 +64,7 @@ func gate(l *claim.Lease, ask func(statement string, args []any, found *int) err
 	case err == nil:
 		return nil
 	case errors.Is(err, sql.ErrNoRows): // pgx.ErrNoRows is that too
-		return fmt.Errorf("postgres: gate: %w: %s is not held under token %d any more: roll the transaction back", driver.ErrLost, l.Name(), l.Token())
+		return fmt.Errorf("postgres: gate: %w: %s is not held under token %d any more: roll the transaction back", backend.ErrLost, l.Name(), l.Token())
 	default:
 		return gateFailed(l, err)
 	}
@@ -76,11 +76,11 @@ func gateFailed(l *claim.Lease, err error) error {
 	kind := f.Kind
 	switch {
 	case f.Again:
-		return fmt.Errorf("postgres: gate of %s: %w: the lease was changed since the transaction began: roll back and repeat the transaction: %w", l.Name(), driver.ErrContention, err)
+		return fmt.Errorf("postgres: gate of %s: %w: the lease was changed since the transaction began: roll back and repeat the transaction: %w", l.Name(), backend.ErrContention, err)
 	case f.Missing:
-		return fmt.Errorf("postgres: gate of %s: %w: the transaction is in another database than the lease: %w", l.Name(), driver.ErrInvalid, err)
-	case kind == driver.ErrUnknownOutcome: // it only reads
-		kind = driver.ErrUnavailable
+		return fmt.Errorf("postgres: gate of %s: %w: the transaction is in another database than the lease: %w", l.Name(), backend.ErrInvalid, err)
+	case kind == backend.ErrUnknownOutcome: // it only reads
+		kind = backend.ErrUnavailable
 	}
 	return fmt.Errorf("postgres: gate of %s: %w: %w", l.Name(), kind, f)
 }

@@ -15,9 +15,9 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/internal/databases"
 	"github.com/leasekeeper/leasekeeper/memory"
 )
@@ -79,7 +79,7 @@ func TestGate(t *testing.T) {
 	if err := l.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if native, standard := both(); !errors.Is(native, driver.ErrLost) || !errors.Is(standard, driver.ErrLost) {
+	if native, standard := both(); !errors.Is(native, backend.ErrLost) || !errors.Is(standard, backend.ErrLost) {
 		t.Errorf("with a lease that was released: %v, %v", native, standard)
 	}
 	elsewhere, err := leasekeeper.New(memory.New().Backend())
@@ -90,7 +90,7 @@ func TestGate(t *testing.T) {
 	if l, err = elsewhere.TryAcquire(t.Context(), "jobs/x"); err != nil {
 		t.Fatal(err)
 	}
-	if native, standard := both(); !errors.Is(native, driver.ErrInvalid) || !errors.Is(standard, driver.ErrInvalid) {
+	if native, standard := both(); !errors.Is(native, backend.ErrInvalid) || !errors.Is(standard, backend.ErrInvalid) {
 		t.Errorf("with a lease that is elsewhere: %v, %v", native, standard)
 	}
 }
@@ -124,7 +124,7 @@ func TestGateIsForOneTenancy(t *testing.T) {
 			t.Fatal(err)
 		}
 		run(t, database, "UPDATE leasekeeper_lease SET "+column+" = "+value)
-		says(t, pass(), driver.ErrLost, "jobs/x", "roll the transaction back")
+		says(t, pass(), backend.ErrLost, "jobs/x", "roll the transaction back")
 		run(t, database, "UPDATE leasekeeper_lease SET "+column+" = '"+was+"'")
 	}
 	if err := pass(); err != nil {
@@ -133,9 +133,9 @@ func TestGateIsForOneTenancy(t *testing.T) {
 	if err := b.Revoke(t.Context(), "jobs/x", 0, "for a test", true); err != nil {
 		t.Fatal(err)
 	}
-	says(t, pass(), driver.ErrLost)
+	says(t, pass(), backend.ErrLost)
 	empty := pool(t, databases.PostgreSQL(t).Database(t), nil)
-	says(t, GateClaim(t.Context(), begin(t, empty, pgx.TxOptions{}), mine), driver.ErrInvalid)
+	says(t, GateClaim(t.Context(), begin(t, empty, pgx.TxOptions{}), mine), backend.ErrInvalid)
 }
 
 // While a transaction is gated its lease is renewed, alone and among many, again and again. A takeover waits
@@ -187,7 +187,7 @@ func TestRenewalsFlowAndTakeoversWait(t *testing.T) {
 	if when := <-taken; when.Before(committed) {
 		t.Errorf("the name was taken %v before the transaction ended", committed.Sub(when))
 	}
-	says(t, GateClaim(t.Context(), begin(t, p, pgx.TxOptions{}), mine), driver.ErrLost)
+	says(t, GateClaim(t.Context(), begin(t, p, pgx.TxOptions{}), mine), backend.ErrLost)
 }
 
 // A transaction with a snapshot from before a renewal is gated all the same. With one from before a takeover it has
@@ -232,7 +232,7 @@ func TestGateInASnapshot(t *testing.T) {
 		if when := <-released; when.Before(committed) {
 			t.Errorf("%s: the lease was released %v before the transaction ended", level, committed.Sub(when))
 		}
-		says(t, GateClaim(t.Context(), late, mine), driver.ErrContention, "repeat the transaction")
+		says(t, GateClaim(t.Context(), late, mine), backend.ErrContention, "repeat the transaction")
 		_ = late.Rollback(t.Context())
 	}
 }
@@ -257,7 +257,7 @@ func TestTakeoverRacesGate(t *testing.T) {
 		if err := tx.QueryRow(t.Context(), "SELECT last FROM ledger FOR UPDATE").Scan(&last); err != nil {
 			return err
 		}
-		if driver.Token(last) > l.Token() {
+		if backend.Token(last) > l.Token() {
 			t.Errorf("token %d writes after token %d", l.Token(), last)
 		}
 		if _, err := tx.Exec(t.Context(), "UPDATE ledger SET last = $1", int64(l.Token())); err != nil {
@@ -282,7 +282,7 @@ func TestTakeoverRacesGate(t *testing.T) {
 					mu.Lock()
 					if err == nil {
 						commits++
-					} else if errors.Is(err, driver.ErrLost) {
+					} else if errors.Is(err, backend.ErrLost) {
 						lost++
 					} else {
 						t.Error(err)
@@ -322,7 +322,7 @@ func TestStoreClockFreesTheDead(t *testing.T) {
 	if _, err := dead.Claim(t.Context(), request("jobs/x", "me", 2*time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := early.Claim(t.Context(), request("jobs/x", "you", time.Minute)); !errors.Is(err, driver.ErrHeld) {
+	if _, err := early.Claim(t.Context(), request("jobs/x", "you", time.Minute)); !errors.Is(err, backend.ErrHeld) {
 		t.Errorf("while it lasts: %v", err)
 	}
 	for over := false; !over; {
@@ -351,5 +351,5 @@ func TestGateInAnotherDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := begin(t, pool(t, server.Database(t), nil), pgx.TxOptions{})
-	says(t, GateClaim(t.Context(), other, l), driver.ErrInvalid, "another database")
+	says(t, GateClaim(t.Context(), other, l), backend.ErrInvalid, "another database")
 }

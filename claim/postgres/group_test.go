@@ -14,9 +14,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
-	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/internal/databases"
 )
 
@@ -55,7 +55,7 @@ func TestManyNamesAtOnce(t *testing.T) {
 		}
 		for i := range names {
 			all.Go(func() {
-				own, last := fmt.Sprintf("own/%d/%d", store, i), driver.Token(0)
+				own, last := fmt.Sprintf("own/%d/%d", store, i), backend.Token(0)
 				for range turns {
 					l, err := c.Claim(t.Context(), request(own, "me", time.Minute))
 					if err != nil || l.Token() <= last {
@@ -190,18 +190,18 @@ func TestGroupIsOneTransaction(t *testing.T) {
 			t.Errorf("%v, %v, and not %v", rows, err, kind)
 		}
 	}
-	expect(driver.ErrUnavailable, insert(3), insert(1), insert(4))
-	expect(driver.ErrInvalid, insert(3), sqlstore.Statement{Text: "SELECT nothing", Args: nil})
+	expect(backend.ErrUnavailable, insert(3), insert(1), insert(4))
+	expect(backend.ErrInvalid, insert(3), sqlstore.Statement{Text: "SELECT nothing", Args: nil})
 	run(t, database, "CREATE TABLE others (n bigint REFERENCES numbers DEFERRABLE INITIALLY DEFERRED)")
-	expect(driver.ErrInvalid, insert(3), sqlstore.Statement{Text: "INSERT INTO others VALUES ($1)", Args: []any{int64(5)}}) // at the commit
+	expect(backend.ErrInvalid, insert(3), sqlstore.Statement{Text: "INSERT INTO others VALUES ($1)", Args: []any{int64(5)}}) // at the commit
 	var all int
 	if err := pool(t, database, nil).QueryRow(t.Context(), "SELECT sum(n) FROM numbers").Scan(&all); err != nil || all != 1+2 {
 		t.Errorf("the sum is %d, %v", all, err)
 	}
 	s = opened(t, server.NewPgBouncer(t).Before(t, database), Config{})
-	expect(driver.ErrUnsupported, insert(6))
+	expect(backend.ErrUnsupported, insert(6))
 	if err := s.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	expect(driver.ErrClosed, insert(7))
+	expect(backend.ErrClosed, insert(7))
 }

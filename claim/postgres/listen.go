@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // heardLimit bounds how long it may take to say that somebody listens, which also shows that the connection is alive.
@@ -35,10 +35,10 @@ func (s *Store) Listen(ctx context.Context, changed func(name string)) error {
 	switch cause := context.Cause(inner); {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case errors.Is(cause, driver.ErrClosed):
+	case errors.Is(cause, backend.ErrClosed):
 		return cause
 	}
-	return fmt.Errorf("postgres: listen: %w: %w", driver.ErrUnavailable, err)
+	return fmt.Errorf("postgres: listen: %w: %w", backend.ErrUnavailable, err)
 }
 
 // errPooler says why nothing can be heard.

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/internal/databases"
 )
 
@@ -117,7 +117,7 @@ func TestListenEndsWithItsConnection(t *testing.T) {
 	run(t, database, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%SET listened_at%' AND pid <> pg_backend_pid() AND datname = current_database()")
 	select {
 	case err := <-ended:
-		says(t, err, driver.ErrUnavailable, "listen")
+		says(t, err, backend.ErrUnavailable, "listen")
 	case <-time.After(10 * time.Second):
 		t.Fatal("it goes on")
 	}

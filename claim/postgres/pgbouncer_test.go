@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
-	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/internal/databases"
 )
 
@@ -63,7 +63,7 @@ func TestPgBouncerIsNoticed(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	err := s.Listen(ctx, func(string) { t.Error("something was heard") })
-	says(t, err, driver.ErrUnavailable, "pgbouncer")
+	says(t, err, backend.ErrUnavailable, "pgbouncer")
 	var listening int
 	if err := pool(t, direct, nil).QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE query ILIKE 'listen%'").Scan(&listening); err != nil || listening > 0 {
 		t.Errorf("%d connections of others were left listening, %v", listening, err)

@@ -8,9 +8,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // Config is how a store is set up. The zero Config is good.
@@ -54,7 +54,7 @@ var (
 func open(ctx context.Context, settingsOf string, c Config) (*Store, error) {
 	settings, err := pgxpool.ParseConfig(settingsOf)
 	if err != nil {
-		return nil, fmt.Errorf("postgres: %w: %w", driver.ErrInvalid, err)
+		return nil, fmt.Errorf("postgres: %w: %w", backend.ErrInvalid, err)
 	}
 	connection := settings.ConnConfig
 	if connection.RuntimeParams["application_name"] == "" {
@@ -66,7 +66,7 @@ func open(ctx context.Context, settingsOf string, c Config) (*Store, error) {
 	sparing(settings)
 	pool, err := pgxpool.NewWithConfig(ctx, settings)
 	if err != nil {
-		return nil, fmt.Errorf("postgres: %w: %w", driver.ErrInvalid, err)
+		return nil, fmt.Errorf("postgres: %w: %w", backend.ErrInvalid, err)
 	}
 	s, err := newStore(ctx, pool, c)
 	if err != nil {
@@ -99,7 +99,7 @@ func sparing(settings *pgxpool.Config) {
 // New returns a store in the database of the caller's pool, which stays open when the store is closed.
 func New(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	if pool == nil {
-		return nil, fmt.Errorf("postgres: %w: no pool", driver.ErrInvalid)
+		return nil, fmt.Errorf("postgres: %w: no pool", backend.ErrInvalid)
 	}
 	return newStore(ctx, pool, c)
 }
@@ -147,13 +147,13 @@ func examine(ctx context.Context, db *database, c *sqlstore.Config) error {
 	schema, _ := rows[0][3].(string)
 	switch {
 	case standby:
-		return fmt.Errorf("postgres: %w: this server is a standby, which can not be written and tells old news: connect to the primary", driver.ErrUnavailable)
+		return fmt.Errorf("postgres: %w: this server is a standby, which can not be written and tells old news: connect to the primary", backend.ErrUnavailable)
 	case fsync == "off" && !c.AcceptLoss:
-		return fmt.Errorf("postgres: %w: the server runs with fsync = off, so that a crash may undo what was acknowledged: set it to on, or accept the loss", driver.ErrInvalid)
+		return fmt.Errorf("postgres: %w: the server runs with fsync = off, so that a crash may undo what was acknowledged: set it to on, or accept the loss", backend.ErrInvalid)
 	case commit == "off" && !c.AcceptLoss:
-		return fmt.Errorf("postgres: %w: synchronous_commit is off, so that a crash may undo what was acknowledged: set it to on for this user, or accept the loss", driver.ErrInvalid)
+		return fmt.Errorf("postgres: %w: synchronous_commit is off, so that a crash may undo what was acknowledged: set it to on for this user, or accept the loss", backend.ErrInvalid)
 	case c.Schema == "" && schema == "":
-		return fmt.Errorf("postgres: %w: the search path of this user names no schema that exists: say which one to use", driver.ErrInvalid)
+		return fmt.Errorf("postgres: %w: the search path of this user names no schema that exists: say which one to use", backend.ErrInvalid)
 	case c.Schema == "":
 		c.Schema = schema
 	}
@@ -180,11 +180,11 @@ func verify(ctx context.Context, db *database, c sqlstore.Config) (ticketTable, 
 		return "", fmt.Errorf("postgres: open: %w: %w", failed.Kind, failed)
 	}
 	if len(rows) == 0 {
-		return "", fmt.Errorf("postgres: %w: there is no table %slease in schema %s: run what %s prints", driver.ErrInvalid, c.Prefix, c.Schema, c.SchemaCommand(sqlstore.PostgreSQL))
+		return "", fmt.Errorf("postgres: %w: there is no table %slease in schema %s: run what %s prints", backend.ErrInvalid, c.Prefix, c.Schema, c.SchemaCommand(sqlstore.PostgreSQL))
 	}
 	persistence, _ := rows[0][0].(string)
 	if persistence != "p" && !c.AcceptLoss {
-		return "", fmt.Errorf("postgres: %w: the table %slease is not a permanent one, so that a crash empties it: make it with what %s prints", driver.ErrInvalid, c.Prefix, c.SchemaCommand(sqlstore.PostgreSQL))
+		return "", fmt.Errorf("postgres: %w: the table %slease is not a permanent one, so that a crash empties it: make it with what %s prints", backend.ErrInvalid, c.Prefix, c.SchemaCommand(sqlstore.PostgreSQL))
 	}
 	tickets, _ := rows[0][1].(string)
 	return ticketTable(tickets), nil

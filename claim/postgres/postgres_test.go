@@ -17,9 +17,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
-	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/internal/databases"
 )
 
@@ -78,19 +78,19 @@ func TestRights(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	plain := user(t, database, "plain")
 	_, err := Open(t.Context(), plain, Config{})
-	says(t, err, driver.ErrInvalid, "`leasekeeper schema postgres` prints")
+	says(t, err, backend.ErrInvalid, "`leasekeeper schema postgres` prints")
 	if strings.Contains(err.Error(), "GRANT") {
 		t.Errorf("it advises two things: %v", err)
 	}
 	_, err = Open(t.Context(), plain, Config{Prefix: "xx_"})
-	says(t, err, driver.ErrInvalid, "`leasekeeper schema postgres --prefix xx_` prints")
+	says(t, err, backend.ErrInvalid, "`leasekeeper schema postgres --prefix xx_` prints")
 	schema, err := sqlstore.Schema(sqlstore.PostgreSQL, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	run(t, database, schema, schema) // twice is as good as once
 	_, err = Open(t.Context(), plain, Config{})
-	says(t, err, driver.ErrInvalid, "GRANT")
+	says(t, err, backend.ErrInvalid, "GRANT")
 	run(t, database, "GRANT SELECT, INSERT, UPDATE, DELETE ON leasekeeper_lease, leasekeeper_sighting, leasekeeper_clock, leasekeeper_namespace TO plain")
 	s := opened(t, plain, Config{})
 	r := swap(t, s, claim.Op{}, record("x", 1))
@@ -109,12 +109,12 @@ func TestTablesThatAreNotAsTheyShouldBe(t *testing.T) {
 		opened(t, database, Config{Prefix: prefix})
 		run(t, database, c.change)
 		_, err := Open(t.Context(), database, Config{Prefix: prefix})
-		says(t, err, driver.ErrInvalid, c.says, c.advises)
+		says(t, err, backend.ErrInvalid, c.says, c.advises)
 	}
 	s := opened(t, database, Config{Prefix: "f_"})
 	run(t, database, "ALTER TABLE f_lease RENAME COLUMN op TO other")
 	_, err := s.Get(t.Context(), "x")
-	says(t, err, driver.ErrInvalid, "not as they should be", "postgres --prefix f_`")
+	says(t, err, backend.ErrInvalid, "not as they should be", "postgres --prefix f_`")
 }
 
 // What is written again and again has no index, so that each write is to the page of the row and to nothing else.
@@ -137,12 +137,12 @@ func TestModeIsCheckedByEachWrite(t *testing.T) {
 		t.Helper()
 		for _, w := range []claim.Swap{{Old: r.Op, Record: record("x", 2)}, {Record: record("y", 1)}, {Old: r.Op, Record: record("x", 2), Owner: true}} {
 			_, err := s.Swap(t.Context(), w)
-			says(t, err, driver.ErrInvalid, parts...)
+			says(t, err, backend.ErrInvalid, parts...)
 			_, err = s.SwapAll(t.Context(), []claim.Swap{w})
-			says(t, err, driver.ErrInvalid, parts...)
+			says(t, err, backend.ErrInvalid, parts...)
 		}
 		_, err := s.Get(t.Context(), "x")
-		says(t, err, driver.ErrInvalid, parts...)
+		says(t, err, backend.ErrInvalid, parts...)
 	}
 	run(t, database, "UPDATE leasekeeper_namespace SET mode = 'store'")
 	try("clock=store")
@@ -237,12 +237,12 @@ func TestClaimIsTwoStatements(t *testing.T) {
 		}
 		held = append(held, l)
 	}
-	raws := make([]driver.Lease, len(held))
+	raws := make([]backend.Lease, len(held))
 	for i, l := range held {
 		raws[i] = l.Raw()
 	}
 	count.statements.Store(0)
-	if err := b.Renew(t.Context(), raws, func(_ int, r driver.Renewal) {
+	if err := b.Renew(t.Context(), raws, func(_ int, r backend.Renewal) {
 		if r.Err != nil {
 			t.Error(r.Err)
 		}
@@ -266,15 +266,15 @@ func TestURLs(t *testing.T) {
 	}
 	keeper(t, strings.Replace(database, "postgres:", "postgresql:", 1))
 	for _, bad := range []string{"&clock=mine", "&nss=x", "&ns=", "&poll=1ns", "&prefix=A"} {
-		if _, err := driver.Open(t.Context(), database+bad); !errors.Is(err, driver.ErrInvalid) {
+		if _, err := backend.Open(t.Context(), database+bad); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
-	if _, err := Open(t.Context(), database+"&poll=1s", Config{}); !errors.Is(err, driver.ErrInvalid) {
+	if _, err := Open(t.Context(), database+"&poll=1s", Config{}); !errors.Is(err, backend.ErrInvalid) {
 		t.Error(err)
 	}
 	for _, bad := range []string{"postgres://me:hunter2@127.0.0.1:1/x?connect_timeout=2", "postgres://me:hunter2@127.0.0.1:x/x", "postgres://me:hunter2@h/x?sslmode=maybe", "postgres://me:hunter2@h/x?password=hunter2&nss=y"} {
-		_, err := driver.Open(t.Context(), bad)
+		_, err := backend.Open(t.Context(), bad)
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%v", err)
 		}

@@ -10,9 +10,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // lookLimit bounds how much longer a look may take than it was asked to. A connection that is dead without saying so is
@@ -117,16 +117,16 @@ func (q *queues) Close(ctx context.Context) {
 // waits is the error of the session that waits.
 func (s *Store) waits(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
-		return fmt.Errorf("postgres: wait: %w: %w", driver.ErrUnavailable, cause)
+		return fmt.Errorf("postgres: wait: %w: %w", backend.ErrUnavailable, cause)
 	}
 	f := failure(err)
 	kind := f.Kind
 	switch {
 	case f.Missing, f.Denied:
 		s.UseQueues(false)
-		kind = driver.ErrUnsupported
-	case kind == driver.ErrUnknownOutcome: // nothing rests on it
-		kind = driver.ErrUnavailable
+		kind = backend.ErrUnsupported
+	case kind == backend.ErrUnknownOutcome: // nothing rests on it
+		kind = backend.ErrUnavailable
 	}
 	return fmt.Errorf("postgres: wait: %w: %w", kind, f)
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/internal/databases"
 )
 
@@ -302,7 +302,7 @@ func TestCancelledWaiterLeavesNoTicket(t *testing.T) {
 func TestWaitingDoesNotTouchTheRecord(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	s := opened(t, database, Config{})
-	_, err := client(t, database).Claim(t.Context(), claim.Request{Name: "x", ID: driver.ID{1}, Holder: driver.Holder{ID: "a"}, TTL: time.Hour})
+	_, err := client(t, database).Claim(t.Context(), claim.Request{Name: "x", ID: backend.ID{1}, Holder: backend.Holder{ID: "a"}, TTL: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -461,7 +461,7 @@ func TestWaitingNeedsNoTickets(t *testing.T) {
 func TestNoQueuesBehindPgBouncer(t *testing.T) {
 	server := databases.PostgreSQL(t)
 	s := opened(t, server.NewPgBouncer(t).Before(t, server.Database(t)), Config{})
-	if _, err := s.Queues(t.Context()); !errors.Is(err, driver.ErrUnsupported) {
+	if _, err := s.Queues(t.Context()); !errors.Is(err, backend.ErrUnsupported) {
 		t.Errorf("%v", err)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/internal/databases"
 )
 
@@ -24,7 +24,7 @@ func TestServersThatForgetAreRefused(t *testing.T) {
 	hasty := user(t, database, "hasty")
 	run(t, database, "GRANT ALL ON SCHEMA public TO hasty", "ALTER ROLE hasty SET synchronous_commit = 'off'")
 	_, err := Open(t.Context(), hasty, Config{})
-	says(t, err, driver.ErrInvalid, "synchronous_commit", "accept the loss")
+	says(t, err, backend.ErrInvalid, "synchronous_commit", "accept the loss")
 	opened(t, hasty, Config{AcceptLoss: true})
 	opened(t, hasty+"&accept=loss", Config{})
 	// The setting of another connection than the one that was looked at.
@@ -48,10 +48,10 @@ func TestServersThatForgetAreRefused(t *testing.T) {
 	calls.Add(1)
 	for _, w := range []claim.Swap{{Old: r.Op, Record: record("x", 2)}, {Record: record("y", 1)}, {Old: r.Op, Record: record("x", 2), Owner: true}} {
 		_, err = s.Swap(t.Context(), w)
-		says(t, err, driver.ErrInvalid, "synchronous_commit")
+		says(t, err, backend.ErrInvalid, "synchronous_commit")
 	}
 	_, err = s.SwapAll(t.Context(), []claim.Swap{{Old: r.Op, Record: record("x", 2)}})
-	says(t, err, driver.ErrInvalid, "synchronous_commit")
+	says(t, err, backend.ErrInvalid, "synchronous_commit")
 	if f, err := s.Get(t.Context(), "x"); err != nil || f.Record.Op != r.Op {
 		t.Errorf("something was written: %+v, %v", f, err)
 	}
@@ -75,7 +75,7 @@ func TestReadOnlyServer(t *testing.T) {
 		t.Errorf("%+v, %v", f, err)
 	}
 	_, err = reader.Swap(t.Context(), claim.Swap{Old: r.Op, Record: record("x", 2)})
-	says(t, err, driver.ErrUnavailable, "primary")
+	says(t, err, backend.ErrUnavailable, "primary")
 }
 
 // A write that is cut off while it waits may have happened; one that the server refuses has not.
@@ -128,21 +128,21 @@ func TestWritesThatAreCutOff(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("does not say why: %v", err)
 	}
-	says(t, err, driver.ErrUnknownOutcome)
+	says(t, err, backend.ErrUnknownOutcome)
 	err = blocked(s, t.Context(), func() {
 		waiting(1)
 		if _, err := p.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"); err != nil {
 			t.Error(err)
 		}
 	})
-	says(t, err, driver.ErrUnknownOutcome)
+	says(t, err, backend.ErrUnknownOutcome)
 	impatient := opened(t, database+"&lock_timeout=50ms", Config{})
-	says(t, blocked(impatient, t.Context(), func() {}), driver.ErrUnavailable, "lock_timeout")
+	says(t, blocked(impatient, t.Context(), func() {}), backend.ErrUnavailable, "lock_timeout")
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	before := current()
 	_, err = s.Swap(cancelled, claim.Swap{Old: before, Record: record("x", 2)})
-	says(t, err, driver.ErrUnavailable)
+	says(t, err, backend.ErrUnavailable)
 	if now := current(); now != before {
 		t.Errorf("what was not sent has happened: %v, and not %v", now, before)
 	}
@@ -158,7 +158,7 @@ func TestServerCrashesWhileManyWrite(t *testing.T) {
 	type last struct {
 		sure    claim.Op // acknowledged
 		unknown []claim.Op
-		token   driver.Token
+		token   backend.Token
 	}
 	var stop atomic.Bool
 	var written, cut atomic.Int64
@@ -184,10 +184,10 @@ func TestServerCrashesWhileManyWrite(t *testing.T) {
 						return
 					}
 					l.sure, l.token, l.unknown = f.Record.Op, f.Record.Token, nil
-				case errors.Is(err, driver.ErrUnknownOutcome):
+				case errors.Is(err, backend.ErrUnknownOutcome):
 					l.unknown = append(l.unknown, r.Op)
 					cut.Add(1)
-				case !errors.Is(err, driver.ErrUnavailable):
+				case !errors.Is(err, backend.ErrUnavailable):
 					t.Errorf("%s: %v", name, err)
 				}
 				if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/internal/databases"
 )
 
@@ -223,7 +223,7 @@ func TestPreparesNothingBehindAPooler(t *testing.T) {
 	}
 	var last claim.Op
 	for i := range most*unprepared + 1 { // so one connection has had more than unprepared, whichever served
-		last = swap(t, s, last, record("jobs/x", driver.Token(i+1))).Op
+		last = swap(t, s, last, record("jobs/x", backend.Token(i+1))).Op
 	}
 	asked := 0
 	for _, conn := range p.AcquireAllIdle(t.Context()) {
@@ -281,7 +281,7 @@ func TestStale(t *testing.T) {
 	defer conn.Release()
 	_, err = conn.Exec(t.Context(), "EXECUTE missing", pgx.QueryExecModeSimpleProtocol)
 	f := failure(err)
-	if !stale(err) || !f.Again || !errors.Is(f.Kind, driver.ErrUnavailable) || !strings.Contains(f.Error(), "prepared") {
+	if !stale(err) || !f.Again || !errors.Is(f.Kind, backend.ErrUnavailable) || !strings.Contains(f.Error(), "prepared") {
 		t.Errorf("%v: %+v", err, f)
 	}
 	_, err = conn.Exec(t.Context(), "SELECT missing", pgx.QueryExecModeSimpleProtocol)

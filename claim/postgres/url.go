@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // schemes are those that PostgreSQL knows.
@@ -17,7 +17,7 @@ var schemes = []string{"postgres", "postgresql"}
 
 func init() {
 	for _, scheme := range schemes {
-		driver.Register(scheme, func(ctx context.Context, u *url.URL) (driver.Backend, error) {
+		backend.Register(scheme, func(ctx context.Context, u *url.URL) (backend.Backend, error) {
 			rest, c, options, err := parse(u, Config{})
 			if err != nil {
 				return nil, err
@@ -39,7 +39,7 @@ var known = []string{"host", "hostaddr", "port", "user", "password", "dbname", "
 func parse(u *url.URL, c Config) (rest string, _ Config, _ []claim.BackendOption, err error) {
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return "", c, nil, fmt.Errorf("postgres: %w: what follows ? in the URL is not escaped as it has to be", driver.ErrInvalid)
+		return "", c, nil, fmt.Errorf("postgres: %w: what follows ? in the URL is not escaped as it has to be", backend.ErrInvalid)
 	}
 	shared, options, err := sqlstore.Settings(query, c.shared())
 	if err != nil {
@@ -47,7 +47,7 @@ func parse(u *url.URL, c Config) (rest string, _ Config, _ []claim.BackendOption
 	}
 	for key := range query {
 		if !slices.Contains(known, key) && !strings.HasPrefix(key, "pool_") {
-			return "", c, nil, fmt.Errorf("postgres: %w: %q in the URL is not known: besides those of PostgreSQL there are ns, prefix, schema, clock, accept and poll", driver.ErrInvalid, key)
+			return "", c, nil, fmt.Errorf("postgres: %w: %q in the URL is not known: besides those of PostgreSQL there are ns, prefix, schema, clock, accept and poll", backend.ErrInvalid, key)
 		}
 	}
 	c = Config{Namespace: shared.Namespace, Prefix: shared.Prefix, Schema: shared.Schema, StoreClock: shared.StoreClock, Patience: shared.Patience, AcceptLoss: shared.AcceptLoss}
@@ -70,11 +70,11 @@ func Open(ctx context.Context, rawURL string, c Config) (*Store, error) {
 	}
 	u, err := url.Parse(rawURL)
 	if err != nil { // whose text may show a password
-		return nil, fmt.Errorf("postgres: %w: the URL can not be read: in a user name or password write %%2F for /, %%3A for :, %%40 for @", driver.ErrInvalid)
+		return nil, fmt.Errorf("postgres: %w: the URL can not be read: in a user name or password write %%2F for /, %%3A for :, %%40 for @", backend.ErrInvalid)
 	}
 	rest, c, options, err := parse(u, c)
 	if err == nil && len(options) > 0 {
-		err = fmt.Errorf("postgres: %w: poll is not of the store but of the backend on it: see claim.WithPoll", driver.ErrInvalid)
+		err = fmt.Errorf("postgres: %w: poll is not of the store but of the backend on it: see claim.WithPoll", backend.ErrInvalid)
 	}
 	if err != nil {
 		return nil, err

@@ -4,20 +4,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/driver"
-	"github.com/leasekeeper/leasekeeper/driver/drivertest"
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/backendtest"
 )
 
 func TestBackend(t *testing.T) {
-	drivertest.Run(t, drivertest.Config{
-		Cannot: []string{driver.Transfer},
+	backendtest.Run(t, backendtest.Config{
+		Cannot: []string{backend.Transfer},
 		TTL:    2 * time.Second,
 		Slack:  3 * time.Second,
-		New: func(t testing.TB) drivertest.Store {
+		New: func(t testing.TB) backendtest.Store {
 			path := newPath(t)
-			return drivertest.Store{
-				Open: func(t testing.TB) driver.Backend {
-					b, err := driver.Open(t.Context(), "sqlite:"+path)
+			return backendtest.Store{
+				Open: func(t testing.TB) backend.Backend {
+					b, err := backend.Open(t.Context(), "sqlite:"+path)
 					if err != nil {
 						t.Fatal(err)
 					}

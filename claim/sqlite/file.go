@@ -13,8 +13,8 @@ import (
 	"modernc.org/sqlite" // and registers the driver
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // readers is how many read at once for one store. More connections would only take memory.
@@ -46,7 +46,7 @@ func (f *file) identify(path string) error {
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return fmt.Errorf("sqlite: open: %w: %w", driver.ErrUnavailable, err)
+		return fmt.Errorf("sqlite: open: %w: %w", backend.ErrUnavailable, err)
 	}
 	l := lineOf(info)
 	f.path, f.info, f.writing, f.leave = path, info, l.room, sync.OnceFunc(l.leave)
@@ -74,7 +74,7 @@ func (f *file) same() *sqlstore.Failure {
 	if err == nil {
 		err = errors.New("another file stands in its place")
 	}
-	return &sqlstore.Failure{Kind: driver.ErrUnavailable, Advice: "the file " + f.path + " was removed or replaced while it was open: put it back, or start this program again", Err: err}
+	return &sqlstore.Failure{Kind: backend.ErrUnavailable, Advice: "the file " + f.path + " was removed or replaced while it was open: put it back, or start this program again", Err: err}
 }
 
 // Query implements [sqlstore.DB].
@@ -107,7 +107,7 @@ func (f *file) enter(ctx context.Context, line chan struct{}) (leave func(), err
 	select {
 	case line <- struct{}{}:
 	case <-ctx.Done():
-		return nil, &sqlstore.Failure{Kind: driver.ErrUnavailable, Err: ctx.Err()}
+		return nil, &sqlstore.Failure{Kind: backend.ErrUnavailable, Err: ctx.Err()}
 	}
 	leave = func() { <-line }
 	if failed := f.same(); failed != nil {
@@ -172,7 +172,7 @@ func failure(err error, writes bool) *sqlstore.Failure {
 	if e := (*sqlite.Error)(nil); errors.As(err, &e) {
 		code = e.Code()
 	}
-	f := &sqlstore.Failure{Kind: driver.ErrUnavailable, Err: err}
+	f := &sqlstore.Failure{Kind: backend.ErrUnavailable, Err: err}
 	switch code & 0xff {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_SCHEMA:
 		f.Again = true
@@ -185,16 +185,16 @@ func failure(err error, writes bool) *sqlstore.Failure {
 	case sqlite3.SQLITE_CANTOPEN:
 		f.Advice = "the file can not be opened: see that its folder is there and that this user may write in it"
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-		f.Kind = driver.ErrCorrupt
+		f.Kind = backend.ErrCorrupt
 		f.Advice = "the file is damaged, or no SQLite database: restore it, and raise the floor above all tokens that were seen"
 	case sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_NOLFS:
 	case sqlite3.SQLITE_ERROR:
-		f.Kind = driver.ErrInvalid
+		f.Kind = backend.ErrInvalid
 		f.Missing = strings.Contains(err.Error(), "no such table") || strings.Contains(err.Error(), "no such column")
 	case sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE:
-		f.Kind = driver.ErrInvalid
+		f.Kind = backend.ErrInvalid
 	case sqlite3.SQLITE_AUTH:
-		f.Kind, f.Denied = driver.ErrInvalid, true
+		f.Kind, f.Denied = backend.ErrInvalid, true
 	default:
 		f.Kind = otherwise(err, writes)
 	}
@@ -208,9 +208,9 @@ func otherwise(err error, writes bool) error {
 	case errors.Is(err, errStatementsClosed),
 		strings.Contains(err.Error(), "sql: database is closed"), // database/sql has no value for these
 		strings.Contains(err.Error(), "sql: statement is closed"):
-		return driver.ErrClosed
+		return backend.ErrClosed
 	case writes:
-		return driver.ErrUnknownOutcome
+		return backend.ErrUnknownOutcome
 	}
-	return driver.ErrUnavailable
+	return backend.ErrUnavailable
 }

@@ -5,17 +5,17 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // A store that does not know whether a write happened says so.
 func TestFailuresThatSayNothing(t *testing.T) {
 	for _, err := range []error{context.Canceled, context.DeadlineExceeded, errors.New("of another driver")} {
-		if f := failure(err, true); f.Kind != driver.ErrUnknownOutcome || f.Again {
+		if f := failure(err, true); f.Kind != backend.ErrUnknownOutcome || f.Again {
 			t.Errorf("%v of a write: %+v", err, f)
 		}
-		if f := failure(err, false); f.Kind != driver.ErrUnavailable || f.Again {
+		if f := failure(err, false); f.Kind != backend.ErrUnavailable || f.Again {
 			t.Errorf("%v of a read: %+v", err, f)
 		}
 	}
@@ -26,7 +26,7 @@ func TestFailuresThatSayNothing(t *testing.T) {
 	}
 	_ = db.Close()
 	_, err = s.Get(t.Context(), "x")
-	if !errors.Is(err, driver.ErrClosed) {
+	if !errors.Is(err, backend.ErrClosed) {
 		t.Errorf("in a database that was closed: %v", err)
 	}
 	if f := failure(nil, true); f != (*sqlstore.Failure)(nil) {

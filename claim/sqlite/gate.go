@@ -6,15 +6,15 @@ import (
 	"fmt"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // Gate makes a transaction in the file that a lease is kept in commit only if the lease is still held: from its
-// return until the transaction ends, nobody can take the name. [driver.ErrLost] says that the lease is not
+// return until the transaction ends, nobody can take the name. [backend.ErrLost] says that the lease is not
 // held any more; after any error the transaction must be rolled back.
 //
-// Call it first in the transaction: one that has read before can fail with [driver.ErrContention], if others have
+// Call it first in the transaction: one that has read before can fail with [backend.ErrContention], if others have
 // written since. Until it ends nobody else can write to the file, so keep it much shorter than the TTL.
 func Gate(ctx context.Context, tx *sql.Tx, l *leasekeeper.Lease) error {
 	lease, err := claim.LeaseOf(l.Raw())
@@ -28,7 +28,7 @@ func Gate(ctx context.Context, tx *sql.Tx, l *leasekeeper.Lease) error {
 func GateClaim(ctx context.Context, tx *sql.Tx, l *claim.Lease) error {
 	s, ok := l.Store().(*Store)
 	if !ok {
-		return fmt.Errorf("sqlite: %w: the lease of %s is kept by %s, and not in a SQLite file", driver.ErrInvalid, l.Name(), l.Store().Scheme())
+		return fmt.Errorf("sqlite: %w: the lease of %s is kept by %s, and not in a SQLite file", backend.ErrInvalid, l.Name(), l.Store().Scheme())
 	}
 	statement, args, err := s.Gate(l)
 	if err != nil {
@@ -43,7 +43,7 @@ func GateClaim(ctx context.Context, tx *sql.Tx, l *claim.Lease) error {
 		return gateFailed(l, err)
 	}
 	if touched == 0 {
-		return fmt.Errorf("sqlite: gate: %w: %s is not held under token %d any more: roll the transaction back", driver.ErrLost, l.Name(), l.Token())
+		return fmt.Errorf("sqlite: gate: %w: %s is not held under token %d any more: roll the transaction back", backend.ErrLost, l.Name(), l.Token())
 	}
 	return nil
 }
@@ -53,9 +53,9 @@ func gateFailed(l *claim.Lease, err error) error {
 	f := failure(err, false)
 	switch {
 	case f.Again:
-		return fmt.Errorf("sqlite: gate of %s: %w: others write to the file: roll back and repeat the transaction, with the gate first: %w", l.Name(), driver.ErrContention, err)
+		return fmt.Errorf("sqlite: gate of %s: %w: others write to the file: roll back and repeat the transaction, with the gate first: %w", l.Name(), backend.ErrContention, err)
 	case f.Missing:
-		return fmt.Errorf("sqlite: gate of %s: %w: the transaction is in another file than the lease: %w", l.Name(), driver.ErrInvalid, err)
+		return fmt.Errorf("sqlite: gate of %s: %w: the transaction is in another file than the lease: %w", l.Name(), backend.ErrInvalid, err)
 	}
 	return fmt.Errorf("sqlite: gate of %s: %w: %w", l.Name(), f.Kind, f)
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/memory"
 )
 
@@ -64,7 +64,7 @@ func TestGate(t *testing.T) {
 	if err := l.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := Gate(t.Context(), begin(t, db), l); !errors.Is(err, driver.ErrLost) {
+	if err := Gate(t.Context(), begin(t, db), l); !errors.Is(err, backend.ErrLost) {
 		t.Errorf("with a lease that was released: %v", err)
 	}
 	elsewhere, err := leasekeeper.New(memory.New().Backend())
@@ -76,7 +76,7 @@ func TestGate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Gate(t.Context(), begin(t, db), other); !errors.Is(err, driver.ErrInvalid) {
+	if err := Gate(t.Context(), begin(t, db), other); !errors.Is(err, backend.ErrInvalid) {
 		t.Errorf("with a lease that is elsewhere: %v", err)
 	}
 }
@@ -110,7 +110,7 @@ func TestGateIsForOneTenancy(t *testing.T) {
 			t.Fatal(err)
 		}
 		run(t, db, "UPDATE leasekeeper_lease SET "+column+" = ?", value)
-		says(t, pass(), driver.ErrLost, "jobs/x", "roll the transaction back")
+		says(t, pass(), backend.ErrLost, "jobs/x", "roll the transaction back")
 		run(t, db, "UPDATE leasekeeper_lease SET "+column+" = ?", was)
 	}
 	if err := pass(); err != nil {
@@ -119,8 +119,8 @@ func TestGateIsForOneTenancy(t *testing.T) {
 	if err := b.Revoke(t.Context(), "jobs/x", 0, "for a test", true); err != nil {
 		t.Fatal(err)
 	}
-	says(t, pass(), driver.ErrLost)
-	says(t, GateClaim(t.Context(), begin(t, raw(t, newPath(t), durable)), mine), driver.ErrInvalid, "another file")
+	says(t, pass(), backend.ErrLost)
+	says(t, GateClaim(t.Context(), begin(t, raw(t, newPath(t), durable)), mine), backend.ErrInvalid, "another file")
 }
 
 // A transaction that is longer than the lease keeps everybody waiting, and commits before anybody else has the
@@ -154,7 +154,7 @@ func TestGatedTransactionLongerThanTheLease(t *testing.T) {
 	if when := <-taken; when.Before(committed) {
 		t.Errorf("the name was taken %v before the transaction ended", committed.Sub(when))
 	}
-	says(t, GateClaim(t.Context(), begin(t, db), mine), driver.ErrLost)
+	says(t, GateClaim(t.Context(), begin(t, db), mine), backend.ErrLost)
 }
 
 // Takeovers race with gated transactions; none of an older token commits after one of a newer.
@@ -174,7 +174,7 @@ func TestTakeoverRacesGate(t *testing.T) {
 			return err
 		}
 		time.Sleep(10 * time.Millisecond)
-		var last driver.Token
+		var last backend.Token
 		if err := tx.QueryRow("SELECT last FROM ledger").Scan(&last); err != nil {
 			return err
 		}
@@ -203,11 +203,11 @@ func TestTakeoverRacesGate(t *testing.T) {
 					mu.Lock()
 					if err == nil {
 						commits++
-					} else if errors.Is(err, driver.ErrLost) {
+					} else if errors.Is(err, backend.ErrLost) {
 						lost++
 					}
 					mu.Unlock()
-					if errors.Is(err, driver.ErrLost) {
+					if errors.Is(err, backend.ErrLost) {
 						break
 					}
 					time.Sleep(10 * time.Millisecond) // and lets others in

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 const (
@@ -105,9 +105,9 @@ func (f *file) write(ctx context.Context, statement *sql.Stmt, args []any) ([][]
 		<-w.done // it is closed: somebody was faster, or it was written here
 	case <-ctx.Done():
 		if f.queue.take(w, 1) != nil {
-			return nil, &sqlstore.Failure{Kind: driver.ErrUnavailable, Err: ctx.Err()}
+			return nil, &sqlstore.Failure{Kind: backend.ErrUnavailable, Err: ctx.Err()}
 		}
-		return nil, &sqlstore.Failure{Kind: driver.ErrUnknownOutcome, Err: ctx.Err()}
+		return nil, &sqlstore.Failure{Kind: backend.ErrUnknownOutcome, Err: ctx.Err()}
 	}
 	return w.rows, w.failed
 }

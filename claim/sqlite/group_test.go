@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // atOnce has writes wait until all are there, and then lets them go.
@@ -45,7 +45,7 @@ func TestRenewalsGoBeforeOtherWrites(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := claim.Request{Name: "held", ID: driver.ID{1}, Holder: driver.Holder{ID: "a"}, TTL: time.Minute}
+	q := claim.Request{Name: "held", ID: backend.ID{1}, Holder: backend.Holder{ID: "a"}, TTL: time.Minute}
 	l, err := c.Claim(t.Context(), q)
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func TestClaimsWaitForRenewalsForAThirdOfTheTTL(t *testing.T) {
 	const renewals = 6
 	var leases [renewals]*claim.Lease
 	request := func(i byte) claim.Request {
-		return claim.Request{Name: fmt.Sprint("name", i), ID: driver.ID{i + 1}, Holder: driver.Holder{ID: "a"}, TTL: ttl}
+		return claim.Request{Name: fmt.Sprint("name", i), ID: backend.ID{i + 1}, Holder: backend.Holder{ID: "a"}, TTL: ttl}
 	}
 	for i := range leases {
 		if leases[i], err = c.Claim(t.Context(), request(byte(i))); err != nil {
@@ -197,7 +197,7 @@ func TestFailureInAGroupIsOfOne(t *testing.T) {
 	})
 	s.file.waiting(1)
 	cancel()
-	if err := <-gone; !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrUnknownOutcome) {
+	if err := <-gone; !errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnknownOutcome) {
 		t.Errorf("a write that was never begun: %v", err)
 	}
 	late.Wait()
@@ -229,7 +229,7 @@ func TestGroupThatIsNotCommitted(t *testing.T) {
 		func() { _, failed[0] = s.Swap(t.Context(), claim.Swap{Record: record("a", 1)}) },
 		func() { _, failed[1] = s.Swap(t.Context(), claim.Swap{Record: record("b", 1)}) })
 	for _, err := range failed {
-		says(t, err, driver.ErrUnavailable, "open transaction")
+		says(t, err, backend.ErrUnavailable, "open transaction")
 	}
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
@@ -260,7 +260,7 @@ func TestWriteThatIsUnderWayIsUnknown(t *testing.T) {
 	all.Go(func() { s.file.lead(w) }) // another does it
 	s.file.waiting(0)
 	cancel()
-	if err := <-answer; !errors.Is(err, driver.ErrUnknownOutcome) || !errors.Is(err, context.Canceled) {
+	if err := <-answer; !errors.Is(err, backend.ErrUnknownOutcome) || !errors.Is(err, context.Canceled) {
 		t.Errorf("what was begun: %v", err)
 	}
 	if err := tx.Rollback(); err != nil {

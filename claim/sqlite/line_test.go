@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // forgetLines has the test begin without those of stores that other tests never closed: a new file may have got the
@@ -51,7 +51,7 @@ func TestStoresOfOneFileStandInLine(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		_, err := s.Swap(ctx, claim.Swap{Record: record("x", 1)})
 		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, driver.ErrUnavailable) {
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, backend.ErrUnavailable) {
 			t.Errorf("out of its turn: %v", err)
 		}
 		if _, err := s.Get(t.Context(), "x"); err != nil {
@@ -83,7 +83,7 @@ func TestWritersOfOneProcessDoNotMeetAtTheLock(t *testing.T) {
 		all.Go(func() {
 			last := claim.Record{}
 			for i := range 30 {
-				r := record(name, driver.Token(i+1))
+				r := record(name, backend.Token(i+1))
 				statement, args := s.file, claim.Swap{Old: last.Op, Record: r, Owner: true}
 				if done, err := s.Swap(t.Context(), args); !done || err != nil {
 					t.Errorf("%v: %v, %v", statement.path, done, err)

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // remote are file systems that several machines write to at once. Their locks do not keep what SQLite needs, and
@@ -46,7 +46,7 @@ func look(path string) (place, error) {
 	}
 	p, err := placeOn(int64(uint32(in.Type)))
 	if err != nil {
-		return place{}, fmt.Errorf("sqlite: %w: %s %w: put it on a disk of this machine, or use a database with a server", driver.ErrInvalid, path, err)
+		return place{}, fmt.Errorf("sqlite: %w: %s %w: put it on a disk of this machine, or use a database with a server", backend.ErrInvalid, path, err)
 	}
 	var file, root unix.Stat_t
 	p.own = unix.Stat(path, &file) == nil && unix.Stat("/", &root) == nil && file.Dev == root.Dev

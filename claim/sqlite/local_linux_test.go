@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 func TestKindsOfFileSystems(t *testing.T) {
@@ -39,7 +39,7 @@ func TestLookAtThisMachine(t *testing.T) {
 	if soon, failed := look(filepath.Join(dir, "none")); soon != there || errors.Join(err, failed) != nil {
 		t.Errorf("%+v, %+v, %v, %v", there, soon, err, failed)
 	}
-	if _, err := Open(t.Context(), filepath.Join(dir, "x"), Config{look: func(string) (place, error) { return place{}, driver.ErrInvalid }}); !errors.Is(err, driver.ErrInvalid) {
+	if _, err := Open(t.Context(), filepath.Join(dir, "x"), Config{look: func(string) (place, error) { return place{}, backend.ErrInvalid }}); !errors.Is(err, backend.ErrInvalid) {
 		t.Errorf("a file where it must not be: %v", err)
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // otherBoot is a domain of this machine before it was last booted.
@@ -42,7 +42,7 @@ func (machine) Moved() <-chan struct{} { return nil }
 
 func claimed(t *testing.T, c *claim.Client, name string) (*claim.Lease, error) {
 	t.Helper()
-	return c.Claim(t.Context(), claim.Request{Name: name, ID: driver.ID(claim.NewOp()), Holder: driver.Holder{ID: "somebody"}, TTL: time.Hour})
+	return c.Claim(t.Context(), claim.Request{Name: name, ID: backend.ID(claim.NewOp()), Holder: backend.Holder{ID: "somebody"}, TTL: time.Hour})
 }
 
 // A virtual machine that reaches a file of its host is another kernel, which is not gone because it is not this one.
@@ -64,7 +64,7 @@ func TestFileSharedWithAVirtualMachine(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := claimed(t, kernel(t, path, c.second, c.sees[1]), "x")
-			if c.taken && err != nil || !c.taken && !errors.Is(err, driver.ErrHeld) {
+			if c.taken && err != nil || !c.taken && !errors.Is(err, backend.ErrHeld) {
 				t.Errorf("the name of a holder under another kernel: %v", err)
 			}
 		})
@@ -76,7 +76,7 @@ func TestProcessesUnderOneKernelShareItsClocks(t *testing.T) {
 	for _, sees := range []func(string) (place, error){onOwnDisk, onAShare} {
 		path := newPath(t)
 		one, two := kernel(t, path, guestBoot, sees), kernel(t, path, guestBoot, sees)
-		l, err := one.Claim(t.Context(), claim.Request{Name: "x", ID: driver.ID{1}, Holder: driver.Holder{ID: "one"}, TTL: time.Hour})
+		l, err := one.Claim(t.Context(), claim.Request{Name: "x", ID: backend.ID{1}, Holder: backend.Holder{ID: "one"}, TTL: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}

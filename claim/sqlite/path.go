@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // SQLite names its log and what its processes share by the path of the database. So a file under two paths has two
@@ -32,7 +32,7 @@ func follow(path string) (string, error) {
 		}
 		target, err := os.Readlink(path)
 		if err != nil {
-			return "", fmt.Errorf("sqlite: %w: %w", driver.ErrUnavailable, err)
+			return "", fmt.Errorf("sqlite: %w: %w", backend.ErrUnavailable, err)
 		}
 		if !filepath.IsAbs(target) {
 			folder, _ := filepath.Split(path)
@@ -40,11 +40,11 @@ func follow(path string) (string, error) {
 		}
 		folder, name := filepath.Split(target)
 		if folder, err = filepath.EvalSymlinks(folder); err != nil {
-			return "", fmt.Errorf("sqlite: %w: the folder of %s, where %s leads to, cannot be read: make it first: %w", driver.ErrUnavailable, target, path, err)
+			return "", fmt.Errorf("sqlite: %w: the folder of %s, where %s leads to, cannot be read: make it first: %w", backend.ErrUnavailable, target, path, err)
 		}
 		path = filepath.Join(folder, name)
 	}
-	return "", fmt.Errorf("sqlite: %w: %s: more than %d symbolic links one after another", driver.ErrUnavailable, path, maxLinks)
+	return "", fmt.Errorf("sqlite: %w: %s: more than %d symbolic links one after another", backend.ErrUnavailable, path, maxLinks)
 }
 
 // onePath returns an error unless each process that reaches the file reaches it by one name in one folder, as far as
@@ -61,7 +61,7 @@ func onePath(path string) error {
 		if err == nil {
 			err = oneFile(path+suffix, info)
 		} else {
-			err = fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+			err = fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 		}
 		if err != nil {
 			return fmt.Errorf("sqlite: %w", err)
@@ -76,14 +76,14 @@ func onePath(path string) error {
 // oneFile returns an error if a file has another path outside of its folder, or beside it.
 func oneFile(path string, info fs.FileInfo) error {
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%w: %s is no plain file (%v): SQLite needs the database and its log side by side in one folder", driver.ErrInvalid, path, info.Mode().Type())
+		return fmt.Errorf("%w: %s is no plain file (%v): SQLite needs the database and its log side by side in one folder", backend.ErrInvalid, path, info.Mode().Type())
 	}
 	links, err := linksOf(path, info)
 	if err != nil {
-		return fmt.Errorf("%w: the links of %s cannot be counted: %w", driver.ErrUnavailable, path, err)
+		return fmt.Errorf("%w: the links of %s cannot be counted: %w", backend.ErrUnavailable, path, err)
 	}
 	if links > 1 {
-		return fmt.Errorf("%w: %s has %d links: SQLite keeps a log for each path, so under two paths two could hold one name: remove the other links, and where a second path is needed, mount the folder or make a symbolic link", driver.ErrInvalid, path, links)
+		return fmt.Errorf("%w: %s has %d links: SQLite keeps a log for each path, so under two paths two could hold one name: remove the other links, and where a second path is needed, mount the folder or make a symbolic link", backend.ErrInvalid, path, links)
 	}
 	return apart(path)
 }
@@ -93,7 +93,7 @@ func oneFile(path string, info fs.FileInfo) error {
 func listed(path string) error {
 	folder, err := os.Open(filepath.Dir(path))
 	if err != nil {
-		return fmt.Errorf("%w: the folder of %s cannot be listed, and its file system may find one file under several names: make the folder readable: %w", driver.ErrUnavailable, path, err)
+		return fmt.Errorf("%w: the folder of %s cannot be listed, and its file system may find one file under several names: make the folder readable: %w", backend.ErrUnavailable, path, err)
 	}
 	defer folder.Close()
 	name := filepath.Base(path)
@@ -104,10 +104,10 @@ func listed(path string) error {
 			return nil
 		}
 		if errors.Is(err, io.EOF) {
-			return fmt.Errorf("%w: %s is the file of another name in its folder, a longer one or one without dots at its end: SQLite names its log by the path, so two could hold one name: open it by the name that its folder lists", driver.ErrInvalid, path)
+			return fmt.Errorf("%w: %s is the file of another name in its folder, a longer one or one without dots at its end: SQLite names its log by the path, so two could hold one name: open it by the name that its folder lists", backend.ErrInvalid, path)
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+			return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 		}
 	}
 }

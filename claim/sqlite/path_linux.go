@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // findMount are the ways to learn whether a file is mounted apart from its folder, best first. A way that this system
@@ -25,12 +25,12 @@ func mountedAlone(path string, ways ...func(path string) (mount, known bool)) er
 	for _, find := range ways {
 		switch mount, known := find(path); {
 		case known && mount:
-			return fmt.Errorf("%w: %s is mounted without its folder: SQLite keeps its log beside it, where others do not see it, so two could hold one name: mount the folder (docker run -v FOLDER:%s)", driver.ErrInvalid, path, filepath.Dir(path))
+			return fmt.Errorf("%w: %s is mounted without its folder: SQLite keeps its log beside it, where others do not see it, so two could hold one name: mount the folder (docker run -v FOLDER:%s)", backend.ErrInvalid, path, filepath.Dir(path))
 		case known:
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: nothing tells whether %s is mounted without its folder, in which case two could hold one name: mount /proc", driver.ErrInvalid, path)
+	return fmt.Errorf("%w: nothing tells whether %s is mounted without its folder, in which case two could hold one name: mount /proc", backend.ErrInvalid, path)
 }
 
 // mountByStatx compares the mounts of the file and of its folder (Linux 5.8).

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // inMounts is set for a test that runs in mounts of its own.
@@ -88,7 +88,7 @@ func TestFileThatIsMountedAloneIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	accepted(t, filepath.Join(short, "leases.db"))
-	if _, err := claimed(t, kernel(t, filepath.Join(folder, "leases.db"), hostBoot, onOwnDisk), "x"); !errors.Is(err, driver.ErrHeld) {
+	if _, err := claimed(t, kernel(t, filepath.Join(folder, "leases.db"), hostBoot, onOwnDisk), "x"); !errors.Is(err, backend.ErrHeld) {
 		t.Errorf("a name that is held, through a folder that is mounted: %v", err)
 	}
 	accepted(t, path)
@@ -105,7 +105,7 @@ func TestLogThatIsMountedAloneIsRefused(t *testing.T) {
 		other := emptyFile(t, filepath.Join(t.TempDir(), "log"))
 		bind(t, other, path+suffix)
 		_, err := Open(t.Context(), path, Config{})
-		says(t, err, driver.ErrInvalid, path+suffix, "mount the folder")
+		says(t, err, backend.ErrInvalid, path+suffix, "mount the folder")
 		if err := unix.Unmount(path+suffix, unix.MNT_DETACH); err != nil {
 			t.Fatal(err)
 		}
@@ -171,11 +171,11 @@ func TestNameThatTheFolderDoesNotListIsRefused(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"LEASES~1.DB", "Leases-of-all.db."} {
-		if err := listed(filepath.Join(dir, name)); !errors.Is(err, driver.ErrInvalid) {
+		if err := listed(filepath.Join(dir, name)); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if !severalNames("/proc") || ownName("/proc/version") != nil || !errors.Is(ownName("/proc/version."), driver.ErrInvalid) {
+	if !severalNames("/proc") || ownName("/proc/version") != nil || !errors.Is(ownName("/proc/version."), backend.ErrInvalid) {
 		t.Error("a file system that is not known is not looked at")
 	}
 	if err := ownName(path); err != nil {

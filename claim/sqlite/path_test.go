@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // ways are the two ways to a store in a file: the file's path, and a database of the caller's in each journal mode.
@@ -50,7 +50,7 @@ func refused(t *testing.T, path string, texts ...string) {
 			t.Errorf("%s opened %s", way, path)
 			continue
 		}
-		says(t, err, driver.ErrInvalid, texts...)
+		says(t, err, backend.ErrInvalid, texts...)
 	}
 }
 
@@ -106,7 +106,7 @@ func TestRefusedFileIsNotTouched(t *testing.T) {
 	if err := os.Link(path, filepath.Join(dir, "leases.db")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(t.Context(), filepath.Join(dir, "leases.db"), Config{}); !errors.Is(err, driver.ErrInvalid) {
+	if _, err := Open(t.Context(), filepath.Join(dir, "leases.db"), Config{}); !errors.Is(err, backend.ErrInvalid) {
 		t.Errorf("a second link: %v", err)
 	}
 	if in, err := os.ReadDir(dir); err != nil || len(in) != 1 {
@@ -129,12 +129,12 @@ func TestLogThatIsNoFileOfTheFolderIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := Open(t.Context(), path, Config{})
-		says(t, err, driver.ErrInvalid, path+suffix, "no plain file")
+		says(t, err, backend.ErrInvalid, path+suffix, "no plain file")
 		if err := errors.Join(os.Remove(path+suffix), os.Link(elsewhere, path+suffix)); err != nil {
 			t.Fatal(err)
 		}
 		_, err = Open(t.Context(), path, Config{})
-		says(t, err, driver.ErrInvalid, path+suffix, "2 links")
+		says(t, err, backend.ErrInvalid, path+suffix, "2 links")
 	}
 }
 
@@ -158,7 +158,7 @@ func TestSymbolicLinksLeadToOneStore(t *testing.T) {
 		if s.file.path != path {
 			t.Errorf("%s leads to %s, and not to %s", p, s.file.path, path)
 		}
-		if _, err := claimed(t, kernel(t, p, hostBoot, onOwnDisk), "x"); !errors.Is(err, driver.ErrHeld) {
+		if _, err := claimed(t, kernel(t, p, hostBoot, onOwnDisk), "x"); !errors.Is(err, backend.ErrHeld) {
 			t.Errorf("a name that is held, through %s: %v", p, err)
 		}
 	}
@@ -166,7 +166,7 @@ func TestSymbolicLinksLeadToOneStore(t *testing.T) {
 	if err := os.Symlink(loop, loop); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(t.Context(), loop, Config{}); !errors.Is(err, driver.ErrUnavailable) {
+	if _, err := Open(t.Context(), loop, Config{}); !errors.Is(err, backend.ErrUnavailable) {
 		t.Errorf("a link to itself: %v", err)
 	}
 }

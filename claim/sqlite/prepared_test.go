@@ -7,9 +7,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // Each statement is prepared once for all callers, and closed with the store; the caller's database goes on.
@@ -31,7 +31,7 @@ func TestStatementsArePreparedOnce(t *testing.T) {
 	all.Wait()
 	before := len(s.file.prepared.statements)
 	for i := range 20 {
-		first = swap(t, s, first.Op, record("x", driver.Token(i+2)))
+		first = swap(t, s, first.Op, record("x", backend.Token(i+2)))
 		if _, err := s.Get(t.Context(), "x"); err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +46,7 @@ func TestStatementsArePreparedOnce(t *testing.T) {
 	if err := s.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := kept.QueryContext(t.Context(), "default"); err == nil || failure(err, true).Kind != driver.ErrClosed {
+	if _, err := kept.QueryContext(t.Context(), "default"); err == nil || failure(err, true).Kind != backend.ErrClosed {
 		t.Errorf("a statement was not closed, or that is not known of it: %v", err)
 	}
 	if _, err := s.file.Query(t.Context(), "SELECT 1"); !isClosed(err) {
@@ -124,5 +124,5 @@ func batchStatement(s *Store) string {
 
 func isClosed(err error) bool {
 	var f *sqlstore.Failure
-	return errors.As(err, &f) && f.Kind == driver.ErrClosed
+	return errors.As(err, &f) && f.Kind == backend.ErrClosed
 }

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // countsIn names the file in which a child of the test counts.
@@ -66,7 +66,7 @@ func count(path string) error {
 // tally is what was acknowledged to all children.
 type tally struct {
 	mu     sync.Mutex
-	tokens map[driver.Token]int
+	tokens map[backend.Token]int
 }
 
 // read calls begun after the first.
@@ -75,7 +75,7 @@ func (a *tally) read(from io.Reader, begun func()) {
 		if first {
 			begun()
 		}
-		var token driver.Token
+		var token backend.Token
 		if _, err := fmt.Sscan(lines.Text(), &token); err == nil {
 			a.mu.Lock()
 			a.tokens[token]++
@@ -89,7 +89,7 @@ func (a *tally) read(from io.Reader, begun func()) {
 func TestProcessesThatAreKilled(t *testing.T) {
 	path := newPath(t)
 	s := opened(t, path, Config{})
-	acknowledged := &tally{tokens: make(map[driver.Token]int)}
+	acknowledged := &tally{tokens: make(map[backend.Token]int)}
 	var all sync.WaitGroup
 	const kills, processes = 5, 3
 	for i := range processes {
@@ -177,7 +177,7 @@ func TestListenHearsOwnersChange(t *testing.T) {
 	late := 0
 	const rounds = 20
 	for i := range rounds {
-		last = swap(t, s, last.Op, record("x", driver.Token(i+2)))
+		last = swap(t, s, last.Op, record("x", backend.Token(i+2)))
 		began := time.Now()
 		select {
 		case <-names:

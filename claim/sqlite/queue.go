@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	turns "github.com/leasekeeper/leasekeeper/claim/internal/queue"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 const (
@@ -116,7 +116,7 @@ type queues struct {
 func (s *Store) Queues(ctx context.Context) (claim.Queues, error) {
 	file, err := s.tickets.get(s.file.path, s.file.info)
 	if err != nil {
-		return nil, fmt.Errorf("sqlite: %w: no queue of processes: %w", driver.ErrUnsupported, err)
+		return nil, fmt.Errorf("sqlite: %w: no queue of processes: %w", backend.ErrUnsupported, err)
 	}
 	q := &queues{store: s, file: file, tickets: make(map[string]uint32)}
 	if s.file.db.Stats().MaxOpenConnections != 1 {
@@ -129,7 +129,7 @@ func (s *Store) Queues(ctx context.Context) (claim.Queues, error) {
 
 // trouble is the error of a file of queues that does not do what it is told. Waiters poll then.
 func (q *queues) trouble(err error) error {
-	return fmt.Errorf("sqlite: the queue beside %s: %w: %w", q.store.file.path, driver.ErrUnavailable, err)
+	return fmt.Errorf("sqlite: the queue beside %s: %w: %w", q.store.file.path, backend.ErrUnavailable, err)
 }
 
 // Join implements [claim.Queues].
@@ -219,7 +219,7 @@ func (q *queues) standing(ctx context.Context, name string, place uint32, seen *
 	is.Head, is.Ahead = int64(head), ahead
 	is.Found, err = q.store.Get(ctx, name)
 	is.Found.Record.Name = name // also of a record that there is not
-	if errors.Is(err, driver.ErrCorrupt) {
+	if errors.Is(err, backend.ErrCorrupt) {
 		is.Err, err = err, nil
 	}
 	if seen != nil && seen.free && seen.head == head && seen.op == is.Found.Record.Op {

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // joinsIn names the file in whose queue for "x" a child of the test puts a ticket.
@@ -350,7 +350,7 @@ func TestWaitingNeedsNoQueue(t *testing.T) {
 		if err := spoil(path + ticketSuffix); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Queues(t.Context()); !errors.Is(err, driver.ErrUnsupported) {
+		if _, err := s.Queues(t.Context()); !errors.Is(err, backend.ErrUnsupported) {
 			t.Errorf("%s: %v", what, err)
 		}
 		l := held(t, keeper(t, path, "a"))
@@ -370,7 +370,7 @@ func TestWaitingNeedsNoQueue(t *testing.T) {
 		}
 	}
 	memory := &Store{file: &file{}}
-	if _, err := memory.Queues(t.Context()); !errors.Is(err, driver.ErrUnsupported) {
+	if _, err := memory.Queues(t.Context()); !errors.Is(err, backend.ErrUnsupported) {
 		t.Errorf("a database without a file: %v", err)
 	}
 }

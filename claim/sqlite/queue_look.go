@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	turns "github.com/leasekeeper/leasekeeper/claim/internal/queue"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // glance is what a look has seen of one name so far.
@@ -139,7 +139,7 @@ func (l *lookout) at(ctx context.Context, name string, place uint32) (ends bool,
 // read reads a record. One that cannot be read is nobody's turn.
 func (l *lookout) read(ctx context.Context, name string, g *glance) error {
 	f, err := l.store.Store.Get(ctx, name)
-	if err != nil && !errors.Is(err, driver.ErrCorrupt) {
+	if err != nil && !errors.Is(err, backend.ErrCorrupt) {
 		return err
 	}
 	free := err == nil && !f.Record.Held()

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // DefaultPoll is how often who waits looks whether anybody has written.
@@ -47,7 +47,7 @@ func (c *Config) complete() error {
 		c.Poll = DefaultPoll
 	}
 	if c.Poll < time.Millisecond {
-		return fmt.Errorf("sqlite: %w: a poll of %v: one millisecond is the least", driver.ErrInvalid, c.Poll)
+		return fmt.Errorf("sqlite: %w: a poll of %v: one millisecond is the least", backend.ErrInvalid, c.Poll)
 	}
 	return nil
 }
@@ -81,11 +81,11 @@ var (
 // Open opens a file, and makes it if it is not there.
 func Open(ctx context.Context, path string, c Config) (*Store, error) {
 	if path == "" || strings.HasPrefix(path, ":") || strings.ContainsRune(path, 0) {
-		return nil, fmt.Errorf("sqlite: %w: the path of a file is needed, and not %q: what is in memory is shared with nobody", driver.ErrInvalid, path)
+		return nil, fmt.Errorf("sqlite: %w: the path of a file is needed, and not %q: what is in memory is shared with nobody", backend.ErrInvalid, path)
 	}
 	absolute, err := filepath.Abs(path)
 	if err != nil {
-		return nil, fmt.Errorf("sqlite: %w: %q: %w", driver.ErrInvalid, path, err)
+		return nil, fmt.Errorf("sqlite: %w: %q: %w", backend.ErrInvalid, path, err)
 	}
 	if err := reachable(absolute); err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func Open(ctx context.Context, path string, c Config) (*Store, error) {
 	}
 	db, err := sql.Open("sqlite", source(absolute))
 	if err != nil {
-		return nil, fmt.Errorf("sqlite: %w: %s: %w", driver.ErrInvalid, path, err)
+		return nil, fmt.Errorf("sqlite: %w: %s: %w", backend.ErrInvalid, path, err)
 	}
 	db.SetMaxIdleConns(readers + 1)
 	if err := useWAL(ctx, db); err != nil {
@@ -117,17 +117,17 @@ func Open(ctx context.Context, path string, c Config) (*Store, error) {
 // reachable says whether a file could be there: what SQLite says about it helps little.
 func reachable(path string) error {
 	if info, err := os.Stat(filepath.Dir(path)); err != nil {
-		return fmt.Errorf("sqlite: %w: the folder of %s can not be read: make it first: %w", driver.ErrUnavailable, path, err)
+		return fmt.Errorf("sqlite: %w: the folder of %s can not be read: make it first: %w", backend.ErrUnavailable, path, err)
 	} else if !info.IsDir() {
-		return fmt.Errorf("sqlite: %w: %s is no folder", driver.ErrInvalid, filepath.Dir(path))
+		return fmt.Errorf("sqlite: %w: %s is no folder", backend.ErrInvalid, filepath.Dir(path))
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return fmt.Errorf("sqlite: %w: %s is a folder: name a file in it", driver.ErrInvalid, path)
+		return fmt.Errorf("sqlite: %w: %s is a folder: name a file in it", backend.ErrInvalid, path)
 	}
 	return nil
 }
 
-// source is the file in the words of the driver. The busy timeout is short, since who is not let in asks again. On
+// source is the file in the words of the backend. The busy timeout is short, since who is not let in asks again. On
 // macOS a sync does not reach the disk unless it is a full one; elsewhere that is the same.
 func source(path string) string {
 	path = filepath.ToSlash(path)
@@ -156,7 +156,7 @@ func useWAL(ctx context.Context, db *sql.DB) *sqlstore.Failure {
 // when the store is closed. It is refused if its settings let a power cut undo what was acknowledged.
 func New(ctx context.Context, db *sql.DB, c Config) (*Store, error) {
 	if db == nil {
-		return nil, fmt.Errorf("sqlite: %w: no database", driver.ErrInvalid)
+		return nil, fmt.Errorf("sqlite: %w: no database", backend.ErrInvalid)
 	}
 	return newStore(ctx, db, c)
 }
@@ -222,10 +222,10 @@ func (s *Store) examine(ctx context.Context, path string) error {
 		return nil
 	}
 	if synchronous < full {
-		return fmt.Errorf("sqlite: %w: the database is opened with synchronous = %d, so that a power cut may undo what was acknowledged: open it with _pragma=synchronous(FULL), or accept the loss", driver.ErrInvalid, synchronous)
+		return fmt.Errorf("sqlite: %w: the database is opened with synchronous = %d, so that a power cut may undo what was acknowledged: open it with _pragma=synchronous(FULL), or accept the loss", backend.ErrInvalid, synchronous)
 	}
 	if journal == "off" || journal == "memory" {
-		return fmt.Errorf("sqlite: %w: the database is opened with journal_mode = %s, so that a crash may destroy it: open it with _pragma=journal_mode(WAL), or accept the loss", driver.ErrInvalid, journal)
+		return fmt.Errorf("sqlite: %w: the database is opened with journal_mode = %s, so that a crash may destroy it: open it with _pragma=journal_mode(WAL), or accept the loss", backend.ErrInvalid, journal)
 	}
 	return nil
 }
@@ -239,7 +239,7 @@ func (s *Store) Close(ctx context.Context) error {
 		return err
 	}
 	if err := s.file.db.Close(); err != nil {
-		return fmt.Errorf("sqlite: close: %w: %w", driver.ErrUnavailable, err)
+		return fmt.Errorf("sqlite: close: %w: %w", backend.ErrUnavailable, err)
 	}
 	return err
 }

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 const durable = "&_pragma=synchronous(FULL)"
@@ -54,12 +54,12 @@ func TestWhatAPowerCutUndoesIsRefused(t *testing.T) {
 			_ = s.Close(t.Context())
 			continue
 		}
-		says(t, err, driver.ErrInvalid, "_pragma=", "accept the loss")
+		says(t, err, backend.ErrInvalid, "_pragma=", "accept the loss")
 		if _, err := New(t.Context(), db, Config{AcceptLoss: true}); err != nil {
 			t.Errorf("%s, accepted: %v", settings, err)
 		}
 	}
-	if _, err := New(t.Context(), nil, Config{}); !errors.Is(err, driver.ErrInvalid) {
+	if _, err := New(t.Context(), nil, Config{}); !errors.Is(err, backend.ErrInvalid) {
 		t.Error(err)
 	}
 }
@@ -92,12 +92,12 @@ func TestPathsAreTakenAsTheyAre(t *testing.T) {
 			t.Errorf("%q is %q", name, s.file.path)
 		}
 	}
-	for path, kind := range map[string]error{"": driver.ErrInvalid, ":memory:": driver.ErrInvalid, dir: driver.ErrInvalid, filepath.Join(dir, "none", "x.db"): driver.ErrUnavailable, "a\x00": driver.ErrInvalid} {
+	for path, kind := range map[string]error{"": backend.ErrInvalid, ":memory:": backend.ErrInvalid, dir: backend.ErrInvalid, filepath.Join(dir, "none", "x.db"): backend.ErrUnavailable, "a\x00": backend.ErrInvalid} {
 		if _, err := Open(t.Context(), path, Config{}); !errors.Is(err, kind) {
 			t.Errorf("%q: %v", path, err)
 		}
 	}
-	if _, err := Open(t.Context(), filepath.Join(dir, "x"), Config{Poll: 1}); !errors.Is(err, driver.ErrInvalid) {
+	if _, err := Open(t.Context(), filepath.Join(dir, "x"), Config{Poll: 1}); !errors.Is(err, backend.ErrInvalid) {
 		t.Error(err)
 	}
 }
@@ -122,7 +122,7 @@ func TestURLs(t *testing.T) {
 		t.Errorf("%d namespaces have the name, %v", rows, err)
 	}
 	for _, url := range []string{"sqlite:", "sqlite://host/a.db", "sqlite:a.db?clock=store", "sqlite:a.db?schema=x", "sqlite:a.db?nss=x", "sqlite:a.db?ns=", "sqlite:a.db?poll=1ns", "sqlite:a.db#x"} {
-		if _, err := driver.Open(t.Context(), url); !errors.Is(err, driver.ErrInvalid) {
+		if _, err := backend.Open(t.Context(), url); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
@@ -136,7 +136,7 @@ func TestOtherVersionsOfTheSchemaAreRefused(t *testing.T) {
 		run(t, db, fmt.Sprint("UPDATE leasekeeper_namespace SET version = ", version))
 		for _, namespace := range []string{"a", "b"} {
 			_, err := Open(t.Context(), path, Config{Namespace: namespace})
-			says(t, err, driver.ErrInvalid, fmt.Sprint("version ", version), advice)
+			says(t, err, backend.ErrInvalid, fmt.Sprint("version ", version), advice)
 		}
 	}
 }
@@ -147,15 +147,15 @@ func TestNamespaceThatWasDeletedIsNoticed(t *testing.T) {
 	r := swap(t, s, claim.Op{}, record("x", 1))
 	run(t, raw(t, path, ""), "DELETE FROM leasekeeper_namespace")
 	_, err := s.Get(t.Context(), "x")
-	says(t, err, driver.ErrInvalid, "raise its floor")
+	says(t, err, backend.ErrInvalid, "raise its floor")
 	_, err = s.Swap(t.Context(), claim.Swap{Old: r.Op, Record: record("x", 2)})
-	says(t, err, driver.ErrInvalid, "raise its floor")
+	says(t, err, backend.ErrInvalid, "raise its floor")
 	_, err = s.SwapAll(t.Context(), []claim.Swap{{Old: r.Op, Record: record("x", 2)}})
-	says(t, err, driver.ErrInvalid, "raise its floor")
+	says(t, err, backend.ErrInvalid, "raise its floor")
 	_, err = s.List(t.Context(), "", "", 10)
-	says(t, err, driver.ErrInvalid)
+	says(t, err, backend.ErrInvalid)
 	_, err = s.RaiseFloor(t.Context(), 3)
-	says(t, err, driver.ErrInvalid)
+	says(t, err, backend.ErrInvalid)
 }
 
 // A file that is locked is waited for, as long as the context and patience allow.
@@ -171,7 +171,7 @@ func TestLockedFile(t *testing.T) {
 		t.Errorf("a locked file can not be read: %v", err)
 	}
 	_, err = s.Swap(t.Context(), claim.Swap{Old: first.Op, Record: record("x", 2)})
-	says(t, err, driver.ErrUnavailable, "open transaction")
+	says(t, err, backend.ErrUnavailable, "open transaction")
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
 	patient := opened(t, path, Config{Patience: time.Minute})
@@ -213,11 +213,11 @@ func TestReadOnlyFile(t *testing.T) {
 		t.Errorf("%+v, %v", f, err)
 	}
 	_, err = reader.Swap(t.Context(), claim.Swap{Old: r.Op, Record: record("x", 2)})
-	says(t, err, driver.ErrUnavailable, "read-only")
+	says(t, err, backend.ErrUnavailable, "read-only")
 	_, err = New(t.Context(), db, Config{Namespace: "another"})
-	says(t, err, driver.ErrUnavailable, "read-only")
+	says(t, err, backend.ErrUnavailable, "read-only")
 	_, err = New(t.Context(), db, Config{Prefix: "another_"})
-	says(t, err, driver.ErrInvalid, "leasekeeper schema sqlite")
+	says(t, err, backend.ErrInvalid, "leasekeeper schema sqlite")
 }
 
 // In a file that cannot grow nothing is half written, and what needs no room goes on.
@@ -231,7 +231,7 @@ func TestFullFile(t *testing.T) {
 	first := swap(t, s, claim.Op{}, record("first", 1))
 	run(t, db, "PRAGMA max_page_count = 16")
 	big := record("x", 1)
-	big.Card.Text = strings.Repeat("x", driver.MaxCardText)
+	big.Card.Text = strings.Repeat("x", backend.MaxCardText)
 	var last string
 	for i := range 100 {
 		r := big
@@ -241,7 +241,7 @@ func TestFullFile(t *testing.T) {
 			break
 		}
 	}
-	says(t, err, driver.ErrUnavailable, "make room")
+	says(t, err, backend.ErrUnavailable, "make room")
 	if f, err := s.Get(t.Context(), last); err != nil || f.Record.Exists() {
 		t.Errorf("what was refused is there: %+v, %v", f, err)
 	}
@@ -262,10 +262,10 @@ func TestFileThatWasRemoved(t *testing.T) {
 		}
 	}
 	_, err := s.Get(t.Context(), "x")
-	says(t, err, driver.ErrUnavailable, "removed or replaced")
+	says(t, err, backend.ErrUnavailable, "removed or replaced")
 	opened(t, path, Config{})
 	_, err = s.Swap(t.Context(), claim.Swap{Record: record("y", 1)})
-	says(t, err, driver.ErrUnavailable, "removed or replaced")
+	says(t, err, backend.ErrUnavailable, "removed or replaced")
 }
 
 func TestFileThatIsNone(t *testing.T) {
@@ -274,7 +274,7 @@ func TestFileThatIsNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Open(t.Context(), path, Config{})
-	says(t, err, driver.ErrCorrupt, "no SQLite database")
+	says(t, err, backend.ErrCorrupt, "no SQLite database")
 }
 
 // counted counts statements.

@@ -3,9 +3,9 @@ package sqlite
 import (
 	"context"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/internal/storetest"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // What the tests of other stores do as well.
@@ -16,6 +16,6 @@ var (
 	says    = storetest.Says
 	request = storetest.Request
 	take    = func(ctx context.Context, c *claim.Client, q claim.Request) (*claim.Lease, error) {
-		return storetest.Take(ctx, c, q, driver.ErrUnavailable) // the file may be locked
+		return storetest.Take(ctx, c, q, backend.ErrUnavailable) // the file may be locked
 	}
 )

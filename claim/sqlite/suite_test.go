@@ -7,10 +7,10 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // raw opens a file for what a person would do to it.
@@ -61,7 +61,7 @@ func TestStore(t *testing.T) {
 	claimtest.Run(t, claimtest.Config{
 		Open: func(t testing.TB, namespace string, storeClock bool) (claim.Store, error) {
 			if storeClock {
-				return nil, fmt.Errorf("sqlite has no clock of its own: %w", driver.ErrInvalid)
+				return nil, fmt.Errorf("sqlite has no clock of its own: %w", backend.ErrInvalid)
 			}
 			return Open(t.Context(), path, Config{Namespace: namespace, look: onOwnDisk, here: clock.SystemDomain()})
 		},

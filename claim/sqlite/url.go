@@ -7,13 +7,13 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 func init() {
-	driver.Register(sqlstore.SQLite.Scheme(), func(ctx context.Context, u *url.URL) (driver.Backend, error) {
+	backend.Register(sqlstore.SQLite.Scheme(), func(ctx context.Context, u *url.URL) (backend.Backend, error) {
 		path, c, options, err := parse(u)
 		if err != nil {
 			return nil, err
@@ -26,7 +26,7 @@ func init() {
 // parse reads the path of a file and what else a URL says.
 func parse(u *url.URL) (path string, c Config, options []claim.BackendOption, err error) {
 	invalid := func(format string, args ...any) (string, Config, []claim.BackendOption, error) {
-		return "", c, nil, fmt.Errorf("sqlite: %w: %s", driver.ErrInvalid, fmt.Sprintf(format, args...))
+		return "", c, nil, fmt.Errorf("sqlite: %w: %s", backend.ErrInvalid, fmt.Sprintf(format, args...))
 	}
 	if u.Host != "" || u.User != nil || u.Fragment != "" {
 		return invalid("the URL of a file is sqlite:/path or sqlite:path, with one slash or three, and %%23 for #")

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // Dialect is what differs between databases. There are [PostgreSQL] and [SQLite]; others cannot be made
@@ -112,11 +112,11 @@ const maxPrefix = 32
 
 func (t tables) check() error {
 	if len(t.prefix) > maxPrefix || len(t.schema) > 63 || strings.ContainsRune(t.schema, 0) {
-		return fmt.Errorf("%w: the prefix of the tables may have %d bytes, and the name of their schema 63", driver.ErrInvalid, maxPrefix)
+		return fmt.Errorf("%w: the prefix of the tables may have %d bytes, and the name of their schema 63", backend.ErrInvalid, maxPrefix)
 	}
 	for _, r := range t.prefix {
 		if r != '_' && (r < 'a' || r > 'z') && (r < '0' || r > '9') {
-			return fmt.Errorf("%w: the prefix of the tables %q may have lower-case letters, digits and underscores, such as leasekeeper_", driver.ErrInvalid, t.prefix)
+			return fmt.Errorf("%w: the prefix of the tables %q may have lower-case letters, digits and underscores, such as leasekeeper_", backend.ErrInvalid, t.prefix)
 		}
 	}
 	return nil

@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // DB runs statements for a [Store]. It is safe for concurrent use.
@@ -28,7 +28,7 @@ type Teller interface {
 
 // Failure is why a statement failed.
 type Failure struct {
-	// Kind is [driver.ErrUnavailable] if surely nothing was changed, [driver.ErrUnknownOutcome] if a change may
+	// Kind is [backend.ErrUnavailable] if surely nothing was changed, [backend.ErrUnknownOutcome] if a change may
 	// have happened or may still happen, or another kind of error, after which nothing was changed either.
 	Kind error
 	// Again says that nothing was changed, and that the same statement is likely to succeed soon.
@@ -57,7 +57,7 @@ func failure(err error) *Failure {
 	if errors.As(err, &f) {
 		return f
 	}
-	return &Failure{Kind: driver.ErrUnknownOutcome, Err: err}
+	return &Failure{Kind: backend.ErrUnknownOutcome, Err: err}
 }
 
 // The pauses before a statement is run again.
@@ -73,8 +73,8 @@ func (s *Store) read(ctx context.Context, what, statement string, args ...any) (
 		return rows, nil
 	}
 	kind := f.Kind
-	if kind == driver.ErrUnknownOutcome { // nothing was to happen
-		kind = driver.ErrUnavailable
+	if kind == backend.ErrUnknownOutcome { // nothing was to happen
+		kind = backend.ErrUnavailable
 	}
 	return nil, fmt.Errorf("%s: %s: %w: %w", s.Scheme(), what, kind, f.detail())
 }
@@ -94,7 +94,7 @@ var errClosed = errors.New("the store was closed by this program")
 func (s *Store) query(ctx context.Context, statement string, args ...any) ([][]any, *Failure) {
 	select {
 	case <-s.closed:
-		return nil, &Failure{Kind: driver.ErrClosed, Err: errClosed}
+		return nil, &Failure{Kind: backend.ErrClosed, Err: errClosed}
 	default:
 	}
 	rows, f := Ask(ctx, s.db, s.config.Patience, statement, args...)
@@ -113,7 +113,7 @@ func Ask(ctx context.Context, db DB, patience time.Duration, statement string, a
 	limit := time.Now().Add(patience)
 	for pause := firstRest; ; pause = min(2*pause, longestRest) {
 		if err := ctx.Err(); err != nil {
-			return nil, &Failure{Kind: driver.ErrUnavailable, Err: err}
+			return nil, &Failure{Kind: backend.ErrUnavailable, Err: err}
 		}
 		rows, err := db.Query(ctx, statement, args...)
 		if err == nil {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // Gate returns the statement that makes a transaction commit only if a lease of this store is still held, and
@@ -14,7 +14,7 @@ import (
 func (s *Store) Gate(l *claim.Lease) (statement string, args []any, err error) {
 	id, token := l.Incarnation(), l.Token()
 	if token == 0 || token > math.MaxInt64 {
-		return "", nil, fmt.Errorf("%s: %w: the lease of %s has not been acquired", s.Scheme(), driver.ErrInvalid, l.Name())
+		return "", nil, fmt.Errorf("%s: %w: the lease of %s has not been acquired", s.Scheme(), backend.ErrInvalid, l.Name())
 	}
 	return s.statements.gate, []any{s.config.Namespace, l.Name(), int64(token), l.Holder(), hex.EncodeToString(id[:])}, nil
 }

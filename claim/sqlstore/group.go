@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 const (
@@ -30,7 +30,7 @@ type Statement struct {
 // Grouper is a DB that can commit several statements at once, which costs hardly more than to commit one.
 type Grouper interface {
 	// Group runs statements as one transaction, in their order, and returns the rows of each when that is committed.
-	// An error is a [*Failure] of all of them. Its kind is [driver.ErrUnsupported] if this database never can.
+	// An error is a [*Failure] of all of them. Its kind is [backend.ErrUnsupported] if this database never can.
 	Group(ctx context.Context, statements []Statement) ([][][]any, error)
 }
 
@@ -176,9 +176,9 @@ func (q *queue) await(ctx context.Context, w *write) (turn, *Failure) {
 		case <-ctx.Done():
 			switch t := q.withdraw(w); t {
 			case waits:
-				return t, &Failure{Kind: driver.ErrUnavailable, Err: ctx.Err()}
+				return t, &Failure{Kind: backend.ErrUnavailable, Err: ctx.Err()}
 			case joined: // and it is written, or not
-				return t, &Failure{Kind: driver.ErrUnknownOutcome, Err: ctx.Err()}
+				return t, &Failure{Kind: backend.ErrUnknownOutcome, Err: ctx.Err()}
 			default:
 				return t, nil // the statement finds out
 			}
@@ -242,7 +242,7 @@ func (s *Store) together(group []*write) {
 	if err != nil {
 		f = failure(err)
 	}
-	if f != nil && errors.Is(f.Kind, driver.ErrUnsupported) {
+	if f != nil && errors.Is(f.Kind, backend.ErrUnsupported) {
 		s.queue.end()
 	}
 	s.pass(true)
@@ -250,7 +250,7 @@ func (s *Store) together(group []*write) {
 		switch {
 		case f == nil:
 			w.rows = rows[i]
-		case errors.Is(f.Kind, driver.ErrUnknownOutcome):
+		case errors.Is(f.Kind, backend.ErrUnknownOutcome):
 			w.failed = f
 		}
 		close(w.done)

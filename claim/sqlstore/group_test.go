@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // crowd is a database in which each write waits until it is let go on.
@@ -43,7 +43,7 @@ func (c *crowd) wait(ctx context.Context, what string, names []string) ([][][]an
 	case <-c.way(what):
 		return c.written(names)
 	case <-ctx.Done():
-		return nil, &Failure{Kind: driver.ErrUnknownOutcome, Err: ctx.Err()}
+		return nil, &Failure{Kind: backend.ErrUnknownOutcome, Err: ctx.Err()}
 	}
 }
 
@@ -137,7 +137,7 @@ func (w *writer) write(ctx context.Context, names ...string) {
 		go func() {
 			done, err := w.Swap(ctx, claim.Swap{Old: claim.NewOp(), Record: r, Owner: true, Keeps: takes})
 			text := fmt.Sprint(name, " ", done)
-			for _, kind := range []error{driver.ErrUnknownOutcome, driver.ErrUnavailable, driver.ErrInvalid, driver.ErrClosed} {
+			for _, kind := range []error{backend.ErrUnknownOutcome, backend.ErrUnavailable, backend.ErrInvalid, backend.ErrClosed} {
 				if errors.Is(err, kind) {
 					text = name + " " + kind.Error()
 				}
@@ -232,7 +232,7 @@ func TestGroupThatFails(t *testing.T) {
 				return all(names)
 			}
 		}
-		for _, kind := range []error{driver.ErrUnavailable, driver.ErrInvalid} {
+		for _, kind := range []error{backend.ErrUnavailable, backend.ErrInvalid} {
 			fails(kind)
 			w.write(t.Context(), "a", "b", "c", "Rd")
 			c.let("a", "b", "*c *Rd")
@@ -240,13 +240,13 @@ func TestGroupThatFails(t *testing.T) {
 			c.let("c", "Rd")
 			w.hears(t, "Rd true", "a true", "b true", "c true")
 		}
-		fails(driver.ErrUnknownOutcome)
+		fails(backend.ErrUnknownOutcome)
 		w.write(t.Context(), "a", "b", "c", "Rd")
 		c.let("a", "b", "*c *Rd")
 		c.sees(t, "*c *Rd", "a", "b")
-		unknown := driver.ErrUnknownOutcome.Error()
+		unknown := backend.ErrUnknownOutcome.Error()
 		w.hears(t, "Rd "+unknown, "a true", "b true", "c "+unknown)
-		fails(driver.ErrUnsupported)
+		fails(backend.ErrUnsupported)
 		w.write(t.Context(), "a", "b", "c", "Rd")
 		c.let("a")
 		w.write(t.Context(), "e", "f")
@@ -268,14 +268,14 @@ func TestContextsEndWhileOthersAreUnderWay(t *testing.T) {
 		w.write(t.Context(), "a", "b")
 		w.write(ctx, "c", "d")
 		cancel()
-		w.hears(t, "c "+driver.ErrUnavailable.Error(), "d "+driver.ErrUnavailable.Error())
+		w.hears(t, "c "+backend.ErrUnavailable.Error(), "d "+backend.ErrUnavailable.Error())
 		w.write(t.Context(), "e", "f")
 		ctx, cancel = context.WithCancel(t.Context())
 		w.write(ctx, "g")
 		c.let("a")
 		c.sees(t, "*e *f *g", "a", "b")
 		cancel()
-		w.hears(t, "a true", "g "+driver.ErrUnknownOutcome.Error())
+		w.hears(t, "a true", "g "+backend.ErrUnknownOutcome.Error())
 		c.let("*e *f *g", "b")
 		w.hears(t, "b true", "e true", "f true")
 	})
@@ -303,7 +303,7 @@ func TestOthersDoNotHang(t *testing.T) {
 		c.let("i") // the group is not waited for any more
 		c.sees(t, "*j *k", "i")
 		time.Sleep(groupLimit)
-		unknown := driver.ErrUnknownOutcome.Error()
+		unknown := backend.ErrUnknownOutcome.Error()
 		w.hears(t, "a true", "b true", "d "+unknown, "e "+unknown, "i true", "j "+unknown, "k "+unknown)
 		w.write(t.Context(), "l", "m")
 		c.sees(t, "l", "m") // in their place
@@ -328,7 +328,7 @@ func TestCloseEndsGroups(t *testing.T) {
 			w.Wait()
 			close(ended)
 		}()
-		closed := driver.ErrClosed.Error()
+		closed := backend.ErrClosed.Error()
 		w.hears(t, "a true", "e "+closed, "f "+closed)
 		select {
 		case <-ended:

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // A history is the past tenancies of a name as they stand in its row.
@@ -15,7 +15,7 @@ type history struct {
 	op           claim.Op // of the row
 	recent, past string   // what stands in the columns
 	read         bool     // what they mean is in all
-	all          []driver.Tenancy
+	all          []backend.Tenancy
 }
 
 // maxRecent is how long the text in the column recent becomes. What is longer is all put into the column past, which
@@ -33,7 +33,7 @@ func (m *memory) written(r *claim.Record, old claim.Op, adds bool) (is history, 
 }
 
 // add adds a tenancy to the text in recent, if there is room. What it means now is read when somebody asks.
-func (h *history) add(p *driver.Tenancy) bool {
+func (h *history) add(p *backend.Tenancy) bool {
 	if h.recent != "" && !strings.HasPrefix(h.recent, "[{") { // somebody has written there
 		return false
 	}
@@ -65,7 +65,7 @@ type memory struct {
 }
 
 // get returns what the texts of a history mean, if that is known.
-func (m *memory) get(name string, h *history) ([]driver.Tenancy, bool) {
+func (m *memory) get(name string, h *history) ([]backend.Tenancy, bool) {
 	if m == nil {
 		return nil, false
 	}
@@ -118,7 +118,7 @@ func (m *memory) kept(name string, old, now claim.Op) {
 }
 
 // asRead returns past tenancies as they are when they have been read again.
-func asRead(past []driver.Tenancy) []driver.Tenancy {
+func asRead(past []backend.Tenancy) []backend.Tenancy {
 	past = slices.Clone(past)
 	for i := range past {
 		p := &past[i]

@@ -7,15 +7,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // tenancyOf makes one, in a zone that no database gives back.
-func tenancyOf(token int) driver.Tenancy {
+func tenancyOf(token int) backend.Tenancy {
 	at := time.Unix(int64(token), 0).In(time.FixedZone("", 3600))
-	return driver.Tenancy{Token: driver.Token(token), From: at, To: at.Add(time.Second), Why: driver.Released,
-		Holder: driver.Holder{ID: "me", Card: driver.Card{Host: "here", Started: at, Text: fmt.Sprint("the ", token)}}}
+	return backend.Tenancy{Token: backend.Token(token), From: at, To: at.Add(time.Second), Why: backend.Released,
+		Holder: backend.Holder{ID: "me", Card: backend.Card{Host: "here", Started: at, Text: fmt.Sprint("the ", token)}}}
 }
 
 // However often a tenancy is added, what is read is what was written, most writes leave the column past as it is, and
@@ -26,7 +26,7 @@ func TestHistory(t *testing.T) {
 	same := 0
 	for token := 1; token <= 100; token++ {
 		old := r.Op
-		r.Op, r.Past = claim.NewOp(), append([]driver.Tenancy{tenancyOf(token)}, r.Past[:min(len(r.Past), claim.MaxPast-1)]...)
+		r.Op, r.Past = claim.NewOp(), append([]backend.Tenancy{tenancyOf(token)}, r.Past[:min(len(r.Past), claim.MaxPast-1)]...)
 		is, kept := m.written(&r, old, true)
 		if kept {
 			same++
@@ -51,16 +51,16 @@ func TestHistory(t *testing.T) {
 
 // A write leaves the past as it is only if that is known, of the very row that is written over.
 func TestHistoryIsWrittenInFull(t *testing.T) {
-	op, list := claim.NewOp(), []driver.Tenancy{tenancyOf(2), tenancyOf(1)}
+	op, list := claim.NewOp(), []backend.Tenancy{tenancyOf(2), tenancyOf(1)}
 	is := history{op: op, recent: pastText(list[:1]), past: pastText(list[1:]), read: true, all: asRead(list)}
-	next := append([]driver.Tenancy{tenancyOf(3)}, list...)
-	long := append([]driver.Tenancy(nil), next...)
+	next := append([]backend.Tenancy{tenancyOf(3)}, list...)
+	long := append([]backend.Tenancy(nil), next...)
 	long[0].Note = strings.Repeat("x", maxRecent)
 	for name, c := range map[string]struct { // order: each by itself
 		name   string
 		old    claim.Op
 		recent string
-		all    []driver.Tenancy
+		all    []backend.Tenancy
 		same   bool
 	}{
 		"one more":               {"jobs/x", op, is.recent, next, true},
@@ -98,7 +98,7 @@ func TestHistoryIsWrittenInFull(t *testing.T) {
 // What is remembered is of one row, is not shared, and is of few names.
 func TestMemory(t *testing.T) {
 	m, op, next := &memory{}, claim.NewOp(), claim.NewOp()
-	m.keep("a", history{op: op, recent: "[1]", past: "[2]", read: true, all: []driver.Tenancy{{Token: 1}}})
+	m.keep("a", history{op: op, recent: "[1]", past: "[2]", read: true, all: []backend.Tenancy{{Token: 1}}})
 	past, ok := m.get("a", &history{op: op, recent: "[1]", past: "[2]"})
 	if !ok || past[0].Token != 1 {
 		t.Fatal(past, ok)
@@ -142,10 +142,10 @@ func TestWhatIsAddedHasToFit(t *testing.T) {
 		t.Fatal(done, err)
 	}
 	db.asked = nil
-	for _, bad := range []driver.Tenancy{{Note: "\xff"}, {To: time.Date(20000, 1, 1, 0, 0, 0, 0, time.UTC)}} {
-		next.Past = []driver.Tenancy{bad}
+	for _, bad := range []backend.Tenancy{{Note: "\xff"}, {To: time.Date(20000, 1, 1, 0, 0, 0, 0, time.UTC)}} {
+		next.Past = []backend.Tenancy{bad}
 		_, err := s.Swap(t.Context(), claim.Swap{Old: first.Op, Record: next, Owner: true, Adds: true})
-		is(t, err, driver.ErrInvalid)
+		is(t, err, backend.ErrInvalid)
 	}
 	if len(db.asked) > 0 {
 		t.Errorf("the database was asked: %q", db.asked)

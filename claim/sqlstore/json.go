@@ -8,14 +8,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // What is written into columns as JSON is put together here, and not by package encoding/json, which takes longer
 // for the past of a name than all the rest of a claim. It is the same text.
 
 // cardText returns a card as JSON, or "" if it says nothing.
-func cardText(c driver.Card) string {
+func cardText(c backend.Card) string {
 	if !says(c) {
 		return ""
 	}
@@ -29,18 +29,18 @@ func cardText(c driver.Card) string {
 
 // cardKept is the last card that was put together: a program nearly always has the same.
 type cardKept struct {
-	card driver.Card
+	card backend.Card
 	text string
 }
 
 var lastCard atomic.Pointer[cardKept]
 
-func says(c driver.Card) bool {
+func says(c backend.Card) bool {
 	return c.Host != "" || c.PID != 0 || !c.Started.IsZero() || c.Text != ""
 }
 
 // pastText returns past tenancies as JSON, or "" if there are none.
-func pastText(past []driver.Tenancy) string {
+func pastText(past []backend.Tenancy) string {
 	if len(past) == 0 {
 		return ""
 	}
@@ -59,7 +59,7 @@ func pastText(past []driver.Tenancy) string {
 // scratches are where texts are put together.
 var scratches = sync.Pool{New: func() any { return new([]byte) }}
 
-func appendTenancy(to []byte, p *driver.Tenancy) []byte {
+func appendTenancy(to []byte, p *backend.Tenancy) []byte {
 	to = append(to, `{"token":`...)
 	to = strconv.AppendUint(to, uint64(p.Token), 10)
 	to = appendField(to, "holder", p.Holder.ID)
@@ -74,7 +74,7 @@ func appendTenancy(to []byte, p *driver.Tenancy) []byte {
 	return append(to, '}')
 }
 
-func appendCard(to []byte, c driver.Card) []byte {
+func appendCard(to []byte, c backend.Card) []byte {
 	to = append(to, '{')
 	to = appendField(to, "host", c.Host)
 	if c.PID != 0 {

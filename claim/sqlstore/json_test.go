@@ -9,8 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // drawTime draws none, or one in any zone.
@@ -22,9 +22,9 @@ func drawTime(t *rapid.T, label string) time.Time {
 	return at.In(time.FixedZone("", rapid.IntRange(-12, 12).Draw(t, label+" zone")*3600))
 }
 
-func drawCard(t *rapid.T) driver.Card {
+func drawCard(t *rapid.T) backend.Card {
 	text := rapid.OneOf(rapid.Just(""), rapid.String())
-	return driver.Card{Host: text.Draw(t, "host"), PID: rapid.IntRange(-1, 2).Draw(t, "pid"), Started: drawTime(t, "started"), Text: text.Draw(t, "text")}
+	return backend.Card{Host: text.Draw(t, "host"), PID: rapid.IntRange(-1, 2).Draw(t, "pid"), Started: drawTime(t, "started"), Text: text.Draw(t, "text")}
 }
 
 // What is put together by hand is what package encoding/json makes, and is read as what was written; and what is
@@ -35,8 +35,8 @@ func TestJSON(t *testing.T) {
 		r := some
 		r.Op, r.Card = claim.NewOp(), drawCard(t)
 		for range rapid.IntRange(0, 3).Draw(t, "tenancies") {
-			r.Past = append(r.Past, driver.Tenancy{Token: driver.Token(rapid.Uint64().Draw(t, "token")), Holder: driver.Holder{ID: text.Draw(t, "id"), Card: drawCard(t)},
-				From: drawTime(t, "from"), To: drawTime(t, "to"), Why: driver.Reason(text.Draw(t, "why")), Note: text.Draw(t, "note")})
+			r.Past = append(r.Past, backend.Tenancy{Token: backend.Token(rapid.Uint64().Draw(t, "token")), Holder: backend.Holder{ID: text.Draw(t, "id"), Card: drawCard(t)},
+				From: drawTime(t, "from"), To: drawTime(t, "to"), Why: backend.Reason(text.Draw(t, "why")), Note: text.Draw(t, "note")})
 		}
 		values, err := row(nil, &r, false)
 		if err != nil {

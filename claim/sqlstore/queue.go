@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // A queue of processes is kept in a table of its own, with one row for each process and name that it waits for: a
@@ -64,16 +64,16 @@ func (s *Store) errQueue(what, name string, f *Failure) error {
 	switch {
 	case f.Missing, f.Denied:
 		s.queues.Store(false)
-		kind = driver.ErrUnsupported
-	case kind == driver.ErrUnknownOutcome: // nothing rests on it
-		kind = driver.ErrUnavailable
+		kind = backend.ErrUnsupported
+	case kind == backend.ErrUnknownOutcome: // nothing rests on it
+		kind = backend.ErrUnavailable
 	}
 	return fmt.Errorf("%s: %s the queue of %s: %w: %w", s.Scheme(), what, name, kind, f.detail())
 }
 
 // ErrNoQueues is the error of a store without queues.
 func (s *Store) ErrNoQueues(why string) error {
-	return fmt.Errorf("%s: %w: no queue of processes: %s", s.Scheme(), driver.ErrUnsupported, why)
+	return fmt.Errorf("%s: %w: no queue of processes: %s", s.Scheme(), backend.ErrUnsupported, why)
 }
 
 // Tickets are those of one process, which is known by a number: its door.
@@ -181,7 +181,7 @@ func (s *Store) standing(values []any) (is claim.Standing, err error) {
 	is.Name, is.Place, is.Head, is.Ahead = r.text("name"), r.number("place"), r.number("place"), int(r.number("place"))
 	is.For = time.Duration(r.number("free"))
 	if r.wrong != nil {
-		return is, fmt.Errorf("%s: %w: a ticket: %v", s.Scheme(), driver.ErrCorrupt, r.wrong)
+		return is, fmt.Errorf("%s: %w: a ticket: %v", s.Scheme(), backend.ErrCorrupt, r.wrong)
 	}
 	if is.Found, err = s.found(values[own:], &s.memory); err != nil {
 		return is, err

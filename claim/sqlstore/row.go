@@ -11,9 +11,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // What stands in columns as JSON. The names are for people, and are part of the schema.
@@ -26,17 +26,17 @@ type card struct {
 }
 
 type tenancy struct {
-	Token  driver.Token `json:"token"`
-	Holder string       `json:"holder,omitempty"`
-	From   *time.Time   `json:"from,omitempty"`
-	To     *time.Time   `json:"to,omitempty"`
-	Why    string       `json:"why,omitempty"`
-	Note   string       `json:"note,omitempty"`
-	Card   card         `json:"card,omitzero"`
+	Token  backend.Token `json:"token"`
+	Holder string        `json:"holder,omitempty"`
+	From   *time.Time    `json:"from,omitempty"`
+	To     *time.Time    `json:"to,omitempty"`
+	Why    string        `json:"why,omitempty"`
+	Note   string        `json:"note,omitempty"`
+	Card   card          `json:"card,omitzero"`
 }
 
-func (c card) card() driver.Card {
-	return driver.Card{Host: c.Host, PID: c.PID, Started: fromTime(c.Started), Text: c.Text}
+func (c card) card() backend.Card {
+	return backend.Card{Host: c.Host, PID: c.PID, Started: fromTime(c.Started), Text: c.Text}
 }
 
 func fromTime(t *time.Time) time.Time {
@@ -65,7 +65,7 @@ func row(to []any, r *claim.Record, keeps bool) ([]any, error) {
 	if len(r.Pins) > 0 {
 		text, err := json.Marshal(r.Pins)
 		if err != nil {
-			return nil, fmt.Errorf("%w: the record of %s can not be kept: %v", driver.ErrInvalid, r.Name, err)
+			return nil, fmt.Errorf("%w: the record of %s can not be kept: %v", backend.ErrInvalid, r.Name, err)
 		}
 		pins = string(text)
 	}
@@ -83,7 +83,7 @@ func extension(r *claim.Record) ([]any, error) {
 // fits says whether a record can be kept unchanged, but for its past. What a swap keeps fits already.
 func fits(r *claim.Record, keeps bool) error {
 	if r.Token > math.MaxInt64 {
-		return fmt.Errorf("%w: token %d is above %d, the largest number in a database", driver.ErrInvalid, r.Token, int64(math.MaxInt64))
+		return fmt.Errorf("%w: token %d is above %d, the largest number in a database", backend.ErrInvalid, r.Token, int64(math.MaxInt64))
 	}
 	for _, text := range [...]string{r.Name, r.Holder, string(r.Domain), r.Revoked} {
 		if err := textFits(text); err != nil {
@@ -103,7 +103,7 @@ func fits(r *claim.Record, keeps bool) error {
 }
 
 // pastFits says whether past tenancies can be kept unchanged.
-func pastFits(past []driver.Tenancy) error {
+func pastFits(past []backend.Tenancy) error {
 	for i := range past {
 		p := &past[i]
 		if err := cardFits(p.From, p.To, p.Holder.Card, p.Holder.ID, string(p.Why), p.Note); err != nil {
@@ -114,10 +114,10 @@ func pastFits(past []driver.Tenancy) error {
 }
 
 // cardFits says whether what is told of a tenancy can stand in a column.
-func cardFits(from, to time.Time, c driver.Card, texts ...string) error {
+func cardFits(from, to time.Time, c backend.Card, texts ...string) error {
 	for _, t := range [...]time.Time{from, to, c.Started} {
 		if y := t.UTC().Year(); y < 0 || y > 9999 {
-			return fmt.Errorf("%w: the year %d", driver.ErrInvalid, y)
+			return fmt.Errorf("%w: the year %d", backend.ErrInvalid, y)
 		}
 	}
 	for _, text := range texts {
@@ -134,7 +134,7 @@ func cardFits(from, to time.Time, c driver.Card, texts ...string) error {
 // insideFits says whether a text can stand in JSON in a column, where there may be a zero byte.
 func insideFits(text string) error {
 	if !utf8.ValidString(text) {
-		return fmt.Errorf("%w: %.100q is not UTF-8", driver.ErrInvalid, text)
+		return fmt.Errorf("%w: %.100q is not UTF-8", backend.ErrInvalid, text)
 	}
 	return nil
 }
@@ -142,7 +142,7 @@ func insideFits(text string) error {
 // textFits says whether a text can stand in a column.
 func textFits(text string) error {
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-		return fmt.Errorf("%w: %.100q is not UTF-8, or has a zero byte, which a database does not keep", driver.ErrInvalid, text)
+		return fmt.Errorf("%w: %.100q is not UTF-8, or has a zero byte, which a database does not keep", backend.ErrInvalid, text)
 	}
 	return nil
 }
@@ -163,14 +163,14 @@ func found(values []any, m *memory) (f claim.Found, mode string, err error) {
 	mode = r.text("mode")
 	floor := r.number("floor")
 	if r.wrong != nil || floor < 0 {
-		return claim.Found{Record: claim.Record{Name: f.Record.Name}}, mode, fmt.Errorf("%w: the row of the namespace: %v", driver.ErrCorrupt, r.wrong)
+		return claim.Found{Record: claim.Record{Name: f.Record.Name}}, mode, fmt.Errorf("%w: the row of the namespace: %v", backend.ErrCorrupt, r.wrong)
 	}
-	f.Floor = driver.Token(floor)
+	f.Floor = backend.Token(floor)
 	if none {
 		f.Record = claim.Record{}
 	}
 	if wrong != nil {
-		f = claim.Found{Record: claim.Record{Name: f.Record.Name}, Floor: f.Floor, Err: fmt.Errorf("%w: the record of %s: %v: put it right by hand", driver.ErrCorrupt, f.Record.Name, wrong)}
+		f = claim.Found{Record: claim.Record{Name: f.Record.Name}, Floor: f.Floor, Err: fmt.Errorf("%w: the record of %s: %v: put it right by hand", backend.ErrCorrupt, f.Record.Name, wrong)}
 	}
 	return f, mode, nil
 }
@@ -267,7 +267,7 @@ func (r *reader) document(column string, value any) {
 }
 
 // past reads past tenancies.
-func (r *reader) past(name string, op claim.Op) []driver.Tenancy {
+func (r *reader) past(name string, op claim.Op) []backend.Tenancy {
 	is := history{op: op, recent: r.text("recent"), past: r.text("past")}
 	if known, ok := r.memory.get(name, &is); ok {
 		return known
@@ -285,15 +285,15 @@ func (r *reader) past(name string, op claim.Op) []driver.Tenancy {
 }
 
 // tenancies reads those in one column.
-func (r *reader) tenancies(column, text string) (list []driver.Tenancy) {
+func (r *reader) tenancies(column, text string) (list []backend.Tenancy) {
 	var all []tenancy
 	if text != "" && json.Unmarshal([]byte(text), &all) != nil {
 		r.fail(column, text)
 		return nil
 	}
 	for _, p := range all {
-		list = append(list, driver.Tenancy{Token: p.Token, Holder: driver.Holder{ID: p.Holder, Card: p.Card.card()},
-			From: fromTime(p.From), To: fromTime(p.To), Why: driver.Reason(p.Why), Note: p.Note})
+		list = append(list, backend.Tenancy{Token: p.Token, Holder: backend.Holder{ID: p.Holder, Card: p.Card.card()},
+			From: fromTime(p.From), To: fromTime(p.To), Why: backend.Reason(p.Why), Note: p.Note})
 	}
 	return list
 }
@@ -302,7 +302,7 @@ func (r *reader) tenancies(column, text string) (list []driver.Tenancy) {
 func (r *reader) record(to *claim.Record) {
 	to.Holder = r.text("holder")
 	token := r.number("token")
-	to.Token = driver.Token(token)
+	to.Token = backend.Token(token)
 	to.Op = r.id("op")
 	to.Incarnation = r.id("incarnation")
 	to.Domain = clock.Domain(r.text("domain"))

@@ -5,8 +5,8 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // Settings takes from the query of a URL what is meant for a store or for the backend on it:
@@ -50,7 +50,7 @@ func Settings(query url.Values, c Config) (Config, []claim.BackendOption, error)
 			err = fmt.Errorf("it is empty")
 		}
 		if err != nil {
-			return c, nil, fmt.Errorf("%w: %s in the URL: %w", driver.ErrInvalid, key, err)
+			return c, nil, fmt.Errorf("%w: %s in the URL: %w", backend.ErrInvalid, key, err)
 		}
 		delete(query, key)
 	}

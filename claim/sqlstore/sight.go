@@ -7,9 +7,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // Sight implements [claim.Store]. What a domain without a name has seen is of no use to anybody else.
@@ -89,7 +89,7 @@ func (s *Store) instant(rows [][]any) (at clock.Instant, ok bool, err error) {
 	r := reader{values: rows[0]}
 	at = clock.Instant{Raw: r.number("raw"), Boot: r.number("boot")}
 	if r.wrong != nil {
-		return at, false, fmt.Errorf("%s: %w: an instant: %v", s.Scheme(), driver.ErrCorrupt, r.wrong)
+		return at, false, fmt.Errorf("%s: %w: an instant: %v", s.Scheme(), backend.ErrCorrupt, r.wrong)
 	}
 	return at, true, nil
 }

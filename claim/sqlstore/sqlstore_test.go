@@ -12,9 +12,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // script is a database that answers what it is told to.
@@ -53,7 +53,7 @@ func is(t *testing.T, err, kind error) {
 	if !errors.Is(err, kind) {
 		t.Fatalf("got %v, want %v", err, kind)
 	}
-	for _, other := range []error{driver.ErrUnavailable, driver.ErrUnknownOutcome, driver.ErrInvalid, driver.ErrCorrupt, driver.ErrClosed} {
+	for _, other := range []error{backend.ErrUnavailable, backend.ErrUnknownOutcome, backend.ErrInvalid, backend.ErrCorrupt, backend.ErrClosed} {
 		if other != kind && errors.Is(err, other) {
 			t.Errorf("%v is also %v", err, other)
 		}
@@ -65,7 +65,7 @@ var some = claim.Record{Name: "jobs/x", Holder: "me", Token: 1, Op: claim.NewOp(
 // What is not known of a write is of no consequence for a read.
 func TestUnknownOutcomeIsOnlyOfWrites(t *testing.T) {
 	s, db := scripted(t, SQLite, Config{})
-	for _, kind := range []error{driver.ErrUnknownOutcome, driver.ErrUnavailable, driver.ErrInvalid, driver.ErrCorrupt, driver.ErrClosed} {
+	for _, kind := range []error{backend.ErrUnknownOutcome, backend.ErrUnavailable, backend.ErrInvalid, backend.ErrCorrupt, backend.ErrClosed} {
 		db.answer = func(string, []any) ([][]any, error) { return nil, &Failure{Kind: kind, Err: errors.New("cut")} }
 		_, err := s.Swap(t.Context(), claim.Swap{Record: some})
 		is(t, err, kind)
@@ -73,8 +73,8 @@ func TestUnknownOutcomeIsOnlyOfWrites(t *testing.T) {
 		is(t, err, kind)
 		_, err = s.RaiseFloor(t.Context(), 1)
 		is(t, err, kind)
-		if kind == driver.ErrUnknownOutcome {
-			kind = driver.ErrUnavailable
+		if kind == backend.ErrUnknownOutcome {
+			kind = backend.ErrUnavailable
 		}
 		_, err = s.Get(t.Context(), "x")
 		is(t, err, kind)
@@ -83,7 +83,7 @@ func TestUnknownOutcomeIsOnlyOfWrites(t *testing.T) {
 	}
 	db.answer = func(string, []any) ([][]any, error) { return nil, errors.New("a driver that says nothing about it") }
 	_, err := s.Swap(t.Context(), claim.Swap{Record: some})
-	is(t, err, driver.ErrUnknownOutcome)
+	is(t, err, backend.ErrUnknownOutcome)
 }
 
 // A batch of which a part was done is not said to have changed nothing.
@@ -92,23 +92,23 @@ func TestBatchThatBreaksOffIsUnknown(t *testing.T) {
 	fails := 2
 	db.answer = func(string, []any) ([][]any, error) {
 		if len(db.asked) >= fails {
-			return nil, &Failure{Kind: driver.ErrUnavailable, Err: errors.New("gone")}
+			return nil, &Failure{Kind: backend.ErrUnavailable, Err: errors.New("gone")}
 		}
 		return [][]any{{int64(1)}}, nil
 	}
 	swaps := []claim.Swap{{Owner: true, Record: some}, {Owner: true, Record: some}}
 	_, err := s.SwapAll(t.Context(), swaps)
-	if !errors.Is(err, driver.ErrUnknownOutcome) {
+	if !errors.Is(err, backend.ErrUnknownOutcome) {
 		t.Error(err)
 	}
 	db.asked, fails = nil, 1
 	_, err = s.SwapAll(t.Context(), swaps)
-	is(t, err, driver.ErrUnavailable)
+	is(t, err, backend.ErrUnavailable)
 }
 
 func TestBusyIsAskedAgain(t *testing.T) {
 	s, db := scripted(t, SQLite, Config{Patience: 300 * time.Millisecond})
-	busy := &Failure{Kind: driver.ErrUnavailable, Again: true, Advice: "find the other", Err: errors.New("locked")}
+	busy := &Failure{Kind: backend.ErrUnavailable, Again: true, Advice: "find the other", Err: errors.New("locked")}
 	db.answer = func(string, []any) ([][]any, error) {
 		if len(db.asked) < 5 {
 			return nil, busy
@@ -121,7 +121,7 @@ func TestBusyIsAskedAgain(t *testing.T) {
 	db.answer = func(string, []any) ([][]any, error) { return nil, busy }
 	db.asked = nil
 	_, err := s.Swap(t.Context(), claim.Swap{Record: some})
-	is(t, err, driver.ErrUnavailable)
+	is(t, err, backend.ErrUnavailable)
 	if n := len(db.asked); n < 5 || n > 300 || !strings.Contains(err.Error(), "find the other") {
 		t.Errorf("asked %d times: %v", n, err)
 	}
@@ -135,7 +135,7 @@ func TestBusyIsAskedAgain(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > patience/2 {
 		t.Errorf("after %v: %v", time.Since(began), err)
 	}
-	is(t, err, driver.ErrUnavailable)
+	is(t, err, backend.ErrUnavailable)
 }
 
 func TestWhatDoesNotFitIsRefused(t *testing.T) {
@@ -148,23 +148,23 @@ func TestWhatDoesNotFitIsRefused(t *testing.T) {
 		"domain":  func(r *claim.Record) { r.Domain = "\xff" },
 		"revoked": func(r *claim.Record) { r.Revoked = "\x00" },
 		"pin":     func(r *claim.Record) { r.Pins = []string{"\xff"} },
-		"note":    func(r *claim.Record) { r.Past = []driver.Tenancy{{Note: "\xff"}} },
+		"note":    func(r *claim.Record) { r.Past = []backend.Tenancy{{Note: "\xff"}} },
 		"year":    func(r *claim.Record) { r.Since = time.Date(20000, 1, 1, 0, 0, 0, 0, time.UTC) },
 		"started": func(r *claim.Record) { r.Card.Started = time.Date(20000, 1, 1, 0, 0, 0, 0, time.UTC) },
 		"op":      func(r *claim.Record) { r.Op = claim.Op{} },
 	} {
 		r := some
 		spoil(&r)
-		if _, err := s.Swap(t.Context(), claim.Swap{Record: r}); !errors.Is(err, driver.ErrInvalid) {
+		if _, err := s.Swap(t.Context(), claim.Swap{Record: r}); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	_, err := s.RaiseFloor(t.Context(), 1<<63)
-	is(t, err, driver.ErrInvalid)
+	is(t, err, backend.ErrInvalid)
 	_, err = s.Get(t.Context(), "a\x00")
-	is(t, err, driver.ErrInvalid)
+	is(t, err, backend.ErrInvalid)
 	_, err = s.Swap(t.Context(), claim.Swap{Old: claim.NewOp(), Record: some, Ended: true})
-	is(t, err, driver.ErrInvalid)
+	is(t, err, backend.ErrInvalid)
 	if len(db.asked) > 0 {
 		t.Errorf("the database was asked: %q", db.asked)
 	}
@@ -192,11 +192,11 @@ func TestConfigIsChecked(t *testing.T) {
 	for _, c := range []Config{
 		{Namespace: "a//b"}, {Prefix: "Robert'); --"}, {Prefix: strings.Repeat("x", maxPrefix+1)}, {Patience: -1}, {Schema: "a\x00"},
 	} {
-		if _, err := New(t.Context(), &script{}, SQLite, c); !errors.Is(err, driver.ErrInvalid) {
+		if _, err := New(t.Context(), &script{}, SQLite, c); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	if _, err := Schema(SQLite, "a b"); !errors.Is(err, driver.ErrInvalid) {
+	if _, err := Schema(SQLite, "a b"); !errors.Is(err, backend.ErrInvalid) {
 		t.Error(err)
 	}
 }
@@ -212,7 +212,7 @@ func TestSettings(t *testing.T) {
 	}
 	for _, bad := range []string{"ns=", "ns=a&ns=b", "clock=mine", "accept=all", "poll=often", "poll="} {
 		query, _ := url.ParseQuery(bad)
-		if _, _, err := Settings(query, Config{}); !errors.Is(err, driver.ErrInvalid) {
+		if _, _, err := Settings(query, Config{}); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
@@ -266,7 +266,7 @@ func TestRowsThatAreNone(t *testing.T) {
 			row := values()
 			row[i+1] = bad
 			f, _, err := found(row, nil)
-			if err != nil || !errors.Is(f.Err, driver.ErrCorrupt) || f.Record.Name != "jobs/x" || f.Record.Exists() || !strings.Contains(f.Err.Error(), strings.TrimSuffix(column, "_ns")) {
+			if err != nil || !errors.Is(f.Err, backend.ErrCorrupt) || f.Record.Name != "jobs/x" || f.Record.Exists() || !strings.Contains(f.Err.Error(), strings.TrimSuffix(column, "_ns")) {
 				t.Errorf("%s is %v: %+v, %v", column, bad, f, err)
 			}
 		}
@@ -274,7 +274,7 @@ func TestRowsThatAreNone(t *testing.T) {
 	for _, floor := range []any{nil, int64(-1), "x"} {
 		row := values()
 		row[len(row)-1] = floor
-		if _, _, err := found(row, nil); !errors.Is(err, driver.ErrCorrupt) {
+		if _, _, err := found(row, nil); !errors.Is(err, backend.ErrCorrupt) {
 			t.Errorf("a floor of %v: %v", floor, err)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // Version is that of the schema which this package makes and understands.
@@ -51,11 +51,11 @@ func (c *Config) complete() error {
 	if c.Patience == 0 {
 		c.Patience = DefaultPatience
 	}
-	if err := driver.CheckName(c.Namespace); err != nil {
+	if err := backend.CheckName(c.Namespace); err != nil {
 		return fmt.Errorf("the namespace: %w", err)
 	}
 	if c.Patience < 0 {
-		return fmt.Errorf("%w: a patience of %v", driver.ErrInvalid, c.Patience)
+		return fmt.Errorf("%w: a patience of %v", backend.ErrInvalid, c.Patience)
 	}
 	return tables{schema: c.Schema, prefix: c.Prefix}.check()
 }
@@ -122,11 +122,11 @@ func (s *Store) prepare(ctx context.Context) error {
 		return err
 	}
 	if version > Version {
-		return fmt.Errorf("%s: %w: the tables are of version %d, and this program knows those of version %d: use a newer leasekeeper", s.Scheme(), driver.ErrInvalid, version, Version)
+		return fmt.Errorf("%s: %w: the tables are of version %d, and this program knows those of version %d: use a newer leasekeeper", s.Scheme(), backend.ErrInvalid, version, Version)
 	}
 	if version > 0 && version < Version {
 		return fmt.Errorf("%s: %w: the tables %s* are of version %d, and this program knows those of version %d: use the leasekeeper that made them, or others (another prefix); or, when nobody holds a lease in them, drop them and raise the floor of the new ones above all their tokens",
-			s.Scheme(), driver.ErrInvalid, s.config.Prefix, version, Version)
+			s.Scheme(), backend.ErrInvalid, s.config.Prefix, version, Version)
 	}
 	space, err := s.namespace(ctx)
 	if errors.Is(err, errNoNamespace) {
@@ -150,7 +150,7 @@ func (s *Store) version(ctx context.Context) (int64, error) {
 			r := reader{values: rows[0]}
 			version := r.number("version")
 			if r.wrong != nil {
-				return 0, fmt.Errorf("%s: %w: the version of the tables: %v", s.Scheme(), driver.ErrCorrupt, r.wrong)
+				return 0, fmt.Errorf("%s: %w: the version of the tables: %v", s.Scheme(), backend.ErrCorrupt, r.wrong)
 			}
 			return version, nil
 		}
@@ -160,7 +160,7 @@ func (s *Store) version(ctx context.Context) (int64, error) {
 		err := s.db.Script(ctx, s.dialect.schema(s.tables))
 		if f := failure(err); err != nil && f.Denied {
 			return 0, fmt.Errorf("%s: %w: the tables %s* are not there, and this user may not make them: have the owner of the database run what %s prints: %w",
-				s.Scheme(), driver.ErrInvalid, s.config.Prefix, s.config.SchemaCommand(s.dialect), f.Err)
+				s.Scheme(), backend.ErrInvalid, s.config.Prefix, s.config.SchemaCommand(s.dialect), f.Err)
 		} else if err != nil && attempt == attempts-1 {
 			return 0, fmt.Errorf("%s: make the tables: %w: %w", s.Scheme(), f.Kind, f.detail())
 		}
@@ -177,7 +177,7 @@ func (c Config) SchemaCommand(d Dialect) string {
 }
 
 // errNoNamespace says that a namespace has no row.
-var errNoNamespace = fmt.Errorf("%w: the namespace is not there", driver.ErrInvalid)
+var errNoNamespace = fmt.Errorf("%w: the namespace is not there", backend.ErrInvalid)
 
 // space is what is kept about the namespace.
 type space struct {
@@ -196,7 +196,7 @@ func (s *Store) namespace(ctx context.Context) (space, error) {
 	r := reader{values: rows[0]}
 	mode, floor, commit := r.text("mode"), r.number("floor"), r.text("synchronous_commit")
 	if r.wrong != nil || floor < 0 {
-		return space{}, fmt.Errorf("%s: %w: the row of namespace %s: %v", s.Scheme(), driver.ErrCorrupt, s.config.Namespace, r.wrong)
+		return space{}, fmt.Errorf("%s: %w: the row of namespace %s: %v", s.Scheme(), backend.ErrCorrupt, s.config.Namespace, r.wrong)
 	}
 	return space{mode, commit}, nil
 }
@@ -207,13 +207,13 @@ func (s *Store) checkMode(mode string) error {
 		return nil
 	}
 	return fmt.Errorf("%s: %w: namespace %s was made with clock=%s, and can not be used with clock=%s: open it as it was made, or use another namespace",
-		s.Scheme(), driver.ErrInvalid, s.config.Namespace, mode, s.config.mode())
+		s.Scheme(), backend.ErrInvalid, s.config.Namespace, mode, s.config.mode())
 }
 
 // gone is the error for a namespace whose row was deleted.
 func (s *Store) gone() error {
 	return fmt.Errorf("%s: %w: the row of namespace %s was deleted: nothing is sure about its tokens any more; open it anew to make another, and raise its floor above all tokens that were seen",
-		s.Scheme(), driver.ErrInvalid, s.config.Namespace)
+		s.Scheme(), backend.ErrInvalid, s.config.Namespace)
 }
 
 // Scheme implements [claim.Store].
@@ -262,7 +262,7 @@ func (s *Store) GetAll(ctx context.Context, names []string) ([]claim.Found, erro
 		if len(rows) == 0 {
 			return nil, s.gone()
 		}
-		var floor driver.Token
+		var floor backend.Token
 		for _, values := range rows {
 			f, err := s.found(values, nil)
 			if err != nil {
@@ -301,7 +301,7 @@ const maxList = 10_000
 // List implements [claim.Store].
 func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]claim.Found, error) {
 	if !utf8.ValidString(prefix) || !utf8.ValidString(after) {
-		return nil, fmt.Errorf("%s: %w: names are listed by a beginning that is UTF-8, and not %.100q after %.100q", s.Scheme(), driver.ErrInvalid, prefix, after)
+		return nil, fmt.Errorf("%s: %w: names are listed by a beginning that is UTF-8, and not %.100q after %.100q", s.Scheme(), backend.ErrInvalid, prefix, after)
 	}
 	if limit <= 0 || strings.ContainsRune(prefix, 0) { // no name has a zero byte
 		return nil, nil
@@ -361,5 +361,5 @@ func (s *Store) Closed() <-chan struct{} { return s.closed }
 
 // ErrClosed is what a closed store answers.
 func (s *Store) ErrClosed() error {
-	return fmt.Errorf("%s: %w: the store was closed by this program", s.Scheme(), driver.ErrClosed)
+	return fmt.Errorf("%s: %w: the store was closed by this program", s.Scheme(), backend.ErrClosed)
 }

@@ -7,8 +7,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // Swap implements [claim.Store].
@@ -25,7 +25,7 @@ func (s *Store) Swap(ctx context.Context, w claim.Swap) (bool, error) {
 		rows, err = s.write(ctx, what, statement, args...)
 	}
 	if err != nil {
-		if errors.Is(err, driver.ErrUnknownOutcome) {
+		if errors.Is(err, backend.ErrUnknownOutcome) {
 			s.changed(w, nil)
 		}
 		return false, err
@@ -62,10 +62,10 @@ func (s *Store) changed(w claim.Swap, row []any) {
 // swap returns the statement of a conditional write, its arguments, and the history of the row after it, if it changes.
 func (s *Store) swap(w claim.Swap) (statement string, args []any, past history, err error) {
 	if w.Ended && !s.config.StoreClock {
-		return "", nil, past, fmt.Errorf("%s: %w: only in store-clock mode does the database judge what has ended", s.Scheme(), driver.ErrInvalid)
+		return "", nil, past, fmt.Errorf("%s: %w: only in store-clock mode does the database judge what has ended", s.Scheme(), backend.ErrInvalid)
 	}
 	if w.Record.Name == "" || !w.Record.Exists() || w.Record.Op == w.Old {
-		return "", nil, past, fmt.Errorf("%s: %w: a write of %q needs a name and an op of its own", s.Scheme(), driver.ErrInvalid, w.Record.Name)
+		return "", nil, past, fmt.Errorf("%s: %w: a write of %q needs a name and an op of its own", s.Scheme(), backend.ErrInvalid, w.Record.Name)
 	}
 	if extends(w) {
 		values, err := extension(&w.Record)
@@ -133,7 +133,7 @@ func (s *Store) whyNot(ctx context.Context, v verdict) error {
 		return err
 	}
 	if v.commit == "off" && !s.config.AcceptLoss {
-		return fmt.Errorf("%s: %w: synchronous_commit is off on this connection, so that a crash may undo what was acknowledged: set it to on for the user, or accept the loss", s.Scheme(), driver.ErrInvalid)
+		return fmt.Errorf("%s: %w: synchronous_commit is off on this connection, so that a crash may undo what was acknowledged: set it to on for the user, or accept the loss", s.Scheme(), backend.ErrInvalid)
 	}
 	return nil
 }
@@ -176,10 +176,10 @@ func (s *Store) SwapAll(ctx context.Context, swaps []claim.Swap) ([]bool, error)
 
 // partly is the error of many writes if that of a statement is err and others were done before it.
 func partly(err error, before, writes int) error {
-	if before == 0 || errors.Is(err, driver.ErrUnknownOutcome) {
+	if before == 0 || errors.Is(err, backend.ErrUnknownOutcome) {
 		return err
 	}
-	return fmt.Errorf("%w of %d writes, some of which were done: %w", driver.ErrUnknownOutcome, writes, err)
+	return fmt.Errorf("%w of %d writes, some of which were done: %w", backend.ErrUnknownOutcome, writes, err)
 }
 
 // swapTogether writes many records with one statement, and notes which were written.
@@ -200,9 +200,9 @@ func (s *Store) swapTogether(ctx context.Context, swaps [][]any, places map[stri
 }
 
 // RaiseFloor implements [claim.Store].
-func (s *Store) RaiseFloor(ctx context.Context, t driver.Token) (driver.Token, error) {
+func (s *Store) RaiseFloor(ctx context.Context, t backend.Token) (backend.Token, error) {
 	if t > math.MaxInt64 {
-		return 0, fmt.Errorf("%s: %w: token %d is above %d, the largest number in a database", s.Scheme(), driver.ErrInvalid, t, int64(math.MaxInt64))
+		return 0, fmt.Errorf("%s: %w: token %d is above %d, the largest number in a database", s.Scheme(), backend.ErrInvalid, t, int64(math.MaxInt64))
 	}
 	rows, err := s.write(ctx, "raise the floor", s.statements.raise, s.config.Namespace, int64(t))
 	if err != nil {
@@ -214,9 +214,9 @@ func (s *Store) RaiseFloor(ctx context.Context, t driver.Token) (driver.Token, e
 	r := reader{values: rows[0]}
 	floor := r.number("floor")
 	if r.wrong != nil || floor < 0 {
-		return 0, fmt.Errorf("%s: %w: the row of namespace %s: %v", s.Scheme(), driver.ErrCorrupt, s.config.Namespace, r.wrong)
+		return 0, fmt.Errorf("%s: %w: the row of namespace %s: %v", s.Scheme(), backend.ErrCorrupt, s.config.Namespace, r.wrong)
 	}
-	return driver.Token(floor), nil
+	return backend.Token(floor), nil
 }
 
 // Remove implements [claim.Store]. What was sighted goes first: without it others only wait longer.

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasekeeper/leasekeeper"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // acquired is what `acquire` tells programs.
@@ -68,7 +68,7 @@ func (f *acquireFlags) run(cmd *cobra.Command, name string) error {
 	ctx, interrupted := interruptible(cmd.Context())
 	opening, cancel := context.WithTimeout(ctx, f.store.timeout)
 	defer cancel()
-	b, err := driver.Open(opening, f.store.store)
+	b, err := backend.Open(opening, f.store.store)
 	if err != nil {
 		if by := interrupted.end(); by != nil {
 			return dieOf(by)
@@ -107,11 +107,11 @@ func asTrouble(err error) error {
 }
 
 // tell renews the lease, which may have been waiting for long, and prints it.
-func (f *acquireFlags) tell(cmd *cobra.Command, b driver.Backend, l *leasekeeper.Lease) error {
+func (f *acquireFlags) tell(cmd *cobra.Command, b backend.Backend, l *leasekeeper.Lease) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), f.store.timeout)
 	defer cancel()
-	var renewal driver.Renewal
-	err := b.Renew(ctx, []driver.Lease{l.Raw()}, func(_ int, r driver.Renewal) { renewal = r })
+	var renewal backend.Renewal
+	err := b.Renew(ctx, []backend.Lease{l.Raw()}, func(_ int, r backend.Renewal) { renewal = r })
 	if err == nil {
 		err = renewal.Err
 	}

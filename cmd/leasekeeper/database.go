@@ -10,15 +10,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // clientOf returns what can do more with a backend on a database than others can. what is what it is to do.
-func clientOf(b driver.Backend, what, instead string) (*claim.Client, error) {
+func clientOf(b backend.Backend, what, instead string) (*claim.Client, error) {
 	database, ok := b.(interface{ Client() *claim.Client })
 	if !ok {
-		return nil, &driver.UnsupportedError{Backend: b.Scheme(), What: what, Instead: instead}
+		return nil, &backend.UnsupportedError{Backend: b.Scheme(), What: what, Instead: instead}
 	}
 	return database.Client(), nil
 }
@@ -94,7 +94,7 @@ time.`,
 			if age < 0 {
 				return wrongUsage("--older-than %v is negative: write for how long a name must not have been held, such as 720h", age)
 			}
-			return withStore(cmd, &flags, func(ctx context.Context, b driver.Backend) error {
+			return withStore(cmd, &flags, func(ctx context.Context, b backend.Backend) error {
 				return collect(cmd, &flags, b, prefixOf(args), age)
 			})
 		},
@@ -109,7 +109,7 @@ type collected struct {
 	Removed int `json:"removed"`
 }
 
-func collect(cmd *cobra.Command, flags *storeFlags, b driver.Backend, prefix string, age time.Duration) error {
+func collect(cmd *cobra.Command, flags *storeFlags, b backend.Backend, prefix string, age time.Duration) error {
 	const doing = "collect old records"
 	client, err := clientOf(b, "collecting records", "it keeps none of names that nobody holds")
 	if err != nil {

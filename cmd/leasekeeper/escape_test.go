@@ -30,7 +30,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/leasekeeper/leasekeeper"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // hostileText has what a terminal obeys, in one byte and in two, ends of lines, text from right to left, and DEL.
@@ -385,7 +385,7 @@ func TestPrintedText(t *testing.T) {
 	if err := json.Unmarshal([]byte(forPrograms.String()), &back); err != nil || !slices.Equal(back, told) {
 		t.Errorf("%q, %v", back, err)
 	}
-	if got := driver.Printable(driver.Printable(hostileText)); got != driver.Printable(hostileText) {
+	if got := backend.Printable(backend.Printable(hostileText)); got != backend.Printable(hostileText) {
 		t.Errorf("escaping twice makes %q", got)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasekeeper/leasekeeper"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // floorInfo is what the commands below tell programs.
@@ -40,7 +40,7 @@ func newFloorShow() *cobra.Command {
 		Example: "  leasekeeper floor show --store postgres://db.example.org/app",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withStore(cmd, &flags, func(ctx context.Context, b driver.Backend) error {
+			return withStore(cmd, &flags, func(ctx context.Context, b backend.Backend) error {
 				const doing = "show the floor"
 				client, err := clientOf(b, "a floor", noFloor)
 				if err != nil {
@@ -85,7 +85,7 @@ the database knows: choose many more than there can have been since the backup. 
 			if err != nil {
 				return err
 			}
-			return withStore(cmd, &flags, func(ctx context.Context, b driver.Backend) error {
+			return withStore(cmd, &flags, func(ctx context.Context, b backend.Backend) error {
 				return raiseFloor(ctx, cmd, b, to, by, flags.output)
 			})
 		},
@@ -110,7 +110,7 @@ func floorArgument(args []string, by uint64, given bool) (leasekeeper.Token, err
 	return leasekeeper.Token(t), nil
 }
 
-func raiseFloor(ctx context.Context, cmd *cobra.Command, b driver.Backend, to leasekeeper.Token, by uint64, output string) error {
+func raiseFloor(ctx context.Context, cmd *cobra.Command, b backend.Backend, to leasekeeper.Token, by uint64, output string) error {
 	const doing = "raise the floor"
 	client, err := clientOf(b, "a floor", noFloor)
 	if err != nil {

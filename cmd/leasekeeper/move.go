@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // moveFlags are those of one command line.
@@ -90,12 +90,12 @@ func (f *moveFlags) run(cmd *cobra.Command, prefix string) error {
 	const doing = "move names"
 	opening, cancel := context.WithTimeout(cmd.Context(), f.timeout)
 	defer cancel()
-	from, err := driver.Open(opening, f.from)
+	from, err := backend.Open(opening, f.from)
 	if err != nil {
 		return explainStores("open the store of --from", err, "see whether it is well, or choose another with --from")
 	}
 	defer from.Close(context.WithoutCancel(opening)) // nothing is kept that closing could lose
-	to, err := driver.Open(opening, f.to)
+	to, err := backend.Open(opening, f.to)
 	if err != nil {
 		return explainStores("open the store of --to", err, "see whether it is well, or choose another with --to")
 	}
@@ -176,7 +176,7 @@ func (m *mover) differ(ctx context.Context, raised leasekeeper.Token) error {
 // tokens were not above the highest; so all names that the new store knows have to be above.
 func (m *mover) fromRevisions(highest leasekeeper.Token) error {
 	ctx := m.work.ctx
-	err := m.to.each(ctx, m.prefix, func(i driver.Info) error {
+	err := m.to.each(ctx, m.prefix, func(i backend.Info) error {
 		m.work.heard()
 		if i.Err != nil {
 			m.stays(i.Name, i.Err)
@@ -186,7 +186,7 @@ func (m *mover) fromRevisions(highest leasekeeper.Token) error {
 			return nil
 		}
 		err := m.to.inherit(ctx, i.Name, highest, nil)
-		if errors.Is(err, driver.ErrHeld) {
+		if errors.Is(err, backend.ErrHeld) {
 			m.stays(i.Name, err)
 			return nil
 		}
@@ -195,10 +195,10 @@ func (m *mover) fromRevisions(highest leasekeeper.Token) error {
 	if err != nil {
 		return err
 	}
-	return m.from.each(ctx, m.prefix, func(i driver.Info) error {
+	return m.from.each(ctx, m.prefix, func(i backend.Info) error {
 		m.work.heard()
 		if i.Held {
-			m.stays(i.Name, &driver.HeldError{Name: i.Name, Holder: i.Holder, Token: i.Token, Ends: max(0, i.Remaining)})
+			m.stays(i.Name, &backend.HeldError{Name: i.Name, Holder: i.Holder, Token: i.Token, Ends: max(0, i.Remaining)})
 		}
 		return nil
 	})
@@ -238,11 +238,11 @@ func (m *mover) summary() string {
 
 // side is a store that names move from or to. It is a database, or its tokens are its revisions.
 type side struct {
-	driver.Backend
+	backend.Backend
 	client *claim.Client // of a database
 }
 
-func sideOf(b driver.Backend) (side, error) {
+func sideOf(b backend.Backend) (side, error) {
 	if client, err := clientOf(b, "", ""); err == nil {
 		return side{b, client}, nil
 	}
@@ -250,7 +250,7 @@ func sideOf(b driver.Backend) (side, error) {
 	case "etcd", "leasekeeper":
 		return side{b, nil}, nil
 	}
-	return side{}, &driver.UnsupportedError{Backend: b.Scheme(), What: "moving names", Instead: "its leases do not outlive the program"}
+	return side{}, &backend.UnsupportedError{Backend: b.Scheme(), What: "moving names", Instead: "its leases do not outlive the program"}
 }
 
 // highest returns a token that is not below any that the store has given out.
@@ -264,11 +264,11 @@ func (s side) highest(ctx context.Context) (leasekeeper.Token, error) {
 
 // revision takes a lease of a name that nobody else has, because its token tells the revision of the store.
 func (s side) revision(ctx context.Context) (leasekeeper.Token, error) {
-	var id driver.ID
+	var id backend.ID
 	_, _ = rand.Read(id[:]) // never fails
 	const ttl = 10 * time.Second
-	l, grant, err := s.Claim(ctx, driver.Claim{
-		ID: id, Name: "leasekeeper/move/" + hex.EncodeToString(id[:]), Holder: driver.Holder{ID: "leasekeeper move"}, TTL: ttl,
+	l, grant, err := s.Claim(ctx, backend.Claim{
+		ID: id, Name: "leasekeeper/move/" + hex.EncodeToString(id[:]), Holder: backend.Holder{ID: "leasekeeper move"}, TTL: ttl,
 	})
 	if l != nil {
 		err = errors.Join(err, s.Release(ctx, l))
@@ -293,7 +293,7 @@ func (s side) above(ctx context.Context, t leasekeeper.Token, dryRun bool) error
 }
 
 // inherit makes sure that the tokens of a name go on above last.
-func (s side) inherit(ctx context.Context, name string, last leasekeeper.Token, past []driver.Tenancy) error {
+func (s side) inherit(ctx context.Context, name string, last leasekeeper.Token, past []backend.Tenancy) error {
 	if s.client != nil {
 		return s.client.Inherit(ctx, name, last, past)
 	}
@@ -301,13 +301,13 @@ func (s side) inherit(ctx context.Context, name string, last leasekeeper.Token, 
 	// from before.
 	i, err := s.Get(ctx, name)
 	if err == nil && i.Held && i.Token <= last {
-		err = &driver.HeldError{Name: name, Holder: i.Holder, Token: i.Token, Ends: max(0, i.Remaining)}
+		err = &backend.HeldError{Name: name, Holder: i.Holder, Token: i.Token, Ends: max(0, i.Remaining)}
 	}
 	return err
 }
 
 // each calls do for the names that begin with prefix.
-func (s side) each(ctx context.Context, prefix string, do func(driver.Info) error) error {
+func (s side) each(ctx context.Context, prefix string, do func(backend.Info) error) error {
 	const page = 500
 	for after := ""; ; {
 		names, err := s.List(ctx, prefix, after, page)

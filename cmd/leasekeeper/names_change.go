@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasekeeper/leasekeeper"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 func newTransfer() *cobra.Command {
@@ -25,9 +25,9 @@ of it with its next renewal, and may act until then: whatever it changes must ch
 			if err != nil {
 				return err
 			}
-			return withStore(cmd, &flags, func(ctx context.Context, b driver.Backend) error {
+			return withStore(cmd, &flags, func(ctx context.Context, b backend.Backend) error {
 				doing := "transfer " + name
-				transferrer, err := driver.Can[driver.Transferrer](b)
+				transferrer, err := backend.Can[backend.Transferrer](b)
 				if err != nil {
 					return explainStore(doing, noLine(b, err))
 				}
@@ -50,11 +50,11 @@ of it with its next renewal, and may act until then: whatever it changes must ch
 }
 
 // noLine says why a database cannot hand a name on.
-func noLine(b driver.Backend, err error) error {
+func noLine(b backend.Backend, err error) error {
 	if _, notDatabase := clientOf(b, "", ""); notDatabase != nil {
 		return err
 	}
-	return &driver.UnsupportedError{Backend: b.Scheme(), What: driver.Transfer,
+	return &backend.UnsupportedError{Backend: b.Scheme(), What: backend.Transfer,
 		Instead: "a database keeps no line of who waits; release the name, and one of them takes it"}
 }
 
@@ -92,8 +92,8 @@ holder that is gone keeps a pinned name for ever.`,
 		Example: `  leasekeeper pin jobs/nightly --reason "we are looking into the last run"`,
 		Args:    oneName,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withStore(cmd, &flags, func(ctx context.Context, b driver.Backend) error {
-				pinner, err := driver.Can[driver.Pinner](b)
+			return withStore(cmd, &flags, func(ctx context.Context, b backend.Backend) error {
+				pinner, err := backend.Can[backend.Pinner](b)
 				if err == nil {
 					err = pinner.Pin(ctx, args[0], reason)
 				}
@@ -118,8 +118,8 @@ func newUnpin() *cobra.Command {
 		Example: "  leasekeeper unpin jobs/nightly",
 		Args:    oneName,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withStore(cmd, &flags, func(ctx context.Context, b driver.Backend) error {
-				pinner, err := driver.Can[driver.Pinner](b)
+			return withStore(cmd, &flags, func(ctx context.Context, b backend.Backend) error {
+				pinner, err := backend.Can[backend.Pinner](b)
 				if err == nil {
 					err = pinner.Unpin(ctx, args[0])
 				}
@@ -153,8 +153,8 @@ holder does not know yet and may go on acting: whatever it changes must check to
 			if reason == "" {
 				return wrongUsage("why? Write --reason TEXT: the holder and the history will show it")
 			}
-			return withStore(cmd, &flags, func(ctx context.Context, b driver.Backend) error {
-				revoker, err := driver.Can[driver.Revoker](b)
+			return withStore(cmd, &flags, func(ctx context.Context, b backend.Backend) error {
+				revoker, err := backend.Can[backend.Revoker](b)
 				if err == nil {
 					err = revoker.Revoke(ctx, name, token, reason, now)
 				}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // lasting is what `renew` tells programs.
@@ -31,7 +31,7 @@ been renewed, and must be renewed again before its TTL is over.`,
 			if err != nil {
 				return err
 			}
-			return withStore(cmd, &flags, func(ctx context.Context, b driver.Backend) error {
+			return withStore(cmd, &flags, func(ctx context.Context, b backend.Backend) error {
 				// The length is counted from before the first send, as everywhere.
 				sent := time.Now()
 				_, grant, err := tenancy(ctx, b, name, token)
@@ -63,7 +63,7 @@ else may have held the name while the script went on.`,
 			if err != nil {
 				return err
 			}
-			return withStore(cmd, &flags, func(ctx context.Context, b driver.Backend) error {
+			return withStore(cmd, &flags, func(ctx context.Context, b backend.Backend) error {
 				l, _, err := tenancy(ctx, b, name, token)
 				if err == nil {
 					err = b.Release(ctx, l)

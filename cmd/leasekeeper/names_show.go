@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasekeeper/leasekeeper"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // nameInfo is what people and programs are told about a name.
@@ -31,7 +31,7 @@ type holderInfo struct {
 	Text    string     `json:"text,omitempty"`
 }
 
-func aboutHolder(h driver.Holder) *holderInfo {
+func aboutHolder(h backend.Holder) *holderInfo {
 	return &holderInfo{ID: h.ID, Host: h.Card.Host, PID: h.Card.PID, Started: utcOf(h.Card.Started), Text: h.Card.Text}
 }
 
@@ -44,7 +44,7 @@ func utcOf(t time.Time) *time.Time {
 	return &t
 }
 
-func aboutName(i driver.Info) nameInfo {
+func aboutName(i backend.Info) nameInfo {
 	told := nameInfo{Name: i.Name, Held: i.Held, Token: uint64(i.Token), Pinned: i.Pinned}
 	if i.Held {
 		told.Holder, told.TTLMS = aboutHolder(i.Holder), i.TTL.Milliseconds()
@@ -71,7 +71,7 @@ nevertheless.`,
   leasekeeper ls jobs/ -o json`,
 		Args: between(0, 1, "one prefix"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withStore(cmd, &flags, func(ctx context.Context, b driver.Backend) error {
+			return withStore(cmd, &flags, func(ctx context.Context, b backend.Backend) error {
 				return list(ctx, cmd, b, prefixOf(args), flags.output)
 			})
 		},
@@ -88,7 +88,7 @@ func prefixOf(args []string) string {
 	return args[0]
 }
 
-func list(ctx context.Context, cmd *cobra.Command, b driver.Backend, prefix, output string) error {
+func list(ctx context.Context, cmd *cobra.Command, b backend.Backend, prefix, output string) error {
 	k, err := leasekeeper.New(b)
 	if err != nil {
 		return explainStore("list names", err)
@@ -122,7 +122,7 @@ func list(ctx context.Context, cmd *cobra.Command, b driver.Backend, prefix, out
 	return err
 }
 
-func waiting(i driver.Info) string {
+func waiting(i backend.Info) string {
 	if i.Waiting < 0 {
 		return "unknown"
 	}
@@ -138,7 +138,7 @@ func newShow() *cobra.Command {
 		Example: "  leasekeeper show jobs/nightly",
 		Args:    oneName,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withStore(cmd, &flags, func(ctx context.Context, b driver.Backend) error {
+			return withStore(cmd, &flags, func(ctx context.Context, b backend.Backend) error {
 				info, err := b.Get(ctx, args[0])
 				if err != nil {
 					return explainStore("ask about the name", err)
@@ -154,7 +154,7 @@ func newShow() *cobra.Command {
 	return cmd
 }
 
-func showRows(i driver.Info) [][]string {
+func showRows(i backend.Info) [][]string {
 	rows := [][]string{{"name", readable([]byte(i.Name))}}
 	add := func(label, text string) {
 		if text != "" {
@@ -215,8 +215,8 @@ are those of the store's own wall clock. The store keeps a limited number.`,
 			if limit < 1 {
 				return wrongUsage("--limit %d: write how many to show at most, such as 10", limit)
 			}
-			return withStore(cmd, &flags, func(ctx context.Context, b driver.Backend) error {
-				historian, err := driver.Can[driver.Historian](b)
+			return withStore(cmd, &flags, func(ctx context.Context, b backend.Backend) error {
+				historian, err := backend.Can[backend.Historian](b)
 				if err != nil {
 					return explainStore("ask for the history", err)
 				}
@@ -233,7 +233,7 @@ are those of the store's own wall clock. The store keeps a limited number.`,
 	return cmd
 }
 
-func printHistory(cmd *cobra.Command, past []driver.Tenancy, output string) error {
+func printHistory(cmd *cobra.Command, past []backend.Tenancy, output string) error {
 	all, rows := []tenancyInfo{}, [][]string{{"TOKEN", "HOLDER", "FROM", "TO", "WHY"}}
 	for _, t := range past {
 		all = append(all, tenancyInfo{

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasekeeper/leasekeeper"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // nameEvent is one line of `watch -o json`.
@@ -22,8 +22,8 @@ type nameEvent struct {
 	nameInfo
 }
 
-var eventWords = map[driver.EventKind]string{
-	driver.Acquired: "acquired", driver.Vacated: "vacated", driver.Announced: "announced", driver.Resync: "now",
+var eventWords = map[backend.EventKind]string{
+	backend.Acquired: "acquired", backend.Vacated: "vacated", backend.Announced: "announced", backend.Resync: "now",
 }
 
 func newWatch() *cobra.Command {
@@ -74,7 +74,7 @@ func watch(ctx context.Context, cmd *cobra.Command, k *leasekeeper.Keeper, prefi
 	return nil
 }
 
-func printEvent(w io.Writer, e driver.Event, output string) error {
+func printEvent(w io.Writer, e backend.Event, output string) error {
 	told := nameEvent{Event: eventWords[e.Kind], Why: string(e.Why), nameInfo: aboutName(e.Info)}
 	if output == outputJSON {
 		return printJSONLine(w, told)
@@ -85,7 +85,7 @@ func printEvent(w io.Writer, e driver.Event, output string) error {
 		if e.Info.Holder.Card.Text != "" {
 			line += "  " + e.Info.Holder.Card.Text
 		}
-	} else if e.Kind == driver.Resync {
+	} else if e.Kind == backend.Resync {
 		line += "  held by nobody"
 	}
 	if e.Why != "" {

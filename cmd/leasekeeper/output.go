@@ -11,7 +11,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 const (
@@ -24,7 +24,7 @@ const (
 
 // printLine prints one line. The text is escaped, so it does not end the line.
 func printLine(w io.Writer, format string, args ...any) error {
-	_, err := fmt.Fprintln(w, driver.Printable(fmt.Sprintf(format, args...)))
+	_, err := fmt.Fprintln(w, backend.Printable(fmt.Sprintf(format, args...)))
 	return err
 }
 
@@ -35,7 +35,7 @@ func warn(stderr io.Writer, format string, args ...any) {
 
 // overwriteLine replaces the line of a terminal by text, and the first width columns at least.
 func overwriteLine(w io.Writer, width int, text string) {
-	fmt.Fprintf(w, "\r%-*s", width, driver.Printable(text))
+	fmt.Fprintf(w, "\r%-*s", width, backend.Printable(text))
 }
 
 // clearLine removes what overwriteLine wrote.
@@ -47,10 +47,10 @@ func printLines(w io.Writer, text string) error {
 	for text != "" {
 		i := strings.IndexAny(text, "\n\t") + 1
 		if i == 0 {
-			printable.WriteString(driver.Printable(text))
+			printable.WriteString(backend.Printable(text))
 			break
 		}
-		printable.WriteString(driver.Printable(text[:i-1]))
+		printable.WriteString(backend.Printable(text[:i-1]))
 		printable.WriteByte(text[i-1])
 		text = text[i:]
 	}
@@ -103,7 +103,7 @@ func printTable(w io.Writer, rows [][]string) error {
 			if i > 0 {
 				io.WriteString(table, "\t") // Flush returns the error
 			}
-			io.WriteString(table, driver.Printable(cell))
+			io.WriteString(table, backend.Printable(cell))
 		}
 		io.WriteString(table, "\n")
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/internal/supervise"
 )
 
@@ -84,7 +84,7 @@ func (f *runFlags) storeForCommand() string {
 	if f.withPassword {
 		return f.store
 	}
-	return driver.WithoutSecrets(f.store)
+	return backend.WithoutSecrets(f.store)
 }
 
 // environmentFor adds what the command is told about its lease.

@@ -15,12 +15,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend"
 	_ "github.com/leasekeeper/leasekeeper/claim/mongodb"  // mongodb:// and mongodb+srv://
 	_ "github.com/leasekeeper/leasekeeper/claim/postgres" // postgres:// and postgresql://
 	_ "github.com/leasekeeper/leasekeeper/claim/sqlite"   // sqlite:
-	"github.com/leasekeeper/leasekeeper/driver"
-	_ "github.com/leasekeeper/leasekeeper/etcd"   // etcd:// and etcds://
-	_ "github.com/leasekeeper/leasekeeper/remote" // leasekeeper:// and leasekeepers://
+	_ "github.com/leasekeeper/leasekeeper/etcd"           // etcd:// and etcds://
+	_ "github.com/leasekeeper/leasekeeper/remote"         // leasekeeper:// and leasekeepers://
 )
 
 // storeFlags are what the commands share that ask a store about names.
@@ -73,7 +73,7 @@ const exampleStore = "leasekeeper://127.0.0.1:2379/"
 // may be a password that was written without what belongs before it.
 func checkStore(rawURL string) error {
 	u, err := url.Parse(rawURL)
-	schemes := driver.Schemes()
+	schemes := backend.Schemes()
 	if err != nil || slices.Contains(schemes, u.Scheme) {
 		return nil // or why it cannot be read is told when it is opened
 	}
@@ -87,13 +87,13 @@ func checkStore(rawURL string) error {
 }
 
 // withStore runs a command's work with the chosen store.
-func withStore(cmd *cobra.Command, f *storeFlags, work func(ctx context.Context, b driver.Backend) error) error {
+func withStore(cmd *cobra.Command, f *storeFlags, work func(ctx context.Context, b backend.Backend) error) error {
 	if err := f.complete(cmd); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
 	defer cancel()
-	b, err := driver.Open(ctx, f.store)
+	b, err := backend.Open(ctx, f.store)
 	if err != nil {
 		return explainStore("open the store", err)
 	}
@@ -167,26 +167,26 @@ func oneName(cmd *cobra.Command, args []string) error {
 
 // tenancy finds the lease that holds the name under the token, or under whatever token if that is 0, and
 // renews it. Its holder stays as it is.
-func tenancy(ctx context.Context, b driver.Backend, name string, t leasekeeper.Token) (driver.Lease, driver.Grant, error) {
-	adopter, err := driver.Can[driver.Adopter](b)
+func tenancy(ctx context.Context, b backend.Backend, name string, t leasekeeper.Token) (backend.Lease, backend.Grant, error) {
+	adopter, err := backend.Can[backend.Adopter](b)
 	if err != nil {
-		return nil, driver.Grant{}, err
+		return nil, backend.Grant{}, err
 	}
 	info, err := b.Get(ctx, name)
 	if err != nil {
-		return nil, driver.Grant{}, err
+		return nil, backend.Grant{}, err
 	}
 	if t == 0 {
 		t = info.Token
 	}
 	if !info.Held || info.Token != t {
-		return nil, driver.Grant{}, failed("%s", notHeld(info, t))
+		return nil, backend.Grant{}, failed("%s", notHeld(info, t))
 	}
 	return adopter.Adopt(ctx, name, t, info.Holder)
 }
 
 // notHeld says why a token does not hold a name.
-func notHeld(info driver.Info, t leasekeeper.Token) string {
+func notHeld(info backend.Info, t leasekeeper.Token) string {
 	switch {
 	case info.Held && info.Token > t:
 		return fmt.Sprintf("%s has passed on: token %d was succeeded by %d, of %s", info.Name, t, info.Token, info.Holder)

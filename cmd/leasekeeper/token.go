@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 func newToken() *cobra.Command {
@@ -46,7 +46,7 @@ changed by a former holder keeps the highest token it has seen, and compares in 
 			if err != nil {
 				return err
 			}
-			return withStore(cmd, &flags, func(ctx context.Context, b driver.Backend) error {
+			return withStore(cmd, &flags, func(ctx context.Context, b backend.Backend) error {
 				info, err := b.Get(ctx, name)
 				if err != nil {
 					return explainStore("check the token", err)

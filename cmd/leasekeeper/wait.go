@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasekeeper/leasekeeper"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/supervise"
 )
 
@@ -147,7 +147,7 @@ func (f *waitFlags) busy(why error) error {
 
 // checkedName refuses an argument that is no name.
 func checkedName(name string) error {
-	if err := driver.CheckName(name); err != nil {
+	if err := backend.CheckName(name); err != nil {
 		return &exitError{code: exitUsage, cause: err}
 	}
 	return nil

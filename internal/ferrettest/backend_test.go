@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/backendtest"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/mongodb"
-	"github.com/leasekeeper/leasekeeper/driver"
-	"github.com/leasekeeper/leasekeeper/driver/drivertest"
 )
 
 // urlOf is what a user would write to keep leases in a test's own database.
@@ -26,15 +26,15 @@ func urlOf(t testing.TB, uri, namespace string) string {
 
 // behaviour runs the suite for backends on stores at uri, opened by URL.
 func behaviour(t *testing.T, uri string) {
-	drivertest.Run(t, drivertest.Config{
-		Cannot: []string{driver.Transfer},
+	backendtest.Run(t, backendtest.Config{
+		Cannot: []string{backend.Transfer},
 		TTL:    4 * time.Second,
 		Slack:  4 * time.Second,
-		New: func(t testing.TB) drivertest.Store {
+		New: func(t testing.TB) backendtest.Store {
 			url := urlOf(t, uri, "jobs")
-			return drivertest.Store{
-				Open: func(t testing.TB) driver.Backend {
-					b, err := driver.Open(t.Context(), url)
+			return backendtest.Store{
+				Open: func(t testing.TB) backend.Backend {
+					b, err := backend.Open(t.Context(), url)
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -14,10 +14,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/mongodb"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // open opens a store in a test's own database, which is closed with the test.
@@ -32,8 +32,8 @@ func open(t testing.TB, client *mongo.Client, c mongodb.Config) *mongodb.Store {
 }
 
 // aRecord is a record with a holder.
-func aRecord(name string, token driver.Token) claim.Record {
-	return claim.Record{Name: name, Holder: "someone", Token: token, Op: claim.NewOp(), Incarnation: driver.ID(claim.NewOp()), Domain: "d",
+func aRecord(name string, token backend.Token) claim.Record {
+	return claim.Record{Name: name, Holder: "someone", Token: token, Op: claim.NewOp(), Incarnation: backend.ID(claim.NewOp()), Domain: "d",
 		Written: clock.Instant{Raw: 1, Boot: 2}, Expiry: clock.Instant{Raw: 11, Boot: 12}, TTL: 10}
 }
 
@@ -42,7 +42,7 @@ func TestFerretDBIsRefused(t *testing.T) {
 	p := Start(t)
 	direct := connect(t, "mongodb://"+p.backend+"/")
 	_, err := mongodb.New(t.Context(), direct.Database("app"), mongodb.Config{})
-	if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "FerretDB") {
+	if !errors.Is(err, backend.ErrInvalid) || !strings.Contains(err.Error(), "FerretDB") {
 		t.Error(err)
 	}
 	names, err := direct.ListDatabaseNames(t.Context(), bson.D{})
@@ -50,11 +50,11 @@ func TestFerretDBIsRefused(t *testing.T) {
 		t.Errorf("something was made there: %v, %v", names, err)
 	}
 	behind := connect(t, p.URI())
-	if _, err := mongodb.New(t.Context(), databaseOf(t, behind), mongodb.Config{StoreClock: true}); !errors.Is(err, driver.ErrInvalid) {
+	if _, err := mongodb.New(t.Context(), databaseOf(t, behind), mongodb.Config{StoreClock: true}); !errors.Is(err, backend.ErrInvalid) {
 		t.Errorf("its clock was accepted: %v", err)
 	}
 	s := open(t, behind, mongodb.Config{})
-	if err := s.Listen(t.Context(), func(string) { t.Error("a hint") }); !errors.Is(err, driver.ErrUnsupported) {
+	if err := s.Listen(t.Context(), func(string) { t.Error("a hint") }); !errors.Is(err, backend.ErrUnsupported) {
 		t.Errorf("a change stream: %v", err)
 	}
 	if s.Judges() {
@@ -85,7 +85,7 @@ func TestTheProxySerializes(t *testing.T) {
 		var all sync.WaitGroup
 		for range cap(winners) {
 			all.Go(func() {
-				r := aRecord("jobs/x", driver.Token(round+2))
+				r := aRecord("jobs/x", backend.Token(round+2))
 				if done, err := s.Swap(t.Context(), claim.Swap{Old: first.Op, Record: r}); err != nil {
 					t.Error(err)
 				} else if done {
@@ -137,7 +137,7 @@ func TestLostRequestsAndAnswers(t *testing.T) {
 					return Pass
 				})
 				done, err := call()
-				if done || !errors.Is(err, driver.ErrUnknownOutcome) || errors.Is(err, driver.ErrUnavailable) {
+				if done || !errors.Is(err, backend.ErrUnknownOutcome) || errors.Is(err, backend.ErrUnavailable) {
 					t.Fatalf("%v, %v", done, err)
 				}
 				if lost != 1 {
@@ -179,12 +179,12 @@ func TestClaimsOverABadNetwork(t *testing.T) {
 		return Pass
 	})
 	defer p.Judge(nil)
-	var last driver.Token
+	var last backend.Token
 	for i := range 12 {
-		request := claim.Request{Name: "jobs/x", ID: driver.ID(claim.NewOp()), Holder: driver.Holder{ID: "a"}, TTL: time.Minute}
+		request := claim.Request{Name: "jobs/x", ID: backend.ID(claim.NewOp()), Holder: backend.Holder{ID: "a"}, TTL: time.Minute}
 		var l *claim.Lease
 		for range 10 {
-			if l, err = client.Claim(t.Context(), request); err == nil || !errors.Is(err, driver.ErrUnknownOutcome) && !errors.Is(err, driver.ErrUnavailable) {
+			if l, err = client.Claim(t.Context(), request); err == nil || !errors.Is(err, backend.ErrUnknownOutcome) && !errors.Is(err, backend.ErrUnavailable) {
 				break
 			}
 		}

@@ -11,9 +11,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/mongodb"
-	"github.com/leasekeeper/leasekeeper/driver"
 	"github.com/leasekeeper/leasekeeper/fence"
 	"github.com/leasekeeper/leasekeeper/fence/mongofence"
 )
@@ -49,7 +49,7 @@ func TestGateOnFerretDB(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = transaction(t.Context(), client, func(ctx context.Context) error { return mongodb.Gate(ctx, l) })
-	var unsupported *driver.UnsupportedError
+	var unsupported *backend.UnsupportedError
 	if !errors.As(err, &unsupported) || unsupported.Instead == "" {
 		t.Error(err)
 	}
@@ -58,7 +58,7 @@ func TestGateOnFerretDB(t *testing.T) {
 // tenant is a lease as its gate takes it.
 type tenant struct {
 	gate  func(ctx context.Context) error
-	token driver.Token
+	token backend.Token
 }
 
 // gated writes who did it, in a transaction with the gate in front, and pauses in between.
@@ -80,7 +80,7 @@ func takeByForce(ctx context.Context, c *claim.Client) (tenant, error) {
 	if err := c.Revoke(ctx, "jobs/x", 0, "test", true); err != nil {
 		return tenant{}, err
 	}
-	l, err := c.Claim(ctx, claim.Request{Name: "jobs/x", ID: driver.ID(claim.NewOp()), Holder: driver.Holder{ID: "other"}, TTL: time.Minute})
+	l, err := c.Claim(ctx, claim.Request{Name: "jobs/x", ID: backend.ID(claim.NewOp()), Holder: backend.Holder{ID: "other"}, TTL: time.Minute})
 	if err != nil {
 		return tenant{}, err
 	}
@@ -123,7 +123,7 @@ func TestGateOnMongoDB(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if committed, err := gated(t.Context(), client, data, first, nothing); committed || !errors.Is(err, driver.ErrLost) {
+	if committed, err := gated(t.Context(), client, data, first, nothing); committed || !errors.Is(err, backend.ErrLost) {
 		t.Errorf("the former holder: %v, %v", committed, err)
 	}
 	if committed, err := gated(t.Context(), client, data, next, nothing); !committed {

@@ -12,10 +12,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/mongodb"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // What goes wrong with other locks in MongoDB, and must not here. Each test is named after what would happen.
@@ -60,7 +60,7 @@ func newMachine(t *testing.T, p *Proxy, name string) machine {
 
 // claim claims jobs/x.
 func (m machine) claim(t *testing.T, holder string, ttl time.Duration) (*claim.Lease, error) {
-	return m.Claim(t.Context(), claim.Request{Name: "jobs/x", ID: driver.ID(claim.NewOp()), Holder: driver.Holder{ID: holder}, TTL: ttl})
+	return m.Claim(t.Context(), claim.Request{Name: "jobs/x", ID: backend.ID(claim.NewOp()), Holder: backend.Holder{ID: holder}, TTL: ttl})
 }
 
 func (m machine) holds(t *testing.T, holder string, ttl time.Duration) *claim.Lease {
@@ -76,7 +76,7 @@ func (m machine) holds(t *testing.T, holder string, ttl time.Duration) *claim.Le
 func (m machine) isHeld(t *testing.T, by string) {
 	t.Helper()
 	l, err := m.claim(t, "thief", time.Minute)
-	var held *driver.HeldError
+	var held *backend.HeldError
 	if !errors.As(err, &held) || held.Holder.ID != by {
 		t.Errorf("%v, %v", l, err)
 	}
@@ -86,7 +86,7 @@ func (m machine) isHeld(t *testing.T, by string) {
 func TestTokensGoBack(t *testing.T) {
 	p := Start(t)
 	m := newMachine(t, p, "m")
-	var last driver.Token
+	var last backend.Token
 	for range 3 {
 		l := m.holds(t, "a", time.Minute)
 		if l.Token() <= last {
@@ -191,13 +191,13 @@ func TestLostAnswerLocksOut(t *testing.T) {
 	})
 	l, err := m.claim(t, "a", time.Hour)
 	p.Judge(nil)
-	if err != nil && !errors.Is(err, driver.ErrUnknownOutcome) {
+	if err != nil && !errors.Is(err, backend.ErrUnknownOutcome) {
 		t.Fatal(err)
 	}
 	if l == nil {
 		t.Fatal("nothing to claim again with")
 	}
-	again, err := m.Claim(t.Context(), claim.Request{Name: "jobs/x", ID: l.Incarnation(), Holder: driver.Holder{ID: "a"}, TTL: time.Hour})
+	again, err := m.Claim(t.Context(), claim.Request{Name: "jobs/x", ID: l.Incarnation(), Holder: backend.Holder{ID: "a"}, TTL: time.Hour})
 	if err != nil || again.Token() != 1 {
 		t.Errorf("%v, %v", again, err)
 	}
@@ -248,7 +248,7 @@ func TestErrorsSayWhatHappened(t *testing.T) {
 	if err := m.Release(t.Context(), l); err != nil {
 		t.Error(err)
 	}
-	if err := m.Extend(t.Context(), l, 0); !errors.Is(err, driver.ErrLost) {
+	if err := m.Extend(t.Context(), l, 0); !errors.Is(err, backend.ErrLost) {
 		t.Errorf("a lease that was released: %v", err)
 	}
 }
@@ -262,10 +262,10 @@ func TestTwoWithOneID(t *testing.T) {
 	one.clock.move(2 * time.Hour)
 	two.clock.move(3 * time.Hour)
 	next := two.holds(t, "same", time.Hour)
-	if err := one.Extend(t.Context(), l, 0); !errors.Is(err, driver.ErrLost) {
+	if err := one.Extend(t.Context(), l, 0); !errors.Is(err, backend.ErrLost) {
 		t.Errorf("the first of them renews the second's lease: %v", err)
 	}
-	if err := one.Release(t.Context(), l); err != nil && !errors.Is(err, driver.ErrLost) {
+	if err := one.Release(t.Context(), l); err != nil && !errors.Is(err, backend.ErrLost) {
 		t.Error(err)
 	}
 	if err := two.Extend(t.Context(), next, 0); err != nil {
@@ -280,8 +280,8 @@ func TestFieldsAreDocumented(t *testing.T) {
 	s := open(t, client, mongodb.Config{})
 	r := aRecord("jobs/a.b$c", 7)
 	r.Pins, r.Revoked, r.Since = []string{"why"}, "because", time.UnixMilli(1700000000123)
-	r.Card = driver.Card{Host: "h", PID: 3, Started: time.UnixMilli(1600000000000), Text: "t"}
-	r.Past = []driver.Tenancy{{Token: 5, Holder: driver.Holder{ID: "b"}, From: r.Card.Started, To: r.Since, Why: driver.Expired, Note: "n"}}
+	r.Card = backend.Card{Host: "h", PID: 3, Started: time.UnixMilli(1600000000000), Text: "t"}
+	r.Past = []backend.Tenancy{{Token: 5, Holder: backend.Holder{ID: "b"}, From: r.Card.Started, To: r.Since, Why: backend.Expired, Note: "n"}}
 	if _, err := s.Swap(t.Context(), claim.Swap{Record: r, Owner: true}); err != nil {
 		t.Fatal(err)
 	}

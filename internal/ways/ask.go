@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 const (
@@ -97,7 +97,7 @@ func (s *Ways[W]) AskWithin(ctx context.Context, try func(ctx context.Context, l
 
 // timeLeft returns how long it is until the deadline of a context, if it has one.
 func timeLeft(ctx context.Context) (time.Duration, bool) {
-	if r, ok := ctx.(*driver.Request); ok {
+	if r, ok := ctx.(*backend.Request); ok {
 		return r.Left(), true
 	}
 	end, ok := ctx.Deadline()

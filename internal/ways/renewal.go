@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // renewals are the calls of a backend's Renew under way, oldest first.
@@ -16,18 +16,18 @@ type renewals struct {
 
 // Renewal is one call of a backend's Renew under way, and which endpoints it has taken.
 type Renewal struct {
-	leases []driver.Lease
+	leases []backend.Lease
 	hedged []*Renewal // of a hedge: the calls under way that renew some of its leases
 	taken  []int64    // the numbers of the endpoints, in order, each once; guarded by the lock of renewals
 }
 
 // BeginRenewal is at the start of every call of Renew. The caller calls end when it returns, and leaves leases as they
 // are until then.
-func (s *Ways[W]) BeginRenewal(ctx context.Context, leases []driver.Lease) (r *Renewal, end func()) {
+func (s *Ways[W]) BeginRenewal(ctx context.Context, leases []backend.Lease) (r *Renewal, end func()) {
 	r = &Renewal{leases: leases}
 	s.renewals.mu.Lock()
 	defer s.renewals.mu.Unlock()
-	if driver.IsHedge(ctx) {
+	if backend.IsHedge(ctx) {
 		r.hedged = s.renewals.of(leases)
 	}
 	s.renewals.underWay = append(s.renewals.underWay, r)
@@ -39,13 +39,13 @@ func (s *Ways[W]) BeginRenewal(ctx context.Context, leases []driver.Lease) (r *R
 }
 
 // of returns the calls under way that renew one of these leases. r.mu is held.
-func (r *renewals) of(leases []driver.Lease) (found []*Renewal) {
-	wanted := make(map[driver.Lease]bool, len(leases))
+func (r *renewals) of(leases []backend.Lease) (found []*Renewal) {
+	wanted := make(map[backend.Lease]bool, len(leases))
 	for _, l := range leases {
 		wanted[l] = true
 	}
 	for _, other := range r.underWay {
-		if slices.ContainsFunc(other.leases, func(l driver.Lease) bool { return wanted[l] }) {
+		if slices.ContainsFunc(other.leases, func(l backend.Lease) bool { return wanted[l] }) {
 			found = append(found, other)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // Store is what a backend connects to, and how messages speak of it.
@@ -34,24 +34,24 @@ func (s Store) ParseURL(u *url.URL) (cfg Config, path string, err error) {
 	cfg.Endpoints = strings.Split(u.Host, ",")
 	path = strings.TrimRight(strings.TrimPrefix(u.Path, "/"), "/")
 	if u.Scheme != s.Scheme && u.Scheme != s.SchemeTLS {
-		return cfg, path, fmt.Errorf("%w: a URL of %s begins with %s:// or %s://", driver.ErrInvalid, s.Indefinite, s.Scheme, s.SchemeTLS)
+		return cfg, path, fmt.Errorf("%w: a URL of %s begins with %s:// or %s://", backend.ErrInvalid, s.Indefinite, s.Scheme, s.SchemeTLS)
 	}
 	if u.Opaque != "" || u.Fragment != "" {
-		return cfg, path, fmt.Errorf("%w: a URL of %s looks like %s://host1:2379,host2:2379/%s", driver.ErrInvalid, s.Indefinite, s.Scheme, s.Path)
+		return cfg, path, fmt.Errorf("%w: a URL of %s looks like %s://host1:2379,host2:2379/%s", backend.ErrInvalid, s.Indefinite, s.Scheme, s.Path)
 	}
 	if u.User != nil && !s.Users {
-		return cfg, path, fmt.Errorf("%w: %s knows no users: leave user and password out of the URL, and give a certificate if it wants one", driver.ErrInvalid, s.Name)
+		return cfg, path, fmt.Errorf("%w: %s knows no users: leave user and password out of the URL, and give a certificate if it wants one", backend.ErrInvalid, s.Name)
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return cfg, path, fmt.Errorf("%w: the query of the URL of %s can not be read", driver.ErrInvalid, s.Name)
+		return cfg, path, fmt.Errorf("%w: the query of the URL of %s can not be read", backend.ErrInvalid, s.Name)
 	}
 	for name, values := range query {
 		if !slices.Contains(parameters, name) {
-			return cfg, path, fmt.Errorf("%w: %q is no parameter of a URL of %s: there are %s", driver.ErrInvalid, name, s.Indefinite, strings.Join(parameters, ", "))
+			return cfg, path, fmt.Errorf("%w: %q is no parameter of a URL of %s: there are %s", backend.ErrInvalid, name, s.Indefinite, strings.Join(parameters, ", "))
 		}
 		if len(values) != 1 || values[0] == "" {
-			return cfg, path, fmt.Errorf("%w: the parameter %q of a URL of %s names one file", driver.ErrInvalid, name, s.Indefinite)
+			return cfg, path, fmt.Errorf("%w: the parameter %q of a URL of %s names one file", backend.ErrInvalid, name, s.Indefinite)
 		}
 	}
 	if u.Scheme == s.SchemeTLS || len(query) > 0 {
@@ -65,15 +65,15 @@ func (s Store) readTLS(ca, cert, key string) (*tls.Config, error) {
 	if ca != "" {
 		pem, err := os.ReadFile(ca)
 		if err != nil {
-			return nil, fmt.Errorf("%w: the certificates of %s's authority: %w", driver.ErrInvalid, s.Name, err)
+			return nil, fmt.Errorf("%w: the certificates of %s's authority: %w", backend.ErrInvalid, s.Name, err)
 		}
 		cfg.RootCAs = x509.NewCertPool()
 		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%w: %s holds no certificate in PEM form", driver.ErrInvalid, ca)
+			return nil, fmt.Errorf("%w: %s holds no certificate in PEM form", backend.ErrInvalid, ca)
 		}
 	}
 	if (cert == "") != (key == "") {
-		return nil, fmt.Errorf("%w: cert and key belong together in a URL of %s: give both, or neither", driver.ErrInvalid, s.Indefinite)
+		return nil, fmt.Errorf("%w: cert and key belong together in a URL of %s: give both, or neither", backend.ErrInvalid, s.Indefinite)
 	}
 	if cert != "" {
 		// Read once here, so that what is wrong shows at once, and again when it may have been renewed.
@@ -82,7 +82,7 @@ func (s Store) readTLS(ca, cert, key string) (*tls.Config, error) {
 			return &pair, err
 		}
 		if _, err := load(); err != nil {
-			return nil, fmt.Errorf("%w: the client's certificate for %s: %w", driver.ErrInvalid, s.Name, err)
+			return nil, fmt.Errorf("%w: the client's certificate for %s: %w", backend.ErrInvalid, s.Name, err)
 		}
 		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }
 	}

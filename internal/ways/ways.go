@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // DefaultRequestTimeout is how long one endpoint may take for one request if there is time for more.
@@ -52,15 +52,15 @@ type Config struct {
 // Validate returns an error that says what is wrong with a configuration.
 func (s Store) Validate(c Config) error {
 	if len(c.Endpoints) == 0 {
-		return fmt.Errorf("%w: no endpoint of %s is given: name at least one, as in %s://host:2379", driver.ErrInvalid, s.Indefinite, s.Scheme)
+		return fmt.Errorf("%w: no endpoint of %s is given: name at least one, as in %s://host:2379", backend.ErrInvalid, s.Indefinite, s.Scheme)
 	}
 	for _, e := range c.Endpoints {
 		if strings.TrimSpace(e) == "" {
-			return fmt.Errorf("%w: one of the endpoints of %s is empty", driver.ErrInvalid, s.Name)
+			return fmt.Errorf("%w: one of the endpoints of %s is empty", backend.ErrInvalid, s.Name)
 		}
 	}
 	if c.RequestTimeout < 0 {
-		return fmt.Errorf("%w: the request timeout is negative", driver.ErrInvalid)
+		return fmt.Errorf("%w: the request timeout is negative", backend.ErrInvalid)
 	}
 	return nil
 }
@@ -92,7 +92,7 @@ type Ways[W any] struct {
 // Open returns ways to a store. Nothing is connected before it is used.
 func Open[W any](store Store, cfg Config, stubs func(*grpc.ClientConn) W) (*Ways[W], error) {
 	s := &Ways[W]{
-		Closed: fmt.Errorf("%w: the connections to %s were given up", driver.ErrClosed, store.Name),
+		Closed: fmt.Errorf("%w: the connections to %s were given up", backend.ErrClosed, store.Name),
 		store:  store, patience: cfg.RequestTimeout, idle: make(chan struct{}),
 	}
 	if s.patience == 0 {
@@ -109,7 +109,7 @@ func Open[W any](store Store, cfg Config, stubs func(*grpc.ClientConn) W) (*Ways
 		if err != nil {
 			s.endBase(s.Closed)
 			s.hangUp()
-			return nil, fmt.Errorf("%w: the endpoint %q of %s: %w", driver.ErrInvalid, endpoint, store.Name, err)
+			return nil, fmt.Errorf("%w: the endpoint %q of %s: %w", backend.ErrInvalid, endpoint, store.Name, err)
 		}
 		s.conns, s.ways = append(s.conns, conn), append(s.ways, stubs(conn))
 	}
@@ -219,7 +219,7 @@ func (s *Ways[W]) Spawn(f func()) bool {
 }
 
 // Close gives the connections up. Calls that are under way end with [Ways.Closed], or with
-// [driver.ErrUnknownOutcome] if they may have had an effect. It waits for them until ctx ends.
+// [backend.ErrUnknownOutcome] if they may have had an effect. It waits for them until ctx ends.
 func (s *Ways[W]) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if !s.closed {

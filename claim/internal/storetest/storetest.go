@@ -8,13 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/driver"
 )
 
 // Record returns one that is held.
-func Record(name string, token driver.Token) claim.Record {
-	return claim.Record{Name: name, Holder: "me", Token: token, Op: claim.NewOp(), Incarnation: driver.ID(claim.NewOp()), Domain: "d", TTL: time.Second}
+func Record(name string, token backend.Token) claim.Record {
+	return claim.Record{Name: name, Holder: "me", Token: token, Op: claim.NewOp(), Incarnation: backend.ID(claim.NewOp()), Domain: "d", TTL: time.Second}
 }
 
 // Swap writes a record over the one with an op, which must succeed, and returns it.
@@ -43,7 +43,7 @@ func Remove(t testing.TB, s claim.Store, name string) {
 
 // Request returns one with an id of its own.
 func Request(name, holder string, ttl time.Duration) claim.Request {
-	q := claim.Request{Name: name, Holder: driver.Holder{ID: holder}, TTL: ttl}
+	q := claim.Request{Name: name, Holder: backend.Holder{ID: holder}, TTL: ttl}
 	_, _ = rand.Read(q.ID[:]) // never fails
 	return q
 }
@@ -52,7 +52,7 @@ func Request(name, holder string, ttl time.Duration) claim.Request {
 func Take(ctx context.Context, c *claim.Client, q claim.Request, again ...error) (*claim.Lease, error) {
 	for {
 		l, err := c.Claim(ctx, q)
-		if ctx.Err() != nil || !is(err, append(again, driver.ErrHeld, driver.ErrContention)) {
+		if ctx.Err() != nil || !is(err, append(again, backend.ErrHeld, backend.ErrContention)) {
 			return l, err
 		}
 		time.Sleep(2 * time.Millisecond)
@@ -74,7 +74,7 @@ func Says(t testing.TB, err, kind error, parts ...string) {
 	if !errors.Is(err, kind) {
 		t.Fatalf("got %v, want %v", err, kind)
 	}
-	for _, other := range []error{driver.ErrUnavailable, driver.ErrUnknownOutcome, driver.ErrInvalid, driver.ErrCorrupt, driver.ErrContention, driver.ErrLost} {
+	for _, other := range []error{backend.ErrUnavailable, backend.ErrUnknownOutcome, backend.ErrInvalid, backend.ErrCorrupt, backend.ErrContention, backend.ErrLost} {
 		if other != kind && errors.Is(err, other) {
 			t.Errorf("%v is also %v", err, other)
 		}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // WaitLimit bounds every wait for something that is due at once.
@@ -58,14 +58,14 @@ func OK(t testing.TB, err error) {
 }
 
 // Asking returns a claim by somebody.
-func Asking(name string, wait bool) driver.Claim {
-	c := driver.Claim{Name: name, Wait: wait, TTL: TTL, Holder: driver.Holder{ID: "h", Card: driver.Card{Host: "here", PID: 1}}}
+func Asking(name string, wait bool) backend.Claim {
+	c := backend.Claim{Name: name, Wait: wait, TTL: TTL, Holder: backend.Holder{ID: "h", Card: backend.Card{Host: "here", PID: 1}}}
 	rand.Read(c.ID[:])
 	return c
 }
 
 // Hold claims a name that is free.
-func Hold(t testing.TB, b driver.Backend, name string) (driver.Lease, driver.Grant) {
+func Hold(t testing.TB, b backend.Backend, name string) (backend.Lease, backend.Grant) {
 	t.Helper()
 	l, g, err := b.Claim(Limited(t), Asking(name, false))
 	OK(t, err)
@@ -76,7 +76,7 @@ func Hold(t testing.TB, b driver.Backend, name string) (driver.Lease, driver.Gra
 }
 
 // Stand claims a name that is held.
-func Stand(t testing.TB, b driver.Backend, name string) driver.Lease {
+func Stand(t testing.TB, b backend.Backend, name string) backend.Lease {
 	t.Helper()
 	l, g, err := b.Claim(Limited(t), Asking(name, true))
 	OK(t, err)
@@ -87,9 +87,9 @@ func Stand(t testing.TB, b driver.Backend, name string) driver.Lease {
 }
 
 // Renew renews one lease.
-func Renew(t testing.TB, b driver.Backend, l driver.Lease) driver.Renewal {
+func Renew(t testing.TB, b backend.Backend, l backend.Lease) backend.Renewal {
 	t.Helper()
-	var got driver.Renewal
-	OK(t, b.Renew(Limited(t), []driver.Lease{l}, func(_ int, r driver.Renewal) { got = r }))
+	var got backend.Renewal
+	OK(t, b.Renew(Limited(t), []backend.Lease{l}, func(_ int, r backend.Renewal) { got = r }))
 	return got
 }

@@ -1,4 +1,4 @@
-// Package driver is what a backend implements, so that leases on it can be used through the root package.
+// Package backend is what a backend implements, so that leases on it can be used through the root package.
 //
 // A backend is one store that leases live in: our server, etcd, a database, a process's own memory. The root
 // package asks it for few things and does all the rest itself: it counts deadlines, decides when to renew,
@@ -16,4 +16,4 @@
 // to ask several times, says until when instead ([Grant.Until]).
 //
 // It never starts a goroutine, and never keeps a lease: a [Lease] is a reference to what the store keeps.
-package driver
+package backend

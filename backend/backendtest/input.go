@@ -1,4 +1,4 @@
-package drivertest
+package backendtest
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // What makes no sense, and contexts that end.
@@ -23,13 +23,13 @@ func testBadNames(s *suite) {
 	a := s.claimer("a")
 	for _, name := range []string{"", "/", "a//b", "../a", "a/.", "a\x00b", "\xff", strings.Repeat("x", 10<<10)} {
 		l, _, err := a.Claim(s.Context(), a.asking(name, false))
-		if l != nil || !errors.Is(err, driver.ErrInvalid) {
+		if l != nil || !errors.Is(err, backend.ErrInvalid) {
 			s.Errorf("Claim(%.20q): %v, %v", name, l, err)
 		}
 		_, err = a.Get(s.Context(), name)
-		s.is("Get", err, driver.ErrInvalid)
+		s.is("Get", err, backend.ErrInvalid)
 	}
-	long := s.name(strings.Repeat("x", driver.MaxName-len(s.name(""))))
+	long := s.name(strings.Repeat("x", backend.MaxName-len(s.name(""))))
 	a.hold(long)
 }
 
@@ -46,7 +46,7 @@ func testBadTTLs(s *suite) {
 		claim := a.asking(s.name("ttl"), false)
 		claim.TTL = ttl
 		_, _, err := a.Claim(s.Context(), claim)
-		s.is("Claim for "+ttl.String(), err, driver.ErrInvalid)
+		s.is("Claim for "+ttl.String(), err, backend.ErrInvalid)
 	}
 	for i, ttl := range []time.Duration{limits.MinTTL, limits.MaxTTL} {
 		claim := a.asking(s.name("ttl/"+string(rune('a'+i))), false)
@@ -61,19 +61,19 @@ func testBadTTLs(s *suite) {
 
 func testBadClaims(s *suite) {
 	a := s.claimer("a")
-	for what, spoil := range map[string]func(*driver.Claim){
-		"no id":          func(c *driver.Claim) { c.ID = driver.ID{} },
-		"no holder":      func(c *driver.Claim) { c.Holder = driver.Holder{} },
-		"a holder's id":  func(c *driver.Claim) { c.Holder.ID = "\xff" },
-		"a long card":    func(c *driver.Claim) { c.Holder.Card.Text = strings.Repeat("x", driver.MaxCardText+1) },
-		"a broken card":  func(c *driver.Claim) { c.Holder.Card.Text = "\xff" },
-		"a long host":    func(c *driver.Claim) { c.Holder.Card.Host = strings.Repeat("x", driver.MaxHolderID+1) },
-		"a control code": func(c *driver.Claim) { c.Holder.ID = "a\x1b[2J" },
+	for what, spoil := range map[string]func(*backend.Claim){
+		"no id":          func(c *backend.Claim) { c.ID = backend.ID{} },
+		"no holder":      func(c *backend.Claim) { c.Holder = backend.Holder{} },
+		"a holder's id":  func(c *backend.Claim) { c.Holder.ID = "\xff" },
+		"a long card":    func(c *backend.Claim) { c.Holder.Card.Text = strings.Repeat("x", backend.MaxCardText+1) },
+		"a broken card":  func(c *backend.Claim) { c.Holder.Card.Text = "\xff" },
+		"a long host":    func(c *backend.Claim) { c.Holder.Card.Host = strings.Repeat("x", backend.MaxHolderID+1) },
+		"a control code": func(c *backend.Claim) { c.Holder.ID = "a\x1b[2J" },
 	} {
 		claim := a.asking(s.name("bad"), false)
 		spoil(&claim)
 		_, _, err := a.Claim(s.Context(), claim)
-		s.is(what, err, driver.ErrInvalid)
+		s.is(what, err, backend.ErrInvalid)
 	}
 	if i := a.info(s.name("bad")); i.Held {
 		s.Errorf("something was left behind: %+v", i)
@@ -88,11 +88,11 @@ func (foreign) Name() string { return "foreign" }
 func testForeign(s *suite) {
 	a := s.claimer("a")
 	_, err := a.Await(s.Context(), foreign{})
-	s.is("Await", err, driver.ErrInvalid)
-	s.is("Release", a.Release(s.Context(), foreign{}), driver.ErrInvalid)
+	s.is("Await", err, backend.ErrInvalid)
+	s.is("Release", a.Release(s.Context(), foreign{}), backend.ErrInvalid)
 	l, _ := a.hold(s.name("own"))
 	got := a.renew(foreign{}, l)
-	s.is("Renew", got[0].Err, driver.ErrInvalid)
+	s.is("Renew", got[0].Err, backend.ErrInvalid)
 	if got[1].Err != nil {
 		s.Errorf("a lease beside a foreign one: %v", got[1].Err)
 	}
@@ -107,7 +107,7 @@ func testEnded(s *suite) {
 	switch {
 	case err == nil:
 		s.Error("a claim succeeded in a context that had ended")
-	case errors.Is(err, driver.ErrUnknownOutcome) != (l != nil):
+	case errors.Is(err, backend.ErrUnknownOutcome) != (l != nil):
 		s.Errorf("a claim of unknown outcome comes with a lease, another error with none: %v, %v", l, err)
 	case l != nil:
 		a.release(l)
@@ -122,7 +122,7 @@ func testEnded(s *suite) {
 	_, err = a.List(done(), s.prefix, "", 10)
 	s.is("List", err, context.Canceled)
 	answers := 0
-	if err := a.Renew(done(), []driver.Lease{held}, func(int, driver.Renewal) { answers++ }); err == nil && answers == 0 {
+	if err := a.Renew(done(), []backend.Lease{held}, func(int, backend.Renewal) { answers++ }); err == nil && answers == 0 {
 		s.Error("Renew returned without an error and without an answer")
 	}
 	s.kind("Release", a.Release(done(), held))

@@ -1,4 +1,4 @@
-package driver
+package backend
 
 import (
 	"context"
@@ -47,7 +47,7 @@ func thing[T any]() string {
 	case *Transferrer:
 		return Transfer
 	}
-	panic("driver: Can is only for the interfaces that this package names")
+	panic("backend: Can is only for the interfaces that this package names")
 }
 
 // Clocked is a backend for tests, with clocks that are moved by hand. The root package counts by them too.

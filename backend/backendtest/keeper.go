@@ -1,4 +1,4 @@
-package drivertest
+package backendtest
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // What a keeper on a backend does.
@@ -25,10 +25,10 @@ var keeperTests = []test{
 	{name: "KeeperThatIsClosedReleases", run: testKeeperClosed},
 	{name: "KeepersExcludeEachOther", run: testKeepersExclude},
 	{name: "CampaignHasOneLeader", run: testCampaign},
-	{name: "KeeperWatches", what: driver.Watch, run: testKeeperWatch},
-	{name: "LeaderAnnounces", what: driver.Announce, run: testKeeperAnnounce},
-	{name: "KeeperAdopts", what: driver.Adopt, ends: true, run: testKeeperAdopt},
-	{name: "RevokedLeaseEnds", what: driver.Revoke, ends: true, run: testKeeperRevoked},
+	{name: "KeeperWatches", what: backend.Watch, run: testKeeperWatch},
+	{name: "LeaderAnnounces", what: backend.Announce, run: testKeeperAnnounce},
+	{name: "KeeperAdopts", what: backend.Adopt, ends: true, run: testKeeperAdopt},
+	{name: "RevokedLeaseEnds", what: backend.Revoke, ends: true, run: testKeeperRevoked},
 }
 
 // keeper returns a keeper on a client of its own.
@@ -37,7 +37,7 @@ func (s *suite) keeper(id string) *leasekeeper.Keeper {
 	return s.keeperOn(s.store.Open(s), id)
 }
 
-func (s *suite) keeperOn(b driver.Backend, id string) *leasekeeper.Keeper {
+func (s *suite) keeperOn(b backend.Backend, id string) *leasekeeper.Keeper {
 	s.Helper()
 	k, err := leasekeeper.New(b, leasekeeper.WithHolder(id), leasekeeper.WithTTL(s.ttl))
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *suite) keeperOn(b driver.Backend, id string) *leasekeeper.Keeper {
 	s.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*s.longest())
 		defer cancel()
-		if err := k.Close(ctx); err != nil && !errors.Is(err, driver.ErrUnknownOutcome) {
+		if err := k.Close(ctx); err != nil && !errors.Is(err, backend.ErrUnknownOutcome) {
 			s.Errorf("%s is closed: %v", id, err)
 		}
 	})
@@ -68,8 +68,8 @@ func (s *suite) must(l *leasekeeper.Lease, err error) *leasekeeper.Lease {
 // gone fails unless a lease is over.
 func (s *suite) gone(l *leasekeeper.Lease) {
 	s.Helper()
-	s.is("Check", l.Check(), driver.ErrLost)
-	s.is("the cause", context.Cause(l.Context()), driver.ErrLost)
+	s.is("Check", l.Check(), backend.ErrLost)
+	s.is("the cause", context.Cause(l.Context()), backend.ErrLost)
 	if l.Remaining() > 0 || l.Context().Err() == nil {
 		s.Errorf("%v is over: remaining %v", l, l.Remaining())
 	}
@@ -108,13 +108,13 @@ func testKeeperHeld(s *suite) {
 		self bool
 	}{{a, true}, {twin, false}} {
 		_, err := c.k.TryAcquire(s.Context(), name)
-		var held *driver.HeldError
+		var held *backend.HeldError
 		if !errors.As(err, &held) || held.Self != c.self || held.Token != l.Token() || held.Holder.ID != "a" {
 			s.Errorf("self %v: %v", c.self, err)
 		}
 	}
 	_, err := a.Acquire(s.Context(), name)
-	s.is("Acquire of what one holds", err, driver.ErrHeld)
+	s.is("Acquire of what one holds", err, backend.ErrHeld)
 }
 
 func testKeeperKeeps(s *suite) {
@@ -185,20 +185,20 @@ func testKeeperLeaves(s *suite) {
 
 // cut is a client whose connection can be turned into a black hole.
 type cut struct {
-	driver.Backend
+	backend.Backend
 	open chan struct{} // closed when it is cut
 }
 
 // cutClocked is a cut client of a backend with clocks of its own.
 type cutClocked struct {
 	*cut
-	driver.Clocked
+	backend.Clocked
 }
 
-func (s *suite) cuttable() (b driver.Backend, off func()) {
+func (s *suite) cuttable() (b backend.Backend, off func()) {
 	c := &cut{s.store.Open(s), make(chan struct{})}
 	off = sync.OnceFunc(func() { close(c.open) })
-	if clocked, ok := c.Backend.(driver.Clocked); ok {
+	if clocked, ok := c.Backend.(backend.Clocked); ok {
 		return cutClocked{c, clocked}, off
 	}
 	return c, off
@@ -209,20 +209,20 @@ func (c *cut) hole(ctx context.Context) error {
 	select {
 	case <-c.open:
 		<-ctx.Done()
-		return fmt.Errorf("%w: %w", driver.ErrUnknownOutcome, ctx.Err())
+		return fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, ctx.Err())
 	default:
 		return nil
 	}
 }
 
-func (c *cut) Renew(ctx context.Context, leases []driver.Lease, report func(int, driver.Renewal)) error {
+func (c *cut) Renew(ctx context.Context, leases []backend.Lease, report func(int, backend.Renewal)) error {
 	if err := c.hole(ctx); err != nil {
 		return err
 	}
 	return c.Backend.Renew(ctx, leases, report)
 }
 
-func (c *cut) Release(ctx context.Context, l driver.Lease) error {
+func (c *cut) Release(ctx context.Context, l backend.Lease) error {
 	if err := c.hole(ctx); err != nil {
 		return err
 	}
@@ -248,7 +248,7 @@ func testKeeperCutOff(s *suite) {
 		s.Errorf("token %d after %d", next.Token(), l.Token())
 	}
 	s.gone(l)
-	s.is("Release of what was lost", l.Release(s.Context()), driver.ErrLost)
+	s.is("Release of what was lost", l.Release(s.Context()), backend.ErrLost)
 }
 
 func testKeeperDeleted(s *suite) {
@@ -278,13 +278,13 @@ func testKeeperClosed(s *suite) {
 		s.Fatal(err)
 	}
 	s.gone(held)
-	s.is("Acquire", <-waited, driver.ErrClosed)
+	s.is("Acquire", <-waited, backend.ErrClosed)
 	s.must(b.TryAcquire(s.Context(), held.Name()))
 	if i, err := b.Get(s.Context(), other.Name()); err != nil || i.Waiting > 0 {
 		s.Errorf("who waited was closed: %+v, %v", i, err)
 	}
 	_, err := a.TryAcquire(s.Context(), s.name("late"))
-	s.is("TryAcquire", err, driver.ErrClosed)
+	s.is("TryAcquire", err, backend.ErrClosed)
 }
 
 func testKeepersExclude(s *suite) {
@@ -354,22 +354,22 @@ func testCampaign(s *suite) {
 func testKeeperWatch(s *suite) {
 	a, b, name := s.keeper("a"), s.keeper("b"), s.name("watch/x")
 	l := s.must(a.Acquire(s.Context(), name))
-	var kinds []driver.EventKind
+	var kinds []backend.EventKind
 	for e, err := range b.Watch(s.Context(), s.name("watch/")) {
 		if err != nil || e.Info.Name != name {
 			s.Fatalf("%+v, %v", e, err)
 		}
 		kinds = append(kinds, e.Kind)
-		if e.Kind == driver.Vacated {
+		if e.Kind == backend.Vacated {
 			break
 		}
-		if e.Kind == driver.Resync && len(kinds) == 1 {
+		if e.Kind == backend.Resync && len(kinds) == 1 {
 			if err := l.Release(s.Context()); err != nil {
 				s.Fatal(err)
 			}
 		}
 	}
-	if kinds[0] != driver.Resync {
+	if kinds[0] != backend.Resync {
 		s.Errorf("events: %v", kinds)
 	}
 }
@@ -387,7 +387,7 @@ func testKeeperAnnounce(s *suite) {
 	if err := l.Release(s.Context()); err != nil {
 		s.Fatal(err)
 	}
-	s.is("Announce", l.Announce(s.Context(), "x"), driver.ErrLost)
+	s.is("Announce", l.Announce(s.Context(), "x"), backend.ErrLost)
 }
 
 func testKeeperAdopt(s *suite) {
@@ -396,7 +396,7 @@ func testKeeperAdopt(s *suite) {
 	l := s.must(a.Acquire(s.Context(), name))
 	off()
 	_, err := b.Adopt(s.Context(), name, l.Token()+1)
-	s.is("Adopt with another token", err, driver.ErrLost)
+	s.is("Adopt with another token", err, backend.ErrLost)
 	adopted := s.must(b.Adopt(s.Context(), name, l.Token()))
 	if adopted.Token() != l.Token() {
 		s.Errorf("adopted %v as %v", l, adopted)
@@ -415,7 +415,7 @@ func testKeeperRevoked(s *suite) {
 	s.ttl *= 3 // what is left when a renewal is refused is to be seen
 	a, c, name := s.keeper("a"), s.claimer("operator"), s.name("x")
 	l := s.must(a.Acquire(s.Context(), name))
-	if err := can[driver.Revoker](c).Revoke(s.Context(), name, l.Token(), "it hangs", false); err != nil {
+	if err := can[backend.Revoker](c).Revoke(s.Context(), name, l.Token(), "it hangs", false); err != nil {
 		s.Fatal(err)
 	}
 	// It ends as soon as a renewal is refused, and long before the name is free.

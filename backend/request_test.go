@@ -1,4 +1,4 @@
-package driver_test
+package backend_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // A request ends with whatever it is to end with, whether somebody waits for that, asks, or has derived a
@@ -18,7 +18,7 @@ func TestRequest(t *testing.T) {
 	errWhy := errors.New("why")
 	type ends struct {
 		caller, keeper context.CancelCauseFunc
-		r              *driver.Request
+		r              *backend.Request
 	}
 	for what, c := range map[string]struct {
 		end        func(e ends)
@@ -38,7 +38,7 @@ func TestRequest(t *testing.T) {
 					keeper, endKeeper := context.WithCancelCause(t.Context())
 					defer endCaller(nil)
 					defer endKeeper(nil)
-					r := driver.NewRequest(caller, keeper, time.Second)
+					r := backend.NewRequest(caller, keeper, time.Second)
 					defer r.End()
 					var ctx context.Context = r
 					switch waited {
@@ -81,7 +81,7 @@ func TestRequestOfACaller(t *testing.T) {
 		for limit, want := range map[time.Duration]time.Duration{
 			math.MaxInt64: time.Second, time.Minute: time.Second, time.Millisecond: time.Millisecond,
 		} {
-			r := driver.NewRequest(caller, t.Context(), limit)
+			r := backend.NewRequest(caller, t.Context(), limit)
 			defer r.End()
 			end, ok := r.Deadline()
 			if left := time.Until(end); !ok || left != want || r.Left() != want || r.Value(key{}) != "v" {
@@ -100,7 +100,7 @@ func TestRequestOfACaller(t *testing.T) {
 
 // Who may take for ever is not late at once.
 func TestRequestWithoutLimit(t *testing.T) {
-	r := driver.NewRequest(context.Background(), context.Background(), math.MaxInt64)
+	r := backend.NewRequest(context.Background(), context.Background(), math.MaxInt64)
 	defer r.End()
 	if r.Err() != nil || r.Left() < 100*365*24*time.Hour {
 		t.Errorf("%v, %v left", r.Err(), r.Left())
@@ -111,7 +111,7 @@ func TestRequestWithoutLimit(t *testing.T) {
 func TestRequestOfALateCaller(t *testing.T) {
 	caller, cancel := context.WithDeadline(context.Background(), time.Time{})
 	defer cancel()
-	r := driver.NewRequest(caller, context.Background(), time.Minute)
+	r := backend.NewRequest(caller, context.Background(), time.Minute)
 	defer r.End()
 	if r.Err() != context.DeadlineExceeded || r.Left() > 0 {
 		t.Errorf("%v, %v left", r.Err(), r.Left())
@@ -121,7 +121,7 @@ func TestRequestOfALateCaller(t *testing.T) {
 // The Deadline stays the same, and once it has passed the request is over.
 func TestRequestDeadlineStands(t *testing.T) {
 	for range 1000 {
-		r := driver.NewRequest(context.Background(), context.Background(), time.Microsecond)
+		r := backend.NewRequest(context.Background(), context.Background(), time.Microsecond)
 		end, _ := r.Deadline()
 		for time.Now().Before(end) {
 		}
@@ -150,13 +150,13 @@ func (l *listenedTo) AfterFunc(func()) (stop func() bool) {
 
 // Who asks for Done when the request is over already leaves nothing behind at the keeper.
 func TestRequestLeavesItsKeeper(t *testing.T) {
-	for what, use := range map[string]func(r *driver.Request){
-		"nobody asks": func(r *driver.Request) { r.End() },
-		"before":      func(r *driver.Request) { r.Done(); r.End() },
-		"after":       func(r *driver.Request) { r.End(); <-r.Done() },
+	for what, use := range map[string]func(r *backend.Request){
+		"nobody asks": func(r *backend.Request) { r.End() },
+		"before":      func(r *backend.Request) { r.Done(); r.End() },
+		"after":       func(r *backend.Request) { r.End(); <-r.Done() },
 	} {
 		keeper := &listenedTo{Context: context.Background()}
-		use(driver.NewRequest(t.Context(), keeper, time.Hour))
+		use(backend.NewRequest(t.Context(), keeper, time.Hour))
 		if keeper.by != 0 {
 			t.Errorf("%s: %d listen yet", what, keeper.by)
 		}
@@ -165,7 +165,7 @@ func TestRequestLeavesItsKeeper(t *testing.T) {
 
 // What is derived from a request ends with it without a goroutine that sees to that.
 func TestRequestStartsNoGoroutine(t *testing.T) {
-	r := driver.NewRequest(t.Context(), context.Background(), time.Hour)
+	r := backend.NewRequest(t.Context(), context.Background(), time.Hour)
 	defer r.End()
 	before := runtime.NumGoroutine()
 	for range 100 {
@@ -181,7 +181,7 @@ func TestRequestStartsNoGoroutine(t *testing.T) {
 func TestRequestOfAClosedKeeper(t *testing.T) {
 	keeper, end := context.WithCancel(t.Context())
 	end()
-	r := driver.NewRequest(t.Context(), keeper, time.Hour)
+	r := backend.NewRequest(t.Context(), keeper, time.Hour)
 	defer r.End()
 	select {
 	case <-r.Done():

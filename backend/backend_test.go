@@ -1,4 +1,4 @@
-package driver
+package backend
 
 import (
 	"context"
@@ -123,18 +123,18 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 
 func TestASchemeIsRegisteredOnce(t *testing.T) {
 	open := func(context.Context, *url.URL) (Backend, error) { return none{}, nil }
-	Register("driver-test-once", open)
-	if !slices.Contains(Schemes(), "driver-test-once") || !slices.IsSorted(Schemes()) {
+	Register("backend-test-once", open)
+	if !slices.Contains(Schemes(), "backend-test-once") || !slices.IsSorted(Schemes()) {
 		t.Error(Schemes())
 	}
-	if b, err := Open(t.Context(), "driver-test-once://x"); err != nil || b != (none{}) {
+	if b, err := Open(t.Context(), "backend-test-once://x"); err != nil || b != (none{}) {
 		t.Error(b, err)
 	}
 	for _, bad := range []func(){
-		func() { Register("driver-test-once", open) },
+		func() { Register("backend-test-once", open) },
 		func() { Register("Upper", open) },
 		func() { Register("", open) },
-		func() { Register("driver-test-nil", nil) },
+		func() { Register("backend-test-nil", nil) },
 	} {
 		func() {
 			defer func() {
@@ -150,20 +150,20 @@ func TestASchemeIsRegisteredOnce(t *testing.T) {
 func TestNoErrorShowsAPassword(t *testing.T) {
 	const secret = "hunter2/x y"
 	cause := fmt.Errorf("%w: refused", ErrUnavailable)
-	Register("driver-test-leaky", func(_ context.Context, u *url.URL) (Backend, error) {
+	Register("backend-test-leaky", func(_ context.Context, u *url.URL) (Backend, error) {
 		password, _ := u.User.Password()
 		return nil, fmt.Errorf("%w: %s and %s and %s", cause, u, password, u.Query().Get("Password"))
 	})
-	Register("driver-test-quiet", func(_ context.Context, u *url.URL) (Backend, error) {
+	Register("backend-test-quiet", func(_ context.Context, u *url.URL) (Backend, error) {
 		return nil, fmt.Errorf("%w: %s", cause, u.Redacted())
 	})
 	escaped := "hunter2%2Fx%20y"
 	for _, raw := range []string{
-		"driver-test-leaky://u:" + escaped + "@h/x",
-		"driver-test-leaky://h/x?Password=" + escaped,
-		"driver-test-quiet://u:" + escaped + "@h/x",
-		"driver-test-leaky://u:" + secret + "@h/x",
-		"driver-test-leaky://u:hunter2/x@h:1/x",
+		"backend-test-leaky://u:" + escaped + "@h/x",
+		"backend-test-leaky://h/x?Password=" + escaped,
+		"backend-test-quiet://u:" + escaped + "@h/x",
+		"backend-test-leaky://u:" + secret + "@h/x",
+		"backend-test-leaky://u:hunter2/x@h:1/x",
 		"nobody://u:" + escaped + "@h/x",
 		"u:hunter2",
 		"hunter2",
@@ -184,8 +184,8 @@ func TestNoErrorShowsAPassword(t *testing.T) {
 			t.Errorf("%q: of no kind, or of two: %v", raw, err)
 		}
 	}
-	_, err := Open(t.Context(), "driver-test-quiet://u:p@h/x")
-	if err == nil || !strings.Contains(err.Error(), "driver-test-quiet://u:xxxxx@h/x") {
+	_, err := Open(t.Context(), "backend-test-quiet://u:p@h/x")
+	if err == nil || !strings.Contains(err.Error(), "backend-test-quiet://u:xxxxx@h/x") {
 		t.Errorf("an error without the password was changed: %v", err)
 	}
 }

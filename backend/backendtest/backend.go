@@ -1,4 +1,4 @@
-package drivertest
+package backendtest
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // What every backend does.
@@ -90,7 +90,7 @@ func testSameHolder(s *suite) {
 		s.Errorf("the twin has token %d after %d", again.Token, g.Token)
 	}
 	for i, r := range a.renew(l) {
-		s.is(fmt.Sprint("the first twin renews ", i), r.Err, driver.ErrLost)
+		s.is(fmt.Sprint("the first twin renews ", i), r.Err, backend.ErrLost)
 	}
 }
 
@@ -107,11 +107,11 @@ func testExpiry(s *suite) {
 	a, b, name := s.claimer("a"), s.claimer("b"), s.name("expiry")
 	before := time.Now()
 	l, g := a.hold(name)
-	var next driver.Grant
+	var next backend.Grant
 	s.eventually("the end of a lease that nobody renews", func() bool {
 		_, got, err := b.Claim(s.Context(), b.asking(name, false))
 		if next = got; err != nil {
-			s.is("b claims", err, driver.ErrHeld)
+			s.is("b claims", err, backend.ErrHeld)
 		}
 		return err == nil
 	})
@@ -123,7 +123,7 @@ func testExpiry(s *suite) {
 	if next.Token <= g.Token {
 		s.Errorf("token %d after %d", next.Token, g.Token)
 	}
-	s.is("a renews", a.renew(l)[0].Err, driver.ErrLost)
+	s.is("a renews", a.renew(l)[0].Err, backend.ErrLost)
 	a.release(l)
 	if i := a.info(name); i.Token != next.Token {
 		s.Errorf("a lease that had ended was released, and harmed the next: %+v", i)
@@ -133,7 +133,7 @@ func testExpiry(s *suite) {
 func testRenewMany(s *suite) {
 	const many = 40
 	a := s.claimer("a")
-	leases := make([]driver.Lease, many)
+	leases := make([]backend.Lease, many)
 	for i := range leases {
 		leases[i], _ = a.hold(s.name(fmt.Sprint("many/", i)))
 	}
@@ -142,7 +142,7 @@ func testRenewMany(s *suite) {
 	}
 	for i, r := range a.renew(leases...) {
 		if i%3 == 0 {
-			s.is(fmt.Sprint("renewal of released lease ", i), r.Err, driver.ErrLost)
+			s.is(fmt.Sprint("renewal of released lease ", i), r.Err, backend.ErrLost)
 		} else if r.Err != nil || r.TTL < s.ttl {
 			s.Errorf("renewal of lease %d: %+v", i, r)
 		}
@@ -182,7 +182,7 @@ func testNesting(s *suite) {
 
 func testTokens(s *suite) {
 	name := s.name("tokens")
-	var last driver.Token
+	var last backend.Token
 	for round := range 3 {
 		a, b := s.claimer("a"), s.claimer("b")
 		l, g := a.hold(name)
@@ -283,18 +283,18 @@ func testClosed(s *suite) {
 		s.Errorf("closed again: %v", err)
 	}
 	_, _, err := a.Claim(s.Context(), a.asking(s.name("late"), false))
-	s.is("Claim", err, driver.ErrClosed)
+	s.is("Claim", err, backend.ErrClosed)
 	_, err = a.Get(s.Context(), name)
-	s.is("Get", err, driver.ErrClosed)
+	s.is("Get", err, backend.ErrClosed)
 	_, err = a.List(s.Context(), "", "", 1)
-	s.is("List", err, driver.ErrClosed)
-	s.is("Release", a.Release(s.Context(), l), driver.ErrClosed)
+	s.is("List", err, backend.ErrClosed)
+	s.is("Release", a.Release(s.Context(), l), backend.ErrClosed)
 	var reported error
-	err = a.Renew(s.Context(), []driver.Lease{l}, func(_ int, r driver.Renewal) { reported = r.Err })
+	err = a.Renew(s.Context(), []backend.Lease{l}, func(_ int, r backend.Renewal) { reported = r.Err })
 	if err == nil {
 		err = reported
 	}
-	s.is("Renew", err, driver.ErrClosed)
+	s.is("Renew", err, backend.ErrClosed)
 	if i := s.claimer("b").info(name); !i.Held {
 		s.Errorf("a closed client's lease is gone: %+v", i)
 	}
@@ -309,7 +309,7 @@ func testDeleted(s *suite) {
 	if next.Token <= g.Token {
 		s.Errorf("token %d after %d", next.Token, g.Token)
 	}
-	s.is("a renews", a.renew(l)[0].Err, driver.ErrLost)
+	s.is("a renews", a.renew(l)[0].Err, backend.ErrLost)
 	a.release(l)
 	b.keep(s.short/2, w)
 	if i := b.info(name); i.Token != next.Token {

@@ -1,4 +1,4 @@
-package driver
+package backend
 
 import (
 	"context"
@@ -24,12 +24,12 @@ var schemes = struct {
 // imported, and panics if the scheme is taken or is none.
 func Register(scheme string, open Opener) {
 	if u, err := url.Parse(scheme + "://x"); err != nil || u.Scheme != scheme || scheme == "" || open == nil {
-		panic(fmt.Sprintf("driver: %q can not be registered: it is no scheme in lower case, or has no opener", scheme))
+		panic(fmt.Sprintf("backend: %q can not be registered: it is no scheme in lower case, or has no opener", scheme))
 	}
 	schemes.Lock()
 	defer schemes.Unlock()
 	if schemes.openers[scheme] != nil {
-		panic(fmt.Sprintf("driver: the scheme %q is registered twice", scheme))
+		panic(fmt.Sprintf("backend: the scheme %q is registered twice", scheme))
 	}
 	schemes.openers[scheme] = open
 }

@@ -1,9 +1,9 @@
-// Package drivertest is the behaviour that every backend must show, as one suite of tests.
+// Package backendtest is the behaviour that every backend must show, as one suite of tests.
 //
 // It promises that a backend which passes [Run] can stand behind the root package: what it answers is what
-// [driver.Backend] says, down to the kinds of its errors, and a keeper on it keeps its own promises. What a
+// [backend.Backend] says, down to the kinds of its errors, and a keeper on it keeps its own promises. What a
 // backend cannot do is not skipped: it is listed in [Config.Cannot], and asserted to be an
-// [driver.UnsupportedError] that names the backend and the thing.
+// [backend.UnsupportedError] that names the backend and the thing.
 //
 // How it works: the test of a backend makes a [Config] and calls Run. Each test of the suite gets a [Store]
 // of its own from [Config.New], opens as many clients of it as it needs, and uses names that no other test
@@ -12,4 +12,4 @@
 //
 // It never looks into a store but through the backend, and goroutines that a client leaves behind when it
 // is closed fail the test if it runs in a bubble; elsewhere the caller watches for those.
-package drivertest
+package backendtest

@@ -1,4 +1,4 @@
-package drivertest
+package backendtest
 
 import (
 	"context"
@@ -8,35 +8,35 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper"
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // slow is a client whose answers to renewals come late.
 type slow struct {
-	driver.Backend
+	backend.Backend
 	by time.Duration
 
 	mu       sync.Mutex
-	underWay map[driver.Lease][]context.Context // of the attempts
-	most     int                                // attempts for one lease at once
+	underWay map[backend.Lease][]context.Context // of the attempts
+	most     int                                 // attempts for one lease at once
 }
 
 // slowClocked is a slow client of a backend with clocks of its own.
 type slowClocked struct {
 	*slow
-	driver.Clocked
+	backend.Clocked
 }
 
-func (s *suite) slow(by time.Duration) (*slow, driver.Backend) {
-	c := &slow{Backend: s.store.Open(s), by: by, underWay: make(map[driver.Lease][]context.Context)}
-	if clocked, ok := c.Backend.(driver.Clocked); ok {
+func (s *suite) slow(by time.Duration) (*slow, backend.Backend) {
+	c := &slow{Backend: s.store.Open(s), by: by, underWay: make(map[backend.Lease][]context.Context)}
+	if clocked, ok := c.Backend.(backend.Clocked); ok {
 		return c, slowClocked{c, clocked}
 	}
 	return c, c
 }
 
 // begin counts an attempt together with those that have neither returned nor been given up.
-func (c *slow) begin(ctx context.Context, leases []driver.Lease) {
+func (c *slow) begin(ctx context.Context, leases []backend.Lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, l := range leases {
@@ -47,10 +47,10 @@ func (c *slow) begin(ctx context.Context, leases []driver.Lease) {
 }
 
 // Renew has the leases renewed at once, and reports that late.
-func (c *slow) Renew(ctx context.Context, leases []driver.Lease, report func(int, driver.Renewal)) error {
+func (c *slow) Renew(ctx context.Context, leases []backend.Lease, report func(int, backend.Renewal)) error {
 	type answer struct {
 		place int
-		driver.Renewal
+		backend.Renewal
 	}
 	attempt, end := context.WithCancel(ctx)
 	defer end()
@@ -58,7 +58,7 @@ func (c *slow) Renew(ctx context.Context, leases []driver.Lease, report func(int
 	late := time.NewTimer(c.by)
 	defer late.Stop()
 	var answers []answer
-	err := c.Backend.Renew(ctx, leases, func(i int, r driver.Renewal) { answers = append(answers, answer{i, r}) })
+	err := c.Backend.Renew(ctx, leases, func(i int, r backend.Renewal) { answers = append(answers, answer{i, r}) })
 	select {
 	case <-late.C:
 	case <-ctx.Done():
@@ -95,7 +95,7 @@ func testKeeperSlow(s *suite) {
 }
 
 // slowLeases has a keeper of its own acquire so many leases.
-func (s *suite) slowLeases(b driver.Backend, id string, n int) []*leasekeeper.Lease {
+func (s *suite) slowLeases(b backend.Backend, id string, n int) []*leasekeeper.Lease {
 	k := s.keeperOn(b, id)
 	leases := make([]*leasekeeper.Lease, n)
 	for i := range leases {

@@ -1,4 +1,4 @@
-package drivertest
+package backendtest
 
 import (
 	"context"
@@ -6,20 +6,20 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // What only some backends can do.
 var optionalTests = []test{
-	{name: "WatchTellsEveryChange", what: driver.Watch, run: testWatch},
-	{name: "WatchBeginsWithHowThingsAre", what: driver.Watch, run: testWatchStart},
-	{name: "HistoryTellsWhoHeld", what: driver.History, run: testHistory},
-	{name: "AnnounceChangesTheCard", what: driver.Announce, run: testAnnounce},
-	{name: "AdoptContinuesATenancy", what: driver.Adopt, ends: true, run: testAdopt},
-	{name: "RevokeRefusesRenewals", what: driver.Revoke, ends: true, run: testRevoke},
-	{name: "RevokeNowFreesAtOnce", what: driver.Revoke, run: testRevokeNow},
-	{name: "APinnedNameStays", what: driver.Pin, ends: true, run: testPin},
-	{name: "TransferHandsOnToTheNext", what: driver.Transfer, run: testTransfer},
+	{name: "WatchTellsEveryChange", what: backend.Watch, run: testWatch},
+	{name: "WatchBeginsWithHowThingsAre", what: backend.Watch, run: testWatchStart},
+	{name: "HistoryTellsWhoHeld", what: backend.History, run: testHistory},
+	{name: "AnnounceChangesTheCard", what: backend.Announce, run: testAnnounce},
+	{name: "AdoptContinuesATenancy", what: backend.Adopt, ends: true, run: testAdopt},
+	{name: "RevokeRefusesRenewals", what: backend.Revoke, ends: true, run: testRevoke},
+	{name: "RevokeNowFreesAtOnce", what: backend.Revoke, run: testRevokeNow},
+	{name: "APinnedNameStays", what: backend.Pin, ends: true, run: testPin},
+	{name: "TransferHandsOnToTheNext", what: backend.Transfer, run: testTransfer},
 }
 
 // unsupported asserts that a thing which a backend cannot do is refused by name.
@@ -28,10 +28,10 @@ func (s *suite) unsupported(what string) {
 	l, g := a.hold(name)
 	ctx, cancel := context.WithTimeout(s.Context(), 10*time.Second)
 	defer cancel()
-	var u *driver.UnsupportedError
+	var u *backend.UnsupportedError
 	err := try(ctx, a, what, l, g.Token)
 	switch {
-	case !errors.As(err, &u) || !errors.Is(err, driver.ErrUnsupported):
+	case !errors.As(err, &u) || !errors.Is(err, backend.ErrUnsupported):
 		s.Errorf("%s, which is listed as what %s can not do: %v", what, a.Scheme(), err)
 	case u.Backend != a.Scheme() || u.What != what:
 		s.Errorf("%s of %s is refused as %s of %s", what, a.Scheme(), u.What, u.Backend)
@@ -48,17 +48,17 @@ func (s *suite) unsupportedByKeeper(ctx context.Context, what string) {
 	l := s.must(k.Acquire(ctx, s.name("by-keeper")))
 	var err error
 	switch what {
-	case driver.Watch:
+	case backend.Watch:
 		for _, err = range k.Watch(ctx, s.prefix) {
 		}
-	case driver.Announce:
+	case backend.Announce:
 		err = l.Announce(ctx, "x")
-	case driver.Adopt:
+	case backend.Adopt:
 		_, err = k.Adopt(ctx, s.name("other"), 1)
 	default:
 		return
 	}
-	var u *driver.UnsupportedError
+	var u *backend.UnsupportedError
 	if !errors.As(err, &u) || u.What != what {
 		s.Errorf("%s by a keeper: %v", what, err)
 	}
@@ -68,34 +68,34 @@ func (s *suite) unsupportedByKeeper(ctx context.Context, what string) {
 }
 
 // try does the thing that is named so.
-func try(ctx context.Context, a *claimer, what string, l driver.Lease, t driver.Token) error {
+func try(ctx context.Context, a *claimer, what string, l backend.Lease, t backend.Token) error {
 	switch what {
-	case driver.Watch:
-		return with(a, func(b driver.Watcher) error { return b.Watch(ctx, a.prefix, func(driver.Event) {}) })
-	case driver.History:
-		return with(a, func(b driver.Historian) error {
+	case backend.Watch:
+		return with(a, func(b backend.Watcher) error { return b.Watch(ctx, a.prefix, func(backend.Event) {}) })
+	case backend.History:
+		return with(a, func(b backend.Historian) error {
 			_, err := b.History(ctx, l.Name(), 1)
 			return err
 		})
-	case driver.Announce:
-		return with(a, func(b driver.Announcer) error { return b.Announce(ctx, l, "x") })
-	case driver.Adopt:
-		return with(a, func(b driver.Adopter) error {
+	case backend.Announce:
+		return with(a, func(b backend.Announcer) error { return b.Announce(ctx, l, "x") })
+	case backend.Adopt:
+		return with(a, func(b backend.Adopter) error {
 			_, _, err := b.Adopt(ctx, l.Name(), t, a.who)
 			return err
 		})
-	case driver.Revoke:
-		return with(a, func(b driver.Revoker) error { return b.Revoke(ctx, l.Name(), t, "x", true) })
-	case driver.Pin:
-		return with(a, func(b driver.Pinner) error { return b.Pin(ctx, l.Name(), "x") })
-	case driver.Transfer:
-		return with(a, func(b driver.Transferrer) error { return b.Transfer(ctx, l) })
+	case backend.Revoke:
+		return with(a, func(b backend.Revoker) error { return b.Revoke(ctx, l.Name(), t, "x", true) })
+	case backend.Pin:
+		return with(a, func(b backend.Pinner) error { return b.Pin(ctx, l.Name(), "x") })
+	case backend.Transfer:
+		return with(a, func(b backend.Transferrer) error { return b.Transfer(ctx, l) })
 	}
-	return fmt.Errorf("drivertest: nothing is called %q", what)
+	return fmt.Errorf("backendtest: nothing is called %q", what)
 }
 
 func with[T any](a *claimer, do func(T) error) error {
-	b, err := driver.Can[T](a.Backend)
+	b, err := backend.Can[T](a.Backend)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func with[T any](a *claimer, do func(T) error) error {
 // can returns the backend as T, which it must be.
 func can[T any](a *claimer) T {
 	a.Helper()
-	b, err := driver.Can[T](a.Backend)
+	b, err := backend.Can[T](a.Backend)
 	if err != nil {
 		a.Fatal(err)
 	}
@@ -113,12 +113,12 @@ func can[T any](a *claimer) T {
 }
 
 // watching starts a watch, and returns its events and what ends it.
-func (c *claimer) watching(prefix string) (<-chan driver.Event, func()) {
+func (c *claimer) watching(prefix string) (<-chan backend.Event, func()) {
 	c.Helper()
-	b := can[driver.Watcher](c)
+	b := can[backend.Watcher](c)
 	ctx, cancel := context.WithCancel(c.Context())
-	events, ended := make(chan driver.Event, 100), make(chan error, 1)
-	go func() { ended <- b.Watch(ctx, prefix, func(e driver.Event) { events <- e }) }()
+	events, ended := make(chan backend.Event, 100), make(chan error, 1)
+	go func() { ended <- b.Watch(ctx, prefix, func(e backend.Event) { events <- e }) }()
 	return events, func() {
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -128,7 +128,7 @@ func (c *claimer) watching(prefix string) (<-chan driver.Event, func()) {
 }
 
 // next waits for an event of this kind; Resync events may come in between at any time.
-func (s *suite) next(events <-chan driver.Event, kind driver.EventKind) driver.Event {
+func (s *suite) next(events <-chan backend.Event, kind backend.EventKind) backend.Event {
 	s.Helper()
 	timeout := time.After(s.longest() + 10*time.Second)
 	for {
@@ -137,7 +137,7 @@ func (s *suite) next(events <-chan driver.Event, kind driver.EventKind) driver.E
 			if e.Kind == kind {
 				return e
 			}
-			if e.Kind != driver.Resync {
+			if e.Kind != backend.Resync {
 				s.Fatalf("waiting for an event of kind %d, got %+v", kind, e)
 			}
 		case <-timeout:
@@ -148,12 +148,12 @@ func (s *suite) next(events <-chan driver.Event, kind driver.EventKind) driver.E
 
 // passed waits for the event that somebody has the name after somebody else. In a store that keeps no line, and
 // so cannot tell how many wait, it may be vacant in between.
-func (s *suite) passed(events <-chan driver.Event) driver.Event {
+func (s *suite) passed(events <-chan backend.Event) backend.Event {
 	s.Helper()
 	for {
 		select {
 		case e := <-events:
-			if vacant := e.Kind == driver.Vacated && e.Info.Waiting == -1; e.Kind != driver.Resync && !vacant {
+			if vacant := e.Kind == backend.Vacated && e.Info.Waiting == -1; e.Kind != backend.Resync && !vacant {
 				return e
 			}
 		case <-time.After(s.longest() + 10*time.Second):
@@ -168,13 +168,13 @@ func testWatch(s *suite) {
 	events, stop := w.watching(s.name("watch/"))
 	defer stop()
 	// What is there already says that the watch has begun.
-	if e := s.next(events, driver.Resync); e.Info.Name != s.name("watch/first") || !e.Info.Held {
+	if e := s.next(events, backend.Resync); e.Info.Name != s.name("watch/first") || !e.Info.Held {
 		s.Errorf("begins with %+v", e)
 	}
 	name := s.name("watch/name")
 	a.hold(s.name("watchnot"))
 	l, g := a.hold(name)
-	e := s.next(events, driver.Acquired)
+	e := s.next(events, backend.Acquired)
 	if e.Info.Name != name || e.Info.Token != g.Token || e.Info.Holder.ID != "a" || !e.Info.Held || e.Why != "" {
 		s.Errorf("acquired: %+v", e)
 	}
@@ -182,19 +182,19 @@ func testWatch(s *suite) {
 	a.release(l)
 	b.await(line)
 	e = s.passed(events)
-	if e.Kind != driver.Acquired || e.Info.Name != name || e.Info.Token <= g.Token || e.Info.Holder.ID != "b" || e.Why != driver.Released && e.Why != "" {
+	if e.Kind != backend.Acquired || e.Info.Name != name || e.Info.Token <= g.Token || e.Info.Holder.ID != "b" || e.Why != backend.Released && e.Why != "" {
 		s.Errorf("passed on: %+v", e)
 	}
 	b.release(line)
-	e = s.next(events, driver.Vacated)
-	if e.Info.Name != name || e.Info.Held || e.Why != driver.Released && e.Why != "" {
+	e = s.next(events, backend.Vacated)
+	if e.Info.Name != name || e.Info.Held || e.Why != backend.Released && e.Why != "" {
 		s.Errorf("vacated: %+v", e)
 	}
 	s.ttl = s.short
 	last, _ := a.hold(s.name("watch/last"))
-	s.next(events, driver.Acquired)
-	e = s.next(events, driver.Vacated) // nobody renews it
-	if e.Info.Name != last.Name() || e.Why != driver.Expired && e.Why != "" {
+	s.next(events, backend.Acquired)
+	e = s.next(events, backend.Vacated) // nobody renews it
+	if e.Info.Name != last.Name() || e.Why != backend.Expired && e.Why != "" {
 		s.Errorf("expired: %+v", e)
 	}
 }
@@ -210,7 +210,7 @@ func testWatchStart(s *suite) {
 	events, stop := a.watching(s.name("start/"))
 	defer stop()
 	for len(held) > 0 {
-		e := s.next(events, driver.Resync)
+		e := s.next(events, backend.Resync)
 		if !held[e.Info.Name] || !e.Info.Held {
 			s.Fatalf("begins with %+v", e)
 		}
@@ -220,7 +220,7 @@ func testWatchStart(s *suite) {
 
 func testHistory(s *suite) {
 	a, b, name := s.claimer("a"), s.claimer("b"), s.name("history")
-	h := can[driver.Historian](a)
+	h := can[backend.Historian](a)
 	if past, err := h.History(s.Context(), name, 10); err != nil || len(past) != 0 {
 		s.Errorf("of a name that nobody held: %+v, %v", past, err)
 	}
@@ -234,40 +234,40 @@ func testHistory(s *suite) {
 	if now := past[0]; now.Token != next.Token || now.Holder.ID != "b" || !now.To.IsZero() || now.From.IsZero() {
 		s.Errorf("the present one: %+v", now)
 	}
-	if was := past[1]; was.Token != g.Token || was.Holder.ID != "a" || was.Why != driver.Released || was.To.Before(was.From) {
+	if was := past[1]; was.Token != g.Token || was.Holder.ID != "a" || was.Why != backend.Released || was.To.Before(was.From) {
 		s.Errorf("the one before: %+v", was)
 	}
 	if one, err := h.History(s.Context(), name, 1); err != nil || len(one) != 1 || one[0].Token != next.Token {
 		s.Errorf("one: %+v, %v", one, err)
 	}
 	_, err = h.History(s.Context(), "//", 1)
-	s.is("History of an illegal name", err, driver.ErrInvalid)
+	s.is("History of an illegal name", err, backend.ErrInvalid)
 }
 
 func testAnnounce(s *suite) {
 	a, name := s.claimer("a"), s.name("announce")
 	l, g := a.hold(name)
-	b := can[driver.Announcer](a)
+	b := can[backend.Announcer](a)
 	if err := b.Announce(s.Context(), l, "at 10.0.0.1:80"); err != nil {
 		s.Fatal(err)
 	}
 	if i := a.info(name); i.Holder.Card.Text != "at 10.0.0.1:80" || i.Holder.Card.Host != a.who.Card.Host || i.Token != g.Token {
 		s.Errorf("announced: %+v", i)
 	}
-	s.is("not UTF-8", b.Announce(s.Context(), l, "\xff"), driver.ErrInvalid)
+	s.is("not UTF-8", b.Announce(s.Context(), l, "\xff"), backend.ErrInvalid)
 	a.keep(s.short/2, l)
 	a.release(l)
-	s.is("after the release", b.Announce(s.Context(), l, "x"), driver.ErrLost)
+	s.is("after the release", b.Announce(s.Context(), l, "x"), backend.ErrLost)
 }
 
 func testAdopt(s *suite) {
 	a, b, name := s.claimer("a"), s.claimer("b"), s.name("adopt")
 	_, g := a.hold(name)
-	adopter := can[driver.Adopter](b)
+	adopter := can[backend.Adopter](b)
 	_, _, err := adopter.Adopt(s.Context(), name, g.Token+1, b.who)
-	s.is("another token", err, driver.ErrLost)
+	s.is("another token", err, backend.ErrLost)
 	_, _, err = adopter.Adopt(s.Context(), s.name("nobody's"), g.Token, b.who)
-	s.is("a name that nobody holds", err, driver.ErrLost)
+	s.is("a name that nobody holds", err, backend.ErrLost)
 	l, got, err := adopter.Adopt(s.Context(), name, g.Token, b.who)
 	if err != nil || !got.Held || got.Token != g.Token || got.TTL < s.ttl {
 		s.Fatalf("adopted: %+v, %v", got, err)
@@ -287,15 +287,15 @@ func testRevoke(s *suite) {
 	a, b, name := s.claimer("a"), s.claimer("b"), s.name("revoke")
 	start := time.Now()
 	l, g := a.hold(name)
-	r := can[driver.Revoker](b)
-	s.is("somebody else's token", r.Revoke(s.Context(), name, g.Token+1, "x", false), driver.ErrLost)
+	r := can[backend.Revoker](b)
+	s.is("somebody else's token", r.Revoke(s.Context(), name, g.Token+1, "x", false), backend.ErrLost)
 	if err := r.Revoke(s.Context(), name, g.Token, "it hangs", false); err != nil {
 		s.Fatal(err)
 	}
-	s.is("a renews", a.renew(l)[0].Err, driver.ErrLost)
-	if heir, ok := b.Backend.(driver.Adopter); ok { // nor does that prolong it
+	s.is("a renews", a.renew(l)[0].Err, backend.ErrLost)
+	if heir, ok := b.Backend.(backend.Adopter); ok { // nor does that prolong it
 		_, _, err := heir.Adopt(s.Context(), name, g.Token, b.who)
-		s.is("b adopts", err, driver.ErrLost)
+		s.is("b adopts", err, backend.ErrLost)
 	}
 	s.eventually("the end of what was promised", func() bool { return !b.info(name).Held })
 	if lasted := time.Since(start); lasted < s.ttl {
@@ -309,21 +309,21 @@ func testRevokeNow(s *suite) {
 	l, g := a.hold(name)
 	w := b.stand(name)
 	start := time.Now()
-	r := can[driver.Revoker](b)
+	r := can[backend.Revoker](b)
 	if err := r.Revoke(s.Context(), name, 0, "it hangs", true); err != nil {
 		s.Fatal(err)
 	}
 	if got := b.await(w); got.Token <= g.Token || time.Since(start) > s.ttl {
 		s.Errorf("revoked after %v: %+v", time.Since(start), got)
 	}
-	s.is("a renews", a.renew(l)[0].Err, driver.ErrLost)
-	s.is("a name that nobody holds", r.Revoke(s.Context(), s.name("nobody's"), 0, "x", true), driver.ErrLost)
+	s.is("a renews", a.renew(l)[0].Err, backend.ErrLost)
+	s.is("a name that nobody holds", r.Revoke(s.Context(), s.name("nobody's"), 0, "x", true), backend.ErrLost)
 }
 
 func testPin(s *suite) {
 	a, b, name := s.claimer("a"), s.claimer("b"), s.name("pin")
-	p := can[driver.Pinner](a)
-	s.is("a name that nobody holds", p.Pin(s.Context(), name, "x"), driver.ErrInvalid)
+	p := can[backend.Pinner](a)
+	s.is("a name that nobody holds", p.Pin(s.Context(), name, "x"), backend.ErrInvalid)
 	_, g := a.hold(name)
 	if err := p.Pin(s.Context(), name, "being repaired"); err != nil {
 		s.Fatal(err)
@@ -333,8 +333,8 @@ func testPin(s *suite) {
 	}
 	time.Sleep(s.longest() + s.config.Slack)
 	b.refused(name, a, g.Token)
-	if r, err := driver.Can[driver.Revoker](b.Backend); err == nil {
-		s.is("Revoke", r.Revoke(s.Context(), name, 0, "x", true), driver.ErrPinned)
+	if r, err := backend.Can[backend.Revoker](b.Backend); err == nil {
+		s.is("Revoke", r.Revoke(s.Context(), name, 0, "x", true), backend.ErrPinned)
 	}
 	for range 2 {
 		if err := p.Unpin(s.Context(), name); err != nil {
@@ -359,8 +359,8 @@ func testPin(s *suite) {
 func testTransfer(s *suite) {
 	a, b, name := s.claimer("a"), s.claimer("b"), s.name("transfer")
 	l, g := a.hold(name)
-	t := can[driver.Transferrer](a)
-	s.is("with nobody in line", t.Transfer(s.Context(), l), driver.ErrInvalid)
+	t := can[backend.Transferrer](a)
+	s.is("with nobody in line", t.Transfer(s.Context(), l), backend.ErrInvalid)
 	if i := a.info(name); i.Token != g.Token {
 		s.Errorf("refused, and lost: %+v", i)
 	}
@@ -371,6 +371,6 @@ func testTransfer(s *suite) {
 	if got := b.await(w); got.Token <= g.Token {
 		s.Errorf("handed on: %+v", got)
 	}
-	s.is("a renews", a.renew(l)[0].Err, driver.ErrLost)
-	s.is("a hands on again", t.Transfer(s.Context(), l), driver.ErrLost)
+	s.is("a renews", a.renew(l)[0].Err, backend.ErrLost)
+	s.is("a hands on again", t.Transfer(s.Context(), l), backend.ErrLost)
 }

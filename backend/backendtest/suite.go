@@ -1,4 +1,4 @@
-package drivertest
+package backendtest
 
 import (
 	"context"
@@ -10,14 +10,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // Config says what is tested.
 type Config struct {
 	// New returns a store for one test.
 	New func(t testing.TB) Store
-	// Cannot lists what the backend cannot do, in the words of package driver, such as [driver.History].
+	// Cannot lists what the backend cannot do, in the words of package backend, such as [backend.History].
 	Cannot []string
 	// TTL is what the tests ask for in which leases run out. They take several TTLs; the default is the least
 	// that is allowed, but not less than a second. All others ask for a lease that outlives them also on a
@@ -35,7 +35,7 @@ type Config struct {
 // Store is one store under test.
 type Store struct {
 	// Open returns a new client, as if of another process. The suite closes it.
-	Open func(t testing.TB) driver.Backend
+	Open func(t testing.TB) backend.Backend
 	// Delete removes what says who holds a name, behind the back of the backend. It may be nil: the tests
 	// that need it are then skipped.
 	Delete func(t testing.TB, name string)
@@ -88,7 +88,7 @@ func (c Config) run(t *testing.T, what test) {
 }
 
 func (c Config) runHere(t *testing.T, what test) {
-	s := &suite{TB: t, config: c, store: c.New(t), prefix: "drivertest-" + random(), short: c.TTL}
+	s := &suite{TB: t, config: c, store: c.New(t), prefix: "backendtest-" + random(), short: c.TTL}
 	if s.short == 0 {
 		s.short = max(time.Second, s.open().Limits().MinTTL)
 	}
@@ -125,7 +125,7 @@ func random() string {
 func (s *suite) name(last string) string { return s.prefix + "/" + last }
 
 // open returns a new client.
-func (s *suite) open() driver.Backend {
+func (s *suite) open() backend.Backend {
 	s.Helper()
 	b := s.store.Open(s)
 	s.Cleanup(func() {
@@ -141,24 +141,24 @@ func (s *suite) open() driver.Backend {
 // claimer is one client that claims under a holder of its own.
 type claimer struct {
 	*suite
-	driver.Backend
-	who driver.Holder
+	backend.Backend
+	who backend.Holder
 }
 
 func (s *suite) claimer(id string) *claimer {
-	return &claimer{suite: s, Backend: s.open(), who: driver.Holder{ID: id, Card: driver.Card{
+	return &claimer{suite: s, Backend: s.open(), who: backend.Holder{ID: id, Card: backend.Card{
 		Host: "host-of-" + id, PID: 4711, Started: time.Unix(1700000000, 0).UTC(), Text: "text of " + id}}}
 }
 
 // asking returns a claim with an id of its own.
-func (c *claimer) asking(name string, wait bool) driver.Claim {
-	claim := driver.Claim{Name: name, Holder: c.who, TTL: c.ttl, Wait: wait}
+func (c *claimer) asking(name string, wait bool) backend.Claim {
+	claim := backend.Claim{Name: name, Holder: c.who, TTL: c.ttl, Wait: wait}
 	_, _ = rand.Read(claim.ID[:]) // never fails
 	return claim
 }
 
 // hold claims a name that must be free.
-func (c *claimer) hold(name string) (driver.Lease, driver.Grant) {
+func (c *claimer) hold(name string) (backend.Lease, backend.Grant) {
 	c.Helper()
 	l, g, err := c.Claim(c.Context(), c.asking(name, false))
 	if err != nil || !g.Held || g.Token == 0 || l == nil || l.Name() != name {
@@ -168,7 +168,7 @@ func (c *claimer) hold(name string) (driver.Lease, driver.Grant) {
 }
 
 // stand claims a name that must be held, and stands in line.
-func (c *claimer) stand(name string) driver.Lease {
+func (c *claimer) stand(name string) backend.Lease {
 	c.Helper()
 	l, g, err := c.Claim(c.Context(), c.asking(name, true))
 	if err != nil || g.Held || g.Token != 0 || l == nil {
@@ -178,7 +178,7 @@ func (c *claimer) stand(name string) driver.Lease {
 }
 
 // await waits until it is this one's turn.
-func (c *claimer) await(l driver.Lease) driver.Grant {
+func (c *claimer) await(l backend.Lease) backend.Grant {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(c.Context(), c.ttl+10*time.Second)
 	defer cancel()
@@ -190,11 +190,11 @@ func (c *claimer) await(l driver.Lease) driver.Grant {
 }
 
 // renew renews leases, and returns what was reported about each.
-func (c *claimer) renew(leases ...driver.Lease) []driver.Renewal {
+func (c *claimer) renew(leases ...backend.Lease) []backend.Renewal {
 	c.Helper()
-	got := make([]driver.Renewal, len(leases))
+	got := make([]backend.Renewal, len(leases))
 	seen := make([]int, len(leases))
-	err := c.Renew(c.Context(), leases, func(i int, r driver.Renewal) {
+	err := c.Renew(c.Context(), leases, func(i int, r backend.Renewal) {
 		got[i] = r
 		seen[i]++
 	})
@@ -210,7 +210,7 @@ func (c *claimer) renew(leases ...driver.Lease) []driver.Renewal {
 }
 
 // keep lets time pass while leases are renewed.
-func (c *claimer) keep(d time.Duration, leases ...driver.Lease) {
+func (c *claimer) keep(d time.Duration, leases ...backend.Lease) {
 	c.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(c.short / 4) {
 		for i, r := range c.renew(leases...) {
@@ -221,7 +221,7 @@ func (c *claimer) keep(d time.Duration, leases ...driver.Lease) {
 	}
 }
 
-func (c *claimer) release(l driver.Lease) {
+func (c *claimer) release(l backend.Lease) {
 	c.Helper()
 	if err := c.Release(c.Context(), l); err != nil {
 		c.Fatalf("%s releases: %v", c.who.ID, err)
@@ -229,7 +229,7 @@ func (c *claimer) release(l driver.Lease) {
 }
 
 // info returns how a name is.
-func (c *claimer) info(name string) driver.Info {
+func (c *claimer) info(name string) backend.Info {
 	c.Helper()
 	i, err := c.Get(c.Context(), name)
 	if err != nil || i.Name != name {
@@ -239,11 +239,11 @@ func (c *claimer) info(name string) driver.Info {
 }
 
 // refused claims a name that somebody holds.
-func (c *claimer) refused(name string, by *claimer, t driver.Token) {
+func (c *claimer) refused(name string, by *claimer, t backend.Token) {
 	c.Helper()
 	l, _, err := c.Claim(c.Context(), c.asking(name, false))
-	var held *driver.HeldError
-	if !errors.As(err, &held) || !errors.Is(err, driver.ErrHeld) || l != nil {
+	var held *backend.HeldError
+	if !errors.As(err, &held) || !errors.Is(err, backend.ErrHeld) || l != nil {
 		c.Fatalf("%s claims %s, which %s holds: %v, %v", c.who.ID, name, by.who.ID, l, err)
 	}
 	if held.Name != name || held.Holder.ID != by.who.ID || held.Token != t || held.Self {
@@ -268,8 +268,8 @@ func (s *suite) eventually(what string, is func() bool) {
 }
 
 // kinds are all errors that a backend may return.
-var kinds = []error{driver.ErrHeld, driver.ErrLost, driver.ErrStale, driver.ErrContention, driver.ErrUnknownOutcome,
-	driver.ErrPinned, driver.ErrInvalid, driver.ErrCorrupt, driver.ErrUnsupported, driver.ErrUnavailable, driver.ErrClosed,
+var kinds = []error{backend.ErrHeld, backend.ErrLost, backend.ErrStale, backend.ErrContention, backend.ErrUnknownOutcome,
+	backend.ErrPinned, backend.ErrInvalid, backend.ErrCorrupt, backend.ErrUnsupported, backend.ErrUnavailable, backend.ErrClosed,
 	context.Canceled, context.DeadlineExceeded}
 
 // kind fails unless an error is of a kind that there is.

@@ -1,4 +1,4 @@
-package drivertest
+package backendtest
 
 import (
 	"context"
@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/driver"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // Standing in line.
@@ -20,9 +20,9 @@ var lineTests = []test{
 }
 
 // waiters puts n in line behind one another.
-func (s *suite) waiters(name string, n int) ([]*claimer, []driver.Lease) {
+func (s *suite) waiters(name string, n int) ([]*claimer, []backend.Lease) {
 	who := make([]*claimer, n)
-	leases := make([]driver.Lease, n)
+	leases := make([]backend.Lease, n)
 	for i := range who {
 		who[i] = s.claimer(fmt.Sprint("w", i))
 		l, g, err := who[i].Claim(s.Context(), who[i].asking(name, true))
@@ -86,7 +86,7 @@ func testSilent(s *suite) {
 		a.renew(l)
 		who[1].renew(leases[1])
 	}
-	s.is("the silent one renews", who[0].renew(leases[0])[0].Err, driver.ErrLost)
+	s.is("the silent one renews", who[0].renew(leases[0])[0].Err, backend.ErrLost)
 	a.release(l)
 	who[1].await(leases[1])
 }
@@ -101,7 +101,7 @@ func testAwaitAgain(s *suite) {
 	s.is("Await", err, context.DeadlineExceeded)
 	b.renew(w)
 	a.renew(l)
-	turn := make(chan driver.Grant, 1)
+	turn := make(chan backend.Grant, 1)
 	go func() {
 		g, err := b.Await(s.Context(), w)
 		s.kind("Await", err)
@@ -145,7 +145,7 @@ func testAwaitGone(s *suite) {
 	ctx, cancel := context.WithTimeout(s.Context(), 10*time.Second)
 	defer cancel()
 	_, err := b.Await(ctx, w)
-	s.is("Await after leaving", err, driver.ErrLost)
+	s.is("Await after leaving", err, backend.ErrLost)
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.Error("and it took its time")
 	}
