@@ -2,15 +2,16 @@ package server
 
 import (
 	"context"
+	"errors"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/forwarding"
 )
 
 // alarms are those that a shortage means.
@@ -40,7 +41,7 @@ func (m *maintenanceService) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb
 		switch {
 		case err == nil:
 			resp.Alarms = append(resp.Alarms, said.Alarms...)
-		case r.Action == pb.AlarmRequest_GET && member.ID != m.s.self():
+		case r.Action == pb.AlarmRequest_GET && member.ID != m.s.member.Header().MemberID:
 			// Of a member that is down nobody knows; those of the others count.
 		default:
 			return nil, err
@@ -52,24 +53,18 @@ func (m *maintenanceService) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb
 // alarmOf does with the alarm of one member what was asked for.
 func (m *maintenanceService) alarmOf(ctx context.Context, member uint64, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
 	own := &pb.AlarmRequest{Action: r.Action, MemberID: member, Alarm: r.Alarm}
-	if member == m.s.self() {
+	if member == m.s.member.Header().MemberID {
 		return m.ownAlarm(ctx, own)
 	}
-	conn := m.s.cfg.Group.Peers.Conn(member)
-	if conn == nil {
-		return nil, errNotReached
+	var resp *pb.AlarmResponse
+	err := forwarding.Ask(ctx, m.s.cfg.Group.Peers, member, func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) (err error) {
+		resp, err = pb.NewMaintenanceClient(conn).Alarm(ctx, own, opts...)
+		return err
+	})
+	if said := (*forwarding.PeerError)(nil); err == nil || errors.As(err, &said) || errors.Is(err, replica.ErrNoLeader) {
+		return resp, err
 	}
-	limited, cancel := context.WithTimeout(ctx, othersLimit)
-	defer cancel()
-	var trailer metadata.MD
-	resp, err := pb.NewMaintenanceClient(conn).Alarm(limited, own, append(outgoing[:len(outgoing):len(outgoing)], grpc.Trailer(&trailer))...)
-	switch {
-	case err == nil:
-		return resp, nil
-	case verdictOf(trailer) == verdictSaid:
-		return nil, &passedOn{err}
-	}
-	return nil, status.Errorf(codes.Unavailable, "etcdserver: member %016x can not be reached: %s", member, whyNoAnswer(err))
+	return nil, status.Errorf(codes.Unavailable, "etcdserver: member %016x can not be reached: %s", member, forwarding.WhyNoAnswer(err))
 }
 
 // ownAlarm is Alarm for this member.

@@ -24,12 +24,12 @@ func (c *clusterService) MemberList(_ context.Context, r *pb.MemberListRequest) 
 	h := c.s.member.Header()
 	h.Revision = 0
 	resp := &pb.MemberListResponse{Header: header(h)}
-	if c.s.others == nil {
+	if c.s.peers == nil {
 		resp.Members = []*pb.Member{{ID: h.MemberID, Name: c.s.cfg.Name, ClientURLs: c.s.clientURLs()}}
 		return resp, nil
 	}
 	for _, m := range c.s.cfg.Group.Members {
-		urls := c.s.others.known(m.ID)
+		urls := c.s.peers.known(m.ID)
 		if m.ID == h.MemberID {
 			urls = c.s.clientURLs()
 		}

@@ -9,8 +9,8 @@
 // How it works: [New] checks the configuration, [Server.Start] binds both listeners and only then reports
 // success. Most gRPC methods turn their request into one call of the node and the node's answer back into
 // etcd's message; all errors pass through one table (errors.go). A method that only the leader can carry out is listed
-// in route.go: a member that follows forwards the request or the stream to the leader (forward.go, relay.go), and takes
-// forwarded ones at its port for members. The long streams (keep-alives, renewals, claims, watches) have one goroutine
+// in internal/forwarding: a follower forwards the request or the stream to the leader, and takes forwarded ones at its
+// port for members. The long streams (keep-alives, renewals, claims, watches) have one goroutine
 // that reads and one that writes each, and a bounded amount of work between them: the server stops reading from a client
 // that does not read its answers. What one client may use is bounded by its identity and by the memory limit
 // (internal/admission, budget.go, limits.go). [Server.Stop] first says that it is not serving, ends the long streams, lets short requests finish for as long as its context allows, and

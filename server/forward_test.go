@@ -168,7 +168,7 @@ func TestFollowersAnswerThemselves(t *testing.T) {
 	st, err := follower.maintenance.Status(follower.ctx(), &pb.StatusRequest{})
 	wantOK(t, err)
 	wantEqual(t, "member", st.Header.MemberId, p.ids[1])
-	wantEqual(t, "requests sent on", follower.server.forwards.sent.Load(), 0)
+	wantEqual(t, "requests sent on", follower.server.forwarder.Sent(), 0)
 }
 
 // A member that another takes for the leader, and is not, sends nothing on.
@@ -185,7 +185,7 @@ func TestNothingIsSentOnTwice(t *testing.T) {
 	_, err = stream.Recv()
 	wantCode(t, err, codes.Unavailable)
 	for _, f := range p.fronts {
-		wantEqual(t, "sent on", f.server.forwards.sent.Load(), 0)
+		wantEqual(t, "sent on", f.server.forwarder.Sent(), 0)
 		wantEqual(t, "revision", f.node.Header().Revision, 1)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/v3lockpb"
 	"github.com/leasekeeper/leasekeeper/internal/peer"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
-	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/forwarding"
 )
 
 // DefaultReadTimeout is the default of [Group.ReadTimeout].
@@ -127,88 +127,41 @@ func (s *Server) services() []service {
 type service struct {
 	desc *grpc.ServiceDesc
 	impl any
-	// members is set if other members use it, too.
-	members bool
+	// peers is set if other members use it, too.
+	peers bool
 }
 
-// registerForMembers has the other members find what they ask this one for.
-func (s *Server) registerForMembers() {
+// registerForPeers offers to the other members what they ask this one for.
+func (s *Server) registerForPeers() {
 	if s.cfg.Group == nil {
 		return
 	}
 	for _, svc := range s.services() {
-		if svc.members {
-			s.cfg.Group.Peers.RegisterService(s.forMembers(svc.desc), svc.impl)
+		if svc.peers {
+			s.cfg.Group.Peers.RegisterService(s.incoming.Service(svc.desc), svc.impl)
 		}
 	}
 }
 
-// forMembers is a service in the form in which members are served: with the same limits as for clients, and the
-// mark that a member asked.
-func (s *Server) forMembers(desc *grpc.ServiceDesc) *grpc.ServiceDesc {
-	own := *desc
-	own.Methods = make([]grpc.MethodDesc, len(desc.Methods))
-	for i, m := range desc.Methods {
-		own.Methods[i] = grpc.MethodDesc{MethodName: m.MethodName, Handler: s.unaryForMembers(m)}
+// connect makes both sides of forwarding, unless the member is alone.
+func (s *Server) connect() (err error) {
+	if s.cfg.Group == nil {
+		return nil
 	}
-	own.Streams = make([]grpc.StreamDesc, len(desc.Streams))
-	for i, d := range desc.Streams {
-		own.Streams[i] = d
-		own.Streams[i].Handler = s.streamForMembers("/"+desc.ServiceName+"/"+d.StreamName, d)
+	s.forwarder, err = forwarding.New(forwarding.Config{
+		Member: s.member, Peers: s.cfg.Group.Peers, ReadTimeout: s.cfg.Group.ReadTimeout,
+		Lifetime: s.life, Places: s.limits.places, ReadsOnly: readsOnly,
+	})
+	if err != nil {
+		return err
 	}
-	return &own
+	s.incoming = forwarding.NewIncoming(forwarding.IncomingConfig{
+		Unary: s.limited, Stream: s.limitedStream, Answer: s.answerTo, Changes: s.forwarder.Changes, Applied: s.leading.Applied,
+	})
+	return nil
 }
 
-func (s *Server) unaryForMembers(m grpc.MethodDesc) grpc.MethodHandler {
-	return func(impl any, ctx context.Context, decode func(any) error, outer grpc.UnaryServerInterceptor) (any, error) {
-		inner := s.visit
-		if outer != nil {
-			inner = func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-				return outer(ctx, req, info, func(ctx context.Context, req any) (any, error) { return s.visit(ctx, req, info, handle) })
-			}
-		}
-		return m.Handler(impl, ctx, decode, inner)
-	}
-}
-
-// visit stands before every request of another member with one answer. The trailer tells that member that this
-// one has spoken, and not something on the way.
-func (s *Server) visit(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	leave, err := s.visits.enter()
-	if err == nil {
-		defer leave()
-		visit, end := s.visits.context(ctx)
-		defer end()
-		var resp any
-		resp, err = s.limited(visit, req, info.FullMethod, handle)
-		if err == nil {
-			if r := s.routes[info.FullMethod]; r != nil && r.changes {
-				_ = grpc.SetTrailer(ctx, appliedMark(s.leading.Applied())) // fails only outside a call
-			}
-			return resp, nil
-		}
-	}
-	_ = grpc.SetTrailer(ctx, verdict(err)) // fails only outside a call
-	return nil, s.answerTo(info.FullMethod, err)
-}
-
-func (s *Server) streamForMembers(method string, d grpc.StreamDesc) grpc.StreamHandler {
-	return func(impl any, stream grpc.ServerStream) error {
-		leave, err := s.visits.enter()
-		if err == nil {
-			defer leave()
-			visit, end := s.visits.context(stream.Context())
-			defer end()
-			if err = s.limitedStream(impl, admission.WithContext(visit, stream), method, d.Handler); err == nil {
-				return nil
-			}
-		}
-		stream.SetTrailer(verdict(err))
-		return s.answerTo(method, err)
-	}
-}
-
-// leading is what this package uses of a node that is a member of a group, beside [member].
+// leading is what this package uses of a node that is a member of a group, besides [member].
 type leading interface {
 	// Leader returns who leads as far as the node knows, 0 if it knows of nobody.
 	Leader() (id, term uint64)

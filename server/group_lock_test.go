@@ -51,7 +51,7 @@ func testLocksOutliveALeader(t *testing.T, tr *trio) {
 
 	_, err := leader.maintenance.MoveLeader(leader.ctx(), &pb.MoveLeaderRequest{TargetID: follower.id})
 	wantOK(t, err)
-	eventually(t, "the other leads", func() bool { return follower.server.leads() })
+	eventually(t, "the other leads", func() bool { return follower.server.forwarder.Leads() })
 	giveUpFree()
 	wantCode(t, <-withoutLease, codes.Canceled)
 	eventually(t, "the lease that was granted for the claim is gone", func() bool { return follower.line("l") == 3 })

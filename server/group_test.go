@@ -217,7 +217,7 @@ func testLeadershipIsMoved(t *testing.T, tr *trio) {
 	wantStatus(t, err, rpctypes.ErrGRPCBadLeaderTransferee)
 	_, err = leader.maintenance.MoveLeader(leader.ctx(), &pb.MoveLeaderRequest{TargetID: follower.id})
 	wantOK(t, err)
-	eventually(t, "the other leads", func() bool { return follower.server.leads() })
+	eventually(t, "the other leads", func() bool { return follower.server.forwarder.Leads() })
 
 	// Our own service does it at any member.
 	members := leasekeeperv1.NewMembersClient(leader.conn)
@@ -265,9 +265,9 @@ func testMetricsOfOtherMembers(t *testing.T, tr *trio) {
 		}
 	}
 	wantEqual(t, "series for peers", known["leasekeeper_peer_connected"], 2)
-	before := follower.server.forwards.sent.Load()
+	before := follower.server.forwarder.Sent()
 	follower.put("k", "v")
-	wantEqual(t, "requests sent on", follower.server.forwards.sent.Load()-before, 1)
+	wantEqual(t, "requests sent on", follower.server.forwarder.Sent()-before, 1)
 }
 
 // What a client has changed through a member it sees there: the answer waits until the member has it.

@@ -78,9 +78,9 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 
 // limited carries a request out within its limits, here or where the leader is.
 func (s *Server) limited(ctx context.Context, req any, method string, handle grpc.UnaryHandler) (any, error) {
-	if r := s.routeOf(method, req); r != nil && s.leading != nil {
+	if s.forwarder != nil {
 		here := handle
-		handle = func(ctx context.Context, req any) (any, error) { return s.led(ctx, r, req, here) }
+		handle = func(ctx context.Context, req any) (any, error) { return s.forwarder.Unary(ctx, method, req, here) }
 	}
 	if waits(method) {
 		return s.wait(ctx, req, handle)
@@ -120,8 +120,8 @@ func (s *Server) limitedStream(srv any, stream grpc.ServerStream, method string,
 	if lifetime.RequiresLeader(stream.Context()) && s.serving() != nil {
 		return replica.ErrNoLeader
 	}
-	if r := s.routes[method]; r != nil && s.leading != nil {
-		return s.ledStream(r, srv, stream, handle)
+	if s.forwarder != nil {
+		return s.forwarder.Stream(method, srv, stream, handle)
 	}
 	return handle(srv, stream)
 }

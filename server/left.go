@@ -129,7 +129,7 @@ func (s *Server) endLeft() {
 			ctx, cancel := context.WithTimeout(s.life.Context(), s.cfg.RequestTimeout)
 			err := s.endIfWaiting(ctx, key)
 			cancel()
-			if err != nil && !errors.Is(err, replica.ErrLost) && !isElsewhere(err) {
+			if err != nil && !errors.Is(err, replica.ErrLost) && !errors.Is(err, replica.ErrNoLeader) && !errors.Is(err, replica.ErrNotLeader) {
 				s.log.Warn("a claim that its client has left could not be ended; it ends with its lease", "error", err)
 			}
 			s.left.back(key)

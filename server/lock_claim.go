@@ -239,11 +239,11 @@ func (s *Server) revoke(ctx context.Context, lease int64) error {
 		_, err := s.member.Revoke(ctx, lessor.ID(lease))
 		return nil, err
 	}
-	if s.leading == nil {
+	if s.forwarder == nil {
 		_, err := here(ctx, nil)
 		return err
 	}
-	_, err := s.led(ctx, s.routes[pb.Lease_LeaseRevoke_FullMethodName], &pb.LeaseRevokeRequest{ID: lease}, here)
+	_, err := s.forwarder.Unary(ctx, pb.Lease_LeaseRevoke_FullMethodName, &pb.LeaseRevokeRequest{ID: lease}, here)
 	return err
 }
 

@@ -96,7 +96,7 @@ func (m *maintenanceService) HashKV(ctx context.Context, r *pb.HashKVRequest) (*
 // MoveLeader has another member lead, if this one leads: etcd's clients ask the one that does. That a member is to
 // lead which leads already is no error: who asks wants a certain member to lead afterwards.
 func (m *maintenanceService) MoveLeader(ctx context.Context, r *pb.MoveLeaderRequest) (*pb.MoveLeaderResponse, error) {
-	if err := m.s.serving(); err != nil || m.s.leading != nil && !m.s.leads() {
+	if err := m.s.serving(); err != nil || m.s.leading != nil && !m.s.forwarder.Leads() {
 		return nil, rpctypes.ErrGRPCNotLeader
 	}
 	h := m.s.member.Header()

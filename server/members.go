@@ -10,7 +10,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
-// membersService tells operators how the members of the group are. Which ones there are is in others.go.
+// membersService tells operators how the members of the group are. Which ones there are is in peers.go.
 type membersService struct {
 	leasekeeperv1.UnimplementedMembersServer
 	s *Server
@@ -29,7 +29,7 @@ func (m *membersService) Get(ctx context.Context, _ *leasekeeperv1.GetMemberRequ
 func (m *membersService) List(ctx context.Context, _ *leasekeeperv1.ListMembersRequest) (*leasekeeperv1.ListMembersResponse, error) {
 	h := m.s.member.Header()
 	resp := &leasekeeperv1.ListMembersResponse{ClusterId: h.ClusterID, MemberId: h.MemberID}
-	if m.s.others == nil || admission.FromPeer(ctx) {
+	if m.s.peers == nil || admission.FromPeer(ctx) {
 		own, err := m.s.ownMember(ctx)
 		if err != nil {
 			return nil, err
@@ -38,13 +38,13 @@ func (m *membersService) List(ctx context.Context, _ *leasekeeperv1.ListMembersR
 		return resp, nil
 	}
 	var err error
-	resp.Members, err = m.s.others.ask(ctx)
+	resp.Members, err = m.s.peers.ask(ctx)
 	return resp, err
 }
 
 // TransferLeadership has another member lead. It is carried out by the leader.
 func (m *membersService) TransferLeadership(ctx context.Context, r *leasekeeperv1.TransferLeadershipRequest) (*leasekeeperv1.TransferLeadershipResponse, error) {
-	former := m.s.self()
+	former := m.s.member.Header().MemberID
 	if m.s.leading == nil {
 		return nil, fmt.Errorf("%w: the server is alone: there is nobody to lead in its place", backend.ErrInvalid)
 	}

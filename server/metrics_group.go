@@ -2,19 +2,12 @@ package server
 
 import (
 	"context"
-	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
-
-// forwards counts what was sent on to the leader.
-type forwards struct {
-	sent   atomic.Uint64 // requests and streams
-	failed atomic.Uint64 // … that did not get there, or whose answer was lost
-}
 
 var (
 	descRole       = desc("group_role", "1 for the role that the member has in its group, 0 for the others.", "role")
@@ -53,9 +46,9 @@ var (
 // collectGroup collects what concerns the other members.
 func (s *Server) collectGroup(ctx context.Context, out chan<- prometheus.Metric) {
 	c := &collector{out}
-	c.counter(descForwarded, s.forwards.sent.Load())
-	c.counter(descForwardBad, s.forwards.failed.Load())
-	c.counter(descVisits, s.visits.count())
+	c.counter(descForwarded, s.forwarder.Sent())
+	c.counter(descForwardBad, s.forwarder.Failed())
+	c.counter(descVisits, s.incoming.Served())
 	c.counter(descLeaders, s.life.Leaderships())
 	names := make(map[uint64]string)
 	for _, m := range s.cfg.Group.Members {

@@ -15,6 +15,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/forwarding"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
@@ -81,10 +82,10 @@ func ours(method string) bool {
 // answerTo is answer for all services. What another member has answered stays as it is.
 func (s *Server) answerTo(method string, err error) error {
 	if err == nil {
-		return nil // before passed is allocated
+		return nil // before said is allocated
 	}
-	if passed := (*passedOn)(nil); errors.As(err, &passed) {
-		return passed.status
+	if said := (*forwarding.PeerError)(nil); errors.As(err, &said) {
+		return said.Status
 	}
 	if !ours(method) {
 		return s.answer(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/forwarding"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
@@ -41,11 +42,10 @@ type Server struct {
 	left         *leftClaims
 	bulk         *keyspace.Turns // of work that must leave processors to others
 
-	leading  leading // nil if the member is alone
-	routes   map[string]*route
-	visits   *visits
-	forwards forwards
-	others   *others // nil if the member is alone
+	leading   leading               // nil if the member is alone
+	forwarder *forwarding.Forwarder // likewise
+	incoming  *forwarding.Incoming  // likewise
+	peers     *peers                // likewise
 
 	life *lifetime.Lifetime
 
@@ -80,19 +80,19 @@ func newServer(cfg Config, m member) (*Server, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, log: cfg.Logger, member: m, pulse: newPulse(), limits: newLimits(cfg), budget: newBudget(cfg.MemoryLimit), arrivalLimit: arrivalLimit, visits: newVisits(), left: newLeftClaims(), bulk: newBulk(), done: make(chan struct{})}
+	s := &Server{cfg: cfg, log: cfg.Logger, member: m, pulse: newPulse(), limits: newLimits(cfg), budget: newBudget(cfg.MemoryLimit), arrivalLimit: arrivalLimit, left: newLeftClaims(), bulk: newBulk(), done: make(chan struct{})}
 	var err error
 	if s.certs, err = newCertificates(cfg); err != nil {
 		return nil, err
 	}
-	if s.routes, err = newRoutes(); err != nil {
-		return nil, err
-	}
 	var leader func() (id, term uint64)
 	if cfg.Group != nil {
-		s.leading, s.others, leader = m, newOthers(s), m.Leader
+		s.leading, s.peers, leader = m, newPeers(s), m.Leader
 	}
 	s.life = lifetime.New(leader)
+	if err = s.connect(); err != nil {
+		return nil, err
+	}
 	s.grpc = s.newGRPC()
 	s.metrics = newMetrics(cfg, m, s.grpc.GetServiceInfo())
 	if s.leading != nil {
@@ -108,7 +108,7 @@ func newServer(cfg Config, m member) (*Server, error) {
 		}
 		s.http = s.newHTTP()
 	}
-	s.registerForMembers()
+	s.registerForPeers()
 	return s, nil
 }
 
@@ -141,8 +141,8 @@ func (s *Server) Start() error {
 	s.life.Go(s.beat)
 	s.life.Go(s.watchArrivals)
 	s.life.Go(s.endLeft)
-	if s.others != nil {
-		s.life.Go(s.others.follow)
+	if s.peers != nil {
+		s.life.Go(s.peers.follow)
 	}
 	s.phase = started
 	s.warnOfStrangers()
@@ -201,7 +201,9 @@ func (s *Server) Stop(ctx context.Context) error {
 		}
 		s.gateway.stop()
 	}
-	err = errors.Join(err, s.visits.close(ctx))
+	if s.incoming != nil {
+		err = errors.Join(err, s.incoming.Close(ctx))
+	}
 	s.life.Wait()
 	s.log.Info("stopped")
 	return err

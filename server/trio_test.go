@@ -108,7 +108,7 @@ func (m *trioMember) stop(t *testing.T) {
 	m.over.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 		defer cancel()
-		if m.node.Err() == nil && m.server.leads() {
+		if m.node.Err() == nil && m.server.forwarder.Leads() {
 			if err := m.node.HandOver(ctx, 0); err != nil {
 				t.Logf("handing over: %v", err)
 			}
@@ -131,7 +131,7 @@ func (tr *trio) leader() (leader, follower *trioMember) {
 	eventually(tr.t, "somebody leads", func() bool {
 		leader, follower = nil, nil
 		for _, m := range tr.members {
-			if m.server.leads() {
+			if m.server.forwarder.Leads() {
 				leader = m
 			} else {
 				follower = m

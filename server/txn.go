@@ -139,3 +139,9 @@ func responseOp(r keyspace.TxnOpResult) *pb.ResponseOp {
 	}
 	return op
 }
+
+// readsOnly reports whether a request is a transaction that only reads.
+func readsOnly(req any) bool {
+	txn, ok := req.(*pb.TxnRequest)
+	return ok && txnRequest(txn).ReadOnly()
+}

@@ -1,6 +1,8 @@
 package admission
 
-import "sync"
+import (
+	"sync"
+)
 
 // Counted holds one value for each key that is in use. The first user of a key makes its value, and the last one that
 // leaves removes it. The zero value is ready. Its methods are safe for concurrent use.

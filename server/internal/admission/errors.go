@@ -1,6 +1,8 @@
 package admission
 
-import "errors"
+import (
+	"errors"
+)
 
 // Why a claim does not get a place to wait. Neither error says anything about the name.
 var (

@@ -1,6 +1,8 @@
 package admission
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+)
 
 // Places counts the claims that wait, by the identity of their clients. One identity may take half of the places that
 // the others leave, so that there is always one for another: of n identities that want all, each has one of n+1 parts.

@@ -1,6 +1,8 @@
 package admission
 
-import "testing"
+import (
+	"testing"
+)
 
 func TestEachIdentityLeavesPlacesToOthers(t *testing.T) {
 	const most = 1000

@@ -1,4 +1,4 @@
-package server
+package forwarding
 
 import (
 	"fmt"
@@ -14,24 +14,24 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/v3lockpb"
 )
 
-// route says how a method is carried out that only the member that leads can carry out. A member that follows
-// sends it there as a whole: what it does takes several steps, and those of one client meet at one place.
+// route says how to forward a method that only the leader serves. A follower sends the whole request to the leader: it
+// takes several steps, and those of one client meet at one member.
 type route struct {
 	method string
-	// changes is set if nobody knows whether it had an effect when its answer is lost.
+	// changes is set if a request whose answer is lost may have had an effect.
 	changes bool
-	// stays is set if it waits for others, and goes on doing so where it is when another member leads.
+	// stays is set if a request waits for others, and continues to wait where it is when another member leads.
 	stays bool
 
 	request, response protoreflect.MessageType
 }
 
-// ledMethods are those methods. What is not among them a member does itself: ranges and renewals ask the leader on
-// a shorter way, and watches, maintenance and health are about this member.
-var ledMethods = []route{
+// leaderOnly are the methods that only the leader serves. Every member serves the others itself: ranges and renewals ask
+// the leader on a shorter way, and watches, maintenance and health are about this member.
+var leaderOnly = []route{
 	{method: pb.KV_Put_FullMethodName, changes: true},
 	{method: pb.KV_DeleteRange_FullMethodName, changes: true},
-	{method: pb.KV_Txn_FullMethodName, changes: true}, // but for those that only read, see routeOf
+	{method: pb.KV_Txn_FullMethodName, changes: true}, // except those that only read, see routeOf
 	{method: pb.KV_Compact_FullMethodName, changes: true},
 	{method: pb.Lease_LeaseGrant_FullMethodName, changes: true},
 	{method: pb.Lease_LeaseRevoke_FullMethodName, changes: true},
@@ -63,8 +63,8 @@ var ledMethods = []route{
 
 // newRoutes returns the routes by method.
 func newRoutes() (map[string]*route, error) {
-	routes := make(map[string]*route, len(ledMethods))
-	for _, r := range ledMethods {
+	routes := make(map[string]*route, len(leaderOnly))
+	for _, r := range leaderOnly {
 		name := protoreflect.FullName(strings.ReplaceAll(strings.TrimPrefix(r.method, "/"), "/", "."))
 		found, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
 		if err != nil {
@@ -85,10 +85,10 @@ func newRoutes() (map[string]*route, error) {
 	return routes, nil
 }
 
-// routeOf returns the route of a request, nil if this member carries it out no matter which member leads.
-func (s *Server) routeOf(method string, req any) *route {
-	r := s.routes[method]
-	if txn, ok := req.(*pb.TxnRequest); ok && txnRequest(txn).ReadOnly() {
+// routeOf returns the route of a request, nil if this member serves it no matter which member leads.
+func (f *Forwarder) routeOf(method string, req any) *route {
+	r := f.routes[method]
+	if r != nil && f.readsOnly(req) {
 		return nil
 	}
 	return r

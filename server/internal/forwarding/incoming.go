@@ -1,0 +1,168 @@
+package forwarding
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
+)
+
+// IncomingConfig says how an [Incoming] serves what it takes.
+type IncomingConfig struct {
+	// Unary and Stream serve a request of another member within the limits of this one.
+	Unary  func(ctx context.Context, req any, method string, handle grpc.UnaryHandler) (any, error)
+	Stream func(impl any, stream grpc.ServerStream, method string, handle grpc.StreamHandler) error
+	// Answer turns an error into the status that the client receives.
+	Answer func(method string, err error) error
+	// Changes reports whether a method may change something.
+	Changes func(method string) bool
+	// Applied returns the log entry that the state of this member is at.
+	Applied func() uint64
+}
+
+// Incoming serves other members, on connections that are not the server's own. Its methods are safe for concurrent use.
+type Incoming struct {
+	IncomingConfig
+
+	mu     sync.Mutex
+	open   int
+	closed bool
+	idle   chan struct{} // closed when it is closed and no request is under way
+	served uint64
+
+	// cut ends when the requests under way are to be cut off.
+	cut    context.Context
+	cutOff context.CancelCauseFunc
+}
+
+// NewIncoming makes the receiving side of a member.
+func NewIncoming(c IncomingConfig) *Incoming {
+	in := &Incoming{IncomingConfig: c, idle: make(chan struct{})}
+	in.cut, in.cutOff = context.WithCancelCause(context.Background())
+	return in
+}
+
+// Service is a service in the form in which members are served: with the same limits as for clients, and the mark that
+// another member sent the request.
+func (in *Incoming) Service(desc *grpc.ServiceDesc) *grpc.ServiceDesc {
+	own := *desc
+	own.Methods = make([]grpc.MethodDesc, len(desc.Methods))
+	for i, m := range desc.Methods {
+		own.Methods[i] = grpc.MethodDesc{MethodName: m.MethodName, Handler: in.unaryMethod(m)}
+	}
+	own.Streams = make([]grpc.StreamDesc, len(desc.Streams))
+	for i, d := range desc.Streams {
+		own.Streams[i] = d
+		own.Streams[i].Handler = in.streamMethod("/"+desc.ServiceName+"/"+d.StreamName, d)
+	}
+	return &own
+}
+
+func (in *Incoming) unaryMethod(m grpc.MethodDesc) grpc.MethodHandler {
+	return func(impl any, ctx context.Context, decode func(any) error, outer grpc.UnaryServerInterceptor) (any, error) {
+		inner := in.unary
+		if outer != nil {
+			inner = func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+				return outer(ctx, req, info, func(ctx context.Context, req any) (any, error) { return in.unary(ctx, req, info, handle) })
+			}
+		}
+		return m.Handler(impl, ctx, decode, inner)
+	}
+}
+
+// unary stands before every request of another member with one answer. The trailer tells that member that this one has
+// spoken, and not something on the way.
+func (in *Incoming) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	leave, err := in.enter()
+	if err == nil {
+		defer leave()
+		request, end := in.context(ctx)
+		defer end()
+		var resp any
+		resp, err = in.Unary(request, req, info.FullMethod, handle)
+		if err == nil {
+			if in.Changes(info.FullMethod) {
+				_ = grpc.SetTrailer(ctx, appliedMark(in.Applied())) // fails only outside a call
+			}
+			return resp, nil
+		}
+	}
+	_ = grpc.SetTrailer(ctx, verdict(err)) // fails only outside a call
+	return nil, in.Answer(info.FullMethod, err)
+}
+
+func (in *Incoming) streamMethod(method string, d grpc.StreamDesc) grpc.StreamHandler {
+	return func(impl any, stream grpc.ServerStream) error {
+		leave, err := in.enter()
+		if err == nil {
+			defer leave()
+			request, end := in.context(stream.Context())
+			defer end()
+			if err = in.Stream(impl, admission.WithContext(request, stream), method, d.Handler); err == nil {
+				return nil
+			}
+		}
+		stream.SetTrailer(verdict(err))
+		return in.Answer(method, err)
+	}
+}
+
+// context is that of a peer request: it is marked as one, and ends when those under way are cut off. The caller must call
+// end.
+func (in *Incoming) context(ctx context.Context) (request context.Context, end func()) {
+	request, cancel := context.WithCancelCause(admission.MarkPeerRequest(ctx))
+	leave := lifetime.EndWith(in.cut, cancel)
+	return request, func() { leave(); cancel(nil) }
+}
+
+// enter takes a request, unless the server stops: then another member leads, or soon will.
+func (in *Incoming) enter() (leave func(), err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.closed {
+		return nil, replica.ErrNotLeader
+	}
+	in.open++
+	in.served++
+	return in.leave, nil
+}
+
+func (in *Incoming) leave() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.open--; in.open == 0 && in.closed {
+		close(in.idle)
+	}
+}
+
+// Served returns how many requests were taken.
+func (in *Incoming) Served() uint64 {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.served
+}
+
+// Close takes no more requests, and waits for those under way. When ctx ends they are cut off.
+func (in *Incoming) Close(ctx context.Context) error {
+	in.mu.Lock()
+	if !in.closed {
+		in.closed = true
+		if in.open == 0 {
+			close(in.idle)
+		}
+	}
+	in.mu.Unlock()
+	select {
+	case <-in.idle:
+		return nil
+	case <-ctx.Done():
+	}
+	in.cutOff(lifetime.ErrStopping)
+	<-in.idle
+	return fmt.Errorf("server: requests of other members were cut off while stopping: %w", context.Cause(ctx))
+}
