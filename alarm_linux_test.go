@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/memory"
+	"github.com/leasekeeper/leasekeeper/backend/memory"
 )
 
 // asleep are clocks that a suspended machine has: they jump, and no timer knows of it.

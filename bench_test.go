@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper"
-	"github.com/leasekeeper/leasekeeper/memory"
+	"github.com/leasekeeper/leasekeeper/backend/memory"
 )
 
 // What a keeper costs on a store that costs next to nothing, beside so many leases that it holds already.

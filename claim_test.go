@@ -11,7 +11,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/memory"
+	"github.com/leasekeeper/leasekeeper/backend/memory"
 )
 
 func TestUnknownOutcomeOfAClaimIsResolved(t *testing.T) {

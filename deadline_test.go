@@ -12,7 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/memory"
+	"github.com/leasekeeper/leasekeeper/backend/memory"
 )
 
 // C1: the deadline is counted from before the first send of what was acknowledged, and the context ends then.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend/memory"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/memory"
 )
 
 // open returns a keeper on a store that all keepers of this example share.

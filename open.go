@@ -16,7 +16,7 @@ import (
 // Open returns a keeper on the store that a URL names. The package of the backend must be imported, if only
 // for that:
 //
-//	import _ "github.com/leasekeeper/leasekeeper/memory" // memory:
+//	import _ "github.com/leasekeeper/leasekeeper/backend/memory" // memory:
 //
 // The context is for opening only. No error shows a password of the URL.
 func Open(ctx context.Context, url string, o ...KeeperOption) (*Keeper, error) {

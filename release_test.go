@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper"
-	"github.com/leasekeeper/leasekeeper/memory"
+	"github.com/leasekeeper/leasekeeper/backend/memory"
 )
 
 func TestReleaseIsNeverFalselyReported(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/memory"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/memory"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -21,7 +21,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
-	_ "github.com/leasekeeper/leasekeeper/claim/mongodb" // mongodb://
+	_ "github.com/leasekeeper/leasekeeper/backend/mongodb" // mongodb://
 )
 
 // mongoURI names a real mongod to measure on. Without it FerretDB is started, which speaks MongoDB's protocol.

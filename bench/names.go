@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper"
-	_ "github.com/leasekeeper/leasekeeper/etcd"   // etcd://
-	_ "github.com/leasekeeper/leasekeeper/remote" // leasekeeper://
+	_ "github.com/leasekeeper/leasekeeper/backend/etcd"   // etcd://
+	_ "github.com/leasekeeper/leasekeeper/backend/remote" // leasekeeper://
 )
 
 // lockTTL is how long a lease lives whose renewals are not what is measured.

@@ -15,8 +15,8 @@ import (
 	gooselock "github.com/pressly/goose/v3/lock"
 
 	"github.com/leasekeeper/leasekeeper"
-	_ "github.com/leasekeeper/leasekeeper/claim/postgres" // postgres://
-	_ "github.com/leasekeeper/leasekeeper/claim/sqlite"   // sqlite:
+	_ "github.com/leasekeeper/leasekeeper/backend/postgres" // postgres://
+	_ "github.com/leasekeeper/leasekeeper/backend/sqlite"   // sqlite:
 	"github.com/leasekeeper/leasekeeper/internal/databases"
 )
 

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/claim/internal/queue"
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/queue"
 )
 
 const (

@@ -25,13 +25,13 @@ import (
 //	B10  a worker that dies of a passing error: nothing runs in the background; for a keeper TestWaitingSurvivesTroubles (leasekeeper)
 //	B12  a clock that must be kept ticking, or nothing ends: each client counts by itself; [TestASilentHolderIsSucceededOnTime]
 //	B15  timeouts at the start that bounce the server: there is none; for a keeper TestStoreGone (leasekeeper)
-//	B16  a gate in another store than the data: TestGateInAnotherDatabase (claim/postgres), TestGate (claim/sqlite), TestGateSaysNo (claim/mongodb)
-//	B18  no gate and no token: TestTakeoverRacesGate (claim/postgres, claim/sqlite), [TestS1TokensNeverGoBack]
-//	S7   a TTL index that deletes records: claim/mongodb makes none; what deletion would do, and how it is undone, is in [TestS1TokensNeverGoBack]
-//	S8   a unique index that nobody made: TestNoIndexIsNeeded (internal/ferrettest); TestTablesThatAreNotAsTheyShouldBe (claim/postgres)
+//	B16  a gate in another store than the data: TestGateInAnotherDatabase (backend/postgres), TestGate (backend/sqlite), TestGateSaysNo (backend/mongodb)
+//	B18  no gate and no token: TestTakeoverRacesGate (backend/postgres, backend/sqlite), [TestS1TokensNeverGoBack]
+//	S7   a TTL index that deletes records: backend/mongodb makes none; what deletion would do, and how it is undone, is in [TestS1TokensNeverGoBack]
+//	S8   a unique index that nobody made: TestNoIndexIsNeeded (internal/ferrettest); TestTablesThatAreNotAsTheyShouldBe (backend/postgres)
 //	S9   waiting, kinds of errors, silence: TestErrorsSayWhatHappened (internal/ferrettest), [TestErrorsSayWhatToDo], TestReleaseIsNeverFalselyReported (leasekeeper)
-//	S10  goroutines that sleep and ignore their context, and a client of others that is closed: TestCloseLeavesTheCallersClient (claim/mongodb),
-//	     TestDatabaseOfTheCallerStaysHis (claim/sqlite), TestCloseInterruptsWhoWaits (leasekeeper)
+//	S10  goroutines that sleep and ignore their context, and a client of others that is closed: TestCloseLeavesTheCallersClient (backend/mongodb),
+//	     TestDatabaseOfTheCallerStaysHis (backend/sqlite), TestCloseInterruptsWhoWaits (leasekeeper)
 //	S12  a manual that names other fields than the program: TestFieldsAreDocumented (internal/ferrettest)
 
 // B1: a renewal that believes the old end to be far enough away does not write, though nobody knows how far

@@ -1,7 +1,7 @@
 // Package sqlstore has the SQL with which leases are kept in a database, and no driver for any.
 //
 // It promises what [claim.Store] asks for, on whatever runs its statements as they are and tells truly what
-// became of them: a [DB]. Packages claim/postgres and claim/sqlite have one each; the differences between the
+// became of them: a [DB]. Packages backend/postgres and backend/sqlite have one each; the differences between the
 // databases are behind [Dialect].
 //
 // # How it works

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper"
-	"github.com/leasekeeper/leasekeeper/memory"
+	"github.com/leasekeeper/leasekeeper/backend/memory"
 )
 
 // inMemory runs a command line on a store that can do everything, and lives as long as the test.

@@ -16,11 +16,11 @@ import (
 
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend"
-	_ "github.com/leasekeeper/leasekeeper/claim/mongodb"  // mongodb:// and mongodb+srv://
-	_ "github.com/leasekeeper/leasekeeper/claim/postgres" // postgres:// and postgresql://
-	_ "github.com/leasekeeper/leasekeeper/claim/sqlite"   // sqlite:
-	_ "github.com/leasekeeper/leasekeeper/etcd"           // etcd:// and etcds://
-	_ "github.com/leasekeeper/leasekeeper/remote"         // leasekeeper:// and leasekeepers://
+	_ "github.com/leasekeeper/leasekeeper/backend/etcd"     // etcd:// and etcds://
+	_ "github.com/leasekeeper/leasekeeper/backend/mongodb"  // mongodb:// and mongodb+srv://
+	_ "github.com/leasekeeper/leasekeeper/backend/postgres" // postgres:// and postgresql://
+	_ "github.com/leasekeeper/leasekeeper/backend/remote"   // leasekeeper:// and leasekeepers://
+	_ "github.com/leasekeeper/leasekeeper/backend/sqlite"   // sqlite:
 )
 
 // storeFlags are what the commands share that ask a store about names.

@@ -15,8 +15,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/leasekeeper/leasekeeper"
-	_ "github.com/leasekeeper/leasekeeper/etcd"
-	_ "github.com/leasekeeper/leasekeeper/remote"
+	_ "github.com/leasekeeper/leasekeeper/backend/etcd"
+	_ "github.com/leasekeeper/leasekeeper/backend/remote"
 )
 
 const (

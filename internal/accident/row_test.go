@@ -12,8 +12,8 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/leasekeeper/leasekeeper"
-	"github.com/leasekeeper/leasekeeper/claim/postgres"
-	"github.com/leasekeeper/leasekeeper/claim/sqlite"
+	"github.com/leasekeeper/leasekeeper/backend/postgres"
+	"github.com/leasekeeper/leasekeeper/backend/sqlite"
 	"github.com/leasekeeper/leasekeeper/fence"
 	"github.com/leasekeeper/leasekeeper/fence/sqlfence"
 )

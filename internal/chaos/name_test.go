@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper"
-	_ "github.com/leasekeeper/leasekeeper/etcd"
-	_ "github.com/leasekeeper/leasekeeper/remote"
+	_ "github.com/leasekeeper/leasekeeper/backend/etcd"
+	_ "github.com/leasekeeper/leasekeeper/backend/remote"
 )
 
 // keepers is how many keepers contend, half of them by our own service and half as clients of etcd.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/backend/backendtest"
+	"github.com/leasekeeper/leasekeeper/backend/mongodb"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/claim/mongodb"
 )
 
 // urlOf is what a user would write to keep leases in a test's own database.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/mongodb"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/claim/mongodb"
 	"github.com/leasekeeper/leasekeeper/fence"
 	"github.com/leasekeeper/leasekeeper/fence/mongofence"
 )

@@ -30,8 +30,8 @@ type everywhereBut struct {
 
 // onlyIn lists what has its places. Tests may use anything.
 var onlyIn = []everywhereBut{
-	{"google.golang.org/grpc", []string{"server", "internal/peer", "internal/ways", "remote", "etcd", "api", "cmd"}},
-	{"go.etcd.io/etcd/api/v3/etcdserverpb", []string{"server", "internal/ways/waystest", "remote", "etcd", "api", "cmd"}},
+	{"google.golang.org/grpc", []string{"server", "internal/peer", "internal/ways", "backend/remote", "backend/etcd", "api", "cmd"}},
+	{"go.etcd.io/etcd/api/v3/etcdserverpb", []string{"server", "internal/ways/waystest", "backend/remote", "backend/etcd", "api", "cmd"}},
 	{"go.etcd.io/etcd/server/v3", nil},
 	{"go.etcd.io/etcd/client/v3", nil},
 	{"go.etcd.io/raft/v3", []string{"internal/replica", "internal/simulation"}},
@@ -132,7 +132,7 @@ func TestForeignImportsAreCaught(t *testing.T) {
 				rule.folder+"/x_test.go", "package x\n\nimport _ \""+p+"\"\n",
 				rule.folder+"/sub/x.go", "package x\n\nimport _ \""+p+"\"\n")
 		}
-		for _, p := range append([]string{modulePath + "/driver", modulePath + "/fences", "modernc.org/sqlite"}, rule.not...) {
+		for _, p := range append([]string{modulePath + "/backend", modulePath + "/fences", "modernc.org/sqlite"}, rule.not...) {
 			catches(t, foreignImports(importing(p)), rule.folder+"/x.go", p)
 		}
 		for _, p := range append([]string{"context", "sync"}, rule.also...) {

@@ -62,12 +62,12 @@ var (
 		{"lessor", heavy},
 		{"masterlease", heavy},
 		{"fence", heavy},
-		{"driver", heavy},
+		{"backend", heavy},
 		{"claim", heavy},
 		{"claim/sqlstore", heavy},
-		{"claim/postgres", heavy},
-		{"claim/sqlite", heavy},
-		{"claim/mongodb", heavy[:3]},
+		{"backend/postgres", heavy},
+		{"backend/sqlite", heavy},
+		{"backend/mongodb", heavy[:3]},
 		{"internal/keyspace", []string{"go.etcd.io/raft", "google.golang.org/grpc"}},
 		{"internal/replica", []string{"google.golang.org/grpc"}},
 	}
@@ -109,9 +109,9 @@ type links struct {
 // lean are the packages that every program links, whatever its store.
 var lean = []links{
 	{"clock", nil},
-	{"driver", []string{modulePath + "/clock", modulePath + "/fence"}},
-	{"memory", []string{modulePath + "/clock", modulePath + "/fence", modulePath + "/driver"}},
-	{"", []string{modulePath + "/clock", modulePath + "/fence", modulePath + "/driver", modulePath + "/internal/holder"}},
+	{"backend", []string{modulePath + "/clock", modulePath + "/fence"}},
+	{"backend/memory", []string{modulePath + "/clock", modulePath + "/fence", modulePath + "/backend"}},
+	{"", []string{modulePath + "/clock", modulePath + "/fence", modulePath + "/backend", modulePath + "/internal/holder"}},
 }
 
 func linkedNeedlessly(packages []listed) []breach {

@@ -34,7 +34,7 @@ var rooms = []room{
 	{folder: "lessor", exempt: []string{"driver.go", "interface.go"}},
 	{folder: "masterlease"},
 	{folder: "internal/holder"},
-	{folder: "claim/internal/queue"},
+	{folder: "internal/queue"},
 	// guard.go locks and waits for the lanes, and calls what saves the marks.
 	{folder: "fence", exempt: []string{"guard.go"}},
 	// node.go and run.go drive the replica.

@@ -1,0 +1,106 @@
+package etcd_test
+
+import (
+	"flag"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/backendtest"
+	"github.com/leasekeeper/leasekeeper/backend/etcd"
+	"github.com/leasekeeper/leasekeeper/internal/ways/waystest"
+	"github.com/leasekeeper/leasekeeper/server"
+)
+
+type (
+	proxy  = waystest.Proxy
+	store  = waystest.Store
+	faults = waystest.Faults
+	fault  = waystest.Fault
+)
+
+const (
+	usualTTL = waystest.TTL
+
+	pass, lose, unsent = waystest.Pass, waystest.Lose, waystest.Unsent
+)
+
+// What the tests of this package say most often.
+var (
+	ok, is, eventually, limited = waystest.OK, waystest.Is, waystest.Eventually, waystest.Limited
+	unique, asking              = waystest.Unique, waystest.Asking
+	hold, stand, renew          = waystest.Hold, waystest.Stand, waystest.Renew
+
+	startOwn, startProxy = waystest.Start, waystest.StartProxy
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// endpoint and etcdctl let the same tests run against an etcd that somebody has started.
+var (
+	endpoint = flag.String("endpoint", "", "run against the etcd at this host:port, and not against a server of this process")
+	etcdctl  = flag.String("etcdctl", "", "the path of etcdctl, to be driven beside this package")
+)
+
+// startStore starts a server in this process, unless there is to be another.
+func startStore(t testing.TB) *store {
+	t.Helper()
+	if *endpoint != "" {
+		return waystest.At(t, *endpoint)
+	}
+	return startOwn(t, server.Config{})
+}
+
+// open returns a backend on some endpoints, without a prefix.
+func open(t testing.TB, endpoints ...string) *etcd.Backend {
+	t.Helper()
+	return openWith(t, etcd.Config{Endpoints: endpoints})
+}
+
+func openWith(t testing.TB, cfg etcd.Config) *etcd.Backend {
+	t.Helper()
+	b, err := etcd.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(limited(t)); err != nil {
+			t.Errorf("closing: %v", err)
+		}
+	})
+	return b
+}
+
+func TestBehaviour(t *testing.T) {
+	s := startStore(t)
+	for _, prefix := range []string{"", "some/prefix"} {
+		t.Run("prefix "+prefix, func(t *testing.T) { behaves(t, s, prefix) })
+	}
+}
+
+func behaves(t *testing.T, s *store, prefix string) {
+	ttl, slack := time.Second, time.Duration(0)
+	if *endpoint != "" {
+		// etcd grants two seconds or more, and looks for ends twice a second.
+		ttl, slack = 3*time.Second, 2*time.Second
+	}
+	backendtest.Run(t, backendtest.Config{
+		TTL: ttl, Slack: slack,
+		Cannot: []string{backend.History, backend.Pin, backend.Transfer},
+		New: func(testing.TB) backendtest.Store {
+			return backendtest.Store{
+				Open: func(t testing.TB) backend.Backend {
+					b, err := backend.Open(t.Context(), "etcd://"+s.Addr+"/"+prefix)
+					ok(t, err)
+					return b
+				},
+				Delete: func(_ testing.TB, name string) {
+					s.DeleteOwner(strings.TrimPrefix(prefix+"/"+name, "/"))
+				},
+			}
+		},
+	})
+}

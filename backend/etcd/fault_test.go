@@ -1,0 +1,375 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/etcd"
+)
+
+// isMethod says whether a request is of a kind. Transactions are told apart by what they do.
+func isMethod(kind, method string, req any) bool {
+	last := method[strings.LastIndexByte(method, '/')+1:]
+	if txn, ok := req.(*pb.TxnRequest); ok {
+		last = "Read"
+		for _, op := range txn.Success {
+			if op.GetRequestPut() != nil || op.GetRequestDeleteRange() != nil {
+				last = "Write"
+			}
+		}
+	}
+	return last == kind
+}
+
+// times lets something happen so often to requests of a kind.
+func times(n int32, what fault, kind string) func(string, any) fault {
+	var done atomic.Int32
+	return func(method string, req any) fault {
+		if isMethod(kind, method, req) && done.Add(1) <= n {
+			return what
+		}
+		return pass
+	}
+}
+
+const always = 1 << 30
+
+// Whatever is lost on the way, a claim that failed has left nothing, one whose outcome is unknown can be
+// released or repeated, and one that succeeded is one lease.
+func TestLostAnswersToClaims(t *testing.T) {
+	s := startStore(t)
+	for _, kind := range []string{"Read", "Write", "LeaseGrant", "LeaseRevoke", "LeaseTimeToLive", "LeaseKeepAlive"} {
+		for _, what := range []fault{lose, unsent} {
+			for _, n := range []int32{1, 2, always} {
+				for _, wait := range []bool{false, true} {
+					for _, again := range []bool{false, true} {
+						t.Run(fmt.Sprintf("%s/%d/%d/%v/%v", kind, what, n, wait, again), func(t *testing.T) {
+							t.Parallel()
+							claimWithFaults(t, s, times(n, what, kind), wait, again)
+						})
+					}
+				}
+			}
+		}
+	}
+}
+
+func claimWithFaults(t *testing.T, s *store, decide func(string, any) fault, wait, again bool) {
+	f := new(faults)
+	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
+	claim := asking(unique("lost"), wait)
+	if again {
+		_, _, err := b.Claim(limited(t), claim)
+		ok(t, err)
+	}
+	f.Set(decide)
+	l, g, err := b.Claim(limited(t), claim)
+	f.Set(nil)
+	id := etcd.LeaseIDOf(claim.ID)
+	switch {
+	case err == nil:
+		keys := s.Keys(claim.Name + "/")
+		if !g.Held || len(keys) != 1 || keys[0].CreateRevision != int64(g.Token) || g.TTL != claim.TTL {
+			t.Errorf("granted %+v, there is %v", g, keys)
+		}
+		ok(t, b.Release(limited(t), l))
+	case errors.Is(err, backend.ErrUnknownOutcome):
+		if l == nil {
+			t.Fatal("an unknown outcome without a lease")
+		}
+		is(t, renew(t, b, l).Err, backend.ErrInvalid)
+		// Both ways out of it lead somewhere.
+		if l2, g, err := b.Claim(limited(t), claim); err != nil || !g.Held {
+			t.Errorf("claimed again: %+v, %v", g, err)
+		} else if again {
+			ok(t, b.Release(limited(t), l2))
+		}
+		ok(t, b.Release(limited(t), l))
+	default:
+		is(t, err, backend.ErrUnavailable)
+		if l != nil {
+			t.Error("an error that says that nothing was changed comes with a lease")
+		}
+		if again {
+			return // what was there before is the caller's
+		}
+	}
+	s.None(claim.Name)
+	if s.Alive(id) {
+		t.Error("the lease is left")
+	}
+}
+
+// A claim that finds its name held leaves nothing, or says that it is not known.
+func TestLostAnswersWhereTheNameIsHeld(t *testing.T) {
+	s := startStore(t)
+	for _, kind := range []string{"Read", "Write", "LeaseRevoke", "LeaseTimeToLive"} {
+		for _, n := range []int32{1, always} {
+			t.Run(fmt.Sprint(kind, n), func(t *testing.T) {
+				f := new(faults)
+				b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
+				name := unique("held")
+				hold(t, b, name)
+				claim := asking(name, true)
+				stand := claim
+				stand.Wait = false
+				if _, _, err := b.Claim(limited(t), claim); err != nil {
+					t.Fatal(err)
+				}
+				f.Set(times(n, lose, kind))
+				l, _, err := b.Claim(limited(t), stand) // no longer wants to wait
+				f.Set(nil)
+				switch {
+				case errors.Is(err, backend.ErrHeld):
+					if errors.Is(err, backend.ErrUnknownOutcome) || l != nil || len(s.Keys(name+"/")) != 1 {
+						t.Errorf("%v, %v: %v", l, err, s.Keys(name+"/"))
+					}
+				case errors.Is(err, backend.ErrUnknownOutcome):
+					if l == nil {
+						t.Fatal("no lease")
+					}
+					ok(t, b.Release(limited(t), l))
+				default:
+					is(t, err, backend.ErrUnavailable)
+				}
+			})
+		}
+	}
+}
+
+func TestLostAnswersToReleases(t *testing.T) {
+	s := startStore(t)
+	f := new(faults)
+	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
+	for _, c := range []struct {
+		what fault
+		n    int32
+		kind error
+	}{{lose, 1, nil}, {lose, 3, nil}, {lose, always, backend.ErrUnknownOutcome}, {unsent, 1, nil}, {unsent, always, backend.ErrUnavailable}} {
+		name := unique("release")
+		l, _ := hold(t, b, name)
+		f.Set(times(c.n, c.what, "LeaseRevoke"))
+		err := b.Release(limited(t), l)
+		f.Set(nil)
+		if c.kind == nil {
+			ok(t, err)
+		} else {
+			is(t, err, c.kind)
+			for _, other := range []error{backend.ErrUnknownOutcome, backend.ErrUnavailable} {
+				if other != c.kind && errors.Is(err, other) {
+					t.Errorf("of two kinds: %v", err)
+				}
+			}
+		}
+		ok(t, b.Release(limited(t), l))
+		s.None(name)
+	}
+}
+
+func TestLostAnswersToAnnounceAndRevoke(t *testing.T) {
+	s := startStore(t)
+	f := new(faults)
+	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
+	name := unique("announce")
+	l, g := hold(t, b, name)
+	f.Set(times(1, lose, "Write"))
+	ok(t, b.Announce(limited(t), l, "one"))
+	f.Set(times(always, lose, "Write"))
+	is(t, b.Announce(limited(t), l, "two"), backend.ErrUnknownOutcome)
+	f.Set(times(always, unsent, "Write"))
+	is(t, b.Announce(limited(t), l, "three"), backend.ErrUnavailable)
+	is(t, b.Revoke(limited(t), name, g.Token, "", true), backend.ErrUnavailable)
+	f.Set(nil)
+	info, err := b.Get(limited(t), name)
+	ok(t, err)
+	if info.Holder.Card.Text != "two" || info.Holder.Card.PID != 1 {
+		t.Errorf("%+v", info)
+	}
+	f.Set(times(1, lose, "Write"))
+	ok(t, b.Revoke(limited(t), name, g.Token, "", true))
+	f.Set(nil)
+	is(t, b.Announce(limited(t), l, "four"), backend.ErrLost)
+	s.None(name)
+}
+
+// nobody is an address where nobody listens.
+func nobody(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ok(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func TestNobodyThere(t *testing.T) {
+	b := open(t, nobody(t), nobody(t))
+	l, _, err := b.Claim(limited(t), asking("x", true))
+	if is(t, err, backend.ErrUnavailable); l != nil {
+		t.Error("a lease from nobody")
+	}
+	_, err = b.Get(limited(t), "x")
+	is(t, err, backend.ErrUnavailable)
+	_, err = b.List(limited(t), "", "", 1)
+	is(t, err, backend.ErrUnavailable)
+	is(t, b.Watch(limited(t), "", func(backend.Event) {}), backend.ErrUnavailable)
+}
+
+// One member of two cannot be reached: the other one does it.
+func TestAnotherEndpoint(t *testing.T) {
+	s := startStore(t)
+	p := startProxy(t, s.Addr)
+	p.Stall(false)
+	for _, dead := range []string{nobody(t), p.Addr()} {
+		b := openWith(t, etcd.Config{Endpoints: []string{dead, s.Addr}, RequestTimeout: 300 * time.Millisecond})
+		l, _ := hold(t, b, unique("other"))
+		if r := renew(t, b, l); r.Err != nil {
+			t.Error(r.Err)
+		}
+	}
+}
+
+// There is little time, and the first way is dead: it does not get all of it.
+func TestTimeIsLeftForTheOtherEndpoint(t *testing.T) {
+	s := startStore(t)
+	b, p, l := established(t, etcd.Config{Endpoints: []string{s.Addr}}, s)
+	p.Stall(false)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	info, err := b.Get(ctx, l.Name())
+	if err != nil || !info.Held {
+		t.Errorf("%+v, %v", info, err)
+	}
+
+	// A machine may be too busy for that once, but not each time.
+	var failed error
+	for range 10 {
+		b, p, l = established(t, etcd.Config{Endpoints: []string{s.Addr}}, s)
+		p.Stall(false)
+		if failed = renewedWithin(t, b, l, 900*time.Millisecond); failed == nil { // less than a stream may stall at most
+			return
+		}
+	}
+	t.Error(failed)
+}
+
+// renewedWithin renews a lease and returns what failed.
+func renewedWithin(t *testing.T, b *etcd.Backend, l backend.Lease, limit time.Duration) (failed error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	err := b.Renew(ctx, []backend.Lease{l}, func(_ int, r backend.Renewal) { failed = r.Err })
+	return errors.Join(err, failed)
+}
+
+// established returns a backend behind a proxy that has a connection.
+func established(t *testing.T, cfg etcd.Config, s *store) (*etcd.Backend, *proxy, backend.Lease) {
+	t.Helper()
+	p := startProxy(t, s.Addr)
+	cfg.Endpoints = append([]string{p.Addr()}, cfg.Endpoints...)
+	b := openWith(t, cfg)
+	l, _ := hold(t, b, unique("stalled"))
+	return b, p, l
+}
+
+// The connection carries nothing any more, though the member is well: a claim that is stuck there is told as
+// unknown, and can be repeated.
+func TestStalledClaim(t *testing.T) {
+	s := startStore(t)
+	b, p, _ := established(t, etcd.Config{}, s)
+	p.Stall(false)
+	claim := asking(unique("stuck"), true)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	l, _, err := b.Claim(ctx, claim)
+	is(t, err, backend.ErrUnknownOutcome)
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("returned %v after its context had ended", took)
+	}
+	if l == nil {
+		t.Fatal("no lease")
+	}
+	is(t, b.Release(ctx, l), context.DeadlineExceeded)
+	p.Resume()
+	_, g, err := b.Claim(limited(t), claim)
+	ok(t, err)
+	if keys := s.Keys(claim.Name + "/"); !g.Held || len(keys) != 1 {
+		t.Errorf("%+v: %v", g, keys)
+	}
+	ok(t, b.Release(limited(t), l))
+	s.None(claim.Name)
+}
+
+// A connection swallows everything, and a new one would not: the next Renew takes a new one, even within the
+// same call if there is time.
+func TestRenewLeavesADeadConnection(t *testing.T) {
+	s := startStore(t)
+	for name, others := range map[string][]string{"one endpoint": nil, "two": {s.Addr}} {
+		t.Run(name, func(t *testing.T) {
+			b, p, l := established(t, etcd.Config{Endpoints: others}, s)
+			before := p.Connections()
+			p.Stall(true)
+			if r := renew(t, b, l); r.Err != nil {
+				t.Error("with time for it:", r.Err)
+			}
+			if len(others) == 0 && p.Connections() == before {
+				t.Error("there is no new connection")
+			}
+		})
+	}
+}
+
+// Everything is swallowed for a while. A Renew that has to end tells so, and the next takes the other way.
+func TestRenewEndsWithItsContext(t *testing.T) {
+	s := startStore(t)
+	f := new(faults)
+	b, p, l := established(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()}, s)
+	p.Stall(false)
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	err := b.Renew(ctx, []backend.Lease{l}, func(_ int, r backend.Renewal) { t.Errorf("reported %+v", r) })
+	is(t, err, context.Canceled)
+	f.Set(nil)
+	if r := renew(t, b, l); r.Err != nil {
+		t.Error(r.Err)
+	}
+	for method, n := range f.Calls() {
+		if n != 1 {
+			t.Errorf("%d requests %s: the dead way was tried again", n, method)
+		}
+	}
+}
+
+// While a member restarts, calls fail as unavailable or succeed, and waiting goes on afterwards.
+func TestCutConnections(t *testing.T) {
+	s := startStore(t)
+	p := startProxy(t, s.Addr)
+	b := open(t, p.Addr())
+	name := unique("cut")
+	holder := open(t, s.Addr)
+	held, _ := hold(t, holder, name)
+	l := stand(t, b, name)
+	turn := make(chan error, 1)
+	go func() {
+		_, err := b.Await(limited(t), l)
+		turn <- err
+	}()
+	for range 5 {
+		time.Sleep(20 * time.Millisecond)
+		p.Cut()
+		if r := renew(t, b, l); r.Err != nil {
+			t.Error(r.Err)
+		}
+	}
+	ok(t, holder.Release(limited(t), held))
+	ok(t, <-turn)
+}

@@ -1,0 +1,54 @@
+//go:build unix
+
+package postgres
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/leasekeeper/leasekeeper/backend/internal/storetest"
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/databases"
+)
+
+// visits counts how often the server was asked for something about leases. What was sent together is one time.
+type visits struct{ all atomic.Int64 }
+
+func (v *visits) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(d.SQL, "leasekeeper_lease") {
+		v.all.Add(1)
+	}
+	return ctx
+}
+func (v *visits) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (v *visits) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	v.all.Add(1)
+	return ctx
+}
+func (v *visits) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (v *visits) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+func TestKeeperOfManyLeases(t *testing.T) {
+	database := databases.PostgreSQL(t).Database(t)
+	count := &visits{}
+	s, err := New(t.Context(), pool(t, database, func(c *pgxpool.Config) { c.ConnConfig.Tracer = count }), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eye := pool(t, database, nil)
+	held := func(t testing.TB, written clock.Instant) (n int) {
+		t.Helper()
+		const look = "SELECT count(*) FROM leasekeeper_lease WHERE holder = 'me' AND written_raw >= $1"
+		if err := eye.QueryRow(t.Context(), look, written.Raw).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	storetest.KeepsMany(t, storetest.Many{Store: s, Writes: count.all.Load, Held: held})
+}

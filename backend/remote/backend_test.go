@@ -1,0 +1,94 @@
+package remote_test
+
+import (
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/backendtest"
+	"github.com/leasekeeper/leasekeeper/backend/remote"
+	"github.com/leasekeeper/leasekeeper/internal/ways/waystest"
+	"github.com/leasekeeper/leasekeeper/lessor"
+	"github.com/leasekeeper/leasekeeper/server"
+)
+
+type (
+	proxy  = waystest.Proxy
+	store  = waystest.Store
+	faults = waystest.Faults
+	fault  = waystest.Fault
+)
+
+const (
+	waitLimit = waystest.WaitLimit
+	usualTTL  = waystest.TTL
+
+	pass, lose, unsent = waystest.Pass, waystest.Lose, waystest.Unsent
+)
+
+// What the tests of this package say most often.
+var (
+	ok, is, eventually, limited = waystest.OK, waystest.Is, waystest.Eventually, waystest.Limited
+	unique, asking              = waystest.Unique, waystest.Asking
+	hold, stand, renew          = waystest.Hold, waystest.Stand, waystest.Renew
+
+	startOwn, startProxy = waystest.Start, waystest.StartProxy
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// startStore starts a server in this process.
+func startStore(t testing.TB) *store {
+	return startOwn(t, server.Config{MaxTTL: lessor.MaxTTL}) // what the backend allows
+}
+
+// open returns a backend on some endpoints, without a namespace.
+func open(t testing.TB, endpoints ...string) *remote.Backend {
+	t.Helper()
+	return openWith(t, remote.Config{Endpoints: endpoints})
+}
+
+func openWith(t testing.TB, cfg remote.Config) *remote.Backend {
+	t.Helper()
+	b, err := remote.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(limited(t)); err != nil {
+			t.Errorf("closing: %v", err)
+		}
+	})
+	return b
+}
+
+func TestBehaviour(t *testing.T) {
+	s := startStore(t)
+	for _, namespace := range []string{"", "some/namespace"} {
+		t.Run("namespace "+namespace, func(t *testing.T) {
+			t.Parallel()
+			behaves(t, s, namespace)
+		})
+	}
+	t.Run("group", func(t *testing.T) {
+		t.Parallel()
+		groupBehaves(t)
+	})
+}
+
+func behaves(t *testing.T, s *store, namespace string) {
+	backendtest.Run(t, backendtest.Config{New: func(testing.TB) backendtest.Store {
+		return backendtest.Store{
+			Open: func(t testing.TB) backend.Backend {
+				b, err := backend.Open(t.Context(), "leasekeeper://"+s.Addr+"/"+namespace)
+				ok(t, err)
+				return b
+			},
+			Delete: func(_ testing.TB, name string) {
+				s.DeleteOwner(strings.TrimPrefix(namespace+"/"+name, "/"))
+			},
+		}
+	}})
+}

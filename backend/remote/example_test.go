@@ -1,0 +1,142 @@
+package remote_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log"
+	"net/url"
+	"os"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/remote"
+	"github.com/leasekeeper/leasekeeper/internal/ways/waystest"
+	"github.com/leasekeeper/leasekeeper/server"
+)
+
+// start starts a server to have examples with.
+func start() (addr string, stop func()) {
+	dir, err := os.MkdirTemp("", "example-")
+	if err != nil {
+		log.Fatal(err)
+	}
+	addr, end, err := waystest.Serve("127.0.0.1:0", dir, server.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return addr, func() {
+		if err := end(); err != nil {
+			log.Print(err)
+		}
+		os.RemoveAll(dir)
+	}
+}
+
+func ExampleNew() {
+	addr, stop := start()
+	defer stop()
+	ctx := context.Background()
+
+	b, err := remote.New(remote.Config{Endpoints: []string{addr}, Namespace: "leases"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer b.Close(ctx)
+	info, err := b.Get(ctx, "jobs/nightly")
+	fmt.Println(info.Held, err)
+	// Output: false <nil>
+}
+
+func ExampleParseURL() {
+	u, err := url.Parse("leasekeeper://host1,host2/leases")
+	if err != nil {
+		log.Fatal(err)
+	}
+	cfg, err := remote.ParseURL(u)
+	if err != nil {
+		log.Fatal(err)
+	}
+	cfg.RequestTimeout = time.Second // what a URL does not say can be added
+	fmt.Println(cfg.Endpoints, cfg.Namespace)
+	// Output: [host1 host2] leases
+}
+
+// A transaction of one's own that commits only while the lease is held. Most programs get a lease from the
+// root package, and its backend's reference from Raw.
+func ExampleCompare() {
+	addr, stop := start()
+	defer stop()
+	ctx := context.Background()
+	b, err := remote.New(remote.Config{Endpoints: []string{addr}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer b.Close(ctx)
+	claim := backend.Claim{Name: "jobs/nightly", Holder: backend.Holder{ID: "host-1"}, TTL: 15 * time.Second}
+	rand.Read(claim.ID[:])
+	lease, _, err := b.Claim(ctx, claim)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+	report := func(text string) bool {
+		held, err := remote.Compare(lease)
+		if err != nil {
+			log.Fatal(err)
+		}
+		put := &pb.PutRequest{Key: []byte("report"), Value: []byte(text)}
+		resp, err := pb.NewKVClient(conn).Txn(ctx, &pb.TxnRequest{
+			Compare: []*pb.Compare{held},
+			Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: put}}},
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+		return resp.Succeeded
+	}
+	fmt.Println("while held:", report("done"))
+	if err := b.Release(ctx, lease); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("after that:", report("too late"))
+	// Output:
+	// while held: true
+	// after that: false
+}
+
+// The same condition for etcd's own client would be
+//
+//	clientv3.Compare(clientv3.CreateRevision(string(key)), "=", created)
+func ExampleKey() {
+	addr, stop := start()
+	defer stop()
+	ctx := context.Background()
+	b, err := remote.New(remote.Config{Endpoints: []string{addr}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer b.Close(ctx)
+	lease, grant, err := b.Claim(ctx, backend.Claim{
+		ID: backend.ID{7: 0x2a}, Name: "jobs/nightly", Holder: backend.Holder{ID: "host-1"}, TTL: 15 * time.Second,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	key, created, err := remote.Key(lease)
+	if err != nil {
+		log.Fatal(err)
+	}
+	id, err := remote.LeaseID(lease)
+	fmt.Println(string(key), created == int64(grant.Token), id, err)
+	// Output: jobs/nightly/2a true 42 <nil>
+}

@@ -1,0 +1,384 @@
+package remote_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/remote"
+	"github.com/leasekeeper/leasekeeper/internal/ways/waystest"
+	"github.com/leasekeeper/leasekeeper/server"
+)
+
+// times lets something happen so often to requests by a method.
+func times(n int32, what fault, method string) func(string, any) fault {
+	var done atomic.Int32
+	return func(called string, _ any) fault {
+		if strings.HasSuffix(called, "/"+method) && done.Add(1) <= n {
+			return what
+		}
+		return pass
+	}
+}
+
+const always = 1 << 30
+
+// faulty returns a backend to whose requests things happen.
+func faulty(t testing.TB, s *store) (*remote.Backend, *faults) {
+	t.Helper()
+	f := new(faults)
+	return openWith(t, remote.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()}), f
+}
+
+// Whatever is lost on the way, a claim that failed has left nothing, one whose outcome is unknown can be
+// released or repeated, and one that succeeded is one lease.
+func TestLostAnswersToClaims(t *testing.T) {
+	s := startStore(t)
+	for _, what := range []fault{lose, unsent} {
+		for _, n := range []int32{1, 2, always} {
+			for _, wait := range []bool{false, true} {
+				for _, again := range []bool{false, true} {
+					t.Run(fmt.Sprintf("%d/%d/%v/%v", what, n, wait, again), func(t *testing.T) {
+						t.Parallel()
+						claimWithFaults(t, s, times(n, what, "Acquire"), wait, again)
+					})
+				}
+			}
+		}
+	}
+}
+
+func claimWithFaults(t *testing.T, s *store, decide func(string, any) fault, wait, again bool) {
+	b, f := faulty(t, s)
+	claimOn(t, s, b, f, decide, wait, again)
+}
+
+func claimOn(t *testing.T, s *store, b *remote.Backend, f *faults, decide func(string, any) fault, wait, again bool) {
+	claim := asking(unique("lost"), wait)
+	if again {
+		_, _, err := b.Claim(limited(t), claim)
+		ok(t, err)
+	}
+	f.Set(decide)
+	l, g, err := b.Claim(limited(t), claim)
+	f.Set(nil)
+	switch {
+	case err == nil:
+		keys := s.Keys(claim.Name + "/")
+		if !g.Held || len(keys) != 1 || keys[0].CreateRevision != int64(g.Token) || g.TTL != claim.TTL {
+			t.Errorf("granted %+v, there is %v", g, keys)
+		}
+		ok(t, b.Release(limited(t), l))
+	case errors.Is(err, backend.ErrUnknownOutcome):
+		if l == nil {
+			t.Fatal("an unknown outcome without a lease")
+		}
+		is(t, renew(t, b, l).Err, backend.ErrInvalid)
+		_, err := b.Await(limited(t), l)
+		is(t, err, backend.ErrInvalid)
+		// Both ways out of it lead somewhere.
+		if _, g, err := b.Claim(limited(t), claim); err != nil || !g.Held {
+			t.Errorf("claimed again: %+v, %v", g, err)
+		}
+		ok(t, b.Release(limited(t), l))
+	default:
+		is(t, err, backend.ErrUnavailable)
+		if l != nil {
+			t.Error("an error that says that nothing was changed comes with a lease")
+		}
+		if again {
+			return // what was there before is the caller's
+		}
+	}
+	s.None(claim.Name)
+	if s.Alive(remote.LeaseIDOf(claim.ID)) {
+		t.Error("the lease is left")
+	}
+}
+
+// An attempt whose answer was lost may still be on its way when the next is refused. It comes to nothing.
+func TestALateClaimComesToNothing(t *testing.T) {
+	s := startStore(t)
+	b, f := faulty(t, s)
+	name := unique("late")
+	l, _ := hold(t, b, name)
+	claim := asking(name, false)
+	for _, c := range []struct {
+		releases fault
+		kind     error
+	}{{pass, backend.ErrHeld}, {lose, backend.ErrUnknownOutcome}} {
+		claim.ID[3]++
+		lost := times(1, lose, "Acquire")
+		f.Set(func(method string, req any) fault {
+			if strings.HasSuffix(method, "/Release") {
+				return c.releases
+			}
+			return lost(method, req)
+		})
+		left, _, err := b.Claim(limited(t), claim)
+		f.Set(nil)
+		is(t, err, c.kind)
+		if errors.Is(err, backend.ErrHeld) == errors.Is(err, backend.ErrUnknownOutcome) || (left != nil) != errors.Is(err, backend.ErrUnknownOutcome) {
+			t.Errorf("%v, %v", left, err)
+		}
+		if left != nil {
+			ok(t, b.Release(limited(t), left))
+		}
+	}
+	ok(t, b.Release(limited(t), l))
+	// Now it arrives, and the name is free.
+	claim.ID[3]--
+	_, _, err := b.Claim(limited(t), claim)
+	is(t, err, backend.ErrLost)
+	s.None(name)
+}
+
+// A change whose answer is lost once is done, and told so. One whose answers are all lost is unknown, and one
+// that never left has changed nothing.
+func TestLostAnswersToChanges(t *testing.T) {
+	s := startStore(t)
+	for _, c := range []struct {
+		method string
+		change func(b *remote.Backend, l backend.Lease, g backend.Grant) error
+		done   error // what asking again comes to when it has taken effect
+	}{
+		{"Release", func(b *remote.Backend, l backend.Lease, _ backend.Grant) error { return b.Release(limited(t), l) }, nil},
+		{"Announce", func(b *remote.Backend, l backend.Lease, _ backend.Grant) error { return b.Announce(limited(t), l, "x") }, nil},
+		{"Revoke", func(b *remote.Backend, l backend.Lease, g backend.Grant) error {
+			return b.Revoke(limited(t), l.Name(), g.Token, "x", true)
+		}, backend.ErrLost},
+		{"Revoke", func(b *remote.Backend, l backend.Lease, _ backend.Grant) error {
+			return b.Revoke(limited(t), l.Name(), 0, "x", false)
+		}, nil},
+		{"Pin", func(b *remote.Backend, l backend.Lease, _ backend.Grant) error {
+			return b.Pin(limited(t), l.Name(), "x")
+		}, nil},
+		{"Unpin", func(b *remote.Backend, l backend.Lease, _ backend.Grant) error { return b.Unpin(limited(t), l.Name()) }, nil},
+		{"Transfer", func(b *remote.Backend, l backend.Lease, _ backend.Grant) error { return b.Transfer(limited(t), l) }, backend.ErrLost},
+	} {
+		t.Run(c.method, func(t *testing.T) {
+			for _, n := range []int32{1, 3, always} {
+				for _, what := range []fault{lose, unsent} {
+					b, f := faulty(t, s)
+					name := unique("change")
+					l, g := hold(t, b, name)
+					next := stand(t, b, name)
+					f.Set(times(n, what, c.method))
+					err := c.change(b, l, g)
+					f.Set(nil)
+					again := c.change(b, l, g)
+					switch {
+					case n != always:
+						ok(t, err)
+						is(t, again, c.done)
+					case what == lose:
+						is(t, err, backend.ErrUnknownOutcome)
+						is(t, again, c.done)
+					default:
+						is(t, err, backend.ErrUnavailable)
+						ok(t, again)
+					}
+					if errors.Is(err, backend.ErrUnavailable) && errors.Is(err, backend.ErrUnknownOutcome) {
+						t.Errorf("of two kinds: %v", err)
+					}
+					ok(t, b.Unpin(limited(t), name))
+					ok(t, b.Release(limited(t), l))
+					_, err = b.Await(limited(t), next)
+					ok(t, err)
+					ok(t, b.Release(limited(t), next))
+				}
+			}
+		})
+	}
+}
+
+// To revoke the present holder of a name hits one holder, however often it is sent.
+func TestRevokeHitsOne(t *testing.T) {
+	s := startStore(t)
+	b, f := faulty(t, s)
+	name := unique("one")
+	_, _ = hold(t, b, name)
+	next := stand(t, b, name)
+	f.Set(times(2, lose, "Revoke"))
+	ok(t, b.Revoke(limited(t), name, 0, "x", true))
+	f.Set(nil)
+	_, err := b.Await(limited(t), next)
+	ok(t, err)
+	ok(t, renew(t, b, next).Err)
+}
+
+// A transfer whose answer was lost, of a lease that then turns out to be gone for another reason, is none.
+func TestLostTransferOfARevokedLease(t *testing.T) {
+	s := startStore(t)
+	b, f := faulty(t, s)
+	name := unique("revoked")
+	l, g := hold(t, b, name)
+	first := true
+	f.Set(func(method string, _ any) fault {
+		if strings.HasSuffix(method, "/Transfer") && first {
+			first = false
+			ok(t, open(t, s.Addr).Revoke(limited(t), name, g.Token, "x", true))
+			return lose
+		}
+		return pass
+	})
+	is(t, b.Transfer(limited(t), l), backend.ErrLost)
+	f.Set(times(1, lose, "Transfer"))
+	is(t, b.Transfer(limited(t), l), backend.ErrLost)
+}
+
+func TestLostAnswersToQuestions(t *testing.T) {
+	s := startStore(t)
+	b, f := faulty(t, s)
+	name := unique("questions")
+	_, g := hold(t, b, name)
+	for method, ask := range map[string]func() error{
+		"Get":     func() error { _, err := b.Get(limited(t), name); return err },
+		"List":    func() error { _, err := b.List(limited(t), name, "", 3); return err },
+		"History": func() error { _, err := b.History(limited(t), name, 3); return err },
+		"Txn": func() error {
+			_, _, err := b.Adopt(limited(t), name, g.Token, backend.Holder{ID: fmt.Sprint(time.Now().UnixNano())})
+			return err
+		},
+	} {
+		f.Set(times(2, lose, method))
+		ok(t, ask())
+		f.Set(times(always, lose, method))
+		if err := ask(); method == "Txn" {
+			is(t, err, backend.ErrUnknownOutcome)
+		} else {
+			is(t, err, backend.ErrUnavailable)
+		}
+		f.Set(times(always, unsent, method))
+		is(t, ask(), backend.ErrUnavailable)
+	}
+}
+
+// nobody is an address where nobody listens.
+func nobody(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ok(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func TestNobodyThere(t *testing.T) {
+	b := open(t, nobody(t), nobody(t))
+	l, _, err := b.Claim(limited(t), asking("x", true))
+	if is(t, err, backend.ErrUnavailable); l != nil {
+		t.Error("a lease from nobody")
+	}
+	_, err = b.Get(limited(t), "x")
+	is(t, err, backend.ErrUnavailable)
+	_, err = b.List(limited(t), "", "", 1)
+	is(t, err, backend.ErrUnavailable)
+	is(t, b.Watch(limited(t), "", func(backend.Event) {}), backend.ErrUnavailable)
+}
+
+// One member of two cannot be reached: the other one does it.
+func TestAnotherEndpoint(t *testing.T) {
+	s := startStore(t)
+	p := startProxy(t, s.Addr)
+	p.Stall(false)
+	for _, dead := range []string{nobody(t), p.Addr()} {
+		b := openWith(t, remote.Config{Endpoints: []string{dead, s.Addr}, RequestTimeout: 300 * time.Millisecond})
+		l, _ := hold(t, b, unique("other"))
+		ok(t, renew(t, b, l).Err)
+	}
+}
+
+// established returns a backend behind a proxy that has a connection.
+func established(t *testing.T, cfg remote.Config, s *store) (*remote.Backend, *proxy, backend.Lease) {
+	t.Helper()
+	p := startProxy(t, s.Addr)
+	cfg.Endpoints = append([]string{p.Addr()}, cfg.Endpoints...)
+	b := openWith(t, cfg)
+	l, _ := hold(t, b, unique("stalled"))
+	return b, p, l
+}
+
+// The connection carries nothing any more, though the server is well: a claim that is stuck there is told as
+// unknown, and can be repeated.
+func TestStalledClaim(t *testing.T) {
+	s := startStore(t)
+	b, p, _ := established(t, remote.Config{}, s)
+	p.Stall(false)
+	claim := asking(unique("stuck"), true)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	l, _, err := b.Claim(ctx, claim)
+	is(t, err, backend.ErrUnknownOutcome)
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("returned %v after its context had ended", took)
+	}
+	if l == nil {
+		t.Fatal("no lease")
+	}
+	is(t, b.Release(ctx, l), context.DeadlineExceeded)
+	p.Resume()
+	_, g, err := b.Claim(limited(t), claim)
+	ok(t, err)
+	if keys := s.Keys(claim.Name + "/"); !g.Held || len(keys) != 1 {
+		t.Errorf("%+v: %v", g, keys)
+	}
+	ok(t, b.Release(limited(t), l))
+	s.None(claim.Name)
+}
+
+// While a server restarts, calls fail as unavailable or succeed, and what went on goes on afterwards.
+func TestRestart(t *testing.T) {
+	dir := t.TempDir()
+	addr, stop, err := waystest.Serve("127.0.0.1:0", dir, server.Config{})
+	ok(t, err)
+	b := open(t, addr)
+	name := unique("restart")
+	l, g := hold(t, b, name)
+	w := stand(t, b, name)
+	turn := make(chan error, 1)
+	go func() {
+		_, err := b.Await(limited(t), w)
+		turn <- err
+	}()
+	seen := make(chan backend.Event, 100)
+	watched := make(chan error, 1)
+	watching, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { watched <- b.Watch(watching, name, func(e backend.Event) { seen <- e }) }()
+	if e := <-seen; e.Kind != backend.Resync || e.Info.Token != g.Token {
+		t.Errorf("%+v", e)
+	}
+	ok(t, stop())
+	err = b.Renew(limited(t), []backend.Lease{l}, func(_ int, r backend.Renewal) { t.Errorf("nobody is there: %+v", r) })
+	is(t, err, backend.ErrUnavailable)
+	_, stop, err = waystest.Serve(addr, dir, server.Config{})
+	ok(t, err)
+	defer func() { ok(t, stop()) }()
+	eventually(t, "renewals", func() bool {
+		renewed := false
+		err := b.Renew(limited(t), []backend.Lease{l, w}, func(_ int, r backend.Renewal) { renewed = r.Err == nil })
+		return err == nil && renewed
+	})
+	if e := <-seen; e.Kind != backend.Resync || e.Info.Token != g.Token {
+		t.Errorf("after the restart: %+v", e)
+	}
+	ok(t, b.Release(limited(t), l))
+	ok(t, <-turn)
+	e := <-seen
+	for e.Kind == backend.Resync && e.Info.Token == g.Token {
+		e = <-seen // the watch took another way once more, because another call had left this one
+	}
+	if e.Kind != backend.Acquired && e.Kind != backend.Resync || e.Info.Token <= g.Token {
+		t.Errorf("it passed on: %+v", e)
+	}
+	cancel()
+	is(t, <-watched, context.Canceled)
+	ok(t, b.Release(limited(t), w))
+}

@@ -1,0 +1,229 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/claim"
+	turns "github.com/leasekeeper/leasekeeper/internal/queue"
+)
+
+const (
+	// ticketSuffix is what the file of the queues has after the path of the database.
+	ticketSuffix = "-queue"
+	// queueCount is how many queues there are. Names that share one wait for each other's waiters, which costs
+	// [turns.PassAfter] a hand-over, and happens to two names in a million.
+	queueCount = 1 << 20
+	// headShare is how much more often the head of a queue looks than others do, since all of them wait for it.
+	headShare = 3
+	// farShare is after how many tickets before its own a process rests for one more poll.
+	farShare = 8
+	// passLook is how often others look whether the head leaves the name alone.
+	passLook = turns.PassAfter / 2
+)
+
+// ticketsOf opens the file of the queues when it is first needed. It makes the file only for a database that is given.
+type ticketsOf struct {
+	mu     sync.Mutex
+	open   *ticketFile
+	closed bool
+}
+
+func (o *ticketsOf) get(path string, database fs.FileInfo) (*ticketFile, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed || path == "" {
+		return nil, fs.ErrNotExist
+	}
+	if o.open == nil {
+		t, err := openTickets(path+ticketSuffix, database)
+		if err != nil {
+			return nil, err
+		}
+		o.open = t
+	}
+	return o.open, nil
+}
+
+// close gives up all tickets. A call that is under way ends with an error.
+func (o *ticketsOf) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed = true; o.open != nil {
+		_ = o.open.close() // nothing rests on what was written to it
+		o.open = nil
+	}
+}
+
+// queueOf returns the number of a name's queue.
+func (s *Store) queueOf(name string) uint32 {
+	h := fnv.New64a()
+	_, _ = fmt.Fprint(h, s.Config().Namespace, "\x00", name) // cannot fail
+	return uint32(h.Sum64() % queueCount)
+}
+
+// waiting reports whether another process waits for a name. Where that cannot be told, nobody does.
+func (s *Store) waiting(name string) bool {
+	t, err := s.tickets.get(s.file.path, nil)
+	if err != nil {
+		return false
+	}
+	number := s.queueOf(name)
+	_, passed, err := t.counters(number)
+	if err != nil {
+		return false
+	}
+	_, found, err := t.first(number, passed+1, math.MaxUint32)
+	return found && err == nil
+}
+
+// Get implements [claim.Store].
+func (s *Store) Get(ctx context.Context, name string) (claim.Found, error) {
+	f, err := s.Store.Get(ctx, name)
+	if err == nil {
+		f.Waiting = s.waiting(name)
+	}
+	return f, err
+}
+
+// Swap implements [claim.Store].
+func (s *Store) Swap(ctx context.Context, w claim.Swap) (bool, error) {
+	if w.Alone && s.waiting(w.Record.Name) {
+		return false, nil
+	}
+	return s.Store.Swap(ctx, w)
+}
+
+// queues are the queues of the file, as one process sees them.
+type queues struct {
+	store *Store
+	file  *ticketFile
+	conn  *sql.Conn // that looks whether anything was written; nil if the database has one connection only
+
+	mu      sync.Mutex
+	tickets map[string]uint32 // the places of this process
+}
+
+// Queues implements [claim.Queuer].
+func (s *Store) Queues(ctx context.Context) (claim.Queues, error) {
+	file, err := s.tickets.get(s.file.path, s.file.info)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: %w: no queue of processes: %w", backend.ErrUnsupported, err)
+	}
+	q := &queues{store: s, file: file, tickets: make(map[string]uint32)}
+	if s.file.db.Stats().MaxOpenConnections != 1 {
+		if q.conn, err = s.file.db.Conn(ctx); err != nil {
+			return nil, s.listens(ctx, err)
+		}
+	}
+	return q, nil
+}
+
+// trouble is the error of a file of queues that does not do what it is told. Waiters poll then.
+func (q *queues) trouble(err error) error {
+	return fmt.Errorf("sqlite: the queue beside %s: %w: %w", q.store.file.path, backend.ErrUnavailable, err)
+}
+
+// Join implements [claim.Queues].
+func (q *queues) Join(ctx context.Context, name string) (claim.Standing, error) {
+	place, err := q.file.take(q.store.queueOf(name))
+	if err != nil {
+		return claim.Standing{}, q.trouble(err)
+	}
+	q.mu.Lock()
+	q.tickets[name] = place
+	q.mu.Unlock()
+	s, _, err := q.standing(ctx, name, place, nil)
+	if err != nil {
+		return s, errors.Join(err, q.Leave(ctx, name, int64(place), false))
+	}
+	return s, nil
+}
+
+// Leave implements [claim.Queues].
+func (q *queues) Leave(_ context.Context, name string, place int64, before bool) error {
+	number := q.store.queueOf(name)
+	var err error
+	if before {
+		err = q.file.pass(number, uint32(place))
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if own := q.tickets[name]; own != 0 && int64(own) <= place {
+		delete(q.tickets, name)
+		err = errors.Join(err, q.file.leave(number, own))
+	}
+	if err != nil {
+		return q.trouble(err)
+	}
+	return nil
+}
+
+// Pass implements [claim.Queues]. Tickets of processes that have ended are gone already.
+func (q *queues) Pass(_ context.Context, name string, head int64) error {
+	if err := q.file.pass(q.store.queueOf(name), uint32(head)); err != nil {
+		return q.trouble(err)
+	}
+	return nil
+}
+
+// Close implements [claim.Queues].
+func (q *queues) Close(context.Context) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for name, place := range q.tickets { // order: all are deleted
+		_ = q.file.leave(q.store.queueOf(name), place) // or it is when the process ends
+	}
+	clear(q.tickets)
+	if q.conn != nil {
+		_ = q.conn.Close() // it goes back to the pool
+	}
+}
+
+// place returns how many tickets are before a place: none, or one for as many as there are, of which the first is head.
+// there says that the ticket still counts.
+func (q *queues) place(name string, place uint32) (head uint32, ahead int, there bool, err error) {
+	number := q.store.queueOf(name)
+	_, passed, err := q.file.counters(number)
+	if err != nil {
+		return 0, 0, false, q.trouble(err)
+	}
+	if passed >= place {
+		return 0, 0, false, nil
+	}
+	head, found, err := q.file.first(number, passed+1, place-1)
+	switch {
+	case err != nil:
+		return 0, 0, false, q.trouble(err)
+	case found:
+		return head, 1, true, nil
+	}
+	return place, 0, true, nil
+}
+
+// standing returns how a ticket stands. It returns false if the ticket does not count any longer.
+func (q *queues) standing(ctx context.Context, name string, place uint32, seen *glance) (claim.Standing, bool, error) {
+	is := claim.Standing{Name: name, Place: int64(place)}
+	head, ahead, there, err := q.place(name, place)
+	if err != nil || !there {
+		return is, false, err
+	}
+	is.Head, is.Ahead = int64(head), ahead
+	is.Found, err = q.store.Get(ctx, name)
+	is.Found.Record.Name = name // also of a record that there is not
+	if errors.Is(err, backend.ErrCorrupt) {
+		is.Err, err = err, nil
+	}
+	if seen != nil && seen.free && seen.head == head && seen.op == is.Found.Record.Op {
+		is.For = time.Since(seen.since)
+	}
+	return is, true, err
+}

@@ -1,0 +1,166 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/claim"
+	turns "github.com/leasekeeper/leasekeeper/internal/queue"
+)
+
+// glance is what a look has seen of one name so far.
+type glance struct {
+	head    uint32
+	first   bool  // this process is the head
+	version int64 // of the file, when the record was read
+	read    time.Time
+	op      claim.Op
+	free    bool
+	since   time.Time // of the same head and record
+}
+
+// lookout is one call of Look.
+type lookout struct {
+	*queues
+	asked   claim.Look
+	seen    map[string]*glance
+	version int64 // of the file, or ever another number if it cannot be told
+	told    bool  // in this round
+	pause   time.Duration
+}
+
+// Look implements [claim.Queues]. The head of a queue looks often whether the file was written, and reads the record
+// if so. All others look at locks, which takes a microsecond, and at the record only to find out that the head leaves
+// the name alone.
+func (q *queues) Look(ctx context.Context, asked claim.Look) ([]claim.Standing, error) {
+	l := &lookout{queues: q, asked: asked, seen: make(map[string]*glance)}
+	end := time.Now().Add(asked.For)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-q.store.Closed():
+			return nil, q.store.ErrClosed()
+		case <-timer.C:
+		}
+		began := time.Now()
+		ends, err := l.round(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if ends || !began.Before(end) {
+			return l.standings(ctx)
+		}
+		timer.Reset(min(max(l.pause, min(share*time.Since(began), longestRest)), max(0, time.Until(end))))
+	}
+}
+
+// round looks at all tickets once, and reports whether the look ends.
+func (l *lookout) round(ctx context.Context) (ends bool, err error) {
+	l.told, l.pause = false, passLook
+	for name, place := range l.mine() { // order: each is looked at by itself
+		known := slices.Contains(l.asked.Known, int64(place))
+		ended, err := l.at(ctx, name, place)
+		if err != nil {
+			return false, err
+		}
+		ends = ends || ended && !known
+	}
+	return ends, nil
+}
+
+// changed reports whether the file was written since a record was read. It asks once a round.
+func (l *lookout) changed(ctx context.Context, g *glance) (bool, error) {
+	switch {
+	case l.told:
+	case l.conn == nil:
+		l.version++
+	default:
+		err := l.conn.QueryRowContext(ctx, "PRAGMA data_version").Scan(&l.version)
+		if f := failure(err, false); f != nil && !f.Again {
+			return false, l.store.listens(ctx, err)
+		}
+	}
+	l.told = true
+	return g.version != l.version || g.read.IsZero(), nil
+}
+
+// rests returns for how long a ticket need not be looked at: less for the head, since all wait for it, and more for one
+// with many before it, as long as none of these holds the name for less than a few milliseconds.
+func (l *lookout) rests(head, place uint32) time.Duration {
+	poll := l.store.config.Poll
+	if head == place {
+		return poll / headShare
+	}
+	return min(poll+poll*time.Duration(place-head)/farShare, max(poll, passLook))
+}
+
+func (q *queues) mine() map[string]uint32 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return maps.Clone(q.tickets)
+}
+
+// at looks at one ticket, and reports whether there is something to do about it.
+func (l *lookout) at(ctx context.Context, name string, place uint32) (ends bool, err error) {
+	head, ahead, there, err := l.place(name, place)
+	if err != nil || !there {
+		return err == nil, err
+	}
+	g := l.seen[name]
+	if g == nil {
+		g = new(glance)
+		l.seen[name] = g
+	}
+	first := ahead == 0
+	l.pause = min(l.pause, l.rests(head, place))
+	if first || time.Since(g.read) >= passLook {
+		changed, err := l.changed(ctx, g)
+		if err == nil && (changed || first && !g.first) {
+			err = l.read(ctx, name, g)
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	if head != g.head {
+		g.head, g.since = head, time.Now()
+	}
+	g.first = first
+	return g.free && (first || time.Since(g.since) >= turns.PassAfter), nil
+}
+
+// read reads a record. One that cannot be read is nobody's turn.
+func (l *lookout) read(ctx context.Context, name string, g *glance) error {
+	f, err := l.store.Store.Get(ctx, name)
+	if err != nil && !errors.Is(err, backend.ErrCorrupt) {
+		return err
+	}
+	free := err == nil && !f.Record.Held()
+	if g.read = time.Now(); free != g.free || f.Record.Op != g.op {
+		g.since = g.read
+	}
+	g.free, g.op, g.version = free, f.Record.Op, l.version
+	return nil
+}
+
+// standings returns how all tickets stand that still count.
+func (l *lookout) standings(ctx context.Context) (all []claim.Standing, err error) {
+	mine := l.mine()
+	for _, name := range slices.Sorted(maps.Keys(mine)) {
+		s, there, err := l.standing(ctx, name, mine[name], l.seen[name])
+		if err != nil {
+			return nil, err
+		}
+		if there {
+			all = append(all, s)
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,21 @@
+package sqlite
+
+import (
+	"context"
+
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/internal/storetest"
+	"github.com/leasekeeper/leasekeeper/claim"
+)
+
+// What the tests of other stores do as well.
+var (
+	record  = storetest.Record
+	swap    = storetest.Swap
+	remove  = storetest.Remove
+	says    = storetest.Says
+	request = storetest.Request
+	take    = func(ctx context.Context, c *claim.Client, q claim.Request) (*claim.Lease, error) {
+		return storetest.Take(ctx, c, q, backend.ErrUnavailable) // the file may be locked
+	}
+)

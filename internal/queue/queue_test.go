@@ -1,0 +1,75 @@
+package queue_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/queue"
+)
+
+// TestTranscripts plays what is written in testdata: one ticket, and what successive looks show of its queue.
+//
+//	new                     a waiter that has seen nothing
+//	see at=1s place=7 head=3 ahead=2 token=5 [free] [for=100ms] [write=4] [slept=1s]
+func TestTranscripts(t *testing.T) {
+	files, err := os.ReadDir("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Fatal("there is nothing to play")
+	}
+	for _, file := range files {
+		var w queue.Waiter
+		datadriven.RunTest(t, filepath.Join("testdata", file.Name()), func(t *testing.T, d *datadriven.TestData) string {
+			switch d.Cmd {
+			case "new":
+				w = queue.Waiter{}
+				return "ok"
+			case "see":
+				return show(w.See(view(t, d)))
+			}
+			t.Fatalf("%s: unknown command %s", d.Pos, d.Cmd)
+			return ""
+		})
+	}
+}
+
+func view(t *testing.T, d *datadriven.TestData) (now clock.Instant, v queue.View) {
+	duration := func(key string) (took time.Duration) {
+		var text string
+		d.MaybeScanArgs(t, key, &text)
+		if text == "" {
+			return 0
+		}
+		took, err := time.ParseDuration(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return took
+	}
+	at := int64(duration("at"))
+	now = clock.Instant{Raw: at - int64(duration("slept")), Boot: at}
+	var token, write int
+	d.MaybeScanArgs(t, "place", &v.Place)
+	d.MaybeScanArgs(t, "head", &v.Head)
+	d.MaybeScanArgs(t, "ahead", &v.Ahead)
+	d.MaybeScanArgs(t, "token", &token)
+	d.MaybeScanArgs(t, "write", &write)
+	v.Token, v.Write[0], v.Free, v.For = uint64(token), byte(write), d.HasArg("free"), duration("for")
+	return now, v
+}
+
+func show(s queue.Step) string {
+	text := fmt.Sprintf("%v, look for %v, calm for %v", s.Act, s.Look, s.Calm)
+	if s.Act == queue.Pass {
+		text += fmt.Sprintf(", delete the ticket at %d", s.Head)
+	}
+	return text + "\n"
+}
