@@ -11,7 +11,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/internal/holder"
+	"github.com/leasekeeper/leasekeeper/internal/keepalive"
 )
 
 // Acquire waits in line until the name is free, and holds it. It rides out troubles of the store for as
@@ -136,7 +136,7 @@ func (k *Keeper) start(l *Lease) (now clock.Instant, err error) {
 		return now, errClosed
 	}
 	now = k.clock.Now()
-	k.stepAt(now, holder.Wake{}) // what is past its deadline is not held
+	k.stepAt(now, keepalive.Wake{}) // what is past its deadline is not held
 	if other := k.held[l.name]; other != nil {
 		return now, &HeldError{Name: l.name, Holder: k.options.holder, Token: other.token, Ends: other.TTL(), Self: true}
 	}
@@ -166,7 +166,7 @@ func (k *Keeper) refused(ctx context.Context, l *Lease, err error) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if l.raw == nil {
-		k.step(holder.Refused{Lease: l.handle})
+		k.step(keepalive.Refused{Lease: l.handle})
 		k.forget(l)
 	}
 	if held, ok := errors.AsType[*HeldError](err); ok {
@@ -186,7 +186,7 @@ func (k *Keeper) refused(ctx context.Context, l *Lease, err error) error {
 func (k *Keeper) settle(ctx context.Context, l *Lease, raw backend.Lease, unknown error) error {
 	k.mu.Lock()
 	l.raw = raw
-	k.step(holder.Unknown{Lease: l.handle})
+	k.step(keepalive.Unknown{Lease: l.handle})
 	k.mu.Unlock()
 	again, err := k.again(ctx, l)
 	if again {
@@ -207,11 +207,11 @@ func (k *Keeper) granted(ctx context.Context, l *Lease, raw backend.Lease, grant
 	l.ttl.Store(int64(grant.TTL))
 	if grant.Held {
 		l.token = grant.Token
-		k.step(holder.Granted{Lease: l.handle, TTL: grant.TTL, Until: grant.Until})
+		k.step(keepalive.Granted{Lease: l.handle, TTL: grant.TTL, Until: grant.Until})
 		return k.settled(ctx, l)
 	}
 	l.listen()
-	k.step(holder.InLine{Lease: l.handle, TTL: grant.TTL, Until: grant.Until})
+	k.step(keepalive.InLine{Lease: l.handle, TTL: grant.TTL, Until: grant.Until})
 	k.mu.Unlock()
 	for fails := 0; ; {
 		turn, err := k.await(ctx, l)
@@ -220,11 +220,11 @@ func (k *Keeper) granted(ctx context.Context, l *Lease, raw backend.Lease, grant
 		case l.end.Load() != nil:
 		case err == nil:
 			l.token = turn.Token
-			k.step(holder.Granted{Lease: l.handle, TTL: turn.TTL, Until: turn.Until})
+			k.step(keepalive.Granted{Lease: l.handle, TTL: turn.TTL, Until: turn.Until})
 			return k.settled(ctx, l)
 		case errors.Is(err, ErrLost):
 			l.trouble = err
-			k.step(holder.Ended{Lease: l.handle})
+			k.step(keepalive.Ended{Lease: l.handle})
 		}
 		ended := l.end.Load() != nil
 		k.mu.Unlock()
@@ -301,7 +301,7 @@ func (l *Lease) idle(ctx context.Context, d time.Duration) {
 }
 
 // patience is how long to wait for one answer when so much is left, before another way is tried.
-func patience(left time.Duration) time.Duration { return max(left/3, holder.MinTTL) }
+func patience(left time.Duration) time.Duration { return max(left/3, keepalive.MinTTL) }
 
 const (
 	leastBackoff = 5 * time.Millisecond

@@ -66,7 +66,7 @@
 // # How it works
 //
 // When to renew, what an answer is worth, and when a lease is lost is decided by a state machine without
-// goroutines or clocks (internal/holder). This package only carries that out: one goroutine per keeper watches
+// goroutines or clocks (internal/keepalive). This package only carries that out: one goroutine per keeper watches
 // the time, one writes the log if there is one, each message of renewals has one, and each release; nothing
 // else runs. Stores are behind the interfaces of package driver.
 //

@@ -8,24 +8,24 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/internal/holder"
+	"github.com/leasekeeper/leasekeeper/internal/keepalive"
 )
 
-// Package internal/holder decides; this file carries out what it decides. All of it runs under the keeper's
+// Package internal/keepalive decides; this file carries out what it decides. All of it runs under the keeper's
 // lock and never blocks: I/O has goroutines of its own, and what they find out comes back as events.
 
 // tell lets the holder take in what has happened.
-func (k *Keeper) tell(e holder.Event) {
+func (k *Keeper) tell(e keepalive.Event) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.step(e)
 }
 
 // step is tell with the lock held. The time is read here, after the event has arrived.
-func (k *Keeper) step(e holder.Event) { k.stepAt(k.clock.Now(), e) }
+func (k *Keeper) step(e keepalive.Event) { k.stepAt(k.clock.Now(), e) }
 
 // stepAt is step when the time was read already, after the event had arrived.
-func (k *Keeper) stepAt(now clock.Instant, e holder.Event) {
+func (k *Keeper) stepAt(now clock.Instant, e keepalive.Event) {
 	k.carryOut(k.core.Step(now, e))
 	for len(k.after) > 0 {
 		next := k.after[0]
@@ -34,33 +34,33 @@ func (k *Keeper) stepAt(now clock.Instant, e holder.Event) {
 	}
 }
 
-func (k *Keeper) carryOut(effects []holder.Effect) {
+func (k *Keeper) carryOut(effects []keepalive.Effect) {
 	for _, e := range effects {
 		switch e := e.(type) {
-		case holder.Renew:
+		case keepalive.Renew:
 			k.send(e)
-		case holder.Abandon:
+		case keepalive.Abandon:
 			if cancel := k.messages[e.Number]; cancel != nil {
 				cancel()
 			}
-		case holder.Held:
+		case keepalive.Held:
 			k.begin(k.slots[e.Lease.Slot()], e.Deadline)
-		case holder.Doubt:
+		case keepalive.Doubt:
 			l := k.slots[e.Lease.Slot()]
 			k.log(slog.LevelWarn, "lease in doubt: not renewed for half of its time", l, slog.String("error", l.troubled()))
-		case holder.Assured:
+		case keepalive.Assured:
 			k.log(slog.LevelInfo, "lease renewed again", k.slots[e.Lease.Slot()])
-		case holder.Lost:
+		case keepalive.Lost:
 			k.lose(k.slots[e.Lease.Slot()], e.Cause)
-		case holder.Resolve:
+		case keepalive.Resolve:
 			l := k.slots[e.Lease.Slot()]
 			l.resolve = true
 			l.notify()
-		case holder.GaveUp:
+		case keepalive.GaveUp:
 			l := k.slots[e.Lease.Slot()]
 			k.forget(l)
 			l.notify()
-		case holder.WakeAt:
+		case keepalive.WakeAt:
 			k.wakeAt, k.waits = e.At, true
 			k.rouse()
 		}
@@ -125,14 +125,14 @@ func (k *Keeper) finish(l *Lease, why *ending) {
 }
 
 // lose takes in that a lease, a place in line or a claim is over.
-func (k *Keeper) lose(l *Lease, cause holder.Cause) {
+func (k *Keeper) lose(l *Lease, cause keepalive.Cause) {
 	k.forget(l)
 	why := cause.String()
 	if text := l.troubled(); text != "" {
 		why += " (" + text + ")"
 	}
 	wasHeld := l.isHeld
-	l.late = cause == holder.Deadline || cause == holder.Void
+	l.late = cause == keepalive.Deadline || cause == keepalive.Void
 	k.finish(l, &ending{name: l.name, token: l.token, why: why})
 	if wasHeld {
 		k.log(slog.LevelError, "lease lost", l, slog.String("why", why))
@@ -148,9 +148,9 @@ func (k *Keeper) lose(l *Lease, cause holder.Cause) {
 }
 
 // send starts a message of renewals.
-func (k *Keeper) send(r holder.Renew) {
+func (k *Keeper) send(r keepalive.Renew) {
 	if len(k.messages) >= maxMessages || k.working.Err() != nil {
-		k.after = append(k.after, holder.Returned{Number: r.Number})
+		k.after = append(k.after, keepalive.Returned{Number: r.Number})
 		return
 	}
 	leases := make([]backend.Lease, len(r.Leases))
@@ -166,7 +166,7 @@ func (k *Keeper) send(r holder.Renew) {
 }
 
 // renew sends a message and brings back its answers.
-func (k *Keeper) renew(ctx context.Context, number uint64, handles []holder.Lease, leases []backend.Lease) {
+func (k *Keeper) renew(ctx context.Context, number uint64, handles []keepalive.Lease, leases []backend.Lease) {
 	err := k.backend.Renew(ctx, leases, func(i int, r backend.Renewal) {
 		if i >= 0 && i < len(handles) {
 			k.answered(number, handles[i], r)
@@ -183,11 +183,11 @@ func (k *Keeper) renew(ctx context.Context, number uint64, handles []holder.Leas
 			}
 		}
 	}
-	k.step(holder.Returned{Number: number})
+	k.step(keepalive.Returned{Number: number})
 }
 
 // find returns the lease of a handle, or nil if it has ended.
-func (k *Keeper) find(handle holder.Lease) *Lease {
+func (k *Keeper) find(handle keepalive.Lease) *Lease {
 	if l := k.slots[handle.Slot()]; l != nil && l.handle == handle {
 		return l
 	}
@@ -195,23 +195,23 @@ func (k *Keeper) find(handle holder.Lease) *Lease {
 }
 
 // answered takes in what the store said about one lease of a message.
-func (k *Keeper) answered(number uint64, handle holder.Lease, r backend.Renewal) {
+func (k *Keeper) answered(number uint64, handle keepalive.Lease, r backend.Renewal) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l := k.find(handle)
 	if l == nil {
 		return
 	}
-	answer := holder.Answer{Lease: handle, Outcome: holder.Acknowledged, TTL: r.TTL, Until: r.Until}
+	answer := keepalive.Answer{Lease: handle, Outcome: keepalive.Acknowledged, TTL: r.TTL, Until: r.Until}
 	switch {
 	case errors.Is(r.Err, ErrLost):
-		answer.Outcome = holder.Gone
+		answer.Outcome = keepalive.Gone
 	case r.Err != nil:
-		answer.Outcome = holder.Failed
+		answer.Outcome = keepalive.Failed
 	}
 	l.trouble = r.Err
 	k.one[0] = answer
-	k.step(holder.Renewed{Number: number, Answers: k.one[:]})
+	k.step(keepalive.Renewed{Number: number, Answers: k.one[:]})
 	if deadline, ok := k.core.Deadline(handle); ok && r.Err == nil {
 		l.ttl.Store(int64(r.TTL))
 		l.setDeadline(deadline)
@@ -266,7 +266,7 @@ func (k *Keeper) wake() (left time.Duration, waits bool) {
 	now := k.clock.Now()
 	if k.waits && now.Remaining(k.wakeAt) <= 0 {
 		k.waits = false // it says so again if it wants to be woken again
-		k.step(holder.Wake{})
+		k.step(keepalive.Wake{})
 		now = k.clock.Now()
 	}
 	k.armed, k.isArmed = k.wakeAt, k.waits

@@ -7,7 +7,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/internal/holder"
+	"github.com/leasekeeper/leasekeeper/internal/keepalive"
 )
 
 const (
@@ -34,17 +34,17 @@ type Keeper struct {
 	journal   *journal       // nil if nothing is logged
 
 	mu          sync.Mutex
-	core        *holder.Holder
+	core        *keepalive.Renewer
 	slots       []*Lease          // by the slots of their handles
 	held        map[string]*Lease // by name
 	lost        map[string]*Lease // by name: those that ended at their deadline, until they are settled
 	messages    map[uint64]context.CancelFunc
 	wakeAt      clock.Instant
-	waits       bool           // wakeAt is set
-	armed       clock.Instant  // when the goroutine that watches the time looks at it, at the latest
-	isArmed     bool           // armed is set
-	after       []holder.Event // what happened while effects were carried out
-	one         [1]holder.Answer
+	waits       bool              // wakeAt is set
+	armed       clock.Instant     // when the goroutine that watches the time looks at it, at the latest
+	isArmed     bool              // armed is set
+	after       []keepalive.Event // what happened while effects were carried out
+	one         [1]keepalive.Answer
 	closing     bool
 	unconfirmed int // leases whose release nobody has confirmed since Close began
 	busy        int // calls and releases that Close waits for

@@ -9,14 +9,14 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/internal/holder"
+	"github.com/leasekeeper/leasekeeper/internal/keepalive"
 )
 
 // Lease is the right to act under a name, until it is released or lost. Its keeper renews it all the time.
 // It is safe for concurrent use.
 type Lease struct {
 	k       *Keeper
-	handle  holder.Lease
+	handle  keepalive.Lease
 	name    string
 	raw     backend.Lease
 	token   Token
@@ -153,14 +153,14 @@ func (l *Lease) Check() error {
 	}
 	// Past the deadline as it was just now. The holder has the last word, so that nobody who asks after
 	// this hears otherwise.
-	l.k.tell(holder.Wake{})
+	l.k.tell(keepalive.Wake{})
 	if e := l.end.Load(); e != nil {
 		return e
 	}
 	if l.k.clock.Now().Before(l.deadline()) {
 		return nil // renewed in between
 	}
-	return &ending{name: l.name, token: l.token, why: holder.Deadline.String()}
+	return &ending{name: l.name, token: l.token, why: keepalive.Deadline.String()}
 }
 
 // Announce replaces the text on the holder's card, which everybody who looks at the name can see.
@@ -183,7 +183,7 @@ func (l *Lease) Announce(ctx context.Context, card string) error {
 		l.text = card
 	case errors.Is(err, ErrLost) && l.isHeld:
 		l.trouble = err
-		l.k.step(holder.Ended{Lease: l.handle})
+		l.k.step(keepalive.Ended{Lease: l.handle})
 	}
 	return err
 }
@@ -196,7 +196,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	k := l.k
 	k.mu.Lock()
 	now := k.clock.Now()
-	k.stepAt(now, holder.Wake{}) // a lease that is past its deadline is lost, not released
+	k.stepAt(now, keepalive.Wake{}) // a lease that is past its deadline is lost, not released
 	ours := l.end.Load() == nil && k.takeBack(now, l, &ending{name: l.name, token: l.token, why: "it was released", released: true})
 	r := &l.released
 	begun := r.begun

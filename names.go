@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/internal/holder"
+	"github.com/leasekeeper/leasekeeper/internal/keepalive"
 )
 
 // pageSize is how many names List asks for at a time.
@@ -164,10 +164,10 @@ func (k *Keeper) Adopt(ctx context.Context, name string, t Token, o ...Option) (
 	closing := k.closing
 	if closing {
 		// The lease is left as it was found: somebody else may adopt it.
-		k.step(holder.Refused{Lease: l.handle})
+		k.step(keepalive.Refused{Lease: l.handle})
 		k.forget(l)
 	} else {
-		k.step(holder.Granted{Lease: l.handle, TTL: grant.TTL, Until: grant.Until})
+		k.step(keepalive.Granted{Lease: l.handle, TTL: grant.TTL, Until: grant.Until})
 	}
 	holds := l.isHeld
 	k.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/internal/holder"
+	"github.com/leasekeeper/leasekeeper/internal/keepalive"
 )
 
 // Open returns a keeper on the store that a URL names. The package of the backend must be imported, if only
@@ -45,7 +45,7 @@ func New(b backend.Backend, o ...KeeperOption) (*Keeper, error) {
 	if err != nil {
 		return nil, fmt.Errorf("leasekeeper: %w", err)
 	}
-	core, err := holder.New(holder.Config{Drift: options.drift, NoHedge: b.Limits().OneWay, Seed: seed()})
+	core, err := keepalive.New(keepalive.Config{Drift: options.drift, NoHedge: b.Limits().OneWay, Seed: seed()})
 	if err != nil {
 		return nil, fmt.Errorf("leasekeeper: %w: %w", ErrInvalid, err)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/internal/holder"
+	"github.com/leasekeeper/leasekeeper/internal/keepalive"
 )
 
 // DefaultTTL is how long a lease lives without renewal if nothing else is asked for.
@@ -140,7 +140,7 @@ func (k *Keeper) forOne(given []Option) (leaseOptions, error) {
 
 // checkTTL returns an error that says which TTLs a store takes.
 func checkTTL(ttl time.Duration, limits backend.Limits, scheme string) error {
-	least := max(holder.MinTTL, limits.MinTTL)
+	least := max(keepalive.MinTTL, limits.MinTTL)
 	switch {
 	case ttl <= 0:
 		return fmt.Errorf("%w: a TTL of %v: it must be positive", ErrInvalid, ttl)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/internal/holder"
+	"github.com/leasekeeper/leasekeeper/internal/keepalive"
 )
 
 const (
@@ -38,7 +38,7 @@ func (k *Keeper) takeBack(now clock.Instant, l *Lease, why *ending) bool {
 		l.released.end(errClosed)
 		return false
 	}
-	k.stepAt(now, holder.Releasing{Lease: l.handle})
+	k.stepAt(now, keepalive.Releasing{Lease: l.handle})
 	k.busy++
 	k.own.Add(1)
 	return true
@@ -84,7 +84,7 @@ func (k *Keeper) released(now clock.Instant, l *Lease, err error) {
 	defer k.left()
 	var unknown error
 	if err == nil {
-		k.stepAt(now, holder.Released{Lease: l.handle})
+		k.stepAt(now, keepalive.Released{Lease: l.handle})
 		k.forget(l)
 		if l.token != 0 {
 			k.log(slog.LevelInfo, "lease released", l)
@@ -133,7 +133,7 @@ func (k *Keeper) admitRelease(ctx context.Context) error {
 func (k *Keeper) retryRelease(l *Lease, failed error) bool {
 	k.mu.Lock()
 	l.trouble = failed
-	k.step(holder.ReleaseFailed{Lease: l.handle})
+	k.step(keepalive.ReleaseFailed{Lease: l.handle})
 	k.mu.Unlock()
 	again, _ := k.again(k.working, l)
 	return again

@@ -33,7 +33,7 @@ var rooms = []room{
 	// driver.go runs a lessor with the machine's clock, behind the interface in interface.go.
 	{folder: "lessor", exempt: []string{"driver.go", "interface.go"}},
 	{folder: "masterlease"},
-	{folder: "internal/holder"},
+	{folder: "internal/keepalive"},
 	{folder: "internal/queue"},
 	// guard.go locks and waits for the lanes, and calls what saves the marks.
 	{folder: "fence", exempt: []string{"guard.go"}},

@@ -1,4 +1,4 @@
-package holder
+package keepalive
 
 import (
 	"fmt"
@@ -6,7 +6,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// An Effect is something that the driver must do or should know, in the order in which [Holder.Step]
+// An Effect is something that the driver must do or should know, in the order in which [Renewer.Step]
 // returned it.
 type Effect interface{ effect() }
 
@@ -27,7 +27,7 @@ type Renew struct {
 type Abandon struct{ Number uint64 }
 
 // Held says that the lease holds its name: the right to act begins. Later deadlines are asked for with
-// [Holder.Deadline].
+// [Renewer.Deadline].
 type Held struct {
 	Lease    Lease
 	Deadline clock.Instant

@@ -1,4 +1,4 @@
-package holder
+package keepalive
 
 import (
 	"fmt"
@@ -30,9 +30,9 @@ type message struct {
 func (m *message) next() time.Duration { return min(m.overdue, m.giveUp) }
 
 // message returns the message with a number, or nil if it is not remembered.
-func (h *Holder) message(number uint64) *message {
+func (h *Renewer) message(number uint64) *message {
 	if number == 0 || number > h.number {
-		panic(fmt.Sprintf("holder: there never was a message %d", number))
+		panic(fmt.Sprintf("keepalive: there never was a message %d", number))
 	}
 	first := h.number - uint64(len(h.messages)) + 1
 	if number < first {
@@ -42,7 +42,7 @@ func (h *Holder) message(number uint64) *message {
 }
 
 // renewed takes in one answer of a message.
-func (h *Holder) renewed(now clock.Instant, number uint64, a Answer) {
+func (h *Renewer) renewed(now clock.Instant, number uint64, a Answer) {
 	m, s := h.message(number), h.find(a.Lease)
 	if s == nil || !s.renews() {
 		return
@@ -73,7 +73,7 @@ func (h *Holder) renewed(now clock.Instant, number uint64, a Answer) {
 
 // acknowledge moves the deadline to what the answer is worth. Attempts that were sent before that message are of no
 // use any more.
-func (h *Holder) acknowledge(now clock.Instant, number uint64, m *message, s *slot, a Answer) {
+func (h *Renewer) acknowledge(now clock.Instant, number uint64, m *message, s *slot, a Answer) {
 	h.count(now, s, m.sent, a.TTL, a.Until)
 	s.acknowledged, s.tries = number, 0
 	h.dropIf(s, func(sent uint64) bool { return h.law.overtaken(sent, number) })
@@ -98,7 +98,7 @@ func (h *Holder) acknowledge(now clock.Instant, number uint64, m *message, s *sl
 }
 
 // returned takes in that a message will get no more answers.
-func (h *Holder) returned(now clock.Instant, number uint64) {
+func (h *Renewer) returned(now clock.Instant, number uint64) {
 	m := h.message(number)
 	if m == nil || !m.waits {
 		return
@@ -117,7 +117,7 @@ func (h *Holder) returned(now clock.Instant, number uint64) {
 }
 
 // dropIf drops the attempts for a lease whose numbers are such.
-func (h *Holder) dropIf(s *slot, such func(number uint64) bool) {
+func (h *Renewer) dropIf(s *slot, such func(number uint64) bool) {
 	for _, number := range []uint64{s.sent, s.hedge} {
 		if number != 0 && such(number) {
 			h.drop(s, number)
@@ -126,7 +126,7 @@ func (h *Holder) dropIf(s *slot, such func(number uint64) bool) {
 }
 
 // drop stops waiting for the answer to one attempt for a lease. A message that nobody waits for is abandoned.
-func (h *Holder) drop(s *slot, number uint64) {
+func (h *Renewer) drop(s *slot, number uint64) {
 	s.settle(number)
 	m := h.message(number)
 	m.left--
@@ -137,14 +137,14 @@ func (h *Holder) drop(s *slot, number uint64) {
 }
 
 // abandon stops waiting for a message.
-func (h *Holder) abandon(number uint64, m *message) {
+func (h *Renewer) abandon(number uint64, m *message) {
 	h.stats.Abandoned++
 	h.emit(Abandon{number})
 	h.end(m)
 }
 
 // lookAfter does what the time has come for with messages that wait.
-func (h *Holder) lookAfter(now clock.Instant) {
+func (h *Renewer) lookAfter(now clock.Instant) {
 	if h.progress < h.patience {
 		return
 	}
@@ -165,7 +165,7 @@ func (h *Holder) lookAfter(now clock.Instant) {
 // sendAgain has leases sent again whose attempt is overdue. It goes on: a store that is only slow answers it in time. A
 // hedge that is overdue itself makes room for the next, which may find an endpoint that works, and so does what is left
 // of an earlier one. Leases with more than twice the patience of the first that was overdue have a later turn.
-func (h *Holder) sendAgain(now clock.Instant, number uint64, m *message) {
+func (h *Renewer) sendAgain(now clock.Instant, number uint64, m *message) {
 	waited, later := h.progress-m.began, never
 	for _, l := range m.leases {
 		s := h.find(l)
@@ -196,7 +196,7 @@ func (h *Holder) sendAgain(now clock.Instant, number uint64, m *message) {
 }
 
 // giveUp abandons a message when all of its leases have ended. Others may have been renewed by an earlier one since.
-func (h *Holder) giveUp(now clock.Instant, number uint64, m *message) {
+func (h *Renewer) giveUp(now clock.Instant, number uint64, m *message) {
 	later := h.progress
 	for _, l := range m.leases {
 		if s := h.find(l); s != nil && s.awaits(number) && !h.law.over(now, s.instant) {
@@ -216,7 +216,7 @@ func (h *Holder) giveUp(now clock.Instant, number uint64, m *message) {
 }
 
 // end stops waiting for a message.
-func (h *Holder) end(m *message) {
+func (h *Renewer) end(m *message) {
 	m.waits, m.leases = false, nil
 	if m.next() <= h.patience {
 		h.lookAhead()
@@ -224,7 +224,7 @@ func (h *Holder) end(m *message) {
 }
 
 // lookAhead finds out when there is something to be done about a message.
-func (h *Holder) lookAhead() {
+func (h *Renewer) lookAhead() {
 	before := h.patience
 	h.patience = never
 	for i := range h.messages {
@@ -237,7 +237,7 @@ func (h *Holder) lookAhead() {
 }
 
 // prune forgets the oldest messages that are of no use any more.
-func (h *Holder) prune(now clock.Instant) {
+func (h *Renewer) prune(now clock.Instant) {
 	for len(h.messages) > 0 {
 		m := &h.messages[0]
 		useful := (m.left > 0 || m.unsure) && now.Before(m.sent.Add(m.longest)) && len(h.messages) <= keptMessages

@@ -1,4 +1,4 @@
-package holder
+package keepalive
 
 import (
 	"maps"
@@ -34,7 +34,7 @@ func TestHolderAgreesWithModel(t *testing.T) {
 }
 
 type property struct {
-	h            *Holder
+	h            *Renewer
 	m            *model
 	clocks       *clock.Manual
 	maxIDs       int

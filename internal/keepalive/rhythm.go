@@ -1,4 +1,4 @@
-package holder
+package keepalive
 
 import (
 	"math/bits"
@@ -36,7 +36,7 @@ type batch struct {
 
 // renewNext sets when a lease is to be renewed, counted from the last acknowledged send, and reports false
 // if that has come already.
-func (h *Holder) renewNext(now clock.Instant, s *slot) bool {
+func (h *Renewer) renewNext(now clock.Instant, s *slot) bool {
 	third := s.length / turns
 	jitter := third / jitterPart / 1024 * time.Duration(scramble(h.config.Seed^s.acknowledged)%1024)
 	if h.config.steady {
@@ -49,7 +49,7 @@ func (h *Holder) renewNext(now clock.Instant, s *slot) bool {
 
 // retry sets when a lease is to be sent again after an attempt has failed. If that was a hedge, what it hedges is still
 // under way.
-func (h *Holder) retry(now clock.Instant, s *slot) {
+func (h *Renewer) retry(now clock.Instant, s *slot) {
 	if s.sent != 0 || !h.renewNext(now, s) {
 		s.next = h.onGrid(s, gap(s, now.Remaining(s.instant)))
 		s.failed()
@@ -59,7 +59,7 @@ func (h *Holder) retry(now clock.Instant, s *slot) {
 
 // onGrid returns the progress a while from now, or a little later. The answers to one message come one after the other,
 // and the leases in it are to be sent again together, not one by one.
-func (h *Holder) onGrid(s *slot, d time.Duration) time.Duration {
+func (h *Renewer) onGrid(s *slot, d time.Duration) time.Duration {
 	at, grid := h.in(d), s.length/gridPart
 	if grid <= 1 || at >= never-grid || h.config.steady {
 		return at
@@ -94,7 +94,7 @@ func scramble(x uint64) uint64 {
 }
 
 // run does what the time has come for.
-func (h *Holder) run(now clock.Instant) {
+func (h *Renewer) run(now clock.Instant) {
 	h.lookAfter(now)
 	h.due = h.queue.upTo(h.progress, 0, h.due[:0])
 	if len(h.due) == 0 {
@@ -120,7 +120,7 @@ func (h *Holder) run(now clock.Instant) {
 
 // judge does what the time has come for with one lease, if it has come. It reports a third of its length if
 // the lease was put into a message because of its rhythm, so that others may come along.
-func (h *Holder) judge(now clock.Instant, i uint32) (third time.Duration, fresh bool) {
+func (h *Renewer) judge(now clock.Instant, i uint32) (third time.Duration, fresh bool) {
 	s := &h.slots[i]
 	l := handle(i, s.use)
 	switch s.state {
@@ -146,7 +146,7 @@ func (h *Holder) judge(now clock.Instant, i uint32) (third time.Duration, fresh 
 }
 
 // resolve asks to settle what is not known, or gives up.
-func (h *Holder) resolve(now clock.Instant, l Lease, s *slot) {
+func (h *Renewer) resolve(now clock.Instant, l Lease, s *slot) {
 	s.next = never
 	switch {
 	case s.state == releasing && !h.law.over(now, s.instant):
@@ -163,7 +163,7 @@ func (h *Holder) resolve(now clock.Instant, l Lease, s *slot) {
 }
 
 // takeAlong puts into the message whatever would be due in its rhythm before the next one.
-func (h *Holder) takeAlong(now clock.Instant, until time.Duration) {
+func (h *Renewer) takeAlong(now clock.Instant, until time.Duration) {
 	h.due = h.queue.upTo(until, 0, h.due[:0]) // those that were due are still there, or have ended
 	slices.Sort(h.due)
 	for _, i := range h.due {
@@ -175,7 +175,7 @@ func (h *Holder) takeAlong(now clock.Instant, until time.Duration) {
 
 // board puts a lease into a message. Leases in their rhythm share one. Leases in trouble share one with
 // those of about the same patience, so that short ones do not draw long ones into their hurry.
-func (h *Holder) board(now clock.Instant, i uint32) {
+func (h *Renewer) board(now clock.Instant, i uint32) {
 	s, class := &h.slots[i], 0
 	left, hedge := now.Remaining(s.instant), s.sent != 0
 	p := patience(s, left, hedge)
@@ -194,7 +194,7 @@ func (h *Holder) board(now clock.Instant, i uint32) {
 }
 
 // send asks for the messages of a batch.
-func (h *Holder) send(now clock.Instant, b *batch) {
+func (h *Renewer) send(now clock.Instant, b *batch) {
 	limit := len(b.leases)
 	if h.config.MaxIDs > 0 {
 		limit = min(limit, h.config.MaxIDs)
@@ -229,7 +229,7 @@ func (h *Holder) send(now clock.Instant, b *batch) {
 
 // requeue puts right the entries of all leases that were looked at. If they are many it is cheaper to order
 // the whole queue.
-func (h *Holder) requeue(now clock.Instant) {
+func (h *Renewer) requeue(now clock.Instant) {
 	many := len(h.due) > len(h.queue.entries)/8
 	for _, i := range h.due {
 		s := &h.slots[i]

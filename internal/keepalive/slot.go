@@ -1,4 +1,4 @@
-package holder
+package keepalive
 
 import (
 	"fmt"
@@ -79,10 +79,10 @@ func (s *slot) failed() {
 func handle(i, use uint32) Lease { return Lease(uint64(use)<<32 | uint64(i)) }
 
 // find returns the slot of a lease, or nil if it has ended.
-func (h *Holder) find(l Lease) *slot {
+func (h *Renewer) find(l Lease) *slot {
 	i, use := uint32(l), uint32(l>>32)
 	if int(i) >= len(h.slots) || use == 0 || use > h.slots[i].use || use == h.slots[i].use && h.slots[i].state == unused {
-		panic(fmt.Sprintf("holder: there never was a lease %v", l))
+		panic(fmt.Sprintf("keepalive: there never was a lease %v", l))
 	}
 	if use < h.slots[i].use {
 		return nil
@@ -91,7 +91,7 @@ func (h *Holder) find(l Lease) *slot {
 }
 
 // enter changes what a lease is.
-func (h *Holder) enter(s *slot, to state) {
+func (h *Renewer) enter(s *slot, to state) {
 	for _, c := range []struct {
 		s state
 		n int
@@ -111,7 +111,7 @@ func (h *Holder) enter(s *slot, to state) {
 }
 
 // lose ends a lease that was not given back.
-func (h *Holder) lose(l Lease, why Cause) {
+func (h *Renewer) lose(l Lease, why Cause) {
 	h.dropIf(h.find(l), func(uint64) bool { return true })
 	h.forget(l)
 	h.stats.Lost++
@@ -119,7 +119,7 @@ func (h *Holder) lose(l Lease, why Cause) {
 }
 
 // forget frees the slot. From here on the handle is that of a lease which has ended.
-func (h *Holder) forget(l Lease) {
+func (h *Renewer) forget(l Lease) {
 	i := uint32(l)
 	h.queue.remove(h.slots, i)
 	s := &h.slots[i]
@@ -129,7 +129,7 @@ func (h *Holder) forget(l Lease) {
 }
 
 // key returns the progress at which a lease has to be looked at, at the earliest.
-func (h *Holder) key(now clock.Instant, s *slot) time.Duration {
+func (h *Renewer) key(now clock.Instant, s *slot) time.Duration {
 	key := s.next
 	if s.renews() {
 		key = min(key, h.in(now.Remaining(s.instant)))
@@ -141,7 +141,7 @@ func (h *Holder) key(now clock.Instant, s *slot) time.Duration {
 }
 
 // sooner makes sure that a lease is looked at in time after something about it has changed.
-func (h *Holder) sooner(now clock.Instant, s *slot) {
+func (h *Renewer) sooner(now clock.Instant, s *slot) {
 	if key := h.key(now, s); key < h.queue.entries[s.index].key {
 		h.queue.rekey(h.slots, h.queue.entries[s.index].slot, key)
 	}

@@ -1,8 +1,8 @@
-// Package holder is a client's right to act under its leases: when it begins, how it is kept, and when it is over.
+// Package keepalive is a client's right to act under its leases: when it begins, how it is kept, and when it is over.
 //
 // # What it promises
 //
-//   - [Holder.Valid] is true only while the store has promised the name to this lease. A deadline is the
+//   - [Renewer.Valid] is true only while the store has promised the name to this lease. A deadline is the
 //     instant before the first send of the request or the renewal that was acknowledged, and from there what
 //     the granted TTL is worth on this machine's clocks ([clock.Drift.RelyRemote]). Nothing else moves it: not
 //     the answer's arrival, not a retry, not "yours", not an answer that comes late. An end that the backend
@@ -22,8 +22,8 @@
 //
 // # How it works
 //
-// [Holder] is a pure state machine for all leases of one keeper, because they are renewed in one message.
-// [Holder.Claim] makes a handle, then [Holder.Step] takes what has happened ([Event]) and returns what is to
+// [Renewer] is a pure state machine for all leases of one keeper, because they are renewed in one message.
+// [Renewer.Claim] makes a handle, then [Renewer.Step] takes what has happened ([Event]) and returns what is to
 // be done ([Effect]). Time comes in as an argument and is read after the event left its queue; the instant
 // of the Step that returned a [Renew] is the one its renewals are counted from, so it lies before the send.
 //
@@ -60,4 +60,4 @@
 //
 // It takes for granted that a store keeps what it has acknowledged: a renewal with a shorter TTL does not end
 // what an earlier, longer one has promised before its answer could be read here.
-package holder
+package keepalive

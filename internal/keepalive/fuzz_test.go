@@ -1,4 +1,4 @@
-package holder
+package keepalive
 
 import (
 	"encoding/binary"
@@ -100,7 +100,7 @@ func FuzzStep(f *testing.F) {
 	})
 }
 
-func fuzzedEvent(h *Holder, in *fuzzed, now *clock.Instant, kind byte, l Lease, leases []Lease) Event {
+func fuzzedEvent(h *Renewer, in *fuzzed, now *clock.Instant, kind byte, l Lease, leases []Lease) Event {
 	number := uint64(0)
 	if h.number > 0 {
 		number = 1 + uint64(in.byte())%h.number

@@ -1,4 +1,4 @@
-package holder
+package keepalive
 
 import (
 	"runtime"
@@ -9,7 +9,7 @@ import (
 )
 
 // many returns a holder with n leases of 30 s, and its clocks.
-func many(tb testing.TB, n int, c Config) (*Holder, *clock.Manual) {
+func many(tb testing.TB, n int, c Config) (*Renewer, *clock.Manual) {
 	tb.Helper()
 	h, err := New(c)
 	if err != nil {

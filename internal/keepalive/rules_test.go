@@ -1,4 +1,4 @@
-package holder
+package keepalive
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 // script is a holder with clocks that a test moves.
 type script struct {
 	t      *testing.T
-	h      *Holder
+	h      *Renewer
 	clocks *clock.Manual
 	got    []Effect // of the last Step
 }

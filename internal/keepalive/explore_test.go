@@ -1,4 +1,4 @@
-package holder
+package keepalive
 
 import (
 	"cmp"
@@ -81,7 +81,7 @@ const (
 )
 
 type world struct {
-	h      *Holder
+	h      *Renewer
 	now    clock.Instant
 	wake   clock.Instant
 	sleeps bool // wake is set

@@ -1,4 +1,4 @@
-package holder
+package keepalive
 
 import (
 	"time"
@@ -7,7 +7,7 @@ import (
 )
 
 // answered takes in that a claim stands in line or holds its name.
-func (h *Holder) answered(now clock.Instant, l Lease, to state, ttl time.Duration, until clock.Instant) {
+func (h *Renewer) answered(now clock.Instant, l Lease, to state, ttl time.Duration, until clock.Instant) {
 	s, late := h.find(l), Deadline
 	switch {
 	case s == nil:
@@ -43,7 +43,7 @@ func (h *Holder) answered(now clock.Instant, l Lease, to state, ttl time.Duratio
 }
 
 // count sets the deadline by an acknowledged request that was first sent at first.
-func (h *Holder) count(now clock.Instant, s *slot, first clock.Instant, ttl time.Duration, until clock.Instant) {
+func (h *Renewer) count(now clock.Instant, s *slot, first clock.Instant, ttl time.Duration, until clock.Instant) {
 	if until != (clock.Instant{}) {
 		s.instant, s.length = until, max(0, first.Remaining(until))
 		return
@@ -53,7 +53,7 @@ func (h *Holder) count(now clock.Instant, s *slot, first clock.Instant, ttl time
 }
 
 // unknown takes in that nobody knows what became of a claim.
-func (h *Holder) unknown(now clock.Instant, l Lease) {
+func (h *Renewer) unknown(now clock.Instant, l Lease) {
 	s := h.find(l)
 	if s == nil || s.state != claiming {
 		return
@@ -65,7 +65,7 @@ func (h *Holder) unknown(now clock.Instant, l Lease) {
 }
 
 // releasing takes in that a lease is about to be given back.
-func (h *Holder) releasing(now clock.Instant, l Lease) {
+func (h *Renewer) releasing(now clock.Instant, l Lease) {
 	s := h.find(l)
 	if s == nil || s.state == releasing {
 		return
@@ -75,7 +75,7 @@ func (h *Holder) releasing(now clock.Instant, l Lease) {
 }
 
 // releaseFailed takes in that nobody knows whether a lease was given back.
-func (h *Holder) releaseFailed(now clock.Instant, l Lease) {
+func (h *Renewer) releaseFailed(now clock.Instant, l Lease) {
 	s := h.find(l)
 	if s == nil || s.state != releasing || s.next != never {
 		return

@@ -1,9 +1,9 @@
-package holder
+package keepalive
 
 import "time"
 
 // entry is the place of one slot in the queue. The key is a lower bound of the moment at which the slot has
-// to be looked at, on the clock of [Holder.progress]: what moves that moment away leaves the entry alone,
+// to be looked at, on the clock of [Renewer.progress]: what moves that moment away leaves the entry alone,
 // and the entry is put right when it surfaces.
 type entry struct {
 	key  time.Duration

@@ -1,4 +1,4 @@
-package holder
+package keepalive
 
 import (
 	"cmp"
@@ -14,9 +14,9 @@ import (
 const MinTTL = 10 * time.Millisecond
 
 // ErrTTL says that a TTL is shorter than [MinTTL].
-var ErrTTL = fmt.Errorf("holder: a TTL must be at least %v", MinTTL)
+var ErrTTL = fmt.Errorf("keepalive: a TTL must be at least %v", MinTTL)
 
-// Config is how a [Holder] counts and how it sends. The zero value means the defaults.
+// Config is how a [Renewer] counts and how it sends. The zero value means the defaults.
 type Config struct {
 	// Drift bounds how far this machine's clocks and the store's may run apart. Zero means
 	// [clock.DefaultDrift].
@@ -36,10 +36,10 @@ type Config struct {
 func (c Config) Validate() error {
 	var errs []error
 	if err := c.Drift.Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("holder: %w", err))
+		errs = append(errs, fmt.Errorf("keepalive: %w", err))
 	}
 	if c.MaxIDs < 0 {
-		errs = append(errs, fmt.Errorf("holder: MaxIDs is %d: must not be negative", c.MaxIDs))
+		errs = append(errs, fmt.Errorf("keepalive: MaxIDs is %d: must not be negative", c.MaxIDs))
 	}
 	return errors.Join(errs...)
 }

@@ -1,4 +1,4 @@
-package holder
+package keepalive
 
 import (
 	"fmt"
@@ -59,7 +59,7 @@ func TestTranscripts(t *testing.T) {
 }
 
 type transcript struct {
-	h      *Holder
+	h      *Renewer
 	clocks *clock.Manual
 	names  map[string]Lease
 	called map[Lease]string

@@ -1,4 +1,4 @@
-package holder
+package keepalive
 
 import (
 	"fmt"
@@ -20,8 +20,8 @@ func (l Lease) Slot() int { return int(uint32(l)) }
 // String is the slot, and which use of it this is.
 func (l Lease) String() string { return fmt.Sprintf("%d.%d", uint32(l), uint64(l)>>32) }
 
-// Holder is the right to act under all leases of one keeper. One goroutine owns it, or a lock.
-type Holder struct {
+// Renewer is the right to act under all leases of one keeper. One goroutine owns it, or a lock.
+type Renewer struct {
 	config Config
 	law    law
 
@@ -50,17 +50,17 @@ type Holder struct {
 
 const never = time.Duration(math.MaxInt64)
 
-// New returns a Holder without leases.
-func New(c Config) (*Holder, error) {
+// New returns a Renewer without leases.
+func New(c Config) (*Renewer, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	return &Holder{config: c.withDefaults(), law: careful, patience: never, told: never}, nil
+	return &Renewer{config: c.withDefaults(), law: careful, patience: never, told: never}, nil
 }
 
 // Claim makes a handle for a claim that is about to be sent for the first time: now was read before that.
 // The answer is one of [InLine], [Granted], [Refused] and [Unknown]. The only error is [ErrTTL].
-func (h *Holder) Claim(now clock.Instant, ttl time.Duration) (Lease, error) {
+func (h *Renewer) Claim(now clock.Instant, ttl time.Duration) (Lease, error) {
 	if ttl < MinTTL {
 		return 0, ErrTTL
 	}
@@ -85,7 +85,7 @@ func (h *Holder) Claim(now clock.Instant, ttl time.Duration) (Lease, error) {
 // Step takes in what has happened and returns what is to be done. The slice is valid until the next Step. A
 // now that is earlier than one before is taken for that. Step panics if an event names a lease that was
 // never made, or a message that was never asked for.
-func (h *Holder) Step(now clock.Instant, e Event) []Effect {
+func (h *Renewer) Step(now clock.Instant, e Event) []Effect {
 	h.effects = h.effects[:0]
 	now = h.advance(now)
 	switch e := e.(type) {
@@ -120,7 +120,7 @@ func (h *Holder) Step(now clock.Instant, e Event) []Effect {
 		h.releaseFailed(now, e.Lease)
 	default:
 		// Not by way of fmt, which would have every event made on the heap.
-		panic("holder: there is no event " + reflect.TypeOf(e).String())
+		panic("keepalive: there is no event " + reflect.TypeOf(e).String())
 	}
 	h.run(now)
 	h.wake(now)
@@ -129,7 +129,7 @@ func (h *Holder) Step(now clock.Instant, e Event) []Effect {
 
 // advance takes in the time and returns the latest readings seen. What was read before is a lower bound of
 // the time now, no matter which goroutine read it.
-func (h *Holder) advance(now clock.Instant) clock.Instant {
+func (h *Renewer) advance(now clock.Instant) clock.Instant {
 	if !h.began {
 		h.began, h.last = true, now
 		return now
@@ -141,7 +141,7 @@ func (h *Holder) advance(now clock.Instant) clock.Instant {
 }
 
 // in returns the progress a while from now.
-func (h *Holder) in(d time.Duration) time.Duration {
+func (h *Renewer) in(d time.Duration) time.Duration {
 	if d >= never-h.progress {
 		return never
 	}
@@ -149,7 +149,7 @@ func (h *Holder) in(d time.Duration) time.Duration {
 }
 
 // wake asks for the next look at the time if that is not what was asked for before.
-func (h *Holder) wake(now clock.Instant) {
+func (h *Renewer) wake(now clock.Instant) {
 	next := h.patience
 	if len(h.queue.entries) > 0 {
 		next = min(next, h.queue.entries[0].key)
@@ -170,18 +170,18 @@ func (h *Holder) wake(now clock.Instant) {
 // was told stands for both of them, and what is due then may count on either.
 const sameWake = time.Millisecond
 
-func (h *Holder) emit(e Effect) { h.effects = append(h.effects, e) }
+func (h *Renewer) emit(e Effect) { h.effects = append(h.effects, e) }
 
 // Valid reports whether one may act under the lease now. Once it was false it stays so, if the instants
 // with which Step is called afterwards are not earlier than the ones asked about.
-func (h *Holder) Valid(now clock.Instant, l Lease) bool {
+func (h *Renewer) Valid(now clock.Instant, l Lease) bool {
 	s := h.find(l)
 	return s != nil && s.state == held && !h.law.over(now, s.instant)
 }
 
 // Deadline returns the instant until which the lease may be relied on, or its place in line, if it is not
 // renewed again, and false if it has ended, is being released, or its claim has not been answered.
-func (h *Holder) Deadline(l Lease) (clock.Instant, bool) {
+func (h *Renewer) Deadline(l Lease) (clock.Instant, bool) {
 	if s := h.find(l); s != nil && s.renews() {
 		return s.instant, true
 	}
@@ -190,7 +190,7 @@ func (h *Holder) Deadline(l Lease) (clock.Instant, bool) {
 
 // Remaining returns for how long one may still act under the lease if it is not renewed again. It is zero or
 // less if one may not.
-func (h *Holder) Remaining(now clock.Instant, l Lease) time.Duration {
+func (h *Renewer) Remaining(now clock.Instant, l Lease) time.Duration {
 	if s := h.find(l); s != nil && s.state == held {
 		return now.Remaining(s.instant)
 	}
@@ -209,7 +209,7 @@ type Stats struct {
 }
 
 // Stats returns the counts.
-func (h *Holder) Stats() Stats {
+func (h *Renewer) Stats() Stats {
 	stats := h.stats
 	for i := range h.messages {
 		if h.messages[i].waits {
