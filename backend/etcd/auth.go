@@ -21,7 +21,7 @@ type user struct {
 
 // token returns the one to send, and asks the endpoint for it if there is none. At each endpoint one request asks, and
 // others wait for it, until their context ends: an endpoint that does not answer keeps nobody from asking another.
-func (u *user) token(ctx context.Context, w *way) (string, error) {
+func (u *user) token(ctx context.Context, w *endpoint) (string, error) {
 	if u.name == "" {
 		return "", nil
 	}

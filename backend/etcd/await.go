@@ -17,7 +17,7 @@ func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, er
 	if err != nil {
 		return backend.Grant{}, err
 	}
-	ctx, end, err := b.ways.Begin(ctx)
+	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
 		return backend.Grant{}, err
 	}

@@ -11,7 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/internal/ways"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
 // maxTries is how often a claim that does not wait starts over because keys of the line have changed.
@@ -29,12 +29,12 @@ func (b *Backend) Claim(ctx context.Context, c backend.Claim) (backend.Lease, ba
 	if err := store.CheckClaim(c, b.Limits()); err != nil {
 		return nil, backend.Grant{}, err
 	}
-	ctx, end, err := b.ways.Begin(ctx)
+	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
 		return nil, backend.Grant{}, err
 	}
 	defer end()
-	id := ways.LeaseID(c.ID)
+	id := endpoints.LeaseID(c.ID)
 	p := &claiming{claim: c, lease: &lease{b: b, name: c.Name, key: b.keyOf(c.Name, id), id: id}}
 	var g backend.Grant
 	if c.Wait {
@@ -56,12 +56,12 @@ func (b *Backend) Claim(ctx context.Context, c backend.Claim) (backend.Lease, ba
 func (p *claiming) giveUp(ctx context.Context, err error) (backend.Lease, backend.Grant, error) {
 	left := *p.lease
 	left.created = 0
-	if ended := ways.Ended(ctx); ended != nil {
+	if ended := endpoints.Ended(ctx); ended != nil {
 		return &left, backend.Grant{}, fmt.Errorf("%w: %s: %w", backend.ErrUnknownOutcome, p.what(), ended)
 	}
 	f := p.end(ctx)
 	switch {
-	case f != nil && ways.IsContextError(f.err):
+	case f != nil && endpoints.IsContextError(f.err):
 		err = fmt.Errorf("%w: %s: %w", backend.ErrUnknownOutcome, p.what(), f.err)
 		return &left, backend.Grant{}, err
 	case f != nil:
@@ -280,7 +280,7 @@ func (b *Backend) Release(ctx context.Context, l backend.Lease) error {
 	if err != nil {
 		return err
 	}
-	ctx, end, err := b.ways.Begin(ctx)
+	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
 		return err
 	}

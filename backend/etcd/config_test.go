@@ -27,7 +27,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/backend/etcd"
-	"github.com/leasekeeper/leasekeeper/internal/ways/waystest"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints/endpointstest"
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
@@ -110,7 +110,7 @@ func certificate(t *testing.T) (cert, key string) {
 
 func TestTLS(t *testing.T) {
 	cert, key := certificate(t)
-	addr, stop, err := waystest.Serve("127.0.0.1:0", t.TempDir(), server.Config{CertFile: cert, KeyFile: key, ClientCAFile: cert})
+	addr, stop, err := endpointstest.Serve("127.0.0.1:0", t.TempDir(), server.Config{CertFile: cert, KeyFile: key, ClientCAFile: cert})
 	ok(t, err)
 	t.Cleanup(func() { ok(t, stop()) })
 	for raw, kind := range map[string]error{

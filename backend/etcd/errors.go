@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/internal/ways"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
 // failure is what a request came to that did not succeed.
@@ -52,7 +52,7 @@ func isElsewhere(err error) bool {
 
 // answered says whether err is the member's last word on the request, which then had no effect.
 func answered(err error) bool {
-	if ways.IsContextError(err) || isElsewhere(err) {
+	if endpoints.IsContextError(err) || isElsewhere(err) {
 		return false
 	}
 	switch status.Code(err) {
@@ -68,7 +68,7 @@ func (f *failure) read(what string) error {
 	switch {
 	case errors.Is(f.err, backend.ErrClosed):
 		return fmt.Errorf("%s: %w", what, f.err)
-	case ways.IsContextError(f.err):
+	case endpoints.IsContextError(f.err):
 		return fmt.Errorf("%s: %w", what, f.err)
 	}
 	return fmt.Errorf("%w: %s: %s", kindOf(f.err), what, text(f.err))
@@ -79,7 +79,7 @@ func (f *failure) write(what string) error {
 	if !f.maybe {
 		return f.read(what)
 	}
-	if ways.IsContextError(f.err) {
+	if endpoints.IsContextError(f.err) {
 		return fmt.Errorf("%w: %s: %w", backend.ErrUnknownOutcome, what, f.err)
 	}
 	return fmt.Errorf("%w: %s: %s", backend.ErrUnknownOutcome, what, text(f.err))

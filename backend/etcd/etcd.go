@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/internal/ways"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
 // Schemes of URLs: with the second, connections are encrypted in any case.
@@ -23,7 +23,7 @@ const (
 )
 
 // DefaultRequestTimeout is how long one endpoint may take for one request if there is time for more.
-const DefaultRequestTimeout = ways.DefaultRequestTimeout
+const DefaultRequestTimeout = endpoints.DefaultRequestTimeout
 
 // What etcd accepts as a TTL. It raises what is below its own minimum, which depends on its election timeout
 // and is two seconds by default, and says so in its answer.
@@ -50,8 +50,8 @@ type Config struct {
 	DialOptions []grpc.DialOption
 }
 
-func (c Config) connections() ways.Config {
-	return ways.Config{Endpoints: c.Endpoints, TLS: c.TLS, RequestTimeout: c.RequestTimeout, DialOptions: c.DialOptions}
+func (c Config) connections() endpoints.Config {
+	return endpoints.Config{Endpoints: c.Endpoints, TLS: c.TLS, RequestTimeout: c.RequestTimeout, DialOptions: c.DialOptions}
 }
 
 func (c Config) validate() error {
@@ -72,9 +72,9 @@ func (c Config) validate() error {
 
 // Backend keeps leases in etcd.
 type Backend struct {
-	root string // what every key begins with: the prefix and a slash, or nothing
-	ways *ways.Ways[*way]
-	user user
+	root      string // what every key begins with: the prefix and a slash, or nothing
+	endpoints *endpoints.Set[*endpoint]
+	user      user
 }
 
 var (
@@ -95,7 +95,7 @@ func New(cfg Config) (*Backend, error) {
 		b.root = cfg.Prefix + "/"
 	}
 	var err error
-	if b.ways, err = ways.Open(store, cfg.connections(), newWay); err != nil {
+	if b.endpoints, err = endpoints.Open(store, cfg.connections(), newEndpoint); err != nil {
 		return nil, err
 	}
 	b.user.name, b.user.password = cfg.Username, cfg.Password
@@ -112,7 +112,7 @@ func (b *Backend) Limits() backend.Limits {
 
 // Close implements [backend.Backend]. Calls that are under way end with [backend.ErrClosed], or with
 // [backend.ErrUnknownOutcome] if they may have had an effect. It waits for them until ctx ends.
-func (b *Backend) Close(ctx context.Context) error { return b.ways.Close(ctx) }
+func (b *Backend) Close(ctx context.Context) error { return b.endpoints.Close(ctx) }
 
 // lease is a reference to the key that stands for a claim.
 type lease struct {

@@ -20,7 +20,7 @@ import (
 // later from its history; if that has been compacted meanwhile, Resync events make up for it. Why a tenancy
 // ended etcd cannot tell.
 func (b *Backend) Watch(ctx context.Context, prefix string, report func(backend.Event)) error {
-	ctx, end, err := b.ways.Begin(ctx)
+	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
 package etcd
 
-import "github.com/leasekeeper/leasekeeper/internal/ways"
+import "github.com/leasekeeper/leasekeeper/internal/endpoints"
 
 // LeaseIDOf is the etcd lease that a claim makes.
-var LeaseIDOf = ways.LeaseID
+var LeaseIDOf = endpoints.LeaseID

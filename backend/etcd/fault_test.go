@@ -87,7 +87,7 @@ func claimWithFaults(t *testing.T, s *store, decide func(string, any) fault, wai
 			t.Fatal("an unknown outcome without a lease")
 		}
 		is(t, renew(t, b, l).Err, backend.ErrInvalid)
-		// Both ways out of it lead somewhere.
+		// Releasing and claiming again both work afterwards.
 		if l2, g, err := b.Claim(limited(t), claim); err != nil || !g.Held {
 			t.Errorf("claimed again: %+v, %v", g, err)
 		} else if again {
@@ -237,7 +237,7 @@ func TestAnotherEndpoint(t *testing.T) {
 	}
 }
 
-// There is little time, and the first way is dead: it does not get all of it.
+// There is little time, and the first endpoint is dead: it does not get all of it.
 func TestTimeIsLeftForTheOtherEndpoint(t *testing.T) {
 	s := startStore(t)
 	b, p, l := established(t, etcd.Config{Endpoints: []string{s.Addr}}, s)
@@ -328,7 +328,7 @@ func TestRenewLeavesADeadConnection(t *testing.T) {
 	}
 }
 
-// Everything is swallowed for a while. A Renew that has to end tells so, and the next takes the other way.
+// Everything is swallowed for a while. A Renew that has to end tells so, and the next takes the other endpoint.
 func TestRenewEndsWithItsContext(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
@@ -344,7 +344,7 @@ func TestRenewEndsWithItsContext(t *testing.T) {
 	}
 	for method, n := range f.Calls() {
 		if n != 1 {
-			t.Errorf("%d requests %s: the dead way was tried again", n, method)
+			t.Errorf("%d requests %s: the dead endpoint was tried again", n, method)
 		}
 	}
 }

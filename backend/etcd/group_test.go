@@ -3,13 +3,13 @@ package etcd_test
 import (
 	"testing"
 
-	"github.com/leasekeeper/leasekeeper/internal/ways/waystest"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints/endpointstest"
 )
 
 // The leader vanishes: packets to it and from it are swallowed. Who holds a name goes on to hold it, who stands in line
 // gets its turn, and each one that comes gets an answer.
 func TestTheLeaderVanishes(t *testing.T) {
-	g := waystest.StartGroup(t)
+	g := endpointstest.StartGroup(t)
 	b := open(t, g.Endpoints()...) // the leader's is the first, and the preferred one
 	held, granted := hold(t, b, "held")
 	waiting := stand(t, b, "held")

@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/leasekeeper/leasekeeper/internal/ways"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
 const (
@@ -29,9 +29,9 @@ var errReplaced = errors.New("etcd did not answer in time")
 // and is replaced by the next when nothing comes from it either.
 type pursuit struct {
 	b       *Backend
-	renewal *ways.Renewal
+	renewal *endpoints.Renewal
 	// attempt does what is left to do, at one endpoint. It returns nil when nothing is left.
-	attempt func(ctx context.Context, w *way) error
+	attempt func(ctx context.Context, w *endpoint) error
 	// final says whether an error is etcd's last word; it may be nil.
 	final func(error) bool
 	// news receives a signal whenever an attempt has brought something; it may be nil.
@@ -55,7 +55,7 @@ type attempt struct {
 
 // run makes attempts until one returns nil, nothing is left to do, an error is final, all have failed, or ctx ends.
 func (p *pursuit) run(ctx context.Context) error {
-	most, stall := p.b.ways.Attempts(pursuitAttempts), longestStall
+	most, stall := p.b.endpoints.Attempts(pursuitAttempts), longestStall
 	p.ended = make(chan *attempt, most)
 	defer p.running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -69,9 +69,9 @@ func (p *pursuit) run(ctx context.Context) error {
 			return nil
 		case <-ctx.Done():
 			if len(p.alive) > 0 {
-				p.b.ways.Leave(p.alive[0].number)
+				p.b.endpoints.Leave(p.alive[0].number)
 			}
-			return ways.Ended(ctx)
+			return endpoints.Ended(ctx)
 		case <-p.news:
 			if len(p.alive) > 0 {
 				next.Reset(patience(ctx, stall))
@@ -81,7 +81,7 @@ func (p *pursuit) run(ctx context.Context) error {
 				continue // those under way go on
 			}
 			if len(p.alive) > 0 {
-				p.b.ways.Leave(p.newest)
+				p.b.endpoints.Leave(p.newest)
 				stall *= 2
 			}
 			p.begin(ctx)
@@ -99,7 +99,7 @@ func (p *pursuit) run(ctx context.Context) error {
 			if len(p.alive) == 0 && p.begun == most {
 				return a.err
 			}
-			next.Reset(p.b.ways.PauseLength(p.begun))
+			next.Reset(p.b.endpoints.PauseLength(p.begun))
 		}
 	}
 }
@@ -125,13 +125,13 @@ func (p *pursuit) begin(ctx context.Context) {
 	if p.begun > 0 {
 		own = append(own, p.newest)
 	}
-	w, number := p.b.ways.Take(p.renewal, own...)
+	w, number := p.b.endpoints.Take(p.renewal, own...)
 	a := &attempt{number: number}
 	ctx, a.cancel = context.WithCancelCause(ctx)
 	p.alive, p.newest = append(p.alive, a), number
 	p.begun++
 	p.running.Go(func() {
-		_, a.err = p.b.attempt(ctx, w, func(ctx context.Context, w *way, _ ...grpc.CallOption) error { return p.attempt(ctx, w) })
+		_, a.err = p.b.attempt(ctx, w, func(ctx context.Context, w *endpoint, _ ...grpc.CallOption) error { return p.attempt(ctx, w) })
 		p.ended <- a
 	})
 }
@@ -140,6 +140,6 @@ func (p *pursuit) begin(ctx context.Context) {
 func (p *pursuit) failed(a *attempt) {
 	p.alive = slices.DeleteFunc(p.alive, func(other *attempt) bool { return other == a })
 	if !answered(a.err) {
-		p.b.ways.Leave(a.number)
+		p.b.endpoints.Leave(a.number)
 	}
 }

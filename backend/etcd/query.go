@@ -27,7 +27,7 @@ func (b *Backend) Get(ctx context.Context, name string) (backend.Info, error) {
 	if err := backend.CheckName(name); err != nil {
 		return backend.Info{}, err
 	}
-	ctx, end, err := b.ways.Begin(ctx)
+	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
 		return backend.Info{}, err
 	}
@@ -83,7 +83,7 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 	if limit <= 0 {
 		return nil, fmt.Errorf("%w: a list of up to %d names", backend.ErrInvalid, limit)
 	}
-	ctx, end, err := b.ways.Begin(ctx)
+	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -12,13 +12,13 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/internal/ways"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
 const (
 	// checkBatch is how many keys are checked at once: three comparisons each.
 	checkBatch = maxOps / 3
-	// parallelChecks is how many such requests are under way: were they made one after the other, a slow etcd would
+	// parallelChecks is how many such requests are under endpoint: were they made one after the other, a slow etcd would
 	// answer the last too late.
 	parallelChecks = 256
 )
@@ -26,7 +26,7 @@ const (
 // round is one call of Renew.
 type round struct {
 	b       *Backend
-	renewal *ways.Renewal
+	renewal *endpoints.Renewal
 	came    chan struct{} // tells that a stream has brought something; holds one
 	kept    chan struct{} // closed when nothing is waited for on a stream
 	told    chan struct{} // closed when all is reported
@@ -53,7 +53,7 @@ type renewed struct {
 
 // Renew implements [backend.Backend].
 func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func(int, backend.Renewal)) error {
-	ctx, end, err := b.ways.Begin(ctx)
+	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func
 		came: make(chan struct{}, 1), kept: make(chan struct{}), told: make(chan struct{}),
 	}
 	var forget func()
-	r.renewal, forget = b.ways.BeginRenewal(ctx, leases)
+	r.renewal, forget = b.endpoints.BeginRenewal(ctx, leases)
 	defer forget()
 	var ids []int64
 	for i, l := range leases {
@@ -147,7 +147,7 @@ func (r *round) settle(l *renewed) {
 // another attempt; and each was sent after Renew was called, which is what the new end counts from.
 func (r *round) keep(ctx context.Context, ids []int64) error {
 	var mu sync.Mutex
-	p := &pursuit{b: r.b, renewal: r.renewal, news: r.came, over: r.kept, attempt: func(ctx context.Context, w *way) error {
+	p := &pursuit{b: r.b, renewal: r.renewal, news: r.came, over: r.kept, attempt: func(ctx context.Context, w *endpoint) error {
 		mu.Lock()
 		ids = r.unanswered(ids)
 		mine := ids
@@ -159,7 +159,7 @@ func (r *round) keep(ctx context.Context, ids []int64) error {
 		return r.stream(ctx, w, mine)
 	}}
 	err := p.run(ctx)
-	switch ended := ways.Ended(ctx); {
+	switch ended := endpoints.Ended(ctx); {
 	case err == nil:
 		return nil
 	case ended != nil:
@@ -170,7 +170,7 @@ func (r *round) keep(ctx context.Context, ids []int64) error {
 
 // stream renews leases over a stream of their own. What is not answered when it returns is never answered: nobody
 // listens anymore.
-func (r *round) stream(ctx context.Context, w *way, ids []int64) error {
+func (r *round) stream(ctx context.Context, w *endpoint, ids []int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s, err := w.lease.LeaseKeepAlive(ctx)
@@ -330,7 +330,7 @@ func (r *round) look(ctx context.Context, batch []*lease, gone bool) error {
 // read makes a transaction that only reads. It returns nil if all leases are reported before it is answered.
 func (r *round) read(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, error) {
 	var resp atomic.Pointer[pb.TxnResponse]
-	p := &pursuit{b: r.b, renewal: r.renewal, over: r.told, final: answered, attempt: func(ctx context.Context, w *way) error {
+	p := &pursuit{b: r.b, renewal: r.renewal, over: r.told, final: answered, attempt: func(ctx context.Context, w *endpoint) error {
 		got, err := w.txn(ctx, req)
 		if err == nil {
 			resp.Store(got)
@@ -365,7 +365,7 @@ func (l *lease) compare() *pb.Compare {
 
 // keepOne renews one lease, whatever its key. The TTL is 0 or less if etcd does not know it.
 func (b *Backend) keepOne(ctx context.Context, id int64) (ttl time.Duration, f *failure) {
-	f = b.ask(ctx, func(ctx context.Context, w *way, _ ...grpc.CallOption) error {
+	f = b.ask(ctx, func(ctx context.Context, w *endpoint, _ ...grpc.CallOption) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		s, err := w.lease.LeaseKeepAlive(ctx)

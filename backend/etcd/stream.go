@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/internal/ways"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
 // maxWatchFailures is how often watching may fail in a row until it is given up.
@@ -37,7 +37,7 @@ type watching struct {
 
 // watch opens a stream and returns nil when it has been handled to its end; otherwise why it broke.
 func (b *Backend) watch(ctx context.Context, what watching) error {
-	w, number := b.ways.Way()
+	w, number := b.endpoints.Endpoint()
 	token, err := b.watchToken(ctx, w)
 	if err == nil {
 		err = b.watchOn(outgoing(ctx, token), w, what)
@@ -46,23 +46,23 @@ func (b *Backend) watch(ctx context.Context, what watching) error {
 	case err == nil || errors.Is(err, errCompacted) || ctx.Err() != nil:
 	case b.user.refused(err, token):
 	default:
-		b.ways.Leave(number)
+		b.endpoints.Leave(number)
 	}
 	return err
 }
 
 // watchToken returns the token to watch with. It does not wait for it as long as the watch may last.
-func (b *Backend) watchToken(ctx context.Context, w *way) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.ways.Patience())
+func (b *Backend) watchToken(ctx context.Context, w *endpoint) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.endpoints.Patience())
 	defer cancel()
 	return b.user.token(ctx, w)
 }
 
-func (b *Backend) watchOn(ctx context.Context, w *way, what watching) error {
+func (b *Backend) watchOn(ctx context.Context, w *endpoint, what watching) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// Once the watchers stand, silence is normal, and gRPC looks whether the member is there.
-	timer := time.AfterFunc(b.ways.Patience(), func() { cancel(errStalled) })
+	timer := time.AfterFunc(b.endpoints.Patience(), func() { cancel(errStalled) })
 	defer timer.Stop()
 	s, err := w.watch.Watch(ctx)
 	if err != nil {
@@ -121,7 +121,7 @@ func because(ctx context.Context, err error) error {
 // retry says whether to try again after watching failed so many times in a row, and waits until then.
 // Otherwise it returns the error for the caller.
 func (b *Backend) retry(ctx context.Context, failures int, err error, what string) error {
-	if ended := ways.Ended(ctx); ended != nil {
+	if ended := endpoints.Ended(ctx); ended != nil {
 		return fmt.Errorf("%s: %w", what, ended)
 	}
 	if answered(err) && !b.user.needsToken(err) {
@@ -130,8 +130,8 @@ func (b *Backend) retry(ctx context.Context, failures int, err error, what strin
 	if failures >= maxWatchFailures {
 		return fmt.Errorf("%w: %s: %s", backend.ErrUnavailable, what, text(err))
 	}
-	if !b.ways.Pause(ctx, failures) {
-		return fmt.Errorf("%s: %w", what, ways.Ended(ctx))
+	if !b.endpoints.Pause(ctx, failures) {
+		return fmt.Errorf("%s: %w", what, endpoints.Ended(ctx))
 	}
 	return nil
 }

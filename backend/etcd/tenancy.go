@@ -20,7 +20,7 @@ func (b *Backend) Announce(ctx context.Context, l backend.Lease, text string) er
 	if err != nil {
 		return err
 	}
-	ctx, end, err := b.ways.Begin(ctx)
+	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (b *Backend) Adopt(ctx context.Context, name string, t backend.Token, by ba
 	if err := backend.CheckHolder(by); err != nil {
 		return nil, none, err
 	}
-	ctx, end, err := b.ways.Begin(ctx)
+	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
 		return nil, none, err
 	}
@@ -139,7 +139,7 @@ func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, 
 	if err := backend.CheckCardText(reason); err != nil {
 		return err
 	}
-	ctx, end, err := b.ways.Begin(ctx)
+	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,7 @@ import (
 	"net/url"
 
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/internal/ways"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
 func init() {
@@ -24,7 +24,7 @@ func init() {
 	}
 }
 
-var store = ways.Store{
+var store = endpoints.Store{
 	Name: "etcd", Indefinite: "etcd", Scheme: Scheme, SchemeTLS: SchemeTLS, Path: "prefix", Users: true,
 	Answered: answered, Elsewhere: isElsewhere,
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/internal/ways"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 // turn is where the server is to say when it is a claim's turn. It goes on when the call that made the claim
 // has ended, until the server has said so, or the stream on which it is to do so breaks.
 type turn struct {
-	number int64       // of the way
+	number int64       // of the endpoint
 	quit   func(error) // has nothing more be told
 	done   chan struct{}
 
@@ -61,9 +61,9 @@ func (b *Backend) listen(s *acquireStream, cancel context.CancelCauseFunc, numbe
 		}
 		t.end(r, err)
 	}
-	if !b.ways.Spawn(read) {
-		cancel(b.ways.Closed)
-		t.end(reply{}, b.ways.Closed)
+	if !b.endpoints.Spawn(read) {
+		cancel(b.endpoints.Closed)
+		t.end(reply{}, b.endpoints.Closed)
 	}
 	return t
 }
@@ -74,7 +74,7 @@ func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, er
 	if err != nil {
 		return backend.Grant{}, err
 	}
-	ctx, end, err := b.ways.Begin(ctx)
+	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
 		return backend.Grant{}, err
 	}
@@ -103,8 +103,8 @@ func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, er
 // await returns "yours", from where it is listened for, or by asking again.
 func (b *Backend) await(ctx context.Context, l *lease) (reply, error) {
 	t := l.turn.Load()
-	// Another user of the stream's way may have found it dead meanwhile.
-	if _, number := b.ways.Way(); t == nil || !t.serves(number) {
+	// Another user of the stream's endpoint may have found it dead meanwhile.
+	if _, number := b.endpoints.Endpoint(); t == nil || !t.serves(number) {
 		r, fresh, o := b.acquire(ctx, &asked{
 			name: l.wire, lease: l.id, ttlMs: millis(l.ttl), holder: backend.Holder{ID: l.holder}, wait: true,
 		})
@@ -130,13 +130,13 @@ func (b *Backend) await(ctx context.Context, l *lease) (reply, error) {
 	}
 }
 
-// serves says whether a stream can still be listened to: it has brought a turn, or is open on that way.
-func (t *turn) serves(way int64) bool {
+// serves says whether a stream can still be listened to: it has brought a turn, or is open on that endpoint.
+func (t *turn) serves(endpoint int64) bool {
 	select {
 	case <-t.done:
 		return t.err == nil
 	default:
-		return t.number == way
+		return t.number == endpoint
 	}
 }
 
@@ -152,14 +152,14 @@ func (b *Backend) another(ctx context.Context, l *lease, what string) error {
 // retry says whether to try again after so many failures in a row, and waits until then. Otherwise it
 // returns the error for the caller.
 func (b *Backend) retry(ctx context.Context, failures int, err error, what string) error {
-	if ended := ways.Ended(ctx); ended != nil {
+	if ended := endpoints.Ended(ctx); ended != nil {
 		return fmt.Errorf("%s: %w", what, ended)
 	}
 	if answered(err) || failures >= maxFailures {
 		return outcome{err: err}.read(what)
 	}
-	if !b.ways.Pause(ctx, failures) {
-		return fmt.Errorf("%s: %w", what, ways.Ended(ctx))
+	if !b.endpoints.Pause(ctx, failures) {
+		return fmt.Errorf("%s: %w", what, endpoints.Ended(ctx))
 	}
 	return nil
 }

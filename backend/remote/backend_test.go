@@ -9,32 +9,32 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/backend/backendtest"
 	"github.com/leasekeeper/leasekeeper/backend/remote"
-	"github.com/leasekeeper/leasekeeper/internal/ways/waystest"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints/endpointstest"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
 type (
-	proxy  = waystest.Proxy
-	store  = waystest.Store
-	faults = waystest.Faults
-	fault  = waystest.Fault
+	proxy  = endpointstest.Proxy
+	store  = endpointstest.Store
+	faults = endpointstest.Faults
+	fault  = endpointstest.Fault
 )
 
 const (
-	waitLimit = waystest.WaitLimit
-	usualTTL  = waystest.TTL
+	waitLimit = endpointstest.WaitLimit
+	usualTTL  = endpointstest.TTL
 
-	pass, lose, unsent = waystest.Pass, waystest.Lose, waystest.Unsent
+	pass, lose, unsent = endpointstest.Pass, endpointstest.Lose, endpointstest.Unsent
 )
 
 // What the tests of this package say most often.
 var (
-	ok, is, eventually, limited = waystest.OK, waystest.Is, waystest.Eventually, waystest.Limited
-	unique, asking              = waystest.Unique, waystest.Asking
-	hold, stand, renew          = waystest.Hold, waystest.Stand, waystest.Renew
+	ok, is, eventually, limited = endpointstest.OK, endpointstest.Is, endpointstest.Eventually, endpointstest.Limited
+	unique, asking              = endpointstest.Unique, endpointstest.Asking
+	hold, stand, renew          = endpointstest.Hold, endpointstest.Stand, endpointstest.Renew
 
-	startOwn, startProxy = waystest.Start, waystest.StartProxy
+	startOwn, startProxy = endpointstest.Start, endpointstest.StartProxy
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/internal/ways"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
 // Claim implements [backend.Backend]. The server does not prolong a lease that is claimed again: its time
@@ -21,11 +21,11 @@ func (b *Backend) Claim(ctx context.Context, c backend.Claim) (backend.Lease, ba
 	if err := store.CheckClaim(c, b.Limits()); err != nil {
 		return nil, backend.Grant{}, err
 	}
-	if err := b.ways.Enter(); err != nil {
+	if err := b.endpoints.Enter(); err != nil {
 		return nil, backend.Grant{}, err
 	}
-	defer b.ways.Exit()
-	l := &lease{b: b, wire: b.root + c.Name, id: ways.LeaseID(c.ID), ttl: c.TTL, holder: c.Holder.ID}
+	defer b.endpoints.Exit()
+	l := &lease{b: b, wire: b.root + c.Name, id: endpoints.LeaseID(c.ID), ttl: c.TTL, holder: c.Holder.ID}
 	r, t, o := b.acquire(ctx, &asked{name: l.wire, lease: l.id, ttlMs: millis(c.TTL), holder: c.Holder, wait: c.Wait})
 	switch {
 	case o.err != nil:
@@ -73,7 +73,7 @@ func (b *Backend) void(ctx context.Context, l *lease, err error, what string) (b
 	if o.err == nil {
 		return nil, backend.Grant{}, err
 	}
-	if ways.IsContextError(o.err) {
+	if endpoints.IsContextError(o.err) {
 		return l, backend.Grant{}, fmt.Errorf("%w: %s: %w", backend.ErrUnknownOutcome, what, o.err)
 	}
 	return l, backend.Grant{}, fmt.Errorf("%w: %s: %v; but an earlier attempt may take effect yet: %s", backend.ErrUnknownOutcome, what, err, text(o.err))
@@ -121,10 +121,10 @@ func (c *asked) sensible(r reply) error {
 // acquire asks for a name and returns the first answer. If that is a place in line, and who asks waits, the
 // turn is where it will be told of.
 func (b *Backend) acquire(ctx context.Context, c *asked) (r reply, t *turn, o outcome) {
-	o = b.hold(ctx, func(ctx context.Context, limit time.Duration, w *way, number int64) (sent bool, err error) {
+	o = b.hold(ctx, func(ctx context.Context, limit time.Duration, w *endpoint, number int64) (sent bool, err error) {
 		r, t, sent, err = w.holds.claim(ctx, limit, c, number)
 		return sent, err
-	}, func(ctx context.Context, w *way, number int64) (sent bool, err error) {
+	}, func(ctx context.Context, w *endpoint, number int64) (sent bool, err error) {
 		r, t, sent, err = b.acquireAlone(ctx, w, number, c)
 		return sent, err
 	})
@@ -132,12 +132,12 @@ func (b *Backend) acquire(ctx context.Context, c *asked) (r reply, t *turn, o ou
 }
 
 // hold makes a request over the stream of claims and releases, or, if the server does not know that, alone.
-func (b *Backend) hold(ctx context.Context, together func(context.Context, time.Duration, *way, int64) (bool, error), alone request) outcome {
-	o := b.ways.AskWithin(ctx, func(ctx context.Context, limit time.Duration, w *way, number int64) (sent bool, err error) {
+func (b *Backend) hold(ctx context.Context, together func(context.Context, time.Duration, *endpoint, int64) (bool, error), alone request) outcome {
+	o := b.endpoints.AskWithin(ctx, func(ctx context.Context, limit time.Duration, w *endpoint, number int64) (sent bool, err error) {
 		if sent, err = together(ctx, limit, w, number); err != errLacking {
 			return sent, err
 		}
-		bound, unbind := b.ways.Bind(ctx)
+		bound, unbind := b.endpoints.Bind(ctx)
 		defer unbind()
 		bound, cancel := context.WithTimeout(bound, limit)
 		defer cancel()
@@ -147,9 +147,9 @@ func (b *Backend) hold(ctx context.Context, together func(context.Context, time.
 }
 
 // acquireAlone asks over a stream of its own, which goes on for who stands in line.
-func (b *Backend) acquireAlone(ctx context.Context, w *way, number int64, c *asked) (r reply, t *turn, sent bool, err error) {
+func (b *Backend) acquireAlone(ctx context.Context, w *endpoint, number int64, c *asked) (r reply, t *turn, sent bool, err error) {
 	// The stream must outlive this call.
-	outer, cancel := context.WithCancelCause(b.ways.Base)
+	outer, cancel := context.WithCancelCause(b.endpoints.Base)
 	leave := context.AfterFunc(ctx, func() { cancel(errStalled) })
 	defer leave()
 	s, err := openAcquire(outer, w)
@@ -176,7 +176,7 @@ type acquireStream struct {
 	grpc.GenericClientStream[leasekeeperv1.AcquireRequest, leasekeeperv1.AcquireResponse]
 }
 
-func openAcquire(ctx context.Context, w *way) (*acquireStream, error) {
+func openAcquire(ctx context.Context, w *endpoint) (*acquireStream, error) {
 	s, err := w.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, leasekeeperv1.Leasekeeper_Acquire_FullMethodName)
 	if err != nil {
 		return nil, err
@@ -228,10 +228,10 @@ func (b *Backend) Release(ctx context.Context, l backend.Lease) error {
 	if err != nil {
 		return err
 	}
-	if err := b.ways.Enter(); err != nil {
+	if err := b.endpoints.Enter(); err != nil {
 		return err
 	}
-	defer b.ways.Exit()
+	defer b.endpoints.Exit()
 	if o := b.release(ctx, own); o.err != nil {
 		return o.write("releasing " + own.Name())
 	}
@@ -239,9 +239,9 @@ func (b *Backend) Release(ctx context.Context, l backend.Lease) error {
 }
 
 func (b *Backend) release(ctx context.Context, l *lease) outcome {
-	return b.hold(ctx, func(ctx context.Context, limit time.Duration, w *way, _ int64) (sent bool, err error) {
+	return b.hold(ctx, func(ctx context.Context, limit time.Duration, w *endpoint, _ int64) (sent bool, err error) {
 		return w.holds.release(ctx, limit, l.wire, l.id)
-	}, unary(func(ctx context.Context, w *way, options ...grpc.CallOption) error {
+	}, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
 		_, err := w.names.Release(ctx, &leasekeeperv1.ReleaseRequest{Name: l.wire, Lease: l.id}, options...)
 		return err
 	}))

@@ -22,7 +22,7 @@
 // Renewals go over one stream per connection that stays open. A message has a number and many ids, the answer
 // repeats the number and names only those that were not renewed. An answer to a message that nobody waits for
 // any more is dropped, and so is all that a closed stream may still bring. A message that stays unanswered is
-// sent by another way as well, and the first answer counts: either renewal is later than the call.
+// sent over another endpoint as well, and the first answer counts: either renewal is later than the call.
 //
 // Requests go to one endpoint until it stalls or fails, and then to the next; with one endpoint there are two
 // connections to it, since often it is the connection that is dead. Everything that is sent twice has the

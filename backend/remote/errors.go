@@ -10,7 +10,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/internal/ways"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
 // errorDomain is that of the details of our service's errors.
@@ -62,7 +62,7 @@ func isElsewhere(err error) bool {
 
 // answered says whether err is the server's last word on the request, which then had no effect.
 func answered(err error) bool {
-	if ways.IsContextError(err) {
+	if endpoints.IsContextError(err) {
 		return false
 	}
 	if reason := reasonOf(err); reason != leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED {
@@ -93,10 +93,10 @@ func kindOf(err error) error {
 
 // read turns the failure of a request without effect into an error for the caller.
 func (o outcome) read(what string) error {
-	if short := (*ways.CutShort)(nil); errors.As(o.err, &short) {
+	if short := (*endpoints.CutShort)(nil); errors.As(o.err, &short) {
 		return fmt.Errorf("%s: %w; before that %w: %s", what, o.err, backend.ErrUnavailable, text(short.Refusal))
 	}
-	if errors.Is(o.err, backend.ErrClosed) || ways.IsContextError(o.err) {
+	if errors.Is(o.err, backend.ErrClosed) || endpoints.IsContextError(o.err) {
 		return fmt.Errorf("%s: %w", what, o.err)
 	}
 	return fmt.Errorf("%w: %s: %s", kindOf(o.err), what, text(o.err))
@@ -108,7 +108,7 @@ func (o outcome) write(what string) error {
 	switch {
 	case !o.maybe, answered(o.err):
 		return o.read(what)
-	case ways.IsContextError(o.err), errors.Is(o.err, backend.ErrClosed):
+	case endpoints.IsContextError(o.err), errors.Is(o.err, backend.ErrClosed):
 		return fmt.Errorf("%w: %s: %w", backend.ErrUnknownOutcome, what, o.err)
 	}
 	return fmt.Errorf("%w: %s: %s", backend.ErrUnknownOutcome, what, text(o.err))

@@ -15,7 +15,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/backend/remote"
-	"github.com/leasekeeper/leasekeeper/internal/ways/waystest"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints/endpointstest"
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
@@ -25,7 +25,7 @@ func start() (addr string, stop func()) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	addr, end, err := waystest.Serve("127.0.0.1:0", dir, server.Config{})
+	addr, end, err := endpointstest.Serve("127.0.0.1:0", dir, server.Config{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -4,11 +4,11 @@ import (
 	"context"
 
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/internal/ways"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
 // LeaseIDOf is the id of the lease that a claim makes.
-var LeaseIDOf = ways.LeaseID
+var LeaseIDOf = endpoints.LeaseID
 
 // AwaitAnew is Await when the stream has broken.
 func AwaitAnew(b *Backend, ctx context.Context, l backend.Lease) (backend.Grant, error) {
@@ -21,7 +21,7 @@ func AwaitAnew(b *Backend, ctx context.Context, l backend.Lease) (backend.Grant,
 // Unanswered is how many messages of renewals, and how many claims and releases, are waited for.
 func Unanswered(b *Backend) int {
 	n := 0
-	for _, w := range b.ways.All() {
+	for _, w := range b.endpoints.All() {
 		w.renewals.mu.Lock()
 		if s := w.renewals.present; s != nil {
 			s.mu.Lock()
@@ -38,7 +38,7 @@ func Unsent(b *Backend) int { return holding(b, func(s *holdStream) int { return
 
 func holding(b *Backend, count func(*holdStream) int) int {
 	n := 0
-	for _, w := range b.ways.All() {
+	for _, w := range b.endpoints.All() {
 		w.holds.mu.Lock()
 		if s := w.holds.present; s != nil {
 			s.mu.Lock()

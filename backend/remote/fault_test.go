@@ -12,7 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/backend/remote"
-	"github.com/leasekeeper/leasekeeper/internal/ways/waystest"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints/endpointstest"
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
@@ -82,7 +82,7 @@ func claimOn(t *testing.T, s *store, b *remote.Backend, f *faults, decide func(s
 		is(t, renew(t, b, l).Err, backend.ErrInvalid)
 		_, err := b.Await(limited(t), l)
 		is(t, err, backend.ErrInvalid)
-		// Both ways out of it lead somewhere.
+		// Releasing and claiming again both work afterwards.
 		if _, g, err := b.Claim(limited(t), claim); err != nil || !g.Held {
 			t.Errorf("claimed again: %+v, %v", g, err)
 		}
@@ -336,7 +336,7 @@ func TestStalledClaim(t *testing.T) {
 // While a server restarts, calls fail as unavailable or succeed, and what went on goes on afterwards.
 func TestRestart(t *testing.T) {
 	dir := t.TempDir()
-	addr, stop, err := waystest.Serve("127.0.0.1:0", dir, server.Config{})
+	addr, stop, err := endpointstest.Serve("127.0.0.1:0", dir, server.Config{})
 	ok(t, err)
 	b := open(t, addr)
 	name := unique("restart")
@@ -358,7 +358,7 @@ func TestRestart(t *testing.T) {
 	ok(t, stop())
 	err = b.Renew(limited(t), []backend.Lease{l}, func(_ int, r backend.Renewal) { t.Errorf("nobody is there: %+v", r) })
 	is(t, err, backend.ErrUnavailable)
-	_, stop, err = waystest.Serve(addr, dir, server.Config{})
+	_, stop, err = endpointstest.Serve(addr, dir, server.Config{})
 	ok(t, err)
 	defer func() { ok(t, stop()) }()
 	eventually(t, "renewals", func() bool {
@@ -373,7 +373,7 @@ func TestRestart(t *testing.T) {
 	ok(t, <-turn)
 	e := <-seen
 	for e.Kind == backend.Resync && e.Info.Token == g.Token {
-		e = <-seen // the watch took another way once more, because another call had left this one
+		e = <-seen // the watch took another endpoint once more, because another call had left this one
 	}
 	if e.Kind != backend.Acquired && e.Kind != backend.Resync || e.Info.Token <= g.Token {
 		t.Errorf("it passed on: %+v", e)

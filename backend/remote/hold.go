@@ -21,10 +21,10 @@ const lackingFor = time.Minute
 // errLacking says that a server does not know Hold. Nothing has happened then.
 var errLacking = errors.New("the server is older than that")
 
-// holds has the stream of claims and releases of one way.
+// holds has the stream of claims and releases of one endpoint.
 type holds struct {
-	b   *Backend
-	way *way
+	b        *Backend
+	endpoint *endpoint
 
 	mu      sync.Mutex
 	present *holdStream // nil if there is none
@@ -33,13 +33,13 @@ type holds struct {
 
 // demand is one claim or release on its way.
 type demand struct {
-	name   string // as on the wire
-	lease  int64
-	ttlMs  int64 // 0: it is a release
-	wait   bool
-	holder backend.Holder
-	way    int64 // the number of the way
-	done   chan struct{}
+	name     string // as on the wire
+	lease    int64
+	ttlMs    int64 // 0: it is a release
+	wait     bool
+	holder   backend.Holder
+	endpoint int64 // the number of the endpoint
+	done     chan struct{}
 
 	// Guarded by the stream's lock until done is told.
 	number uint64 // 0 until it is about to be sent
@@ -113,10 +113,10 @@ func (h *holds) stream() (*holdStream, error) {
 		return h.present, nil
 	}
 	s := &holdStream{home: h, asked: make(map[uint64]*demand), wake: make(chan struct{}, 1), heard: noMoment, expires: noMoment}
-	s.ctx, s.cancel = context.WithCancelCause(h.b.ways.Base)
-	if !h.b.ways.Spawn(s.run) {
-		s.cancel(h.b.ways.Closed)
-		return nil, h.b.ways.Closed
+	s.ctx, s.cancel = context.WithCancelCause(h.b.endpoints.Base)
+	if !h.b.endpoints.Spawn(s.run) {
+		s.cancel(h.b.endpoints.Closed)
+		return nil, h.b.endpoints.Closed
 	}
 	h.present = s
 	return s, nil
@@ -319,7 +319,7 @@ func (s *holdStream) answered(answers []*leasekeeperv1.HoldAnswer) {
 			continue
 		}
 		if a.State == leasekeeperv1.HoldAnswer_IN_LINE && d.wait {
-			d.turn = &turn{number: d.way, done: make(chan struct{}), quit: func(why error) { s.quit(d, why) }}
+			d.turn = &turn{number: d.endpoint, done: make(chan struct{}), quit: func(why error) { s.quit(d, why) }}
 		} else {
 			delete(s.asked, a.Number)
 		}
@@ -404,7 +404,7 @@ func failure(a *leasekeeperv1.HoldAnswer) error {
 // claim makes a claim over the stream. If it stands in line, and waits, the turn is where it will be told of.
 func (h *holds) claim(ctx context.Context, limit time.Duration, c *asked, number int64) (r reply, t *turn, sent bool, err error) {
 	d := demands.Get().(*demand)
-	d.name, d.lease, d.ttlMs, d.wait, d.holder, d.way = c.name, c.lease, c.ttlMs, c.wait, c.holder, number
+	d.name, d.lease, d.ttlMs, d.wait, d.holder, d.endpoint = c.name, c.lease, c.ttlMs, c.wait, c.holder, number
 	if sent, err = h.do(ctx, limit, d); err != nil {
 		return reply{}, nil, sent, err
 	}

@@ -158,7 +158,7 @@ func sizeNumber(v uint64) int {
 	return 1 + protowire.SizeVarint(v)
 }
 
-// appendMessage appends a field that is a message, by the way that all messages can go.
+// appendMessage appends a field that is a message, by the endpoint that all messages can go.
 func appendMessage(b []byte, field byte, m proto.Message) ([]byte, error) {
 	return proto.MarshalOptions{}.MarshalAppend(openPart(b, field, proto.Size(m)), m)
 }

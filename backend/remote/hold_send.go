@@ -30,7 +30,7 @@ type outbox struct {
 }
 
 func (s *holdStream) run() {
-	stream, err := s.home.way.names.Hold(s.ctx, withHoldCodec())
+	stream, err := s.home.endpoint.names.Hold(s.ctx, withHoldCodec())
 	if err != nil {
 		s.end(because(s.ctx, err))
 		return

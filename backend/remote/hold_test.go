@@ -223,7 +223,7 @@ func TestTheStreamBreaks(t *testing.T) {
 	ok(t, b.Release(limited(t), w))
 }
 
-// A caller that finds that nothing comes on the stream any more has all others that wait there ask by another way.
+// A caller that finds that nothing comes on the stream any more has all others that wait there ask over another endpoint.
 func TestAStalledStreamIsLeftByAll(t *testing.T) {
 	s := startStore(t)
 	b, p, l := established(t, remote.Config{Endpoints: []string{s.Addr}, RequestTimeout: 1200 * time.Millisecond}, s)

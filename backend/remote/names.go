@@ -22,7 +22,7 @@ func (b *Backend) Get(ctx context.Context, name string) (backend.Info, error) {
 	if err := backend.CheckName(name); err != nil {
 		return backend.Info{}, err
 	}
-	ctx, end, err := b.ways.Begin(ctx)
+	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
 		return backend.Info{}, err
 	}
@@ -36,7 +36,7 @@ func (b *Backend) Get(ctx context.Context, name string) (backend.Info, error) {
 
 func (b *Backend) get(ctx context.Context, name string) (*leasekeeperv1.NameInfo, outcome) {
 	var resp *leasekeeperv1.GetResponse
-	o := b.ask(ctx, unary(func(ctx context.Context, w *way, options ...grpc.CallOption) (err error) {
+	o := b.ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
 		resp, err = w.names.Get(ctx, &leasekeeperv1.GetRequest{Name: b.root + name}, options...)
 		return err
 	}))
@@ -48,7 +48,7 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 	if limit <= 0 {
 		return nil, fmt.Errorf("%w: a list of up to %d names", backend.ErrInvalid, limit)
 	}
-	ctx, end, err := b.ways.Begin(ctx)
+	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 	for {
 		req.Limit = int32(min(limit-len(found), pageSize))
 		var resp *leasekeeperv1.ListResponse
-		o := b.ask(ctx, unary(func(ctx context.Context, w *way, options ...grpc.CallOption) (err error) {
+		o := b.ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
 			resp, err = w.names.List(ctx, req, options...)
 			return err
 		}))
@@ -84,7 +84,7 @@ func (b *Backend) History(ctx context.Context, name string, limit int) ([]backen
 	if err := backend.CheckName(name); err != nil {
 		return nil, err
 	}
-	ctx, end, err := b.ways.Begin(ctx)
+	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (b *Backend) History(ctx context.Context, name string, limit int) ([]backen
 func (b *Backend) history(ctx context.Context, name string, limit int) ([]backend.Tenancy, outcome) {
 	req := &leasekeeperv1.HistoryRequest{Name: b.root + name, Limit: int32(min(limit, pageSize))}
 	var resp *leasekeeperv1.HistoryResponse
-	o := b.ask(ctx, unary(func(ctx context.Context, w *way, options ...grpc.CallOption) (err error) {
+	o := b.ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
 		resp, err = w.names.History(ctx, req, options...)
 		return err
 	}))

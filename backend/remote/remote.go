@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/internal/ways"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
 // Schemes of URLs: with the second, connections are encrypted in any case.
@@ -21,7 +21,7 @@ const (
 )
 
 // DefaultRequestTimeout is how long one endpoint may take for one request if there is time for more.
-const DefaultRequestTimeout = ways.DefaultRequestTimeout
+const DefaultRequestTimeout = endpoints.DefaultRequestTimeout
 
 // What the server accepts as a TTL.
 const (
@@ -45,8 +45,8 @@ type Config struct {
 	DialOptions []grpc.DialOption
 }
 
-func (c Config) connections() ways.Config {
-	return ways.Config{Endpoints: c.Endpoints, TLS: c.TLS, RequestTimeout: c.RequestTimeout, DialOptions: c.DialOptions}
+func (c Config) connections() endpoints.Config {
+	return endpoints.Config{Endpoints: c.Endpoints, TLS: c.TLS, RequestTimeout: c.RequestTimeout, DialOptions: c.DialOptions}
 }
 
 func (c Config) validate() error {
@@ -63,8 +63,8 @@ func (c Config) validate() error {
 
 // Backend keeps leases in a server.
 type Backend struct {
-	root string // what every name on the wire begins with: the namespace and a slash, or nothing
-	ways *ways.Ways[*way]
+	root      string // what every name on the wire begins with: the namespace and a slash, or nothing
+	endpoints *endpoints.Set[*endpoint]
 }
 
 var (
@@ -88,12 +88,12 @@ func New(cfg Config) (*Backend, error) {
 		b.root = cfg.Namespace + "/"
 	}
 	var err error
-	if b.ways, err = ways.Open(store, cfg.connections(), newWay); err != nil {
+	if b.endpoints, err = endpoints.Open(store, cfg.connections(), newEndpoint); err != nil {
 		return nil, err
 	}
-	for _, w := range b.ways.All() {
-		w.renewals.b, w.renewals.way = b, w
-		w.holds.b, w.holds.way = b, w
+	for _, w := range b.endpoints.All() {
+		w.renewals.b, w.renewals.endpoint = b, w
+		w.holds.b, w.holds.endpoint = b, w
 	}
 	return b, nil
 }
@@ -108,7 +108,7 @@ func (b *Backend) Limits() backend.Limits {
 
 // Close implements [backend.Backend]. Calls that are under way end with [backend.ErrClosed], or with
 // [backend.ErrUnknownOutcome] if they may have had an effect. It waits for them until ctx ends.
-func (b *Backend) Close(ctx context.Context) error { return b.ways.Close(ctx) }
+func (b *Backend) Close(ctx context.Context) error { return b.endpoints.Close(ctx) }
 
 // lease is a reference to what the server keeps for a claim.
 type lease struct {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/internal/ways"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
 const (
@@ -26,7 +26,7 @@ const (
 // round is one call of Renew. All of it but the inbox belongs to the goroutine of the caller.
 type round struct {
 	b       *Backend
-	renewal *ways.Renewal
+	renewal *endpoints.Renewal
 	leases  []backend.Lease
 	report  func(int, backend.Renewal)
 	done    []bool // reported
@@ -73,7 +73,7 @@ func (i *inbox) take() []news {
 
 // Renew implements [backend.Backend].
 func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func(int, backend.Renewal)) error {
-	ctx, end, err := b.ways.Begin(ctx)
+	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -91,20 +91,20 @@ func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func
 func (r *round) run(ctx context.Context) error {
 	defer r.forget()
 	var end func()
-	r.renewal, end = r.b.ways.BeginRenewal(ctx, r.leases)
+	r.renewal, end = r.b.endpoints.BeginRenewal(ctx, r.leases)
 	defer end()
-	attempts := r.b.ways.Attempts(renewAttempts)
+	attempts := r.b.endpoints.Attempts(renewAttempts)
 	patience := longestStall
 	var last []int64 // the endpoint of the last attempt
 	for n := 0; r.open > 0; n++ {
-		w, number := r.b.ways.Take(r.renewal, last...)
+		w, number := r.b.endpoints.Take(r.renewal, last...)
 		last = []int64{number}
 		stall := patience
 		if end, ok := ctx.Deadline(); ok {
 			stall = min(stall, time.Until(end)/3)
 		}
 		if n == attempts-1 {
-			stall = max(patience, r.b.ways.Patience())
+			stall = max(patience, r.b.endpoints.Patience())
 		}
 		r.ask(w)
 		err := r.listen(ctx, stall)
@@ -112,7 +112,7 @@ func (r *round) run(ctx context.Context) error {
 			patience *= 2
 		}
 		if err != nil || r.again {
-			r.b.ways.Leave(number)
+			r.b.endpoints.Leave(number)
 		}
 		switch {
 		case err == nil:
@@ -121,7 +121,7 @@ func (r *round) run(ctx context.Context) error {
 			return r.unknown(context.Cause(ctx))
 		case n+1 >= attempts:
 			return r.unknown(outcome{err: err}.read("renewing leases"))
-		case !errors.Is(err, errStalled) && !r.b.ways.Pause(ctx, n+1):
+		case !errors.Is(err, errStalled) && !r.b.endpoints.Pause(ctx, n+1):
 			return r.unknown(context.Cause(ctx))
 		}
 	}
@@ -133,7 +133,7 @@ func (r *round) unknown(err error) error {
 }
 
 // ask sends messages about all leases that are not reported.
-func (r *round) ask(w *way) {
+func (r *round) ask(w *endpoint) {
 	if r.open == len(r.leases) {
 		for first := 0; first < len(r.leases); first += maxIDs {
 			r.send(w, &message{first: first, count: min(maxIDs, len(r.leases)-first)})
@@ -157,7 +157,7 @@ func (r *round) ask(w *way) {
 	}
 }
 
-func (r *round) send(w *way, m *message) {
+func (r *round) send(w *endpoint, m *message) {
 	m.round, m.ids = r, newIDs(m.count)
 	if m.places == nil {
 		for i, l := range r.leases[m.first : m.first+m.count] {

@@ -126,7 +126,7 @@ func TestRenewDropsLateAnswers(t *testing.T) {
 		t.Errorf("%d messages are still waited for", n)
 	}
 	ok(t, b.Release(limited(t), gone))
-	// By another way; and then by the first again, where the late answer stands before that to this.
+	// Over another endpoint; and then by the first again, where the late answer stands before that to this.
 	is(t, renew(t, b, gone).Err, backend.ErrLost)
 	ctx, cancel = context.WithCancel(t.Context())
 	cancel()
@@ -248,7 +248,7 @@ func TestRenewLeavesADeadConnection(t *testing.T) {
 	}
 }
 
-// Everything is swallowed for a while. A Renew that has to end tells so, and the next takes the other way.
+// Everything is swallowed for a while. A Renew that has to end tells so, and the next takes the other endpoint.
 func TestRenewEndsWithItsContext(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
@@ -262,7 +262,7 @@ func TestRenewEndsWithItsContext(t *testing.T) {
 	counted.on(f)
 	ok(t, renew(t, b, l).Err)
 	if n := counted.messages.Load(); n != 1 {
-		t.Errorf("%d messages: the dead way was tried again", n)
+		t.Errorf("%d messages: the dead endpoint was tried again", n)
 	}
 }
 

@@ -8,10 +8,10 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 )
 
-// renewals has the stream of renewals of one way.
+// renewals has the stream of renewals of one endpoint.
 type renewals struct {
-	b   *Backend
-	way *way
+	b        *Backend
+	endpoint *endpoint
 
 	mu      sync.Mutex
 	present *renewStream // nil if there is none
@@ -28,7 +28,7 @@ func (r *renewals) send(m *message) {
 		r.mu.Unlock()
 		if s == nil {
 			freeIDs(m.ids)
-			m.round.inbox.put(news{message: m, err: r.b.ways.Closed, last: true})
+			m.round.inbox.put(news{message: m, err: r.b.endpoints.Closed, last: true})
 			return
 		}
 		if s.take(m) {
@@ -50,9 +50,9 @@ func (r *renewals) drop(s *renewStream) {
 // open returns nil if the backend is closed.
 func (r *renewals) open() *renewStream {
 	s := &renewStream{home: r, asked: make(map[uint64]*message), wake: make(chan struct{}, 1)}
-	s.ctx, s.cancel = context.WithCancelCause(r.b.ways.Base)
-	if !r.b.ways.Spawn(s.run) {
-		s.cancel(r.b.ways.Closed)
+	s.ctx, s.cancel = context.WithCancelCause(r.b.endpoints.Base)
+	if !r.b.endpoints.Spawn(s.run) {
+		s.cancel(r.b.endpoints.Closed)
 		return nil
 	}
 	return s
@@ -141,7 +141,7 @@ func (s *renewStream) next() *message {
 }
 
 func (s *renewStream) run() {
-	stream, err := s.home.way.names.Renew(s.ctx)
+	stream, err := s.home.endpoint.names.Renew(s.ctx)
 	if err != nil {
 		s.end(because(s.ctx, err))
 		return

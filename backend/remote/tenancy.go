@@ -25,13 +25,13 @@ func (b *Backend) Announce(ctx context.Context, l backend.Lease, text string) er
 	if err != nil {
 		return err
 	}
-	ctx, end, err := b.ways.Begin(ctx)
+	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
 	req := &leasekeeperv1.AnnounceRequest{Name: own.wire, Lease: own.id, Text: text}
-	o := b.ask(ctx, unary(func(ctx context.Context, w *way, options ...grpc.CallOption) error {
+	o := b.ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
 		_, err := w.names.Announce(ctx, req, options...)
 		return err
 	}))
@@ -51,7 +51,7 @@ func (b *Backend) Adopt(ctx context.Context, name string, t backend.Token, by ba
 	if err := backend.CheckHolder(by); err != nil {
 		return nil, none, err
 	}
-	ctx, end, err := b.ways.Begin(ctx)
+	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
 		return nil, none, err
 	}
@@ -134,7 +134,7 @@ func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, 
 	if err := backend.CheckName(name); err != nil {
 		return err
 	}
-	ctx, end, err := b.ways.Begin(ctx)
+	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, 
 			}
 			req.Token = info.Token
 		}
-		o := b.ask(ctx, unary(func(ctx context.Context, w *way, options ...grpc.CallOption) error {
+		o := b.ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
 			_, err := w.names.Revoke(ctx, req, options...)
 			return err
 		}))
@@ -171,7 +171,7 @@ func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, 
 
 // Pin implements [backend.Pinner].
 func (b *Backend) Pin(ctx context.Context, name, reason string) error {
-	return b.change(ctx, name, "pinning "+name, func(ctx context.Context, w *way, options ...grpc.CallOption) error {
+	return b.change(ctx, name, "pinning "+name, func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
 		_, err := w.names.Pin(ctx, &leasekeeperv1.PinRequest{Name: b.root + name, Reason: reason}, options...)
 		return err
 	})
@@ -179,18 +179,18 @@ func (b *Backend) Pin(ctx context.Context, name, reason string) error {
 
 // Unpin implements [backend.Pinner].
 func (b *Backend) Unpin(ctx context.Context, name string) error {
-	return b.change(ctx, name, "unpinning "+name, func(ctx context.Context, w *way, options ...grpc.CallOption) error {
+	return b.change(ctx, name, "unpinning "+name, func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
 		_, err := w.names.Unpin(ctx, &leasekeeperv1.UnpinRequest{Name: b.root + name}, options...)
 		return err
 	})
 }
 
 // change does something to a name, no matter which process holds it.
-func (b *Backend) change(ctx context.Context, name, what string, call func(context.Context, *way, ...grpc.CallOption) error) error {
+func (b *Backend) change(ctx context.Context, name, what string, call func(context.Context, *endpoint, ...grpc.CallOption) error) error {
 	if err := backend.CheckName(name); err != nil {
 		return err
 	}
-	ctx, end, err := b.ways.Begin(ctx)
+	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -211,14 +211,14 @@ func (b *Backend) Transfer(ctx context.Context, l backend.Lease) error {
 	if err != nil {
 		return err
 	}
-	ctx, end, err := b.ways.Begin(ctx)
+	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
 	what := "transferring " + own.Name()
 	req := &leasekeeperv1.TransferRequest{Name: own.wire, Lease: own.id}
-	o := b.ask(ctx, unary(func(ctx context.Context, w *way, options ...grpc.CallOption) error {
+	o := b.ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
 		_, err := w.names.Transfer(ctx, req, options...)
 		return err
 	}))

@@ -13,14 +13,14 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/internal/ways"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
 // Watch implements [backend.Watcher]. Each stream begins with how all names are, so that nothing is missed
 // when one takes the place of another. While report blocks, the server keeps what happens for a while, and
 // then reports again how all names are. That a name was pinned, unpinned or is to be revoked comes as Resync.
 func (b *Backend) Watch(ctx context.Context, prefix string, report func(backend.Event)) error {
-	ctx, end, err := b.ways.Begin(ctx)
+	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -28,10 +28,10 @@ func (b *Backend) Watch(ctx context.Context, prefix string, report func(backend.
 	v := &view{b: b, report: report, held: make(map[string]bool)}
 	for failures := 0; ; {
 		began := time.Now()
-		w, number := b.ways.Way()
+		w, number := b.endpoints.Endpoint()
 		err := v.follow(ctx, w, b.root+prefix)
 		if ctx.Err() == nil && !answered(err) {
-			b.ways.Leave(number)
+			b.endpoints.Leave(number)
 		}
 		if failures++; time.Since(began) > steady {
 			failures = 1
@@ -51,11 +51,11 @@ type view struct {
 }
 
 // follow tells what comes on one stream, until that breaks.
-func (v *view) follow(ctx context.Context, w *way, prefix string) error {
+func (v *view) follow(ctx context.Context, w *endpoint, prefix string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// Once it has begun, silence is normal, and gRPC looks whether the server is there.
-	timer := time.AfterFunc(v.b.ways.Patience(), func() { cancel(errStalled) })
+	timer := time.AfterFunc(v.b.endpoints.Patience(), func() { cancel(errStalled) })
 	defer timer.Stop()
 	s, err := w.names.Watch(ctx, &leasekeeperv1.WatchRequest{Prefix: prefix})
 	for err == nil {
@@ -63,7 +63,7 @@ func (v *view) follow(ctx context.Context, w *way, prefix string) error {
 		if resp, err = s.Recv(); err == nil {
 			timer.Stop()
 			v.take(resp)
-			err = ways.Ended(ctx)
+			err = endpoints.Ended(ctx)
 		}
 	}
 	if errors.Is(err, io.EOF) {

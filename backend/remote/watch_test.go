@@ -51,7 +51,7 @@ func TestWatchResumesWithoutAGap(t *testing.T) {
 			t.Errorf("begins with %+v", e)
 		}
 	}
-	// No way is open for a while.
+	// No endpoint is open for a while.
 	p.Stall(false)
 	p.Cut()
 	ok(t, direct.Release(limited(t), goes))

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/internal/databases"
-	"github.com/leasekeeper/leasekeeper/internal/ways/waystest"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints/endpointstest"
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
@@ -34,7 +34,7 @@ const (
 )
 
 func TestTheAccidentWithProcesses(t *testing.T) {
-	addr := waystest.Start(t, server.Config{}).Addr
+	addr := endpointstest.Start(t, server.Config{}).Addr
 	for _, scheme := range []string{"etcd", "leasekeeper"} {
 		t.Run(scheme, func(t *testing.T) { playAccident(t, scheme+"://"+addr+"/", openBank(t, "")) })
 	}

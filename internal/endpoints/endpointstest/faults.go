@@ -1,4 +1,4 @@
-package waystest
+package endpointstest
 
 import (
 	"context"

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// way is one connection to one member.
-type way struct {
+// endpoint is one connection to one member.
+type endpoint struct {
 	kv    pb.KVClient
 	lease pb.LeaseClient
 	watch pb.WatchClient
@@ -22,8 +22,8 @@ type way struct {
 	turn chan struct{}
 }
 
-func newWay(conn *grpc.ClientConn) *way {
-	return &way{
+func newEndpoint(conn *grpc.ClientConn) *endpoint {
+	return &endpoint{
 		kv: pb.NewKVClient(conn), lease: pb.NewLeaseClient(conn), watch: pb.NewWatchClient(conn), auth: pb.NewAuthClient(conn),
 		turn: make(chan struct{}, 1),
 	}
@@ -40,12 +40,12 @@ func outgoing(ctx context.Context, token string) context.Context {
 }
 
 // request is one call of etcd. It may be made several times, at several members.
-type request func(ctx context.Context, w *way, options ...grpc.CallOption) error
+type request func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error
 
-// ask makes a request, by one way after the other, until one is answered, and returns nil if that is a
+// ask makes a request, of one endpoint after the other, until one is answered, and returns nil if that is a
 // success. It gives up when ctx ends, and after a number of attempts.
 func (b *Backend) ask(ctx context.Context, make request) *failure {
-	o := b.ways.Ask(ctx, func(ctx context.Context, w *way, _ int64) (bool, error) { return b.attempt(ctx, w, make) })
+	o := b.endpoints.Ask(ctx, func(ctx context.Context, w *endpoint, _ int64) (bool, error) { return b.attempt(ctx, w, make) })
 	if o.Err == nil {
 		return nil
 	}
@@ -54,7 +54,7 @@ func (b *Backend) ask(ctx context.Context, make request) *failure {
 
 // attempt makes a request once, or twice if the token was of no use any more. sent says whether it may have
 // reached the member.
-func (b *Backend) attempt(ctx context.Context, w *way, make request) (sent bool, err error) {
+func (b *Backend) attempt(ctx context.Context, w *endpoint, make request) (sent bool, err error) {
 	for range 2 {
 		token, err := b.user.token(ctx, w)
 		if err != nil {
@@ -72,14 +72,14 @@ func (b *Backend) attempt(ctx context.Context, w *way, make request) (sent bool,
 }
 
 func (b *Backend) txn(ctx context.Context, req *pb.TxnRequest) (resp *pb.TxnResponse, f *failure) {
-	f = b.ask(ctx, func(ctx context.Context, w *way, options ...grpc.CallOption) (err error) {
+	f = b.ask(ctx, func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
 		resp, err = w.txn(ctx, req, options...)
 		return err
 	})
 	return resp, f
 }
 
-func (w *way) txn(ctx context.Context, req *pb.TxnRequest, options ...grpc.CallOption) (*pb.TxnResponse, error) {
+func (w *endpoint) txn(ctx context.Context, req *pb.TxnRequest, options ...grpc.CallOption) (*pb.TxnResponse, error) {
 	resp, err := w.kv.Txn(ctx, req, options...)
 	if err == nil && !answers(resp, req) {
 		err = status.Error(codes.Internal, "the server's answer does not fit the request: is it etcd?")
@@ -102,7 +102,7 @@ func (b *Backend) look(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse
 }
 
 func (b *Backend) get(ctx context.Context, req *pb.RangeRequest) (resp *pb.RangeResponse, f *failure) {
-	f = b.ask(ctx, func(ctx context.Context, w *way, options ...grpc.CallOption) (err error) {
+	f = b.ask(ctx, func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
 		resp, err = w.kv.Range(ctx, req, options...)
 		return err
 	})
@@ -110,7 +110,7 @@ func (b *Backend) get(ctx context.Context, req *pb.RangeRequest) (resp *pb.Range
 }
 
 func (b *Backend) leaseGrant(ctx context.Context, id, ttl int64) (resp *pb.LeaseGrantResponse, f *failure) {
-	f = b.ask(ctx, func(ctx context.Context, w *way, options ...grpc.CallOption) (err error) {
+	f = b.ask(ctx, func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
 		resp, err = w.lease.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: id, TTL: ttl}, options...)
 		return err
 	})
@@ -118,14 +118,14 @@ func (b *Backend) leaseGrant(ctx context.Context, id, ttl int64) (resp *pb.Lease
 }
 
 func (b *Backend) leaseRevoke(ctx context.Context, id int64) *failure {
-	return b.ask(ctx, func(ctx context.Context, w *way, options ...grpc.CallOption) error {
+	return b.ask(ctx, func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
 		_, err := w.lease.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: id}, options...)
 		return err
 	})
 }
 
 func (b *Backend) timeToLive(ctx context.Context, id int64, keys bool) (resp *pb.LeaseTimeToLiveResponse, f *failure) {
-	f = b.ask(ctx, func(ctx context.Context, w *way, options ...grpc.CallOption) (err error) {
+	f = b.ask(ctx, func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
 		resp, err = w.lease.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: id, Keys: keys}, options...)
 		return err
 	})

@@ -1,4 +1,4 @@
-package ways
+package endpoints
 
 import (
 	"cmp"
@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// minAttempts is how often a request is made at least before it is given up, at all ways together.
+	// minAttempts is how often a request is made at least before it is given up, at all endpoints together.
 	minAttempts = 4
-	// firstPause and longestPause are those between rounds through all ways.
+	// firstPause and longestPause are those between rounds through all endpoints.
 	firstPause   = 50 * time.Millisecond
 	longestPause = time.Second
 )
 
-// Attempt makes a request once, by the way of that number. sent says whether it may have left.
+// Attempt makes a request once, by the endpoint of that number. sent says whether it may have left.
 type Attempt[W any] func(ctx context.Context, w W, number int64) (sent bool, err error)
 
 // Outcome is what the attempts at a request came to.
@@ -38,7 +38,7 @@ func (c *CutShort) Error() string { return c.Why.Error() }
 func (c *CutShort) Unwrap() error { return c.Why }
 
 // cutShort keeps what a server has said, which is the cause, with the end of the caller's patience, which is not.
-func (s *Ways[W]) cutShort(why, last error) error {
+func (s *Set[W]) cutShort(why, last error) error {
 	if !s.store.Elsewhere(last) {
 		return why
 	}
@@ -46,12 +46,12 @@ func (s *Ways[W]) cutShort(why, last error) error {
 }
 
 // Attempts returns how often something is tried that is to be tried a number of times at least, and twice by
-// each way.
-func (s *Ways[W]) Attempts(least int) int { return max(least, 2*len(s.ways)) }
+// each endpoint.
+func (s *Set[W]) Attempts(least int) int { return max(least, 2*len(s.endpoints)) }
 
-// Ask makes a request, by one way after the other, until one is answered. It gives up when ctx ends, and
+// Ask makes a request, of one endpoint after the other, until one is answered. It gives up when ctx ends, and
 // after a number of attempts.
-func (s *Ways[W]) Ask(ctx context.Context, try Attempt[W]) Outcome {
+func (s *Set[W]) Ask(ctx context.Context, try Attempt[W]) Outcome {
 	return s.AskWithin(ctx, func(ctx context.Context, limit time.Duration, w W, number int64) (sent bool, err error) {
 		attempt, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
@@ -60,14 +60,14 @@ func (s *Ways[W]) Ask(ctx context.Context, try Attempt[W]) Outcome {
 }
 
 // AskWithin is Ask for attempts that see to it themselves that they do not take longer than limit.
-func (s *Ways[W]) AskWithin(ctx context.Context, try func(ctx context.Context, limit time.Duration, w W, number int64) (sent bool, err error)) Outcome {
+func (s *Set[W]) AskWithin(ctx context.Context, try func(ctx context.Context, limit time.Duration, w W, number int64) (sent bool, err error)) Outcome {
 	attempts := s.Attempts(minAttempts)
 	var o Outcome
 	for n := range attempts {
-		w, number := s.Way()
+		w, number := s.Endpoint()
 		limit := s.patience
 		if left, ok := timeLeft(ctx); ok {
-			limit = min(limit, left/time.Duration(max(1, len(s.ways)-n)))
+			limit = min(limit, left/time.Duration(max(1, len(s.endpoints)-n)))
 		}
 		sent, err := try(ctx, limit, w, number)
 		if o.Err = err; err == nil || s.store.Answered(err) {
@@ -107,12 +107,12 @@ func timeLeft(ctx context.Context) (time.Duration, bool) {
 	return time.Until(end), true
 }
 
-// Pause waits after so many failures in a row: not at all while there are ways that were not tried, and then
+// Pause waits after so many failures in a row: not at all while there are endpoints that were not tried, and then
 // the longer the more rounds there were. It returns false if ctx ends.
-func (s *Ways[W]) Pause(ctx context.Context, failures int) bool { return s.pause(ctx, nil, failures) }
+func (s *Set[W]) Pause(ctx context.Context, failures int) bool { return s.pause(ctx, nil, failures) }
 
 // pause is Pause that ends early, and returns false, when over is closed too.
-func (s *Ways[W]) pause(ctx context.Context, over <-chan struct{}, failures int) bool {
+func (s *Set[W]) pause(ctx context.Context, over <-chan struct{}, failures int) bool {
 	length := s.PauseLength(failures)
 	if length == 0 {
 		return ctx.Err() == nil
@@ -130,8 +130,8 @@ func (s *Ways[W]) pause(ctx context.Context, over <-chan struct{}, failures int)
 }
 
 // PauseLength is how long to wait after that many failures in a row. It differs each time.
-func (s *Ways[W]) PauseLength(failures int) time.Duration {
-	rounds := failures - len(s.ways)
+func (s *Set[W]) PauseLength(failures int) time.Duration {
+	rounds := failures - len(s.endpoints)
 	if rounds < 0 {
 		return 0
 	}

@@ -1,4 +1,4 @@
-package ways
+package endpoints
 
 import (
 	"context"
@@ -16,7 +16,7 @@ type lease string
 func (l lease) Name() string { return string(l) }
 
 // taking opens that many endpoints, none of which is connected to.
-func taking(t *testing.T, endpoints int) *Ways[int] {
+func taking(t *testing.T, endpoints int) *Set[int] {
 	t.Helper()
 	cfg := Config{}
 	for i := range endpoints {

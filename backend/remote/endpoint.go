@@ -9,11 +9,11 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/internal/ways"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
-// way is one connection to one endpoint.
-type way struct {
+// endpoint is one connection to one endpoint.
+type endpoint struct {
 	conn     *grpc.ClientConn
 	names    leasekeeperv1.LeasekeeperClient
 	kv       pb.KVClient // for what our own service has no method for
@@ -21,16 +21,16 @@ type way struct {
 	holds    holds
 }
 
-func newWay(conn *grpc.ClientConn) *way {
-	return &way{conn: conn, names: leasekeeperv1.NewLeasekeeperClient(conn), kv: pb.NewKVClient(conn)}
+func newEndpoint(conn *grpc.ClientConn) *endpoint {
+	return &endpoint{conn: conn, names: leasekeeperv1.NewLeasekeeperClient(conn), kv: pb.NewKVClient(conn)}
 }
 
 // request is one call of the server. It may be made several times, at several endpoints.
-type request = ways.Attempt[*way]
+type request = endpoints.Attempt[*endpoint]
 
 // unary makes a request of one with one answer.
-func unary(call func(ctx context.Context, w *way, options ...grpc.CallOption) error) request {
-	return func(ctx context.Context, w *way, _ int64) (bool, error) {
+func unary(call func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error) request {
+	return func(ctx context.Context, w *endpoint, _ int64) (bool, error) {
 		// The peer is known exactly when a stream was opened on a connection.
 		var p peer.Peer
 		err := call(ctx, w, grpc.Peer(&p))
@@ -40,13 +40,13 @@ func unary(call func(ctx context.Context, w *way, options ...grpc.CallOption) er
 
 // ask makes a request. The outcome tells about all attempts.
 func (b *Backend) ask(ctx context.Context, make request) outcome {
-	o := b.ways.Ask(ctx, make)
+	o := b.endpoints.Ask(ctx, make)
 	return outcome{err: o.Err, maybe: o.Maybe}
 }
 
 // txn is a transaction of etcd's API. Nothing but the card of a holder is written by that.
 func (b *Backend) txn(ctx context.Context, req *pb.TxnRequest) (resp *pb.TxnResponse, o outcome) {
-	o = b.ask(ctx, unary(func(ctx context.Context, w *way, options ...grpc.CallOption) (err error) {
+	o = b.ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
 		resp, err = w.kv.Txn(ctx, req, options...)
 		return err
 	}))
@@ -56,7 +56,7 @@ func (b *Backend) txn(ctx context.Context, req *pb.TxnRequest) (resp *pb.TxnResp
 // ownership returns the key of a lease, nil if there is none.
 func (b *Backend) ownership(ctx context.Context, l *lease) (key *mvccpb.KeyValue, o outcome) {
 	var resp *pb.RangeResponse
-	o = b.ask(ctx, unary(func(ctx context.Context, w *way, options ...grpc.CallOption) (err error) {
+	o = b.ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
 		resp, err = w.kv.Range(ctx, &pb.RangeRequest{Key: l.key()}, options...)
 		return err
 	}))

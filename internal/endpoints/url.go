@@ -1,4 +1,4 @@
-package ways
+package endpoints
 
 import (
 	"crypto/tls"

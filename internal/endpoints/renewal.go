@@ -1,4 +1,4 @@
-package ways
+package endpoints
 
 import (
 	"context"
@@ -23,7 +23,7 @@ type Renewal struct {
 
 // BeginRenewal is at the start of every call of Renew. The caller calls end when it returns, and leaves leases as they
 // are until then.
-func (s *Ways[W]) BeginRenewal(ctx context.Context, leases []backend.Lease) (r *Renewal, end func()) {
+func (s *Set[W]) BeginRenewal(ctx context.Context, leases []backend.Lease) (r *Renewal, end func()) {
 	r = &Renewal{leases: leases}
 	s.renewals.mu.Lock()
 	defer s.renewals.mu.Unlock()
@@ -57,7 +57,7 @@ func (r *renewals) of(leases []backend.Lease) (found []*Renewal) {
 // preferred endpoint, and a later one to the next after the newest. An endpoint that an attempt under way has taken is
 // passed over while there is another: most of all the one of the caller's oldest attempt, then the ones that the calls
 // began with that a hedge hedges, then those that they took later.
-func (s *Ways[W]) Take(r *Renewal, own ...int64) (W, int64) {
+func (s *Set[W]) Take(r *Renewal, own ...int64) (W, int64) {
 	s.renewals.mu.Lock()
 	defer s.renewals.mu.Unlock()
 	from := s.preferred.Load()
@@ -75,13 +75,13 @@ func (s *Ways[W]) Take(r *Renewal, own ...int64) (W, int64) {
 	if !slices.Contains(r.taken, n) {
 		r.taken = append(r.taken, n)
 	}
-	return s.ways[n%int64(len(s.ways))], n
+	return s.endpoints[n%int64(len(s.endpoints))], n
 }
 
 // besides returns the first number from one on whose endpoint is not avoided. What is avoided most comes first: if that
 // leaves no endpoint, the last of it is not avoided.
-func (s *Ways[W]) besides(from int64, avoided []int64) int64 {
-	all := int64(len(s.ways))
+func (s *Set[W]) besides(from int64, avoided []int64) int64 {
+	all := int64(len(s.endpoints))
 	for ; len(avoided) > 0; avoided = avoided[:len(avoided)-1] {
 		for n := from; n < from+all; n++ {
 			if !slices.ContainsFunc(avoided, func(a int64) bool { return a%all == n%all }) {

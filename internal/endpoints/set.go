@@ -1,4 +1,4 @@
-package ways
+package endpoints
 
 import (
 	"context"
@@ -65,9 +65,9 @@ func (s Store) Validate(c Config) error {
 	return nil
 }
 
-// Ways are the connections of one backend. W is what the backend has of each: its stubs. All methods are
+// Set are the connections of one backend. W is what the backend has of each: its stubs. All methods are
 // safe for concurrent use.
-type Ways[W any] struct {
+type Set[W any] struct {
 	// Closed is the error of what was cut off by Close, or comes after it.
 	Closed error
 	// Base ends when the connections are given up.
@@ -75,9 +75,9 @@ type Ways[W any] struct {
 
 	store     Store
 	patience  time.Duration // for one request at one endpoint
-	ways      []W
+	endpoints []W
 	conns     []*grpc.ClientConn
-	preferred atomic.Int64 // counts on when a way is left; modulo the number of ways
+	preferred atomic.Int64 // counts on when an endpoint is left; modulo the number of endpoints
 	endBase   context.CancelCauseFunc
 	spawned   sync.WaitGroup // goroutines that outlive the call they were started by
 	renewals  renewals
@@ -89,9 +89,9 @@ type Ways[W any] struct {
 	hung   sync.Once     // ends the connections
 }
 
-// Open returns ways to a store. Nothing is connected before it is used.
-func Open[W any](store Store, cfg Config, stubs func(*grpc.ClientConn) W) (*Ways[W], error) {
-	s := &Ways[W]{
+// Open returns endpoints to a store. Nothing is connected before it is used.
+func Open[W any](store Store, cfg Config, stubs func(*grpc.ClientConn) W) (*Set[W], error) {
+	s := &Set[W]{
 		Closed: fmt.Errorf("%w: the connections to %s were given up", backend.ErrClosed, store.Name),
 		store:  store, patience: cfg.RequestTimeout, idle: make(chan struct{}),
 	}
@@ -101,7 +101,7 @@ func Open[W any](store Store, cfg Config, stubs func(*grpc.ClientConn) W) (*Ways
 	s.Base, s.endBase = context.WithCancelCause(context.Background())
 	endpoints := cfg.Endpoints
 	if len(endpoints) == 1 {
-		// Two connections: another way when the first is dead. None is made before it is needed.
+		// Two connections: another endpoint when the first is dead. None is made before it is needed.
 		endpoints = []string{endpoints[0], endpoints[0]}
 	}
 	for _, endpoint := range endpoints {
@@ -111,7 +111,7 @@ func Open[W any](store Store, cfg Config, stubs func(*grpc.ClientConn) W) (*Ways
 			s.hangUp()
 			return nil, fmt.Errorf("%w: the endpoint %q of %s: %w", backend.ErrInvalid, endpoint, store.Name, err)
 		}
-		s.conns, s.ways = append(s.conns, conn), append(s.ways, stubs(conn))
+		s.conns, s.endpoints = append(s.conns, conn), append(s.endpoints, stubs(conn))
 	}
 	return s, nil
 }
@@ -154,24 +154,24 @@ func withPort(endpoint string) string {
 	return net.JoinHostPort(strings.Trim(endpoint, "[]"), defaultPort)
 }
 
-// All returns every way.
-func (s *Ways[W]) All() []W { return s.ways }
+// All returns every endpoint.
+func (s *Set[W]) All() []W { return s.endpoints }
 
 // Patience is how long one endpoint may take for one request if there is time to ask another.
-func (s *Ways[W]) Patience() time.Duration { return s.patience }
+func (s *Set[W]) Patience() time.Duration { return s.patience }
 
-// Way returns the one to take, and its number for Leave.
-func (s *Ways[W]) Way() (W, int64) {
+// Endpoint returns the one to take, and its number for Leave.
+func (s *Set[W]) Endpoint() (W, int64) {
 	n := s.preferred.Load()
-	return s.ways[n%int64(len(s.ways))], n
+	return s.endpoints[n%int64(len(s.endpoints))], n
 }
 
-// Leave has the next request take another way, unless somebody has left this one already.
-func (s *Ways[W]) Leave(n int64) { s.preferred.CompareAndSwap(n, n+1) }
+// Leave has the next request take another endpoint, unless somebody has left this one already.
+func (s *Set[W]) Leave(n int64) { s.preferred.CompareAndSwap(n, n+1) }
 
 // Begin is at the start of every call from outside, and end at its end. The context it returns ends with the
 // backend too.
-func (s *Ways[W]) Begin(ctx context.Context) (inner context.Context, end func(), err error) {
+func (s *Set[W]) Begin(ctx context.Context) (inner context.Context, end func(), err error) {
 	if err := s.Enter(); err != nil {
 		return nil, nil, err
 	}
@@ -180,14 +180,14 @@ func (s *Ways[W]) Begin(ctx context.Context) (inner context.Context, end func(),
 }
 
 // Bind returns a context that ends with the backend too.
-func (s *Ways[W]) Bind(ctx context.Context) (bound context.Context, unbind func()) {
+func (s *Set[W]) Bind(ctx context.Context) (bound context.Context, unbind func()) {
 	bound, cancel := context.WithCancelCause(ctx)
 	leave := context.AfterFunc(s.Base, func() { cancel(s.Closed) })
 	return bound, func() { leave(); cancel(nil) }
 }
 
 // Enter is Begin for calls that see to it themselves that they end when Base does, and Exit is their end.
-func (s *Ways[W]) Enter() error {
+func (s *Set[W]) Enter() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -197,8 +197,8 @@ func (s *Ways[W]) Enter() error {
 	return nil
 }
 
-// Exit is the end of what [Ways.Enter] was the start of.
-func (s *Ways[W]) Exit() {
+// Exit is the end of what [Set.Enter] was the start of.
+func (s *Set[W]) Exit() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.calls--; s.calls == 0 && s.closed {
@@ -207,8 +207,8 @@ func (s *Ways[W]) Exit() {
 }
 
 // Spawn starts a goroutine that Close waits for; it must end soon after Base has. It returns false if the
-// ways are closed.
-func (s *Ways[W]) Spawn(f func()) bool {
+// endpoints are closed.
+func (s *Set[W]) Spawn(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -218,9 +218,9 @@ func (s *Ways[W]) Spawn(f func()) bool {
 	return true
 }
 
-// Close gives the connections up. Calls that are under way end with [Ways.Closed], or with
+// Close gives the connections up. Calls that are under way end with [Set.Closed], or with
 // [backend.ErrUnknownOutcome] if they may have had an effect. It waits for them until ctx ends.
-func (s *Ways[W]) Close(ctx context.Context) error {
+func (s *Set[W]) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if !s.closed {
 		s.closed = true
@@ -241,7 +241,7 @@ func (s *Ways[W]) Close(ctx context.Context) error {
 	return err
 }
 
-func (s *Ways[W]) hangUp() {
+func (s *Set[W]) hangUp() {
 	s.hung.Do(func() {
 		for _, conn := range s.conns {
 			conn.Close()
