@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/internal/databases"
+	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
 // A way is one way to hold names in a database, or in a file: a Keeper's, or what one would take instead.

@@ -17,7 +17,7 @@ import (
 	"github.com/leasekeeper/leasekeeper"
 	_ "github.com/leasekeeper/leasekeeper/backend/postgres" // postgres://
 	_ "github.com/leasekeeper/leasekeeper/backend/sqlite"   // sqlite:
-	"github.com/leasekeeper/leasekeeper/internal/databases"
+	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
 // gooseName is the way that others on PostgreSQL are compared with: goose keeps a row with an end for each lock,

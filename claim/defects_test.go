@@ -28,11 +28,11 @@ import (
 //	B16  a gate in another store than the data: TestGateInAnotherDatabase (backend/postgres), TestGate (backend/sqlite), TestGateSaysNo (backend/mongodb)
 //	B18  no gate and no token: TestTakeoverRacesGate (backend/postgres, backend/sqlite), [TestS1TokensNeverGoBack]
 //	S7   a TTL index that deletes records: backend/mongodb makes none; what deletion would do, and how it is undone, is in [TestS1TokensNeverGoBack]
-//	S8   a unique index that nobody made: TestNoIndexIsNeeded (internal/ferrettest); TestTablesThatAreNotAsTheyShouldBe (backend/postgres)
-//	S9   waiting, kinds of errors, silence: TestErrorsSayWhatHappened (internal/ferrettest), [TestErrorsSayWhatToDo], TestReleaseIsNeverFalselyReported (leasekeeper)
+//	S8   a unique index that nobody made: TestNoIndexIsNeeded (internal/test/ferrettest); TestTablesThatAreNotAsTheyShouldBe (backend/postgres)
+//	S9   waiting, kinds of errors, silence: TestErrorsSayWhatHappened (internal/test/ferrettest), [TestErrorsSayWhatToDo], TestReleaseIsNeverFalselyReported (leasekeeper)
 //	S10  goroutines that sleep and ignore their context, and a client of others that is closed: TestCloseLeavesTheCallersClient (backend/mongodb),
 //	     TestDatabaseOfTheCallerStaysHis (backend/sqlite), TestCloseInterruptsWhoWaits (leasekeeper)
-//	S12  a manual that names other fields than the program: TestFieldsAreDocumented (internal/ferrettest)
+//	S12  a manual that names other fields than the program: TestFieldsAreDocumented (internal/test/ferrettest)
 
 // B1: a renewal that believes the old end to be far enough away does not write, though nobody knows how far
 // away it is.

@@ -55,7 +55,7 @@
 // # What has been run where
 //
 // The suites for stores and for backends, lost requests and answers, and the fence run on FerretDB 1.24 with the
-// official driver, one command at a time (internal/ferrettest). What is told to replica sets and routers, and what
+// official driver, one command at a time (internal/test/ferrettest). What is told to replica sets and routers, and what
 // is made of their answers, runs against a peer that plays them. Store-clock mode, change streams, transactions
 // with the gate, and read concerns have not been run on a real mongod by the authors: their tests are there, and
 // run with MONGODB_URI=mongodb://... naming a replica set. Services that imitate MongoDB are not tested at all.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/backend/backendtest"
-	"github.com/leasekeeper/leasekeeper/internal/databases"
+	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
 func TestBackend(t *testing.T) {

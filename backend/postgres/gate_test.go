@@ -19,7 +19,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/memory"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/internal/databases"
+	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
 // client returns one of package claim, as if of a process of its own.

@@ -17,7 +17,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
-	"github.com/leasekeeper/leasekeeper/internal/databases"
+	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
 // batches counts what was sent together, and the statements in that.

@@ -11,7 +11,7 @@ import (
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/internal/databases"
+	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
 // Only a change of owner is told, and by the name.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/backend/internal/storetest"
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/internal/databases"
+	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
 // visits counts how often the server was asked for something about leases. What was sent together is one time.

@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/internal/databases"
+	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
 // planNode is a node of a plan in the JSON of auto_explain, with what it did. Rows count for one loop.

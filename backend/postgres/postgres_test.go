@@ -20,7 +20,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
-	"github.com/leasekeeper/leasekeeper/internal/databases"
+	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
 // run runs statements as the superuser.

@@ -18,7 +18,7 @@ import (
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/internal/databases"
+	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
 // queryOne returns what a query for one value returns.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/internal/databases"
+	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
 // exhausted returns a keeper with a lease on a pool of two connections, both of which transactions of the program

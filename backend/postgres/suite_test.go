@@ -8,7 +8,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
-	"github.com/leasekeeper/leasekeeper/internal/databases"
+	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
 func TestMain(m *testing.M) { os.Exit(databases.Main(m)) }

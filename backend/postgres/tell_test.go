@@ -17,7 +17,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/internal/databases"
+	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
 // told is what a teller has sent. Each send waits until it is let go on, or its context ends.

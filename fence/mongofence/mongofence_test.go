@@ -11,7 +11,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/fence"
 )
 
-// What runs on a server is tested in internal/ferrettest.
+// What runs on a server is tested in internal/test/ferrettest.
 
 func TestNumber(t *testing.T) {
 	for token, ok := range map[fence.Token]bool{0: false, 1: true, math.MaxInt64: true, math.MaxInt64 + 1: false, math.MaxUint64: false} {

@@ -1,4 +1,4 @@
-module github.com/leasekeeper/leasekeeper/internal/ferrettest
+module github.com/leasekeeper/leasekeeper/internal/test/ferrettest
 
 go 1.26.0
 
@@ -68,4 +68,4 @@ require (
 	modernc.org/sqlite v1.61.1 // indirect
 )
 
-replace github.com/leasekeeper/leasekeeper => ../..
+replace github.com/leasekeeper/leasekeeper => ../../..

@@ -1,4 +1,4 @@
-package house
+package archtest
 
 import (
 	"fmt"
@@ -30,7 +30,7 @@ func (f *file) generated() bool { return strings.HasSuffix(f.path, ".pb.go") || 
 
 // nested says whether the file belongs to a module of its own.
 func (f *file) nested() bool {
-	return within(f.path, "conformance") || within(f.path, "bench") || within(f.path, "internal/ferrettest")
+	return within(f.path, "conformance") || within(f.path, "bench") || within(f.path, "internal/test/ferrettest")
 }
 
 // within says whether a slash path is a folder or lies below it.
@@ -75,7 +75,7 @@ func (t *tree) folders() map[string][]*file {
 }
 
 // root is where the repository lies, seen from this package.
-const root = "../.."
+const root = "../../.."
 
 // repository parses every Go file of the repository.
 func repository(t *testing.T) *tree {

@@ -26,7 +26,7 @@
 // fail, and that a disk stalls is left to the simulation.
 //
 // What it does not play. TCP neither doubles nor reorders what one connection carries, so that messages are doubled
-// and reordered is left to the simulation (internal/simulation), and so are clocks of different rates, and power
+// and reordered is left to the simulation (internal/test/simulation), and so are clocks of different rates, and power
 // cuts that take what was not synced.
 //
 // The package has nothing but tests, and those are for Linux: elsewhere they are not built.

@@ -1,7 +1,7 @@
-// Package house checks the rules of the house: which package may import what, where determinism ends, and
+// Package archtest checks the rules of the house: which package may import what, where determinism ends, and
 // how long files and functions may be.
 //
-// It promises that a rule which is broken anywhere in the repository fails `go test ./internal/house` with
+// It promises that a rule which is broken anywhere in the repository fails `go test ./internal/test/archtest` with
 // the place and the rule. Each rule is tried on a small example that breaks it, so that a rule which can no
 // longer fail is noticed too.
 //
@@ -16,4 +16,4 @@
 // a comment "// order: " with the reason why the order does not matter.
 //
 // It never changes a file.
-package house
+package archtest

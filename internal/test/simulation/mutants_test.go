@@ -72,7 +72,7 @@ func readMutants(t *testing.T) []mutant {
 // needs to take them instead of the true ones.
 func overlay(t *testing.T, mutants []mutant) string {
 	t.Helper()
-	root, err := filepath.Abs(filepath.Join("..", ".."))
+	root, err := filepath.Abs(filepath.Join("..", "..", ".."))
 	if err != nil {
 		t.Fatal(err)
 	}

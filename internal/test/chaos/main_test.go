@@ -33,7 +33,7 @@ func buildAndRun(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	built = filepath.Join(dir, "leasekeeper")
-	if out, err := exec.Command("go", "build", "-o", built, "../../cmd/leasekeeper").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", built, "../../../cmd/leasekeeper").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "chaos: building the command: %v\n%s", err, out)
 		return 1
 	}
@@ -42,7 +42,7 @@ func buildAndRun(m *testing.M) int {
 
 // noteSources looks at the files of the command itself, which go test takes as a sign that the result depends on them.
 func noteSources(t *testing.T) {
-	files, err := filepath.Glob("../../cmd/leasekeeper/*.go")
+	files, err := filepath.Glob("../../../cmd/leasekeeper/*.go")
 	must(t, err)
 	for _, f := range files {
 		_, err := os.Stat(f)

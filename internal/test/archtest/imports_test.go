@@ -1,4 +1,4 @@
-package house
+package archtest
 
 import (
 	"go/ast"
@@ -34,7 +34,7 @@ var onlyIn = []everywhereBut{
 	{"go.etcd.io/etcd/api/v3/etcdserverpb", []string{"server", "internal/endpoints/endpointstest", "backend/remote", "backend/etcd", "api", "cmd"}},
 	{"go.etcd.io/etcd/server/v3", nil},
 	{"go.etcd.io/etcd/client/v3", nil},
-	{"go.etcd.io/raft/v3", []string{"internal/replica", "internal/simulation"}},
+	{"go.etcd.io/raft/v3", []string{"internal/replica", "internal/test/simulation"}},
 	{modulePath + "/cmd", nil},
 	{"flag", []string{"cmd"}},
 	{"github.com/spf13", []string{"cmd"}},
@@ -154,7 +154,7 @@ func worldly(t *tree) []breach {
 	}
 	var found []breach
 	for _, f := range t.files {
-		if f.isTest() || f.nested() || within(f.dir(), "cmd") || within(f.dir(), "internal/house") || within(f.dir(), "internal/databases") {
+		if f.isTest() || f.nested() || within(f.dir(), "cmd") || within(f.dir(), "internal/test/archtest") || within(f.dir(), "internal/test/databases") {
 			continue
 		}
 		names := importNames(f.ast)

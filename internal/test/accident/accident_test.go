@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/internal/databases"
 	"github.com/leasekeeper/leasekeeper/internal/endpoints/endpointstest"
+	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 	"github.com/leasekeeper/leasekeeper/server"
 )
 

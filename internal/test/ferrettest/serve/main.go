@@ -6,7 +6,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/leasekeeper/leasekeeper/internal/ferrettest"
+	"github.com/leasekeeper/leasekeeper/internal/test/ferrettest"
 )
 
 func main() {

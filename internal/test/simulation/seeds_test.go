@@ -15,7 +15,7 @@ var (
 // explain says what broke in a world, and how to see it again.
 func explain(t *testing.T, test string, r Result) {
 	t.Helper()
-	t.Errorf("seed %d: after %v, this does not hold: %s\n%s\n%s\nwhat happened last:\n%s\nrun it again with: go test ./internal/simulation -run '%s' -seed=%d",
+	t.Errorf("seed %d: after %v, this does not hold: %s\n%s\n%s\nwhat happened last:\n%s\nrun it again with: go test ./internal/test/simulation -run '%s' -seed=%d",
 		r.Seed, r.Failure.At, r.Failure.Invariant, r.Failure.Facts, r.About, strings.Join(r.Last, "\n"), test, r.Seed)
 }
 

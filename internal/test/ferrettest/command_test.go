@@ -24,7 +24,7 @@ func build(t *testing.T, uri string) command {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "leasekeeper")
 	compile := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./cmd/leasekeeper")
-	compile.Dir = filepath.Join("..", "..")
+	compile.Dir = filepath.Join("..", "..", "..")
 	if out, err := compile.CombinedOutput(); err != nil {
 		t.Fatalf("the command can not be built: %v\n%s", err, out)
 	}
