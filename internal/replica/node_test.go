@@ -379,7 +379,7 @@ func TestNodeTakesWhatIsLargerThanAMemTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-n.Ready()
-	big := strings.Repeat("v", 2*(4 << 20))
+	big := strings.Repeat("v", 2*(4<<20))
 	mustPut(t, n, "k", big, 0)
 	mustPut(t, n, "after", "v", 0)
 	left := killed(t, dir)
