@@ -10,7 +10,8 @@
 // (purity_test.go), with export data from `go list -export`; rules about what gets linked ask
 // `go list -deps` (links_test.go). Rules about pages read those (docs_test.go), and the one about what works of
 // etcd's API holds the page against the descriptors of that API (compatibility_test.go). Codes of rules that comments and
-// pages cite are looked up in the pages that define them (codes_test.go). The package has nothing but tests.
+// pages cite are looked up in the pages that define them (codes_test.go), and links of pages in the files and headings
+// that they name (pagelinks_test.go). The package has nothing but tests.
 //
 // An unsorted range over a map is allowed in a deterministic file if the line, or the one above it, carries
 // a comment "// order: " with the reason why the order does not matter.
