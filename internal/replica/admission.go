@@ -98,6 +98,9 @@ func clientBytes(commands []pending) int {
 	return n
 }
 
+// DefaultMaxRequestBytes is the size of the largest request, as in etcd.
+const DefaultMaxRequestBytes = 3 << 19
+
 // maxCommandBytes bounds one command of a client. Its keys and values were bounded before it came here, so
 // this is for what encoding adds to them.
 func (r *Replica) maxCommandBytes() int {

@@ -365,7 +365,7 @@ func (r *Replica) applyExpire(op *logpb.Expire, term uint64) error {
 		}
 		r.counts.Expired++
 		if r.serving { // others see the end, but did not wait for it
-			r.late.observe(late, 1)
+			r.late.Observe(late, 1)
 		}
 		if err := r.ended(expiry.ID, why, note); err != nil {
 			return err

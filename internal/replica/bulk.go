@@ -59,8 +59,8 @@ func isInterval(op keyspace.TxnOp) bool {
 	return false
 }
 
-// opBytes is about how large a bulk operation is, and more than 0.
-func opBytes(op Op) int {
+// OpBytes is about how large a bulk operation is, and more than 0.
+func OpBytes(op Op) int {
 	const overhead = 256
 	switch op := op.(type) {
 	case keyspace.PutRequest:

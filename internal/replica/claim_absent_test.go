@@ -69,7 +69,7 @@ func TestOwnersAreRemembered(t *testing.T) {
 		w.do(100_000, keyspace.PutRequest{Key: OwnershipKey(c.Name, c.Lease), Value: []byte("new card"), IgnoreLease: true})
 		w.do(100_001, Release{c.Name, c.Lease})
 		view := w.filed()
-		past, err := readHistory(view, c.Name)
+		past, err := ReadHistory(view, c.Name)
 		view.Close()
 		if err != nil || len(past) != 1 || past[0].Lease != c.Lease || string(past[0].Holder) != "new card" || past[0].Why != WhyReleased {
 			t.Errorf("%s: %+v, %v", c.Name, past, err)

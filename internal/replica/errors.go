@@ -31,8 +31,6 @@ var (
 	// ErrUnknownOutcome says that the request was handed over and its fate is not known: it may yet take
 	// effect. Read back before trying again.
 	ErrUnknownOutcome = errors.New("outcome unknown: the request may or may not take effect; read back before trying again")
-	// ErrStopped says that the member has stopped and took nothing on.
-	ErrStopped = errors.New("server stopped")
 )
 
 // A NotLeaderError says who leads.

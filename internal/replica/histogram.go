@@ -17,8 +17,8 @@ type Histogram struct {
 	sum    time.Duration
 }
 
-// observe counts n durations of one size. Less than nothing counts as nothing.
-func (h *Histogram) observe(d time.Duration, n uint64) {
+// Observe counts n durations of one size. Less than nothing counts as nothing.
+func (h *Histogram) Observe(d time.Duration, n uint64) {
 	d = max(d, 0)
 	bucket := 0
 	if d > 0 {

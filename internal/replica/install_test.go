@@ -85,7 +85,7 @@ func (g *team) hold(e Ship) {
 		return
 	}
 	from := g.members[e.Message.From]
-	from.inbox = append(from.inbox, Shipped{e.Message.To, errors.Join(errShipping, e.State.Close())})
+	from.inbox = append(from.inbox, Shipped{e.Message.To, errors.Join(errors.New("a state is on its way already"), e.State.Close())})
 }
 
 // shipped counts the states that were sent to a member.

@@ -56,7 +56,7 @@ func TestNamesOfFormerVersions(t *testing.T) {
 	w.do(6, Revoke{1})
 	view := w.filed()
 	defer view.Close()
-	past, err := readHistory(view, "n")
+	past, err := ReadHistory(view, "n")
 	if err != nil || len(past) != 2 || past[1].Why != WhyRevoked {
 		t.Errorf("history: %+v, %v", past, err)
 	}
@@ -230,10 +230,10 @@ func TestFreeNamesAreForgotten(t *testing.T) {
 		t.Errorf("%d free names are remembered", n)
 	}
 	view := w.filed()
-	if past, err := readHistory(view, "free/00000"); err != nil || len(past) > 0 {
+	if past, err := ReadHistory(view, "free/00000"); err != nil || len(past) > 0 {
 		t.Errorf("the one that was free longest: %v, %v", past, err)
 	}
-	if past, err := readHistory(view, "free/00002"); err != nil || len(past) != 1 {
+	if past, err := ReadHistory(view, "free/00002"); err != nil || len(past) != 1 {
 		t.Errorf("the next: %v, %v", past, err)
 	}
 	view.Close()

@@ -57,7 +57,7 @@ func (w *world) dumpNames(b *strings.Builder) {
 			b.WriteString(" unknown")
 		}
 		fmt.Fprintf(b, " freed %d.%d revision %d\n", m.Freed, m.FreedOrder, m.Revision)
-		past, err := readHistory(view, string(m.Name))
+		past, err := ReadHistory(view, string(m.Name))
 		if err != nil {
 			w.t.Errorf("history of %s: %v", m.Name, err)
 		}

@@ -52,9 +52,6 @@ type NodeConfig struct {
 	logKeep uint64 // of Config, in tests
 }
 
-// DefaultMaxRequestBytes is the size of the largest request, as in etcd.
-const DefaultMaxRequestBytes = 3 << 19
-
 // DefaultMaxOpenFiles is how many files the database keeps open if nothing is said, and MinOpenFiles is the least that
 // it takes.
 const (
@@ -118,6 +115,8 @@ type Node struct {
 	strangerAt clock.Instant
 	newAt      clock.Instant // when it was told last for what this member, which is new, waits
 	replica    *Replica
+	stepped    clock.Instant // what the newest Step was told
+	wake       clock.Instant // when run calls Step next, as the last WakeAt said
 	calls      map[uint64]caller
 	handed     []*handed         // that have answers to tell
 	walled     clock.Instant     // when it told the time of day last
@@ -255,7 +254,7 @@ func (n *Node) open() (err error) {
 	}
 	n.store = n.replica.Store()
 	n.hub = keyspace.NewHub(n.store)
-	n.identity, n.incarnation = n.replica.identity, n.replica.incarnation
+	n.identity, n.incarnation = n.replica.Identity(), n.replica.Incarnation()
 	n.reach.advance(n.replica.Applied())
 	return nil
 }
@@ -336,16 +335,17 @@ func look[T any](ctx context.Context, n *Node, at func(*Replica, clock.Instant) 
 
 func (n *Node) status(r *Replica, now clock.Instant) Status {
 	counts, disk, syncs := r.Counts(), n.db.Metrics(), n.syncs.snapshot()
+	room, limits := r.Space()
 	s := Status{
 		Header: r.Header(), LogIndex: r.Last(), AppliedIndex: r.Applied(), Leases: r.Lessor().Len(),
 		DiskBytes: int64(disk.DiskSpaceUsage()), DataBytes: int64(liveBytes(disk)),
-		FreeBytes: -1, QuotaBytes: int64(r.space.limits.Quota), Shortage: r.Shortage(),
+		FreeBytes: -1, QuotaBytes: int64(limits.Quota), Shortage: r.Shortage(),
 		Queue: r.Waiting() + len(n.intake) + len(n.bulk), Attached: r.Lessor().Attached(), Watch: n.hub.Lag(),
 		Timings: Timings{Late: r.Late(), Renewal: n.renewals, Sync: syncs, Apply: n.applies},
 		Granted: counts.Granted, Renewed: counts.Renewed, Revoked: counts.Revoked, Expired: counts.Expired,
 		Applied: counts.Applied, Syncs: syncs.Count(), SyncTime: syncs.Sum(),
 	}
-	if free := r.space.seen.Free; free <= math.MaxInt64 {
+	if free := room.Free; free <= math.MaxInt64 {
 		s.FreeBytes = int64(free)
 	}
 	s.Leader = n.leader.Load().id
@@ -433,7 +433,7 @@ func (n *Node) Renew(ctx context.Context, ids []lessor.ID, answer func(Header, [
 	left, start := len(ids), time.Now()
 	deliver := func(e Effect) {
 		renewed := e.(Renewed)
-		n.renewals.observe(time.Since(start), uint64(len(renewed.Leases)))
+		n.renewals.Observe(time.Since(start), uint64(len(renewed.Leases)))
 		if left -= len(renewed.Leases); left == 0 {
 			delete(n.calls, id)
 		}

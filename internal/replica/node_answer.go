@@ -18,7 +18,8 @@ func (n *Node) atOnce(s *submission) bool {
 	if n.over {
 		return false
 	}
-	effects, ok := n.replica.Answer(clock.Now(), s.event)
+	now := clock.Now()
+	effects, ok := n.replica.Answer(now, s.event)
 	if !ok {
 		return false
 	}
@@ -32,6 +33,7 @@ func (n *Node) atOnce(s *submission) bool {
 		case Renewed:
 			n.answer(e.ID, Authorized(e, clock.Now))
 		case WakeAt:
+			n.wake = now.Add(e.Wait)
 			n.wakeRun()
 		}
 	}

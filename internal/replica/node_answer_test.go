@@ -37,9 +37,8 @@ func TestNodeAnswersAtOnce(t *testing.T) {
 	again.open()
 	defer again.close()
 	again.serve()
-	again.clock.Advance(time.Millisecond)
+	again.clock.Advance(10 * time.Minute) // the next call is that far away, however slow this test is
 	again.step(Tick{})
-	again.replica.wake = clock.Now().Add(time.Hour) // however slow this test is
 
 	n, got = driven(again), nil
 	n.owner.Lock()
@@ -133,7 +132,7 @@ func TestNodeIsAskedByManyWhileItStops(t *testing.T) {
 func settling(w *world) *Node {
 	n := driven(w)
 	n.cfg.Dir, n.log, n.db, n.store = "data", slog.New(slog.DiscardHandler), w.db, w.replica.Store()
-	n.hub, n.identity, n.reach = keyspace.NewHub(n.store), w.replica.identity, newReach()
+	n.hub, n.identity, n.reach = keyspace.NewHub(n.store), w.replica.Identity(), newReach()
 	n.intake, n.persists = make(chan submission, 1), make(chan syncing, persistsInFlight)
 	n.leaderChanged, n.ready = make(chan struct{}), make(chan struct{})
 	n.leader.Store(new(known))
@@ -168,7 +167,7 @@ func TestLoneWriteIsAnsweredByTheDisksGoroutine(t *testing.T) {
 		woken int
 	}{{2, 0, 0}, {3, time.Hour, 1}} {
 		done, got := putUnderWay(w, n, c.id)
-		w.replica.wake = clock.Now().Add(c.wake)
+		n.wake = clock.Now().Add(c.wake)
 		if !n.settle(done) || n.broken != nil {
 			t.Fatalf("put %d: the write was not reported: %v", c.id, n.broken)
 		}

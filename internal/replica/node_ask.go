@@ -8,6 +8,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
+// ErrStopped says that the member has stopped and took nothing on.
+var ErrStopped = errors.New("server stopped")
+
 // caller hears what became of what it asked for, from who owns the replica, and must not block. A reply stays the
 // replica's.
 type caller interface {
@@ -82,7 +85,7 @@ func (n *Node) ask(ctx context.Context, id uint64, event Event) (Effect, error) 
 	}
 	intake := n.intake
 	if request, ok := event.(Request); ok && IsBulk(request.Op) {
-		intake, call.bulk = n.bulk, opBytes(request.Op)
+		intake, call.bulk = n.bulk, OpBytes(request.Op)
 	}
 	select {
 	case intake <- call:

@@ -6,9 +6,7 @@ import (
 	"io"
 	"time"
 
-	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
-	"go.etcd.io/raft/v3/tracker"
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/masterlease"
@@ -144,6 +142,13 @@ func (n *Node) readTimeout() time.Duration {
 	return n.cfg.Group.ReadTimeout
 }
 
+func (n *Node) electionTimeout() time.Duration {
+	if n.cfg.Group == nil || n.cfg.Group.ElectionTimeout == 0 {
+		return DefaultElectionTimeout
+	}
+	return n.cfg.Group.ElectionTimeout
+}
+
 // leaderChange returns a channel that is closed when another leads, or nobody.
 func (n *Node) leaderChange() <-chan struct{} {
 	n.leaderMu.Lock()
@@ -176,7 +181,7 @@ func (n *Node) noticeLeader() {
 
 // noticeFault tells when the clocks are not trusted any more, or again; it is called by who owns the replica.
 func (n *Node) noticeFault(now clock.Instant) {
-	fault := n.replica.holder.Stats(now).Fault
+	fault := n.replica.ClockFault(now)
 	if n.alone() || fault == n.fault {
 		return
 	}
@@ -190,12 +195,14 @@ func (n *Node) noticeFault(now clock.Instant) {
 
 // noticeYield tells when this member hands over on its own account; it is called by who owns the replica.
 func (n *Node) noticeYield() {
-	if n.replica.counts.Yields == n.yields {
+	yields := n.replica.Yields()
+	if yields == n.yields {
 		return
 	}
-	n.yields = n.replica.counts.Yields
-	n.log.Warn("this leader hands over to a member that is better off", "reason", n.replica.yielding.reason.String(),
-		"to", fmt.Sprintf("%x", n.replica.transferee), "next_in", yieldInterval)
+	n.yields = yields
+	reason, to := n.replica.Yielding()
+	n.log.Warn("this leader hands over to a member that is better off", "reason", reason,
+		"to", fmt.Sprintf("%x", to), "next_in", YieldInterval)
 }
 
 // strangerInterval is how often it is told at most that a member is not listened to.
@@ -203,14 +210,14 @@ const strangerInterval = time.Minute
 
 // noticeStranger tells that a member is not listened to; it is called by who owns the replica.
 func (n *Node) noticeStranger(now clock.Instant) {
-	refused := n.replica.counts.Strangers
+	refused, last := n.replica.Refused()
 	if refused == n.strangers || n.strangers > 0 && now.Elapsed(n.strangerAt) < strangerInterval {
 		return
 	}
 	n.strangers, n.strangerAt = refused, now
 	n.log.Error("messages of a member are refused: it is not of this group, or its data folder is not the one that it had; "+
 		"a member whose folder is lost has forgotten what it promised and can not come back under its id",
-		"member", fmt.Sprintf("%x", n.replica.refusedLast), "refused", refused)
+		"member", fmt.Sprintf("%x", last), "refused", refused)
 }
 
 // newInterval is how often it is told at most for what a new member waits.
@@ -256,58 +263,12 @@ func (n *Node) leave(ctx context.Context) {
 	if n.alone() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*n.replica.cfg.ElectionTimeout+TickInterval)
+	ctx, cancel := context.WithTimeout(ctx, 2*n.electionTimeout()+TickInterval)
 	defer cancel()
 	id := n.nextID.Add(1)
 	if _, err := n.ask(ctx, id, Leave{id}); err != nil && n.Err() == nil {
 		n.log.Warn("member leaves without having handed over", "error", err)
 	}
-}
-
-// Role is what a member is in its group.
-type Role uint8
-
-// The roles of a member.
-const (
-	RoleFollower Role = iota
-	RoleCandidate
-	RoleLeader
-)
-
-func (r Role) String() string { return [...]string{"follower", "candidate", "leader"}[r] }
-
-// GroupStatus is what a member tells of itself and, if it leads, of the others.
-type GroupStatus struct {
-	Self, Leader uint64 // Leader is 0 if none is known
-	Role         Role
-	Term         uint64
-	Applied      uint64
-	Committed    uint64
-	Last         uint64 // entry on stable storage
-
-	Lease      time.Duration // for how long the own authority still holds; only a leader has any
-	Promise    time.Duration // for how long this member has promised its leader not to elect another
-	Mute       time.Duration // for how long this member does not vote because it has just started
-	Unreliable string        // why the clocks are not trusted; "" if they are
-	Holder     masterlease.HolderStats
-	Grantor    masterlease.GrantorStats
-	Counts     Counts
-	Malformed  uint64 // messages
-	Overrun    uint64 // messages that came faster than they could be dealt with
-
-	Members []MemberStatus // in order of ids
-}
-
-// MemberStatus is one member as another one sees it. Only a leader knows more than the id.
-type MemberStatus struct {
-	ID     uint64
-	Active bool   // was heard of lately
-	Match  uint64 // the last entry it is known to have
-	Lag    uint64 // entries that it is known not to have
-	State  string // probe, replicate or snapshot
-	Rate   masterlease.Rate
-	// Suspect is set if its clocks are outside the bound.
-	Suspect bool
 }
 
 // Group returns how the group looks from here.
@@ -318,38 +279,4 @@ func (n *Node) Group(ctx context.Context) (GroupStatus, error) {
 	}
 	s.Malformed, s.Overrun = n.malformed.Load()+s.Counts.Malformed, n.overrun.Load()
 	return s, nil
-}
-
-// Group returns how the group looks from here.
-func (r *Replica) Group(now clock.Instant) GroupStatus {
-	s := GroupStatus{
-		Self: r.identity.MemberID, Leader: r.leader, Term: r.term, Applied: r.applied.index,
-		Committed: r.raft.BasicStatus().HardState.GetCommit(), Last: r.log.last,
-		Holder: r.holder.Stats(now), Grantor: r.grantor.Stats(now), Counts: r.counts,
-	}
-	s.Promise, s.Mute = s.Grantor.Promise, s.Grantor.MuteFor
-	switch state := r.state(); {
-	case r.leading:
-		s.Role, s.Lease = RoleLeader, s.Holder.Remaining
-	case state.Role != masterlease.Follower:
-		s.Role = RoleCandidate
-	}
-	if s.Holder.Fault != masterlease.NoFault {
-		s.Unreliable = s.Holder.Fault.String()
-	}
-	for _, id := range r.voters {
-		s.Members = append(s.Members, MemberStatus{ID: id, Active: id == s.Self})
-	}
-	if r.leading {
-		r.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
-			for i := range s.Members {
-				if m := &s.Members[i]; m.ID == id {
-					m.Match, m.Lag, m.State = p.Match, s.Last-min(s.Last, p.Match), p.State.String()
-					m.Active = m.Active || p.RecentActive
-					m.Rate, m.Suspect = r.holder.Rate(id)
-				}
-			}
-		})
-	}
-	return s
 }

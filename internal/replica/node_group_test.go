@@ -199,7 +199,7 @@ func TestNodesInAGroup(t *testing.T) {
 	if kvs := get(t, follower, "k"); len(kvs) != 1 || string(kvs[0].Value) != "v" {
 		t.Errorf("the follower reads %v", kvs)
 	}
-	if _, _, err := follower.Put(ctx, put1("k", "w")); !errors.Is(err, ErrNotLeader) {
+	if _, _, err := follower.Put(ctx, keyspace.PutRequest{Key: []byte("k"), Value: []byte("w")}); !errors.Is(err, ErrNotLeader) {
 		t.Errorf("a put at a follower: %v", err)
 	}
 	renewed := make(chan []RenewedLease, 2)
@@ -294,7 +294,7 @@ func TestNodeTellsTheOthersThatItsDiskFailed(t *testing.T) {
 	for name, fail := range map[string]func(leader *Node, broken *atomic.Bool) error{
 		"writing": func(leader *Node, broken *atomic.Bool) error {
 			broken.Store(true)
-			if _, _, err := leader.Put(context.Background(), put1("k", "v")); !errors.Is(err, ErrUnknownOutcome) {
+			if _, _, err := leader.Put(context.Background(), keyspace.PutRequest{Key: []byte("k"), Value: []byte("v")}); !errors.Is(err, ErrUnknownOutcome) {
 				return fmt.Errorf("put: %v", err)
 			}
 			return awaitEnd(leader)

@@ -84,10 +84,10 @@ func (h *handed) tell() {
 		if !ok || !claim.Wait || a.Err != nil || a.Claimed.Before == 0 {
 			continue
 		}
-		place, err := h.node.replica.place(PlaceQuery{claim.Name, claim.Lease})
+		place, err := h.node.replica.Place(claim.Name, claim.Lease)
 		switch {
 		case err != nil:
-			*a = HoldAnswer{Place: a.Place, Err: h.node.replica.whyNot(claim.Lease, err)}
+			*a = HoldAnswer{Place: a.Place, Err: err}
 		case place.Before == 0:
 			a.Claimed.Before = 0
 		default:

@@ -28,7 +28,7 @@ type sharedHistogram struct {
 func (s *sharedHistogram) observe(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.h.observe(d, 1)
+	s.h.Observe(d, 1)
 }
 
 func (s *sharedHistogram) snapshot() Histogram {

@@ -3,13 +3,8 @@ package replica
 import (
 	"context"
 	"errors"
-	"slices"
-	"time"
-
-	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -56,9 +51,9 @@ func (n *Node) Place(ctx context.Context, name string, lease lessor.ID) (Place, 
 	return place, err
 }
 
-// file has all that is remembered of names be where readers of the database find it.
-func (n *Node) file(ctx context.Context) error {
-	failed, err := look(ctx, n, func(r *Replica, _ clock.Instant) error { return r.file() })
+// flush has all that is remembered of names be where readers of the database find it.
+func (n *Node) flush(ctx context.Context) error {
+	failed, err := look(ctx, n, func(r *Replica, _ clock.Instant) error { return r.Flush() })
 	if err != nil {
 		return err
 	}
@@ -92,15 +87,15 @@ func (n *Node) Names(ctx context.Context, names []string) (NameStates, error) {
 // who it is, that is asked again.
 func (n *Node) addHolder(ctx context.Context, s *NameState) error {
 	for range holderRetries {
-		if !s.Held || s.known {
+		if !s.Held || s.HolderKnown() {
 			return nil
 		}
-		record := new(logpb.Name)
-		if _, err := load(n.db, nameKey(s.Name), record); err != nil {
+		token, holder, err := StoredHolder(n.db, s.Name)
+		if err != nil {
 			return err
 		}
-		if record.GetCurrent().GetToken() == s.Token {
-			s.Holder = record.GetCurrent().GetHolder()
+		if token == s.Token {
+			s.Holder = holder
 			return nil
 		}
 		_, again, err := inspect[NameStates](ctx, n, NamesQuery{[]string{s.Name}})
@@ -119,7 +114,7 @@ func (n *Node) HeldNames(ctx context.Context, prefix, after string, limit int) (
 	if err != nil {
 		return nil, 0, err
 	}
-	if err := n.file(ctx); err != nil {
+	if err := n.flush(ctx); err != nil {
 		return nil, 0, err
 	}
 	names, err := n.scanHeld(ctx, prefix, after, limit)
@@ -132,45 +127,12 @@ func (n *Node) scanHeld(ctx context.Context, prefix, after string, limit int) ([
 		return nil, err
 	}
 	defer release()
-	from := nameKey(max(prefix, after+"\x00"))
-	if after == "" {
-		from = nameKey(prefix)
-	}
-	it, err := n.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: behind(nameKey(prefix))})
-	if err != nil {
-		return nil, err
-	}
 	var found []string
-	record := new(logpb.Name)
-	for valid := it.First(); valid && len(found) < limit && ctx.Err() == nil; valid = it.Next() {
-		if err := decodeName(it, record); err != nil { // resets the record
-			return nil, errors.Join(err, it.Close())
-		}
-		if record.Current != nil {
-			found = append(found, string(record.Name))
-		}
-	}
-	return found, errors.Join(context.Cause(ctx), it.Error(), it.Close())
-}
-
-// behind is the least key behind all that begin with prefix, which begins with a byte below 0xff.
-func behind(prefix []byte) []byte {
-	end := slices.Clone(prefix)
-	for end[len(end)-1] == 0xff {
-		end = end[:len(end)-1]
-	}
-	end[len(end)-1]++
-	return end
-}
-
-// A Tenancy is one holding of a name. The times are of the day, to be shown; zero if not known.
-type Tenancy struct {
-	Token    int64
-	Lease    lessor.ID
-	Holder   []byte
-	From, To time.Time // To is zero while it lasts
-	Why      Why
-	Note     string
+	err = ReadHeld(n.db, prefix, after, func(name string) bool {
+		found = append(found, name)
+		return len(found) < limit && ctx.Err() == nil
+	})
+	return found, errors.Join(context.Cause(ctx), err)
 }
 
 // History returns the last tenancies of a name, newest first.
@@ -178,7 +140,7 @@ func (n *Node) History(ctx context.Context, name string) ([]Tenancy, error) {
 	if _, err := n.readHeader(ctx, false); err != nil {
 		return nil, err
 	}
-	if err := n.file(ctx); err != nil {
+	if err := n.flush(ctx); err != nil {
 		return nil, err
 	}
 	_, release, err := n.use(ctx)
@@ -189,43 +151,8 @@ func (n *Node) History(ctx context.Context, name string) ([]Tenancy, error) {
 	var past []Tenancy
 	err = n.store.Beside(func() (err error) {
 		snapshot := n.db.NewSnapshot()
-		past, err = readHistory(snapshot, name)
+		past, err = ReadHistory(snapshot, name)
 		return errors.Join(err, snapshot.Close())
 	})
 	return past, err
-}
-
-func readHistory(db pebble.Reader, name string) ([]Tenancy, error) {
-	record := new(logpb.Name)
-	if _, err := load(db, nameKey(name), record); err != nil {
-		return nil, err
-	}
-	var all []Tenancy
-	if record.Current != nil {
-		all = append(all, tenancy(record.Current))
-	}
-	for i := range min(record.Ended, MaxPast) {
-		m := new(logpb.Tenancy)
-		if found, err := load(db, pastKey(name, record.Ended-1-i), m); err != nil {
-			return nil, err
-		} else if !found {
-			return nil, &DamagedError{What: "a tenancy of " + name + " is not there"}
-		}
-		all = append(all, tenancy(m))
-	}
-	return all, nil
-}
-
-func tenancy(m *logpb.Tenancy) Tenancy {
-	return Tenancy{
-		Token: m.Token, Lease: lessor.ID(m.Lease), Holder: m.Holder, From: wallTime(m.FromMs), To: wallTime(m.ToMs),
-		Why: Why(m.Why), Note: string(m.Note),
-	}
-}
-
-func wallTime(ms int64) time.Time {
-	if ms == 0 {
-		return time.Time{}
-	}
-	return time.UnixMilli(ms)
 }

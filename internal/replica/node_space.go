@@ -95,7 +95,7 @@ func (n *Node) noticeShortage() {
 	if was := Shortage(n.shortage.Swap(int32(is))); was == is {
 		return
 	}
-	seen, limits := n.replica.space.seen, n.replica.space.limits
+	seen, limits := n.replica.Space()
 	free := "unknown"
 	if seen.Free != UnknownFree {
 		free = fmt.Sprint(seen.Free)

@@ -119,9 +119,8 @@ func (n *Node) ReceiveState(ctx context.Context, from, incarnation uint64, messa
 	if err != nil {
 		return err
 	}
-	if at := markOf(m.Raft.GetSnapshot()); at != (mark{staged.Index, staged.Term}) {
-		return errors.Join(errBadState("it is of entry %d of term %d, and its message speaks of entry %d of term %d",
-			staged.Index, staged.Term, at.index, at.term), staged.Discard())
+	if err := staged.Check(m.Raft.GetSnapshot()); err != nil {
+		return errors.Join(err, staged.Discard())
 	}
 	if err := n.handIn(ctx, Received{Message: m, Incarnation: incarnation, State: staged}); err != nil {
 		return errors.Join(err, staged.Discard())

@@ -11,9 +11,12 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 )
 
 // snapped waits until a node has put the state of another in place of its own, and is as far as the leader.
@@ -91,16 +94,42 @@ func TestNodeGoesOnFromTheStateOfAnother(t *testing.T) {
 
 // received is a state as its sender would send it to a node, of entry 50 of term 3.
 func received(t *testing.T, by uint64, to *Node, index uint64) (message, state []byte) {
-	from := openBare(t, vfs.NewMem())
-	from.set(t, pebble.Sync, ownOf(11, 50)...)
-	state = from.stream(t)
-	if err := from.db.Close(); err != nil {
+	m := Message{Raft: &raftpb.Message{Snapshot: &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
+		Index: new(index), Term: new(uint64(3)), ConfState: &raftpb.ConfState{Voters: []uint64{1, 2}},
+	}}}}
+	m.Raft.Type, m.Raft.From, m.Raft.To = raftpb.MsgSnap.Enum(), new(by), new(to.identity.MemberID)
+	m.Raft.Term = new(uint64(3))
+	return m.AppendTo(nil), stateAt(t, 50)
+}
+
+const stateCluster = 0xc1
+
+// stateAt is the state of a member of cluster stateCluster after entry index of term 3, as it is sent.
+func stateAt(t *testing.T, index uint64) []byte {
+	t.Helper()
+	db, err := datadir.OpenDatabase("db", datadir.DatabaseOptions(vfs.NewMem(), nil))
+	if err != nil {
 		t.Fatal(err)
 	}
-	m := Message{Raft: snapOf(index)}
-	m.Raft.Type, m.Raft.From, m.Raft.To = raftpb.MsgSnap.Enum(), new(by), new(to.identity.MemberID)
-	m.Raft.Term, m.Raft.Entries = new(uint64(3)), nil
-	return m.AppendTo(nil), state
+	batch := db.NewBatch()
+	for key, m := range map[string]proto.Message{
+		"ri": &logpb.Identity{Format: Format, ClusterId: stateCluster, MemberId: 11, Incarnation: 1},
+		"ra": &logpb.Applied{Index: index, Term: 3},
+	} {
+		value, err := proto.Marshal(m)
+		if err = errors.Join(err, batch.Set([]byte(key), value, nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(batch.Set([]byte("v1"), nil, nil), batch.Commit(pebble.Sync)); err != nil {
+		t.Fatal(err)
+	}
+	var state bytes.Buffer
+	snapshot := db.NewSnapshot()
+	if err := errors.Join(WriteState(&state, snapshot), snapshot.Close(), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return state.Bytes()
 }
 
 // What is no snapshot, or not the one that its message speaks of, or comes while another does, is refused, and nothing
@@ -159,12 +188,8 @@ func TestNodeRemovesLeftoverStates(t *testing.T) {
 		}
 	}
 	startNodeOnce()
-	from := openBare(t, vfs.NewMem())
-	from.set(t, pebble.Sync, append(ownOf(1, 50), Record{[]byte("v1"), nil})...)
-	if _, err := StageState(context.Background(), vfs.Default, dir, randomID(), bytes.NewReader(from.stream(t)), testReceipt()); err != nil {
-		t.Fatal(err)
-	}
-	if err := from.db.Close(); err != nil {
+	to := Receipt{ClusterID: stateCluster, Now: clock.Now}
+	if _, err := StageState(context.Background(), vfs.Default, dir, 1, bytes.NewReader(stateAt(t, 50)), to); err != nil {
 		t.Fatal(err)
 	}
 	if len(leftoversIn(t, dir)) != 1 {

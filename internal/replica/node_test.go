@@ -20,7 +20,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func testMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // startNode runs a member on the real disk and clocks until the test ends.
 func startNode(t *testing.T, dir string) *Node {

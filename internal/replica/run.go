@@ -142,10 +142,11 @@ func (n *Node) step(events []Event) []Effect {
 		n.noticeStranger(start)
 		n.noticeNew(start)
 	}
+	n.stepped = start
 	effects := n.replica.Step(start, events...)
 	n.reach.advance(n.replica.Applied()) // before anything that was applied is answered
 	if n.replica.Applied() != applied {
-		n.applies.observe(clock.Now().Elapsed(start), 1)
+		n.applies.Observe(clock.Now().Elapsed(start), 1)
 	}
 	return effects
 }
@@ -228,7 +229,7 @@ func (n *Node) perform(effects []Effect) (wait time.Duration, err error) {
 		case Replaced:
 			n.replaced()
 		case WakeAt:
-			wait = e.Wait
+			wait, n.wake = e.Wait, n.stepped.Add(e.Wait)
 		case Halt:
 			return 0, datadir.Explain(n.cfg.Dir, e.Err)
 		}
@@ -249,15 +250,21 @@ func (n *Node) perform(effects []Effect) (wait time.Duration, err error) {
 func (n *Node) served(serving bool) {
 	n.serving.Store(serving)
 	if !serving {
-		n.log.Warn("member does not serve: there is no leader", "term", n.replica.term)
+		n.log.Warn("member does not serve: there is no leader", "term", n.term())
 		return
 	}
-	n.log.Info("member serves", "leads", n.replica.Serving(), "term", n.replica.term, "revision", n.store.Revision(), "leases", n.replica.Lessor().Len())
+	n.log.Info("member serves", "leads", n.replica.Serving(), "term", n.term(), "revision", n.store.Revision(), "leases", n.replica.Lessor().Len())
 	select {
 	case <-n.ready:
 	default:
 		close(n.ready)
 	}
+}
+
+// term returns the replica's term; it is called by the goroutine that owns the replica.
+func (n *Node) term() uint64 {
+	_, term := n.replica.Leader()
+	return term
 }
 
 func (n *Node) answer(id uint64, effect Effect) {
@@ -285,9 +292,9 @@ func (n *Node) settle(e Persisted) bool {
 	if n.over || n.broken != nil || len(n.calls) > 1 || !n.replica.Settles(e.Sequence) {
 		return false
 	}
-	wake := n.replica.wake // the member's goroutine calls Step at this instant at the latest
+	wake := n.wake // the member's goroutine calls Step at this instant at the latest
 	_, n.broken = n.perform(n.step([]Event{e}))
-	if n.broken != nil || n.replica.wake.Until(wake) > 0 {
+	if n.broken != nil || n.wake.Until(wake) > 0 {
 		n.wakeRun()
 	}
 	return true

@@ -158,7 +158,7 @@ func TestLogIsTruncatedBySize(t *testing.T) {
 func TestHistogram(t *testing.T) {
 	var h Histogram
 	for _, d := range []time.Duration{-1, 0, 1, 100 * time.Microsecond, 100*time.Microsecond + 1, 200 * time.Microsecond, 300 * time.Microsecond, time.Hour} {
-		h.observe(d, 2)
+		h.Observe(d, 2)
 	}
 	var got []string
 	h.Cumulative(func(bound time.Duration, n uint64) {

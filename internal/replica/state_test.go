@@ -308,8 +308,9 @@ func TestStateStagingHonoursItsContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	cancel(ErrStopped)
-	if _, err := StageState(ctx, fs, "", rand.Uint64(), bytes.NewReader(stream), testReceipt()); !errors.Is(err, ErrStopped) {
+	stopped := errors.New("stopped")
+	cancel(stopped)
+	if _, err := StageState(ctx, fs, "", rand.Uint64(), bytes.NewReader(stream), testReceipt()); !errors.Is(err, stopped) {
 		t.Errorf("staged: %v", err)
 	}
 	if left := leftovers(t, fs); len(left) > 0 {

@@ -20,8 +20,8 @@ import (
 // is what the others say of themselves. What is not known of a member is never taken for better.
 
 const (
-	// yieldInterval is the time from one hand-over to the next, including those that this member took over by.
-	yieldInterval = time.Minute
+	// YieldInterval is the time from one hand-over to the next, including those that this member took over by.
+	YieldInterval = time.Minute
 	// A write is slow after 1/slowPart of the election timeout if another member had it after 1/quickPart, and very slow
 	// after 1/verySlowPart.
 	quickPart, slowPart, verySlowPart = 8, 4, 2
@@ -93,7 +93,7 @@ func (r *Replica) hearRoom(from uint64, room memberpb.Room) {
 }
 
 // tookOver takes note that this member campaigns because another one handed over.
-func (r *Replica) tookOver() { r.yielding.rest = r.now.Add(yieldInterval) }
+func (r *Replica) tookOver() { r.yielding.rest = r.now.Add(YieldInterval) }
 
 // yield hands over if another member is better off.
 func (r *Replica) yield() {
@@ -115,7 +115,7 @@ func (r *Replica) yield() {
 	if to == 0 {
 		return
 	}
-	r.yielding = yielding{rest: r.now.Add(yieldInterval), rooms: r.yielding.rooms, reason: reason}
+	r.yielding = yielding{rest: r.now.Add(YieldInterval), rooms: r.yielding.rooms, reason: reason}
 	r.counts.Yields++
 	r.handing = r.newHanding(0)
 	r.transfer(to)

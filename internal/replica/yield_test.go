@@ -51,7 +51,7 @@ func TestSlowLeaderHandsOver(t *testing.T) {
 	if g.yields() != 1 || g.members[leader].replica.yielding.reason != YieldSlow {
 		t.Fatalf("%d hand-overs, the reason is: %v", g.yields(), g.members[leader].replica.yielding.reason)
 	}
-	if w := g.members[leader]; w.clock.Now().Until(w.replica.yielding.rest) < yieldInterval/2 {
+	if w := g.members[leader]; w.clock.Now().Until(w.replica.yielding.rest) < YieldInterval/2 {
 		t.Error("it may hand over again soon, should it be elected")
 	}
 	if next := g.elected(); next == leader {
@@ -71,7 +71,7 @@ func TestHandOversOfTheSlowAreRare(t *testing.T) {
 			t.Fatalf("%d hand-overs in round %d", g.yields(), round)
 		}
 		if round%2 == 1 {
-			g.pass(yieldInterval)
+			g.pass(YieldInterval)
 		}
 	}
 }

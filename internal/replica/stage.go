@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/clock"
@@ -101,6 +102,14 @@ func (s *Staged) take(w *tableWriter, key, value []byte, to Receipt) error {
 		return err
 	}
 	return w.add(key, value)
+}
+
+// Check returns an error if the state is not that of a snapshot.
+func (s *Staged) Check(snapshot *raftpb.Snapshot) error {
+	if at := markOf(snapshot); at != (mark{s.Index, s.Term}) {
+		return errBadState("it is of entry %d of term %d, and its message speaks of entry %d of term %d", s.Index, s.Term, at.index, at.term)
+	}
+	return nil
 }
 
 // Discard removes the files. It may be called again.

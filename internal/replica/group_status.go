@@ -1,0 +1,91 @@
+package replica
+
+import (
+	"time"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/tracker"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/masterlease"
+)
+
+// Role is what a member is in its group.
+type Role uint8
+
+// The roles of a member.
+const (
+	RoleFollower Role = iota
+	RoleCandidate
+	RoleLeader
+)
+
+func (r Role) String() string { return [...]string{"follower", "candidate", "leader"}[r] }
+
+// GroupStatus is what a member tells of itself and, if it leads, of the others.
+type GroupStatus struct {
+	Self, Leader uint64 // Leader is 0 if none is known
+	Role         Role
+	Term         uint64
+	Applied      uint64
+	Committed    uint64
+	Last         uint64 // entry on stable storage
+
+	Lease      time.Duration // for how long the own authority still holds; only a leader has any
+	Promise    time.Duration // for how long this member has promised its leader not to elect another
+	Mute       time.Duration // for how long this member does not vote because it has just started
+	Unreliable string        // why the clocks are not trusted; "" if they are
+	Holder     masterlease.HolderStats
+	Grantor    masterlease.GrantorStats
+	Counts     Counts
+	Malformed  uint64 // messages
+	Overrun    uint64 // messages that came faster than they could be dealt with
+
+	Members []MemberStatus // in order of ids
+}
+
+// MemberStatus is one member as another one sees it. Only a leader knows more than the id.
+type MemberStatus struct {
+	ID     uint64
+	Active bool   // was heard of lately
+	Match  uint64 // the last entry it is known to have
+	Lag    uint64 // entries that it is known not to have
+	State  string // probe, replicate or snapshot
+	Rate   masterlease.Rate
+	// Suspect is set if its clocks are outside the bound.
+	Suspect bool
+}
+
+// Group returns how the group looks from here.
+func (r *Replica) Group(now clock.Instant) GroupStatus {
+	s := GroupStatus{
+		Self: r.identity.MemberID, Leader: r.leader, Term: r.term, Applied: r.applied.index,
+		Committed: r.raft.BasicStatus().HardState.GetCommit(), Last: r.log.last,
+		Holder: r.holder.Stats(now), Grantor: r.grantor.Stats(now), Counts: r.counts,
+	}
+	s.Promise, s.Mute = s.Grantor.Promise, s.Grantor.MuteFor
+	switch state := r.state(); {
+	case r.leading:
+		s.Role, s.Lease = RoleLeader, s.Holder.Remaining
+	case state.Role != masterlease.Follower:
+		s.Role = RoleCandidate
+	}
+	if s.Holder.Fault != masterlease.NoFault {
+		s.Unreliable = s.Holder.Fault.String()
+	}
+	for _, id := range r.voters {
+		s.Members = append(s.Members, MemberStatus{ID: id, Active: id == s.Self})
+	}
+	if r.leading {
+		r.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+			for i := range s.Members {
+				if m := &s.Members[i]; m.ID == id {
+					m.Match, m.Lag, m.State = p.Match, s.Last-min(s.Last, p.Match), p.State.String()
+					m.Active = m.Active || p.RecentActive
+					m.Rate, m.Suspect = r.holder.Rate(id)
+				}
+			}
+		})
+	}
+	return s
+}
