@@ -7,6 +7,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
@@ -37,7 +38,7 @@ func TestMemberListAdvertises(t *testing.T) {
 }
 
 func TestMemberListWithoutLeader(t *testing.T) {
-	f := startWith(t, anyPort(), func(n *replica.Node) member {
+	f := startWith(t, anyPort(), func(n *node.Node) member {
 		return &faulty{Node: n, serving: func() error { return replica.ErrNoLeader }}
 	})
 	_, err := f.cluster.MemberList(f.ctx(), &pb.MemberListRequest{Linearizable: true})

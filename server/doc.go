@@ -1,5 +1,5 @@
 // Package server is the network front of one member: it lets etcd's clients and tools talk to a
-// [replica.Node], and operators look at it over HTTP.
+// [node.Node], and operators look at it over HTTP.
 //
 // It promises that what a client is told is what the member said. A request whose fate is unknown is
 // answered as timed out, never as failed; an answer carries the header of the state it was read from; a

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
@@ -50,7 +51,7 @@ var refusals = []refusal{
 	{admission.ErrNoStreams, status.Error(codes.ResourceExhausted, "etcdserver: "+admission.ErrNoStreams.Error()), admission.ReasonMemory},
 	{replica.ErrNoSpace, rpctypes.ErrGRPCNoSpace, "no_space"},
 	{replica.ErrTooLarge, rpctypes.ErrGRPCRequestTooLarge, "too_large"},
-	{replica.ErrStopped, rpctypes.ErrGRPCStopped, "stopped"},
+	{node.ErrStopped, rpctypes.ErrGRPCStopped, "stopped"},
 
 	{lessor.ErrNotFound, rpctypes.ErrGRPCLeaseNotFound, "lease_not_found"},
 	{lessor.ErrExists, rpctypes.ErrGRPCLeaseExist, "lease_exists"},

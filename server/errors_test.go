@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
@@ -41,7 +42,7 @@ func TestErrorsAreThoseOfEtcd(t *testing.T) {
 		{lessor.ErrTTLTooLarge, codes.OutOfRange, "etcdserver: too large lease TTL"},
 		{lessor.ErrNotPrimary, codes.Unavailable, "etcdserver: no leader"},
 		{replica.ErrNoLeader, codes.Unavailable, "etcdserver: no leader"},
-		{replica.ErrStopped, codes.Unavailable, "etcdserver: server stopped"},
+		{node.ErrStopped, codes.Unavailable, "etcdserver: server stopped"},
 		{replica.ErrTooLarge, codes.InvalidArgument, "etcdserver: request is too large"},
 		{replica.ErrTooManyRequests, codes.ResourceExhausted, "etcdserver: too many requests"},
 		{replica.ErrUnknownOutcome, codes.Unavailable, "etcdserver: request timed out"},

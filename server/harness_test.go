@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // front is a real node behind a real server, with a client.
 type front struct {
 	t      testing.TB
-	node   *replica.Node
+	node   *node.Node
 	server *Server
 	conn   *grpc.ClientConn
 
@@ -41,9 +42,9 @@ type front struct {
 	health      healthpb.HealthClient
 }
 
-func startNode(t testing.TB) *replica.Node {
+func startNode(t testing.TB) *node.Node {
 	t.Helper()
-	node, err := replica.Start(t.Context(), replica.NodeConfig{Dir: t.TempDir()})
+	node, err := node.Start(t.Context(), node.Config{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,7 @@ func anyPort() Config { return Config{ListenClient: "127.0.0.1:0", ListenHTTP: "
 func startFront(t testing.TB) *front { return startWith(t, anyPort(), nil) }
 
 // startWith lets a test change what the server sees of its node.
-func startWith(t testing.TB, cfg Config, change func(*replica.Node) member) *front {
+func startWith(t testing.TB, cfg Config, change func(*node.Node) member) *front {
 	t.Helper()
 	node := startNode(t)
 	m := member(node)
@@ -81,7 +82,7 @@ func startWith(t testing.TB, cfg Config, change func(*replica.Node) member) *fro
 // startOn starts a server for a member that may be a node itself.
 func startOn(t testing.TB, cfg Config, m member) *front {
 	t.Helper()
-	node, _ := m.(*replica.Node)
+	node, _ := m.(*node.Node)
 	s, err := newServer(cfg, m)
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +91,7 @@ func startOn(t testing.TB, cfg Config, m member) *front {
 }
 
 // startServer starts a server with a client.
-func startServer(t testing.TB, s *Server, node *replica.Node) *front {
+func startServer(t testing.TB, s *Server, node *node.Node) *front {
 	t.Helper()
 	f := frontOf(t, s, node)
 	t.Cleanup(func() {
@@ -102,7 +103,7 @@ func startServer(t testing.TB, s *Server, node *replica.Node) *front {
 }
 
 // frontOf starts a server with a client; the caller stops it.
-func frontOf(t testing.TB, s *Server, node *replica.Node) *front {
+func frontOf(t testing.TB, s *Server, node *node.Node) *front {
 	t.Helper()
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
@@ -209,7 +210,7 @@ func eventually(t testing.TB, what string, holds func() bool) {
 
 // faulty is a real node of which single methods are replaced, for what a healthy one does not do.
 type faulty struct {
-	*replica.Node
+	*node.Node
 	serving func() error
 	put     func(context.Context) error
 	ranged  func(context.Context) error

@@ -10,7 +10,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
-	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
@@ -79,7 +79,7 @@ func (s *Server) beat() {
 		case <-s.member.Done():
 			s.pulse.end()
 			s.log.Error("the member has ended, nothing can be served", "error", s.member.Err())
-			s.life.End(replica.ErrStopped)
+			s.life.End(node.ErrStopped)
 			return
 		}
 	}
@@ -124,7 +124,7 @@ func (s *Server) alive() error {
 		if err := s.member.Err(); err != nil {
 			return err
 		}
-		return replica.ErrStopped
+		return node.ErrStopped
 	default:
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
@@ -19,7 +20,7 @@ import (
 func startFlaky(t *testing.T) (*front, *atomic.Bool) {
 	t.Helper()
 	lost := new(atomic.Bool)
-	f := startWith(t, anyPort(), func(n *replica.Node) member {
+	f := startWith(t, anyPort(), func(n *node.Node) member {
 		return &faulty{Node: n, serving: func() error {
 			if lost.Load() {
 				return replica.ErrNoLeader

@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -96,7 +97,7 @@ type held struct {
 	waiting []func()
 }
 
-func (h *held) renew(n *replica.Node) func([]lessor.ID, func(replica.Header, []replica.RenewedLease)) error {
+func (h *held) renew(n *node.Node) func([]lessor.ID, func(replica.Header, []replica.RenewedLease)) error {
 	return func(ids []lessor.ID, answer func(replica.Header, []replica.RenewedLease)) error {
 		var others []lessor.ID
 		for _, id := range ids {
@@ -125,7 +126,7 @@ func (h *held) release() {
 
 func TestKeepAliveIsNotSequential(t *testing.T) {
 	var h held
-	f := startWith(t, anyPort(), func(n *replica.Node) member { return &faulty{Node: n, renew: h.renew(n)} })
+	f := startWith(t, anyPort(), func(n *node.Node) member { return &faulty{Node: n, renew: h.renew(n)} })
 	f.grant(60, 2)
 	stream := f.keepAlive(f.ctx())
 	send(t, stream, 1, 2)
@@ -150,7 +151,7 @@ func TestKeepAliveIsNotSequential(t *testing.T) {
 func TestKeepAliveEndsRetriably(t *testing.T) {
 	for _, c := range []struct{ err, want error }{
 		{replica.ErrNoLeader, rpctypes.ErrGRPCNoLeader},
-		{replica.ErrStopped, rpctypes.ErrGRPCStopped},
+		{node.ErrStopped, rpctypes.ErrGRPCStopped},
 		{replica.ErrTooManyRequests, errTooManyRenewals},
 		{replica.ErrUnknownOutcome, rpctypes.ErrGRPCTimeout},
 	} {
@@ -163,7 +164,7 @@ func TestKeepAliveEndsRetriably(t *testing.T) {
 			}
 			return nil
 		}
-		f := startWith(t, anyPort(), func(n *replica.Node) member { return &faulty{Node: n, renew: outcome} })
+		f := startWith(t, anyPort(), func(n *node.Node) member { return &faulty{Node: n, renew: outcome} })
 		for _, id := range []int64{1, 2} {
 			stream := f.keepAlive(f.ctx())
 			send(t, stream, id)
@@ -180,14 +181,14 @@ func TestKeepAliveStopsReadingFromSlowClient(t *testing.T) {
 	t.Parallel()
 	const bound = 64
 	var asked atomic.Int64
-	var node *replica.Node
+	var started *node.Node
 	cfg := anyPort()
 	cfg.MaxRenewals = bound
-	f := startWith(t, cfg, func(n *replica.Node) member {
-		node = n
+	f := startWith(t, cfg, func(n *node.Node) member {
+		started = n
 		return &faulty{Node: n, renew: func(ids []lessor.ID, answer func(replica.Header, []replica.RenewedLease)) error {
 			asked.Add(int64(len(ids)))
-			return node.Renew(context.Background(), ids, answer)
+			return started.Renew(context.Background(), ids, answer)
 		}}
 	})
 	f.grant(600, 1)
@@ -253,7 +254,7 @@ func TestRenewalsAreBounded(t *testing.T) {
 func TestKeepAliveEndsWithoutLeader(t *testing.T) {
 	t.Parallel()
 	var lost atomic.Bool
-	f := startWith(t, anyPort(), func(n *replica.Node) member {
+	f := startWith(t, anyPort(), func(n *node.Node) member {
 		return &faulty{
 			Node: n,
 			serving: func() error {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
@@ -147,7 +148,7 @@ func TestUnknownOutcomeReadsAsTimeout(t *testing.T) {
 	}
 	cfg := anyPort()
 	cfg.RequestTimeout = 20 * time.Millisecond
-	f := startWith(t, cfg, func(n *replica.Node) member {
+	f := startWith(t, cfg, func(n *node.Node) member {
 		return &faulty{Node: n, put: slow, ranged: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
 	})
 	_, err := f.kv.Put(f.ctx(), &pb.PutRequest{Key: []byte("a")})

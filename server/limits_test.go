@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
@@ -68,7 +69,7 @@ func TestRequestsAreBounded(t *testing.T) {
 	cfg := anyPort()
 	cfg.MaxRequests = 3
 	entered, leave := make(chan struct{}, 10), make(chan struct{})
-	f := startWith(t, cfg, func(n *replica.Node) member {
+	f := startWith(t, cfg, func(n *node.Node) member {
 		return &faulty{Node: n, put: func(context.Context) error {
 			entered <- struct{}{}
 			<-leave
@@ -139,7 +140,7 @@ func TestWatchersOfAConnectionAreBounded(t *testing.T) {
 }
 
 func TestLeasesAreBounded(t *testing.T) {
-	node, err := replica.Start(t.Context(), replica.NodeConfig{Dir: t.TempDir(), MaxLeases: 2})
+	node, err := node.Start(t.Context(), node.Config{Dir: t.TempDir(), MaxLeases: 2})
 	wantOK(t, err)
 	t.Cleanup(func() { node.Stop(limited(t, context.Background())) })
 	<-node.Ready()

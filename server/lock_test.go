@@ -21,6 +21,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/v3lockpb"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
@@ -327,7 +328,7 @@ func TestClaimsThatWait(t *testing.T) {
 }
 
 func TestLockWithoutLeader(t *testing.T) {
-	f := startWith(t, anyPort(), func(n *replica.Node) member {
+	f := startWith(t, anyPort(), func(n *node.Node) member {
 		return &faulty{Node: n, serving: func() error { return replica.ErrNoLeader }}
 	})
 	_, err := f.lock(needLeader(f.ctx()), "name", 1)

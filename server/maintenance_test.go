@@ -19,6 +19,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
@@ -27,14 +28,14 @@ func startTight(t *testing.T) (*front, *atomic.Uint64) {
 	t.Helper()
 	free := new(atomic.Uint64)
 	free.Store(1 << 30)
-	node, err := replica.Start(t.Context(), replica.NodeConfig{
+	started, err := node.Start(t.Context(), node.Config{
 		Dir: t.TempDir(), Space: replica.SpaceLimits{MinFree: 1 << 20, Quota: 1 << 40},
 		FreeBytes: func(string) (uint64, error) { return free.Load(), nil },
 	})
 	wantOK(t, err)
-	t.Cleanup(func() { wantOK(t, node.Stop(limited(t, context.Background()))) })
-	<-node.Ready()
-	return startWith(t, anyPort(), func(*replica.Node) member { return node }), free
+	t.Cleanup(func() { wantOK(t, started.Stop(limited(t, context.Background()))) })
+	<-started.Ready()
+	return startWith(t, anyPort(), func(*node.Node) member { return started }), free
 }
 
 func TestStatus(t *testing.T) {
@@ -199,7 +200,7 @@ func TestSnapshot(t *testing.T) {
 	if sum := sha256.Sum256(body); len(body)%512 != 0 || !bytes.Equal(sum[:], data[len(body):]) {
 		t.Errorf("no checksum behind %d bytes", len(body))
 	}
-	restored, err := replica.Restore(f.ctx(), vfs.Default, bytes.NewReader(data), filepath.Join(t.TempDir(), "new"))
+	restored, err := node.Restore(f.ctx(), vfs.Default, bytes.NewReader(data), filepath.Join(t.TempDir(), "new"))
 	wantOK(t, err)
 	wantEqual(t, "revision", restored.Was, 2)
 }

@@ -6,11 +6,12 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// member is what this package uses of a [replica.Node]. It exists so that tests can force errors that a
+// member is what this package uses of a [node.Node]. It exists so that tests can force errors that a
 // healthy node does not give.
 type member interface {
 	leading
@@ -22,7 +23,7 @@ type member interface {
 	// CheckReady returns nil if linearizable reads and renewals work through the member.
 	CheckReady() error
 	Header() replica.Header
-	Status(context.Context) (replica.Status, error)
+	Status(context.Context) (node.Status, error)
 
 	Put(context.Context, keyspace.PutRequest) (replica.Header, keyspace.PutResult, error)
 	DeleteRange(context.Context, keyspace.DeleteRequest) (replica.Header, keyspace.DeleteResult, error)
@@ -46,10 +47,10 @@ type member interface {
 	Names(ctx context.Context, names []string) (replica.NameStates, error)
 	HeldNames(ctx context.Context, prefix, after string, limit int) (names []string, index uint64, err error)
 	History(ctx context.Context, name string) ([]replica.Tenancy, error)
-	WatchNames(prefix string) *replica.NameWatch
-	WatchClaim(lease lessor.ID) *replica.NameWatch
-	WatchClaims(wake chan struct{}) *replica.NameWatch
-	Hold(ctx context.Context, watch *replica.NameWatch, ops []replica.Op, answer func([]replica.HoldAnswer)) error
+	WatchNames(prefix string) *node.NameWatch
+	WatchClaim(lease lessor.ID) *node.NameWatch
+	WatchClaims(wake chan struct{}) *node.NameWatch
+	Hold(ctx context.Context, watch *node.NameWatch, ops []replica.Op, answer func([]node.HoldAnswer)) error
 
 	NewWatchStream(keyspace.StreamLimits) *keyspace.Stream
 
@@ -60,4 +61,4 @@ type member interface {
 	Snapshot(context.Context) (*datadir.Snapshot, error)
 }
 
-var _ member = (*replica.Node)(nil)
+var _ member = (*node.Node)(nil)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
@@ -38,7 +39,7 @@ var shortageReasons = []struct {
 }
 
 // collectLoad collects what the member says of its load, its disk and its watchers.
-func collectLoad(out chan<- prometheus.Metric, st *replica.Status) {
+func collectLoad(out chan<- prometheus.Metric, st *node.Status) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
@@ -134,7 +135,7 @@ func (n *namesService) claim(ctx context.Context, claim replica.Claim, holder st
 }
 
 // await returns the token when it is the claim's turn.
-func (n *namesService) await(ctx context.Context, watch *replica.NameWatch, claim replica.Claim) (token int64, err error) {
+func (n *namesService) await(ctx context.Context, watch *node.NameWatch, claim replica.Claim) (token int64, err error) {
 	for {
 		changes, missed, err := watch.Next(ctx)
 		if err != nil {

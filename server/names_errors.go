@@ -12,6 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
@@ -39,7 +40,7 @@ var nameRefusals = []nameRefusal{
 	{replica.ErrFounding, codes.FailedPrecondition, leasekeeperv1.ErrorReason_INVALID, "invalid", true},
 	{keyspace.ErrReplaced, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "catching_up", false},
 	{lifetime.ErrLeaderChanged, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "leader_changed", false},
-	{replica.ErrStopped, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "stopped", false},
+	{node.ErrStopped, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "stopped", false},
 	{replica.ErrTooManyRequests, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, admission.ReasonRequests, false},
 	{admission.ErrNoPlaces, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, admission.ReasonPlaces, false},
 	{admission.ErrShareTaken, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, admission.ReasonShare, false},

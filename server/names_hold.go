@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
@@ -60,11 +61,11 @@ func (n *namesService) Hold(stream holdStream) error {
 type holding struct {
 	s      *Server
 	stream holdStream
-	watch  *replica.NameWatch // tells of the claims in line
-	share  *admission.Share   // of the places to wait
-	wake   chan struct{}      // tells the sending side that there is something to do; holds one
-	room   chan struct{}      // tells the reading side that something was answered; holds one
-	gone   chan struct{}      // closed when the stream has ended
+	watch  *node.NameWatch  // tells of the claims in line
+	share  *admission.Share // of the places to wait
+	wake   chan struct{}    // tells the sending side that there is something to do; holds one
+	room   chan struct{}    // tells the reading side that something was answered; holds one
+	gone   chan struct{}    // closed when the stream has ended
 
 	// Of the reading side.
 	request   leasekeeperv1.HoldRequest // used again and again: nothing of it but its strings is kept
@@ -204,7 +205,7 @@ func (h *holding) waited(n int) {
 }
 
 // deliver is called by the member, from its own goroutine, and does not wait.
-func (h *holding) deliver(batch *holdBatch, known []replica.HoldAnswer) {
+func (h *holding) deliver(batch *holdBatch, known []node.HoldAnswer) {
 	if len(known) == 0 {
 		return
 	}

@@ -11,16 +11,17 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
 // stuckHolder is a member that takes claims on and answers when it is let.
 type stuckHolder struct {
-	*replica.Node
+	*node.Node
 	let chan struct{} // closed when it answers
 }
 
-func (s *stuckHolder) Hold(ctx context.Context, watch *replica.NameWatch, ops []replica.Op, answer func([]replica.HoldAnswer)) error {
+func (s *stuckHolder) Hold(ctx context.Context, watch *node.NameWatch, ops []replica.Op, answer func([]node.HoldAnswer)) error {
 	go func() {
 		<-s.let
 		if err := s.Node.Hold(context.Background(), watch, ops, answer); err != nil {
@@ -44,7 +45,7 @@ func startStuck(t *testing.T, cfg Config) (*front, func()) {
 		default:
 		}
 	}
-	f := startWith(t, cfg, func(n *replica.Node) member { s.Node = n; return s })
+	f := startWith(t, cfg, func(n *node.Node) member { s.Node = n; return s })
 	f.node = s.Node
 	t.Cleanup(release)
 	return f, release

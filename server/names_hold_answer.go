@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -49,7 +50,7 @@ func (h *holding) answerAll(delivered []holdAnswers) int {
 }
 
 // answer tells what became of a request.
-func (h *holding) answer(r *holdRequest, known *replica.HoldAnswer) {
+func (h *holding) answer(r *holdRequest, known *node.HoldAnswer) {
 	a, claimed := h.blank(r.number), &known.Claimed
 	if known.Err == nil && r.ttl > 0 && claimed.Lease != lessor.NoLease && !sameHolder(claimed.Holder, r.holder) {
 		known.Err = replica.ErrLeaseTaken

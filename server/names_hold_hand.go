@@ -7,6 +7,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
@@ -22,8 +23,8 @@ const (
 // holdBatch is what was handed to the member together, and before its end what was not taken on at all.
 type holdBatch struct {
 	requests []holdRequest
-	answer   func([]replica.HoldAnswer) // by the member
-	answered int                        // how many were, to the client; of the sending side
+	answer   func([]node.HoldAnswer) // by the member
+	answered int                     // how many were, to the client; of the sending side
 
 	// Guarded by the stream's lock.
 	since  time.Time
@@ -34,7 +35,7 @@ type holdBatch struct {
 // holdAnswers are to requests of one batch.
 type holdAnswers struct {
 	batch *holdBatch
-	known []replica.HoldAnswer
+	known []node.HoldAnswer
 }
 
 // newBatch returns one for the next requests. The lock is held.
@@ -45,7 +46,7 @@ func (h *holding) newBatch() *holdBatch {
 		return batch
 	}
 	batch := new(holdBatch)
-	batch.answer = func(known []replica.HoldAnswer) {
+	batch.answer = func(known []node.HoldAnswer) {
 		h.s.limits.requests.End(len(known))
 		h.deliver(batch, known)
 	}
@@ -148,7 +149,7 @@ func (h *holding) claim(c *leasekeeperv1.HoldClaim) (replica.Claim, error) {
 
 // admitAll takes requests on that nothing is wrong with, as far as there is room. It returns their operations, and why
 // it refuses the others.
-func (h *holding) admitAll(batch *holdBatch, ops []replica.Op) (taken []replica.Op, reasons []replica.HoldAnswer) {
+func (h *holding) admitAll(batch *holdBatch, ops []replica.Op) (taken []replica.Op, reasons []node.HoldAnswer) {
 	now := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -194,7 +195,7 @@ func (h *holding) admit(r *holdRequest) error {
 }
 
 // part puts the requests that are refused behind the others, whose operations it returns, and says why.
-func (b *holdBatch) part(ops []replica.Op, errs []error) (taken []replica.Op, reasons []replica.HoldAnswer) {
+func (b *holdBatch) part(ops []replica.Op, errs []error) (taken []replica.Op, reasons []node.HoldAnswer) {
 	kept, refused := b.requests[:0], []holdRequest(nil)
 	taken = ops[:0]
 	for i, r := range b.requests {
@@ -203,7 +204,7 @@ func (b *holdBatch) part(ops []replica.Op, errs []error) (taken []replica.Op, re
 			continue
 		}
 		r.waits = false // it is not counted as one that does
-		refused, reasons = append(refused, r), append(reasons, replica.HoldAnswer{Err: errs[i]})
+		refused, reasons = append(refused, r), append(reasons, node.HoldAnswer{Err: errs[i]})
 	}
 	for i := range reasons {
 		reasons[i].Place = len(kept) + i
@@ -214,9 +215,9 @@ func (b *holdBatch) part(ops []replica.Op, errs []error) (taken []replica.Op, re
 
 // notHanded answers the first n requests, which the member did not take on.
 func (b *holdBatch) notHanded(n int, err error) {
-	all := make([]replica.HoldAnswer, n)
+	all := make([]node.HoldAnswer, n)
 	for i := range all {
-		all[i] = replica.HoldAnswer{Place: i, Err: err}
+		all[i] = node.HoldAnswer{Place: i, Err: err}
 	}
 	b.answer(all)
 }

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -16,14 +17,14 @@ import (
 // shuffledHolder is a member that grants every claim, in any order, some at a time, and all before it
 // has taken the last on. Every tenth message it does not take on.
 type shuffledHolder struct {
-	*replica.Node
+	*node.Node
 	rand  *rand.Rand
 	calls int
 	last  lessor.ID // the claim that is made last
 	open  []func()
 }
 
-func (s *shuffledHolder) Hold(_ context.Context, _ *replica.NameWatch, ops []replica.Op, answer func([]replica.HoldAnswer)) error {
+func (s *shuffledHolder) Hold(_ context.Context, _ *node.NameWatch, ops []replica.Op, answer func([]node.HoldAnswer)) error {
 	last, _ := ops[len(ops)-1].(replica.Claim)
 	if s.calls++; s.calls%10 == 0 && last.Lease != s.last {
 		return replica.ErrNoLeader
@@ -31,9 +32,9 @@ func (s *shuffledHolder) Hold(_ context.Context, _ *replica.NameWatch, ops []rep
 	places := s.rand.Perm(len(ops))
 	for len(places) > 0 {
 		n := 1 + s.rand.IntN(len(places))
-		var known []replica.HoldAnswer
+		var known []node.HoldAnswer
 		for _, place := range places[:n] {
-			a := replica.HoldAnswer{Place: place, Ended: true}
+			a := node.HoldAnswer{Place: place, Ended: true}
 			if c, ok := ops[place].(replica.Claim); ok {
 				a.Claimed = replica.Claimed{Lease: c.Lease, TTL: c.TTL, Token: int64(c.Lease), Holder: c.Holder}
 			}
@@ -87,7 +88,7 @@ func TestHoldAnswersInAnyOrder(t *testing.T) {
 	const messages = 300
 	r := rand.New(rand.NewPCG(1, 2))
 	s := &shuffledHolder{rand: rand.New(rand.NewPCG(3, 4))}
-	f := startWith(t, anyPort(), func(n *replica.Node) member { s.Node = n; return s })
+	f := startWith(t, anyPort(), func(n *node.Node) member { s.Node = n; return s })
 	c := f.holder()
 	want := make(map[uint64]leasekeeperv1.HoldAnswer_State)
 	all := make([]*leasekeeperv1.HoldRequest, messages)
@@ -166,7 +167,7 @@ func TestHoldBatchesAreUsedAgain(t *testing.T) {
 	}
 	answer := func(batch *holdBatch, places ...int) {
 		for _, place := range places {
-			batch.answer([]replica.HoldAnswer{{Place: place, Ended: true}})
+			batch.answer([]node.HoldAnswer{{Place: place, Ended: true}})
 		}
 		h.answerAll(h.delivered)
 		h.delivered = nil

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/encoding/gzip"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -191,8 +192,8 @@ func TestHoldLooksAgain(t *testing.T) {
 		claim := replica.Claim{Lease: lessor.ID(11 + i), TTL: 1e10, Name: name, Wait: true}
 		h.waiting++
 		wantOK(t, h.share.Take())
-		known := make(chan []replica.HoldAnswer, 1)
-		wantOK(t, f.node.Hold(f.ctx(), h.watch, []replica.Op{claim}, func(k []replica.HoldAnswer) { known <- k }))
+		known := make(chan []node.HoldAnswer, 1)
+		wantOK(t, f.node.Hold(f.ctx(), h.watch, []replica.Op{claim}, func(k []node.HoldAnswer) { known <- k }))
 		request := holdRequest{uint64(i + 1), name, claim.Lease, claim.TTL, nil, true}
 		h.answerAll([]holdAnswers{{&holdBatch{requests: []holdRequest{request}}, <-known}})
 	}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -98,7 +99,7 @@ func TestRenewInvalid(t *testing.T) {
 func TestRenewLate(t *testing.T) {
 	var deliver func(...replica.RenewedLease)
 	asked := make(chan struct{})
-	f := startWith(t, anyPort(), func(n *replica.Node) member {
+	f := startWith(t, anyPort(), func(n *node.Node) member {
 		return &faulty{Node: n, renew: func(_ []lessor.ID, answer func(replica.Header, []replica.RenewedLease)) error {
 			deliver = func(leases ...replica.RenewedLease) { answer(replica.Header{}, leases) }
 			asked <- struct{}{}

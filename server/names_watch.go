@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
@@ -49,7 +50,7 @@ func (n *namesService) Watch(r *leasekeeperv1.WatchRequest, stream namesWatchStr
 type nameWatch struct {
 	member member
 	stream namesWatchStream
-	watch  *replica.NameWatch
+	watch  *node.NameWatch
 	prefix string
 
 	// pages are what was told of how names are: of all up to last as they were after the log entry of that

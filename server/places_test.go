@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
@@ -131,7 +132,7 @@ func TestRefusedClaimsOfAnEndedStreamTakeNoPlaces(t *testing.T) {
 
 // releasing is a member whose name "n" its first holder releases just after the queue was looked at.
 type releasing struct {
-	*replica.Node
+	*node.Node
 	once sync.Once
 }
 
@@ -145,7 +146,7 @@ func (m *releasing) Txn(ctx context.Context, r keyspace.TxnRequest, serializable
 
 // A left claim that gets its turn while the server is about to end it keeps the name.
 func TestLeftClaimThatGetsItsTurnIsKept(t *testing.T) {
-	f := startWith(t, anyPort(), func(n *replica.Node) member { return &releasing{Node: n} })
+	f := startWith(t, anyPort(), func(n *node.Node) member { return &releasing{Node: n} })
 	f.hold("n", 1, 60_000)
 	f.wait("n", 2, 60_000).cancel()
 	wantOK(t, f.server.endIfWaiting(f.ctx(), leftKey{"n", 2}))

@@ -16,7 +16,7 @@ import (
 	_ "google.golang.org/grpc/encoding/gzip"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
-	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/forwarding"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
@@ -68,7 +68,7 @@ const (
 
 // New checks the configuration and prepares a server for the node, which the caller has started and stops
 // after the server. Nothing is bound before [Server.Start].
-func New(cfg Config, node *replica.Node) (*Server, error) {
+func New(cfg Config, node *node.Node) (*Server, error) {
 	if node == nil {
 		return nil, errors.New("server: no node to serve")
 	}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
@@ -154,7 +155,7 @@ func TestStopEndsLongStreams(t *testing.T) {
 
 func TestStopWaitsForRequestsOnlySoLong(t *testing.T) {
 	entered := make(chan struct{}, 1)
-	f := startWith(t, anyPort(), func(n *replica.Node) member {
+	f := startWith(t, anyPort(), func(n *node.Node) member {
 		return &faulty{Node: n, put: func(ctx context.Context) error {
 			entered <- struct{}{}
 			<-ctx.Done()
@@ -177,7 +178,7 @@ func TestStopWaitsForRequestsOnlySoLong(t *testing.T) {
 
 func TestStopLetsRequestsFinish(t *testing.T) {
 	entered, leave := make(chan struct{}, 1), make(chan struct{})
-	f := startWith(t, anyPort(), func(n *replica.Node) member {
+	f := startWith(t, anyPort(), func(n *node.Node) member {
 		return &faulty{Node: n, put: func(context.Context) error {
 			entered <- struct{}{}
 			<-leave

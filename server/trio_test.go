@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/peer"
-	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
 // trio is a real group of three in this process, over TCP.
@@ -61,7 +61,7 @@ func startTrio(t *testing.T, patience time.Duration) *trio {
 	}
 	for i, id := range ids {
 		m := &trioMember{id: id, socket: new(socket)}
-		node, err := replica.Start(t.Context(), replica.NodeConfig{Dir: t.TempDir(), Group: &replica.GroupConfig{
+		node, err := node.Start(t.Context(), node.Config{Dir: t.TempDir(), Group: &node.GroupConfig{
 			Self: id, Members: ids, ClusterID: 77, Transport: m.socket, ReadTimeout: group.ReadTimeout,
 		}})
 		wantOK(t, err)

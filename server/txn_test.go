@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
@@ -168,7 +169,7 @@ func TestTxnWithoutWrites(t *testing.T) {
 
 // kvSpy looks at what the member is asked, and can take its time.
 type kvSpy struct {
-	*replica.Node
+	*node.Node
 	serializable bool
 	compacting   time.Duration
 }
@@ -190,7 +191,7 @@ func (s *kvSpy) Compact(ctx context.Context, _ int64, _ bool) (replica.Header, e
 // A txn is serializable if it has ranges and all of them are, in whichever branch.
 func TestSerializableTxn(t *testing.T) {
 	spy := new(kvSpy)
-	f := startWith(t, anyPort(), func(n *replica.Node) member { spy.Node = n; return spy })
+	f := startWith(t, anyPort(), func(n *node.Node) member { spy.Node = n; return spy })
 	get := func(serializable bool) *pb.RequestOp {
 		op := opGet("a")
 		op.GetRequestRange().Serializable = serializable
@@ -217,7 +218,7 @@ func TestPhysicalCompactionHasTime(t *testing.T) {
 	cfg := anyPort()
 	cfg.RequestTimeout = 20 * time.Millisecond
 	spy := &kvSpy{compacting: 200 * time.Millisecond}
-	f := startWith(t, cfg, func(n *replica.Node) member { spy.Node = n; return spy })
+	f := startWith(t, cfg, func(n *node.Node) member { spy.Node = n; return spy })
 	_, err := f.kv.Compact(f.ctx(), &pb.CompactionRequest{Revision: 1, Physical: true})
 	wantOK(t, err)
 	_, err = f.kv.Compact(f.ctx(), &pb.CompactionRequest{Revision: 1})

@@ -11,6 +11,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
@@ -288,7 +289,7 @@ func TestWatchGoesOnAfterLastRequest(t *testing.T) {
 func TestRequireLeader(t *testing.T) {
 	t.Parallel()
 	var lost atomic.Bool
-	f := startWith(t, anyPort(), func(n *replica.Node) member {
+	f := startWith(t, anyPort(), func(n *node.Node) member {
 		return &faulty{Node: n, serving: func() error {
 			if lost.Load() {
 				return replica.ErrNoLeader

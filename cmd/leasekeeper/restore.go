@@ -7,7 +7,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/spf13/cobra"
 
-	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 )
 
 func newRestore() *cobra.Command {
@@ -35,7 +35,7 @@ repeat; the ones between are compacted. What leases had left is counted anew fro
 				return failed("the snapshot can not be read: %w", err)
 			}
 			defer snapshot.Close()
-			restored, err := replica.Restore(cmd.Context(), vfs.Default, snapshot, dir)
+			restored, err := node.Restore(cmd.Context(), vfs.Default, snapshot, dir)
 			if err != nil {
 				return err
 			}

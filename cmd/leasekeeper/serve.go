@@ -12,7 +12,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 
-	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
@@ -61,7 +61,7 @@ func serve(cmd *cobra.Command, s settings) error {
 		Version:      programVersion(),
 		Logger:       logger,
 	}
-	nodeConfig := replica.NodeConfig{Dir: s.dataDir, Logger: logger}
+	nodeConfig := node.Config{Dir: s.dataDir, Logger: logger}
 	if nodeConfig.Retention, err = s.history(); err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func serve(cmd *cobra.Command, s settings) error {
 
 	// Errors of all say by themselves what to do.
 	starting, started := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-	p.node, err = replica.Start(starting, nodeConfig)
+	p.node, err = node.Start(starting, nodeConfig)
 	interrupted := starting.Err() != nil
 	started()
 	if err != nil {
@@ -135,7 +135,7 @@ func (p *process) start(config server.Config) (err error) {
 type process struct {
 	settings settings
 	log      *slog.Logger
-	node     *replica.Node
+	node     *node.Node
 	member   *groupMember // nil if it is alone
 	front    *server.Server
 	signals  <-chan os.Signal

@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/peer"
-	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
@@ -28,7 +28,7 @@ type socket struct {
 	transport atomic.Pointer[peer.Transport]
 }
 
-// Send implements [replica.Transport].
+// Send implements [node.Transport].
 func (s *socket) Send(to uint64, urgent bool, message []byte) {
 	if t := s.transport.Load(); t != nil {
 		t.Send(to, urgent, message)
@@ -37,7 +37,7 @@ func (s *socket) Send(to uint64, urgent bool, message []byte) {
 
 var errNotConnected = errors.New("this member is not connected yet")
 
-// Ship implements [replica.Transport].
+// Ship implements [node.Transport].
 func (s *socket) Ship(ctx context.Context, to uint64, message []byte, state io.Reader) error {
 	t := s.transport.Load()
 	if t == nil {
@@ -54,9 +54,9 @@ type groupMember struct {
 }
 
 // config is the node's.
-func (m *groupMember) config() *replica.GroupConfig {
+func (m *groupMember) config() *node.GroupConfig {
 	p := m.plan
-	c := &replica.GroupConfig{
+	c := &node.GroupConfig{
 		Self: p.self.id, ClusterID: p.cluster, Transport: m.socket,
 		ElectionTimeout: p.election, MasterLease: p.lease, ReadTimeout: p.patience, Drift: p.drift,
 	}
@@ -67,7 +67,7 @@ func (m *groupMember) config() *replica.GroupConfig {
 }
 
 // connect lets the node hear the others, and be heard. The caller starts the transport, and closes it.
-func (m *groupMember) connect(node *replica.Node, requestBytes int, log *slog.Logger) error {
+func (m *groupMember) connect(node *node.Node, requestBytes int, log *slog.Logger) error {
 	addresses := make(map[uint64]string)
 	for _, member := range m.plan.members {
 		addresses[member.id] = member.address

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 )
 
 // How a server uses memory: under load it lets garbage lie, so that collecting it costs little; when the
@@ -89,7 +89,7 @@ func (g *gauge) doubts(now time.Time, live, all int64) bool {
 
 // limitMemory keeps the process below its memory limit until the context ends: it has the runtime collect garbage in
 // time, and tells the member when memory is short.
-func limitMemory(ctx context.Context, limit int64, node *replica.Node, log *slog.Logger) (stop func()) {
+func limitMemory(ctx context.Context, limit int64, node *node.Node, log *slog.Logger) (stop func()) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(limit / 100 * collectAt)
 	}

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server"
@@ -31,14 +32,14 @@ var limitSettings = []setting{
 }
 
 // apply writes the limits into the configurations of both parts of the server.
-func (l limits) apply(front *server.Config, node *replica.NodeConfig) error {
+func (l limits) apply(front *server.Config, member *node.Config) error {
 	for _, f := range []struct {
 		key, text string
 		least     int
 		field     *int
 	}{
 		{"max-request-bytes", l.requestBytes, 1, &front.MaxRequestBytes},
-		{"max-leases", l.leases, 0, &node.MaxLeases},
+		{"max-leases", l.leases, 0, &member.MaxLeases},
 		{"max-connections", l.connections, 1, &front.MaxConnections},
 		{"max-requests", l.requests, 1, &front.MaxRequests},
 		{"max-streams", l.streams, 1, &front.MaxStreams},
@@ -50,34 +51,34 @@ func (l limits) apply(front *server.Config, node *replica.NodeConfig) error {
 		}
 		*f.field = int(n)
 	}
-	node.MaxRequestBytes = front.MaxRequestBytes
-	if err := l.resources(front, node); err != nil {
+	member.MaxRequestBytes = front.MaxRequestBytes
+	if err := l.resources(front, member); err != nil {
 		return err
 	}
 	var err error
 	if front.MaxTTL, err = time.ParseDuration(l.maxTTL); err != nil || front.MaxTTL < server.MinClaimTTL || front.MaxTTL > lessor.MaxTTL {
 		return wrongUsage("max-ttl is %q: write a duration of %v or more, such as 24h", l.maxTTL, server.MinClaimTTL)
 	}
-	node.Space, err = l.space()
+	member.Space, err = l.space()
 	return err
 }
 
 // resources bounds what follows from the memory and the descriptors of this process.
-func (l limits) resources(front *server.Config, node *replica.NodeConfig) error {
+func (l limits) resources(front *server.Config, member *node.Config) error {
 	var err error
 	if front.MemoryLimit, err = memoryLimit(l.memory, memoryThere(readFile)); err != nil {
 		return err
 	}
-	node.AnswerBytes = front.MemoryLimit / answersToWritesPart
+	member.AnswerBytes = front.MemoryLimit / answersToWritesPart
 	files, err := fileLimit()
 	if err != nil {
 		files = 0 // as if there were no limit
 	}
-	shares, err := shareFiles(files, replica.DefaultMaxOpenFiles)
+	shares, err := shareFiles(files, node.DefaultMaxOpenFiles)
 	if err != nil {
 		return err
 	}
-	node.MaxOpenFiles = shares.database
+	member.MaxOpenFiles = shares.database
 	front.MaxConnectionsHTTP = front.MaxConnections
 	if files > 0 {
 		front.MaxConnections, front.MaxConnectionsHTTP = min(front.MaxConnections, shares.grpc), min(front.MaxConnections, shares.http)

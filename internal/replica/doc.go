@@ -14,7 +14,7 @@
 // A [Replica] is one function, Step(now, events) → effects, composed of raft's RawNode, the lessor, the master lease and
 // the keyspace, and beside it Answer, a short way to answers that need only memory, which goes on the goroutine of who
 // asks. It owns no goroutine, reads no clock and never waits; the events and effects are in event.go. Its drivers are
-// [Node], with this machine's clocks, disk and [Transport], the tests of this package, and package simulation, with
+// package node, with this machine's clocks, disk and transport, the tests of this package, and package simulation, with
 // clocks moved by hand, disks that crash and networks that lose. Requests that arrive while a write is being synced are
 // gathered into the next log entry, so one sync carries many commands (group commit), and that entry is on its way to
 // the disk before the one before it is applied. A read needs no log entry: Step says when it may happen and at which
@@ -75,12 +75,13 @@
 //	found.go, fork.go            new members, and groups that have forked
 //	confirm.go, forward.go       rounds, followers' reads and renewals
 //	health.go, yield.go          whether requests work through this member; leaders that hand over to a better one
+//	view.go, group_status.go, read_names.go
+//	                             what a driver sees besides effects
 //	message.go                   what members say to each other
-//	ship.go, install.go, state.go
+//	ship.go, install.go, state.go, stage.go
 //	                             a member's whole state, on its way to another
 //	disk.go, logpb               what the records on the disk look like
 //	refound.go                   the database of a snapshot becomes that of a new cluster
-//	node*.go, run.go             the driver: goroutines, clocks, the disk
 //
 // # What it never does
 //

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/peer"
-	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server"
 )
@@ -25,7 +25,7 @@ type Group struct {
 type Member struct {
 	*Store
 	ID        uint64
-	Node      *replica.Node
+	Node      *node.Node
 	Front     *Proxy // what clients that can be cut off connect to
 	server    *server.Server
 	transport *peer.Transport
@@ -38,14 +38,14 @@ type socket struct {
 	transport atomic.Pointer[peer.Transport]
 }
 
-// Send implements [replica.Transport].
+// Send implements [node.Transport].
 func (s *socket) Send(to uint64, urgent bool, message []byte) {
 	if t := s.transport.Load(); t != nil {
 		t.Send(to, urgent, message)
 	}
 }
 
-// Ship implements [replica.Transport].
+// Ship implements [node.Transport].
 func (s *socket) Ship(ctx context.Context, to uint64, message []byte, state io.Reader) error {
 	t := s.transport.Load()
 	if t == nil {
@@ -94,7 +94,7 @@ func (g *Group) start(m *Member, place int, dir string, ids []uint64, listeners 
 		}
 	}
 	var err error
-	m.Node, err = replica.Start(context.Background(), replica.NodeConfig{Dir: dir, Group: &replica.GroupConfig{
+	m.Node, err = node.Start(context.Background(), node.Config{Dir: dir, Group: &node.GroupConfig{
 		Self: m.ID, Members: ids, ClusterID: groupID, Transport: &m.socket,
 	}})
 	OK(g.t, err)

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
@@ -35,7 +35,7 @@ func Start(t testing.TB, cfg server.Config) *Store {
 
 // Serve serves from a folder.
 func Serve(listen, dir string, cfg server.Config) (addr string, stop func() error, err error) {
-	node, err := replica.Start(context.Background(), replica.NodeConfig{Dir: dir})
+	node, err := node.Start(context.Background(), node.Config{Dir: dir})
 	if err != nil {
 		return "", nil, err
 	}

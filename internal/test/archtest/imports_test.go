@@ -34,7 +34,9 @@ var onlyIn = []everywhereBut{
 	{"go.etcd.io/etcd/api/v3/etcdserverpb", []string{"server", "internal/endpoints/endpointstest", "backend/remote", "backend/etcd", "api", "cmd"}},
 	{"go.etcd.io/etcd/server/v3", nil},
 	{"go.etcd.io/etcd/client/v3", nil},
-	{"go.etcd.io/raft/v3", []string{"internal/replica", "internal/test/simulation"}},
+	{"go.etcd.io/raft/v3", []string{"internal/replica", "internal/node", "internal/test/simulation"}},
+	// The driver is above the replica: nothing below the server, and no simulation, needs it.
+	{modulePath + "/internal/node", []string{"server", "internal/endpoints/endpointstest", "cmd"}},
 	{modulePath + "/cmd", nil},
 	{"flag", []string{"cmd"}},
 	{"github.com/spf13", []string{"cmd"}},
@@ -102,6 +104,9 @@ var (
 		{"fence/sqlfence", []string{modulePath + "/fence"}, nil}, // the driver is the user's choice
 		{"fence/mongofence", []string{modulePath + "/fence", "go.mongodb.org/mongo-driver/v2/bson", "go.mongodb.org/mongo-driver/v2/mongo", "go.mongodb.org/mongo-driver/v2/mongo/options",
 			"go.mongodb.org/mongo-driver/v2/mongo/readpref", "go.mongodb.org/mongo-driver/v2/mongo/writeconcern"}, nil},
+		// The data directory knows the database, and no record in it but by the first bytes of keys.
+		{"internal/datadir", []string{"github.com/cockroachdb/pebble/v2", "github.com/cockroachdb/pebble/v2/vfs", "golang.org/x/sys/unix",
+			modulePath + "/internal/keyspace", modulePath + "/internal/replica/record"}, nil},
 	}
 )
 

@@ -37,8 +37,8 @@ var rooms = []room{
 	{folder: "internal/queue"},
 	// guard.go locks and waits for the lanes, and calls what saves the marks.
 	{folder: "fence", exempt: []string{"guard.go"}},
-	// node.go and run.go drive the replica.
-	{folder: "internal/replica", exempt: []string{"node*.go", "run*.go"}, composed: true},
+	// stage.go writes files and waits for the database.
+	{folder: "internal/replica", exempt: []string{"stage.go"}, composed: true},
 	// judge.go and terms.go decide when a command is ended; the rest deals with processes.
 	{folder: "internal/supervise", exempt: []string{"*_unix.go", "system_*.go", "alarm.go", "message.go", "outcome.go", "unsupported.go"}},
 }

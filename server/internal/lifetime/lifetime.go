@@ -9,14 +9,14 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 )
 
 // settleLimit bounds how long work that must be settled may go on after the server began to stop.
 const settleLimit = 2 * time.Second
 
 // ErrStopping is why long streams end when the server stops.
-var ErrStopping = fmt.Errorf("the server is stopping: %w", replica.ErrStopped)
+var ErrStopping = fmt.Errorf("the server is stopping: %w", node.ErrStopped)
 
 // Lifetime is how long the work of one server lasts. Make one with [New]. Its methods are safe for concurrent use.
 type Lifetime struct {

@@ -1,0 +1,238 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// driven is as much of a Node as answers, on a replica that a test drives.
+func driven(w *world) *Node {
+	return &Node{replica: w.replica, calls: make(map[uint64]caller), nudge: make(chan struct{}, 1)}
+}
+
+// What can be answered from memory is, on the caller's goroutine; the rest is registered for the goroutine that
+// calls Step, which is woken when that has to be earlier than it expects.
+func TestNodeAnswersAtOnce(t *testing.T) {
+	w := newWorld(t) // which atOnce reads
+	w.serve()
+	w.do(1, replica.Grant{Lease: 7, TTL: time.Hour})
+	n := driven(w)
+	var got []replica.RenewedLease
+	renewal := func(id uint64) *submission {
+		return &submission{event: replica.Renewal{ID: id, Leases: []lessor.ID{7}}, id: id, caller: hearing(func(e replica.Effect) { got = append(got, e.(replica.Renewed).Leases...) })}
+	}
+	if !n.atOnce(renewal(2)) || len(got) != 1 || got[0].Err != nil || len(n.nudge) != 0 {
+		t.Errorf("a lease that nobody doubts: renewed %v, %d nudges", got, len(n.nudge))
+	}
+	again := w.crashed()
+	w.close()
+	again.open()
+	defer again.close()
+	again.serve()
+	for range 600 { // so that the next call is a minute away, however slow this test is
+		again.clock.Advance(replica.TickInterval)
+		again.step(replica.Tick{})
+	}
+
+	n, got = driven(again), nil
+	n.owner.Lock()
+	if n.atOnce(renewal(3)) {
+		t.Error("the replica was at work, and was asked")
+	}
+	n.owner.Unlock()
+	if !n.atOnce(renewal(4)) || len(got) != 0 || len(n.nudge) != 1 {
+		t.Fatalf("a lease that is checkpointed: renewed %v, %d nudges", got, len(n.nudge))
+	}
+	again.clock = clock.NewManual(clock.Now())
+	for _, e := range append(again.step(replica.Tick{}), again.settle()...) {
+		if r, ok := e.(replica.Renewed); ok {
+			n.answer(r.ID, r)
+		}
+	}
+	if len(got) != 1 || got[0].Err != nil {
+		t.Errorf("after it was cleared: renewed %v", got)
+	}
+	n.over = true
+	if n.atOnce(renewal(5)) {
+		t.Error("the member has ended, and answers")
+	}
+}
+
+// Questions that come while the member works, rests and stops are answered once each or get [ErrStopped].
+func TestNodeIsAskedByManyWhileItStops(t *testing.T) {
+	n, err := Start(context.Background(), Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-n.Ready()
+	ctx := context.Background()
+	if _, _, err := n.Grant(ctx, 7, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	begun := make(chan struct{}, 8*100)
+	var askers sync.WaitGroup
+	for range 8 {
+		askers.Go(func() {
+			for {
+				begun <- struct{}{}
+				answers := make(chan []replica.RenewedLease, 2)
+				err := n.Renew(ctx, []lessor.ID{7}, func(_ replica.Header, leases []replica.RenewedLease) { answers <- leases })
+				if err == nil {
+					select {
+					case leases := <-answers:
+						if len(leases) != 1 || leases[0].Err != nil {
+							t.Errorf("renewed %v", leases)
+						}
+					case <-n.Done():
+						return
+					}
+				}
+				_, _, gone := n.TimeToLive(ctx, 7, false)
+				for _, err := range []error{err, gone} {
+					if err != nil {
+						if !errors.Is(err, ErrStopped) {
+							t.Errorf("got %v", err)
+						}
+						return
+					}
+				}
+			}
+		})
+	}
+	for range 4000 {
+		<-begun
+		if len(begun) == 0 {
+			mustPut(t, n, "k", "v", 7)
+		}
+	}
+	go func() { // nobody is kept from asking
+		for range begun {
+		}
+	}()
+	if err := n.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+	askers.Wait()
+	close(begun)
+	if !n.over {
+		t.Error("the replica could still be asked")
+	}
+	if _, _, err := n.TimeToLive(ctx, 7, false); !errors.Is(err, ErrStopped) {
+		t.Errorf("asked after it has stopped: %v", err)
+	}
+}
+
+// settling is as much of a Node as reports of writes need, on a replica that a test drives.
+func settling(w *world) *Node {
+	n := driven(w)
+	n.cfg.Dir, n.log, n.db, n.store = "data", slog.New(slog.DiscardHandler), w.db, w.replica.Store()
+	n.hub, n.identity, n.reach = keyspace.NewHub(n.store), w.replica.Identity(), newReach()
+	n.intake, n.persists = make(chan submission, 1), make(chan syncing, persistsInFlight)
+	n.leaderChanged, n.ready = make(chan struct{}), make(chan struct{})
+	n.leader.Store(new(known))
+	n.readyUntil.Store(new(clock.Instant))
+	return n
+}
+
+// putUnderWay has the replica write a put, and returns the report of that write, and what becomes of the put.
+func putUnderWay(w *world, n *Node, id uint64) (replica.Persisted, *[]replica.Effect) {
+	got := new([]replica.Effect)
+	n.calls[id] = hearing(func(e replica.Effect) { delete(n.calls, id); *got = append(*got, e) })
+	w.step(replica.Request{ID: id, Op: keyspace.PutRequest{Key: []byte("k"), Value: []byte("v")}})
+	done := replica.Persisted{Sequence: w.writes[0].Sequence}
+	w.writes = w.writes[1:]
+	return done, got
+}
+
+func served(t *testing.T) *world {
+	w := newWorld(t) // which settle reads
+	return w.serve()
+}
+
+// A lone put is answered by the goroutine that has waited for the disk. The member's goroutine is woken only if it has to
+// call Step earlier than it knows.
+func TestLoneWriteIsAnsweredByTheDisksGoroutine(t *testing.T) {
+	w := served(t)
+	defer w.close()
+	n := settling(w)
+	for _, c := range []struct {
+		id    uint64
+		wake  time.Duration // when the member's goroutine calls Step anyway
+		woken int
+	}{{2, 0, 0}, {3, time.Hour, 1}} {
+		done, got := putUnderWay(w, n, c.id)
+		n.wake = clock.Now().Add(c.wake)
+		if !n.settle(done) || n.broken != nil {
+			t.Fatalf("put %d: the write was not reported: %v", c.id, n.broken)
+		}
+		if len(*got) != 1 || (*got)[0].(replica.Reply).Err != nil {
+			t.Errorf("put %d: answered %v", c.id, *got)
+		}
+		if len(n.nudge) != c.woken {
+			t.Errorf("put %d: the member's goroutine was woken %d times", c.id, len(n.nudge))
+		}
+	}
+}
+
+// The disk's goroutine leaves a write to the member's if that has more to do with it, if an earlier write is not reported,
+// if somebody owns the replica, and if nobody may call it any longer.
+func TestWriteIsLeftToTheMembersGoroutine(t *testing.T) {
+	for name, set := range map[string]func(w *world, n *Node, e *replica.Persisted) (undo func()){
+		"a member of a group": func(_ *world, n *Node, _ *replica.Persisted) func() {
+			n.cfg.Group = new(GroupConfig)
+			return nil
+		},
+		"a call waits": func(_ *world, n *Node, _ *replica.Persisted) func() { n.intake <- submission{}; return nil },
+		"another caller waits": func(_ *world, n *Node, _ *replica.Persisted) func() {
+			n.calls[3] = hearing(func(replica.Effect) {})
+			return nil
+		},
+		"a command waits": func(w *world, _ *Node, _ *replica.Persisted) func() {
+			w.step(replica.Request{ID: 9, Op: replica.Grant{Lease: 9, TTL: time.Hour}})
+			return nil
+		},
+		"an earlier write is unreported": func(_ *world, _ *Node, e *replica.Persisted) func() { e.Sequence++; return nil },
+		"the replica is at work":         func(_ *world, n *Node, _ *replica.Persisted) func() { n.owner.Lock(); return n.owner.Unlock },
+		"the member has ended":           func(_ *world, n *Node, _ *replica.Persisted) func() { n.over = true; return nil },
+		"the member must end":            func(_ *world, n *Node, _ *replica.Persisted) func() { n.broken = ErrStopped; return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := served(t)
+			defer w.close()
+			n := settling(w)
+			done, got := putUnderWay(w, n, 2)
+			undo := set(w, n, &done)
+			if n.settle(done) || len(*got) > 0 {
+				t.Errorf("it was reported, and answered %v", *got)
+			}
+			if undo != nil {
+				undo()
+			}
+		})
+	}
+}
+
+// A disk that has failed ends the member, also if its own goroutine is the one that finds out.
+func TestFailedWriteEndsTheMember(t *testing.T) {
+	w := served(t)
+	defer w.close()
+	n := settling(w)
+	done, got := putUnderWay(w, n, 2)
+	done.Err = errors.New("input/output error")
+	if !n.settle(done) || n.broken == nil || len(n.nudge) != 1 || len(*got) > 0 {
+		t.Fatalf("error %v, %d times woken, answered %v", n.broken, len(n.nudge), *got)
+	}
+	why := n.broken
+	if _, err := (&turn{n: n}).take(submission{event: replica.Tick{}}); err != why {
+		t.Errorf("the member's goroutine goes on: %v, and the disk's had %v", err, why)
+	}
+}

@@ -1,0 +1,180 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+)
+
+// inOwnProcess runs a test's body in a process of its own, because goroutines of the database that met a
+// broken disk never end. The body returns what is wrong, or nil.
+func inOwnProcess(t *testing.T, body func() error) {
+	t.Helper()
+	const variable = "REPLICA_TEST_OWN_PROCESS"
+	if os.Getenv(variable) == t.Name() {
+		if err := body(); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fmt.Println("all is as it should be")
+		os.Exit(0)
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=60s")
+	cmd.Env = append(os.Environ(), variable+"="+t.Name())
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "all is as it should be") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// breakable is a disk on which operations on some files fail once it is broken.
+func breakable(broken *atomic.Bool, affected func(errorfs.Op) bool) vfs.FS {
+	return errorfs.Wrap(vfs.NewCrashableMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken.Load() && affected(op) {
+			return errors.New("no space left on device")
+		}
+		return nil
+	}))
+}
+
+func awaitEnd(n *Node) error {
+	select {
+	case <-n.Done():
+	case <-time.After(30 * time.Second):
+		return errors.New("the member goes on")
+	}
+	if err := n.Err(); err == nil || !strings.HasPrefix(err.Error(), "data folder data: the disk failed") || strings.Contains(err.Error(), "\n") {
+		return fmt.Errorf("it says: %v", err)
+	}
+	if err := n.Serving(); !errors.Is(err, ErrStopped) {
+		return fmt.Errorf("it still serves: %v", err)
+	}
+	return nil
+}
+
+// When data cannot be moved in the background every write would wait for ever, and with them the ends of
+// leases. The member ends instead, whichever of its goroutines is stuck.
+func TestNodeEndsWhenTheDiskFillsInTheBackground(t *testing.T) {
+	inOwnProcess(t, func() error {
+		var broken atomic.Bool
+		files := breakable(&broken, func(op errorfs.Op) bool { return strings.HasSuffix(op.Path, ".sst") })
+		n, err := Start(context.Background(), Config{Dir: "data", FS: files})
+		if err != nil {
+			return err
+		}
+		<-n.Ready()
+		broken.Store(true)
+		value := make([]byte, 1<<20)
+		for i := 0; i < 1000 && err == nil; i++ {
+			_, _, err = n.Put(context.Background(), keyspace.PutRequest{Key: fmt.Append(nil, i), Value: value})
+		}
+		if !errors.Is(err, replica.ErrUnknownOutcome) && !errors.Is(err, ErrStopped) {
+			return fmt.Errorf("the last put: %v", err)
+		}
+		return awaitEnd(n)
+	})
+}
+
+// A disk that fails while the folder is opened does not keep Start for ever.
+func TestStartEndsWhenTheDiskFails(t *testing.T) {
+	inOwnProcess(t, func() error {
+		var broken atomic.Bool
+		broken.Store(true)
+		files := breakable(&broken, func(op errorfs.Op) bool {
+			return op.Kind == errorfs.OpFileWrite && strings.Contains(op.Path, "MANIFEST")
+		})
+		failed := make(chan error, 1)
+		go func() {
+			_, err := Start(context.Background(), Config{Dir: "data", FS: files})
+			failed <- err
+		}()
+		select {
+		case err := <-failed:
+			if err == nil || !strings.Contains(err.Error(), "no space left on device") || strings.Contains(err.Error(), "\n") {
+				return fmt.Errorf("it says: %v", err)
+			}
+			return nil
+		case <-time.After(30 * time.Second):
+			return errors.New("it never comes back")
+		}
+	})
+}
+
+// What was acknowledged survives a power cut wherever the folder lies, from the first change on.
+func TestNodeSurvivesAPowerCutInANewFolder(t *testing.T) {
+	for _, dir := range []string{"data", "var/lib/leasekeeper"} {
+		files := vfs.NewCrashableMem()
+		n, err := Start(context.Background(), Config{Dir: dir, FS: files})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := mustPut(t, n, "k", "v", 0)
+		again, err := Start(context.Background(), Config{Dir: dir, FS: files.CrashClone(vfs.CrashCloneCfg{})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-again.Ready()
+		if after := again.Header(); after.ClusterID != before.ClusterID || after.Revision != before.Revision {
+			t.Errorf("%s: acknowledged %+v, after the cut %+v", dir, before, after)
+		}
+		for _, n := range []*Node{n, again} {
+			if err := n.Stop(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// While the disk does not answer, a command that was handed over has an unknown outcome, and the member
+// does not pass for one that serves. When the disk answers again, so does the member.
+func TestNodeOnADiskThatStandsStill(t *testing.T) {
+	var slow atomic.Bool
+	answer := make(chan struct{})
+	files := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if slow.Load() && strings.HasSuffix(op.Path, ".log") && op.Kind != errorfs.OpFileWrite {
+			<-answer
+		}
+		return nil
+	}))
+	n, err := Start(context.Background(), Config{Dir: "data", FS: files})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-n.Ready()
+	slow.Store(true)
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	_, _, err = n.Put(ctx, keyspace.PutRequest{Key: []byte("k")})
+	if !errors.Is(err, replica.ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("put: %v", err)
+	}
+	for n.Serving() != errStuck || n.CheckReady() != errStuck { // sooner than by itself
+		n.disk.look()
+		time.Sleep(time.Millisecond)
+	}
+	slow.Store(false)
+	close(answer)
+	mustPut(t, n, "l", "v", 0)
+	n.disk.look()
+	if err := errors.Join(n.Serving(), n.CheckReady()); err != nil {
+		t.Errorf("serving: %v", err)
+	}
+	if kvs := get(t, n, "k"); len(kvs) != 1 {
+		t.Errorf("the put whose outcome was unknown is not there, though a later one is: %v", kvs)
+	}
+	if err := n.Stop(context.Background()); err != nil {
+		t.Error(err)
+	}
+}

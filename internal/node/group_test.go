@@ -1,0 +1,348 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// switchboard carries messages between nodes of one process.
+type switchboard struct {
+	mu    sync.Mutex
+	nodes map[uint64]*Node
+	cut   uint64 // the node that nobody reaches, if any
+}
+
+// cutOff has nobody reach a node, 0 meaning that all are reached.
+func (s *switchboard) cutOff(id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cut = id
+}
+
+// between returns two nodes if one can reach the other.
+func (s *switchboard) between(a, b uint64) (from, to *Node) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cut != 0 && (s.cut == a || s.cut == b) {
+		return nil, nil
+	}
+	return s.nodes[a], s.nodes[b]
+}
+
+type line2 struct {
+	*switchboard
+	from uint64
+}
+
+func (s *switchboard) node(id uint64) *Node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nodes[id]
+}
+
+func (s *switchboard) set(id uint64, n *Node) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nodes[id] = n
+}
+
+func (l line2) Send(to uint64, _ bool, message []byte) {
+	from, other := l.between(l.from, to)
+	if from != nil && other != nil {
+		other.Receive(l.from, from.Incarnation(), message)
+	}
+}
+
+func (l line2) Ship(ctx context.Context, to uint64, message []byte, state io.Reader) error {
+	from, other := l.between(l.from, to)
+	if from == nil || other == nil {
+		return errors.New("not connected")
+	}
+	return other.ReceiveState(ctx, l.from, from.Incarnation(), message, state)
+}
+
+// quorum is a group of nodes on the real disk and clocks.
+type quorum struct {
+	t    *testing.T
+	s    *switchboard
+	dirs map[uint64]string
+	ids  []uint64
+
+	logKeep uint64 // of Config
+	space   replica.SpaceLimits
+	free    func(id uint64) uint64 // nil: as it is
+}
+
+func newQuorum(t *testing.T) *quorum { return newQuorumOf(t, 0) }
+
+func newQuorumOf(t *testing.T, logKeep uint64) *quorum {
+	return (&quorum{logKeep: logKeep}).begin(t)
+}
+
+func (q *quorum) begin(t *testing.T) *quorum {
+	q.prepare(t)
+	for _, id := range q.ids {
+		q.start(id)
+	}
+	return q
+}
+
+// prepare names the nodes and their folders. None of them is started; those that are will be stopped.
+func (q *quorum) prepare(t *testing.T) *quorum {
+	q.t, q.s, q.dirs, q.ids = t, &switchboard{nodes: make(map[uint64]*Node)}, make(map[uint64]string), []uint64{11, 12, 13}
+	for _, id := range q.ids {
+		q.dirs[id] = t.TempDir()
+	}
+	t.Cleanup(func() {
+		for _, id := range q.ids {
+			if q.s.node(id) != nil {
+				q.stop(id)
+			}
+		}
+	})
+	return q
+}
+
+func (q *quorum) start(id uint64) *Node {
+	q.t.Helper()
+	cfg := Config{Dir: q.dirs[id], logKeep: q.logKeep, Space: q.space, Group: &GroupConfig{
+		Self: id, Members: q.ids, ClusterID: 0xc1, Transport: line2{q.s, id},
+		ReadTimeout: 5 * time.Second,
+	}}
+	if q.free != nil {
+		cfg.FreeBytes = func(string) (uint64, error) { return q.free(id), nil }
+	}
+	n, err := Start(context.Background(), cfg)
+	if err != nil {
+		q.t.Fatal(err)
+	}
+	q.s.set(id, n)
+	return n
+}
+
+func (q *quorum) stop(id uint64) {
+	q.t.Helper()
+	n := q.s.node(id)
+	if err := n.Stop(context.Background()); err != nil {
+		q.t.Errorf("stop: %v", err)
+	}
+	q.s.set(id, nil)
+}
+
+// leader returns a node that leads, and another.
+func (q *quorum) leader() (leader, follower *Node) {
+	q.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+		for _, id := range q.ids {
+			n := q.s.node(id)
+			if n == nil {
+				continue
+			}
+			if known, err := n.AwaitLeader(context.Background()); err == nil && known != id && q.s.node(known) != nil {
+				if at, _ := q.s.node(known).Leader(); at == known {
+					return q.s.node(known), n
+				}
+			}
+		}
+	}
+	q.t.Fatal("nobody ever leads")
+	return nil, nil
+}
+
+// A leader whose disk is full hands over to a member with room, and puts are served again.
+func TestNodeWithAFullDiskHandsOver(t *testing.T) {
+	const least = 1 << 20
+	full := new(atomic.Uint64) // the member
+	q := (&quorum{space: replica.SpaceLimits{MinFree: least}, free: func(id uint64) uint64 {
+		if id == full.Load() {
+			return least / 8 // so little that the file of the reserve does not make up for it
+		}
+		return 10 * least
+	}}).begin(t)
+	leader, _ := q.leader()
+	id, _ := leader.Leader()
+	full.Store(id)
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		next, _ := q.leader()
+		if to, _ := next.Leader(); to != id {
+			if _, _, err := next.Put(t.Context(), keyspace.PutRequest{Key: []byte("k")}); err != nil {
+				t.Errorf("a put at the member with room: %v", err)
+			}
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the full member leads still")
+		}
+	}
+}
+
+func TestNodesInAGroup(t *testing.T) {
+	q := newQuorum(t)
+	ctx := context.Background()
+	leader, follower := q.leader()
+	if _, _, err := leader.Grant(ctx, 7, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	mustPut(t, leader, "k", "v", 7)
+	if kvs := get(t, follower, "k"); len(kvs) != 1 || string(kvs[0].Value) != "v" {
+		t.Errorf("the follower reads %v", kvs)
+	}
+	if _, _, err := follower.Put(ctx, keyspace.PutRequest{Key: []byte("k"), Value: []byte("w")}); !errors.Is(err, replica.ErrNotLeader) {
+		t.Errorf("a put at a follower: %v", err)
+	}
+	renewed := make(chan []replica.RenewedLease, 2)
+	if err := follower.Renew(ctx, []lessor.ID{7, 8}, func(_ replica.Header, leases []replica.RenewedLease) { renewed <- leases }); err != nil {
+		t.Fatal(err)
+	}
+	if leases := <-renewed; len(leases) != 2 || leases[0].TTL != time.Hour || leases[1].Err == nil {
+		t.Errorf("renewed: %+v", leases)
+	}
+	status, err := leader.Group(ctx)
+	if err != nil || status.Role != replica.RoleLeader || status.Lease <= 0 || len(status.Members) != 3 {
+		t.Errorf("group: %+v, %v", status, err)
+	}
+}
+
+// A leader that stops hands over: the others need not find out that it is gone.
+func TestNodeHandsOverWhenItStops(t *testing.T) {
+	q := newQuorum(t)
+	leader, follower := q.leader()
+	mustPut(t, leader, "k", "v", 0)
+	_, term := leader.Leader()
+	q.stop(leader.identity.MemberID)
+	id, err := follower.AwaitLeader(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := q.s.node(id)
+	if _, now := next.Leader(); id == leader.identity.MemberID || now != term+1 {
+		t.Errorf("member %d leads in term %d, after %d in term %d", id, now, leader.identity.MemberID, term)
+	}
+	mustPut(t, next, "k", "w", 0)
+	q.start(leader.identity.MemberID)
+	if kvs := get(t, q.s.node(leader.identity.MemberID), "k"); len(kvs) != 1 || string(kvs[0].Value) != "w" {
+		t.Errorf("back again it reads %v", kvs)
+	}
+}
+
+func TestNodeHandsOverByOrder(t *testing.T) {
+	q := newQuorum(t)
+	leader, follower := q.leader()
+	to := follower.identity.MemberID
+	if err := leader.HandOver(context.Background(), to); err != nil {
+		t.Fatal(err)
+	}
+	if err := leader.HandOver(context.Background(), to); !errors.Is(err, replica.ErrNotLeader) {
+		t.Errorf("again: %v", err)
+	}
+}
+
+// A data folder belongs to one member of one group.
+func TestNodeRefusesAFolderOfAnotherGroup(t *testing.T) {
+	q := newQuorum(t)
+	leader, _ := q.leader()
+	id := leader.identity.MemberID
+	q.stop(id)
+	for what, g := range map[string]*GroupConfig{
+		"alone":          nil,
+		"another member": {Self: 12, Members: q.ids, ClusterID: 0xc1},
+		"another group":  {Self: id, Members: q.ids, ClusterID: 0xc2},
+		"other members":  {Self: id, Members: []uint64{id, 88, 99}, ClusterID: 0xc1},
+	} {
+		if what == "another member" && id == 12 {
+			g.Self = 11
+		}
+		_, err := Start(context.Background(), Config{Dir: q.dirs[id], Group: g})
+		if err == nil || !strings.Contains(err.Error(), "another data folder") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	q.start(id)
+}
+
+// overheard is a line whose other end notes who has given up to lead.
+type overheard struct {
+	line2
+	gaveUp chan uint64
+}
+
+func (o overheard) Send(to uint64, urgent bool, message []byte) {
+	if m, err := replica.ParseMessage(o.from, to, message); err == nil && m.Raft == nil && m.Lease.Release != nil {
+		select {
+		case o.gaveUp <- o.from:
+		default:
+		}
+	}
+	o.line2.Send(to, urgent, message)
+}
+
+// A leader whose disk fails tells the others that it leads no more, so they need not find out: if it notices when it
+// writes, and if the database does.
+func TestNodeTellsTheOthersThatItsDiskFailed(t *testing.T) {
+	for name, fail := range map[string]func(leader *Node, broken *atomic.Bool) error{
+		"writing": func(leader *Node, broken *atomic.Bool) error {
+			broken.Store(true)
+			if _, _, err := leader.Put(context.Background(), keyspace.PutRequest{Key: []byte("k"), Value: []byte("v")}); !errors.Is(err, replica.ErrUnknownOutcome) {
+				return fmt.Errorf("put: %v", err)
+			}
+			return awaitEnd(leader)
+		},
+		"in the background": func(leader *Node, _ *atomic.Bool) error {
+			leader.halt(errors.New("the disk failed while data was moved in the background"))
+			return awaitEnd(leader)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inOwnProcess(t, func() error { return tellsTheOthers(fail) })
+		})
+	}
+}
+
+func tellsTheOthers(fail func(leader *Node, broken *atomic.Bool) error) error {
+	ctx, ids := context.Background(), []uint64{11, 12, 13}
+	s, gaveUp := &switchboard{nodes: make(map[uint64]*Node)}, make(chan uint64, 64)
+	broken := make(map[uint64]*atomic.Bool)
+	for _, id := range ids {
+		broken[id] = new(atomic.Bool)
+		n, err := Start(ctx, Config{
+			Dir: "data", FS: breakable(broken[id], func(op errorfs.Op) bool { return strings.HasSuffix(op.Path, ".log") }),
+			Group: &GroupConfig{Self: id, Members: ids, ClusterID: 0xc1, Transport: overheard{line2{s, id}, gaveUp}},
+		})
+		if err != nil {
+			return err
+		}
+		s.set(id, n)
+	}
+	<-s.node(ids[0]).Ready()
+	id, err := s.node(ids[0]).AwaitLeader(ctx)
+	if err != nil {
+		return err
+	}
+	if err := fail(s.node(id), broken[id]); err != nil {
+		return err
+	}
+	limit := time.After(30 * time.Second)
+	for {
+		select {
+		case from := <-gaveUp: // on a crowded machine another may have done so before
+			if from == id {
+				return nil
+			}
+		case <-limit:
+			return errors.New("the others were never told")
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package node
+
+import (
+	"context"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+)
+
+// Txn carries out a txn. One that writes nothing is a read, made on the caller's goroutine at one revision;
+// only then serializable, as for Range, counts.
+func (n *Node) Txn(ctx context.Context, req keyspace.TxnRequest, serializable bool) (replica.Header, keyspace.TxnResult, error) {
+	// Here as well as where it is applied, so that nonsense costs no log entry.
+	if err := keyspace.CheckTxn(req); err != nil {
+		return replica.Header{}, keyspace.TxnResult{}, err
+	}
+	if !req.ReadOnly() {
+		if req.Bytes() > n.cfg.MaxRequestBytes {
+			return replica.Header{}, keyspace.TxnResult{}, replica.ErrTooLarge
+		}
+		header, result, err := change[keyspace.TxnResult](ctx, n, req)
+		if err == nil && result.Dropped {
+			err = replica.ErrAnswerDropped
+		}
+		return header, result, err
+	}
+	header, err := n.readHeader(ctx, serializable)
+	if err != nil {
+		return replica.Header{}, keyspace.TxnResult{}, err
+	}
+	give, err := keyspace.TakeTurn(ctx)
+	if err != nil {
+		return replica.Header{}, keyspace.TxnResult{}, err
+	}
+	result, err := n.store.Txn(ctx, req)
+	give()
+	if err != nil {
+		return replica.Header{}, keyspace.TxnResult{}, err
+	}
+	header.Revision = max(header.Revision, result.Revision)
+	return header, result, nil
+}
+
+// readHeader waits until the caller may read, and returns what its answer must at least be as new as.
+func (n *Node) readHeader(ctx context.Context, serializable bool) (replica.Header, error) {
+	if serializable {
+		return n.Header(), nil
+	}
+	id := n.nextID.Add(1)
+	effect, err := n.ask(ctx, id, replica.Read{ID: id})
+	if err != nil {
+		return replica.Header{}, readError(err)
+	}
+	if reply, ok := effect.(replica.Reply); ok {
+		return replica.Header{}, reply.Err
+	}
+	return effect.(replica.ReadAt).Header, nil
+}
+
+// Compact makes revisions below rev unreadable. If physical is set it returns only when they are removed
+// from the database, which may take long.
+func (n *Node) Compact(ctx context.Context, rev int64, physical bool) (replica.Header, error) {
+	header, _, err := change[any](ctx, n, replica.Compact{Revision: rev, Physical: physical})
+	return header, err
+}

@@ -1,0 +1,99 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/leasekeeper/leasekeeper/internal/datadir"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+)
+
+// Snapshot makes a copy of the data; see [datadir.TakeSnapshot]. It must be closed, and reading it ends with ctx.
+func (n *Node) Snapshot(ctx context.Context) (*datadir.Snapshot, error) {
+	ctx, end, err := n.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return datadir.TakeSnapshot(ctx, n.cfg.FS, n.cfg.Dir, n.db, randomID(), end)
+}
+
+// Restored says what Restore made.
+type Restored struct {
+	ClusterID uint64
+	MemberID  uint64
+	Revision  int64 // the first that can be read
+	Was       int64 // the snapshot's own
+}
+
+// Restore makes a data directory from a snapshot, as [datadir.Restore] does: that of a new cluster, see [Refound].
+func Restore(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir string) (Restored, error) {
+	restored := Restored{ClusterID: randomID(), MemberID: randomID()}
+	err := datadir.Restore(ctx, files, snapshot, dir, func(db *pebble.DB) (err error) {
+		restored.Was, restored.Revision, err = replica.Refound(db, restored.ClusterID, restored.MemberID)
+		return err
+	})
+	if err != nil {
+		return Restored{}, err
+	}
+	return restored, nil
+}
+
+// Hash sums up the keys of this member up to a revision, 0 for the current one, see [keyspace.Store.Hash].
+// It reads everything, on the caller's goroutine, and asks no other member.
+func (n *Node) Hash(ctx context.Context, revision int64) (replica.Header, keyspace.HashResult, error) {
+	ctx, release, err := n.use(ctx)
+	if err != nil {
+		return replica.Header{}, keyspace.HashResult{}, err
+	}
+	defer release()
+	result, err := n.store.Hash(ctx, revision)
+	if err != nil {
+		return replica.Header{}, keyspace.HashResult{}, err
+	}
+	return n.Header(), result, nil
+}
+
+// Defragment rewrites the database's files without what was overwritten and removed, and returns when that is done.
+// Everything else goes on meanwhile, only slower. As it writes before it removes, it needs about as much
+// free space as there is data, and is refused with [ErrNoSpace] where that would use up the reserve.
+//
+// When ctx ends it stops after the pieces that it has begun.
+func (n *Node) Defragment(ctx context.Context) error {
+	ctx, release, err := n.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	room := n.readSpace()
+	if room.Free != replica.UnknownFree && room.Free < room.Used+n.cfg.Space.MinFree {
+		return fmt.Errorf("%w: to defragment takes %d free bytes and there are %d", replica.ErrNoSpace, room.Used+n.cfg.Space.MinFree, room.Free)
+	}
+	err = n.db.Compact(ctx, []byte{0}, []byte{0xff}, false)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// use holds the database for a call of unknown length. The context it returns ends with ctx, and when the
+// member stops.
+func (n *Node) use(ctx context.Context) (context.Context, func(), error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	if err := n.hold(); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	leave := context.AfterFunc(n.closing, func() { cancel(ErrStopped) })
+	return ctx, func() {
+		leave()
+		cancel(context.Canceled)
+		n.release()
+	}, nil
+}

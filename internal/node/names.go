@@ -1,0 +1,159 @@
+package node
+
+import (
+	"context"
+	"errors"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// Claim asks for a name; see [Claim]. Its errors that are no matter of the member are ErrInvalidClaim,
+// ErrLeaseTaken and ErrLost.
+func (n *Node) Claim(ctx context.Context, claim replica.Claim) (replica.Claimed, error) {
+	_, claimed, err := change[replica.Claimed](ctx, n, claim)
+	return claimed, err
+}
+
+// Release ends the lease of a claim, and says whether there was something to end.
+func (n *Node) Release(ctx context.Context, name string, lease lessor.ID) (bool, error) {
+	_, ended, err := change[bool](ctx, n, replica.Release{Name: name, Lease: lease})
+	return ended, err
+}
+
+// RevokeName ends the tenancy of a name's holder.
+func (n *Node) RevokeName(ctx context.Context, revoke replica.RevokeName) (replica.RevokedName, error) {
+	_, revoked, err := change[replica.RevokedName](ctx, n, revoke)
+	return revoked, err
+}
+
+// Transfer hands a name on to the next in line, and returns the token of that.
+func (n *Node) Transfer(ctx context.Context, name string, lease lessor.ID) (int64, error) {
+	_, token, err := change[int64](ctx, n, replica.Transfer{Name: name, Lease: lease})
+	return token, err
+}
+
+// Pin keeps a name with its holder until Unpin.
+func (n *Node) Pin(ctx context.Context, name, reason string) error {
+	_, _, err := change[any](ctx, n, replica.Pin{Name: name, Reason: reason})
+	return err
+}
+
+// Unpin ends a pin.
+func (n *Node) Unpin(ctx context.Context, name string) error {
+	_, _, err := change[any](ctx, n, replica.Unpin{Name: name})
+	return err
+}
+
+// Place tells where a claim stands in line.
+func (n *Node) Place(ctx context.Context, name string, lease lessor.ID) (replica.Place, error) {
+	_, place, err := inspect[replica.Place](ctx, n, replica.PlaceQuery{Name: name, Lease: lease})
+	return place, err
+}
+
+// flush has all that is remembered of names be where readers of the database find it.
+func (n *Node) flush(ctx context.Context) error {
+	failed, err := look(ctx, n, func(r *replica.Replica, _ clock.Instant) error { return r.Flush() })
+	if err != nil {
+		return err
+	}
+	return failed
+}
+
+// holderRetries bounds how often a name is asked about whose holder changes all the time.
+const holderRetries = 4
+
+// Names tells about names, with authority, and at which index of the log that was so for all of them. The
+// states are in the order of names.
+func (n *Node) Names(ctx context.Context, names []string) (replica.NameStates, error) {
+	_, states, err := inspect[replica.NameStates](ctx, n, replica.NamesQuery{Names: names})
+	if err != nil {
+		return replica.NameStates{}, err
+	}
+	ctx, release, err := n.use(ctx)
+	if err != nil {
+		return replica.NameStates{}, err
+	}
+	defer release()
+	for i := range states.Names {
+		if err := n.addHolder(ctx, &states.Names[i]); err != nil {
+			return replica.NameStates{}, err
+		}
+	}
+	return states, nil
+}
+
+// addHolder reads what the holder of a name says of itself. If the holder has changed since it was asked
+// who it is, that is asked again.
+func (n *Node) addHolder(ctx context.Context, s *replica.NameState) error {
+	for range holderRetries {
+		if !s.Held || s.HolderKnown() {
+			return nil
+		}
+		token, holder, err := replica.StoredHolder(n.db, s.Name)
+		if err != nil {
+			return err
+		}
+		if token == s.Token {
+			s.Holder = holder
+			return nil
+		}
+		_, again, err := inspect[replica.NameStates](ctx, n, replica.NamesQuery{Names: []string{s.Name}})
+		if err != nil {
+			return err
+		}
+		*s = again.Names[0]
+	}
+	return nil
+}
+
+// HeldNames lists up to limit names that begin with prefix, sort behind after, and are held. It knows of all
+// that happened up to the log entry of the index it returns, and maybe of more.
+func (n *Node) HeldNames(ctx context.Context, prefix, after string, limit int) ([]string, uint64, error) {
+	_, now, err := inspect[replica.NameStates](ctx, n, replica.NamesQuery{})
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := n.flush(ctx); err != nil {
+		return nil, 0, err
+	}
+	names, err := n.scanHeld(ctx, prefix, after, limit)
+	return names, now.Index, err
+}
+
+func (n *Node) scanHeld(ctx context.Context, prefix, after string, limit int) ([]string, error) {
+	ctx, release, err := n.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	var found []string
+	err = replica.ReadHeld(n.db, prefix, after, func(name string) bool {
+		found = append(found, name)
+		return len(found) < limit && ctx.Err() == nil
+	})
+	return found, errors.Join(context.Cause(ctx), err)
+}
+
+// History returns the last tenancies of a name, newest first.
+func (n *Node) History(ctx context.Context, name string) ([]replica.Tenancy, error) {
+	if _, err := n.readHeader(ctx, false); err != nil {
+		return nil, err
+	}
+	if err := n.flush(ctx); err != nil {
+		return nil, err
+	}
+	_, release, err := n.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	var past []replica.Tenancy
+	err = n.store.Beside(func() (err error) {
+		snapshot := n.db.NewSnapshot()
+		past, err = replica.ReadHistory(snapshot, name)
+		return errors.Join(err, snapshot.Close())
+	})
+	return past, err
+}

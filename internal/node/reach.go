@@ -1,0 +1,91 @@
+package node
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// reach is how far the state of a node is, and who waits until it is further.
+type reach struct {
+	applied atomic.Uint64
+
+	mu      sync.Mutex
+	waiting map[uint64]*reaching // by entry; none of them is applied
+}
+
+// reaching are those who wait for an entry.
+type reaching struct {
+	reached chan struct{}
+	count   int
+}
+
+func newReach() reach { return reach{waiting: make(map[uint64]*reaching)} }
+
+// advance is called by who owns the replica, when the state has what it tells.
+func (r *reach) advance(applied uint64) {
+	if applied == r.applied.Load() {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.applied.Store(applied)
+	for index, w := range r.waiting {
+		if index <= applied {
+			close(w.reached)
+			delete(r.waiting, index)
+		}
+	}
+}
+
+// await returns a channel that is closed when an entry is applied, nil if it is. The caller calls leave when it does
+// not wait any more.
+func (r *reach) await(index uint64) (reached <-chan struct{}, leave func()) {
+	if index <= r.applied.Load() {
+		return nil, func() {}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if index <= r.applied.Load() {
+		return nil, func() {}
+	}
+	w := r.waiting[index]
+	if w == nil {
+		w = &reaching{reached: make(chan struct{})}
+		r.waiting[index] = w
+	}
+	w.count++
+	return w.reached, func() { r.leave(index, w) }
+}
+
+func (r *reach) leave(index uint64, w *reaching) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w.count--; w.count == 0 && r.waiting[index] == w {
+		delete(r.waiting, index)
+	}
+}
+
+// Applied returns the log entry that the state of this member is at. What this member has answered is in it.
+func (n *Node) Applied() uint64 { return n.reach.applied.Load() }
+
+// AwaitApplied waits until this member's own state has what a log entry brought, for as long as ctx and the configured
+// ReadTimeout allow, and reports whether it has.
+func (n *Node) AwaitApplied(ctx context.Context, index uint64) bool {
+	reached, leave := n.reach.await(index)
+	defer leave()
+	if reached == nil {
+		return true
+	}
+	timer := time.NewTimer(n.readTimeout())
+	defer timer.Stop()
+	select {
+	case <-reached:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-n.done:
+	}
+	return false
+}

@@ -1,0 +1,29 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// A member that still waits for its group to be founded gives snapshots. A server that is restored from one is alone, and
+// serves.
+func TestRestoreOfANewMembersSnapshotServes(t *testing.T) {
+	q := (&quorum{}).prepare(t)
+	n := q.start(q.ids[0])
+	into := filepath.Join(t.TempDir(), "new")
+	restore(t, takeSnapshot(t, n), into)
+	m, err := Start(context.Background(), Config{Dir: into})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { err = errors.Join(err, m.Stop(context.Background())) }()
+	select {
+	case <-m.Ready():
+	case <-time.After(20 * time.Second):
+		t.Fatalf("the restored server does not serve: %v", m.CheckReady())
+	}
+	mustPut(t, m, "k", "v", 0)
+}

@@ -1,0 +1,355 @@
+package node
+
+import (
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/datadir"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+)
+
+const (
+	// persistsInFlight is more writes than a replica ever has under way, so that neither side of the
+	// channels between it and the disk waits for the other.
+	persistsInFlight = 64
+	// maxBatch bounds the events of one Step, and maxBulkBatch the bytes of bulk commands in it: encoding them takes time
+	// in which a renewal waits.
+	maxBatch     = 1024
+	maxBulkBatch = 256 << 10
+	// wallInterval is how often the replica is told the time of day.
+	wallInterval = time.Second
+)
+
+// run is the member's goroutine. It calls Step, except for the writes that [Node.settle] reports. Unless the disk failed,
+// it ends the others before itself.
+func (n *Node) run() {
+	spaceDone := make(chan struct{})
+	go func() {
+		defer close(spaceDone)
+		n.watchSpace()
+	}()
+	diskDone := make(chan struct{})
+	go func() {
+		defer close(diskDone)
+		n.write()
+	}()
+	err := n.loop()
+	n.owner.Lock()
+	n.over = true
+	if err != nil {
+		n.lastWords()
+	}
+	n.owner.Unlock()
+	n.serving.Store(false)
+	close(n.persists)
+	if err == nil {
+		<-diskDone
+		<-spaceDone
+		n.endClosing()
+		n.awaitUsers()
+		err = n.close()
+	}
+	n.end(err) // after an error the others may be stuck in the database; nothing is worth waiting for them
+}
+
+// loop takes what has come and deals with it.
+func (n *Node) loop() error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	t := &turn{n: n, events: make([]replica.Event, 0, maxBatch)}
+	for wait := time.Duration(0); ; {
+		first, over := n.await(timer, wait)
+		if over {
+			return n.Err() // nil if it was told to stop
+		}
+		var err error
+		if wait, err = t.take(first); err != nil {
+			return err
+		}
+	}
+}
+
+// await returns what comes first, a Tick at the latest when wait has passed.
+func (n *Node) await(timer *time.Timer, wait time.Duration) (first submission, over bool) {
+	if wait <= 0 {
+		select {
+		case <-n.stopping:
+			return first, true
+		case <-n.done:
+			return first, true
+		default:
+			return submission{event: replica.Tick{}}, false
+		}
+	}
+	timer.Reset(wait)
+	select {
+	case <-n.stopping:
+		return first, true
+	case <-n.done:
+		return first, true
+	case p := <-n.persisted:
+		first.event = p
+	case first = <-n.intake:
+	case first = <-n.bulk:
+	case first.event = <-n.received:
+	case first.event = <-n.states.installed:
+	case <-timer.C:
+		first.event = replica.Tick{}
+	case <-n.nudge:
+		first.event = replica.Tick{}
+	}
+	return first, false
+}
+
+// turn is what the member's goroutine deals with at a time. Its memory is used again.
+type turn struct {
+	n      *Node
+	events []replica.Event
+	looks  []func(*replica.Replica, clock.Instant)
+	bulk   int // bytes of bulk commands in events
+}
+
+// take takes what has come, looks at the clock, calls Step, and does what it says.
+func (t *turn) take(first submission) (wait time.Duration, err error) {
+	n := t.n
+	n.owner.Lock()
+	defer n.owner.Unlock()
+	if n.broken != nil {
+		return 0, n.broken
+	}
+	t.events, t.looks, t.bulk = t.events[:0], t.looks[:0], 0
+	t.add(first)
+	t.drain()
+	wait, n.broken = n.perform(n.step(t.events))
+	clear(t.events) // drops the references to requests
+	if n.broken != nil {
+		return 0, n.broken
+	}
+	for _, look := range t.looks {
+		look(n.replica, clock.Now())
+	}
+	return wait, nil
+}
+
+// step calls Step, and measures those in which something was applied.
+func (n *Node) step(events []replica.Event) []replica.Effect {
+	start, applied := clock.Now(), n.replica.Applied()
+	if n.walled == (clock.Instant{}) || start.Elapsed(n.walled) >= wallInterval {
+		n.walled = start
+		events = append(events, replica.Tick{Wall: time.Now().UnixMilli()})
+		n.noticeFault(start)
+		n.noticeStranger(start)
+		n.noticeNew(start)
+	}
+	n.stepped = start
+	effects := n.replica.Step(start, events...)
+	n.reach.advance(n.replica.Applied()) // before anything that was applied is answered
+	if n.replica.Applied() != applied {
+		n.applies.Observe(clock.Now().Elapsed(start), 1)
+	}
+	return effects
+}
+
+// drain adds what else is there without waiting, so that one Step and one log entry carry it together; of bulk commands
+// only some, after everything else.
+func (t *turn) drain() {
+	for len(t.events) < maxBatch {
+		select {
+		case p := <-t.n.persisted:
+			t.events = append(t.events, p)
+		case e := <-t.n.received:
+			t.events = append(t.events, e)
+		case e := <-t.n.states.installed:
+			t.events = append(t.events, e)
+		case s := <-t.n.intake:
+			t.add(s)
+		default:
+			t.drainBulk()
+			return
+		}
+	}
+}
+
+func (t *turn) drainBulk() {
+	for len(t.events) < maxBatch && t.bulk < maxBulkBatch {
+		select {
+		case s := <-t.n.bulk:
+			t.add(s)
+		default:
+			return
+		}
+	}
+}
+
+func (t *turn) add(s submission) {
+	if s.look != nil {
+		t.looks = append(t.looks, s.look)
+		return
+	}
+	if s.caller != nil {
+		for i := range s.others + 1 {
+			t.n.calls[s.id+uint64(i)] = s.caller
+		}
+	}
+	t.bulk += s.bulk
+	t.events = append(t.events, s.event)
+}
+
+// perform does what Step asked for, in order, and returns when to call it again.
+func (n *Node) perform(effects []replica.Effect) (wait time.Duration, err error) {
+	wait = replica.TickInterval
+	for _, effect := range effects {
+		switch e := effect.(type) {
+		case replica.Persist:
+			// It joins the log of the database here, so that its sync begins without waiting for a goroutine.
+			if err := n.db.ApplyNoSyncWait(e.Batch, pebble.Sync); err != nil {
+				return 0, datadir.Explain(n.cfg.Dir, err)
+			}
+			n.persists <- syncing{e, time.Now()}
+		case replica.Reply:
+			n.answer(e.ID, replica.Authorized(effect, clock.Now))
+		case replica.Replies:
+			n.answerAll(e)
+		case replica.ReadAt:
+			n.answer(e.ID, replica.Authorized(effect, clock.Now))
+		case replica.Renewed:
+			n.answer(e.ID, replica.Authorized(effect, clock.Now))
+		case replica.Publish:
+			n.hub.Publish(e.Changes)
+			n.names.publish(e.Names)
+		case replica.Send:
+			n.dispatch(e)
+		case replica.Ship:
+			n.ship(e)
+		case replica.Install:
+			n.install(e)
+		case replica.Discard:
+			n.discard(e)
+		case replica.Replaced:
+			n.replaced()
+		case replica.WakeAt:
+			wait, n.wake = e.Wait, n.stepped.Add(e.Wait)
+		case replica.Halt:
+			return 0, datadir.Explain(n.cfg.Dir, e.Err)
+		}
+	}
+	n.tellHanded()
+	n.noticeShortage()
+	n.noticeYield()
+	if until := n.replica.Ready(); until != *n.readyUntil.Load() {
+		n.readyUntil.Store(&until)
+	}
+	n.noticeLeader()
+	if serving := n.leader.Load().id != 0; serving != n.serving.Load() {
+		n.served(serving)
+	}
+	return wait, nil
+}
+
+func (n *Node) served(serving bool) {
+	n.serving.Store(serving)
+	if !serving {
+		n.log.Warn("member does not serve: there is no leader", "term", n.term())
+		return
+	}
+	n.log.Info("member serves", "leads", n.replica.Serving(), "term", n.term(), "revision", n.store.Revision(), "leases", n.replica.Lessor().Len())
+	select {
+	case <-n.ready:
+	default:
+		close(n.ready)
+	}
+}
+
+// term returns the replica's term; it is called by the goroutine that owns the replica.
+func (n *Node) term() uint64 {
+	_, term := n.replica.Leader()
+	return term
+}
+
+func (n *Node) answer(id uint64, effect replica.Effect) {
+	if call, ok := n.calls[id]; ok {
+		call.hear(effect)
+	}
+}
+
+func (n *Node) answerAll(replies replica.Replies) {
+	for i := range replies {
+		if call, ok := n.calls[replies[i].ID]; ok {
+			call.hearReply(&replies[i])
+		}
+	}
+}
+
+// settle reports a write to the replica on the disk's goroutine, if at most one caller waits. A lone change is then
+// answered without waking the member's goroutine first. settle returns false, and has done nothing, if the member's
+// goroutine must report the write: it also takes what came meanwhile. In a group that one always does.
+func (n *Node) settle(e replica.Persisted) bool {
+	if !n.alone() || len(n.intake) > 0 || !n.owner.TryLock() {
+		return false
+	}
+	defer n.owner.Unlock()
+	if n.over || n.broken != nil || len(n.calls) > 1 || !n.replica.Settles(e.Sequence) {
+		return false
+	}
+	wake := n.wake // the member's goroutine calls Step at this instant at the latest
+	_, n.broken = n.perform(n.step([]replica.Event{e}))
+	if n.broken != nil || n.wake.Until(wake) > 0 {
+		n.wakeRun()
+	}
+	return true
+}
+
+// wakeRun has the member's goroutine call Step at once.
+func (n *Node) wakeRun() {
+	select {
+	case n.nudge <- struct{}{}:
+	default: // it will
+	}
+}
+
+// syncing is a batch in the database's log that is on its way to the disk, since start.
+type syncing struct {
+	replica.Persist
+	start time.Time
+}
+
+// write is the disk's goroutine: it waits until one batch after the other is synced, in order. After a
+// failure it reports nothing more, since nobody knows what is there.
+func (n *Node) write() {
+	failed := false
+	for p := range n.persists {
+		if failed {
+			continue
+		}
+		err := p.Batch.SyncWait()
+		n.syncs.observe(time.Since(p.start))
+		if failed = err != nil; !failed {
+			err = p.Batch.Close()
+		}
+		if done := (replica.Persisted{Sequence: p.Sequence, Err: err}); !n.settle(done) {
+			n.persisted <- done
+		}
+	}
+}
+
+// hold keeps the database open until release is called. A goroutine that uses it for long must hold it, and give up
+// when n.closing ends.
+func (n *Node) hold() error {
+	n.using.RLock()
+	if n.closed || n.closing.Err() != nil {
+		n.using.RUnlock()
+		return ErrStopped
+	}
+	return nil
+}
+
+func (n *Node) release() { n.using.RUnlock() }
+
+// awaitUsers waits for those who hold the database, and lets nobody do so again.
+func (n *Node) awaitUsers() {
+	n.using.Lock()
+	defer n.using.Unlock()
+	n.closed = true
+}

@@ -1,0 +1,110 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+)
+
+// spaceInterval is how often the driver looks how much room there is. In between even a fast disk cannot
+// be written full if the reserve is as large as by default.
+const spaceInterval = 200 * time.Millisecond
+
+// watchSpace tells the member how much room there is until it stops. It has a goroutine of its own because
+// asking a file system takes as long as that likes.
+func (n *Node) watchSpace() {
+	ticker := time.NewTicker(spaceInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-n.stopping:
+			return
+		case <-n.done:
+			return
+		}
+		select {
+		case n.intake <- submission{event: n.readSpace()}:
+		case <-n.stopping:
+			return
+		case <-n.done:
+			return
+		}
+	}
+}
+
+func (n *Node) readSpace() replica.Space {
+	free, err := n.reserve.Look()
+	if err != nil {
+		if n.spaceUnread.CompareAndSwap(false, true) && !errors.Is(err, vfs.ErrUnsupported) {
+			n.log.Warn("the free space of the data folder can not be read; it is not watched until it can", "error", err)
+		}
+		free = replica.UnknownFree
+	} else {
+		n.spaceUnread.Store(false)
+	}
+	return replica.Space{Free: free, Used: liveBytes(n.db.Metrics()), Ordered: n.ordered.Load()}
+}
+
+// freeBytes is what NodeConfig.FreeBytes is if nothing is said.
+func freeBytes(files vfs.FS) func(dir string) (uint64, error) {
+	return func(dir string) (uint64, error) {
+		usage, err := files.GetDiskUsage(dir)
+		return usage.AvailBytes, err
+	}
+}
+
+// CheckSpace looks how much room there is at once, without the distance from the limits that a recovery
+// otherwise takes, and returns whether there was and still is a shortage.
+func (n *Node) CheckSpace(ctx context.Context) (before, after replica.Shortage, err error) {
+	if err := n.hold(); err != nil {
+		return 0, 0, err
+	}
+	seen := n.readSpace()
+	n.release()
+	seen.Asked = true
+	before = n.Shortage() // before the event: a look runs after it
+	if err := n.handIn(ctx, seen); err != nil {
+		return 0, 0, err
+	}
+	after, err = look(ctx, n, func(r *replica.Replica, _ clock.Instant) replica.Shortage { return r.Shortage() })
+	if err != nil {
+		return 0, 0, err
+	}
+	return before, after, nil
+}
+
+// OrderShortage has puts and grants refused as if there were no space, or ends that, and returns the shortage
+// before and after. A restart ends it too.
+func (n *Node) OrderShortage(ctx context.Context, raised bool) (before, after replica.Shortage, err error) {
+	n.ordered.Store(raised)
+	return n.CheckSpace(ctx)
+}
+
+// Shortage says whether clients get space, and if not, why.
+func (n *Node) Shortage() replica.Shortage { return replica.Shortage(n.shortage.Load()) }
+
+// noticeShortage logs when a shortage begins or ends.
+func (n *Node) noticeShortage() {
+	is := n.replica.Shortage()
+	if was := replica.Shortage(n.shortage.Swap(int32(is))); was == is {
+		return
+	}
+	seen, limits := n.replica.Space()
+	free := "unknown"
+	if seen.Free != replica.UnknownFree {
+		free = fmt.Sprint(seen.Free)
+	}
+	room := []any{"free_bytes", free, "min_free_bytes", limits.MinFree, "data_bytes", seen.Used, "quota_bytes", limits.Quota}
+	if is == replica.Enough {
+		n.log.Info("there is space again: puts and grants are served", room...)
+		return
+	}
+	n.log.Warn("puts and grants are refused: "+is.String()+"; renewals, ends of leases, deletes and compaction go on", room...)
+}
