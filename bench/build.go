@@ -61,9 +61,12 @@ func etcdArguments(dir, addr, peer string) []string {
 	}
 }
 
-// build builds all as they are released: without cgo.
+// build builds the targets that have no binary yet, as they are released: without cgo.
 func build(ctx context.Context, dir string, list []*target, say progress) error {
 	for i, t := range list {
+		if t.binary != "" {
+			continue
+		}
 		say.line("building %s", t.name)
 		t.binary = filepath.Join(dir, fmt.Sprintf("target-%d", i))
 		cmd := exec.CommandContext(ctx, "go", "build", "-o", t.binary, t.pkg)

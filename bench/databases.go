@@ -203,31 +203,42 @@ func (b *bench) measureDatabases(ctx context.Context, out io.Writer, dir string)
 }
 
 func (b *bench) measureDatabase(ctx context.Context, out io.Writer, s *stage, d database) error {
-	t := &table{reference: d.reference}
+	t := &table{reference: d.reference, nameWidth: databaseWidth}
 	for _, w := range d.ways {
 		t.targets = append(t.targets, w.name)
+	}
+	rec, err := b.newRecorder(out, t, "databases, "+strings.Join(t.targets, ", "))
+	if err != nil {
+		return err
 	}
 	for _, task := range tasks(d) {
 		if !b.wanted.MatchString(task.name) {
 			continue
 		}
-		for round := range b.size.rounds {
-			for _, w := range d.ways {
-				b.say.line("%s: %s, round %d of %d", task.name, w.name, round+1, b.size.rounds)
-				figures, err := b.measureWay(ctx, s, d, w, task)
-				if err != nil {
-					return fmt.Errorf("%s: %s: %w", task.name, w.name, err)
-				}
-				for _, f := range figures {
-					t.add(task.name, w.name, f)
+		err := rec.row(ctx, task.name, func(add func(string, figure)) error {
+			for round := range b.size.rounds {
+				for _, w := range d.ways {
+					b.say.line("%s: %s, round %d of %d", task.name, w.name, round+1, b.size.rounds)
+					figures, err := b.measureWay(ctx, s, d, w, task)
+					if err != nil {
+						return fmt.Errorf("%s: %s: %w", task.name, w.name, err)
+					}
+					for _, f := range figures {
+						add(w.name, f)
+					}
 				}
 			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 	}
-	b.say.clear()
-	fmt.Fprintln(out)
-	return t.write(out)
+	return rec.end()
 }
+
+// databaseWidth is the width of the names of rows about databases.
+const databaseWidth = 52
 
 func (b *bench) measureWay(ctx context.Context, s *stage, d database, w way, t task) ([]figure, error) {
 	ctx, cancel := context.WithTimeout(ctx, scenarioLimit)

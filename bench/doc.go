@@ -8,19 +8,23 @@
 // own so that etcd's client never comes near the product; etcd itself is built in another, below reference,
 // so that what we require does not change it.
 //
-//	go run .                  everything; reckoned at an hour and a quarter
+//	go run .                  single servers; about an hour and a half
 //	go run . -quick           the same with less of everything, to see that it works
-//	go run . -run expir       scenarios whose name matches
+//	go run . -run expir       rows whose name matches
 //	go run . -target keeper   targets whose name matches
-//	go run . -group           three members that are one group, beside three of etcd
-//	go run . -databases       names in databases, beside what one would take there instead
+//	go run . -board           the same, and write the board in docs/performance.md
+//	go run . -against COMMIT  twelve rows of this tree and of another commit
+//	go run . -cluster         three members that are one cluster, and three of etcd
+//	go run . -databases       names in databases, and the locks that people use there otherwise
 //
 // How it works: a scenario (scenario.go) is a name and a function that loads one server and returns
 // figures. For each scenario and round the targets are started one after the other, each on an empty
 // folder, and ended before the next: never are two servers there at once. The figures of several rounds
-// become their median. Each row of the table is one figure. With -group a target is three processes
+// become their median. Each row of the table is one figure. With -cluster a target is three processes
 // (cluster.go), what is measured of them a trial (grouped.go), and links (link.go) delay what they say to
-// each other.
+// each other. A recorder (recorder.go) prints each row when it is measured and keeps it in a file (journal.go), from
+// which an interrupted run resumes. The board (board.go) is a table of recorded rows in a page. A comparison
+// (against.go) measures two builds of our server in rounds.
 //
 // Rules: nothing is measured that is not the same request for every target, but for names, where it is the
 // same task with what each target has for it (README.md says what differs). No retries of ours: a request

@@ -65,7 +65,7 @@ func trials(z size) []trial {
 			far: true, rounds: 1, limit: scenarioLimit, run: onLeader(putsWhileExpiring)})
 }
 
-// onLeader loads the leader of a group as if it was a server of its own.
+// onLeader loads the leader of a cluster as if it was a server of its own.
 func onLeader(run measured) func(context.Context, *cluster, size, progress) ([]figure, error) {
 	return func(ctx context.Context, c *cluster, z size, _ progress) ([]figure, error) {
 		leader, err := c.awaitLeader(ctx)
@@ -149,39 +149,53 @@ func locksOfGroup(ctx context.Context, s *server, z size) ([]figure, error) {
 	return distribution("", took, []float64{50, 99})
 }
 
-// measureGroups runs every trial. Rounds of the setups alternate.
-func (b *bench) measureGroups(ctx context.Context, dir string) (*table, error) {
-	t := &table{reference: reference, second: alone}
+// clusterWidth is the width of the names of rows about clusters.
+const clusterWidth = 68
+
+// newClusterTable is the table of the chosen setups.
+func (b *bench) newClusterTable() *table {
+	t := &table{reference: reference, second: alone, nameWidth: clusterWidth}
 	for _, s := range b.setups {
 		t.targets = append(t.targets, s.name)
 	}
-	var failed []error
+	return t
+}
+
+// measureClusters runs every trial. Rounds of the setups alternate.
+func (b *bench) measureClusters(ctx context.Context, dir string, rec *recorder) error {
 	for i, r := range b.trials {
-		for round := range r.rounds {
-			for _, s := range b.setups {
-				if ctx.Err() != nil {
-					return t, errors.Join(append(failed, context.Cause(ctx))...)
-				}
-				if s.members == 1 && !r.onAlone {
-					continue
-				}
-				b.say.line("%d/%d %s: %s, round %d of %d", i+1, len(b.trials), r.name, s.name, round+1, r.rounds)
-				figures, err := b.tryBoth(ctx, dir, r, s)
-				if err != nil {
-					failed = append(failed, fmt.Errorf("%s: %s: %w", r.name, s.name, err))
-				}
-				for _, f := range figures {
-					t.add(r.name, s.name, f)
+		err := rec.row(ctx, r.name, func(add func(string, figure)) error {
+			var failed []error
+			for round := range r.rounds {
+				for _, s := range b.setups {
+					if s.members == 1 && !r.onAlone {
+						continue
+					}
+					if ctx.Err() != nil {
+						return context.Cause(ctx)
+					}
+					b.say.line("%d/%d %s: %s, round %d of %d", i+1, len(b.trials), r.name, s.name, round+1, r.rounds)
+					figures, err := b.tryBoth(ctx, dir, r, s)
+					if err != nil {
+						failed = append(failed, fmt.Errorf("%s: %s: %w", r.name, s.name, err))
+					}
+					for _, f := range figures {
+						add(s.name, f)
+					}
 				}
 			}
+			return errors.Join(failed...)
+		})
+		if err != nil {
+			return err
 		}
 	}
-	return t, errors.Join(failed...)
+	return nil
 }
 
 // tryBoth runs a trial near, unless only the other is asked for, and, where that is to be, far.
 func (b *bench) tryBoth(ctx context.Context, dir string, r trial, s setup) (figures []figure, err error) {
-	if !b.onlyApart {
+	if !b.apart {
 		figures, err = b.try(ctx, dir, r, s, 0)
 	}
 	if err != nil || !r.far || s.members == 1 {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -9,31 +10,52 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 )
 
-// describe prints on what the table was measured: what cannot be found out is left out.
-func describe(w io.Writer, dir string) error {
+// A fact is a property of the machine, or of what is measured on it.
+type fact struct{ name, value string }
+
+// describe finds out on what the table is measured: what it cannot find out, it omits.
+func describe(dir, version string) ([]fact, error) {
 	fsync, err := measureFsync(dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	line := func(name, value string) {
-		if value != "" && err == nil {
-			_, err = fmt.Fprintf(w, "%-12s %s\n", name, value)
+	all := []fact{
+		{"date", time.Now().UTC().Format(minuteFormat)},
+		{"cores", cores()},
+		{"kernel", kernel()},
+		{"load", readLine("/proc/loadavg")},
+		{"file system", fileSystem(dir)},
+		{"fsync there", fmt.Sprintf("p50 %.2f ms, p99 %.2f ms", milliseconds(percentile(fsync, 50)), milliseconds(percentile(fsync, 99)))},
+		{"go", runtime.Version()},
+		{"leasekeeper", version},
+		{"etcd", moduleVersion("go.etcd.io/etcd/api/v3")},
+	}
+	return slices.DeleteFunc(all, func(f fact) bool { return f.value == "" }), nil
+}
+
+// minuteFormat shows a time in UTC.
+const minuteFormat = "2006-01-02 15:04 UTC"
+
+func cores() string  { return strings.TrimSpace(fmt.Sprintf("%d %s", runtime.NumCPU(), cpuModel())) }
+func kernel() string { return runtime.GOOS + " " + readLine("/proc/sys/kernel/osrelease") }
+
+// machineOf identifies the machine, the file system of a directory, and the compiler.
+func machineOf(dir string) string {
+	return strings.Join([]string{cores(), kernel(), fileSystem(dir), runtime.Version()}, "; ")
+}
+
+func writeFacts(w io.Writer, facts []fact) error {
+	for _, f := range facts {
+		if _, err := fmt.Fprintf(w, "%-12s %s\n", f.name, f.value); err != nil {
+			return err
 		}
 	}
-	line("date", time.Now().UTC().Format("2006-01-02 15:04 UTC"))
-	line("cores", fmt.Sprintf("%d %s", runtime.NumCPU(), cpuModel()))
-	line("kernel", runtime.GOOS+" "+readLine("/proc/sys/kernel/osrelease"))
-	line("load", readLine("/proc/loadavg"))
-	line("file system", fileSystem(dir))
-	line("fsync there", fmt.Sprintf("p50 %.2f ms, p99 %.2f ms", milliseconds(percentile(fsync, 50)), milliseconds(percentile(fsync, 99))))
-	line("go", runtime.Version())
-	line("leasekeeper", commit())
-	line("etcd", moduleVersion("go.etcd.io/etcd/api/v3"))
-	return err
+	return nil
 }
 
 // measureFsync appends a small record to a file and syncs it, again and again, as a log does.
@@ -110,13 +132,33 @@ func mountOf(mountinfo, dir string) string {
 	return found
 }
 
-// commit says which state of the repository is measured.
+// dirtySuffix ends the version of a tree that differs from its commit.
+const dirtySuffix = "-dirty"
+
+// commit names the state of the repository that is measured. Pages of Markdown do not count.
 func commit() string {
-	out, err := exec.Command("git", "-C", "..", "describe", "--always", "--dirty", "--abbrev=12").Output()
+	out, err := git("rev-parse", "--short=12", "HEAD")
 	if err != nil {
 		return ""
 	}
-	return strings.TrimSpace(string(out))
+	changed, err := git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude,glob)**/*.md")
+	if err != nil || changed != "" {
+		return out + dirtySuffix
+	}
+	return out
+}
+
+// git runs git in the repository.
+func git(args ...string) (string, error) {
+	out, err := exec.Command("git", append([]string{"-C", ".."}, args...)...).Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			err = fmt.Errorf("git %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(exit.Stderr))
+		}
+		return "", err
+	}
+	return strings.TrimSpace(string(out)), nil
 }
 
 // moduleVersion is that of a module which this program was built with.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -10,22 +9,21 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"regexp"
-	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
 
-// totalLimit bounds the whole run, and scenarioLimit one scenario on one target.
+// totalLimit bounds a run, and scenarioLimit one scenario on one target. A run that reaches its limit can be resumed.
 const (
-	totalLimit    = 2 * time.Hour
+	totalLimit    = 4 * time.Hour
 	scenarioLimit = 10 * time.Minute
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, totalLimit)
+	ctx, cancel := context.WithTimeoutCause(ctx, totalLimit, fmt.Errorf("the run reached its limit of %v", totalLimit))
 	defer cancel()
 	if len(os.Args) > 1 && os.Args[1] == attackerArgument {
 		attackMain(ctx, os.Args[2:])
@@ -55,94 +53,7 @@ func main() {
 	}
 }
 
-// bench is one run.
-type bench struct {
-	dir        string // where data folders are made; a new one if empty
-	size       size
-	databases  bool          // measure those instead of servers
-	group      bool          // measure groups of members instead of servers alone
-	onlyApart  bool          // measure groups only with their members apart
-	abusive    bool          // attack a server instead
-	span       time.Duration // of each attack
-	built      string        // the path of our command; if it is empty, the command is built
-	overloaded bool          // count the leases that are lost on a crowded machine instead
-	overload   overload
-	wanted     *regexp.Regexp // of scenarios
-	aimed      *regexp.Regexp // of targets
-	scenarios  []scenario
-	targets    []*target
-	trials     []trial
-	setups     []setup
-	say        progress
-	noise      noise
-}
-
-func configure(args []string) (*bench, error) {
-	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	run := flags.String("run", "", "only scenarios whose name matches this `regexp`")
-	only := flags.String("target", "", "only targets whose name matches this `regexp`")
-	quick := flags.Bool("quick", false, "less of everything, to see that it works; the numbers are worth little")
-	onDatabases := flags.Bool("databases", false, "measure leases in PostgreSQL, SQLite and on MongoDB's protocol instead, beside what one would take instead there; -run and -target choose among what is measured there")
-	group := flags.Bool("group", false, "measure three members that are one group, beside three of etcd")
-	kills := flags.Int("kills", 0, "with -group, kill the leader `so many` times (default 100, with -quick 3)")
-	onlyApart := flags.Bool("apart", false, "with -group, measure only with the members apart")
-	abusive := flags.Bool("abuse", false, "attack our server instead, and measure its memory and how it serves a neighbour meanwhile; -run chooses among the attacks")
-	overloaded := flags.Bool("overload", false, "hold many names on a crowded machine instead, on SQLite, PostgreSQL and our server, and count the leases that are lost; -target chooses among these")
-	span := flags.Duration("span", 0, "with -overload, how `long` a round lasts (default 5m); with -abuse, each attack (default 15s, with -quick 4s)")
-	built := flags.String("server", "", "with -abuse, attack this `program` instead of building one")
-	rounds := flags.Int("rounds", 0, "with -overload, how `many` rounds there are on each store (default 3)")
-	dir := flags.String("dir", "", "make the data folders in this `folder`, which should be on a real disk (default the working one)")
-	if err := flags.Parse(args); err != nil {
-		return nil, err
-	}
-	if flags.NArg() > 0 {
-		return nil, fmt.Errorf("what is %q? There are only flags; see -help", flags.Arg(0))
-	}
-	if *onlyApart && !*group {
-		return nil, errors.New("give -group too: only members of a group are apart")
-	}
-	if len(slices.DeleteFunc([]bool{*group, *onDatabases, *abusive, *overloaded}, func(on bool) bool { return !on })) > 1 {
-		return nil, errors.New("give one of -group, -databases, -abuse and -overload: a run measures one of them")
-	}
-	if *span != 0 && !*overloaded && !*abusive || *rounds != 0 && !*overloaded || *span < 0 || *rounds < 0 {
-		return nil, errors.New("-span and -rounds are positive, and only for -overload; -span for -abuse, too")
-	}
-	wanted, err := regexp.Compile("(?i)" + *run)
-	if err != nil {
-		return nil, fmt.Errorf("-run: %w", err)
-	}
-	aimed, err := regexp.Compile("(?i)" + *only)
-	if err != nil {
-		return nil, fmt.Errorf("-target: %w", err)
-	}
-	b := &bench{dir: *dir, size: fullSize, databases: *onDatabases, group: *group, onlyApart: *onlyApart, abusive: *abusive, built: *built, span: abuseSpan, wanted: wanted, aimed: aimed, say: newProgress(os.Stderr)}
-	b.overloaded, b.overload = *overloaded, fullOverload
-	if *quick {
-		b.size, b.span, b.overload = quickSize, abuseShort, quickOverload
-	}
-	b.span = cmp.Or(*span, b.span)
-	b.overload.span = cmp.Or(*span, b.overload.span)
-	b.overload.rounds = cmp.Or(*rounds, b.overload.rounds)
-	if *kills > 0 {
-		b.size.kills = *kills
-	}
-	b.scenarios = slices.DeleteFunc(scenarios(b.size), func(s scenario) bool { return !wanted.MatchString(s.name) })
-	b.targets = slices.DeleteFunc(targets(), func(t *target) bool { return !aimed.MatchString(t.name) })
-	b.trials = slices.DeleteFunc(trials(b.size), func(t trial) bool { return !wanted.MatchString(t.name) })
-	b.setups = slices.DeleteFunc(setups(), func(s setup) bool { return !aimed.MatchString(s.name) || *onlyApart && s.members == 1 })
-	if b.abusive && !slices.ContainsFunc(attacks(), func(a attack) bool { return wanted.MatchString(a.name) }) {
-		return nil, errors.New("nothing is left to be measured")
-	}
-	if b.databases || b.abusive || b.overloaded || b.group && len(b.trials) > 0 && len(b.setups) > 0 {
-		return b, nil
-	}
-	if b.group || len(b.scenarios) == 0 || len(b.targets) == 0 {
-		return nil, errors.New("nothing is left to be measured")
-	}
-	return b, nil
-}
-
-// run builds, measures and prints. What was measured is printed even if something failed.
+// run builds, measures and prints. It prints each row when it is measured.
 func (b *bench) run(ctx context.Context, out io.Writer) (err error) {
 	parent := b.dir
 	if parent == "" {
@@ -156,73 +67,162 @@ func (b *bench) run(ctx context.Context, out io.Writer) (err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
-	if err := describe(out, dir); err != nil {
+	if b.version == "" {
+		b.version = commit()
+	}
+	b.machine = machineOf(dir)
+	facts, err := describe(dir, b.version)
+	if err != nil {
+		return err
+	}
+	if err := writeFacts(out, facts); err != nil {
 		return err
 	}
 	defer b.say.clear()
-	if b.databases {
+	switch {
+	case b.databases:
 		return b.measureDatabases(ctx, out, dir)
-	}
-	if b.overloaded {
+	case b.overloaded:
 		return b.overloads(ctx, out, dir)
-	}
-	if b.abusive {
+	case b.abusive:
 		return b.abuse(ctx, out, dir, b.span)
+	case b.against != "":
+		return b.compare(ctx, out, dir)
+	case b.board:
+		return b.writeBoard(ctx, out, dir, facts)
+	case b.cluster:
+		_, err := b.runClusters(ctx, out, dir)
+		return err
+	default:
+		_, err := b.runServers(ctx, out, dir)
+		return err
 	}
-	wanted, measure := b.targets, b.measure
-	if b.group {
-		wanted, measure = b.members(), b.measureGroups
-		if err := describeLink(ctx, out); err != nil {
-			return err
+}
+
+// newRecorder makes the recorder of a table. mode tells apart what runs with the same flags measure.
+func (b *bench) newRecorder(out io.Writer, t *table, mode string) (*recorder, error) {
+	rec := &recorder{out: out, say: b.say, table: t, noise: &b.noise}
+	if b.version == "" || strings.HasSuffix(b.version, dirtySuffix) {
+		if !b.warned {
+			b.warned = true
+			fmt.Fprintln(out, "\nThis run cannot be resumed: the working tree differs from its commit, so rows are not kept.")
+		}
+		return rec, nil
+	}
+	j, err := openJournal(b.results, series{Commit: b.version, Machine: b.machine, Flags: b.flagsOf(mode)})
+	if err != nil {
+		return nil, err
+	}
+	if j.damaged > 0 {
+		fmt.Fprintf(out, "\n%s: %d damaged lines are ignored; their rows are measured again.\n", b.results, j.damaged)
+	}
+	if b.fresh || len(j.rows) == 0 || j.finished && !b.board {
+		if err := j.begin(); err != nil {
+			return nil, err
 		}
 	}
-	if err := build(ctx, dir, wanted, b.say); err != nil {
-		return err
+	if len(j.rows) > 0 {
+		fmt.Fprintf(out, "\n%d rows were measured by an earlier run at this commit and are taken from %s; -fresh measures them again.\n", len(j.rows), b.results)
 	}
-	b.noise.begin()
-	t, failed := measure(ctx, dir)
-	others := b.noise.end()
-	b.say.clear()
-	fmt.Fprintln(out)
-	if err := t.write(out); err != nil {
-		return err
+	rec.journal = j
+	return rec, nil
+}
+
+// serverWidth is the width of the names of rows about single servers.
+const serverWidth = 52
+
+// runServers measures single servers.
+func (b *bench) runServers(ctx context.Context, out io.Writer, dir string) (*recorder, error) {
+	t := &table{reference: reference, nameWidth: serverWidth}
+	for _, target := range b.targets {
+		t.targets = append(t.targets, target.name)
 	}
-	if others != "" {
-		fmt.Fprintf(out, "\n%s\n", others)
+	rec, err := b.newRecorder(out, t, "servers")
+	if err != nil {
+		return nil, err
 	}
-	return failed
+	if err := b.buildMissing(ctx, dir, rec, b.targets, scenarioNames(b.scenarios)); err != nil {
+		return nil, err
+	}
+	if err := b.measure(ctx, dir, rec); err != nil {
+		return nil, errors.Join(append(rec.failed, err)...)
+	}
+	return rec, rec.end()
+}
+
+// runClusters measures clusters.
+func (b *bench) runClusters(ctx context.Context, out io.Writer, dir string) (*recorder, error) {
+	if err := describeLink(ctx, out); err != nil {
+		return nil, err
+	}
+	rec, err := b.newRecorder(out, b.newClusterTable(), "clusters")
+	if err != nil {
+		return nil, err
+	}
+	if err := b.buildMissing(ctx, dir, rec, b.members(), trialNames(b.trials)); err != nil {
+		return nil, err
+	}
+	if err := b.measureClusters(ctx, dir, rec); err != nil {
+		return nil, errors.Join(append(rec.failed, err)...)
+	}
+	return rec, rec.end()
+}
+
+// buildMissing builds the targets, unless all rows were measured earlier.
+func (b *bench) buildMissing(ctx context.Context, dir string, rec *recorder, list []*target, names []string) error {
+	for _, name := range names {
+		if _, found := rec.journal.row(name); !found {
+			return build(ctx, dir, list, b.say)
+		}
+	}
+	return nil
+}
+
+func scenarioNames(list []scenario) (names []string) {
+	for _, s := range list {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+func trialNames(list []trial) (names []string) {
+	for _, r := range list {
+		names = append(names, r.name)
+	}
+	return names
 }
 
 // measure runs every scenario. Rounds of the targets alternate, so that a slow moment of the machine hits
 // all of them alike.
-func (b *bench) measure(ctx context.Context, dir string) (*table, error) {
-	t := &table{reference: reference}
-	for _, target := range b.targets {
-		t.targets = append(t.targets, target.name)
-	}
-	var failed []error
+func (b *bench) measure(ctx context.Context, dir string, rec *recorder) error {
 	for i, s := range b.scenarios {
-		rounds := max(s.rounds, 1)
-		for round := range rounds {
-			for _, target := range b.targets {
-				if ctx.Err() != nil {
-					return t, errors.Join(append(failed, context.Cause(ctx))...)
-				}
-				if target.bare && !s.onBare || target.synced && !s.writes {
-					continue
-				}
-				b.say.line("%d/%d %s: %s, round %d of %d", i+1, len(b.scenarios), s.name, target.name, round+1, rounds)
-				figures, err := b.once(ctx, dir, s, target)
-				if err != nil {
-					failed = append(failed, fmt.Errorf("%s: %s: %w", s.name, target.name, err))
-				}
-				for _, f := range figures {
-					t.add(s.name, target.name, f)
+		err := rec.row(ctx, s.name, func(add func(string, figure)) error {
+			var failed []error
+			for round := range max(s.rounds, 1) {
+				for _, target := range b.targets {
+					if target.bare && !s.onBare || target.synced && !s.writes {
+						continue
+					}
+					if ctx.Err() != nil {
+						return context.Cause(ctx)
+					}
+					b.say.line("%d/%d %s: %s, round %d of %d", i+1, len(b.scenarios), s.name, target.name, round+1, max(s.rounds, 1))
+					figures, err := b.once(ctx, dir, s, target)
+					if err != nil {
+						failed = append(failed, fmt.Errorf("%s: %s: %w", s.name, target.name, err))
+					}
+					for _, f := range figures {
+						add(target.name, f)
+					}
 				}
 			}
+			return errors.Join(failed...)
+		})
+		if err != nil {
+			return err
 		}
 	}
-	return t, errors.Join(failed...)
+	return nil
 }
 
 // once runs one scenario on a target that is started for it and ended after it.

@@ -9,11 +9,20 @@ import (
 	"time"
 )
 
-// noise finds out how much of the machine others used meanwhile. It works on Linux only.
+// noise finds out how much of the machine other programs use. It works on Linux only.
 type noise struct {
 	start   processors
 	self    time.Duration
-	servers atomic.Int64 // nanoseconds that servers used which have ended
+	servers atomic.Int64 // nanoseconds on a core that servers used which have ended
+}
+
+// usage is how the cores' time was spent while something was measured.
+type usage struct {
+	// Total is the time of all cores; zero if it is not known.
+	Total time.Duration `json:"total"`
+	// Others is what other processes took of it, and Stolen what the hypervisor gave to other machines.
+	Others time.Duration `json:"others"`
+	Stolen time.Duration `json:"stolen"`
 }
 
 // processors is what all cores together did since the machine started.
@@ -22,20 +31,36 @@ type processors struct{ busy, stolen, total time.Duration }
 // clockTick is the unit of time in /proc on every architecture that Go runs on.
 const clockTick = time.Second / 100
 
-func (n *noise) begin() { n.start, n.self = readProcessors(), selfTime() }
+func (n *noise) begin() {
+	n.servers.Store(0)
+	n.start, n.self = readProcessors(), selfTime()
+}
 
-// end tells which part of the cores' time went to other processes, and which the hypervisor gave to others.
-// It is empty if that cannot be found out.
-func (n *noise) end() string {
+// end returns how the cores' time was spent since begin.
+func (n *noise) end() usage {
 	now := readProcessors()
-	total := now.total - n.start.total
-	if now.total == 0 || total <= 0 {
+	if now.total <= n.start.total {
+		return usage{}
+	}
+	return usage{
+		Total:  now.total - n.start.total,
+		Others: max(0, (now.busy-n.start.busy)-(selfTime()-n.self)-time.Duration(n.servers.Load())),
+		Stolen: now.stolen - n.start.stolen,
+	}
+}
+
+// plus is the usage of two spans of time.
+func (u usage) plus(v usage) usage {
+	return usage{Total: u.Total + v.Total, Others: u.Others + v.Others, Stolen: u.Stolen + v.Stolen}
+}
+
+// String is a sentence, or empty if the usage is not known.
+func (u usage) String() string {
+	if u.Total <= 0 {
 		return ""
 	}
-	others := (now.busy - n.start.busy) - (selfTime() - n.self) - time.Duration(n.servers.Load())
-	percent := func(d time.Duration) float64 { return max(0, float64(d)/float64(total)*100) }
-	return fmt.Sprintf("Meanwhile other processes took %.0f %% of the cores' time, and the hypervisor %.0f %%.",
-		percent(others), percent(now.stolen-n.start.stolen))
+	percent := func(d time.Duration) float64 { return float64(d) / float64(u.Total) * 100 }
+	return fmt.Sprintf("Meanwhile other processes took %.0f %% of the cores' time, and the hypervisor %.0f %%.", percent(u.Others), percent(u.Stolen))
 }
 
 func readProcessors() processors { return parseProcessors(readLine("/proc/stat")) }

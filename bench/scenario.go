@@ -57,6 +57,7 @@ type size struct {
 	kills    int // of the leader of a group
 	restarts int // of all members of a group, one after the other or at once
 	dying    dying
+	watchers int // of one key
 }
 
 var (
@@ -72,7 +73,7 @@ var (
 		batched: 100_000, backend: 10_000,
 		idleTTL: 15 * time.Second, idleTurns: 6, idleMany: 200, idleEach: 500, idleOne: 10_000, clientHeld: 20_000,
 
-		runs: 100, restarts: 20,
+		runs: 100, restarts: 20, watchers: 512,
 		kills: 100, dying: dying{leases: 8, ttl: 5 * time.Second, first: 100 * time.Millisecond, last: 1500 * time.Millisecond},
 	}
 	quickSize = size{
@@ -86,7 +87,7 @@ var (
 		batched: 40_000, backend: 1_000,
 		idleTTL: 6 * time.Second, idleTurns: 3, idleMany: 20, idleEach: 50, idleOne: 1_000, clientHeld: 2_000,
 
-		runs: 10, restarts: 2,
+		runs: 10, restarts: 2, watchers: 64,
 		kills: 3, dying: dying{leases: 4, ttl: 5 * time.Second, first: 100 * time.Millisecond, last: 1500 * time.Millisecond},
 	}
 )
@@ -117,6 +118,7 @@ func scenarios(z size) []scenario {
 		scenario{name: "lock and unlock a Mutex, 64 in flight, each its own", rounds: z.rounds, run: lockUnlock(openSessions, 64, "")},
 		scenario{name: "hand-over of a Mutex between 2", rounds: z.rounds, run: handOver(openSessions, 2, 2, "2")},
 		scenario{name: "hand-over of a Mutex among 32", rounds: z.rounds, run: handOver(openSessions, 32, rateConnections, "2")},
+		scenario{name: of("watch fan-out to %s watchers", z.watchers), rounds: z.rounds, run: watchFanOut(z.watchers)},
 		scenario{name: of("memory of %s bare leases", z.held), run: memory(z.held, grantBare, "250")},
 		scenario{name: of("memory of %s bare leases", z.heldMany), run: memory(z.heldMany, grantBare, "250")},
 		scenario{name: of("memory of %s leases with a key each", z.heldMany), run: memory(z.heldMany, grantWithKey, "")},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"math"
 	"os"
 	"slices"
@@ -52,6 +53,19 @@ func useBuilt(t *testing.T, only []*target) {
 	only[0].binary = binary
 }
 
+// recorded measures into a table, and keeps nothing.
+func recorded(t *testing.T, b *bench, into *table, measure func(context.Context, string, *recorder) error) *table {
+	t.Helper()
+	rec := &recorder{out: io.Discard, table: into, noise: &b.noise}
+	if err := measure(t.Context(), t.TempDir(), rec); err != nil {
+		t.Fatal(err)
+	}
+	if err := rec.end(); err != nil {
+		t.Fatal(err)
+	}
+	return into
+}
+
 // TestSmoke runs a few scenarios, small, on our server. It asserts that there are numbers, and through the
 // scenarios that no lease ended early and no name had two holders; never how large the numbers are.
 func TestSmoke(t *testing.T) {
@@ -69,10 +83,7 @@ func TestSmoke(t *testing.T) {
 	}
 	b.size.waves, b.size.perWave, b.size.batched = 1, 4, 100*batchWires
 	useBuilt(t, b.targets)
-	table, err := b.measure(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := recorded(t, b, &table{}, b.measure)
 	if len(table.rows) == 0 {
 		t.Fatal("nothing was measured")
 	}
@@ -90,7 +101,7 @@ func TestGroup(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs three servers")
 	}
-	b, err := configure([]string{"-quick", "-group", "-kills", "1", "-target", "leasekeeper", "-run", "gets|killed"})
+	b, err := configure([]string{"-quick", "-cluster", "-kills", "1", "-target", "leasekeeper", "-run", "gets|killed"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,10 +111,7 @@ func TestGroup(t *testing.T) {
 	b.size.warm, b.size.span = 10*time.Millisecond, 200*time.Millisecond
 	b.size.dying = dying{leases: 2, ttl: 2 * time.Second, first: 100 * time.Millisecond, last: 200 * time.Millisecond}
 	useBuilt(t, b.members())
-	table, err := b.measureGroups(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := recorded(t, b, b.newClusterTable(), b.measureClusters)
 	const ofGets, ofKills = 2 * 2 * 2, 2 * 7
 	if len(table.rows) != ofGets+ofKills {
 		t.Errorf("%d rows, want %d", len(table.rows), ofGets+ofKills)
@@ -169,12 +177,12 @@ func measureWays(t *testing.T, args ...string) string {
 }
 
 func TestConfigure(t *testing.T) {
-	for _, args := range [][]string{{"-run", "("}, {"-target", "("}, {"-run", "no such thing"}, {"-group", "-run", "no such thing"}, {"-group", "-target", "bare"}, {"-group", "-databases"}, {"-overload", "-group"}, {"-span", "1m"}, {"word"}, {"-no-such-flag"}} {
+	for _, args := range [][]string{{"-run", "("}, {"-target", "("}, {"-run", "no such thing"}, {"-cluster", "-run", "no such thing"}, {"-against", "HEAD", "-run", "no such thing"}, {"-against", "HEAD", "-board"}, {"-board", "-quick"}, {"-apart"}, {"-rounds", "2"}, {"-kills", "-1"}, {"-results", ""}, {"-cluster", "-target", "bare"}, {"-cluster", "-databases"}, {"-overload", "-cluster"}, {"-span", "1m"}, {"word"}, {"-no-such-flag"}} {
 		if _, err := configure(args); err == nil {
 			t.Errorf("%q is taken", args)
 		}
 	}
-	b, err := configure([]string{"-group", "-kills", "7", "-target", "leasekeeper|alone"})
+	b, err := configure([]string{"-cluster", "-kills", "7", "-target", "leasekeeper|alone"})
 	if err != nil || len(b.trials) != len(trials(fullSize)) || len(b.setups) != 2 || len(b.members()) != 1 || b.size.kills != 7 {
 		t.Errorf("a group is not measured as it was asked: %v", err)
 	}

@@ -15,6 +15,8 @@ type table struct {
 	reference string // what the others are divided by
 	second    string // what they are divided by too; may be empty
 	rows      []*row
+	// nameWidth is the least width of the first column where rows are printed one by one.
+	nameWidth int
 }
 
 type row struct {
@@ -36,9 +38,9 @@ func (t *table) add(scenario, target string, f figure) {
 	t.rows = append(t.rows, &row{scenario, f, map[string][]float64{target: {value}}})
 }
 
-// write prints a line for each row: name, unit, for each target the median of its rounds and, but for the
-// references, that divided by theirs, and the goal.
-func (t *table) write(w io.Writer) error {
+// head is the line above all rows: name, unit, for each target its name and, but for the references, a column in
+// which it is divided by theirs, and the goal.
+func (t *table) head() []string {
 	head := []string{"", "unit"}
 	for _, name := range t.targets {
 		head = append(head, name)
@@ -46,16 +48,33 @@ func (t *table) write(w io.Writer) error {
 			head = append(head, "/ "+base)
 		}
 	}
-	lines := [][]string{append(head, "goal")}
-	scenario := ""
+	return append(head, "goal")
+}
+
+// linesOf returns the lines of one scenario, below its name if it has several.
+func (t *table) linesOf(scenario string) (lines [][]string) {
 	for _, r := range t.rows {
-		if r.figure.name != "" && r.scenario != scenario {
+		if r.scenario != scenario {
+			continue
+		}
+		if r.figure.name != "" && len(lines) == 0 {
 			lines = append(lines, []string{r.scenario})
 		}
-		scenario = r.scenario
 		lines = append(lines, t.line(r))
 	}
-	return writeAligned(w, lines)
+	return lines
+}
+
+// leastWidth is the least width of a column of numbers where rows are printed one by one.
+const leastWidth = 9
+
+// widths are those of the columns where rows are printed one by one, so that no later row is known.
+func (t *table) widths() []int {
+	widths := []int{t.nameWidth, len("kB/s")}
+	for _, c := range t.head()[2:] {
+		widths = append(widths, max(leastWidth, utf8.RuneCountInString(c)))
+	}
+	return widths
 }
 
 // bases are what a target is divided by, each in a column of its own.
@@ -133,20 +152,9 @@ func thousands(v float64) string {
 	return sign + digits
 }
 
-// writeAligned prints lines of cells: the first two of a line to the left, all others to the right. A line
-// with one cell has no part in how wide the columns are.
-func writeAligned(w io.Writer, lines [][]string) error {
-	var widths []int
-	for _, line := range lines {
-		for i, c := range line {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			if len(line) > 1 {
-				widths[i] = max(widths[i], utf8.RuneCountInString(c))
-			}
-		}
-	}
+// writeAligned prints lines of cells: the first two of a line to the left, all others to the right. A longer cell
+// shifts what follows it in its line.
+func writeAligned(w io.Writer, widths []int, lines ...[]string) error {
 	for _, line := range lines {
 		var b strings.Builder
 		for i, c := range line {
