@@ -213,7 +213,7 @@ func TestWhatIsPastItsDeadlineIsLostToEveryCall(t *testing.T) {
 	}
 }
 
-// late are clocks that tell nobody that they were moved: a timer that has not rung yet.
+// late are clocks that tell nobody that they were moved: a timer that has not fired yet.
 type late struct{ *memory.Clock }
 
 func (late) Moved() <-chan struct{} { return nil }

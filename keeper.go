@@ -28,7 +28,7 @@ type Keeper struct {
 	working   context.Context // ends when Close has waited long enough; bounds all that own does
 	stopWork  context.CancelFunc
 	own       sync.WaitGroup // the keeper's goroutines
-	poke      chan struct{}  // has room for one: look at wakeAt again
+	wakeUp    chan struct{}  // has room for one: look at wakeAt again
 	releases  chan struct{}  // has room for maxReleases
 	done      chan struct{}  // closed when Close is done
 	journal   *journal       // nil if nothing is logged

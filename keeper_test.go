@@ -113,7 +113,7 @@ func TestOpen(t *testing.T) {
 // plain is a client whose store is no store for tests.
 type plain struct{ backend.Backend }
 
-// On any other store a keeper goes by the machine's clocks, timers and, on Linux, an alarm.
+// On any other store a keeper goes by the machine's clocks, timers and, on Linux, a timer of the boot clock.
 func TestRealStore(t *testing.T) {
 	const short = 200 * time.Millisecond
 	ctx := t.Context()

@@ -153,7 +153,7 @@ func (l *Lease) Check() error {
 	}
 	// Past the deadline as it was just now. The holder has the last word, so that nobody who asks after
 	// this hears otherwise.
-	l.k.tell(keepalive.Wake{})
+	l.k.handle(keepalive.Wake{})
 	if e := l.end.Load(); e != nil {
 		return e
 	}

@@ -58,7 +58,7 @@ func New(b backend.Backend, o ...KeeperOption) (*Keeper, error) {
 		held:     make(map[string]*Lease),
 		lost:     make(map[string]*Lease),
 		messages: make(map[uint64]context.CancelFunc),
-		poke:     make(chan struct{}, 1),
+		wakeUp:   make(chan struct{}, 1),
 		releases: make(chan struct{}, maxReleases),
 		idle:     make(chan struct{}),
 		done:     make(chan struct{}),
@@ -66,11 +66,11 @@ func New(b backend.Backend, o ...KeeperOption) (*Keeper, error) {
 	if err := checkTTL(options.lease.ttl, k.limits, b.Scheme()); err != nil {
 		return nil, fmt.Errorf("leasekeeper: %w", err)
 	}
-	var bell *alarm
+	var boot *bootTimer
 	if tests, ok := b.(backend.Clocked); ok && tests.Clock() != nil {
 		k.clock = tests.Clock()
 	} else {
-		bell = newAlarm()
+		boot = newBootTimer()
 	}
 	if options.logger != nil {
 		k.journal = newJournal(options.logger.Handler())
@@ -82,7 +82,7 @@ func New(b backend.Backend, o ...KeeperOption) (*Keeper, error) {
 	}
 	k.calling, k.stopCalls = context.WithCancelCause(context.Background())
 	k.working, k.stopWork = context.WithCancel(context.Background())
-	k.own.Go(func() { k.watchTime(bell) })
+	k.own.Go(func() { k.watchTime(boot) })
 	return k, nil
 }
 

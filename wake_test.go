@@ -7,7 +7,7 @@ import (
 )
 
 // Who watches the time is woken for what is due earlier on either clock than what it waits for, and for nothing else.
-func TestRouse(t *testing.T) {
+func TestWatcherIsWokenForWhatIsDueEarlier(t *testing.T) {
 	for what, c := range map[string]struct {
 		armed  bool
 		wakeAt clock.Instant
@@ -20,22 +20,22 @@ func TestRouse(t *testing.T) {
 		"earlier on the one only": {true, clock.Instant{Raw: 10, Boot: 30}, true},
 		"and on the other only":   {true, clock.Instant{Raw: 30, Boot: 10}, true},
 	} {
-		k := &Keeper{poke: make(chan struct{}, 1), armed: clock.Instant{Raw: 20, Boot: 20}, isArmed: c.armed, wakeAt: c.wakeAt, waits: true}
-		k.rouse()
-		if woken := len(k.poke) > 0; woken != c.woken {
+		k := &Keeper{wakeUp: make(chan struct{}, 1), armed: clock.Instant{Raw: 20, Boot: 20}, isArmed: c.armed, wakeAt: c.wakeAt, waits: true}
+		k.wake()
+		if woken := len(k.wakeUp) > 0; woken != c.woken {
 			t.Errorf("%s: woken %t", what, woken)
 		}
 	}
 }
 
 // What is waited for is what the holder asked for last.
-func TestWakeArms(t *testing.T) {
+func TestWatcherIsArmedForWhatWasAskedLast(t *testing.T) {
 	k := &Keeper{clock: machine{}, wakeAt: clock.Now().Add(1e15), waits: true}
-	if left, waits := k.wake(); !waits || left <= 0 || !k.isArmed || k.armed != k.wakeAt {
+	if left, waits := k.arm(); !waits || left <= 0 || !k.isArmed || k.armed != k.wakeAt {
 		t.Errorf("left %v, waits %t, armed %t for %v", left, waits, k.isArmed, k.armed)
 	}
 	k.waits = false
-	if _, waits := k.wake(); waits || k.isArmed {
+	if _, waits := k.arm(); waits || k.isArmed {
 		t.Errorf("waits %t, armed %t for nothing", waits, k.isArmed)
 	}
 }

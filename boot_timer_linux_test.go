@@ -20,7 +20,7 @@ type asleepBackend struct {
 
 func (b asleepBackend) Clock() backend.Clock { return b.clock }
 
-func TestT4AlarmEndsWhatRanOutWhileTheMachineSlept(t *testing.T) {
+func TestBootTimerEndsLeasesThatRanOutDuringSuspend(t *testing.T) {
 	clocks := asleep{memory.NewClock()}
 	k, err := New(asleepBackend{memory.New(memory.WithClock(clocks.Clock)).Backend(), clocks}, WithTTL(10*time.Hour))
 	if err != nil {
@@ -30,18 +30,18 @@ func TestT4AlarmEndsWhatRanOutWhileTheMachineSlept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bell := newAlarm()
-	k.own.Go(func() { k.watchTime(bell) })
+	boot := newBootTimer()
+	k.own.Go(func() { k.watchTime(boot) })
 	time.Sleep(50 * time.Millisecond) // both who watch the time are asleep; otherwise the test proves less
 	clocks.Suspend(11 * time.Hour)
-	for start, rang := time.Now(), false; !rang; {
+	for start, fired := time.Now(), false; !fired; {
 		if time.Since(start) > 10*time.Second {
-			t.Fatal("the alarm woke nobody")
+			t.Fatal("the timer woke nobody")
 		}
-		bell.set(time.Millisecond) // as the kernel does on resume
+		boot.set(time.Millisecond) // as the kernel does on resume
 		select {
 		case <-l.Context().Done():
-			rang = true
+			fired = true
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -50,8 +50,8 @@ func TestT4AlarmEndsWhatRanOutWhileTheMachineSlept(t *testing.T) {
 	}
 }
 
-func TestT4AlarmRingsByTheBootClock(t *testing.T) {
-	a := newAlarm()
+func TestBootTimerFiresByTheBootClock(t *testing.T) {
+	a := newBootTimer()
 	if a == nil {
 		t.Fatal("Linux has no timerfd")
 	}
@@ -64,13 +64,13 @@ func TestT4AlarmRingsByTheBootClock(t *testing.T) {
 		start := time.Now()
 		a.set(time.Hour)
 		a.set(30 * time.Millisecond) // replaces the one before
-		<-a.rung
+		<-a.fired
 		if took := time.Since(start); took < 29*time.Millisecond || took > 5*time.Second {
-			t.Errorf("rang after %v", took)
+			t.Errorf("fired after %v", took)
 		}
 	}
 	a.set(-1) // at once
-	<-a.rung
+	<-a.fired
 	a.close()
 	<-ended
 	a.set(time.Second) // harmless

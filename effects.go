@@ -11,17 +11,17 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keepalive"
 )
 
-// Package internal/keepalive decides; this file carries out what it decides. All of it runs under the keeper's
-// lock and never blocks: I/O has goroutines of its own, and what they find out comes back as events.
+// Package internal/keepalive decides, and this file carries out its effects. All of it runs under the keeper's lock and
+// never blocks: I/O has goroutines of its own, and their results come back as events.
 
-// tell lets the holder take in what has happened.
-func (k *Keeper) tell(e keepalive.Event) {
+// handle steps the renewer with an event.
+func (k *Keeper) handle(e keepalive.Event) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.step(e)
 }
 
-// step is tell with the lock held. The time is read here, after the event has arrived.
+// step is handle with the lock held. The time is read here, after the event has arrived.
 func (k *Keeper) step(e keepalive.Event) { k.stepAt(k.clock.Now(), e) }
 
 // stepAt is step when the time was read already, after the event had arrived.
@@ -62,7 +62,7 @@ func (k *Keeper) carryOut(effects []keepalive.Effect) {
 			l.notify()
 		case keepalive.WakeAt:
 			k.wakeAt, k.waits = e.At, true
-			k.rouse()
+			k.wake()
 		}
 	}
 }
@@ -220,30 +220,30 @@ func (k *Keeper) answered(number uint64, handle keepalive.Lease, r backend.Renew
 
 // watchTime wakes the holder when it asked for that, until the keeper stops working. Timers are hints: they
 // stop while the machine sleeps, so it sleeps for at most nine tenths of what is left, and looks again.
-func (k *Keeper) watchTime(bell *alarm) {
-	var rung <-chan struct{}
-	if bell != nil {
-		rung = bell.rung
-		k.own.Go(bell.run)
-		defer bell.close()
+func (k *Keeper) watchTime(boot *bootTimer) {
+	var fired <-chan struct{}
+	if boot != nil {
+		fired = boot.fired
+		k.own.Go(boot.run)
+		defer boot.close()
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		moved := k.clock.Moved()
-		if left, waits := k.wake(); waits {
+		if left, waits := k.arm(); waits {
 			timer.Reset(nap(left))
-			if bell != nil {
-				bell.set(left)
+			if boot != nil {
+				boot.set(left)
 			}
 		} else {
 			timer.Stop()
 		}
 		select {
 		case <-timer.C:
-		case <-rung:
+		case <-fired:
 		case <-moved:
-		case <-k.poke:
+		case <-k.wakeUp:
 		case <-k.working.Done():
 			return
 		}
@@ -258,9 +258,9 @@ func nap(left time.Duration) time.Duration {
 	return left - left/10
 }
 
-// wake wakes the holder if it is time, and returns how much time is left until it will be again, if it is
-// to be woken at all.
-func (k *Keeper) wake() (left time.Duration, waits bool) {
+// arm steps the renewer if its time has come. It returns how much time is left until the next such moment, and whether
+// there is one.
+func (k *Keeper) arm() (left time.Duration, waits bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.clock.Now()
@@ -273,14 +273,14 @@ func (k *Keeper) wake() (left time.Duration, waits bool) {
 	return now.Remaining(k.wakeAt), k.waits
 }
 
-// rouse has the goroutine that watches the time look at it, unless it will anyway before the holder is to be woken.
-// Where names are held for moments only that instant moves all the time, and mostly to a later one.
-func (k *Keeper) rouse() {
+// wake makes the goroutine that watches the time look at it, unless that goroutine does so anyway before the renewer's
+// next moment. While names are held for moments only, that moment changes all the time, and mostly to a later one.
+func (k *Keeper) wake() {
 	if k.isArmed && k.armed.Raw <= k.wakeAt.Raw && k.armed.Boot <= k.wakeAt.Boot {
 		return
 	}
 	select {
-	case k.poke <- struct{}{}:
+	case k.wakeUp <- struct{}{}:
 	default:
 	}
 }
