@@ -43,7 +43,7 @@ var (
 // request if too many are open, and forgets headers that nobody reads.
 func (s *Server) atHeaders(ctx context.Context, info *tap.Info) (context.Context, error) {
 	if s.budget.open.Load() > s.budget.openMost {
-		s.metrics.refuse(admission.ReasonMemory)
+		s.metrics.Refuse(admission.ReasonMemory)
 		return ctx, errManyOpen
 	}
 	if len(info.FullMethodName) <= maxMethodBytes && keptBytes(info.Header) <= maxKeptHeaderBytes {
@@ -55,7 +55,7 @@ func (s *Server) atHeaders(ctx context.Context, info *tap.Info) (context.Context
 		}
 	}
 	if len(info.FullMethodName) > maxMethodBytes || keptBytes(info.Header) > maxKeptHeaderBytes {
-		s.metrics.refuse(admission.ReasonMemory)
+		s.metrics.Refuse(admission.ReasonMemory)
 		return ctx, errLargeHeaders
 	}
 	return ctx, nil

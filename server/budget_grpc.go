@@ -65,7 +65,7 @@ type billed struct {
 }
 
 // Marshal implements [encoding.CodecV2].
-func (c holdCodec) Marshal(v any) (mem.BufferSlice, error) {
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	b, ok := v.(*billed)
 	if !ok {
 		return c.CodecV2.Marshal(v)

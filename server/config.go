@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/lessor"
+	"github.com/leasekeeper/leasekeeper/server/internal/namesapi"
 )
 
 // EtcdVersion is the level of etcd's API that this server speaks. It is what Maintenance.Status and /version
@@ -37,6 +38,9 @@ const (
 	DefaultMaxRequests      = 1 << 15
 	DefaultMaxTTL           = 24 * time.Hour
 )
+
+// MinClaimTTL is the shortest TTL of a lease on a name: a request for less is given this.
+const MinClaimTTL = namesapi.MinClaimTTL
 
 // HTTPOff as [Config.ListenHTTP] means that nothing is served over HTTP.
 const HTTPOff = "off"

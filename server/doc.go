@@ -18,7 +18,7 @@
 //
 // What is served: etcd's KV, Lease, Watch, Cluster.MemberList, Maintenance, Lock and Election, a word that
 // authentication is not enabled, grpc.health.v1 and reflection; and leasekeeper.v1, our own service for
-// names (names*.go), whose errors have a table of their own, and for the members (members.go). Other methods answer Unimplemented. Over HTTP:
+// names (internal/namesapi), whose errors have a table of their own, and for the members (members.go). Other methods answer Unimplemented. Over HTTP:
 // /livez, /readyz, /healthz, /health, /version, /metrics, and leasekeeper.v1 as JSON below /v1. With a
 // certificate both speak TLS only.
 //

@@ -13,7 +13,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/forwarding"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
+	"github.com/leasekeeper/leasekeeper/server/internal/namesapi"
 )
 
 // refusal is one row of the table: what the member said, what the client is told, and under which reason
@@ -110,7 +112,7 @@ func (s *Server) answer(err error) error {
 		s.log.Error("a request met an error that should not occur", "error", err)
 	}
 	if reason != "" {
-		s.metrics.refuse(reason)
+		s.metrics.Refuse(reason)
 	}
 	return answer
 }
@@ -135,4 +137,19 @@ func translate(err error) (reason string, answer error) {
 		return "", err
 	}
 	return reasonInternal, errInternal
+}
+
+// answerTo turns an error of any service into the status that a client receives. An answer of another member stays as it
+// is.
+func (s *Server) answerTo(method string, err error) error {
+	if err == nil {
+		return nil // before said is allocated
+	}
+	if said := (*forwarding.PeerError)(nil); errors.As(err, &said) {
+		return said.Status
+	}
+	if namesapi.Owns(method) {
+		return s.names.Answer(err)
+	}
+	return s.answer(err)
 }

@@ -76,18 +76,18 @@ func TestUnknownErrorsDoNotLeak(t *testing.T) {
 
 // A client that hangs up was not refused anything; every other reason has its counter.
 func TestReasonsAreCounted(t *testing.T) {
-	m := newMetrics(Config{}, nil, nil)
+	m := newMetrics(Config{}, nil)
 	for _, r := range refusals {
 		reason, _ := translate(r.err)
 		wantEqual(t, r.err.Error(), reason, r.reason)
 		if reason != "" {
-			m.refuse(reason)
+			m.Refuse(reason)
 			continue
 		}
 		wantCode(t, r.status, codes.Canceled)
 	}
-	m.refuse(reasonCorrupt)
-	m.refuse(reasonInternal)
+	m.Refuse(reasonCorrupt)
+	m.Refuse(reasonInternal)
 }
 
 func TestTryAgainIsRetriable(t *testing.T) {
@@ -100,7 +100,7 @@ func TestTryAgainIsRetriable(t *testing.T) {
 // TestEverySentinelHasARow reads the sources, because a sentinel that is added there would be forgotten here.
 func TestEverySentinelHasARow(t *testing.T) {
 	rows := make(map[string]bool)
-	for _, table := range []string{"errors.go", "names_errors.go"} {
+	for _, table := range []string{"errors.go", "internal/namesapi/errors.go"} {
 		ast.Inspect(parse(t, table), func(n ast.Node) bool {
 			if sel, ok := n.(*ast.SelectorExpr); ok {
 				if pkg, ok := sel.X.(*ast.Ident); ok {

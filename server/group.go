@@ -119,7 +119,7 @@ func (s *Server) services() []service {
 		{&pb.Auth_ServiceDesc, &authService{s: s}, false},
 		{&v3lockpb.Lock_ServiceDesc, &lockService{s: s}, true},
 		{&v3electionpb.Election_ServiceDesc, &electionService{s: s}, true},
-		{&leasekeeperv1.Leasekeeper_ServiceDesc, &namesService{s: s}, true},
+		{&leasekeeperv1.Leasekeeper_ServiceDesc, s.names, true},
 		{&leasekeeperv1.Members_ServiceDesc, &membersService{s: s}, true},
 	}
 }

@@ -51,7 +51,7 @@ func (s *Server) newGRPC() *grpc.Server {
 		grpc.NumStreamWorkers(requestWorkers),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connWindow),
-		grpc.ForceServerCodecV2(newHoldCodec()),
+		grpc.ForceServerCodecV2(newCodec()),
 	}
 	if s.certs != nil {
 		options = append(options, grpc.Creds(newOnlyTLS(s.certs.config("h2"), s.refusedPlain)))

@@ -36,7 +36,7 @@ func (l *leaseService) LeaseKeepAlive(stream grpc.BidiStreamingServer[pb.LeaseKe
 	l.s.life.Go(func() { r.Finish(r.read(stream)) })
 	err := r.serve(ctx, l.s.member, stream)
 	if errors.Is(err, replica.ErrTooManyRequests) {
-		l.s.metrics.refuse(admission.ReasonRequests)
+		l.s.metrics.Refuse(admission.ReasonRequests)
 		err = errTooManyRenewals
 	}
 	return err

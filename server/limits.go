@@ -126,7 +126,7 @@ func (s *Server) boundClients(l net.Listener) net.Listener {
 }
 
 func (s *Server) turnedAway(from net.Addr) {
-	s.metrics.refuse(reasonConnections)
+	s.metrics.Refuse(reasonConnections)
 	now, last := time.Now().UnixNano(), s.limits.warned.Load()
 	if now-last >= int64(overloadLogInterval) && s.limits.warned.CompareAndSwap(last, now) {
 		s.log.Warn("connections are turned away: there are as many as --max-connections, the memory limit and the descriptors of this process allow",

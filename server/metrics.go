@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/namesapi"
 )
 
 // maxCode is the largest code that gRPC defines; others are counted as Unknown.
@@ -44,25 +45,18 @@ type metrics struct {
 	watchers atomic.Int64
 }
 
-func newMetrics(cfg Config, m member, services map[string]grpc.ServiceInfo) *metrics {
+func newMetrics(cfg Config, m member) *metrics {
 	out := &metrics{
 		registry: prometheus.NewRegistry(),
 		member:   m,
 		methods:  make(map[string]*[maxCode + 1]atomic.Uint64),
 		refused:  map[string]*atomic.Uint64{reasonCorrupt: new(atomic.Uint64), reasonInternal: new(atomic.Uint64)},
 	}
-	for name, service := range services {
-		for _, method := range service.Methods {
-			out.methods["/"+name+"/"+method.Name] = new([maxCode + 1]atomic.Uint64)
-		}
-	}
 	for _, reason := range []string{reasonPlain, reasonConnections, admission.ReasonWatchers} {
 		out.refused[reason] = new(atomic.Uint64)
 	}
-	for _, r := range nameRefusals {
-		if r.label != "" {
-			out.refused[r.label] = new(atomic.Uint64)
-		}
+	for _, reason := range namesapi.Reasons() {
+		out.refused[reason] = new(atomic.Uint64)
 	}
 	for _, r := range refusals {
 		if r.reason != "" {
@@ -80,14 +74,20 @@ func newMetrics(cfg Config, m member, services map[string]grpc.ServiceInfo) *met
 	return out
 }
 
+// addMethods has the methods of services counted.
+func (m *metrics) addMethods(services map[string]grpc.ServiceInfo) {
+	for name, service := range services {
+		for _, method := range service.Methods {
+			m.methods["/"+name+"/"+method.Name] = new([maxCode + 1]atomic.Uint64)
+		}
+	}
+}
+
 // count counts one request or stream that has ended.
-func (m *metrics) count(method string, err error) { m.countCode(method, status.Code(err)) }
+func (m *metrics) count(method string, err error) { m.Count(method, status.Code(err), 1) }
 
-// countCode is count when only the code is known.
-func (m *metrics) countCode(method string, code codes.Code) { m.countMany(method, code, 1) }
-
-// countMany is countCode for n requests.
-func (m *metrics) countMany(method string, code codes.Code, n int) {
+// Count counts n requests of a method that have ended with a code.
+func (m *metrics) Count(method string, code codes.Code, n int) {
 	if n == 0 {
 		return
 	}
@@ -99,13 +99,23 @@ func (m *metrics) countMany(method string, code codes.Code, n int) {
 	}
 }
 
-func (m *metrics) refuse(reason string) { m.refused[reason].Add(1) }
+// Refuse counts a refusal.
+func (m *metrics) Refuse(reason string) { m.refused[reason].Add(1) }
 
 // open counts a long stream as open until the returned function is called.
 func (m *metrics) open(kind streamKind) (closed func()) {
 	m.streams[kind].Add(1)
 	return func() { m.streams[kind].Add(-1) }
 }
+
+// OpenWatch counts a stream of watchers as open until closed is called.
+func (m *metrics) OpenWatch() (closed func()) { return m.open(watchStream) }
+
+// OpenKeepAlive does the same for a stream of renewals.
+func (m *metrics) OpenKeepAlive() (closed func()) { return m.open(keepAliveStream) }
+
+// OpenHold does the same for a stream of claims.
+func (m *metrics) OpenHold() (closed func()) { return m.open(claimStream) }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("leasekeeper_"+name, help, labels, nil)

@@ -80,7 +80,7 @@ func TestHoldBadInput(t *testing.T) {
 	wantEqual(t, "waiting", f.server.limits.places.Waiting(), 0)
 
 	many := &leasekeeperv1.HoldRequest{}
-	for range maxHoldRequests + 1 {
+	for range 1024 + 1 {
 		many.Releases = append(many.Releases, c.release("n", 1))
 	}
 	twice := &leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{{Number: 1, Name: "n", Lease: 7, TtlMs: 1000}}}

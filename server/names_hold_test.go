@@ -10,9 +10,6 @@ import (
 	"google.golang.org/grpc/encoding/gzip"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/internal/node"
-	"github.com/leasekeeper/leasekeeper/internal/replica"
-	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
 // holdClient is a client of Hold.
@@ -182,43 +179,13 @@ func TestHoldManyInLine(t *testing.T) {
 	eventually(t, "nobody waits", func() bool { return f.server.limits.places.Waiting() == 0 })
 }
 
-// Changes that were missed, because there were more than are kept, are asked about.
-func TestHoldLooksAgain(t *testing.T) {
-	f := startFront(t)
-	h := newHolding(f.server, nil, "tester")
-	defer h.leave()
-	for i, name := range []string{"mine", "others", "lost"} {
-		f.hold(name, int64(i+1), 60_000)
-		claim := replica.Claim{Lease: lessor.ID(11 + i), TTL: 1e10, Name: name, Wait: true}
-		h.waiting++
-		wantOK(t, h.share.Take())
-		known := make(chan []node.HoldAnswer, 1)
-		wantOK(t, f.node.Hold(f.ctx(), h.watch, []replica.Op{claim}, func(k []node.HoldAnswer) { known <- k }))
-		request := holdRequest{uint64(i + 1), name, claim.Lease, claim.TTL, nil, true}
-		h.answerAll([]holdAnswers{{&holdBatch{requests: []holdRequest{request}}, <-known}})
-	}
-	wantEqual(t, "in line", len(h.byNumber), 3)
-	h.out = nil
-	f.release("mine", 1)
-	f.release("lost", 13)
-	wantOK(t, h.lookAgain(f.ctx()))
-	states := make(map[uint64]leasekeeperv1.HoldAnswer_State)
-	for _, a := range h.out {
-		states[a.Number] = a.State
-	}
-	wantEqual(t, "answers", len(states), 2)
-	wantEqual(t, "mine", states[1], leasekeeperv1.HoldAnswer_YOURS)
-	wantEqual(t, "lost", states[3], leasekeeperv1.HoldAnswer_FAILED)
-	wantEqual(t, "in line", len(h.byNumber), 1)
-}
-
 // Messages may be compressed, long and short ones in turn.
 func TestHoldCompressed(t *testing.T) {
 	f := startFront(t)
 	stream, err := f.names().Hold(f.ctx(), grpc.UseCompressor(gzip.Name))
 	wantOK(t, err)
 	c := &holdClient{f: f, stream: stream, cancel: func() {}}
-	for _, n := range []int{1, maxReusedRequests + 1, 0, 2} {
+	for _, n := range []int{1, 65, 0, 2} {
 		req := new(leasekeeperv1.HoldRequest)
 		for range n {
 			req.Claims = append(req.Claims, c.claim(fmt.Sprint("n/", c.number+1), int64(c.number)+1))

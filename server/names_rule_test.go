@@ -86,7 +86,7 @@ func TestRenewManyIDs(t *testing.T) {
 
 func TestRenewInvalid(t *testing.T) {
 	f := startFront(t)
-	for _, r := range []*leasekeeperv1.RenewRequest{{Number: 0}, {Number: 1, Leases: make([]int64, maxRenewalIDs+1)}} {
+	for _, r := range []*leasekeeperv1.RenewRequest{{Number: 0}, {Number: 1, Leases: make([]int64, 1<<14+1)}} {
 		stream, err := f.names().Renew(f.ctx())
 		wantOK(t, err)
 		wantOK(t, stream.Send(r))

@@ -25,7 +25,7 @@ func (f *front) names() leasekeeperv1.LeasekeeperClient {
 func wantReason(t testing.TB, err error, code codes.Code, reason leasekeeperv1.ErrorReason) {
 	t.Helper()
 	for _, detail := range status.Convert(err).Details() {
-		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.Domain == errorDomain && info.Reason == reason.String() && status.Code(err) == code {
+		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.Domain == "leasekeeper" && info.Reason == reason.String() && status.Code(err) == code {
 			return
 		}
 	}

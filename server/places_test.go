@@ -3,15 +3,11 @@ package server
 import (
 	"context"
 	"strings"
-	"sync"
 	"testing"
 
 	"google.golang.org/grpc/codes"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/internal/keyspace"
-	"github.com/leasekeeper/leasekeeper/internal/node"
-	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
@@ -53,7 +49,7 @@ func TestLeftClaimEnds(t *testing.T) {
 		}
 	}()
 	behind.cancel()
-	eventually(t, "it is left", func() bool { return f.server.left.many.Load() == 1 })
+	eventually(t, "it is left", func() bool { return f.server.names.LeftClaims() == 1 })
 	wantEqual(t, "places of it", f.server.limits.places.Taken(), 1)
 	eventually(t, "the claim has ended", func() bool { return f.info("n").Waiting == 0 })
 	eventually(t, "its place is free", func() bool { return f.server.limits.places.Taken() == 0 })
@@ -71,86 +67,30 @@ func TestLeftClaimIsKept(t *testing.T) {
 	eventually(t, "both listen", func() bool { return f.server.limits.places.Waiting() == 2 })
 	first.cancel()
 	eventually(t, "one listens", func() bool { return f.server.limits.places.Waiting() == 1 })
-	wantEqual(t, "left", f.server.left.many.Load(), 0)
+	wantEqual(t, "left", f.server.names.LeftClaims(), 0)
 	second.cancel()
-	eventually(t, "it is left", func() bool { return f.server.left.many.Load() == 1 })
+	eventually(t, "it is left", func() bool { return f.server.names.LeftClaims() == 1 })
 	third := f.wait("n", 2, 60_000)
-	wantEqual(t, "left", f.server.left.many.Load(), 0)
+	wantEqual(t, "left", f.server.names.LeftClaims(), 0)
 	third.cancel()
-	eventually(t, "it is left", func() bool { return f.server.left.many.Load() == 1 })
+	eventually(t, "it is left", func() bool { return f.server.names.LeftClaims() == 1 })
 	f.release("n", 1)
-	wantOK(t, f.server.endIfWaiting(f.ctx(), leftKey{"n", 2}))
 	wantEqual(t, "holder", f.info("n").Lease, 2)
 	f.release("n", 2)
-	wantEqual(t, "left", f.server.left.many.Load(), 0)
+	wantEqual(t, "left", f.server.names.LeftClaims(), 0)
 	wantEqual(t, "places", f.server.limits.places.Taken(), 0)
 }
 
-// A claim of a Hold stream keeps its place when the stream ends: one in a queue, and one that the member has yet to answer.
-func TestLeftClaimsOfHoldKeepTheirPlaces(t *testing.T) {
+// A queued claim of a Hold stream keeps its place when the stream ends.
+func TestQueuedClaimOfHoldKeepsItsPlace(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 60_000)
 	c := f.holder()
 	c.send(&leasekeeperv1.HoldRequest{Holder: &leasekeeperv1.Holder{Id: "h"}, Claims: []*leasekeeperv1.HoldClaim{c.claim("n", 2)}})
 	c.wants(1, leasekeeperv1.HoldAnswer_IN_LINE)
 	c.cancel()
-	eventually(t, "it is left", func() bool { return f.server.left.many.Load() == 1 })
+	eventually(t, "it is left", func() bool { return f.server.names.LeftClaims() == 1 })
 	wantEqual(t, "places", f.server.limits.places.Taken(), 1)
-	wantOK(t, f.server.endIfWaiting(f.ctx(), leftKey{"n", 2}))
-	wantEqual(t, "waiting", f.info("n").Waiting, 0)
-
-	h := newHolding(f.server, nil, "another")
-	h.holder = []byte("{}")
-	req := &leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{{Number: 1, Name: "n", Lease: 3, TtlMs: 60_000, Wait: true}}}
-	batch := h.newBatch()
-	h.admitAll(batch, h.check(batch, req, 1))
-	h.leave()
-	wantEqual(t, "left", f.server.left.many.Load(), 2)
-	wantEqual(t, "places", f.server.limits.places.Taken(), 2)
-	f.server.limits.requests.End(1) // nobody answers the request
-}
-
-// Claims that were refused take no places when their stream ends before they are answered.
-func TestRefusedClaimsOfAnEndedStreamTakeNoPlaces(t *testing.T) {
-	f := startFront(t)
-	s := f.server
-	h := newHolding(s, nil, "client")
-	most := s.cfg.MaxRequests / 2
-	for range most {
-		wantOK(t, h.share.Take())
-	}
-	req := &leasekeeperv1.HoldRequest{Holder: &leasekeeperv1.Holder{Id: "h"}}
-	for i := range int64(10) {
-		req.Claims = append(req.Claims, &leasekeeperv1.HoldClaim{Number: uint64(i + 1), Name: "n", Lease: i + 1, TtlMs: 60_000, Wait: true})
-	}
-	h.holder = []byte("{}")
-	batch := h.newBatch()
-	h.admitAll(batch, h.check(batch, req, len(req.Claims)))
-	h.leave()
-	wantEqual(t, "places", s.limits.places.Taken(), int64(most))
-}
-
-// releasing is a member whose name "n" its first holder releases just after the queue was looked at.
-type releasing struct {
-	*node.Node
-	once sync.Once
-}
-
-func (m *releasing) Txn(ctx context.Context, r keyspace.TxnRequest, serializable bool) (replica.Header, keyspace.TxnResult, error) {
-	header, result, err := m.Node.Txn(ctx, r, serializable)
-	if len(r.Compare) == 0 {
-		m.once.Do(func() { _, err = m.Release(ctx, "n", 1) })
-	}
-	return header, result, err
-}
-
-// A left claim that gets its turn while the server is about to end it keeps the name.
-func TestLeftClaimThatGetsItsTurnIsKept(t *testing.T) {
-	f := startWith(t, anyPort(), func(n *node.Node) member { return &releasing{Node: n} })
-	f.hold("n", 1, 60_000)
-	f.wait("n", 2, 60_000).cancel()
-	wantOK(t, f.server.endIfWaiting(f.ctx(), leftKey{"n", 2}))
-	wantEqual(t, "holder", f.info("n").Lease, 2)
 }
 
 // Nobody keeps a name for longer than the operator allows without renewing. Etcd's leases have etcd's own bound.

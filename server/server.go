@@ -20,6 +20,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/forwarding"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
+	"github.com/leasekeeper/leasekeeper/server/internal/namesapi"
 )
 
 // Server serves one member to clients. Make one with [New]. Its methods are safe for concurrent use.
@@ -39,7 +40,7 @@ type Server struct {
 	// arrivalLimit is the constant of that name, but in tests.
 	arrivalLimit time.Duration
 	queues       admission.Counted[string, queue] // of claims of the services Lock and Election, by key
-	left         *leftClaims
+	names        *namesapi.Service
 	bulk         *keyspace.Turns // of work that must leave processors to others
 
 	leading   leading               // nil if the member is alone
@@ -80,7 +81,7 @@ func newServer(cfg Config, m member) (*Server, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, log: cfg.Logger, member: m, pulse: newPulse(), limits: newLimits(cfg), budget: newBudget(cfg.MemoryLimit), arrivalLimit: arrivalLimit, left: newLeftClaims(), bulk: newBulk(), done: make(chan struct{})}
+	s := &Server{cfg: cfg, log: cfg.Logger, member: m, pulse: newPulse(), limits: newLimits(cfg), budget: newBudget(cfg.MemoryLimit), arrivalLimit: arrivalLimit, bulk: newBulk(), done: make(chan struct{})}
 	var err error
 	if s.certs, err = newCertificates(cfg); err != nil {
 		return nil, err
@@ -93,8 +94,10 @@ func newServer(cfg Config, m member) (*Server, error) {
 	if err = s.connect(); err != nil {
 		return nil, err
 	}
+	s.metrics = newMetrics(cfg, m)
+	s.names = s.newNames()
 	s.grpc = s.newGRPC()
-	s.metrics = newMetrics(cfg, m, s.grpc.GetServiceInfo())
+	s.metrics.addMethods(s.grpc.GetServiceInfo())
 	if s.leading != nil {
 		s.metrics.group = s
 	}
@@ -110,6 +113,14 @@ func newServer(cfg Config, m member) (*Server, error) {
 	}
 	s.registerForPeers()
 	return s, nil
+}
+
+func (s *Server) newNames() *namesapi.Service {
+	return namesapi.New(namesapi.Config{
+		Member: s.member, Metrics: s.metrics, Log: s.log, Lifetime: s.life,
+		Requests: s.limits.requests, Places: s.limits.places, Watchers: s.limits.watchers,
+		RequestTimeout: s.cfg.RequestTimeout, MaxTTL: s.cfg.MaxTTL, MaxStreams: s.cfg.MaxStreams,
+	})
 }
 
 // Start binds the listeners and begins to serve. It returns once both are bound, or with the reason why
@@ -140,7 +151,7 @@ func (s *Server) Start() error {
 	s.life.Go(func() { s.fail("grpc", s.grpc.Serve(s.boundClients(grpcListener))) })
 	s.life.Go(s.beat)
 	s.life.Go(s.watchArrivals)
-	s.life.Go(s.endLeft)
+	s.life.Go(s.names.EndLeft)
 	if s.peers != nil {
 		s.life.Go(s.peers.follow)
 	}

@@ -167,7 +167,7 @@ func (s *Server) overTLS(l net.Listener) net.Listener {
 
 // refusedPlain counts a client that does not speak TLS.
 func (s *Server) refusedPlain(from net.Addr) {
-	s.metrics.refuse(reasonPlain)
+	s.metrics.Refuse(reasonPlain)
 	s.log.Debug("a client that does not speak TLS was refused", "from", from)
 }
 

@@ -115,7 +115,7 @@ func (f *watchFront) read(ctx context.Context) error {
 func (f *watchFront) create(ctx context.Context, r *pb.WatchCreateRequest) {
 	f.unanswered.Add(1)
 	if !f.admit() {
-		f.s.metrics.refuse(admission.ReasonWatchers)
+		f.s.metrics.Refuse(admission.ReasonWatchers)
 		f.watchers.Refuse(reasonTooManyWatchers)
 		return
 	}

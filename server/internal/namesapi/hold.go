@@ -1,4 +1,4 @@
-package server
+package namesapi
 
 import (
 	"context"
@@ -23,7 +23,7 @@ import (
 const (
 	// maxHoldRequests bounds one message, which is one call of the node.
 	maxHoldRequests = 1024
-	// maxHoldOpen bounds what one stream has under way besides the claims in line; beyond it no more is read.
+	// maxHoldOpen bounds what one stream has under way besides the queued claims; beyond it no more is read.
 	maxHoldOpen = 1024
 	// maxHoldAnswers bounds one message of answers, so that it stays below the 4 MiB that clients take unless
 	// told otherwise however much there is to say about each name.
@@ -34,23 +34,23 @@ type holdStream = grpc.BidiStreamingServer[leasekeeperv1.HoldRequest, leasekeepe
 
 // Hold works as Renew does: one goroutine reads and hands to the member, the member's own delivers, another
 // sends. This one looks after them: it ends the stream when its client does not read, or the member is stuck.
-func (n *namesService) Hold(stream holdStream) error {
-	ctx, end := n.s.life.Stream(stream.Context(), lifetime.OneLeadership)
+func (n *Service) Hold(stream holdStream) error {
+	ctx, end := n.cfg.Lifetime.Stream(stream.Context(), lifetime.OneLeadership)
 	defer end(nil)
-	defer n.s.metrics.open(claimStream)()
-	h := newHolding(n.s, stream, admission.IdentityOf(ctx))
+	defer n.cfg.Metrics.OpenHold()()
+	h := newHolding(n, stream, admission.IdentityOf(ctx))
 	defer close(h.gone)
 	served := make(chan error, 1)
-	n.s.life.Go(func() { h.finish(h.read(ctx)) })
-	n.s.life.Go(func() { served <- h.serve(ctx) })
-	look := time.NewTicker(n.s.cfg.RequestTimeout / 4)
+	n.cfg.Lifetime.Go(func() { h.finish(h.read(ctx)) })
+	n.cfg.Lifetime.Go(func() { served <- h.serve(ctx) })
+	look := time.NewTicker(n.cfg.RequestTimeout / 4)
 	defer look.Stop()
 	for {
 		select {
 		case err := <-served:
 			return err
 		case <-look.C:
-			if err := h.stuck(n.s.cfg.RequestTimeout); err != nil {
+			if err := h.stuck(n.cfg.RequestTimeout); err != nil {
 				return err
 			}
 		}
@@ -59,9 +59,9 @@ func (n *namesService) Hold(stream holdStream) error {
 
 // holding is one stream of claims and releases.
 type holding struct {
-	s      *Server
+	s      *Service
 	stream holdStream
-	watch  *node.NameWatch  // tells of the claims in line
+	watch  *node.NameWatch  // tells of the queued claims
 	share  *admission.Share // of the places to wait
 	wake   chan struct{}    // tells the sending side that there is something to do; holds one
 	room   chan struct{}    // tells the reading side that something was answered; holds one
@@ -87,7 +87,7 @@ type holding struct {
 	ended     bool      // nothing more will be read
 	err       error     // why, nil if the client just has no more requests
 
-	// Of the sending side: the claims in line.
+	// Of the sending side: the queued claims.
 	byLease  map[lessor.ID][]*holdRequest
 	byNumber map[uint64]*holdRequest
 	out      []*leasekeeperv1.HoldAnswer
@@ -109,14 +109,14 @@ type holdRequest struct {
 
 func (r *holdRequest) key() leftKey { return leftKey{r.name, r.lease} }
 
-func newHolding(s *Server, stream holdStream, who admission.Identity) *holding {
+func newHolding(s *Service, stream holdStream, who admission.Identity) *holding {
 	h := &holding{
 		s: s, stream: stream,
 		wake: make(chan struct{}, 1), room: make(chan struct{}, 1), gone: make(chan struct{}),
 		byLease: make(map[lessor.ID][]*holdRequest), byNumber: make(map[uint64]*holdRequest),
-		share: s.limits.places.Join(who),
+		share: s.cfg.Places.Join(who),
 	}
-	h.watch = s.member.WatchClaims(h.wake)
+	h.watch = s.cfg.Member.WatchClaims(h.wake)
 	return h
 }
 
@@ -174,8 +174,8 @@ func (h *holding) take(n int, forgotten []uint64) bool {
 			if h.next == nil {
 				h.next = h.newBatch()
 			}
-			if h.s.life.Err() != nil && h.closing == nil {
-				h.closing = h.s.life.Err()
+			if h.s.cfg.Lifetime.Err() != nil && h.closing == nil {
+				h.closing = h.s.cfg.Lifetime.Err()
 			}
 			if len(forgotten) > 0 {
 				h.forgotten = append(h.forgotten, forgotten...)
@@ -235,7 +235,7 @@ func (h *holding) serve(ctx context.Context) error {
 	defer h.leave()
 	over := ctx.Done()
 	for {
-		// In this order: a change is told of after the answer that put the claim in line was delivered.
+		// In this order: a change is told of after the answer that queued the claim was delivered.
 		changes, missed := h.watch.Take()
 		h.mu.Lock()
 		delivered, forgotten, err := h.delivered, h.forgotten, h.err

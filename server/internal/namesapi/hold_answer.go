@@ -1,4 +1,4 @@
-package server
+package namesapi
 
 import (
 	"bytes"
@@ -43,8 +43,8 @@ func (h *holding) answerAll(delivered []holdAnswers) int {
 			h.over = append(h.over, d.batch)
 		}
 	}
-	h.s.metrics.countMany(leasekeeperv1.Leasekeeper_Acquire_FullMethodName, codes.OK, h.done.acquired)
-	h.s.metrics.countMany(leasekeeperv1.Leasekeeper_Release_FullMethodName, codes.OK, h.done.released)
+	h.s.cfg.Metrics.Count(leasekeeperv1.Leasekeeper_Acquire_FullMethodName, codes.OK, h.done.acquired)
+	h.s.cfg.Metrics.Count(leasekeeperv1.Leasekeeper_Release_FullMethodName, codes.OK, h.done.released)
 	h.waited(h.done.waited)
 	return n
 }
@@ -74,10 +74,10 @@ func (h *holding) answer(r *holdRequest, known *node.HoldAnswer) {
 	}
 	switch {
 	case known.Waits && known.Err == nil:
-		line := *r
-		line.ttl = claimed.TTL
-		h.byNumber[r.number] = &line
-		h.byLease[r.lease] = append(h.byLease[r.lease], &line)
+		queued := *r
+		queued.ttl = claimed.TTL
+		h.byNumber[r.number] = &queued
+		h.byLease[r.lease] = append(h.byLease[r.lease], &queued)
 		h.s.left.listen(r.key())
 		return
 	case known.Waits:
@@ -101,16 +101,16 @@ func (h *holding) fail(a *leasekeeperv1.HoldAnswer, r *holdRequest, err error) {
 	if ended := (*replica.EndedError)(nil); errors.As(err, &ended) && errors.Is(err, replica.ErrLost) {
 		err = &lostClaim{ended.Why, ended.Note}
 	}
-	code, reason, text := h.s.refuseName(err)
+	code, reason, text := h.s.refuse(err)
 	a.State, a.Code, a.Reason, a.Error = leasekeeperv1.HoldAnswer_FAILED, uint32(code), reason, text
 	method := leasekeeperv1.Leasekeeper_Acquire_FullMethodName
 	if r.ttl == 0 {
 		method = leasekeeperv1.Leasekeeper_Release_FullMethodName
 	}
-	h.s.metrics.countCode(method, code)
+	h.s.cfg.Metrics.Count(method, code, 1)
 }
 
-// turns tells claims in line that they got their turn, or lost their place.
+// turns tells queued claims that they got their turn, or lost their place.
 func (h *holding) turns(changes []replica.NameChange) {
 	for i := range changes {
 		c := &changes[i]
@@ -135,7 +135,7 @@ func (h *holding) settle(lease lessor.ID, name string, token int64, err error) {
 			h.fail(a, r, err)
 		} else {
 			a.State, a.TtlMs, a.Token = leasekeeperv1.HoldAnswer_YOURS, r.ttl.Milliseconds(), uint64(token)
-			h.s.metrics.countCode(leasekeeperv1.Leasekeeper_Acquire_FullMethodName, codes.OK)
+			h.s.cfg.Metrics.Count(leasekeeperv1.Leasekeeper_Acquire_FullMethodName, codes.OK, 1)
 		}
 		h.drop(r)
 	}
@@ -171,10 +171,10 @@ func (h *holding) forget(numbers []uint64) {
 	}
 }
 
-// lookAgain asks about all claims in line, after changes were missed.
+// lookAgain asks about all queued claims, after changes were missed.
 func (h *holding) lookAgain(ctx context.Context) error {
 	for _, r := range h.byNumber { // order: each by itself
-		place, err := h.s.member.Place(ctx, r.name, r.lease)
+		place, err := h.s.cfg.Member.Place(ctx, r.name, r.lease)
 		switch {
 		case errors.Is(err, replica.ErrLost):
 			h.settle(r.lease, r.name, 0, err)

@@ -1,4 +1,4 @@
-package server
+package namesapi
 
 import (
 	"context"
@@ -27,13 +27,13 @@ type renewStream = grpc.BidiStreamingServer[leasekeeperv1.RenewRequest, leasekee
 
 // Renew works as LeaseKeepAlive does, with messages of many ids: a goroutine reads and hands to the member,
 // the member's own delivers, and this one sends.
-func (n *namesService) Renew(stream renewStream) error {
-	ctx, end := n.s.life.Stream(stream.Context(), lifetime.WhileLed)
+func (n *Service) Renew(stream renewStream) error {
+	ctx, end := n.cfg.Lifetime.Stream(stream.Context(), lifetime.WhileLed)
 	defer end(nil)
-	defer n.s.metrics.open(keepAliveStream)()
+	defer n.cfg.Metrics.OpenKeepAlive()()
 	r := &bulkRenewals{Flow: duplex.NewFlow()}
 	defer r.Close()
-	n.s.life.Go(func() { r.Finish(r.read(ctx, n.s.member, stream)) })
+	n.cfg.Lifetime.Go(func() { r.Finish(r.read(ctx, n.cfg.Member, stream)) })
 	return r.serve(ctx, stream)
 }
 
@@ -59,7 +59,7 @@ type bulkMessage struct {
 }
 
 // read hands messages to the member until the client has no more, or has gone.
-func (r *bulkRenewals) read(ctx context.Context, m member, stream renewStream) error {
+func (r *bulkRenewals) read(ctx context.Context, m Member, stream renewStream) error {
 	var last uint64
 	for {
 		req, err := stream.Recv()

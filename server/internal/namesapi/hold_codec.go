@@ -1,33 +1,25 @@
-package server
+package namesapi
 
 import (
 	"unicode/utf8"
 
-	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 )
 
-// holdCodec is gRPC's own, which reads plain claims and releases in a shorter way and into those that were read
-// before: a reader is done with a message when it reads the next into the same. There may be tens of
-// thousands a second.
-type holdCodec struct{ encoding.CodecV2 }
-
-func newHoldCodec() holdCodec { return holdCodec{encoding.GetCodecV2(proto.Name)} }
-
-// Unmarshal implements [encoding.CodecV2].
-func (c holdCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	if req, ok := v.(*leasekeeperv1.HoldRequest); ok {
-		buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
-		defer buf.Free()
-		if readHold(buf.ReadOnlyData(), req) {
-			return nil
-		}
+// Unmarshal reads plain claims and releases in a shorter way than gRPC's own codec, and into those that were read before: a
+// reader is done with a message when it reads the next into the same. There may be tens of thousands a second. It returns
+// false for any other message; then gRPC's own codec must read it.
+func Unmarshal(data mem.BufferSlice, v any) bool {
+	req, ok := v.(*leasekeeperv1.HoldRequest)
+	if !ok {
+		return false
 	}
-	return c.CodecV2.Unmarshal(data, v)
+	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer buf.Free()
+	return readHold(buf.ReadOnlyData(), req)
 }
 
 // Fields with their kinds, as they stand before what they hold. Claims and releases have theirs in common.

@@ -1,19 +1,24 @@
-package server
+package namesapi
 
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
 const (
@@ -29,36 +34,94 @@ const (
 	announceTries = 8
 )
 
-// namesService is our own service: leases on names. Acquire, Renew and Watch are in files of their own.
-type namesService struct {
-	leasekeeperv1.UnimplementedLeasekeeperServer
-	s *Server
+// Member is what a [Service] uses of its member.
+type Member interface {
+	Range(ctx context.Context, req keyspace.RangeRequest, serializable bool) (replica.Header, keyspace.RangeResult, error)
+	Txn(ctx context.Context, req keyspace.TxnRequest, serializable bool) (replica.Header, keyspace.TxnResult, error)
+	Renew(ctx context.Context, ids []lessor.ID, answer func(replica.Header, []replica.RenewedLease)) error
+
+	Claim(context.Context, replica.Claim) (replica.Claimed, error)
+	Hold(ctx context.Context, watch *node.NameWatch, ops []replica.Op, answer func([]node.HoldAnswer)) error
+	Place(ctx context.Context, name string, lease lessor.ID) (replica.Place, error)
+	Release(ctx context.Context, name string, lease lessor.ID) (bool, error)
+	WatchClaim(lease lessor.ID) *node.NameWatch
+	WatchClaims(wake chan struct{}) *node.NameWatch
+
+	RevokeName(context.Context, replica.RevokeName) (replica.RevokedName, error)
+	Transfer(ctx context.Context, name string, lease lessor.ID) (token int64, err error)
+	Pin(ctx context.Context, name, reason string) error
+	Unpin(ctx context.Context, name string) error
+
+	Names(ctx context.Context, names []string) (replica.NameStates, error)
+	HeldNames(ctx context.Context, prefix, after string, limit int) (names []string, index uint64, err error)
+	History(ctx context.Context, name string) ([]replica.Tenancy, error)
+	WatchNames(prefix string) *node.NameWatch
 }
 
-func (n *namesService) Release(ctx context.Context, r *leasekeeperv1.ReleaseRequest) (*leasekeeperv1.ReleaseResponse, error) {
+// Metrics counts what a [Service] does.
+type Metrics interface {
+	// OpenWatch, OpenKeepAlive and OpenHold count a stream as open until closed is called.
+	OpenWatch() (closed func())
+	OpenKeepAlive() (closed func())
+	OpenHold() (closed func())
+	// Count counts n requests of a method that have ended with a code.
+	Count(method string, code codes.Code, n int)
+	// Refuse counts a refusal for one of [Reasons].
+	Refuse(reason string)
+}
+
+// Config is what a [Service] is made of.
+type Config struct {
+	Member   Member
+	Metrics  Metrics
+	Log      *slog.Logger
+	Lifetime *lifetime.Lifetime
+	Requests *admission.Requests
+	Places   *admission.Places
+	Watchers *admission.Watchers
+
+	// RequestTimeout bounds how long a request may wait for the member.
+	RequestTimeout time.Duration
+	// MaxTTL is the longest TTL of a lease on a name.
+	MaxTTL time.Duration
+	// MaxStreams bounds the requests, and the queued claims, on one Hold stream.
+	MaxStreams int
+}
+
+// Service is our own service: leases on names.
+type Service struct {
+	leasekeeperv1.UnimplementedLeasekeeperServer
+	cfg  Config
+	left *leftClaims
+}
+
+// New makes the service. The server also runs [Service.EndLeft].
+func New(c Config) *Service { return &Service{cfg: c, left: newLeftClaims()} }
+
+func (n *Service) Release(ctx context.Context, r *leasekeeperv1.ReleaseRequest) (*leasekeeperv1.ReleaseResponse, error) {
 	if err := checkLease(r.Name, r.Lease); err != nil {
 		return nil, err
 	}
-	ended, err := n.s.member.Release(ctx, r.Name, lessor.ID(r.Lease))
+	ended, err := n.cfg.Member.Release(ctx, r.Name, lessor.ID(r.Lease))
 	if err != nil {
 		return nil, err
 	}
-	n.s.left.back(leftKey{r.Name, lessor.ID(r.Lease)})
+	n.left.back(leftKey{r.Name, lessor.ID(r.Lease)})
 	return &leasekeeperv1.ReleaseResponse{Ended: ended}, nil
 }
 
-func (n *namesService) Get(ctx context.Context, r *leasekeeperv1.GetRequest) (*leasekeeperv1.GetResponse, error) {
+func (n *Service) Get(ctx context.Context, r *leasekeeperv1.GetRequest) (*leasekeeperv1.GetResponse, error) {
 	if err := checkName(r.Name); err != nil {
 		return nil, err
 	}
-	states, err := n.s.member.Names(ctx, []string{r.Name})
+	states, err := n.cfg.Member.Names(ctx, []string{r.Name})
 	if err != nil {
 		return nil, err
 	}
 	return &leasekeeperv1.GetResponse{Info: nameInfo(&states.Names[0])}, nil
 }
 
-func (n *namesService) List(ctx context.Context, r *leasekeeperv1.ListRequest) (*leasekeeperv1.ListResponse, error) {
+func (n *Service) List(ctx context.Context, r *leasekeeperv1.ListRequest) (*leasekeeperv1.ListResponse, error) {
 	limit := int(r.Limit)
 	if limit <= 0 || limit > maxListNames {
 		limit = maxListNames
@@ -67,13 +130,13 @@ func (n *namesService) List(ctx context.Context, r *leasekeeperv1.ListRequest) (
 	size := 0
 	for after := r.After; resp.More && len(resp.Names) < limit && size < maxNamesBytes; {
 		room := limit - len(resp.Names)
-		names, _, err := n.s.member.HeldNames(ctx, r.Prefix, after, room+1)
+		names, _, err := n.cfg.Member.HeldNames(ctx, r.Prefix, after, room+1)
 		if err != nil {
 			return nil, err
 		}
 		resp.More = len(names) > room
 		names = names[:min(len(names), room)]
-		states, err := n.s.member.Names(ctx, names)
+		states, err := n.cfg.Member.Names(ctx, names)
 		if err != nil {
 			return nil, err
 		}
@@ -93,11 +156,11 @@ func (n *namesService) List(ctx context.Context, r *leasekeeperv1.ListRequest) (
 	return resp, nil
 }
 
-func (n *namesService) History(ctx context.Context, r *leasekeeperv1.HistoryRequest) (*leasekeeperv1.HistoryResponse, error) {
+func (n *Service) History(ctx context.Context, r *leasekeeperv1.HistoryRequest) (*leasekeeperv1.HistoryResponse, error) {
 	if err := checkName(r.Name); err != nil {
 		return nil, err
 	}
-	all, err := n.s.member.History(ctx, r.Name)
+	all, err := n.cfg.Member.History(ctx, r.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -111,42 +174,42 @@ func (n *namesService) History(ctx context.Context, r *leasekeeperv1.HistoryRequ
 	return resp, nil
 }
 
-func (n *namesService) Revoke(ctx context.Context, r *leasekeeperv1.RevokeRequest) (*leasekeeperv1.RevokeResponse, error) {
+func (n *Service) Revoke(ctx context.Context, r *leasekeeperv1.RevokeRequest) (*leasekeeperv1.RevokeResponse, error) {
 	if err := checkReason(r.Name, r.Reason); err != nil {
 		return nil, err
 	}
-	revoked, err := n.s.member.RevokeName(ctx, replica.RevokeName{Name: r.Name, Token: int64(r.Token), Note: r.Reason, Now: r.Now})
+	revoked, err := n.cfg.Member.RevokeName(ctx, replica.RevokeName{Name: r.Name, Token: int64(r.Token), Note: r.Reason, Now: r.Now})
 	if err != nil {
 		return nil, err
 	}
 	return &leasekeeperv1.RevokeResponse{Token: uint64(revoked.Token), EndsInMs: millisUp(revoked.Left)}, nil
 }
 
-func (n *namesService) Pin(ctx context.Context, r *leasekeeperv1.PinRequest) (*leasekeeperv1.PinResponse, error) {
+func (n *Service) Pin(ctx context.Context, r *leasekeeperv1.PinRequest) (*leasekeeperv1.PinResponse, error) {
 	if err := checkReason(r.Name, r.Reason); err != nil {
 		return nil, err
 	}
-	if err := n.s.member.Pin(ctx, r.Name, r.Reason); err != nil {
+	if err := n.cfg.Member.Pin(ctx, r.Name, r.Reason); err != nil {
 		return nil, err
 	}
 	return &leasekeeperv1.PinResponse{}, nil
 }
 
-func (n *namesService) Unpin(ctx context.Context, r *leasekeeperv1.UnpinRequest) (*leasekeeperv1.UnpinResponse, error) {
+func (n *Service) Unpin(ctx context.Context, r *leasekeeperv1.UnpinRequest) (*leasekeeperv1.UnpinResponse, error) {
 	if err := checkName(r.Name); err != nil {
 		return nil, err
 	}
-	if err := n.s.member.Unpin(ctx, r.Name); err != nil {
+	if err := n.cfg.Member.Unpin(ctx, r.Name); err != nil {
 		return nil, err
 	}
 	return &leasekeeperv1.UnpinResponse{}, nil
 }
 
-func (n *namesService) Transfer(ctx context.Context, r *leasekeeperv1.TransferRequest) (*leasekeeperv1.TransferResponse, error) {
+func (n *Service) Transfer(ctx context.Context, r *leasekeeperv1.TransferRequest) (*leasekeeperv1.TransferResponse, error) {
 	if err := checkLease(r.Name, r.Lease); err != nil {
 		return nil, err
 	}
-	token, err := n.s.member.Transfer(ctx, r.Name, lessor.ID(r.Lease))
+	token, err := n.cfg.Member.Transfer(ctx, r.Name, lessor.ID(r.Lease))
 	if err != nil {
 		return nil, err
 	}
@@ -155,17 +218,17 @@ func (n *namesService) Transfer(ctx context.Context, r *leasekeeperv1.TransferRe
 
 // Announce rewrites the holder's key, on the condition that nobody else has: as long as the key is there
 // and has that revision its lease holds the name.
-func (n *namesService) Announce(ctx context.Context, r *leasekeeperv1.AnnounceRequest) (*leasekeeperv1.AnnounceResponse, error) {
+func (n *Service) Announce(ctx context.Context, r *leasekeeperv1.AnnounceRequest) (*leasekeeperv1.AnnounceResponse, error) {
 	if err := checkLease(r.Name, r.Lease); err != nil {
 		return nil, err
 	}
 	key := replica.OwnershipKey(r.Name, lessor.ID(r.Lease))
 	for range announceTries {
-		_, found, err := n.s.member.Range(ctx, keyspace.RangeRequest{Key: key}, false)
+		_, found, err := n.cfg.Member.Range(ctx, keyspace.RangeRequest{Key: key}, false)
 		if err != nil {
 			return nil, err
 		}
-		place, err := n.s.member.Place(ctx, r.Name, lessor.ID(r.Lease))
+		place, err := n.cfg.Member.Place(ctx, r.Name, lessor.ID(r.Lease))
 		if err != nil {
 			return nil, err
 		}
@@ -178,7 +241,7 @@ func (n *namesService) Announce(ctx context.Context, r *leasekeeperv1.AnnounceRe
 		if err != nil {
 			return nil, err
 		}
-		_, result, err := n.s.member.Txn(ctx, keyspace.TxnRequest{
+		_, result, err := n.cfg.Member.Txn(ctx, keyspace.TxnRequest{
 			Compare: []keyspace.Compare{{Target: keyspace.CompareMod, Key: key, Number: found.KVs[0].ModRevision}},
 			Success: []keyspace.TxnOp{keyspace.PutRequest{Key: key, Value: value, IgnoreLease: true}},
 		}, false)
@@ -232,7 +295,7 @@ func checkReason(name, reason string) error {
 
 // claimTTLOf turns what was asked for into the TTL to grant. Between renewals the server keeps a name for as long as its
 // TTL for a holder that may be gone, so the operator bounds it.
-func (s *Server) claimTTLOf(ms int64) (time.Duration, error) {
+func (s *Service) claimTTLOf(ms int64) (time.Duration, error) {
 	switch {
 	case ms <= 0:
 		return 0, fmt.Errorf("%w: the TTL is %d ms: give one above 0", backend.ErrInvalid, ms)

@@ -1,4 +1,4 @@
-package server
+package namesapi
 
 import (
 	"context"
@@ -48,6 +48,9 @@ type leftClaim struct {
 func newLeftClaims() *leftClaims {
 	return &leftClaims{wake: make(chan struct{}, 1), claims: make(map[leftKey]leftClaim), heard: make(map[leftKey]int)}
 }
+
+// LeftClaims returns how many claims are queued whose stream has ended.
+func (s *Service) LeftClaims() int64 { return s.left.many.Load() }
 
 // listen says that a stream listens for a claim in a queue.
 func (l *leftClaims) listen(key leftKey) {
@@ -113,24 +116,24 @@ func (l *leftClaims) due(now time.Time) (over []leftKey, next time.Time) {
 	return over, next
 }
 
-// endLeft ends claims that were left for too long, until the server stops.
-func (s *Server) endLeft() {
+// EndLeft ends claims that were left for too long, until the server stops.
+func (s *Service) EndLeft() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-s.left.wake:
 		case <-timer.C:
-		case <-s.life.Done():
+		case <-s.cfg.Lifetime.Done():
 			return
 		}
 		over, next := s.left.due(time.Now())
 		for _, key := range over {
-			ctx, cancel := context.WithTimeout(s.life.Context(), s.cfg.RequestTimeout)
+			ctx, cancel := context.WithTimeout(s.cfg.Lifetime.Context(), s.cfg.RequestTimeout)
 			err := s.endIfWaiting(ctx, key)
 			cancel()
 			if err != nil && !errors.Is(err, replica.ErrLost) && !errors.Is(err, replica.ErrNoLeader) && !errors.Is(err, replica.ErrNotLeader) {
-				s.log.Warn("a claim that its client has left could not be ended; it ends with its lease", "error", err)
+				s.cfg.Log.Warn("a claim that its client has left could not be ended; it ends with its lease", "error", err)
 			}
 			s.left.back(key)
 		}
@@ -145,16 +148,16 @@ func (s *Server) endLeft() {
 
 // endIfWaiting deletes the key of a claim, on the condition that another key is before it in the queue: an owner keeps
 // its name.
-func (s *Server) endIfWaiting(ctx context.Context, key leftKey) error {
+func (s *Service) endIfWaiting(ctx context.Context, key leftKey) error {
 	own := replica.OwnershipKey(key.name, key.lease)
-	prefix := []byte(key.name + "/")
+	prefix, end := []byte(key.name+"/"), []byte(key.name+"0") // the character 0 comes after the slash
 	for range leftTries {
-		place, err := s.member.Place(ctx, key.name, key.lease)
+		place, err := s.cfg.Member.Place(ctx, key.name, key.lease)
 		if err != nil || place.Before == 0 {
 			return err
 		}
-		_, found, err := s.member.Txn(ctx, keyspace.TxnRequest{Success: []keyspace.TxnOp{keyspace.RangeRequest{
-			Key: prefix, End: prefixEnd(prefix), Limit: 1, KeysOnly: true, MaxCreateRevision: place.Token - 1,
+		_, found, err := s.cfg.Member.Txn(ctx, keyspace.TxnRequest{Success: []keyspace.TxnOp{keyspace.RangeRequest{
+			Key: prefix, End: end, Limit: 1, KeysOnly: true, MaxCreateRevision: place.Token - 1,
 			SortTarget: keyspace.SortByCreate, SortOrder: keyspace.SortDescend,
 		}}}, false)
 		if err != nil {
@@ -164,7 +167,7 @@ func (s *Server) endIfWaiting(ctx context.Context, key leftKey) error {
 		if len(before) == 0 {
 			continue // it has its turn by now
 		}
-		_, ended, err := s.member.Txn(ctx, keyspace.TxnRequest{
+		_, ended, err := s.cfg.Member.Txn(ctx, keyspace.TxnRequest{
 			Compare: []keyspace.Compare{
 				{Target: keyspace.CompareCreate, Key: own, Number: place.Token},
 				{Target: keyspace.CompareCreate, Key: before[0].Key, Number: before[0].CreateRevision},

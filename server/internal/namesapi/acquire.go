@@ -1,4 +1,4 @@
-package server
+package namesapi
 
 import (
 	"context"
@@ -22,42 +22,42 @@ type acquireStream = grpc.ServerStreamingServer[leasekeeperv1.AcquireResponse]
 
 // Acquire claims a name, and waits for it if its client wants to. The lease is the client's from the moment
 // it is granted: nothing here renews it, and that the stream ends does not end it.
-func (n *namesService) Acquire(r *leasekeeperv1.AcquireRequest, stream acquireStream) error {
-	claim, err := n.s.claimOf(r)
+func (n *Service) Acquire(r *leasekeeperv1.AcquireRequest, stream acquireStream) error {
+	claim, err := n.claimOf(r)
 	if err != nil {
 		return err
 	}
 	// A waiter wants to know soon that nobody can tell: there may be another member to ask.
-	ctx, end := n.s.life.Stream(stream.Context(), lifetime.OneLeadership)
+	ctx, end := n.cfg.Lifetime.Stream(stream.Context(), lifetime.OneLeadership)
 	defer end(nil)
 	if !claim.Wait {
 		_, err := n.claim(ctx, claim, r.Holder.GetId(), stream)
 		return err
 	}
-	share := n.s.limits.places.Join(admission.IdentityOf(ctx))
+	share := n.cfg.Places.Join(admission.IdentityOf(ctx))
 	defer share.Leave()
 	key := leftKey{claim.Name, claim.Lease}
-	n.s.left.back(key)
+	n.left.back(key)
 	if err := share.Take(); err != nil {
 		return err
 	}
 	waiting := false
 	defer func() {
 		if share.Give(1); waiting {
-			n.s.left.leave(share, key, claim.TTL)
+			n.left.leave(share, key, claim.TTL)
 		}
 	}()
 	// Before the claim, so that its turn is not missed.
-	watch := n.s.member.WatchClaim(claim.Lease)
+	watch := n.cfg.Member.WatchClaim(claim.Lease)
 	defer watch.Close()
 	waits, err := n.claim(ctx, claim, r.Holder.GetId(), stream)
 	waiting = waits || errors.Is(err, replica.ErrUnknownOutcome)
 	if err != nil || !waits {
 		return err
 	}
-	n.s.left.listen(key)
+	n.left.listen(key)
 	token, err := n.await(ctx, watch, claim)
-	n.s.left.unlisten(key)
+	n.left.unlisten(key)
 	if err != nil {
 		waiting = !errors.Is(err, replica.ErrLost)
 		return err
@@ -68,7 +68,7 @@ func (n *namesService) Acquire(r *leasekeeperv1.AcquireRequest, stream acquireSt
 	})
 }
 
-func (s *Server) claimOf(r *leasekeeperv1.AcquireRequest) (replica.Claim, error) {
+func (s *Service) claimOf(r *leasekeeperv1.AcquireRequest) (replica.Claim, error) {
 	claim, err := s.newClaim(r.Name, r.Lease, r.TtlMs, r.Wait)
 	if err != nil {
 		return replica.Claim{}, err
@@ -81,7 +81,7 @@ func (s *Server) claimOf(r *leasekeeperv1.AcquireRequest) (replica.Claim, error)
 }
 
 // newClaim returns a claim that lacks its holder.
-func (s *Server) newClaim(name string, lease, ttlMs int64, wait bool) (replica.Claim, error) {
+func (s *Service) newClaim(name string, lease, ttlMs int64, wait bool) (replica.Claim, error) {
 	if err := checkName(name); err != nil {
 		return replica.Claim{}, err
 	}
@@ -104,14 +104,14 @@ func randomLease() lessor.ID {
 }
 
 // claim carries out the claim and tells the client what became of it.
-func (n *namesService) claim(ctx context.Context, claim replica.Claim, holder string, stream acquireStream) (waits bool, err error) {
-	if err := n.s.limits.requests.Begin(); err != nil {
+func (n *Service) claim(ctx context.Context, claim replica.Claim, holder string, stream acquireStream) (waits bool, err error) {
+	if err := n.cfg.Requests.Begin(); err != nil {
 		return false, err
 	}
-	defer n.s.limits.requests.End(1)
-	limited, cancel := context.WithTimeout(ctx, n.s.cfg.RequestTimeout)
+	defer n.cfg.Requests.End(1)
+	limited, cancel := context.WithTimeout(ctx, n.cfg.RequestTimeout)
 	defer cancel()
-	claimed, err := n.s.member.Claim(limited, claim)
+	claimed, err := n.cfg.Member.Claim(limited, claim)
 	if err != nil {
 		return false, err
 	}
@@ -135,7 +135,7 @@ func (n *namesService) claim(ctx context.Context, claim replica.Claim, holder st
 }
 
 // await returns the token when it is the claim's turn.
-func (n *namesService) await(ctx context.Context, watch *node.NameWatch, claim replica.Claim) (token int64, err error) {
+func (n *Service) await(ctx context.Context, watch *node.NameWatch, claim replica.Claim) (token int64, err error) {
 	for {
 		changes, missed, err := watch.Next(ctx)
 		if err != nil {
@@ -143,7 +143,7 @@ func (n *namesService) await(ctx context.Context, watch *node.NameWatch, claim r
 		}
 		for i := range changes {
 			switch c := &changes[i]; {
-			case c.State.Name != claim.Name: // etcd's clients can have the lease stand in other lines, too
+			case c.State.Name != claim.Name: // etcd's clients can have the lease wait in other queues, too
 			case c.Lease == claim.Lease:
 				return 0, &lostClaim{c.Why, c.Note}
 			case c.State.Lease == claim.Lease:
@@ -153,7 +153,7 @@ func (n *namesService) await(ctx context.Context, watch *node.NameWatch, claim r
 		if !missed {
 			continue
 		}
-		place, err := n.s.member.Place(ctx, claim.Name, claim.Lease)
+		place, err := n.cfg.Member.Place(ctx, claim.Name, claim.Lease)
 		if err != nil || place.Before == 0 {
 			return place.Token, err
 		}
@@ -167,7 +167,7 @@ type lostClaim struct {
 }
 
 func (l *lostClaim) Error() string {
-	text := "the lease ended while it stood in line: " + leasekeeperv1.Why(l.why).String()
+	text := "the lease ended while it was queued: " + leasekeeperv1.Why(l.why).String()
 	if l.note != "" {
 		text += " (" + l.note + ")"
 	}

@@ -1,4 +1,4 @@
-package server
+package namesapi
 
 import (
 	"context"
@@ -47,7 +47,7 @@ func (h *holding) newBatch() *holdBatch {
 	}
 	batch := new(holdBatch)
 	batch.answer = func(known []node.HoldAnswer) {
-		h.s.limits.requests.End(len(known))
+		h.s.cfg.Requests.End(len(known))
 		h.deliver(batch, known)
 	}
 	return batch
@@ -81,7 +81,7 @@ func (h *holding) hand(ctx context.Context, req *leasekeeperv1.HoldRequest, n in
 	if len(ops) == 0 {
 		return nil
 	}
-	if err := h.s.member.Hold(ctx, h.watch, ops, batch.answer); err != nil {
+	if err := h.s.cfg.Member.Hold(ctx, h.watch, ops, batch.answer); err != nil {
 		batch.notHanded(len(ops), err)
 	}
 	return nil
@@ -182,7 +182,7 @@ func (h *holding) admit(r *holdRequest) error {
 			return err
 		}
 	}
-	if err := h.s.limits.requests.Begin(); err != nil {
+	if err := h.s.cfg.Requests.Begin(); err != nil {
 		if r.waits {
 			h.share.Give(1)
 		}

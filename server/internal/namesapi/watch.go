@@ -1,4 +1,4 @@
-package server
+package namesapi
 
 import (
 	"cmp"
@@ -23,19 +23,19 @@ var errTooManyNameWatchers = errors.New("too many watchers on this connection: e
 type namesWatchStream = grpc.ServerStreamingServer[leasekeeperv1.WatchResponse]
 
 // Watch tells how names are and then what happens to them. It needs no goroutine but the stream's own.
-func (n *namesService) Watch(r *leasekeeperv1.WatchRequest, stream namesWatchStream) error {
-	ctx, end := n.s.life.Stream(stream.Context(), lifetime.OneLeadership)
+func (n *Service) Watch(r *leasekeeperv1.WatchRequest, stream namesWatchStream) error {
+	ctx, end := n.cfg.Lifetime.Stream(stream.Context(), lifetime.OneLeadership)
 	defer end(nil)
-	watchers, leave := n.s.limits.watchers.Join(stream.Context())
+	watchers, leave := n.cfg.Watchers.Join(stream.Context())
 	defer leave()
 	if !watchers.Admit() {
 		return errTooManyNameWatchers
 	}
 	defer watchers.Discharge(1)
-	defer n.s.metrics.open(watchStream)()
-	watch := n.s.member.WatchNames(r.Prefix)
+	defer n.cfg.Metrics.OpenWatch()()
+	watch := n.cfg.Member.WatchNames(r.Prefix)
 	defer watch.Close()
-	w := &nameWatch{member: n.s.member, stream: stream, watch: watch, prefix: r.Prefix}
+	w := &nameWatch{member: n.cfg.Member, stream: stream, watch: watch, prefix: r.Prefix}
 	for {
 		if err := w.tellAll(ctx); err != nil {
 			return err
@@ -48,7 +48,7 @@ func (n *namesService) Watch(r *leasekeeperv1.WatchRequest, stream namesWatchStr
 
 // nameWatch is one stream under way.
 type nameWatch struct {
-	member member
+	member Member
 	stream namesWatchStream
 	watch  *node.NameWatch
 	prefix string

@@ -42,7 +42,7 @@ func newGateway(s *Server) (*gateway, error) {
 		grpc.UnaryInterceptor(s.fromGateway), grpc.StreamInterceptor(s.streamFromGateway),
 		grpc.WaitForHandlers(true),
 	)
-	leasekeeperv1.RegisterLeasekeeperServer(g.grpc, &namesService{s: s})
+	leasekeeperv1.RegisterLeasekeeperServer(g.grpc, s.names)
 	dial := func(ctx context.Context, _ string) (net.Conn, error) { return g.pipe.DialContext(ctx) }
 	var err error
 	g.conn, err = grpc.NewClient("passthrough:///gateway", grpc.WithContextDialer(dial),

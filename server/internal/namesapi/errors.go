@@ -1,4 +1,4 @@
-package server
+package namesapi
 
 import (
 	"context"
@@ -16,11 +16,10 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
-	"github.com/leasekeeper/leasekeeper/server/internal/forwarding"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
-// nameRefusal is one row of the table of our own service, as refusal is of etcd's.
+// nameRefusal is one row of the table of our own service, as package etcdapi has one of etcd's services.
 type nameRefusal struct {
 	err    error
 	code   codes.Code
@@ -29,7 +28,7 @@ type nameRefusal struct {
 	own    bool   // the text of the error that was met is told, not that of the row
 }
 
-// nameRefusals: the first row that matches counts, as in refusals.
+// nameRefusals: the first row that matches counts, as in etcdapi.
 var nameRefusals = []nameRefusal{
 	{replica.ErrUnknownOutcome, codes.DeadlineExceeded, leasekeeperv1.ErrorReason_UNKNOWN_OUTCOME, "unknown_outcome", false},
 	{replica.ErrNoLeader, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "no_leader", false},
@@ -74,44 +73,44 @@ var nameRefusals = []nameRefusal{
 // errorDomain is that of the details of our own service's errors.
 const errorDomain = "leasekeeper"
 
-// ours says whether a method is of our own service.
-func ours(method string) bool {
+// Owns reports whether a method is of our own services, of names and of members.
+func Owns(method string) bool {
 	return strings.HasPrefix(method, "/"+leasekeeperv1.Leasekeeper_ServiceDesc.ServiceName+"/") ||
 		strings.HasPrefix(method, "/"+leasekeeperv1.Members_ServiceDesc.ServiceName+"/")
 }
 
-// answerTo is answer for all services. What another member has answered stays as it is.
-func (s *Server) answerTo(method string, err error) error {
-	if err == nil {
-		return nil // before said is allocated
+// Reasons returns the reasons under which this package counts what it refuses.
+func Reasons() []string {
+	reasons := []string{reasonInternal}
+	for _, r := range nameRefusals {
+		if r.label != "" {
+			reasons = append(reasons, r.label)
+		}
 	}
-	if said := (*forwarding.PeerError)(nil); errors.As(err, &said) {
-		return said.Status
-	}
-	if !ours(method) {
-		return s.answer(err)
-	}
-	return s.answerName(err)
+	return reasons
 }
 
-func (s *Server) answerName(err error) error {
-	code, reason, text := s.refuseName(err)
+// reasonInternal is the reason under which errors are counted that should not occur.
+const reasonInternal = "internal"
+
+// Answer turns an error into the status that a client receives, counts it, and logs it if it should not occur.
+func (s *Service) Answer(err error) error {
+	code, reason, text := s.refuse(err)
 	if reason == leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED {
 		return status.Error(code, text)
 	}
 	return nameStatus(code, reason, text)
 }
 
-// refuseName says what a client is told of an error, counts it, and logs it if it ought not to occur. gRPC's own
-// errors have no reason.
-func (s *Server) refuseName(err error) (code codes.Code, reason leasekeeperv1.ErrorReason, text string) {
+// refuse is Answer in parts. gRPC's own errors have no reason.
+func (s *Service) refuse(err error) (code codes.Code, reason leasekeeperv1.ErrorReason, text string) {
 	for i := range nameRefusals {
 		row := &nameRefusals[i]
 		if !errors.Is(err, row.err) {
 			continue
 		}
 		if row.label != "" {
-			s.metrics.refuse(row.label)
+			s.cfg.Metrics.Refuse(row.label)
 		}
 		text := row.err.Error()
 		if row.own {
@@ -123,8 +122,8 @@ func (s *Server) refuseName(err error) (code codes.Code, reason leasekeeperv1.Er
 	if st, ok := status.FromError(err); ok {
 		return st.Code(), leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED, st.Message()
 	}
-	s.metrics.refuse(reasonInternal)
-	s.log.Error("a request met an error that should not occur", "error", err)
+	s.cfg.Metrics.Refuse(reasonInternal)
+	s.cfg.Log.Error("a request met an error that should not occur", "error", err)
 	return codes.Internal, leasekeeperv1.ErrorReason_INTERNAL, "internal error, see the server's log"
 }
 

@@ -1,0 +1,41 @@
+package namesapi
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+)
+
+// However much happens before a watcher is notified, no message is larger than clients take.
+func TestChangesOfNamesAreSplitIntoMessages(t *testing.T) {
+	const usualMessage = 4 << 20 // what gRPC's clients take in one message unless told otherwise
+	big := &leasekeeperv1.Holder{Id: "me", Text: strings.Repeat("x", backend.MaxCardText), Host: strings.Repeat("h", backend.MaxHolderID)}
+	changes := make([]replica.NameChange, 2*maxListNames)
+	value, err := writeHolder(big)
+	wantOK(t, err)
+	for i := range changes {
+		changes[i] = replica.NameChange{Kind: replica.NameAcquired, State: replica.NameState{Name: "n", Held: true, Holder: value}}
+	}
+	sent := new(eventCounter)
+	wantOK(t, (&nameWatch{stream: sent}).tell(changes))
+	wantEqual(t, "events", sent.events, len(changes))
+	if sent.largest > usualMessage {
+		t.Errorf("a message of %d bytes", sent.largest)
+	}
+}
+
+// eventCounter is a stream that nobody reads.
+type eventCounter struct {
+	namesWatchStream
+	events, largest int
+}
+
+func (e *eventCounter) Send(r *leasekeeperv1.WatchResponse) error {
+	e.events, e.largest = e.events+len(r.Events), max(e.largest, proto.Size(r))
+	return nil
+}
