@@ -17,12 +17,6 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-const (
-	endpointVariable = "LEASEKEEPER_ENDPOINT"
-	defaultEndpoint  = "127.0.0.1:2379"
-	defaultTimeout   = 5 * time.Second
-)
-
 // clientFlags are what all commands share that talk to a server.
 type clientFlags struct {
 	endpoint string

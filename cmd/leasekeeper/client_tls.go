@@ -11,12 +11,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-const (
-	caVariable         = "LEASEKEEPER_CACERT"
-	clientCertVariable = "LEASEKEEPER_CLIENT_CERT" // LEASEKEEPER_CERT is the server's own
-	clientKeyVariable  = "LEASEKEEPER_CLIENT_KEY"
-)
-
 // tlsFlags say how a command speaks to a server that speaks TLS.
 type tlsFlags struct {
 	ca, cert, key string

@@ -58,7 +58,7 @@ asked of any store. Lengths are those of a network without delay.`,
   leasekeeper explain --ttl 60s --kill-after 10s -o json`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if f.nameOptions, err = resolve(nameSettings, cmd.Flags(), os.Environ()); err != nil {
+			if f.nameOptions, err = loadNames(cmd.Flags(), os.Environ()); err != nil {
 				return err
 			}
 			if err := checkOutput(output); err != nil {

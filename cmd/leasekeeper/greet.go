@@ -12,7 +12,7 @@ import (
 )
 
 // greet tells where the server is, and what to try next.
-func greet(w io.Writer, s settings, front *server.Server) {
+func greet(w io.Writer, version string, s settings, front *server.Server) {
 	folder := s.dataDir
 	if abs, err := filepath.Abs(folder); err == nil {
 		folder = abs
@@ -21,7 +21,7 @@ func greet(w io.Writer, s settings, front *server.Server) {
 	if http == "" {
 		http = server.HTTPOff
 	} else {
-		http = s.scheme() + reachable(http)
+		http = scheme(s) + reachable(http)
 	}
 	self, flag := selfCommand(), ""
 	endpoint := reachable(client)
@@ -44,11 +44,11 @@ Try, in another terminal:
   %s lease list%s
 
 Stop it with Ctrl-C.
-`, programVersion(), client, http, folder, s.groupInWords(), self, flag, self, flag, self, flag))
+`, version, client, http, folder, groupInWords(s), self, flag, self, flag, self, flag))
 }
 
 // groupInWords is a line about the group; empty if there is none.
-func (s settings) groupInWords() string {
+func groupInWords(s settings) string {
 	plan, err := s.plan()
 	if plan == nil || err != nil {
 		return ""
@@ -61,7 +61,7 @@ func (s settings) groupInWords() string {
 }
 
 // scheme is what stands before the addresses that this server can be reached at.
-func (s settings) scheme() string {
+func scheme(s settings) string {
 	if s.cert != "" {
 		return "https://"
 	}

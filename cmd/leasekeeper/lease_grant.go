@@ -38,8 +38,3 @@ ends with code 3, the lease may or may not have been granted.`,
 	flags.register(cmd)
 	return cmd
 }
-
-// exactly refuses any other number of arguments and says what they are for.
-func exactly(n int, what string) cobra.PositionalArgs {
-	return between(n, n, what)
-}

@@ -71,16 +71,6 @@ func tellChange(cmd *cobra.Command, output string, c change, text string) error 
 	return printLine(cmd.OutOrStdout(), "%s", text)
 }
 
-// between is for commands whose last arguments may be left away.
-func between(least, most int, what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) < least || len(args) > most {
-			return wrongUsage("`%s` takes %s, but got %s; see `%s --help`", cmd.CommandPath(), what, plural(len(args), "argument", "arguments"), cmd.CommandPath())
-		}
-		return nil
-	}
-}
-
 func newPin() *cobra.Command {
 	var flags storeFlags
 	reason := ""

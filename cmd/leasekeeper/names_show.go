@@ -251,3 +251,14 @@ func printHistory(cmd *cobra.Command, past []backend.Tenancy, output string) err
 	}
 	return printTable(cmd.OutOrStdout(), rows)
 }
+
+// roughly shows a length of time that a store told.
+func roughly(d time.Duration) string {
+	if d < 0 {
+		return "unknown"
+	}
+	if d >= 10*time.Second {
+		return d.Round(time.Second).String()
+	}
+	return d.Round(time.Millisecond).String()
+}

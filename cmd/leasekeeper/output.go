@@ -72,6 +72,9 @@ func encodeJSON(w io.Writer, v any, indent string) error {
 	return encoder.Encode(v)
 }
 
+// escapedJSON returns a writer that passes on JSON as printJSON prints it.
+func escapedJSON(to io.Writer) io.Writer { return jsonEscaper{to} }
+
 // jsonEscaper passes on JSON. Package encoding/json leaves some control characters as they are: those of two bytes,
 // DEL, and those that change the direction of text. Outside of its strings JSON has no such characters.
 type jsonEscaper struct{ to io.Writer }

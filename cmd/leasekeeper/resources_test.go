@@ -3,7 +3,6 @@ package main
 import (
 	"io/fs"
 	"testing"
-	"time"
 )
 
 // TestMemoryThere finds the least of what the machine and the control groups allow.
@@ -70,30 +69,5 @@ func TestSharesOfDescriptors(t *testing.T) {
 	}
 	if s, err := shareFiles(0, 1000); err != nil || s.database != 1000 {
 		t.Errorf("without a limit: %+v, %v", s, err)
-	}
-}
-
-// TestGaugeOfMemory refuses before the live heap reaches 70 % of the limit, and not for garbage alone.
-func TestGaugeOfMemory(t *testing.T) {
-	g := gauge{limit: 1000}
-	now := time.Unix(1000, 0)
-	for _, step := range []struct {
-		live, all     int64
-		short, doubts bool
-	}{
-		{100, 500, false, false},
-		{100, 700, false, true}, // much of it may be live
-		{300, 700, false, false},
-		{620, 650, true, false},
-		{590, 600, true, false}, // it stays until there is more room
-		{570, 640, true, false}, // and what is there now may be live
-		{570, 600, false, false},
-	} {
-		if got := g.doubts(now, step.live, step.all); got != step.doubts {
-			t.Errorf("live %d of %d: a collection is worth it: %v", step.live, step.all, got)
-		}
-		if got := g.see(step.live, step.all); got != step.short {
-			t.Errorf("live %d of %d: short is %v", step.live, step.all, got)
-		}
 	}
 }

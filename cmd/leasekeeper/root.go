@@ -2,7 +2,6 @@ package main
 
 import (
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -35,29 +34,10 @@ database: a SQLite file, PostgreSQL or MongoDB.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return wrongUsage("%v; `%s --help` lists the flags", err, cmd.CommandPath())
 	})
-	root.AddCommand(newServe(), newRestore(), newStatus(), newTransferLeadership(), newFound(), newLease(), newVersion(), newRun(),
-		newAcquire(), newRenew(), newRelease(), newLs(), newShow(), newHistory(), newWatch(),
-		newTransfer(), newPin(), newUnpin(), newRevoke(), newToken(), newExplain(),
-		newMove(), newFloor(), newCollect(), newSchema())
+	root.AddCommand(newVersion())
+	root.AddCommand(serveCommands(programVersion())...)
+	root.AddCommand(clientCommands()...)
+	root.AddCommand(runCommands()...)
+	root.AddCommand(nameCommands()...)
 	return root
-}
-
-// noArguments refuses arguments, which on a command with subcommands are misspelt ones.
-func noArguments(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	if !cmd.HasAvailableSubCommands() {
-		return wrongUsage("`%s` takes no arguments, but got %q; see `%s --help`",
-			cmd.CommandPath(), args[0], cmd.CommandPath())
-	}
-	var hint string
-	for distance := 1; distance <= 2 && hint == ""; distance++ {
-		cmd.SuggestionsMinimumDistance = distance
-		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-			hint = " (did you mean " + strings.Join(near, " or ") + "?)"
-		}
-	}
-	return wrongUsage("there is no command %q%s; `%s --help` lists what there is",
-		cmd.CommandPath()+" "+args[0], hint, cmd.CommandPath())
 }

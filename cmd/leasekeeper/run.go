@@ -123,7 +123,7 @@ func (f *runFlags) arguments(cmd *cobra.Command, args []string) error {
 
 // complete finds the settings and checks all that can be checked before anything is asked for.
 func (f *runFlags) complete(cmd *cobra.Command, args []string) (err error) {
-	if f.nameOptions, err = resolve(nameSettings, cmd.Flags(), os.Environ()); err != nil {
+	if f.nameOptions, err = loadNames(cmd.Flags(), os.Environ()); err != nil {
 		return err
 	}
 	if err := f.wait.complete(); err != nil {
@@ -165,27 +165,27 @@ func (f *runFlags) agree(ttl time.Duration) error {
 }
 
 // find finds the program. Who waits for a name should not learn after that that there is none.
-func (f *runFlags) find(command []string) error {
+func (f *runFlags) find(words []string) error {
 	if f.shell != "" {
 		shell := os.Getenv("SHELL")
 		if shell == "" {
 			shell = "/bin/sh"
 		}
-		command = []string{shell, "-c", f.shell}
+		words = []string{shell, "-c", f.shell}
 	}
-	f.args = command
-	path, err := exec.LookPath(command[0])
+	f.args = words
+	path, err := exec.LookPath(words[0])
 	switch {
 	case err == nil:
 	case errors.Is(err, exec.ErrDot): // it was asked for, by PATH
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		return &exitError{code: exitNotFound, cause: &supervise.StartError{Path: command[0], Reason: "there is no such command"}}
+		return &exitError{code: exitNotFound, cause: &supervise.StartError{Path: words[0], Reason: "there is no such command"}}
 	default:
 		var why *exec.Error
 		if errors.As(err, &why) {
 			err = why.Err
 		}
-		return &exitError{code: exitCannotRun, cause: &supervise.StartError{Path: command[0], Reason: err.Error()}}
+		return &exitError{code: exitCannotRun, cause: &supervise.StartError{Path: words[0], Reason: err.Error()}}
 	}
 	f.path = path
 	return nil

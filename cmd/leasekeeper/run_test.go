@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"net/url"
 	"os"
 	"os/exec"
@@ -16,9 +15,6 @@ import (
 	"time"
 
 	"github.com/creack/pty"
-
-	"github.com/leasekeeper/leasekeeper"
-	"github.com/leasekeeper/leasekeeper/clock"
 )
 
 // tenant is a `leasekeeper run` in a process of its own, and its command.
@@ -149,7 +145,7 @@ func TestStoreGoneWhileRunning(t *testing.T) {
 	gone := time.Now()
 	first.ends(exitLost, "the lease could not be renewed in time: the command is ended before it is lost")
 	// It was renewed at the latest just before the server went. What is left is for tidying up, and for a crowded machine.
-	if took := time.Since(gone); took > tenantTTL+closeLimit+5*time.Second {
+	if took := time.Since(gone); took > tenantTTL+8*time.Second {
 		t.Errorf("it took %v", took)
 	}
 }
@@ -296,53 +292,6 @@ func waitFor(t *testing.T, ended <-chan struct{}) {
 	}
 }
 
-// The deadline that the guard is told is not later than the lease's, and moves only when that does.
-func TestDeadlineOfATenure(t *testing.T) {
-	ctx := context.Background()
-	k, err := leasekeeper.Open(ctx, "memory:", leasekeeper.WithTTL(tenantTTL))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer k.Close(ctx)
-	l, err := k.Acquire(ctx, "lock")
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := &heldName{lease: l}
-	moved := 0
-	last := h.Deadline()
-	for begun := time.Now(); time.Since(begun) < tenantTTL; {
-		end, left := h.Deadline(), l.Remaining()
-		if latest := clock.Now().Add(left + sameDeadline); left > 0 && latest.Before(end) {
-			t.Fatalf("the guard relies on %v more than the lease lasts", latest.Remaining(end))
-		}
-		if end != last {
-			moved, last = moved+1, end
-		}
-		time.Sleep(time.Millisecond)
-	}
-	if moved < 2 || moved > 8 {
-		t.Errorf("the deadline moved %d times in one length of the TTL", moved)
-	}
-	if err := l.Release(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if end := h.Deadline(); end != last {
-		t.Errorf("after its end the lease has the deadline %v instead of %v", end, last)
-	}
-}
-
-func TestServerUnderALeaseHasItsOwnName(t *testing.T) {
-	environ := []string{"LEASEKEEPER_NAME=jobs/nightly", "LEASEKEEPER_LISTEN=127.0.0.1:1"}
-	told := append(environ, "LEASEKEEPER_TOKEN=7", "LEASEKEEPER_TTL_MS=15000", "LEASEKEEPER_HOLDER=me", "LEASEKEEPER_STORE=etcd://x/")
-	for want, environ := range map[string][]string{"jobs/nightly": environ, "default": told} {
-		s, err := loadSettings(newServe().Flags(), environ)
-		if err != nil || s.name != want || s.listen != "127.0.0.1:1" {
-			t.Errorf("got %q, %v; want %q", s.name, err, want)
-		}
-	}
-}
-
 // A password in the URL of the store does not reach the command unless somebody asks for that.
 func TestCommandGetsNoPassword(t *testing.T) {
 	const password = "a-word"
@@ -366,13 +315,4 @@ func TestCommandGetsNoPassword(t *testing.T) {
 			}
 		}
 	})
-	without := runFlags{nameOptions: nameOptions{store: "etcds://me:" + password + "@h/"}}
-	with := without
-	with.withPassword = true
-	if got := without.storeForCommand(); got != "etcds://me@h/" {
-		t.Errorf("the command receives %q", got)
-	}
-	if got := with.storeForCommand(); got != with.store {
-		t.Errorf("the command receives %q", got)
-	}
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/spf13/pflag"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files of the scripts (cmp only)")
@@ -104,10 +105,19 @@ func scriptStart(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("HTTP", r.http)
 }
 
+// serverVariables are those that a server reads: one for each of its flags.
+func serverVariables() (names []string) {
+	serve, _, _ := newRoot().Find([]string{"serve"})
+	serve.Flags().VisitAll(func(f *pflag.Flag) {
+		names = append(names, "LEASEKEEPER_"+strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_")))
+	})
+	return names
+}
+
 // environment is what a server gets to see of a script's environment.
 func environment(ts *testscript.TestScript) []string {
 	env := []string{"PATH=" + ts.Getenv("PATH")}
-	for _, name := range knownVariables(keysOf(knownSettings)) {
+	for _, name := range serverVariables() {
 		if value := ts.Getenv(name); value != "" {
 			env = append(env, name+"="+value)
 		}

@@ -22,7 +22,7 @@ const stopLimit = 10 * time.Second
 // haltLimit is stopLimit for one that cannot go on: nothing that it has not answered yet will be answered.
 const haltLimit = time.Second
 
-func newServe() *cobra.Command {
+func newServe(version string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run a lease server",
@@ -37,7 +37,7 @@ the flag's name in capitals (such as LEASEKEEPER_DATA_DIR), the file of --config
 			if err != nil {
 				return err
 			}
-			return serve(cmd, s)
+			return serve(cmd, version, s)
 		},
 	}
 	registerSettings(cmd.Flags())
@@ -45,7 +45,7 @@ the flag's name in capitals (such as LEASEKEEPER_DATA_DIR), the file of --config
 }
 
 // serve runs a member and its network front until a signal comes or the member ends by itself.
-func serve(cmd *cobra.Command, s settings) error {
+func serve(cmd *cobra.Command, version string, s settings) error {
 	logger, err := s.logger(os.Stderr)
 	if err != nil {
 		return err
@@ -58,14 +58,11 @@ func serve(cmd *cobra.Command, s settings) error {
 		CertFile:     s.cert,
 		KeyFile:      s.key,
 		ClientCAFile: s.clientCA,
-		Version:      programVersion(),
+		Version:      version,
 		Logger:       logger,
 	}
 	nodeConfig := node.Config{Dir: s.dataDir, Logger: logger}
-	if nodeConfig.Retention, err = s.history(); err != nil {
-		return err
-	}
-	if err := s.limits.apply(&config, &nodeConfig); err != nil {
+	if err := s.bound(&config, &nodeConfig); err != nil {
 		return err
 	}
 	plan, err := s.plan()
@@ -76,14 +73,14 @@ func serve(cmd *cobra.Command, s settings) error {
 		return &exitError{code: exitUsage, cause: err}
 	}
 	signals := make(chan os.Signal, 2)
-	p := &process{settings: s, log: logger, signals: signals}
+	p := &process{version: version, settings: s, log: logger, signals: signals}
 	if plan != nil {
 		plan.warn(logger)
 		p.member = &groupMember{plan: plan, socket: new(socket)}
 		nodeConfig.Group = p.member.config()
 	}
 	// Somebody who starts a second server by mistake reads about the first one, and finds no new data folder.
-	if err := s.checkPorts(); err != nil {
+	if err := checkPorts(s, plan); err != nil {
 		return err
 	}
 	if err := protect(s.dataDir, "another folder with --data-dir"); err != nil {
@@ -133,6 +130,7 @@ func (p *process) start(config server.Config) (err error) {
 
 // process is a server that has been started and must be stopped.
 type process struct {
+	version  string
 	settings settings
 	log      *slog.Logger
 	node     *node.Node
@@ -185,7 +183,7 @@ func (p *process) awaitEnd(cmd *cobra.Command) {
 		select {
 		case <-ready:
 			ready = nil // once
-			greet(cmd.OutOrStdout(), p.settings, p.front)
+			greet(cmd.OutOrStdout(), p.version, p.settings, p.front)
 			p.notify(daemon.SdNotifyReady)
 		case s := <-p.signals:
 			p.log.Info("stopping", "signal", s.String())

@@ -11,12 +11,12 @@ import (
 
 // checkPorts listens on all addresses for a moment. Between this and the real thing another program may
 // take a port, which the server then tells in much the same words.
-func (s settings) checkPorts() error {
+func checkPorts(s settings, plan *groupPlan) error {
 	if err := checkPort(s.listen, "--listen"); err != nil {
 		return err
 	}
-	if s.group.initialCluster != "" {
-		if err := checkPort(s.group.listen, "--peer-listen"); err != nil {
+	if plan != nil {
+		if err := checkPort(plan.listen, "--peer-listen"); err != nil {
 			return err
 		}
 	}

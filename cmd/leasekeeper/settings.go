@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/knadh/koanf/parsers/yaml"
 	"github.com/knadh/koanf/providers/file"
@@ -168,6 +169,19 @@ func settingVariables(environ []string, mine []string) (map[string]string, error
 	return found, nil
 }
 
+// The commands that talk to one server read these, and no file.
+const (
+	endpointVariable   = "LEASEKEEPER_ENDPOINT"
+	caVariable         = "LEASEKEEPER_CACERT"
+	clientCertVariable = "LEASEKEEPER_CLIENT_CERT" // LEASEKEEPER_CERT is the server's own
+	clientKeyVariable  = "LEASEKEEPER_CLIENT_KEY"
+)
+
+const (
+	defaultEndpoint = "127.0.0.1:2379"
+	defaultTimeout  = 5 * time.Second
+)
+
 // clientVariables are those of the commands that talk to one server.
 var clientVariables = []string{endpointVariable, caVariable, clientCertVariable, clientKeyVariable}
 
@@ -236,7 +250,7 @@ func (s settings) logger(to io.Writer) (*slog.Logger, error) {
 	case "text":
 		return slog.New(slog.NewTextHandler(to, options)), nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(jsonEscaper{to}, options)), nil
+		return slog.New(slog.NewJSONHandler(escapedJSON(to), options)), nil
 	}
 	return nil, wrongUsage("unknown log-format %q: write text or json", s.logFormat)
 }

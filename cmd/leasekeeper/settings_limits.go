@@ -31,6 +31,14 @@ var limitSettings = []setting{
 	{"quota-bytes", writeBytes(replica.DefaultQuotaBytes), "`bytes` of data beyond which puts and grants are refused; 0 for any number", func(s *settings) *string { return &s.limits.quota }},
 }
 
+// bound writes what the settings limit into the configurations of both parts of the server.
+func (s settings) bound(front *server.Config, member *node.Config) (err error) {
+	if member.Retention, err = s.history(); err != nil {
+		return err
+	}
+	return s.limits.apply(front, member)
+}
+
 // apply writes the limits into the configurations of both parts of the server.
 func (l limits) apply(front *server.Config, member *node.Config) error {
 	for _, f := range []struct {

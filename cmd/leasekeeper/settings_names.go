@@ -1,6 +1,8 @@
 package main
 
 import (
+	"io"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -8,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // nameSettings are those of the commands that deal with names in a store. They are found like the settings of
@@ -17,6 +20,11 @@ var nameSettings = []settingOf[nameOptions]{
 	{"ttl", leasekeeper.DefaultTTL.String(), "the `duration` that the lease lives without renewal (env LEASEKEEPER_TTL)", func(o *nameOptions) *string { return &o.ttl }},
 	{"kill-after", "", "the `duration` from SIGTERM to SIGKILL (env LEASEKEEPER_KILL_AFTER; default 5s, or a third of a shorter lease)", func(o *nameOptions) *string { return &o.killAfter }},
 	{"on-lost", "term", "`what` to do when the lease is about to be lost: term (SIGTERM, then SIGKILL), kill, or warn (env LEASEKEEPER_ON_LOST)", func(o *nameOptions) *string { return &o.onLost }},
+}
+
+// loadNames takes each setting from the first place that has it.
+func loadNames(flags *pflag.FlagSet, environ []string) (nameOptions, error) {
+	return resolve(nameSettings, flags, environ)
 }
 
 type nameOptions struct {
@@ -67,4 +75,32 @@ func duration(key, text string) (time.Duration, error) {
 		return 0, wrongUsage("--%s %v is not positive: write --%s 15s, or 500ms, or 2m", key, d, key)
 	}
 	return d, nil
+}
+
+// chooseStore takes a file of this user if no store was named.
+func (o *nameOptions) chooseStore(stderr io.Writer) (err error) {
+	if o.store == "" {
+		o.store, err = localStore(stderr)
+		return err
+	}
+	return checkStore(o.store)
+}
+
+const exampleStore = "leasekeeper://127.0.0.1:2379/"
+
+// checkStore refuses the URL of a store of a kind that is not built into this program. Nothing of it is shown: it
+// may be a password that was written without what belongs before it.
+func checkStore(rawURL string) error {
+	u, err := url.Parse(rawURL)
+	schemes := backend.Schemes()
+	if err != nil || slices.Contains(schemes, u.Scheme) {
+		return nil // or why it cannot be read is told when it is opened
+	}
+	for i, scheme := range schemes {
+		if schemes[i] = scheme + "://"; scheme == "sqlite" {
+			schemes[i] = scheme + ":"
+		}
+	}
+	return wrongUsage("there is no such kind of store: the URL of one begins with %s or %s, like %s",
+		strings.Join(schemes[:len(schemes)-1], ", "), schemes[len(schemes)-1], exampleStore)
 }

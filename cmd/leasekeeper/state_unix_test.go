@@ -26,7 +26,7 @@ func TestWorldWritableStateIsRepaired(t *testing.T) {
 	}
 	ls()
 	folder := filepath.Join(state, "leasekeeper")
-	modes := map[string]os.FileMode{folder: 0o777, filepath.Join(folder, stateFile): 0o666}
+	modes := map[string]os.FileMode{folder: 0o777, filepath.Join(folder, "leases.db"): 0o666}
 	for path, mode := range modes {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)

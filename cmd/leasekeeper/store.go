@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/url"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,7 +36,7 @@ func (f *storeFlags) register(cmd *cobra.Command, settings ...string) {
 
 // complete finds the settings and checks what was given.
 func (f *storeFlags) complete(cmd *cobra.Command) (err error) {
-	if f.nameOptions, err = resolve(nameSettings, cmd.Flags(), os.Environ()); err != nil {
+	if f.nameOptions, err = loadNames(cmd.Flags(), os.Environ()); err != nil {
 		return err
 	}
 	if f.timeout <= 0 {
@@ -49,41 +46,6 @@ func (f *storeFlags) complete(cmd *cobra.Command) (err error) {
 		return err
 	}
 	return f.chooseStore(cmd.ErrOrStderr())
-}
-
-func checkOutput(output string) error {
-	if output != outputTable && output != outputJSON {
-		return wrongUsage("unknown output %q: write -o table or -o json", output)
-	}
-	return nil
-}
-
-// chooseStore takes a file of this user if no store was named.
-func (o *nameOptions) chooseStore(stderr io.Writer) (err error) {
-	if o.store == "" {
-		o.store, err = localStore(stderr)
-		return err
-	}
-	return checkStore(o.store)
-}
-
-const exampleStore = "leasekeeper://127.0.0.1:2379/"
-
-// checkStore refuses the URL of a store of a kind that is not built into this program. Nothing of it is shown: it
-// may be a password that was written without what belongs before it.
-func checkStore(rawURL string) error {
-	u, err := url.Parse(rawURL)
-	schemes := backend.Schemes()
-	if err != nil || slices.Contains(schemes, u.Scheme) {
-		return nil // or why it cannot be read is told when it is opened
-	}
-	for i, scheme := range schemes {
-		if schemes[i] = scheme + "://"; scheme == "sqlite" {
-			schemes[i] = scheme + ":"
-		}
-	}
-	return wrongUsage("there is no such kind of store: the URL of one begins with %s or %s, like %s",
-		strings.Join(schemes[:len(schemes)-1], ", "), schemes[len(schemes)-1], exampleStore)
 }
 
 // withStore runs a command's work with the chosen store.
@@ -196,15 +158,4 @@ func notHeld(info backend.Info, t leasekeeper.Token) string {
 		return fmt.Sprintf("nobody holds %s", info.Name)
 	}
 	return fmt.Sprintf("nobody holds %s: the lease with token %d has ended", info.Name, t)
-}
-
-// roughly shows a length of time that a store told.
-func roughly(d time.Duration) string {
-	if d < 0 {
-		return "unknown"
-	}
-	if d >= 10*time.Second {
-		return d.Round(time.Second).String()
-	}
-	return d.Round(time.Millisecond).String()
 }

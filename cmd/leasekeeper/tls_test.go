@@ -10,7 +10,6 @@ import (
 	"math/big"
 	"net"
 	"os"
-	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -49,17 +48,5 @@ func scriptCertify(ts *testscript.TestScript, neg bool, args []string) {
 		args[0] + ".key":    {Type: "EC PRIVATE KEY", Bytes: secret},
 	} {
 		ts.Check(os.WriteFile(ts.MkAbs(name), pem.EncodeToMemory(block), 0o600))
-	}
-}
-
-func TestInnermost(t *testing.T) {
-	for said, want := range map[string]string{
-		`connection error: desc = "transport: authentication handshake failed: tls: x"`: "tls: x",
-		`connection error: desc = "error reading server preface: remote error: tls: y"`: "remote error: tls: y",
-		"z": "z",
-	} {
-		if got := innermost(said); got != want {
-			t.Errorf("of %q is left %q, want %q", said, got, want)
-		}
 	}
 }
