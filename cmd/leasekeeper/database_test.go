@@ -14,6 +14,7 @@ import (
 	"github.com/creack/pty"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
 	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
@@ -38,7 +39,7 @@ func onDatabases(t *testing.T, test func(t *testing.T, fresh func() string)) {
 		dir, n := t.TempDir(), 0
 		test(t, func() string {
 			n++
-			return fileStore(filepath.Join(dir, fmt.Sprintf("%d.db", n)))
+			return settings.FileStore(filepath.Join(dir, fmt.Sprintf("%d.db", n)))
 		})
 	})
 	t.Run("postgres", func(t *testing.T) {
@@ -100,7 +101,7 @@ func TestTheSchemaIsTheOneThatIsMade(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			run(fileStore(path))
+			run(settings.FileStore(path))
 			if err := db.QueryRow("SELECT group_concat(sql, char(10)) FROM (SELECT sql FROM sqlite_master ORDER BY name)").Scan(&text); err != nil {
 				t.Fatal(err)
 			}
@@ -122,7 +123,7 @@ func TestTheSchemaIsTheOneThatIsMade(t *testing.T) {
 // How far a move is, is told to who looks on, and to nobody else.
 func TestMoveShowsItsProgressOnATerminal(t *testing.T) {
 	dir := t.TempDir()
-	a, b := fileStore(filepath.Join(dir, "a.db")), fileStore(filepath.Join(dir, "b.db"))
+	a, b := settings.FileStore(filepath.Join(dir, "a.db")), settings.FileStore(filepath.Join(dir, "b.db"))
 	const names = 30
 	for i := range names {
 		if out, err := exec.Command("leasekeeper", "run", "--store", a, fmt.Sprintf("jobs/%d", i), "--", "true").CombinedOutput(); err != nil {

@@ -1,16 +1,18 @@
-// Command leasekeeper runs a lease server and lets people look at one and operate it.
+// Command leasekeeper runs a lease server, and lets people look at one and operate it.
 //
-// It promises to answer in plain words: a command that could not do its work says in one sentence what
-// happened and what to do about it, and its exit code says which kind of trouble it was (see exit.go). What
-// it prints for programs (-o json) keeps its field names.
+// A command that could not do its work says in one sentence what happened and what to do about it. Its exit code says
+// which kind of trouble it was (internal/command). Programs read the output of -o json, whose field names stay.
 //
-// How it works: each command has a file of its own. serve.go puts together the member (internal/replica)
-// and its network front (server), in a group also the connections to the other members (internal/peer), and ends them in
-// the right order. status and lease are clients that talk gRPC in etcd's v3 API, and status also asks our own service for
-// the members; found and transfer-leadership need that service. The commands about names work on any backend of package
-// driver, which are linked in here (store.go), and by default on a file (state.go). run has internal/supervise end the
-// command before its lease does. This is the only place in the module that reads flags, the environment and the
-// configuration file, and that writes to standard output.
+// Each command has a file of its own in a package below internal. These packages return the commands as a list, and
+// root.go joins the lists:
 //
-// It never decides anything about leases.
+//   - internal/serve runs a server;
+//   - internal/client asks a server and operates it;
+//   - internal/names works with names on any backend;
+//   - internal/runner runs a command under a lease.
+//
+// They use internal/settings, internal/store, internal/command and internal/console. No other packages of the module
+// read flags, the environment or the configuration file, or write to standard output.
+//
+// The command decides nothing about leases.
 package main

@@ -31,6 +31,9 @@ import (
 
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
 )
 
 // hostileText has what a terminal obeys, in one byte and in two, ends of lines, text from right to left, and DEL.
@@ -162,7 +165,7 @@ func runHostile(t *testing.T, line, store, token, what string) {
 		limit = startLimit
 	}
 	printed, code := printedBy(t, words, limit)
-	if printed == "" && code == exitDone {
+	if printed == "" && code == command.ExitDone {
 		t.Errorf("%s (%s) prints nothing, so it shows nothing", line, what)
 	}
 	checkPrinted(t, fmt.Sprintf("`%s` (%s, exit code %d)", line, what, code), printed)
@@ -194,9 +197,9 @@ func printedBy(t *testing.T, words []string, limit time.Duration) (printed strin
 func hostileDatabase(t *testing.T) (store, token string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "leases.db")
-	store = fileStore(path)
+	store = settings.FileStore(path)
 	var stdout, stderr strings.Builder
-	if run([]string{"acquire", "jobs/hostile", "--ttl", "1h", "--store", store}, &stdout, &stderr) != exitDone {
+	if run([]string{"acquire", "jobs/hostile", "--ttl", "1h", "--store", store}, &stdout, &stderr) != command.ExitDone {
 		t.Fatal(stderr.String())
 	}
 	db, err := sql.Open("sqlite", path)
@@ -347,14 +350,18 @@ func TestErrorsAreEscaped(t *testing.T) {
 
 // TestOnlyOutputPrints keeps the escaping in one place.
 func TestOnlyOutputPrints(t *testing.T) {
-	files, err := filepath.Glob("*.go")
-	if err != nil || len(files) == 0 {
-		t.Fatal(files, err)
+	var files []string
+	for _, pattern := range []string{"*.go", "internal/*/*.go"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatal(found, err)
+		}
+		files = append(files, found...)
 	}
 	prints := regexp.MustCompile(`\bfmt\.(Fprint|Print)|\bio\.WriteString|\bos\.Std(out|err)\.Write|\bjson\.NewEncoder`)
 	for _, file := range files {
 		// A hash is no terminal.
-		if strings.HasSuffix(file, "_test.go") || file == "output.go" || file == "settings_group.go" {
+		if strings.HasSuffix(file, "_test.go") || filepath.Dir(file) == "internal/console" || file == "internal/settings/cluster.go" {
 			continue
 		}
 		text, err := os.ReadFile(file)
@@ -362,7 +369,7 @@ func TestOnlyOutputPrints(t *testing.T) {
 			t.Fatal(err)
 		}
 		if found := prints.Find(text); found != nil {
-			t.Errorf("%s has %s: use the functions of output.go, which escape text", file, found)
+			t.Errorf("%s has %s: use the functions of internal/console, which escape text", file, found)
 		}
 	}
 }
@@ -370,14 +377,14 @@ func TestOnlyOutputPrints(t *testing.T) {
 // Text for a person and for a program is escaped in the way that each reads.
 func TestPrintedText(t *testing.T) {
 	var text, forPrograms strings.Builder
-	if err := printLine(&text, "%s\\ é 日", hostileText); err != nil {
+	if err := console.PrintLine(&text, "%s\\ é 日", hostileText); err != nil {
 		t.Fatal(err)
 	}
 	if want := `\x1b]0;owned\a\u009b31m\r\nleasekeeper: all is well\t\u202e\x7f\ é 日` + "\n"; text.String() != want {
 		t.Errorf("printed %q and not %q", text.String(), want)
 	}
 	told := []string{hostileText, "\U000e0001 é", "a\\b"}
-	if err := printJSON(&forPrograms, told); err != nil {
+	if err := console.PrintJSON(&forPrograms, told); err != nil {
 		t.Fatal(err)
 	}
 	checkPrinted(t, "JSON", forPrograms.String())
@@ -394,7 +401,7 @@ func TestPrintedText(t *testing.T) {
 func TestLogEscapes(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		var out strings.Builder
-		logger, err := settings{logLevel: "info", logFormat: format}.logger(&out)
+		logger, err := settings.Server{LogLevel: "info", LogFormat: format}.Logger(&out)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,6 +17,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasekeeper/leasekeeper/backend/memory"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
 )
 
 // The stores that TestExitCodesOfAllCommands tries: what each is like.
@@ -148,7 +150,7 @@ func (w *exitWorld) try(t *testing.T, command string, row exitRow) {
 	for _, word := range shellWords(row.args) {
 		dir := t.TempDir()
 		words = append(words, strings.NewReplacer("NAME", "jobs/x", "TOKEN", token, "STORE", url, "DIR", dir,
-			"NEW", fileStore(filepath.Join(dir, "new.db")), "OTHER", fileStore(filepath.Join(dir, "other.db"))).Replace(word))
+			"NEW", settings.FileStore(filepath.Join(dir, "new.db")), "OTHER", settings.FileStore(filepath.Join(dir, "other.db"))).Replace(word))
 	}
 	flags := []string{}
 	switch {
@@ -210,8 +212,8 @@ func shellWords(line string) []string {
 	return words
 }
 
-func hasFlag(command, name string) bool {
-	found, _, err := newRoot().Find(strings.Fields(command))
+func hasFlag(path, name string) bool {
+	found, _, err := newRoot().Find(strings.Fields(path))
 	return err == nil && found.Flags().Lookup(name) != nil
 }
 
@@ -221,14 +223,14 @@ type fullWriter struct{}
 func (fullWriter) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 
 // store makes a store for one row. `run` gets a file: it runs in another process.
-func (w *exitWorld) store(t *testing.T, command, like string) (url, token string) {
+func (w *exitWorld) store(t *testing.T, words, like string) (url, token string) {
 	t.Helper()
 	w.stores++
 	name := t.Name() + strconv.Itoa(w.stores)
 	path := filepath.Join(t.TempDir(), "leases.db")
-	file := command == "run" || like == damaged || like == corrupt
+	file := words == "run" || like == damaged || like == corrupt
 	if url = "memory:" + name; file {
-		url = fileStore(path)
+		url = settings.FileStore(path)
 	}
 	switch like {
 	case nothing:
@@ -239,7 +241,7 @@ func (w *exitWorld) store(t *testing.T, command, like string) (url, token string
 		}
 		return url, "1"
 	case absent:
-		if hasFlag(command, "endpoint") {
+		if hasFlag(words, "endpoint") {
 			return "127.0.0.1:1", "1"
 		}
 		return "leasekeeper://127.0.0.1:1/", "1"
@@ -253,13 +255,13 @@ func (w *exitWorld) store(t *testing.T, command, like string) (url, token string
 		return url, "1"
 	}
 	var stdout, stderr strings.Builder
-	if run([]string{"acquire", "jobs/x", "--ttl", "60s", "--store", url}, &stdout, &stderr) != exitDone {
+	if run([]string{"acquire", "jobs/x", "--ttl", "60s", "--store", url}, &stdout, &stderr) != command.ExitDone {
 		t.Fatal(stderr.String())
 	}
 	token = strings.TrimSpace(stdout.String())
 	switch like {
 	case fenced:
-		if run([]string{"pin", "jobs/x", "--reason", "x", "--store", url}, io.Discard, &stderr) != exitDone {
+		if run([]string{"pin", "jobs/x", "--reason", "x", "--store", url}, io.Discard, &stderr) != command.ExitDone {
 			t.Fatal(stderr.String())
 		}
 	case lossy:

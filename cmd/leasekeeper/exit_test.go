@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
 )
 
 func TestExitCodes(t *testing.T) {
@@ -12,26 +14,26 @@ func TestExitCodes(t *testing.T) {
 		args string
 		want int
 	}{
-		{"", exitDone},
-		{"help", exitDone},
-		{"version", exitDone},
-		{"lease", exitDone},
-		{"nonsense", exitUsage},
-		{"lease nonsense", exitUsage},
-		{"serve --nonsense", exitUsage},
-		{"serve nonsense", exitUsage},
-		{"serve --listen nonsense", exitUsage},
-		{"serve --listen :0", exitUsage},
-		{"serve --log-level nonsense", exitUsage},
-		{"serve --config /nonsense", exitUsage},
-		{"serve --listen 203.0.113.1:0", exitFailed},
-		{"status --timeout nonsense", exitUsage},
-		{"lease show nonsense", exitUsage},
-		{"status --endpoint 127.0.0.1:1", exitUnreachable},
-		{"lease list --endpoint 127.0.0.1:1", exitUnreachable},
-		{"lease grant 60 --endpoint 127.0.0.1:1", exitUnreachable},
-		{"lease show 12 --endpoint 127.0.0.1:1", exitUnreachable},
-		{"lease revoke 12 --endpoint 127.0.0.1:1", exitUnreachable},
+		{"", command.ExitDone},
+		{"help", command.ExitDone},
+		{"version", command.ExitDone},
+		{"lease", command.ExitDone},
+		{"nonsense", command.ExitUsage},
+		{"lease nonsense", command.ExitUsage},
+		{"serve --nonsense", command.ExitUsage},
+		{"serve nonsense", command.ExitUsage},
+		{"serve --listen nonsense", command.ExitUsage},
+		{"serve --listen :0", command.ExitUsage},
+		{"serve --log-level nonsense", command.ExitUsage},
+		{"serve --config /nonsense", command.ExitUsage},
+		{"serve --listen 203.0.113.1:0", command.ExitFailed},
+		{"status --timeout nonsense", command.ExitUsage},
+		{"lease show nonsense", command.ExitUsage},
+		{"status --endpoint 127.0.0.1:1", command.ExitUnreachable},
+		{"lease list --endpoint 127.0.0.1:1", command.ExitUnreachable},
+		{"lease grant 60 --endpoint 127.0.0.1:1", command.ExitUnreachable},
+		{"lease show 12 --endpoint 127.0.0.1:1", command.ExitUnreachable},
+		{"lease revoke 12 --endpoint 127.0.0.1:1", command.ExitUnreachable},
 	} {
 		var stderr strings.Builder
 		if got := run(strings.Fields(c.args), io.Discard, &stderr); got != c.want {
@@ -45,8 +47,8 @@ func TestExitCodes(t *testing.T) {
 
 func TestWhatIsToldIsOneLine(t *testing.T) {
 	var stderr strings.Builder
-	code := report(errors.Join(errors.New("one"), wrongUsage("two")), &stderr)
-	if code != exitUsage || stderr.String() != "leasekeeper: one; two\n" {
+	code := command.Report(errors.Join(errors.New("one"), command.WrongUsage("two")), &stderr)
+	if code != command.ExitUsage || stderr.String() != "leasekeeper: one; two\n" {
 		t.Errorf("code %d, %q", code, &stderr)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
 )
 
 // systemd is told when the server serves and when it stops.
@@ -44,7 +46,7 @@ func TestSystemdIsTold(t *testing.T) {
 	if got := next(); got != "STOPPING=1" {
 		t.Errorf("told %q when it was told to stop", got)
 	}
-	if code := r.wait(); code != exitDone {
+	if code := r.wait(); code != command.ExitDone {
 		t.Errorf("ended with code %d", code)
 	}
 }

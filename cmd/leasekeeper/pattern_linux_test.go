@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
 	"github.com/leasekeeper/leasekeeper/internal/supervise"
 )
 
@@ -82,7 +83,7 @@ func TestNoPatternHitsWrapperAndGuard(t *testing.T) {
 		for i, k := range []killer{pkill("leasekeeper"), pkillFull("leasekeeper run"), pkillFull("lock"), pkillFull("guard"), killall("leasekeeper"), killall(supervise.GuardName)} {
 			t.Run(strings.Replace(k.as, " ", " -"+s.String()+" ", 1), func(t *testing.T) {
 				t.Parallel()
-				store := fileStore(filepath.Join(dir, strconv.Itoa(int(s))+"-"+strconv.Itoa(i)+".db"))
+				store := settings.FileStore(filepath.Join(dir, strconv.Itoa(int(s))+"-"+strconv.Itoa(i)+".db"))
 				first := occupy(t, store, stubborn)
 				pid := first.pid()
 				all := below(t, first.cmd.Process.Pid)

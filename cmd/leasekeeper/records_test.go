@@ -15,6 +15,9 @@ import (
 	"testing"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
 )
 
 // openRecords opens the database of a store, as a person would who looks into it.
@@ -50,7 +53,7 @@ func recordsPage(t *testing.T) (page string, statements []string) {
 func at(t *testing.T, store string, words ...string) (string, int) {
 	t.Helper()
 	cmd := exec.Command("leasekeeper", words...)
-	cmd.Env = append(os.Environ(), storeVariable+"="+store)
+	cmd.Env = append(os.Environ(), settings.StoreVariable+"="+store)
 	out, err := cmd.CombinedOutput()
 	if err != nil && cmd.ProcessState == nil {
 		t.Fatal(err)
@@ -70,12 +73,12 @@ func TestRecordsAreReadAndMendedAsThePageSays(t *testing.T) {
 	onDatabases(t, func(t *testing.T, fresh func() string) {
 		store := fresh()
 		for range 3 {
-			if out, code := at(t, store, "run", "jobs/nightly", "--", "true"); code != exitDone {
+			if out, code := at(t, store, "run", "jobs/nightly", "--", "true"); code != command.ExitDone {
 				t.Fatal(out)
 			}
 		}
 		for _, name := range []string{"jobs/nightly", "other"} {
-			if out, code := at(t, store, "acquire", name, "--ttl", "60s", "--holder", "me"); code != exitDone {
+			if out, code := at(t, store, "acquire", name, "--ttl", "60s", "--holder", "me"); code != command.ExitDone {
 				t.Fatal(out)
 			}
 		}
@@ -87,24 +90,24 @@ func TestRecordsAreReadAndMendedAsThePageSays(t *testing.T) {
 		if _, err := db.Exec("UPDATE leasekeeper_lease SET pins = 'nonsense' WHERE name = 'jobs/nightly'"); err != nil {
 			t.Fatal(err)
 		}
-		if out, code := at(t, store, "show", "jobs/nightly"); code != exitTrouble || !strings.Contains(out, "corrupt") || !strings.Contains(out, "pins") {
+		if out, code := at(t, store, "show", "jobs/nightly"); code != command.ExitTrouble || !strings.Contains(out, "corrupt") || !strings.Contains(out, "pins") {
 			t.Errorf("of a record that can not be read is said, with %d: %s", code, out)
 		}
 		last := firstColumn(t, db, token)
 		if len(last) != 1 || last[0] != "7" {
 			t.Fatalf("the token is %q", last)
 		}
-		if out, code := at(t, store, append(strings.Fields(raise[1]), last[0])...); code != exitDone {
+		if out, code := at(t, store, append(strings.Fields(raise[1]), last[0])...); code != command.ExitDone {
 			t.Fatal(out)
 		}
 		if _, err := db.Exec(remove); err != nil {
 			t.Fatal(err)
 		}
-		out, code := at(t, store, "run", "jobs/nightly", "--", "printenv", tokenVariable)
-		if next, err := strconv.Atoi(strings.TrimSpace(out)); code != exitDone || err != nil || next <= 7 {
+		out, code := at(t, store, "run", "jobs/nightly", "--", "printenv", settings.TokenVariable)
+		if next, err := strconv.Atoi(strings.TrimSpace(out)); code != command.ExitDone || err != nil || next <= 7 {
 			t.Errorf("the next token is %s", out)
 		}
-		if out, code := at(t, store, "show", "other"); code != exitDone || !strings.Contains(out, "me") {
+		if out, code := at(t, store, "show", "other"); code != command.ExitDone || !strings.Contains(out, "me") {
 			t.Errorf("another name: %s", out)
 		}
 	})
@@ -122,9 +125,9 @@ func TestTokensGrowOnAfterARestore(t *testing.T) {
 		store := fresh()
 		token := func(store string) int {
 			t.Helper()
-			out, code := at(t, store, "run", "jobs/nightly", "--", "printenv", tokenVariable)
+			out, code := at(t, store, "run", "jobs/nightly", "--", "printenv", settings.TokenVariable)
 			n, err := strconv.Atoi(strings.TrimSpace(out))
-			if code != exitDone || err != nil {
+			if code != command.ExitDone || err != nil {
 				t.Fatal(out)
 			}
 			return n
@@ -138,7 +141,7 @@ func TestTokensGrowOnAfterARestore(t *testing.T) {
 		if forgotten := token(backup(t, restored)); forgotten > last {
 			t.Fatalf("what was restored goes on at %d, after %d: then nothing is to be raised", forgotten, last)
 		}
-		if out, code := at(t, restored, strings.Fields(raise[1])...); code != exitDone {
+		if out, code := at(t, restored, strings.Fields(raise[1])...); code != command.ExitDone {
 			t.Fatal(out)
 		}
 		if next := token(restored); next <= last {
@@ -157,7 +160,7 @@ func backup(t *testing.T, store string) string {
 		if _, err := db.Exec("VACUUM INTO ?", path); err != nil {
 			t.Fatal(err)
 		}
-		return fileStore(path)
+		return settings.FileStore(path)
 	}
 	u, err := url.Parse(store)
 	if err != nil {

@@ -4,6 +4,12 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/client"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/names"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/runner"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/serve"
 )
 
 // run runs the command line and returns the exit code of the process.
@@ -12,7 +18,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	return report(root.Execute(), stderr)
+	return command.Report(root.Execute(), stderr)
 }
 
 func newRoot() *cobra.Command {
@@ -27,17 +33,17 @@ database: a SQLite file, PostgreSQL or MongoDB.`,
   leasekeeper status                       # ask it how it is`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          noArguments,
+		Args:          command.NoArguments,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return wrongUsage("%v; `%s --help` lists the flags", err, cmd.CommandPath())
+		return command.WrongUsage("%v; `%s --help` lists the flags", err, cmd.CommandPath())
 	})
 	root.AddCommand(newVersion())
-	root.AddCommand(serveCommands(programVersion())...)
-	root.AddCommand(clientCommands()...)
-	root.AddCommand(runCommands()...)
-	root.AddCommand(nameCommands()...)
+	root.AddCommand(serve.Commands(programVersion())...)
+	root.AddCommand(client.Commands()...)
+	root.AddCommand(runner.Commands()...)
+	root.AddCommand(names.Commands()...)
 	return root
 }

@@ -15,6 +15,9 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
 )
 
 // tenant is a `leasekeeper run` in a process of its own, and its command.
@@ -103,7 +106,7 @@ func TestStoppedHolderActsNoMore(t *testing.T) {
 		t.Errorf("the next holder was %s", got)
 	}
 	first.signal(syscall.SIGCONT)
-	first.ends(exitLost, "")
+	first.ends(command.ExitLost, "")
 }
 
 func TestKilledHolderLeavesNothingBehind(t *testing.T) {
@@ -130,7 +133,7 @@ func TestKilledGuardEndsTheCommand(t *testing.T) {
 	if err := syscall.Kill(number, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	first.ends(exitOwn, "the guard has failed")
+	first.ends(command.ExitOwn, "the guard has failed")
 	if got := next(t, store, pid, "--nonblock"); got != "alone" {
 		t.Errorf("the next holder was %s", got)
 	}
@@ -143,7 +146,7 @@ func TestStoreGoneWhileRunning(t *testing.T) {
 	first.pid()
 	server.kill()
 	gone := time.Now()
-	first.ends(exitLost, "the lease could not be renewed in time: the command is ended before it is lost")
+	first.ends(command.ExitLost, "the lease could not be renewed in time: the command is ended before it is lost")
 	// It was renewed at the latest just before the server went. What is left is for tidying up, and for a crowded machine.
 	if took := time.Since(gone); took > tenantTTL+8*time.Second {
 		t.Errorf("it took %v", took)
@@ -153,7 +156,7 @@ func TestStoreGoneWhileRunning(t *testing.T) {
 func TestRevokedWhileRunning(t *testing.T) {
 	t.Parallel()
 	store := storeAt(t, t.TempDir())
-	for policy, want := range map[string]int{"term": exitLost, "kill": exitLost, "warn": 3} {
+	for policy, want := range map[string]int{"term": command.ExitLost, "kill": command.ExitLost, "warn": 3} {
 		first := occupy(t, store, "trap 'touch told' TERM; until test -e end -o -e told; do sleep 0.01; done; exit 3", "--on-lost", policy)
 		first.pid()
 		if out, err := exec.Command("leasekeeper", "revoke", "lock", "--store", store, "--now", "--reason", "a test").CombinedOutput(); err != nil {
@@ -310,7 +313,7 @@ func TestCommandGetsNoPassword(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
-			if !strings.Contains(string(out), storeVariable+"="+u.Scheme+"://"+u.User.Username()) || strings.Contains(string(out), password) != (flags != nil) {
+			if !strings.Contains(string(out), settings.StoreVariable+"="+u.Scheme+"://"+u.User.Username()) || strings.Contains(string(out), password) != (flags != nil) {
 				t.Errorf("with %q the command has in its environment\n%s", flags, out)
 			}
 		}

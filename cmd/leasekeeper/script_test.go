@@ -17,6 +17,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/pflag"
+
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files of the scripts (cmp only)")
@@ -48,7 +50,7 @@ func TestScriptsOnSQLite(t *testing.T) {
 	runScripts(t, "testdata/database", func(env *testscript.Env) error {
 		env.Setenv("KIND", "sqlite")
 		for _, name := range databaseNames {
-			env.Setenv(name, fileStore(filepath.Join(env.WorkDir, name+".db")))
+			env.Setenv(name, settings.FileStore(filepath.Join(env.WorkDir, name+".db")))
 		}
 		env.Setenv("SAME_A", env.Getenv("A")+"?poll=1s")
 		return nil

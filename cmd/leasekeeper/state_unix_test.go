@@ -8,19 +8,22 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
 )
 
 // TestWorldWritableStateIsRepaired opens the folder of this user's leases, and the file in it, to everybody.
 func TestWorldWritableStateIsRepaired(t *testing.T) {
 	state := t.TempDir()
 	t.Setenv("XDG_STATE_HOME", state)
-	t.Setenv(storeVariable, "")
+	t.Setenv(settings.StoreVariable, "")
 	var stdout, stderr strings.Builder
 	ls := func() {
 		t.Helper()
 		stdout.Reset()
 		stderr.Reset()
-		if code := run([]string{"ls"}, &stdout, &stderr); code != exitDone {
+		if code := run([]string{"ls"}, &stdout, &stderr); code != command.ExitDone {
 			t.Fatal(stderr.String())
 		}
 	}
@@ -52,7 +55,7 @@ func TestWorldWritableStateOfOthersIsToldOf(t *testing.T) {
 		if err != nil || info.Mode().Perm()&0o002 == 0 || info.Sys().(*syscall.Stat_t).Uid != 0 {
 			t.Skipf("%s is not root's, and open to everybody", os.TempDir())
 		}
-		if err := protect(os.TempDir(), "another"); err == nil || !strings.Contains(err.Error(), "belongs to user 0") {
+		if err := settings.Protect(os.TempDir(), "another"); err == nil || !strings.Contains(err.Error(), "belongs to user 0") {
 			t.Errorf("nothing is said of %s: %v", os.TempDir(), err)
 		}
 		return
@@ -70,9 +73,9 @@ func TestWorldWritableStateOfOthersIsToldOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("XDG_STATE_HOME", state)
-	t.Setenv(storeVariable, "")
+	t.Setenv(settings.StoreVariable, "")
 	var stdout, stderr strings.Builder
-	if code := run([]string{"ls"}, &stdout, &stderr); code != exitDone {
+	if code := run([]string{"ls"}, &stdout, &stderr); code != command.ExitDone {
 		t.Errorf("exit code %d", code)
 	}
 	says(t, stderr.String(), "leasekeeper: every user may write to "+folder+", which belongs to user 65534", "chmod o-w")

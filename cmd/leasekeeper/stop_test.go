@@ -13,6 +13,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
 )
 
 // A client that does not read what it asked for neither keeps the server from stopping cleanly nor makes it
@@ -51,7 +53,7 @@ func TestStopWithAClientThatDoesNotRead(t *testing.T) {
 	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if code := r.wait(); code != exitDone {
+	if code := r.wait(); code != command.ExitDone {
 		text, _ := os.ReadFile(filepath.Join(dir, "server.err"))
 		t.Errorf("ended with code %d:\n%s", code, text)
 	}

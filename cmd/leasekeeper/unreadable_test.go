@@ -10,6 +10,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
 )
 
 // A record that cannot be read hides no other, and is not passed over: ls says why, and exits with 1.
@@ -18,7 +22,7 @@ func TestLsTellsOfWhatItCanNotRead(t *testing.T) {
 	ls := func(words ...string) (stdout, stderr string, code int) {
 		t.Helper()
 		var out, told bytes.Buffer
-		cmd := exec.Command("leasekeeper", append(words, "--store", fileStore(path))...)
+		cmd := exec.Command("leasekeeper", append(words, "--store", settings.FileStore(path))...)
 		cmd.Stdout, cmd.Stderr = &out, &told
 		err := cmd.Run()
 		var ended *exec.ExitError
@@ -28,7 +32,7 @@ func TestLsTellsOfWhatItCanNotRead(t *testing.T) {
 		return out.String(), told.String(), cmd.ProcessState.ExitCode()
 	}
 	for _, name := range []string{"jobs/1", "jobs/2", "jobs/3"} {
-		if _, told, code := ls("acquire", name, "--ttl", "60s", "--holder", "me"); code != exitDone {
+		if _, told, code := ls("acquire", name, "--ttl", "60s", "--holder", "me"); code != command.ExitDone {
 			t.Fatal(told)
 		}
 	}
@@ -46,9 +50,9 @@ func TestLsTellsOfWhatItCanNotRead(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for _, output := range []string{outputTable, outputJSON} {
+	for _, output := range []string{console.Table, console.JSON} {
 		out, told, code := ls("ls", "-o", output)
-		if code != exitFailed || !strings.Contains(out, "jobs/1") || strings.Contains(out, "jobs/2") || !strings.Contains(out, "jobs/3") {
+		if code != command.ExitFailed || !strings.Contains(out, "jobs/1") || strings.Contains(out, "jobs/2") || !strings.Contains(out, "jobs/3") {
 			t.Errorf("%s: exit code %d:\n%s", output, code, out)
 		}
 		if !strings.HasPrefix(told, "leasekeeper: could not read jobs/2: sqlite: corrupt: ") || strings.Count(told, "\n") != 1 {

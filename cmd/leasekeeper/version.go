@@ -5,6 +5,9 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
 )
 
 // version is what this program calls itself. A release sets it with -ldflags "-X main.version=v1.2.3";
@@ -16,9 +19,9 @@ func newVersion() *cobra.Command {
 		Use:     "version",
 		Short:   "Print the version of this program",
 		Example: "  leasekeeper version",
-		Args:    noArguments,
+		Args:    command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return printLine(cmd.OutOrStdout(), "leasekeeper %s (%s, %s/%s)",
+			return console.PrintLine(cmd.OutOrStdout(), "leasekeeper %s (%s, %s/%s)",
 				programVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 		},
 	}

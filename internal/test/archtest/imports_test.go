@@ -37,7 +37,7 @@ var onlyIn = []everywhereBut{
 	{"go.etcd.io/raft/v3", []string{"internal/replica", "internal/node", "internal/test/simulation"}},
 	// The driver is above the replica: nothing below the server, and no simulation, needs it.
 	{modulePath + "/internal/node", []string{"server", "internal/endpoints/endpointstest", "cmd"}},
-	{modulePath + "/cmd", nil},
+	{modulePath + "/cmd", []string{"cmd"}},
 	{"flag", []string{"cmd"}},
 	{"github.com/spf13", []string{"cmd"}},
 }

@@ -42,10 +42,12 @@ func buildAndRun(m *testing.M) int {
 
 // noteSources looks at the files of the command itself, which go test takes as a sign that the result depends on them.
 func noteSources(t *testing.T) {
-	files, err := filepath.Glob("../../../cmd/leasekeeper/*.go")
-	must(t, err)
-	for _, f := range files {
-		_, err := os.Stat(f)
+	for _, pattern := range []string{"../../../cmd/leasekeeper/*.go", "../../../cmd/leasekeeper/internal/*/*.go"} {
+		files, err := filepath.Glob(pattern)
 		must(t, err)
+		for _, f := range files {
+			_, err := os.Stat(f)
+			must(t, err)
+		}
 	}
 }

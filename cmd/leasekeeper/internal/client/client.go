@@ -1,0 +1,121 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
+)
+
+// clientFlags are what all commands share that talk to a server.
+type clientFlags struct {
+	endpoint string
+	timeout  time.Duration
+	output   string
+	tls      tlsFlags
+}
+
+func (f *clientFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.endpoint, "endpoint", "", "the server to ask, `host:port`, with https:// before it if it speaks TLS (env "+settings.EndpointVariable+"; default "+settings.DefaultEndpoint+")")
+	flags.DurationVar(&f.timeout, "timeout", settings.DefaultTimeout, "how long to wait for its answers")
+	flags.StringVarP(&f.output, "output", "o", console.Table, "`table` or json")
+	f.tls.register(flags)
+}
+
+// complete fills in the environment and checks what was given.
+func (f *clientFlags) complete() error {
+	if f.endpoint == "" {
+		f.endpoint = os.Getenv(settings.EndpointVariable)
+	}
+	if f.endpoint == "" {
+		f.endpoint = settings.DefaultEndpoint
+	}
+	var err error
+	if f.endpoint, err = f.tls.complete(f.endpoint); err != nil {
+		return err
+	}
+	if _, _, err := net.SplitHostPort(f.endpoint); err != nil {
+		return command.WrongUsage("%q is not an endpoint: write host:port, such as %s", f.endpoint, settings.DefaultEndpoint)
+	}
+	if f.timeout <= 0 {
+		return command.WrongUsage("--timeout %v is not positive: write how long to wait, such as 5s", f.timeout)
+	}
+	if f.output != console.Table && f.output != console.JSON {
+		return command.WrongUsage("unknown output %q: write -o table or -o json", f.output)
+	}
+	return nil
+}
+
+// client is a connection to one server, and the time that is left to use it.
+type client struct {
+	flags clientFlags
+	conn  *grpc.ClientConn
+}
+
+// withClient runs a command's work with a connection to the chosen server.
+func withClient(cmd *cobra.Command, flags *clientFlags, work func(ctx context.Context, c *client) error) error {
+	if err := flags.complete(); err != nil {
+		return err
+	}
+	how, err := flags.tls.credentials()
+	if err != nil {
+		return err
+	}
+	conn, err := grpc.NewClient("passthrough:///"+flags.endpoint,
+		grpc.WithTransportCredentials(how),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)))
+	if err != nil {
+		return command.WrongUsage("%q is not an endpoint: %v", flags.endpoint, err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), flags.timeout)
+	defer cancel()
+	return work(ctx, &client{flags: *flags, conn: conn})
+}
+
+func (c *client) leases() pb.LeaseClient { return pb.NewLeaseClient(c.conn) }
+
+// explain turns the error of a call into a sentence that says what to do. doing completes "could not".
+func (c *client) explain(doing string, err error) error {
+	var known *command.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	said := status.Convert(err)
+	switch said.Code() {
+	case codes.Unavailable:
+		if trouble := c.explainTLS(doing, said.Message()); trouble != nil {
+			return trouble
+		}
+		if strings.Contains(said.Message(), "connection error") || strings.Contains(said.Message(), "error reading from server") {
+			return c.unreachable("could not %s: no server answers at %s; start one with `leasekeeper serve`, or choose another with --endpoint", doing)
+		}
+		return c.unreachable("could not %s: the server at %s is not ready (%s); try again in a moment", doing, said.Message())
+	case codes.DeadlineExceeded:
+		return c.unreachable("could not %s: the server at %s did not answer within %v; see its log, or wait longer with --timeout", doing, c.flags.timeout)
+	case codes.Unimplemented:
+		return command.Failed("could not %s: the server at %s does not offer this (%s)", doing, c.flags.endpoint, said.Message())
+	}
+	return command.Failed("could not %s: the server at %s says: %s", doing, c.flags.endpoint, said.Message())
+}
+
+// unreachable formats with what was being done, the endpoint, and then the rest.
+func (c *client) unreachable(format, doing string, rest ...any) error {
+	cause := fmt.Errorf(format, append([]any{doing, c.flags.endpoint}, rest...)...)
+	return &command.Error{Code: command.ExitUnreachable, Cause: cause}
+}

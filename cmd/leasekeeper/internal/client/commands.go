@@ -1,0 +1,8 @@
+package client
+
+import "github.com/spf13/cobra"
+
+// Commands are the commands of this package.
+func Commands() []*cobra.Command {
+	return []*cobra.Command{newStatus(), newTransferLeadership(), newFound(), newLease()}
+}

@@ -1,0 +1,108 @@
+package client
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
+)
+
+// What became of one lease that was to be revoked.
+const (
+	revoked       = "revoked"
+	revokeMissing = "not found"
+	revokeUnknown = "unknown" // it may yet be revoked
+	revokeFailed  = "failed"
+)
+
+// revocation is what `lease revoke` tells about one id.
+type revocation struct {
+	ID     string `json:"id"`
+	Result string `json:"result"`
+	Detail string `json:"detail,omitempty"`
+}
+
+func newLeaseRevoke() *cobra.Command {
+	var flags clientFlags
+	cmd := &cobra.Command{
+		Use:   "revoke ID...",
+		Short: "End leases at once and delete the keys attached to them",
+		Long: `End leases at once and delete the keys attached to them. Each id is dealt with, whatever became
+of those before it. The exit code is 0 if all were revoked, 1 if one was not, and 3 if for one of them no
+answer came, so that it may or may not have been revoked.`,
+		Example: "  leasekeeper lease revoke 694d9a1b2c3d4e5f",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return command.WrongUsage("which leases? Write their ids; `leasekeeper lease list` shows them")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ids := make([]int64, 0, len(args))
+			for _, arg := range args {
+				id, err := parseID(arg)
+				if err != nil {
+					return err
+				}
+				ids = append(ids, id)
+			}
+			return withClient(cmd, &flags, func(ctx context.Context, c *client) error {
+				told, err := c.revokeAll(ctx, ids)
+				return errors.Join(printRevocations(cmd, flags.output, told), err)
+			})
+		},
+	}
+	flags.register(cmd)
+	return cmd
+}
+
+// revokeAll tells of every id what became of it. The error carries the exit code.
+func (c *client) revokeAll(ctx context.Context, ids []int64) ([]revocation, error) {
+	var told []revocation
+	code := command.ExitDone
+	for _, id := range ids {
+		_, err := c.leases().LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: id})
+		r := revocation{ID: formatID(id), Result: revoked}
+		switch {
+		case err == nil:
+		case isNotFound(err):
+			r.Result = revokeMissing
+			r.Detail = "it has ended or never was"
+			code = max(code, command.ExitFailed)
+		case status.Code(err) == codes.Unavailable || status.Code(err) == codes.DeadlineExceeded:
+			r.Result = revokeUnknown
+			r.Detail = c.explain("revoke it", err).Error()
+			code = max(code, command.ExitUnreachable)
+		default:
+			r.Result = revokeFailed
+			r.Detail = status.Convert(err).Message()
+			code = max(code, command.ExitFailed)
+		}
+		told = append(told, r)
+	}
+	if code == command.ExitDone {
+		return told, nil
+	}
+	return told, &command.Error{Code: code}
+}
+
+func printRevocations(cmd *cobra.Command, output string, told []revocation) error {
+	if output == console.JSON {
+		return console.PrintJSON(cmd.OutOrStdout(), told)
+	}
+	rows := make([][]string, 0, len(told))
+	for _, r := range told {
+		what := r.Result
+		if r.Detail != "" {
+			what += ": " + r.Detail
+		}
+		rows = append(rows, []string{r.ID, what})
+	}
+	return console.PrintTable(cmd.OutOrStdout(), rows)
+}

@@ -1,0 +1,146 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
+)
+
+// serverStatus is what `status` tells about one server.
+type serverStatus struct {
+	Endpoint     string   `json:"endpoint"`
+	Health       string   `json:"health"` // "healthy" or "unhealthy"
+	Troubles     []string `json:"troubles"`
+	Name         string   `json:"name"`
+	MemberID     string   `json:"member_id"` // hexadecimal
+	ClusterID    string   `json:"cluster_id"`
+	Role         string   `json:"role"` // "leader", "follower", "learner" or "no leader"
+	Term         uint64   `json:"term"`
+	Revision     int64    `json:"revision"`
+	AppliedIndex uint64   `json:"applied_index"`
+	LogIndex     uint64   `json:"log_index"`
+	EtcdVersion  string   `json:"etcd_version"` // the level of etcd's API that it speaks
+	Leases       int      `json:"leases"`
+	DBSizeBytes  int64    `json:"db_size_bytes"`
+	// Members are those of the group; missing if the server is alone.
+	Members []memberStatus `json:"members,omitempty"`
+}
+
+func newStatus() *cobra.Command {
+	var flags clientFlags
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show how a server is, and its group",
+		Long: `Show how a server is and, if it is a member of a group, how all members are: it asks the others. The exit
+code is about that server alone: 0 if it is healthy, 1 if it is not, and 3 if it does not answer.`,
+		Example: `  leasekeeper status
+  leasekeeper status --endpoint 10.0.0.7:2379 -o json`,
+		Args: command.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withClient(cmd, &flags, func(ctx context.Context, c *client) error {
+				s, err := c.status(ctx)
+				if err != nil {
+					return c.explain("ask for the status", err)
+				}
+				if err := s.print(cmd, flags.output); err != nil {
+					return err
+				}
+				if len(s.Troubles) > 0 {
+					return &command.Error{Code: command.ExitFailed}
+				}
+				return nil
+			})
+		},
+	}
+	flags.register(cmd)
+	return cmd
+}
+
+func (c *client) status(ctx context.Context) (*serverStatus, error) {
+	told, err := pb.NewMaintenanceClient(c.conn).Status(ctx, &pb.StatusRequest{})
+	if err != nil {
+		return nil, err
+	}
+	header := told.GetHeader()
+	s := &serverStatus{
+		Endpoint:     c.flags.endpoint,
+		Troubles:     append([]string{}, told.Errors...),
+		MemberID:     fmt.Sprintf("%016x", header.GetMemberId()),
+		ClusterID:    fmt.Sprintf("%016x", header.GetClusterId()),
+		Role:         role(told),
+		Term:         told.RaftTerm,
+		Revision:     header.GetRevision(),
+		AppliedIndex: told.RaftAppliedIndex,
+		LogIndex:     told.RaftIndex,
+		EtcdVersion:  told.Version,
+		DBSizeBytes:  told.DbSize,
+	}
+	members, err := pb.NewClusterClient(c.conn).MemberList(ctx, &pb.MemberListRequest{})
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range members.Members {
+		if m.ID == header.GetMemberId() {
+			s.Name = m.Name
+		}
+	}
+	leases, err := c.leases().LeaseLeases(ctx, &pb.LeaseLeasesRequest{})
+	if err != nil {
+		s.Troubles = append(s.Troubles, "does not list its leases: "+err.Error())
+	}
+	s.Leases = len(leases.GetLeases())
+	if s.Members, err = c.members(ctx); err != nil {
+		s.Troubles = append(s.Troubles, "does not list the members: "+status.Convert(err).Message())
+	}
+	s.Health = "healthy"
+	if len(s.Troubles) > 0 {
+		s.Health = "unhealthy"
+	}
+	return s, nil
+}
+
+func role(told *pb.StatusResponse) string {
+	switch {
+	case told.IsLearner:
+		return "learner"
+	case told.Leader == 0:
+		return "no leader"
+	case told.Leader == told.GetHeader().GetMemberId():
+		return "leader"
+	}
+	return "follower"
+}
+
+func (s *serverStatus) print(cmd *cobra.Command, output string) error {
+	if output == console.JSON {
+		return console.PrintJSON(cmd.OutOrStdout(), s)
+	}
+	health := s.Health
+	if len(s.Troubles) > 0 {
+		health += ": " + strings.Join(s.Troubles, "; ")
+	}
+	err := console.PrintTable(cmd.OutOrStdout(), [][]string{
+		{"endpoint", s.Endpoint},
+		{"health", health},
+		{"member", s.Name + " (" + s.MemberID + ")"},
+		{"role", s.Role},
+		{"term", strconv.FormatUint(s.Term, 10)},
+		{"revision", strconv.FormatInt(s.Revision, 10)},
+		{"applied index", strconv.FormatUint(s.AppliedIndex, 10)},
+		{"etcd version", s.EtcdVersion},
+		{"leases", strconv.Itoa(s.Leases)},
+		{"db size", console.BytesInWords(s.DBSizeBytes)},
+	})
+	if err != nil || len(s.Members) == 0 {
+		return err
+	}
+	return printMembers(cmd, s.Members)
+}

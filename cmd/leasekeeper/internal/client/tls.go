@@ -1,0 +1,110 @@
+package client
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
+)
+
+// tlsFlags say how a command speaks to a server that speaks TLS.
+type tlsFlags struct {
+	ca, cert, key string
+	on            bool
+}
+
+func (f *tlsFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.ca, "cacert", "", "`file` with the certificates that the server's must descend from (env "+settings.CAVariable+"; default the system's)")
+	flags.StringVar(&f.cert, "cert", "", "`file` with the certificate to show to the server (env "+settings.ClientCertVariable+")")
+	flags.StringVar(&f.key, "key", "", "`file` with its key (env "+settings.ClientKeyVariable+")")
+}
+
+// complete fills in the environment, and returns the endpoint without its scheme. An endpoint without one is
+// spoken to with TLS if there is anything that only TLS needs.
+func (f *tlsFlags) complete(endpoint string) (string, error) {
+	given := f.ca + f.cert + f.key
+	for field, name := range map[*string]string{&f.ca: settings.CAVariable, &f.cert: settings.ClientCertVariable, &f.key: settings.ClientKeyVariable} {
+		if *field == "" {
+			*field = os.Getenv(name)
+		}
+	}
+	if (f.cert == "") != (f.key == "") {
+		return "", command.WrongUsage("--cert and --key belong together: give both, or neither")
+	}
+	scheme, rest, found := strings.Cut(endpoint, "://")
+	switch {
+	case !found:
+		f.on, rest = f.ca+f.cert != "", endpoint
+	case scheme == "https":
+		f.on = true
+	case scheme != "http":
+		return "", command.WrongUsage("%q is not an endpoint: it begins with https:// or http://, or with neither", endpoint)
+	case given != "":
+		return "", command.WrongUsage("%s is spoken to without TLS: leave --cacert, --cert and --key away, or write https://", endpoint)
+	}
+	return strings.TrimSuffix(rest, "/"), nil
+}
+
+// credentials are for the connection.
+func (f *tlsFlags) credentials() (credentials.TransportCredentials, error) {
+	if !f.on {
+		return insecure.NewCredentials(), nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if f.ca != "" {
+		text, err := os.ReadFile(f.ca)
+		if err != nil {
+			return nil, command.WrongUsage("can not read the certificates to trust: %v; correct --cacert", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return nil, command.WrongUsage("there is no certificate in %s: give --cacert a file in PEM form", f.ca)
+		}
+	}
+	if f.cert != "" {
+		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+		if err != nil {
+			return nil, command.WrongUsage("can not use the certificate %s with the key %s: %v; correct --cert and --key", f.cert, f.key, err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return credentials.NewTLS(config), nil
+}
+
+// tlsTroubles are what is wrong if the text of a failed connection has such a part. The first one counts.
+var tlsTroubles = []struct{ part, sentence string }{
+	{"looked like an HTTP/1.1 header", "the server at %s speaks TLS only: write https:// before the endpoint, and name who signed its certificate with --cacert"},
+	{"does not look like a TLS handshake", "the server at %s does not speak TLS: write the endpoint without https://"},
+	{"certificate required", "the server at %s serves only clients with a certificate that descends from its --client-ca: give one with --cert and --key"},
+	{"unknown authority", "the certificate of the server at %s is signed by nobody who is trusted here: name who signed it with --cacert"},
+	{"x509:", "the certificate of the server at %s is not good for it"},
+	{"remote error: tls:", "the server at %s does not accept this client's certificate: give one that descends from its --client-ca with --cert and --key"},
+}
+
+// explainTLS returns nil if the trouble is of another kind. Nothing was tried then, so the exit code is not
+// that of an unknown outcome.
+func (c *client) explainTLS(doing, said string) error {
+	for _, t := range tlsTroubles {
+		if strings.Contains(said, t.part) {
+			return command.Failed("could not %s: "+t.sentence+" (%s)", doing, c.flags.endpoint, innermost(said))
+		}
+	}
+	return nil
+}
+
+// innermost takes what gRPC wraps around the error of a connection away.
+func innermost(said string) string {
+	for _, wrap := range []string{"desc = ", "transport: ", "preface: ", "handshake failed: "} {
+		if i := strings.LastIndex(said, wrap); i >= 0 {
+			said = said[i+len(wrap):]
+		}
+	}
+	return strings.Trim(said, `"`)
+}

@@ -1,0 +1,52 @@
+package command
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
+)
+
+// NoArguments refuses arguments, which on a command with subcommands are misspelt ones.
+func NoArguments(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if !cmd.HasAvailableSubCommands() {
+		return WrongUsage("`%s` takes no arguments, but got %q; see `%s --help`",
+			cmd.CommandPath(), args[0], cmd.CommandPath())
+	}
+	var hint string
+	for distance := 1; distance <= 2 && hint == ""; distance++ {
+		cmd.SuggestionsMinimumDistance = distance
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			hint = " (did you mean " + strings.Join(near, " or ") + "?)"
+		}
+	}
+	return WrongUsage("there is no command %q%s; `%s --help` lists what there is",
+		cmd.CommandPath()+" "+args[0], hint, cmd.CommandPath())
+}
+
+// Exactly refuses any other number of arguments and says what they are for.
+func Exactly(n int, what string) cobra.PositionalArgs {
+	return Between(n, n, what)
+}
+
+// Between is for commands whose last arguments may be left away.
+func Between(least, most int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return WrongUsage("`%s` takes %s, but got %s; see `%s --help`", cmd.CommandPath(), what, console.Plural(len(args), "argument", "arguments"), cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+// CheckOutput refuses a value of --output that no command knows.
+func CheckOutput(output string) error {
+	if output != console.Table && output != console.JSON {
+		return WrongUsage("unknown output %q: write -o table or -o json", output)
+	}
+	return nil
+}

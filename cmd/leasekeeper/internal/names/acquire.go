@@ -1,0 +1,130 @@
+package names
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/store"
+)
+
+// acquired is what `acquire` tells programs.
+type acquired struct {
+	Name   string `json:"name"`
+	Token  uint64 `json:"token"`
+	TTLMS  int64  `json:"ttl_ms"`
+	Holder string `json:"holder"`
+}
+
+// acquireFlags are those of one command line.
+type acquireFlags struct {
+	store  store.Flags
+	wait   store.WaitFlags
+	holder string
+	card   string
+}
+
+func newAcquire() *cobra.Command {
+	var flags acquireFlags
+	cmd := &cobra.Command{
+		Use:   "acquire NAME",
+		Short: "Take a lease for a script, and print its token",
+		Long: `Take a lease, waiting in line if need be, and print its fencing token. The lease lives for its TTL
+after this command has ended, and nobody renews it but the script itself, with "leasekeeper renew". If all that
+is done under the lease is one command, "leasekeeper run" is safer: it renews, and stops the command in time.
+
+The exit code is 1 (or that of --conflict-exit-code) if the name is not free, 3 if no answer came, and
+4 if the store is damaged, or fails otherwise.`,
+		Example: `  TOKEN=$(leasekeeper acquire jobs/nightly --ttl 10m --nonblock) || exit
+  ...
+  leasekeeper release jobs/nightly "$TOKEN"`,
+		Args: store.OneName,
+		RunE: func(cmd *cobra.Command, args []string) error { return flags.run(cmd, args[0]) },
+	}
+	flags.store.Register(cmd, "ttl")
+	flags.wait.Register(cmd)
+	cmd.Flags().StringVar(&flags.holder, "holder", "", "the holder's `id` (default: host, process and a random number)")
+	cmd.Flags().StringVar(&flags.card, "card", "", "`text` about the holder, shown to everybody")
+	return cmd
+}
+
+func (f *acquireFlags) run(cmd *cobra.Command, name string) error {
+	if err := f.store.Complete(cmd); err != nil {
+		return err
+	}
+	if err := f.wait.Complete(); err != nil {
+		return err
+	}
+	ttl, err := settings.ParseDuration("ttl", f.store.TTL)
+	if err != nil {
+		return err
+	}
+	options := []leasekeeper.KeeperOption{leasekeeper.WithTTL(ttl), leasekeeper.WithCard(f.card)}
+	if f.holder != "" {
+		options = append(options, leasekeeper.WithHolder(f.holder))
+	}
+	ctx, interrupted := store.Interruptible(cmd.Context())
+	opening, cancel := context.WithTimeout(ctx, f.store.Timeout)
+	defer cancel()
+	b, err := backend.Open(opening, f.store.Store)
+	if err != nil {
+		if by := interrupted.End(); by != nil {
+			return store.DieOf(by)
+		}
+		return store.Explain("open the store", err)
+	}
+	k, err := leasekeeper.New(b, options...)
+	if err != nil {
+		return store.Explain("use the store", err)
+	}
+	l, err := f.wait.Acquire(ctx, k, name)
+	by := interrupted.End()
+	if err == nil && by == nil {
+		// The keeper is not closed, since that would release the lease.
+		if err = f.tell(cmd, b, l); err == nil {
+			return nil
+		}
+	}
+	// It leaves the line, or gives back what nobody was told of.
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.AskLimit)
+	defer cancel()
+	k.Close(closing)
+	if by != nil {
+		return store.DieOf(by)
+	}
+	return asTrouble(store.Explain("acquire "+name, err))
+}
+
+// asTrouble keeps code 1 for a name that is not free: the lease may also have ended at once, for example.
+func asTrouble(err error) error {
+	var known *command.Error
+	if errors.As(err, &known) && known.Code == command.ExitFailed && !known.Busy {
+		return &command.Error{Code: command.ExitTrouble, Cause: err}
+	}
+	return err
+}
+
+// tell renews the lease, which may have been waiting for long, and prints it.
+func (f *acquireFlags) tell(cmd *cobra.Command, b backend.Backend, l *leasekeeper.Lease) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), f.store.Timeout)
+	defer cancel()
+	var renewal backend.Renewal
+	err := b.Renew(ctx, []backend.Lease{l.Raw()}, func(_ int, r backend.Renewal) { renewal = r })
+	if err == nil {
+		err = renewal.Err
+	}
+	if err != nil {
+		return store.Explain("keep "+l.Name()+" after it was acquired", err)
+	}
+	told := acquired{Name: l.Name(), Token: uint64(l.Token()), TTLMS: renewal.TTL.Milliseconds(), Holder: l.Holder().ID}
+	if f.store.Output == console.JSON {
+		return console.PrintJSON(cmd.OutOrStdout(), told)
+	}
+	return console.PrintLine(cmd.OutOrStdout(), "%d", told.Token)
+}

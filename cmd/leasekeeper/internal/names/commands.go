@@ -1,0 +1,12 @@
+package names
+
+import "github.com/spf13/cobra"
+
+// Commands are the commands of this package.
+func Commands() []*cobra.Command {
+	return []*cobra.Command{
+		newAcquire(), newRenew(), newRelease(), newLs(), newShow(), newHistory(), newWatch(),
+		newTransfer(), newPin(), newUnpin(), newRevoke(), newToken(),
+		newMove(), newFloor(), newCollect(), newSchema(),
+	}
+}

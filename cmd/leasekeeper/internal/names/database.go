@@ -1,0 +1,133 @@
+package names
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/store"
+)
+
+// clientOf returns what can do more with a backend on a database than others can. what is what it is to do.
+func clientOf(b backend.Backend, what, instead string) (*claim.Client, error) {
+	database, ok := b.(interface{ Client() *claim.Client })
+	if !ok {
+		return nil, &backend.UnsupportedError{Backend: b.Scheme(), What: what, Instead: instead}
+	}
+	return database.Client(), nil
+}
+
+// long is a piece of work that may take any time, as long as answers come.
+type long struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	timer  *time.Timer
+	limit  time.Duration
+	bar    io.Writer // nil if nobody looks on
+	shown  time.Time
+	width  int
+}
+
+// newLong makes one whose context ends when nothing was heard of it for so long.
+func newLong(cmd *cobra.Command, limit time.Duration) *long {
+	l := &long{limit: limit}
+	l.ctx, l.cancel = context.WithCancelCause(cmd.Context())
+	l.timer = time.AfterFunc(limit, func() { l.cancel(context.DeadlineExceeded) })
+	if f, ok := cmd.ErrOrStderr().(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			l.bar = f
+		}
+	}
+	return l
+}
+
+// heard says that an answer came.
+func (l *long) heard() { l.timer.Reset(l.limit) }
+
+// progress says how far the work is, to people alone: they see it in a line that is written again and again.
+func (l *long) progress(format string, args ...any) {
+	l.heard()
+	const often = 100 * time.Millisecond
+	if l.bar == nil || time.Since(l.shown) < often {
+		return
+	}
+	l.shown = time.Now()
+	text := fmt.Sprintf(format, args...)
+	console.OverwriteLine(l.bar, l.width, text)
+	l.width = max(l.width, len(text))
+}
+
+// end ends the work, and says why its error came.
+func (l *long) end(err error) error {
+	l.timer.Stop()
+	if l.width > 0 {
+		console.ClearLine(l.bar, l.width)
+	}
+	if err != nil && errors.Is(context.Cause(l.ctx), context.DeadlineExceeded) {
+		err = fmt.Errorf("%w: no answer came for %v: %w", context.DeadlineExceeded, l.limit, err)
+	}
+	l.cancel(nil)
+	return err
+}
+
+func newCollect() *cobra.Command {
+	var flags store.Flags
+	age := time.Duration(0)
+	cmd := &cobra.Command{
+		Use:   "collect [PREFIX]",
+		Short: "Remove what a database remembers of names that nobody holds",
+		Long: `Remove the records of names that begin with PREFIX, or of all, that nobody has held for a time and
+that are not pinned. A database keeps such a record for every name that was ever held, so that its tokens never
+start again. Nor do they after this: before the records are removed the floor of the namespace is raised, and
+all later tokens are above it. The history of these names is gone. It can be interrupted and repeated at any
+time.`,
+		Example: `  leasekeeper collect --older-than 720h
+  leasekeeper collect builds/ --older-than 24h`,
+		Args: command.Between(0, 1, "one prefix"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if age < 0 {
+				return command.WrongUsage("--older-than %v is negative: write for how long a name must not have been held, such as 720h", age)
+			}
+			return store.With(cmd, &flags, func(ctx context.Context, b backend.Backend) error {
+				return collect(cmd, &flags, b, prefixOf(args), age)
+			})
+		},
+	}
+	flags.Register(cmd)
+	cmd.Flags().DurationVar(&age, "older-than", 30*24*time.Hour, "keep the names that were held within this `duration`")
+	return cmd
+}
+
+// collected is what `collect` tells programs.
+type collected struct {
+	Removed int `json:"removed"`
+}
+
+func collect(cmd *cobra.Command, flags *store.Flags, b backend.Backend, prefix string, age time.Duration) error {
+	const doing = "collect old records"
+	client, err := clientOf(b, "collecting records", "it keeps none of names that nobody holds")
+	if err != nil {
+		return store.Explain(doing, err)
+	}
+	const page = 12 // times the timeout: it hears of a page of records at a time
+	work := newLong(cmd, page*flags.Timeout)
+	removed, err := client.Collect(work.ctx, claim.Collection{Prefix: prefix, Age: age, Progress: func(seen, removed int) {
+		work.progress("%d records looked at, %d removed", seen, removed)
+	}})
+	if err = work.end(err); err != nil {
+		return store.Explain(fmt.Sprintf("%s (%d are removed)", doing, removed), err)
+	}
+	if flags.Output == console.JSON {
+		return console.PrintJSON(cmd.OutOrStdout(), collected{removed})
+	}
+	return console.PrintLine(cmd.OutOrStdout(), "%s", console.Plural(removed, "record was removed", "records were removed"))
+}

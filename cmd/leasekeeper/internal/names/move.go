@@ -1,0 +1,331 @@
+package names
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/store"
+)
+
+// moveFlags are those of one command line.
+type moveFlags struct {
+	from, to string
+	dryRun   bool
+	timeout  time.Duration
+	output   string
+}
+
+func newMove() *cobra.Command {
+	var flags moveFlags
+	cmd := &cobra.Command{
+		Use:   "move --from URL --to URL [PREFIX]",
+		Short: "Move names to another store, with tokens that go on growing",
+		Long: `Move the names that begin with PREFIX, or all, from one store to another, so that their tokens go on
+growing: the next token of a name in the new store is above every one it had in the old. Names that somebody holds,
+or that are pinned, or that can not be read, stay and are listed, and the exit code is then 1. It can be interrupted
+and repeated at any time.
+
+Stop whoever uses these names in the old store first, or at least before they are used in the new one: one who goes
+on there knows nothing of those who hold them in the new one.
+
+In a database the new store first gets a floor above all tokens of the old one, and a record of each name, and only
+then is the name forgotten in the old one. Our server and etcd make tokens of their revisions: names can move there
+only if these are beyond all tokens that the old store has given out.`,
+		Example: `  leasekeeper move --from sqlite:/var/lib/leasekeeper/leases.db --to postgres://db.example.org/app --dry-run
+  leasekeeper move --from leasekeeper://10.0.0.1/ --to postgres://db.example.org/app jobs/`,
+		Args:                  command.Between(0, 1, "one prefix"),
+		DisableFlagsInUseLine: true,
+		RunE:                  func(cmd *cobra.Command, args []string) error { return flags.run(cmd, prefixOf(args)) },
+	}
+	cmd.Flags().StringVar(&flags.from, "from", "", "`URL` of the store that has the names")
+	cmd.Flags().StringVar(&flags.to, "to", "", "`URL` of the store that gets them")
+	cmd.Flags().BoolVar(&flags.dryRun, "dry-run", false, "say what would be moved, and change nothing")
+	cmd.Flags().DurationVar(&flags.timeout, "timeout", settings.DefaultTimeout, "how long to wait for each answer")
+	cmd.Flags().StringVarP(&flags.output, "output", "o", console.Table, "`table` or json")
+	return cmd
+}
+
+func (f *moveFlags) complete() error {
+	switch {
+	case f.from == "" || f.to == "":
+		return command.WrongUsage("from where to where? Write --from URL --to URL; a URL is like %s", settings.ExampleStore)
+	case f.from == f.to:
+		return command.WrongUsage("--from and --to are the same store: nothing is to be moved")
+	case f.timeout <= 0:
+		return command.WrongUsage("--timeout %v is not positive: write how long to wait, such as 5s", f.timeout)
+	}
+	for _, side := range []string{f.from, f.to} {
+		if err := settings.CheckStore(side); err != nil {
+			return err
+		}
+	}
+	return command.CheckOutput(f.output)
+}
+
+// moved is what `move` tells programs.
+type moved struct {
+	DryRun bool      `json:"dry_run"`
+	Moved  *int      `json:"moved,omitempty"` // missing if the old store keeps no record of names that nobody holds
+	Above  uint64    `json:"above"`           // all later tokens are
+	Stay   []staying `json:"stay"`
+}
+
+type staying struct {
+	Name string `json:"name"`
+	Why  string `json:"why"`
+}
+
+func (f *moveFlags) run(cmd *cobra.Command, prefix string) error {
+	if err := f.complete(); err != nil {
+		return err
+	}
+	const doing = "move names"
+	opening, cancel := context.WithTimeout(cmd.Context(), f.timeout)
+	defer cancel()
+	from, err := backend.Open(opening, f.from)
+	if err != nil {
+		return store.ExplainWith("open the store of --from", err, "see whether it is well, or choose another with --from")
+	}
+	defer from.Close(context.WithoutCancel(opening)) // nothing is kept that closing could lose
+	to, err := backend.Open(opening, f.to)
+	if err != nil {
+		return store.ExplainWith("open the store of --to", err, "see whether it is well, or choose another with --to")
+	}
+	defer to.Close(context.WithoutCancel(opening))
+	m := &mover{dryRun: f.dryRun, prefix: prefix, told: moved{DryRun: f.dryRun, Stay: []staying{}}}
+	if m.from, err = sideOf(from); err == nil {
+		m.to, err = sideOf(to)
+	}
+	if err != nil {
+		return store.ExplainWith(doing, err, "see whether both stores are well, and repeat it")
+	}
+	const page = 12 // times the timeout: records are asked for many at a time
+	m.work = newLong(cmd, page*f.timeout)
+	if err := m.work.end(m.move()); err != nil {
+		return store.ExplainWith(doing, err, "see whether both stores are well, and repeat it")
+	}
+	return m.tell(cmd, f.output)
+}
+
+// mover moves the names of one command line.
+type mover struct {
+	from, to side
+	dryRun   bool
+	prefix   string
+	work     *long
+	told     moved
+}
+
+// move first lets the tokens of the new store go on above all that the old one has given out, and then sees to
+// the names one by one.
+func (m *mover) move() error {
+	ctx := m.work.ctx
+	highest, err := m.from.highest(ctx)
+	if err != nil {
+		return err
+	}
+	if !m.dryRun && m.to.client != nil {
+		highest++ // so that it shows if both are the same
+	}
+	if err := m.to.above(ctx, highest, m.dryRun); err != nil {
+		return err
+	}
+	if err := m.differ(ctx, highest); err != nil {
+		return err
+	}
+	m.told.Above = uint64(highest)
+	if m.from.client == nil {
+		return m.fromRevisions(highest)
+	}
+	move := claim.Move{Prefix: m.prefix, Left: m.stays, Progress: func(seen, moved int) {
+		m.work.progress("%d names looked at, %d moved", seen, moved)
+	}}
+	if !m.dryRun {
+		move.To = func(ctx context.Context, r *claim.Record) error {
+			m.work.heard()
+			return m.to.inherit(ctx, r.Name, r.Token, r.Past)
+		}
+	}
+	n, err := m.from.client.Move(ctx, move)
+	m.told.Moved = &n
+	return err
+}
+
+// differ finds out whether two URLs name one database: then its floor has just been raised.
+func (m *mover) differ(ctx context.Context, raised leasekeeper.Token) error {
+	if m.dryRun || m.from.client == nil || m.to.client == nil {
+		return nil
+	}
+	const whichever = "floor" // each answer tells it
+	s, err := m.from.client.Get(ctx, whichever)
+	if err == nil && s.Floor >= raised {
+		err = command.WrongUsage("--from and --to are the same store, or somebody is just moving names back: nothing was moved")
+	}
+	return err
+}
+
+// fromRevisions moves what nobody holds in a store that keeps no records of it. Whatever its names were, their
+// tokens were not above the highest; so all names that the new store knows have to be above.
+func (m *mover) fromRevisions(highest leasekeeper.Token) error {
+	ctx := m.work.ctx
+	err := m.to.each(ctx, m.prefix, func(i backend.Info) error {
+		m.work.heard()
+		if i.Err != nil {
+			m.stays(i.Name, i.Err)
+			return nil
+		}
+		if m.dryRun {
+			return nil
+		}
+		err := m.to.inherit(ctx, i.Name, highest, nil)
+		if errors.Is(err, backend.ErrHeld) {
+			m.stays(i.Name, err)
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return m.from.each(ctx, m.prefix, func(i backend.Info) error {
+		m.work.heard()
+		if i.Held {
+			m.stays(i.Name, &backend.HeldError{Name: i.Name, Holder: i.Holder, Token: i.Token, Ends: max(0, i.Remaining)})
+		}
+		return nil
+	})
+}
+
+func (m *mover) stays(name string, why error) {
+	m.told.Stay = append(m.told.Stay, staying{name, why.Error()})
+}
+
+func (m *mover) tell(cmd *cobra.Command, output string) error {
+	var err error
+	if output == console.JSON {
+		err = console.PrintJSON(cmd.OutOrStdout(), m.told)
+	} else {
+		for _, s := range m.told.Stay {
+			console.PrintLine(cmd.OutOrStdout(), "%s stays: %s", console.Readable([]byte(s.Name)), s.Why) // the summary's error counts
+		}
+		err = console.PrintLine(cmd.OutOrStdout(), "%s", m.summary())
+	}
+	if err == nil && len(m.told.Stay) > 0 {
+		err = &command.Error{Code: command.ExitFailed}
+	}
+	return err
+}
+
+func (m *mover) summary() string {
+	switch {
+	case m.told.Moved == nil && m.dryRun:
+		return fmt.Sprintf("the names that nobody holds would be moved: tokens would go on above %d", m.told.Above)
+	case m.told.Moved == nil:
+		return fmt.Sprintf("the names that nobody holds were moved: tokens go on above %d", m.told.Above)
+	case m.dryRun:
+		return console.Plural(*m.told.Moved, "name", "names") + " would be moved"
+	}
+	return fmt.Sprintf("%s: tokens go on above %d", console.Plural(*m.told.Moved, "name was moved", "names were moved"), m.told.Above)
+}
+
+// side is a store that names move from or to. It is a database, or its tokens are its revisions.
+type side struct {
+	backend.Backend
+	client *claim.Client // of a database
+}
+
+func sideOf(b backend.Backend) (side, error) {
+	if client, err := clientOf(b, "", ""); err == nil {
+		return side{b, client}, nil
+	}
+	switch b.Scheme() {
+	case "etcd", "leasekeeper":
+		return side{b, nil}, nil
+	}
+	return side{}, &backend.UnsupportedError{Backend: b.Scheme(), What: "moving names", Instead: "its leases do not outlive the program"}
+}
+
+// highest returns a token that is not below any that the store has given out.
+func (s side) highest(ctx context.Context) (leasekeeper.Token, error) {
+	if s.client != nil {
+		highest, _, err := s.client.HighestToken(ctx)
+		return highest, err
+	}
+	return s.revision(ctx)
+}
+
+// revision takes a lease of a name that nobody else has, because its token tells the revision of the store.
+func (s side) revision(ctx context.Context) (leasekeeper.Token, error) {
+	var id backend.ID
+	_, _ = rand.Read(id[:]) // never fails
+	const ttl = 10 * time.Second
+	l, grant, err := s.Claim(ctx, backend.Claim{
+		ID: id, Name: "leasekeeper/move/" + hex.EncodeToString(id[:]), Holder: backend.Holder{ID: "leasekeeper move"}, TTL: ttl,
+	})
+	if l != nil {
+		err = errors.Join(err, s.Release(ctx, l))
+	}
+	return grant.Token, err
+}
+
+// above makes sure that tokens are above t from now on.
+func (s side) above(ctx context.Context, t leasekeeper.Token, dryRun bool) error {
+	switch {
+	case s.client != nil && dryRun:
+		return nil
+	case s.client != nil:
+		_, err := s.client.RaiseFloor(ctx, t)
+		return err
+	}
+	revision, err := s.revision(ctx)
+	if err == nil && revision <= t {
+		err = command.Failed("could not move names: the tokens of the store of --to (%s) are its revisions, and these have come to %d only, while tokens up to %d were given out by the store of --from: they would not go on growing, so choose a database, or a store that is older", s.Scheme(), revision, t)
+	}
+	return err
+}
+
+// inherit makes sure that the tokens of a name go on above last.
+func (s side) inherit(ctx context.Context, name string, last leasekeeper.Token, past []backend.Tenancy) error {
+	if s.client != nil {
+		return s.client.Inherit(ctx, name, last, past)
+	}
+	// Its revisions are beyond. Only the present holder of the name, or a waiter in line behind it, can have a token
+	// from before.
+	i, err := s.Get(ctx, name)
+	if err == nil && i.Held && i.Token <= last {
+		err = &backend.HeldError{Name: name, Holder: i.Holder, Token: i.Token, Ends: max(0, i.Remaining)}
+	}
+	return err
+}
+
+// each calls do for the names that begin with prefix.
+func (s side) each(ctx context.Context, prefix string, do func(backend.Info) error) error {
+	const page = 500
+	for after := ""; ; {
+		names, err := s.List(ctx, prefix, after, page)
+		if err != nil {
+			return err
+		}
+		for _, i := range names {
+			if err := do(i); err != nil {
+				return err
+			}
+		}
+		if len(names) < page {
+			return nil
+		}
+		after = names[len(names)-1].Name
+	}
+}

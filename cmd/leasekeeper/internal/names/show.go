@@ -1,0 +1,267 @@
+package names
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/store"
+)
+
+// nameInfo is what people and programs are told about a name.
+type nameInfo struct {
+	Name        string      `json:"name"`
+	Held        bool        `json:"held"`
+	Holder      *holderInfo `json:"holder,omitempty"`
+	Token       uint64      `json:"token"` // of the holder, or the last one; 0 if the store does not remember
+	TTLMS       int64       `json:"ttl_ms,omitempty"`
+	RemainingMS *int64      `json:"remaining_ms,omitempty"` // missing if the store cannot tell
+	Waiting     *int        `json:"waiting,omitempty"`      // the same
+	Pinned      string      `json:"pinned,omitempty"`       // the reason
+}
+
+type holderInfo struct {
+	ID      string     `json:"id"`
+	Host    string     `json:"host,omitempty"`
+	PID     int        `json:"pid,omitempty"`
+	Started *time.Time `json:"started,omitempty"`
+	Text    string     `json:"text,omitempty"`
+}
+
+func aboutHolder(h backend.Holder) *holderInfo {
+	return &holderInfo{ID: h.ID, Host: h.Card.Host, PID: h.Card.PID, Started: utcOf(h.Card.Started), Text: h.Card.Text}
+}
+
+// utcOf is nil for a time that is not known.
+func utcOf(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+func aboutName(i backend.Info) nameInfo {
+	told := nameInfo{Name: i.Name, Held: i.Held, Token: uint64(i.Token), Pinned: i.Pinned}
+	if i.Held {
+		told.Holder, told.TTLMS = aboutHolder(i.Holder), i.TTL.Milliseconds()
+		if i.Remaining >= 0 {
+			left := i.Remaining.Milliseconds()
+			told.RemainingMS = &left
+		}
+	}
+	if i.Waiting >= 0 {
+		told.Waiting = &i.Waiting
+	}
+	return told
+}
+
+func newLs() *cobra.Command {
+	var flags store.Flags
+	cmd := &cobra.Command{
+		Use:   "ls [PREFIX]",
+		Short: "List names and who holds them",
+		Long: `List the names that begin with PREFIX, or all, in order, with who holds them. Of a name whose record in a
+database can not be read it is said why, on standard error, and the exit code is 1; the others are listed
+nevertheless.`,
+		Example: `  leasekeeper ls
+  leasekeeper ls jobs/ -o json`,
+		Args: command.Between(0, 1, "one prefix"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return store.With(cmd, &flags, func(ctx context.Context, b backend.Backend) error {
+				return list(ctx, cmd, b, prefixOf(args), flags.Output)
+			})
+		},
+	}
+	flags.Register(cmd)
+	return cmd
+}
+
+// prefixOf reads the one argument, which may be left away.
+func prefixOf(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[0]
+}
+
+func list(ctx context.Context, cmd *cobra.Command, b backend.Backend, prefix, output string) error {
+	k, err := leasekeeper.New(b)
+	if err != nil {
+		return store.Explain("list names", err)
+	}
+	all, rows := []nameInfo{}, [][]string{{"NAME", "HOLDER", "TOKEN", "REMAINING", "WAITING"}}
+	unreadable := false
+	for i, err := range k.List(ctx, prefix) {
+		switch {
+		case err != nil && i.Name != "":
+			unreadable = true
+			command.Report(store.Explain("read "+console.Readable([]byte(i.Name)), err), cmd.ErrOrStderr())
+			continue
+		case err != nil:
+			return store.Explain("list names", err)
+		}
+		all = append(all, aboutName(i))
+		row := []string{console.Readable([]byte(i.Name)), "-", "-", "-", waiting(i)}
+		if i.Held {
+			row[1], row[2], row[3] = i.Holder.String(), strconv.FormatUint(uint64(i.Token), 10), roughly(i.Remaining)
+		}
+		rows = append(rows, row)
+	}
+	if output == console.JSON {
+		err = console.PrintJSON(cmd.OutOrStdout(), all)
+	} else {
+		err = console.PrintTable(cmd.OutOrStdout(), rows)
+	}
+	if err == nil && unreadable {
+		err = &command.Error{Code: command.ExitFailed} // why was told already
+	}
+	return err
+}
+
+func waiting(i backend.Info) string {
+	if i.Waiting < 0 {
+		return "unknown"
+	}
+	return strconv.Itoa(i.Waiting)
+}
+
+func newShow() *cobra.Command {
+	var flags store.Flags
+	cmd := &cobra.Command{
+		Use:     "show NAME",
+		Short:   "Show who holds a name",
+		Long:    `Show who holds a name. The exit code is 0 whether or not somebody does.`,
+		Example: "  leasekeeper show jobs/nightly",
+		Args:    store.OneName,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return store.With(cmd, &flags, func(ctx context.Context, b backend.Backend) error {
+				info, err := b.Get(ctx, args[0])
+				if err != nil {
+					return store.Explain("ask about the name", err)
+				}
+				if flags.Output == console.JSON {
+					return console.PrintJSON(cmd.OutOrStdout(), aboutName(info))
+				}
+				return console.PrintTable(cmd.OutOrStdout(), showRows(info))
+			})
+		},
+	}
+	flags.Register(cmd)
+	return cmd
+}
+
+func showRows(i backend.Info) [][]string {
+	rows := [][]string{{"name", console.Readable([]byte(i.Name))}}
+	add := func(label, text string) {
+		if text != "" {
+			rows = append(rows, []string{label, text})
+		}
+	}
+	if i.Held {
+		add("holder", i.Holder.ID)
+		add("host", i.Holder.Card.Host)
+		if i.Holder.Card.PID != 0 {
+			add("pid", strconv.Itoa(i.Holder.Card.PID))
+		}
+		add("started", moment(i.Holder.Card.Started))
+		add("card", i.Holder.Card.Text)
+		add("token", strconv.FormatUint(uint64(i.Token), 10))
+		add("ttl", i.TTL.String())
+		add("remaining", roughly(i.Remaining))
+	} else {
+		add("holder", "nobody")
+		if i.Token != 0 {
+			add("last token", strconv.FormatUint(uint64(i.Token), 10))
+		}
+	}
+	add("waiting", waiting(i))
+	add("pinned", i.Pinned)
+	return rows
+}
+
+// moment shows a wall-clock time, or nothing.
+func moment(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05Z")
+}
+
+// tenancyInfo is one row of a history.
+type tenancyInfo struct {
+	Token  uint64      `json:"token"`
+	Holder *holderInfo `json:"holder"`
+	From   *time.Time  `json:"from,omitempty"`
+	To     *time.Time  `json:"to,omitempty"` // missing while it lasts
+	Why    string      `json:"why,omitempty"`
+	Note   string      `json:"note,omitempty"`
+}
+
+func newHistory() *cobra.Command {
+	var flags store.Flags
+	limit := 0
+	cmd := &cobra.Command{
+		Use:   "history NAME",
+		Short: "Show who held a name before",
+		Long: `Show the last holders of a name, the newest first: from when to when, and why it ended. The times
+are those of the store's own wall clock. The store keeps a limited number.`,
+		Example: "  leasekeeper history jobs/nightly",
+		Args:    store.OneName,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if limit < 1 {
+				return command.WrongUsage("--limit %d: write how many to show at most, such as 10", limit)
+			}
+			return store.With(cmd, &flags, func(ctx context.Context, b backend.Backend) error {
+				historian, err := backend.Can[backend.Historian](b)
+				if err != nil {
+					return store.Explain("ask for the history", err)
+				}
+				past, err := historian.History(ctx, args[0], limit)
+				if err != nil {
+					return store.Explain("ask for the history", err)
+				}
+				return printHistory(cmd, past, flags.Output)
+			})
+		},
+	}
+	flags.Register(cmd)
+	cmd.Flags().IntVar(&limit, "limit", 20, "show so many at most")
+	return cmd
+}
+
+func printHistory(cmd *cobra.Command, past []backend.Tenancy, output string) error {
+	all, rows := []tenancyInfo{}, [][]string{{"TOKEN", "HOLDER", "FROM", "TO", "WHY"}}
+	for _, t := range past {
+		all = append(all, tenancyInfo{
+			Token: uint64(t.Token), Holder: aboutHolder(t.Holder), From: utcOf(t.From), To: utcOf(t.To),
+			Why: string(t.Why), Note: t.Note,
+		})
+		why := string(t.Why)
+		if t.Note != "" {
+			why += ": " + t.Note
+		}
+		rows = append(rows, []string{strconv.FormatUint(uint64(t.Token), 10), t.Holder.String(), moment(t.From), moment(t.To), why})
+	}
+	if output == console.JSON {
+		return console.PrintJSON(cmd.OutOrStdout(), all)
+	}
+	return console.PrintTable(cmd.OutOrStdout(), rows)
+}
+
+// roughly shows a length of time that a store told.
+func roughly(d time.Duration) string {
+	if d < 0 {
+		return "unknown"
+	}
+	if d >= 10*time.Second {
+		return d.Round(time.Second).String()
+	}
+	return d.Round(time.Millisecond).String()
+}

@@ -1,0 +1,98 @@
+package names
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/store"
+)
+
+// nameEvent is one line of `watch -o json`.
+type nameEvent struct {
+	Event string `json:"event"` // acquired, vacated, announced; or now: how it is
+	Why   string `json:"why,omitempty"`
+	nameInfo
+}
+
+var eventWords = map[backend.EventKind]string{
+	backend.Acquired: "acquired", backend.Vacated: "vacated", backend.Announced: "announced", backend.Resync: "now",
+}
+
+func newWatch() *cobra.Command {
+	var flags store.Flags
+	cmd := &cobra.Command{
+		Use:   "watch [PREFIX]",
+		Short: "Tell what happens to names",
+		Long: `Tell how the names that begin with PREFIX are, and then what happens to them, a line for each
+event, until Ctrl-C. A line that begins with "now" says how a name is, because events may have been missed.`,
+		Example: `  leasekeeper watch
+  leasekeeper watch jobs/ -o json | jq .name`,
+		Args: command.Between(0, 1, "one prefix"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := flags.Complete(cmd); err != nil {
+				return err
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			opening, cancel := context.WithTimeout(ctx, flags.Timeout)
+			k, err := leasekeeper.Open(opening, flags.Store)
+			cancel()
+			if err != nil {
+				return store.Explain("open the store", err)
+			}
+			defer k.Close(context.WithoutCancel(ctx)) // it holds nothing
+			return store.NotAnAnswer(watch(ctx, cmd, k, prefixOf(args), flags.Output))
+		},
+	}
+	flags.Register(cmd)
+	return cmd
+}
+
+func watch(ctx context.Context, cmd *cobra.Command, k *leasekeeper.Keeper, prefix, output string) error {
+	for e, err := range k.Watch(ctx, prefix) {
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, leasekeeper.ErrUnavailable):
+			console.Warn(cmd.ErrOrStderr(), "the watch was cut off and goes on: %v", err)
+			continue
+		case err != nil:
+			return store.Explain("watch", err)
+		}
+		if err := printEvent(cmd.OutOrStdout(), e, output); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func printEvent(w io.Writer, e backend.Event, output string) error {
+	told := nameEvent{Event: eventWords[e.Kind], Why: string(e.Why), nameInfo: aboutName(e.Info)}
+	if output == console.JSON {
+		return console.PrintJSONLine(w, told)
+	}
+	line := fmt.Sprintf("%-9s  %s", told.Event, console.Readable([]byte(e.Info.Name)))
+	if e.Info.Held {
+		line += fmt.Sprintf("  %s  token %d", e.Info.Holder, e.Info.Token)
+		if e.Info.Holder.Card.Text != "" {
+			line += "  " + e.Info.Holder.Card.Text
+		}
+	} else if e.Kind == backend.Resync {
+		line += "  held by nobody"
+	}
+	if e.Why != "" {
+		line += "  " + string(e.Why)
+	}
+	return console.PrintLine(w, "%s", line)
+}

@@ -1,0 +1,136 @@
+package runner
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
+)
+
+// explanation is what follows from a configuration. Lengths are those of an ideal network: what a round trip
+// takes comes on top of takeovers, and off pauses.
+type explanation struct {
+	TTLMS       int64   `json:"ttl_ms"`
+	ReliedOnMS  int64   `json:"relied_on_ms"`
+	RenewedMS   int64   `json:"renewed_after_ms"` // at the latest
+	DriftPPM    int64   `json:"drift_ppm"`
+	RatePercent float64 `json:"rate_difference_percent"`
+	PauseMS     int64   `json:"pause_ms"`     // at the worst moment
+	RunPauseMS  int64   `json:"run_pause_ms"` // the same before `run` begins to end its command; 0 if it never does
+	KillAfterMS int64   `json:"kill_after_ms"`
+	KillLeadMS  int64   `json:"kill_lead_ms"` // SIGKILL before the deadline
+	BestMS      int64   `json:"takeover_best_ms"`
+	WorstMS     int64   `json:"takeover_worst_ms"`
+	RestartMS   int64   `json:"takeover_restart_ms"` // and the time without a server
+	// Of a dead holder's name in a database, by who waits on the same machine or on another, and by who looks at it
+	// for the first time, from then on.
+	HereBestMS      int64 `json:"database_same_machine_best_ms"`
+	HereWorstMS     int64 `json:"database_same_machine_worst_ms"`
+	ElsewhereBestMS int64 `json:"database_other_machine_best_ms"`
+	ElsewhereMS     int64 `json:"database_other_machine_worst_ms"`
+	FirstSightMS    int64 `json:"database_first_sighting_ms"`
+}
+
+// What the rest of the program does, in parts of the TTL.
+const (
+	renewalShare  = 3    // a lease is renewed after a third of its TTL, or a little earlier
+	silenceShare  = 0.55 // of the TTL: when a server begins to write down what a silent holder has left
+	silenceMost   = 0.8  // and at the latest
+	silenceExtra  = time.Second
+	partsPerPoint = 10_000                 // parts per million in a per cent
+	pollEvery     = 500 * time.Millisecond // is how often who waits looks into a database
+	pollMost      = pollEvery * 5 / 4      // between two looks, which are not at the same time as those of others
+)
+
+func newExplain() *cobra.Command {
+	var f runFlags
+	output := ""
+	cmd := &cobra.Command{
+		Use:   "explain",
+		Short: "Say what follows from a configuration",
+		Long: `Say what follows from a TTL: how far clocks may be wrong, how long a holder may be paused without losing
+its lease, and how long it takes until somebody else can hold the name, on a server and in a database. Nothing is
+asked of any store. Lengths are those of a network without delay.`,
+		Example: `  leasekeeper explain --ttl 15s
+  leasekeeper explain --ttl 60s --kill-after 10s -o json`,
+		Args: command.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if f.Names, err = settings.LoadNames(cmd.Flags(), os.Environ()); err != nil {
+				return err
+			}
+			if err := command.CheckOutput(output); err != nil {
+				return err
+			}
+			if f.ttl, err = settings.ParseDuration("ttl", f.Names.TTL); err != nil {
+				return err
+			}
+			if err := f.agree(f.ttl); err != nil {
+				return err
+			}
+			e := explain(f)
+			if output == console.JSON {
+				return console.PrintJSON(cmd.OutOrStdout(), e)
+			}
+			return console.PrintTable(cmd.OutOrStdout(), e.rows())
+		},
+	}
+	settings.RegisterNames(cmd.Flags(), "ttl", "kill-after")
+	cmd.Flags().StringVarP(&output, "output", "o", console.Table, "`table` or json")
+	return cmd
+}
+
+func explain(f runFlags) explanation {
+	const drift = clock.DefaultDrift
+	ttl, relied := f.ttl, f.terms.TTL
+	renewed := ttl / renewalShare
+	silence := min(max(time.Duration(silenceShare*float64(ttl)), ttl/renewalShare+silenceExtra), time.Duration(silenceMost*float64(ttl)))
+	rate := float64(drift) / 1e6
+	waited := drift.WaitRemote(ttl)
+	return explanation{
+		TTLMS:       ttl.Milliseconds(),
+		ReliedOnMS:  relied.Milliseconds(),
+		RenewedMS:   renewed.Milliseconds(),
+		DriftPPM:    int64(drift),
+		RatePercent: float64(int64(((1+rate)/(1-rate)-1)*partsPerPoint)) / 100,
+		PauseMS:     (relied - renewed).Milliseconds(),
+		RunPauseMS:  max(0, relied-renewed-f.terms.KillAfter).Milliseconds(),
+		KillAfterMS: f.terms.KillAfter.Milliseconds(),
+		KillLeadMS:  f.terms.Lead().Milliseconds(),
+		BestMS:      (ttl - renewed).Milliseconds(),
+		WorstMS:     ttl.Milliseconds(),
+		RestartMS:   (ttl + silence).Milliseconds(),
+
+		HereBestMS:      (ttl - renewed).Milliseconds(),
+		HereWorstMS:     ttl.Milliseconds(),
+		ElsewhereBestMS: (waited - renewed).Milliseconds(),
+		ElsewhereMS:     (waited + pollMost).Milliseconds(),
+		FirstSightMS:    waited.Milliseconds(),
+	}
+}
+
+func (e explanation) rows() [][]string {
+	length := func(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
+	return [][]string{
+		{"ttl", length(e.TTLMS), "how long the store keeps a lease that is not renewed"},
+		{"relied on", length(e.ReliedOnMS), "of that by its holder, from before it asked"},
+		{"renewed after", length(e.RenewedMS), "or a little earlier"},
+		{"clock rates", fmt.Sprintf("%.2f%%", e.RatePercent), fmt.Sprintf("by which those of holder and store may differ (%d%% each from real time)", e.DriftPPM/partsPerPoint)},
+		{"pause", length(e.PauseMS), "of holder, network or store that a holder survives at the worst moment"},
+		{"pause with run", length(e.RunPauseMS), fmt.Sprintf("before its command is told to end (SIGTERM %s, SIGKILL %s before the lease is lost)", length(e.KillAfterMS), length(e.KillLeadMS))},
+		{"takeover, best", "0s", "the holder gives the name back"},
+		{"takeover after a death", length(e.BestMS), "it died just before a renewal"},
+		{"takeover, worst", length(e.WorstMS), "it died just after one"},
+		{"and a restart", length(e.RestartMS), "the server also restarts at the worst moment; the time without a server comes on top"},
+		{"in a database, best", length(e.HereBestMS), "it died just before a renewal, and who waits is on the same machine"},
+		{"same machine, worst", length(e.HereWorstMS), "it died just after one"},
+		{"other machine, best", length(e.ElsewhereBestMS), "which counts from when it saw the last renewal, and more because clocks differ"},
+		{"other machine, worst", length(e.ElsewhereMS), fmt.Sprintf("it died just after a renewal, and who waits looks every %v, or up to %v", pollEvery, pollMost)},
+		{"first sighting", length(e.FirstSightMS), "from when another machine first looks, however long ago it died; with ?clock=store never more than the ttl"},
+	}
+}

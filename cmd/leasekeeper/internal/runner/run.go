@@ -1,0 +1,207 @@
+package runner
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/store"
+	"github.com/leasekeeper/leasekeeper/internal/supervise"
+)
+
+// runFlags are those of one command line of `run`.
+type runFlags struct {
+	settings.Names
+	wait         store.WaitFlags
+	shell        string
+	leftovers    string
+	holder       string
+	noForeground bool
+	withPassword bool
+
+	// What they come to.
+	ttl   time.Duration
+	terms supervise.Terms // the TTL is the one asked for, until another is granted
+	path  string
+	args  []string
+}
+
+func newRun() *cobra.Command {
+	var flags runFlags
+	cmd := &cobra.Command{
+		Use:   "run [flags] NAME -- COMMAND [ARGUMENT...]",
+		Short: "Run a command while holding a name",
+		Long: `Hold a name, run a command, and give the name back: flock(1) across machines. While the command runs
+its lease is renewed. If that fails for too long the command is ended before anybody else can hold the name:
+SIGTERM --kill-after before the lease runs out, SIGKILL shortly before. A second process sees to that, also when
+this one is stopped or killed. What the command leaves running is ended with it (see --leftovers).
+
+Without --store the name is one of this user's on this machine, in a SQLite file in the folder for his programs'
+state.
+
+The command finds in its environment LEASEKEEPER_NAME, LEASEKEEPER_TOKEN (the fencing token: send it along with
+all that is changed), LEASEKEEPER_TTL_MS, LEASEKEEPER_HOLDER and LEASEKEEPER_STORE
+(without its password; --with-password leaves that in).
+
+The exit code is that of the command, 128 and the number of the signal that killed it, or
+
+    1  the name is not free (--nonblock, --wait; --conflict-exit-code chooses another)
+   75  the lease was lost, or about to be, and the command was stopped
+  125  leasekeeper has failed, or was called wrongly
+  126  the command can not be run
+  127  there is no such command`,
+		Example: `  leasekeeper run --store leasekeeper://leases.example.org/ jobs/nightly -- backup.sh /srv
+  leasekeeper run --nonblock --quiet-if-busy -E 0 jobs/nightly -- backup.sh    # for cron, on this machine
+  leasekeeper run jobs/nightly -c 'backup.sh | gzip >backup.gz'`,
+		Args:                  flags.arguments,
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := flags.complete(cmd, args); err != nil {
+				return asOwn(err)
+			}
+			return flags.run(cmd, args[0])
+		},
+	}
+	settings.RegisterNames(cmd.Flags(), "store", "ttl", "kill-after", "on-lost")
+	flags.wait.Register(cmd)
+	cmd.Flags().StringVarP(&flags.shell, "command", "c", "", "run this `line` in the shell ($SHELL, or /bin/sh)")
+	cmd.Flags().StringVar(&flags.leftovers, "leftovers", "end", "`what` to do with what the command leaves running when it ends: end it, or wait for it with the lease held")
+	cmd.Flags().StringVar(&flags.holder, "holder", "", "the holder's `id` (default: host, process and a random number)")
+	cmd.Flags().BoolVar(&flags.noForeground, "no-foreground", false, "do not hand the terminal to the command alone, for pipelines with a pager")
+	cmd.Flags().BoolVar(&flags.withPassword, "with-password", false, "leave the password of the store in the command's LEASEKEEPER_STORE")
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return asOwn(command.WrongUsage("%v; `%s --help` lists the flags", err, cmd.CommandPath()))
+	})
+	return cmd
+}
+
+// asOwn gives what went wrong here, and not in the command, the exit code for that.
+func asOwn(err error) error {
+	var known *command.Error
+	if err == nil || errors.As(err, &known) && (known.Busy || !slices.Contains([]int{command.ExitUsage, command.ExitUnreachable, command.ExitTrouble}, known.Code)) {
+		return err
+	}
+	return &command.Error{Code: command.ExitOwn, Cause: err}
+}
+
+// storeFailed says what the store could not do. Whatever that was, it has the exit code for our failures: the
+// one of other commands is here for a name that is not free.
+func storeFailed(doing string, err error) error {
+	var known *command.Error
+	if errors.As(err, &known) {
+		return asOwn(err)
+	}
+	return &command.Error{Code: command.ExitOwn, Cause: store.Explain(doing, err)}
+}
+
+// arguments checks NAME -- COMMAND..., or NAME alone with --command.
+func (f *runFlags) arguments(cmd *cobra.Command, args []string) error {
+	dash := cmd.ArgsLenAtDash()
+	var err error
+	switch {
+	case len(args) == 0 || dash == 0:
+		err = command.WrongUsage("which name? Write `%s NAME -- COMMAND`", cmd.CommandPath())
+	case f.shell != "" && len(args) > 1:
+		err = command.WrongUsage("--command is run by a shell, and takes no further arguments: write them into it")
+	case f.shell == "" && dash < 0 && len(args) > 1:
+		err = command.WrongUsage("write -- before the command: `%s %s -- %s`", cmd.CommandPath(), args[0], args[1])
+	case f.shell == "" && len(args) == 1:
+		err = command.WrongUsage("which command? Write `%s %s -- COMMAND`, or --command LINE for a shell", cmd.CommandPath(), args[0])
+	case dash > 1:
+		err = command.WrongUsage("%q is in the way: write one name, then --, then the command", args[1])
+	default:
+		err = store.CheckedName(args[0])
+	}
+	return asOwn(err)
+}
+
+// complete finds the settings and checks all that can be checked before anything is asked for.
+func (f *runFlags) complete(cmd *cobra.Command, args []string) (err error) {
+	if f.Names, err = settings.LoadNames(cmd.Flags(), os.Environ()); err != nil {
+		return err
+	}
+	if err := f.wait.Complete(); err != nil {
+		return err
+	}
+	if f.ttl, err = settings.ParseDuration("ttl", f.Names.TTL); err != nil {
+		return err
+	}
+	f.terms.Wait = f.leftovers == "wait"
+	if !f.terms.Wait && f.leftovers != "end" {
+		return command.WrongUsage("unknown --leftovers %q: write end or wait", f.leftovers)
+	}
+	if f.terms.OnLost, err = supervise.ParsePolicy(f.OnLost); err != nil {
+		return command.WrongUsage("--on-lost: %v", err)
+	}
+	if err := f.agree(f.ttl); err != nil {
+		return err
+	}
+	if err := f.find(args[1:]); err != nil {
+		return err
+	}
+	return f.ChooseStore(cmd.ErrOrStderr())
+}
+
+// agree sets the terms for a lease of that length, and returns an error if it is too short for them.
+func (f *runFlags) agree(ttl time.Duration) error {
+	f.terms.TTL = clock.DefaultDrift.RelyRemote(ttl)
+	f.terms.KillAfter = supervise.DefaultKillAfter(ttl)
+	if f.KillAfter != "" {
+		var err error
+		if f.terms.KillAfter, err = settings.ParseDuration("kill-after", f.KillAfter); err != nil {
+			return err
+		}
+	}
+	if err := f.terms.Validate(); err != nil {
+		return command.WrongUsage("--ttl %v, --kill-after %v: %v (of a lease 2%% are not relied on, because clocks differ)", ttl, f.terms.KillAfter.Round(time.Millisecond), err)
+	}
+	return nil
+}
+
+// find finds the program. Who waits for a name should not learn after that that there is none.
+func (f *runFlags) find(words []string) error {
+	if f.shell != "" {
+		shell := os.Getenv("SHELL")
+		if shell == "" {
+			shell = "/bin/sh"
+		}
+		words = []string{shell, "-c", f.shell}
+	}
+	f.args = words
+	path, err := exec.LookPath(words[0])
+	switch {
+	case err == nil:
+	case errors.Is(err, exec.ErrDot): // it was asked for, by PATH
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return &command.Error{Code: command.ExitNotFound, Cause: &supervise.StartError{Path: words[0], Reason: "there is no such command"}}
+	default:
+		var why *exec.Error
+		if errors.As(err, &why) {
+			err = why.Err
+		}
+		return &command.Error{Code: command.ExitCannotRun, Cause: &supervise.StartError{Path: words[0], Reason: err.Error()}}
+	}
+	f.path = path
+	return nil
+}
+
+// card is what the holder's card says: who looks at the name wants to know what is run.
+func (f *runFlags) card() string {
+	name := filepath.Base(f.path)
+	if len(name) > maxCardName {
+		name = name[:maxCardName]
+	}
+	return "run " + console.Readable([]byte(name))
+}
+
+const maxCardName = 60

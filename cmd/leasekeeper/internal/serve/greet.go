@@ -1,0 +1,109 @@
+package serve
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
+	"github.com/leasekeeper/leasekeeper/server"
+)
+
+// greet tells where the server is, and what to try next.
+func greet(w io.Writer, version string, s settings.Server, front *server.Server) {
+	folder := s.DataDir
+	if abs, err := filepath.Abs(folder); err == nil {
+		folder = abs
+	}
+	client, http := front.Addr(), front.HTTPAddr()
+	if http == "" {
+		http = server.HTTPOff
+	} else {
+		http = scheme(s) + reachable(http)
+	}
+	self, flag := selfCommand(), ""
+	endpoint := reachable(client)
+	if s.Cert != "" {
+		client, endpoint = "https://"+client, "https://"+endpoint
+	}
+	if endpoint != settings.DefaultEndpoint {
+		flag = " --endpoint " + endpoint
+	}
+	console.PrintLines(w, fmt.Sprintf(`leasekeeper %s is ready
+
+  clients  %s
+  http     %s
+  data     %s
+%s
+Try, in another terminal:
+
+  %s status%s
+  %s lease grant 60%s
+  %s lease list%s
+
+Stop it with Ctrl-C.
+`, version, client, http, folder, groupInWords(s), self, flag, self, flag, self, flag))
+}
+
+// groupInWords is a line about the group; empty if there is none.
+func groupInWords(s settings.Server) string {
+	plan, err := s.Cluster()
+	if plan == nil || err != nil {
+		return ""
+	}
+	var names []string
+	for _, m := range plan.Members {
+		names = append(names, m.Name)
+	}
+	return fmt.Sprintf("  member   %s of %s, for the others at %s\n", s.Name, strings.Join(names, ", "), plan.Self.Address)
+}
+
+// scheme is what stands before the addresses that this server can be reached at.
+func scheme(s settings.Server) string {
+	if s.Cert != "" {
+		return "https://"
+	}
+	return "http://"
+}
+
+// reachable replaces a wildcard, on which one can listen but to which one cannot connect.
+func reachable(addr string) string {
+	for _, wildcard := range []string{"[::]", "0.0.0.0"} {
+		if port, ok := strings.CutPrefix(addr, wildcard+":"); ok {
+			return "127.0.0.1:" + port
+		}
+	}
+	return addr
+}
+
+// selfCommand returns how to start this very program from the shell that started it.
+func selfCommand() string {
+	path, err := os.Executable()
+	if err != nil {
+		return os.Args[0]
+	}
+	if found, err := exec.LookPath("leasekeeper"); err == nil && sameFile(found, path) {
+		return "leasekeeper"
+	}
+	if strings.Contains(filepath.ToSlash(path), "/go-build") { // `go run` deletes it in the end
+		const folder = "./cmd/leasekeeper"
+		if _, err := os.Stat(filepath.Join(folder, "main.go")); err == nil {
+			return "go run " + folder
+		}
+		return "go run ."
+	}
+	return os.Args[0]
+}
+
+func sameFile(a, b string) bool {
+	left, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	right, err := os.Stat(b)
+	return err == nil && os.SameFile(left, right)
+}

@@ -1,0 +1,254 @@
+package settings
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/server"
+)
+
+// clusterSettings say which group a server is a member of. They are as they were written.
+type clusterSettings struct {
+	initialCluster            string
+	listen, advertise         string
+	cert, key, ca             string
+	insecure                  string
+	masterLease, drift        string
+	electionTimeout, patience string
+}
+
+var clusterSettingsKnown = []setting{
+	{"initial-cluster", "", "all `members` of the group that this server is one of, as a=host:port,b=host:port,c=host:port with the addresses at which they reach each other; the same at every member and every start (default: the server is alone)", func(s *Server) *string { return &s.clusterSettings.initialCluster }},
+	{"peer-listen", "127.0.0.1:2380", "`host:port` for the other members", func(s *Server) *string { return &s.clusterSettings.listen }},
+	{"peer-advertise", "", "`host:port` at which the others reach this one; no other than that in --initial-cluster (default: that)", func(s *Server) *string { return &s.clusterSettings.advertise }},
+	{"peer-cert", "", "`file` with the certificate to show to other members (PEM): speak TLS only", func(s *Server) *string { return &s.clusterSettings.cert }},
+	{"peer-key", "", "`file` with its key", func(s *Server) *string { return &s.clusterSettings.key }},
+	{"peer-ca", "", "`file` with the certificates that those of all members must descend from", func(s *Server) *string { return &s.clusterSettings.ca }},
+	{"insecure-peers", "false", "serve with --client-ca although members are connected without TLS: whoever reaches the port for members can read and change everything without a certificate", func(s *Server) *string { return &s.clusterSettings.insecure }},
+	{"master-lease", "900ms", "the `duration` for which the other members promise a leader not to elect another, so that it can answer from memory", func(s *Server) *string { return &s.clusterSettings.masterLease }},
+	{"clock-drift", "1%", "the largest `deviation` of any member's clock from the true rate", func(s *Server) *string { return &s.clusterSettings.drift }},
+	{"election-timeout", "1s", "the `duration` without a leader after which another is elected", func(s *Server) *string { return &s.clusterSettings.electionTimeout }},
+	{"read-timeout", "1s", "the `duration` that a request waits for a leader, or for the leader to be sure that it leads", func(s *Server) *string { return &s.clusterSettings.patience }},
+}
+
+const (
+	// maxGroup is how many members a group has at most. Each change is sent to all of them.
+	maxGroup = 9
+	// usualGroup is how many are of use.
+	usualGroup = 7
+	// What an election timeout may be: members look at the time ten times a second.
+	minElection, maxElection = 300 * time.Millisecond, time.Minute
+	minLease                 = 100 * time.Millisecond
+	minPatience              = 50 * time.Millisecond
+	maxDriftPercent          = 10
+)
+
+// Cluster is what groupSettings come to.
+type Cluster struct {
+	Members  []Member // by name
+	Self     Member
+	ID       uint64
+	Listen   string
+	TLS      [3]string // certificate, key, authority
+	Insecure bool      // a port for members without TLS may undo --client-ca
+	Lease    time.Duration
+	Drift    clock.Drift
+	Election time.Duration
+	Patience time.Duration
+}
+
+type Member struct {
+	Name, Address string
+	ID            uint64
+}
+
+// Cluster returns nil if the server is alone.
+func (s Server) Cluster() (*Cluster, error) {
+	g := s.clusterSettings
+	if g.initialCluster == "" {
+		for _, alone := range []struct{ key, value string }{
+			{"peer-advertise", g.advertise}, {"peer-cert", g.cert}, {"peer-key", g.key}, {"peer-ca", g.ca},
+			{"insecure-peers", strings.TrimPrefix(g.insecure, "false")},
+		} {
+			if alone.value != "" {
+				return nil, command.WrongUsage("%s is given without --initial-cluster: name all members of the group with that, or leave %[1]s away", alone.key)
+			}
+		}
+		return nil, nil
+	}
+	members, err := parseMembers(g.initialCluster)
+	if err != nil {
+		return nil, err
+	}
+	p := &Cluster{Members: members, ID: clusterID(members), Listen: g.listen, TLS: [3]string{g.cert, g.key, g.ca}}
+	if err := p.findSelf(s.Name, g.advertise); err != nil {
+		return nil, err
+	}
+	if given := len(strings.Join(p.TLS[:], "")); given > 0 && slices.Contains(p.TLS[:], "") {
+		return nil, command.WrongUsage("peer-cert, peer-key and peer-ca belong together: give all three for TLS between members, or none")
+	}
+	if _, _, err := net.SplitHostPort(p.Listen); err != nil {
+		return nil, command.WrongUsage("peer-listen is %q: write host:port, such as 0.0.0.0:2380", p.Listen)
+	}
+	if p.Insecure, err = strconv.ParseBool(g.insecure); err != nil {
+		return nil, command.WrongUsage("insecure-peers is %q: write true or false", g.insecure)
+	}
+	if s.ClientCA != "" && p.TLS[0] == "" && !p.Insecure && !isLoopback(p.Listen) {
+		return nil, command.WrongUsage("%v", server.ErrOpenPeers)
+	}
+	return p, p.readTimes(g)
+}
+
+// parseMembers reads the list, and returns it in order of names.
+func parseMembers(list string) ([]Member, error) {
+	var members []Member
+	names, addresses := make(map[string]bool), make(map[string]string)
+	for entry := range strings.SplitSeq(list, ",") {
+		name, address, found := strings.Cut(strings.TrimSpace(entry), "=")
+		if !found || name == "" {
+			return nil, command.WrongUsage("%q in initial-cluster names no member: write NAME=HOST:PORT for each, with commas between", entry)
+		}
+		if strings.Contains(address, "://") {
+			return nil, command.WrongUsage("the address of %s in initial-cluster is %q: leave http:// away, and write HOST:PORT; with --peer-cert members speak TLS", name, address)
+		}
+		host, port, err := net.SplitHostPort(address)
+		if n, numberErr := strconv.ParseUint(port, 10, 16); err != nil || host == "" || numberErr != nil || n == 0 {
+			return nil, command.WrongUsage("the address of %s in initial-cluster is %q: write HOST:PORT, such as 10.0.0.7:2380", name, address)
+		}
+		if names[name] {
+			return nil, command.WrongUsage("initial-cluster names %s twice: give each member a name of its own", name)
+		}
+		if other, taken := addresses[address]; taken {
+			return nil, command.WrongUsage("%s and %s have the same address %s in initial-cluster: give each member its own", other, name, address)
+		}
+		names[name], addresses[address] = true, name
+		members = append(members, Member{Name: name, Address: address})
+	}
+	switch {
+	case len(members) == 1:
+		return nil, command.WrongUsage("initial-cluster has one member only: name three, or leave it away for a server that is alone")
+	case len(members) > maxGroup:
+		return nil, command.WrongUsage("initial-cluster has %d members, and %d are the most: three or five are usual", len(members), maxGroup)
+	}
+	slices.SortFunc(members, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
+	all := make([]string, len(members))
+	for i, m := range members {
+		all[i] = m.Name
+	}
+	for i, m := range members {
+		members[i].ID = hashOf("member", append(all, m.Name)...)
+	}
+	return members, nil
+}
+
+// clusterID is the same for members that were given the same names. Addresses are not in it, so that they can change
+// while the folders stay.
+func clusterID(members []Member) uint64 {
+	var all []string
+	for _, m := range members {
+		all = append(all, m.Name)
+	}
+	return hashOf("cluster", all...)
+}
+
+// hashOf makes an id above 1 of texts.
+func hashOf(what string, texts ...string) uint64 {
+	h := sha256.New()
+	fmt.Fprintf(h, "leasekeeper %s", what)
+	for _, text := range texts {
+		fmt.Fprintf(h, " %q", text)
+	}
+	return max(2, binary.BigEndian.Uint64(h.Sum(nil)))
+}
+
+// findSelf finds the server's own name in the list.
+func (p *Cluster) findSelf(name, advertise string) error {
+	i := slices.IndexFunc(p.Members, func(m Member) bool { return m.Name == name })
+	if i < 0 {
+		var names []string
+		for _, m := range p.Members {
+			names = append(names, m.Name)
+		}
+		return command.WrongUsage("the name %s is not in initial-cluster: say with --name which of them this server is: %s", name, strings.Join(names, ", "))
+	}
+	p.Self = p.Members[i]
+	if advertise != "" && advertise != p.Self.Address {
+		return command.WrongUsage("peer-advertise is %s, and initial-cluster has %s for %s: the others go by that, so make them the same", advertise, p.Self.Address, name)
+	}
+	return nil
+}
+
+func (p *Cluster) readTimes(g clusterSettings) (err error) {
+	for _, f := range []struct {
+		key, text   string
+		least, most time.Duration
+		field       *time.Duration
+	}{
+		{"election-timeout", g.electionTimeout, minElection, maxElection, &p.Election},
+		{"master-lease", g.masterLease, minLease, maxElection, &p.Lease},
+		{"read-timeout", g.patience, minPatience, maxElection, &p.Patience},
+	} {
+		if *f.field, err = time.ParseDuration(f.text); err != nil || *f.field < f.least || *f.field > f.most {
+			return command.WrongUsage("%s is %q: write a duration between %v and %v", f.key, f.text, f.least, f.most)
+		}
+	}
+	p.Drift, err = parseDrift(g.drift)
+	return err
+}
+
+// parseDrift reads a share in per cent.
+func parseDrift(text string) (clock.Drift, error) {
+	percent, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(text, "%")), 64)
+	ppm := math.Ceil(percent * 10_000)
+	if err != nil || !strings.HasSuffix(text, "%") || !(ppm >= 1 && percent <= maxDriftPercent) {
+		return 0, command.WrongUsage("clock-drift is %q: write how far any clock may be from the true rate, such as 1%% or 0.5%%, and at most %d%%", text, maxDriftPercent)
+	}
+	return clock.Drift(ppm), nil
+}
+
+// Warn tells what is allowed and still hardly meant.
+func (p *Cluster) Warn(log *slog.Logger) {
+	n := len(p.Members)
+	if n%2 == 0 {
+		log.Warn("an even number of members survives no more failures than one less: name one more, or one less", "members", n, "may fail", (n-1)/2)
+	}
+	if n > usualGroup {
+		log.Warn("so many members make every change slower: three or five are usual", "members", n)
+	}
+	if p.Lease > p.Election {
+		log.Warn("the members' promise lasts longer than the election timeout, so a failover takes longer by the difference: "+
+			"make --master-lease shorter than --election-timeout", "master-lease", p.Lease, "election-timeout", p.Election)
+	}
+	if isLoopback(p.Listen) && !isLoopback(p.Self.Address) {
+		log.Warn("the other members are told an address on which this one does not listen: say with --peer-listen where it should, such as 0.0.0.0:2380",
+			"peer-listen", p.Listen, "initial-cluster", p.Self.Address)
+	}
+}
+
+// isLoopback says whether only programs on this machine reach an address. A name is not looked up.
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// Scheme is what stands before the addresses of members.
+func (p *Cluster) Scheme() string {
+	if p.TLS[0] != "" {
+		return "https://"
+	}
+	return "http://"
+}

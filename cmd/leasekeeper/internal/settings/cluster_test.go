@@ -1,0 +1,124 @@
+package settings
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// planOf returns what flags come to.
+func planOf(t *testing.T, args ...string) (*Cluster, error) {
+	t.Helper()
+	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	RegisterServer(flags)
+	if err := flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	s, err := LoadServer(flags, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Cluster()
+}
+
+const three = "a=10.0.0.1:2380,b=10.0.0.2:2380,c=10.0.0.3:2380"
+
+func TestMistakesInAGroup(t *testing.T) {
+	for want, args := range map[string][]string{
+		"peer-ca is given without --initial-cluster":           {"--peer-ca", "x"},
+		`"b" in initial-cluster names no member`:               {"--initial-cluster", "a=h:1,b"},
+		"leave http:// away":                                   {"--initial-cluster", "a=http://h:1,b=h:2"},
+		`the address of b in initial-cluster is "h"`:           {"--initial-cluster", "a=h:1,b=h"},
+		`the address of b in initial-cluster is "h:0"`:         {"--initial-cluster", "a=h:1,b=h:0"},
+		"names a twice":                                        {"--initial-cluster", "a=h:1,a=h:2"},
+		"a and b have the same address h:1":                    {"--initial-cluster", "a=h:1,b=h:1"},
+		"has one member only":                                  {"--initial-cluster", "a=h:1"},
+		"has 10 members, and 9 are the most":                   {"--initial-cluster", "a=h:1,b=h:2,c=h:3,d=h:4,e=h:5,f=h:6,g=h:7,h=h:8,i=h:9,j=h:10"},
+		"the name default is not in initial-cluster":           {"--initial-cluster", three},
+		"which of them this server is: a, b, c":                {"--initial-cluster", three, "--name", "d"},
+		"peer-advertise is 10.0.0.9:1":                         {"--initial-cluster", three, "--name", "a", "--peer-advertise", "10.0.0.9:1"},
+		"peer-cert, peer-key and peer-ca belong together":      {"--initial-cluster", three, "--name", "a", "--peer-cert", "x", "--peer-key", "y"},
+		`peer-listen is "x"`:                                   {"--initial-cluster", three, "--name", "a", "--peer-listen", "x"},
+		`election-timeout is "1": write a duration`:            {"--initial-cluster", three, "--name", "a", "--election-timeout", "1"},
+		`election-timeout is "10ms": write a duration`:         {"--initial-cluster", three, "--name", "a", "--election-timeout", "10ms"},
+		`master-lease is "1h": write a duration`:               {"--initial-cluster", three, "--name", "a", "--master-lease", "1h"},
+		`read-timeout is "0s": write a duration`:               {"--initial-cluster", three, "--name", "a", "--read-timeout", "0s"},
+		`clock-drift is "1": write how far`:                    {"--initial-cluster", three, "--name", "a", "--clock-drift", "1"},
+		`clock-drift is "0%": write how far`:                   {"--initial-cluster", three, "--name", "a", "--clock-drift", "0%"},
+		`clock-drift is "NaN%": write how far`:                 {"--initial-cluster", three, "--name", "a", "--clock-drift", "NaN%"},
+		`clock-drift is "11%": write how far any clock may be`: {"--initial-cluster", three, "--name", "a", "--clock-drift", "11%"},
+	} {
+		if _, err := planOf(t, args...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v; want %q", args, err, want)
+		}
+	}
+}
+
+func TestPlan(t *testing.T) {
+	if p, err := planOf(t); p != nil || err != nil {
+		t.Errorf("alone: %+v, %v", p, err)
+	}
+	a, err := planOf(t, "--initial-cluster", three, "--name", "a", "--clock-drift", "0.25%", "--peer-advertise", "10.0.0.1:2380")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Lease != 900*time.Millisecond || a.Election != time.Second || a.Patience != time.Second || a.Drift != 2500 {
+		t.Errorf("times: %+v", a)
+	}
+	// The order in the list does not matter, and all members agree.
+	b, err := planOf(t, "--initial-cluster", " c=10.0.0.3:2380, b=10.0.0.2:2380,a=10.0.0.1:2380", "--name", "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.ID != b.ID || a.Self.ID == b.Self.ID {
+		t.Errorf("a is %x of %x, b is %x of %x", a.Self.ID, a.ID, b.Self.ID, b.ID)
+	}
+	for i := range a.Members {
+		if a.Members[i] != b.Members[i] {
+			t.Errorf("member %d is %+v for a, %+v for b", i, a.Members[i], b.Members[i])
+		}
+	}
+	// Other names are another cluster; members may move to other addresses.
+	for list, same := range map[string]bool{
+		"a=10.0.0.1:2380,b=10.0.0.2:2380,d=10.0.0.3:2380": false, "a=10.0.0.1:2380,b=10.0.0.2:2380,c=10.0.0.4:2380": true,
+	} {
+		other, err := planOf(t, "--initial-cluster", list, "--name", "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (other.ID == a.ID && other.Self.ID == a.Self.ID) != same {
+			t.Errorf("%s is member %x of %x, and the first list %x of %x", list, other.Self.ID, other.ID, a.Self.ID, a.ID)
+		}
+	}
+}
+
+func TestWarningsOfAGroup(t *testing.T) {
+	warnings := func(args ...string) string {
+		t.Helper()
+		p, err := planOf(t, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var told bytes.Buffer
+		p.Warn(slog.New(slog.NewTextHandler(&told, nil)))
+		return told.String()
+	}
+	good := []string{"--initial-cluster", three, "--name", "a", "--peer-listen", "0.0.0.0:2380"}
+	if got := warnings(good...); got != "" {
+		t.Errorf("warned without reason: %s", got)
+	}
+	for want, args := range map[string][]string{
+		"an even number":                          {"--initial-cluster", "a=10.0.0.1:1,b=10.0.0.2:1"},
+		"so many members":                         {"--initial-cluster", "a=h:1,b=h:2,c=h:3,d=h:4,e=h:5,f=h:6,g=h:7,h=h:8,i=h:9"},
+		"lasts longer than the election":          {"--master-lease", "2s"},
+		"an address on which this one does not l": {"--peer-listen", "127.0.0.1:2380"},
+	} {
+		if got := warnings(append(good[:len(good):len(good)], args...)...); !strings.Contains(got, want) {
+			t.Errorf("%q: %q; want %q", args, got, want)
+		}
+	}
+}

@@ -1,0 +1,8 @@
+//go:build !unix
+
+package settings
+
+import "errors"
+
+// fileLimit is for systems that bound descriptors.
+func fileLimit() (uint64, error) { return 0, errors.New("the system tells no limit of descriptors") }

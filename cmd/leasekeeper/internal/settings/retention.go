@@ -1,0 +1,16 @@
+package settings
+
+import (
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+)
+
+// history reads how long the history of keys is kept.
+func (s Server) history() (time.Duration, error) {
+	d, err := time.ParseDuration(s.retention)
+	if err != nil || d < 0 {
+		return 0, command.WrongUsage("auto-compaction-retention is %q: write a duration, such as 1h or 90m; 0 to keep all until a client compacts", s.retention)
+	}
+	return d, nil
+}

@@ -1,0 +1,259 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/knadh/koanf/parsers/yaml"
+	"github.com/knadh/koanf/providers/file"
+	"github.com/knadh/koanf/v2"
+	"github.com/spf13/pflag"
+
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
+)
+
+// Server say how `serve` serves. Every one of them has one key, which names the flag, the key in the
+// file, and, in capitals after LEASEKEEPER_, the environment variable.
+type Server struct {
+	Name            string
+	DataDir         string
+	Listen          string
+	advertise       string
+	HTTP            string
+	Cert            string
+	Key             string
+	ClientCA        string
+	retention       string
+	limits          limits
+	clusterSettings clusterSettings
+	LogLevel        string
+	LogFormat       string
+}
+
+const (
+	variablePrefix = "LEASEKEEPER_"
+	configKey      = "config" // where the file is; a flag and a variable, but no key in the file
+)
+
+// settingOf describes one of the settings that make up an S.
+type settingOf[S any] struct {
+	key   string
+	value string // the default
+	usage string // the word in backquotes names the value in help
+	field func(*S) *string
+}
+
+type setting = settingOf[Server]
+
+var knownSettings = slices.Concat(mainSettings, clusterSettingsKnown, limitSettings, logSettings)
+
+var mainSettings = []setting{
+	{"name", "default", "the member's `name`, shown in lists of members", func(s *Server) *string { return &s.Name }},
+	{"data-dir", "leasekeeper.data", "the `folder` for the data; made if it is not there", func(s *Server) *string { return &s.DataDir }},
+	{"listen", "127.0.0.1:2379", "`host:port` for clients (gRPC); port 0 takes a free one", func(s *Server) *string { return &s.Listen }},
+	{"advertise", "", "`host:port` by which clients reach this server, several with commas (default: where it listens; required if that is every interface)", func(s *Server) *string { return &s.advertise }},
+	{"http", "127.0.0.1:2381", "`host:port` for health, version and metrics, or off", func(s *Server) *string { return &s.HTTP }},
+	{"auto-compaction-retention", "1h", "the `duration` for which superseded revisions of keys can be read, before they are removed; 0 for ever", func(s *Server) *string { return &s.retention }},
+	{"cert", "", "`file` with the certificate to show to clients (PEM): speak TLS only", func(s *Server) *string { return &s.Cert }},
+	{"key", "", "`file` with its key", func(s *Server) *string { return &s.Key }},
+	{"client-ca", "", "`file` with certificates: serve only clients with one that descends from them", func(s *Server) *string { return &s.ClientCA }},
+}
+
+var logSettings = []setting{
+	{"log-level", "info", "least `level` to log: debug, info, warn, error", func(s *Server) *string { return &s.LogLevel }},
+	{"log-format", "text", "`format` of the log: text or json", func(s *Server) *string { return &s.LogFormat }},
+}
+
+func RegisterServer(flags *pflag.FlagSet) {
+	for _, k := range knownSettings {
+		flags.String(k.key, k.value, k.usage)
+		if k.value == "false" {
+			flags.Lookup(k.key).NoOptDefVal = "true"
+		}
+	}
+	registerConfig(flags)
+}
+
+func registerConfig(flags *pflag.FlagSet) {
+	flags.String(configKey, "", "a YAML `file` with these settings, under the flags' names")
+}
+
+// LoadServer takes each setting of `serve` from the first place that has it.
+func LoadServer(flags *pflag.FlagSet, environ []string) (Server, error) {
+	return resolve(knownSettings, flags, serveEnviron(environ))
+}
+
+// resolve takes each setting from the first place that has it: flags, environment, file, default.
+func resolve[S any](known []settingOf[S], flags *pflag.FlagSet, environ []string) (S, error) {
+	var s S
+	variables, err := settingVariables(environ, keysOf(known))
+	if err != nil {
+		return s, err
+	}
+	k := koanf.New(".")
+	path := variables[configKey]
+	if flags.Changed(configKey) {
+		path, _ = flags.GetString(configKey)
+	}
+	if path != "" {
+		if err := loadFile(k, path, keysOf(known)); err != nil {
+			return s, err
+		}
+	}
+	for key, value := range variables {
+		if err := k.Set(key, value); err != nil {
+			return s, command.WrongUsage("%s: %v", variableOf(key), err)
+		}
+	}
+	for _, known := range known {
+		field := known.field(&s)
+		switch {
+		case flags.Changed(known.key):
+			*field, _ = flags.GetString(known.key)
+		case k.Exists(known.key):
+			*field = k.String(known.key)
+		default:
+			*field = known.value
+		}
+	}
+	return s, nil
+}
+
+// loadFile reads a configuration file whose keys are all known, if only to other commands, and whose values
+// are all plain. mine are those of this command.
+func loadFile(k *koanf.Koanf, path string, mine []string) error {
+	if err := k.Load(file.Provider(path), yaml.Parser()); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return command.WrongUsage("there is no configuration file %s: correct --config, or leave it away", path)
+		}
+		return command.WrongUsage("the configuration file %s can not be read: %v", path, err)
+	}
+	for _, key := range k.Keys() {
+		if !isKnown(key) {
+			return command.WrongUsage("unknown key %q in %s; known are %s", key, path, strings.Join(mine, ", "))
+		}
+		switch value := k.Get(key).(type) {
+		case nil, []any, map[string]any:
+			return command.WrongUsage("the value of %q in %s is not a plain text or number", key, path)
+		case string:
+		default:
+			if err := k.Set(key, fmt.Sprint(value)); err != nil {
+				return command.WrongUsage("%q in %s: %v", key, path, err)
+			}
+		}
+	}
+	return nil
+}
+
+// settingVariables picks the settings out of the environment, by key. A variable of ours that nobody reads is
+// a mistake that would otherwise show much later. An empty one counts as not set.
+func settingVariables(environ []string, mine []string) (map[string]string, error) {
+	found := make(map[string]string)
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		if !strings.HasPrefix(name, variablePrefix) || slices.Contains(otherVariables, name) || setByKubernetes(name) || strings.HasPrefix(name, testPrefix) {
+			continue
+		}
+		key := strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, variablePrefix)), "_", "-")
+		if key != configKey && !isKnown(key) || name != variableOf(key) {
+			return nil, command.WrongUsage("unknown environment variable %s; known are %s", name, strings.Join(knownVariables(mine), ", "))
+		}
+		if value != "" {
+			found[key] = value
+		}
+	}
+	return found, nil
+}
+
+// The commands that talk to one server read these, and no file.
+const (
+	EndpointVariable   = "LEASEKEEPER_ENDPOINT"
+	CAVariable         = "LEASEKEEPER_CACERT"
+	ClientCertVariable = "LEASEKEEPER_CLIENT_CERT" // LEASEKEEPER_CERT is the server's own
+	ClientKeyVariable  = "LEASEKEEPER_CLIENT_KEY"
+)
+
+const (
+	DefaultEndpoint = "127.0.0.1:2379"
+	DefaultTimeout  = 5 * time.Second
+)
+
+// clientVariables are those of the commands that talk to one server.
+var clientVariables = []string{EndpointVariable, CAVariable, ClientCertVariable, ClientKeyVariable}
+
+// otherVariables are no settings.
+var otherVariables = slices.Concat(clientVariables, toldVariables)
+
+// testPrefix begins the names of what only tests look at, those of this program among them.
+const testPrefix = variablePrefix + "TEST_"
+
+// setByKubernetes says whether the variable is one of those that Kubernetes sets in every pod beside a
+// service that is called leasekeeper.
+func setByKubernetes(name string) bool {
+	rest := strings.TrimPrefix(name, variablePrefix)
+	return rest == "PORT" || strings.HasPrefix(rest, "PORT_") || strings.HasPrefix(rest, "SERVICE_")
+}
+
+func variableOf(key string) string {
+	return variablePrefix + strings.ToUpper(strings.ReplaceAll(key, "-", "_"))
+}
+
+// isKnown says whether some command knows the key.
+func isKnown(key string) bool {
+	return slices.Contains(keysOf(knownSettings), key) || slices.Contains(keysOf(nameSettings), key)
+}
+
+func keysOf[S any](known []settingOf[S]) []string {
+	keys := make([]string, 0, len(known))
+	for _, k := range known {
+		keys = append(keys, k.key)
+	}
+	return keys
+}
+
+func knownVariables(keys []string) []string {
+	names := make([]string, 0, len(keys)+1+len(clientVariables))
+	for _, key := range keys {
+		names = append(names, variableOf(key))
+	}
+	return append(append(names, variableOf(configKey)), clientVariables...)
+}
+
+// Advertised returns the addresses to advertise, if any were given.
+func (s Server) Advertised() []string {
+	var all []string
+	for part := range strings.SplitSeq(s.advertise, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			all = append(all, part)
+		}
+	}
+	return all
+}
+
+// Logger makes the logger that the settings ask for.
+func (s Server) Logger(to io.Writer) (*slog.Logger, error) {
+	var level slog.Level
+	switch s.LogLevel {
+	case "debug", "info", "warn", "error":
+		if err := level.UnmarshalText([]byte(s.LogLevel)); err != nil {
+			return nil, command.WrongUsage("log-level: %v", err)
+		}
+	default:
+		return nil, command.WrongUsage("unknown log-level %q: write debug, info, warn or error", s.LogLevel)
+	}
+	options := &slog.HandlerOptions{Level: level}
+	switch s.LogFormat {
+	case "text":
+		return slog.New(slog.NewTextHandler(to, options)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(console.EscapedJSON(to), options)), nil
+	}
+	return nil, command.WrongUsage("unknown log-format %q: write text or json", s.LogFormat)
+}

@@ -1,0 +1,27 @@
+//go:build unix
+
+package settings
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// Protect takes the right to write to a file or folder from all other users, if it is this user's, and returns an
+// error if other users keep that right: it says what else to choose. What does not exist is made with the right mode
+// later.
+func Protect(path, instead string) error {
+	const others = 0o002
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm()&others == 0 {
+		return nil // opening tells of errors
+	}
+	if about, ok := info.Sys().(*syscall.Stat_t); ok && int64(about.Uid) != int64(os.Geteuid()) {
+		return fmt.Errorf("every user may write to %s, which belongs to user %d: leases in it protect from nobody; have its owner run chmod o-w, or choose %s", path, about.Uid, instead)
+	}
+	if err := os.Chmod(path, info.Mode()&^others); err != nil {
+		return fmt.Errorf("every user may write to %s, and that cannot be changed (%w): leases in it protect from nobody; choose %s", path, err, instead)
+	}
+	return nil
+}

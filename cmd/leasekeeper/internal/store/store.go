@@ -1,0 +1,167 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend"
+	_ "github.com/leasekeeper/leasekeeper/backend/etcd"     // etcd:// and etcds://
+	_ "github.com/leasekeeper/leasekeeper/backend/mongodb"  // mongodb:// and mongodb+srv://
+	_ "github.com/leasekeeper/leasekeeper/backend/postgres" // postgres:// and postgresql://
+	_ "github.com/leasekeeper/leasekeeper/backend/remote"   // leasekeeper:// and leasekeepers://
+	_ "github.com/leasekeeper/leasekeeper/backend/sqlite"   // sqlite:
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
+)
+
+// Flags are what the commands share that ask a store about names.
+type Flags struct {
+	settings.Names
+	Timeout time.Duration
+	Output  string
+}
+
+// Register registers the flags, and those of the settings with these keys.
+func (f *Flags) Register(cmd *cobra.Command, keys ...string) {
+	settings.RegisterNames(cmd.Flags(), append(keys, "store")...)
+	cmd.Flags().DurationVar(&f.Timeout, "timeout", settings.DefaultTimeout, "how long to wait for answers")
+	cmd.Flags().StringVarP(&f.Output, "output", "o", console.Table, "`table` or json")
+}
+
+// Complete finds the settings and checks what was given.
+func (f *Flags) Complete(cmd *cobra.Command) (err error) {
+	if f.Names, err = settings.LoadNames(cmd.Flags(), os.Environ()); err != nil {
+		return err
+	}
+	if f.Timeout <= 0 {
+		return command.WrongUsage("--timeout %v is not positive: write how long to wait, such as 5s", f.Timeout)
+	}
+	if err := command.CheckOutput(f.Output); err != nil {
+		return err
+	}
+	return f.ChooseStore(cmd.ErrOrStderr())
+}
+
+// With runs a command's work with the chosen store.
+func With(cmd *cobra.Command, f *Flags, work func(ctx context.Context, b backend.Backend) error) error {
+	if err := f.Complete(cmd); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), f.Timeout)
+	defer cancel()
+	b, err := backend.Open(ctx, f.Store)
+	if err != nil {
+		return Explain("open the store", err)
+	}
+	defer b.Close(context.WithoutCancel(ctx)) // nothing is kept that closing could lose
+	return NotAnAnswer(work(ctx, b))
+}
+
+// NotAnAnswer gives an error without an exit code, such as that of a full standard output, one that answers no question
+// about a name. Code 1 would.
+func NotAnAnswer(err error) error {
+	var known *command.Error
+	if err == nil || errors.As(err, &known) {
+		return err
+	}
+	return &command.Error{Code: command.ExitTrouble, Cause: err}
+}
+
+// Explain gives an error of the store of --store its exit code. doing completes "could not".
+func Explain(doing string, err error) error {
+	return ExplainWith(doing, err, "see whether it is well, or choose another with --store")
+}
+
+// WithoutPrefix returns an error without the name of this program before it: command.Report writes that.
+func WithoutPrefix(err error) error { return unprefixed{err} }
+
+// unprefixed is an error without the name of this program before it: report writes that.
+type unprefixed struct{ error }
+
+func (e unprefixed) Error() string { return strings.TrimPrefix(e.error.Error(), "leasekeeper: ") }
+func (e unprefixed) Unwrap() error { return e.error }
+
+// ExplainWith gives an error of a store its exit code. advice is for when no answer comes.
+func ExplainWith(doing string, err error, advice string) error {
+	var known *command.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	told := fmt.Errorf("could not %s: %w", doing, unprefixed{err})
+	switch {
+	case errors.Is(err, leasekeeper.ErrUnknownOutcome):
+		return &command.Error{Code: command.ExitUnreachable, Cause: told}
+	case errors.Is(err, leasekeeper.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+		return &command.Error{Code: command.ExitUnreachable, Cause: fmt.Errorf("%w; %s", told, advice)}
+	case errors.Is(err, leasekeeper.ErrInvalid):
+		return &command.Error{Code: command.ExitUsage, Cause: told}
+	case errors.Is(err, leasekeeper.ErrHeld), errors.Is(err, leasekeeper.ErrLost), errors.Is(err, leasekeeper.ErrPinned), errors.Is(err, leasekeeper.ErrStale):
+		return &command.Error{Code: command.ExitFailed, Cause: told}
+	}
+	return &command.Error{Code: command.ExitTrouble, Cause: told}
+}
+
+// NameAndToken reads the arguments NAME TOKEN. The token may be left away if optional.
+func NameAndToken(optional bool, args []string) (string, leasekeeper.Token, error) {
+	if err := CheckedName(args[0]); err != nil {
+		return "", 0, err
+	}
+	if optional && len(args) == 1 {
+		return args[0], 0, nil
+	}
+	t, err := strconv.ParseUint(args[1], 10, 64)
+	if err != nil || t == 0 {
+		return "", 0, command.WrongUsage("%q is not a token: write the number that `leasekeeper acquire` printed, or that is in %s", args[1], settings.TokenVariable)
+	}
+	return args[0], leasekeeper.Token(t), nil
+}
+
+// OneName is for commands with one argument, which is a name.
+func OneName(cmd *cobra.Command, args []string) error {
+	if err := command.Exactly(1, "one name")(cmd, args); err != nil {
+		return err
+	}
+	return CheckedName(args[0])
+}
+
+// Resume finds the lease that holds the name under the token, or under whatever token if that is 0, and
+// renews it. Its holder stays as it is.
+func Resume(ctx context.Context, b backend.Backend, name string, t leasekeeper.Token) (backend.Lease, backend.Grant, error) {
+	adopter, err := backend.Can[backend.Adopter](b)
+	if err != nil {
+		return nil, backend.Grant{}, err
+	}
+	info, err := b.Get(ctx, name)
+	if err != nil {
+		return nil, backend.Grant{}, err
+	}
+	if t == 0 {
+		t = info.Token
+	}
+	if !info.Held || info.Token != t {
+		return nil, backend.Grant{}, command.Failed("%s", NotHeld(info, t))
+	}
+	return adopter.Adopt(ctx, name, t, info.Holder)
+}
+
+// NotHeld says why a token does not hold a name.
+func NotHeld(info backend.Info, t leasekeeper.Token) string {
+	switch {
+	case info.Held && info.Token > t:
+		return fmt.Sprintf("%s has passed on: token %d was succeeded by %d, of %s", info.Name, t, info.Token, info.Holder)
+	case info.Held:
+		return fmt.Sprintf("%s is held under token %d by %s, and %d was never given out", info.Name, info.Token, info.Holder, t)
+	case t == 0:
+		return fmt.Sprintf("nobody holds %s", info.Name)
+	}
+	return fmt.Sprintf("nobody holds %s: the lease with token %d has ended", info.Name, t)
+}
