@@ -4,15 +4,9 @@ import (
 	"context"
 	"runtime"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
-	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
-
-// smallRange is the limit up to which a range of several keys is no bulk work.
-const smallRange = replica.SmallRange
 
 // largeAnswer and largeMessage are the sizes from which on it is bulk work to encode an answer, or a message of a stream: a
 // change of one key is told to any number of watchers.
@@ -40,8 +34,3 @@ func (e *encodingTurn) take(size int) (give func(), err error) {
 // those, and encoding large messages. It leaves half
 // of the processors to everything else, of which renewals and claims are.
 func newBulk() *keyspace.Turns { return keyspace.NewTurns(runtime.GOMAXPROCS(0) / 2) }
-
-// isBulk says whether a range may read much.
-func isBulk(r *pb.RangeRequest) bool {
-	return len(r.RangeEnd) > 0 && (r.Limit == 0 || r.Limit > smallRange)
-}

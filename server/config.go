@@ -11,16 +11,14 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/lessor"
+	"github.com/leasekeeper/leasekeeper/server/internal/etcdapi"
 	"github.com/leasekeeper/leasekeeper/server/internal/namesapi"
 )
 
 // EtcdVersion is the level of etcd's API that this server speaks. It is what Maintenance.Status and /version
 // report as etcd's version, because clients switch features on by it; the version of this program is
 // [Config.Version].
-const EtcdVersion = "3.7.0"
-
-// clusterVersion is the same in the form in which etcd tells what all members of a cluster speak.
-const clusterVersion = "3.7"
+const EtcdVersion = etcdapi.Version
 
 // Defaults of [Config].
 const (
@@ -38,6 +36,9 @@ const (
 	DefaultMaxRequests      = 1 << 15
 	DefaultMaxTTL           = 24 * time.Hour
 )
+
+// MinTTL is the shortest TTL of a lease of etcd's API: a request for less is given this.
+const MinTTL = etcdapi.MinTTL
 
 // MinClaimTTL is the shortest TTL of a lease on a name: a request for less is given this.
 const MinClaimTTL = namesapi.MinClaimTTL

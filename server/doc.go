@@ -7,8 +7,8 @@
 // 3.7, because clients tell errors apart by their text.
 //
 // How it works: [New] checks the configuration, [Server.Start] binds both listeners and only then reports
-// success. Most gRPC methods turn their request into one call of the node and the node's answer back into
-// etcd's message; all errors pass through one table (errors.go). A method that only the leader can carry out is listed
+// success. Two fronts turn requests into calls of the node and its answers back into messages: internal/etcdapi and
+// internal/namesapi. Each has one table that all its errors pass through. A method that only the leader can carry out is listed
 // in internal/forwarding: a follower forwards the request or the stream to the leader, and takes forwarded ones at its
 // port for members. The long streams (keep-alives, renewals, claims, watches) have one goroutine
 // that reads and one that writes each, and a bounded amount of work between them: the server stops reading from a client

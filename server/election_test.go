@@ -9,6 +9,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/api/v3electionpb"
 )
@@ -33,8 +34,7 @@ func (f *front) leaderIs(value string, revision int64) {
 func TestElection(t *testing.T) {
 	f := startFront(t)
 	_, err := f.elections().Leader(f.ctx(), &v3electionpb.LeaderRequest{Name: []byte("office")})
-	wantStatus(t, err, errNoLeader)
-	wantEqual(t, "text", errNoLeader.Error(), "rpc error: code = Unknown desc = election: no leader")
+	wantStatus(t, err, status.Error(codes.Unknown, "election: no leader"))
 	f.grant(60, 0xa)
 	won, err := f.campaign(f.ctx(), 0xa, "one")
 	wantOK(t, err)
@@ -63,7 +63,7 @@ func TestElection(t *testing.T) {
 
 	stale := &v3electionpb.LeaderKey{Name: won.Leader.Name, Key: won.Leader.Key, Rev: 1, Lease: 0xa}
 	_, err = f.elections().Proclaim(f.ctx(), &v3electionpb.ProclaimRequest{Leader: stale})
-	wantStatus(t, err, errNotLeader)
+	wantStatus(t, err, status.Error(codes.Unknown, "election: not leader"))
 	_, err = f.elections().Resign(f.ctx(), &v3electionpb.ResignRequest{Leader: stale})
 	wantOK(t, err)
 	f.leaderIs("four", 5)
@@ -71,12 +71,12 @@ func TestElection(t *testing.T) {
 	wantOK(t, err)
 	f.header(resigned.Header, 6)
 	_, err = f.elections().Proclaim(f.ctx(), &v3electionpb.ProclaimRequest{Leader: won.Leader})
-	wantStatus(t, err, errNotLeader)
+	wantStatus(t, err, status.Error(codes.Unknown, "election: not leader"))
 
 	_, err = f.elections().Proclaim(f.ctx(), &v3electionpb.ProclaimRequest{})
-	wantStatus(t, err, errNoLeaderKey)
+	wantStatus(t, err, status.Error(codes.Unknown, `"leader" field must be provided`))
 	_, err = f.elections().Resign(f.ctx(), &v3electionpb.ResignRequest{})
-	wantStatus(t, err, errNoLeaderKey)
+	wantStatus(t, err, status.Error(codes.Unknown, `"leader" field must be provided`))
 	_, err = f.campaign(f.ctx(), 99, "")
 	wantStatus(t, err, rpctypes.ErrGRPCLeaseNotFound)
 }
@@ -112,7 +112,7 @@ func TestElectionWaits(t *testing.T) {
 	f.awaitKeys("office", 2)
 	_, err = f.lease.LeaseRevoke(f.ctx(), &pb.LeaseRevokeRequest{ID: 3})
 	wantOK(t, err)
-	wantStatus(t, due(t, gone), errCandidateGone)
+	wantStatus(t, due(t, gone), status.Error(codes.Unknown, "election: session is expired"))
 }
 
 func TestObserve(t *testing.T) {

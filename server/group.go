@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/api/v3electionpb"
-	"github.com/leasekeeper/leasekeeper/api/v3lockpb"
 	"github.com/leasekeeper/leasekeeper/internal/peer"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server/internal/etcdapi"
 	"github.com/leasekeeper/leasekeeper/server/internal/forwarding"
 )
 
@@ -110,18 +108,49 @@ func (g *Group) member(id uint64) (GroupMember, bool) {
 
 // services are those that clients and other members are served with.
 func (s *Server) services() []service {
-	return []service{
-		{&pb.KV_ServiceDesc, &kvService{s: s}, true},
-		{&pb.Lease_ServiceDesc, &leaseService{s: s}, true},
-		{&pb.Watch_ServiceDesc, &watchService{s: s}, false},
-		{&pb.Cluster_ServiceDesc, &clusterService{s: s}, false},
-		{&pb.Maintenance_ServiceDesc, &maintenanceService{s: s}, true},
-		{&pb.Auth_ServiceDesc, &authService{s: s}, false},
-		{&v3lockpb.Lock_ServiceDesc, &lockService{s: s}, true},
-		{&v3electionpb.Election_ServiceDesc, &electionService{s: s}, true},
-		{&leasekeeperv1.Leasekeeper_ServiceDesc, s.names, true},
-		{&leasekeeperv1.Members_ServiceDesc, &membersService{s: s}, true},
+	var all []service
+	for _, svc := range s.etcd.Services() {
+		all = append(all, service{svc.Desc, svc.Impl, svc.Peers})
 	}
+	return append(all,
+		service{&leasekeeperv1.Leasekeeper_ServiceDesc, s.names, true},
+		service{&leasekeeperv1.Members_ServiceDesc, &membersService{s: s}, true},
+	)
+}
+
+// members returns the members as clients of etcd's API see them.
+func (s *Server) members() []etcdapi.ListedMember {
+	own := s.member.Header().MemberID
+	if s.peers == nil {
+		return []etcdapi.ListedMember{{ID: own, Name: s.cfg.Name, ClientURLs: s.clientURLs()}}
+	}
+	var all []etcdapi.ListedMember
+	for _, m := range s.cfg.Group.Members {
+		urls := s.peers.known(m.ID)
+		if m.ID == own {
+			urls = s.clientURLs()
+		}
+		all = append(all, etcdapi.ListedMember{ID: m.ID, Name: m.Name, PeerURLs: []string{m.PeerURL}, ClientURLs: urls})
+	}
+	return all
+}
+
+// etcdGroup is the group as etcd's API uses it.
+type etcdGroup struct {
+	*forwarding.Forwarder
+	leading
+}
+
+func (s *Server) newEtcd() *etcdapi.API {
+	c := etcdapi.Config{
+		Member: s.member, Metrics: s.metrics, Log: s.log, Lifetime: s.life, Watchers: s.limits.watchers, Bulk: s.bulk,
+		Serving: s.serving, Members: s.members,
+		MaxRequestBytes: s.cfg.MaxRequestBytes, MaxRenewals: s.cfg.MaxRenewals, ProgressInterval: s.cfg.ProgressInterval,
+	}
+	if s.forwarder != nil {
+		c.Group = etcdGroup{s.forwarder, s.leading}
+	}
+	return etcdapi.New(c)
 }
 
 type service struct {
@@ -150,7 +179,7 @@ func (s *Server) connect() (err error) {
 	}
 	s.forwarder, err = forwarding.New(forwarding.Config{
 		Member: s.member, Peers: s.cfg.Group.Peers, ReadTimeout: s.cfg.Group.ReadTimeout,
-		Lifetime: s.life, Places: s.limits.places, ReadsOnly: readsOnly,
+		Lifetime: s.life, Places: s.limits.places, ReadsOnly: etcdapi.ReadsOnly,
 	})
 	if err != nil {
 		return err

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/etcdapi"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
@@ -82,7 +84,7 @@ func (s *Server) limited(ctx context.Context, req any, method string, handle grp
 		here := handle
 		handle = func(ctx context.Context, req any) (any, error) { return s.forwarder.Unary(ctx, method, req, here) }
 	}
-	if waits(method) {
+	if etcdapi.Waits(method) {
 		return s.wait(ctx, req, handle)
 	}
 	return s.bounded(ctx, req, s.timeLimit(method), handle)
@@ -126,14 +128,34 @@ func (s *Server) limitedStream(srv any, stream grpc.ServerStream, method string,
 	return handle(srv, stream)
 }
 
-func header(h replica.Header) *pb.ResponseHeader {
-	return &pb.ResponseHeader{ClusterId: h.ClusterID, MemberId: h.MemberID, Revision: h.Revision, RaftTerm: h.Term}
+// wait is bounded for requests that wait.
+func (s *Server) wait(ctx context.Context, req any, handle grpc.UnaryHandler) (any, error) {
+	if lifetime.RequiresLeader(ctx) && s.serving() != nil {
+		return nil, replica.ErrNoLeader
+	}
+	share := s.limits.places.Join(admission.IdentityOf(ctx))
+	defer share.Leave()
+	if err := share.Take(); err != nil {
+		return nil, err
+	}
+	defer share.Give(1)
+	return handle(ctx, req)
 }
 
-// headerAt is header for an answer that knows better which revision it is of.
-func headerAt(h replica.Header, revision int64) *pb.ResponseHeader {
-	if revision > 0 {
-		h.Revision = revision
+// maintenanceLimit bounds the requests whose duration grows with the data, instead of Config.RequestTimeout.
+const maintenanceLimit = time.Hour
+
+// maintenanceMethods are those requests.
+var maintenanceMethods = map[string]bool{
+	pb.Maintenance_Defragment_FullMethodName: true,
+	pb.Maintenance_Hash_FullMethodName:       true,
+	pb.Maintenance_HashKV_FullMethodName:     true,
+}
+
+// timeLimit is how long a request with one answer may take.
+func (s *Server) timeLimit(method string) time.Duration {
+	if maintenanceMethods[method] {
+		return maintenanceLimit
 	}
-	return header(h)
+	return s.cfg.RequestTimeout
 }

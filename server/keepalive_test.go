@@ -13,6 +13,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
@@ -152,7 +153,7 @@ func TestKeepAliveEndsRetriably(t *testing.T) {
 	for _, c := range []struct{ err, want error }{
 		{replica.ErrNoLeader, rpctypes.ErrGRPCNoLeader},
 		{node.ErrStopped, rpctypes.ErrGRPCStopped},
-		{replica.ErrTooManyRequests, errTooManyRenewals},
+		{replica.ErrTooManyRequests, status.Error(codes.Unavailable, "etcdserver: too many requests")},
 		{replica.ErrUnknownOutcome, rpctypes.ErrGRPCTimeout},
 	} {
 		outcome := func(ids []lessor.ID, answer func(replica.Header, []replica.RenewedLease)) error {
@@ -222,33 +223,6 @@ func TestKeepAliveStopsReadingFromSlowClient(t *testing.T) {
 	stop := f.conn.Close()
 	wantOK(t, stop)
 	<-sending
-}
-
-func TestRenewalsAreBounded(t *testing.T) {
-	r := newRenewals(3)
-	for i := range 3 {
-		if !r.ask(lessor.ID(i)) {
-			t.Fatalf("number %d does not fit", i)
-		}
-	}
-	if r.ask(3) {
-		t.Fatal("a fourth fits into three")
-	}
-	ids, _, _, _ := r.take(nil)
-	wantEqual(t, "taken ids", len(ids), 3)
-	if r.ask(3) {
-		t.Fatal("what is with the member does not count")
-	}
-	r.deliver(replica.Header{}, []replica.RenewedLease{{ID: 0}})
-	_, answers, _, _ := r.take(nil)
-	wantEqual(t, "answers", len(answers), 1)
-	if r.ask(3) {
-		t.Fatal("an answer that is not sent does not count")
-	}
-	r.Sent(1)
-	if !r.ask(3) || r.ask(4) {
-		t.Fatal("one answer sent does not make room for one")
-	}
 }
 
 func TestKeepAliveEndsWithoutLeader(t *testing.T) {

@@ -111,11 +111,3 @@ func TestLeaseEnds(t *testing.T) {
 		t.Errorf("a lease of 1 s ended within %v", lived)
 	}
 }
-
-func TestWholeSeconds(t *testing.T) {
-	for d, want := range map[time.Duration]int64{
-		-3 * time.Second: 0, -1: 0, 0: 0, time.Second - 1: 0, time.Second: 1, 2*time.Second - 1: 1,
-	} {
-		wantEqual(t, d.String(), wholeSeconds(d), want)
-	}
-}

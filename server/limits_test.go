@@ -111,7 +111,7 @@ func TestWatchersOfAConnectionAreBounded(t *testing.T) {
 	first.want("1@1 created")
 	second.create(a)
 	second.want("0@1 created")
-	refused := "-1@1 created canceled (" + reasonTooManyWatchers + ")"
+	refused := "-1@1 created canceled (" + "etcdserver: too many watchers on this connection" + ")"
 	second.create(a)
 	second.want(refused)
 	first.create(&pb.WatchCreateRequest{Key: []byte("b"), RangeEnd: []byte("a")}) // no room for nonsense either

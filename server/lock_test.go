@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -23,6 +24,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
 func (f *front) locks() v3lockpb.LockClient { return v3lockpb.NewLockClient(f.conn) }
@@ -185,7 +187,7 @@ func TestLockLeavesNothingBehind(t *testing.T) {
 	f.awaitKeys("name", 2)
 	_, err := f.lease.LeaseRevoke(f.ctx(), &pb.LeaseRevokeRequest{ID: 2})
 	wantOK(t, err)
-	wantStatus(t, due(t, got), errSessionExpired) // at once, not when its turn would have come
+	wantStatus(t, due(t, got), status.Error(codes.Unknown, "mutex: session is expired")) // at once, not when its turn would have come
 	wantEqual(t, "keys", len(f.keysUnder("name")), 1)
 
 	got = f.beginLock(f.ctx(), "name", 0)
@@ -199,7 +201,7 @@ func TestLockLeavesNothingBehind(t *testing.T) {
 	if len(res.KVs) != 1 || string(res.KVs[0].Key) != string(key) {
 		t.Errorf("after the stop %s is there with %d others", waiting, len(res.KVs)-1)
 	}
-	wantEqual(t, "lines", f.server.queues.Len(), 0)
+	wantEqual(t, "queues", f.server.etcd.Queues(), 0)
 }
 
 // A client whose answer was lost when it held the lock, or which waits twice, keeps what it has: only the
@@ -318,7 +320,7 @@ func TestClaimsThatWait(t *testing.T) {
 	second, third := f.beginLock(ctx, "name", 2), f.beginLock(ctx, "name", 3)
 	f.awaitKeys("name", 3)
 	_, err := f.lock(f.ctx(), "name", 4)
-	wantStatus(t, err, statusShareTaken)
+	wantStatus(t, err, status.Error(codes.ResourceExhausted, "etcdserver: too many requests: "+admission.ErrShareTaken.Error()))
 	time.Sleep(3 * cfg.RequestTimeout)
 	wantEqual(t, "calls that ended", len(second)+len(third), 0)
 	f.put("a", "")

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/etcdapi"
 	"github.com/leasekeeper/leasekeeper/server/internal/namesapi"
 )
 
@@ -50,7 +51,7 @@ func newMetrics(cfg Config, m member) *metrics {
 		registry: prometheus.NewRegistry(),
 		member:   m,
 		methods:  make(map[string]*[maxCode + 1]atomic.Uint64),
-		refused:  map[string]*atomic.Uint64{reasonCorrupt: new(atomic.Uint64), reasonInternal: new(atomic.Uint64)},
+		refused:  make(map[string]*atomic.Uint64),
 	}
 	for _, reason := range []string{reasonPlain, reasonConnections, admission.ReasonWatchers} {
 		out.refused[reason] = new(atomic.Uint64)
@@ -58,10 +59,8 @@ func newMetrics(cfg Config, m member) *metrics {
 	for _, reason := range namesapi.Reasons() {
 		out.refused[reason] = new(atomic.Uint64)
 	}
-	for _, r := range refusals {
-		if r.reason != "" {
-			out.refused[r.reason] = new(atomic.Uint64)
-		}
+	for _, reason := range etcdapi.Reasons() {
+		out.refused[reason] = new(atomic.Uint64)
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "leasekeeper_build_info",
@@ -116,6 +115,9 @@ func (m *metrics) OpenKeepAlive() (closed func()) { return m.open(keepAliveStrea
 
 // OpenHold does the same for a stream of claims.
 func (m *metrics) OpenHold() (closed func()) { return m.open(claimStream) }
+
+// AddWatchers counts n watchers more.
+func (m *metrics) AddWatchers(n int64) { m.watchers.Add(n) }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("leasekeeper_"+name, help, labels, nil)

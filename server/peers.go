@@ -92,7 +92,7 @@ func (p *peers) all(ctx context.Context) []*leasekeeperv1.Member {
 // get asks one member. What the configuration says of it counts for all members alike.
 func (p *peers) get(ctx context.Context, m GroupMember) (*leasekeeperv1.Member, error) {
 	var resp *leasekeeperv1.GetMemberResponse
-	err := forwarding.Ask(ctx, p.s.cfg.Group.Peers, m.ID, func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) (err error) {
+	_, err := p.s.forwarder.Ask(ctx, m.ID, func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) (err error) {
 		resp, err = leasekeeperv1.NewMembersClient(conn).Get(ctx, &leasekeeperv1.GetMemberRequest{}, opts...)
 		return err
 	})

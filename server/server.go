@@ -17,7 +17,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/node"
-	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/etcdapi"
 	"github.com/leasekeeper/leasekeeper/server/internal/forwarding"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 	"github.com/leasekeeper/leasekeeper/server/internal/namesapi"
@@ -39,8 +39,8 @@ type Server struct {
 	budget  *budget
 	// arrivalLimit is the constant of that name, but in tests.
 	arrivalLimit time.Duration
-	queues       admission.Counted[string, queue] // of claims of the services Lock and Election, by key
 	names        *namesapi.Service
+	etcd         *etcdapi.API
 	bulk         *keyspace.Turns // of work that must leave processors to others
 
 	leading   leading               // nil if the member is alone
@@ -95,7 +95,7 @@ func newServer(cfg Config, m member) (*Server, error) {
 		return nil, err
 	}
 	s.metrics = newMetrics(cfg, m)
-	s.names = s.newNames()
+	s.names, s.etcd = s.newNames(), s.newEtcd()
 	s.grpc = s.newGRPC()
 	s.metrics.addMethods(s.grpc.GetServiceInfo())
 	if s.leading != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server/internal/etcdapi"
 )
 
 func opPut(key, value string) *pb.RequestOp {
@@ -281,7 +282,7 @@ func FuzzTxn(f *testing.F) {
 		f.Add(data)
 	}
 	front := startFront(f)
-	k := &kvService{s: front.server}
+	k := front.server.etcd.KV()
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := new(pb.TxnRequest)
 		if proto.Unmarshal(data, r) != nil {
@@ -291,7 +292,7 @@ func FuzzTxn(f *testing.F) {
 		resp, err := k.Txn(limited(t, context.Background()), r)
 		after := front.node.Header().Revision
 		if err != nil {
-			if _, answer := translate(err); status.Convert(answer).Message() == status.Convert(errInternal).Message() {
+			if status.Code(front.server.answerTo(pb.KV_Txn_FullMethodName, err)) == codes.Internal {
 				t.Fatalf("%v: %v", r, err)
 			}
 			if after != before {
@@ -302,7 +303,7 @@ func FuzzTxn(f *testing.F) {
 		if after < before || after > before+1 || resp.Header.Revision != after {
 			t.Fatalf("%v took the revision from %d to %d and answered %d", r, before, after, resp.Header.Revision)
 		}
-		if err := keyspace.CheckTxn(txnRequest(r)); err != nil {
+		if err := keyspace.CheckTxn(etcdapi.TxnRequest(r)); err != nil {
 			t.Fatalf("%v was carried out, but: %v", r, err)
 		}
 		if _, err := proto.Marshal(resp); err != nil {

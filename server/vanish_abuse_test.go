@@ -56,7 +56,7 @@ func (f *front) wantNothingLeft(before footprint, connections int64) {
 	}
 	f.t.Logf("goroutines %d, before %d; heap %.1f MB, before %.1f MB",
 		now.goroutines, before.goroutines, float64(now.heap)/1e6, float64(before.heap)/1e6)
-	if f.server.metrics.refused[reasonInternal].Load() != 0 {
+	if f.server.metrics.refused["internal"].Load() != 0 {
 		f.t.Error("internal errors were answered")
 	}
 	f.put("still", "answers")

@@ -262,21 +262,24 @@ func (f *Forwarder) duringLeadership(leader uint64, r *route, cancel context.Can
 	}
 }
 
-// Ask calls another member about itself. An error of that member is a [PeerError]; any other means that the member did not
-// answer.
-func Ask(ctx context.Context, peers Connections, member uint64, call func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error) error {
-	conn := peers.Conn(member)
+// Ask calls another member about itself. why says to people why it did not answer. It is empty if the member did; an error
+// is then a [PeerError].
+func (f *Forwarder) Ask(ctx context.Context, member uint64, call func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error) (why string, err error) {
+	conn := f.peers.Conn(member)
 	if conn == nil {
-		return errNotReached
+		return WhyNoAnswer(errNotReached), errNotReached
 	}
 	limited, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	var trailer metadata.MD
-	err := call(limited, conn, append(CallOptions[:len(CallOptions):len(CallOptions)], grpc.Trailer(&trailer))...)
-	if err != nil && verdictOf(trailer) == verdictSaid {
-		return &PeerError{err}
+	err = call(limited, conn, append(CallOptions[:len(CallOptions):len(CallOptions)], grpc.Trailer(&trailer))...)
+	switch {
+	case err == nil:
+		return "", nil
+	case verdictOf(trailer) == verdictSaid:
+		return "", &PeerError{err}
 	}
-	return err
+	return WhyNoAnswer(err), err
 }
 
 // WhyNoAnswer is what people read about a member that did not answer.

@@ -1,4 +1,4 @@
-package server
+package etcdapi
 
 import (
 	"context"
@@ -16,7 +16,7 @@ const MinTTL = time.Second
 // leaseService is etcd's Lease. Its keep-alive is in keepalive.go.
 type leaseService struct {
 	pb.UnimplementedLeaseServer
-	s *Server
+	*API
 }
 
 func (l *leaseService) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
@@ -24,7 +24,7 @@ func (l *leaseService) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) 
 	if err != nil {
 		return nil, err
 	}
-	h, granted, err := l.s.member.Grant(ctx, lessor.ID(r.ID), ttl)
+	h, granted, err := l.cfg.Member.Grant(ctx, lessor.ID(r.ID), ttl)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func (l *leaseService) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) 
 }
 
 func (l *leaseService) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
-	h, err := l.s.member.Revoke(ctx, lessor.ID(r.ID))
+	h, err := l.cfg.Member.Revoke(ctx, lessor.ID(r.ID))
 	if err != nil {
 		return nil, err
 	}
@@ -42,10 +42,10 @@ func (l *leaseService) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest
 // LeaseTimeToLive answers −1 for a lease that is not there, which is no error. One whose time is up but whose
 // end is not yet applied is still there, with 0.
 func (l *leaseService) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
-	h, status, err := l.s.member.TimeToLive(ctx, lessor.ID(r.ID), r.Keys)
+	h, status, err := l.cfg.Member.TimeToLive(ctx, lessor.ID(r.ID), r.Keys)
 	if errors.Is(err, lessor.ErrNotFound) {
 		if h.MemberID == 0 {
-			h = l.s.member.Header()
+			h = l.cfg.Member.Header()
 		}
 		return &pb.LeaseTimeToLiveResponse{Header: header(h), ID: r.ID, TTL: -1}, nil
 	}
@@ -66,7 +66,7 @@ func (l *leaseService) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiv
 }
 
 func (l *leaseService) LeaseLeases(ctx context.Context, _ *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error) {
-	h, leases, err := l.s.member.Leases(ctx)
+	h, leases, err := l.cfg.Member.Leases(ctx)
 	if err != nil {
 		return nil, err
 	}

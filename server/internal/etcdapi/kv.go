@@ -1,4 +1,4 @@
-package server
+package etcdapi
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 // kvService is etcd's KV. RangeStream answers Unimplemented.
 type kvService struct {
 	pb.UnimplementedKVServer
-	s *Server
+	*API
 }
 
 func (k *kvService) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
@@ -25,10 +25,10 @@ func (k *kvService) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRes
 	}
 	req := rangeRequest(r)
 	if isBulk(r) {
-		ctx = keyspace.InTurn(ctx, k.s.bulk, string(admission.IdentityOf(ctx)))
+		ctx = keyspace.InTurn(ctx, k.cfg.Bulk, string(admission.IdentityOf(ctx)))
 	}
-	h, res, err := readAt(k.s, r.Serializable, func(serializable bool) (replica.Header, keyspace.RangeResult, error) {
-		return k.s.member.Range(ctx, req, serializable)
+	h, res, err := readAt(k.API, r.Serializable, func(serializable bool) (replica.Header, keyspace.RangeResult, error) {
+		return k.cfg.Member.Range(ctx, req, serializable)
 	})
 	if err != nil {
 		return nil, err
@@ -40,9 +40,9 @@ func (k *kvService) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRes
 
 // readAt reads. If it need not be linearizable, and is at a revision that is not there, another member may have told
 // the client of that one: then the leader is asked.
-func readAt[T any](s *Server, serializable bool, read func(serializable bool) (replica.Header, T, error)) (replica.Header, T, error) {
+func readAt[T any](s *API, serializable bool, read func(serializable bool) (replica.Header, T, error)) (replica.Header, T, error) {
 	h, res, err := read(serializable)
-	if serializable && s.leading != nil && errors.Is(err, keyspace.ErrFutureRevision) {
+	if serializable && s.cfg.Group != nil && errors.Is(err, keyspace.ErrFutureRevision) {
 		return read(false)
 	}
 	return h, res, err
@@ -58,10 +58,10 @@ func (k *kvService) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse,
 	case r.IgnoreLease && r.Lease != 0:
 		return nil, keyspace.ErrLeaseProvided
 	}
-	if err := k.s.checkSize(r); err != nil {
+	if err := k.checkSize(r); err != nil {
 		return nil, err
 	}
-	h, res, err := k.s.member.Put(ctx, putRequest(r))
+	h, res, err := k.cfg.Member.Put(ctx, putRequest(r))
 	if err != nil {
 		return nil, err
 	}
@@ -72,10 +72,10 @@ func (k *kvService) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (
 	if len(r.Key) == 0 {
 		return nil, keyspace.ErrEmptyKey
 	}
-	if err := k.s.checkSize(r); err != nil {
+	if err := k.checkSize(r); err != nil {
 		return nil, err
 	}
-	h, res, err := k.s.member.DeleteRange(ctx, deleteRequest(r))
+	h, res, err := k.cfg.Member.DeleteRange(ctx, deleteRequest(r))
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func (k *kvService) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (
 
 // Compact has no time limit if it is physical: the client says how long it wants to wait.
 func (k *kvService) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error) {
-	h, err := k.s.member.Compact(ctx, r.Revision, r.Physical)
+	h, err := k.cfg.Member.Compact(ctx, r.Revision, r.Physical)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (k *kvService) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.C
 }
 
 // checkSize refuses a write that would not fit into a log entry.
-func (s *Server) checkSize(r proto.Message) error {
+func (s *API) checkSize(r proto.Message) error {
 	if proto.Size(r) > s.cfg.MaxRequestBytes {
 		return replica.ErrTooLarge
 	}
@@ -150,4 +150,12 @@ func setKeyValue(out *mvccpb.KeyValue, kv *keyspace.KV) {
 	out.Key, out.Value = kv.Key, kv.Value
 	out.CreateRevision, out.ModRevision, out.Version = kv.CreateRevision, kv.ModRevision, kv.Version
 	out.Lease = kv.Lease
+}
+
+// smallRange is the limit up to which a range of several keys is no bulk work.
+const smallRange = replica.SmallRange
+
+// isBulk says whether a range may read much.
+func isBulk(r *pb.RangeRequest) bool {
+	return len(r.RangeEnd) > 0 && (r.Limit == 0 || r.Limit > smallRange)
 }

@@ -1,4 +1,4 @@
-package server
+package etcdapi
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
-	"github.com/leasekeeper/leasekeeper/server/internal/forwarding"
 )
 
 // alarms are those that a shortage means.
@@ -19,21 +18,21 @@ func (m *maintenanceService) alarms(shortage replica.Shortage) []*pb.AlarmMember
 	if shortage == replica.Enough {
 		return nil
 	}
-	return []*pb.AlarmMember{{MemberID: m.s.member.Header().MemberID, Alarm: pb.AlarmType_NOSPACE}}
+	return []*pb.AlarmMember{{MemberID: m.cfg.Member.Header().MemberID, Alarm: pb.AlarmType_NOSPACE}}
 }
 
 // Alarm lists, raises and lifts the only alarm that this server has, the one for want of space. It rises and
 // ends by itself as well; while it has a cause it cannot be lifted. Each member has one of its own; a request about
 // another member, or about all, goes there.
 func (m *maintenanceService) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
-	if m.s.leading == nil || admission.FromPeer(ctx) {
+	if m.cfg.Group == nil || admission.FromPeer(ctx) {
 		return m.ownAlarm(ctx, r)
 	}
-	if _, ok := m.s.cfg.Group.member(r.MemberID); r.MemberID != 0 && !ok {
+	if r.MemberID != 0 && !m.isMember(r.MemberID) {
 		return m.ownAlarm(ctx, r) // which it is not about
 	}
-	resp := &pb.AlarmResponse{Header: header(m.s.member.Header())}
-	for _, member := range m.s.cfg.Group.Members {
+	resp := &pb.AlarmResponse{Header: header(m.cfg.Member.Header())}
+	for _, member := range m.cfg.Members() {
 		if r.Action != pb.AlarmRequest_GET && r.MemberID != 0 && r.MemberID != member.ID {
 			continue
 		}
@@ -41,7 +40,7 @@ func (m *maintenanceService) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb
 		switch {
 		case err == nil:
 			resp.Alarms = append(resp.Alarms, said.Alarms...)
-		case r.Action == pb.AlarmRequest_GET && member.ID != m.s.member.Header().MemberID:
+		case r.Action == pb.AlarmRequest_GET && member.ID != m.cfg.Member.Header().MemberID:
 			// Of a member that is down nobody knows; those of the others count.
 		default:
 			return nil, err
@@ -53,36 +52,36 @@ func (m *maintenanceService) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb
 // alarmOf does with the alarm of one member what was asked for.
 func (m *maintenanceService) alarmOf(ctx context.Context, member uint64, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
 	own := &pb.AlarmRequest{Action: r.Action, MemberID: member, Alarm: r.Alarm}
-	if member == m.s.member.Header().MemberID {
+	if member == m.cfg.Member.Header().MemberID {
 		return m.ownAlarm(ctx, own)
 	}
 	var resp *pb.AlarmResponse
-	err := forwarding.Ask(ctx, m.s.cfg.Group.Peers, member, func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) (err error) {
+	why, err := m.cfg.Group.Ask(ctx, member, func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) (err error) {
 		resp, err = pb.NewMaintenanceClient(conn).Alarm(ctx, own, opts...)
 		return err
 	})
-	if said := (*forwarding.PeerError)(nil); err == nil || errors.As(err, &said) || errors.Is(err, replica.ErrNoLeader) {
+	if err == nil || why == "" || errors.Is(err, replica.ErrNoLeader) {
 		return resp, err
 	}
-	return nil, status.Errorf(codes.Unavailable, "etcdserver: member %016x can not be reached: %s", member, forwarding.WhyNoAnswer(err))
+	return nil, status.Errorf(codes.Unavailable, "etcdserver: member %016x can not be reached: %s", member, why)
 }
 
 // ownAlarm is Alarm for this member.
 func (m *maintenanceService) ownAlarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
-	own := m.s.member.Header().MemberID
+	own := m.cfg.Member.Header().MemberID
 	about := (r.MemberID == 0 || r.MemberID == own) && (r.Alarm == pb.AlarmType_NOSPACE || r.Alarm == pb.AlarmType_NONE)
 	var alarms []*pb.AlarmMember
 	switch r.Action {
 	case pb.AlarmRequest_GET:
 		// etcd lists those of all members, whichever is asked for.
 		if r.Alarm == pb.AlarmType_NOSPACE || r.Alarm == pb.AlarmType_NONE {
-			alarms = m.alarms(m.s.member.Shortage())
+			alarms = m.alarms(m.cfg.Member.Shortage())
 		}
 	case pb.AlarmRequest_ACTIVATE:
 		if !about || r.Alarm == pb.AlarmType_NONE {
 			return nil, status.Error(codes.Unimplemented, "etcdserver: only the alarm NOSPACE of this member can be raised on this server")
 		}
-		if _, _, err := m.s.member.OrderShortage(ctx, true); err != nil {
+		if _, _, err := m.cfg.Member.OrderShortage(ctx, true); err != nil {
 			return nil, err
 		}
 		alarms = m.alarms(replica.Ordered)
@@ -90,7 +89,7 @@ func (m *maintenanceService) ownAlarm(ctx context.Context, r *pb.AlarmRequest) (
 		if !about {
 			break
 		}
-		before, after, err := m.s.member.OrderShortage(ctx, false)
+		before, after, err := m.cfg.Member.OrderShortage(ctx, false)
 		if err != nil {
 			return nil, err
 		}
@@ -101,5 +100,5 @@ func (m *maintenanceService) ownAlarm(ctx context.Context, r *pb.AlarmRequest) (
 	default:
 		return nil, status.Errorf(codes.InvalidArgument, "etcdserver: unknown alarm action %d", int32(r.Action))
 	}
-	return &pb.AlarmResponse{Header: header(m.s.member.Header()), Alarms: alarms}, nil
+	return &pb.AlarmResponse{Header: header(m.cfg.Member.Header()), Alarms: alarms}, nil
 }

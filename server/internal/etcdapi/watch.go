@@ -1,4 +1,4 @@
-package server
+package etcdapi
 
 import (
 	"context"
@@ -30,7 +30,7 @@ const reasonTooManyWatchers = "etcdserver: too many watchers on this connection"
 // watchService is etcd's Watch.
 type watchService struct {
 	pb.UnimplementedWatchServer
-	s *Server
+	*API
 }
 
 type watchServerStream = grpc.BidiStreamingServer[pb.WatchRequest, pb.WatchResponse]
@@ -38,21 +38,21 @@ type watchServerStream = grpc.BidiStreamingServer[pb.WatchRequest, pb.WatchRespo
 // Watch serves one stream of watchers until the client goes. A goroutine reads requests, this one sends
 // what the [keyspace.Stream] between them says, in its order.
 func (w *watchService) Watch(stream watchServerStream) error {
-	ctx, end := w.s.life.Stream(stream.Context(), lifetime.AnyLeader)
+	ctx, end := w.cfg.Lifetime.Stream(stream.Context(), lifetime.AnyLeader)
 	defer end(nil)
-	defer w.s.metrics.open(watchStream)()
+	defer w.cfg.Metrics.OpenWatch()()
 
-	watchers := w.s.member.NewWatchStream(keyspace.StreamLimits{
-		FragmentBytes: w.s.cfg.MaxRequestBytes, Turns: w.s.bulk, Client: string(admission.IdentityOf(stream.Context())),
+	watchers := w.cfg.Member.NewWatchStream(keyspace.StreamLimits{
+		FragmentBytes: w.cfg.MaxRequestBytes, Turns: w.cfg.Bulk, Client: string(admission.IdentityOf(stream.Context())),
 	})
 	defer watchers.Close()
-	f := &watchFront{s: w.s, stream: stream, watchers: watchers, room: make(chan struct{}, 1)}
-	defer func() { w.s.metrics.watchers.Add(-f.watching.Load()) }()
-	siblings, leave := w.s.limits.watchers.Join(ctx)
+	f := &watchFront{s: w.API, stream: stream, watchers: watchers, room: make(chan struct{}, 1)}
+	defer func() { w.cfg.Metrics.AddWatchers(-f.watching.Load()) }()
+	siblings, leave := w.cfg.Watchers.Join(ctx)
 	f.siblings = siblings
 	defer leave()
 	defer f.closeAdmission()
-	w.s.life.Go(func() {
+	w.cfg.Lifetime.Go(func() {
 		// A client that only has nothing more to ask still gets its events.
 		if err := f.read(ctx); !errors.Is(err, io.EOF) {
 			end(err)
@@ -67,7 +67,7 @@ func (w *watchService) Watch(stream watchServerStream) error {
 
 // watchFront is one watch stream of one client.
 type watchFront struct {
-	s        *Server
+	s        *API
 	stream   watchServerStream
 	watchers *keyspace.Stream
 	room     chan struct{} // tells the reading side that an answer was sent; holds one
@@ -115,7 +115,7 @@ func (f *watchFront) read(ctx context.Context) error {
 func (f *watchFront) create(ctx context.Context, r *pb.WatchCreateRequest) {
 	f.unanswered.Add(1)
 	if !f.admit() {
-		f.s.metrics.Refuse(admission.ReasonWatchers)
+		f.s.cfg.Metrics.Refuse(admission.ReasonWatchers)
 		f.watchers.Refuse(reasonTooManyWatchers)
 		return
 	}
@@ -138,7 +138,7 @@ func (f *watchFront) create(ctx context.Context, r *pb.WatchCreateRequest) {
 	}
 	if r.ProgressNotify && !f.ticking {
 		f.ticking = true
-		f.s.life.Go(func() { f.tick(ctx) })
+		f.s.cfg.Lifetime.Go(func() { f.tick(ctx) })
 	}
 }
 
@@ -220,7 +220,7 @@ func (f *watchFront) account(r *keyspace.WatchResponse) {
 	}
 	if change != 0 {
 		f.watching.Add(change)
-		f.s.metrics.watchers.Add(change)
+		f.s.cfg.Metrics.AddWatchers(change)
 	}
 	// The end of a watcher whose history was compacted answers no request.
 	if r.Created || (r.Canceled && r.CompactRevision == 0) {
@@ -231,7 +231,7 @@ func (f *watchFront) account(r *keyspace.WatchResponse) {
 
 func (f *watchFront) response(r *keyspace.WatchResponse) *pb.WatchResponse {
 	return &pb.WatchResponse{
-		Header:  headerAt(f.s.member.Header(), r.Revision),
+		Header:  headerAt(f.s.cfg.Member.Header(), r.Revision),
 		WatchId: r.WatchID, Created: r.Created, Canceled: r.Canceled,
 		CompactRevision: r.CompactRevision, CancelReason: r.CancelReason,
 		Fragment: r.Fragment, Events: watchEvents(r.Events),

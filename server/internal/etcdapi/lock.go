@@ -1,4 +1,4 @@
-package server
+package etcdapi
 
 import (
 	"context"
@@ -16,14 +16,14 @@ var errSessionExpired = status.Error(codes.Unknown, "mutex: session is expired")
 // lockService is etcd's Lock: the recipe of its client's mutexes, carried out here.
 type lockService struct {
 	v3lockpb.UnimplementedLockServer
-	s *Server
+	*API
 }
 
 func (l *lockService) Lock(ctx context.Context, r *v3lockpb.LockRequest) (*v3lockpb.LockResponse, error) {
-	if err := l.s.checkSize(r); err != nil {
+	if err := l.checkSize(r); err != nil {
 		return nil, err
 	}
-	won, err := l.s.claim(ctx, claimRequest{name: r.Name, lease: r.Lease, lost: errSessionExpired})
+	won, err := l.claim(ctx, claimRequest{name: r.Name, lease: r.Lease, lost: errSessionExpired})
 	if err != nil {
 		return nil, err
 	}
@@ -35,10 +35,10 @@ func (l *lockService) Unlock(ctx context.Context, r *v3lockpb.UnlockRequest) (*v
 	if len(r.Key) == 0 {
 		return nil, keyspace.ErrEmptyKey
 	}
-	if err := l.s.checkSize(r); err != nil {
+	if err := l.checkSize(r); err != nil {
 		return nil, err
 	}
-	h, res, err := l.s.member.DeleteRange(ctx, keyspace.DeleteRequest{Key: r.Key})
+	h, res, err := l.cfg.Member.DeleteRange(ctx, keyspace.DeleteRequest{Key: r.Key})
 	if err != nil {
 		return nil, err
 	}

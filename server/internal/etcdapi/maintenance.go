@@ -1,4 +1,4 @@
-package server
+package etcdapi
 
 import (
 	"context"
@@ -15,40 +15,22 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
-// maintenanceLimit bounds the requests whose duration grows with the data, instead of Config.RequestTimeout.
-const maintenanceLimit = time.Hour
-
-// maintenanceMethods are those requests.
-var maintenanceMethods = map[string]bool{
-	pb.Maintenance_Defragment_FullMethodName: true,
-	pb.Maintenance_Hash_FullMethodName:       true,
-	pb.Maintenance_HashKV_FullMethodName:     true,
-}
-
-// timeLimit is how long a request with one answer may take.
-func (s *Server) timeLimit(method string) time.Duration {
-	if maintenanceMethods[method] {
-		return maintenanceLimit
-	}
-	return s.cfg.RequestTimeout
-}
-
 // maintenanceService is etcd's Maintenance: how one member is, and what operators do with it. It asks no other
 // member.
 type maintenanceService struct {
 	pb.UnimplementedMaintenanceServer
-	s *Server
+	*API
 }
 
 // Status tells what this member knows.
 func (m *maintenanceService) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusResponse, error) {
-	st, err := m.s.member.Status(ctx)
+	st, err := m.cfg.Member.Status(ctx)
 	if err != nil {
 		return nil, err
 	}
 	resp := &pb.StatusResponse{
 		Header:  header(st.Header),
-		Version: EtcdVersion, StorageVersion: EtcdVersion,
+		Version: Version, StorageVersion: Version,
 		DbSize: st.DiskBytes, DbSizeInUse: st.DataBytes, DbSizeQuota: st.QuotaBytes,
 		Leader: st.Leader, RaftTerm: st.Header.Term, RaftIndex: st.LogIndex, RaftAppliedIndex: st.AppliedIndex,
 		DowngradeInfo: &pb.DowngradeInfo{},
@@ -65,17 +47,17 @@ func (m *maintenanceService) Status(ctx context.Context, _ *pb.StatusRequest) (*
 // Defragment rewrites the database. Unlike etcd's it does not hold up requests.
 func (m *maintenanceService) Defragment(ctx context.Context, _ *pb.DefragmentRequest) (*pb.DefragmentResponse, error) {
 	start := time.Now()
-	if err := m.s.member.Defragment(ctx); err != nil {
+	if err := m.cfg.Member.Defragment(ctx); err != nil {
 		return nil, err
 	}
-	m.s.log.Info("defragmented", "took", time.Since(start))
-	return &pb.DefragmentResponse{Header: header(m.s.member.Header())}, nil
+	m.cfg.Log.Info("defragmented", "took", time.Since(start))
+	return &pb.DefragmentResponse{Header: header(m.cfg.Member.Header())}, nil
 }
 
 // Hash is HashKV at the current revision: what else a member has on its disk differs between members that
 // agree.
 func (m *maintenanceService) Hash(ctx context.Context, _ *pb.HashRequest) (*pb.HashResponse, error) {
-	h, result, err := m.s.member.Hash(ctx, 0)
+	h, result, err := m.cfg.Member.Hash(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +65,7 @@ func (m *maintenanceService) Hash(ctx context.Context, _ *pb.HashRequest) (*pb.H
 }
 
 func (m *maintenanceService) HashKV(ctx context.Context, r *pb.HashKVRequest) (*pb.HashKVResponse, error) {
-	h, result, err := m.s.member.Hash(ctx, r.Revision)
+	h, result, err := m.cfg.Member.Hash(ctx, r.Revision)
 	if err != nil {
 		return nil, err
 	}
@@ -96,27 +78,27 @@ func (m *maintenanceService) HashKV(ctx context.Context, r *pb.HashKVRequest) (*
 // MoveLeader has another member lead, if this one leads: etcd's clients ask the one that does. That a member is to
 // lead which leads already is no error: who asks wants a certain member to lead afterwards.
 func (m *maintenanceService) MoveLeader(ctx context.Context, r *pb.MoveLeaderRequest) (*pb.MoveLeaderResponse, error) {
-	if err := m.s.serving(); err != nil || m.s.leading != nil && !m.s.forwarder.Leads() {
+	if err := m.cfg.Serving(); err != nil || m.cfg.Group != nil && !m.cfg.Group.Leads() {
 		return nil, rpctypes.ErrGRPCNotLeader
 	}
-	h := m.s.member.Header()
+	h := m.cfg.Member.Header()
 	if r.TargetID == h.MemberID {
 		return &pb.MoveLeaderResponse{Header: header(h)}, nil
 	}
-	if m.s.leading == nil {
+	if m.cfg.Group == nil {
 		return nil, rpctypes.ErrGRPCBadLeaderTransferee
 	}
-	if _, ok := m.s.cfg.Group.member(r.TargetID); !ok || r.TargetID == 0 {
+	if !m.isMember(r.TargetID) {
 		return nil, rpctypes.ErrGRPCBadLeaderTransferee
 	}
-	err := m.s.leading.HandOver(ctx, r.TargetID)
+	err := m.cfg.Group.HandOver(ctx, r.TargetID)
 	if errors.Is(err, replica.ErrNotLeader) {
 		return nil, rpctypes.ErrGRPCNotLeader
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &pb.MoveLeaderResponse{Header: header(m.s.member.Header())}, nil
+	return &pb.MoveLeaderResponse{Header: header(m.cfg.Member.Header())}, nil
 }
 
 // Downgrade is refused: there is one level of etcd's API that this server speaks. To cancel a downgrade that
@@ -125,7 +107,7 @@ func (m *maintenanceService) Downgrade(_ context.Context, r *pb.DowngradeRequest
 	if r.Action != pb.DowngradeRequest_CANCEL {
 		return nil, rpctypes.ErrGRPCInvalidDowngradeTargetVersion
 	}
-	return &pb.DowngradeResponse{Header: header(m.s.member.Header()), Version: clusterVersion}, nil
+	return &pb.DowngradeResponse{Header: header(m.cfg.Member.Header()), Version: clusterVersion}, nil
 }
 
 // snapshotChunk is how much of a snapshot one message carries, as in etcd.
@@ -133,16 +115,16 @@ const snapshotChunk = 32 << 10
 
 // Snapshot sends a copy of the data, see [datadir.TakeSnapshot] for its form. It ends when the server stops.
 func (m *maintenanceService) Snapshot(_ *pb.SnapshotRequest, stream grpc.ServerStreamingServer[pb.SnapshotResponse]) error {
-	ctx, end := m.s.life.Stream(stream.Context(), lifetime.AnyLeader)
+	ctx, end := m.cfg.Lifetime.Stream(stream.Context(), lifetime.AnyLeader)
 	defer end(nil)
 	start := time.Now()
-	snapshot, err := m.s.member.Snapshot(ctx)
+	snapshot, err := m.cfg.Member.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err := snapshot.Close(); err != nil {
-			m.s.log.Warn("a snapshot was not removed; the next start does that", "error", err)
+			m.cfg.Log.Warn("a snapshot was not removed; the next start does that", "error", err)
 		}
 	}()
 	out := &chunks{stream: stream, left: snapshot.Size()}
@@ -152,7 +134,7 @@ func (m *maintenanceService) Snapshot(_ *pb.SnapshotRequest, stream grpc.ServerS
 	if err != nil {
 		return err
 	}
-	m.s.log.Info("snapshot sent", "bytes", snapshot.Size(), "took", time.Since(start))
+	m.cfg.Log.Info("snapshot sent", "bytes", snapshot.Size(), "took", time.Since(start))
 	return nil
 }
 
@@ -184,5 +166,5 @@ func (c *chunks) flush() error {
 	c.left -= int64(len(c.buf))
 	blob := c.buf
 	c.buf = make([]byte, 0, snapshotChunk)
-	return c.stream.Send(&pb.SnapshotResponse{RemainingBytes: uint64(c.left), Blob: blob, Version: EtcdVersion})
+	return c.stream.Send(&pb.SnapshotResponse{RemainingBytes: uint64(c.left), Blob: blob, Version: Version})
 }

@@ -1,4 +1,4 @@
-package server
+package etcdapi
 
 import (
 	"context"
@@ -11,22 +11,22 @@ import (
 )
 
 func (k *kvService) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
-	req := txnRequest(r)
+	req := TxnRequest(r)
 	// Before the size, as in etcd, and before the member, so that nonsense costs it nothing.
 	if err := keyspace.CheckTxn(req); err != nil {
 		return nil, err
 	}
 	if !req.ReadOnly() {
-		if err := k.s.checkSize(r); err != nil {
+		if err := k.checkSize(r); err != nil {
 			return nil, err
 		}
 	}
 	if req.ReadOnly() && replica.IsBulk(req) {
-		ctx = keyspace.InTurn(ctx, k.s.bulk, string(admission.IdentityOf(ctx)))
+		ctx = keyspace.InTurn(ctx, k.cfg.Bulk, string(admission.IdentityOf(ctx)))
 	}
 	ranges, serializable := serializableRanges(r)
-	h, res, err := readAt(k.s, ranges > 0 && ranges == serializable, func(serializable bool) (replica.Header, keyspace.TxnResult, error) {
-		return k.s.member.Txn(ctx, req, serializable)
+	h, res, err := readAt(k.API, ranges > 0 && ranges == serializable, func(serializable bool) (replica.Header, keyspace.TxnResult, error) {
+		return k.cfg.Member.Txn(ctx, req, serializable)
 	})
 	if err != nil {
 		return nil, err
@@ -55,7 +55,8 @@ func serializableRanges(r *pb.TxnRequest) (ranges, serializable int) {
 	return ranges, serializable
 }
 
-func txnRequest(r *pb.TxnRequest) keyspace.TxnRequest {
+// TxnRequest turns a transaction of etcd's API into one of the key space.
+func TxnRequest(r *pb.TxnRequest) keyspace.TxnRequest {
 	req := keyspace.TxnRequest{Success: txnOps(r.GetSuccess()), Failure: txnOps(r.GetFailure())}
 	if n := len(r.GetCompare()); n > 0 {
 		req.Compare = make([]keyspace.Compare, n)
@@ -102,7 +103,7 @@ func txnOps(ops []*pb.RequestOp) []keyspace.TxnOp {
 		case *pb.RequestOp_RequestDeleteRange:
 			out[i] = deleteRequest(op.RequestDeleteRange)
 		case *pb.RequestOp_RequestTxn:
-			out[i] = txnRequest(op.RequestTxn)
+			out[i] = TxnRequest(op.RequestTxn)
 		}
 	}
 	return out
@@ -140,8 +141,8 @@ func responseOp(r keyspace.TxnOpResult) *pb.ResponseOp {
 	return op
 }
 
-// readsOnly reports whether a request is a transaction that only reads.
-func readsOnly(req any) bool {
+// ReadsOnly reports whether a request is a transaction that only reads.
+func ReadsOnly(req any) bool {
 	txn, ok := req.(*pb.TxnRequest)
-	return ok && txnRequest(txn).ReadOnly()
+	return ok && TxnRequest(txn).ReadOnly()
 }

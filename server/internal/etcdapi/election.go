@@ -1,4 +1,4 @@
-package server
+package etcdapi
 
 import (
 	"context"
@@ -24,14 +24,14 @@ var (
 // electionService is etcd's Election: the recipe of its client's elections, carried out here.
 type electionService struct {
 	v3electionpb.UnimplementedElectionServer
-	s *Server
+	*API
 }
 
 func (e *electionService) Campaign(ctx context.Context, r *v3electionpb.CampaignRequest) (*v3electionpb.CampaignResponse, error) {
-	if err := e.s.checkSize(r); err != nil {
+	if err := e.checkSize(r); err != nil {
 		return nil, err
 	}
-	won, err := e.s.claim(ctx, claimRequest{
+	won, err := e.claim(ctx, claimRequest{
 		name: r.Name, lease: r.Lease, value: r.Value, revalue: true, lost: errCandidateGone,
 	})
 	if err != nil {
@@ -47,10 +47,10 @@ func (e *electionService) Proclaim(ctx context.Context, r *v3electionpb.Proclaim
 	if r.Leader == nil {
 		return nil, errNoLeaderKey
 	}
-	if err := e.s.checkSize(r); err != nil {
+	if err := e.checkSize(r); err != nil {
 		return nil, err
 	}
-	h, err := e.s.proclaim(ctx, r.Leader.Key, r.Leader.Rev, r.Leader.Lease, r.Value)
+	h, err := e.proclaim(ctx, r.Leader.Key, r.Leader.Rev, r.Leader.Lease, r.Value)
 	if err != nil {
 		return nil, err
 	}
@@ -59,8 +59,8 @@ func (e *electionService) Proclaim(ctx context.Context, r *v3electionpb.Proclaim
 
 // proclaim changes the value of a key that is still the one that was created then. Without a lease it keeps
 // the one it has.
-func (s *Server) proclaim(ctx context.Context, key []byte, created, lease int64, value []byte) (replica.Header, error) {
-	h, res, err := s.member.Txn(ctx, keyspace.TxnRequest{
+func (s *API) proclaim(ctx context.Context, key []byte, created, lease int64, value []byte) (replica.Header, error) {
+	h, res, err := s.cfg.Member.Txn(ctx, keyspace.TxnRequest{
 		Compare: []keyspace.Compare{{Target: keyspace.CompareCreate, Key: key, Number: created}},
 		Success: []keyspace.TxnOp{keyspace.PutRequest{Key: key, Value: value, Lease: lease, IgnoreLease: lease == 0}},
 	}, false)
@@ -75,10 +75,10 @@ func (e *electionService) Resign(ctx context.Context, r *v3electionpb.ResignRequ
 	if r.Leader == nil {
 		return nil, errNoLeaderKey
 	}
-	if err := e.s.checkSize(r); err != nil {
+	if err := e.checkSize(r); err != nil {
 		return nil, err
 	}
-	h, err := e.s.resign(ctx, r.Leader.Key, r.Leader.Rev)
+	h, err := e.resign(ctx, r.Leader.Key, r.Leader.Rev)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func (e *electionService) Resign(ctx context.Context, r *v3electionpb.ResignRequ
 }
 
 func (e *electionService) Leader(ctx context.Context, r *v3electionpb.LeaderRequest) (*v3electionpb.LeaderResponse, error) {
-	h, leader, err := e.s.leader(ctx, r.Name)
+	h, leader, err := e.leader(ctx, r.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -97,9 +97,9 @@ func (e *electionService) Leader(ctx context.Context, r *v3electionpb.LeaderRequ
 }
 
 // leader returns the key of who leads, nil if nobody does, and the revision at which that is so.
-func (s *Server) leader(ctx context.Context, name []byte) (replica.Header, *keyspace.KV, error) {
+func (s *API) leader(ctx context.Context, name []byte) (replica.Header, *keyspace.KV, error) {
 	prefix := append(append([]byte(nil), name...), '/')
-	h, res, err := s.member.Range(ctx, keyspace.RangeRequest{
+	h, res, err := s.cfg.Member.Range(ctx, keyspace.RangeRequest{
 		Key: prefix, End: prefixEnd(prefix), Limit: 1,
 		SortTarget: keyspace.SortByCreate, SortOrder: keyspace.SortAscend,
 	}, false)
@@ -118,11 +118,11 @@ type observeStream = grpc.ServerStreamingServer[v3electionpb.LeaderResponse]
 // Observe sends every leader and every value it proclaims while it leads; of leaders that come and go faster
 // than the client reads it sends the newest.
 func (e *electionService) Observe(r *v3electionpb.LeaderRequest, stream observeStream) error {
-	ctx, end := e.s.life.Stream(stream.Context(), lifetime.AnyLeader)
+	ctx, end := e.cfg.Lifetime.Stream(stream.Context(), lifetime.AnyLeader)
 	defer end(nil)
-	o := &observer{s: e.s, name: r.Name, stream: stream}
+	o := &observer{s: e.API, name: r.Name, stream: stream}
 	for {
-		h, leader, err := e.s.leader(ctx, r.Name)
+		h, leader, err := e.leader(ctx, r.Name)
 		if err != nil {
 			return err
 		}
@@ -139,7 +139,7 @@ func (e *electionService) Observe(r *v3electionpb.LeaderRequest, stream observeS
 
 // observer is one client that wants to know who leads.
 type observer struct {
-	s      *Server
+	s      *API
 	name   []byte
 	stream observeStream
 	told   int64 // the mod revision of what it was told last
@@ -164,7 +164,7 @@ func (o *observer) follow(ctx context.Context, revision int64, leader *keyspace.
 		req.Key = append(append([]byte(nil), o.name...), '/')
 		req.End, req.NoDelete = prefixEnd(req.Key), true
 	}
-	watchers := o.s.member.NewWatchStream(keyspace.StreamLimits{})
+	watchers := o.s.cfg.Member.NewWatchStream(keyspace.StreamLimits{})
 	defer watchers.Close()
 	if _, err := watchers.Watch(req); err != nil {
 		return err
@@ -182,7 +182,7 @@ func (o *observer) follow(ctx context.Context, revision int64, leader *keyspace.
 			if leader == nil || event.Type == keyspace.EventDelete {
 				return nil
 			}
-			h := o.s.member.Header()
+			h := o.s.cfg.Member.Header()
 			h.Revision = event.KV.ModRevision
 			if err := o.tell(h, &event.KV); err != nil {
 				return err

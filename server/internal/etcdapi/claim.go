@@ -1,4 +1,4 @@
-package server
+package etcdapi
 
 import (
 	"bytes"
@@ -9,14 +9,10 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"google.golang.org/grpc"
 
-	"github.com/leasekeeper/leasekeeper/api/v3electionpb"
-	"github.com/leasekeeper/leasekeeper/api/v3lockpb"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
-	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
@@ -51,7 +47,7 @@ type claimed struct {
 // programs that follow it by themselves stand in the same line.
 type claim struct {
 	claimRequest
-	s       *Server
+	s       *API
 	granted bool // the lease is ours to end if the claim fails
 	prefix  []byte
 	claimed
@@ -59,8 +55,8 @@ type claim struct {
 
 // claim waits until the lease owns the name. A claim that fails, or whose client leaves, leaves nothing
 // behind: neither a key, for which others would wait, nor a lease that was granted for it.
-func (s *Server) claim(ctx context.Context, r claimRequest) (*claimed, error) {
-	ctx, end := s.life.Stream(ctx, lifetime.AnyLeader)
+func (s *API) claim(ctx context.Context, r claimRequest) (*claimed, error) {
+	ctx, end := s.cfg.Lifetime.Stream(ctx, lifetime.AnyLeader)
 	defer end(nil)
 	c := &claim{claimRequest: r, s: s}
 	if err := c.run(ctx); err != nil {
@@ -72,14 +68,14 @@ func (s *Server) claim(ctx context.Context, r claimRequest) (*claimed, error) {
 func (c *claim) run(ctx context.Context) error {
 	// What changes something is waited for even when the client has left: only who knows the outcome can
 	// tidy up.
-	settled, cancel := c.s.life.Settling()
+	settled, cancel := c.s.cfg.Lifetime.Settling()
 	defer cancel()
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
 	c.claimed.lease = c.claimRequest.lease
 	if c.claimed.lease == 0 {
-		_, granted, err := c.s.member.Grant(settled, lessor.NoLease, claimTTL)
+		_, granted, err := c.s.cfg.Member.Grant(settled, lessor.NoLease, claimTTL)
 		if err != nil {
 			return err
 		}
@@ -118,7 +114,7 @@ func (c *claim) enqueue(ctx, settled context.Context, q *queue) (first bool, err
 		Key: c.prefix, End: prefixEnd(c.prefix), Limit: 1, KeysOnly: true,
 		SortTarget: keyspace.SortByCreate, SortOrder: keyspace.SortAscend,
 	}
-	h, res, err := c.s.member.Txn(settled, keyspace.TxnRequest{
+	h, res, err := c.s.cfg.Member.Txn(settled, keyspace.TxnRequest{
 		Compare: []keyspace.Compare{{Target: keyspace.CompareCreate, Key: c.key}},
 		Success: []keyspace.TxnOp{keyspace.PutRequest{Key: c.key, Value: c.value, Lease: c.claimed.lease}, head},
 		Failure: []keyspace.TxnOp{keyspace.RangeRequest{Key: c.key}, head},
@@ -162,7 +158,7 @@ func (c *claim) predecessor(ctx context.Context) ([]byte, error) {
 		Key: c.prefix, End: prefixEnd(c.prefix), Limit: 1, KeysOnly: true, MaxCreateRevision: c.created - 1,
 		SortTarget: keyspace.SortByCreate, SortOrder: keyspace.SortDescend,
 	}}
-	h, res, err := c.s.member.Txn(ctx, keyspace.TxnRequest{Success: ops}, false)
+	h, res, err := c.s.cfg.Member.Txn(ctx, keyspace.TxnRequest{Success: ops}, false)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +180,7 @@ func (c *claim) predecessor(ctx context.Context) ([]byte, error) {
 // watch returns when either key has been deleted after the revision that was read, or when it is time to
 // look again.
 func (c *claim) watch(ctx context.Context, before []byte) error {
-	stream := c.s.member.NewWatchStream(keyspace.StreamLimits{})
+	stream := c.s.cfg.Member.NewWatchStream(keyspace.StreamLimits{})
 	defer stream.Close()
 	for _, key := range [][]byte{c.key, before} {
 		if _, err := stream.Watch(keyspace.WatchRequest{Key: key, StartRevision: c.now.Revision + 1, NoPut: true}); err != nil {
@@ -211,7 +207,7 @@ func (c *claim) watch(ctx context.Context, before []byte) error {
 // renew keeps the lease alive that was granted for this claim: nobody else knows of it. Whether that
 // succeeds shows in the key.
 func (c *claim) renew(ctx context.Context) {
-	c.s.member.Renew(ctx, []lessor.ID{lessor.ID(c.claimed.lease)}, func(replica.Header, []replica.RenewedLease) {})
+	c.s.cfg.Member.Renew(ctx, []lessor.ID{lessor.ID(c.claimed.lease)}, func(replica.Header, []replica.RenewedLease) {})
 }
 
 // giveUp removes what the claim has made. The key stays if it owned the name before, or if another claim of
@@ -222,34 +218,34 @@ func (c *claim) giveUp(settled context.Context, q *queue) {
 	case c.granted:
 		err = c.s.revoke(settled, c.claimed.lease)
 	case c.created == 0 || q.owned || c.s.queues.Users(string(c.key)) > 1:
-	case c.enqueued.Term != c.s.member.Header().Term:
+	case c.enqueued.Term != c.s.cfg.Member.Header().Term:
 		// Another member leads, or has led, where the client may have asked again, and with the same key.
 		err = lifetime.ErrLeaderChanged
 	default:
 		_, err = c.s.resign(settled, c.key, c.created)
 	}
 	if err != nil && !errors.Is(err, lessor.ErrNotFound) {
-		c.s.log.Warn("a claim that failed could not be tidied up; it ends with its lease", "error", err)
+		c.s.cfg.Log.Warn("a claim that failed could not be tidied up; it ends with its lease", "error", err)
 	}
 }
 
 // revoke ends a lease, wherever the leader is by now.
-func (s *Server) revoke(ctx context.Context, lease int64) error {
+func (s *API) revoke(ctx context.Context, lease int64) error {
 	here := func(ctx context.Context, _ any) (any, error) {
-		_, err := s.member.Revoke(ctx, lessor.ID(lease))
+		_, err := s.cfg.Member.Revoke(ctx, lessor.ID(lease))
 		return nil, err
 	}
-	if s.forwarder == nil {
+	if s.cfg.Group == nil {
 		_, err := here(ctx, nil)
 		return err
 	}
-	_, err := s.forwarder.Unary(ctx, pb.Lease_LeaseRevoke_FullMethodName, &pb.LeaseRevokeRequest{ID: lease}, here)
+	_, err := s.cfg.Group.Unary(ctx, pb.Lease_LeaseRevoke_FullMethodName, &pb.LeaseRevokeRequest{ID: lease}, here)
 	return err
 }
 
 // resign deletes a key if it is the one that was created then.
-func (s *Server) resign(ctx context.Context, key []byte, created int64) (replica.Header, error) {
-	h, res, err := s.member.Txn(ctx, keyspace.TxnRequest{
+func (s *API) resign(ctx context.Context, key []byte, created int64) (replica.Header, error) {
+	h, res, err := s.cfg.Member.Txn(ctx, keyspace.TxnRequest{
 		Compare: []keyspace.Compare{{Target: keyspace.CompareCreate, Key: key, Number: created}},
 		Success: []keyspace.TxnOp{keyspace.DeleteRequest{Key: key}},
 	}, false)
@@ -262,25 +258,6 @@ func prefixEnd(prefix []byte) []byte {
 	end := bytes.Clone(prefix)
 	end[len(end)-1]++
 	return end
-}
-
-// waits says whether a request with one answer waits for others, for as long as its client wants.
-func waits(method string) bool {
-	return method == v3lockpb.Lock_Lock_FullMethodName || method == v3electionpb.Election_Campaign_FullMethodName
-}
-
-// wait is bounded for requests that wait.
-func (s *Server) wait(ctx context.Context, req any, handle grpc.UnaryHandler) (any, error) {
-	if lifetime.RequiresLeader(ctx) && s.serving() != nil {
-		return nil, replica.ErrNoLeader
-	}
-	share := s.limits.places.Join(admission.IdentityOf(ctx))
-	defer share.Leave()
-	if err := share.Take(); err != nil {
-		return nil, err
-	}
-	defer share.Give(1)
-	return handle(ctx, req)
 }
 
 // queue is a key NAME/LEASE for which claims are under way here. Two claims of one lease for one name share a key: a

@@ -1,4 +1,4 @@
-package server
+package etcdapi
 
 import (
 	"context"
@@ -27,16 +27,16 @@ const maxRenewalBatch = 512
 // this one, before the member returns.
 func (l *leaseService) LeaseKeepAlive(stream grpc.BidiStreamingServer[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse]) error {
 	// A client that renews wants to know soon that nobody can: there may be another member to ask.
-	ctx, end := l.s.life.Stream(stream.Context(), lifetime.WhileLed)
+	ctx, end := l.cfg.Lifetime.Stream(stream.Context(), lifetime.WhileLed)
 	defer end(nil)
-	defer l.s.metrics.open(keepAliveStream)()
+	defer l.cfg.Metrics.OpenKeepAlive()()
 
-	r := newRenewals(l.s.cfg.MaxRenewals)
+	r := newRenewals(l.cfg.MaxRenewals)
 	defer r.Close()
-	l.s.life.Go(func() { r.Finish(r.read(stream)) })
-	err := r.serve(ctx, l.s.member, stream)
+	l.cfg.Lifetime.Go(func() { r.Finish(r.read(stream)) })
+	err := r.serve(ctx, l.cfg.Member, stream)
 	if errors.Is(err, replica.ErrTooManyRequests) {
-		l.s.metrics.Refuse(admission.ReasonRequests)
+		l.cfg.Metrics.Refuse(admission.ReasonRequests)
 		err = errTooManyRenewals
 	}
 	return err
@@ -116,7 +116,7 @@ func (r *renewals) take(spare []renewalAnswer) (ids []lessor.ID, answers []renew
 
 // serve hands ids to the member and answers to the client until there will be no more of either. All that
 // was read while it was busy goes to the member in as few calls as possible.
-func (r *renewals) serve(ctx context.Context, m member, stream grpc.ServerStream) error {
+func (r *renewals) serve(ctx context.Context, m Member, stream grpc.ServerStream) error {
 	var (
 		resp    = &pb.LeaseKeepAliveResponse{Header: new(pb.ResponseHeader)} // used again and again
 		deliver = r.deliver

@@ -1,4 +1,4 @@
-package server
+package etcdapi
 
 import (
 	"context"
@@ -13,9 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
-	"github.com/leasekeeper/leasekeeper/server/internal/forwarding"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
-	"github.com/leasekeeper/leasekeeper/server/internal/namesapi"
 )
 
 // refusal is one row of the table: what the member said, what the client is told, and under which reason
@@ -101,23 +99,23 @@ const (
 	reasonInternal = "internal"
 )
 
-// answer turns an error into what the client is told, counts it, and logs it if it ought not to occur.
+// Answer turns an error into the status that a client receives, counts it, and logs it if it should not occur.
 // Errors that are statuses already were made in this package and pass as they are.
-func (s *Server) answer(err error) error {
+func (s *API) Answer(err error) error {
 	if err == nil {
 		return nil
 	}
 	reason, answer := translate(err)
 	if reason == reasonInternal || reason == reasonCorrupt {
-		s.log.Error("a request met an error that should not occur", "error", err)
+		s.cfg.Log.Error("a request met an error that should not occur", "error", err)
 	}
 	if reason != "" {
-		s.metrics.Refuse(reason)
+		s.cfg.Metrics.Refuse(reason)
 	}
 	return answer
 }
 
-// translate is answer without its effects. The reason is empty if nothing was refused, or if the error is a status that
+// translate is Answer without its effects. The reason is empty if nothing was refused, or if the error is a status that
 // no row has.
 func translate(err error) (reason string, answer error) {
 	for i := range refusals {
@@ -139,17 +137,13 @@ func translate(err error) (reason string, answer error) {
 	return reasonInternal, errInternal
 }
 
-// answerTo turns an error of any service into the status that a client receives. An answer of another member stays as it
-// is.
-func (s *Server) answerTo(method string, err error) error {
-	if err == nil {
-		return nil // before said is allocated
+// Reasons returns the reasons under which this package counts what it refuses.
+func Reasons() []string {
+	reasons := []string{reasonCorrupt, reasonInternal, admission.ReasonWatchers}
+	for _, r := range refusals {
+		if r.reason != "" {
+			reasons = append(reasons, r.reason)
+		}
 	}
-	if said := (*forwarding.PeerError)(nil); errors.As(err, &said) {
-		return said.Status
-	}
-	if namesapi.Owns(method) {
-		return s.names.Answer(err)
-	}
-	return s.answer(err)
+	return reasons
 }
