@@ -160,7 +160,7 @@ type service struct {
 	peers bool
 }
 
-// registerForPeers offers to the other members what they ask this one for.
+// registerForPeers offers the other members what they ask this one for.
 func (s *Server) registerForPeers() {
 	if s.cfg.Group == nil {
 		return

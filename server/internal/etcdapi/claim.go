@@ -39,12 +39,12 @@ type claimed struct {
 	lease    int64
 	created  int64          // the key's create revision
 	enqueued replica.Header // of when the key was found or made
-	now      replica.Header // of when it was seen to be the first in line
+	now      replica.Header // of when it was seen to be the head of the queue
 }
 
-// claim is a request under way. The key NAME/LEASE, with the id in hexadecimal, stands for it in the line of
-// those who want the name; whose key has the lowest create revision owns it. That is etcd's recipe, so
-// programs that follow it by themselves stand in the same line.
+// claim is a request under way. The key NAME/LEASE, with the id in hexadecimal, queues it for the name. The key with the
+// lowest create revision owns the name. That is etcd's recipe, so programs that follow it by themselves wait in the same
+// queue.
 type claim struct {
 	claimRequest
 	s       *API
@@ -103,7 +103,7 @@ func (c *claim) run(ctx context.Context) error {
 	return err
 }
 
-// enqueue makes the key, or finds it, and says whether it is the first in line.
+// enqueue makes the key, or finds it, and reports whether it is the head of the queue.
 func (c *claim) enqueue(ctx, settled context.Context, q *queue) (first bool, err error) {
 	q.turn.Lock()
 	defer q.turn.Unlock()
@@ -137,8 +137,8 @@ func (c *claim) enqueue(ctx, settled context.Context, q *queue) (first bool, err
 	return first, err
 }
 
-// await returns when the key is the first in line. It watches the key before it, so that when a name is
-// handed over one claim wakes up and not all, and its own, which may vanish.
+// await returns when the key is the head of the queue. It watches the key before it, so that one claim wakes up and not
+// all when the name has a new holder. It also watches its own key, which may vanish.
 func (c *claim) await(ctx context.Context) error {
 	for {
 		before, err := c.predecessor(ctx)
@@ -151,7 +151,7 @@ func (c *claim) await(ctx context.Context) error {
 	}
 }
 
-// predecessor returns the key before this one in line, nil if there is none, and notes the revision at which
+// predecessor returns the key before this one in the queue, nil if there is none, and notes the revision at which
 // this is so.
 func (c *claim) predecessor(ctx context.Context) ([]byte, error) {
 	ops := []keyspace.TxnOp{keyspace.RangeRequest{Key: c.key, KeysOnly: true}, keyspace.RangeRequest{

@@ -65,7 +65,7 @@ func newRenewals(limit int) *renewals {
 }
 
 // read takes requests from the client until it has no more, or has gone. At the limit it stops reading, and
-// the client's own sending comes to a halt: the answers of one who does not read them take no more memory.
+// the client's own sending comes to a halt: a client that does not read its answers takes no further memory.
 func (r *renewals) read(stream grpc.ServerStream) error {
 	var req pb.LeaseKeepAliveRequest // decoding resets it
 	for {

@@ -75,8 +75,8 @@ func (m *maintenanceService) HashKV(ctx context.Context, r *pb.HashKVRequest) (*
 	}, nil
 }
 
-// MoveLeader has another member lead, if this one leads: etcd's clients ask the one that does. That a member is to
-// lead which leads already is no error: who asks wants a certain member to lead afterwards.
+// MoveLeader has another member lead, if this one leads: etcd's clients ask the one that does. A request to
+// move to the member that leads already is no error: its client wants that member to lead afterwards.
 func (m *maintenanceService) MoveLeader(ctx context.Context, r *pb.MoveLeaderRequest) (*pb.MoveLeaderResponse, error) {
 	if err := m.cfg.Serving(); err != nil || m.cfg.Group != nil && !m.cfg.Group.Leads() {
 		return nil, rpctypes.ErrGRPCNotLeader

@@ -83,7 +83,7 @@ type holding struct {
 	idle      []*holdBatch // to be used again
 	forgotten []uint64
 	sending   time.Time // since when a message is being sent; zero if none is
-	closing   error     // why no more requests are taken on; nil while they are
+	closing   error     // why requests are no longer taken; nil while they are
 	ended     bool      // nothing more will be read
 	err       error     // why, nil if the client just has no more requests
 
@@ -193,7 +193,7 @@ func (h *holding) take(n int, forgotten []uint64) bool {
 	}
 }
 
-// waited says that so many claims wait no more.
+// waited says that n claims no longer wait.
 func (h *holding) waited(n int) {
 	if n == 0 {
 		return

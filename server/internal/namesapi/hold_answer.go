@@ -123,8 +123,8 @@ func (h *holding) turns(changes []replica.NameChange) {
 	}
 }
 
-// settle answers those who wait for the turn of a lease on that name: etcd's clients can have the lease stand in
-// other lines, too.
+// settle answers the claims that wait for the turn of a lease on that name: etcd's clients can also queue the lease for
+// other names.
 func (h *holding) settle(lease lessor.ID, name string, token int64, err error) {
 	for _, r := range h.byLease[lease] {
 		if r.name != name {
@@ -141,7 +141,7 @@ func (h *holding) settle(lease lessor.ID, name string, token int64, err error) {
 	}
 }
 
-// drop has a claim be told no more about.
+// drop forgets a claim: its client receives nothing more about it.
 func (h *holding) drop(r *holdRequest) {
 	delete(h.byNumber, r.number)
 	var left []*holdRequest

@@ -53,7 +53,7 @@ func writeHolder(h *leasekeeperv1.Holder) ([]byte, error) {
 	return bytes.TrimSuffix(value.Bytes(), []byte("\n")), nil
 }
 
-// readHolder reads any value: those who stand in line by etcd's own recipe may have none or another.
+// readHolder reads any value: programs that queue by etcd's own recipe may have none or another.
 func readHolder(value []byte) *leasekeeperv1.Holder {
 	var stored storedHolder
 	if len(value) <= maxStoredHolder && json.Unmarshal(value, &stored) == nil && stored.Holder != nil {
