@@ -71,7 +71,7 @@ func build(ctx context.Context, dir string, list []*target, say progress) error 
 		t.binary = filepath.Join(dir, fmt.Sprintf("target-%d", i))
 		cmd := exec.CommandContext(ctx, "go", "build", "-o", t.binary, t.pkg)
 		cmd.Dir = t.source
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("building %s: %w\n%s", t.name, err, out)
 		}
