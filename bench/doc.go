@@ -1,7 +1,7 @@
 // Command bench measures our server beside etcd and beside a gRPC server that does nothing: the same load,
 // on the same machine and disk, in one run.
 //
-// It owns the load, the targets as processes, and the table. It builds the command in the parent folder and
+// It owns the load, the targets as processes, and the table. It builds the command in the parent directory and
 // talks to it over the network, as users do, with the plain stubs of etcd's API so that what a client library
 // costs is not measured. Only names are held with libraries: a Mutex with etcd's own, and others with our
 // Keeper, which is the only code of ours that it imports beside the stubs of our API. It is a module of its
@@ -19,7 +19,7 @@
 //
 // How it works: a scenario (scenario.go) is a name and a function that loads one server and returns
 // figures. For each scenario and round the targets are started one after the other, each on an empty
-// folder, and ended before the next: never are two servers there at once. The figures of several rounds
+// directory, and ended before the next: never are two servers there at once. The figures of several rounds
 // become their median. Each row of the table is one figure. With -cluster a target is three processes
 // (cluster.go), what is measured of them a trial (grouped.go), and links (link.go) delay what they say to
 // each other. A recorder (recorder.go) prints each row when it is measured and keeps it in a file (journal.go), from

@@ -220,7 +220,7 @@ func (l *documentLocker) Lock(ctx context.Context) error {
 func (l *documentLocker) Unlock(ctx context.Context) error {
 	done, err := l.locks.DeleteOne(ctx, bson.M{"_id": l.name, "owner": l.owner})
 	if err == nil && done.DeletedCount != 1 {
-		err = fmt.Errorf("%s did not belong to %s any more", l.name, l.owner)
+		err = fmt.Errorf("%s no longer belongs to %s", l.name, l.owner)
 	}
 	return err
 }
