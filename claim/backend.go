@@ -116,10 +116,11 @@ func Opened[S Store](ctx context.Context, s S, err error, o ...BackendOption) (b
 // Scheme is that of the store.
 func (b *Backend) Scheme() string { return b.store.Scheme() }
 
-// Limits are those of every store. One in a file has one writer at a time, and no other connection could be faster.
+// Limits are those of every store.
 func (b *Backend) Limits() backend.Limits {
-	_, file := b.store.(Local)
-	return backend.Limits{MinTTL: MinTTL, MaxTTL: MaxTTL, Granularity: granularity, OneWay: file}
+	s, known := b.store.(Serial)
+	serial := known && s.Serial()
+	return backend.Limits{MinTTL: MinTTL, MaxTTL: MaxTTL, Granularity: granularity, OneWay: serial}
 }
 
 // Clock implements [backend.Clocked]. It is nil if the backend goes by the machine's clocks.

@@ -107,6 +107,13 @@ type Bounded interface {
 	Bounds() bool
 }
 
+// Serial is a store that may carry out one write at a time.
+type Serial interface {
+	// Serial reports whether it does: a second attempt at a write then waits behind the first, over whatever
+	// connection. It never changes.
+	Serial() bool
+}
+
 // Notifier is a store that can say that something has changed. It is a hint and nothing rests on it.
 type Notifier interface {
 	// Listen calls changed, on the goroutine of its caller, whenever the owner of a name may have changed; an

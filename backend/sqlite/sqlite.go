@@ -252,6 +252,9 @@ func (s *Store) Domain(d clock.Domain) clock.Domain {
 	return d
 }
 
+// Serial implements [claim.Serial]. SQLite has one writer at a time.
+func (s *Store) Serial() bool { return true }
+
 // Gone implements [claim.Local]. A domain is of another boot only if it names one: that of a machine that cannot
 // tell, or that shares the file, is that of no boot. And it is of another boot of this machine only if the file is
 // on the disk that this machine runs from: any other may have been attached to another machine a moment ago.

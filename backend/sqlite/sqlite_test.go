@@ -318,3 +318,17 @@ func TestClaimIsTwoStatements(t *testing.T) {
 		}
 	}
 }
+
+// A hedge of a renewal could only queue behind the renewal, so a keeper sends none.
+func TestStoreHasOneWayIn(t *testing.T) {
+	b, err := claim.NewBackend(opened(t, filepath.Join(t.TempDir(), "x.db"), Config{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !b.Limits().OneWay {
+		t.Error("a keeper would hedge")
+	}
+	if err := b.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
