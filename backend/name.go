@@ -28,7 +28,7 @@ func CheckName(name string) error {
 		}
 	}
 	if !printable(name) {
-		return fmt.Errorf("%w: the name %q has a character that can not be printed", ErrInvalid, name)
+		return fmt.Errorf("%w: the name %q has a character that cannot be printed", ErrInvalid, name)
 	}
 	return nil
 }
@@ -86,7 +86,7 @@ func CheckHolder(h Holder) error {
 			return err
 		}
 		if !printable(field.text) {
-			return fmt.Errorf("%w: %s has a character that can not be printed: %q", ErrInvalid, field.what, field.text)
+			return fmt.Errorf("%w: %s has a character that cannot be printed: %q", ErrInvalid, field.what, field.text)
 		}
 	}
 	return CheckCardText(h.Card.Text)

@@ -24,7 +24,7 @@ var schemes = struct {
 // imported, and panics if the scheme is taken or is none.
 func Register(scheme string, open Opener) {
 	if u, err := url.Parse(scheme + "://x"); err != nil || u.Scheme != scheme || scheme == "" || open == nil {
-		panic(fmt.Sprintf("backend: %q can not be registered: it is no scheme in lower case, or has no opener", scheme))
+		panic(fmt.Sprintf("backend: %q cannot be registered: it is no scheme in lower case, or has no opener", scheme))
 	}
 	schemes.Lock()
 	defer schemes.Unlock()
@@ -52,7 +52,7 @@ func Open(ctx context.Context, rawURL string) (Backend, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		// The text of err quotes from the URL, and what follows an unescaped "/" in a password reads as a port.
-		return nil, fmt.Errorf("%w: the URL of a store can not be read: write it like sqlite:/path, or leasekeeper://host:port/namespace, "+
+		return nil, fmt.Errorf("%w: the URL of a store cannot be read: write it like sqlite:/path, or leasekeeper://host:port/namespace, "+
 			"and in a user name or password %%2F for /, %%3A for :, %%40 for @", ErrInvalid)
 	}
 	schemes.Lock()
@@ -148,7 +148,7 @@ type hidden struct {
 }
 
 func (h *hidden) Error() string {
-	return fmt.Sprintf("the store %s: can not be opened (the reason is not shown because it quotes a password)", h.scheme)
+	return fmt.Sprintf("the store %s: cannot be opened (the reason is not shown because it quotes a password)", h.scheme)
 }
 
 // Is keeps the kind. There is no Unwrap: code that prints the causes one by one would print the secret.

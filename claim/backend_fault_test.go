@@ -377,7 +377,7 @@ func TestWatchesAndListsGoOnBesideWhatIsBroken(t *testing.T) {
 			}
 		}
 		if n := events[fmt.Sprint(backend.Vacated, " x/4")]; n != 0 {
-			t.Error("who can not be read was said to be gone")
+			t.Error("who cannot be read was said to be gone")
 		}
 	})
 }

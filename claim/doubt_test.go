@@ -71,7 +71,7 @@ func TestClaimInDoubtIsNoFailure(t *testing.T) {
 			t.Fatalf("the lease in doubt: %+v", l)
 		}
 		_, err = a.Claim(t.Context(), q)
-		w.is("a claims again and can not read", err, backend.ErrUnknownOutcome)
+		w.is("a claims again and cannot read", err, backend.ErrUnknownOutcome)
 		a.wire.down = nil
 		same(w, "landed late", a.wire.arrive(), 1)
 		again, err := a.Claim(t.Context(), q)
@@ -222,7 +222,7 @@ func TestContextEndsInTheMiddleOfAWrite(t *testing.T) {
 	a.wire.next = []string{"parked"}
 	a.wire.slow = func() { b.hold("job", time.Minute); cancel() }
 	_, err := a.Claim(ctx, a.request("job", 30*time.Second))
-	w.is("a claim that can not land any more", err, context.Canceled)
+	w.is("a claim that cannot land any more", err, context.Canceled)
 	if errors.Is(err, backend.ErrUnknownOutcome) {
 		t.Error(err)
 	}

@@ -143,7 +143,7 @@ func (m *model) extend(t *rapid.T) {
 	}
 	switch alive := m.now != nil && m.now.lease == x.lease && !m.now.revoked; {
 	case alive && err != nil:
-		t.Fatalf("%s can not extend: %v", x.by.name, err)
+		t.Fatalf("%s cannot extend: %v", x.by.name, err)
 	case !alive && !errors.Is(err, backend.ErrLost) && !(all && errors.Is(err, backend.ErrUnknownOutcome)):
 		// Of two at a time the write of one may still be under way when the other finds that it is lost.
 		t.Fatalf("%s has extended what it has lost: %v", x.by.name, err)

@@ -123,7 +123,7 @@ func TestLateClaimIsBornStale(t *testing.T) {
 	same(w, "on a's own clocks it is over", a.state("job").Over, true)
 	same(w, "a relies on it until", l.Until(), clock.Instant{})
 	if ends := b.refused("job"); ends < 30*time.Second {
-		t.Errorf("b, who can not know, waits only for %v", ends)
+		t.Errorf("b, who cannot know, waits only for %v", ends)
 	}
 }
 

@@ -31,7 +31,7 @@ import (
 //	a revoke job token why    [now]
 //	a collect, a floor 100
 //	a fate lost unanswered    what befalls its next writes: see wire
-//	a blind|sees              from now on it can not read, or can
+//	a blind|sees              from now on it cannot read, or can
 //	arrive a                  what is parked on its way arrives
 //	a calls                   what it has asked of the store since it was last asked
 //	pass 10s                  time passes for all

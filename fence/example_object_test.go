@@ -101,7 +101,7 @@ func readToken(ctx context.Context, url string) (condition, fence.Token, error) 
 		return condition{"If-None-Match", "*"}, 0, nil
 	case http.StatusOK:
 	default:
-		return condition{}, 0, fmt.Errorf("the object can not be read: %s", answer.Status)
+		return condition{}, 0, fmt.Errorf("the object cannot be read: %s", answer.Status)
 	}
 	seen, err := fence.ParseToken(answer.Header.Get(metaToken))
 	if err != nil { // somebody wrote it without a token: it must not be taken for an old one

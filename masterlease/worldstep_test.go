@@ -11,7 +11,7 @@ func (m *member) receive(msg message) {
 	if msg.header != nil {
 		var err error
 		if h, err = ParseHeader(msg.header); err != nil {
-			m.w.fail("member %d can not read the header of a message: %v", m.id, err)
+			m.w.fail("member %d cannot read the header of a message: %v", m.id, err)
 			return
 		}
 	}

@@ -85,7 +85,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := g.prepare(w, r); err != nil {
-		http.Error(w, "the request can not be read: "+err.Error(), http.StatusBadRequest)
+		http.Error(w, "the request cannot be read: "+err.Error(), http.StatusBadRequest)
 		return
 	}
 	w.Header().Set("Cache-Control", "no-store")

@@ -26,7 +26,7 @@ func listen(addr, flag string) (net.Listener, error) {
 	if addressInUse(err) {
 		return nil, &listenError{fmt.Sprintf("another program already listens on %s: end it, or choose another address with %s", addr, flag), err}
 	}
-	return nil, &listenError{fmt.Sprintf("can not listen on %s (%v): choose another address with %s", addr, rootCause(err), flag), err}
+	return nil, &listenError{fmt.Sprintf("cannot listen on %s (%v): choose another address with %s", addr, rootCause(err), flag), err}
 }
 
 // addressInUse also knows Windows' own number for it, which package syscall does not name there.

@@ -49,7 +49,7 @@ func (f *front) throw(t *testing.T, method string, data []byte, req, resp proto.
 		t.Fatalf("%x is no request, and was answered with %v", data, err)
 	case err == nil:
 		if err := proto.Unmarshal(answer, resp); err != nil {
-			t.Fatalf("the answer to %v can not be read: %v", req, err)
+			t.Fatalf("the answer to %v cannot be read: %v", req, err)
 		}
 		return true
 	case !named[status.Code(err)]:

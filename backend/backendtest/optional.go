@@ -32,7 +32,7 @@ func (s *suite) unsupported(what string) {
 	err := try(ctx, a, what, l, g.Token)
 	switch {
 	case !errors.As(err, &u) || !errors.Is(err, backend.ErrUnsupported):
-		s.Errorf("%s, which is listed as what %s can not do: %v", what, a.Scheme(), err)
+		s.Errorf("%s, which is listed as what %s cannot do: %v", what, a.Scheme(), err)
 	case u.Backend != a.Scheme() || u.What != what:
 		s.Errorf("%s of %s is refused as %s of %s", what, a.Scheme(), u.What, u.Backend)
 	}

@@ -59,7 +59,7 @@ func (c Config) validate() error {
 		return err
 	}
 	if !utf8.ValidString(c.Prefix) || strings.ContainsFunc(c.Prefix, unicode.IsControl) {
-		return fmt.Errorf("%w: the prefix %q can not be part of a name", backend.ErrInvalid, c.Prefix)
+		return fmt.Errorf("%w: the prefix %q cannot be part of a name", backend.ErrInvalid, c.Prefix)
 	}
 	if strings.HasSuffix(c.Prefix, "/") {
 		return fmt.Errorf("%w: the prefix %q ends with a slash: leave it out", backend.ErrInvalid, c.Prefix)

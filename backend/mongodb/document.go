@@ -98,7 +98,7 @@ func (c card) card() backend.Card {
 func (s *Store) document(w claim.Swap) (document, error) {
 	r := w.Record
 	if r.Token > math.MaxInt64 || !r.Exists() || r.Name == "" {
-		return document{}, fmt.Errorf("mongodb: %w: the record of %q has op %v and token %d, which can not be kept", backend.ErrInvalid, r.Name, r.Op, r.Token)
+		return document{}, fmt.Errorf("mongodb: %w: the record of %q has op %v and token %d, which cannot be kept", backend.ErrInvalid, r.Name, r.Op, r.Token)
 	}
 	token, ttl := int64(r.Token), int64(r.TTL)
 	d := document{
@@ -112,7 +112,7 @@ func (s *Store) document(w claim.Swap) (document, error) {
 	}
 	for _, p := range r.Past {
 		if p.Token > math.MaxInt64 {
-			return document{}, fmt.Errorf("mongodb: %w: a past token of %q is %d, which can not be kept", backend.ErrInvalid, r.Name, p.Token)
+			return document{}, fmt.Errorf("mongodb: %w: a past token of %q is %d, which cannot be kept", backend.ErrInvalid, r.Name, p.Token)
 		}
 		d.Past = append(d.Past, tenancy{
 			Token: int64(p.Token), Holder: p.Holder.ID, Card: cardOf(p.Holder.Card), From: date(p.From), To: date(p.To),
@@ -147,7 +147,7 @@ func (s *Store) corrupt(id string, format string, args ...any) error {
 func (s *Store) found(id string, raw bson.Raw) (claim.Found, error) {
 	var d document
 	if err := bson.Unmarshal(raw, &d); err != nil {
-		return claim.Found{}, s.corrupt(id, "can not be read: %v", err)
+		return claim.Found{}, s.corrupt(id, "cannot be read: %v", err)
 	}
 	switch {
 	case d.ID != id || d.Namespace+"/"+d.Name != id:

@@ -81,7 +81,7 @@ func (s *Store) floor(ctx context.Context) (backend.Token, error) {
 func (s *Store) floorOf(raw bson.Raw) (backend.Token, error) {
 	var n namespace
 	if err := bson.Unmarshal(raw, &n); err != nil || n.Floor < 0 {
-		return 0, fmt.Errorf("mongodb: %w: the document of the namespace %s in %s can not be read: %v", backend.ErrCorrupt, s.config.Namespace, s.namespaces.Name(), raw)
+		return 0, fmt.Errorf("mongodb: %w: the document of the namespace %s in %s cannot be read: %v", backend.ErrCorrupt, s.config.Namespace, s.namespaces.Name(), raw)
 	}
 	switch {
 	case n.Version > version:

@@ -70,7 +70,7 @@ func (s *Store) meet(ctx context.Context) (server, error) {
 // lets one command through at a time. Its tests have that, and nobody else.
 func (s *Store) meetFerret(ctx context.Context) error {
 	if s.config.StoreClock {
-		return fmt.Errorf("mongodb: %w: FerretDB has no $$NOW in updates, so its clock can not judge: leave the store clock out", backend.ErrInvalid)
+		return fmt.Errorf("mongodb: %w: FerretDB has no $$NOW in updates, so its clock cannot judge: leave the store clock out", backend.ErrInvalid)
 	}
 	if err := s.db.RunCommand(ctx, bson.D{{Key: "leasekeeperSerializes", Value: 1}}).Err(); err != nil {
 		return fmt.Errorf("mongodb: %w: this server is FerretDB, where two clients can both win the same conditional update: use MongoDB, or the PostgreSQL below FerretDB", backend.ErrInvalid)

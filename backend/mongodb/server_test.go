@@ -122,7 +122,7 @@ func TestNamespaceOfAnotherKind(t *testing.T) {
 		{Config{}, namespace{Mode: byStore, Version: version}, backend.ErrInvalid, "store's clock"},
 		{Config{StoreClock: true}, namespace{Mode: byWriter, Version: version}, backend.ErrInvalid, "writer's clock"},
 		{Config{}, namespace{Mode: byWriter, Version: version + 1}, backend.ErrInvalid, "upgrade"},
-		{Config{}, namespace{Mode: byWriter, Version: version, Floor: -1}, backend.ErrCorrupt, "can not be read"},
+		{Config{}, namespace{Mode: byWriter, Version: version, Floor: -1}, backend.ErrCorrupt, "cannot be read"},
 	} {
 		c.is.ID = DefaultNamespace
 		p := newPeer(t, ofASet, func(name string, body bson.Raw) bson.D {

@@ -198,7 +198,7 @@ func (s *Store) Acknowledged(ctx context.Context, d clock.Domain) (clock.Instant
 	}
 	var known acknowledged
 	if err := bson.Unmarshal(raw, &known); err != nil || known.At == nil {
-		return clock.Instant{}, false, fmt.Errorf("mongodb: %w: the clock record of %q in %s can not be read: delete it", backend.ErrCorrupt, d, s.clocks.Name())
+		return clock.Instant{}, false, fmt.Errorf("mongodb: %w: the clock record of %q in %s cannot be read: delete it", backend.ErrCorrupt, d, s.clocks.Name())
 	}
 	return known.At.instant(), true, nil
 }

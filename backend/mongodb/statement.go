@@ -59,7 +59,7 @@ func (s *Store) run(ctx context.Context, what string, command bson.D) (answer, e
 	}
 	var a answer
 	if err := bson.Unmarshal(raw, &a); err != nil {
-		return answer{}, fmt.Errorf("mongodb: %w: %s: the answer can not be read: %w", s.unknown(), what, err)
+		return answer{}, fmt.Errorf("mongodb: %w: %s: the answer cannot be read: %w", s.unknown(), what, err)
 	}
 	return a, s.judged(what, a)
 }

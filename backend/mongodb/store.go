@@ -64,7 +64,7 @@ func (c *Config) complete() error {
 		return fmt.Errorf("mongodb: %w: the namespace %.140q: it has at most %d bytes of UTF-8, and no slash or line break", backend.ErrInvalid, text, most)
 	}
 	if text := c.Prefix; len(text) > most || !utf8.ValidString(text) || strings.ContainsAny(text, "$\x00") || strings.HasPrefix(text, "system.") {
-		return fmt.Errorf("mongodb: %w: the prefix %.140q can not begin names of collections: use letters, digits and _", backend.ErrInvalid, text)
+		return fmt.Errorf("mongodb: %w: the prefix %.140q cannot begin names of collections: use letters, digits and _", backend.ErrInvalid, text)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (p *parcel) isFull() bool {
 // pack puts swap i into the parcel.
 func (s *Store) pack(p *parcel, i int, w claim.Swap) error {
 	if w.Ended && !s.config.StoreClock {
-		return fmt.Errorf("mongodb: %w: the namespace %s is not in store-clock mode, so the store can not judge ends", backend.ErrInvalid, s.config.Namespace)
+		return fmt.Errorf("mongodb: %w: the namespace %s is not in store-clock mode, so the store cannot judge ends", backend.ErrInvalid, s.config.Namespace)
 	}
 	d, err := s.document(w)
 	if err != nil {
@@ -219,7 +219,7 @@ type trace struct {
 func (s *Store) tell(ctx context.Context, swaps []claim.Swap, p *parcel, a answer, done []bool) error {
 	traces, err := s.traces(ctx, swaps, p.updated)
 	if err != nil {
-		return fmt.Errorf("mongodb: %w: which of many were written can not be read: %w", s.unknown(), err)
+		return fmt.Errorf("mongodb: %w: which of many were written cannot be read: %w", s.unknown(), err)
 	}
 	duplicates := make(map[int]bool)
 	for _, e := range a.Errors {
@@ -249,7 +249,7 @@ func (s *Store) tell(ctx context.Context, swaps []claim.Swap, p *parcel, a answe
 		}
 		return nil
 	}
-	return fmt.Errorf("mongodb: %w: of %d writes among many some were done and then overwritten twice, and which can not be told", backend.ErrUnknownOutcome, len(open))
+	return fmt.Errorf("mongodb: %w: of %d writes among many some were done and then overwritten twice, and which cannot be told", backend.ErrUnknownOutcome, len(open))
 }
 
 // traces reads what some documents say of their last writes, by _id.

@@ -70,7 +70,7 @@ func Open(ctx context.Context, rawURL string, c Config) (*Store, error) {
 	}
 	u, err := url.Parse(rawURL)
 	if err != nil { // whose text may show a password
-		return nil, fmt.Errorf("postgres: %w: the URL can not be read: in a user name or password write %%2F for /, %%3A for :, %%40 for @", backend.ErrInvalid)
+		return nil, fmt.Errorf("postgres: %w: the URL cannot be read: in a user name or password write %%2F for /, %%3A for :, %%40 for @", backend.ErrInvalid)
 	}
 	rest, c, options, err := parse(u, c)
 	if err == nil && len(options) > 0 {

@@ -183,7 +183,7 @@ func failure(err error, writes bool) *sqlstore.Failure {
 	case sqlite3.SQLITE_FULL:
 		f.Advice = "the disk is full, or the file as large as it may be: make room"
 	case sqlite3.SQLITE_CANTOPEN:
-		f.Advice = "the file can not be opened: see that its folder is there and that this user may write in it"
+		f.Advice = "the file cannot be opened: see that its folder is there and that this user may write in it"
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
 		f.Kind = backend.ErrCorrupt
 		f.Advice = "the file is damaged, or no SQLite database: restore it, and raise the floor above all tokens that were seen"

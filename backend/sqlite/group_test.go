@@ -208,7 +208,7 @@ func TestFailureInAGroupIsOfOne(t *testing.T) {
 		func() { _, bad = s.file.Query(t.Context(), "INSERT INTO leasekeeper_lease (ns) VALUES ('x')") },
 		func() { swap(t, s, claim.Op{}, record("b", 1)) })
 	if bad == nil {
-		t.Error("what can not be written was")
+		t.Error("what cannot be written was")
 	}
 	all, err := s.List(t.Context(), "", "", 10)
 	if err != nil || len(all) != 2 || all[0].Record.Name != "a" || all[1].Record.Name != "b" {

@@ -27,7 +27,7 @@ func (c *committed) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	hooks, ok := conn.(sqlite.HookRegisterer)
 	if !ok {
-		return nil, errors.Join(errors.New("its commits can not be counted"), conn.Close())
+		return nil, errors.Join(errors.New("its commits cannot be counted"), conn.Close())
 	}
 	hooks.RegisterCommitHook(func() int32 { c.commits.Add(1); return 0 })
 	return conn, nil

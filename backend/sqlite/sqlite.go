@@ -117,7 +117,7 @@ func Open(ctx context.Context, path string, c Config) (*Store, error) {
 // reachable says whether a file could be there: what SQLite says about it helps little.
 func reachable(path string) error {
 	if info, err := os.Stat(filepath.Dir(path)); err != nil {
-		return fmt.Errorf("sqlite: %w: the folder of %s can not be read: make it first: %w", backend.ErrUnavailable, path, err)
+		return fmt.Errorf("sqlite: %w: the folder of %s cannot be read: make it first: %w", backend.ErrUnavailable, path, err)
 	} else if !info.IsDir() {
 		return fmt.Errorf("sqlite: %w: %s is no folder", backend.ErrInvalid, filepath.Dir(path))
 	}

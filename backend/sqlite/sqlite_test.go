@@ -168,7 +168,7 @@ func TestLockedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.Get(t.Context(), "x"); err != nil {
-		t.Errorf("a locked file can not be read: %v", err)
+		t.Errorf("a locked file cannot be read: %v", err)
 	}
 	_, err = s.Swap(t.Context(), claim.Swap{Old: first.Op, Record: record("x", 2)})
 	says(t, err, backend.ErrUnavailable, "open transaction")

@@ -246,10 +246,10 @@ func TestListenOverTheNetwork(t *testing.T) {
 		}
 		bare := claimtest.Faulty(claimtest.Plain(direct))
 		if err := bare.Listen(t.Context(), func(string) {}); !errors.Is(err, backend.ErrUnsupported) {
-			t.Errorf("of a store that can not tell: %v", err)
+			t.Errorf("of a store that cannot tell: %v", err)
 		}
 		if err := bare.Acknowledge(t.Context(), "d", clock.Instant{}); err != nil || bare.Judges() || bare.Gone("d") {
-			t.Error("what a plain store can not do comes to something", err)
+			t.Error("what a plain store cannot do comes to something", err)
 		}
 	})
 }

@@ -179,7 +179,7 @@ func as[T any](s *suite, store claim.Store, what string) T {
 	s.Helper()
 	t, ok := store.(T)
 	if !ok {
-		s.Fatalf("the store can not do %q, and is not said so: list it in Config.Cannot", what)
+		s.Fatalf("the store cannot do %q, and is not said so: list it in Config.Cannot", what)
 	}
 	return t
 }

@@ -106,7 +106,7 @@ func testNamesAreBytes(s *suite) {
 			s.Fatalf("%q has the record of %q", name, f.Record.Name)
 		}
 		if !s.swap(store, claim.Op{}, record(name, backend.Token(i+1))) {
-			s.Fatalf("%q can not have a record beside those that look alike", name)
+			s.Fatalf("%q cannot have a record beside those that look alike", name)
 		}
 	}
 	for i, name := range oddNames {

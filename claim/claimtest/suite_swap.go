@@ -185,7 +185,7 @@ func testOpsAreNotTokens(s *suite) {
 	again := first
 	again.Op = claim.NewOp()
 	if !s.swap(store, claim.Op{}, again) {
-		s.Fatal("a record that was removed can not be made again")
+		s.Fatal("a record that was removed cannot be made again")
 	}
 	if s.swap(store, first.Op, record("jobs/x", 2)) {
 		s.Error("a write that was decided on a removed record was done to the next one")

@@ -75,7 +75,7 @@ func testNamespaces(s *suite) {
 	same := r // even with the same op
 	same.Token = 9
 	if !s.swap(other, claim.Op{}, same) {
-		s.Error("a namespace can not have a name that another has")
+		s.Error("a namespace cannot have a name that another has")
 	}
 	if got := s.sight(other, "jobs/x", "d", r.Op, 200); got != 200 {
 		s.Errorf("a namespace has what was sighted in another: %d", got)

@@ -65,7 +65,7 @@ func row(to []any, r *claim.Record, keeps bool) ([]any, error) {
 	if len(r.Pins) > 0 {
 		text, err := json.Marshal(r.Pins)
 		if err != nil {
-			return nil, fmt.Errorf("%w: the record of %s can not be kept: %v", backend.ErrInvalid, r.Name, err)
+			return nil, fmt.Errorf("%w: the record of %s cannot be kept: %v", backend.ErrInvalid, r.Name, err)
 		}
 		pins = string(text)
 	}

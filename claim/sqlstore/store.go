@@ -206,7 +206,7 @@ func (s *Store) checkMode(mode string) error {
 	if mode == s.config.mode() {
 		return nil
 	}
-	return fmt.Errorf("%s: %w: namespace %s was made with clock=%s, and can not be used with clock=%s: open it as it was made, or use another namespace",
+	return fmt.Errorf("%s: %w: namespace %s was made with clock=%s, and cannot be used with clock=%s: open it as it was made, or use another namespace",
 		s.Scheme(), backend.ErrInvalid, s.config.Namespace, mode, s.config.mode())
 }
 

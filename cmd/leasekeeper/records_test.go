@@ -91,7 +91,7 @@ func TestRecordsAreReadAndMendedAsThePageSays(t *testing.T) {
 			t.Fatal(err)
 		}
 		if out, code := at(t, store, "show", "jobs/nightly"); code != command.ExitTrouble || !strings.Contains(out, "corrupt") || !strings.Contains(out, "pins") {
-			t.Errorf("of a record that can not be read is said, with %d: %s", code, out)
+			t.Errorf("of a record that cannot be read is said, with %d: %s", code, out)
 		}
 		last := firstColumn(t, db, token)
 		if len(last) != 1 || last[0] != "7" {

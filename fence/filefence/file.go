@@ -157,7 +157,7 @@ func (f target) sweep(t fence.Token) error {
 		}
 		err := f.disk.remove(filepath.Join(f.folder(), e.name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("what the holder of token %d left can not be taken away, so its write might still take effect: %w", e.token, err)
+			return fmt.Errorf("what the holder of token %d left cannot be taken away, so its write might still take effect: %w", e.token, err)
 		}
 	}
 	return nil

@@ -103,7 +103,7 @@ func raise(update bson.D, field string, n int64) (bson.D, error) {
 		return bson.D{{Key: "$max", Value: token}}, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: the update can not be written as BSON: %w", fence.ErrInvalid, err)
+		return nil, fmt.Errorf("%w: the update cannot be written as BSON: %w", fence.ErrInvalid, err)
 	}
 	operators, err := bson.Raw(raw).Elements()
 	if err != nil {
@@ -140,7 +140,7 @@ func whyNot(ctx context.Context, c *mongo.Collection, id any, field string, t fe
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		return fmt.Errorf("%w: %s has none with _id %v", ErrNotFound, c.Name(), id)
 	} else if err != nil {
-		return fmt.Errorf("%s was not updated with token %d, and why can not be read: %w", c.Name(), t, err)
+		return fmt.Errorf("%s was not updated with token %d, and why cannot be read: %w", c.Name(), t, err)
 	}
 	seen, err := mark(raw.Lookup(field))
 	if err != nil {

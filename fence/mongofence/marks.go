@@ -60,7 +60,7 @@ func (m Marks) Highest(ctx context.Context, name string) (fence.Token, error) {
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		return 0, nil
 	} else if err != nil {
-		return 0, fmt.Errorf("the mark of %q can not be read: %w", name, err)
+		return 0, fmt.Errorf("the mark of %q cannot be read: %w", name, err)
 	}
 	highest, err := mark(raw.Lookup(DefaultField))
 	if err != nil {

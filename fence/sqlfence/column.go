@@ -87,7 +87,7 @@ func (c Column) whyNot(ctx context.Context, db DB, id any, t fence.Token) error 
 	if errors.Is(err, sql.ErrNoRows) {
 		return fmt.Errorf("%w: %s has none with %s = %v", ErrNotFound, c.Table, c.ID, id)
 	} else if err != nil {
-		return fmt.Errorf("%s was not updated with token %d, and why can not be read: %w", c.Table, t, err)
+		return fmt.Errorf("%s was not updated with token %d, and why cannot be read: %w", c.Table, t, err)
 	}
 	seen, err := mark(d.number(stored))
 	if err != nil {

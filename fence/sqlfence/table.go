@@ -69,7 +69,7 @@ func (m Table) highest(ctx context.Context, db DB, name, how string) (fence.Toke
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, nil
 	} else if err != nil {
-		return 0, fmt.Errorf("the mark of %q can not be read: %w", name, err)
+		return 0, fmt.Errorf("the mark of %q cannot be read: %w", name, err)
 	}
 	highest, err := mark(d.number(stored))
 	if err != nil {

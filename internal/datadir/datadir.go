@@ -53,18 +53,18 @@ func Open(files vfs.FS, dir string, o Options) (*pebble.DB, *pebble.Lock, error)
 		return nil, nil, errors.New("no data folder is named: say where to keep the data")
 	}
 	if err := makeDirs(files, dir); err != nil {
-		return nil, nil, fmt.Errorf("the data folder can not be made: %w", err)
+		return nil, nil, fmt.Errorf("the data folder cannot be made: %w", err)
 	}
 	lock, err := pebble.LockDirectory(dir, files)
 	if err != nil {
-		return nil, nil, fmt.Errorf("data folder %s is in use by another process, or can not be locked: "+
+		return nil, nil, fmt.Errorf("data folder %s is in use by another process, or cannot be locked: "+
 			"stop that process or choose another folder (%w)", dir, err)
 	}
 	if err := checkVersion(files, dir); err != nil {
 		return nil, nil, errors.Join(err, lock.Close())
 	}
 	if err := errors.Join(removeAll(files, dir, SnapshotPrefix), removeAll(files, dir, StagedPrefix), removeReserve(files, dir)); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("data folder %s can not be cleaned up: %w", dir, err), lock.Close())
+		return nil, nil, errors.Join(fmt.Errorf("data folder %s cannot be cleaned up: %w", dir, err), lock.Close())
 	}
 	options := DatabaseOptions(files, o.Halt)
 	if o.Wrap != nil {
@@ -232,7 +232,7 @@ func checkVersion(files vfs.FS, dir string) error {
 	if err == nil {
 		text, err := io.ReadAll(io.LimitReader(f, 1024))
 		if err = errors.Join(err, f.Close()); err != nil {
-			return fmt.Errorf("%s can not be read: %w", path, err)
+			return fmt.Errorf("%s cannot be read: %w", path, err)
 		}
 		if string(text) != versionText {
 			return fmt.Errorf("data folder %s is of another version: its %s file says %q and this program knows %q; "+
@@ -241,11 +241,11 @@ func checkVersion(files vfs.FS, dir string) error {
 		return nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s can not be read: %w", path, err)
+		return fmt.Errorf("%s cannot be read: %w", path, err)
 	}
 	names, err := files.List(dir)
 	if err != nil {
-		return fmt.Errorf("data folder %s can not be read: %w", dir, err)
+		return fmt.Errorf("data folder %s cannot be read: %w", dir, err)
 	}
 	for _, name := range names {
 		if name != "LOCK" && name != VersionFile+".new" {
@@ -261,7 +261,7 @@ func writeVersion(files vfs.FS, dir string) error {
 	fresh := files.PathJoin(dir, VersionFile+".new")
 	f, err := files.Create(fresh, vfs.WriteCategoryUnspecified)
 	if err != nil {
-		return fmt.Errorf("the data folder can not be written to: %w", err)
+		return fmt.Errorf("the data folder cannot be written to: %w", err)
 	}
 	_, err = io.WriteString(f, versionText)
 	if err == nil {
@@ -272,7 +272,7 @@ func writeVersion(files vfs.FS, dir string) error {
 		err = files.Rename(fresh, files.PathJoin(dir, VersionFile))
 	}
 	if err != nil {
-		return fmt.Errorf("the data folder can not be written to: %w", err)
+		return fmt.Errorf("the data folder cannot be written to: %w", err)
 	}
 	return syncDirs(files, dir)
 }
@@ -282,10 +282,10 @@ func syncDirs(files vfs.FS, dirs ...string) error {
 	for _, dir := range dirs {
 		d, err := files.OpenDir(dir)
 		if err != nil {
-			return fmt.Errorf("%s can not be opened: %w", dir, err)
+			return fmt.Errorf("%s cannot be opened: %w", dir, err)
 		}
 		if err := errors.Join(d.Sync(), d.Close()); err != nil {
-			return fmt.Errorf("%s can not be synced: %w", dir, err)
+			return fmt.Errorf("%s cannot be synced: %w", dir, err)
 		}
 	}
 	return nil

@@ -37,18 +37,18 @@ func checkSnapshot(ctx context.Context, snapshot io.ReadSeeker) error {
 		_, err = snapshot.Seek(0, io.SeekStart)
 	}
 	if err != nil {
-		return fmt.Errorf("the snapshot can not be read: %w", err)
+		return fmt.Errorf("the snapshot cannot be read: %w", err)
 	}
 	if size%tarBlock != sha256.Size {
 		return errors.New("this is not a snapshot, or it is not complete: its length is not that of one with a checksum")
 	}
 	sum := sha256.New()
 	if _, err := io.CopyN(&counter{w: sum, ctx: ctx}, snapshot, size-sha256.Size); err != nil {
-		return fmt.Errorf("the snapshot can not be read: %w", err)
+		return fmt.Errorf("the snapshot cannot be read: %w", err)
 	}
 	want := make([]byte, sha256.Size)
 	if _, err := io.ReadFull(snapshot, want); err != nil {
-		return fmt.Errorf("the snapshot can not be read: %w", err)
+		return fmt.Errorf("the snapshot cannot be read: %w", err)
 	}
 	if !bytes.Equal(sum.Sum(nil), want) {
 		return errors.New("the snapshot is damaged: its contents do not match its checksum; use another one")
@@ -63,17 +63,17 @@ func emptyFolder(files vfs.FS, dir string) (*pebble.Lock, error) {
 	}
 	names, err := files.List(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("folder %s can not be read: %w", dir, err)
+		return nil, fmt.Errorf("folder %s cannot be read: %w", dir, err)
 	}
 	if len(names) > 0 {
 		return nil, fmt.Errorf("folder %s is not empty: name one that is, or that does not exist", dir)
 	}
 	if err := files.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("the data folder can not be made: %w", err)
+		return nil, fmt.Errorf("the data folder cannot be made: %w", err)
 	}
 	lock, err := pebble.LockDirectory(dir, files)
 	if err != nil {
-		return nil, fmt.Errorf("data folder %s can not be locked: %w", dir, err)
+		return nil, fmt.Errorf("data folder %s cannot be locked: %w", dir, err)
 	}
 	return lock, nil
 }
@@ -145,7 +145,7 @@ func checkSnapshotVersion(header *tar.Header, archive io.Reader) error {
 	}
 	text, err := io.ReadAll(io.LimitReader(archive, 1024))
 	if err != nil {
-		return fmt.Errorf("the snapshot can not be read: %w", err)
+		return fmt.Errorf("the snapshot cannot be read: %w", err)
 	}
 	if string(text) != versionText {
 		return fmt.Errorf("the snapshot is of another version: it says %q and this program knows %q; "+
@@ -157,14 +157,14 @@ func checkSnapshotVersion(header *tar.Header, archive io.Reader) error {
 func unpackFile(ctx context.Context, files vfs.FS, path string, from io.Reader) error {
 	f, err := files.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
-		return fmt.Errorf("the data folder can not be written to: %w", err)
+		return fmt.Errorf("the data folder cannot be written to: %w", err)
 	}
 	_, err = io.Copy(&counter{w: f, ctx: ctx}, from)
 	if err == nil {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("%s can not be written: %w", path, err)
+		return fmt.Errorf("%s cannot be written: %w", path, err)
 	}
 	return nil
 }

@@ -174,9 +174,9 @@ func checkWAL(log io.Reader, name string, number uint32, newest bool) error {
 	}
 	switch {
 	case c.intact < c.synced:
-		return &record.DamagedError{What: fmt.Sprintf("the write-ahead log %s can not be read from byte %d on, and it was on the disk as far as byte %d", name, c.intact, c.synced)}
+		return &record.DamagedError{What: fmt.Sprintf("the write-ahead log %s cannot be read from byte %d on, and it was on the disk as far as byte %d", name, c.intact, c.synced)}
 	case !newest && !c.closed:
-		return &record.DamagedError{What: fmt.Sprintf("the write-ahead log %s can not be read from byte %d on, and it had been closed: a newer one is there", name, c.intact)}
+		return &record.DamagedError{What: fmt.Sprintf("the write-ahead log %s cannot be read from byte %d on, and it had been closed: a newer one is there", name, c.intact)}
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func TestALogThatWasClosedHasAnEnd(t *testing.T) {
 		}
 	}
 	if err := checkWAL(io.MultiReader(bytes.NewReader(closed), failing{}), "000007.log", 7, true); !errors.Is(err, errFailing) {
-		t.Errorf("what can not be read: %v", err)
+		t.Errorf("what cannot be read: %v", err)
 	}
 }
 

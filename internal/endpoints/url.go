@@ -44,7 +44,7 @@ func (s Store) ParseURL(u *url.URL) (cfg Config, path string, err error) {
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return cfg, path, fmt.Errorf("%w: the query of the URL of %s can not be read", backend.ErrInvalid, s.Name)
+		return cfg, path, fmt.Errorf("%w: the query of the URL of %s cannot be read", backend.ErrInvalid, s.Name)
 	}
 	for name, values := range query {
 		if !slices.Contains(parameters, name) {

@@ -231,7 +231,7 @@ func (x *explorer) attended(w *world, s *slot) string {
 			return "a lease waits for an answer that nobody waits for"
 		}
 		if number <= s.acknowledged {
-			return "a lease waits for an answer that can not matter"
+			return "a lease waits for an answer that cannot matter"
 		}
 	}
 	hedged := s.hedge > s.sent && h.message(s.hedge).overdue != never
@@ -577,7 +577,7 @@ var variants = []variant{
 	{name: "keeps a hedge that is overdue", finds: "messages wait", bend: func(_ *world, l *law) {
 		l.stays = func(bool) bool { return true }
 	}},
-	{name: "keeps an attempt that was overtaken", finds: "that can not matter", bend: func(_ *world, l *law) {
+	{name: "keeps an attempt that was overtaken", finds: "that cannot matter", bend: func(_ *world, l *law) {
 		l.overtaken = func(_, _ uint64) bool { return false }
 	}},
 }

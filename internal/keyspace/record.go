@@ -127,7 +127,7 @@ func (e *events) next() error {
 	d := decoder{rest: e.rest}
 	head, size := d.uvarint(), d.uvarint()
 	if d.bad || size == 0 || size > uint64(len(d.rest)) {
-		return corrupt(e.key, "an event in it can not be read")
+		return corrupt(e.key, "an event in it cannot be read")
 	}
 	e.event.rev += Revision(head >> 1)
 	e.event.deleted, e.event.key, e.rest = head&1 != 0, d.rest[:size], d.rest[size:]

@@ -17,7 +17,7 @@ func Skip(db *pebble.DB, b *pebble.Batch, step int64) (was, is Revision, err err
 	}
 	was = s.revision
 	if step <= 0 || was > math.MaxInt64-step {
-		return 0, 0, fmt.Errorf("keyspace: revision %d can not be raised by %d", was, step)
+		return 0, 0, fmt.Errorf("keyspace: revision %d cannot be raised by %d", was, step)
 	}
 	is = was + step
 	if err := b.Set(metaRevision, appendRevision(nil, is), nil); err != nil {

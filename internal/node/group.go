@@ -217,7 +217,7 @@ func (n *Node) noticeStranger(now clock.Instant) {
 	}
 	n.strangers, n.strangerAt = refused, now
 	n.log.Error("messages of a member are refused: it is not of this group, or its data folder is not the one that it had; "+
-		"a member whose folder is lost has forgotten what it promised and can not come back under its id",
+		"a member whose folder is lost has forgotten what it promised and cannot come back under its id",
 		"member", fmt.Sprintf("%x", last), "refused", refused)
 }
 

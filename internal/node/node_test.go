@@ -218,7 +218,7 @@ func TestNodeRefusesAFolder(t *testing.T) {
 		{"used by another", used, "is in use by another process"},
 		{"of somebody else", foreign, "is not a data folder of leasekeeper"},
 		{"of an unknown version", newer, "use the version of leasekeeper that wrote it"},
-		{"no folder", file, "the data folder can not be made"},
+		{"no folder", file, "the data folder cannot be made"},
 		{"no name", "", "say where to keep the data"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

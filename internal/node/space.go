@@ -43,7 +43,7 @@ func (n *Node) readSpace() replica.Space {
 	free, err := n.reserve.Look()
 	if err != nil {
 		if n.spaceUnread.CompareAndSwap(false, true) && !errors.Is(err, vfs.ErrUnsupported) {
-			n.log.Warn("the free space of the data folder can not be read; it is not watched until it can", "error", err)
+			n.log.Warn("the free space of the data folder cannot be read; it is not watched until it can", "error", err)
 		}
 		free = replica.UnknownFree
 	} else {

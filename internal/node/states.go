@@ -152,7 +152,7 @@ func (n *Node) install(e replica.Install) {
 func (n *Node) discard(e replica.Discard) {
 	if staged, ok := e.State.(*replica.Staged); ok {
 		if err := staged.Discard(); err != nil {
-			n.log.Warn("a state that is not needed can not be removed; the next start does", "error", err)
+			n.log.Warn("a state that is not needed cannot be removed; the next start does", "error", err)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func (t *Transport) hello(to uint64) metadata.MD {
 		ClusterId: t.cfg.ClusterID, From: t.cfg.Self, To: to, Incarnation: t.cfg.Incarnation,
 	})
 	if err != nil {
-		panic(fmt.Sprintf("peer: can not encode a greeting: %v", err))
+		panic(fmt.Sprintf("peer: cannot encode a greeting: %v", err))
 	}
 	return metadata.Pairs(helloKey, string(text))
 }

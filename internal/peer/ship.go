@@ -17,7 +17,7 @@ const chunkSize = 256 << 10
 
 var (
 	// ErrUnreachable says that a member could not be reached, or was lost before it could have taken the whole state.
-	ErrUnreachable = errors.New("the member can not be reached")
+	ErrUnreachable = errors.New("the member cannot be reached")
 	// ErrRefused says that the member was reached and has not taken the state.
 	ErrRefused = errors.New("the member has refused the state")
 	// ErrUnknownOutcome says that the member was lost when it had, or may have had, the whole state.
@@ -84,7 +84,7 @@ func (l *link) ship(ctx context.Context, frame []byte, state io.Reader) (whole b
 // shipError says what the end of a stream means.
 func (l *link) shipError(ctx context.Context, whole bool, err error) error {
 	if read := (*readError)(nil); errors.As(err, &read) {
-		return fmt.Errorf("peer: the state for the member %x can not be read: %w", l.member, read.error)
+		return fmt.Errorf("peer: the state for the member %x cannot be read: %w", l.member, read.error)
 	}
 	s := status.Convert(err)
 	kind := ErrUnreachable

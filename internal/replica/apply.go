@@ -98,7 +98,7 @@ func (r *Replica) apply(m *raftpb.Message) {
 		err = a.writer.Batch().Commit(pebble.NoSync)
 	}
 	if err != nil {
-		r.halt(fmt.Errorf("committed log entries can not be applied: %w", err))
+		r.halt(fmt.Errorf("committed log entries cannot be applied: %w", err))
 		return
 	}
 	r.store.Commit(a.writer)
@@ -167,7 +167,7 @@ func (r *Replica) applyEntry(entry *raftpb.Entry) error {
 	}
 	a := r.applying
 	if err := a.payload.decode(entry.GetData()); err != nil {
-		return &DamagedError{What: "its commands can not be read", Err: err}
+		return &DamagedError{What: "its commands cannot be read", Err: err}
 	}
 	commands := a.payload.commands
 	if len(commands) > maxOrdinal {
@@ -291,7 +291,7 @@ func (r *Replica) applyNow(text []byte, own any, term uint64, at lessor.Position
 	}
 	command := new(logpb.Command)
 	if err := proto.Unmarshal(text, command); err != nil {
-		return nil, &DamagedError{What: "it can not be read", Err: err}
+		return nil, &DamagedError{What: "it cannot be read", Err: err}
 	}
 	return r.applyCommand(command, term, at)
 }
@@ -434,7 +434,7 @@ type leaseKeys struct{ r *Replica }
 func (k leaseKeys) DeleteRange(key, end []byte) (n, rev int64) {
 	deleted, err := k.r.applying.writer.DeleteRange(keyspace.DeleteRequest{Key: key, End: end})
 	if err != nil {
-		panic(fmt.Sprintf("replica: can not delete %q of an ending lease: %v", key, err))
+		panic(fmt.Sprintf("replica: cannot delete %q of an ending lease: %v", key, err))
 	}
 	return deleted.Deleted, deleted.Revision
 }
@@ -465,12 +465,12 @@ func (b bindings) Generation(id int64) (uint64, bool) {
 
 func (b bindings) Attach(id int64, key []byte) {
 	if err := b.lessor.Attach(lessor.ID(id), []lessor.Item{{Key: string(key)}}); err != nil {
-		panic(fmt.Sprintf("replica: key %q can not be attached to lease %x, which was there a moment ago: %v", key, uint64(id), err))
+		panic(fmt.Sprintf("replica: key %q cannot be attached to lease %x, which was there a moment ago: %v", key, uint64(id), err))
 	}
 }
 
 func (b bindings) Detach(id int64, key []byte) {
 	if err := b.lessor.Detach(lessor.ID(id), []lessor.Item{{Key: string(key)}}); err != nil {
-		panic(fmt.Sprintf("replica: key %q can not be detached from lease %x: %v", key, uint64(id), err))
+		panic(fmt.Sprintf("replica: key %q cannot be detached from lease %x: %v", key, uint64(id), err))
 	}
 }

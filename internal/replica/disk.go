@@ -81,7 +81,7 @@ func load(db pebble.Reader, key []byte, m proto.Message) (bool, error) {
 	}
 	defer closer.Close()
 	if err := proto.Unmarshal(value, m); err != nil {
-		return false, &DamagedError{What: fmt.Sprintf("record %q can not be read", string(key)), Err: err}
+		return false, &DamagedError{What: fmt.Sprintf("record %q cannot be read", string(key)), Err: err}
 	}
 	return true, nil
 }
@@ -94,14 +94,14 @@ func put(b *pebble.Batch, key []byte, m proto.Message) {
 		err = b.Set(key, value, nil)
 	}
 	if err != nil {
-		panic(fmt.Sprintf("replica: can not write record %q: %v", string(key), err)) // key itself need not be on the heap
+		panic(fmt.Sprintf("replica: cannot write record %q: %v", string(key), err)) // key itself need not be on the heap
 	}
 }
 
 // remove deletes a record in a batch.
 func remove(b *pebble.Batch, key []byte) {
 	if err := b.Delete(key, nil); err != nil {
-		panic(fmt.Sprintf("replica: can not remove record %q: %v", string(key), err))
+		panic(fmt.Sprintf("replica: cannot remove record %q: %v", string(key), err))
 	}
 }
 
@@ -130,7 +130,7 @@ func readEntry(key, value []byte) (*raftpb.Entry, error) {
 	index := binary.BigEndian.Uint64(key[1:])
 	entry := new(raftpb.Entry)
 	if err := proto.Unmarshal(value, entry); err != nil {
-		return nil, &DamagedError{What: fmt.Sprintf("log entry %d can not be read", index), Err: err}
+		return nil, &DamagedError{What: fmt.Sprintf("log entry %d cannot be read", index), Err: err}
 	}
 	if entry.GetIndex() != index {
 		return nil, &DamagedError{What: fmt.Sprintf("log entry %d calls itself %d", index, entry.GetIndex())}
@@ -166,7 +166,7 @@ func readFamily[M proto.Message](
 	for it.First(); it.Valid(); it.Next() {
 		m := fresh()
 		if err := proto.Unmarshal(it.Value(), m); err != nil {
-			return errors.Join(&DamagedError{What: fmt.Sprintf("record %x can not be read", it.Key()), Err: err}, it.Close())
+			return errors.Join(&DamagedError{What: fmt.Sprintf("record %x cannot be read", it.Key()), Err: err}, it.Close())
 		}
 		if !bytes.Equal(it.Key(), keyOf(m)) {
 			return errors.Join(&DamagedError{What: fmt.Sprintf("record %x is not where its key says", it.Key())}, it.Close())
@@ -188,7 +188,7 @@ func decodeName(it *pebble.Iterator, m *logpb.Name) error {
 		return err
 	}
 	if err := proto.Unmarshal(value, m); err != nil {
-		return &DamagedError{What: fmt.Sprintf("record %q can not be read", it.Key()), Err: err}
+		return &DamagedError{What: fmt.Sprintf("record %q cannot be read", it.Key()), Err: err}
 	}
 	return nil
 }

@@ -97,7 +97,7 @@ func (r *Replica) read(key []byte, m proto.Message) (bool, error) {
 		return false, nil
 	}
 	if err := proto.Unmarshal(d.value, m); err != nil {
-		return false, &DamagedError{What: fmt.Sprintf("record %q can not be read", string(key)), Err: err}
+		return false, &DamagedError{What: fmt.Sprintf("record %q cannot be read", string(key)), Err: err}
 	}
 	return true, nil
 }
@@ -125,7 +125,7 @@ func (r *Replica) keepDrafts(b *pebble.Batch) {
 	}
 	d.last, d.bytes = d.last+1, d.bytes+len(text)
 	if err := b.Set(numbered(familyDraft, d.last), text, nil); err != nil {
-		panic(fmt.Sprintf("replica: can not write drafts: %v", err))
+		panic(fmt.Sprintf("replica: cannot write drafts: %v", err))
 	}
 }
 
@@ -206,7 +206,7 @@ func fileText(b *pebble.Batch, at, text []byte) error {
 		key, rest, ok := cutBytes(text[1:])
 		value, rest, ok2 := cutBytes(rest)
 		if text[0] > draftRemoved || !ok || !ok2 || len(key) == 0 || !drafted(key[0]) {
-			return &DamagedError{What: fmt.Sprintf("drafts %x can not be read", at)}
+			return &DamagedError{What: fmt.Sprintf("drafts %x cannot be read", at)}
 		}
 		fileDraft(b, key, value, removed)
 		text = rest
@@ -220,13 +220,13 @@ func fileDraft(b *pebble.Batch, key, value []byte, removed bool) {
 		return
 	}
 	if err := b.Set(key, value, nil); err != nil {
-		panic(fmt.Sprintf("replica: can not write record %q: %v", string(key), err))
+		panic(fmt.Sprintf("replica: cannot write record %q: %v", string(key), err))
 	}
 }
 
 func dropDrafts(b *pebble.Batch) {
 	if err := b.DeleteRange([]byte{familyDraft}, []byte{familyDraft + 1}, nil); err != nil {
-		panic(fmt.Sprintf("replica: can not remove drafts: %v", err))
+		panic(fmt.Sprintf("replica: cannot remove drafts: %v", err))
 	}
 }
 

@@ -70,7 +70,7 @@ func (op Release) size() int {
 func marshal(m proto.Message) []byte {
 	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
-		panic(fmt.Sprintf("replica: can not encode %T: %v", m, err))
+		panic(fmt.Sprintf("replica: cannot encode %T: %v", m, err))
 	}
 	return text
 }

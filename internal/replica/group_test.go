@@ -100,7 +100,7 @@ func (g *team) deliver(m Message) {
 	}
 	again, err := ParseMessage(m.From, m.To, m.AppendTo(nil))
 	if err != nil {
-		g.t.Fatalf("a message can not be read: %v: %+v", err, m)
+		g.t.Fatalf("a message cannot be read: %v: %+v", err, m)
 	}
 	w := g.members[m.To]
 	w.inbox = append(w.inbox, Received{Message: again, Incarnation: g.members[m.From].replica.Incarnation()})

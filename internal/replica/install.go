@@ -144,7 +144,7 @@ func ownAfter(m *raftpb.Message, hard *raftpb.HardState) []Record {
 func newRecord(key []byte, m proto.Message) Record {
 	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
-		panic(fmt.Sprintf("replica: can not write record %q: %v", key, err))
+		panic(fmt.Sprintf("replica: cannot write record %q: %v", key, err))
 	}
 	return Record{key, value}
 }

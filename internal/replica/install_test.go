@@ -58,7 +58,7 @@ func (g *team) ship(e Ship) {
 	}
 	var stream bytes.Buffer
 	if err := errors.Join(WriteState(&stream, e.State), e.State.Close()); err != nil {
-		g.t.Fatalf("the state can not be written: %v", err)
+		g.t.Fatalf("the state cannot be written: %v", err)
 	}
 	g.sent = append(g.sent, e.Message)
 	from, to := g.members[e.Message.From], g.members[e.Message.To]
@@ -72,7 +72,7 @@ func (g *team) ship(e Ship) {
 	}
 	staged, err := StageState(context.Background(), to.fs, "", rand.Uint64(), &stream, to.replica.Receipt(to.clock.Now))
 	if err != nil {
-		g.t.Fatalf("the state can not be read: %v", err)
+		g.t.Fatalf("the state cannot be read: %v", err)
 	}
 	to.inbox = append(to.inbox, Received{Message: message, Incarnation: 0x100 + message.From, State: staged})
 	from.inbox = append(from.inbox, Shipped{To: e.Message.To})

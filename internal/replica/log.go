@@ -106,7 +106,7 @@ func (l *log) append(b *pebble.Batch, entries []*raftpb.Entry, hard *raftpb.Hard
 		first := entries[0].GetIndex()
 		if first <= l.written {
 			if err := b.DeleteRange(logKey(first), logEnd, nil); err != nil {
-				panic(fmt.Sprintf("replica: can not cut the log at %d: %v", first, err))
+				panic(fmt.Sprintf("replica: cannot cut the log at %d: %v", first, err))
 			}
 		}
 		for _, e := range entries {

@@ -55,7 +55,7 @@ func (m Message) AppendTo(b []byte) []byte {
 	if m.Raft != nil {
 		data, err := proto.Marshal(m.Raft)
 		if err != nil {
-			panic(fmt.Sprintf("replica: can not encode raft's message %v: %v", m.Raft, err))
+			panic(fmt.Sprintf("replica: cannot encode raft's message %v: %v", m.Raft, err))
 		}
 		wire.Raft = data
 	}
@@ -73,7 +73,7 @@ func (m Message) AppendTo(b []byte) []byte {
 	}
 	b, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, wire)
 	if err != nil {
-		panic(fmt.Sprintf("replica: can not encode a message of a member: %v", err))
+		panic(fmt.Sprintf("replica: cannot encode a message of a member: %v", err))
 	}
 	return b
 }

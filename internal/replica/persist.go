@@ -64,7 +64,7 @@ func (r *Replica) persistOwn(p persisting, batch *pebble.Batch) {
 func (r *Replica) syncState() {
 	batch := r.db.NewBatch()
 	if err := batch.LogData([]byte("state"), nil); err != nil {
-		panic(fmt.Sprintf("replica: can not mark the log: %v", err))
+		panic(fmt.Sprintf("replica: cannot mark the log: %v", err))
 	}
 	r.persistOwn(persisting{}, batch)
 }

@@ -34,7 +34,7 @@ func appendRecord(text []byte, m proto.Message) []byte {
 	}
 	text, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(text, m)
 	if err != nil {
-		panic(fmt.Sprintf("replica: can not write %T: %v", m, err))
+		panic(fmt.Sprintf("replica: cannot write %T: %v", m, err))
 	}
 	return text
 }

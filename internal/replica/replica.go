@@ -391,7 +391,7 @@ func (r *Replica) sweep() {
 // reuse gives the memory of a batch that is needed no more back to the database.
 func (r *Replica) reuse(batch *pebble.Batch) {
 	if err := batch.Close(); err != nil {
-		panic(fmt.Sprintf("replica: a batch can not be closed: %v", err))
+		panic(fmt.Sprintf("replica: a batch cannot be closed: %v", err))
 	}
 }
 

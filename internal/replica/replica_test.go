@@ -117,8 +117,8 @@ func TestDamageIsRefused(t *testing.T) {
 		{"a hole in the log", func(b *pebble.Batch) { remove(b, logKey(3)) }, "the log continues with entry 4 after entry 2"},
 		{"the end of the log is gone", func(b *pebble.Batch) { remove(b, logKey(5)) }, "but the state is at 5"},
 		{"an entry is somewhere else", func(b *pebble.Batch) { b.Set(logKey(5), []byte{0x18, 7}, nil) }, "log entry 5 calls itself 7"},
-		{"an entry is not one", func(b *pebble.Batch) { b.Set(logKey(5), []byte{0xff}, nil) }, "log entry 5 can not be read"},
-		{"a lease is not one", func(b *pebble.Batch) { b.Set(leaseKey(1), []byte{0xff}, nil) }, "can not be read"},
+		{"an entry is not one", func(b *pebble.Batch) { b.Set(logKey(5), []byte{0xff}, nil) }, "log entry 5 cannot be read"},
+		{"a lease is not one", func(b *pebble.Batch) { b.Set(leaseKey(1), []byte{0xff}, nil) }, "cannot be read"},
 		{"a lease makes no sense", func(b *pebble.Batch) { put(b, leaseKey(1), &logpb.Lease{Id: 1, TtlNs: -1}) }, "the record of lease 1 makes no sense"},
 		{"a reign makes no sense", func(b *pebble.Batch) { put(b, reignKey(2), &logpb.Reign{Start: 1 << 50}) }, "is not where its key says"},
 		{"a key of a lease that is not there", func(b *pebble.Batch) { remove(b, leaseKey(1)) }, `key "a" is attached to lease 1`},
@@ -155,7 +155,7 @@ func TestForeignEntryHalts(t *testing.T) {
 		data       []byte
 	}{
 		{"unknown command", "unknown command", []byte{0x12, 0x00}},
-		{"no entry", "its commands can not be read", []byte{0xff}},
+		{"no entry", "its commands cannot be read", []byte{0xff}},
 		{"too many commands", "more than any member writes", bytes.Repeat(command, maxOrdinal+1)},
 	} {
 		t.Run(c.name, func(t *testing.T) {

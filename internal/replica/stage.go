@@ -75,7 +75,7 @@ func StageState(ctx context.Context, files vfs.FS, dir string, id uint64, state 
 		files: files, dir: files.PathJoin(dir, fmt.Sprintf("%s%016x", datadir.StagedPrefix, id)),
 	}
 	if err := files.MkdirAll(s.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("a state of another member can not be written down: %w", err)
+		return nil, fmt.Errorf("a state of another member cannot be written down: %w", err)
 	}
 	w := &tableWriter{files: files, dir: s.dir, name: "state"}
 	err = p.each(func(key, value []byte) error {
@@ -181,7 +181,7 @@ func (to Receipt) instant() *logpb.Instant {
 
 func (to Receipt) rewrite(key, value []byte, m proto.Message, change func()) ([]byte, error) {
 	if err := proto.Unmarshal(value, m); err != nil {
-		return nil, errBadState("record %x can not be read: %v", key, err)
+		return nil, errBadState("record %x cannot be read: %v", key, err)
 	}
 	change()
 	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
@@ -202,7 +202,7 @@ func PerformInstall(ctx context.Context, db *pebble.DB, e Install) error {
 	}
 	tables, err := staged.addOwn(own)
 	if err != nil {
-		return fmt.Errorf("the member's own records can not be written down: %w", err)
+		return fmt.Errorf("the member's own records cannot be written down: %w", err)
 	}
 	// What is still in memory and in the write-ahead log goes into files, which are then cut off as a whole: nothing
 	// of it is left for the next start to apply again.
@@ -211,7 +211,7 @@ func PerformInstall(ctx context.Context, db *pebble.DB, e Install) error {
 	}
 	everything := pebble.KeyRange{Start: []byte{0}, End: []byte{0xff}}
 	if _, err := db.IngestAndExcise(ctx, tables, nil, nil, everything); err != nil {
-		return fmt.Errorf("the state of another member can not be put in place of the own one: %w", err)
+		return fmt.Errorf("the state of another member cannot be put in place of the own one: %w", err)
 	}
 	_ = staged.Discard() // an empty folder, which the next start removes
 	return nil

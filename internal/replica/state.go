@@ -103,7 +103,7 @@ func (s *StateReader) begin() error {
 			err = proto.Unmarshal(value, record.m)
 		}
 		if err != nil {
-			return &DamagedError{What: fmt.Sprintf("record %q can not be read", record.key), Err: err}
+			return &DamagedError{What: fmt.Sprintf("record %q cannot be read", record.key), Err: err}
 		}
 	}
 	header := &memberpb.StateHeader{
@@ -249,7 +249,7 @@ func (p *stateParser) header() (*memberpb.StateHeader, error) {
 	}
 	header := new(memberpb.StateHeader)
 	if kind != frameHeader || proto.Unmarshal(body, header) != nil {
-		return nil, errBadState("its header can not be read")
+		return nil, errBadState("its header cannot be read")
 	}
 	return header, nil
 }
@@ -282,7 +282,7 @@ func (p *stateParser) record(body []byte, yield func(key, value []byte) error) (
 	value, rest, ok2 := cutBytes(body)
 	switch {
 	case !ok || !ok2:
-		return nil, errBadState("record %d can not be read", p.records)
+		return nil, errBadState("record %d cannot be read", p.records)
 	case p.records > 0 && bytes.Compare(p.last, key) >= 0:
 		return nil, errBadState("record %q is not in its place", key)
 	case !shared(key):
@@ -327,5 +327,5 @@ func cutOff(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errBadState("it is not complete")
 	}
-	return errBadState("it can not be read: %w", err)
+	return errBadState("it cannot be read: %w", err)
 }

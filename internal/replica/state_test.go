@@ -288,7 +288,7 @@ func TestStateThatMakesNoSenseIsRefused(t *testing.T) {
 		{"none that members share", forge(good(), []Record{{[]byte("l12345678"), nil}}, 1)},
 		{"none that members share", forge(good(), []Record{{keyIdentity, nil}}, 1)},
 		{"none that members share", forge(good(), []Record{{nil, nil}}, 1)},
-		{"can not be read", forge(good(), []Record{{leaseKey(1), []byte{0xff}}}, 1)},
+		{"cannot be read", forge(good(), []Record{{leaseKey(1), []byte{0xff}}}, 1)},
 	} {
 		if _, err := stage(to, bytes.NewReader(c.stream)); err == nil || !strings.Contains(err.Error(), c.what) {
 			t.Errorf("%s: %v", c.what, err)

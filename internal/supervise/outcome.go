@@ -89,4 +89,4 @@ type StartError struct {
 	Code   int // 127 if there is no such program, else 126
 }
 
-func (e *StartError) Error() string { return fmt.Sprintf("can not run %s: %s", e.Path, e.Reason) }
+func (e *StartError) Error() string { return fmt.Sprintf("cannot run %s: %s", e.Path, e.Reason) }

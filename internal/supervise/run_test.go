@@ -253,7 +253,7 @@ func TestSignalsReachLeftovers(t *testing.T) {
 // The number of a command that has ended may be that of a stranger's group by now.
 func TestStrangersHearNothing(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("there it can not be known")
+		t.Skip("there it cannot be known")
 	}
 	out, err := exec.Command("/bin/sh", "-c", "setsid sleep 100 >/dev/null 2>&1 & echo $!").Output()
 	if err != nil {

@@ -64,7 +64,7 @@ func Run(o Options) (Outcome, error) {
 	deadline := o.Tenure.Deadline()
 	w := &wrapper{Options: o, judge: newJudge(o.Terms, deadline), told: deadline, earlier: descendants(os.Getpid())}
 	if err := adopt(); err != nil {
-		return Outcome{}, fmt.Errorf("%w: can not become the one who inherits orphans: %w", ErrGuard, err)
+		return Outcome{}, fmt.Errorf("%w: cannot become the one who inherits orphans: %w", ErrGuard, err)
 	}
 	defer disown()
 	w.terminal = openTerminal(o.Command.Terminal)
@@ -347,7 +347,7 @@ func (w *wrapper) guardIsGone() {
 	for limit := time.Now().Add(restLimit); !w.endRest(); time.Sleep(killAgain) {
 		if time.Now().After(limit) {
 			w.outcome.Remains = true
-			w.failure = fmt.Errorf("%w (%s), and something that the command started can not be killed", ErrGuard, why)
+			w.failure = fmt.Errorf("%w (%s), and something that the command started cannot be killed", ErrGuard, why)
 			return
 		}
 	}

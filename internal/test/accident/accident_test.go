@@ -270,7 +270,7 @@ func (h *holder) stop() {
 			h.t.Fatalf("the holder has ended: exit code %d, signal %v", status.ExitStatus(), status.Signal())
 		}
 		if time.Now().After(limit) {
-			h.t.Fatal("the holder can not be stopped")
+			h.t.Fatal("the holder cannot be stopped")
 		}
 	}
 }

@@ -371,7 +371,7 @@ func wallClocksStepped(w *world) {
 			err := stepWall(w.members[i].process.cmd.Process.Pid, seconds*int64(1+i%2))
 			w.signal(i, syscall.SIGCONT)
 			if err != nil {
-				w.t.Logf("wall clocks can not be stepped here: %v; that nothing reads them is seen in the simulation, which has none", err)
+				w.t.Logf("wall clocks cannot be stepped here: %v; that nothing reads them is seen in the simulation, which has none", err)
 				return
 			}
 		}

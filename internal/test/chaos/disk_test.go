@@ -58,7 +58,7 @@ func (g *group) tamper(i int, how string) (*trace, error) {
 		close(ended)
 	}()
 	refused := false
-	g.eventually("strace has attached, or says why it can not", func() bool {
+	g.eventually("strace has attached, or says why it cannot", func() bool {
 		select {
 		case <-ended:
 			refused = true

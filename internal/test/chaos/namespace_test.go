@@ -36,7 +36,7 @@ func inNamespaces(test string) ([]byte, error) {
 	return again.CombinedOutput()
 }
 
-var errNotAllowed = errors.New("network namespaces can not be used here")
+var errNotAllowed = errors.New("network namespaces cannot be used here")
 
 // preparation is what has to work in the namespaces before anything else.
 const preparation = `

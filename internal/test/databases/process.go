@@ -96,7 +96,7 @@ func start(t testing.TB, dir string, cmd *exec.Cmd) {
 		}
 	}()
 	if err := <-started; err != nil {
-		t.Fatalf("%s can not be started: %v", cmd.Path, err)
+		t.Fatalf("%s cannot be started: %v", cmd.Path, err)
 	}
 	t.Cleanup(func() {
 		if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {

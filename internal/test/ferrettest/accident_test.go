@@ -289,7 +289,7 @@ func (h *holder) stop() {
 			h.t.Fatalf("the holder does not stand still: %v, %v", status, err)
 		}
 	}
-	h.t.Fatal("the holder can not be stopped")
+	h.t.Fatal("the holder cannot be stopped")
 }
 
 // playAccident has A, a program, stopped between its look at the lease and its write, and continued when B, which

@@ -26,7 +26,7 @@ func build(t *testing.T, uri string) command {
 	compile := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./cmd/leasekeeper")
 	compile.Dir = filepath.Join("..", "..", "..")
 	if out, err := compile.CombinedOutput(); err != nil {
-		t.Fatalf("the command can not be built: %v\n%s", err, out)
+		t.Fatalf("the command cannot be built: %v\n%s", err, out)
 	}
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	return command{path, urlOf(t, uri, "jobs")}

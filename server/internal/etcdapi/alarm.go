@@ -63,7 +63,7 @@ func (m *maintenanceService) alarmOf(ctx context.Context, member uint64, r *pb.A
 	if err == nil || why == "" || errors.Is(err, replica.ErrNoLeader) {
 		return resp, err
 	}
-	return nil, status.Errorf(codes.Unavailable, "etcdserver: member %016x can not be reached: %s", member, why)
+	return nil, status.Errorf(codes.Unavailable, "etcdserver: member %016x cannot be reached: %s", member, why)
 }
 
 // ownAlarm is Alarm for this member.

@@ -104,7 +104,7 @@ func isElsewhere(err error) bool {
 }
 
 // errNotReached is for what was surely not sent to the leader.
-var errNotReached = fmt.Errorf("the leader can not be reached: %w", replica.ErrNoLeader)
+var errNotReached = fmt.Errorf("the leader cannot be reached: %w", replica.ErrNoLeader)
 
 // lostAnswer is [replica.ErrUnknownOutcome] for what was sent to the leader.
 type lostAnswer struct{ cause error }

@@ -61,7 +61,7 @@ func (f *tlsFlags) credentials() (credentials.TransportCredentials, error) {
 	if f.ca != "" {
 		text, err := os.ReadFile(f.ca)
 		if err != nil {
-			return nil, command.WrongUsage("can not read the certificates to trust: %v; correct --cacert", err)
+			return nil, command.WrongUsage("cannot read the certificates to trust: %v; correct --cacert", err)
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(text) {
@@ -71,7 +71,7 @@ func (f *tlsFlags) credentials() (credentials.TransportCredentials, error) {
 	if f.cert != "" {
 		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
 		if err != nil {
-			return nil, command.WrongUsage("can not use the certificate %s with the key %s: %v; correct --cert and --key", f.cert, f.key, err)
+			return nil, command.WrongUsage("cannot use the certificate %s with the key %s: %v; correct --cert and --key", f.cert, f.key, err)
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}

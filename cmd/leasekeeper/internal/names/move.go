@@ -34,7 +34,7 @@ func newMove() *cobra.Command {
 		Short: "Move names to another store, with tokens that go on growing",
 		Long: `Move the names that begin with PREFIX, or all, from one store to another, so that their tokens go on
 growing: the next token of a name in the new store is above every one it had in the old. Names that somebody holds,
-or that are pinned, or that can not be read, stay and are listed, and the exit code is then 1. It can be interrupted
+or that are pinned, or that cannot be read, stay and are listed, and the exit code is then 1. It can be interrupted
 and repeated at any time.
 
 Stop whoever uses these names in the old store first, or at least before they are used in the new one: one who goes

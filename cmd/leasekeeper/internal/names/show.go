@@ -68,7 +68,7 @@ func newLs() *cobra.Command {
 		Use:   "ls [PREFIX]",
 		Short: "List names and who holds them",
 		Long: `List the names that begin with PREFIX, or all, in order, with who holds them. Of a name whose record in a
-database can not be read it is said why, on standard error, and the exit code is 1; the others are listed
+database cannot be read it is said why, on standard error, and the exit code is 1; the others are listed
 nevertheless.`,
 		Example: `  leasekeeper ls
   leasekeeper ls jobs/ -o json`,

@@ -58,7 +58,7 @@ The exit code is that of the command, 128 and the number of the signal that kill
     1  the name is not free (--nonblock, --wait; --conflict-exit-code chooses another)
    75  the lease was lost, or about to be, and the command was stopped
   125  leasekeeper has failed, or was called wrongly
-  126  the command can not be run
+  126  the command cannot be run
   127  there is no such command`,
 		Example: `  leasekeeper run --store leasekeeper://leases.example.org/ jobs/nightly -- backup.sh /srv
   leasekeeper run --nonblock --quiet-if-busy -E 0 jobs/nightly -- backup.sh    # for cron, on this machine

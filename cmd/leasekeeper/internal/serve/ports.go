@@ -46,7 +46,7 @@ func checkPort(addr, flag string) error {
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return command.Failed("%s is no address of this machine: choose one that is with %s", addr, flag)
 	}
-	return command.Failed("can not listen on %s (%v): choose another address with %s", addr, cause, flag)
+	return command.Failed("cannot listen on %s (%v): choose another address with %s", addr, cause, flag)
 }
 
 // isAddressInUse also knows Windows' own number for it, which package syscall does not name.

@@ -34,7 +34,7 @@ repeat; the ones between are compacted. What leases had left is counted anew fro
 		RunE: func(cmd *cobra.Command, args []string) error {
 			snapshot, err := os.Open(args[0])
 			if err != nil {
-				return command.Failed("the snapshot can not be read: %w", err)
+				return command.Failed("the snapshot cannot be read: %w", err)
 			}
 			defer snapshot.Close()
 			restored, err := node.Restore(cmd.Context(), vfs.Default, snapshot, dir)

@@ -133,7 +133,7 @@ func loadFile(k *koanf.Koanf, path string, mine []string) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return command.WrongUsage("there is no configuration file %s: correct --config, or leave it away", path)
 		}
-		return command.WrongUsage("the configuration file %s can not be read: %v", path, err)
+		return command.WrongUsage("the configuration file %s cannot be read: %v", path, err)
 	}
 	for _, key := range k.Keys() {
 		if !isKnown(key) {

@@ -23,7 +23,7 @@ func localStore(stderr io.Writer) (string, error) {
 		return "", command.WrongUsage("which store? %v: write --store URL, or set %s; a URL is like %s", err, StoreVariable, ExampleStore)
 	}
 	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return "", command.WrongUsage("the folder for leases can not be made: %v: make it, or write --store URL, or set %s; a URL is like %s", err, StoreVariable, ExampleStore)
+		return "", command.WrongUsage("the folder for leases cannot be made: %v: make it, or write --store URL, or set %s; a URL is like %s", err, StoreVariable, ExampleStore)
 	}
 	file := filepath.Join(folder, stateFile)
 	for _, path := range []string{folder, file} {
