@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/encoding/gzip"
 )
 
-// Who leads already can be made the leader: scripts that move the leader to a certain member ask so without
+// Who is already the leader can be made the leader: scripts that move the leader to a certain member ask so without
 // looking first.
 func TestMoveLeader(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {

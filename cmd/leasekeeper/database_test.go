@@ -148,13 +148,13 @@ func TestMoveShowsItsProgressOnATerminal(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("%v: %q", err, told.String())
 	}
-	if !regexp.MustCompile(`\r[0-9]+ names? looked at, [0-9]+ moved`).MatchString(told.String()) ||
-		!strings.HasSuffix(told.String(), "\r30 names were moved: tokens go on above 3\r\n") {
+	if !regexp.MustCompile(`\r[0-9]+ names? checked, [0-9]+ moved`).MatchString(told.String()) ||
+		!strings.HasSuffix(told.String(), "\r30 names were moved: tokens continue above 3\r\n") {
 		t.Errorf("it said %q", told.String())
 	}
 	// In a pipe.
 	out, err := exec.Command("leasekeeper", "move", "--from", b, "--to", a).CombinedOutput()
-	if err != nil || string(out) != "30 names were moved: tokens go on above 4\n" {
+	if err != nil || string(out) != "30 names were moved: tokens continue above 4\n" {
 		t.Errorf("it said %q, %v", out, err)
 	}
 }

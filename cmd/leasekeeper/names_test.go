@@ -47,7 +47,7 @@ func TestPinAndHistory(t *testing.T) {
 	says(t, inMemory(t, 0, "unpin", "jobs/nightly", "-o", "json"), `"result": "unpinned"`)
 	says(t, inMemory(t, 1, "transfer", "jobs/nightly"), "could not transfer jobs/nightly")
 	says(t, inMemory(t, 1, "revoke", "jobs/nightly", "999", "--reason", "x", "--now"), "could not revoke")
-	says(t, inMemory(t, 0, "revoke", "jobs/nightly", token, "--reason", "a test", "--now"), "was taken from its holder")
+	says(t, inMemory(t, 0, "revoke", "jobs/nightly", token, "--reason", "a test", "--now"), "is free; its former holder may not know yet")
 	second := strings.TrimSpace(inMemory(t, 0, "acquire", "jobs/nightly", "--ttl", "60s", "--holder", "second"))
 	says(t, inMemory(t, 0, "release", "jobs/nightly", second), "jobs/nightly is free")
 	past := inMemory(t, 0, "history", "jobs/nightly")
@@ -84,8 +84,8 @@ func TestTransferToTheNextInLine(t *testing.T) {
 		got <- err
 	}()
 	eventually(t, "one waits", func() bool { return strings.Contains(inMemory(t, 0, "show", "lock"), "waiting    1") })
-	says(t, inMemory(t, 1, "transfer", "lock", "12345"), "12345 was never given out")
-	says(t, inMemory(t, 0, "transfer", "lock"), "lock was handed on\n")
+	says(t, inMemory(t, 1, "transfer", "lock", "12345"), "token 12345 was never issued")
+	says(t, inMemory(t, 0, "transfer", "lock"), "lock was handed to the next waiter\n")
 	if err := <-got; err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestTransferToTheNextInLine(t *testing.T) {
 
 func TestRevokeWithoutHurry(t *testing.T) {
 	token := strings.TrimSpace(inMemory(t, 0, "acquire", "lock", "--ttl", "60s"))
-	says(t, inMemory(t, 0, "revoke", "lock", "--reason", "a test"), "lock is not renewed any more, and free when its lease has run out")
+	says(t, inMemory(t, 0, "revoke", "lock", "--reason", "a test"), "lock can no longer be renewed, and is free when its lease has ended")
 	says(t, inMemory(t, 0, "token", "check", "lock", token), "holds lock")
 	says(t, inMemory(t, 1, "renew", "lock", token), "could not renew the lease")
 }

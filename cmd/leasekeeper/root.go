@@ -25,12 +25,12 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "leasekeeper",
 		Short: "Leases: time-bound rights that end unless they are renewed",
-		Long: `Leasekeeper gives out leases: time-bound rights that end unless they are renewed. A server of
-them, which speaks etcd's v3 gRPC API, is one of the commands; others hold names on such a server, on etcd, or in a
-database: a SQLite file, PostgreSQL or MongoDB.`,
+		Long: `Leasekeeper grants leases: time-bound rights that end unless they are renewed. "leasekeeper serve" runs a
+lease server that speaks etcd's v3 gRPC API. Other commands hold names on such a server, on etcd, or in a database:
+a SQLite file, PostgreSQL or MongoDB.`,
 		Example: `  leasekeeper run jobs/nightly -- backup   # run a command while holding a name, on this machine
-  leasekeeper serve                        # start a server in this folder
-  leasekeeper status                       # ask it how it is`,
+  leasekeeper serve                        # start a server in this directory
+  leasekeeper status                       # show its health`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          command.NoArguments,

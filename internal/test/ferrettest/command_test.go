@@ -101,19 +101,19 @@ var leaseSteps = []step{
 	{"acquire --store STORE jobs/x -n", 1, ``, `^leasekeeper: jobs/x is held by me \(pid \d+ on .*\) \(token 1\), for up to \S+ unless renewed\n$`},
 	{"run --store STORE -n -E 7 --quiet-if-busy jobs/x -- echo no", 7, ``, ``},
 	{"renew --store STORE jobs/x 1", 0, `^jobs/x is held for (1m0s|5\d(\.\d+)?s) from now\n$`, ``},
-	{"renew --store STORE jobs/x 2", 1, ``, `2 was never given out`},
+	{"renew --store STORE jobs/x 2", 1, ``, `token 2 was never issued`},
 	{"ls --store STORE", 0, `\njobs/x +me \(pid \d+ on .*\) +1 +(1m0s|5\d(\.\d+)?s) +unknown\n$`, ``},
 	{"show --store STORE jobs/x", 0, `(?s)card +text\n.*ttl +1m0s\n`, ``},
 	{"token check --store STORE jobs/x 1", 0, `.`, ``},
-	{"transfer --store STORE jobs/x", 4, ``, `^leasekeeper: could not transfer jobs/x: transfer is not supported by the backend mongodb: a database keeps no line of who waits; release the name, and one of them takes it\n$`},
+	{"transfer --store STORE jobs/x", 4, ``, `^leasekeeper: could not transfer jobs/x: transfer is not supported by the backend mongodb: a database cannot choose among waiters; release the name, and one of them acquires it\n$`},
 	{"pin --store STORE jobs/x --reason maintenance", 0, `^jobs/x is pinned\n$`, ``},
 	{"show --store STORE jobs/x", 0, `pinned +maintenance\n`, ``},
 	{"revoke --store STORE jobs/x --reason test --now", 1, ``, `pinned`},
 	{"release --store STORE jobs/x 1", 0, `^jobs/x is free\n$`, ``},
-	{"unpin --store STORE jobs/x", 0, `^jobs/x is not pinned any more\n$`, ``},
+	{"unpin --store STORE jobs/x", 0, `^jobs/x is no longer pinned\n$`, ``},
 	{"run --store STORE -n jobs/x -- printenv LEASEKEEPER_TOKEN", 0, `^3\n$`, ``},
 	{"acquire --store STORE jobs/x --ttl 60s --holder next", 0, `^5\n$`, ``},
-	{"revoke --store STORE jobs/x --reason test", 0, `^jobs/x is not renewed any more`, ``},
+	{"revoke --store STORE jobs/x --reason test", 0, `^jobs/x can no longer be renewed`, ``},
 	{"renew --store STORE jobs/x 5", 1, ``, `.`},
 	{"revoke --store STORE jobs/x --reason test --now", 0, `.`, ``},
 	{"release --store STORE jobs/x 5", 1, ``, `^leasekeeper: nobody holds jobs/x: the lease with token 5 has ended\n$`},
@@ -133,7 +133,7 @@ var recordSteps = []step{
 	{"run --store STORE builds/1 -- printenv LEASEKEEPER_TOKEN", 0, `^1001\n$`, ``},
 	{"floor raise --store STORE 5", 0, `^the floor is 1000:`, ``},
 	{"floor show --store STORE -o json", 0, `"floor": 1000,\s+"highest_token": 1002\s`, ``},
-	{"schema mongodb", 2, ``, `^leasekeeper: there is no schema for "mongodb": write postgres or sqlite; other stores have none\n$`},
+	{"schema mongodb", 2, ``, `^leasekeeper: there is no schema for "mongodb": write postgres or sqlite; other stores need none\n$`},
 }
 
 // movesAndBack moves names to a file and back, with tokens that go on growing.
@@ -144,15 +144,15 @@ func (c command) movesAndBack(t *testing.T) {
 		{"run --store STORE jobs/x -- printenv LEASEKEEPER_TOKEN", 0, `^3\n$`, ``}, // to give it back takes one, too
 		{"acquire --store STORE jobs/held --ttl 60s --holder me", 0, `^1\n$`, ``},
 		{"move --from STORE --to FILE --dry-run", 1, `(?s)^jobs/held stays: .* held by me .*\n1 name would be moved\n$`, ``},
-		{"move --from STORE --to FILE", 1, `(?s)^jobs/held stays: .*\n1 name was moved: tokens go on above \d+\n$`, ``},
+		{"move --from STORE --to FILE", 1, `(?s)^jobs/held stays: .*\n1 name was moved: tokens continue above \d+\n$`, ``},
 		{"show --store STORE jobs/held", 0, `holder +me`, ``},
 		{"history --store FILE jobs/x", 0, `released`, ``},
 		{"floor raise --store FILE 100", 0, `^the floor is 100:`, ``},
 		{"run --store FILE jobs/x -- printenv LEASEKEEPER_TOKEN", 0, `^101\n$`, ``},
-		{"move --from FILE --to STORE", 0, `^1 name was moved: tokens go on above 10\d\n$`, ``},
+		{"move --from FILE --to STORE", 0, `^1 name was moved: tokens continue above 10\d\n$`, ``},
 		{"run --store STORE jobs/x -- printenv LEASEKEEPER_TOKEN", 0, `^10[2-9]\n$`, ``},
 		{"history --store STORE jobs/x", 0, `(?s)\n101 .*\n3 `, ``},
-		{"move --from STORE --to STORE&poll=1s", 2, ``, `^leasekeeper: --from and --to are the same store, or somebody is just moving names back: nothing was moved\n$`},
+		{"move --from STORE --to STORE&poll=1s", 2, ``, `^leasekeeper: --from and --to are the same store, or another command is moving names back: nothing was moved\n$`},
 	}
 	for i := range steps {
 		steps[i].line = strings.ReplaceAll(steps[i].line, "FILE", file)

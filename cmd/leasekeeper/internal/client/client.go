@@ -31,8 +31,8 @@ type clientFlags struct {
 
 func (f *clientFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.endpoint, "endpoint", "", "the server to ask, `host:port`, with https:// before it if it speaks TLS (env "+settings.EndpointVariable+"; default "+settings.DefaultEndpoint+")")
-	flags.DurationVar(&f.timeout, "timeout", settings.DefaultTimeout, "how long to wait for its answers")
+	flags.StringVar(&f.endpoint, "endpoint", "", "the server's `host:port`, with https:// before it if the server speaks TLS (env "+settings.EndpointVariable+"; default "+settings.DefaultEndpoint+")")
+	flags.DurationVar(&f.timeout, "timeout", settings.DefaultTimeout, "how long to wait for the server's answers")
 	flags.StringVarP(&f.output, "output", "o", console.Table, "`table` or json")
 	f.tls.register(flags)
 }
@@ -107,7 +107,7 @@ func (c *client) explain(doing string, err error) error {
 		}
 		return c.unreachable("could not %s: the server at %s is not ready (%s); try again in a moment", doing, said.Message())
 	case codes.DeadlineExceeded:
-		return c.unreachable("could not %s: the server at %s did not answer within %v; see its log, or wait longer with --timeout", doing, c.flags.timeout)
+		return c.unreachable("could not %s: the server at %s did not answer within %v; check its log, or wait longer with --timeout", doing, c.flags.timeout)
 	case codes.Unimplemented:
 		return command.Failed("could not %s: the server at %s does not offer this (%s)", doing, c.flags.endpoint, said.Message())
 	}

@@ -14,13 +14,15 @@ func newFound() *cobra.Command {
 	var flags clientFlags
 	cmd := &cobra.Command{
 		Use:   "found",
-		Short: "Found a cluster without members that are missing",
-		Long: `Found a cluster without members that are missing. A new cluster is founded by itself as soon as all its members
-are there. If one of them never will be, this command orders the member that is asked to found the cluster with the
-others that are there. A majority must be. The order is refused if any of them has data, or knows that there was a
-cluster. A member that is missing joins later, if its data folder is empty.
+		Short: "Found a cluster although some members are missing",
+		Long: `Found a cluster although some members are missing. A new cluster founds itself as soon as all its members are
+running. If one of them never will be, this command tells the server to found the cluster with the members that
+are running. They must be a majority.
 
-Make sure that no missing member has data: what it has is not part of the new cluster.`,
+The server refuses if one of these members has data, or knows of a cluster that exists. A missing member can join
+later if its data directory is empty.
+
+Make sure that no missing member has data: that data will not be part of the new cluster.`,
 		Example: `  leasekeeper found --endpoint 10.0.0.7:2379`,
 		Args:    command.Between(0, 0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -28,7 +30,7 @@ Make sure that no missing member has data: what it has is not part of the new cl
 				if _, err := leasekeeperv1.NewMembersClient(c.conn).Found(ctx, &leasekeeperv1.FoundRequest{}); err != nil {
 					return c.explain("found the cluster", err)
 				}
-				return console.PrintLine(cmd.OutOrStdout(), "the cluster is founded")
+				return console.PrintLine(cmd.OutOrStdout(), "the cluster was founded")
 			})
 		},
 	}

@@ -16,14 +16,14 @@ func newLeaseGrant() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "grant SECONDS",
 		Short: "Grant a lease and print its id",
-		Long: `Grant a lease and print its id. It ends after SECONDS unless somebody renews it. If the command
-ends with code 3, the lease may or may not have been granted.`,
+		Long: `Grant a lease and print its id. The lease ends after SECONDS unless a client renews it. With exit code 3 the
+lease may or may not have been granted.`,
 		Example: "  leasekeeper lease grant 60",
 		Args:    command.Exactly(1, "the lease's time to live in seconds"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ttl, err := strconv.ParseInt(args[0], 10, 64)
 			if err != nil || ttl <= 0 {
-				return command.WrongUsage("%q is not a time to live: write whole seconds, such as 60", args[0])
+				return command.WrongUsage("%q is not a TTL: write whole seconds, such as 60", args[0])
 			}
 			return withClient(cmd, &flags, func(ctx context.Context, c *client) error {
 				told, err := c.leases().LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: ttl})

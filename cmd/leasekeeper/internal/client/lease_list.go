@@ -21,8 +21,8 @@ func newLeaseList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the leases of a server",
-		Long: `List the leases of a server, in the order it gives. The server is asked about each of them one by
-one; where there are very many, --quiet asks only once.`,
+		Long: `List the leases of a server, in the server's order. The command sends one request for each lease; with --quiet it
+sends a single request, which is faster for many leases.`,
 		Example: `  leasekeeper lease list
   leasekeeper lease revoke $(leasekeeper lease list --quiet)`,
 		Args: command.NoArguments,
@@ -43,7 +43,7 @@ one; where there are very many, --quiet asks only once.`,
 			})
 		},
 	}
-	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing but ids")
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print only the ids")
 	flags.register(cmd)
 	return cmd
 }

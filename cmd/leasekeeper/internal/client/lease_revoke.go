@@ -33,13 +33,14 @@ func newLeaseRevoke() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "revoke ID...",
 		Short: "End leases at once and delete the keys attached to them",
-		Long: `End leases at once and delete the keys attached to them. Each id is dealt with, whatever became
-of those before it. The exit code is 0 if all were revoked, 1 if one was not, and 3 if for one of them no
-answer came, so that it may or may not have been revoked.`,
+		Long: `End leases at once and delete the keys attached to them. A failure for one id does not stop the others.
+
+The exit code is 0 if all leases were revoked, 1 if one was not, and 3 if no answer came for one of them, which
+may or may not have been revoked.`,
 		Example: "  leasekeeper lease revoke 694d9a1b2c3d4e5f",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return command.WrongUsage("which leases? Write their ids; `leasekeeper lease list` shows them")
+				return command.WrongUsage("no lease is given: write one or more ids; `leasekeeper lease list` shows them")
 			}
 			return nil
 		},
@@ -73,7 +74,7 @@ func (c *client) revokeAll(ctx context.Context, ids []int64) ([]revocation, erro
 		case err == nil:
 		case isNotFound(err):
 			r.Result = revokeMissing
-			r.Detail = "it has ended or never was"
+			r.Detail = "the lease has ended or never existed"
 			code = max(code, command.ExitFailed)
 		case status.Code(err) == codes.Unavailable || status.Code(err) == codes.DeadlineExceeded:
 			r.Result = revokeUnknown

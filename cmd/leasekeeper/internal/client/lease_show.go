@@ -27,7 +27,7 @@ func newLeaseShow() *cobra.Command {
 					return c.explain("ask about the lease", err)
 				}
 				if info == nil {
-					return command.Failed("there is no lease %s: it has ended or never was; `leasekeeper lease list` shows what there is", formatID(id))
+					return command.Failed("there is no lease %s: it has ended or never existed; `leasekeeper lease list` shows the leases", formatID(id))
 				}
 				return info.print(cmd, flags.output)
 			})

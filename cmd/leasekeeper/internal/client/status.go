@@ -38,9 +38,10 @@ func newStatus() *cobra.Command {
 	var flags clientFlags
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show how a server is, and its group",
-		Long: `Show how a server is and, if it is a member of a group, how all members are: it asks the others. The exit
-code is about that server alone: 0 if it is healthy, 1 if it is not, and 3 if it does not answer.`,
+		Short: "Show server and cluster health",
+		Long: `Show the health of a server and, if it is a member of a cluster, of all members. The server asks the others.
+
+The exit code is about this server alone: 0 if it is healthy, 1 if it is not, and 3 if it does not answer.`,
 		Example: `  leasekeeper status
   leasekeeper status --endpoint 10.0.0.7:2379 -o json`,
 		Args: command.NoArguments,
@@ -94,11 +95,11 @@ func (c *client) status(ctx context.Context) (*serverStatus, error) {
 	}
 	leases, err := c.leases().LeaseLeases(ctx, &pb.LeaseLeasesRequest{})
 	if err != nil {
-		s.Troubles = append(s.Troubles, "does not list its leases: "+err.Error())
+		s.Troubles = append(s.Troubles, "the server does not list its leases: "+err.Error())
 	}
 	s.Leases = len(leases.GetLeases())
 	if s.Members, err = c.members(ctx); err != nil {
-		s.Troubles = append(s.Troubles, "does not list the members: "+status.Convert(err).Message())
+		s.Troubles = append(s.Troubles, "the server does not list the members: "+status.Convert(err).Message())
 	}
 	s.Health = "healthy"
 	if len(s.Troubles) > 0 {

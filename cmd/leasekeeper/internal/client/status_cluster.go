@@ -35,7 +35,7 @@ type memberStatus struct {
 	Lag           uint64       `json:"lag"` // entries that it has not applied of those the newest member knows to be committed
 	MasterLeaseMs int64        `json:"master_lease_ms"`
 	PromiseMs     int64        `json:"promise_ms"`
-	VoteMuteMs    int64        `json:"vote_mute_ms"`
+	VoteMuteMs    int64        `json:"vote_hold_off_ms"`
 	ClocksTrusted bool         `json:"clocks_trusted"`
 	Peers         []peerStatus `json:"peers"`
 }
@@ -122,7 +122,7 @@ func memberRole(role leasekeeperv1.Member_Role) string {
 
 // printMembers prints a table of members, and one of how the leader sees the others.
 func printMembers(cmd *cobra.Command, members []memberStatus) error {
-	rows := [][]string{{"MEMBER", "ID", "STATE", "ROLE", "TERM", "APPLIED", "LAG", "MASTER LEASE", "PROMISE", "VOTE MUTE", "CLIENTS"}}
+	rows := [][]string{{"MEMBER", "ID", "STATE", "ROLE", "TERM", "APPLIED", "LAG", "MASTER LEASE", "PROMISE", "VOTE HOLD-OFF", "CLIENTS"}}
 	var leader *memberStatus
 	for i := range members {
 		m := &members[i]
@@ -150,10 +150,10 @@ func printMembers(cmd *cobra.Command, members []memberStatus) error {
 		}
 	}
 	if leader == nil {
-		return console.PrintLines(w, "\nno member that answers leads\n")
+		return console.PrintLines(w, "\nno member that answers is the leader\n")
 	}
 	console.PrintLine(w, "")
-	console.PrintLine(w, "as %s sees the others, which leads:", leader.Name)
+	console.PrintLine(w, "how the leader %s sees the other members:", leader.Name)
 	rows = [][]string{{"PEER", "CONNECTED", "MATCH", "LAG", "CLOCK RATE"}}
 	for _, p := range leader.Peers {
 		rows = append(rows, []string{p.Name, yesOrNo(p.Connected), strconv.FormatUint(p.MatchIndex, 10), strconv.FormatUint(p.Lag, 10), p.rateInWords()})

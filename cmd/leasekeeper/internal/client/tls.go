@@ -21,9 +21,9 @@ type tlsFlags struct {
 }
 
 func (f *tlsFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.ca, "cacert", "", "`file` with the certificates that the server's must descend from (env "+settings.CAVariable+"; default the system's)")
+	flags.StringVar(&f.ca, "cacert", "", "`file` with the certificate authorities to trust for the server (env "+settings.CAVariable+"; default: the system's)")
 	flags.StringVar(&f.cert, "cert", "", "`file` with the certificate to show to the server (env "+settings.ClientCertVariable+")")
-	flags.StringVar(&f.key, "key", "", "`file` with its key (env "+settings.ClientKeyVariable+")")
+	flags.StringVar(&f.key, "key", "", "`file` with the certificate's key (env "+settings.ClientKeyVariable+")")
 }
 
 // complete fills in the environment, and returns the endpoint without its scheme. An endpoint without one is
@@ -45,9 +45,9 @@ func (f *tlsFlags) complete(endpoint string) (string, error) {
 	case scheme == "https":
 		f.on = true
 	case scheme != "http":
-		return "", command.WrongUsage("%q is not an endpoint: it begins with https:// or http://, or with neither", endpoint)
+		return "", command.WrongUsage("%q is not an endpoint: write host:port, with https:// or http:// before it or without", endpoint)
 	case given != "":
-		return "", command.WrongUsage("%s is spoken to without TLS: leave --cacert, --cert and --key away, or write https://", endpoint)
+		return "", command.WrongUsage("%s means a connection without TLS: omit --cacert, --cert and --key, or write https://", endpoint)
 	}
 	return strings.TrimSuffix(rest, "/"), nil
 }
@@ -61,7 +61,7 @@ func (f *tlsFlags) credentials() (credentials.TransportCredentials, error) {
 	if f.ca != "" {
 		text, err := os.ReadFile(f.ca)
 		if err != nil {
-			return nil, command.WrongUsage("cannot read the certificates to trust: %v; correct --cacert", err)
+			return nil, command.WrongUsage("cannot read the certificates to trust: %v; fix --cacert", err)
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(text) {
@@ -71,7 +71,7 @@ func (f *tlsFlags) credentials() (credentials.TransportCredentials, error) {
 	if f.cert != "" {
 		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
 		if err != nil {
-			return nil, command.WrongUsage("cannot use the certificate %s with the key %s: %v; correct --cert and --key", f.cert, f.key, err)
+			return nil, command.WrongUsage("cannot use the certificate %s with the key %s: %v; fix --cert and --key", f.cert, f.key, err)
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}
@@ -80,12 +80,12 @@ func (f *tlsFlags) credentials() (credentials.TransportCredentials, error) {
 
 // tlsTroubles are what is wrong if the text of a failed connection has such a part. The first one counts.
 var tlsTroubles = []struct{ part, sentence string }{
-	{"looked like an HTTP/1.1 header", "the server at %s speaks TLS only: write https:// before the endpoint, and name who signed its certificate with --cacert"},
+	{"looked like an HTTP/1.1 header", "the server at %s speaks TLS only: write https:// before the endpoint, and name the authority of its certificate with --cacert"},
 	{"does not look like a TLS handshake", "the server at %s does not speak TLS: write the endpoint without https://"},
-	{"certificate required", "the server at %s serves only clients with a certificate that descends from its --client-ca: give one with --cert and --key"},
-	{"unknown authority", "the certificate of the server at %s is signed by nobody who is trusted here: name who signed it with --cacert"},
-	{"x509:", "the certificate of the server at %s is not good for it"},
-	{"remote error: tls:", "the server at %s does not accept this client's certificate: give one that descends from its --client-ca with --cert and --key"},
+	{"certificate required", "the server at %s requires a client certificate from its --client-ca: give one with --cert and --key"},
+	{"unknown authority", "the certificate of the server at %s comes from an unknown authority: name that authority with --cacert"},
+	{"x509:", "the certificate of the server at %s is not valid for it: check the endpoint and the certificate"},
+	{"remote error: tls:", "the server at %s does not accept this client's certificate: give one from its --client-ca with --cert and --key"},
 }
 
 // explainTLS returns nil if the trouble is of another kind. Nothing was tried then, so the exit code is not

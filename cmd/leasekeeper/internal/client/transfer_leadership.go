@@ -16,10 +16,12 @@ func newTransferLeadership() *cobra.Command {
 	var flags clientFlags
 	cmd := &cobra.Command{
 		Use:   "transfer-leadership [MEMBER]",
-		Short: "Have another member of a group lead",
-		Long: `Have another member of a group lead: the one that is named, by its name or its id, or whichever is furthest.
-Any member can be asked. Clients do not notice, but for those that wait for a name, which ask again. It is
-done when the other member leads. If that does not come to pass, the present one goes on.`,
+		Short: "Hand leadership of a cluster to another member",
+		Long: `Hand leadership of a cluster to another member. MEMBER is its name or its id; by default the leader picks the member
+whose log is most complete. --endpoint may name any member.
+
+The command returns when the other member leads. If that fails, the present leader keeps leading. Clients notice
+nothing, except that those that wait for a name repeat their request.`,
 		Example: `  leasekeeper transfer-leadership
   leasekeeper transfer-leadership b --endpoint 10.0.0.7:2379`,
 		Args: command.Between(0, 1, "a member"),
@@ -68,9 +70,9 @@ func (c *client) transferLeadership(ctx context.Context, cmd *cobra.Command, arg
 		})
 	}
 	if moved.Leader == moved.Former {
-		return console.PrintLine(cmd.OutOrStdout(), "%s leads already", names[moved.Leader])
+		return console.PrintLine(cmd.OutOrStdout(), "%s is already the leader", names[moved.Leader])
 	}
-	return console.PrintLine(cmd.OutOrStdout(), "%s leads now, in the place of %s", names[moved.Leader], names[moved.Former])
+	return console.PrintLine(cmd.OutOrStdout(), "%s is now the leader; it replaced %s", names[moved.Leader], names[moved.Former])
 }
 
 // findMember returns the id of a member that is given by its name or its id.
@@ -89,5 +91,5 @@ func findMember(members []*leasekeeperv1.Member, given string) (uint64, error) {
 			}
 		}
 	}
-	return 0, command.WrongUsage("there is no member %s: write one of %s", given, strings.Join(names, ", "))
+	return 0, command.WrongUsage("the cluster has no member %s: write one of %s", given, strings.Join(names, ", "))
 }

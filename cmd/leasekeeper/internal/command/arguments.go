@@ -24,7 +24,7 @@ func NoArguments(cmd *cobra.Command, args []string) error {
 			hint = " (did you mean " + strings.Join(near, " or ") + "?)"
 		}
 	}
-	return WrongUsage("there is no command %q%s; `%s --help` lists what there is",
+	return WrongUsage("there is no command %q%s; `%s --help` lists the commands",
 		cmd.CommandPath()+" "+args[0], hint, cmd.CommandPath())
 }
 

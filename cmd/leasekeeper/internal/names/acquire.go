@@ -34,13 +34,13 @@ func newAcquire() *cobra.Command {
 	var flags acquireFlags
 	cmd := &cobra.Command{
 		Use:   "acquire NAME",
-		Short: "Take a lease for a script, and print its token",
-		Long: `Take a lease, waiting in line if need be, and print its fencing token. The lease lives for its TTL
-after this command has ended, and nobody renews it but the script itself, with "leasekeeper renew". If all that
-is done under the lease is one command, "leasekeeper run" is safer: it renews, and stops the command in time.
+		Short: "Acquire a lease for a script, and print its token",
+		Long: `Acquire a lease, waiting in the queue if the name is held, and print its fencing token. The lease lasts for its TTL
+after this command has ended. Only the script can renew it, with "leasekeeper renew". If the script runs a single
+command under the lease, use "leasekeeper run" instead: it renews the lease, and stops the command in time.
 
 The exit code is 1 (or that of --conflict-exit-code) if the name is not free, 3 if no answer came, and
-4 if the store is damaged, or fails otherwise.`,
+4 if the store is damaged or fails otherwise.`,
 		Example: `  TOKEN=$(leasekeeper acquire jobs/nightly --ttl 10m --nonblock) || exit
   ...
   leasekeeper release jobs/nightly "$TOKEN"`,
@@ -50,7 +50,7 @@ The exit code is 1 (or that of --conflict-exit-code) if the name is not free, 3 
 	flags.store.Register(cmd, "ttl")
 	flags.wait.Register(cmd)
 	cmd.Flags().StringVar(&flags.holder, "holder", "", "the holder's `id` (default: host, process and a random number)")
-	cmd.Flags().StringVar(&flags.card, "card", "", "`text` about the holder, shown to everybody")
+	cmd.Flags().StringVar(&flags.card, "card", "", "`text` about the holder, shown to everyone who looks at the name")
 	return cmd
 }
 

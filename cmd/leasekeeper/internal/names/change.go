@@ -17,10 +17,11 @@ func newTransfer() *cobra.Command {
 	var flags store.Flags
 	cmd := &cobra.Command{
 		Use:   "transfer NAME [TOKEN]",
-		Short: "Hand a name on to the next in line",
-		Long: `End the lease of a name's holder and make the next in line the holder, in one step. With TOKEN only
-if that is the holder's. If nobody stands in line nothing happens, and the exit code is 1. The old holder learns
-of it with its next renewal, and may act until then: whatever it changes must check tokens.`,
+		Short: "Hand a name to the next waiter",
+		Long: `End the lease of a name's holder and make the next waiter in the queue the holder, in one step. With TOKEN, do so only
+if it is the holder's token. If nobody waits, nothing changes, and the exit code is 1.
+
+The old holder finds out at its next renewal and may act until then: the resources that it changes must check tokens.`,
 		Example: "  leasekeeper transfer jobs/nightly",
 		Args:    command.Between(1, 2, "a name, and a token perhaps"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -44,7 +45,7 @@ of it with its next renewal, and may act until then: whatever it changes must ch
 				if err != nil {
 					return store.Explain(doing, err)
 				}
-				return tellChange(cmd, flags.Output, change{Name: name, Result: "transferred"}, name+" was handed on")
+				return tellChange(cmd, flags.Output, change{Name: name, Result: "transferred"}, name+" was handed to the next waiter")
 			})
 		},
 	}
@@ -58,7 +59,7 @@ func noLine(b backend.Backend, err error) error {
 		return err
 	}
 	return &backend.UnsupportedError{Backend: b.Scheme(), What: backend.Transfer,
-		Instead: "a database keeps no line of who waits; release the name, and one of them takes it"}
+		Instead: "a database cannot choose among waiters; release the name, and one of them acquires it"}
 }
 
 // change is what a command that changes something tells programs.
@@ -80,8 +81,8 @@ func newPin() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pin NAME",
 		Short: "Keep a name with its holder",
-		Long: `Keep a name from expiring, from being revoked and from being handed on, until it is unpinned. A
-holder that is gone keeps a pinned name for ever.`,
+		Long: `Keep a name from expiring, from being revoked and from being transferred, until it is unpinned. A holder that is
+gone keeps a pinned name forever.`,
 		Example: `  leasekeeper pin jobs/nightly --reason "we are looking into the last run"`,
 		Args:    store.OneName,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -98,7 +99,7 @@ holder that is gone keeps a pinned name for ever.`,
 		},
 	}
 	flags.Register(cmd)
-	cmd.Flags().StringVar(&reason, "reason", "", "`text` that says why, shown to everybody")
+	cmd.Flags().StringVar(&reason, "reason", "", "`text` that says why, shown to everyone who looks at the name")
 	return cmd
 }
 
@@ -106,8 +107,8 @@ func newUnpin() *cobra.Command {
 	var flags store.Flags
 	cmd := &cobra.Command{
 		Use:     "unpin NAME",
-		Short:   "Let a pinned name pass on again",
-		Long:    `Let a pinned name pass on again: it expires when its holder does not renew it.`,
+		Short:   "Remove the pin of a name",
+		Long:    `Remove the pin of a name. The name expires again when its holder does not renew it.`,
 		Example: "  leasekeeper unpin jobs/nightly",
 		Args:    store.OneName,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -119,7 +120,7 @@ func newUnpin() *cobra.Command {
 				if err != nil {
 					return store.Explain("unpin "+args[0], err)
 				}
-				return tellChange(cmd, flags.Output, change{Name: args[0], Result: "unpinned"}, args[0]+" is not pinned any more")
+				return tellChange(cmd, flags.Output, change{Name: args[0], Result: "unpinned"}, args[0]+" is no longer pinned")
 			})
 		},
 	}
@@ -133,9 +134,11 @@ func newRevoke() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "revoke NAME [TOKEN]",
 		Short: "Take a name away from its holder",
-		Long: `Take a name away from its holder: its renewals are refused, and the name is free when what it was
-promised has ended. With TOKEN only if that is the holder's. With --now the name is free at once, although its
-holder does not know yet and may go on acting: whatever it changes must check tokens.`,
+		Long: `Take a name away from its holder. The store refuses the holder's renewals, and the name is free when the lease that
+the holder relies on has ended. With TOKEN, do so only if it is the holder's token.
+
+With --now the name is free at once. The holder does not know yet and may keep acting: the resources that it changes
+must check tokens.`,
 		Example: `  leasekeeper revoke jobs/nightly --reason "host-1 is being replaced"`,
 		Args:    command.Between(1, 2, "a name, and a token perhaps"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -144,7 +147,7 @@ holder does not know yet and may go on acting: whatever it changes must check to
 				return err
 			}
 			if reason == "" {
-				return command.WrongUsage("why? Write --reason TEXT: the holder and the history will show it")
+				return command.WrongUsage("no reason is given: write --reason TEXT, which the holder and the history will show")
 			}
 			return store.With(cmd, &flags, func(ctx context.Context, b backend.Backend) error {
 				revoker, err := backend.Can[backend.Revoker](b)
@@ -154,9 +157,9 @@ holder does not know yet and may go on acting: whatever it changes must check to
 				if err != nil {
 					return store.Explain("revoke "+name, err)
 				}
-				text := name + " is not renewed any more, and free when its lease has run out"
+				text := name + " can no longer be renewed, and is free when its lease has ended"
 				if now {
-					text = name + " was taken from its holder, which may not know yet"
+					text = name + " is free; its former holder may not know yet"
 				}
 				return tellChange(cmd, flags.Output, change{Name: name, Result: "revoked"}, text)
 			})

@@ -84,18 +84,20 @@ func newCollect() *cobra.Command {
 	age := time.Duration(0)
 	cmd := &cobra.Command{
 		Use:   "collect [PREFIX]",
-		Short: "Remove what a database remembers of names that nobody holds",
-		Long: `Remove the records of names that begin with PREFIX, or of all, that nobody has held for a time and
-that are not pinned. A database keeps such a record for every name that was ever held, so that its tokens never
-start again. Nor do they after this: before the records are removed the floor of the namespace is raised, and
-all later tokens are above it. The history of these names is gone. It can be interrupted and repeated at any
-time.`,
+		Short: "Remove old records of free names from a database",
+		Long: `Remove the records of names that begin with PREFIX, or of all names, if nobody has held the name for a time and it
+is not pinned. The history of these names is lost.
+
+A database keeps a record of every name that was ever held, so that its tokens never start again from 1. They do not
+after this command either: it first raises the floor of the namespace, and all later tokens are above the floor.
+
+The command can be interrupted and repeated at any time.`,
 		Example: `  leasekeeper collect --older-than 720h
   leasekeeper collect builds/ --older-than 24h`,
 		Args: command.Between(0, 1, "one prefix"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if age < 0 {
-				return command.WrongUsage("--older-than %v is negative: write for how long a name must not have been held, such as 720h", age)
+				return command.WrongUsage("--older-than %v is negative: write how long a name must have been free, such as 720h", age)
 			}
 			return store.With(cmd, &flags, func(ctx context.Context, b backend.Backend) error {
 				return collect(cmd, &flags, b, prefixOf(args), age)
@@ -103,7 +105,7 @@ time.`,
 		},
 	}
 	flags.Register(cmd)
-	cmd.Flags().DurationVar(&age, "older-than", 30*24*time.Hour, "keep the names that were held within this `duration`")
+	cmd.Flags().DurationVar(&age, "older-than", 30*24*time.Hour, "keep names that were held within this `duration`")
 	return cmd
 }
 
@@ -114,17 +116,17 @@ type collected struct {
 
 func collect(cmd *cobra.Command, flags *store.Flags, b backend.Backend, prefix string, age time.Duration) error {
 	const doing = "collect old records"
-	client, err := clientOf(b, "collecting records", "it keeps none of names that nobody holds")
+	client, err := clientOf(b, "collecting records", "it keeps no records of free names")
 	if err != nil {
 		return store.Explain(doing, err)
 	}
 	const page = 12 // times the timeout: it hears of a page of records at a time
 	work := newLong(cmd, page*flags.Timeout)
 	removed, err := client.Collect(work.ctx, claim.Collection{Prefix: prefix, Age: age, Progress: func(seen, removed int) {
-		work.progress("%d records looked at, %d removed", seen, removed)
+		work.progress("%d records checked, %d removed", seen, removed)
 	}})
 	if err = work.end(err); err != nil {
-		return store.Explain(fmt.Sprintf("%s (%d are removed)", doing, removed), err)
+		return store.Explain(fmt.Sprintf("%s (%d were removed before that)", doing, removed), err)
 	}
 	if flags.Output == console.JSON {
 		return console.PrintJSON(cmd.OutOrStdout(), collected{removed})

@@ -19,16 +19,15 @@ type floorInfo struct {
 	Highest uint64 `json:"highest_token"` // that is known: of a record, or the floor
 }
 
-const noFloor = "its tokens are its revisions: they grow by themselves, and after a restore `leasekeeper restore` sees to that"
+const noFloor = "its tokens are its revisions, which always grow; `leasekeeper restore` keeps them growing after a restore"
 
 func newFloor() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "floor",
-		Short: "Look at the floor of a database's tokens, or raise it",
-		Long: `Look at the floor of the tokens of a database, or raise it. Every token that is given out is above the
-floor of its namespace.`,
-		Args: command.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Short: "Show or raise the floor of a database's tokens",
+		Long:  `Show or raise the floor of a database's tokens. Every token that is issued is above the floor of its namespace.`,
+		Args:  command.NoArguments,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newFloorShow(), newFloorRaise())
 	return cmd
@@ -38,8 +37,8 @@ func newFloorShow() *cobra.Command {
 	var flags store.Flags
 	cmd := &cobra.Command{
 		Use:     "show",
-		Short:   "Show the floor, and the highest token that is known",
-		Long:    `Show the floor of the namespace, and the highest token that a record of it has.`,
+		Short:   "Show the floor and the highest known token",
+		Long:    `Show the floor of the namespace, and the highest token in any of its records.`,
 		Example: "  leasekeeper floor show --store postgres://db.example.org/app",
 		Args:    command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -72,14 +71,16 @@ func newFloorRaise() *cobra.Command {
 	by := uint64(0)
 	cmd := &cobra.Command{
 		Use:   "raise [TOKEN]",
-		Short: "Make all later tokens of a database larger",
-		Long: `Raise the floor of the namespace: all tokens that are given out from then on are above it. That is
-needed when the database was restored from a backup, or has lost what it had acknowledged, before anybody uses
-its leases again: the tokens that were given out since are not in it, would be given out again, and resources
+		Short: "Raise the floor, so that all later tokens are larger",
+		Long: `Raise the floor of the namespace: all tokens that are issued from then on are above it.
+
+Do this when the database was restored from a backup or has lost acknowledged writes, before anyone uses its leases
+again. The database does not know the tokens that it issued since the backup. It would issue them again, and resources
 could not tell the holders apart.
 
-TOKEN is the highest token that any resource has seen. If nobody knows, --by adds so many to the highest one that
-the database knows: choose many more than there can have been since the backup. A floor is never lowered.`,
+TOKEN is the highest token that any resource has seen. If you do not know it, use --by, which adds a number to the
+highest token in the database: choose far more than the tokens that can have been issued since the backup. A floor is
+never lowered.`,
 		Example: `  leasekeeper floor raise --by 1000000
   leasekeeper floor raise 48213`,
 		Args: command.Between(0, 1, "a token"),
@@ -94,14 +95,14 @@ the database knows: choose many more than there can have been since the backup. 
 		},
 	}
 	flags.Register(cmd)
-	cmd.Flags().Uint64Var(&by, "by", 0, "raise it above the highest token that is known by this `number`")
+	cmd.Flags().Uint64Var(&by, "by", 0, "raise the floor above the highest known token by this `number`")
 	return cmd
 }
 
 // floorArgument reads the token that the floor is to be raised to, or nothing if it is to be raised by a number.
 func floorArgument(args []string, by uint64, given bool) (leasekeeper.Token, error) {
 	if given == (len(args) == 1) || given && by == 0 {
-		return 0, command.WrongUsage("how high? Write the highest token that any resource has seen, or else --by 1000000")
+		return 0, command.WrongUsage("no token is given: write the highest token that any resource has seen, or --by 1000000, but not both")
 	}
 	if given {
 		return 0, nil

@@ -31,27 +31,28 @@ func newMove() *cobra.Command {
 	var flags moveFlags
 	cmd := &cobra.Command{
 		Use:   "move --from URL --to URL [PREFIX]",
-		Short: "Move names to another store, with tokens that go on growing",
-		Long: `Move the names that begin with PREFIX, or all, from one store to another, so that their tokens go on
-growing: the next token of a name in the new store is above every one it had in the old. Names that somebody holds,
-or that are pinned, or that cannot be read, stay and are listed, and the exit code is then 1. It can be interrupted
-and repeated at any time.
+		Short: "Move names to another store, with tokens that keep growing",
+		Long: `Move the names that begin with PREFIX, or all names, from one store to another. Their tokens keep growing: the next
+token of a name in the new store is above every token that it had in the old store.
 
-Stop whoever uses these names in the old store first, or at least before they are used in the new one: one who goes
-on there knows nothing of those who hold them in the new one.
+Names that are held, pinned or unreadable stay in the old store. The command lists them, and its exit code is then 1.
+It can be interrupted and repeated at any time.
 
-In a database the new store first gets a floor above all tokens of the old one, and a record of each name, and only
-then is the name forgotten in the old one. Our server and etcd make tokens of their revisions: names can move there
-only if these are beyond all tokens that the old store has given out.`,
+First stop the programs that use these names in the old store. A program that keeps using the old store does not see
+holders in the new one.
+
+If the new store is a database, the command raises its floor above all tokens of the old store, writes a record of
+each name, and only then removes the name from the old store. A lease server and etcd use their revisions as tokens:
+names can move there only if the revision is above all tokens that the old store has issued.`,
 		Example: `  leasekeeper move --from sqlite:/var/lib/leasekeeper/leases.db --to postgres://db.example.org/app --dry-run
   leasekeeper move --from leasekeeper://10.0.0.1/ --to postgres://db.example.org/app jobs/`,
 		Args:                  command.Between(0, 1, "one prefix"),
 		DisableFlagsInUseLine: true,
 		RunE:                  func(cmd *cobra.Command, args []string) error { return flags.run(cmd, prefixOf(args)) },
 	}
-	cmd.Flags().StringVar(&flags.from, "from", "", "`URL` of the store that has the names")
-	cmd.Flags().StringVar(&flags.to, "to", "", "`URL` of the store that gets them")
-	cmd.Flags().BoolVar(&flags.dryRun, "dry-run", false, "say what would be moved, and change nothing")
+	cmd.Flags().StringVar(&flags.from, "from", "", "`URL` of the store to move names from")
+	cmd.Flags().StringVar(&flags.to, "to", "", "`URL` of the store to move names to")
+	cmd.Flags().BoolVar(&flags.dryRun, "dry-run", false, "print what would be moved, and change nothing")
 	cmd.Flags().DurationVar(&flags.timeout, "timeout", settings.DefaultTimeout, "how long to wait for each answer")
 	cmd.Flags().StringVarP(&flags.output, "output", "o", console.Table, "`table` or json")
 	return cmd
@@ -60,9 +61,9 @@ only if these are beyond all tokens that the old store has given out.`,
 func (f *moveFlags) complete() error {
 	switch {
 	case f.from == "" || f.to == "":
-		return command.WrongUsage("from where to where? Write --from URL --to URL; a URL is like %s", settings.ExampleStore)
+		return command.WrongUsage("--from or --to is missing: write --from URL --to URL; a URL looks like %s", settings.ExampleStore)
 	case f.from == f.to:
-		return command.WrongUsage("--from and --to are the same store: nothing is to be moved")
+		return command.WrongUsage("--from and --to are the same store: there is nothing to move")
 	case f.timeout <= 0:
 		return command.WrongUsage("--timeout %v is not positive: write how long to wait, such as 5s", f.timeout)
 	}
@@ -96,12 +97,12 @@ func (f *moveFlags) run(cmd *cobra.Command, prefix string) error {
 	defer cancel()
 	from, err := backend.Open(opening, f.from)
 	if err != nil {
-		return store.ExplainWith("open the store of --from", err, "see whether it is well, or choose another with --from")
+		return store.ExplainWith("open the store of --from", err, "check that it is running, or choose another store with --from")
 	}
 	defer from.Close(context.WithoutCancel(opening)) // nothing is kept that closing could lose
 	to, err := backend.Open(opening, f.to)
 	if err != nil {
-		return store.ExplainWith("open the store of --to", err, "see whether it is well, or choose another with --to")
+		return store.ExplainWith("open the store of --to", err, "check that it is running, or choose another store with --to")
 	}
 	defer to.Close(context.WithoutCancel(opening))
 	m := &mover{dryRun: f.dryRun, prefix: prefix, told: moved{DryRun: f.dryRun, Stay: []staying{}}}
@@ -109,12 +110,12 @@ func (f *moveFlags) run(cmd *cobra.Command, prefix string) error {
 		m.to, err = sideOf(to)
 	}
 	if err != nil {
-		return store.ExplainWith(doing, err, "see whether both stores are well, and repeat it")
+		return store.ExplainWith(doing, err, "check that both stores are running, and repeat the command")
 	}
 	const page = 12 // times the timeout: records are asked for many at a time
 	m.work = newLong(cmd, page*f.timeout)
 	if err := m.work.end(m.move()); err != nil {
-		return store.ExplainWith(doing, err, "see whether both stores are well, and repeat it")
+		return store.ExplainWith(doing, err, "check that both stores are running, and repeat the command")
 	}
 	return m.tell(cmd, f.output)
 }
@@ -150,7 +151,7 @@ func (m *mover) move() error {
 		return m.fromRevisions(highest)
 	}
 	move := claim.Move{Prefix: m.prefix, Left: m.stays, Progress: func(seen, moved int) {
-		m.work.progress("%d names looked at, %d moved", seen, moved)
+		m.work.progress("%d names checked, %d moved", seen, moved)
 	}}
 	if !m.dryRun {
 		move.To = func(ctx context.Context, r *claim.Record) error {
@@ -171,7 +172,7 @@ func (m *mover) differ(ctx context.Context, raised leasekeeper.Token) error {
 	const whichever = "floor" // each answer tells it
 	s, err := m.from.client.Get(ctx, whichever)
 	if err == nil && s.Floor >= raised {
-		err = command.WrongUsage("--from and --to are the same store, or somebody is just moving names back: nothing was moved")
+		err = command.WrongUsage("--from and --to are the same store, or another command is moving names back: nothing was moved")
 	}
 	return err
 }
@@ -231,13 +232,13 @@ func (m *mover) tell(cmd *cobra.Command, output string) error {
 func (m *mover) summary() string {
 	switch {
 	case m.told.Moved == nil && m.dryRun:
-		return fmt.Sprintf("the names that nobody holds would be moved: tokens would go on above %d", m.told.Above)
+		return fmt.Sprintf("free names would be moved: tokens would continue above %d", m.told.Above)
 	case m.told.Moved == nil:
-		return fmt.Sprintf("the names that nobody holds were moved: tokens go on above %d", m.told.Above)
+		return fmt.Sprintf("free names were moved: tokens continue above %d", m.told.Above)
 	case m.dryRun:
 		return console.Plural(*m.told.Moved, "name", "names") + " would be moved"
 	}
-	return fmt.Sprintf("%s: tokens go on above %d", console.Plural(*m.told.Moved, "name was moved", "names were moved"), m.told.Above)
+	return fmt.Sprintf("%s: tokens continue above %d", console.Plural(*m.told.Moved, "name was moved", "names were moved"), m.told.Above)
 }
 
 // side is a store that names move from or to. It is a database, or its tokens are its revisions.
@@ -254,7 +255,7 @@ func sideOf(b backend.Backend) (side, error) {
 	case "etcd", "leasekeeper":
 		return side{b, nil}, nil
 	}
-	return side{}, &backend.UnsupportedError{Backend: b.Scheme(), What: "moving names", Instead: "its leases do not outlive the program"}
+	return side{}, &backend.UnsupportedError{Backend: b.Scheme(), What: "moving names", Instead: "its leases end with the program"}
 }
 
 // highest returns a token that is not below any that the store has given out.
@@ -291,7 +292,7 @@ func (s side) above(ctx context.Context, t leasekeeper.Token, dryRun bool) error
 	}
 	revision, err := s.revision(ctx)
 	if err == nil && revision <= t {
-		err = command.Failed("could not move names: the tokens of the store of --to (%s) are its revisions, and these have come to %d only, while tokens up to %d were given out by the store of --from: they would not go on growing, so choose a database, or a store that is older", s.Scheme(), revision, t)
+		err = command.Failed("could not move names: the store of --to (%s) uses its revision as token and is at %d, but the store of --from has issued tokens up to %d, so tokens would not keep growing: move to a database, or to a store with a higher revision", s.Scheme(), revision, t)
 	}
 	return err
 }

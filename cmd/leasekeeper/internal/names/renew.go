@@ -24,9 +24,10 @@ func newRenew() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "renew NAME TOKEN",
 		Short: "Renew a lease that a script holds",
-		Long: `Renew the lease that "leasekeeper acquire" took: from now on it lives for its whole TTL again. The
-exit code is 1 if the lease has ended: stop at once then. It is 3 if no answer came: then it may or may not have
-been renewed, and must be renewed again before its TTL is over.`,
+		Long: `Renew the lease that "leasekeeper acquire" acquired: it lasts for its whole TTL from now on.
+
+The exit code is 1 if the lease has ended: the script must stop at once. It is 3 if no answer came: the lease may or
+may not have been renewed, so renew it again before its TTL is over.`,
 		Example: `  leasekeeper renew jobs/nightly "$TOKEN" || exit`,
 		Args:    command.Exactly(2, "a name and a token"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -56,9 +57,9 @@ func newRelease() *cobra.Command {
 	var flags store.Flags
 	cmd := &cobra.Command{
 		Use:   "release NAME TOKEN",
-		Short: "Give back a lease that a script holds",
-		Long: `Give back the lease that "leasekeeper acquire" took. The exit code is 1 if it had ended before: somebody
-else may have held the name while the script went on.`,
+		Short: "Release a lease that a script holds",
+		Long: `Release the lease that "leasekeeper acquire" acquired. The exit code is 1 if the lease had ended before: another
+process may have held the name while the script went on.`,
 		Example: `  leasekeeper release jobs/nightly "$TOKEN"`,
 		Args:    command.Exactly(2, "a name and a token"),
 		RunE: func(cmd *cobra.Command, args []string) error {

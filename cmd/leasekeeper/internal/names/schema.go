@@ -13,13 +13,13 @@ func newSchema() *cobra.Command {
 	prefix := ""
 	cmd := &cobra.Command{
 		Use:   "schema postgres|sqlite",
-		Short: "Print the SQL that makes the tables for leases",
-		Long: `Print the SQL that makes the tables for leases in a database. Programs make them by themselves when
-they first open the database, if they may. Where they may not, its owner runs this before, and gives them the right
-to read and write the tables. It can be run again: what is there stays.`,
+		Short: "Print the SQL that creates the tables for leases",
+		Long: `Print the SQL that creates the tables for leases in a database. Programs create them when they first open the
+database, if they have the right to. Otherwise the database's owner runs this SQL first, and grants them the right to
+read and write the tables. The SQL can be run again: it keeps existing tables.`,
 		Example: `  leasekeeper schema postgres | psql app
   leasekeeper schema sqlite | sqlite3 leases.db`,
-		Args: command.Exactly(1, "the kind of database: postgres or sqlite"),
+		Args: command.Exactly(1, "the kind of database, postgres or sqlite"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, d := range []sqlstore.Dialect{sqlstore.PostgreSQL, sqlstore.SQLite} {
 				if d.Scheme() != args[0] {
@@ -31,9 +31,9 @@ to read and write the tables. It can be run again: what is there stays.`,
 				}
 				return console.PrintLines(cmd.OutOrStdout(), text)
 			}
-			return command.WrongUsage("there is no schema for %q: write postgres or sqlite; other stores have none", args[0])
+			return command.WrongUsage("there is no schema for %q: write postgres or sqlite; other stores need none", args[0])
 		},
 	}
-	cmd.Flags().StringVar(&prefix, "prefix", sqlstore.DefaultPrefix, "what the names of the tables begin with, as in the `text` of ?prefix= of the URL")
+	cmd.Flags().StringVar(&prefix, "prefix", sqlstore.DefaultPrefix, "the `text` that the tables' names begin with; the same as ?prefix= in the URL")
 	return cmd
 }

@@ -66,10 +66,9 @@ func newLs() *cobra.Command {
 	var flags store.Flags
 	cmd := &cobra.Command{
 		Use:   "ls [PREFIX]",
-		Short: "List names and who holds them",
-		Long: `List the names that begin with PREFIX, or all, in order, with who holds them. Of a name whose record in a
-database cannot be read it is said why, on standard error, and the exit code is 1; the others are listed
-nevertheless.`,
+		Short: "List names and their holders",
+		Long: `List the names that begin with PREFIX, or all names, in order, with their holders. If the record of a name in a
+database cannot be read, the command reports it on standard error, lists the other names, and exits with code 1.`,
 		Example: `  leasekeeper ls
   leasekeeper ls jobs/ -o json`,
 		Args: command.Between(0, 1, "one prefix"),
@@ -136,15 +135,15 @@ func newShow() *cobra.Command {
 	var flags store.Flags
 	cmd := &cobra.Command{
 		Use:     "show NAME",
-		Short:   "Show who holds a name",
-		Long:    `Show who holds a name. The exit code is 0 whether or not somebody does.`,
+		Short:   "Show the holder of a name",
+		Long:    `Show the holder of a name. The exit code is 0 whether or not the name is held.`,
 		Example: "  leasekeeper show jobs/nightly",
 		Args:    store.OneName,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return store.With(cmd, &flags, func(ctx context.Context, b backend.Backend) error {
 				info, err := b.Get(ctx, args[0])
 				if err != nil {
-					return store.Explain("ask about the name", err)
+					return store.Explain("read the name", err)
 				}
 				if flags.Output == console.JSON {
 					return console.PrintJSON(cmd.OutOrStdout(), aboutName(info))
@@ -209,30 +208,30 @@ func newHistory() *cobra.Command {
 	limit := 0
 	cmd := &cobra.Command{
 		Use:   "history NAME",
-		Short: "Show who held a name before",
-		Long: `Show the last holders of a name, the newest first: from when to when, and why it ended. The times
-are those of the store's own wall clock. The store keeps a limited number.`,
+		Short: "Show the previous holders of a name",
+		Long: `Show the last holders of a name, newest first: from when to when each held it, and why its tenure ended. Times are
+from the store's wall clock. The store keeps a limited number of tenures.`,
 		Example: "  leasekeeper history jobs/nightly",
 		Args:    store.OneName,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if limit < 1 {
-				return command.WrongUsage("--limit %d: write how many to show at most, such as 10", limit)
+				return command.WrongUsage("--limit %d is not positive: write the largest number of tenures to show, such as 10", limit)
 			}
 			return store.With(cmd, &flags, func(ctx context.Context, b backend.Backend) error {
 				historian, err := backend.Can[backend.Historian](b)
 				if err != nil {
-					return store.Explain("ask for the history", err)
+					return store.Explain("read the history", err)
 				}
 				past, err := historian.History(ctx, args[0], limit)
 				if err != nil {
-					return store.Explain("ask for the history", err)
+					return store.Explain("read the history", err)
 				}
 				return printHistory(cmd, past, flags.Output)
 			})
 		},
 	}
 	flags.Register(cmd)
-	cmd.Flags().IntVar(&limit, "limit", 20, "show so many at most")
+	cmd.Flags().IntVar(&limit, "limit", 20, "the largest `number` of tenures to show")
 	return cmd
 }
 

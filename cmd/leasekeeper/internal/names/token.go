@@ -36,12 +36,12 @@ func newTokenCheck() *cobra.Command {
 	var flags store.Flags
 	cmd := &cobra.Command{
 		Use:   "check NAME TOKEN",
-		Short: "Say whether a token holds a name now",
-		Long: `Say whether a token holds a name now. The exit code is 0 if it does, 1 if it does not, 3 if no
-answer came, and 4 if the store is damaged, or fails otherwise.
+		Short: "Check whether a token holds a name now",
+		Long: `Check whether a token holds a name now. The exit code is 0 if it does, 1 if it does not, 3 if no answer came, and
+4 if the store is damaged or fails otherwise.
 
-It is a look at one moment: when the answer is read it may not be true any more. A resource that must not be
-changed by a former holder keeps the highest token it has seen, and compares in the very step that changes it.`,
+The answer is about one moment, and may be out of date when you read it. A resource that a former holder must not
+change keeps the highest token that it has seen, and compares tokens in the same step as the change.`,
 		Example: `  leasekeeper token check jobs/nightly "$LEASEKEEPER_TOKEN" || exit`,
 		Args:    command.Exactly(2, "a name and a token"),
 		RunE: func(cmd *cobra.Command, args []string) error {

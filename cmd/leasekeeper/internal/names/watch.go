@@ -33,9 +33,9 @@ func newWatch() *cobra.Command {
 	var flags store.Flags
 	cmd := &cobra.Command{
 		Use:   "watch [PREFIX]",
-		Short: "Tell what happens to names",
-		Long: `Tell how the names that begin with PREFIX are, and then what happens to them, a line for each
-event, until Ctrl-C. A line that begins with "now" says how a name is, because events may have been missed.`,
+		Short: "Print changes of names as they happen",
+		Long: `Print the state of the names that begin with PREFIX, or of all names, and then one line for each change, until Ctrl-C.
+A line that begins with "now" is the present state of a name, printed when changes before it may have been missed.`,
 		Example: `  leasekeeper watch
   leasekeeper watch jobs/ -o json | jq .name`,
 		Args: command.Between(0, 1, "one prefix"),
@@ -65,7 +65,7 @@ func watch(ctx context.Context, cmd *cobra.Command, k *leasekeeper.Keeper, prefi
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, leasekeeper.ErrUnavailable):
-			console.Warn(cmd.ErrOrStderr(), "the watch was cut off and goes on: %v", err)
+			console.Warn(cmd.ErrOrStderr(), "the watch was interrupted and resumes: %v", err)
 			continue
 		case err != nil:
 			return store.Explain("watch", err)

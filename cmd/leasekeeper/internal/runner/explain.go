@@ -34,7 +34,7 @@ type explanation struct {
 	HereWorstMS     int64 `json:"database_same_machine_worst_ms"`
 	ElsewhereBestMS int64 `json:"database_other_machine_best_ms"`
 	ElsewhereMS     int64 `json:"database_other_machine_worst_ms"`
-	FirstSightMS    int64 `json:"database_first_sighting_ms"`
+	FirstSightMS    int64 `json:"database_first_observation_ms"`
 }
 
 // What the rest of the program does, in parts of the TTL.
@@ -53,10 +53,10 @@ func newExplain() *cobra.Command {
 	output := ""
 	cmd := &cobra.Command{
 		Use:   "explain",
-		Short: "Say what follows from a configuration",
-		Long: `Say what follows from a TTL: how far clocks may be wrong, how long a holder may be paused without losing
-its lease, and how long it takes until somebody else can hold the name, on a server and in a database. Nothing is
-asked of any store. Lengths are those of a network without delay.`,
+		Short: "Show what follows from a TTL and other settings",
+		Long: `Show what follows from a TTL: how far clocks may be wrong, how long a holder may be paused without losing its lease,
+and how long it takes until another process can hold the name, on a server and in a database. The command contacts no
+store. Durations assume a network without delay.`,
 		Example: `  leasekeeper explain --ttl 15s
   leasekeeper explain --ttl 60s --kill-after 10s -o json`,
 		Args: command.NoArguments,
@@ -117,20 +117,20 @@ func explain(f runFlags) explanation {
 func (e explanation) rows() [][]string {
 	length := func(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
 	return [][]string{
-		{"ttl", length(e.TTLMS), "how long the store keeps a lease that is not renewed"},
-		{"relied on", length(e.ReliedOnMS), "of that by its holder, from before it asked"},
-		{"renewed after", length(e.RenewedMS), "or a little earlier"},
-		{"clock rates", fmt.Sprintf("%.2f%%", e.RatePercent), fmt.Sprintf("by which those of holder and store may differ (%d%% each from real time)", e.DriftPPM/partsPerPoint)},
-		{"pause", length(e.PauseMS), "of holder, network or store that a holder survives at the worst moment"},
-		{"pause with run", length(e.RunPauseMS), fmt.Sprintf("before its command is told to end (SIGTERM %s, SIGKILL %s before the lease is lost)", length(e.KillAfterMS), length(e.KillLeadMS))},
-		{"takeover, best", "0s", "the holder gives the name back"},
-		{"takeover after a death", length(e.BestMS), "it died just before a renewal"},
-		{"takeover, worst", length(e.WorstMS), "it died just after one"},
-		{"and a restart", length(e.RestartMS), "the server also restarts at the worst moment; the time without a server comes on top"},
-		{"in a database, best", length(e.HereBestMS), "it died just before a renewal, and who waits is on the same machine"},
-		{"same machine, worst", length(e.HereWorstMS), "it died just after one"},
-		{"other machine, best", length(e.ElsewhereBestMS), "which counts from when it saw the last renewal, and more because clocks differ"},
-		{"other machine, worst", length(e.ElsewhereMS), fmt.Sprintf("it died just after a renewal, and who waits looks every %v, or up to %v", pollEvery, pollMost)},
-		{"first sighting", length(e.FirstSightMS), "from when another machine first looks, however long ago it died; with ?clock=store never more than the ttl"},
+		{"ttl", length(e.TTLMS), "how long the store keeps a lease without renewal"},
+		{"relied on", length(e.ReliedOnMS), "how much of the TTL the holder relies on, from before it sent the request"},
+		{"renewed after", length(e.RenewedMS), "the time between renewals, at most"},
+		{"clock rates", fmt.Sprintf("%.2f%%", e.RatePercent), fmt.Sprintf("how far the clock rates of holder and store may differ (each %d%% from real time)", e.DriftPPM/partsPerPoint)},
+		{"pause", length(e.PauseMS), "the longest pause of holder, network or store that never costs a lease"},
+		{"pause with run", length(e.RunPauseMS), fmt.Sprintf("the same before `run` ends its command (SIGTERM %s, SIGKILL %s before the lease is lost)", length(e.KillAfterMS), length(e.KillLeadMS))},
+		{"takeover, best", "0s", "the holder releases the name"},
+		{"takeover after a death", length(e.BestMS), "the holder died just before a renewal"},
+		{"takeover, worst", length(e.WorstMS), "the holder died just after a renewal"},
+		{"and a restart", length(e.RestartMS), "the server also restarts at the worst moment; add the time without a server"},
+		{"in a database, best", length(e.HereBestMS), "the holder died just before a renewal, and the waiter is on the same machine"},
+		{"same machine, worst", length(e.HereWorstMS), "the holder died just after a renewal"},
+		{"other machine, best", length(e.ElsewhereBestMS), "the waiter counts from its observation of the last renewal, and longer because clocks differ"},
+		{"other machine, worst", length(e.ElsewhereMS), fmt.Sprintf("the holder died just after a renewal, and the waiter reads every %v, or up to %v", pollEvery, pollMost)},
+		{"first observation", length(e.FirstSightMS), "from the first read by another machine, however long ago the holder died; with ?clock=store at most the ttl"},
 	}
 }

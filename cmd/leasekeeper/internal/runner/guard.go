@@ -16,5 +16,5 @@ func Guard(args []string) error {
 			return supervise.Guard(uintptr(socket), [3]*os.File{os.Stdin, os.Stdout, os.Stderr})
 		}
 	}
-	return command.WrongUsage("a program of this name is started by `leasekeeper run`, and by nobody else: call it leasekeeper")
+	return command.WrongUsage("only `leasekeeper run` starts a program under this name: start it as leasekeeper")
 }

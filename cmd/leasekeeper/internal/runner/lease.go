@@ -117,7 +117,7 @@ func (f *runFlags) close(cmd *cobra.Command, k *leasekeeper.Keeper) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), closeLimit)
 	defer cancel()
 	if err := k.Close(ctx); err != nil {
-		console.Warn(cmd.ErrOrStderr(), "it is not known whether the name is free already; it will be after %v: %v", f.ttl, store.WithoutPrefix(err))
+		console.Warn(cmd.ErrOrStderr(), "the store did not confirm the release; the name is free after %v at the latest: %v", f.ttl, store.WithoutPrefix(err))
 	}
 }
 

@@ -41,25 +41,24 @@ func newRun() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags] NAME -- COMMAND [ARGUMENT...]",
 		Short: "Run a command while holding a name",
-		Long: `Hold a name, run a command, and give the name back: flock(1) across machines. While the command runs
-its lease is renewed. If that fails for too long the command is ended before anybody else can hold the name:
-SIGTERM --kill-after before the lease runs out, SIGKILL shortly before. A second process sees to that, also when
-this one is stopped or killed. What the command leaves running is ended with it (see --leftovers).
+		Long: `Hold a name, run a command, and release the name: flock(1) across machines. leasekeeper renews the lease while the
+command runs. If renewals fail for too long, it ends the command before another process can hold the name: SIGTERM
+--kill-after before the lease ends, SIGKILL shortly before. A second process does this even if leasekeeper itself is
+stopped or killed. Processes that the command leaves running are ended with it (see --leftovers).
 
-Without --store the name is one of this user's on this machine, in a SQLite file in the folder for his programs'
-state.
+Without --store, names are local: they live in a SQLite file in your state directory (~/.local/state/leasekeeper).
 
-The command finds in its environment LEASEKEEPER_NAME, LEASEKEEPER_TOKEN (the fencing token: send it along with
-all that is changed), LEASEKEEPER_TTL_MS, LEASEKEEPER_HOLDER and LEASEKEEPER_STORE
-(without its password; --with-password leaves that in).
+The command receives LEASEKEEPER_NAME, LEASEKEEPER_TOKEN, LEASEKEEPER_TTL_MS, LEASEKEEPER_HOLDER and LEASEKEEPER_STORE
+in its environment. LEASEKEEPER_TOKEN is the fencing token: send it with every change. LEASEKEEPER_STORE has no
+password unless --with-password is set.
 
-The exit code is that of the command, 128 and the number of the signal that killed it, or
+The exit code is that of the command, 128 plus the number of the signal that killed it, or
 
-    1  the name is not free (--nonblock, --wait; --conflict-exit-code chooses another)
-   75  the lease was lost, or about to be, and the command was stopped
-  125  leasekeeper has failed, or was called wrongly
+    1  the name is not free (--nonblock, --wait; --conflict-exit-code chooses another code)
+   75  the lease was lost or about to be lost, and the command was stopped
+  125  leasekeeper failed, or was called incorrectly
   126  the command cannot be run
-  127  there is no such command`,
+  127  the command was not found`,
 		Example: `  leasekeeper run --store leasekeeper://leases.example.org/ jobs/nightly -- backup.sh /srv
   leasekeeper run --nonblock --quiet-if-busy -E 0 jobs/nightly -- backup.sh    # for cron, on this machine
   leasekeeper run jobs/nightly -c 'backup.sh | gzip >backup.gz'`,
@@ -74,11 +73,11 @@ The exit code is that of the command, 128 and the number of the signal that kill
 	}
 	settings.RegisterNames(cmd.Flags(), "store", "ttl", "kill-after", "on-lost")
 	flags.wait.Register(cmd)
-	cmd.Flags().StringVarP(&flags.shell, "command", "c", "", "run this `line` in the shell ($SHELL, or /bin/sh)")
-	cmd.Flags().StringVar(&flags.leftovers, "leftovers", "end", "`what` to do with what the command leaves running when it ends: end it, or wait for it with the lease held")
+	cmd.Flags().StringVarP(&flags.shell, "command", "c", "", "run this `line` in a shell ($SHELL, or /bin/sh)")
+	cmd.Flags().StringVar(&flags.leftovers, "leftovers", "end", "`what` to do with processes that the command leaves running: end them, or wait for them while holding the lease")
 	cmd.Flags().StringVar(&flags.holder, "holder", "", "the holder's `id` (default: host, process and a random number)")
-	cmd.Flags().BoolVar(&flags.noForeground, "no-foreground", false, "do not hand the terminal to the command alone, for pipelines with a pager")
-	cmd.Flags().BoolVar(&flags.withPassword, "with-password", false, "leave the password of the store in the command's LEASEKEEPER_STORE")
+	cmd.Flags().BoolVar(&flags.noForeground, "no-foreground", false, "do not give the terminal to the command alone; for pipelines with a pager")
+	cmd.Flags().BoolVar(&flags.withPassword, "with-password", false, "keep the store's password in the command's LEASEKEEPER_STORE")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return asOwn(command.WrongUsage("%v; `%s --help` lists the flags", err, cmd.CommandPath()))
 	})
@@ -110,15 +109,15 @@ func (f *runFlags) arguments(cmd *cobra.Command, args []string) error {
 	var err error
 	switch {
 	case len(args) == 0 || dash == 0:
-		err = command.WrongUsage("which name? Write `%s NAME -- COMMAND`", cmd.CommandPath())
+		err = command.WrongUsage("no name is given: write `%s NAME -- COMMAND`", cmd.CommandPath())
 	case f.shell != "" && len(args) > 1:
-		err = command.WrongUsage("--command is run by a shell, and takes no further arguments: write them into it")
+		err = command.WrongUsage("--command runs in a shell and takes no further arguments: write them into its LINE")
 	case f.shell == "" && dash < 0 && len(args) > 1:
 		err = command.WrongUsage("write -- before the command: `%s %s -- %s`", cmd.CommandPath(), args[0], args[1])
 	case f.shell == "" && len(args) == 1:
-		err = command.WrongUsage("which command? Write `%s %s -- COMMAND`, or --command LINE for a shell", cmd.CommandPath(), args[0])
+		err = command.WrongUsage("no command is given: write `%s %s -- COMMAND`, or --command LINE for a shell", cmd.CommandPath(), args[0])
 	case dash > 1:
-		err = command.WrongUsage("%q is in the way: write one name, then --, then the command", args[1])
+		err = command.WrongUsage("unexpected argument %q: write one name, then --, then the command", args[1])
 	default:
 		err = store.CheckedName(args[0])
 	}
@@ -163,7 +162,7 @@ func (f *runFlags) agree(ttl time.Duration) error {
 		}
 	}
 	if err := f.terms.Validate(); err != nil {
-		return command.WrongUsage("--ttl %v, --kill-after %v: %v (of a lease 2%% are not relied on, because clocks differ)", ttl, f.terms.KillAfter.Round(time.Millisecond), err)
+		return command.WrongUsage("--ttl %v, --kill-after %v: %v (the holder relies on 98%% of a lease, because clocks differ)", ttl, f.terms.KillAfter.Round(time.Millisecond), err)
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func (s *socket) Send(to uint64, urgent bool, message []byte) {
 	}
 }
 
-var errNotConnected = errors.New("this member is not connected yet")
+var errNotConnected = errors.New("this member is not connected to the others yet")
 
 // Ship implements [node.Transport].
 func (s *socket) Ship(ctx context.Context, to uint64, message []byte, state io.Reader) error {
@@ -89,7 +89,7 @@ func (m *groupMember) connect(node *node.Node, requestBytes int, log *slog.Logge
 		return errors.Join(err, listener.Close())
 	}
 	m.socket.transport.Store(m.transport)
-	log.Info("member of a group", "name", m.plan.Self.Name, "member", fmt.Sprintf("%016x", m.plan.Self.ID), "members", len(m.plan.Members), "peers", listener.Addr().String())
+	log.Info("member of a cluster", "name", m.plan.Self.Name, "member", fmt.Sprintf("%016x", m.plan.Self.ID), "members", len(m.plan.Members), "peers", listener.Addr().String())
 	return nil
 }
 
@@ -124,6 +124,6 @@ func (p *process) handOver(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, handOverLimit)
 	defer cancel()
 	if err := p.node.HandOver(ctx, 0); err != nil {
-		p.log.Warn("no other member leads yet; one will be elected", "error", err)
+		p.log.Warn("leadership was not handed over in time; the other members will elect a leader", "error", err)
 	}
 }

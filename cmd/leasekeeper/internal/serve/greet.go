@@ -59,7 +59,7 @@ func groupInWords(s settings.Server) string {
 	for _, m := range plan.Members {
 		names = append(names, m.Name)
 	}
-	return fmt.Sprintf("  member   %s of %s, for the others at %s\n", s.Name, strings.Join(names, ", "), plan.Self.Address)
+	return fmt.Sprintf("  member   %s of %s, peer address %s\n", s.Name, strings.Join(names, ", "), plan.Self.Address)
 }
 
 // scheme is what stands before the addresses that this server can be reached at.

@@ -127,11 +127,11 @@ func limitMemory(ctx context.Context, limit int64, node *node.Node, log *slog.Lo
 
 func tellMemory(log *slog.Logger, short bool, live, limit int64) {
 	if short {
-		log.Warn("memory is short: leases, claims and keys attached to leases are refused; renewals, ends of leases and all else go on",
+		log.Warn("memory is short: the server refuses new leases, claims and keys attached to leases; renewals, ends of leases and all other requests go on",
 			"live_bytes", live, "memory_limit", limit)
 		return
 	}
-	log.Info("there is memory again: leases are granted", "live_bytes", live, "memory_limit", limit)
+	log.Info("memory is available again: the server grants leases", "live_bytes", live, "memory_limit", limit)
 }
 
 // heapObjects returns how many bytes on the heap were live when garbage was collected last, and how many there are now

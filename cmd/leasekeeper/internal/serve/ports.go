@@ -40,11 +40,11 @@ func checkPort(addr, flag string) error {
 	}
 	switch {
 	case isAddressInUse(err):
-		return command.Failed("another program already listens on %s, maybe another leasekeeper: end it, or choose another address with %s", addr, flag)
+		return command.Failed("another program already listens on %s, perhaps another leasekeeper: stop it, or choose another address with %s", addr, flag)
 	case errors.Is(err, syscall.EACCES):
 		return command.Failed("the system does not allow this user to listen on %s: choose a port above 1023 with %s", addr, flag)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return command.Failed("%s is no address of this machine: choose one that is with %s", addr, flag)
+		return command.Failed("%s is not an address of this machine: choose one of its addresses with %s", addr, flag)
 	}
 	return command.Failed("cannot listen on %s (%v): choose another address with %s", addr, cause, flag)
 }

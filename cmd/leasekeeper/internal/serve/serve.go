@@ -28,9 +28,10 @@ func newServe(version string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run a lease server",
-		Long: `Run a lease server until it is told to stop (SIGTERM or SIGINT; a second one ends it at once).
-Each setting is taken from the first place that has it: the flag, the environment variable LEASEKEEPER_ with
-the flag's name in capitals (such as LEASEKEEPER_DATA_DIR), the file of --config, the default.`,
+		Long: `Run a lease server until it receives SIGTERM or SIGINT. A second signal ends it at once.
+
+Each setting comes from the first of these places that has it: the flag, the environment variable, the file of
+--config, the default. The variable is LEASEKEEPER_ with the flag's name in capitals, such as LEASEKEEPER_DATA_DIR.`,
 		Example: `  leasekeeper serve
   leasekeeper serve --data-dir /var/lib/leasekeeper --listen 0.0.0.0:2379 --advertise leases.example.org:2379`,
 		Args: command.NoArguments,
@@ -85,8 +86,8 @@ func serve(cmd *cobra.Command, version string, s settings.Server) error {
 	if err := checkPorts(s, plan); err != nil {
 		return err
 	}
-	if err := settings.Protect(s.DataDir, "another folder with --data-dir"); err != nil {
-		logger.Warn("the data folder is not protected from other users", "error", err)
+	if err := settings.Protect(s.DataDir, "another directory with --data-dir"); err != nil {
+		logger.Warn("the data directory is not protected from other users", "error", err)
 	}
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
@@ -98,7 +99,7 @@ func serve(cmd *cobra.Command, version string, s settings.Server) error {
 	started()
 	if err != nil {
 		if interrupted {
-			logger.Info("stopped before it had started")
+			logger.Info("stopped by a signal before it had started")
 			return nil
 		}
 		return err
@@ -157,16 +158,16 @@ func (p *process) run(cmd *cobra.Command) error {
 	// The front may have used up its time waiting for clients; that is no reason not to close the data.
 	err := within(cmd, limit, p.node.Stop)
 	if err := within(cmd, limit, p.member.close); err != nil {
-		p.log.Warn("the connections to other members did not end well", "error", err)
+		p.log.Warn("the connections to other members did not close cleanly", "error", err)
 	}
 	if err != nil {
-		return command.Failed("the server had to stop: %v; what it acknowledged is in %s: see to the cause, then start it again", err, p.settings.DataDir)
+		return command.Failed("the server had to stop: %v; acknowledged data is safe in %s: fix the cause, then start the server again", err, p.settings.DataDir)
 	}
 	if why != nil {
-		return command.Failed("the server had to stop: %v; what it acknowledged is in %s: start it again", why, p.settings.DataDir)
+		return command.Failed("the server had to stop: %v; acknowledged data is safe in %s: start the server again", why, p.settings.DataDir)
 	}
 	if cut != nil {
-		p.log.Warn("requests were cut off; their clients do not know their outcome", "error", cut)
+		p.log.Warn("requests were cut off; their clients receive an unknown outcome", "error", cut)
 	}
 	return nil
 }
@@ -207,6 +208,6 @@ func (p *process) exitAtNextSignal() {
 // notify tells systemd, if it is there.
 func (p *process) notify(state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
-		p.log.Warn("systemd was not told", "state", state, "error", err)
+		p.log.Warn("could not notify systemd", "state", state, "error", err)
 	}
 }

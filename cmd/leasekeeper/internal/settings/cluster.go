@@ -28,17 +28,17 @@ type clusterSettings struct {
 }
 
 var clusterSettingsKnown = []setting{
-	{"initial-cluster", "", "all `members` of the group that this server is one of, as a=host:port,b=host:port,c=host:port with the addresses at which they reach each other; the same at every member and every start (default: the server is alone)", func(s *Server) *string { return &s.clusterSettings.initialCluster }},
-	{"peer-listen", "127.0.0.1:2380", "`host:port` for the other members", func(s *Server) *string { return &s.clusterSettings.listen }},
-	{"peer-advertise", "", "`host:port` at which the others reach this one; no other than that in --initial-cluster (default: that)", func(s *Server) *string { return &s.clusterSettings.advertise }},
-	{"peer-cert", "", "`file` with the certificate to show to other members (PEM): speak TLS only", func(s *Server) *string { return &s.clusterSettings.cert }},
-	{"peer-key", "", "`file` with its key", func(s *Server) *string { return &s.clusterSettings.key }},
-	{"peer-ca", "", "`file` with the certificates that those of all members must descend from", func(s *Server) *string { return &s.clusterSettings.ca }},
-	{"insecure-peers", "false", "serve with --client-ca although members are connected without TLS: whoever reaches the port for members can read and change everything without a certificate", func(s *Server) *string { return &s.clusterSettings.insecure }},
-	{"master-lease", "900ms", "the `duration` for which the other members promise a leader not to elect another, so that it can answer from memory", func(s *Server) *string { return &s.clusterSettings.masterLease }},
-	{"clock-drift", "1%", "the largest `deviation` of any member's clock from the true rate", func(s *Server) *string { return &s.clusterSettings.drift }},
-	{"election-timeout", "1s", "the `duration` without a leader after which another is elected", func(s *Server) *string { return &s.clusterSettings.electionTimeout }},
-	{"read-timeout", "1s", "the `duration` that a request waits for a leader, or for the leader to be sure that it leads", func(s *Server) *string { return &s.clusterSettings.patience }},
+	{"initial-cluster", "", "all `members` of the cluster, including this one, as a=host:port,b=host:port,c=host:port, with the addresses at which members reach each other; the same on every member and at every start (default: a server without a cluster)", func(s *Server) *string { return &s.clusterSettings.initialCluster }},
+	{"peer-listen", "127.0.0.1:2380", "`host:port` to serve the other members on", func(s *Server) *string { return &s.clusterSettings.listen }},
+	{"peer-advertise", "", "`host:port` at which the other members reach this one; must equal its address in --initial-cluster (default: that address)", func(s *Server) *string { return &s.clusterSettings.advertise }},
+	{"peer-cert", "", "`file` with the certificate to show to other members (PEM); members then speak TLS only", func(s *Server) *string { return &s.clusterSettings.cert }},
+	{"peer-key", "", "`file` with the certificate's key", func(s *Server) *string { return &s.clusterSettings.key }},
+	{"peer-ca", "", "`file` with the certificate authorities that members' certificates must come from", func(s *Server) *string { return &s.clusterSettings.ca }},
+	{"insecure-peers", "false", "allow --client-ca although members are connected without TLS: anyone who reaches the members' port can then read and change everything without a certificate", func(s *Server) *string { return &s.clusterSettings.insecure }},
+	{"master-lease", "900ms", "the `duration` for which members promise a leader not to elect another one, so that it can answer from memory", func(s *Server) *string { return &s.clusterSettings.masterLease }},
+	{"clock-drift", "1%", "the largest `deviation` of any member's clock rate from real time", func(s *Server) *string { return &s.clusterSettings.drift }},
+	{"election-timeout", "1s", "the `duration` without a leader after which members elect one", func(s *Server) *string { return &s.clusterSettings.electionTimeout }},
+	{"read-timeout", "1s", "the `duration` that a request waits for a leader, or for the leader to confirm that it still leads", func(s *Server) *string { return &s.clusterSettings.patience }},
 }
 
 const (
@@ -81,7 +81,7 @@ func (s Server) Cluster() (*Cluster, error) {
 			{"insecure-peers", strings.TrimPrefix(g.insecure, "false")},
 		} {
 			if alone.value != "" {
-				return nil, command.WrongUsage("%s is given without --initial-cluster: name all members of the group with that, or leave %[1]s away", alone.key)
+				return nil, command.WrongUsage("%s is given without --initial-cluster: list all members of the cluster with --initial-cluster, or omit %[1]s", alone.key)
 			}
 		}
 		return nil, nil
@@ -116,17 +116,17 @@ func parseMembers(list string) ([]Member, error) {
 	for entry := range strings.SplitSeq(list, ",") {
 		name, address, found := strings.Cut(strings.TrimSpace(entry), "=")
 		if !found || name == "" {
-			return nil, command.WrongUsage("%q in initial-cluster names no member: write NAME=HOST:PORT for each, with commas between", entry)
+			return nil, command.WrongUsage("%q in initial-cluster names no member: write NAME=HOST:PORT for each member, separated by commas", entry)
 		}
 		if strings.Contains(address, "://") {
-			return nil, command.WrongUsage("the address of %s in initial-cluster is %q: leave http:// away, and write HOST:PORT; with --peer-cert members speak TLS", name, address)
+			return nil, command.WrongUsage("the address of %s in initial-cluster is %q: write HOST:PORT without http://; members speak TLS if --peer-cert is set", name, address)
 		}
 		host, port, err := net.SplitHostPort(address)
 		if n, numberErr := strconv.ParseUint(port, 10, 16); err != nil || host == "" || numberErr != nil || n == 0 {
 			return nil, command.WrongUsage("the address of %s in initial-cluster is %q: write HOST:PORT, such as 10.0.0.7:2380", name, address)
 		}
 		if names[name] {
-			return nil, command.WrongUsage("initial-cluster names %s twice: give each member a name of its own", name)
+			return nil, command.WrongUsage("initial-cluster names %s twice: give each member a different name", name)
 		}
 		if other, taken := addresses[address]; taken {
 			return nil, command.WrongUsage("%s and %s have the same address %s in initial-cluster: give each member its own", other, name, address)
@@ -136,9 +136,9 @@ func parseMembers(list string) ([]Member, error) {
 	}
 	switch {
 	case len(members) == 1:
-		return nil, command.WrongUsage("initial-cluster has one member only: name three, or leave it away for a server that is alone")
+		return nil, command.WrongUsage("initial-cluster has only one member: list three, or omit it for a single server")
 	case len(members) > maxGroup:
-		return nil, command.WrongUsage("initial-cluster has %d members, and %d are the most: three or five are usual", len(members), maxGroup)
+		return nil, command.WrongUsage("initial-cluster has %d members, more than %d: list three or five", len(members), maxGroup)
 	}
 	slices.SortFunc(members, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
 	all := make([]string, len(members))
@@ -179,11 +179,11 @@ func (p *Cluster) findSelf(name, advertise string) error {
 		for _, m := range p.Members {
 			names = append(names, m.Name)
 		}
-		return command.WrongUsage("the name %s is not in initial-cluster: say with --name which of them this server is: %s", name, strings.Join(names, ", "))
+		return command.WrongUsage("the name %s is not in initial-cluster: set --name to this server's name, which is one of %s", name, strings.Join(names, ", "))
 	}
 	p.Self = p.Members[i]
 	if advertise != "" && advertise != p.Self.Address {
-		return command.WrongUsage("peer-advertise is %s, and initial-cluster has %s for %s: the others go by that, so make them the same", advertise, p.Self.Address, name)
+		return command.WrongUsage("peer-advertise is %s, but initial-cluster has %s for %s, which the other members use: make them the same", advertise, p.Self.Address, name)
 	}
 	return nil
 }
@@ -211,7 +211,7 @@ func parseDrift(text string) (clock.Drift, error) {
 	percent, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(text, "%")), 64)
 	ppm := math.Ceil(percent * 10_000)
 	if err != nil || !strings.HasSuffix(text, "%") || !(ppm >= 1 && percent <= maxDriftPercent) {
-		return 0, command.WrongUsage("clock-drift is %q: write how far any clock may be from the true rate, such as 1%% or 0.5%%, and at most %d%%", text, maxDriftPercent)
+		return 0, command.WrongUsage("clock-drift is %q: write how far the rate of any clock may be from real time, such as 1%% or 0.5%%, and at most %d%%", text, maxDriftPercent)
 	}
 	return clock.Drift(ppm), nil
 }
@@ -220,17 +220,17 @@ func parseDrift(text string) (clock.Drift, error) {
 func (p *Cluster) Warn(log *slog.Logger) {
 	n := len(p.Members)
 	if n%2 == 0 {
-		log.Warn("an even number of members survives no more failures than one less: name one more, or one less", "members", n, "may fail", (n-1)/2)
+		log.Warn("an even number of members survives no more failures than one member fewer: add or remove one", "members", n, "may_fail", (n-1)/2)
 	}
 	if n > usualGroup {
-		log.Warn("so many members make every change slower: three or five are usual", "members", n)
+		log.Warn("every member makes changes slower: use three or five unless you need more", "members", n)
 	}
 	if p.Lease > p.Election {
-		log.Warn("the members' promise lasts longer than the election timeout, so a failover takes longer by the difference: "+
+		log.Warn("the members' promise lasts longer than the election timeout, which delays every failover by the difference: "+
 			"make --master-lease shorter than --election-timeout", "master-lease", p.Lease, "election-timeout", p.Election)
 	}
 	if isLoopback(p.Listen) && !isLoopback(p.Self.Address) {
-		log.Warn("the other members are told an address on which this one does not listen: say with --peer-listen where it should, such as 0.0.0.0:2380",
+		log.Warn("other members connect to an address on which this one does not listen: set --peer-listen, for example to 0.0.0.0:2380",
 			"peer-listen", p.Listen, "initial-cluster", p.Self.Address)
 	}
 }

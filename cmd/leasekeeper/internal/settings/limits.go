@@ -20,16 +20,16 @@ type limits struct {
 }
 
 var limitSettings = []setting{
-	{"memory-limit", "auto", "the `bytes` of memory that the server may use, from which follows how much clients can take; auto for a quarter of what there is, at least 1GiB", func(s *Server) *string { return &s.limits.memory }},
+	{"memory-limit", "auto", "the `bytes` of memory that the server may use, which also bounds what clients can use; auto for a quarter of the machine's memory, at least 1GiB", func(s *Server) *string { return &s.limits.memory }},
 	{"max-request-bytes", strconv.Itoa(server.DefaultMaxRequestBytes), "the largest write, in `bytes`", func(s *Server) *string { return &s.limits.requestBytes }},
-	{"max-leases", "0", "the `number` of leases beyond which none is granted; 0 for any number", func(s *Server) *string { return &s.limits.leases }},
-	{"max-connections", strconv.Itoa(server.DefaultMaxConnections), "the `number` of connections beyond which one is closed", func(s *Server) *string { return &s.limits.connections }},
-	{"max-requests", strconv.Itoa(server.DefaultMaxRequests), "the `number` of requests under way beyond which one is refused", func(s *Server) *string { return &s.limits.requests }},
-	{"max-streams", strconv.Itoa(server.DefaultMaxStreams), "the `number` of streams on a connection beyond which its client has to wait", func(s *Server) *string { return &s.limits.streams }},
-	{"max-watchers", strconv.Itoa(server.DefaultMaxWatchers), "the `number` of watchers on a connection beyond which one is refused", func(s *Server) *string { return &s.limits.watchers }},
-	{"max-ttl", server.DefaultMaxTTL.String(), "the longest `duration` that a lease on a name lives without renewal; leases of etcd's API have etcd's own bound", func(s *Server) *string { return &s.limits.maxTTL }},
-	{"min-free-bytes", writeBytes(replica.DefaultMinFreeBytes), "free `bytes` on the disk below which puts and grants are refused; 0 for none", func(s *Server) *string { return &s.limits.minFree }},
-	{"quota-bytes", writeBytes(replica.DefaultQuotaBytes), "`bytes` of data beyond which puts and grants are refused; 0 for any number", func(s *Server) *string { return &s.limits.quota }},
+	{"max-leases", "0", "the largest `number` of leases; 0 for no limit", func(s *Server) *string { return &s.limits.leases }},
+	{"max-connections", strconv.Itoa(server.DefaultMaxConnections), "the largest `number` of connections; the server closes further ones", func(s *Server) *string { return &s.limits.connections }},
+	{"max-requests", strconv.Itoa(server.DefaultMaxRequests), "the largest `number` of requests in progress; the server refuses further ones", func(s *Server) *string { return &s.limits.requests }},
+	{"max-streams", strconv.Itoa(server.DefaultMaxStreams), "the largest `number` of streams on a connection; the client waits before it opens further ones", func(s *Server) *string { return &s.limits.streams }},
+	{"max-watchers", strconv.Itoa(server.DefaultMaxWatchers), "the largest `number` of watchers on a connection; the server refuses further ones", func(s *Server) *string { return &s.limits.watchers }},
+	{"max-ttl", server.DefaultMaxTTL.String(), "the longest TTL (`duration`) of a lease on a name; leases of etcd's API have etcd's own limit", func(s *Server) *string { return &s.limits.maxTTL }},
+	{"min-free-bytes", writeBytes(replica.DefaultMinFreeBytes), "the free `bytes` on the disk below which the server refuses puts and grants; 0 for no limit", func(s *Server) *string { return &s.limits.minFree }},
+	{"quota-bytes", writeBytes(replica.DefaultQuotaBytes), "the `bytes` of data above which the server refuses puts and grants; 0 for no limit", func(s *Server) *string { return &s.limits.quota }},
 }
 
 // Bound writes what the settings limit into the configurations of both parts of the server.
@@ -56,7 +56,7 @@ func (l limits) apply(front *server.Config, member *node.Config) error {
 	} {
 		n, err := strconv.ParseInt(f.text, 10, 64)
 		if err != nil || n < int64(f.least) || n > math.MaxInt32 {
-			return command.WrongUsage("%s is %q: write a whole number from %d on", f.key, f.text, f.least)
+			return command.WrongUsage("%s is %q: write a whole number of at least %d", f.key, f.text, f.least)
 		}
 		*f.field = int(n)
 	}

@@ -17,9 +17,9 @@ import (
 // nameSettings are those of the commands that deal with names in a store. They are found like the settings of
 // `serve`, and may stand in the same file.
 var nameSettings = []settingOf[Names]{
-	{"store", "", "`URL` of the store, such as leasekeeper://127.0.0.1:2379/ (env LEASEKEEPER_STORE; default a SQLite file of this user)", func(o *Names) *string { return &o.Store }},
-	{"ttl", leasekeeper.DefaultTTL.String(), "the `duration` that the lease lives without renewal (env LEASEKEEPER_TTL)", func(o *Names) *string { return &o.TTL }},
-	{"kill-after", "", "the `duration` from SIGTERM to SIGKILL (env LEASEKEEPER_KILL_AFTER; default 5s, or a third of a shorter lease)", func(o *Names) *string { return &o.KillAfter }},
+	{"store", "", "`URL` of the store, such as leasekeeper://127.0.0.1:2379/ (env LEASEKEEPER_STORE; default: a SQLite file in your state directory)", func(o *Names) *string { return &o.Store }},
+	{"ttl", leasekeeper.DefaultTTL.String(), "the `duration` for which the lease lasts without renewal (env LEASEKEEPER_TTL)", func(o *Names) *string { return &o.TTL }},
+	{"kill-after", "", "the `duration` from SIGTERM to SIGKILL (env LEASEKEEPER_KILL_AFTER; default: 5s, or a third of a shorter TTL)", func(o *Names) *string { return &o.KillAfter }},
 	{"on-lost", "term", "`what` to do when the lease is about to be lost: term (SIGTERM, then SIGKILL), kill, or warn (env LEASEKEEPER_ON_LOST)", func(o *Names) *string { return &o.OnLost }},
 }
 
@@ -70,7 +70,7 @@ func RegisterNames(flags *pflag.FlagSet, keys ...string) {
 func ParseDuration(key, text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		return 0, command.WrongUsage("%q is not a length of time: write --%s 15s, or 500ms, or 2m", text, key)
+		return 0, command.WrongUsage("%q is not a duration: write --%s 15s, or 500ms, or 2m", text, key)
 	}
 	if d <= 0 {
 		return 0, command.WrongUsage("--%s %v is not positive: write --%s 15s, or 500ms, or 2m", key, d, key)
@@ -102,6 +102,6 @@ func CheckStore(rawURL string) error {
 			schemes[i] = scheme + ":"
 		}
 	}
-	return command.WrongUsage("there is no such kind of store: the URL of one begins with %s or %s, like %s",
+	return command.WrongUsage("the store has an unknown URL scheme: write a URL that begins with %s or %s, such as %s",
 		strings.Join(schemes[:len(schemes)-1], ", "), schemes[len(schemes)-1], ExampleStore)
 }

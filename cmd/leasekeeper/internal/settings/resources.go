@@ -35,7 +35,7 @@ func memoryLimit(text string, there int64) (int64, error) {
 	}
 	n, err := parseBytes("memory-limit", text)
 	if err != nil || n < leastMemory {
-		return 0, command.WrongUsage("memory-limit is %q: write auto, or a number of bytes from %s on, such as 2GiB", text, writeBytes(leastMemory))
+		return 0, command.WrongUsage("memory-limit is %q: write auto, or at least %s, such as 2GiB", text, writeBytes(leastMemory))
 	}
 	return int64(n), nil
 }
@@ -112,7 +112,7 @@ func shareFiles(limit uint64, ofUse int) (share, error) {
 		return share{database: ofUse}, nil
 	}
 	if limit < fewFiles {
-		return share{}, command.Failed("this process may have only %d descriptors, and a server needs %d: allow more (ulimit -n, or LimitNOFILE= in a unit of systemd)", limit, fewFiles)
+		return share{}, command.Failed("this process may open only %d file descriptors, and a server needs %d: raise the limit (ulimit -n, or LimitNOFILE= in a systemd unit)", limit, fewFiles)
 	}
 	files := int(min(limit, 1<<30))
 	s := share{database: min(files/4, ofUse)}

@@ -56,18 +56,18 @@ var knownSettings = slices.Concat(mainSettings, clusterSettingsKnown, limitSetti
 
 var mainSettings = []setting{
 	{"name", "default", "the member's `name`, shown in lists of members", func(s *Server) *string { return &s.Name }},
-	{"data-dir", "leasekeeper.data", "the `folder` for the data; made if it is not there", func(s *Server) *string { return &s.DataDir }},
-	{"listen", "127.0.0.1:2379", "`host:port` for clients (gRPC); port 0 takes a free one", func(s *Server) *string { return &s.Listen }},
-	{"advertise", "", "`host:port` by which clients reach this server, several with commas (default: where it listens; required if that is every interface)", func(s *Server) *string { return &s.advertise }},
+	{"data-dir", "leasekeeper.data", "the data `directory`; created if it does not exist", func(s *Server) *string { return &s.DataDir }},
+	{"listen", "127.0.0.1:2379", "`host:port` to serve clients on (gRPC); port 0 picks a free port", func(s *Server) *string { return &s.Listen }},
+	{"advertise", "", "`host:port` at which clients reach this server, or several separated by commas (default: the address of --listen; required if that is every interface)", func(s *Server) *string { return &s.advertise }},
 	{"http", "127.0.0.1:2381", "`host:port` for health, version and metrics, or off", func(s *Server) *string { return &s.HTTP }},
-	{"auto-compaction-retention", "1h", "the `duration` for which superseded revisions of keys can be read, before they are removed; 0 for ever", func(s *Server) *string { return &s.retention }},
-	{"cert", "", "`file` with the certificate to show to clients (PEM): speak TLS only", func(s *Server) *string { return &s.Cert }},
-	{"key", "", "`file` with its key", func(s *Server) *string { return &s.Key }},
-	{"client-ca", "", "`file` with certificates: serve only clients with one that descends from them", func(s *Server) *string { return &s.ClientCA }},
+	{"auto-compaction-retention", "1h", "the `duration` for which old revisions of keys can be read before they are removed; 0 keeps them forever", func(s *Server) *string { return &s.retention }},
+	{"cert", "", "`file` with the certificate to show to clients (PEM); the server then speaks TLS only", func(s *Server) *string { return &s.Cert }},
+	{"key", "", "`file` with the certificate's key", func(s *Server) *string { return &s.Key }},
+	{"client-ca", "", "`file` with certificate authorities (PEM): serve only clients with a certificate from one of them", func(s *Server) *string { return &s.ClientCA }},
 }
 
 var logSettings = []setting{
-	{"log-level", "info", "least `level` to log: debug, info, warn, error", func(s *Server) *string { return &s.LogLevel }},
+	{"log-level", "info", "lowest `level` to log: debug, info, warn or error", func(s *Server) *string { return &s.LogLevel }},
 	{"log-format", "text", "`format` of the log: text or json", func(s *Server) *string { return &s.LogFormat }},
 }
 
@@ -131,17 +131,17 @@ func resolve[S any](known []settingOf[S], flags *pflag.FlagSet, environ []string
 func loadFile(k *koanf.Koanf, path string, mine []string) error {
 	if err := k.Load(file.Provider(path), yaml.Parser()); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return command.WrongUsage("there is no configuration file %s: correct --config, or leave it away", path)
+			return command.WrongUsage("there is no configuration file %s: fix --config, or omit it", path)
 		}
-		return command.WrongUsage("the configuration file %s cannot be read: %v", path, err)
+		return command.WrongUsage("cannot read the configuration file %s: %v", path, err)
 	}
 	for _, key := range k.Keys() {
 		if !isKnown(key) {
-			return command.WrongUsage("unknown key %q in %s; known are %s", key, path, strings.Join(mine, ", "))
+			return command.WrongUsage("unknown key %q in %s; the known keys are %s", key, path, strings.Join(mine, ", "))
 		}
 		switch value := k.Get(key).(type) {
 		case nil, []any, map[string]any:
-			return command.WrongUsage("the value of %q in %s is not a plain text or number", key, path)
+			return command.WrongUsage("the value of %q in %s is not plain text or a number: write a single value", key, path)
 		case string:
 		default:
 			if err := k.Set(key, fmt.Sprint(value)); err != nil {
@@ -163,7 +163,7 @@ func settingVariables(environ []string, mine []string) (map[string]string, error
 		}
 		key := strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, variablePrefix)), "_", "-")
 		if key != configKey && !isKnown(key) || name != variableOf(key) {
-			return nil, command.WrongUsage("unknown environment variable %s; known are %s", name, strings.Join(knownVariables(mine), ", "))
+			return nil, command.WrongUsage("unknown environment variable %s: unset it, or correct its name; the known variables are %s", name, strings.Join(knownVariables(mine), ", "))
 		}
 		if value != "" {
 			found[key] = value

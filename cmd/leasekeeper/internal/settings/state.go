@@ -20,10 +20,10 @@ const stateFile = "leases.db"
 func localStore(stderr io.Writer) (string, error) {
 	folder, err := stateFolder(runtime.GOOS, os.Geteuid() == 0, os.Getenv)
 	if err != nil {
-		return "", command.WrongUsage("which store? %v: write --store URL, or set %s; a URL is like %s", err, StoreVariable, ExampleStore)
+		return "", command.WrongUsage("no store is given, and there is no default: %v; write --store URL, or set %s, for example to %s", err, StoreVariable, ExampleStore)
 	}
 	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return "", command.WrongUsage("the folder for leases cannot be made: %v: make it, or write --store URL, or set %s; a URL is like %s", err, StoreVariable, ExampleStore)
+		return "", command.WrongUsage("cannot create the state directory for leases: %v; create it, or write --store URL, or set %s, for example to %s", err, StoreVariable, ExampleStore)
 	}
 	file := filepath.Join(folder, stateFile)
 	for _, path := range []string{folder, file} {
@@ -39,7 +39,7 @@ func stateFolder(system string, root bool, getenv func(string) string) (string, 
 	const own = "leasekeeper"
 	home := func(below ...string) (string, error) {
 		if getenv("HOME") == "" {
-			return "", fmt.Errorf("there is no folder for this user, because HOME is not set")
+			return "", fmt.Errorf("HOME is not set")
 		}
 		return filepath.Join(append([]string{getenv("HOME")}, append(below, own)...)...), nil
 	}
@@ -49,7 +49,7 @@ func stateFolder(system string, root bool, getenv func(string) string) (string, 
 	switch {
 	case system == "windows":
 		if getenv("LOCALAPPDATA") == "" {
-			return "", fmt.Errorf("there is no folder for this user, because LOCALAPPDATA is not set")
+			return "", fmt.Errorf("LOCALAPPDATA is not set")
 		}
 		return filepath.Join(getenv("LOCALAPPDATA"), own), nil
 	case system == "darwin" && root:

@@ -18,10 +18,10 @@ func Protect(path, instead string) error {
 		return nil // opening tells of errors
 	}
 	if about, ok := info.Sys().(*syscall.Stat_t); ok && int64(about.Uid) != int64(os.Geteuid()) {
-		return fmt.Errorf("every user may write to %s, which belongs to user %d: leases in it protect from nobody; have its owner run chmod o-w, or choose %s", path, about.Uid, instead)
+		return fmt.Errorf("every user may write to %s, which belongs to user %d, so any user can take leases in it: let the owner run chmod o-w, or choose %s", path, about.Uid, instead)
 	}
 	if err := os.Chmod(path, info.Mode()&^others); err != nil {
-		return fmt.Errorf("every user may write to %s, and that cannot be changed (%w): leases in it protect from nobody; choose %s", path, err, instead)
+		return fmt.Errorf("every user may write to %s, so any user can take leases in it, and chmod failed (%w): choose %s", path, err, instead)
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ type Flags struct {
 // Register registers the flags, and those of the settings with these keys.
 func (f *Flags) Register(cmd *cobra.Command, keys ...string) {
 	settings.RegisterNames(cmd.Flags(), append(keys, "store")...)
-	cmd.Flags().DurationVar(&f.Timeout, "timeout", settings.DefaultTimeout, "how long to wait for answers")
+	cmd.Flags().DurationVar(&f.Timeout, "timeout", settings.DefaultTimeout, "how long to wait for the store's answers")
 	cmd.Flags().StringVarP(&f.Output, "output", "o", console.Table, "`table` or json")
 }
 
@@ -78,7 +78,7 @@ func NotAnAnswer(err error) error {
 
 // Explain gives an error of the store of --store its exit code. doing completes "could not".
 func Explain(doing string, err error) error {
-	return ExplainWith(doing, err, "see whether it is well, or choose another with --store")
+	return ExplainWith(doing, err, "check that it is running, or choose another store with --store")
 }
 
 // WithoutPrefix returns an error without the name of this program before it: command.Report writes that.
@@ -120,7 +120,7 @@ func NameAndToken(optional bool, args []string) (string, leasekeeper.Token, erro
 	}
 	t, err := strconv.ParseUint(args[1], 10, 64)
 	if err != nil || t == 0 {
-		return "", 0, command.WrongUsage("%q is not a token: write the number that `leasekeeper acquire` printed, or that is in %s", args[1], settings.TokenVariable)
+		return "", 0, command.WrongUsage("%q is not a token: write the number that `leasekeeper acquire` printed, or the value of %s", args[1], settings.TokenVariable)
 	}
 	return args[0], leasekeeper.Token(t), nil
 }
@@ -157,9 +157,9 @@ func Resume(ctx context.Context, b backend.Backend, name string, t leasekeeper.T
 func NotHeld(info backend.Info, t leasekeeper.Token) string {
 	switch {
 	case info.Held && info.Token > t:
-		return fmt.Sprintf("%s has passed on: token %d was succeeded by %d, of %s", info.Name, t, info.Token, info.Holder)
+		return fmt.Sprintf("%s has a new holder: token %d was replaced by %d (%s)", info.Name, t, info.Token, info.Holder)
 	case info.Held:
-		return fmt.Sprintf("%s is held under token %d by %s, and %d was never given out", info.Name, info.Token, info.Holder, t)
+		return fmt.Sprintf("%s is held under token %d by %s; token %d was never issued", info.Name, info.Token, info.Holder, t)
 	case t == 0:
 		return fmt.Sprintf("nobody holds %s", info.Name)
 	}

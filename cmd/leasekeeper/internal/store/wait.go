@@ -31,10 +31,10 @@ type WaitFlags struct {
 
 func (f *WaitFlags) Register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.BoolVarP(&f.nonblock, "nonblock", "n", false, "fail at once if somebody holds the name")
-	flags.StringVarP(&f.wait, "wait", "w", "", "fail if the name is not free after so many `seconds`, such as 10 or 0.5 (default: wait for ever)")
+	flags.BoolVarP(&f.nonblock, "nonblock", "n", false, "fail at once if the name is held")
+	flags.StringVarP(&f.wait, "wait", "w", "", "fail if the name is not free after this number of `seconds`, such as 10 or 0.5 (default: wait forever)")
 	flags.IntVarP(&f.conflict, "conflict-exit-code", "E", command.ExitBusy, "the exit `code` when the name is not free")
-	flags.BoolVar(&f.quiet, "quiet-if-busy", false, "say nothing when the name is not free")
+	flags.BoolVar(&f.quiet, "quiet-if-busy", false, "print nothing when the name is not free")
 }
 
 func (f *WaitFlags) Complete() error {
@@ -47,7 +47,7 @@ func (f *WaitFlags) Complete() error {
 		f.limit = time.Duration(seconds * float64(time.Second))
 	}
 	if f.nonblock && f.limit > 0 {
-		return command.WrongUsage("--nonblock does not wait, and --wait does: leave one of them away")
+		return command.WrongUsage("--nonblock and --wait contradict each other: omit one of them")
 	}
 	if f.limit == 0 { // as with flock
 		f.nonblock = true
@@ -127,7 +127,7 @@ func (f *WaitFlags) Acquire(ctx context.Context, k *leasekeeper.Keeper, name str
 		return nil, fmt.Errorf("%w after waiting for %v", err, f.limit)
 	}
 	if !info.Held && errors.Is(refused, leasekeeper.ErrUnavailable) {
-		return nil, fmt.Errorf("nobody holds %s, but no claim to it was taken on within %v: %w", name, f.limit, refused)
+		return nil, fmt.Errorf("nobody holds %s, but the store accepted no claim within %v: %w", name, f.limit, refused)
 	}
 	why := fmt.Errorf("%s was not free within %v", name, f.limit)
 	if info.Held {
