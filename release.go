@@ -145,7 +145,7 @@ func (k *Keeper) drop(l *Lease, raw backend.Lease) {
 	defer k.mu.Unlock()
 	l.raw = raw
 	if l.end.Load() == nil {
-		k.giveBack(l, &ending{name: l.name, token: l.token, why: "it was not wanted any more", released: true})
+		k.giveBack(l, &ending{name: l.name, token: l.token, why: "it was no longer wanted", released: true})
 		return
 	}
 	// The holder has forgotten it.

@@ -150,7 +150,7 @@ func TestCollectForgetsWhatWasReplaced(t *testing.T) {
 			a.extend(l, 0)
 		}
 	}
-	names = append(names, "jobs/z") // it has no record any more
+	names = append(names, "jobs/z") // it no longer has a record
 	first["jobs/z"] = claim.NewOp()
 	sight("jobs/z", first["jobs/z"], 1)
 	if n, err := a.Collect(t.Context(), claim.Collection{Prefix: "jobs/"}); n != 0 || err != nil {

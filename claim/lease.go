@@ -138,7 +138,7 @@ func (l *Lease) ended() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.gone == nil && l.given {
-		return fmt.Errorf("%w: %s was given back", backend.ErrLost, l.name)
+		return fmt.Errorf("%w: %s was released", backend.ErrLost, l.name)
 	}
 	return l.gone
 }
@@ -159,9 +159,9 @@ func (l *Lease) mine(s *seen) error {
 	case r.Held():
 		return l.lose("%s is held by %s (token %d)", l.name, backend.Holder{ID: r.Holder, Card: r.Card}, r.Token)
 	case !r.Exists():
-		return l.lose("%s has no record any more", l.name)
+		return l.lose("%s no longer has a record", l.name)
 	}
-	return l.lose("nobody holds %s any more", l.name)
+	return l.lose("nobody holds %s now", l.name)
 }
 
 // left is told that the record is no longer that of this lease.

@@ -39,7 +39,7 @@ func ExampleGuard_Check() {
 	// Output:
 	// <nil>
 	// <nil>
-	// stale fencing token: token 12 came to "shard-7" after token 13: the lease has passed on to another holder, so stop, and do not repeat this write
+	// stale fencing token: token 12 came to "shard-7" after token 13: the name has a new holder, so stop, and do not repeat this write
 }
 
 func ExampleGuard_Advance() {

@@ -38,7 +38,7 @@ type StaleError struct {
 }
 
 func (e *StaleError) Error() string {
-	return fmt.Sprintf("%v: token %d came to %q after token %d: the lease has passed on to another holder, so stop, and do not repeat this write",
+	return fmt.Sprintf("%v: token %d came to %q after token %d: the name has a new holder, so stop, and do not repeat this write",
 		ErrStale, e.Token, e.Name, e.Highest)
 }
 

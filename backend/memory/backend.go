@@ -196,7 +196,7 @@ func (b *Backend) pause(ctx context.Context, wait time.Duration, moved, changed,
 }
 
 func gone(l *lease) error {
-	return fmt.Errorf("memory: %w: the store knows no lease of this holder for %s any more", backend.ErrLost, l.name)
+	return fmt.Errorf("memory: %w: the store no longer has a lease of this holder for %s", backend.ErrLost, l.name)
 }
 
 // Renew implements [backend.Backend]. A fault without a name befalls the message, one with a name only the

@@ -207,11 +207,11 @@ func (b *Backend) Transfer(ctx context.Context, l backend.Lease) error {
 	return b.change(ctx, Transfer, l, func(r *record, place int, now clock.Instant) error {
 		switch {
 		case place > 0:
-			return fmt.Errorf("memory: %w: who stands in line for %s cannot hand it on", backend.ErrInvalid, r.name)
+			return fmt.Errorf("memory: %w: a waiter in the queue for %s cannot transfer it", backend.ErrInvalid, r.name)
 		case r.pinned:
 			return fmt.Errorf("memory: %w: %s: %s", backend.ErrPinned, r.name, backend.Printable(r.why))
 		case len(r.line) == 1:
-			return fmt.Errorf("memory: %w: nobody stands in line for %s", backend.ErrInvalid, r.name)
+			return fmt.Errorf("memory: %w: nobody waits in the queue for %s", backend.ErrInvalid, r.name)
 		}
 		b.store.end(r, 0, backend.Transferred, now)
 		return nil

@@ -55,7 +55,7 @@ func GateClaim(ctx context.Context, l *claim.Lease) error {
 		return gateFailed(l, err)
 	}
 	if result.MatchedCount == 0 {
-		return fmt.Errorf("mongodb: gate: %w: %s is not held under token %d any more: abort the transaction", backend.ErrLost, l.Name(), token)
+		return fmt.Errorf("mongodb: gate: %w: %s is no longer held under token %d: abort the transaction", backend.ErrLost, l.Name(), token)
 	}
 	return nil
 }

@@ -193,7 +193,7 @@ func said(f *sqlstore.Failure, p *pgconn.PgError) {
 	f.Kind = backend.ErrUnavailable
 	if stale(p) {
 		f.Again = true
-		f.Advice = "what was prepared on a connection is not there any more"
+		f.Advice = "a statement prepared on a connection no longer exists"
 		return
 	}
 	switch p.Code {

@@ -64,7 +64,7 @@ func gate(l *claim.Lease, ask func(statement string, args []any, found *int) err
 	case err == nil:
 		return nil
 	case errors.Is(err, sql.ErrNoRows): // pgx.ErrNoRows is that too
-		return fmt.Errorf("postgres: gate: %w: %s is not held under token %d any more: roll the transaction back", backend.ErrLost, l.Name(), l.Token())
+		return fmt.Errorf("postgres: gate: %w: %s is no longer held under token %d: roll the transaction back", backend.ErrLost, l.Name(), l.Token())
 	default:
 		return gateFailed(l, err)
 	}

@@ -147,7 +147,7 @@ func examine(ctx context.Context, db *database, c *sqlstore.Config) error {
 	schema, _ := rows[0][3].(string)
 	switch {
 	case standby:
-		return fmt.Errorf("postgres: %w: this server is a standby, which cannot be written and tells old news: connect to the primary", backend.ErrUnavailable)
+		return fmt.Errorf("postgres: %w: this server is a standby, which cannot be written and may answer with old data: connect to the primary", backend.ErrUnavailable)
 	case fsync == "off" && !c.AcceptLoss:
 		return fmt.Errorf("postgres: %w: the server runs with fsync = off, so that a crash may undo what was acknowledged: set it to on, or accept the loss", backend.ErrInvalid)
 	case commit == "off" && !c.AcceptLoss:

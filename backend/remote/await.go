@@ -140,13 +140,13 @@ func (t *turn) serves(endpoint int64) bool {
 	}
 }
 
-// another is for when the server does not know the lease any more, so that asking for it again has made
+// another is for when the server no longer knows the lease, so that asking for it again has made
 // another claim: that is taken back.
 func (b *Backend) another(ctx context.Context, l *lease, what string) error {
 	if o := b.release(ctx, l); o.err != nil {
 		return o.read(what) // asked again, it is tried again
 	}
-	return fmt.Errorf("%w: %s: the server does not know the lease any more", backend.ErrLost, what)
+	return fmt.Errorf("%w: %s: the server no longer knows the lease", backend.ErrLost, what)
 }
 
 // retry says whether to try again after so many failures in a row, and waits until then. Otherwise it

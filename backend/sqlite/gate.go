@@ -43,7 +43,7 @@ func GateClaim(ctx context.Context, tx *sql.Tx, l *claim.Lease) error {
 		return gateFailed(l, err)
 	}
 	if touched == 0 {
-		return fmt.Errorf("sqlite: gate: %w: %s is not held under token %d any more: roll the transaction back", backend.ErrLost, l.Name(), l.Token())
+		return fmt.Errorf("sqlite: gate: %w: %s is no longer held under token %d: roll the transaction back", backend.ErrLost, l.Name(), l.Token())
 	}
 	return nil
 }

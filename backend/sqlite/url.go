@@ -45,7 +45,7 @@ func parse(u *url.URL) (path string, c Config, options []claim.BackendOption, er
 		return "", c, nil, fmt.Errorf("sqlite: %w", err)
 	}
 	if shared.StoreClock {
-		return invalid("clock=store: a file has no clock; all who can open it share the machine's")
+		return invalid("clock=store: a file has no clock; all processes that can open it share the machine's")
 	}
 	if shared.Schema != "" {
 		return invalid("schema: a file has none; there is prefix")

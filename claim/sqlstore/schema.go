@@ -40,7 +40,7 @@ var aboutTimes = []aboutColumn{
 	{"ticket", "place", "the order of the queue of a name: the lowest is its head"},
 	{"ticket", "door", "the number of a session-level advisory lock that the process holds while it runs"},
 	{"ticket", "kind", "what it waits for; a program that does not know a kind takes it for exclusive"},
-	{"namespace", "listened_at", "when somebody last said that he listens for changes of owners, by the clock of this database; nobody is notified unless that was within a minute"},
+	{"namespace", "listened_at", "when a process last said that it listens for changes of owners, by the clock of this database; nobody is notified unless that was within a minute"},
 }
 
 func about(table, column string) string {

@@ -212,7 +212,7 @@ func (s *Store) checkMode(mode string) error {
 
 // gone is the error for a namespace whose row was deleted.
 func (s *Store) gone() error {
-	return fmt.Errorf("%s: %w: the row of namespace %s was deleted: nothing is sure about its tokens any more; open it anew to make another, and raise its floor above all tokens that were seen",
+	return fmt.Errorf("%s: %w: the row of namespace %s was deleted: its tokens can no longer be trusted: open it again to create another, and raise its floor above all tokens that were seen",
 		s.Scheme(), backend.ErrInvalid, s.config.Namespace)
 }
 

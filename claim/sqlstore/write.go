@@ -179,7 +179,7 @@ func partly(err error, before, writes int) error {
 	if before == 0 || errors.Is(err, backend.ErrUnknownOutcome) {
 		return err
 	}
-	return fmt.Errorf("%w of %d writes, some of which were done: %w", backend.ErrUnknownOutcome, writes, err)
+	return fmt.Errorf("%w of %d writes, some of them done: %w", backend.ErrUnknownOutcome, writes, err)
 }
 
 // swapTogether writes many records with one statement, and notes which were written.

@@ -35,7 +35,7 @@ func (f *InForce) Expiry() time.Time { return f.Pair.Leaf.NotAfter }
 func (f Files) Read() (*InForce, error) {
 	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
 	if err != nil {
-		return nil, fmt.Errorf("cannot use the certificate %s with the key %s (%w): correct %s and %s",
+		return nil, fmt.Errorf("cannot use the certificate %s with the key %s (%w): fix %s and %s",
 			f.Cert, f.Key, err, f.CertFlag, f.KeyFlag)
 	}
 	read := &InForce{Pair: pair}
@@ -44,7 +44,7 @@ func (f Files) Read() (*InForce, error) {
 	}
 	text, err := os.ReadFile(f.CA)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the certificates that others must descend from (%w): correct %s", err, f.CAFlag)
+		return nil, fmt.Errorf("cannot read the certificate authorities to trust (%w): fix %s", err, f.CAFlag)
 	}
 	read.CAs = x509.NewCertPool()
 	if !read.CAs.AppendCertsFromPEM(text) {

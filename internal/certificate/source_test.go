@@ -117,7 +117,7 @@ func TestErrorsNameTheFlag(t *testing.T) {
 	}{
 		{func(f *Files) { f.Cert += "x" }, "--cert and --key"},
 		{func(f *Files) { f.Key = f.Cert }, "--cert and --key"},
-		{func(f *Files) { f.CA += "x" }, "correct --ca"},
+		{func(f *Files) { f.CA += "x" }, "fix --ca"},
 		{func(f *Files) { f.CA = f.Key }, "give --ca a file in PEM form"},
 	} {
 		f := some(t)

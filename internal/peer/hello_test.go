@@ -117,7 +117,7 @@ func TestWhatIsNoMemberIsRecognised(t *testing.T) {
 	other := grpc.NewServer()
 	done := make(chan error, 1)
 	go func() { done <- other.Serve(g.listeners[2]) }()
-	g.start(1, nil).awaitRefusal(2, "no member of a group", "--initial-cluster")
+	g.start(1, nil).awaitRefusal(2, "not a member of a cluster", "--initial-cluster")
 	other.Stop()
 	if err := <-done; err != nil {
 		t.Error(err)

@@ -282,7 +282,7 @@ func (l *link) explain(err error) error {
 	case !ok:
 		return err
 	case s.Code() == codes.Unimplemented:
-		return fmt.Errorf("what answers at %s is no member of a group: correct --initial-cluster (%s)", l.address, s.Message())
+		return fmt.Errorf("the server at %s is not a member of a cluster: fix --initial-cluster (%s)", l.address, s.Message())
 	case s.Code() == codes.Unavailable && strings.Contains(s.Message(), "HTTP/1.1 header"):
 		return errTLSThere
 	case s.Code() == codes.Unavailable && l.connErr != nil:

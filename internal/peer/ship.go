@@ -31,7 +31,7 @@ var (
 func (t *Transport) Ship(ctx context.Context, to uint64, frame []byte, state io.Reader) error {
 	l := t.links[to]
 	if l == nil {
-		return fmt.Errorf("%w: %x is no other member of the group", ErrUnreachable, to)
+		return fmt.Errorf("%w: %x is not another member of the cluster", ErrUnreachable, to)
 	}
 	if len(frame) > t.cfg.MaxFrame {
 		return fmt.Errorf("peer: a frame of %d bytes is larger than %d", len(frame), t.cfg.MaxFrame)

@@ -20,7 +20,7 @@ const lingerLimit = 500 * time.Millisecond
 
 // plainRefusal is no HTTP/2: who reads it does not go on in the clear.
 const plainRefusal = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n" +
-	"The members of this group speak TLS only.\n"
+	"The members of this cluster speak TLS only.\n"
 
 var (
 	errPlainHere = errors.New("it does not speak TLS, and this member does: configure certificates for all members, or for none")

@@ -122,7 +122,7 @@ func (t *Transport) Start() error {
 	}
 	t.started = true
 	if t.Open() {
-		t.cfg.Logger.Warn("members are connected without TLS: whoever reaches the port can speak as a member; see --peer-cert, "+
+		t.cfg.Logger.Warn("members are connected without TLS: anyone who reaches the port can act as a member; see --peer-cert, "+
 			"--peer-key and --peer-ca", "address", t.cfg.Listener.Addr().String())
 	}
 	t.serving.Go(t.serve)
@@ -138,7 +138,7 @@ func (t *Transport) serve() {
 	if t.isDraining() {
 		return
 	}
-	t.cfg.Logger.Error("the listener for members has failed: no member can connect to this one any more", "error", err)
+	t.cfg.Logger.Error("the listener for members has failed: members can no longer connect to this one", "error", err)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.served = err

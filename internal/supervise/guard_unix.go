@@ -40,7 +40,7 @@ func Guard(socket uintptr, stdio [3]*os.File) error {
 	standAside()
 	callOneself(GuardName)
 	if err := adopt(); err != nil {
-		return fmt.Errorf("%w: cannot become the one who inherits orphans: %w", ErrGuard, err)
+		return fmt.Errorf("%w: cannot become the parent of orphaned processes: %w", ErrGuard, err)
 	}
 	syscall.CloseOnExec(int(socket))
 	if err := syscall.SetNonblock(int(socket), true); err != nil {
@@ -212,7 +212,7 @@ func (g *guard) act() time.Duration {
 func (g *guard) end(s syscall.Signal) {
 	if err := g.signalAll(s); err != nil && !g.stuck {
 		g.stuck = true
-		g.trouble(fmt.Sprintf("cannot end all of the command: %v; it runs as another user, perhaps: run this as that user", err))
+		g.trouble(fmt.Sprintf("cannot end all of the command: %v; it may run as another user: run leasekeeper as that user", err))
 	}
 }
 

@@ -64,7 +64,7 @@ func Run(o Options) (Outcome, error) {
 	deadline := o.Tenure.Deadline()
 	w := &wrapper{Options: o, judge: newJudge(o.Terms, deadline), told: deadline, earlier: descendants(os.Getpid())}
 	if err := adopt(); err != nil {
-		return Outcome{}, fmt.Errorf("%w: cannot become the one who inherits orphans: %w", ErrGuard, err)
+		return Outcome{}, fmt.Errorf("%w: cannot become the parent of orphaned processes: %w", ErrGuard, err)
 	}
 	defer disown()
 	w.terminal = openTerminal(o.Command.Terminal)
