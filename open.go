@@ -53,7 +53,7 @@ func New(b backend.Backend, o ...KeeperOption) (*Keeper, error) {
 		backend:  b,
 		limits:   b.Limits(),
 		options:  options,
-		clock:    machine{},
+		clock:    clock.System{},
 		core:     core,
 		held:     make(map[string]*Lease),
 		lost:     make(map[string]*Lease),
@@ -85,12 +85,6 @@ func New(b backend.Backend, o ...KeeperOption) (*Keeper, error) {
 	k.own.Go(func() { k.watchTime(boot) })
 	return k, nil
 }
-
-// machine is the clock of all keepers but those on stores for tests.
-type machine struct{}
-
-func (machine) Now() clock.Instant     { return clock.Now() }
-func (machine) Moved() <-chan struct{} { return nil }
 
 // seed makes this keeper's rhythm its own.
 func seed() uint64 {

@@ -30,7 +30,7 @@ func TestWatcherIsWokenForWhatIsDueEarlier(t *testing.T) {
 
 // What is waited for is what the holder asked for last.
 func TestWatcherIsArmedForWhatWasAskedLast(t *testing.T) {
-	k := &Keeper{clock: machine{}, wakeAt: clock.Now().Add(1e15), waits: true}
+	k := &Keeper{clock: clock.System{}, wakeAt: clock.Now().Add(1e15), waits: true}
 	if left, waits := k.arm(); !waits || left <= 0 || !k.isArmed || k.armed != k.wakeAt {
 		t.Errorf("left %v, waits %t, armed %t for %v", left, waits, k.isArmed, k.armed)
 	}

@@ -120,7 +120,7 @@ func NewClient(s Store, o Options) (*Client, error) {
 // fill puts the defaults where nothing is set.
 func (o *Options) fill() {
 	if o.Clock == nil {
-		o.Clock = machine{}
+		o.Clock = clock.System{}
 		if o.Domain == clock.UnknownDomain {
 			o.Domain = clock.SystemDomain()
 		}
@@ -147,12 +147,6 @@ func (c *Client) Now() clock.Instant { return c.opts.Clock.Now() }
 
 // wall is the time to be shown, as exactly as every store can keep it.
 func (c *Client) wall() time.Time { return c.opts.Wall().UTC().Truncate(time.Millisecond) }
-
-// machine is the clock of a client that was given none.
-type machine struct{}
-
-func (machine) Now() clock.Instant     { return clock.Now() }
-func (machine) Moved() <-chan struct{} { return nil }
 
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)

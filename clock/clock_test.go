@@ -185,3 +185,13 @@ func TestSystemClocks(t *testing.T) {
 	for !Now().After(first) { // both of them do advance
 	}
 }
+
+func TestSystemReadsTheMachinesClocks(t *testing.T) {
+	before, now, after := Now(), System{}.Now(), Now()
+	if now.Raw < before.Raw || now.Boot < before.Boot || now.Raw > after.Raw || now.Boot > after.Boot {
+		t.Errorf("System shows %v, the machine's clocks showed %v before and %v after", now, before, after)
+	}
+	if (System{}).Moved() != nil {
+		t.Error("System says when it is moved by hand")
+	}
+}

@@ -15,6 +15,6 @@
 // for Distributed File Cache Consistency" (SOSP 1989), section 5.
 //
 // It never starts a goroutine or a timer. Only the files system_*.go read a clock; everything else in the
-// package, and every package that decides about leases, takes the time as an argument. [Manual] is the
-// hand-driven twin for tests and simulations.
+// package, and every package that decides about leases, takes the time as an argument. A program that waits holds
+// its clocks as a value: [System] is the machine's, [Manual] is the hand-driven twin for tests and simulations.
 package clock

@@ -62,9 +62,3 @@ func (c *Clock) move(raw, boot time.Duration) {
 	close(c.moved)
 	c.moved = make(chan struct{})
 }
-
-// machine is the clock of a store that was given none.
-type machine struct{}
-
-func (machine) Now() clock.Instant     { return clock.Now() }
-func (machine) Moved() <-chan struct{} { return nil }

@@ -73,7 +73,7 @@ func WithLimits(l backend.Limits) Option { return func(s *Store) { s.limits = l 
 // New returns an empty store.
 func New(options ...Option) *Store {
 	s := &Store{
-		clock:    machine{},
+		clock:    clock.System{},
 		limits:   backend.Limits{MinTTL: 10 * time.Millisecond, MaxTTL: 365 * 24 * time.Hour, Granularity: time.Millisecond},
 		names:    make(map[string]*record),
 		claims:   make(map[backend.ID]*claim),

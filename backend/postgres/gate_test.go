@@ -301,18 +301,12 @@ func TestTakeoverRacesGate(t *testing.T) {
 	}
 }
 
-// machine has clocks that nobody else shares.
-type machine struct{}
-
-func (machine) Now() clock.Instant     { return clock.Now() }
-func (machine) Moved() <-chan struct{} { return nil }
-
 // In store-clock mode who comes later, on another machine, takes the name of a dead holder at once.
 func TestStoreClockFreesTheDead(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	store := opened(t, database, Config{StoreClock: true})
-	another := func() *claim.Client {
-		c, err := claim.NewClient(opened(t, database, Config{StoreClock: true}), claim.Options{Clock: machine{}})
+	another := func() *claim.Client { // its domain is unknown, so that nobody shares its clocks
+		c, err := claim.NewClient(opened(t, database, Config{StoreClock: true}), claim.Options{Clock: clock.System{}})
 		if err != nil {
 			t.Fatal(err)
 		}

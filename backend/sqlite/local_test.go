@@ -27,18 +27,12 @@ func onAShare(string) (place, error)  { return place{}, nil }
 // kernel returns a client of a process under another kernel, which sees the same file in its own way.
 func kernel(t *testing.T, path string, boot clock.Domain, sees func(string) (place, error)) *claim.Client {
 	t.Helper()
-	c, err := claim.NewClient(opened(t, path, Config{here: boot, look: sees}), claim.Options{Domain: boot, Clock: machine{}})
+	c, err := claim.NewClient(opened(t, path, Config{here: boot, look: sees}), claim.Options{Domain: boot, Clock: clock.System{}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
-
-// machine is this machine's clock, which stands for that of each of them.
-type machine struct{}
-
-func (machine) Now() clock.Instant     { return clock.Now() }
-func (machine) Moved() <-chan struct{} { return nil }
 
 func claimed(t *testing.T, c *claim.Client, name string) (*claim.Lease, error) {
 	t.Helper()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/clock"
 )
 
 // ways are the two ways to a store in a file: the file's path, and a database of the caller's in each journal mode.
@@ -88,7 +89,7 @@ func heldAndClosed(t *testing.T) string {
 	t.Helper()
 	path := newPath(t)
 	s := opened(t, path, Config{here: hostBoot, look: onOwnDisk})
-	c, err := claim.NewClient(s, claim.Options{Domain: hostBoot, Clock: machine{}})
+	c, err := claim.NewClient(s, claim.Options{Domain: hostBoot, Clock: clock.System{}})
 	if err != nil {
 		t.Fatal(err)
 	}
