@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/backoff"
 	"github.com/leasekeeper/leasekeeper/internal/keepalive"
 )
 
@@ -73,7 +74,7 @@ func (k *Keeper) acquireAnew(caller context.Context, name string, o leaseOptions
 		} else if now.Elapsed(began) > o.ttl {
 			return nil, err
 		}
-		if !pause(ctx, backoff(tries, o.ttl)) {
+		if !pause(ctx, pauseAfter(tries, o.ttl)) {
 			return nil, overAfter(ctx, cause)
 		}
 		l := k.newLease(caller, name, o, managed)
@@ -241,7 +242,7 @@ func (k *Keeper) granted(ctx context.Context, l *Lease, raw backend.Lease, grant
 			fails = 0
 		case inconclusive(err):
 			fails++
-			l.idle(ctx, backoff(fails, l.TTL()))
+			l.idle(ctx, pauseAfter(fails, l.TTL()))
 		default:
 			k.drop(l, raw)
 			return err
@@ -304,15 +305,15 @@ func (l *Lease) idle(ctx context.Context, d time.Duration) {
 func patience(left time.Duration) time.Duration { return max(left/3, keepalive.MinTTL) }
 
 const (
-	leastBackoff = 5 * time.Millisecond
-	mostBackoff  = 5 * time.Second
+	leastRetry = 5 * time.Millisecond
+	mostRetry  = 5 * time.Second
 )
 
-// backoff is how long to wait before trying again what has failed so often before.
-func backoff(fails int, ttl time.Duration) time.Duration {
-	most := max(leastBackoff, min(mostBackoff, ttl/4))
-	d := min(leastBackoff<<min(fails, 20), most)
-	return d/2 + mathrand.N(d/2+1)
+// pauseAfter returns how long to wait before another attempt, after that many have failed. The most is a quarter of the
+// TTL.
+func pauseAfter(fails int, ttl time.Duration) time.Duration {
+	most := max(leastRetry, min(mostRetry, ttl/4))
+	return backoff.Below(backoff.Doubled(leastRetry, most, fails), mathrand.Uint64())
 }
 
 // pause returns false if ctx ended before d has passed.

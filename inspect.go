@@ -104,7 +104,7 @@ func (k *Keeper) Watch(ctx context.Context, prefix string) iter.Seq2[Event, erro
 			if !yield(Event{}, err) || !transient(err) {
 				return
 			}
-			if !pause(ctx, backoff(fails, DefaultTTL)) {
+			if !pause(ctx, pauseAfter(fails, DefaultTTL)) {
 				yield(Event{}, over(ctx))
 				return
 			}

@@ -132,7 +132,7 @@ func (k *Keeper) Campaign(ctx context.Context, name string, fn Func, o ...Option
 		}
 		// However fn or the store behave, this does not spin.
 		brief = k.pace(brief, began, options.ttl)
-		if !pause(waiting, backoff(brief, options.ttl)) {
+		if !pause(waiting, pauseAfter(brief, options.ttl)) {
 			return over(waiting)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/leasekeeper/leasekeeper/internal/backoff"
 )
 
 const (
@@ -40,14 +42,14 @@ func (h *hints) listen(ctx context.Context) {
 		if time.Since(began) > longestRelisten {
 			fails = 0
 		}
-		if !rest(ctx, min(longestRelisten, firstRelisten<<min(fails, 10))) {
+		if !rest(ctx, backoff.Doubled(firstRelisten, longestRelisten, fails)) {
 			return
 		}
 	}
 }
 
 // about returns something near d, so that what was started together does not stay together.
-func about(d time.Duration) time.Duration { return d - d/4 + rand.N(d/2+1) }
+func about(d time.Duration) time.Duration { return backoff.Around(d, 4, rand.Uint64()) }
 
 // rest pauses for about d. It returns false if ctx ends before.
 func rest(ctx context.Context, d time.Duration) bool {

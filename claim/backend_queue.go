@@ -8,6 +8,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/backoff"
 	"github.com/leasekeeper/leasekeeper/internal/queue"
 )
 
@@ -79,7 +80,7 @@ func (r *room) run(ctx context.Context) {
 		if time.Since(began) > longestRelisten {
 			fails = 0
 		}
-		if !rest(ctx, min(longestRelisten, firstRelisten<<min(fails, 10))) {
+		if !rest(ctx, backoff.Doubled(firstRelisten, longestRelisten, fails)) {
 			return
 		}
 	}

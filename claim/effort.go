@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/backoff"
 )
 
 // seen is what a read showed, or what a confirmed write left.
@@ -114,7 +115,7 @@ func (e *effort) run(ctx context.Context, known *seen) error {
 		case definite(err):
 			return e.failed(err)
 		case err == nil:
-			_ = e.client.opts.Pause(ctx, jitter(e.pause, n)) // an ended context is noticed by look
+			_ = e.client.opts.Pause(ctx, pauseAfter(e.pause, n)) // an ended context is noticed by look
 		}
 		known = nil
 		n++
@@ -223,8 +224,8 @@ func definite(err error) bool {
 	return false
 }
 
-// jitter is how long to wait after attempt n came too late: longer each time, and never the same as others.
-func jitter(first time.Duration, n int) time.Duration {
-	d := first << min(n, 5)
-	return d/2 + rand.N(d)
+// pauseAfter returns how long to wait when another client was faster, after n earlier attempts of which that is true. It
+// doubles five times, and differs from the pauses of others.
+func pauseAfter(first time.Duration, n int) time.Duration {
+	return backoff.Around(backoff.Doubled(first, first<<5, n), 2, rand.Uint64())
 }

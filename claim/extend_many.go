@@ -91,7 +91,7 @@ func (t *together) run(ctx context.Context) {
 			return
 		}
 		if len(t.todo) > 0 {
-			_ = t.client.opts.Pause(ctx, jitter(time.Millisecond, n)) // an ended context is noticed by the read
+			_ = t.client.opts.Pause(ctx, pauseAfter(time.Millisecond, n)) // an ended context is noticed by the read
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/leasekeeper/leasekeeper/internal/backoff"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
@@ -160,7 +161,7 @@ func (c *countedStream) SendMsg(m any) error {
 		return c.ServerStream.SendMsg(m)
 	}
 	ctx := c.Context()
-	for wait := answerPause; ; wait = min(2*wait, longestAnswerPause) {
+	for tries := 0; ; tries++ {
 		err := c.account.take(answerBytes, size)
 		if err == nil {
 			break
@@ -168,7 +169,7 @@ func (c *countedStream) SendMsg(m any) error {
 		if size > c.account.budget.pools[answerBytes].each {
 			return err // it will never fit
 		}
-		if err := lifetime.Pause(ctx, wait); err != nil {
+		if err := lifetime.Pause(ctx, backoff.Doubled(answerPause, longestAnswerPause, tries)); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/backoff"
 )
 
 // DB runs statements for a [Store]. It is safe for concurrent use.
@@ -111,7 +112,7 @@ func (s *Store) query(ctx context.Context, statement string, args ...any) ([][]a
 // Ask runs a statement, and again for as long as patience allows if the database is only busy.
 func Ask(ctx context.Context, db DB, patience time.Duration, statement string, args ...any) ([][]any, *Failure) {
 	limit := time.Now().Add(patience)
-	for pause := firstRest; ; pause = min(2*pause, longestRest) {
+	for tries := 0; ; tries++ {
 		if err := ctx.Err(); err != nil {
 			return nil, &Failure{Kind: backend.ErrUnavailable, Err: err}
 		}
@@ -123,7 +124,7 @@ func Ask(ctx context.Context, db DB, patience time.Duration, statement string, a
 		if !f.Again || time.Now().After(limit) {
 			return nil, f
 		}
-		if !rest(ctx, pause) {
+		if !rest(ctx, backoff.Doubled(firstRest, longestRest, tries)) {
 			return nil, &Failure{Kind: f.Kind, Err: fmt.Errorf("%w while waiting: %w", ctx.Err(), f.detail())}
 		}
 	}
@@ -131,7 +132,7 @@ func Ask(ctx context.Context, db DB, patience time.Duration, statement string, a
 
 // rest pauses for about d. It returns false if ctx ends before.
 func rest(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d/2 + rand.N(d))
+	timer := time.NewTimer(backoff.Around(d, 2, rand.Uint64()))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

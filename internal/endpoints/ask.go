@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/backoff"
 )
 
 const (
@@ -135,6 +136,5 @@ func (s *Set[W]) PauseLength(failures int) time.Duration {
 	if rounds < 0 {
 		return 0
 	}
-	length := min(longestPause, firstPause<<min(rounds, 10))
-	return length/2 + rand.N(length/2+1)
+	return backoff.Below(backoff.Doubled(firstPause, longestPause, rounds), rand.Uint64())
 }

@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
+	grpcbackoff "google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
+	"github.com/leasekeeper/leasekeeper/internal/backoff"
 	"github.com/leasekeeper/leasekeeper/internal/peer/peerpb"
 )
 
@@ -94,7 +95,7 @@ func (l *link) newClient(dial func(context.Context, string) (net.Conn, error)) (
 		grpc.WithDisableRetry(),
 		grpc.WithIdleTimeout(0),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: retryFirst, Multiplier: 2, Jitter: 0.2, MaxDelay: l.t.cfg.retryLimit},
+			Backoff:           grpcbackoff.Config{BaseDelay: retryFirst, Multiplier: 2, Jitter: 0.2, MaxDelay: l.t.cfg.retryLimit},
 			MinConnectTimeout: connectLimit,
 		}),
 		grpc.WithStaticStreamWindowSize(streamWindow),
@@ -250,9 +251,9 @@ func (l *link) run(ctx context.Context) {
 func (l *link) pause(ctx context.Context, failures int) {
 	limit := l.t.cfg.retryLimit
 	if failures < 5 {
-		limit = min(retryFirst<<failures, limit)
+		limit = backoff.Doubled(retryFirst, limit, failures)
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit/2+rand.N(limit/2))
+	ctx, cancel := context.WithTimeout(ctx, backoff.Below(limit, rand.Uint64()))
 	defer cancel()
 	if l.conn.GetState() == connectivity.TransientFailure {
 		stands := make(chan struct{})

@@ -111,7 +111,7 @@ var lean = []links{
 	{"clock", nil},
 	{"backend", []string{modulePath + "/clock", modulePath + "/fence"}},
 	{"backend/memory", []string{modulePath + "/clock", modulePath + "/fence", modulePath + "/backend"}},
-	{"", []string{modulePath + "/clock", modulePath + "/fence", modulePath + "/backend", modulePath + "/internal/keepalive"}},
+	{"", []string{modulePath + "/clock", modulePath + "/fence", modulePath + "/backend", modulePath + "/internal/backoff", modulePath + "/internal/keepalive"}},
 }
 
 func linkedNeedlessly(packages []listed) []breach {

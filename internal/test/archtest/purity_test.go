@@ -35,6 +35,7 @@ var rooms = []room{
 	{folder: "masterlease"},
 	{folder: "internal/keepalive"},
 	{folder: "internal/queue"},
+	{folder: "internal/backoff"},
 	// guard.go locks and waits for the lanes, and calls what saves the marks.
 	{folder: "fence", exempt: []string{"guard.go"}},
 	// stage.go writes files and waits for the database.

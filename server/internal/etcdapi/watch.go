@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 
+	"github.com/leasekeeper/leasekeeper/internal/backoff"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/duplex"
@@ -182,7 +183,7 @@ func (f *watchFront) cancel(id int64) {
 // restart, do not stay together.
 func (f *watchFront) tick(ctx context.Context) {
 	interval := f.s.cfg.ProgressInterval
-	ticker := time.NewTicker(interval + rand.N(interval/10+1))
+	ticker := time.NewTicker(backoff.Between(interval, interval+interval/10, rand.Uint64()))
 	defer ticker.Stop()
 	for {
 		select {
