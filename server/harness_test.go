@@ -17,6 +17,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/node"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -218,9 +219,9 @@ type faulty struct {
 	claim   func(context.Context) error
 }
 
-func (f *faulty) Claim(ctx context.Context, claim replica.Claim) (replica.Claimed, error) {
+func (f *faulty) Claim(ctx context.Context, claim ownership.Claim) (ownership.Claimed, error) {
 	if f.claim != nil {
-		return replica.Claimed{}, f.claim(ctx)
+		return ownership.Claimed{}, f.claim(ctx)
 	}
 	return f.Node.Claim(ctx, claim)
 }

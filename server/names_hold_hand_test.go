@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/internal/node"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -25,7 +26,7 @@ type shuffledHolder struct {
 }
 
 func (s *shuffledHolder) Hold(_ context.Context, _ *node.NameWatch, ops []replica.Op, answer func([]node.HoldAnswer)) error {
-	last, _ := ops[len(ops)-1].(replica.Claim)
+	last, _ := ops[len(ops)-1].(ownership.Claim)
 	if s.calls++; s.calls%10 == 0 && last.Lease != s.last {
 		return replica.ErrNoLeader
 	}
@@ -35,8 +36,8 @@ func (s *shuffledHolder) Hold(_ context.Context, _ *node.NameWatch, ops []replic
 		var known []node.HoldAnswer
 		for _, place := range places[:n] {
 			a := node.HoldAnswer{Place: place, Ended: true}
-			if c, ok := ops[place].(replica.Claim); ok {
-				a.Claimed = replica.Claimed{Lease: c.Lease, TTL: c.TTL, Token: int64(c.Lease), Holder: c.Holder}
+			if c, ok := ops[place].(ownership.Claim); ok {
+				a.Claimed = ownership.Claimed{Lease: c.Lease, TTL: c.TTL, Token: int64(c.Lease), Holder: c.Holder}
 			}
 			known = append(known, a)
 		}

@@ -3,14 +3,15 @@ package node
 import (
 	"context"
 
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
 // A HoldAnswer is what became of one of the requests that were handed to [Node.Hold] together.
 type HoldAnswer struct {
-	Place   int             // of the request among them
-	Claimed replica.Claimed // of a claim
-	Ended   bool            // of a release: whether there was something to end
+	Place   int               // of the request among them
+	Claimed ownership.Claimed // of a claim
+	Ended   bool              // of a release: whether there was something to end
 	Err     error
 	// Waits says that it is a claim which stands in line, about whose turn the watch will tell.
 	Waits bool
@@ -71,7 +72,7 @@ func (h *handed) hearReply(reply *replica.Reply) {
 	}
 	a := HoldAnswer{Place: int(reply.ID - h.first), Err: reply.Err}
 	switch result := reply.Result.(type) {
-	case replica.Claimed:
+	case ownership.Claimed:
 		a.Claimed = result
 	case bool:
 		a.Ended = result
@@ -84,7 +85,7 @@ func (h *handed) hearReply(reply *replica.Reply) {
 func (h *handed) tell() {
 	for i := range h.known {
 		a := &h.known[i]
-		claim, ok := h.ops[a.Place].(replica.Claim)
+		claim, ok := h.ops[a.Place].(ownership.Claim)
 		if !ok || !claim.Wait || a.Err != nil || a.Claimed.Before == 0 {
 			continue
 		}

@@ -5,50 +5,51 @@ import (
 	"errors"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
 // Claim asks for a name; see [Claim]. Its errors that are no matter of the member are ErrInvalidClaim,
 // ErrLeaseTaken and ErrLost.
-func (n *Node) Claim(ctx context.Context, claim replica.Claim) (replica.Claimed, error) {
-	_, claimed, err := change[replica.Claimed](ctx, n, claim)
+func (n *Node) Claim(ctx context.Context, claim ownership.Claim) (ownership.Claimed, error) {
+	_, claimed, err := change[ownership.Claimed](ctx, n, claim)
 	return claimed, err
 }
 
 // Release ends the lease of a claim, and says whether there was something to end.
 func (n *Node) Release(ctx context.Context, name string, lease lessor.ID) (bool, error) {
-	_, ended, err := change[bool](ctx, n, replica.Release{Name: name, Lease: lease})
+	_, ended, err := change[bool](ctx, n, ownership.Release{Name: name, Lease: lease})
 	return ended, err
 }
 
 // RevokeName ends the tenancy of a name's holder.
-func (n *Node) RevokeName(ctx context.Context, revoke replica.RevokeName) (replica.RevokedName, error) {
-	_, revoked, err := change[replica.RevokedName](ctx, n, revoke)
+func (n *Node) RevokeName(ctx context.Context, revoke ownership.Revoke) (ownership.Revoked, error) {
+	_, revoked, err := change[ownership.Revoked](ctx, n, revoke)
 	return revoked, err
 }
 
 // Transfer hands a name on to the next in line, and returns the token of that.
 func (n *Node) Transfer(ctx context.Context, name string, lease lessor.ID) (int64, error) {
-	_, token, err := change[int64](ctx, n, replica.Transfer{Name: name, Lease: lease})
+	_, token, err := change[int64](ctx, n, ownership.Transfer{Name: name, Lease: lease})
 	return token, err
 }
 
 // Pin keeps a name with its holder until Unpin.
 func (n *Node) Pin(ctx context.Context, name, reason string) error {
-	_, _, err := change[any](ctx, n, replica.Pin{Name: name, Reason: reason})
+	_, _, err := change[any](ctx, n, ownership.Pin{Name: name, Reason: reason})
 	return err
 }
 
 // Unpin ends a pin.
 func (n *Node) Unpin(ctx context.Context, name string) error {
-	_, _, err := change[any](ctx, n, replica.Unpin{Name: name})
+	_, _, err := change[any](ctx, n, ownership.Unpin{Name: name})
 	return err
 }
 
 // Place tells where a claim stands in line.
-func (n *Node) Place(ctx context.Context, name string, lease lessor.ID) (replica.Place, error) {
-	_, place, err := inspect[replica.Place](ctx, n, replica.PlaceQuery{Name: name, Lease: lease})
+func (n *Node) Place(ctx context.Context, name string, lease lessor.ID) (ownership.Place, error) {
+	_, place, err := inspect[ownership.Place](ctx, n, replica.PlaceQuery{Name: name, Lease: lease})
 	return place, err
 }
 
@@ -86,9 +87,9 @@ func (n *Node) Names(ctx context.Context, names []string) (replica.NameStates, e
 
 // addHolder reads what the holder of a name says of itself. If the holder has changed since it was asked
 // who it is, that is asked again.
-func (n *Node) addHolder(ctx context.Context, s *replica.NameState) error {
+func (n *Node) addHolder(ctx context.Context, s *ownership.State) error {
 	for range holderRetries {
-		if !s.Held || s.HolderKnown() {
+		if !s.Held || s.HolderKnown {
 			return nil
 		}
 		token, holder, err := replica.StoredHolder(n.db, s.Name)

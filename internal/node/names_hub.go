@@ -6,7 +6,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -30,7 +30,7 @@ type NameWatch struct {
 	// Guarded by hub.mu.
 	leases  map[lessor.ID]int // that are watched, and how often each was added; nil: the prefix counts
 	closed  bool
-	changes []replica.NameChange
+	changes []ownership.Change
 	missed  bool
 }
 
@@ -107,7 +107,7 @@ func (w *NameWatch) Close() {
 
 // Next waits for changes and returns them in order. If missed is set there were more before them than could
 // be kept, and the watcher must look at everything again.
-func (w *NameWatch) Next(ctx context.Context) (changes []replica.NameChange, missed bool, err error) {
+func (w *NameWatch) Next(ctx context.Context) (changes []ownership.Change, missed bool, err error) {
 	for {
 		if changes, missed = w.Take(); len(changes) > 0 || missed {
 			return changes, missed, nil
@@ -121,7 +121,7 @@ func (w *NameWatch) Next(ctx context.Context) (changes []replica.NameChange, mis
 }
 
 // Take returns what Next would, and nothing instead of waiting.
-func (w *NameWatch) Take() (changes []replica.NameChange, missed bool) {
+func (w *NameWatch) Take() (changes []ownership.Change, missed bool) {
 	w.hub.mu.Lock()
 	defer w.hub.mu.Unlock()
 	changes, missed = w.changes, w.missed
@@ -130,7 +130,7 @@ func (w *NameWatch) Take() (changes []replica.NameChange, missed bool) {
 }
 
 // publish is called by the member's goroutine, after readers can see the changes.
-func (h *namesHub) publish(changes []replica.NameChange) {
+func (h *namesHub) publish(changes []ownership.Change) {
 	if len(changes) == 0 {
 		return
 	}
@@ -138,13 +138,13 @@ func (h *namesHub) publish(changes []replica.NameChange) {
 	defer h.mu.Unlock()
 	for i := range changes {
 		c := &changes[i]
-		if c.Kind == replica.NameAcquired {
+		if c.Kind == ownership.Acquired {
 			h.offerClaim(c.State.Lease, c)
 		}
 		if c.Lease != lessor.NoLease {
 			h.offerClaim(c.Lease, c)
 		}
-		if c.Kind == replica.LineLeft {
+		if c.Kind == ownership.WaitEnded {
 			continue
 		}
 		for _, w := range h.all {
@@ -155,13 +155,13 @@ func (h *namesHub) publish(changes []replica.NameChange) {
 	}
 }
 
-func (h *namesHub) offerClaim(lease lessor.ID, c *replica.NameChange) {
+func (h *namesHub) offerClaim(lease lessor.ID, c *ownership.Change) {
 	for _, w := range h.byLease[lease] {
 		w.offer(c)
 	}
 }
 
-func (w *NameWatch) offer(c *replica.NameChange) {
+func (w *NameWatch) offer(c *ownership.Change) {
 	if len(w.changes) >= maxNameChanges {
 		w.changes, w.missed = nil, true
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
-	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 )
 
 // A query about names finds what only drafts say, whether memory has the owner's card or not.
@@ -20,23 +20,23 @@ func TestNodeTellsOfDrafts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err := n.Claim(ctx, replica.Claim{Lease: 1, Name: "a", TTL: time.Hour, Holder: []byte("first")})
+	_, err := n.Claim(ctx, ownership.Claim{Lease: 1, Name: "a", TTL: time.Hour, Holder: []byte("first")})
 	must(err)
 	_, err = n.Release(ctx, "a", 1)
 	must(err)
-	_, err = n.Claim(ctx, replica.Claim{Lease: 2, Name: "a", TTL: time.Hour, Holder: []byte("second")})
+	_, err = n.Claim(ctx, ownership.Claim{Lease: 2, Name: "a", TTL: time.Hour, Holder: []byte("second")})
 	must(err)
 	past, err := n.History(ctx, "a") // which files them
-	if err != nil || len(past) != 2 || string(past[0].Holder) != "second" || past[1].Why != replica.WhyReleased {
+	if err != nil || len(past) != 2 || string(past[0].Holder) != "second" || past[1].Why != ownership.WhyReleased {
 		t.Errorf("history %+v, %v", past, err)
 	}
-	_, err = n.Claim(ctx, replica.Claim{Lease: 3, Name: "b", TTL: time.Hour, Holder: []byte("third")})
+	_, err = n.Claim(ctx, ownership.Claim{Lease: 3, Name: "b", TTL: time.Hour, Holder: []byte("third")})
 	must(err)
 	held, _, err := n.HeldNames(ctx, "", "", 10)
 	if err != nil || fmt.Sprint(held) != "[a b]" {
 		t.Errorf("held are %v, %v", held, err)
 	}
-	_, _, err = n.Put(ctx, keyspace.PutRequest{Key: replica.OwnershipKey("a", 2), Value: []byte("another card"), Lease: 2})
+	_, _, err = n.Put(ctx, keyspace.PutRequest{Key: ownership.Key("a", 2), Value: []byte("another card"), Lease: 2})
 	must(err)
 	for _, remembered := range []bool{true, false} {
 		if !remembered { // a member that has just started has the cards on its disk only

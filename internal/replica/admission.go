@@ -2,6 +2,7 @@ package replica
 
 import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -25,9 +26,9 @@ const (
 // queueMark returns the length of the queue at which an operation is turned away.
 func queueMark(op Op) int {
 	switch op.(type) {
-	case Grant, Claim:
+	case Grant, ownership.Claim:
 		return MaxQueueForGrants
-	case Revoke, Compact, keyspace.DeleteRequest, Release, RevokeName, Unpin:
+	case Revoke, Compact, keyspace.DeleteRequest, ownership.Release, ownership.Revoke, ownership.Unpin:
 		return MaxQueue
 	}
 	return MaxQueueForWrites
@@ -63,7 +64,7 @@ func leaseMade(op any) (id lessor.ID, ok bool) {
 	switch op := op.(type) {
 	case Grant:
 		return op.Lease, true
-	case Claim:
+	case ownership.Claim:
 		return op.Lease, true
 	}
 	return lessor.NoLease, false
@@ -78,10 +79,10 @@ func (r *Replica) underWay(commands []pending, by int) {
 		if p.again != nil {
 			r.claims(p.again, by)
 		}
-		if release, ok := p.op.(Release); ok {
-			r.names.releasing[release.Lease] += by
-			if r.names.releasing[release.Lease] == 0 {
-				delete(r.names.releasing, release.Lease)
+		if release, ok := p.op.(ownership.Release); ok {
+			r.inflight.releasing[release.Lease] += by
+			if r.inflight.releasing[release.Lease] == 0 {
+				delete(r.inflight.releasing, release.Lease)
 			}
 		}
 	}

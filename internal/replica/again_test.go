@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -14,21 +15,21 @@ import (
 func TestG1AClaimThatIsAskedAgainIsClaimedOnce(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
-	claim := Claim{Lease: 7, TTL: time.Second, Name: "n", Holder: []byte("h")}
+	claim := ownership.Claim{Lease: 7, TTL: time.Second, Name: "n", Holder: []byte("h")}
 	effects := w.step(Request{1, put1("before", "v")}) // so that what comes next waits for the disk
 	effects = append(effects, w.step(Request{2, claim}, Request{3, claim}, Request{5, Revoke{7}})...)
 	effects = append(effects, w.step(Request{4, claim})...)
 	effects = append(effects, w.settle()...)
 	first := w.reply(2, effects)
 	for _, id := range []uint64{3, 4} {
-		if again := w.reply(id, effects); again.Err != nil || again.Result.(Claimed).Token != first.Result.(Claimed).Token {
+		if again := w.reply(id, effects); again.Err != nil || again.Result.(ownership.Claimed).Token != first.Result.(ownership.Claimed).Token {
 			t.Errorf("request %d: %+v, and the first: %+v", id, again, first)
 		}
 	}
 	if n := w.replica.Counts().Granted; n != 1 || w.replica.lessor.Len() != 0 {
 		t.Errorf("%d leases were granted, and %d are there after the end", n, w.replica.lessor.Len())
 	}
-	if n := len(w.replica.names.claiming); n > 0 {
+	if n := len(w.replica.inflight.claiming); n > 0 {
 		t.Errorf("%d claims are still under way", n)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -28,19 +29,19 @@ type applying struct {
 	// crash it would bear a later date, and leases would last longer than they need.
 	datable bool
 
-	wall    int64           // of the entry under way
-	at      lessor.Position // of the command under way
-	noticed int             // of the writer's changes
-	payload payload         // of the entry under way
-	names   []NameChange
+	env      ownership.Env // of the command under way
+	stored   stored        // for env
+	reported int           // of the writer's changes, to names
+	payload  payload       // of the entry under way
 }
 
 // recycle makes ready for the next batch, in the memory of this one: what the driver got of it, it is done with.
 // Nothing of it is kept, since the next may be long in coming, and can be small.
 func (a *applying) recycle() {
+	a.env.Effects.Changes = emptied(a.env.Effects.Changes)
 	*a = applying{
-		replies: emptied(a.replies), decided: emptied(a.decided), names: emptied(a.names),
-		payload: payload{commands: emptied(a.payload.commands)},
+		replies: emptied(a.replies), decided: emptied(a.decided), env: ownership.Env{Effects: a.env.Effects},
+		stored: stored{r: a.stored.r}, payload: payload{commands: emptied(a.payload.commands)},
 	}
 }
 
@@ -88,6 +89,8 @@ func (r *Replica) applyNext() {
 func (r *Replica) apply(m *raftpb.Message) {
 	a := &r.batch
 	a.writer = r.store.Begin(r.db.NewBatch())
+	a.stored.writer = a.writer
+	a.env.View, a.env.Watched = ownership.View{Leases: r.lessor, Stored: &a.stored, Now: r.now}, r.serving
 	r.applying = a
 	err := r.applyEntries(m.GetEntries())
 	r.applying = nil
@@ -107,8 +110,8 @@ func (r *Replica) apply(m *raftpb.Message) {
 		r.halt(fmt.Errorf("the disk failed while records were put in their places: %w", err))
 		return
 	}
-	if changes := a.writer.Changes(); len(changes)+len(a.names) > 0 {
-		r.emit(Publish{changes, a.names})
+	if changes := a.writer.Changes(); len(changes)+len(a.env.Effects.Changes) > 0 {
+		r.emit(Publish{changes, a.env.Effects.Changes})
 	}
 	if len(a.replies) > 0 {
 		r.emit(Replies(a.replies))
@@ -174,18 +177,18 @@ func (r *Replica) applyEntry(entry *raftpb.Entry) error {
 		return &DamagedError{What: fmt.Sprintf("it has %d commands, more than any member writes", len(commands))}
 	}
 	waiting := r.takeProposal(entry.GetTerm(), a.payload.sequence)
-	a.wall = a.payload.wall
+	a.env.Wall = a.payload.wall
 	a.replies = slices.Grow(a.replies, len(waiting))
 	if r.serving {
-		a.names = slices.Grow(a.names, len(commands))
+		a.env.Effects.Changes = slices.Grow(a.env.Effects.Changes, len(commands))
 	}
 	for ordinal, command := range commands {
-		a.at = lessor.At(entry.GetIndex(), ordinal)
-		result, err := r.applyNow(command, own(waiting, ordinal), entry.GetTerm(), a.at)
+		a.env.At = lessor.At(entry.GetIndex(), ordinal)
+		result, err := r.applyNow(command, own(waiting, ordinal), entry.GetTerm(), a.env.At)
 		if isFatal(err) {
 			return fmt.Errorf("command %d: %w", ordinal, err)
 		}
-		if err := r.notice(WhyDeleted, ""); err != nil {
+		if err := r.updateNames(ownership.WhyDeleted, ""); err != nil {
 			return fmt.Errorf("names after command %d: %w", ordinal, err)
 		}
 		r.counts.Applied++
@@ -278,16 +281,16 @@ func own(waiting []pending, ordinal int) any {
 // applyNow executes one command, as applyCommand does. Who proposed a claim or a release need not read it again.
 func (r *Replica) applyNow(text []byte, own any, term uint64, at lessor.Position) (any, error) {
 	switch op := own.(type) {
-	case Claim:
-		return r.applyClaim(op, at)
-	case Release:
-		return r.applyRelease(op.Name, op.Lease)
+	case ownership.Claim:
+		return r.applyClaim(op)
+	case ownership.Release:
+		return r.applyRelease(op)
 	}
 	if claim, ok := decodeClaim(text); ok {
-		return r.applyClaim(claim, at)
+		return r.applyClaim(claim)
 	}
 	if release, ok := decodeRelease(text); ok {
-		return r.applyRelease(release.Name, release.Lease)
+		return r.applyRelease(release)
 	}
 	command := new(logpb.Command)
 	if err := proto.Unmarshal(text, command); err != nil {
@@ -318,7 +321,7 @@ func (r *Replica) applyCommand(command *logpb.Command, term uint64, at lessor.Po
 		r.applyCheckpoint(op.Checkpoint, term, at)
 		return nil, nil
 	}
-	if result, err, known := r.applyNames(command, at); known {
+	if result, err, known := r.applyNames(command); known {
 		return result, err
 	}
 	return nil, &DamagedError{What: fmt.Sprintf("unknown command %T: was the data written by a newer version?", command.Op)}
@@ -347,16 +350,16 @@ func (r *Replica) applyRevoke(id lessor.ID) error {
 		return err
 	}
 	r.counts.Revoked++
-	return r.ended(id, WhyRevoked, "")
+	return r.ended(id, ownership.WhyRevoked, "")
 }
 
 func (r *Replica) applyExpire(op *logpb.Expire, term uint64) error {
 	for _, ref := range op.Leases {
 		expiry := lessor.Expiry{Ref: decodeRef(ref), Term: op.Term, DecidedAt: lessor.Position(op.DecidedAt)}
 		late := r.lessor.Late(expiry.Ref, r.now)
-		why, note := WhyExpired, ""
+		why, note := ownership.WhyExpired, ""
 		if lease, ok := r.lessor.Lookup(expiry.ID); ok && lease.Doomed {
-			why, note = WhyRevoked, r.revocationOf(expiry.ID)
+			why, note = ownership.WhyRevoked, r.names.RevocationNote(r.lessor, expiry.ID)
 		}
 		if _, ok := r.lessor.Expire(expiry, term); !ok {
 			r.counts.Skipped++
@@ -398,10 +401,10 @@ func (r *Replica) applyCheckpoint(op *logpb.Checkpoint, term uint64, at lessor.P
 }
 
 // ended removes the record of a lease that the lessor has just ended, and has the names know why it did.
-func (r *Replica) ended(id lessor.ID, why Why, note string) error {
+func (r *Replica) ended(id lessor.ID, why ownership.Why, note string) error {
 	r.strike(leaseKey(id))
 	r.applying.decided = append(r.applying.decided, id)
-	return r.notice(why, note)
+	return r.updateNames(why, note)
 }
 
 func (r *Replica) writeLease(id lessor.ID) {
@@ -409,19 +412,19 @@ func (r *Replica) writeLease(id lessor.ID) {
 	if !ok {
 		panic(fmt.Sprintf("replica: lease %x has no record right after a command changed it", uint64(id)))
 	}
-	m := r.names.lease
+	m := r.scratch.lease
 	m.Id, m.Generation, m.TtlNs, m.Cleared = int64(record.ID), uint64(record.Generation), int64(record.TTL), uint64(record.Cleared)
 	m.Pinned, m.Doomed = record.Pinned, record.Doomed
 	m.Claimed, m.Name, m.Checkpointed = false, m.Name[:0], nil
-	if c := r.names.claims[id]; c != nil {
-		m.Claimed, m.Name = true, append(m.Name, c.line.name...)
+	if name, ok := r.names.ClaimOf(id); ok {
+		m.Claimed, m.Name = true, append(m.Name, name...)
 	}
 	if record.Checkpointed {
 		instant, domain := r.instants.encode(record.Applied)
 		m.Checkpointed = &logpb.Checkpointed{RemainingNs: int64(record.Remaining), Applied: instant, Domain: domain}
 	}
-	if key := leaseKey(id); m.Claimed || r.names.drafts.of[string(key)] != nil {
-		r.draft(key, m, r.applying.at != lessor.Position(record.Generation))
+	if key := leaseKey(id); m.Claimed || r.drafts.of[string(key)] != nil {
+		r.draft(key, m, r.applying.env.At != lessor.Position(record.Generation))
 	} else {
 		put(r.applying.writer.Batch(), key, m)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -144,7 +145,7 @@ func TestWhatIsBulk(t *testing.T) {
 		{"a large put within", within(put1("k", large)), true},
 		{"a range within", within(keyspace.RangeRequest{Key: []byte("a"), End: []byte("z")}), true},
 		{"many operations", keyspace.TxnRequest{Success: slices.Repeat([]keyspace.TxnOp{keyspace.RangeRequest{Key: []byte("k")}}, bulkOps)}, true},
-		{"a claim with a large card", Claim{Lease: 1, TTL: time.Second, Name: "n", Holder: []byte(large)}, false},
+		{"a claim with a large card", ownership.Claim{Lease: 1, TTL: time.Second, Name: "n", Holder: []byte(large)}, false},
 		{"the end of a lease", Revoke{lessor.ID(1)}, false},
 	} {
 		if got := IsBulk(c.op); got != c.bulk {

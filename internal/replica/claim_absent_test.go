@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -23,11 +24,11 @@ func TestClaimsMeetStrangeKeys(t *testing.T) {
 	w.do(6, keyspace.PutRequest{Key: []byte("n/9")}) // which detaches it
 	w.do(7, Revoke{9})
 	claim := func(name string, id lessor.ID) error {
-		return w.do(10, Claim{Lease: id, TTL: time.Hour, Name: name}).Err
+		return w.do(10, ownership.Claim{Lease: id, TTL: time.Hour, Name: name}).Err
 	}
 	for range 2 {
 		for _, id := range []lessor.ID{7, 8, 9} {
-			if err := claim("n", id); !errors.Is(err, ErrLeaseTaken) {
+			if err := claim("n", id); !errors.Is(err, ownership.ErrLeaseTaken) {
 				t.Errorf("claimed with id %d: %v", id, err)
 			}
 		}
@@ -45,13 +46,16 @@ func TestClaimsMeetStrangeKeys(t *testing.T) {
 	}
 }
 
+// rememberedTenures is of how many names package ownership keeps the current tenure in memory.
+const rememberedTenures = 1 << 12
+
 // What is remembered of holders beside their records is what the records say, however many there are.
 func TestOwnersAreRemembered(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
-	const many = rememberedOwners + 10
-	op := func(i int) Claim {
-		return Claim{Lease: lessor.ID(i + 1), TTL: time.Hour, Name: fmt.Sprint("n", i), Holder: fmt.Append(nil, "holder ", i)}
+	const many = rememberedTenures + 10
+	op := func(i int) ownership.Claim {
+		return ownership.Claim{Lease: lessor.ID(i + 1), TTL: time.Hour, Name: fmt.Sprint("n", i), Holder: fmt.Append(nil, "holder ", i)}
 	}
 	for first := 0; first < many; first += 512 {
 		var events []Event
@@ -61,29 +65,28 @@ func TestOwnersAreRemembered(t *testing.T) {
 		w.step(events...)
 		w.settle()
 	}
-	if l := w.replica.names.lines["n0"]; l.current != nil {
+	if w.replica.names.State(w.replica.view(), "n0").HolderKnown {
 		t.Error("the first is remembered yet")
 	}
 	for _, i := range []int{0, 9, 10, many - 1} {
 		c := op(i)
-		w.do(100_000, keyspace.PutRequest{Key: OwnershipKey(c.Name, c.Lease), Value: []byte("new card"), IgnoreLease: true})
-		w.do(100_001, Release{c.Name, c.Lease})
+		w.do(100_000, keyspace.PutRequest{Key: ownership.Key(c.Name, c.Lease), Value: []byte("new card"), IgnoreLease: true})
+		w.do(100_001, ownership.Release{Name: c.Name, Lease: c.Lease})
 		view := w.filed()
 		past, err := ReadHistory(view, c.Name)
 		view.Close()
-		if err != nil || len(past) != 1 || past[0].Lease != c.Lease || string(past[0].Holder) != "new card" || past[0].Why != WhyReleased {
+		if err != nil || len(past) != 1 || past[0].Lease != c.Lease || string(past[0].Holder) != "new card" || past[0].Why != ownership.WhyReleased {
 			t.Errorf("%s: %+v, %v", c.Name, past, err)
 		}
 	}
 	// The same name again and again, past the end of the ring: nobody's place is taken for another's.
 	last := op(many)
-	for i := range rememberedOwners + 1 {
+	for i := range rememberedTenures + 1 {
 		last.Lease = lessor.ID(many + 10 + i)
-		w.step(Request{1, last}, Request{2, Release{last.Name, last.Lease}})
+		w.step(Request{1, last}, Request{2, ownership.Release{Name: last.Name, Lease: last.Lease}})
 		w.settle()
 	}
-	l := w.replica.names.lines[op(many-2).Name]
-	if l.current != nil {
+	if w.replica.names.State(w.replica.view(), op(many-2).Name).HolderKnown {
 		t.Error("the ring has no end")
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -143,13 +144,13 @@ func (r *Replica) request(e Request) {
 		r.emit(Reply{ID: e.ID, Err: err, Authority: forever})
 		return
 	}
-	claim, isClaim := e.Op.(Claim)
+	claim, isClaim := e.Op.(ownership.Claim)
 	if isClaim && (r.joins(e.ID, claim) || r.answerClaim(e.ID, claim)) {
 		return
 	}
 	p := newPending(e.ID, e.Op)
 	if isClaim {
-		p.again = r.names.newAgain(claim)
+		p.again = r.inflight.newAgain(claim)
 	}
 	if p.size > r.maxCommandBytes() {
 		r.emit(Reply{ID: e.ID, Err: ErrTooLarge, Authority: forever})
@@ -308,7 +309,7 @@ func (r *Replica) inspect(query any) (any, error) {
 	case NamesQuery:
 		return r.inspectNames(q), nil
 	case PlaceQuery:
-		return result(r.place(q))
+		return result(r.names.Place(q.Name, q.Lease))
 	}
 	panic(fmt.Sprintf("replica: unknown query %T", query))
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -164,7 +165,7 @@ func (a *acknowledged) note(e Effect, w *world) {
 		if granted, ok := e.Result.(Granted); ok {
 			a.promise(granted.ID, granted.TTL, w)
 		}
-		if claimed, ok := e.Result.(Claimed); ok && claimed.Lease != lessor.NoLease && !a.known(claimed.Lease, w) {
+		if claimed, ok := e.Result.(ownership.Claimed); ok && claimed.Lease != lessor.NoLease && !a.known(claimed.Lease, w) {
 			a.promise(claimed.Lease, claimed.TTL, w)
 		}
 	case Renewed:

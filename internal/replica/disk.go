@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -62,7 +63,7 @@ func nameKey(name string) []byte {
 
 func pastKey(name string, tenancy uint64) []byte {
 	key := append(append(make([]byte, 0, 1+len(name)+2), familyPast), name...)
-	return append(key, 0, byte(tenancy%MaxPast))
+	return append(key, 0, byte(tenancy%ownership.MaxPast))
 }
 
 // family returns the bounds of all keys of a family.

@@ -71,23 +71,23 @@ func (d *drafts) touch(key []byte, below bool) *draft {
 
 // draft writes a record, which goes to its place later. below says that there may be something there already.
 func (r *Replica) draft(key []byte, m proto.Message, below bool) {
-	d := r.names.drafts.touch(key, below)
+	d := r.drafts.touch(key, below)
 	d.value, d.removed = appendRecord(d.value[:0], m), false
 }
 
 // strike removes a record, wherever it is.
 func (r *Replica) strike(key []byte) {
-	if r.names.drafts.of[string(key)] == nil {
+	if r.drafts.of[string(key)] == nil {
 		remove(r.applying.writer.Batch(), key)
 		return
 	}
-	d := r.names.drafts.touch(key, true)
+	d := r.drafts.touch(key, true)
 	d.value, d.removed = d.value[:0], true
 }
 
 // read is load for records that may be drafts.
 func (r *Replica) read(key []byte, m proto.Message) (bool, error) {
-	d := r.names.drafts.of[string(key)]
+	d := r.drafts.of[string(key)]
 	switch {
 	case d == nil && r.applying != nil:
 		return r.applying.load(key, m)
@@ -104,7 +104,7 @@ func (r *Replica) read(key []byte, m proto.Message) (bool, error) {
 
 // keepDrafts has what changed in a batch survive with it.
 func (r *Replica) keepDrafts(b *pebble.Batch) {
-	d := &r.names.drafts
+	d := &r.drafts
 	if len(d.changed) == 0 {
 		return
 	}
@@ -131,7 +131,7 @@ func (r *Replica) keepDrafts(b *pebble.Batch) {
 
 // fileMany files drafts when there are many.
 func (r *Replica) fileMany() error {
-	if d := &r.names.drafts; d.bytes > maxDraftBytes || len(d.of) > maxDrafts {
+	if d := &r.drafts; d.bytes > maxDraftBytes || len(d.of) > maxDrafts {
 		return r.file()
 	}
 	return nil
@@ -139,12 +139,12 @@ func (r *Replica) fileMany() error {
 
 // file puts all drafts in their places, between two batches. It is also for who is about to read the database.
 func (r *Replica) file() error {
-	if !r.names.drafts.any() || r.installing {
+	if !r.drafts.any() || r.installing {
 		return nil
 	}
 	batch := r.db.NewBatch()
-	r.names.drafts.place(batch)
-	r.names.drafts.clear()
+	r.drafts.place(batch)
+	r.drafts.clear()
 	return errors.Join(batch.Commit(pebble.NoSync), batch.Close())
 }
 

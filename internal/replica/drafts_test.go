@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -17,12 +18,12 @@ func (w *world) holdMany(n int) {
 		var events []Event
 		for i := first; i < min(n, first+500); i++ {
 			name, id := fmt.Sprintf("many/%d", i), lessor.ID(1000+3*i)
-			events = append(events, Request{uint64(3*i + 1), Claim{Lease: id, Name: name, TTL: time.Hour, Holder: []byte("once")}})
+			events = append(events, Request{uint64(3*i + 1), ownership.Claim{Lease: id, Name: name, TTL: time.Hour, Holder: []byte("once")}})
 			if i%3 > 0 {
-				events = append(events, Request{uint64(3*i + 2), Release{name, id}})
+				events = append(events, Request{uint64(3*i + 2), ownership.Release{Name: name, Lease: id}})
 			}
 			if i%3 > 1 {
-				events = append(events, Request{uint64(3*i + 3), Claim{Lease: id + 1, Name: name, TTL: time.Hour, Holder: []byte("again")}})
+				events = append(events, Request{uint64(3*i + 3), ownership.Claim{Lease: id + 1, Name: name, TTL: time.Hour, Holder: []byte("again")}})
 			}
 		}
 		w.step(events...)
@@ -52,8 +53,8 @@ func TestDraftsSurvive(t *testing.T) {
 			w := newWorld(t).serve()
 			defer func() { w.close() }()
 			w.holdMany(n)
-			if len(w.replica.names.drafts.of) > maxDrafts {
-				t.Errorf("%d drafts", len(w.replica.names.drafts.of))
+			if len(w.replica.drafts.of) > maxDrafts {
+				t.Errorf("%d drafts", len(w.replica.drafts.of))
 			}
 			if n < 10 && w.draftsOnDisk() == 0 {
 				t.Error("there are none on the disk, and nothing is tried here")
@@ -78,18 +79,18 @@ func TestDraftsSurvive(t *testing.T) {
 // Filing changes nothing that anybody can see, whenever it happens.
 func TestFilingShowsNowhere(t *testing.T) {
 	steps := []Op{
-		Claim{Lease: 1, Name: "n", TTL: time.Hour, Holder: []byte("one")},
-		Claim{Lease: 2, Name: "n", TTL: time.Hour, Holder: []byte("two"), Wait: true},
-		Pin{"n", "because"},
-		Unpin{"n"},
-		Release{"n", 1},
+		ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour, Holder: []byte("one")},
+		ownership.Claim{Lease: 2, Name: "n", TTL: time.Hour, Holder: []byte("two"), Wait: true},
+		ownership.Pin{Name: "n", Reason: "because"},
+		ownership.Unpin{Name: "n"},
+		ownership.Release{Name: "n", Lease: 1},
 		Grant{1, time.Hour}, // the id of a claim that has a record, or a draft, or had one
 		Revoke{2},
-		Claim{Lease: 3, Name: "m", TTL: time.Hour},
-		Pin{"m", "for good"},
-		Unpin{"m"},
-		Release{"m", 3},
-		Claim{Lease: 3, Name: "m", TTL: time.Minute},
+		ownership.Claim{Lease: 3, Name: "m", TTL: time.Hour},
+		ownership.Pin{Name: "m", Reason: "for good"},
+		ownership.Unpin{Name: "m"},
+		ownership.Release{Name: "m", Lease: 3},
+		ownership.Claim{Lease: 3, Name: "m", TTL: time.Minute},
 	}
 	var never string
 	for filed := range len(steps) + 1 { // before this one
@@ -124,13 +125,13 @@ func TestFilingShowsNowhere(t *testing.T) {
 func TestShortLeasesLeaveNothing(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
-	claim, release := Claim{Lease: 1, Name: "n", TTL: time.Hour}, Release{"n", 1}
+	claim, release := ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour}, ownership.Release{Name: "n", Lease: 1}
 	w.do(1, claim) // in two batches
 	w.do(2, release)
 	claim.Lease, release.Lease = 2, 2
 	w.step(Request{3, claim}, Request{4, release}) // in one
 	w.settle()
-	if w.replica.names.drafts.of[string(leaseKey(2))] != nil {
+	if w.replica.drafts.of[string(leaseKey(2))] != nil {
 		t.Error("there is a draft of what began and ended in one batch")
 	}
 	w.file()
@@ -172,5 +173,24 @@ func TestDamagedDrafts(t *testing.T) {
 				t.Errorf("opened with %v", err)
 			}
 		})
+	}
+}
+
+// After a restart the owner's card is in no memory but the drafts, if the name's record has changed since.
+func TestCardIsReadFromDrafts(t *testing.T) {
+	w := newWorld(t).serve()
+	defer func() { w.close() }()
+	w.do(1, ownership.Claim{Lease: 1, Name: "a", TTL: time.Hour, Holder: []byte("card")})
+	if err := w.reopened(); err != nil {
+		t.Fatal(err)
+	}
+	w.serve()
+	for round, known := range []bool{false, true} {
+		id := uint64(10 + round)
+		state := w.reply(id, w.step(Inspection{id, NamesQuery{[]string{"a"}}})).Result.(NameStates).Names[0]
+		if state.HolderKnown != known || known && string(state.Holder) != "card" {
+			t.Errorf("drafted %t: %+v", known, state)
+		}
+		w.do(2, ownership.Pin{Name: "a", Reason: "stays"})
 	}
 }

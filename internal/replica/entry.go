@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -30,10 +31,10 @@ type encoded struct {
 
 func encodeOp(op any) encoded {
 	switch op := op.(type) {
-	case Claim:
-		return encoded{size: enclosed(commandClaim, op.size())}
-	case Release:
-		return encoded{size: enclosed(commandRelease, op.size())}
+	case ownership.Claim:
+		return encoded{size: enclosed(commandClaim, claimSize(op))}
+	case ownership.Release:
+		return encoded{size: enclosed(commandRelease, releaseSize(op))}
 	}
 	text := marshal(encode(op))
 	return encoded{text, len(text)}
@@ -42,28 +43,28 @@ func encodeOp(op any) encoded {
 // appendOp appends what encodeOp made of an operation.
 func appendOp(text []byte, op any, e encoded) []byte {
 	switch op := op.(type) {
-	case Claim:
-		text = appendEnclosed(text, commandClaim, op.size())
+	case ownership.Claim:
+		text = appendEnclosed(text, commandClaim, claimSize(op))
 		text = appendNumber(text, claimID, uint64(op.Lease))
 		text = appendNumber(text, claimTTL, uint64(op.TTL))
 		text = appendText(text, claimName, op.Name)
 		text = appendText(text, claimHolder, op.Holder)
 		return appendNumber(text, claimWait, protowire.EncodeBool(op.Wait))
-	case Release:
-		text = appendEnclosed(text, commandRelease, op.size())
+	case ownership.Release:
+		text = appendEnclosed(text, commandRelease, releaseSize(op))
 		text = appendText(text, releaseName, op.Name)
 		return appendNumber(text, releaseID, uint64(op.Lease))
 	}
 	return append(text, e.text...)
 }
 
-func (op Claim) size() int {
+func claimSize(op ownership.Claim) int {
 	return numberSize(claimID, uint64(op.Lease)) + numberSize(claimTTL, uint64(op.TTL)) +
 		textSize(claimName, len(op.Name)) + textSize(claimHolder, len(op.Holder)) +
 		numberSize(claimWait, protowire.EncodeBool(op.Wait))
 }
 
-func (op Release) size() int {
+func releaseSize(op ownership.Release) int {
 	return textSize(releaseName, len(op.Name)) + numberSize(releaseID, uint64(op.Lease))
 }
 
@@ -172,7 +173,7 @@ func only(command []byte, field protowire.Number) (inside []byte, ok bool) {
 
 // decodeClaim takes a claim out of a command. It is false for every other, and for a claim that has something in it
 // which is not known here.
-func decodeClaim(command []byte) (op Claim, ok bool) {
+func decodeClaim(command []byte) (op ownership.Claim, ok bool) {
 	text, ok := only(command, commandClaim)
 	for ok && len(text) > 0 {
 		var number uint64
@@ -200,7 +201,7 @@ func decodeClaim(command []byte) (op Claim, ok bool) {
 }
 
 // decodeRelease is decodeClaim for releases.
-func decodeRelease(command []byte) (op Release, ok bool) {
+func decodeRelease(command []byte) (op ownership.Release, ok bool) {
 	text, ok := only(command, commandRelease)
 	for ok && len(text) > 0 {
 		var number uint64

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -31,15 +32,15 @@ func decoded(t *testing.T, op Op) *logpb.Command {
 // someOps are claims and releases of every shape, and others.
 func someOps() []Op {
 	rng := rand.New(rand.NewPCG(3, 4))
-	ops := []Op{putKey("k"), Grant{5, time.Hour}, keyspace.TxnRequest{}, Claim{}, Release{}}
+	ops := []Op{putKey("k"), Grant{5, time.Hour}, keyspace.TxnRequest{}, ownership.Claim{}, ownership.Release{}}
 	for range 300 {
 		name := string(bytes.Repeat([]byte{byte(rng.IntN(256))}, rng.IntN(4)*rng.IntN(100)))
 		id, ttl := lessor.ID(rng.Uint64()>>rng.IntN(64)), time.Duration(rng.Uint64()>>rng.IntN(64))
-		ops = append(ops, Release{name, id}, Claim{
+		ops = append(ops, ownership.Release{Name: name, Lease: id}, ownership.Claim{
 			Lease: id, TTL: ttl, Name: name, Holder: bytes.Repeat([]byte("x"), rng.IntN(3)*rng.IntN(20000)), Wait: rng.IntN(2) > 0,
 		})
 	}
-	return append(ops, Claim{Lease: -1, TTL: -1}, Release{Lease: math.MinInt64})
+	return append(ops, ownership.Claim{Lease: -1, TTL: -1}, ownership.Release{Lease: math.MinInt64})
 }
 
 // What is put into bytes by hand is what the format says, and comes back as it was.
@@ -61,7 +62,7 @@ func TestEntriesAreOfTheFormat(t *testing.T) {
 			got = release
 		}
 		switch op := op.(type) {
-		case Claim, Release:
+		case ownership.Claim, ownership.Release:
 			if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", op) {
 				t.Fatalf("%+v came back as %+v", op, got)
 			}
@@ -103,14 +104,14 @@ func checkDecoding(t *testing.T, text []byte) {
 		known := proto.Unmarshal(command, m) == nil
 		if op, ok := decodeClaim(command); ok {
 			w := m.GetClaim()
-			same := Claim{lessor.ID(w.GetId()), time.Duration(w.GetTtlNs()), string(w.GetName()), w.GetHolder(), w.GetWait()}
+			same := ownership.Claim{Lease: lessor.ID(w.GetId()), TTL: time.Duration(w.GetTtlNs()), Name: string(w.GetName()), Holder: w.GetHolder(), Wait: w.GetWait()}
 			if !known || w == nil || fmt.Sprintf("%+v", op) != fmt.Sprintf("%+v", same) {
 				t.Errorf("%x was read as %+v, and is %+v", command, op, m)
 			}
 		}
 		if op, ok := decodeRelease(command); ok {
 			w := m.GetRelease()
-			if !known || w == nil || op != (Release{string(w.GetName()), lessor.ID(w.GetId())}) {
+			if !known || w == nil || op != (ownership.Release{Name: string(w.GetName()), Lease: lessor.ID(w.GetId())}) {
 				t.Errorf("%x was read as %+v, and is %+v", command, op, m)
 			}
 		}

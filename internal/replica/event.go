@@ -9,6 +9,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -32,7 +33,7 @@ type Request struct {
 
 // An Op is a change of the replicated state that a client may ask for: a [keyspace.PutRequest], a
 // [keyspace.DeleteRequest], a [keyspace.TxnRequest], a [Compact], a [Grant], a [Revoke], or one of those in
-// claim.go: a [Claim], a [Release], a [RevokeName], a [Transfer], a [Pin] or an [Unpin].
+// claim.go: a [ownership.Claim], a [ownership.Release], a [ownership.Revoke], a [ownership.Transfer], a [ownership.Pin] or an [ownership.Unpin].
 type Op any
 
 // Requests are several of [Request] in a row, with consecutive IDs.
@@ -239,7 +240,7 @@ type Record struct{ Key, Value []byte }
 // Publish hands over what an apply changed, for watchers. The driver is done with Names before it calls Step again.
 type Publish struct {
 	Changes keyspace.Changes
-	Names   []NameChange
+	Names   []ownership.Change
 }
 
 // WakeAt asks for a [Tick] this long from now. A later WakeAt replaces an earlier one.

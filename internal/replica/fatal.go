@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -14,7 +15,7 @@ var requesterErrors = []error{
 	keyspace.ErrEmptyKey, keyspace.ErrKeyNotFound, keyspace.ErrLeaseNotFound,
 	keyspace.ErrValueProvided, keyspace.ErrLeaseProvided, keyspace.ErrInvalidSort,
 	keyspace.ErrTooManyOps, keyspace.ErrDuplicateKey, keyspace.ErrCompacted, keyspace.ErrFutureRevision,
-	ErrInvalidClaim, ErrLeaseTaken, ErrLost, ErrNotHeld, ErrOtherToken, ErrPinned, ErrNobodyWaits,
+	ownership.ErrInvalidClaim, ownership.ErrLeaseTaken, ownership.ErrLost, ownership.ErrNotHeld, ownership.ErrOtherToken, ownership.ErrPinned, ownership.ErrNobodyWaits,
 }
 
 // isFatal reports whether err is this member's own trouble, with which it must not go on.

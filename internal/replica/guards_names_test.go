@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -27,8 +28,8 @@ func (w *world) inOneEntry(ops ...Op) (reply func(i int) Reply) {
 	return func(i int) Reply { return w.reply(uint64(100+i), effects) }
 }
 
-func claimOf(id lessor.ID, name string, wait bool) Claim {
-	return Claim{Lease: id, TTL: time.Minute, Name: name, Holder: []byte("h"), Wait: wait}
+func claimOf(id lessor.ID, name string, wait bool) ownership.Claim {
+	return ownership.Claim{Lease: id, TTL: time.Minute, Name: name, Holder: []byte("h"), Wait: wait}
 }
 
 // A claim that does not wait leaves nothing behind if the name was taken by another one in the same entry.
@@ -36,14 +37,14 @@ func TestClaimThatDoesNotWaitStandsInNoQueue(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
 	reply := w.inOneEntry(claimOf(7, "n", false), claimOf(8, "n", false), claimOf(7, "n", true))
-	first := reply(0).Result.(Claimed)
+	first := reply(0).Result.(ownership.Claimed)
 	if first.Lease != 7 || first.Token == 0 || first.Current != nil {
 		t.Errorf("the first: %+v", first)
 	}
-	if second := reply(1).Result.(Claimed); second.Lease != 0 || second.Current == nil || second.Current.Lease != 7 {
+	if second := reply(1).Result.(ownership.Claimed); second.Lease != 0 || second.Current == nil || second.Current.Lease != 7 {
 		t.Errorf("the second: %+v", second)
 	}
-	if r := reply(2); r.Err != nil || r.Result.(Claimed).Token != first.Token {
+	if r := reply(2); r.Err != nil || r.Result.(ownership.Claimed).Token != first.Token {
 		t.Errorf("the first once more: %+v, %v", r.Result, r.Err)
 	}
 	if n := w.replica.lessor.Len(); n != 1 {
@@ -55,15 +56,15 @@ func TestClaimThatDoesNotWaitStandsInNoQueue(t *testing.T) {
 func TestClaimsThatCannotBeAreRefusedWhenApplied(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
-	bad := []Claim{claimOf(7, "", false), claimOf(0, "n", false), claimOf(-1, "n", false), claimOf(7, "n", false), claimOf(7, "n", false)}
+	bad := []ownership.Claim{claimOf(7, "", false), claimOf(0, "n", false), claimOf(-1, "n", false), claimOf(7, "n", false), claimOf(7, "n", false)}
 	bad[3].TTL, bad[4].TTL = 0, lessor.MaxTTL+1
 	for i, claim := range bad {
-		if r := w.do(uint64(i+1), claim); !errors.Is(r.Err, ErrInvalidClaim) {
+		if r := w.do(uint64(i+1), claim); !errors.Is(r.Err, ownership.ErrInvalidClaim) {
 			t.Errorf("%+v: %+v, %v", claim, r.Result, r.Err)
 		}
 	}
 	w.do(10, Grant{7, time.Minute})
-	if r := w.do(11, claimOf(7, "n", false)); !errors.Is(r.Err, ErrLeaseTaken) {
+	if r := w.do(11, claimOf(7, "n", false)); !errors.Is(r.Err, ownership.ErrLeaseTaken) {
 		t.Errorf("a claim with the lease of another request: %+v, %v", r.Result, r.Err)
 	}
 	if n := w.replica.lessor.Len(); n != 1 {
@@ -75,16 +76,16 @@ func TestClaimsThatCannotBeAreRefusedWhenApplied(t *testing.T) {
 func TestReleaseEndsNothingElse(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
-	reply := w.inOneEntry(Grant{7, time.Minute}, claimOf(8, "n", false), Release{"n", 7}, Release{"m", 8})
+	reply := w.inOneEntry(Grant{7, time.Minute}, claimOf(8, "n", false), ownership.Release{Name: "n", Lease: 7}, ownership.Release{Name: "m", Lease: 8})
 	for i, what := range []string{"a lease without a claim", "a claim of another name"} {
-		if r := reply(2 + i); !errors.Is(r.Err, ErrLeaseTaken) {
+		if r := reply(2 + i); !errors.Is(r.Err, ownership.ErrLeaseTaken) {
 			t.Errorf("%s was released: %+v, %v", what, r.Result, r.Err)
 		}
 	}
 	if n := w.replica.lessor.Len(); n != 2 {
 		t.Errorf("%d leases are left", n)
 	}
-	if _, _, over := w.replica.names.farewells.to(7); over {
+	if w.replica.names.RecentlyEnded(7) {
 		t.Error("a lease that goes on is remembered as ended")
 	}
 }
@@ -93,16 +94,16 @@ func TestReleaseEndsNothingElse(t *testing.T) {
 func TestRevocationOfATokenEndsNoOtherTenure(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
-	token := w.do(1, claimOf(7, "n", false)).Result.(Claimed).Token
+	token := w.do(1, claimOf(7, "n", false)).Result.(ownership.Claimed).Token
 	for i, now := range []bool{true, false} {
-		if r := w.do(uint64(2+i), RevokeName{Name: "n", Token: token + 1, Now: now}); !errors.Is(r.Err, ErrOtherToken) {
+		if r := w.do(uint64(2+i), ownership.Revoke{Name: "n", Token: token + 1, Now: now}); !errors.Is(r.Err, ownership.ErrOtherToken) {
 			t.Errorf("revoked under another token: %+v, %v", r.Result, r.Err)
 		}
 	}
 	if lease, ok := w.replica.lessor.Lookup(7); !ok || lease.Doomed {
 		t.Errorf("the lease is %+v, %v", lease, ok)
 	}
-	if r := w.do(4, RevokeName{Name: "n", Token: token, Now: true}); r.Err != nil || w.replica.lessor.Len() != 0 {
+	if r := w.do(4, ownership.Revoke{Name: "n", Token: token, Now: true}); r.Err != nil || w.replica.lessor.Len() != 0 {
 		t.Errorf("not revoked under its token: %v", r.Err)
 	}
 }
@@ -114,11 +115,11 @@ func TestLeaseStaysPinnedForItsOtherName(t *testing.T) {
 	defer w.close()
 	w.do(1, Grant{7, time.Minute})
 	for i, name := range []string{"a", "b"} {
-		w.do(uint64(2+i), keyspace.PutRequest{Key: OwnershipKey(name, 7), Lease: 7})
+		w.do(uint64(2+i), keyspace.PutRequest{Key: ownership.Key(name, 7), Lease: 7})
 	}
 	w.do(4, claimOf(8, "c", false))
 	for i, name := range []string{"a", "b"} {
-		if r := w.do(uint64(5+i), Pin{name, "why"}); r.Err != nil {
+		if r := w.do(uint64(5+i), ownership.Pin{Name: name, Reason: "why"}); r.Err != nil {
 			t.Fatal(r.Err)
 		}
 	}
@@ -126,10 +127,10 @@ func TestLeaseStaysPinnedForItsOtherName(t *testing.T) {
 		lease, _ := w.replica.lessor.Lookup(7)
 		return lease.Pinned
 	}
-	if r := w.do(7, Unpin{"a"}); r.Err != nil || !pinned() {
+	if r := w.do(7, ownership.Unpin{Name: "a"}); r.Err != nil || !pinned() {
 		t.Errorf("the lease is pinned: %v; %v", pinned(), r.Err)
 	}
-	if r := w.do(8, Unpin{"b"}); r.Err != nil || pinned() {
+	if r := w.do(8, ownership.Unpin{Name: "b"}); r.Err != nil || pinned() {
 		t.Errorf("the lease is pinned: %v; %v", pinned(), r.Err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 )
 
 // Each test here names guards of this package, and fails if exactly one of them is removed: what may leave before a
@@ -89,14 +90,14 @@ func TestLateAnswerConfirmsNoOtherRound(t *testing.T) {
 
 // A claim joins another one that is under way only if it is the same in everything.
 func TestOnlyTheSameClaimIsAskedAgain(t *testing.T) {
-	claim := Claim{Lease: 7, TTL: time.Second, Name: "n", Holder: []byte("h")}
+	claim := ownership.Claim{Lease: 7, TTL: time.Second, Name: "n", Holder: []byte("h")}
 	first := again{claim: claim}
 	if !first.of(claim) {
 		t.Error("a claim is not the same as itself")
 	}
-	for what, change := range map[string]func(*Claim){
-		"the lease": func(c *Claim) { c.Lease++ }, "the TTL": func(c *Claim) { c.TTL++ }, "the name": func(c *Claim) { c.Name = "m" },
-		"the holder": func(c *Claim) { c.Holder = []byte("g") }, "waiting": func(c *Claim) { c.Wait = true },
+	for what, change := range map[string]func(*ownership.Claim){
+		"the lease": func(c *ownership.Claim) { c.Lease++ }, "the TTL": func(c *ownership.Claim) { c.TTL++ }, "the name": func(c *ownership.Claim) { c.Name = "m" },
+		"the holder": func(c *ownership.Claim) { c.Holder = []byte("g") }, "waiting": func(c *ownership.Claim) { c.Wait = true },
 	} {
 		other := claim
 		if change(&other); first.of(other) {

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 )
 
 var errUnreadable = errors.New("a block that cannot be read")
@@ -40,9 +41,9 @@ func onDisk(t *testing.T) *world {
 	w := newWorld(t).serve()
 	defer w.close()
 	for i, op := range []Op{
-		claimOf(7, "n", false), claimOf(8, "n", true), claimOf(9, "pinned", false), Pin{"pinned", "why"},
+		claimOf(7, "n", false), claimOf(8, "n", true), claimOf(9, "pinned", false), ownership.Pin{Name: "pinned", Reason: "why"},
 		claimOf(10, "alone", false), Grant{11, time.Minute}, keyspace.PutRequest{Key: []byte("k"), Value: []byte("v"), Lease: 11},
-		claimOf(12, "freed", false), Release{"freed", 12}, keyspace.PutRequest{Key: OwnershipKey("odd", 13), Value: []byte("v")},
+		claimOf(12, "freed", false), ownership.Release{Name: "freed", Lease: 12}, keyspace.PutRequest{Key: ownership.Key("odd", 13), Value: []byte("v")},
 	} {
 		if r := w.do(uint64(i+1), op); r.Err != nil {
 			t.Fatalf("%T: %v", op, r.Err)
@@ -57,9 +58,9 @@ func TestReadErrorWhileApplyingIsNeverAnswered(t *testing.T) {
 	state, failed := onDisk(t), 0
 	for _, op := range []Op{
 		claimOf(20, "n", false), claimOf(20, "n", true), claimOf(20, "new", false), claimOf(20, "freed", false), claimOf(13, "odd", false),
-		claimOf(7, "n", false), claimOf(8, "n", true), Release{"n", 7}, Release{"n", 8}, Release{"alone", 10}, Transfer{"n", 7},
-		Pin{"alone", "why"}, Unpin{"pinned"}, Revoke{11}, Revoke{7}, Grant{21, time.Minute},
-		RevokeName{Name: "n", Now: true}, RevokeName{Name: "n"},
+		claimOf(7, "n", false), claimOf(8, "n", true), ownership.Release{Name: "n", Lease: 7}, ownership.Release{Name: "n", Lease: 8}, ownership.Release{Name: "alone", Lease: 10}, ownership.Transfer{Name: "n", Lease: 7},
+		ownership.Pin{Name: "alone", Reason: "why"}, ownership.Unpin{Name: "pinned"}, Revoke{11}, Revoke{7}, Grant{21, time.Minute},
+		ownership.Revoke{Name: "n", Now: true}, ownership.Revoke{Name: "n"},
 		keyspace.PutRequest{Key: []byte("k"), Value: []byte("w"), PrevKV: true}, keyspace.DeleteRequest{Key: []byte("k"), PrevKV: true},
 	} {
 		t.Run(fmt.Sprintf("%T%+v", op, op), func(t *testing.T) {

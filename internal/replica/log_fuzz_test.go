@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -76,19 +77,19 @@ func logEntries(f *testing.F) [][]byte {
 		commands(expire(&logpb.Expire{Term: 1 << 63, DecidedAt: 1<<64 - 1, Leases: []*logpb.LeaseRef{ref(1, first)}})),
 		commands(remaining(int64(time.Second))), commands(remaining(-1)), commands(remaining(1 << 62)),
 		commands(
-			encode(Claim{Lease: 2, Name: "n", TTL: time.Second}), encode(Claim{Lease: 3, Name: "n", TTL: time.Second, Wait: true}),
-			encode(Pin{"n", "r"}), encode(Transfer{"n", 2}), encode(Unpin{"n"}), encode(Transfer{"n", 2}),
-			encode(RevokeName{Name: "n", Note: "x"}), encode(Release{"n", 3}),
+			encode(ownership.Claim{Lease: 2, Name: "n", TTL: time.Second}), encode(ownership.Claim{Lease: 3, Name: "n", TTL: time.Second, Wait: true}),
+			encode(ownership.Pin{Name: "n", Reason: "r"}), encode(ownership.Transfer{Name: "n", Lease: 2}), encode(ownership.Unpin{Name: "n"}), encode(ownership.Transfer{Name: "n", Lease: 2}),
+			encode(ownership.Revoke{Name: "n", Note: "x"}), encode(ownership.Release{Name: "n", Lease: 3}),
 		),
 		commands(
-			encode(Claim{Name: "n", TTL: time.Second}), encode(Claim{Lease: -2, Name: "n", TTL: time.Second}),
-			encode(Claim{Lease: 2, TTL: time.Second}), encode(Claim{Lease: 2, Name: "n"}), encode(Claim{Lease: 1, Name: "n", TTL: time.Hour}),
-			encode(Claim{Lease: 4, Name: "/", TTL: 1}), encode(Claim{Lease: 5, Name: "a\x00", TTL: 1, Holder: []byte{0xff}}),
-			encode(Release{"", 1}), encode(RevokeName{Now: true}), encode(Pin{}), encode(Unpin{}),
+			encode(ownership.Claim{Name: "n", TTL: time.Second}), encode(ownership.Claim{Lease: -2, Name: "n", TTL: time.Second}),
+			encode(ownership.Claim{Lease: 2, TTL: time.Second}), encode(ownership.Claim{Lease: 2, Name: "n"}), encode(ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour}),
+			encode(ownership.Claim{Lease: 4, Name: "/", TTL: 1}), encode(ownership.Claim{Lease: 5, Name: "a\x00", TTL: 1, Holder: []byte{0xff}}),
+			encode(ownership.Release{Name: "", Lease: 1}), encode(ownership.Revoke{Now: true}), encode(ownership.Pin{}), encode(ownership.Unpin{}),
 		),
 		commands(
-			encode(keyspace.PutRequest{Key: []byte("n/1")}), encode(Claim{Lease: 2, Name: "n", TTL: 1, Wait: true}),
-			encode(keyspace.PutRequest{Key: []byte("n/1"), Lease: 1}), encode(RevokeName{Name: "n", Now: true}),
+			encode(keyspace.PutRequest{Key: []byte("n/1")}), encode(ownership.Claim{Lease: 2, Name: "n", TTL: 1, Wait: true}),
+			encode(keyspace.PutRequest{Key: []byte("n/1"), Lease: 1}), encode(ownership.Revoke{Name: "n", Now: true}),
 			encode(keyspace.DeleteRequest{Key: []byte{0}, End: []byte{0}}),
 		),
 		commands(checkpoint(&logpb.Checkpoint{Term: 1, Cleared: []*logpb.LeaseRef{ref(1, first), ref(9, 9), {}}})),

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 )
 
 // Memory is an event: whether the process has memory left for more state. Without it the replica refuses nothing. What
@@ -18,8 +19,9 @@ func (r *Replica) lacksMemory(op Op) bool {
 	if !r.memoryShort {
 		return false
 	}
-	if claim, ok := op.(Claim); ok {
-		return r.names.claims[claim.Lease] == nil
+	if claim, ok := op.(ownership.Claim); ok {
+		_, there := r.names.ClaimOf(claim.Lease)
+		return !there
 	}
 	return staysInMemory(op)
 }
@@ -27,7 +29,7 @@ func (r *Replica) lacksMemory(op Op) bool {
 // staysInMemory reports whether an operation may leave something in memory.
 func staysInMemory(op Op) bool {
 	switch op := op.(type) {
-	case Grant, Claim:
+	case Grant, ownership.Claim:
 		return true
 	case keyspace.PutRequest:
 		return op.Lease != 0

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -19,7 +20,7 @@ func TestShortMemoryRefusesOnlyWhatStays(t *testing.T) {
 	for id, op := range map[uint64]Op{
 		10: Grant{9, time.Hour}, 11: attach,
 		12: keyspace.TxnRequest{Failure: []keyspace.TxnOp{keyspace.TxnRequest{Success: []keyspace.TxnOp{attach}}}},
-		13: Claim{Name: "n", Lease: 7, TTL: time.Hour},
+		13: ownership.Claim{Name: "n", Lease: 7, TTL: time.Hour},
 	} {
 		if got := w.do(id, op); !errors.Is(got.Err, ErrNoMemory) {
 			t.Errorf("%T: %v", op, got.Err)

@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/memberpb"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/masterlease"
@@ -147,7 +148,7 @@ func wireRenewed(r ForwardedRenewed) *memberpb.Renewed {
 				}
 			}
 		}
-		var ended *EndedError
+		var ended *ownership.EndedError
 		if errors.As(lease.Err, &ended) {
 			m.Why, m.Note = uint32(ended.Why), ended.Note
 		}
@@ -166,7 +167,7 @@ func ownRenewed(wire *memberpb.Renewed) ForwardedRenewed {
 				lease.Err = err
 			}
 			if m.Why != 0 {
-				lease.Err = &EndedError{lease.Err, Why(m.Why), m.Note}
+				lease.Err = &ownership.EndedError{Kind: lease.Err, Why: ownership.Why(m.Why), Note: m.Note}
 			}
 		}
 		r.Leases = append(r.Leases, lease)

@@ -1,397 +1,432 @@
 package replica
 
 import (
-	"cmp"
-	"container/list"
-	"math"
-	"slices"
-	"strconv"
-	"strings"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// names is who holds which name and who stands in line for it. It follows from the keys, and from the
-// records beside them of what ended: keys change, notice looks at the changes, and this follows.
-type names struct {
-	lines map[string]*line
-	// claims has the leases that a Claim made. Each stands in exactly one line, for as long as it lives.
-	claims map[lessor.ID]*contender
-	// recovering are the names of claims, until all keys have been read when the member starts.
-	recovering map[lessor.ID]string
-	// releasing are the leases of which a release is on its way into the log and through it, and how many.
-	releasing map[lessor.ID]int
-	// claiming are the claims of which one is on its way into the log and through it, by the lease they are to make.
-	claiming map[lessor.ID]*again
-	// free are the lines without anybody in them, which are remembered for their past, the longest free first.
-	free *list.List
-	// lately is a ring of the lines whose owner is remembered beside its record. Most names are not held for long,
-	// and to read a record costs more than to write it.
-	lately [rememberedOwners]*line
-	next   int // in the ring
-	// strange are keys that look like those of claims.
-	strange strangers
-	// forgotten is the greatest token of the names that were forgotten.
-	forgotten int64
+// Package ownership decides about names. Here its decisions are carried out: leases are granted and ended, keys are
+// put, and its records are stored.
 
-	// Of the change that is being noticed.
-	touched []*line
-	fresh   []freshValue
-	left    []*contender
-	orphans []lessor.ID // of claims whose keys are gone
-
-	farewells farewells
-
-	spareAgain []*again // len ≤ maxSpare
-
-	record *logpb.Name  // scratch
-	lease  *logpb.Lease // likewise
-	drafts drafts       // what is remembered of all this, as far as it is not in its place on the disk
-}
-
-// line is one name. The contender with the lowest create revision owns it.
-type line struct {
-	name  string
-	queue []*contender // by create revision
-	// shunned are keys not newer than the last owner's: those that were attached to their lease only later, or
-	// were created together with it. They never own: tokens would not grow.
-	shunned []*contender // likewise
-
-	owner   *contender // whom the record has as the holder; the first of queue but for the change being noticed
-	touched bool
-
-	// current is what the record has of the owner, if the name was acquired lately; else the record is read.
-	current    *logpb.Tenancy
-	remembered int // its newest place in names.lately, if it has one
-
-	ended    uint64 // tenancies
-	last     int64  // the token of the last that ended
-	pinned   *string
-	revoked  *string
-	revision int64 // of the newest change of who holds it
-	// When it became free, and its place in names.free if it is.
-	freed      int64
-	freedOrder uint32
-	place      *list.Element
-}
-
-// contender is a key NAME/LEASE that is attached to that very lease.
-type contender struct {
-	lease   lessor.ID
-	created int64
-	line    *line
-	claimed bool // the lease was made by a Claim
-}
-
-// freshValue is what a contender's key was just set to.
-type freshValue struct {
-	contender *contender
-	value     []byte
-}
-
-// rememberedOwners is for how many names.
-const rememberedOwners = 1 << 12
-
-// remember keeps what is known of the owner of a line in memory for a while.
-func (n *names) remember(l *line, current *logpb.Tenancy) {
-	if old := n.lately[n.next]; old != nil && old.remembered == n.next {
-		old.current = nil
-	}
-	n.lately[n.next], l.remembered = l, n.next
-	n.next = (n.next + 1) % rememberedOwners
-	l.current = current
-}
-
-// strangers knows of which leases there may be a key NAME/LEASE, for some name, that is not attached to that
-// very lease. It forgets nothing: in doubt the key is looked up. Leases of claims have random ids, and those
-// that others use as numbers in their keys are few among them.
-type strangers [1 << 14]uint64
-
-func (s *strangers) place(id lessor.ID) (word int, bit uint64) {
-	h := uint64(id) * 0x9e3779b97f4a7c15 // spreads numbers that are close to each other
-	return int(h >> 50), 1 << (h >> 44 & 63)
-}
-
-func (s *strangers) add(id lessor.ID) {
-	word, bit := s.place(id)
-	s[word] |= bit
-}
-
-func (s *strangers) mayHave(id lessor.ID) bool {
-	word, bit := s.place(id)
-	return s[word]&bit != 0
-}
-
-func newNames() names {
-	return names{
-		lines: make(map[string]*line), claims: make(map[lessor.ID]*contender), releasing: make(map[lessor.ID]int), claiming: make(map[lessor.ID]*again), free: list.New(),
-		drafts: newDrafts(), record: new(logpb.Name), lease: new(logpb.Lease),
-	}
-}
-
-// OwnershipKey is the key that stands for a lease in the line of a name.
-func OwnershipKey(name string, lease lessor.ID) []byte {
-	key := make([]byte, 0, len(name)+1+16)
-	key = append(append(key, name...), '/')
-	return strconv.AppendInt(key, int64(lease), 16)
-}
-
-// contention divides an ownership key. It is false for every other key. One key stands for one lease: a number is
-// written without zeros in front.
-func contention(key []byte) (name []byte, lease lessor.ID, ok bool) {
-	i, id := len(key)-1, uint64(0)
-	for shift := 0; i >= 0 && key[i] != '/' && key[i] != '-'; i, shift = i-1, shift+4 {
-		digit, isHex := hexDigit(key[i])
-		if !isHex || shift > 60 {
-			return nil, 0, false
-		}
-		id |= digit << shift
-	}
-	if i < 0 || i == len(key)-1 || key[i+1] == '0' {
-		return nil, 0, false
-	}
-	limit, negative := uint64(math.MaxInt64), key[i] == '-'
-	if negative {
-		i, limit = i-1, limit+1
-	}
-	if i <= 0 || key[i] != '/' || id > limit {
-		return nil, 0, false
-	}
-	if negative {
-		id = -id
-	}
-	return key[:i], lessor.ID(id), true
-}
-
-// hexDigit is what a small hexadecimal digit stands for.
-func hexDigit(c byte) (digit uint64, ok bool) {
-	switch {
-	case '0' <= c && c <= '9':
-		return uint64(c - '0'), true
-	case 'a' <= c && c <= 'f':
-		return uint64(c-'a') + 10, true
-	}
-	return 0, false
-}
-
-// follow takes note of one change of the keys.
-func (n *names) follow(change keyspace.Change) {
-	for i := range change.Events {
-		e := &change.Events[i]
-		name, lease, ok := contention(e.KV.Key)
-		switch {
-		case !ok:
-		case e.Type == keyspace.EventPut && e.KV.Lease == int64(lease):
-			c := n.join(n.line(name), lease, e.KV.CreateRevision)
-			n.fresh = append(n.fresh, freshValue{c, e.KV.Value})
-			n.touch(c.line)
-		default:
-			if e.Type == keyspace.EventPut {
-				n.strange.add(lease)
-			}
-			n.leave(n.lines[string(name)], lease)
-		}
-	}
-	for _, key := range change.Ended {
-		if name, lease, ok := contention([]byte(key)); ok {
-			n.leave(n.lines[string(name)], lease)
-		}
-	}
-}
-
-// line returns the line of a name, a new one if there is none.
-func (n *names) line(name []byte) *line {
-	l := n.lines[string(name)]
-	if l == nil {
-		l = &line{name: string(name)}
-		n.lines[l.name] = l
-	}
-	return l
-}
-
-// join puts a contender into a line, if it does not stand there yet.
-func (n *names) join(l *line, lease lessor.ID, created int64) *contender {
-	c := &contender{lease: lease, created: created, line: l}
-	into := &l.queue
-	if n.outdated(l, c) {
-		into = &l.shunned
-		n.unfree(l)
-	}
-	i, there := slices.BinarySearchFunc(*into, c, byCreated)
-	if there {
-		return (*into)[i]
-	}
-	*into = slices.Insert(*into, i, c)
-	return c
-}
-
-// outdated says whether the name has, or had, an owner whose token is not smaller than a contender's would be.
-func (n *names) outdated(l *line, c *contender) bool {
-	switch {
-	case l.owner == nil && l.ended == 0: // nothing is known of it, but maybe was
-		return c.created <= n.forgotten
-	case l.owner == nil || byCreated(l.owner, c) == 0:
-		return c.created <= l.last
-	}
-	return c.created <= max(l.last, l.owner.created)
-}
-
-// crown makes the head of a line, which may be empty, its owner.
-func (l *line) crown() {
-	l.owner = l.head()
-	for len(l.queue) > 1 && l.queue[1].created == l.owner.created {
-		i, _ := slices.BinarySearchFunc(l.shunned, l.queue[1], byCreated)
-		l.shunned = slices.Insert(l.shunned, i, l.queue[1])
-		l.queue = slices.Delete(l.queue, 1, 2)
-	}
-}
-
-func byCreated(a, b *contender) int {
-	return cmp.Or(cmp.Compare(a.created, b.created), cmp.Compare(a.lease, b.lease))
-}
-
-// fewWaiters is how many move up at no cost worth saving.
-const fewWaiters = 8
-
-// leave takes a contender out of a line, if it stands there.
-func (n *names) leave(l *line, lease lessor.ID) {
-	c := n.find(l, lease)
-	if c == nil {
-		return
-	}
-	switch i, there := slices.BinarySearchFunc(l.queue, c, byCreated); {
-	case there && i == 0 && len(l.queue) > fewWaiters:
-		l.queue[0] = nil // what is cut off in front stays in memory
-		l.queue = l.queue[1:]
-		if len(l.queue) == fewWaiters {
-			l.queue = slices.Clone(l.queue) // until here: most names are held again, by one at a time
-		}
-	case there:
-		l.queue = slices.Delete(l.queue, i, i+1)
-	default:
-		l.shunned = slices.DeleteFunc(l.shunned, func(other *contender) bool { return other == c })
-	}
-	n.fresh = slices.DeleteFunc(n.fresh, func(f freshValue) bool { return f.contender == c })
-	if c != l.owner {
-		n.left = append(n.left, c)
-	}
-	if c.claimed {
-		delete(n.claims, lease)
-		n.orphans = append(n.orphans, lease)
-	}
-	n.touch(l)
-}
-
-func (n *names) touch(l *line) {
-	if !l.touched {
-		l.touched = true
-		n.touched = append(n.touched, l)
-	}
-}
-
-// find returns the contender that stands for a lease in a line, or nil. Where there may be very many in line,
-// they are claims.
-func (n *names) find(l *line, lease lessor.ID) *contender {
-	if l == nil {
-		return nil
-	}
-	if c := n.claims[lease]; c != nil && c.line == l {
-		return c
-	}
-	for _, c := range slices.Backward(l.queue) { // a claim that has just joined is the last
-		if c.lease == lease {
-			return c
-		}
-	}
-	for _, c := range l.shunned {
-		if c.lease == lease {
-			return c
-		}
+// encodeNames returns nil for an operation that is none on names.
+func encodeNames(op any) *logpb.Command {
+	switch op := op.(type) {
+	case ownership.Claim:
+		return &logpb.Command{Op: &logpb.Command_Claim{Claim: &logpb.Claim{
+			Id: int64(op.Lease), TtlNs: int64(op.TTL), Name: []byte(op.Name), Holder: op.Holder, Wait: op.Wait,
+		}}}
+	case ownership.Release:
+		return &logpb.Command{Op: &logpb.Command_Release{Release: &logpb.Release{Name: []byte(op.Name), Id: int64(op.Lease)}}}
+	case ownership.Revoke:
+		return &logpb.Command{Op: &logpb.Command_RevokeName{RevokeName: &logpb.RevokeName{
+			Name: []byte(op.Name), Token: op.Token, Note: []byte(op.Note), Now: op.Now,
+		}}}
+	case ownership.Transfer:
+		return &logpb.Command{Op: &logpb.Command_Transfer{Transfer: &logpb.Transfer{Name: []byte(op.Name), Id: int64(op.Lease)}}}
+	case ownership.Pin:
+		return &logpb.Command{Op: &logpb.Command_Pin{Pin: &logpb.Pin{Name: []byte(op.Name), Reason: []byte(op.Reason)}}}
+	case ownership.Unpin:
+		return &logpb.Command{Op: &logpb.Command_Unpin{Unpin: &logpb.Unpin{Name: []byte(op.Name)}}}
 	}
 	return nil
 }
 
-func (l *line) head() *contender {
-	if len(l.queue) == 0 {
-		return nil
+// applyNames executes a command on names.
+func (r *Replica) applyNames(command *logpb.Command) (result any, err error, known bool) {
+	known = true
+	switch op := command.Op.(type) {
+	case *logpb.Command_Claim:
+		result, err = r.applyClaim(ownership.Claim{
+			Lease: lessor.ID(op.Claim.Id), TTL: time.Duration(op.Claim.TtlNs), Name: string(op.Claim.Name),
+			Holder: op.Claim.Holder, Wait: op.Claim.Wait,
+		})
+	case *logpb.Command_Release:
+		result, err = r.applyRelease(ownership.Release{Name: string(op.Release.Name), Lease: lessor.ID(op.Release.Id)})
+	case *logpb.Command_RevokeName:
+		m := op.RevokeName
+		result, err = r.applyRevokeName(ownership.Revoke{Name: string(m.Name), Token: m.Token, Note: string(m.Note), Now: m.Now})
+	case *logpb.Command_Transfer:
+		result, err = r.applyTransfer(ownership.Transfer{Name: string(op.Transfer.Name), Lease: lessor.ID(op.Transfer.Id)})
+	case *logpb.Command_Pin:
+		err = r.names.Pin(&r.applying.env, ownership.Pin{Name: string(op.Pin.Name), Reason: string(op.Pin.Reason)})
+		r.storeNames()
+	case *logpb.Command_Unpin:
+		err = r.names.Unpin(&r.applying.env, ownership.Unpin{Name: string(op.Unpin.Name)})
+		r.storeNames()
+	default:
+		known = false
 	}
-	return l.queue[0]
+	return result, err, known
 }
 
-// before returns how many stand before a contender.
-func (l *line) before(c *contender) int {
-	i, _ := slices.BinarySearchFunc(l.queue, c, byCreated)
-	return i
-}
-
-// setFree puts a line that nobody stands in among those that are forgotten one day.
-func (n *names) setFree(l *line) {
-	before := n.free.Back()
-	for before != nil && byFreed(before.Value.(*line), l) > 0 {
-		before = before.Prev()
+// applyClaim grants the lease and puts the key of a claim that is not answered otherwise.
+func (r *Replica) applyClaim(op ownership.Claim) (any, error) {
+	env, writer := &r.applying.env, r.applying.writer
+	if answer, create, err := r.names.Claim(env.View, op); err != nil {
+		return nil, err
+	} else if !create {
+		return answer, nil
 	}
-	if before == nil {
-		l.place = n.free.PushFront(l)
-		return
-	}
-	l.place = n.free.InsertAfter(l, before)
-}
-
-func (n *names) unfree(l *line) {
-	if l.place != nil {
-		n.free.Remove(l.place)
-		l.place = nil
-	}
-}
-
-func byFreed(a, b *line) int {
-	return cmp.Or(cmp.Compare(a.freed, b.freed), cmp.Compare(a.freedOrder, b.freedOrder), strings.Compare(a.name, b.name))
-}
-
-// farewells are the claims that ended lately, and why. Only this member's memory has them: they are for telling those
-// who ask, and for turning away a claim that arrives after its own end. Every claim is looked for here, so what most
-// do not have stands apart.
-type farewells struct {
-	why   map[lessor.ID]Why
-	notes map[lessor.ID]string // of those that have one
-	old   []lessor.ID          // a ring once it is full
-	at    int
-}
-
-// maxFarewells is how many are kept.
-const maxFarewells = 1 << 16
-
-func (f *farewells) add(id lessor.ID, why Why, note string) {
-	if f.why == nil {
-		f.why, f.notes = make(map[lessor.ID]Why), make(map[lessor.ID]string)
-	}
-	if _, again := f.why[id]; !again {
-		if len(f.old) < maxFarewells {
-			f.old = append(f.old, id)
-		} else {
-			f.drop(f.old[f.at])
-			f.old[f.at] = id
-			f.at = (f.at + 1) % maxFarewells
+	key := ownership.Key(op.Name, op.Lease)
+	absent := r.surelyAbsent(op.Lease)
+	if !absent {
+		if there, err := writer.Has(key); err != nil {
+			return nil, err
+		} else if there { // its create revision is no token
+			return nil, ownership.ErrLeaseTaken
 		}
 	}
-	f.why[id] = why
-	delete(f.notes, id)
-	if note != "" {
-		f.notes[id] = note
+	if _, err := r.lessor.Grant(op.Lease, op.TTL, env.At, r.now); err != nil {
+		return nil, err
+	}
+	r.counts.Granted++
+	put := keyspace.PutRequest{Key: key, Value: op.Holder, Lease: int64(op.Lease), Absent: absent}
+	if _, err := writer.Put(put); err != nil {
+		return nil, err
+	}
+	if err := r.updateNames(ownership.WhyDeleted, ""); err != nil {
+		return nil, err
+	}
+	answer, err := r.names.Created(env.View, op)
+	if err != nil {
+		return nil, err
+	}
+	r.writeLease(op.Lease)
+	return answer, nil
+}
+
+// surelyAbsent reports whether no key NAME/LEASE can exist for a lease that does not exist, so that nobody need look
+// for it. Such a key is attached to the lease and goes with it: at once, or, if the lease had many, when they are swept
+// up. Or it is attached to something else.
+func (r *Replica) surelyAbsent(id lessor.ID) bool {
+	return !r.sweeping && !r.names.MayHaveUnboundKey(id)
+}
+
+// answerClaim answers a claim for which there must be no log entry, or need be none: a repeated one, which could bring
+// back a lease that is ending, one that comes after its own end, and one that does not wait for a name that is held.
+func (r *Replica) answerClaim(request uint64, claim ownership.Claim) bool {
+	reply := Reply{ID: request, Header: r.header(), Authority: forever}
+	_, behind := r.behind()
+	_, there := r.names.ClaimOf(claim.Lease)
+	switch {
+	case !there && (r.names.RecentlyEnded(claim.Lease) || r.inflight.releasing[claim.Lease] > 0):
+		reply.Err = ownership.ErrLost
+	case !r.serving, behind:
+		return false
+	default:
+		answer, done, err := r.names.ClaimUnchanged(r.view(), claim)
+		if !done && err == nil {
+			return false
+		}
+		if reply.Err = err; err == nil {
+			reply.Result = answer
+		}
+	}
+	if isFatal(reply.Err) {
+		r.halt(reply.Err)
+		return true
+	}
+	if r.serving {
+		r.vouch(reply) // it tells of the state, and no log entry stands behind it
+	} else {
+		r.emit(reply)
+	}
+	return true
+}
+
+func (r *Replica) applyRelease(op ownership.Release) (any, error) {
+	end, err := r.names.Release(r.lessor, op)
+	if err != nil {
+		return nil, err
+	}
+	if !end {
+		return false, nil
+	}
+	return true, r.endLease(op.Lease, ownership.WhyReleased, "")
+}
+
+// endLease ends a lease by a command.
+func (r *Replica) endLease(id lessor.ID, why ownership.Why, note string) error {
+	if _, err := r.lessor.Revoke(id); err != nil {
+		return err
+	}
+	r.counts.Revoked++
+	return r.ended(id, why, note)
+}
+
+func (r *Replica) applyRevokeName(op ownership.Revoke) (any, error) {
+	answer, end, err := r.names.Revoke(&r.applying.env, op)
+	r.storeNames()
+	if err != nil {
+		return nil, err
+	}
+	if end != lessor.NoLease {
+		return answer, r.endLease(end, ownership.WhyRevoked, op.Note)
+	}
+	r.applying.datable = true
+	return answer, nil
+}
+
+func (r *Replica) applyTransfer(op ownership.Transfer) (any, error) {
+	next, err := r.names.Transfer(op)
+	if err != nil {
+		return nil, err
+	}
+	return next, r.endLease(op.Lease, ownership.WhyTransferred, "")
+}
+
+// updateNames reports all changes of keys since it was called last to the names. What ended did so for the given
+// reason.
+func (r *Replica) updateNames(why ownership.Why, note string) error {
+	a := r.applying
+	for changes := a.writer.Changes(); a.reported < len(changes); changes = a.writer.Changes() {
+		change := &changes[a.reported]
+		a.reported++
+		for i := range change.Events {
+			if kv := &change.Events[i].KV; change.Events[i].Type == keyspace.EventPut {
+				r.names.KeyPut(kv.Key, kv.Value, lessor.ID(kv.Lease), kv.CreateRevision)
+			} else {
+				r.names.KeyDeleted(kv.Key)
+			}
+		}
+		for _, key := range change.Ended {
+			r.names.KeyDeleted([]byte(key))
+		}
+		if err := r.names.UpdateOwners(&a.env, change.Revision, why, note); err != nil {
+			return err
+		}
+		r.storeNames()
+	}
+	return nil
+}
+
+// storeNames stores what changed of names, and ends the claims whose keys are gone, unless it is the end of the lease
+// that took the key along.
+func (r *Replica) storeNames() {
+	a, e := r.applying, &r.applying.env.Effects
+	for _, past := range e.Past {
+		setTenancy(r.scratch.tenancy, past.Tenure)
+		r.draft(pastKey(past.Name, past.Number), r.scratch.tenancy, past.Number >= ownership.MaxPast)
+	}
+	for i := range e.Records {
+		r.writeName(&e.Records[i])
+	}
+	for _, id := range e.Leases {
+		r.writeLease(id)
+	}
+	a.decided = append(a.decided, e.Decided...)
+	for _, f := range e.Forgotten {
+		r.strike(nameKey(f.Name))
+		for number := range f.Past {
+			r.strike(pastKey(f.Name, number))
+		}
+	}
+	if e.ForgottenToken != 0 {
+		put(a.writer.Batch(), keyForgotten, &logpb.Forgotten{Last: e.ForgottenToken})
+	}
+	for _, id := range e.Orphans {
+		if _, err := r.lessor.Revoke(id); err == nil {
+			r.counts.Revoked++
+			r.strike(leaseKey(id))
+			a.decided = append(a.decided, id)
+		}
+	}
+	e.Done()
+}
+
+// writeName stores the record of a name.
+func (r *Replica) writeName(record *ownership.Record) {
+	setName(r.scratch.name, r.scratch.tenancy, record)
+	r.draft(nameKey(record.Name), r.scratch.name, true)
+}
+
+// scratch is memory for the records that are stored most often.
+type scratch struct {
+	name    *logpb.Name
+	tenancy *logpb.Tenancy
+	lease   *logpb.Lease
+}
+
+func newScratch() scratch { return scratch{new(logpb.Name), new(logpb.Tenancy), new(logpb.Lease)} }
+
+// setName makes m, with the given memory for its current tenancy, what is stored of a name.
+func setName(m *logpb.Name, current *logpb.Tenancy, record *ownership.Record) {
+	m.Name = append(m.Name[:0], record.Name...)
+	m.Ended, m.Last = record.Ended, record.Last
+	m.Pinned, m.Revoked = optional(record.Pinned), optional(record.Revoked)
+	m.Freed, m.FreedOrder, m.Revision = record.Freed, record.FreedOrder, record.Revision
+	m.Current = nil
+	if record.Current != nil {
+		m.Current = current
+		setTenancy(current, record.Current)
 	}
 }
 
-func (f *farewells) drop(id lessor.ID) {
-	delete(f.why, id)
-	delete(f.notes, id)
+// setTenancy makes m what is stored of a tenure.
+func setTenancy(m *logpb.Tenancy, t *ownership.Tenure) {
+	m.Token, m.Lease, m.Holder = t.Token, int64(t.Lease), t.Holder
+	m.FromMs, m.ToMs, m.Why, m.Note = t.From, t.To, uint32(t.Why), append(m.Note[:0], t.Note...)
 }
 
-// to tells why a claim ended, if it is remembered.
-func (f *farewells) to(id lessor.ID) (why Why, note string, ok bool) {
-	if why, ok = f.why[id]; ok {
-		note = f.notes[id]
+func optional(s *string) []byte {
+	if s == nil {
+		return nil
 	}
-	return why, note, ok
+	return append([]byte{}, *s...)
+}
+
+// view is what questions about names see between two batches.
+func (r *Replica) view() ownership.View {
+	return ownership.View{Leases: r.lessor, Stored: &r.committed, Now: r.now}
+}
+
+// stored reads what is stored of names.
+type stored struct {
+	r      *Replica
+	writer *keyspace.Writer // of the batch that is being applied; nil between two batches
+}
+
+// Tenure is part of ownership.Stored.
+func (s *stored) Tenure(name string) (*ownership.Tenure, error) {
+	m := new(logpb.Name)
+	if _, err := s.r.read(nameKey(name), m); err != nil || m.Current == nil {
+		return nil, err
+	}
+	return tenureOf(m.Current), nil
+}
+
+func tenureOf(m *logpb.Tenancy) *ownership.Tenure {
+	return &ownership.Tenure{
+		Token: m.Token, Lease: lessor.ID(m.Lease), Holder: m.Holder, From: m.FromMs, To: m.ToMs, Why: ownership.Why(m.Why), Note: string(m.Note),
+	}
+}
+
+// Card is part of ownership.Stored.
+func (s *stored) Card(name string, lease lessor.ID) ([]byte, error) {
+	writer := s.writer
+	if writer == nil {
+		writer = s.r.store.Begin(s.r.db.NewIndexedBatch())
+		defer func() { s.r.reuse(writer.Batch()) }()
+	}
+	kv, err := writer.Get(ownership.Key(name, lease))
+	if err != nil {
+		return nil, err
+	}
+	if kv == nil {
+		return nil, fmt.Errorf("%w: lease %x waits for %q without its key", keyspace.ErrMisuse, uint64(lease), name)
+	}
+	return kv.Value, nil
+}
+
+// recoverNames reads what is stored of names. Who waits for them follows from the keys.
+func (r *Replica) recoverNames() error {
+	forgotten := new(logpb.Forgotten)
+	if _, err := load(r.db, keyForgotten, forgotten); err != nil {
+		return err
+	}
+	r.names.RestoreForgotten(forgotten.Last)
+	return readNames(r.db, func(m *logpb.Name) bool {
+		record := ownership.Record{
+			Name: string(m.Name), Ended: m.Ended, Last: m.Last, Pinned: reason(m.Pinned), Revoked: reason(m.Revoked),
+			Freed: m.Freed, FreedOrder: m.FreedOrder, Revision: m.Revision,
+		}
+		if m.Current != nil {
+			record.Current = tenureOf(m.Current)
+		}
+		r.names.RestoreRecord(record)
+		return true
+	})
+}
+
+// reason is optional the other way round.
+func reason(b []byte) *string {
+	if b == nil {
+		return nil
+	}
+	s := string(b)
+	return &s
+}
+
+// completeNames checks that keys and records agree, and stores the records of names whose keys are older than records
+// are.
+func (r *Replica) completeNames() error {
+	fresh, err := r.names.Complete()
+	if err != nil {
+		return &DamagedError{What: err.Error()}
+	}
+	if len(fresh) == 0 {
+		return nil
+	}
+	batch := r.db.NewBatch()
+	for i := range fresh {
+		m := new(logpb.Name)
+		setName(m, new(logpb.Tenancy), &fresh[i])
+		put(batch, nameKey(fresh[i].Name), m)
+	}
+	return batch.Commit(pebble.NoSync)
+}
+
+// NamesQuery is an [Inspection] of names. Its answer is their states, in the same order and without the owners' cards,
+// unless these are in memory.
+type NamesQuery struct{ Names []string }
+
+// PlaceQuery is an [Inspection] of one waiter. Its answer is an [ownership.Place], or [ownership.ErrLost] if the lease
+// does not wait for the name.
+type PlaceQuery struct {
+	Name  string
+	Lease lessor.ID
+}
+
+// NameStates is the answer to a [NamesQuery]: the states of names after the log entry of that index.
+type NameStates struct {
+	Names []ownership.State
+	Index uint64
+}
+
+// Names returns the states of the names that this member knows, sorted by name, for looking at them between two steps.
+func (r *Replica) Names() []ownership.State {
+	return r.inspectNames(NamesQuery{r.names.Names()}).Names
+}
+
+func (r *Replica) inspectNames(q NamesQuery) NameStates {
+	all := make([]ownership.State, len(q.Names))
+	view := r.view()
+	for i, name := range q.Names {
+		all[i] = r.names.State(view, name)
+		if !all[i].HolderKnown {
+			r.addHolder(&all[i])
+		}
+	}
+	return NameStates{all, r.applied.index}
+}
+
+// addHolder adds the owner's card if it is among the drafts. If it is not, it is in its place on the disk.
+func (r *Replica) addHolder(s *ownership.State) {
+	key := nameKey(s.Name)
+	if r.drafts.of[string(key)] == nil {
+		return
+	}
+	record := new(logpb.Name)
+	if _, err := r.read(key, record); err != nil || record.Current == nil || record.Current.Token != s.Token {
+		return // an error is impossible: this member wrote the draft
+	}
+	s.Holder, s.HolderKnown = record.Current.Holder, true
+}
+
+// whyNot adds the reason, if it is known, to the refusal of a renewal.
+func (r *Replica) whyNot(id lessor.ID, kind error) error { return r.names.Explain(r.lessor, id, kind) }
+
+// wallNow is the time of day, as far as it is known.
+func (r *Replica) wallNow() int64 {
+	if r.wall == 0 {
+		return 0
+	}
+	return r.wall + r.now.Elapsed(r.walled).Milliseconds()
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
-	"github.com/leasekeeper/leasekeeper/lessor"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 )
 
 // together has requests come before any of them is in the log, and returns what becomes of them.
@@ -19,18 +19,18 @@ func (w *world) together(events ...Event) []Effect {
 func TestReleaseOvertakesClaim(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
-	claim := Claim{Lease: 1, Name: "n", TTL: time.Hour, Wait: true}
-	got := w.together(Request{1, Release{"n", 1}}, Request{2, claim})
+	claim := ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour, Wait: true}
+	got := w.together(Request{1, ownership.Release{Name: "n", Lease: 1}}, Request{2, claim})
 	if r := w.reply(1, got); r.Result != false {
 		t.Errorf("released: %+v", r)
 	}
-	if r := w.reply(2, got); !errors.Is(r.Err, ErrLost) {
+	if r := w.reply(2, got); !errors.Is(r.Err, ownership.ErrLost) {
 		t.Errorf("claimed behind its release: %+v", r)
 	}
 	if n := w.replica.lessor.Len(); n != 0 {
 		t.Errorf("%d leases live", n)
 	}
-	if n := len(w.replica.names.releasing); n != 0 {
+	if n := len(w.replica.inflight.releasing); n != 0 {
 		t.Errorf("%d releases are believed to be on their way", n)
 	}
 }
@@ -38,21 +38,21 @@ func TestReleaseOvertakesClaim(t *testing.T) {
 // A claim that is made again while its lease is ending does not bring it back.
 func TestClaimAgainWhileItEnds(t *testing.T) {
 	for what, end := range map[string]Op{
-		"released": Release{"n", 1}, "revoked": Revoke{1}, "deleted": keyspace.DeleteRequest{Key: OwnershipKey("n", 1)},
-		"revoked by name": RevokeName{Name: "n", Now: true},
+		"released": ownership.Release{Name: "n", Lease: 1}, "revoked": Revoke{1}, "deleted": keyspace.DeleteRequest{Key: ownership.Key("n", 1)},
+		"revoked by name": ownership.Revoke{Name: "n", Now: true},
 	} {
 		w := newWorld(t).serve()
-		claim := Claim{Lease: 1, Name: "n", TTL: time.Hour, Holder: []byte("me"), Wait: true}
-		first := w.do(1, claim).Result.(Claimed)
+		claim := ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour, Holder: []byte("me"), Wait: true}
+		first := w.do(1, claim).Result.(ownership.Claimed)
 		got := w.together(Request{2, end}, Request{3, claim})
 		// Its end is not decided yet: what is there is told.
-		if again, ok := w.reply(3, got).Result.(Claimed); !ok || again.Token != first.Token || string(again.Holder) != "me" {
+		if again, ok := w.reply(3, got).Result.(ownership.Claimed); !ok || again.Token != first.Token || string(again.Holder) != "me" {
 			t.Errorf("%s: made again: %+v, first: %+v", what, w.reply(3, got), first)
 		}
 		if n := w.replica.lessor.Len(); n != 0 {
 			t.Errorf("%s: the lease is back", what)
 		}
-		if r := w.do(4, claim); !errors.Is(r.Err, ErrLost) {
+		if r := w.do(4, claim); !errors.Is(r.Err, ownership.ErrLost) {
 			t.Errorf("%s: made again later: %+v", what, r)
 		}
 		w.close()
@@ -67,42 +67,21 @@ func TestRevokeOneOfManyNames(t *testing.T) {
 	w.do(1, Grant{1, time.Hour})
 	w.do(2, keyspace.PutRequest{Key: []byte("a/1"), Lease: 1})
 	w.do(3, keyspace.PutRequest{Key: []byte("b/1"), Lease: 1})
-	w.do(4, Pin{"b", "stays"})
+	w.do(4, ownership.Pin{Name: "b", Reason: "stays"})
 	for id, now := range []bool{false, true} {
-		if r := w.do(uint64(10+id), RevokeName{Name: "a", Now: now}); !errors.Is(r.Err, ErrPinned) {
+		if r := w.do(uint64(10+id), ownership.Revoke{Name: "a", Now: now}); !errors.Is(r.Err, ownership.ErrPinned) {
 			t.Errorf("revoked, now %v: %+v", now, r)
 		}
 	}
-	w.do(5, Unpin{"b"})
-	w.do(6, RevokeName{Name: "a", Note: "why"})
+	w.do(5, ownership.Unpin{Name: "b"})
+	w.do(6, ownership.Revoke{Name: "a", Note: "why"})
 	got := w.reply(7, w.step(Inspection{7, NamesQuery{[]string{"a", "b"}}})).Result.(NameStates).Names
 	for _, s := range got {
 		if s.Revoked == nil || *s.Revoked != "why" {
 			t.Errorf("%s", showState(s))
 		}
 	}
-	if r := w.do(8, Pin{"b", "stays"}); r.Err == nil {
+	if r := w.do(8, ownership.Pin{Name: "b", Reason: "stays"}); r.Err == nil {
 		t.Error("a name that is being revoked is pinned")
-	}
-}
-
-// A long line is left at its end in little time.
-func TestLongLineEnds(t *testing.T) {
-	n := newNames()
-	const waiters = 1 << 16
-	for i := range waiters {
-		c := n.join(n.line([]byte("n")), lessor.ID(i+1), int64(i+1))
-		c.claimed = true
-		n.claims[c.lease] = c
-	}
-	start := time.Now()
-	for i := waiters; i > 0; i-- {
-		n.leave(n.lines["n"], lessor.ID(i))
-	}
-	if len(n.lines["n"].queue) != 0 || len(n.claims) != 0 {
-		t.Error("somebody is left")
-	}
-	if took := time.Since(start); took > 10*time.Second {
-		t.Errorf("%d left in %v: it takes longer the more there are", waiters, took)
 	}
 }

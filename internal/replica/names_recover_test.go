@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -57,7 +58,7 @@ func TestNamesOfFormerVersions(t *testing.T) {
 	view := w.filed()
 	defer view.Close()
 	past, err := ReadHistory(view, "n")
-	if err != nil || len(past) != 2 || past[1].Why != WhyRevoked {
+	if err != nil || len(past) != 2 || past[1].Why != ownership.WhyRevoked {
 		t.Errorf("history: %+v, %v", past, err)
 	}
 }
@@ -90,7 +91,7 @@ func TestDamagedNames(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			w := newWorld(t).serve()
-			w.do(1, Claim{Lease: 1, Name: "n", TTL: time.Hour})
+			w.do(1, ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour})
 			w.do(2, Grant{2, time.Hour})
 			w.file()
 			if err := damage(w); err != nil {
@@ -117,7 +118,7 @@ func TestOldKeysNeverOwn(t *testing.T) {
 	defer func() { w.close() }()
 	w.do(1, Grant{7, time.Hour})
 	w.do(2, putKey("n/7")) // stands for nothing yet
-	w.do(3, Claim{Lease: 1, Name: "n", TTL: time.Hour})
+	w.do(3, ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour})
 	w.do(4, keyspace.PutRequest{Key: []byte("n/7"), Lease: 7})
 	owner := func(id uint64) lessor.ID {
 		t.Helper()
@@ -126,12 +127,12 @@ func TestOldKeysNeverOwn(t *testing.T) {
 	if got := owner(5); got != 1 {
 		t.Fatalf("held by %d", got)
 	}
-	w.do(6, Release{"n", 1})
+	w.do(6, ownership.Release{Name: "n", Lease: 1})
 	for round := uint64(0); round < 2; round++ {
 		if got := owner(10 + round); got != lessor.NoLease {
 			t.Errorf("held by %d", got)
 		}
-		if place := w.reply(20+round, w.step(Inspection{20 + round, PlaceQuery{"n", 7}})); !errors.Is(place.Err, ErrLost) {
+		if place := w.reply(20+round, w.step(Inspection{20 + round, PlaceQuery{"n", 7}})); !errors.Is(place.Err, ownership.ErrLost) {
 			t.Errorf("place: %+v", place)
 		}
 		if err := w.reopened(); err != nil {
@@ -139,7 +140,7 @@ func TestOldKeysNeverOwn(t *testing.T) {
 		}
 		w.serve()
 	}
-	w.do(7, Claim{Lease: 2, Name: "n", TTL: time.Hour})
+	w.do(7, ownership.Claim{Lease: 2, Name: "n", TTL: time.Hour})
 	if got := owner(8); got != 2 {
 		t.Errorf("held by %d", got)
 	}
@@ -150,7 +151,7 @@ func TestOldKeysNeverOwn(t *testing.T) {
 func TestClaimWithKeysInOtherLines(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
-	w.do(1, Claim{Lease: 1, Name: "n", TTL: time.Hour})
+	w.do(1, ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour})
 	w.do(2, keyspace.PutRequest{Key: []byte("a/1"), Lease: 1})
 	w.do(3, keyspace.PutRequest{Key: []byte("z/1"), Lease: 1})
 	before := w.dump()
@@ -162,7 +163,7 @@ func TestClaimWithKeysInOtherLines(t *testing.T) {
 		t.Errorf("after a restart:\n%s\nbefore:\n%s", after, before)
 	}
 	w.do(4, keyspace.DeleteRequest{Key: []byte("z/1")})
-	if got := w.do(5, Release{"n", 1}); got.Result != true || got.Err != nil {
+	if got := w.do(5, ownership.Release{Name: "n", Lease: 1}); got.Result != true || got.Err != nil {
 		t.Errorf("released: %+v", got)
 	}
 }
@@ -203,16 +204,19 @@ func TestKeysOfOneRevision(t *testing.T) {
 	owner(24, lessor.NoLease)
 }
 
+// freeNames is of how many free names package ownership remembers anything.
+const freeNames = 1 << 14
+
 // Of free names only so many are remembered, and the same ones after a restart.
 func TestFreeNamesAreForgotten(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
 	// As if so many had been free before.
 	batch := w.db.NewBatch()
-	for i := range maxFreeNames {
+	for i := range freeNames {
 		name := fmt.Sprintf("free/%05d", i)
 		put(batch, nameKey(name), &logpb.Name{Name: []byte(name), Ended: 1, Last: 1, Freed: 1, FreedOrder: uint32(i)})
-		put(batch, pastKey(name, 0), &logpb.Tenancy{Token: 1, Why: uint32(WhyReleased)})
+		put(batch, pastKey(name, 0), &logpb.Tenancy{Token: 1, Why: uint32(ownership.WhyReleased)})
 	}
 	if err := batch.Commit(pebble.Sync); err != nil {
 		t.Fatal(err)
@@ -221,12 +225,12 @@ func TestFreeNamesAreForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.serve()
-	w.do(1, Claim{Lease: 1, Name: "free/00001", TTL: time.Hour}) // which is free no more
-	w.do(2, Claim{Lease: 2, Name: "n", TTL: time.Hour})
-	w.do(3, Release{"n", 2})
-	w.do(4, Claim{Lease: 3, Name: "m", TTL: time.Hour})
-	w.do(5, Release{"m", 3})
-	if n := w.replica.names.free.Len(); n != maxFreeNames {
+	w.do(1, ownership.Claim{Lease: 1, Name: "free/00001", TTL: time.Hour}) // which is free no more
+	w.do(2, ownership.Claim{Lease: 2, Name: "n", TTL: time.Hour})
+	w.do(3, ownership.Release{Name: "n", Lease: 2})
+	w.do(4, ownership.Claim{Lease: 3, Name: "m", TTL: time.Hour})
+	w.do(5, ownership.Release{Name: "m", Lease: 3})
+	if n := len(w.replica.names.FreeNames()); n != freeNames {
 		t.Errorf("%d free names are remembered", n)
 	}
 	view := w.filed()
@@ -253,13 +257,13 @@ func TestOldKeysNeverOwnForgottenNames(t *testing.T) {
 	defer func() { w.close() }()
 	w.do(1, Grant{7, time.Hour})
 	w.do(2, putKey("n/7")) // stands for nothing yet
-	w.do(3, Claim{Lease: 1, Name: "n", TTL: time.Hour})
-	w.do(4, Claim{Lease: 2, Name: "m", TTL: time.Hour})
+	w.do(3, ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour})
+	w.do(4, ownership.Claim{Lease: 2, Name: "m", TTL: time.Hour})
 	batch := w.db.NewBatch()
-	for i := range maxFreeNames { // as if so many had become free later
+	for i := range freeNames { // as if so many had become free later
 		name := fmt.Sprintf("free/%05d", i)
 		put(batch, nameKey(name), &logpb.Name{Name: []byte(name), Ended: 1, Last: 1, Freed: 1 << 30, FreedOrder: uint32(i)})
-		put(batch, pastKey(name, 0), &logpb.Tenancy{Token: 1, Why: uint32(WhyReleased)})
+		put(batch, pastKey(name, 0), &logpb.Tenancy{Token: 1, Why: uint32(ownership.WhyReleased)})
 	}
 	if err := batch.Commit(pebble.Sync); err != nil {
 		t.Fatal(err)
@@ -272,8 +276,8 @@ func TestOldKeysNeverOwnForgottenNames(t *testing.T) {
 		w.serve()
 	}
 	restart()
-	w.do(5, Release{"n", 1})
-	if w.replica.names.lines["n"] != nil {
+	w.do(5, ownership.Release{Name: "n", Lease: 1})
+	if _, _, known := w.replica.names.Waiters("n"); known {
 		t.Fatal("the name is still known")
 	}
 	restart()
@@ -286,26 +290,7 @@ func TestOldKeysNeverOwnForgottenNames(t *testing.T) {
 		restart()
 	}
 	w.do(8, Revoke{7})
-	if w.replica.names.lines["n"] != nil {
+	if _, _, known := w.replica.names.Waiters("n"); known {
 		t.Error("what stands for nothing is remembered")
-	}
-}
-
-func TestContention(t *testing.T) {
-	for key, want := range map[string]string{
-		"n/1": "n 1", "a/b/ff": "a/b 255", "n/-1": "n -1", "n/7fffffffffffffff": "n 9223372036854775807", "//1": "/ 1", "n//1": "n/ 1",
-		"n/": "", "n": "", "/1": "", "1": "", "": "", "n/01": "", "n/F": "", "n/0": "", "n/8000000000000000": "", "n/-": "", "n/1-": "",
-		"n/--1": "", "n/10000000000000000": "", "n/1/": "",
-	} {
-		got := ""
-		if name, lease, ok := contention([]byte(key)); ok {
-			got = fmt.Sprintf("%s %d", name, lease)
-			if back := string(OwnershipKey(string(name), lease)); back != key {
-				t.Errorf("%q comes back as %q", key, back)
-			}
-		}
-		if got != want {
-			t.Errorf("%q is %q, want %q", key, got, want)
-		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -18,7 +19,7 @@ import (
 // filed is the database as it would be if everything in it were in its place.
 func (w *world) filed() *pebble.Batch {
 	view := w.replica.db.NewIndexedBatch()
-	w.replica.names.drafts.place(view)
+	w.replica.drafts.place(view)
 	return view
 }
 
@@ -48,10 +49,10 @@ func (w *world) dumpNames(b *strings.Builder) {
 				fmt.Fprintf(b, " %s %q", reason.what, reason.text)
 			}
 		}
-		if l := w.replica.names.lines[string(m.Name)]; l != nil {
-			fmt.Fprintf(b, " line%s", showQueue(l.queue))
-			if len(l.shunned) > 0 {
-				fmt.Fprintf(b, " shunned%s", showQueue(l.shunned))
+		if waiters, barred, known := w.replica.names.Waiters(string(m.Name)); known {
+			fmt.Fprintf(b, " queue%s", showQueue(waiters))
+			if len(barred) > 0 {
+				fmt.Fprintf(b, " barred%s", showQueue(barred))
 			}
 		} else {
 			b.WriteString(" unknown")
@@ -71,11 +72,12 @@ func (w *world) dumpNames(b *strings.Builder) {
 	if err != nil {
 		w.t.Fatalf("names: %v", err)
 	}
-	for e := w.replica.names.free.Front(); e != nil; e = e.Next() {
-		fmt.Fprintf(b, "free %s\n", e.Value.(*line).name)
+	for _, name := range w.replica.names.FreeNames() {
+		fmt.Fprintf(b, "free %s\n", name)
 	}
-	for _, id := range sortedIDs(w.replica.names.claims) {
-		fmt.Fprintf(b, "claim %d of %s\n", id, w.replica.names.claims[id].line.name)
+	for _, id := range w.replica.names.Claims() {
+		name, _ := w.replica.names.ClaimOf(id)
+		fmt.Fprintf(b, "claim %d of %s\n", id, name)
 	}
 }
 
@@ -83,15 +85,15 @@ func showTenancy(t *logpb.Tenancy) string {
 	return fmt.Sprintf("lease %d token %d %q", t.Lease, t.Token, t.Holder)
 }
 
-func showQueue(queue []*contender) string {
+func showQueue(queue []lessor.ID) string {
 	var b strings.Builder
-	for _, c := range queue {
-		fmt.Fprintf(&b, " %d", c.lease)
+	for _, id := range queue {
+		fmt.Fprintf(&b, " %d", id)
 	}
 	return b.String()
 }
 
-func showWhy(w Why) string {
+func showWhy(w ownership.Why) string {
 	return [...]string{"", "released", "expired", "revoked", "transferred", "deleted"}[w]
 }
 
@@ -99,20 +101,20 @@ func showWhy(w Why) string {
 func (s *scene) nameEvent(id uint64, words []string) Event {
 	switch words[0] {
 	case "claim":
-		return Request{id, Claim{
+		return Request{id, ownership.Claim{
 			Name: words[1], Lease: s.lease(words[2]), TTL: s.duration(words[3]),
 			Holder: []byte("holder-" + words[2]), Wait: len(words) > 4,
 		}}
 	case "release":
-		return Request{id, Release{words[1], s.lease(words[2])}}
+		return Request{id, ownership.Release{Name: words[1], Lease: s.lease(words[2])}}
 	case "revoke-name":
-		return Request{id, RevokeName{Name: words[1], Note: words[2], Now: len(words) > 3}}
+		return Request{id, ownership.Revoke{Name: words[1], Note: words[2], Now: len(words) > 3}}
 	case "transfer":
-		return Request{id, Transfer{words[1], s.lease(words[2])}}
+		return Request{id, ownership.Transfer{Name: words[1], Lease: s.lease(words[2])}}
 	case "pin":
-		return Request{id, Pin{words[1], words[2]}}
+		return Request{id, ownership.Pin{Name: words[1], Reason: words[2]}}
 	case "unpin":
-		return Request{id, Unpin{words[1]}}
+		return Request{id, ownership.Unpin{Name: words[1]}}
 	case "name":
 		return Inspection{id, NamesQuery{words[1:2]}}
 	case "place":
@@ -141,29 +143,29 @@ func showNameCommand(c *logpb.Command) string {
 
 func showNameReply(result any) string {
 	switch result := result.(type) {
-	case Claimed:
+	case ownership.Claimed:
 		switch {
 		case result.Lease == lessor.NoLease:
 			return "refused: " + showState(*result.Current)
 		case result.Before > 0:
-			return fmt.Sprintf("lease %d in line behind %d, token %d", result.Lease, result.Before, result.Token)
+			return fmt.Sprintf("lease %d waits behind %d, token %d", result.Lease, result.Before, result.Token)
 		}
 		return fmt.Sprintf("lease %d holds it for %v, token %d", result.Lease, result.TTL, result.Token)
 	case bool:
 		return fmt.Sprintf("ended %v", result)
-	case RevokedName:
+	case ownership.Revoked:
 		return fmt.Sprintf("revoked token %d, free in %v", result.Token, result.Left)
 	case int64:
 		return fmt.Sprintf("token %d holds it", result)
 	case NameStates:
 		return showState(result.Names[0])
-	case Place:
+	case ownership.Place:
 		return fmt.Sprintf("behind %d, token %d", result.Before, result.Token)
 	}
 	return ""
 }
 
-func showState(s NameState) string {
+func showState(s ownership.State) string {
 	text := s.Name + " is free"
 	if s.Held {
 		text = fmt.Sprintf("%s is held by lease %d, token %d, for %v of %v, %d wait", s.Name, s.Lease, s.Token, s.Left, s.TTL, s.Waiting)
@@ -177,10 +179,10 @@ func showState(s NameState) string {
 	return text
 }
 
-func showNameChange(c NameChange) string {
-	kind := [...]string{"", "acquired", "vacated", "announced", "changed", "left the line"}[c.Kind]
+func showNameChange(c ownership.Change) string {
+	kind := [...]string{"", "acquired", "vacated", "card changed", "status changed", "wait ended"}[c.Kind]
 	text := fmt.Sprintf("publish name %s: %s", c.State.Name, kind)
-	if c.Kind != LineLeft && c.State.Held {
+	if c.Kind != ownership.WaitEnded && c.State.Held {
 		text += fmt.Sprintf(" by lease %d", c.State.Lease)
 	}
 	if c.Lease != lessor.NoLease {
@@ -197,23 +199,23 @@ func randomNameEvent(rng *rand.Rand, id uint64) Event {
 	switch rng.IntN(16) {
 	case 0, 1, 2, 3, 4:
 		ttl := time.Duration(200+100*(int(lease)%7)) * time.Millisecond
-		return Request{id, Claim{Name: name, Lease: lease, TTL: ttl, Holder: fmt.Appendf(nil, "h%d", id), Wait: rng.IntN(3) > 0}}
+		return Request{id, ownership.Claim{Name: name, Lease: lease, TTL: ttl, Holder: fmt.Appendf(nil, "h%d", id), Wait: rng.IntN(3) > 0}}
 	case 5, 6:
-		return Request{id, Release{name, lease}}
+		return Request{id, ownership.Release{Name: name, Lease: lease}}
 	case 7:
-		return Request{id, RevokeName{Name: name, Note: "note", Now: rng.IntN(2) == 0}}
+		return Request{id, ownership.Revoke{Name: name, Note: "note", Now: rng.IntN(2) == 0}}
 	case 8:
-		return Request{id, Transfer{name, lease}}
+		return Request{id, ownership.Transfer{Name: name, Lease: lease}}
 	case 9:
-		return Request{id, Pin{name, "pinned"}}
+		return Request{id, ownership.Pin{Name: name, Reason: "pinned"}}
 	case 10:
-		return Request{id, Unpin{name}}
+		return Request{id, ownership.Unpin{Name: name}}
 	case 11:
-		return Request{id, keyspace.DeleteRequest{Key: OwnershipKey(name, lease)}}
+		return Request{id, keyspace.DeleteRequest{Key: ownership.Key(name, lease)}}
 	case 12: // a contender by etcd's recipe, if the lease is there
-		return Request{id, keyspace.PutRequest{Key: OwnershipKey(name, lease%6+1), Lease: int64(lease%6 + 1)}}
+		return Request{id, keyspace.PutRequest{Key: ownership.Key(name, lease%6+1), Lease: int64(lease%6 + 1)}}
 	case 13: // what is attached later than it was created, or no longer
-		return Request{id, keyspace.PutRequest{Key: OwnershipKey(name, lease), Lease: int64(rng.IntN(2)) * int64(lease)}}
+		return Request{id, keyspace.PutRequest{Key: ownership.Key(name, lease), Lease: int64(rng.IntN(2)) * int64(lease)}}
 	case 14:
 		return Request{id, Revoke{lease}}
 	}

@@ -43,7 +43,7 @@ func (r *Replica) dequeue(n int) []pending {
 // recycle takes the memory back of commands whose fate everybody knows.
 func (r *Replica) recycle(commands []pending) {
 	for _, p := range commands {
-		r.names.recycle(p)
+		r.inflight.recycle(p)
 	}
 	if cap(commands) <= maxSpare && len(r.spareQueues) < maxSpareQueues {
 		clear(commands)

@@ -7,12 +7,10 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
-
-// HolderKnown reports whether Holder is set, or there is no holder. Otherwise [StoredHolder] has the holder's card.
-func (s *NameState) HolderKnown() bool { return s.known }
 
 // StoredHolder returns the token in a name's record, and what the holder with that token says of itself.
 func StoredHolder(db pebble.Reader, name string) (token int64, holder []byte, err error) {
@@ -62,7 +60,7 @@ type Tenancy struct {
 	Lease    lessor.ID
 	Holder   []byte
 	From, To time.Time // To is zero while it lasts
-	Why      Why
+	Why      ownership.Why
 	Note     string
 }
 
@@ -76,7 +74,7 @@ func ReadHistory(db pebble.Reader, name string) ([]Tenancy, error) {
 	if record.Current != nil {
 		all = append(all, tenancy(record.Current))
 	}
-	for i := range min(record.Ended, MaxPast) {
+	for i := range min(record.Ended, ownership.MaxPast) {
 		m := new(logpb.Tenancy)
 		if found, err := load(db, pastKey(name, record.Ended-1-i), m); err != nil {
 			return nil, err
@@ -91,7 +89,7 @@ func ReadHistory(db pebble.Reader, name string) ([]Tenancy, error) {
 func tenancy(m *logpb.Tenancy) Tenancy {
 	return Tenancy{
 		Token: m.Token, Lease: lessor.ID(m.Lease), Holder: m.Holder, From: wallTime(m.FromMs), To: wallTime(m.ToMs),
-		Why: Why(m.Why), Note: string(m.Note),
+		Why: ownership.Why(m.Why), Note: string(m.Note),
 	}
 }
 

@@ -61,9 +61,8 @@ func (r *Replica) reload(openKeys func(keyspace.Leases) error) error {
 		return err
 	}
 	r.log.applied = &r.applied
-	farewells := r.names.farewells // what ended has not begun again
-	r.names = newNames()
-	r.names.farewells = farewells
+	r.names.Reset()
+	r.inflight, r.drafts = newInflight(), newDrafts()
 	if err := r.recoverLeases(); err != nil {
 		return err
 	}
@@ -158,14 +157,13 @@ func (r *Replica) recoverLeases() error {
 func (r *Replica) rebuildLessor() error {
 	r.instants.now = r.now
 	var failed error
-	r.names.recovering = make(map[lessor.ID]string)
 	records := func(yield func(lessor.Record) bool) {
 		var senseless error
 		failed = readLeases(r.db, func(m *logpb.Lease) bool {
 			record := r.leaseRecord(m)
 			senseless = checkRecord(record)
 			if m.Claimed {
-				r.names.recovering[record.ID] = string(m.Name)
+				r.names.RestoreClaim(record.ID, string(m.Name))
 			}
 			return senseless == nil && yield(record)
 		})
@@ -212,14 +210,13 @@ func (r *Replica) leaseRecord(m *logpb.Lease) lessor.Record {
 func (r *Replica) recoverBindings() error {
 	var failed error
 	err := r.store.Keys(func(kv keyspace.KV) bool {
+		r.names.RestoreKey(kv.Key, lessor.ID(kv.Lease), kv.CreateRevision)
 		if kv.Lease == 0 {
-			r.recoverContender(kv)
 			return true
 		}
 		if err := r.lessor.Attach(lessor.ID(kv.Lease), []lessor.Item{{Key: string(kv.Key)}}); err != nil {
 			failed = &DamagedError{What: fmt.Sprintf("key %q is attached to lease %x", kv.Key, uint64(kv.Lease)), Err: err}
 		}
-		r.recoverContender(kv)
 		return failed == nil
 	})
 	return errors.Join(err, failed)

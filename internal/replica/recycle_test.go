@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/lessor"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 )
 
 // What waited in a queue that took several entries is not kept by the memory of one of them.
@@ -49,18 +49,18 @@ func TestQueuesThatAreUsedAgainKeepNothing(t *testing.T) {
 func TestTheLastBatchIsNotKept(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
-	w.do(1, Claim{Lease: 7, TTL: time.Second, Name: "n", Holder: []byte("h")})
+	w.do(1, ownership.Claim{Lease: 7, TTL: time.Second, Name: "n", Holder: []byte("h")})
 	a := &w.replica.batch
-	if len(a.replies) == 0 || len(a.names) == 0 || len(a.payload.commands) == 0 {
+	if len(a.replies) == 0 || len(a.env.Effects.Changes) == 0 || len(a.payload.commands) == 0 {
 		t.Fatal("there is nothing of the last batch already when the driver gets it")
 	}
 	w.step(Tick{})
-	replies, names, commands := a.replies[:cap(a.replies)], a.names[:cap(a.names)], a.payload.commands[:cap(a.payload.commands)]
+	replies, names, commands := a.replies[:cap(a.replies)], a.env.Effects.Changes[:cap(a.env.Effects.Changes)], a.payload.commands[:cap(a.payload.commands)]
 	if len(replies) == 0 || len(names) == 0 || len(commands) == 0 {
 		t.Error("memory that could be used again is not kept")
 	}
 	if a.writer != nil || slices.ContainsFunc(replies, func(r Reply) bool { return r.ID != 0 }) ||
-		slices.ContainsFunc(names, func(n NameChange) bool { return n.Kind != 0 }) ||
+		slices.ContainsFunc(names, func(n ownership.Change) bool { return n.Kind != 0 }) ||
 		slices.ContainsFunc(commands, func(c []byte) bool { return c != nil }) {
 		t.Errorf("kept: the writer: %v; %v, %v, %x", a.writer != nil, replies, names, commands)
 	}
@@ -69,35 +69,9 @@ func TestTheLastBatchIsNotKept(t *testing.T) {
 	}
 }
 
-// A line that was long once does not stay so in memory.
-func TestALineThatWasLongTakesLittle(t *testing.T) {
-	n := newNames()
-	l := n.line([]byte("n"))
-	for i := range 1000 {
-		n.join(l, lessor.ID(i+1), int64(i+1))
-	}
-	long := l.queue
-	for i := range 999 {
-		n.leave(l, lessor.ID(i+1))
-		n.left, n.orphans = n.left[:0], n.orphans[:0]
-		if l.head().lease != lessor.ID(i+2) {
-			t.Fatalf("after %d have left, lease %d is first", i+1, l.head().lease)
-		}
-	}
-	if &long[999] == &l.queue[0] || cap(l.queue) > 2*fewWaiters {
-		t.Error("one who stands alone stands in the memory of the long line")
-	}
-	before := &l.queue[0]
-	n.leave(l, 1000)
-	n.join(l, 1001, 1001)
-	if before != &l.queue[0] {
-		t.Error("a line of one takes new memory for each")
-	}
-}
-
 // An entry's memory is not kept for longer by one with fewer commands.
 func TestAnEntryIsNotKeptByTheNext(t *testing.T) {
-	p := newPending(1, Release{Name: "n", Lease: 7})
+	p := newPending(1, ownership.Release{Name: "n", Lease: 7})
 	var read payload
 	for _, entry := range [][]byte{encodeEntry(1, 0, []pending{p, p, p}), encodeEntry(2, 0, []pending{p})} {
 		if err := read.decode(entry); err != nil {

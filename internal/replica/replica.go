@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
@@ -163,7 +164,11 @@ type Replica struct {
 	space    space
 	// memoryShort is set while what stays in memory is refused.
 	memoryShort bool
-	names       names
+	names       *ownership.Registry
+	committed   stored // of names
+	inflight    inflight
+	drafts      drafts // records that are not in their places yet
+	scratch     scratch
 	wall        int64 // the time of day at the instant walled
 	walled      clock.Instant
 
@@ -197,8 +202,10 @@ func Open(cfg Config) (*Replica, error) {
 	r := &Replica{
 		cfg: cfg, db: cfg.DB, now: cfg.Now, holdUntil: cfg.Now, forwarded: newForwarded(),
 		proposals: make(map[uint64][]pending), waiting: make(map[lessor.ID][]waiter),
-		space: space{limits: cfg.Space, seen: Space{Free: UnknownFree}}, names: newNames(),
+		space: space{limits: cfg.Space, seen: Space{Free: UnknownFree}}, names: ownership.New(),
+		inflight: newInflight(), drafts: newDrafts(), scratch: newScratch(),
 	}
+	r.committed.r, r.batch.stored.r = r, r
 	if err := r.recover(); err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 )
 
 // Defaults of [SpaceLimits].
@@ -127,8 +128,10 @@ func (r *Replica) lacksSpace(e Request) bool {
 	if r.space.shortage() == Enough || !needsSpace(e.Op) {
 		return false
 	}
-	if claim, ok := e.Op.(Claim); ok && r.names.claims[claim.Lease] != nil {
-		return false // it asks for what is there
+	if claim, ok := e.Op.(ownership.Claim); ok {
+		if _, there := r.names.ClaimOf(claim.Lease); there {
+			return false // it asks for what is there
+		}
 	}
 	r.emit(Reply{ID: e.ID, Err: ErrNoSpace, Authority: forever})
 	return true
@@ -138,7 +141,7 @@ func (r *Replica) lacksSpace(e Request) bool {
 // compaction can remove what it did away with.
 func needsSpace(op Op) bool {
 	switch op := op.(type) {
-	case keyspace.PutRequest, Grant, Claim:
+	case keyspace.PutRequest, Grant, ownership.Claim:
 		return true
 	case keyspace.TxnRequest:
 		return putsIn(op.Success) || putsIn(op.Failure)

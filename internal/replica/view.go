@@ -2,6 +2,7 @@ package replica
 
 import (
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
@@ -29,10 +30,10 @@ func (r *Replica) Yielding() (reason string, to uint64) {
 func (r *Replica) Refused() (messages, member uint64) { return r.counts.Strangers, r.refusedLast }
 
 // Place tells where a claim stands in the queue of a name. The error says why the claim is gone, if that is known.
-func (r *Replica) Place(name string, lease lessor.ID) (Place, error) {
-	place, err := r.place(PlaceQuery{name, lease})
+func (r *Replica) Place(name string, lease lessor.ID) (ownership.Place, error) {
+	place, err := r.names.Place(name, lease)
 	if err != nil {
-		return Place{}, r.whyNot(lease, err)
+		return ownership.Place{}, r.whyNot(lease, err)
 	}
 	return place, nil
 }

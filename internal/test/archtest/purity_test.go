@@ -21,6 +21,8 @@ type room struct {
 	folder string
 	// exempt are patterns of path.Match.
 	exempt []string
+	// also are packages of this module that it may import besides the clock.
+	also []string
 	// composed rooms put pure packages and storage together, so they import more than the standard library
 	// and the clock. All other rules are the same.
 	composed bool
@@ -33,6 +35,8 @@ var rooms = []room{
 	// driver.go runs a lessor with the machine's clock, behind the interface in interface.go.
 	{folder: "lessor", exempt: []string{"driver.go", "interface.go"}},
 	{folder: "masterlease"},
+	// Who owns a name follows from keys and leases; the keyspace and the log are none of its business.
+	{folder: "internal/ownership", also: []string{"lessor"}},
 	{folder: "internal/keepalive"},
 	{folder: "internal/queue"},
 	{folder: "internal/backoff"},
@@ -67,7 +71,7 @@ func impureImports(r room, files []*file, fset *token.FileSet) []breach {
 		for _, spec := range f.ast.Imports {
 			p := importPath(spec)
 			worldly := slices.ContainsFunc(worldlyPackages, func(w string) bool { return within(p, w) })
-			foreign := !isStandard(p) && p != modulePath+"/clock"
+			foreign := !isStandard(p) && p != modulePath+"/clock" && !slices.ContainsFunc(r.also, func(own string) bool { return p == modulePath+"/"+own })
 			if worldly || foreign && !r.composed {
 				found = append(found, breach{t.at(spec), r.folder + " is deterministic and must not import " + p})
 			}
@@ -282,6 +286,9 @@ func TestImpureImportsAreCaught(t *testing.T) {
 	foreign := importing("github.com/cockroachdb/pebble/v2")
 	catches(t, impureImports(lessor, foreign.files, foreign.fset), "lessor/x.go", "pebble")
 	holds(t, impureImports(replica, foreign.files, foreign.fset))
+	own := importing(modulePath + "/lessor")
+	catches(t, impureImports(lessor, own.files, own.fset), "lessor/x.go", "lessor")
+	holds(t, impureImports(room{folder: "lessor", also: []string{"lessor"}}, own.files, own.fset))
 	for _, p := range []string{"errors", "time", "slices", "encoding/binary", modulePath + "/clock"} {
 		good := importing(p)
 		holds(t, impureImports(lessor, good.files, good.fset))

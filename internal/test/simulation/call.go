@@ -8,6 +8,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -302,5 +303,5 @@ func (f *facts) checkGone(k *call, l *lease) {
 
 // isGone reports whether an error says that a lease has ended.
 func isGone(err error) bool {
-	return errors.Is(err, lessor.ErrNotFound) || errors.Is(err, replica.ErrLost)
+	return errors.Is(err, lessor.ErrNotFound) || errors.Is(err, ownership.ErrLost)
 }

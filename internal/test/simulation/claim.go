@@ -1,6 +1,6 @@
 package simulation
 
-import "github.com/leasekeeper/leasekeeper/internal/replica"
+import "github.com/leasekeeper/leasekeeper/internal/ownership"
 
 // checkAlone checks, when a client learns that it holds a name, that no other relies on holding it.
 func (f *facts) checkAlone(l *lease) {
@@ -22,7 +22,7 @@ func (f *facts) byHolder() []*lease {
 }
 
 // checkRefused checks that a claim was refused because of a tenancy that may still have been the newest.
-func (f *facts) checkRefused(k *call, claimed replica.Claimed) {
+func (f *facts) checkRefused(k *call, claimed ownership.Claimed) {
 	f.w.mark("a claim was refused")
 	name := k.leases[0].name
 	told := f.toldTenures(name)

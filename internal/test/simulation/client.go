@@ -8,6 +8,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -201,7 +202,7 @@ func (c *client) claimOf(l *lease, wait bool) *call {
 	if l.first == (clock.Instant{}) {
 		l.first = c.clocks.now(c.w)
 	}
-	op := replica.Claim{Lease: l.id, TTL: l.ttl, Name: l.name, Holder: []byte(c.name), Wait: wait}
+	op := ownership.Claim{Lease: l.id, TTL: l.ttl, Name: l.name, Holder: []byte(c.name), Wait: wait}
 	return &call{kind: claiming, leases: []*lease{l}, tenures: len(c.w.facts.toldTenures(l.name)), event: replica.Request{Op: op}}
 }
 
@@ -220,10 +221,10 @@ func (c *client) endOne() {
 	}
 	switch {
 	case l.name != "" && chance(w.dice.work, 0.3): // its holder keeps it as long as was promised
-		c.ask(c.anyMember(0.95), &call{kind: revokingName, leases: []*lease{l}, event: replica.Request{Op: replica.RevokeName{Name: l.name, Token: l.token, Note: "moved"}}})
+		c.ask(c.anyMember(0.95), &call{kind: revokingName, leases: []*lease{l}, event: replica.Request{Op: ownership.Revoke{Name: l.name, Token: l.token, Note: "moved"}}})
 	case l.name != "":
 		l.ending = true
-		c.ask(c.anyMember(0.95), &call{kind: releasing, leases: []*lease{l}, event: replica.Request{Op: replica.Release{Name: l.name, Lease: l.id}}})
+		c.ask(c.anyMember(0.95), &call{kind: releasing, leases: []*lease{l}, event: replica.Request{Op: ownership.Release{Name: l.name, Lease: l.id}}})
 	default:
 		l.ending = true
 		c.ask(c.anyMember(0.95), &call{kind: revoking, leases: []*lease{l}, event: replica.Request{Op: replica.Revoke{Lease: l.id}}})
@@ -330,10 +331,10 @@ func (c *client) heardReply(k *call, reply replica.Reply) {
 			w.fail("what is acknowledged is there (I6)", "%s acknowledges lease %d, which no member has", k.member.name, l.id)
 		}
 	case claiming:
-		c.heardClaim(k, reply.Result.(replica.Claimed))
+		c.heardClaim(k, reply.Result.(ownership.Claimed))
 	case placing:
 		w.facts.checkNewest(k, reply.Header)
-		place := reply.Result.(replica.Place)
+		place := reply.Result.(ownership.Place)
 		c.stands(k.leases[0], place.Token, place.Before)
 	case compacting:
 		w.mark("history was compacted")
@@ -351,7 +352,7 @@ func (c *client) heardReply(k *call, reply replica.Reply) {
 	}
 }
 
-func (c *client) heardClaim(k *call, claimed replica.Claimed) {
+func (c *client) heardClaim(k *call, claimed ownership.Claimed) {
 	w, l := c.w, k.leases[0]
 	if claimed.Lease == lessor.NoLease {
 		w.facts.checkRefused(k, claimed)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
@@ -234,7 +235,7 @@ func (f *facts) published(m *member, p replica.Publish) {
 		f.publishedChange(m, c)
 	}
 	for _, c := range p.Names {
-		if c.Kind == replica.NameAcquired {
+		if c.Kind == ownership.Acquired {
 			f.acquired(m, c)
 		}
 		f.pinnedAt(c)
@@ -282,7 +283,7 @@ func (f *facts) publishedChange(m *member, c keyspace.Change) {
 
 // acquired is told who got a name. A leader that knows not yet that it is one no more may tell so long after others, who
 // told of what came later.
-func (f *facts) acquired(m *member, c replica.NameChange) {
+func (f *facts) acquired(m *member, c ownership.Change) {
 	name, got := c.State.Name, tenure{c.Index, c.State.Token, int64(c.State.Lease)}
 	all := f.tenures[name]
 	i, known := slices.BinarySearchFunc(all, got, func(a, b tenure) int { return cmp.Compare(a.token, b.token) })

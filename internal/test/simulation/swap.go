@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
@@ -118,7 +119,7 @@ func (c *client) guard() {
 	}
 	w.puts++
 	k := &call{kind: guarding, key: guard + l.name[len(l.name)-1:], value: sequence(w.puts), token: l.token, leases: []*lease{l}}
-	owner := replica.OwnershipKey(l.name, l.id)
+	owner := ownership.Key(l.name, l.id)
 	k.compares = []keyspace.Compare{{Target: keyspace.CompareCreate, Key: owner, Number: l.token}}
 	k.writes = []pair{{k.key, k.value}}
 	request := keyspace.TxnRequest{Success: []keyspace.TxnOp{keyspace.PutRequest{Key: []byte(k.key), Value: []byte(k.value)}}}

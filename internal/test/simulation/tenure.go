@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -25,7 +26,7 @@ type unpins struct {
 func (c *client) transfer() {
 	if l := c.someHeld(); l != nil {
 		l.giving = true
-		c.ask(c.anyMember(0.95), &call{kind: transferring, leases: []*lease{l}, event: replica.Request{Op: replica.Transfer{Name: l.name, Lease: l.id}}})
+		c.ask(c.anyMember(0.95), &call{kind: transferring, leases: []*lease{l}, event: replica.Request{Op: ownership.Transfer{Name: l.name, Lease: l.id}}})
 	}
 }
 
@@ -35,7 +36,7 @@ func (c *client) pin() {
 	w.puts++
 	name := anyName(w)
 	k := &call{kind: pinning, key: name, value: sequence(w.puts), unpins: *w.facts.unpinsOf(name)}
-	k.event = replica.Request{Op: replica.Pin{Name: name, Reason: k.value}}
+	k.event = replica.Request{Op: ownership.Pin{Name: name, Reason: k.value}}
 	c.ask(c.anyMember(0.95), k)
 }
 
@@ -45,7 +46,7 @@ func (c *client) unpin() {
 	u.asked++
 	u.open++
 	delete(c.w.facts.pins, name)
-	c.ask(c.anyMember(0.95), &call{kind: unpinning, key: name, event: replica.Request{Op: replica.Unpin{Name: name}}})
+	c.ask(c.anyMember(0.95), &call{kind: unpinning, key: name, event: replica.Request{Op: ownership.Unpin{Name: name}}})
 }
 
 // heardTransferred takes the answer to a transfer that was made.
@@ -59,11 +60,11 @@ func (c *client) heardTransferred(k *call, token int64) {
 // notTransferred takes the answer to a transfer that was not made.
 func (c *client) notTransferred(k *call, err error) {
 	l := k.leases[0]
-	if errors.Is(err, replica.ErrLost) {
+	if errors.Is(err, ownership.ErrLost) {
 		c.w.facts.checkGone(k, l)
 		l.gone = true
 	}
-	if errors.Is(err, replica.ErrPinned) {
+	if errors.Is(err, ownership.ErrPinned) {
 		c.w.mark("a transfer of a pinned name was refused")
 	}
 	l.giving = false
@@ -94,8 +95,8 @@ func (f *facts) unpinsOf(name string) *unpins {
 }
 
 // pinnedAt is told of a pin that a member has applied.
-func (f *facts) pinnedAt(c replica.NameChange) {
-	if c.Kind == replica.NameChanged && c.State.Pinned != nil {
+func (f *facts) pinnedAt(c ownership.Change) {
+	if c.Kind == ownership.StatusChanged && c.State.Pinned != nil {
 		f.pinnedFor[*c.State.Pinned] = tenure{c.Index, c.State.Token, int64(c.State.Lease)}
 	}
 }
@@ -149,7 +150,7 @@ func (f *facts) checkPinnedEnd(l *lease, m *member) {
 }
 
 // checkTokens checks that the token of a name never falls, and rises with each holder.
-func (f *facts) checkTokens(m *member, names []replica.NameState) {
+func (f *facts) checkTokens(m *member, names []ownership.State) {
 	at := m.replica.Applied()
 	for _, n := range names {
 		known, now := f.tokens[n.Name], tenure{at, n.Token, 0}

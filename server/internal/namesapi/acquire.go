@@ -12,6 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/node"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
@@ -59,7 +60,7 @@ func (n *Service) Acquire(r *leasekeeperv1.AcquireRequest, stream acquireStream)
 	token, err := n.await(ctx, watch, claim)
 	n.left.unlisten(key)
 	if err != nil {
-		waiting = !errors.Is(err, replica.ErrLost)
+		waiting = !errors.Is(err, ownership.ErrLost)
 		return err
 	}
 	waiting = false
@@ -68,10 +69,10 @@ func (n *Service) Acquire(r *leasekeeperv1.AcquireRequest, stream acquireStream)
 	})
 }
 
-func (s *Service) claimOf(r *leasekeeperv1.AcquireRequest) (replica.Claim, error) {
+func (s *Service) claimOf(r *leasekeeperv1.AcquireRequest) (ownership.Claim, error) {
 	claim, err := s.newClaim(r.Name, r.Lease, r.TtlMs, r.Wait)
 	if err != nil {
-		return replica.Claim{}, err
+		return ownership.Claim{}, err
 	}
 	if claim.Lease == lessor.NoLease {
 		claim.Lease = randomLease()
@@ -81,15 +82,15 @@ func (s *Service) claimOf(r *leasekeeperv1.AcquireRequest) (replica.Claim, error
 }
 
 // newClaim returns a claim that lacks its holder.
-func (s *Service) newClaim(name string, lease, ttlMs int64, wait bool) (replica.Claim, error) {
+func (s *Service) newClaim(name string, lease, ttlMs int64, wait bool) (ownership.Claim, error) {
 	if err := checkName(name); err != nil {
-		return replica.Claim{}, err
+		return ownership.Claim{}, err
 	}
 	ttl, err := s.claimTTLOf(ttlMs)
 	if err == nil && lease < 0 {
 		err = errLeaseID(lease)
 	}
-	return replica.Claim{Lease: lessor.ID(lease), TTL: ttl, Name: name, Wait: wait}, err
+	return ownership.Claim{Lease: lessor.ID(lease), TTL: ttl, Name: name, Wait: wait}, err
 }
 
 func errLeaseID(lease int64) error {
@@ -104,7 +105,7 @@ func randomLease() lessor.ID {
 }
 
 // claim carries out the claim and tells the client what became of it.
-func (n *Service) claim(ctx context.Context, claim replica.Claim, holder string, stream acquireStream) (waits bool, err error) {
+func (n *Service) claim(ctx context.Context, claim ownership.Claim, holder string, stream acquireStream) (waits bool, err error) {
 	if err := n.cfg.Requests.Begin(); err != nil {
 		return false, err
 	}
@@ -123,7 +124,7 @@ func (n *Service) claim(ctx context.Context, claim replica.Claim, holder string,
 		resp.State = leasekeeperv1.AcquireResponse_REFUSED
 		resp.Current = nameInfo(claimed.Current)
 	case readHolder(claimed.Holder).Id != holder:
-		return false, replica.ErrLeaseTaken
+		return false, ownership.ErrLeaseTaken
 	case claimed.Before == 0:
 		resp.State = leasekeeperv1.AcquireResponse_YOURS
 	default:
@@ -135,7 +136,7 @@ func (n *Service) claim(ctx context.Context, claim replica.Claim, holder string,
 }
 
 // await returns the token when it is the claim's turn.
-func (n *Service) await(ctx context.Context, watch *node.NameWatch, claim replica.Claim) (token int64, err error) {
+func (n *Service) await(ctx context.Context, watch *node.NameWatch, claim ownership.Claim) (token int64, err error) {
 	for {
 		changes, missed, err := watch.Next(ctx)
 		if err != nil {
@@ -160,9 +161,9 @@ func (n *Service) await(ctx context.Context, watch *node.NameWatch, claim replic
 	}
 }
 
-// lostClaim is [replica.ErrLost] with the reason.
+// lostClaim is [ownership.ErrLost] with the reason.
 type lostClaim struct {
-	why  replica.Why
+	why  ownership.Why
 	note string
 }
 
@@ -174,4 +175,4 @@ func (l *lostClaim) Error() string {
 	return text
 }
 
-func (l *lostClaim) Unwrap() error { return replica.ErrLost }
+func (l *lostClaim) Unwrap() error { return ownership.ErrLost }

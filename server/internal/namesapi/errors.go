@@ -13,6 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/node"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
@@ -55,15 +56,15 @@ var nameRefusals = []nameRefusal{
 
 	{backend.ErrInvalid, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "invalid", true},
 	{replica.ErrTooLarge, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "too_large", false},
-	{replica.ErrInvalidClaim, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "invalid", false},
+	{ownership.ErrInvalidClaim, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "invalid", false},
 	{lessor.ErrTTLTooLarge, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "ttl_too_large", false},
-	{replica.ErrLost, codes.NotFound, leasekeeperv1.ErrorReason_LOST, "lost", true},
+	{ownership.ErrLost, codes.NotFound, leasekeeperv1.ErrorReason_LOST, "lost", true},
 	{lessor.ErrDoomed, codes.NotFound, leasekeeperv1.ErrorReason_LOST, "lost", false},
-	{replica.ErrNotHeld, codes.FailedPrecondition, leasekeeperv1.ErrorReason_NOT_HELD, "not_held", false},
-	{replica.ErrOtherToken, codes.FailedPrecondition, leasekeeperv1.ErrorReason_OTHER_TOKEN, "other_token", false},
-	{replica.ErrPinned, codes.FailedPrecondition, leasekeeperv1.ErrorReason_PINNED, "pinned", false},
-	{replica.ErrNobodyWaits, codes.FailedPrecondition, leasekeeperv1.ErrorReason_NOBODY_WAITS, "nobody_waits", false},
-	{replica.ErrLeaseTaken, codes.AlreadyExists, leasekeeperv1.ErrorReason_LEASE_TAKEN, "lease_taken", false},
+	{ownership.ErrNotHeld, codes.FailedPrecondition, leasekeeperv1.ErrorReason_NOT_HELD, "not_held", false},
+	{ownership.ErrOtherToken, codes.FailedPrecondition, leasekeeperv1.ErrorReason_OTHER_TOKEN, "other_token", false},
+	{ownership.ErrPinned, codes.FailedPrecondition, leasekeeperv1.ErrorReason_PINNED, "pinned", false},
+	{ownership.ErrNobodyWaits, codes.FailedPrecondition, leasekeeperv1.ErrorReason_NOBODY_WAITS, "nobody_waits", false},
+	{ownership.ErrLeaseTaken, codes.AlreadyExists, leasekeeperv1.ErrorReason_LEASE_TAKEN, "lease_taken", false},
 
 	{context.Canceled, codes.Canceled, leasekeeperv1.ErrorReason_UNAVAILABLE, "", false},
 	// What was handed over would be an unknown outcome.

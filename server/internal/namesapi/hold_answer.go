@@ -9,7 +9,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/internal/node"
-	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -53,7 +53,7 @@ func (h *holding) answerAll(delivered []holdAnswers) int {
 func (h *holding) answer(r *holdRequest, known *node.HoldAnswer) {
 	a, claimed := h.blank(r.number), &known.Claimed
 	if known.Err == nil && r.ttl > 0 && claimed.Lease != lessor.NoLease && !sameHolder(claimed.Holder, r.holder) {
-		known.Err = replica.ErrLeaseTaken
+		known.Err = ownership.ErrLeaseTaken
 	}
 	switch {
 	case known.Err != nil:
@@ -98,7 +98,7 @@ func sameHolder(stored, claims []byte) bool {
 
 // fail tells that a request failed.
 func (h *holding) fail(a *leasekeeperv1.HoldAnswer, r *holdRequest, err error) {
-	if ended := (*replica.EndedError)(nil); errors.As(err, &ended) && errors.Is(err, replica.ErrLost) {
+	if ended := (*ownership.EndedError)(nil); errors.As(err, &ended) && errors.Is(err, ownership.ErrLost) {
 		err = &lostClaim{ended.Why, ended.Note}
 	}
 	code, reason, text := h.s.refuse(err)
@@ -111,7 +111,7 @@ func (h *holding) fail(a *leasekeeperv1.HoldAnswer, r *holdRequest, err error) {
 }
 
 // turns tells queued claims that they got their turn, or lost their place.
-func (h *holding) turns(changes []replica.NameChange) {
+func (h *holding) turns(changes []ownership.Change) {
 	for i := range changes {
 		c := &changes[i]
 		if c.Lease != lessor.NoLease {
@@ -176,7 +176,7 @@ func (h *holding) lookAgain(ctx context.Context) error {
 	for _, r := range h.byNumber { // order: each by itself
 		place, err := h.s.cfg.Member.Place(ctx, r.name, r.lease)
 		switch {
-		case errors.Is(err, replica.ErrLost):
+		case errors.Is(err, ownership.ErrLost):
 			h.settle(r.lease, r.name, 0, err)
 		case err != nil:
 			return err

@@ -8,6 +8,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/node"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
@@ -118,7 +119,7 @@ func (h *holding) check(batch *holdBatch, req *leasekeeperv1.HoldRequest, n int)
 		batch.requests = make([]holdRequest, 0, n)
 	}
 	for _, r := range req.Releases {
-		release := replica.Release{Name: r.Name, Lease: lessor.ID(r.Lease)}
+		release := ownership.Release{Name: r.Name, Lease: lessor.ID(r.Lease)}
 		ops = append(ops, release)
 		batch.requests = append(batch.requests, holdRequest{number: r.Number, name: r.Name, lease: release.Lease})
 		h.errs = append(h.errs, checkLease(r.Name, r.Lease))
@@ -133,7 +134,7 @@ func (h *holding) check(batch *holdBatch, req *leasekeeperv1.HoldRequest, n int)
 	return ops
 }
 
-func (h *holding) claim(c *leasekeeperv1.HoldClaim) (replica.Claim, error) {
+func (h *holding) claim(c *leasekeeperv1.HoldClaim) (ownership.Claim, error) {
 	claim, err := h.s.newClaim(c.Name, c.Lease, c.TtlMs, c.Wait)
 	switch {
 	case err != nil:

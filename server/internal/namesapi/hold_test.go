@@ -5,6 +5,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/internal/node"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -63,7 +64,7 @@ func TestHoldLooksAgain(t *testing.T) {
 	defer h.leave()
 	for i, name := range []string{"mine", "another", "lost"} {
 		hold(t, s, name, lessor.ID(i+1))
-		claim := replica.Claim{Lease: lessor.ID(11 + i), TTL: 1e10, Name: name, Wait: true}
+		claim := ownership.Claim{Lease: lessor.ID(11 + i), TTL: 1e10, Name: name, Wait: true}
 		h.waiting++
 		wantOK(t, h.share.Take())
 		known := make(chan []node.HoldAnswer, 1)

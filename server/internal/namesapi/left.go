@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
@@ -132,7 +133,7 @@ func (s *Service) EndLeft() {
 			ctx, cancel := context.WithTimeout(s.cfg.Lifetime.Context(), s.cfg.RequestTimeout)
 			err := s.endIfWaiting(ctx, key)
 			cancel()
-			if err != nil && !errors.Is(err, replica.ErrLost) && !errors.Is(err, replica.ErrNoLeader) && !errors.Is(err, replica.ErrNotLeader) {
+			if err != nil && !errors.Is(err, ownership.ErrLost) && !errors.Is(err, replica.ErrNoLeader) && !errors.Is(err, replica.ErrNotLeader) {
 				s.cfg.Log.Warn("a claim that its client has left could not be ended; it ends with its lease", "error", err)
 			}
 			s.left.back(key)
@@ -149,7 +150,7 @@ func (s *Service) EndLeft() {
 // endIfWaiting deletes the key of a claim, on the condition that another key is before it in the queue: an owner keeps
 // its name.
 func (s *Service) endIfWaiting(ctx context.Context, key leftKey) error {
-	own := replica.OwnershipKey(key.name, key.lease)
+	own := ownership.Key(key.name, key.lease)
 	prefix, end := []byte(key.name+"/"), []byte(key.name+"0") // the character 0 comes after the slash
 	for range leftTries {
 		place, err := s.cfg.Member.Place(ctx, key.name, key.lease)

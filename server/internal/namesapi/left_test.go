@@ -8,6 +8,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
@@ -48,7 +49,7 @@ func TestLeftClaimIsDeletedFromItsQueue(t *testing.T) {
 	hold(t, s, "n", 1)
 	hold(t, s, "n", 2)
 	wantOK(t, s.endIfWaiting(t.Context(), leftKey{"n", 2}))
-	if _, err := s.cfg.Member.Place(t.Context(), "n", 2); !errors.Is(err, replica.ErrLost) {
+	if _, err := s.cfg.Member.Place(t.Context(), "n", 2); !errors.Is(err, ownership.ErrLost) {
 		t.Errorf("the claim is still queued: %v", err)
 	}
 	wantEqual(t, "holder", holderOf(t, s, "n"), 1)

@@ -15,6 +15,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/node"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
@@ -40,14 +41,14 @@ type Member interface {
 	Txn(ctx context.Context, req keyspace.TxnRequest, serializable bool) (replica.Header, keyspace.TxnResult, error)
 	Renew(ctx context.Context, ids []lessor.ID, answer func(replica.Header, []replica.RenewedLease)) error
 
-	Claim(context.Context, replica.Claim) (replica.Claimed, error)
+	Claim(context.Context, ownership.Claim) (ownership.Claimed, error)
 	Hold(ctx context.Context, watch *node.NameWatch, ops []replica.Op, answer func([]node.HoldAnswer)) error
-	Place(ctx context.Context, name string, lease lessor.ID) (replica.Place, error)
+	Place(ctx context.Context, name string, lease lessor.ID) (ownership.Place, error)
 	Release(ctx context.Context, name string, lease lessor.ID) (bool, error)
 	WatchClaim(lease lessor.ID) *node.NameWatch
 	WatchClaims(wake chan struct{}) *node.NameWatch
 
-	RevokeName(context.Context, replica.RevokeName) (replica.RevokedName, error)
+	RevokeName(context.Context, ownership.Revoke) (ownership.Revoked, error)
 	Transfer(ctx context.Context, name string, lease lessor.ID) (token int64, err error)
 	Pin(ctx context.Context, name, reason string) error
 	Unpin(ctx context.Context, name string) error
@@ -178,7 +179,7 @@ func (n *Service) Revoke(ctx context.Context, r *leasekeeperv1.RevokeRequest) (*
 	if err := checkReason(r.Name, r.Reason); err != nil {
 		return nil, err
 	}
-	revoked, err := n.cfg.Member.RevokeName(ctx, replica.RevokeName{Name: r.Name, Token: int64(r.Token), Note: r.Reason, Now: r.Now})
+	revoked, err := n.cfg.Member.RevokeName(ctx, ownership.Revoke{Name: r.Name, Token: int64(r.Token), Note: r.Reason, Now: r.Now})
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +223,7 @@ func (n *Service) Announce(ctx context.Context, r *leasekeeperv1.AnnounceRequest
 	if err := checkLease(r.Name, r.Lease); err != nil {
 		return nil, err
 	}
-	key := replica.OwnershipKey(r.Name, lessor.ID(r.Lease))
+	key := ownership.Key(r.Name, lessor.ID(r.Lease))
 	for range announceTries {
 		_, found, err := n.cfg.Member.Range(ctx, keyspace.RangeRequest{Key: key}, false)
 		if err != nil {
@@ -233,7 +234,7 @@ func (n *Service) Announce(ctx context.Context, r *leasekeeperv1.AnnounceRequest
 			return nil, err
 		}
 		if place.Before > 0 || len(found.KVs) == 0 || found.KVs[0].CreateRevision != place.Token {
-			return nil, replica.ErrLost
+			return nil, ownership.ErrLost
 		}
 		card := readHolder(found.KVs[0].Value)
 		card.Text = r.Text // and all of it is checked when it is written
@@ -270,7 +271,7 @@ func checkName(name string) error {
 
 // tellable says whether a name is one for this service. By etcd's recipe a lock can have any name, such as
 // one that is no text.
-func tellable(s *replica.NameState) bool { return checkName(s.Name) == nil }
+func tellable(s *ownership.State) bool { return checkName(s.Name) == nil }
 
 // checkLease checks what names a lease on a name.
 func checkLease(name string, lease int64) error {
@@ -311,7 +312,7 @@ func millisUp(d time.Duration) int64 {
 	return int64((max(d, 0) + time.Millisecond - 1) / time.Millisecond)
 }
 
-func nameInfo(s *replica.NameState) *leasekeeperv1.NameInfo {
+func nameInfo(s *ownership.State) *leasekeeperv1.NameInfo {
 	info := &leasekeeperv1.NameInfo{Name: s.Name, Held: s.Held, Token: uint64(s.Token), Revision: s.Revision}
 	if s.Pinned != nil {
 		info.Pinned, info.PinReason = true, *s.Pinned

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/duplex"
@@ -236,7 +237,7 @@ func appendRefused(refused []*leasekeeperv1.RefusedRenewal, place uint32, err er
 	case errors.Is(err, lessor.ErrDoomed):
 		r.State = leasekeeperv1.RefusedRenewal_DOOMED
 	}
-	if ended := (*replica.EndedError)(nil); errors.As(err, &ended) {
+	if ended := (*ownership.EndedError)(nil); errors.As(err, &ended) {
 		r.Why, r.Note = leasekeeperv1.Why(ended.Why), ended.Note
 	}
 	return append(refused, r)

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/leasekeeper/leasekeeper/internal/node"
-	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
@@ -53,7 +53,7 @@ func startService(t *testing.T) *Service {
 // hold claims a name, and is queued if it is held.
 func hold(t *testing.T, s *Service, name string, lease lessor.ID) {
 	t.Helper()
-	_, err := s.cfg.Member.Claim(t.Context(), replica.Claim{Name: name, Lease: lease, TTL: time.Minute, Wait: true})
+	_, err := s.cfg.Member.Claim(t.Context(), ownership.Claim{Name: name, Lease: lease, TTL: time.Minute, Wait: true})
 	wantOK(t, err)
 }
 

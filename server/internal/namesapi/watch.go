@@ -11,7 +11,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/internal/node"
-	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
@@ -58,7 +58,7 @@ type nameWatch struct {
 	pages []toldPage
 	told  uint64 // the greatest index in pages
 	// meanwhile is what has happened to names while that was told, the newest of each.
-	meanwhile map[string]replica.NameChange
+	meanwhile map[string]ownership.Change
 	missed    bool
 }
 
@@ -72,7 +72,7 @@ type toldPage struct {
 // there are names.
 func (w *nameWatch) tellAll(ctx context.Context) error {
 	for begun := false; !begun || w.missed; begun = true {
-		w.pages, w.told, w.meanwhile, w.missed = nil, 0, make(map[string]replica.NameChange), false
+		w.pages, w.told, w.meanwhile, w.missed = nil, 0, make(map[string]ownership.Change), false
 		if err := w.stream.Send(&leasekeeperv1.WatchResponse{Begin: true}); err != nil {
 			return err
 		}
@@ -80,11 +80,11 @@ func (w *nameWatch) tellAll(ctx context.Context) error {
 			return err
 		}
 	}
-	newest := make([]replica.NameChange, 0, len(w.meanwhile))
+	newest := make([]ownership.Change, 0, len(w.meanwhile))
 	for _, c := range w.meanwhile { // order: sorted below
 		newest = append(newest, c)
 	}
-	slices.SortFunc(newest, func(a, b replica.NameChange) int {
+	slices.SortFunc(newest, func(a, b ownership.Change) int {
 		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.State.Name, b.State.Name))
 	})
 	w.meanwhile = nil
@@ -151,7 +151,7 @@ func (w *nameWatch) tellChanges(ctx context.Context) error {
 	}
 }
 
-func (w *nameWatch) tell(changes []replica.NameChange) error {
+func (w *nameWatch) tell(changes []ownership.Change) error {
 	resp, size := new(leasekeeperv1.WatchResponse), 0
 	for i := range changes {
 		c := &changes[i]
@@ -175,7 +175,7 @@ func (w *nameWatch) tell(changes []replica.NameChange) error {
 }
 
 // knows says whether how the name is after a change was told already.
-func (w *nameWatch) knows(c *replica.NameChange) bool {
+func (w *nameWatch) knows(c *ownership.Change) bool {
 	if c.Index > w.told {
 		return false
 	}
@@ -188,16 +188,16 @@ func (w *nameWatch) knows(c *replica.NameChange) bool {
 	return i < len(w.pages) && c.Index <= w.pages[i].index
 }
 
-func nameEvent(c *replica.NameChange) *leasekeeperv1.WatchEvent {
+func nameEvent(c *ownership.Change) *leasekeeperv1.WatchEvent {
 	e := &leasekeeperv1.WatchEvent{Info: nameInfo(&c.State), Why: leasekeeperv1.Why(c.Why), Note: c.Note}
 	switch c.Kind {
-	case replica.NameAcquired:
+	case ownership.Acquired:
 		e.Kind = leasekeeperv1.WatchEvent_ACQUIRED
-	case replica.NameVacated:
+	case ownership.Vacated:
 		e.Kind = leasekeeperv1.WatchEvent_VACATED
-	case replica.NameAnnounced:
+	case ownership.CardChanged:
 		e.Kind = leasekeeperv1.WatchEvent_ANNOUNCED
-	case replica.NameChanged:
+	case ownership.StatusChanged:
 		e.Kind = leasekeeperv1.WatchEvent_CHANGED
 	}
 	return e

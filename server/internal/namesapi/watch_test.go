@@ -8,18 +8,18 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 )
 
 // However much happens before a watcher is notified, no message is larger than clients take.
 func TestChangesOfNamesAreSplitIntoMessages(t *testing.T) {
 	const usualMessage = 4 << 20 // what gRPC's clients take in one message unless told otherwise
 	big := &leasekeeperv1.Holder{Id: "me", Text: strings.Repeat("x", backend.MaxCardText), Host: strings.Repeat("h", backend.MaxHolderID)}
-	changes := make([]replica.NameChange, 2*maxListNames)
+	changes := make([]ownership.Change, 2*maxListNames)
 	value, err := writeHolder(big)
 	wantOK(t, err)
 	for i := range changes {
-		changes[i] = replica.NameChange{Kind: replica.NameAcquired, State: replica.NameState{Name: "n", Held: true, Holder: value}}
+		changes[i] = ownership.Change{Kind: ownership.Acquired, State: ownership.State{Name: "n", Held: true, Holder: value}}
 	}
 	sent := new(eventCounter)
 	wantOK(t, (&nameWatch{stream: sent}).tell(changes))

@@ -1,0 +1,72 @@
+package ownership
+
+import (
+	"errors"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// The commands on names. A name is not empty; the caller checks what else makes a valid name.
+type (
+	// Claim asks for a name: for a lease, and for the key by which that lease waits for the name. The lease's id, which
+	// is above 0, and the TTL are final. A claim that does not wait changes nothing if the name is held. A repeated
+	// claim changes nothing and gets the same answer. The answer is a [Claimed].
+	Claim struct {
+		Lease  lessor.ID
+		TTL    time.Duration
+		Name   string
+		Holder []byte // the holder's card: the value of the key; immutable
+		Wait   bool
+	}
+	// Release ends the lease of a claim. The answer says whether the claim was still there.
+	Release struct {
+		Name  string
+		Lease lessor.ID
+	}
+	// Revoke ends the tenure of a name's owner: at once if Now is set, otherwise when the TTL that the owner was
+	// promised has passed. Token is the owner's, or 0 for any owner. The answer is a [Revoked].
+	Revoke struct {
+		Name  string
+		Token int64
+		Note  string
+		Now   bool
+	}
+	// Transfer ends the lease of a claim that owns the name if another lease waits for it. The answer is the token of
+	// the next owner.
+	Transfer struct {
+		Name  string
+		Lease lessor.ID
+	}
+	// Pin keeps a name with its owner: the owner's lease does not expire.
+	Pin struct{ Name, Reason string }
+	// Unpin ends a pin.
+	Unpin struct{ Name string }
+)
+
+// Claimed is the answer to a [Claim]. Lease is 0 if the name has another owner and the claim did not wait.
+type Claimed struct {
+	Lease   lessor.ID
+	TTL     time.Duration
+	Token   int64
+	Before  int // the waiters ahead of this one; 0 if it owns the name
+	Holder  []byte
+	Current *State // of the name, if another lease owns it; else nil
+}
+
+// Revoked is the answer to a [Revoke].
+type Revoked struct {
+	Token int64
+	Left  time.Duration // until the name is free at the latest; 0 if it is
+}
+
+// The errors of commands on names. A command that fails changes nothing.
+var (
+	ErrInvalidClaim = errors.New("a claim needs a name, a lease id above 0, and a TTL")
+	ErrLeaseTaken   = errors.New("the lease id belongs to another request: choose one at random for each")
+	ErrLost         = errors.New("the lease does not hold the name, and never will again")
+	ErrNotHeld      = errors.New("nobody holds the name")
+	ErrOtherToken   = errors.New("the name is held under another token")
+	ErrPinned       = errors.New("the name is pinned to its holder: unpin it first")
+	ErrNobodyWaits  = errors.New("nobody waits for the name")
+)

@@ -1,0 +1,76 @@
+package ownership
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// A registry that starts gets back what was stored, in this order: RestoreForgotten, RestoreClaim and RestoreRecord
+// for each claim and name, then RestoreKey for each key, then Complete.
+
+// RestoreForgotten restores the newest ForgottenToken.
+func (g *Registry) RestoreForgotten(token int64) { g.forgotten = token }
+
+// RestoreClaim restores that a claim made a lease. An empty name means that it was not stored.
+func (g *Registry) RestoreClaim(lease lessor.ID, name string) { g.recovering[lease] = name }
+
+// RestoreRecord restores the record of a name. The tenure in it does not stay in memory.
+func (g *Registry) RestoreRecord(r Record) {
+	q := &queue{
+		name: r.Name, ended: r.Ended, last: r.Last, pinned: r.Pinned, revoked: r.Revoked,
+		freed: r.Freed, freedOrder: r.FreedOrder, revision: r.Revision,
+	}
+	if r.Current != nil {
+		q.owner = &waiter{lease: r.Current.Lease, created: r.Current.Token, queue: q}
+	}
+	g.queues[q.name] = q
+}
+
+// RestoreKey restores a waiter, if the key is one.
+func (g *Registry) RestoreKey(key []byte, attached lessor.ID, created int64) {
+	name, lease, ok := parseKey(key)
+	if !ok {
+		return
+	}
+	if attached != lease {
+		g.unbound.add(lease)
+		return
+	}
+	w := g.join(g.queue(name), lease, created)
+	if of, claimed := g.recovering[lease]; claimed && (of == "" || of == w.queue.name) {
+		w.claimed = true
+		g.claims[lease] = w
+	}
+}
+
+// Complete ends the restoration. It returns records to be stored, of names whose keys are older than records are. Its
+// error says how keys and records contradict each other.
+func (g *Registry) Complete() (fresh []Record, err error) {
+	for id := range g.recovering { // order: with any of them the data is damaged
+		if g.claims[id] == nil {
+			return nil, fmt.Errorf("lease %x waits for no name, although a claim made it", uint64(id))
+		}
+	}
+	g.recovering = nil
+	var free []*queue
+	for _, q := range g.queues { // order: each by itself, and free is sorted below
+		head, owner := q.head(), q.owner
+		switch {
+		case owner != nil && (head == nil || head.lease != owner.lease || head.created != owner.created):
+			return nil, fmt.Errorf("the record of %q names lease %x as the holder, but its key does not", q.name, uint64(owner.lease))
+		case owner == nil && head != nil:
+			q.revision, q.freed, q.freedOrder = head.created, 0, 0
+			fresh = append(fresh, q.record(&Tenure{Token: head.created, Lease: head.lease}))
+		case head == nil && len(q.barred) == 0:
+			free = append(free, q)
+		}
+		q.advance()
+	}
+	slices.SortFunc(free, byFreed)
+	for _, q := range free {
+		q.place = g.free.PushBack(q)
+	}
+	return fresh, nil
+}
