@@ -46,7 +46,6 @@ func (g *Registry) updateOwner(env *Env, q *queue, revision int64, order uint32,
 		}
 		current = &Tenure{Token: head.created, Lease: head.lease, Holder: card, From: env.Wall}
 		g.remember(q, current)
-		g.unfree(q)
 		q.freed, q.freedOrder = 0, 0
 		change.Kind = Acquired
 	} else {

@@ -135,8 +135,8 @@ func (g *Registry) join(q *queue, lease lessor.ID, created int64) *waiter {
 	into := &q.waiters
 	if g.outdated(q, w) {
 		into = &q.barred
-		g.unfree(q)
 	}
+	g.unfree(q) // now: another name that becomes free in this revision must not push it out
 	i, there := slices.BinarySearchFunc(*into, w, byCreated)
 	if there {
 		return (*into)[i]

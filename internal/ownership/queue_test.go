@@ -1,7 +1,9 @@
 package ownership
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -73,4 +75,40 @@ func TestRecentEndsAreBounded(t *testing.T) {
 	if !g.RecentlyEnded(3) {
 		t.Error("an end is forgotten with the state")
 	}
+}
+
+// The name that has been free longest is not forgotten in the revision in which a key of it is created.
+func TestNameWithANewWaiterIsNotForgotten(t *testing.T) {
+	w := newWorld()
+	w.t = t
+	names := w.registry
+	name := func(i int) string { return fmt.Sprintf("free/%05d", i) }
+	for i := range maxFreeNames {
+		r := Record{Name: name(i), Ended: 1, Last: 1, Freed: 1, FreedOrder: uint32(i)}
+		w.records[r.Name] = r
+		w.past[r.Name] = map[uint64]Tenure{0: {Token: 1, Why: WhyReleased}}
+		names.RestoreRecord(r)
+	}
+	if _, err := names.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	w.env.View, w.env.At = w.view(), w.at()
+	for _, id := range []lessor.ID{1, 2} {
+		_, err := w.leases.Grant(id, time.Minute, w.at(), w.clock.Now())
+		w.must(err)
+	}
+	w.put([]string{"n/1=1"})
+	w.deleteKeys([]string{"n/1"})
+	w.set(name(0)+"/2", "card", 2) // in the same revision
+	w.update(WhyDeleted, "")
+	if s := names.State(w.view(), name(0)); !s.Held || s.Lease != 2 {
+		t.Errorf("%s", showState(s))
+	}
+	if w.records[name(0)].Current == nil || len(w.past[name(0)]) != 1 {
+		t.Errorf("stored are %+v and %d tenures", w.records[name(0)], len(w.past[name(0)]))
+	}
+	if n := len(names.FreeNames()); n != maxFreeNames {
+		t.Errorf("%d names are free", n)
+	}
+	w.restart()
 }
