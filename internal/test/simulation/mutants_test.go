@@ -101,7 +101,7 @@ func overlay(t *testing.T, mutants []mutant) string {
 		texts[filepath.Join(root, folder, "mutating.go")] = "package " + filepath.Base(folder) + "\n\n" +
 			"import \"github.com/leasekeeper/leasekeeper/masterlease\"\n\nfunc mutating(name string) bool { return name == masterlease.Mutant }\n"
 	}
-	texts[filepath.Join(root, "internal", "simulation", "mutating_test.go")] = "package simulation\n\n" +
+	texts[filepath.Join(root, "internal", "test", "simulation", "mutating_test.go")] = "package simulation\n\n" +
 		"import \"github.com/leasekeeper/leasekeeper/masterlease\"\n\nfunc init() { choose = func(name string) { masterlease.Mutant = name } }\n"
 	replace := make(map[string]string)
 	folder := t.TempDir()
