@@ -90,7 +90,7 @@ func NewBackend(s Store, o ...BackendOption) (*Backend, error) {
 		return nil, err
 	}
 	b := &Backend{
-		store: s, client: client, clock: client.opts.Clock, tests: options.client.Clock, poll: options.poll, calls: newCalls(s.Scheme()),
+		store: s, client: client, clock: client.Options().Clock, tests: options.client.Clock, poll: options.poll, calls: newCalls(s.Scheme()),
 		sweepAt: fewTenures, tenures: make(map[backend.ID]*tenure), lines: make(map[string]*line), views: make(map[*view]struct{}),
 	}
 	b.hints.listening.calls, b.hints.listening.run, b.hints.changed = b.calls, b.hints.listen, b.changed
@@ -258,7 +258,7 @@ func (b *Backend) newTenure(c backend.Claim, now clock.Instant) *tenure {
 // placeLasts is how long a place in line lasts that has been renewed: no longer than a lease would, however the
 // store counts.
 func (b *Backend) placeLasts(t *tenure) time.Duration {
-	return b.client.opts.Drift.RelyRemote(t.asked.TTL)
+	return b.client.Options().Drift.RelyRemote(t.asked.TTL)
 }
 
 // sweep forgets claims that were over long ago and that nobody will release any more. The lock is held.

@@ -94,7 +94,7 @@ func (b *Backend) Release(ctx context.Context, l backend.Lease) error {
 		// Others may have to wait for the same holder, and need not start counting over.
 		_ = b.client.Sight(ctx, t.asked.Name)
 	case lease != nil:
-		if err := b.client.release(ctx, lease, true); err != nil && !errors.Is(err, backend.ErrLost) {
+		if err := b.client.ReleaseAndUnpin(ctx, lease); err != nil && !errors.Is(err, backend.ErrLost) {
 			return b.failed(ctx, err)
 		}
 		b.released(t)

@@ -97,7 +97,7 @@ func (b *Backend) History(ctx context.Context, name string, limit int) ([]backen
 		now := backend.Tenancy{Token: r.Token, Holder: backend.Holder{ID: r.Holder, Card: r.Card}, From: r.Since}
 		if s.Over {
 			// Nobody has written yet that it ended. It did when its time was up, as far as can be told here.
-			now.Why, now.To = backend.Expired, b.client.wall().Add(-b.clock.Now().Elapsed(s.Latest))
+			now.Why, now.To = backend.Expired, b.client.Wall().Add(-b.clock.Now().Elapsed(s.Latest))
 			if r.Revoked != "" {
 				now.Why, now.Note = backend.Revoked, r.Revoked
 			}

@@ -252,7 +252,7 @@ func (r *room) see(ctx context.Context, queues Queues, s *Standing) (pass int64)
 	var ends clock.Instant
 	knows := false
 	if s.Place != 0 {
-		v.Free, ends, knows = r.b.client.observe(ctx, s)
+		v.Free, ends, knows = r.b.client.Observe(ctx, s)
 	}
 	b := r.b
 	b.mu.Lock()

@@ -166,7 +166,7 @@ func (a *claiming) take(s *seen, past []backend.Tenancy) (*plan, error) {
 	return &plan{owner: true, keeps: !s.Record.Held(), record: Record{
 		Name: q.Name, Holder: q.Holder.ID, Token: token, Incarnation: q.ID,
 		Domain: c.domain, Written: now, Expiry: now.Add(q.TTL), TTL: q.TTL,
-		Pins: slices.Clone(s.Record.Pins), Card: q.Holder.Card, Since: c.wall(), Past: past,
+		Pins: slices.Clone(s.Record.Pins), Card: q.Holder.Card, Since: c.Wall(), Past: past,
 	}}, nil
 }
 
@@ -253,7 +253,7 @@ func (c *Client) past(r *Record, why backend.Reason, note string) []backend.Tena
 	h := backend.Holder{ID: r.Holder, Card: r.Card}
 	h.Card.Text, note = brief(h.Card.Text), brief(note)
 	past := make([]backend.Tenancy, 0, min(MaxPast, len(r.Past)+1))
-	past = append(past, backend.Tenancy{Token: r.Token, Holder: h, From: r.Since, To: c.wall(), Why: why, Note: note})
+	past = append(past, backend.Tenancy{Token: r.Token, Holder: h, From: r.Since, To: c.Wall(), Why: why, Note: note})
 	return append(past, r.Past[:min(len(r.Past), MaxPast-1)]...)
 }
 

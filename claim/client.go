@@ -142,11 +142,16 @@ func (o *Options) fill() {
 // Store returns what the client was made with.
 func (c *Client) Store() Store { return c.store }
 
+// Options returns how the client counts and how patient it is, with the defaults filled in. Domain is the one that the
+// options named, or found: records may bear another, which the store has derived from it ([Local]).
+func (c *Client) Options() Options { return c.opts }
+
 // Now reads the clocks that the client counts by, and that [Lease.Until] is on.
 func (c *Client) Now() clock.Instant { return c.opts.Clock.Now() }
 
-// wall is the time to be shown, as exactly as every store can keep it.
-func (c *Client) wall() time.Time { return c.opts.Wall().UTC().Truncate(time.Millisecond) }
+// Wall returns the time that is shown to people, in UTC and as exactly as every store can keep it. Nothing is decided
+// by it.
+func (c *Client) Wall() time.Time { return c.opts.Wall().UTC().Truncate(time.Millisecond) }
 
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)

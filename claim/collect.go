@@ -141,7 +141,7 @@ func (c *Client) collectable(r *Record, age time.Duration) bool {
 	if age == 0 {
 		return true
 	}
-	return len(r.Past) > 0 && c.wall().Sub(r.Past[0].To) >= age
+	return len(r.Past) > 0 && c.Wall().Sub(r.Past[0].To) >= age
 }
 
 // RaiseFloor makes all later tokens of the namespace larger than t, and returns the floor. That is needed

@@ -14,6 +14,10 @@ import (
 // Pins stay, and are inherited by the next holder.
 func (c *Client) Release(ctx context.Context, l *Lease) error { return c.release(ctx, l, false) }
 
+// ReleaseAndUnpin does what Release does, and removes all pins of the name in the same write. So a pin ends with the
+// tenure that it was made in.
+func (c *Client) ReleaseAndUnpin(ctx context.Context, l *Lease) error { return c.release(ctx, l, true) }
+
 // release gives a name back, and takes the pins back with it if unpins is true.
 func (c *Client) release(ctx context.Context, l *Lease, unpins bool) error {
 	if err := c.own(l); err != nil {

@@ -213,10 +213,11 @@ func (c *Client) askClock(ctx context.Context, r *Record) {
 	c.infer(r.Name, r.Op, c.Now().Add(c.opts.Drift.WaitRemote(reached.Until(r.Expiry))))
 }
 
-// observe takes in a record that a look at a queue has shown. It returns whether the name is free for claims, as this
-// client can tell, and when it is if nobody writes to it, if that is known. A record that cannot be read is free for the
-// head of the queue, whose claim says what is wrong with it.
-func (c *Client) observe(ctx context.Context, s *Standing) (free bool, ends clock.Instant, knows bool) {
+// Observe takes in the record that a [Standing] shows, as if the client had read it, and counts on from there. free says
+// that the name can be claimed, as far as this client can tell. If knows is true, the name becomes free at ends, on the
+// clocks of [Client.Now], unless somebody writes to its record. A record that cannot be read counts as free for the head
+// of the queue: the head's claim reports what is wrong with it. Observe sets the name in a record that has none.
+func (c *Client) Observe(ctx context.Context, s *Standing) (free bool, ends clock.Instant, knows bool) {
 	r := &s.Found.Record
 	if r.Name == "" {
 		r.Name = s.Name

@@ -36,12 +36,15 @@ var known = []string{"host", "hostaddr", "port", "user", "password", "dbname", "
 	"min_protocol_version", "max_protocol_version", "require_auth", "statement_timeout", "lock_timeout", "tcp_user_timeout"}
 
 // parse takes from a URL what is not meant for PostgreSQL.
-func parse(u *url.URL, c Config) (rest string, _ Config, _ []claim.BackendOption, err error) {
+func parse(u *url.URL, c Config) (rest string, _ Config, options []claim.BackendOption, err error) {
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
 		return "", c, nil, fmt.Errorf("postgres: %w: what follows ? in the URL is not escaped as it has to be", backend.ErrInvalid)
 	}
-	shared, options, err := sqlstore.Settings(query, c.shared())
+	shared, err := sqlstore.Settings(query, c.shared())
+	if err == nil {
+		options, err = claim.BackendSettings(query)
+	}
 	if err != nil {
 		return "", c, nil, fmt.Errorf("postgres: %w", err)
 	}

@@ -40,7 +40,10 @@ func parse(u *url.URL) (path string, c Config, options []claim.BackendOption, er
 		path = path[1:]
 	}
 	query := u.Query()
-	shared, options, err := sqlstore.Settings(query, sqlstore.Config{})
+	shared, err := sqlstore.Settings(query, sqlstore.Config{})
+	if err == nil {
+		options, err = claim.BackendSettings(query)
+	}
 	if err != nil {
 		return "", c, nil, fmt.Errorf("sqlite: %w", err)
 	}

@@ -3,24 +3,20 @@ package sqlstore
 import (
 	"fmt"
 	"net/url"
-	"time"
 
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// Settings takes from the query of a URL what is meant for a store or for the backend on it:
+// Settings takes from the query of a URL what is meant for a store:
 //
 //	ns        the namespace
 //	prefix    what the names of the tables begin with
 //	schema    the one that the tables are in
 //	clock     whose clock judges: "writer", or "store" for store-clock mode
 //	accept    "loss" accepts that a crash may undo what was acknowledged
-//	poll      how often who waits for a name asks for it, such as "250ms"
 //
 // What it says wins over c. It leaves the rest in the query.
-func Settings(query url.Values, c Config) (Config, []claim.BackendOption, error) {
-	var options []claim.BackendOption
+func Settings(query url.Values, c Config) (Config, error) {
 	for key, values := range query {
 		value, err := values[0], error(nil)
 		switch key {
@@ -36,10 +32,6 @@ func Settings(query url.Values, c Config) (Config, []claim.BackendOption, error)
 		case "accept":
 			c.AcceptLoss = true
 			err = oneOf(value, "loss")
-		case "poll":
-			var every time.Duration
-			every, err = time.ParseDuration(value)
-			options = append(options, claim.WithPoll(every))
 		default:
 			continue
 		}
@@ -50,11 +42,11 @@ func Settings(query url.Values, c Config) (Config, []claim.BackendOption, error)
 			err = fmt.Errorf("it is empty")
 		}
 		if err != nil {
-			return c, nil, fmt.Errorf("%w: %s in the URL: %w", backend.ErrInvalid, key, err)
+			return c, fmt.Errorf("%w: %s in the URL: %w", backend.ErrInvalid, key, err)
 		}
 		delete(query, key)
 	}
-	return c, options, nil
+	return c, nil
 }
 
 func oneOf(value string, known ...string) error {

@@ -202,17 +202,17 @@ func TestConfigIsChecked(t *testing.T) {
 }
 
 func TestSettings(t *testing.T) {
-	query, _ := url.ParseQuery("ns=a&prefix=b_&schema=c&clock=store&accept=loss&poll=250ms&sslmode=disable")
-	c, options, err := Settings(query, Config{Namespace: "old"})
-	if want := (Config{Namespace: "a", Prefix: "b_", Schema: "c", StoreClock: true, AcceptLoss: true}); c != want || len(options) != 1 || err != nil {
-		t.Errorf("%+v, %d options, %v", c, len(options), err)
+	query, _ := url.ParseQuery("ns=a&prefix=b_&schema=c&clock=store&accept=loss&sslmode=disable")
+	c, err := Settings(query, Config{Namespace: "old"})
+	if want := (Config{Namespace: "a", Prefix: "b_", Schema: "c", StoreClock: true, AcceptLoss: true}); c != want || err != nil {
+		t.Errorf("%+v, %v", c, err)
 	}
 	if len(query) != 1 || query.Get("sslmode") != "disable" {
 		t.Errorf("left is %v", query)
 	}
-	for _, bad := range []string{"ns=", "ns=a&ns=b", "clock=mine", "accept=all", "poll=often", "poll="} {
+	for _, bad := range []string{"ns=", "ns=a&ns=b", "clock=mine", "accept=all"} {
 		query, _ := url.ParseQuery(bad)
-		if _, _, err := Settings(query, Config{}); !errors.Is(err, backend.ErrInvalid) {
+		if _, err := Settings(query, Config{}); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}

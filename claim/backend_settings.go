@@ -1,0 +1,29 @@
+package claim
+
+import (
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/backend"
+)
+
+// BackendSettings takes from the query of a URL what is meant for the backend on a store, and leaves the rest in it:
+//
+//	poll      how often a process that waits for a name asks for it, such as "250ms"
+func BackendSettings(query url.Values) ([]BackendOption, error) {
+	const key = "poll"
+	values, given := query[key]
+	if !given {
+		return nil, nil
+	}
+	every, err := time.ParseDuration(values[0])
+	if err == nil && len(values) > 1 {
+		err = fmt.Errorf("it stands there %d times", len(values))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s in the URL: %w", backend.ErrInvalid, key, err)
+	}
+	delete(query, key)
+	return []BackendOption{WithPoll(every)}, nil
+}
