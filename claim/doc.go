@@ -57,8 +57,8 @@
 // A store that is a [Queuer] keeps a queue of processes for each name, so that they have it in turn. It is advisory: a
 // ticket excludes nobody, and nothing above depends on one.
 //
-// [Client] is all that, for programs that count by themselves. [Backend] makes a [backend.Backend] of it, for the
-// keepers of package leasekeeper. Package claimtest tests stores.
+// [Client] is all that, for programs that count by themselves. Package backend/claimed makes a [backend.Backend] of a
+// client and its store, for the keepers of package leasekeeper. Package claimtest tests stores.
 //
 // It never compares clocks of two domains, never decides anything by the wall clock, never deletes a record
 // outside Collect and Move, starts no goroutine that outlives a call of a Client, and imports no database.

@@ -62,6 +62,23 @@ func TestPinsOfVacantNamesAreInherited(t *testing.T) {
 	w.is("a pin that is there already", b.Pin(t.Context(), "job", "7"), nil)
 }
 
+// ReleaseAndUnpin ends a tenure and its pins in one write. It leaves the pins of somebody else's tenure alone.
+func TestReleaseAndUnpinRemovesThePinsInTheSameWrite(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.actor("a", time.Hour), w.actor("b", 0)
+	l := a.hold("job", 30*time.Second)
+	w.is("pin", b.Pin(t.Context(), "job", "repair"), nil)
+	a.extend(l, 0)
+	a.wire.counted()
+	w.is("release", a.ReleaseAndUnpin(t.Context(), l), nil)
+	same(w, "to release costs", a.wire.counted(), "map[swap:1]")
+	same(w, "pins", len(a.state("job").Record.Pins), 0)
+	b.hold("job", 30*time.Second)
+	w.is("pin", b.Pin(t.Context(), "job", "audit"), nil)
+	w.is("release once more", a.ReleaseAndUnpin(t.Context(), l), nil)
+	same(w, "pins of the next holder", fmt.Sprint(b.state("job").Record.Pins), "[audit]")
+}
+
 // The answer to a pin is lost, and it is found.
 func TestPinInDoubt(t *testing.T) {
 	for fate, want := range map[string]error{"unanswered": nil, "lost": nil, "unavailable": backend.ErrUnavailable} {

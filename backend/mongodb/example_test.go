@@ -10,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend/claimed"
 	"github.com/leasekeeper/leasekeeper/backend/mongodb"
-	"github.com/leasekeeper/leasekeeper/claim"
 )
 
 // By URL, with the package imported if only for that.
@@ -42,7 +42,7 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	backend, err := claim.NewBackend(store)
+	backend, err := claimed.New(store)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/claimed"
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
@@ -23,7 +24,7 @@ import (
 // lease, so keep it much shorter than a third of the TTL. It is [backend.ErrUnsupported] on a server without
 // transactions.
 func Gate(ctx context.Context, l *leasekeeper.Lease) error {
-	lease, err := claim.LeaseOf(l.Raw())
+	lease, err := claimed.LeaseOf(l.Raw())
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/backend/claimed"
 )
 
 // What would break leases in silence is refused, with what to do about it.
@@ -100,7 +100,7 @@ func TestStandaloneIsWarnedOf(t *testing.T) {
 			t.Errorf("%v: %q", c.hello, log.String())
 		}
 		// A keeper that was opened by URL has no other way to know.
-		b, err := claim.NewBackend(s)
+		b, err := claimed.New(s)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/backend/claimed"
 )
 
 func init() {
@@ -22,13 +22,13 @@ func init() {
 				return nil, err
 			}
 			s, err := Open(ctx, rest, Config{})
-			return claim.Opened(ctx, s, err, options...)
+			return claimed.Opened(ctx, s, err, options...)
 		})
 	}
 }
 
 // polled takes from a URL what is meant for the backend: how often who waits for a name asks for it.
-func polled(rawURL string) (rest string, o []claim.BackendOption, err error) {
+func polled(rawURL string) (rest string, o []claimed.Option, err error) {
 	address, query, _ := strings.Cut(rawURL, "?")
 	var others []string
 	for part := range strings.SplitSeq(query, "&") {
@@ -41,7 +41,7 @@ func polled(rawURL string) (rest string, o []claim.BackendOption, err error) {
 		if err != nil {
 			return "", nil, fmt.Errorf("mongodb: %w: in the URL poll is %q: write how often to ask, such as 250ms", backend.ErrInvalid, value)
 		}
-		o = append(o, claim.WithPoll(every))
+		o = append(o, claimed.WithPoll(every))
 	}
 	if len(o) == 0 {
 		return rawURL, nil, nil
@@ -95,7 +95,7 @@ func strip(rawURL string, c Config) (rest, database string, _ Config, err error)
 		key, value, _ := strings.Cut(part, "=")
 		key = strings.ToLower(key)
 		if key == "poll" {
-			return invalid("poll is not of the store but of the backend on it: see claim.WithPoll")
+			return invalid("poll is not of the store but of the backend on it: see claimed.WithPoll")
 		}
 		if key != "ns" && key != "prefix" && key != "clock" {
 			if part != "" {

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend/claimed"
 	"github.com/leasekeeper/leasekeeper/backend/postgres"
-	"github.com/leasekeeper/leasekeeper/claim"
 )
 
 // What a program does under a lease in its own database commits only if it still holds the lease.
@@ -25,7 +25,7 @@ func ExampleGate() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	backend, err := claim.NewBackend(store)
+	backend, err := claimed.New(store)
 	if err != nil {
 		log.Fatal(err)
 	}

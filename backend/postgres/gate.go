@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/claimed"
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
@@ -20,7 +21,7 @@ import (
 // A transaction that is repeatable read or serializable, and has read before the name passed to another, fails with
 // [backend.ErrContention]. Repeated, it fails with ErrLost.
 func Gate(ctx context.Context, tx pgx.Tx, l *leasekeeper.Lease) error {
-	lease, err := claim.LeaseOf(l.Raw())
+	lease, err := claimed.LeaseOf(l.Raw())
 	if err != nil {
 		return err
 	}
@@ -29,7 +30,7 @@ func Gate(ctx context.Context, tx pgx.Tx, l *leasekeeper.Lease) error {
 
 // GateSQL is [Gate] for transactions of database/sql.
 func GateSQL(ctx context.Context, tx *sql.Tx, l *leasekeeper.Lease) error {
-	lease, err := claim.LeaseOf(l.Raw())
+	lease, err := claimed.LeaseOf(l.Raw())
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/claimed"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
 	"github.com/leasekeeper/leasekeeper/internal/test/databases"
@@ -210,7 +211,7 @@ func TestClaimIsTwoStatements(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := claim.NewBackend(s)
+	b, err := claimed.New(s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend/claimed"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
@@ -31,7 +32,7 @@ func exhausted(t *testing.T, connected *atomic.Int32) *leasekeeper.Lease {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := claim.NewBackend(s)
+	b, err := claimed.New(s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/backend/claimed"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
 )
 
@@ -23,7 +23,7 @@ func init() {
 				return nil, err
 			}
 			s, err := open(ctx, rest, c)
-			return claim.Opened(ctx, s, err, options...)
+			return claimed.Opened(ctx, s, err, options...)
 		})
 	}
 }
@@ -36,14 +36,14 @@ var known = []string{"host", "hostaddr", "port", "user", "password", "dbname", "
 	"min_protocol_version", "max_protocol_version", "require_auth", "statement_timeout", "lock_timeout", "tcp_user_timeout"}
 
 // parse takes from a URL what is not meant for PostgreSQL.
-func parse(u *url.URL, c Config) (rest string, _ Config, options []claim.BackendOption, err error) {
+func parse(u *url.URL, c Config) (rest string, _ Config, options []claimed.Option, err error) {
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
 		return "", c, nil, fmt.Errorf("postgres: %w: what follows ? in the URL is not escaped as it has to be", backend.ErrInvalid)
 	}
 	shared, err := sqlstore.Settings(query, c.shared())
 	if err == nil {
-		options, err = claim.BackendSettings(query)
+		options, err = claimed.Settings(query)
 	}
 	if err != nil {
 		return "", c, nil, fmt.Errorf("postgres: %w", err)
@@ -77,7 +77,7 @@ func Open(ctx context.Context, rawURL string, c Config) (*Store, error) {
 	}
 	rest, c, options, err := parse(u, c)
 	if err == nil && len(options) > 0 {
-		err = fmt.Errorf("postgres: %w: poll is not of the store but of the backend on it: see claim.WithPoll", backend.ErrInvalid)
+		err = fmt.Errorf("postgres: %w: poll is not of the store but of the backend on it: see claimed.WithPoll", backend.ErrInvalid)
 	}
 	if err != nil {
 		return nil, err

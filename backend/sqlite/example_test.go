@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend/claimed"
 	"github.com/leasekeeper/leasekeeper/backend/sqlite"
-	"github.com/leasekeeper/leasekeeper/claim"
 )
 
 // file returns the path of a file for an example, and what removes it.
@@ -56,7 +56,7 @@ func ExampleGate() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	backend, err := claim.NewBackend(store)
+	backend, err := claimed.New(store)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/claimed"
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
@@ -17,7 +18,7 @@ import (
 // Call it first in the transaction: one that has read before can fail with [backend.ErrContention], if others have
 // written since. Until it ends nobody else can write to the file, so keep it much shorter than the TTL.
 func Gate(ctx context.Context, tx *sql.Tx, l *leasekeeper.Lease) error {
-	lease, err := claim.LeaseOf(l.Raw())
+	lease, err := claimed.LeaseOf(l.Raw())
 	if err != nil {
 		return err
 	}

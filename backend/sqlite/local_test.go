@@ -34,7 +34,7 @@ func kernel(t *testing.T, path string, boot clock.Domain, sees func(string) (pla
 	return c
 }
 
-func claimed(t *testing.T, c *claim.Client, name string) (*claim.Lease, error) {
+func tryClaim(t *testing.T, c *claim.Client, name string) (*claim.Lease, error) {
 	t.Helper()
 	return c.Claim(t.Context(), claim.Request{Name: name, ID: backend.ID(claim.NewOp()), Holder: backend.Holder{ID: "somebody"}, TTL: time.Hour})
 }
@@ -54,10 +54,10 @@ func TestFileSharedWithAVirtualMachine(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			path := newPath(t)
-			if _, err := claimed(t, kernel(t, path, c.first, c.sees[0]), "x"); err != nil {
+			if _, err := tryClaim(t, kernel(t, path, c.first, c.sees[0]), "x"); err != nil {
 				t.Fatal(err)
 			}
-			_, err := claimed(t, kernel(t, path, c.second, c.sees[1]), "x")
+			_, err := tryClaim(t, kernel(t, path, c.second, c.sees[1]), "x")
 			if c.taken && err != nil || !c.taken && !errors.Is(err, backend.ErrHeld) {
 				t.Errorf("the name of a holder under another kernel: %v", err)
 			}

@@ -88,7 +88,7 @@ func TestFileThatIsMountedAloneIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	accepted(t, filepath.Join(short, "leases.db"))
-	if _, err := claimed(t, kernel(t, filepath.Join(folder, "leases.db"), hostBoot, onOwnDisk), "x"); !errors.Is(err, backend.ErrHeld) {
+	if _, err := tryClaim(t, kernel(t, filepath.Join(folder, "leases.db"), hostBoot, onOwnDisk), "x"); !errors.Is(err, backend.ErrHeld) {
 		t.Errorf("a name that is held, through a folder that is mounted: %v", err)
 	}
 	accepted(t, path)

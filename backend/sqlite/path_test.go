@@ -93,7 +93,7 @@ func heldAndClosed(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = claimed(t, c, "x")
+	_, err = tryClaim(t, c, "x")
 	if err := errors.Join(err, s.Close(t.Context())); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestSymbolicLinksLeadToOneStore(t *testing.T) {
 		}
 	}
 	// Also while the file is not there: the link makes it at its end.
-	if _, err := claimed(t, kernel(t, file, hostBoot, onOwnDisk), "x"); err != nil {
+	if _, err := tryClaim(t, kernel(t, file, hostBoot, onOwnDisk), "x"); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range []string{path, file, chain, filepath.Join(folder, "leases.db")} {
@@ -159,7 +159,7 @@ func TestSymbolicLinksLeadToOneStore(t *testing.T) {
 		if s.file.path != path {
 			t.Errorf("%s leads to %s, and not to %s", p, s.file.path, path)
 		}
-		if _, err := claimed(t, kernel(t, p, hostBoot, onOwnDisk), "x"); !errors.Is(err, backend.ErrHeld) {
+		if _, err := tryClaim(t, kernel(t, p, hostBoot, onOwnDisk), "x"); !errors.Is(err, backend.ErrHeld) {
 			t.Errorf("a name that is held, through %s: %v", p, err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/claimed"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
 )
@@ -298,7 +299,7 @@ func TestClaimIsTwoStatements(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := claim.NewBackend(&Store{Store: shared, file: c.file})
+	b, err := claimed.New(&Store{Store: shared, file: c.file})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +322,7 @@ func TestClaimIsTwoStatements(t *testing.T) {
 
 // A hedge of a renewal could only queue behind the renewal, so a keeper sends none.
 func TestStoreHasOneWayIn(t *testing.T) {
-	b, err := claim.NewBackend(opened(t, filepath.Join(t.TempDir(), "x.db"), Config{}))
+	b, err := claimed.New(opened(t, filepath.Join(t.TempDir(), "x.db"), Config{}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/backend/claimed"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
 )
 
@@ -19,13 +19,13 @@ func init() {
 			return nil, err
 		}
 		s, err := Open(ctx, path, c)
-		return claim.Opened(ctx, s, err, options...)
+		return claimed.Opened(ctx, s, err, options...)
 	})
 }
 
 // parse reads the path of a file and what else a URL says.
-func parse(u *url.URL) (path string, c Config, options []claim.BackendOption, err error) {
-	invalid := func(format string, args ...any) (string, Config, []claim.BackendOption, error) {
+func parse(u *url.URL) (path string, c Config, options []claimed.Option, err error) {
+	invalid := func(format string, args ...any) (string, Config, []claimed.Option, error) {
 		return "", c, nil, fmt.Errorf("sqlite: %w: %s", backend.ErrInvalid, fmt.Sprintf(format, args...))
 	}
 	if u.Host != "" || u.User != nil || u.Fragment != "" {
@@ -42,7 +42,7 @@ func parse(u *url.URL) (path string, c Config, options []claim.BackendOption, er
 	query := u.Query()
 	shared, err := sqlstore.Settings(query, sqlstore.Config{})
 	if err == nil {
-		options, err = claim.BackendSettings(query)
+		options, err = claimed.Settings(query)
 	}
 	if err != nil {
 		return "", c, nil, fmt.Errorf("sqlite: %w", err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend/claimed"
 	"github.com/leasekeeper/leasekeeper/backend/memory"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
@@ -40,7 +41,7 @@ type Many struct {
 func KeepsMany(t testing.TB, m Many) {
 	t.Helper()
 	hand := memory.NewClock()
-	backend, err := claim.NewBackend(m.Store, claim.WithOptions(claim.Options{Clock: hand}))
+	backend, err := claimed.New(m.Store, claimed.WithOptions(claim.Options{Clock: hand}))
 	if err != nil {
 		t.Fatal(err)
 	}

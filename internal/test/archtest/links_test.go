@@ -64,6 +64,7 @@ var (
 		{"fence", heavy},
 		{"backend", heavy},
 		{"claim", heavy},
+		{"backend/claimed", heavy},
 		{"claim/sqlstore", heavy},
 		{"backend/postgres", heavy},
 		{"backend/sqlite", heavy},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/claimed"
 	"github.com/leasekeeper/leasekeeper/backend/mongodb"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/fence"
@@ -25,7 +26,7 @@ func keeper(t *testing.T, client *mongo.Client) *leasekeeper.Keeper {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := claim.NewBackend(s)
+	b, err := claimed.New(s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package claim
+package claimed
 
 import (
 	"context"
@@ -8,10 +8,11 @@ import (
 	"strings"
 
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/claim"
 )
 
 // infoOf tells what a client knows of a name in the words of package backend.
-func infoOf(s State) backend.Info {
+func infoOf(s claim.State) backend.Info {
 	i := backend.Info{Name: s.Record.Name, Token: s.Record.Token, Waiting: -1, Pinned: strings.Join(s.Record.Pins, "; ")}
 	if s.Over || !s.Record.Held() {
 		return i
@@ -31,18 +32,18 @@ func (b *Backend) Get(ctx context.Context, name string) (backend.Info, error) {
 	return infoOf(s), nil
 }
 
-func (b *Backend) state(ctx context.Context, name string) (State, error) {
+func (b *Backend) state(ctx context.Context, name string) (claim.State, error) {
 	if err := backend.CheckName(name); err != nil {
-		return State{}, err
+		return claim.State{}, err
 	}
 	ctx, end, err := b.calls.begin(ctx)
 	if err != nil {
-		return State{}, err
+		return claim.State{}, err
 	}
 	defer end()
 	s, err := b.client.Get(ctx, name)
 	if err != nil {
-		return State{}, b.failed(ctx, err)
+		return claim.State{}, b.failed(ctx, err)
 	}
 	return s, nil
 }
@@ -109,7 +110,7 @@ func (b *Backend) History(ctx context.Context, name string, limit int) ([]backen
 }
 
 // holder returns the lease of a keeper that is to do something with it.
-func (b *Backend) holder(l backend.Lease) (*Lease, error) {
+func (b *Backend) holder(l backend.Lease) (*claim.Lease, error) {
 	t, err := b.own(l)
 	if err != nil {
 		return nil, err
@@ -167,7 +168,7 @@ func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, 
 }
 
 // Pin implements [backend.Pinner]. A pin belongs to one tenancy and ends when its holder releases the name; those that
-// outlive it are [Client.Pin]'s. There may be several reasons, and a name is pinned as long as there is one.
+// outlive it are [claim.Client.Pin]'s. There may be several reasons, and a name is pinned as long as there is one.
 func (b *Backend) Pin(ctx context.Context, name, reason string) error {
 	return b.change(ctx, name, func(ctx context.Context) error {
 		s, err := b.client.Get(ctx, name)

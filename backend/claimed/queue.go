@@ -1,4 +1,4 @@
-package claim
+package claimed
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/backoff"
 	"github.com/leasekeeper/leasekeeper/internal/queue"
@@ -21,16 +22,16 @@ const (
 	maxBusy = 1024
 )
 
-// room is this process's part in the queues of a [Queuer]: one ticket for each name that it waits for. One goroutine
+// room is this process's part in the queues of a [claim.Queuer]: one ticket for each name that it waits for. One goroutine
 // looks at all of them while anybody waits. If the store has no queues, waiters poll instead, and listen to hints.
 type room struct {
 	b     *Backend
-	store Queuer // nil if the store is none
+	store claim.Queuer // nil if the store is none
 	open  whileWanted
 
 	// What follows is guarded by the lock of the backend.
 
-	queues  Queues                   // nil unless they are open
+	queues  claim.Queues             // nil unless they are open
 	failed  bool                     // they could not be opened when that was tried last
 	tickets map[string]*ticket       // in these queues
 	joining map[string]bool          // names for which a ticket is being put
@@ -55,7 +56,7 @@ type ticket struct {
 
 func newRoom(b *Backend) *room {
 	r := &room{b: b, tickets: make(map[string]*ticket), joining: make(map[string]bool), busy: make(map[string]clock.Instant), wake: make(chan struct{}, 1)}
-	r.store, _ = b.store.(Queuer)
+	r.store, _ = b.store.(claim.Queuer)
 	r.open.calls, r.open.run = b.calls, r.run
 	return r
 }
@@ -128,7 +129,7 @@ func (r *room) serve(ctx context.Context) error {
 
 // opened has those who wait put tickets. Tickets in queues that were opened earlier count no longer: the goroutine that
 // opened those deletes them.
-func (r *room) opened(queues Queues) {
+func (r *room) opened(queues claim.Queues) {
 	r.b.mu.Lock()
 	defer r.b.mu.Unlock()
 	r.queues, r.failed = queues, false
@@ -137,7 +138,7 @@ func (r *room) opened(queues Queues) {
 }
 
 // closed has those who wait poll, unless another goroutine has opened the queues again meanwhile.
-func (r *room) closed(ctx context.Context, queues Queues) {
+func (r *room) closed(ctx context.Context, queues claim.Queues) {
 	r.b.mu.Lock()
 	defer r.b.mu.Unlock()
 	if r.queues != queues {
@@ -159,11 +160,11 @@ func (r *room) pokeAll() {
 
 // plan says how to look at the tickets. It returns false if there is nothing to look for, as in queues that were opened
 // again by another goroutine.
-func (r *room) plan(queues Queues) (look Look, any bool) {
+func (r *room) plan(queues claim.Queues) (look claim.Look, any bool) {
 	r.b.mu.Lock()
 	defer r.b.mu.Unlock()
 	if r.queues != queues {
-		return Look{}, false
+		return claim.Look{}, false
 	}
 	now := r.b.clock.Now()
 	first := true
@@ -194,7 +195,7 @@ func (r *room) plan(queues Queues) (look Look, any bool) {
 }
 
 // saw takes in what a look has shown.
-func (r *room) saw(ctx context.Context, queues Queues, standings []Standing) error {
+func (r *room) saw(ctx context.Context, queues claim.Queues, standings []claim.Standing) error {
 	for i := range standings {
 		if s := &standings[i]; r.orphan(s) {
 			if err := queues.Leave(ctx, s.Name, s.Place, false); err != nil {
@@ -203,8 +204,8 @@ func (r *room) saw(ctx context.Context, queues Queues, standings []Standing) err
 		}
 	}
 	for _, name := range r.planned(queues) {
-		s := &Standing{Name: name}
-		if i := slices.IndexFunc(standings, func(s Standing) bool { return s.Name == name && r.is(name, s.Place) }); i >= 0 {
+		s := &claim.Standing{Name: name}
+		if i := slices.IndexFunc(standings, func(s claim.Standing) bool { return s.Name == name && r.is(name, s.Place) }); i >= 0 {
 			s = &standings[i]
 		}
 		if head := r.see(ctx, queues, s); head != 0 {
@@ -218,7 +219,7 @@ func (r *room) saw(ctx context.Context, queues Queues, standings []Standing) err
 
 // planned returns the names of the tickets that a look at these queues was planned for. One that was put later may be
 // missing in it.
-func (r *room) planned(queues Queues) (names []string) {
+func (r *room) planned(queues claim.Queues) (names []string) {
 	r.b.mu.Lock()
 	defer r.b.mu.Unlock()
 	for name, k := range r.tickets { // order: sorted below
@@ -238,7 +239,7 @@ func (r *room) is(name string, place int64) bool {
 }
 
 // orphan reports whether a ticket of this process is none that it knows of.
-func (r *room) orphan(s *Standing) bool {
+func (r *room) orphan(s *claim.Standing) bool {
 	r.b.mu.Lock()
 	defer r.b.mu.Unlock()
 	k := r.tickets[s.Name]
@@ -247,7 +248,7 @@ func (r *room) orphan(s *Standing) bool {
 
 // see takes in how a ticket in these queues stands. If a ticket before it is to be passed over, it returns the place of
 // that. A standing without a place says that the ticket is gone.
-func (r *room) see(ctx context.Context, queues Queues, s *Standing) (pass int64) {
+func (r *room) see(ctx context.Context, queues claim.Queues, s *claim.Standing) (pass int64) {
 	v := queue.View{Place: s.Place, Head: s.Head, Ahead: s.Ahead, Write: s.Found.Record.Op, Token: uint64(s.Found.Record.Token), For: s.For}
 	var ends clock.Instant
 	knows := false

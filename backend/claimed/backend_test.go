@@ -1,4 +1,4 @@
-package claim_test
+package claimed_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/backend/backendtest"
+	"github.com/leasekeeper/leasekeeper/backend/claimed"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 	"github.com/leasekeeper/leasekeeper/clock"
@@ -46,9 +47,9 @@ func oneMachine() func() claim.Options {
 }
 
 // backendOn returns a backend that the caller closes.
-func backendOn(t testing.TB, s claim.Store, o ...claim.BackendOption) *claim.Backend {
+func backendOn(t testing.TB, s claim.Store, o ...claimed.Option) *claimed.Backend {
 	t.Helper()
-	b, err := claim.NewBackend(s, o...)
+	b, err := claimed.New(s, o...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,9 +103,9 @@ func TestBackendBehaves(t *testing.T) {
 							if c.hide != nil {
 								s = c.hide(s)
 							}
-							o := []claim.BackendOption{claim.WithOptions(next())}
+							o := []claimed.Option{claimed.WithOptions(next())}
 							if c.poll > 0 {
-								o = append(o, claim.WithPoll(c.poll))
+								o = append(o, claimed.WithPoll(c.poll))
 							}
 							return backendOn(t, s, o...)
 						},

@@ -1,4 +1,4 @@
-package claim
+package claimed
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
@@ -34,7 +35,7 @@ type tenure struct {
 	// What follows is guarded by the lock of the backend.
 
 	standing  standing
-	lease     *Lease        // if holding
+	lease     *claim.Lease  // if holding
 	place     clock.Instant // if waiting: when its place is lost unless it is renewed
 	tried     clock.Instant // before the first attempt whose outcome is not known
 	trying    bool          // there is one

@@ -1,4 +1,4 @@
-package claim_test
+package claimed_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/claimed"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 )
@@ -52,7 +53,7 @@ func kindsOf(events []backend.Event) (kinds []told) {
 // Each change has its event, and says why.
 func TestWatchSaysWhatHappened(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
-		a, b := w.process(), w.process(claim.WithPoll(time.Hour))
+		a, b := w.process(), w.process(claimed.WithPoll(time.Hour))
 		happened := b.watching("x")
 		expect := func(when string, want ...told) {
 			t.Helper()

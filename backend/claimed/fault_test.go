@@ -1,4 +1,4 @@
-package claim_test
+package claimed_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/claimed"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 )
@@ -126,7 +127,7 @@ func TestAStoreThatStalls(t *testing.T) {
 func TestAPlaceEndsNoLaterThanWhatItMayGet(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		clock := w.next().Clock
-		holder, p := w.process(), w.process(claim.WithPoll(time.Hour))
+		holder, p := w.process(), w.process(claimed.WithPoll(time.Hour))
 		l, _ := holder.hold("x", "holder")
 		place := p.stand("x", "waiter")
 		turn := make(chan backend.Grant, 1)
@@ -301,7 +302,7 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if _, err := claim.LeaseOf(l); err != nil {
+		if _, err := claimed.LeaseOf(l); err != nil {
 			t.Error(err)
 		}
 		if i, err := other.Get(t.Context(), "x"); err != nil || !i.Held {

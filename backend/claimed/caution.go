@@ -1,4 +1,4 @@
-package claim
+package claimed
 
 import "github.com/leasekeeper/leasekeeper/backend"
 

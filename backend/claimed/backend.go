@@ -1,4 +1,4 @@
-package claim
+package claimed
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
@@ -21,15 +22,15 @@ const (
 	fewTenures = 1024
 )
 
-// Backend is a [backend.Backend] on any [Store], so that keepers work on it. It is safe for concurrent use.
+// Backend is a [backend.Backend] on any [claim.Store], so that keepers work on it. It is safe for concurrent use.
 //
 // Those who wait in one process form a line of their own, which the store knows nothing of (see [Backend.Await]). If the
-// store is a [Queuer], each such line has a ticket in the store's queue of the name, and the processes have their turn in
+// store is a [claim.Queuer], each such line has a ticket in the store's queue of the name, and the processes have their turn in
 // the order of their tickets. Otherwise a process asks again and again, and a name goes to the first that asks. Nobody can
 // tell how many wait for a name, and it cannot be handed on.
 type Backend struct {
-	store  Store
-	client *Client
+	store  claim.Store
+	client *claim.Client
 	clock  backend.Clock
 	tests  backend.Clock // the same, or nil if it goes by the machine's
 	poll   time.Duration
@@ -57,55 +58,55 @@ var (
 	_ backend.Pinner    = (*Backend)(nil)
 )
 
-// BackendOption sets up a [Backend].
-type BackendOption func(*backendOptions)
+// Option sets up a [Backend].
+type Option func(*options)
 
-type backendOptions struct {
+type options struct {
 	poll   time.Duration
-	client Options
+	client claim.Options
 }
 
 // WithPoll sets how often a name is asked for by who waits for it, and how often a watch looks; the default
 // is twice a second. Each time is one small query.
-func WithPoll(every time.Duration) BackendOption { return func(o *backendOptions) { o.poll = every } }
+func WithPoll(every time.Duration) Option { return func(o *options) { o.poll = every } }
 
 // WithOptions sets how the backend counts time, and how patient it is. If a Clock is given, keepers go by it
 // too.
-func WithOptions(c Options) BackendOption { return func(o *backendOptions) { o.client = c } }
+func WithOptions(c claim.Options) Option { return func(o *options) { o.client = c } }
 
-// NewBackend returns a backend on s, which it closes when it is closed.
-func NewBackend(s Store, o ...BackendOption) (*Backend, error) {
+// New returns a backend on s, which it closes when it is closed.
+func New(s claim.Store, o ...Option) (*Backend, error) {
 	if s == nil {
 		return nil, fmt.Errorf("claim: %w: there is no store", backend.ErrInvalid)
 	}
-	options := backendOptions{poll: defaultPoll}
+	chosen := options{poll: defaultPoll}
 	for _, option := range o {
-		option(&options)
+		option(&chosen)
 	}
-	if options.poll < leastPoll {
-		return nil, fmt.Errorf("%s: %w: to ask every %v is too often: the least is %v", s.Scheme(), backend.ErrInvalid, options.poll, leastPoll)
+	if chosen.poll < leastPoll {
+		return nil, fmt.Errorf("%s: %w: to ask every %v is too often: the least is %v", s.Scheme(), backend.ErrInvalid, chosen.poll, leastPoll)
 	}
-	client, err := NewClient(s, options.client)
+	client, err := claim.NewClient(s, chosen.client)
 	if err != nil {
 		return nil, err
 	}
 	b := &Backend{
-		store: s, client: client, clock: client.Options().Clock, tests: options.client.Clock, poll: options.poll, calls: newCalls(s.Scheme()),
+		store: s, client: client, clock: client.Options().Clock, tests: chosen.client.Clock, poll: chosen.poll, calls: newCalls(s.Scheme()),
 		sweepAt: fewTenures, tenures: make(map[backend.ID]*tenure), lines: make(map[string]*line), views: make(map[*view]struct{}),
 	}
 	b.hints.listening.calls, b.hints.listening.run, b.hints.changed = b.calls, b.hints.listen, b.changed
-	b.hints.store, _ = s.(Notifier)
+	b.hints.store, _ = s.(claim.Notifier)
 	b.room = newRoom(b)
 	return b, nil
 }
 
 // Opened returns a backend on what a store's own function has just opened, or failed to. It closes the store if it
 // cannot return one.
-func Opened[S Store](ctx context.Context, s S, err error, o ...BackendOption) (backend.Backend, error) {
+func Opened[S claim.Store](ctx context.Context, s S, err error, o ...Option) (backend.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := NewBackend(s, o...)
+	b, err := New(s, o...)
 	if err != nil {
 		_ = s.Close(ctx)
 		return nil, err
@@ -118,20 +119,20 @@ func (b *Backend) Scheme() string { return b.store.Scheme() }
 
 // Limits are those of every store.
 func (b *Backend) Limits() backend.Limits {
-	s, known := b.store.(Serial)
+	s, known := b.store.(claim.Serial)
 	serial := known && s.Serial()
-	return backend.Limits{MinTTL: MinTTL, MaxTTL: MaxTTL, Granularity: granularity, OneWay: serial}
+	return backend.Limits{MinTTL: claim.MinTTL, MaxTTL: claim.MaxTTL, Granularity: granularity, OneWay: serial}
 }
 
 // Clock implements [backend.Clocked]. It is nil if the backend goes by the machine's clocks.
 func (b *Backend) Clock() backend.Clock { return b.tests }
 
 // Client returns the client that the backend works by. It does what [backend.Backend] has no word for.
-func (b *Backend) Client() *Client { return b.client }
+func (b *Backend) Client() *claim.Client { return b.client }
 
-// LeaseOf returns the lease that a backend of this package has made for a keeper, such as [Client.Extend] and
+// LeaseOf returns the lease that a backend of this package has made for a keeper, such as [claim.Client.Extend] and
 // the gates of the stores take it. [backend.ErrLost] says that it does not hold its name.
-func LeaseOf(l backend.Lease) (*Lease, error) {
+func LeaseOf(l backend.Lease) (*claim.Lease, error) {
 	t, ok := l.(*tenure)
 	if !ok {
 		return nil, fmt.Errorf("claim: %w: a lease of another backend (%T)", backend.ErrInvalid, l)
@@ -185,8 +186,8 @@ func (b *Backend) check(c backend.Claim) error {
 	if c.ID == (backend.ID{}) {
 		return fmt.Errorf("%s: %w: a claim without an id", b.Scheme(), backend.ErrInvalid)
 	}
-	if c.TTL < MinTTL || c.TTL > MaxTTL {
-		return fmt.Errorf("%s: %w: a TTL of %v: it must be from %v to %v", b.Scheme(), backend.ErrInvalid, c.TTL, MinTTL, MaxTTL)
+	if c.TTL < claim.MinTTL || c.TTL > claim.MaxTTL {
+		return fmt.Errorf("%s: %w: a TTL of %v: it must be from %v to %v", b.Scheme(), backend.ErrInvalid, c.TTL, claim.MinTTL, claim.MaxTTL)
 	}
 	return nil
 }
@@ -294,7 +295,7 @@ func (b *Backend) attempt(ctx context.Context, t *tenure) (backend.Grant, error)
 	if done {
 		return g, err
 	}
-	lease, err := b.client.Claim(ctx, Request{Name: t.asked.Name, ID: t.asked.ID, Holder: t.asked.Holder, TTL: t.asked.TTL, Waits: t.asked.Wait, Alone: alone})
+	lease, err := b.client.Claim(ctx, claim.Request{Name: t.asked.Name, ID: t.asked.ID, Holder: t.asked.Holder, TTL: t.asked.TTL, Waits: t.asked.Wait, Alone: alone})
 	return b.conclude(t, lease, err)
 }
 
@@ -331,7 +332,7 @@ func (b *Backend) newsFor(t *tenure) uint64 {
 }
 
 // conclude takes in what became of an attempt.
-func (b *Backend) conclude(t *tenure, lease *Lease, err error) (backend.Grant, error) {
+func (b *Backend) conclude(t *tenure, lease *claim.Lease, err error) (backend.Grant, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.clock.Now()

@@ -1,10 +1,11 @@
-package claim
+package claimed
 
 import (
 	"context"
 	"math/rand/v2"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/internal/backoff"
 )
 
@@ -15,9 +16,9 @@ const (
 	longestRelisten = 30 * time.Second
 )
 
-// hints listens to the store's [Notifier] as long as somebody wants it to: all who wait share one goroutine.
+// hints listens to the store's [claim.Notifier] as long as somebody wants it to: all who wait share one goroutine.
 type hints struct {
-	store     Notifier // nil if the store is none
+	store     claim.Notifier // nil if the store is none
 	changed   func(name string)
 	listening whileWanted
 }

@@ -1,4 +1,4 @@
-package claim_test
+package claimed_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend/claimed"
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
@@ -135,7 +136,7 @@ func TestQueuesThatCloseLateDisturbNoOthers(t *testing.T) {
 				held, _ := holder.hold("x", "holder")
 				stop := holder.keep(held)
 				s := &queueStore{Store: w.memory.Open()}
-				p := &process{site: w, Backend: backendOn(w, s, claim.WithOptions(w.next()))}
+				p := &process{site: w, Backend: backendOn(w, s, claimed.WithOptions(w.next()))}
 				defer func() { _ = p.Close(context.Background()) }()
 
 				l := p.stand("x", "waiter")

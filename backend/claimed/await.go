@@ -1,4 +1,4 @@
-package claim
+package claimed
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// Await implements [backend.Backend]. If the store is a [Queuer], the process has a ticket in the queue of the name and
+// Await implements [backend.Backend]. If the store is a [claim.Queuer], the process has a ticket in the queue of the name and
 // asks when its turn has come. Otherwise it asks the store twice a second, or what [WithPoll] says, and besides
 // when the store hints that the name has another owner, when the holder's lease must be over, and when this
 // process has given the name back. Of all who wait here for the same name one asks, the longest in line, so

@@ -1,4 +1,4 @@
-package claim
+package claimed
 
 import (
 	"fmt"
@@ -8,10 +8,10 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// BackendSettings takes from the query of a URL what is meant for the backend on a store, and leaves the rest in it:
+// Settings takes from the query of a URL what is meant for the backend on a store, and leaves the rest in it:
 //
 //	poll      how often a process that waits for a name asks for it, such as "250ms"
-func BackendSettings(query url.Values) ([]BackendOption, error) {
+func Settings(query url.Values) ([]Option, error) {
 	const key = "poll"
 	values, given := query[key]
 	if !given {
@@ -25,5 +25,5 @@ func BackendSettings(query url.Values) ([]BackendOption, error) {
 		return nil, fmt.Errorf("%w: %s in the URL: %w", backend.ErrInvalid, key, err)
 	}
 	delete(query, key)
-	return []BackendOption{WithPoll(every)}, nil
+	return []Option{WithPoll(every)}, nil
 }

@@ -1,4 +1,4 @@
-package claim_test
+package claimed_test
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/backend/claimed"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 )
 
@@ -38,7 +38,7 @@ func (p *process) unsettled(c backend.Claim) backend.Lease {
 // Once a claim may have taken effect it stays so until that is found out.
 func TestAnUnknownOutcomeStaysUnknown(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
-		p := w.process(claim.WithPoll(time.Hour))
+		p := w.process(claimed.WithPoll(time.Hour))
 		c := asking("x", "a", true)
 		l := p.unsettled(c)
 		heal := p.way.Inject(claimtest.Call{}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
@@ -64,7 +64,7 @@ func TestAnUnknownOutcomeStaysUnknown(t *testing.T) {
 // An unknown outcome of who stands in line is found out at once, and not when the store is asked next.
 func TestAnUnknownOutcomeInLineIsFoundOutAtOnce(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
-		holder, p := w.process(), w.process(claim.WithPoll(time.Hour))
+		holder, p := w.process(), w.process(claimed.WithPoll(time.Hour))
 		p.way.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
 		l, _ := holder.hold("x", "holder")
 		c := asking("x", "a", true)

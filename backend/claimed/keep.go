@@ -1,10 +1,11 @@
-package claim
+package claimed
 
 import (
 	"context"
 	"errors"
 
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/claim"
 )
 
 // Renew implements [backend.Backend]. All leases that hold their names are renewed together. A place in line
@@ -15,7 +16,7 @@ func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func
 		return err
 	}
 	defer end()
-	var held []*Lease
+	var held []*claim.Lease
 	var places []int // of held in leases
 	for i, l := range leases {
 		r, lease := b.renewal(l)
@@ -35,7 +36,7 @@ func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func
 }
 
 // renewal renews a place in line. Of what holds its name it returns the lease instead.
-func (b *Backend) renewal(l backend.Lease) (backend.Renewal, *Lease) {
+func (b *Backend) renewal(l backend.Lease) (backend.Renewal, *claim.Lease) {
 	t, err := b.own(l)
 	if err != nil {
 		return backend.Renewal{Err: err}, nil
@@ -113,7 +114,7 @@ func (b *Backend) interrupt(t *tenure) {
 }
 
 // toRelease returns the lease that t has, or may have. Who only waits leaves the line.
-func (b *Backend) toRelease(t *tenure) (lease *Lease, waits bool) {
+func (b *Backend) toRelease(t *tenure) (lease *claim.Lease, waits bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	waits = t.standing == waiting && !t.trying

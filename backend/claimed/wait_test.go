@@ -1,4 +1,4 @@
-package claim_test
+package claimed_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/claimed"
 	"github.com/leasekeeper/leasekeeper/backend/memory"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
@@ -36,7 +37,7 @@ func bubble(t *testing.T, next func() func() claim.Options, do func(t *testing.T
 
 // process is a backend on a way to the store that counts calls and on which things can go wrong.
 type process struct {
-	*claim.Backend
+	*claimed.Backend
 	*site
 	way *claimtest.Network
 
@@ -45,7 +46,7 @@ type process struct {
 	plan  func(claimtest.Call) claimtest.Fault
 }
 
-func (w *site) process(o ...claim.BackendOption) *process {
+func (w *site) process(o ...claimed.Option) *process {
 	w.Helper()
 	way := claimtest.Faulty(w.memory.Open())
 	p := &process{site: w, way: way, calls: make(map[claimtest.Method]int)}
@@ -58,7 +59,7 @@ func (w *site) process(o ...claim.BackendOption) *process {
 		}
 		return claimtest.Fault{}
 	})
-	p.Backend = backendOn(w, way, append([]claim.BackendOption{claim.WithOptions(w.next())}, o...)...)
+	p.Backend = backendOn(w, way, append([]claimed.Option{claimed.WithOptions(w.next())}, o...)...)
 	w.Cleanup(func() {
 		if err := p.Close(context.Background()); err != nil {
 			w.Errorf("Close: %v", err)
@@ -167,7 +168,7 @@ type turn struct {
 func TestWaitersOfAProcessAskTwiceASecond(t *testing.T) {
 	for _, many := range []int{1, 30} {
 		bubble(t, oneMachine, func(t *testing.T, w *site) {
-			holder, p := w.process(), w.process(claim.WithOptions(w.next()))
+			holder, p := w.process(), w.process(claimed.WithOptions(w.next()))
 			p.way.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
 			l, _ := holder.hold("x", "holder")
 			stop := holder.keep(l)
@@ -200,7 +201,7 @@ func TestWaitersOfAProcessAskTwiceASecond(t *testing.T) {
 // WithPoll is how often.
 func TestPollIsTunable(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
-		holder, p := w.process(), w.process(claim.WithPoll(10*time.Second))
+		holder, p := w.process(), w.process(claimed.WithPoll(10*time.Second))
 		l, _ := holder.hold("x", "holder")
 		stop := holder.keep(l)
 		defer stop()
@@ -221,11 +222,11 @@ func TestPollIsTunable(t *testing.T) {
 		p.release(got.lease)
 	})
 	for _, every := range []time.Duration{0, -time.Second, time.Microsecond} {
-		if b, err := claim.NewBackend(claimtest.NewMemory().Open(), claim.WithPoll(every)); !errors.Is(err, backend.ErrInvalid) {
+		if b, err := claimed.New(claimtest.NewMemory().Open(), claimed.WithPoll(every)); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("every %v: %v, %v", every, b, err)
 		}
 	}
-	if _, err := claim.NewBackend(nil); !errors.Is(err, backend.ErrInvalid) {
+	if _, err := claimed.New(nil); !errors.Is(err, backend.ErrInvalid) {
 		t.Error(err)
 	}
 }
@@ -234,7 +235,7 @@ func TestPollIsTunable(t *testing.T) {
 // back, and nobody else's poll or hint is needed for that.
 func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
-		p := w.process(claim.WithPoll(time.Hour))
+		p := w.process(claimed.WithPoll(time.Hour))
 		p.way.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
 		l, _ := p.hold("x", "holder")
 		stop := p.keep(l)
@@ -277,7 +278,7 @@ func TestASilentHolderIsSucceededOnTime(t *testing.T) {
 		{"on another machine", machines, clock.DefaultDrift.WaitRemote(ttl)},
 	} {
 		bubble(t, c.domain, func(t *testing.T, w *site) {
-			holder, p := w.process(), w.process(claim.WithPoll(time.Hour))
+			holder, p := w.process(), w.process(claimed.WithPoll(time.Hour))
 			start := time.Now()
 			holder.hold("x", "holder")
 			got := <-p.awaiting(p.stand("x", "waiter"))
@@ -336,7 +337,7 @@ func keeperOn(t *testing.T, b backend.Backend, id string) *leasekeeper.Keeper {
 // A place that nobody renews is lost, and who awaits it is told when that is so; it stands in nobody's way.
 func TestAPlaceThatIsNotRenewedIsLost(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
-		holder, p := w.process(), w.process(claim.WithPoll(time.Hour))
+		holder, p := w.process(), w.process(claimed.WithPoll(time.Hour))
 		l, _ := holder.hold("x", "holder")
 		stop := holder.keep(l)
 		first := p.stand("x", "first")
@@ -376,9 +377,9 @@ func TestAPlaceThatIsNotRenewedIsLost(t *testing.T) {
 func TestMovedClocksWakeWaiters(t *testing.T) {
 	clocks := memory.NewClock()
 	store := claimtest.NewMemory()
-	o := claim.WithOptions(claim.Options{Clock: clocks, Domain: "machine"})
+	o := claimed.WithOptions(claim.Options{Clock: clocks, Domain: "machine"})
 	holder := &process{Backend: backendOn(t, store.Open(), o), site: &site{T: t}}
-	p := &process{Backend: backendOn(t, store.Open(), o, claim.WithPoll(1000*time.Hour)), site: &site{T: t}}
+	p := &process{Backend: backendOn(t, store.Open(), o, claimed.WithPoll(1000*time.Hour)), site: &site{T: t}}
 	const long = 10 * time.Hour // so that no timer wakes anybody
 	held, waits := asking("x", "holder", false), asking("x", "waiter", true)
 	held.TTL, waits.TTL = long, 10*long

@@ -1,4 +1,4 @@
-package claim_test
+package claimed_test
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/backend/claimed"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 )
 
@@ -26,7 +26,7 @@ func TestHintsWakeWaiters(t *testing.T) {
 		stop := holder.keep(l)
 		var turns []<-chan turn
 		for i := range 8 {
-			p := w.process(claim.WithPoll(hour))
+			p := w.process(claimed.WithPoll(hour))
 			turns = append(turns, p.awaiting(p.stand("x", fmt.Sprint("w", i))))
 		}
 		time.Sleep(time.Minute)
@@ -92,7 +92,7 @@ func TestBrokenHintsMeanOnlyPolling(t *testing.T) {
 func TestListensOnlyWhileSomebodyWaits(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		s := &listened{Client: w.memory.Open()}
-		holder, b := w.process(), backendOn(t, s, claim.WithOptions(w.next()))
+		holder, b := w.process(), backendOn(t, s, claimed.WithOptions(w.next()))
 		p := &process{Backend: b, site: w}
 		expect := func(now, ever int, when string) {
 			t.Helper()
@@ -174,7 +174,7 @@ func (s *listened) Listen(ctx context.Context, changed func(string)) error {
 func TestHintsDuringAnAttemptCount(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		bubble(t, oneMachine, func(t *testing.T, w *site) {
-			holder, p := w.process(), w.process(claim.WithPoll(time.Hour))
+			holder, p := w.process(), w.process(claimed.WithPoll(time.Hour))
 			l, _ := holder.hold("x", "holder")
 			other, _ := holder.hold("other", "holder")
 			stop := holder.keep(l, other)

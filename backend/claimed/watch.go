@@ -1,4 +1,4 @@
-package claim
+package claimed
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
@@ -53,7 +54,7 @@ type sight struct {
 var never = clock.Instant{Raw: math.MaxInt64, Boot: math.MaxInt64}
 
 // sightOf returns what a watch keeps in mind of a name.
-func sightOf(s State) sight {
+func sightOf(s claim.State) sight {
 	is := sight{token: s.Record.Token}
 	if s.Record.Held() && !s.Over {
 		is.held, is.by, is.ends = true, backend.Holder{ID: s.Record.Holder, Card: s.Record.Card}, s.Latest
@@ -177,7 +178,7 @@ func (v *view) lookAtAll(ctx context.Context, began clock.Instant) error {
 	}
 	slices.Sort(gone)
 	for _, name := range gone {
-		v.tell(name, State{Record: Record{Name: name}, Over: true})
+		v.tell(name, claim.State{Record: claim.Record{Name: name}, Over: true})
 	}
 	v.begun = true
 	v.reckon()
@@ -207,7 +208,7 @@ func (v *view) reckon() {
 }
 
 // tell reports what has become of a name since it was looked at last.
-func (v *view) tell(name string, s State) {
+func (v *view) tell(name string, s claim.State) {
 	was, known := v.seen[name]
 	is := sightOf(s)
 	is.round = v.round
@@ -248,7 +249,7 @@ func same(a, b backend.Holder) bool {
 }
 
 // whyEnded returns why the tenancy with that token ended, if the record still says so.
-func whyEnded(s State, t backend.Token) backend.Reason {
+func whyEnded(s claim.State, t backend.Token) backend.Reason {
 	switch {
 	case !s.Record.Exists():
 		return backend.Deleted

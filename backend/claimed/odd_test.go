@@ -1,4 +1,4 @@
-package claim_test
+package claimed_test
 
 import (
 	"errors"
@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/backend/claimed"
 )
 
 // Two processes that call themselves the same are two holders.
@@ -37,20 +37,20 @@ func TestLeaseOf(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process()
 		l, g := p.hold("x", "a")
-		own, err := claim.LeaseOf(l)
+		own, err := claimed.LeaseOf(l)
 		if err != nil || own.Token() != g.Token || own.Until() != g.Until {
 			t.Errorf("%+v, %v; granted %+v", own, err, g)
 		}
 		place := p.stand("x", "b")
-		if _, err := claim.LeaseOf(place); !errors.Is(err, backend.ErrLost) {
+		if _, err := claimed.LeaseOf(place); !errors.Is(err, backend.ErrLost) {
 			t.Errorf("of a place in line: %v", err)
 		}
 		p.release(place)
 		p.release(l)
-		if _, err := claim.LeaseOf(l); !errors.Is(err, backend.ErrLost) {
+		if _, err := claimed.LeaseOf(l); !errors.Is(err, backend.ErrLost) {
 			t.Errorf("released: %v", err)
 		}
-		if _, err := claim.LeaseOf(nil); !errors.Is(err, backend.ErrInvalid) {
+		if _, err := claimed.LeaseOf(nil); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("of nothing: %v", err)
 		}
 	})

@@ -1,4 +1,4 @@
-package claim_test
+package claimed_test
 
 import (
 	"context"
@@ -7,14 +7,15 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend/claimed"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 )
 
-func ExampleNewBackend() {
+func ExampleNew() {
 	ctx := context.Background()
 	store := claimtest.NewMemory().Open() // or a store of your own
-	b, err := claim.NewBackend(store)
+	b, err := claimed.New(store)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -38,7 +39,7 @@ func ExampleWithPoll() {
 	database := claimtest.NewMemory()
 	// A store that can tell nobody of a change, asked ten times a second by who waits.
 	open := func(holder string) *leasekeeper.Keeper {
-		b, err := claim.NewBackend(claimtest.Plain(database.Open()), claim.WithPoll(100*time.Millisecond))
+		b, err := claimed.New(claimtest.Plain(database.Open()), claimed.WithPoll(100*time.Millisecond))
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -64,7 +65,7 @@ func ExampleWithPoll() {
 func ExampleWithOptions() {
 	ctx := context.Background()
 	// Machines whose clocks are known to be bad.
-	b, err := claim.NewBackend(claimtest.NewMemory().Open(), claim.WithOptions(claim.Options{Drift: 50_000}))
+	b, err := claimed.New(claimtest.NewMemory().Open(), claimed.WithOptions(claim.Options{Drift: 50_000}))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -75,7 +76,7 @@ func ExampleWithOptions() {
 
 func ExampleLeaseOf() {
 	ctx := context.Background()
-	b, err := claim.NewBackend(claimtest.NewMemory().Open())
+	b, err := claimed.New(claimtest.NewMemory().Open())
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -88,7 +89,7 @@ func ExampleLeaseOf() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	own, err := claim.LeaseOf(l.Raw())
+	own, err := claimed.LeaseOf(l.Raw())
 	if err != nil {
 		log.Fatal(err)
 	}

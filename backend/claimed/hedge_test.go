@@ -1,4 +1,4 @@
-package claim_test
+package claimed_test
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package claim
+package claimed
 
 // Remembered returns how many claims, lines and watches a backend keeps in mind.
 func (b *Backend) Remembered() int {
