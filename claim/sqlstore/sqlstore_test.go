@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -106,7 +107,10 @@ func TestBatchThatBreaksOffIsUnknown(t *testing.T) {
 	is(t, err, backend.ErrUnavailable)
 }
 
-func TestBusyIsAskedAgain(t *testing.T) {
+func TestBusyIsAskedAgain(t *testing.T) { synctest.Test(t, busyIsAskedAgain) }
+
+// busyIsAskedAgain runs in virtual time: on a crowded machine the patience would be over before the fifth attempt.
+func busyIsAskedAgain(t *testing.T) {
 	s, db := scripted(t, SQLite, Config{Patience: 300 * time.Millisecond})
 	busy := &Failure{Kind: backend.ErrUnavailable, Again: true, Advice: "find the other", Err: errors.New("locked")}
 	db.answer = func(string, []any) ([][]any, error) {
