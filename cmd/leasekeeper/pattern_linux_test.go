@@ -49,6 +49,37 @@ func below(t *testing.T, top int) []found {
 	return all
 }
 
+// stopped says whether a process that was sent SIGSTOP has not yet been continued. A signal is pending until a thread
+// takes it, and that thread is stopped in the same step. The other threads stop when they next run, so none of them
+// may be asked alone.
+func stopped(t *testing.T, pid int) bool {
+	t.Helper()
+	folder := "/proc/" + strconv.Itoa(pid)
+	status, err := os.ReadFile(folder + "/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(status), "\nShdPnd:")
+	mask, err := strconv.ParseUint(strings.Fields(after)[0], 16, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mask>>(syscall.SIGSTOP-1)&1 != 0 {
+		return true
+	}
+	threads, err := filepath.Glob(folder + "/task/*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range threads {
+		stat, err := os.ReadFile(path)
+		if err == nil && strings.HasPrefix(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " T") {
+			return true
+		}
+	}
+	return false
+}
+
 // killer is a tool that finds processes by a pattern.
 type killer struct {
 	as  string // what an operator types
@@ -112,11 +143,7 @@ func TestNoPatternHitsWrapperAndGuard(t *testing.T) {
 				}
 				if guard && !wrapper && s == syscall.SIGSTOP {
 					// The wrapper continues it with the next renewal.
-					eventually(t, "the guard is continued", func() bool {
-						stat, _ := os.ReadFile("/proc/" + strconv.Itoa(all[1].pid) + "/stat")
-						i := bytes.LastIndexByte(stat, ')')
-						return i > 0 && !strings.HasPrefix(string(stat[i+1:]), " T")
-					})
+					eventually(t, "the guard is continued", func() bool { return !stopped(t, all[1].pid) })
 					first.signal(syscall.SIGKILL)
 				}
 				if got := next(t, store, pid, "--wait", "30"); got != "alone" {
