@@ -247,9 +247,9 @@ func (w *wire) GetAll(ctx context.Context, names []string) ([]claim.Found, error
 	return w.Client.GetAll(ctx, names)
 }
 
-func (w *wire) Sight(ctx context.Context, name string, d clock.Domain, op claim.Op, at clock.Instant) (clock.Instant, error) {
-	w.count("sight")
-	return w.Client.Sight(ctx, name, d, op, at)
+func (w *wire) Observe(ctx context.Context, name string, d clock.Domain, op claim.Op, at clock.Instant) (clock.Instant, error) {
+	w.count("observe")
+	return w.Client.Observe(ctx, name, d, op, at)
 }
 
 func (w *wire) Swap(ctx context.Context, s claim.Swap) (bool, error) {

@@ -23,7 +23,7 @@ type Request struct {
 	TTL    time.Duration
 	// Waits says that this client will ask again until it gets the name. What it has seen of the holder is
 	// then kept in the store only once for each tenancy and when the holder seems to have fallen silent, not
-	// with each of its renewals; call [Client.Sight] when the waiting is given up.
+	// with each of its renewals; call [Client.KeepObservation] when the waiting is given up.
 	Waits bool
 	// Alone says to leave a name that is free to those who have a ticket in its queue, if the store is a [Queuer].
 	Alone bool

@@ -30,9 +30,9 @@ const (
 
 // Limits of what a client keeps in mind. What is forgotten costs time, never safety.
 const (
-	maxSightings = 1 << 16
-	maxUnsettled = 1 << 14
-	maxLeft      = 1 << 10
+	maxObservations = 1 << 16
+	maxUnsettled    = 1 << 14
+	maxLeft         = 1 << 10
 )
 
 // settleTime is how long a client still asks what became of a write when the context has ended.
@@ -72,7 +72,7 @@ type Client struct {
 	clocks Clocks
 
 	mu           sync.Mutex
-	sightings    map[string]sighting
+	observations map[string]observation
 	unsettled    map[backend.ID]*Lease
 	left         map[string]*Record // how this client has left names that it held
 	acknowledged clock.Instant      // when the clock record was last written
@@ -92,12 +92,12 @@ func NewClient(s Store, o Options) (*Client, error) {
 	}
 	o.fill()
 	c := &Client{
-		store:     s,
-		opts:      o,
-		domain:    o.Domain,
-		sightings: make(map[string]sighting),
-		unsettled: make(map[backend.ID]*Lease),
-		left:      make(map[string]*Record),
+		store:        s,
+		opts:         o,
+		domain:       o.Domain,
+		observations: make(map[string]observation),
+		unsettled:    make(map[backend.ID]*Lease),
+		left:         make(map[string]*Record),
 	}
 	if c.domain == clock.UnknownDomain {
 		// A domain of its own: its instants can be compared with each other, and with nobody else's.

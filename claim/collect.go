@@ -24,7 +24,7 @@ type Collection struct {
 // Collect removes the records of names that nobody holds or pins, and says how many. A name whose lease is
 // surely over, and has been for the age that is asked for, is vacated first. Their tokens do not start again:
 // first the namespace's floor is raised above all that are removed, and a claim that makes a record looks at the
-// floor again after it was made. Of all names with that prefix it also has the store forget what was sighted of
+// floor again after it was made. Of all names with that prefix it also has the store forget what was observed of
 // writes that were replaced since. It can be stopped and repeated at any time.
 func (c *Client) Collect(ctx context.Context, what Collection) (removed int, err error) {
 	if what.Age < 0 {
@@ -47,7 +47,7 @@ func (c *Client) Collect(ctx context.Context, what Collection) (removed int, err
 	return removed, err
 }
 
-// lastName is that of a page, or none if it is the last page: what was sighted of names after it goes too.
+// lastName is that of a page, or none if it is the last page: what was observed of names after it goes too.
 func lastName(page []seen) string {
 	if len(page) < pageSize {
 		return ""

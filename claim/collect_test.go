@@ -119,15 +119,15 @@ func TestCollectTakesWhatTheDeadHeld(t *testing.T) {
 	collected(b, time.Second, 1)
 }
 
-// What was sighted of writes that were replaced goes, on every page and of no other names, and what may still be needed
+// What was observed of writes that were replaced goes, on every page and of no other names, and what may still be needed
 // stays.
 func TestCollectForgetsWhatWasReplaced(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
 	store := w.memory.Open()
-	sight := func(name string, op claim.Op, raw int64) int64 {
+	observe := func(name string, op claim.Op, raw int64) int64 {
 		t.Helper()
-		at, err := store.Sight(t.Context(), name, "a boot that is over", op, clock.Instant{Raw: raw, Boot: raw})
+		at, err := store.Observe(t.Context(), name, "a boot that is over", op, clock.Instant{Raw: raw, Boot: raw})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,24 +145,24 @@ func TestCollectForgetsWhatWasReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		first[name] = f.Record.Op
-		sight(name, f.Record.Op, 1)
+		observe(name, f.Record.Op, 1)
 		if name != "jobs/last" {
 			a.extend(l, 0)
 		}
 	}
 	names = append(names, "jobs/z") // it no longer has a record
 	first["jobs/z"] = claim.NewOp()
-	sight("jobs/z", first["jobs/z"], 1)
+	observe("jobs/z", first["jobs/z"], 1)
 	if n, err := a.Collect(t.Context(), claim.Collection{Prefix: "jobs/"}); n != 0 || err != nil {
 		t.Fatal(n, err)
 	}
 	for _, name := range names {
-		at, want := sight(name, first[name], 2), int64(2)
+		at, want := observe(name, first[name], 2), int64(2)
 		if name == "other" || name == "jobs/last" {
 			want = 1
 		}
 		if at != want {
-			t.Errorf("%s: sighted at %d, and not at %d", name, at, want)
+			t.Errorf("%s: observed at %d, and not at %d", name, at, want)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func TestRenewalStartsTheCountAnew(t *testing.T) {
 
 // Who waits long does not write with each renewal of the holder, but keeps in the store what the next process
 // needs when the holder falls silent, or when it leaves.
-func TestWaiterKeepsSightingsSeldom(t *testing.T) {
+func TestWaiterKeepsObservationsSeldom(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	l := a.hold("job", 30*time.Second)
@@ -61,7 +61,7 @@ func TestWaiterKeepsSightingsSeldom(t *testing.T) {
 		w.is("b asks", err, backend.ErrHeld)
 	}
 	ask()
-	same(w, "the first time costs", b.wire.counted(), "map[get:1 sight:1]")
+	same(w, "the first time costs", b.wire.counted(), "map[get:1 observe:1]")
 	for range 10 {
 		w.pass(10 * time.Second)
 		a.extend(l, 0)
@@ -74,7 +74,7 @@ func TestWaiterKeepsSightingsSeldom(t *testing.T) {
 	w.pass(2 * time.Second) // 16 s after the op was first seen
 	ask()
 	ask()
-	same(w, "the silence costs", b.wire.counted(), "map[get:2 sight:1]")
+	same(w, "the silence costs", b.wire.counted(), "map[get:2 observe:1]")
 	w.pass(14*time.Second + time.Millisecond)
 	b.beside("next").hold("job", time.Minute)
 
@@ -88,20 +88,20 @@ func TestWaiterKeepsSightingsSeldom(t *testing.T) {
 	}
 	ask2()
 	b.wire.counted()
-	w.is("b leaves", b.Sight(t.Context(), "other"), nil)
+	w.is("b leaves", b.KeepObservation(t.Context(), "other"), nil)
 	same(w, "to leave costs, if it is known already", b.wire.counted(), "map[]")
-	w.is("b leaves what it never saw", b.Sight(t.Context(), "never"), nil)
+	w.is("b leaves what it never saw", b.KeepObservation(t.Context(), "never"), nil)
 }
 
-// Sight keeps what only this process knows.
-func TestSightIsForTheNextProcess(t *testing.T) {
+// Observe keeps what only this process knows.
+func TestObservationIsForTheNextProcess(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	a.hold("job", 30*time.Second)
 	b.state("job") // does not write
 	same(w, "to look costs", b.wire.counted(), "map[get:1]")
 	w.pass(20 * time.Second)
-	w.is("sight", b.Sight(t.Context(), "job"), nil)
+	w.is("observe", b.KeepObservation(t.Context(), "job"), nil)
 	w.pass(10*time.Second + time.Millisecond)
 	b.beside("next").hold("job", time.Minute)
 }
@@ -117,7 +117,7 @@ func TestRefreshBeginsAllCounts(t *testing.T) {
 	b.hold("own", time.Minute)
 	b.wire.counted()
 	w.is("refresh", b.Refresh(t.Context()), nil)
-	same(w, "it costs", b.wire.counted(), "map[sight:700]")
+	same(w, "it costs", b.wire.counted(), "map[observe:700]")
 	w.pass(30*time.Second + time.Millisecond)
 	for _, name := range []string{"job0000", "job0699"} {
 		b.beside("next").hold(name, time.Minute)

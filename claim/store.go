@@ -29,17 +29,17 @@ type Store interface {
 	// the given one. One that cannot be read has its error in Found, and does not hide the others. Fewer than
 	// limit are the last.
 	List(ctx context.Context, prefix, after string, limit int) ([]Found, error)
-	// Sight keeps at as the instant at which domain d has first seen op in the record of name, unless one is
+	// Observe keeps at as the instant at which domain d has first seen op in the record of name, unless one is
 	// kept already for that very op, and returns the one that is kept. There is one for each name and domain.
-	Sight(ctx context.Context, name string, d clock.Domain, op Op, at clock.Instant) (clock.Instant, error)
-	// Sweep forgets what was sighted of an op that the record of its name does not have any more, of the names that
+	Observe(ctx context.Context, name string, d clock.Domain, op Op, at clock.Instant) (clock.Instant, error)
+	// Sweep forgets what was observed of an op that the record of its name does not have any more, of the names that
 	// begin with prefix and sort after the given one, up to and with through, or all of them if that is empty. A
-	// boot of a machine is a domain of its own, so what it has sighted would stay for ever otherwise. Nothing rests
-	// on what was sighted of an op that is gone; what is forgotten of one that is not, only makes others wait longer.
+	// boot of a machine is a domain of its own, so what it has observed would stay for ever otherwise. Nothing rests
+	// on what was observed of an op that is gone; what is forgotten of one that is not, only makes others wait longer.
 	Sweep(ctx context.Context, prefix, after, through string) error
 	// RaiseFloor makes the namespace's floor at least t, durably, and returns it. Claims take tokens above it.
 	RaiseFloor(ctx context.Context, t backend.Token) (backend.Token, error)
-	// Remove deletes a record, with what was sighted of it, if it still has that op, and says whether it did.
+	// Remove deletes a record, with what was observed of it, if it still has that op, and says whether it did.
 	// Only the floor protocol may use it.
 	Remove(ctx context.Context, name string, old Op) (bool, error)
 	// Close gives up what the store opened itself. Records stay.

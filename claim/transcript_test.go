@@ -26,7 +26,7 @@ import (
 //	process b on=a            one more process there
 //	a claim job 30s           [waits]; [again]: with the id of the claim before
 //	a extend job              [ttl]
-//	a release|expire|get|pin|unpin|announce|sight|refresh job …
+//	a release|expire|get|pin|unpin|announce|observe|refresh job …
 //	a adopt job token
 //	a revoke job token why    [now]
 //	a collect, a floor 100
@@ -191,8 +191,8 @@ func (p *play) order(t *testing.T, a *actor, words []string, name string) error 
 		return a.Pin(ctx, name, words[2])
 	case "unpin":
 		return a.Unpin(ctx, name, words[2])
-	case "sight":
-		return a.Sight(ctx, name)
+	case "observe":
+		return a.KeepObservation(ctx, name)
 	case "refresh":
 		return a.Refresh(ctx)
 	case "collect":

@@ -29,8 +29,8 @@ type (
 		id  ID
 		ttl time.Duration
 	}
-	revokeCommand struct{ id ID }
-	reignCommand  struct{}
+	revokeCommand     struct{ id ID }
+	leadershipCommand struct{}
 )
 
 type member struct {
@@ -124,8 +124,8 @@ func (m *member) applyNext() string {
 		return describe(command) + outcome(m.lessor.Checkpoint(command, e.term, now))
 	case Cleared:
 		return describe(command) + outcome(m.lessor.Clear(command, e.term, at))
-	case reignCommand:
-		m.lessor.BeginReign(at, now)
+	case leadershipCommand:
+		m.lessor.BeginLeadership(at, now)
 		return fmt.Sprintf("term %d begins at %v", e.term, at)
 	}
 	panic(fmt.Sprintf("unknown command %T", e.command))
@@ -187,7 +187,7 @@ func (c *cluster) lead(m *member, extend time.Duration) []string {
 	}
 	c.leader, c.outbox = nil, nil
 	c.term++
-	c.append(c.term, reignCommand{})
+	c.append(c.term, leadershipCommand{})
 	results := c.applyAll()
 	if m.lags {
 		m.catchUp()

@@ -22,7 +22,7 @@
 // # How it works
 //
 // [Lessor] is a pure state machine. Every member applies the replicated commands Grant, Revoke, Expire,
-// Checkpoint, Clear and BeginReign at the same positions of the log. On one of them, the primary, each
+// Checkpoint, Clear and BeginLeadership at the same positions of the log. On one of them, the primary, each
 // lease has a deadline besides. Renew moves the deadline in memory and is no command; Due decides what the
 // time has come for, NextDue tells when to ask again. Time comes in as an argument and is a clock.Instant,
 // a pair of readings.
@@ -36,8 +36,8 @@
 // Checkpoints. A lease is cleared, or it is checkpointed with a remaining time that each member counts from
 // when it applied that. Only silence is replicated: when the primary has not heard of a lease for the
 // SilenceThreshold, and again at each half of what is left while that is a second or more. A leader's first
-// entry (BeginReign) is a checkpoint of all leases with their full TTL, in constant time: a lease remembers
-// where it was last cleared, members remember when they applied each reign's first entry. A successor gives
+// entry (BeginLeadership) is a checkpoint of all leases with their full TTL, in constant time: a lease remembers
+// where it was last cleared, members remember when they applied each leadership's first entry. A successor gives
 // a checkpointed lease what was left, counted from when it applied the checkpoint itself. So it is never early, and it
 // is late by as much as the successor applied the checkpoint late.
 //
@@ -61,7 +61,7 @@
 // It never reads a clock, starts a goroutine, takes a lock, logs, draws a random number, or lets the order
 // of a map reach an output; the one exception is driver.go, which does the first three for programs that
 // want the classic interface. It never clamps or chooses what was to be decided before a command was
-// proposed. It does not store anything: [Record] and [Reign] are what the caller stores.
+// proposed. It does not store anything: [Record] and [Leadership] are what the caller stores.
 //
 // # The classic interface
 //
@@ -75,7 +75,7 @@
 //	                        each member counts from now
 //	Renew(id)               Renew(id, now): says whether to acknowledge now, later, or not yet known;
 //	                        never blocks
-//	Promote(extend)         BeginReign(at, now) on all members, then Promote(extend, now, term) on one
+//	Promote(extend)         BeginLeadership(at, now) on all members, then Promote(extend, now, term) on one
 //	Demote()                the same
 //	Attach, Detach          the same
 //	GetLease(item)          the same
@@ -85,7 +85,7 @@
 //	SetRangeDeleter(rd)     the same; a transaction may be a LeaseEnder
 //	SetCheckpointer(cp)     the same; called from Due with many leases at once
 //	Pin, Unpin, Doom        new
-//	Recover(backend, rd)    Recover(records, reigns), from what Record and Reigns returned
+//	Recover(backend, rd)    Recover(records, leaderships), from what Record and Leaderships returned
 //	Stop()                  nothing runs, so there is nothing to stop
 //
 // # Defects of etcd's lessor that it was built to avoid

@@ -202,7 +202,7 @@ func (d *Driver) Promote(extend time.Duration) {
 	d.demote()
 	now := d.config.Now()
 	d.term++
-	d.core.BeginReign(d.next(), now)
+	d.core.BeginLeadership(d.next(), now)
 	d.core.Promote(extend, now, d.term)
 	d.wakeIfSooner(now)
 }
@@ -292,7 +292,7 @@ func (d *Driver) Leases() []*Lease {
 func (d *Driver) ExpiredLeasesC() <-chan []*Lease { return d.expired }
 
 // Records returns the durable form of everything but the items, for Recover.
-func (d *Driver) Records() ([]Record, []Reign) {
+func (d *Driver) Records() ([]Record, []Leadership) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	leases := d.core.Leases()
@@ -300,17 +300,17 @@ func (d *Driver) Records() ([]Record, []Reign) {
 	for i, lease := range leases {
 		records[i], _ = d.core.Record(lease.ID)
 	}
-	return records, d.core.Reigns()
+	return records, d.core.Leaderships()
 }
 
 // Recover replaces everything by what Records once returned; the driver is then not primary. The caller
 // attaches the items afterwards.
-func (d *Driver) Recover(records iter.Seq[Record], reigns []Reign) {
+func (d *Driver) Recover(records iter.Seq[Record], leaderships []Leadership) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.demote()
-	for _, reign := range reigns {
-		d.position = max(d.position, reign.Start.Index())
+	for _, leadership := range leaderships {
+		d.position = max(d.position, leadership.Start.Index())
 	}
 	d.core.Recover(func(yield func(Record) bool) {
 		for record := range records {
@@ -319,7 +319,7 @@ func (d *Driver) Recover(records iter.Seq[Record], reigns []Reign) {
 				return
 			}
 		}
-	}, reigns)
+	}, leaderships)
 }
 
 // next returns the position of the command that is about to be applied.

@@ -261,12 +261,12 @@ func TestDriverRecover(t *testing.T) {
 	if err := d.Checkpoint(1, 30); err != nil {
 		t.Fatal(err)
 	}
-	records, reigns := d.Records()
+	records, leaderships := d.Records()
 
 	e := lessor.NewDriver(lessor.DriverConfig{Now: clocks.Now})
 	defer e.Stop()
 	e.SetCheckpointer(func([]lessor.Checkpoint, []lessor.Cleared) {})
-	e.Recover(slices.Values(records), reigns)
+	e.Recover(slices.Values(records), leaderships)
 	e.Promote(0)
 	if got := ids(e.Leases()); !slices.Equal(got, []lessor.ID{1, 2}) {
 		t.Errorf("soonest end first: %v", got)

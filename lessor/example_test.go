@@ -15,7 +15,7 @@ func ExampleLessor() {
 	l := lessor.New(lessor.Config{})
 	clocks := clock.NewManual(clock.Instant{})
 	const term = 1
-	l.BeginReign(lessor.At(1, 0), clocks.Now()) // the leader's first entry
+	l.BeginLeadership(lessor.At(1, 0), clocks.Now()) // the leader's first entry
 	l.Promote(0, clocks.Now(), term)
 
 	l.Grant(7, 5*time.Second, lessor.At(2, 0), clocks.Now())
@@ -45,7 +45,7 @@ func ExampleLessor_SetCheckpointer() {
 		}
 	})
 	clocks := clock.NewManual(clock.Instant{})
-	l.BeginReign(lessor.At(1, 0), clocks.Now())
+	l.BeginLeadership(lessor.At(1, 0), clocks.Now())
 	l.Promote(0, clocks.Now(), 1)
 	l.Grant(7, 100*time.Second, lessor.At(2, 0), clocks.Now())
 
@@ -60,7 +60,7 @@ func ExampleLessor_Recover() {
 	record, _ := l.Record(7)
 
 	recovered := lessor.New(lessor.Config{})
-	recovered.Recover(slices.Values([]lessor.Record{record}), l.Reigns())
+	recovered.Recover(slices.Values([]lessor.Record{record}), l.Leaderships())
 	lease, ok := recovered.Lookup(7)
 	fmt.Println(lease.TTL, ok)
 	// Output: 1m0s true

@@ -44,7 +44,7 @@ type Interface interface {
 	Lookup(id ID) *Lease
 	Leases() []*Lease
 	ExpiredLeasesC() <-chan []*Lease
-	Recover(records iter.Seq[Record], reigns []Reign)
+	Recover(records iter.Seq[Record], leaderships []Leadership)
 	Stop()
 }
 

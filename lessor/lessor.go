@@ -16,11 +16,11 @@ type Lessor struct {
 	deleter    RangeDeleter
 	checkpoint Checkpointer
 
-	leases map[ID]*lease
-	items  map[string]*node
-	ending []Item // memory for the items of the lease that ends; empty, cap ≤ maxEnding
-	reigns reigns
-	latest Position // of the grants and clears applied: cleared ≤ latest for every lease
+	leases      map[ID]*lease
+	items       map[string]*node
+	ending      []Item // memory for the items of the lease that ends; empty, cap ≤ maxEnding
+	leaderships leaderships
+	latest      Position // of the grants and clears applied: cleared ≤ latest for every lease
 
 	// What follows is meaningful only while primary.
 	primary bool
@@ -186,13 +186,13 @@ func (l *Lessor) find(ref Ref) *lease {
 // learned that. A lease is checkpointed by a command of its own or, if that has not happened since it was
 // last cleared, by the first entry of the first leader after.
 func (l *Lessor) checkpointOf(le *lease) (remaining time.Duration, applied clock.Instant, ok bool) {
-	switch reign, reigned := l.reigns.after(le.cleared); {
+	switch leadership, led := l.leaderships.after(le.cleared); {
 	case l.checkpoint == nil:
 		return le.ttl, clock.Instant{}, false
 	case le.has(checkpointed):
 		return le.remaining, le.applied, true
-	case reigned:
-		return le.ttl, reign.Applied, true
+	case led:
+		return le.ttl, leadership.Applied, true
 	}
 	return le.ttl, clock.Instant{}, false
 }
@@ -316,12 +316,12 @@ func (l *Lessor) Clear(c Cleared, term uint64, at Position) bool {
 	return true
 }
 
-// BeginReign is a replicated command, a leader's first entry: a checkpoint, with its full TTL, of every
+// BeginLeadership is a replicated command, a leader's first entry: a checkpoint, with its full TTL, of every
 // lease that was cleared until then. It takes constant time, amortised.
-func (l *Lessor) BeginReign(at Position, now clock.Instant) {
-	l.reigns.begin(at, now)
-	if l.reigns.crowded() {
-		l.reigns.prune(l.leases)
+func (l *Lessor) BeginLeadership(at Position, now clock.Instant) {
+	l.leaderships.begin(at, now)
+	if l.leaderships.crowded() {
+		l.leaderships.prune(l.leases)
 	}
 }
 

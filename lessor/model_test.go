@@ -8,10 +8,10 @@ import (
 )
 
 // model is a lessor that is too simple to be wrong: a list of leases, looked through from one end to the
-// other, and a list of reigns that is never pruned.
+// other, and a list of leaderships that is never pruned.
 type model struct {
 	leases      []*modelLease
-	reigns      []Reign
+	leaderships []Leadership
 	checkpoints bool
 	primary     bool
 	term        uint64
@@ -53,7 +53,7 @@ func (m *model) checkpointOf(l *modelLease) (time.Duration, clock.Instant, bool)
 	if l.Checkpointed {
 		return l.Remaining, l.Applied, true
 	}
-	for _, r := range m.reigns {
+	for _, r := range m.leaderships {
 		if r.Start > l.Cleared {
 			return l.TTL, r.Applied, true
 		}

@@ -17,7 +17,7 @@ func SilenceThreshold(ttl time.Duration) time.Duration {
 // most a failover can still save is half of it.
 const leastCheckpointed = time.Second
 
-// Promote makes this lessor the primary of term, right after BeginReign for that term was applied. A lease
+// Promote makes this lessor the primary of term, right after BeginLeadership for that term was applied. A lease
 // that is checkpointed, which then every lease is that the previous leader kept, gets what the checkpoint
 // left it, counted from when this member applied it; a cleared one gets its TTL from now. To both extend
 // is added once; it is no part of what is replicated.

@@ -69,7 +69,7 @@ func (w *world) advance(d time.Duration) {
 func (w *world) apply(t *rapid.T, m *member) {
 	index := m.applied
 	e := w.log[index]
-	if _, ok := e.command.(reignCommand); ok && m.lessor.Primary() {
+	if _, ok := e.command.(leadershipCommand); ok && m.lessor.Primary() {
 		m.lessor.Demote()
 		if w.zombie == m {
 			w.zombie = nil
@@ -144,7 +144,7 @@ func (w *world) elect(t *rapid.T) {
 		w.zombie = nil
 	}
 	w.term++
-	w.append(w.term, reignCommand{})
+	w.append(w.term, leadershipCommand{})
 	for m.applied < len(w.log) {
 		w.apply(t, m)
 	}
@@ -209,7 +209,7 @@ func (w *world) restart(t *rapid.T) {
 		record, _ := m.lessor.Record(lease.ID)
 		records = append(records, record)
 	}
-	m.lessor.Recover(slices.Values(records), m.lessor.Reigns())
+	m.lessor.Recover(slices.Values(records), m.lessor.Leaderships())
 }
 
 // TestAcknowledgedRenewalIsNeverUndercut runs random histories of three members with bad clocks, lost,

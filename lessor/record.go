@@ -25,18 +25,18 @@ func (l *Lessor) Record(id ID) (Record, bool) {
 	}, true
 }
 
-// Reigns returns the durable form of what this member knows of its leaders: as many as a lease may still
+// Leaderships returns the durable form of what this member knows of its leaders: as many as a lease may still
 // ask for, the current one last.
-func (l *Lessor) Reigns() []Reign { return slices.Clone(l.reigns.table) }
+func (l *Lessor) Leaderships() []Leadership { return slices.Clone(l.leaderships.table) }
 
-// Recover replaces everything by what was once returned by Record and Reigns; the lessor is then not
+// Recover replaces everything by what was once returned by Record and Leaderships; the lessor is then not
 // primary. The caller attaches the items afterwards. If the instants were read in another clock domain the
 // caller replaces each by the present one before: starting the count over is never too early. Records come in any
-// order, reigns in ascending order; what no lessor can have returned panics.
-func (l *Lessor) Recover(records iter.Seq[Record], table []Reign) {
+// order, leaderships in ascending order; what no lessor can have returned panics.
+func (l *Lessor) Recover(records iter.Seq[Record], table []Leadership) {
 	l.forget()
-	for _, reign := range table {
-		l.reigns.begin(reign.Start, reign.Applied)
+	for _, leadership := range table {
+		l.leaderships.begin(leadership.Start, leadership.Applied)
 	}
 	for r := range records {
 		if r.ID == NoLease || r.TTL <= 0 || r.TTL > MaxTTL || r.Cleared < r.Generation || l.leases[r.ID] != nil {
@@ -60,7 +60,7 @@ func (l *Lessor) Recover(records iter.Seq[Record], table []Reign) {
 
 // forget makes the lessor empty, as New does.
 func (l *Lessor) forget() {
-	l.leases, l.items, l.reigns = map[ID]*lease{}, map[string]*node{}, reigns{}
+	l.leases, l.items, l.leaderships = map[ID]*lease{}, map[string]*node{}, leaderships{}
 	l.latest = 0
 	l.primary, l.term, l.extend, l.clears = false, 0, 0, nil
 	for p := onRaw; p <= going; p++ {

@@ -110,7 +110,7 @@ func TestC4CheckpointedGetsTheRest(t *testing.T) {
 	c.commit()
 	b.clocks.AdvanceBy(time.Second, 2*time.Second)
 	record, _ := b.lessor.Record(1)
-	b.lessor.Recover(slices.Values([]Record{record}), b.lessor.Reigns())
+	b.lessor.Recover(slices.Values([]Record{record}), b.lessor.Leaderships())
 	c.lead(c.member("A"), 0)
 	c.lead(b, 0)
 	lease, _ := b.lessor.Lookup(1)
@@ -167,7 +167,7 @@ func TestC4ACheckpointAfterAReignMakesNothingLonger(t *testing.T) {
 		c, _, clocks := start(t)
 		b := c.member("B")
 		c.lead(c.members[0], 0)
-		reign := b.clocks.Now()
+		leadership := b.clocks.Now()
 		clocks.Advance(6 * time.Second)
 		b.clocks.Advance(6*time.Second - 1)
 		if got := c.due(); len(got) != 1 || got[0].(Checkpoint).Remaining != 4*time.Second {
@@ -177,7 +177,7 @@ func TestC4ACheckpointAfterAReignMakesNothingLonger(t *testing.T) {
 		c.commit()
 		want := b.clocks.Now().Add(4 * time.Second)
 		if late.keeps {
-			want = reign.Add(10 * time.Second)
+			want = leadership.Add(10 * time.Second)
 		}
 		c.lead(b, 0)
 		if lease, _ := b.lessor.Lookup(1); lease.Deadline != want {
@@ -319,7 +319,7 @@ func mustPanic(t *testing.T, f func()) {
 
 func TestBrokenInvariantsPanic(t *testing.T) {
 	_, l, clocks := start(t)
-	mustPanic(t, func() { l.BeginReign(At(1, 0), clocks.Now()) })
+	mustPanic(t, func() { l.BeginLeadership(At(1, 0), clocks.Now()) })
 	mustPanic(t, func() { l.Clear(Cleared{Ref: Ref{1, At(2, 0)}, Term: 1}, 1, At(1, 0)) })
 	mustPanic(t, func() { l.SetCheckpointer(nil) })
 	mustPanic(t, func() { New(Config{MaxExpiries: -1}) })
@@ -332,7 +332,7 @@ func TestMemoryPerLease(t *testing.T) {
 	var before, after runtime.MemStats
 	l := New(Config{})
 	l.SetCheckpointer(func([]Checkpoint, []Cleared) {})
-	l.BeginReign(At(1, 0), clock.Instant{})
+	l.BeginLeadership(At(1, 0), clock.Instant{})
 	l.Promote(0, clock.Instant{}, 1)
 	runtime.GC()
 	runtime.ReadMemStats(&before)

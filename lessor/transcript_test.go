@@ -35,7 +35,7 @@ import (
 //	remaining 1, overdue    on the leader
 //	lag B, catch-up B       B stops applying, goes on
 //	restart B               B recovers what it had stored; [reboot]: with new clocks, so what it counted is void
-//	reigns                  [on=B]
+//	leaderships                  [on=B]
 func TestTranscripts(t *testing.T) {
 	files, err := os.ReadDir("testdata")
 	if err != nil {
@@ -210,7 +210,7 @@ func (tr *transcript) restart(m *member, reboot bool) {
 		record, _ := m.lessor.Record(lease.ID)
 		records = append(records, record)
 	}
-	table := m.lessor.Reigns()
+	table := m.lessor.Leaderships()
 	items := map[ID][]Item{}
 	for _, r := range records {
 		items[r.ID] = m.lessor.Items(r.ID)
@@ -263,9 +263,9 @@ func (tr *transcript) ask(t *testing.T, d *datadriven.TestData) string {
 	case "overdue":
 		n, oldest := m.lessor.Overdue(now)
 		return fmt.Sprintf("%d, the oldest for %v", n, oldest)
-	case "reigns":
+	case "leaderships":
 		var lines []string
-		for _, r := range m.lessor.Reigns() {
+		for _, r := range m.lessor.Leaderships() {
 			lines = append(lines, fmt.Sprintf("from %v, applied at %v", r.Start, r.Applied))
 		}
 		return strings.Join(lines, "\n")

@@ -87,7 +87,7 @@ func TestAgainstModel(t *testing.T) {
 			"command":     w.doCommand,
 			"command too": w.doCommand,
 			"drop":        w.doDrop,
-			"reign":       w.doReign,
+			"leadership":  w.doLeadership,
 			"items":       w.doItems,
 			"recover":     w.doRecover,
 		})
@@ -181,7 +181,7 @@ func (w *twin) doDrop(t *rapid.T) {
 	}
 }
 
-func (w *twin) doReign(t *rapid.T) {
+func (w *twin) doLeadership(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "demote only") == 0 {
 		w.model.demote()
 		w.lessors[0].Demote()
@@ -193,12 +193,12 @@ func (w *twin) doReign(t *rapid.T) {
 	begin := rapid.IntRange(0, 9).Draw(t, "begin") > 0
 	at := w.next()
 	if begin {
-		w.model.reigns = append(w.model.reigns, Reign{at, now})
+		w.model.leaderships = append(w.model.leaderships, Leadership{at, now})
 	}
 	w.model.promote(extend, now, term)
 	for _, l := range w.lessors {
 		if begin {
-			l.BeginReign(at, now)
+			l.BeginLeadership(at, now)
 		}
 		l.Promote(extend, now, term)
 	}
@@ -234,7 +234,7 @@ func (w *twin) doRecover(t *rapid.T) {
 		r, _ := l.Record(lease.ID)
 		records = append(records, r)
 	}
-	l.Recover(slices.Values(records), l.Reigns())
+	l.Recover(slices.Values(records), l.Leaderships())
 	for _, lease := range w.model.leases {
 		for _, key := range lease.items {
 			same(t, "attach", nil, l.Attach(lease.ID, []Item{{key}}))

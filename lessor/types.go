@@ -120,8 +120,8 @@ type Record struct {
 	Applied      clock.Instant // when this member applied that checkpoint, on its own clocks
 }
 
-// Reign says when this member applied a leader's first entry, on its own clocks.
-type Reign struct {
+// Leadership says when this member applied a leader's first entry, on its own clocks.
+type Leadership struct {
 	Start   Position
 	Applied clock.Instant
 }

@@ -146,7 +146,7 @@ func (h *Holder) Observe(s State, now clock.Instant) (Release, bool) {
 	return released, gaveUp
 }
 
-// lead begins a reign: nothing of an earlier one counts.
+// lead begins a leadership: nothing of an earlier one counts.
 func (h *Holder) lead(s State, now clock.Instant) {
 	h.leading, h.term, h.epoch, h.applied, h.asked = true, s.Term, 1, false, false
 	h.transferring, h.authority, h.stall = s.Transferee != 0, Authority{}, stall{}

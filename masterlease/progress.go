@@ -61,7 +61,7 @@ func (h *Holder) Progress(p Progress, now clock.Instant) {
 }
 
 // Silent reports whether a stall has gone on for so long that the leader should send no more appends and heartbeats, so
-// that the others elect one that works. So it should for the rest of its reign if its disk does move, but was once slower
+// that the others elect one that works. So it should for the rest of its leadership if its disk does move, but was once slower
 // than the others' by the lag limit: what enough of them had stored to commit it was not stable here. Where all disks are
 // slow, those that commit are, too, and another leader would do no better.
 func (h *Holder) Silent(now clock.Instant) bool {

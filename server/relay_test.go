@@ -77,7 +77,7 @@ func TestNamesAreWatchedAtTheLeader(t *testing.T) {
 }
 
 // When another member leads, streams that need the leader end, at the one that relays them and at the one that led.
-func TestStreamsEndWithTheReign(t *testing.T) {
+func TestStreamsEndWithTheLeadership(t *testing.T) {
 	p := startPair(t)
 	acquireAt(t, p.fronts[0], "n", 1)
 	relayed, local := waitingClaim(t, p.fronts[1], "n", 2), waitingClaim(t, p.fronts[0], "n", 3)

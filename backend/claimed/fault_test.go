@@ -313,7 +313,7 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 
 // What was seen of a holder is kept where somebody else may go on with it: by who is refused, and by who
 // waits when it leaves.
-func TestSightingsAreKept(t *testing.T) {
+func TestObservationsAreKept(t *testing.T) {
 	bubble(t, machines, func(t *testing.T, w *site) {
 		holder := w.process()
 		holder.hold("x", "holder")

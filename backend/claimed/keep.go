@@ -93,7 +93,7 @@ func (b *Backend) Release(ctx context.Context, l backend.Lease) error {
 	switch {
 	case waits:
 		// Others may have to wait for the same holder, and need not start counting over.
-		_ = b.client.Sight(ctx, t.asked.Name)
+		_ = b.client.KeepObservation(ctx, t.asked.Name)
 	case lease != nil:
 		if err := b.client.ReleaseAndUnpin(ctx, lease); err != nil && !errors.Is(err, backend.ErrLost) {
 			return b.failed(ctx, err)

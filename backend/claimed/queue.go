@@ -253,7 +253,7 @@ func (r *room) see(ctx context.Context, queues claim.Queues, s *claim.Standing) 
 	var ends clock.Instant
 	knows := false
 	if s.Place != 0 {
-		v.Free, ends, knows = r.b.client.Observe(ctx, s)
+		v.Free, ends, knows = r.b.client.Assess(ctx, s)
 	}
 	b := r.b
 	b.mu.Lock()

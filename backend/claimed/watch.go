@@ -29,11 +29,11 @@ type view struct {
 	b      *Backend
 	prefix string
 	report func(backend.Event)
-	seen   map[string]sight // every name that the store has
-	round  uint64           // of looks at all names
-	begun  bool             // all names were looked at once
-	next   clock.Instant    // when to look at all again
-	ends   clock.Instant    // when the first lease that was seen is over
+	seen   map[string]look // every name that the store has
+	round  uint64          // of looks at all names
+	begun  bool            // all names were looked at once
+	next   clock.Instant   // when to look at all again
+	ends   clock.Instant   // when the first lease that was seen is over
 
 	wake chan struct{} // has room for one
 	// What follows is guarded by the lock of the backend.
@@ -41,8 +41,8 @@ type view struct {
 	all   bool                // any may have
 }
 
-// sight is how a name was when it was looked at last.
-type sight struct {
+// look is how a name was when it was looked at last.
+type look struct {
 	round uint64
 	held  bool
 	token backend.Token
@@ -53,9 +53,9 @@ type sight struct {
 // never is when nothing ends.
 var never = clock.Instant{Raw: math.MaxInt64, Boot: math.MaxInt64}
 
-// sightOf returns what a watch keeps in mind of a name.
-func sightOf(s claim.State) sight {
-	is := sight{token: s.Record.Token}
+// observedOf returns what a watch keeps in mind of a name.
+func lookOf(s claim.State) look {
+	is := look{token: s.Record.Token}
 	if s.Record.Held() && !s.Over {
 		is.held, is.by, is.ends = true, backend.Holder{ID: s.Record.Holder, Card: s.Record.Card}, s.Latest
 	}
@@ -88,7 +88,7 @@ func (b *Backend) Watch(ctx context.Context, prefix string, report func(backend.
 		return err
 	}
 	defer end()
-	v := &view{b: b, prefix: prefix, report: report, seen: make(map[string]sight),
+	v := &view{b: b, prefix: prefix, report: report, seen: make(map[string]look),
 		wake: make(chan struct{}, 1), noted: make(map[string]struct{}), all: true}
 	v.watches(true)
 	defer v.watches(false)
@@ -210,7 +210,7 @@ func (v *view) reckon() {
 // tell reports what has become of a name since it was looked at last.
 func (v *view) tell(name string, s claim.State) {
 	was, known := v.seen[name]
-	is := sightOf(s)
+	is := lookOf(s)
 	is.round = v.round
 	if s.Record.Exists() {
 		v.seen[name] = is

@@ -224,7 +224,7 @@ func TestReleaseInterruptsAwait(t *testing.T) {
 }
 
 // A waiter writes nothing for the renewals of a live holder, and leaves behind what it has seen of a dead one.
-func TestWaitersKeepSightingsWhenTheyLeave(t *testing.T) {
+func TestWaitersKeepObservationsWhenTheyLeave(t *testing.T) {
 	bubble(t, machines, func(t *testing.T, w *site) {
 		holder := w.process()
 		l, _ := holder.hold("x", "holder")
@@ -240,7 +240,7 @@ func TestWaitersKeepSightingsWhenTheyLeave(t *testing.T) {
 			time.Sleep(ttl / 3)
 			p.renew(place)
 		}
-		if n := p.made(claimtest.Sight); n > 3 {
+		if n := p.made(claimtest.Observe); n > 3 {
 			t.Errorf("%d sightings were kept of one tenancy", n)
 		}
 		time.Sleep(ttl / 10)

@@ -18,7 +18,7 @@
 //
 // Its _id is the namespace, a slash, and the name. So no index is needed but the one on _id, which is unique
 // everywhere. What a program calls its names, holders and machines is always a value, and never the name of a
-// field. Beside it are three small collections: when each machine has first seen which write (sightings), until
+// field. Beside it are three small collections: when each machine has first seen which write (observations), until
 // when machines are known to have been writing (clocks), and what a namespace is like (namespaces). A namespace is
 // made when it is first opened; the rights to find, insert, update, remove, listCollections and listIndexes are
 // enough, as the role readWrite has them.

@@ -149,7 +149,7 @@ func (s *Store) admit(ctx context.Context) error {
 }
 
 func (s *Store) all() []*mongo.Collection {
-	return []*mongo.Collection{s.records, s.sightings, s.clocks, s.namespaces}
+	return []*mongo.Collection{s.records, s.observations, s.clocks, s.namespaces}
 }
 
 func (c listed) admit() error {

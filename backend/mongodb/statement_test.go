@@ -53,9 +53,9 @@ func TestWritesAreDurable(t *testing.T) {
 			_, err := s.SwapAll(ctx, []claim.Swap{{Old: op, Record: aRecord("a")}, {Record: aRecord("b")}})
 			return err
 		},
-		"clock": func() error { return s.Acknowledge(ctx, "d", clock.Instant{}) },
-		"sight": func() error { _, err := s.Sight(ctx, "a", "d", op, clock.Instant{}); return err },
-		"floor": func() error { _, err := s.RaiseFloor(ctx, 9); return err },
+		"clock":   func() error { return s.Acknowledge(ctx, "d", clock.Instant{}) },
+		"observe": func() error { _, err := s.Observe(ctx, "a", "d", op, clock.Instant{}); return err },
+		"floor":   func() error { _, err := s.RaiseFloor(ctx, 9); return err },
 	} {
 		if err := call(); err != nil && name != "floor" { // for the peer has no namespace to return
 			t.Errorf("%s: %v", name, err)

@@ -75,7 +75,7 @@ type Store struct {
 	server server
 	db     *mongo.Database
 	// What is kept, each in a collection.
-	records, sightings, clocks, namespaces *mongo.Collection
+	records, observations, clocks, namespaces *mongo.Collection
 
 	cautions []string // against the server, found when it was opened
 
@@ -124,7 +124,7 @@ func (s *Store) open(ctx context.Context) error {
 	collection := func(suffix string) *mongo.Collection {
 		return s.db.Collection(s.config.Prefix+suffix, options.Collection().SetReadConcern(s.server.readConcern()))
 	}
-	s.records, s.sightings, s.clocks, s.namespaces = collection("leases"), collection("sightings"), collection("clocks"), collection("namespaces")
+	s.records, s.observations, s.clocks, s.namespaces = collection("leases"), collection("sightings"), collection("clocks"), collection("namespaces")
 	if err := s.admit(ctx); err != nil {
 		return err
 	}

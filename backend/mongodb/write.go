@@ -288,10 +288,10 @@ func (s *Store) Remove(ctx context.Context, name string, old claim.Op) (bool, er
 	if err != nil || answer.N == 0 {
 		return false, err
 	}
-	sighted := bson.D{{Key: "$gte", Value: s.sightingKey(name, "")}, {Key: "$lt", Value: successor(s.sightingKey(name, ""))}}
-	if _, err := s.write(ctx, what, s.deletion(s.sightings, 0, bson.D{{Key: "_id", Value: sighted}})); err != nil {
+	observed := bson.D{{Key: "$gte", Value: s.observationKey(name, "")}, {Key: "$lt", Value: successor(s.observationKey(name, ""))}}
+	if _, err := s.write(ctx, what, s.deletion(s.observations, 0, bson.D{{Key: "_id", Value: observed}})); err != nil {
 		// It is of an op that never comes again, so it only takes up room until the name is removed again.
-		s.config.Log.Warn("mongodb: a record was removed, but not what was sighted of it", "name", name, "error", err)
+		s.config.Log.Warn("mongodb: a record was removed, but not what was observed of it", "name", name, "error", err)
 	}
 	return true, nil
 }

@@ -105,18 +105,18 @@ func (c *Client) List(ctx context.Context, prefix, after string, limit int) ([]c
 	return all, nil
 }
 
-// Sight implements [claim.Store].
-func (c *Client) Sight(ctx context.Context, name string, d clock.Domain, op claim.Op, at clock.Instant) (clock.Instant, error) {
-	unlock, err := c.begin(ctx, "sight")
+// Observe implements [claim.Store].
+func (c *Client) Observe(ctx context.Context, name string, d clock.Domain, op claim.Op, at clock.Instant) (clock.Instant, error) {
+	unlock, err := c.begin(ctx, "observe")
 	if err != nil {
 		return clock.Instant{}, err
 	}
 	defer unlock()
-	by := sighter{name, d}
-	if known, ok := c.space.sightings[by]; ok && known.op == op {
+	by := observer{name, d}
+	if known, ok := c.space.observations[by]; ok && known.op == op {
 		return known.at, nil
 	}
-	c.space.sightings[by] = sighting{op, at}
+	c.space.observations[by] = observation{op, at}
 	return at, nil
 }
 
@@ -127,7 +127,7 @@ func (c *Client) Sweep(ctx context.Context, prefix, after, through string) error
 		return err
 	}
 	defer unlock()
-	maps.DeleteFunc(c.space.sightings, func(by sighter, s sighting) bool {
+	maps.DeleteFunc(c.space.observations, func(by observer, s observation) bool {
 		r := c.space.records[by.name]
 		return strings.HasPrefix(by.name, prefix) && by.name > after && (through == "" || by.name <= through) &&
 			(r == nil || r.record.Op != s.op)

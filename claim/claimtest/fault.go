@@ -21,7 +21,7 @@ const (
 	Get          Method = "get"
 	Swap         Method = "swap" // and what is swapped among many, which has no name
 	List         Method = "list"
-	Sight        Method = "sight"
+	Observe      Method = "observe"
 	Sweep        Method = "sweep"
 	RaiseFloor   Method = "raise the floor"
 	Remove       Method = "remove"

@@ -27,12 +27,12 @@ type Memory struct {
 
 // space is one namespace.
 type space struct {
-	judges    bool
-	records   map[string]*kept
-	sightings map[sighter]sighting
-	clocks    map[clock.Domain]clock.Instant
-	floor     backend.Token
-	listeners map[*listener]struct{}
+	judges       bool
+	records      map[string]*kept
+	observations map[observer]observation
+	clocks       map[clock.Domain]clock.Instant
+	floor        backend.Token
+	listeners    map[*listener]struct{}
 }
 
 // kept is a record, and what else is known about it.
@@ -42,12 +42,12 @@ type kept struct {
 	damaged bool
 }
 
-type sighter struct {
+type observer struct {
 	name   string
 	domain clock.Domain
 }
 
-type sighting struct {
+type observation struct {
 	op claim.Op
 	at clock.Instant
 }
@@ -92,11 +92,11 @@ func (m *Memory) OpenNamespace(name string, judges bool) (*Client, error) {
 	s := m.spaces[name]
 	if s == nil {
 		s = &space{
-			judges:    judges,
-			records:   make(map[string]*kept),
-			sightings: make(map[sighter]sighting),
-			clocks:    make(map[clock.Domain]clock.Instant),
-			listeners: make(map[*listener]struct{}),
+			judges:       judges,
+			records:      make(map[string]*kept),
+			observations: make(map[observer]observation),
+			clocks:       make(map[clock.Domain]clock.Instant),
+			listeners:    make(map[*listener]struct{}),
 		}
 		m.spaces[name] = s
 	}
@@ -191,7 +191,7 @@ func (m *Memory) swap(s *space, w claim.Swap) (bool, error) {
 
 func (s *space) remove(name string) {
 	delete(s.records, name)
-	maps.DeleteFunc(s.sightings, func(by sighter, _ sighting) bool { return by.name == name })
+	maps.DeleteFunc(s.observations, func(by observer, _ observation) bool { return by.name == name })
 	s.tell(name)
 }
 

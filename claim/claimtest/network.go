@@ -111,10 +111,10 @@ func (n *Network) List(ctx context.Context, prefix, after string, limit int) ([]
 	})
 }
 
-// Sight implements [claim.Store].
-func (n *Network) Sight(ctx context.Context, name string, d clock.Domain, op claim.Op, at clock.Instant) (clock.Instant, error) {
-	return carry(ctx, n, Call{Sight, name}, func(ctx context.Context) (clock.Instant, error) {
-		return n.store.Sight(ctx, name, d, op, at)
+// Observe implements [claim.Store].
+func (n *Network) Observe(ctx context.Context, name string, d clock.Domain, op claim.Op, at clock.Instant) (clock.Instant, error) {
+	return carry(ctx, n, Call{Observe, name}, func(ctx context.Context) (clock.Instant, error) {
+		return n.store.Observe(ctx, name, d, op, at)
 	})
 }
 

@@ -98,7 +98,7 @@ func (p *process) act(name string) {
 	case n < 88:
 		p.tell("refresh", name, p.client.Refresh(ctx))
 	case n < 90:
-		p.tell("sight", name, p.client.Sight(ctx, name))
+		p.tell("observe", name, p.client.KeepObservation(ctx, name))
 	case n < 91:
 		_, err := p.client.RaiseFloor(ctx, backend.Token(p.IntN(100)))
 		p.tell("floor", name, err)

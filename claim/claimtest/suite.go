@@ -68,7 +68,7 @@ func Run(t *testing.T, c Config) {
 		{"Record", recordTests},
 		{"Swap", swapTests},
 		{"List", listTests},
-		{"Sight", sightTests},
+		{"Observe", observationTests},
 		{"Floor", floorTests},
 		{"Trouble", troubleTests},
 		{"Optional", optionalTests},

@@ -318,7 +318,7 @@ func testNoneIsLost(s *suite) {
 func testRemove(s *suite) {
 	a, b := s.open(), s.open()
 	r := s.put(a, "jobs/x")
-	if _, err := a.Sight(s.Context(), "jobs/x", "d", r.Op, clock.Instant{Raw: 1, Boot: 1}); err != nil {
+	if _, err := a.Observe(s.Context(), "jobs/x", "d", r.Op, clock.Instant{Raw: 1, Boot: 1}); err != nil {
 		s.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -340,9 +340,9 @@ func testRemove(s *suite) {
 			s.Errorf("after Remove of %s the record is there or not, against what was told", c.what)
 		}
 	}
-	// What was sighted of it is gone as well, even of the same op.
-	if at, err := b.Sight(s.Context(), "jobs/x", "d", r.Op, clock.Instant{Raw: 2, Boot: 2}); err != nil || at != (clock.Instant{Raw: 2, Boot: 2}) {
-		s.Errorf("after its record was removed, what is kept as sighted is %v, %v", at, err)
+	// What was observed of it is gone as well, even of the same op.
+	if at, err := b.Observe(s.Context(), "jobs/x", "d", r.Op, clock.Instant{Raw: 2, Boot: 2}); err != nil || at != (clock.Instant{Raw: 2, Boot: 2}) {
+		s.Errorf("after its record was removed, what is kept as observed is %v, %v", at, err)
 	}
 	if all, err := a.List(s.Context(), "", "", 10); err != nil || len(all) != 0 {
 		s.Errorf("after Remove a list has %+v, %v", all, err)

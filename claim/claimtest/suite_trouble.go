@@ -56,7 +56,7 @@ func testCorrupt(s *suite) {
 func testNamespaces(s *suite) {
 	one, other := s.open(), s.openIn(newNamespace(), false)
 	r := s.put(one, "jobs/x")
-	s.sight(one, "jobs/x", "d", r.Op, 100)
+	s.observe(one, "jobs/x", "d", r.Op, 100)
 	if _, err := one.RaiseFloor(s.Context(), 50); err != nil {
 		s.Fatal(err)
 	}
@@ -77,8 +77,8 @@ func testNamespaces(s *suite) {
 	if !s.swap(other, claim.Op{}, same) {
 		s.Error("a namespace cannot have a name that another has")
 	}
-	if got := s.sight(other, "jobs/x", "d", r.Op, 200); got != 200 {
-		s.Errorf("a namespace has what was sighted in another: %d", got)
+	if got := s.observe(other, "jobs/x", "d", r.Op, 200); got != 200 {
+		s.Errorf("a namespace has what was observed in another: %d", got)
 	}
 	if c, ok := one.(claim.Clocks); ok {
 		if err := c.Acknowledge(s.Context(), "d", clock.Instant{Raw: 1}); err != nil {
@@ -103,8 +103,8 @@ func calls(r claim.Record) map[string]func(context.Context, claim.Store) error {
 			done, err := s.Swap(ctx, claim.Swap{Old: r.Op, Record: record(r.Name, 99)})
 			return orDone(done, err)
 		},
-		"Sight": func(ctx context.Context, s claim.Store) error {
-			_, err := s.Sight(ctx, r.Name, "d", r.Op, clock.Instant{Raw: 1})
+		"Observe": func(ctx context.Context, s claim.Store) error {
+			_, err := s.Observe(ctx, r.Name, "d", r.Op, clock.Instant{Raw: 1})
 			return err
 		},
 		"RaiseFloor": func(ctx context.Context, s claim.Store) error { _, err := s.RaiseFloor(ctx, 99); return err },

@@ -59,13 +59,13 @@ type sabotage struct {
 	name string
 	want string // in what is found to be wrong
 	swap func(w *claim.Swap, now claim.Record)
-	// sight changes what a store tells of a first sighting.
-	sight func(clock.Instant) clock.Instant
-	floor bool // RaiseFloor does nothing
-	stale bool // Get is answered with what was
-	again bool // a machine keeps its domain over a reboot
-	both  bool // both clocks of a machine are wrong
-	drift clock.Drift
+	// observe changes what a store tells of a first observation.
+	observe func(clock.Instant) clock.Instant
+	floor   bool // RaiseFloor does nothing
+	stale   bool // Get is answered with what was
+	again   bool // a machine keeps its domain over a reboot
+	both    bool // both clocks of a machine are wrong
+	drift   clock.Drift
 	// judges puts the world in store-clock mode, which is no sabotage.
 	judges bool
 }
@@ -215,10 +215,10 @@ func (s *watched) RaiseFloor(ctx context.Context, t backend.Token) (backend.Toke
 	return s.Client.RaiseFloor(ctx, t)
 }
 
-func (s *watched) Sight(ctx context.Context, name string, d clock.Domain, op claim.Op, at clock.Instant) (clock.Instant, error) {
-	first, err := s.Client.Sight(ctx, name, d, op, at)
-	if err == nil && s.w.sight != nil {
-		first = s.w.sight(first)
+func (s *watched) Observe(ctx context.Context, name string, d clock.Domain, op claim.Op, at clock.Instant) (clock.Instant, error) {
+	first, err := s.Client.Observe(ctx, name, d, op, at)
+	if err == nil && s.w.observe != nil {
+		first = s.w.observe(first)
 	}
 	return first, err
 }
@@ -455,7 +455,7 @@ func TestWorldSeesWhatIsWrong(t *testing.T) {
 		{name: "RecordsPromiseLess", want: "relies on", swap: expiry(func(r *claim.Record) { r.Expiry = r.Expiry.Add(-r.TTL / 2) })},
 		{name: "WrittenIsLater", want: "relies on", swap: expiry(func(r *claim.Record) { r.Written = r.Written.Add(r.TTL / 2) })},
 		{name: "PromisesAreCut", want: "relies on", swap: expiry(func(r *claim.Record) { r.Expiry = r.Written.Add(r.TTL) })},
-		{name: "SightedBefore", want: "relies on", sight: func(at clock.Instant) clock.Instant { return at.Add(-10 * time.Second) }},
+		{name: "ObservedBefore", want: "relies on", observe: func(at clock.Instant) clock.Instant { return at.Add(-10 * time.Second) }},
 		{name: "NoFloor", want: "was given after", floor: true},
 		{name: "DomainWithNewClocks", want: "relies on", again: true},
 		{name: "BothClocksAreWrong", want: "relies on", both: true},

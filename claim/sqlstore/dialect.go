@@ -61,7 +61,7 @@ type statements struct {
 	listen string // says that somebody does, where the database can tell
 	tell   string // those who wait or watch
 
-	sighted, sight            string
+	observed, observe         string
 	sweep                     string
 	forget, remove            string
 	acknowledged, acknowledge string

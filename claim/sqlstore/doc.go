@@ -6,7 +6,7 @@
 //
 // # How it works
 //
-// There are four tables, and on PostgreSQL a fifth, for tickets (queue.go): one row for each name, for what each machine has sighted of a name, for each machine's
+// There are four tables, and on PostgreSQL a fifth, for tickets (queue.go): one row for each name, for what each machine has observed of a name, for each machine's
 // clock, and for each namespace. [Schema] prints them; each column says what it is for. All that is kept can be
 // read in the database's own shell, and put right there.
 //
@@ -33,6 +33,6 @@
 // only remembers what the text of a past means), keeps no transaction open while it decides anything, and deletes no
 // record but by Remove. It changes no table that is there: a schema of another version than the program's is refused.
 //
-// What each machine has sighted of a name stays until a collection finds that it was replaced, or the record is removed:
+// What each machine has observed of a name stays until a collection finds that it was replaced, or the record is removed:
 // at most one row for each name and boot of a machine.
 package sqlstore

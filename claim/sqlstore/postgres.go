@@ -81,8 +81,8 @@ func (d postgresql) statements(t tables) statements {
 			AND (listened_at < clock_timestamp() - interval '10 s' OR listened_at > clock_timestamp() + interval '10 s')`,
 		tell: `SELECT set_config('synchronous_commit', 'off', true), count(pg_notify($1, name)) FROM unnest($2::text[]) AS name`,
 
-		sighted: `SELECT raw, boot FROM {sighting} WHERE ns = $1 AND name = $2 AND domain = $3 AND op = $4::uuid`,
-		sight: `INSERT INTO {sighting} AS s (ns, name, domain, op, raw, boot) VALUES ($1, $2, $3, $4::uuid, $5, $6) ON CONFLICT (ns, name, domain) DO UPDATE
+		observed: `SELECT raw, boot FROM {sighting} WHERE ns = $1 AND name = $2 AND domain = $3 AND op = $4::uuid`,
+		observe: `INSERT INTO {sighting} AS s (ns, name, domain, op, raw, boot) VALUES ($1, $2, $3, $4::uuid, $5, $6) ON CONFLICT (ns, name, domain) DO UPDATE
 			SET op = excluded.op, raw = CASE WHEN s.op = excluded.op THEN s.raw ELSE excluded.raw END,
 			boot = CASE WHEN s.op = excluded.op THEN s.boot ELSE excluded.boot END RETURNING raw, boot`,
 		sweep:  `DELETE FROM {sighting} s WHERE ns = $1 AND name >= $2 AND name < $3 AND NOT EXISTS (SELECT FROM {lease} l WHERE l.ns = s.ns AND l.name = s.name AND l.op = s.op)`,
@@ -106,7 +106,7 @@ func (d postgresql) statements(t tables) statements {
 // each changes all statements.
 func (s *statements) each(change func(string) string) {
 	for _, text := range []*string{&s.version, &s.enter, &s.space, &s.raise, &s.get, &s.gather, &s.list, &s.within, &s.create, &s.update,
-		&s.take, &s.end, &s.extend, &s.takeNow, &s.endNow, &s.updateNow, &s.batch, &s.listen, &s.tell, &s.sighted, &s.sight, &s.sweep, &s.forget, &s.remove, &s.acknowledged, &s.acknowledge, &s.gate, &s.owners,
+		&s.take, &s.end, &s.extend, &s.takeNow, &s.endNow, &s.updateNow, &s.batch, &s.listen, &s.tell, &s.observed, &s.observe, &s.sweep, &s.forget, &s.remove, &s.acknowledged, &s.acknowledge, &s.gate, &s.owners,
 		&s.queue.table, &s.queue.get, &s.queue.take, &s.queue.takeNow, &s.queue.join, &s.queue.leave, &s.queue.leaveBefore, &s.queue.pass,
 		&s.queue.sweep, &s.queue.empty, &s.queue.look, &s.queue.ask, &s.queue.standings, &s.queue.door} {
 		*text = change(*text)

@@ -46,8 +46,8 @@ func (d sqlite) statements(t tables) statements {
 		extend: extend,
 		batch:  d.batchStatement(),
 
-		sighted: `SELECT raw, boot FROM {sighting} WHERE ns = ?1 AND name = ?2 AND domain = ?3 AND op = ?4`,
-		sight: `INSERT INTO {sighting} (ns, name, domain, op, raw, boot) VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (ns, name, domain) DO UPDATE
+		observed: `SELECT raw, boot FROM {sighting} WHERE ns = ?1 AND name = ?2 AND domain = ?3 AND op = ?4`,
+		observe: `INSERT INTO {sighting} (ns, name, domain, op, raw, boot) VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (ns, name, domain) DO UPDATE
 			SET op = excluded.op, raw = CASE WHEN op = excluded.op THEN raw ELSE excluded.raw END,
 			boot = CASE WHEN op = excluded.op THEN boot ELSE excluded.boot END RETURNING raw, boot`,
 		sweep:  `DELETE FROM {sighting} AS s WHERE ns = ?1 AND name >= ?2 AND name < ?3 AND NOT EXISTS (SELECT 1 FROM {lease} l WHERE l.ns = s.ns AND l.name = s.name AND l.op = s.op)`,

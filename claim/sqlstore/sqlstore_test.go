@@ -178,7 +178,7 @@ func TestWhatDoesNotFitIsRefused(t *testing.T) {
 func TestUnknownDomainsKeepNothing(t *testing.T) {
 	s, db := scripted(t, SQLite, Config{})
 	at := clock.Instant{Raw: 7, Boot: 8}
-	if kept, err := s.Sight(t.Context(), "x", clock.UnknownDomain, claim.NewOp(), at); kept != at || err != nil {
+	if kept, err := s.Observe(t.Context(), "x", clock.UnknownDomain, claim.NewOp(), at); kept != at || err != nil {
 		t.Error(kept, err)
 	}
 	if err := s.Acknowledge(t.Context(), clock.UnknownDomain, at); err != nil {

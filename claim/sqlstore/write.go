@@ -219,13 +219,13 @@ func (s *Store) RaiseFloor(ctx context.Context, t backend.Token) (backend.Token,
 	return backend.Token(floor), nil
 }
 
-// Remove implements [claim.Store]. What was sighted goes first: without it others only wait longer.
+// Remove implements [claim.Store]. What was observed goes first: without it others only wait longer.
 func (s *Store) Remove(ctx context.Context, name string, old claim.Op) (bool, error) {
 	if err := textFits(name); err != nil {
 		return false, fmt.Errorf("%s: %w", s.Scheme(), err)
 	}
 	args := []any{s.config.Namespace, name, old.String()}
-	if _, err := s.read(ctx, "forget what was sighted of "+name, s.statements.forget, args...); err != nil {
+	if _, err := s.read(ctx, "forget what was observed of "+name, s.statements.forget, args...); err != nil {
 		return false, err
 	}
 	rows, err := s.write(ctx, "remove "+name, s.statements.remove, args...)

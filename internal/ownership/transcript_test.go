@@ -71,7 +71,7 @@ func newWorld() *world {
 		keys: make(map[string]key), records: make(map[string]Record), past: make(map[string]map[uint64]Tenure),
 	}
 	w.leases.SetRangeDeleter(func() lessor.TxnDelete { return deletion{w} })
-	w.leases.BeginReign(w.at(), w.clock.Now())
+	w.leases.BeginLeadership(w.at(), w.clock.Now())
 	w.leases.Promote(0, w.clock.Now(), 1)
 	return w
 }

@@ -165,7 +165,7 @@ func (r *Replica) applyEntry(entry *raftpb.Entry) error {
 		return &DamagedError{What: fmt.Sprintf("entry of type %v, which no member proposes", entry.GetType())}
 	}
 	if len(entry.GetData()) == 0 {
-		r.beginReign(entry)
+		r.beginLeadership(entry)
 		return nil
 	}
 	a := r.applying
@@ -231,25 +231,25 @@ func (r *Replica) takeProposal(term, sequence uint64) []pending {
 	return waiting
 }
 
-// beginReign handles the first entry of a leader's term, which carries nothing.
-func (r *Replica) beginReign(entry *raftpb.Entry) {
-	if entry.GetTerm() <= r.reignTerm {
+// beginLeadership handles the first entry of a leader's term, which carries nothing.
+func (r *Replica) beginLeadership(entry *raftpb.Entry) {
+	if entry.GetTerm() <= r.leadershipTerm {
 		return // raft leaves an empty entry in place of a change of membership that it refused
 	}
-	r.reignTerm = entry.GetTerm()
+	r.leadershipTerm = entry.GetTerm()
 	r.holder.Applied(entry.GetTerm(), r.now)
 	r.applying.datable = true
 	start := lessor.At(entry.GetIndex(), 0)
-	before := r.lessor.Reigns()
-	r.lessor.BeginReign(start, r.now)
-	after := r.lessor.Reigns()
-	for _, reign := range before {
-		if !slices.Contains(after, reign) {
-			remove(r.applying.writer.Batch(), reignKey(reign.Start))
+	before := r.lessor.Leaderships()
+	r.lessor.BeginLeadership(start, r.now)
+	after := r.lessor.Leaderships()
+	for _, leadership := range before {
+		if !slices.Contains(after, leadership) {
+			remove(r.applying.writer.Batch(), leadershipKey(leadership.Start))
 		}
 	}
 	instant, domain := r.instants.encode(r.now)
-	put(r.applying.writer.Batch(), reignKey(start), &logpb.Reign{
+	put(r.applying.writer.Batch(), leadershipKey(start), &logpb.Reign{
 		Start: uint64(start), Term: entry.GetTerm(), Applied: instant, Domain: domain,
 	})
 	if r.leading && entry.GetTerm() == r.term {

@@ -20,13 +20,13 @@ import (
 // The member's own records in the database, by the first byte of their key. The keyspace's families are
 // its own ('v', 'h', 'e', 'm').
 const (
-	familyLog   = 'l' // index, 8 bytes big endian → raftpb.Entry
-	familyRaft  = 'r' // one key each: see below
-	familyLease = 't' // lease id with its sign bit flipped, 8 bytes big endian → logpb.Lease
-	familyReign = 'y' // start position, 8 bytes big endian → logpb.Reign
-	familyName  = 'n' // name → logpb.Name
-	familyPast  = 'p' // name, 0, number of the tenancy modulo MaxPast → logpb.Tenancy
-	familyDraft = 'd' // number, 8 bytes big endian → records of the three above, see drafts.go
+	familyLog        = 'l' // index, 8 bytes big endian → raftpb.Entry
+	familyRaft       = 'r' // one key each: see below
+	familyLease      = 't' // lease id with its sign bit flipped, 8 bytes big endian → logpb.Lease
+	familyLeadership = 'y' // start position, 8 bytes big endian → logpb.Reign
+	familyName       = 'n' // name → logpb.Name
+	familyPast       = 'p' // name, 0, number of the tenancy modulo MaxPast → logpb.Tenancy
+	familyDraft      = 'd' // number, 8 bytes big endian → records of the three above, see drafts.go
 )
 
 var (
@@ -55,7 +55,7 @@ func logKey(index uint64) []byte { return numbered(familyLog, index) }
 // leaseKey orders ids as signed numbers, so that the records of negative ids are as much at home as others.
 func leaseKey(id lessor.ID) []byte { return numbered(familyLease, uint64(id)^(1<<63)) }
 
-func reignKey(start lessor.Position) []byte { return numbered(familyReign, uint64(start)) }
+func leadershipKey(start lessor.Position) []byte { return numbered(familyLeadership, uint64(start)) }
 
 func nameKey(name string) []byte {
 	return append(append(make([]byte, 0, 1+len(name)), familyName), name...)
@@ -145,10 +145,10 @@ func readLeases(db pebble.Reader, yield func(*logpb.Lease) bool) error {
 	return readFamily(db, familyLease, func() *logpb.Lease { return new(logpb.Lease) }, keyOf, yield)
 }
 
-// readReigns calls yield with every reign record, oldest first.
-func readReigns(db pebble.Reader, yield func(*logpb.Reign) bool) error {
-	keyOf := func(m *logpb.Reign) []byte { return reignKey(lessor.Position(m.Start)) }
-	return readFamily(db, familyReign, func() *logpb.Reign { return new(logpb.Reign) }, keyOf, yield)
+// readLeaderships calls yield with every leadership record, oldest first.
+func readLeaderships(db pebble.Reader, yield func(*logpb.Reign) bool) error {
+	keyOf := func(m *logpb.Reign) []byte { return leadershipKey(lessor.Position(m.Start)) }
+	return readFamily(db, familyLeadership, func() *logpb.Reign { return new(logpb.Reign) }, keyOf, yield)
 }
 
 // readNames calls yield with every record of a name, in order of names.

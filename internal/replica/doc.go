@@ -31,7 +31,7 @@
 // them to one record, and only now and then they are put in their places (drafts.go). Code that reads them from the
 // database, or copies it for another member, has that done first.
 //
-// A member that becomes leader applies the first entry of its own term, begins a reign in the lessor with it, promotes
+// A member that becomes leader applies the first entry of its own term, begins a leadership in the lessor with it, promotes
 // the lessor, and only then serves.
 //
 // # In a group of several

@@ -248,8 +248,8 @@ func TestC4InstantsOfAStateAreTheReceiversOwn(t *testing.T) {
 		check("a checkpoint", m.Checkpointed.Applied, m.Checkpointed.Domain)
 		return true
 	})
-	err = errors.Join(err, readReigns(w.db, func(m *logpb.Reign) bool {
-		check("a reign", m.Applied, m.Domain)
+	err = errors.Join(err, readLeaderships(w.db, func(m *logpb.Reign) bool {
+		check("a leadership", m.Applied, m.Domain)
 		return true
 	}))
 	if err != nil || checked < 2 {

@@ -169,10 +169,10 @@ func (r *Replica) rebuildLessor() error {
 		})
 		failed = errors.Join(failed, senseless)
 	}
-	var reigns []lessor.Reign
-	err := readReigns(r.db, func(m *logpb.Reign) bool {
-		r.reignTerm = max(r.reignTerm, m.Term)
-		reigns = append(reigns, lessor.Reign{Start: lessor.Position(m.Start), Applied: r.instants.decode(m.Applied, m.Domain)})
+	var leaderships []lessor.Leadership
+	err := readLeaderships(r.db, func(m *logpb.Reign) bool {
+		r.leadershipTerm = max(r.leadershipTerm, m.Term)
+		leaderships = append(leaderships, lessor.Leadership{Start: lessor.Position(m.Start), Applied: r.instants.decode(m.Applied, m.Domain)})
 		return true
 	})
 	if err != nil {
@@ -181,7 +181,7 @@ func (r *Replica) rebuildLessor() error {
 	r.lessor = lessor.New(lessor.Config{MaxExpiries: maxExpiries})
 	r.lessor.SetRangeDeleter(func() lessor.TxnDelete { return leaseKeys{r} })
 	r.lessor.SetCheckpointer(r.checkpoint)
-	r.lessor.Recover(iter.Seq[lessor.Record](records), reigns)
+	r.lessor.Recover(iter.Seq[lessor.Record](records), leaderships)
 	return failed
 }
 

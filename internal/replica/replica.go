@@ -129,11 +129,11 @@ type Replica struct {
 	forwarded  forwarded
 	replacing
 
-	term      uint64 // raft's current term
-	leading   bool   // raft says that this member leads
-	serving   bool   // ⇒ leading, and the first entry of this term is applied here
-	reignTerm uint64 // the term of the newest reign begun here
-	holdUntil clock.Instant
+	term           uint64 // raft's current term
+	leading        bool   // raft says that this member leads
+	serving        bool   // ⇒ leading, and the first entry of this term is applied here
+	leadershipTerm uint64 // the term of the newest leadership begun here
+	holdUntil      clock.Instant
 
 	persistSequence uint64
 	persisting      []persisting // handed out and not yet reported, in order

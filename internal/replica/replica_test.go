@@ -89,7 +89,7 @@ func TestStartFromALongLog(t *testing.T) {
 	}
 	want := w.dump()
 	batch := w.db.NewBatch() // forget the state, but not the log
-	for _, f := range []byte{'v', 'h', 'e', 'm', familyLease, familyReign} {
+	for _, f := range []byte{'v', 'h', 'e', 'm', familyLease, familyLeadership} {
 		if err := batch.DeleteRange([]byte{f}, []byte{f + 1}, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +120,7 @@ func TestDamageIsRefused(t *testing.T) {
 		{"an entry is not one", func(b *pebble.Batch) { b.Set(logKey(5), []byte{0xff}, nil) }, "log entry 5 cannot be read"},
 		{"a lease is not one", func(b *pebble.Batch) { b.Set(leaseKey(1), []byte{0xff}, nil) }, "cannot be read"},
 		{"a lease makes no sense", func(b *pebble.Batch) { put(b, leaseKey(1), &logpb.Lease{Id: 1, TtlNs: -1}) }, "the record of lease 1 makes no sense"},
-		{"a reign makes no sense", func(b *pebble.Batch) { put(b, reignKey(2), &logpb.Reign{Start: 1 << 50}) }, "is not where its key says"},
+		{"a leadership makes no sense", func(b *pebble.Batch) { put(b, leadershipKey(2), &logpb.Reign{Start: 1 << 50}) }, "is not where its key says"},
 		{"a key of a lease that is not there", func(b *pebble.Batch) { remove(b, leaseKey(1)) }, `key "a" is attached to lease 1`},
 		{"nobody's", func(b *pebble.Batch) { remove(b, keyIdentity) }, "does not say whose it is"},
 		{"a newer format", func(b *pebble.Batch) { b.Set(keyIdentity, []byte{8, 9}, nil) }, "use the version of leasekeeper that wrote it"},

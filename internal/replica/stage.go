@@ -167,7 +167,7 @@ func (to Receipt) own(key, value []byte) ([]byte, error) {
 				c.Applied, c.Domain = to.instant(), to.Domain
 			}
 		})
-	case familyReign:
+	case familyLeadership:
 		m := new(logpb.Reign)
 		return to.rewrite(key, value, m, func() { m.Applied, m.Domain = to.instant(), to.Domain })
 	}

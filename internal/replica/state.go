@@ -43,7 +43,7 @@ const (
 // sharedFamilies are the first bytes of the keys that all members have in common, in ascending order.
 var sharedFamilies = []byte{
 	keyspace.FamilyEnded, keyspace.FamilyHistory, keyspace.FamilyMeta, familyName, familyPast,
-	familyLease, keyspace.FamilyVersions, familyReign,
+	familyLease, keyspace.FamilyVersions, familyLeadership,
 }
 
 // shared reports whether a record belongs to what all members have in common. What was forgotten of names decides

@@ -54,18 +54,18 @@ func (f *Fake) Renew(lessor.ID) (int64, error) { return 10, nil }
 
 // The other methods do nothing.
 
-func (f *Fake) SetRangeDeleter(lessor.RangeDeleter)             {}
-func (f *Fake) SetCheckpointer(lessor.Checkpointer)             {}
-func (f *Fake) Checkpoint(lessor.ID, int64) error               { return nil }
-func (f *Fake) Attach(lessor.ID, []lessor.Item) error           { return nil }
-func (f *Fake) Detach(lessor.ID, []lessor.Item) error           { return nil }
-func (f *Fake) GetLease(lessor.Item) lessor.ID                  { return lessor.NoLease }
-func (f *Fake) Promote(time.Duration)                           {}
-func (f *Fake) Demote()                                         {}
-func (f *Fake) Leases() []*lessor.Lease                         { return nil }
-func (f *Fake) ExpiredLeasesC() <-chan []*lessor.Lease          { return nil }
-func (f *Fake) Recover(iter.Seq[lessor.Record], []lessor.Reign) {}
-func (f *Fake) Stop()                                           {}
+func (f *Fake) SetRangeDeleter(lessor.RangeDeleter)                  {}
+func (f *Fake) SetCheckpointer(lessor.Checkpointer)                  {}
+func (f *Fake) Checkpoint(lessor.ID, int64) error                    { return nil }
+func (f *Fake) Attach(lessor.ID, []lessor.Item) error                { return nil }
+func (f *Fake) Detach(lessor.ID, []lessor.Item) error                { return nil }
+func (f *Fake) GetLease(lessor.Item) lessor.ID                       { return lessor.NoLease }
+func (f *Fake) Promote(time.Duration)                                {}
+func (f *Fake) Demote()                                              {}
+func (f *Fake) Leases() []*lessor.Lease                              { return nil }
+func (f *Fake) ExpiredLeasesC() <-chan []*lessor.Lease               { return nil }
+func (f *Fake) Recover(iter.Seq[lessor.Record], []lessor.Leadership) {}
+func (f *Fake) Stop()                                                {}
 
 // FakeTxnDelete is a transaction that deletes nothing.
 type FakeTxnDelete struct{}

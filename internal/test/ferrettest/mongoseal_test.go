@@ -214,7 +214,7 @@ func TestNoIndexIsNeeded(t *testing.T) {
 	if _, err := s.Swap(t.Context(), claim.Swap{Record: r}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Sight(t.Context(), "jobs/x", "d", r.Op, clock.Instant{}); err != nil {
+	if _, err := s.Observe(t.Context(), "jobs/x", "d", r.Op, clock.Instant{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Acknowledge(t.Context(), "d", clock.Instant{}); err != nil {

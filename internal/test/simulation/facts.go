@@ -123,7 +123,7 @@ func (f *facts) stepped(m *member, now clock.Instant, events []replica.Event, ef
 		f.compareStates(m)
 		f.lookAtLeases(m, slices.ContainsFunc(events, func(e replica.Event) bool { _, anew := e.(replica.Installed); return anew }))
 	}
-	f.watchReign(m)
+	f.watchLeadership(m)
 	f.watchAnswers(m, effects)
 }
 

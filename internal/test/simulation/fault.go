@@ -152,7 +152,7 @@ func (w *world) awaitLapse(f fault, left int) {
 // lapsing reports whether a lease is about to end that the present leader did not grant and never heard of.
 func (w *world) lapsing() bool {
 	for _, l := range w.facts.leases {
-		if due, ok := w.facts.due(l); ok && l.stay.reign != 0 && l.stay.reign < w.now && due > w.now && due-w.now < int64(lapseAhead) {
+		if due, ok := w.facts.due(l); ok && l.stay.leadership != 0 && l.stay.leadership < w.now && due > w.now && due-w.now < int64(lapseAhead) {
 			return true
 		}
 	}

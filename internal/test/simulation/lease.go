@@ -107,7 +107,7 @@ func (f *facts) endedAt(l *lease, m *member) {
 		return
 	}
 	w.mark("a lease expired")
-	if l.stay.reign != 0 {
+	if l.stay.leadership != 0 {
 		w.mark("a lease expired under another leader than the one that heard of it last")
 	}
 	f.checkWritten(l)

@@ -39,8 +39,8 @@ const (
 	patience = 100 * time.Millisecond
 )
 
-// sight is how a lease stands in the replicated state.
-type sight struct {
+// look is how a lease stands in the replicated state.
+type look struct {
 	cleared                      lessor.Position
 	remaining                    time.Duration
 	checkpointed, pinned, doomed bool
@@ -56,36 +56,36 @@ type count struct {
 
 // stay is what decides when a lease is over.
 type stay struct {
-	heard  int64           // when a leader last may have prolonged it, in real time
-	clocks []clock.Instant // what those of each member showed then
-	led    []bool          // who led since
-	reign  int64           // when the first leader after that began; 0 if there was none
-	bound  int64           // what is documented, with the leaders since then, were clocks not slower than real time
-	behind time.Duration   // how far these leaders were
-	doomed int64           // when its holder was revoked; 0 if it was not
-	counts count           // of the newest leader
-	begun  int64           // when that began, or heard of it
+	heard      int64           // when a leader last may have prolonged it, in real time
+	clocks     []clock.Instant // what those of each member showed then
+	led        []bool          // who led since
+	leadership int64           // when the first leader after that began; 0 if there was none
+	bound      int64           // what is documented, with the leaders since then, were clocks not slower than real time
+	behind     time.Duration   // how far these leaders were
+	doomed     int64           // when its holder was revoked; 0 if it was not
+	counts     count           // of the newest leader
+	begun      int64           // when that began, or heard of it
 
 	cleared lessor.Position // the newest that anybody has
 	written bool            // since then it was written down that it was silent
 
-	seen  []sight // by member
+	seen  []look  // by member
 	came  []count // by member: when it came to stand so there, and what was left
-	first map[sight]int64
+	first map[look]int64
 }
 
 func newStay(w *world) stay {
 	n := len(w.members)
 	return stay{
-		heard: w.now, clocks: make([]clock.Instant, n), led: make([]bool, n), seen: make([]sight, n), came: make([]count, n),
-		first: make(map[sight]int64),
+		heard: w.now, clocks: make([]clock.Instant, n), led: make([]bool, n), seen: make([]look, n), came: make([]count, n),
+		first: make(map[look]int64),
 	}
 }
 
 // hear is told that the count of a lease starts over: for a member that leads, and for all that come after it.
 func (f *facts) hear(l *lease, m *member) {
 	w, s := f.w, &l.stay
-	s.heard, s.begun, s.reign, s.behind = w.now, w.now, 0, 0
+	s.heard, s.begun, s.leadership, s.behind = w.now, w.now, 0, 0
 	clear(s.led)
 	for i, other := range w.members {
 		s.clocks[i] = other.clocks.now(w)
@@ -149,7 +149,7 @@ func (f *facts) answered(m *member, leases []replica.RenewedLease) {
 // state from another one, and counts from now.
 func (f *facts) sees(m *member, l *lease, found lessor.Lease, anew bool) {
 	w, s := f.w, &l.stay
-	now := sight{found.Cleared, found.Remaining, found.Checkpointed, found.Pinned, found.Doomed}
+	now := look{found.Cleared, found.Remaining, found.Checkpointed, found.Pinned, found.Doomed}
 	before := s.seen[m.index]
 	if now == before && !anew {
 		return
@@ -179,10 +179,10 @@ func (f *facts) sees(m *member, l *lease, found lessor.Lease, anew bool) {
 }
 
 // misses takes note that a member does not have a lease.
-func (f *facts) misses(m *member, l *lease) { l.stay.seen[m.index] = sight{} }
+func (f *facts) misses(m *member, l *lease) { l.stay.seen[m.index] = look{} }
 
-// watchReign takes note of a leader that begins to serve.
-func (f *facts) watchReign(m *member) {
+// watchLeadership takes note of a leader that begins to serve.
+func (f *facts) watchLeadership(m *member) {
 	_, term := m.replica.Leader()
 	if !m.replica.Serving() || f.served[m.index] == term {
 		return
@@ -201,8 +201,8 @@ func (f *facts) succeeds(m *member, l *lease) {
 	w, s := f.w, &l.stay
 	f.checkOverstay(l, m) // by what the one before counts, who did not end it
 	s.led[m.index] = true
-	if s.reign == 0 {
-		s.reign = w.now
+	if s.leadership == 0 {
+		s.leadership = w.now
 		silence := lessor.SilenceThreshold(l.ttl) + writingSlack + w.leaderless(s.heard, w.now)
 		s.bound = s.heard + int64(l.ttl+silence)
 		if s.doomed != 0 {
@@ -210,7 +210,7 @@ func (f *facts) succeeds(m *member, l *lease) {
 		}
 	}
 	seen, came := s.seen[m.index], s.came[m.index]
-	if seen == (sight{}) {
+	if seen == (look{}) {
 		return
 	}
 	late := time.Duration(came.from - s.first[seen])
@@ -232,7 +232,7 @@ func (f *facts) due(l *lease) (at int64, ok bool) {
 		return 0, false
 	}
 	at = max(s.begun, c.from+int64(c.length+w.slower(c.by, c.from, c.since)))
-	if s.reign == 0 {
+	if s.leadership == 0 {
 		return at, true
 	}
 	return min(at, f.documented(l)), true
@@ -258,7 +258,7 @@ func (f *facts) checkOverstay(l *lease, m *member) {
 		return
 	}
 	over, later := time.Duration(w.now-due), w.leaderless(due, w.now)
-	if s.reign != 0 && later > 0 && s.reign < due {
+	if s.leadership != 0 && later > 0 && s.leadership < due {
 		w.mark("a lease was over when there was no leader, and not for the first time")
 		if w.now-f.documented(l) > int64(overstaySlack) {
 			w.mark("a lease outlived the silence and the first time without a leader")
@@ -270,15 +270,15 @@ func (f *facts) checkOverstay(l *lease, m *member) {
 	w.fail("no lease overstays by more than the silence, the first time without a leader, any such time at or after its end, and how far leaders were behind (P27)",
 		"%s has lease %d of %v until now, %v after it was over; it was heard %v ago, leaders changed first %v after that, were behind by %v, "+
 			"and there was none for %v of the time before and for %v after it was over; it stands as %+v",
-		m.name, l.id, l.ttl, over, time.Duration(w.now-s.heard), time.Duration(max(0, s.reign-s.heard)), s.behind,
-		w.leaderless(s.heard, max(s.heard, s.reign)), w.leaderless(due, w.now), s.seen[m.index])
+		m.name, l.id, l.ttl, over, time.Duration(w.now-s.heard), time.Duration(max(0, s.leadership-s.heard)), s.behind,
+		w.leaderless(s.heard, max(s.heard, s.leadership)), w.leaderless(due, w.now), s.seen[m.index])
 }
 
 // checkWritten checks, of a lease that ends by its time under the leader that heard of it last, that it was written down
 // in time that it was silent: had the leader died it would have counted.
 func (f *facts) checkWritten(l *lease) {
 	w, s := f.w, &l.stay
-	if s.reign != 0 || s.written || s.doomed != 0 || s.counts.by == nil {
+	if s.leadership != 0 || s.written || s.doomed != 0 || s.counts.by == nil {
 		return
 	}
 	silent := s.heard + int64(lessor.SilenceThreshold(l.ttl)+w.slower(s.counts.by, s.counts.from, s.counts.since))

@@ -9,8 +9,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// sighting is what this client has seen of a record that was last written in another domain.
-type sighting struct {
+// observation is what this client has seen of a record that was last written in another domain.
+type observation struct {
 	op    Op
 	token backend.Token
 	span  time.Duration // how long the lease was promised for at the write
@@ -26,7 +26,7 @@ type verdict struct {
 	latest clock.Instant // on this client's clocks
 	ends   time.Duration // from now, at the longest; may be negative
 	over   bool
-	remote bool // inferred from sightings
+	remote bool // inferred from observations
 	gone   bool // ended with the domain of its writer, nobody knows when
 }
 
@@ -102,7 +102,7 @@ func (c *Client) onOwnClocks(s *seen) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k, counting := c.sightings[r.Name]
+	k, counting := c.observations[r.Name]
 	return !counting || k.op != r.Op
 }
 
@@ -112,27 +112,27 @@ func (c *Client) onOwnClocks(s *seen) bool {
 // r.Written when the op was first seen. One of the two clocks here has a rate within the drift bound, and it
 // shows that at least span/(1−ρ) of real time has passed since. So one of the writer's two clocks, the one
 // within the bound, has advanced by more than span, and is past r.Expiry: nobody there relies on it any more.
-func (c *Client) note(s *seen) sighting {
+func (c *Client) note(s *seen) observation {
 	r := &s.Record
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k, ok := c.sightings[r.Name]
+	k, ok := c.observations[r.Name]
 	if ok && k.op == r.Op {
 		return k
 	}
-	if !ok && len(c.sightings) >= maxSightings {
-		for other := range c.sightings { // any: its count starts over when it is next seen
-			delete(c.sightings, other)
+	if !ok && len(c.observations) >= maxObservations {
+		for other := range c.observations { // any: its count starts over when it is next seen
+			delete(c.observations, other)
 			break
 		}
 	}
 	span := r.Written.Until(r.Expiry)
-	k = sighting{
+	k = observation{
 		op: r.Op, token: r.Token, span: span, first: s.at,
 		latest: s.at.Add(c.opts.Drift.WaitRemote(span)),
 		asked:  ok && k.token == r.Token && k.asked,
 	}
-	c.sightings[r.Name] = k
+	c.observations[r.Name] = k
 	return k
 }
 
@@ -140,7 +140,7 @@ func (c *Client) note(s *seen) sighting {
 func (c *Client) forget(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.sightings, name)
+	delete(c.observations, name)
 }
 
 // infer takes over an end that was inferred in another way, if it is sooner.
@@ -148,13 +148,13 @@ func (c *Client) infer(name string, op Op, latest clock.Instant) {
 	now := c.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k, ok := c.sightings[name]
+	k, ok := c.observations[name]
 	if !ok || k.op != op || now.Until(latest) >= now.Until(k.latest) {
 		return
 	}
 	// As a whole, never clock by clock: that one of the two clocks is good is sure only over each count.
 	k.latest = latest
-	c.sightings[name] = k
+	c.observations[name] = k
 }
 
 // judge returns how long a lease may still last, and asks the store for what shows that it is over already,
@@ -169,18 +169,18 @@ func (c *Client) judge(ctx context.Context, s *seen, waits bool) verdict {
 	if waits && k.asked && c.Now().Elapsed(k.first) < k.span/2 {
 		return v
 	}
-	c.askSighted(ctx, s.Record.Name, k)
+	c.askObserved(ctx, s.Record.Name, k)
 	c.askClock(ctx, &s.Record)
 	return c.verdict(s)
 }
 
-// askSighted keeps the first sighting in the store, and goes on from an earlier one of this domain. What the
+// askObserved keeps the first observation in the store, and goes on from an earlier one of this domain. What the
 // store fails to do is done next time.
-func (c *Client) askSighted(ctx context.Context, name string, k sighting) {
+func (c *Client) askObserved(ctx context.Context, name string, k observation) {
 	if c.alone || k.kept {
 		return
 	}
-	first, err := c.store.Sight(ctx, name, c.domain, k.op, k.first)
+	first, err := c.store.Observe(ctx, name, c.domain, k.op, k.first)
 	if err != nil {
 		return
 	}
@@ -189,16 +189,16 @@ func (c *Client) askSighted(ctx context.Context, name string, k sighting) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now, ok := c.sightings[name]; ok && now.op == k.op {
+	if now, ok := c.observations[name]; ok && now.op == k.op {
 		now.kept, now.asked = true, true
-		c.sightings[name] = now
+		c.observations[name] = now
 	}
 }
 
 // askClock infers the end from the clock record of the writer's domain.
 //
 // Why that is safe: the clocks of the domain had reached what is acknowledged before the read of it was
-// answered, no matter who wrote it and when that arrived. So that read is a sighting like that of the record,
+// answered, no matter who wrote it and when that arrived. So that read is an observation like that of the record,
 // and only what is then left of the promise has to be waited for; the argument is that of [Client.note] with
 // the acknowledged instant instead of r.Written. It is one more upper bound beside the first, and the sooner
 // of two upper bounds is one.
@@ -213,11 +213,11 @@ func (c *Client) askClock(ctx context.Context, r *Record) {
 	c.infer(r.Name, r.Op, c.Now().Add(c.opts.Drift.WaitRemote(reached.Until(r.Expiry))))
 }
 
-// Observe takes in the record that a [Standing] shows, as if the client had read it, and counts on from there. free says
+// Assess takes in the record that a [Standing] shows, as if the client had read it, and counts on from there. free says
 // that the name can be claimed, as far as this client can tell. If knows is true, the name becomes free at ends, on the
 // clocks of [Client.Now], unless somebody writes to its record. A record that cannot be read counts as free for the head
-// of the queue: the head's claim reports what is wrong with it. Observe sets the name in a record that has none.
-func (c *Client) Observe(ctx context.Context, s *Standing) (free bool, ends clock.Instant, knows bool) {
+// of the queue: the head's claim reports what is wrong with it. Assess sets the name in a record that has none.
+func (c *Client) Assess(ctx context.Context, s *Standing) (free bool, ends clock.Instant, knows bool) {
 	r := &s.Found.Record
 	if r.Name == "" {
 		r.Name = s.Name
@@ -241,19 +241,19 @@ func (c *Client) Observe(ctx context.Context, s *Standing) (free bool, ends cloc
 	return v.over && len(r.Pins) == 0, v.latest, len(r.Pins) == 0
 }
 
-// Sight keeps in the store since when this client has seen the holder of the name silent, so that another
+// KeepObservation keeps in the store since when this client has seen the holder of the name silent, so that another
 // process of this machine can count on from there.
-func (c *Client) Sight(ctx context.Context, name string) error {
+func (c *Client) KeepObservation(ctx context.Context, name string) error {
 	if err := backend.CheckName(name); err != nil {
 		return err
 	}
 	c.mu.Lock()
-	k, ok := c.sightings[name]
+	k, ok := c.observations[name]
 	c.mu.Unlock()
 	if !ok || k.kept || c.alone {
 		return nil
 	}
-	_, err := c.store.Sight(ctx, name, c.domain, k.op, k.first)
+	_, err := c.store.Observe(ctx, name, c.domain, k.op, k.first)
 	return err
 }
 
@@ -269,7 +269,7 @@ func (c *Client) Refresh(ctx context.Context) error {
 			if v := c.verdict(s); !v.remote || v.over {
 				continue
 			}
-			if err := c.Sight(ctx, s.Record.Name); err != nil {
+			if err := c.KeepObservation(ctx, s.Record.Name); err != nil {
 				return err
 			}
 		}

@@ -10,12 +10,12 @@ import (
 )
 
 var (
-	sightTests = []test{
-		{"FirstIsKept", "", testFirstSightIsKept},
+	observationTests = []test{
+		{"FirstIsKept", "", testFirstObservationIsKept},
 		{"NewOpIsNew", "", testNewOpIsNew},
-		{"Extremes", "", testExtremeSights},
-		{"AllAgree", "", testSightsAgree},
-		{"ChangesNoRecord", "", testSightChangesNothing},
+		{"Extremes", "", testExtremeObservations},
+		{"AllAgree", "", testObservationsAgree},
+		{"ChangesNoRecord", "", testObservingChangesNothing},
 		{"Sweep", "", testSweep},
 	}
 	floorTests = []test{
@@ -24,20 +24,20 @@ var (
 	}
 )
 
-// sight tells the store that op was seen, and returns what it keeps.
-func (s *suite) sight(store claim.Store, name string, d clock.Domain, op claim.Op, raw int64) int64 {
+// observe tells the store that op was seen, and returns what it keeps.
+func (s *suite) observe(store claim.Store, name string, d clock.Domain, op claim.Op, raw int64) int64 {
 	s.Helper()
-	at, err := store.Sight(s.Context(), name, d, op, clock.Instant{Raw: raw, Boot: raw + 1})
+	at, err := store.Observe(s.Context(), name, d, op, clock.Instant{Raw: raw, Boot: raw + 1})
 	if err != nil {
-		s.Fatalf("Sight of %q in %q: %v", name, d, err)
+		s.Fatalf("Observe of %q in %q: %v", name, d, err)
 	}
 	if at.Boot != at.Raw+1 {
-		s.Fatalf("Sight of %q in %q: the two readings %v are not of one instant", name, d, at)
+		s.Fatalf("Observe of %q in %q: the two readings %v are not of one instant", name, d, at)
 	}
 	return at.Raw
 }
 
-func testFirstSightIsKept(s *suite) {
+func testFirstObservationIsKept(s *suite) {
 	a, b := s.open(), s.open()
 	x, y := s.put(a, "jobs/x"), s.put(a, "jobs/y")
 	for _, c := range []struct {
@@ -58,8 +58,8 @@ func testFirstSightIsKept(s *suite) {
 		{a, "jobs/x", "one", x.Op, 700, 100},
 		{a, "jobs/x", "two", x.Op, 700, 300},
 	} {
-		if got := s.sight(c.store, c.name, c.d, c.op, c.at); got != c.now {
-			s.Errorf("%s in domain %q: first sighted at %d, and not %d", c.name, c.d, got, c.now)
+		if got := s.observe(c.store, c.name, c.d, c.op, c.at); got != c.now {
+			s.Errorf("%s in domain %q: first observed at %d, and not %d", c.name, c.d, got, c.now)
 		}
 	}
 }
@@ -67,20 +67,20 @@ func testFirstSightIsKept(s *suite) {
 func testNewOpIsNew(s *suite) {
 	a, b := s.open(), s.open()
 	first := s.put(a, "jobs/x")
-	s.sight(a, "jobs/x", "one", first.Op, 100)
-	s.sight(a, "jobs/x", "two", first.Op, 100)
+	s.observe(a, "jobs/x", "one", first.Op, 100)
+	s.observe(a, "jobs/x", "two", first.Op, 100)
 	second := record("jobs/x", 2)
 	if !s.swap(b, first.Op, second) {
 		s.Fatal("not written")
 	}
-	if got := s.sight(b, "jobs/x", "one", second.Op, 200); got != 200 {
-		s.Errorf("a new op was sighted at %d, and not at 200", got)
+	if got := s.observe(b, "jobs/x", "one", second.Op, 200); got != 200 {
+		s.Errorf("a new op was observed at %d, and not at 200", got)
 	}
-	if got := s.sight(a, "jobs/x", "one", second.Op, 300); got != 200 {
-		s.Errorf("the new op was sighted at %d, and not at 200", got)
+	if got := s.observe(a, "jobs/x", "one", second.Op, 300); got != 200 {
+		s.Errorf("the new op was observed at %d, and not at 200", got)
 	}
-	if got := s.sight(a, "jobs/x", "two", first.Op, 400); got != 100 {
-		s.Errorf("in another domain the old op was sighted at %d, and not at 100", got)
+	if got := s.observe(a, "jobs/x", "two", first.Op, 400); got != 100 {
+		s.Errorf("in another domain the old op was observed at %d, and not at 100", got)
 	}
 }
 
@@ -88,21 +88,21 @@ func testNewOpIsNew(s *suite) {
 func testSweep(s *suite) {
 	store := s.open()
 	names := []string{"a", "jobs", "jobs/a", "jobs/b", "jobs/b0", "jobs/c", "jobs/gone", "jobs0", "z"}
-	ops := make(map[string]claim.Op) // that the domain "old" has sighted
+	ops := make(map[string]claim.Op) // that the domain "old" has observed
 	for _, name := range names {
 		first := s.put(store, name)
-		s.sight(store, name, "old", first.Op, 100)
+		s.observe(store, name, "old", first.Op, 100)
 		second := record(name, 2)
 		if !s.swap(store, first.Op, second) {
 			s.Fatal("not written")
 		}
-		s.sight(store, name, "new", second.Op, 200)
+		s.observe(store, name, "new", second.Op, 200)
 		ops[name] = first.Op
-		if name == "jobs/gone" { // and then somebody who was late sights what was removed
+		if name == "jobs/gone" { // and then a late process observes what was removed
 			if done, err := store.Remove(s.Context(), name, second.Op); !done || err != nil {
 				s.Fatal(done, err)
 			}
-			s.sight(store, name, "old", first.Op, 100)
+			s.observe(store, name, "old", first.Op, 100)
 		}
 	}
 	for _, c := range []struct {
@@ -119,20 +119,20 @@ func testSweep(s *suite) {
 			s.Fatal(err)
 		}
 		for _, name := range c.swept {
-			if at := s.sight(store, name, "old", ops[name], 300); at != 300 {
-				s.Errorf("after a sweep of %q, after %q through %q, it is still known that %s was sighted at %d", c.prefix, c.after, c.through, name, at)
+			if at := s.observe(store, name, "old", ops[name], 300); at != 300 {
+				s.Errorf("after a sweep of %q, after %q through %q, it is still known that %s was observed at %d", c.prefix, c.after, c.through, name, at)
 			}
 			delete(ops, name)
 		}
 		for _, name := range names {
 			op, kept := ops[name]
 			if kept {
-				if at := s.sight(store, name, "old", op, 300); at != 100 {
+				if at := s.observe(store, name, "old", op, 300); at != 100 {
 					s.Errorf("after a sweep of %q, after %q through %q, %s was forgotten", c.prefix, c.after, c.through, name)
 				}
 			}
 			if r := s.get(store, name).Record; r.Exists() {
-				if at := s.sight(store, name, "new", r.Op, 300); at != 200 {
+				if at := s.observe(store, name, "new", r.Op, 300); at != 200 {
 					s.Errorf("what the record of %s has now was forgotten", name)
 				}
 			}
@@ -140,7 +140,7 @@ func testSweep(s *suite) {
 	}
 }
 
-func testExtremeSights(s *suite) {
+func testExtremeObservations(s *suite) {
 	store := s.open()
 	r := s.put(store, "jobs/x")
 	for i, at := range []clock.Instant{
@@ -148,23 +148,23 @@ func testExtremeSights(s *suite) {
 	} {
 		d := clock.Domain(everyCharacterBut("\n\r\t")) + clock.Domain(rune('a'+i))
 		for range 2 {
-			if got, err := store.Sight(s.Context(), "jobs/x", d, r.Op, at); got != at || err != nil {
-				s.Errorf("what was sighted at %v is kept as %v, %v", at, got, err)
+			if got, err := store.Observe(s.Context(), "jobs/x", d, r.Op, at); got != at || err != nil {
+				s.Errorf("what was observed at %v is kept as %v, %v", at, got, err)
 			}
 		}
 	}
 }
 
-func testSightsAgree(s *suite) {
+func testObservationsAgree(s *suite) {
 	all := s.openAll()
 	op := s.put(all[0], "jobs/x").Op
 	for round := range rounds {
 		var mu sync.Mutex
 		told := make(map[int64]int)
 		together(racers, func(i int) {
-			at, err := all[i%clients].Sight(s.Context(), "jobs/x", "one", op, clock.Instant{Raw: int64(round*100 + i), Boot: 1})
+			at, err := all[i%clients].Observe(s.Context(), "jobs/x", "one", op, clock.Instant{Raw: int64(round*100 + i), Boot: 1})
 			if err != nil {
-				s.Errorf("Sight: %v", err)
+				s.Errorf("Observe: %v", err)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -181,17 +181,17 @@ func testSightsAgree(s *suite) {
 	}
 }
 
-func testSightChangesNothing(s *suite) {
+func testObservingChangesNothing(s *suite) {
 	store := s.open()
 	r := s.put(store, "jobs/x")
-	s.sight(store, "jobs/x", "one", r.Op, 1)
-	s.sight(store, "jobs/x", "one", claim.NewOp(), 2)
-	s.same("after it was sighted", s.get(store, "jobs/x").Record, r)
+	s.observe(store, "jobs/x", "one", r.Op, 1)
+	s.observe(store, "jobs/x", "one", claim.NewOp(), 2)
+	s.same("after it was observed", s.get(store, "jobs/x").Record, r)
 	if !s.swap(store, r.Op, record("jobs/x", 2)) {
-		s.Error("after it was sighted, a write from its op was refused")
+		s.Error("after it was observed, a write from its op was refused")
 	}
 	if names := s.list(store, "", "", 10); len(names) != 1 {
-		s.Errorf("after it was sighted a list has %q", names)
+		s.Errorf("after it was observed a list has %q", names)
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// Sight implements [claim.Store]. What a domain without a name has seen is of no use to anybody else.
-func (s *Store) Sight(ctx context.Context, name string, d clock.Domain, op claim.Op, at clock.Instant) (clock.Instant, error) {
+// Observe implements [claim.Store]. What a domain without a name has seen is of no use to anybody else.
+func (s *Store) Observe(ctx context.Context, name string, d clock.Domain, op claim.Op, at clock.Instant) (clock.Instant, error) {
 	if d == clock.UnknownDomain {
 		return at, nil
 	}
@@ -21,9 +21,9 @@ func (s *Store) Sight(ctx context.Context, name string, d clock.Domain, op claim
 		return clock.Instant{}, fmt.Errorf("%s: %w", s.Scheme(), err)
 	}
 	args := []any{s.config.Namespace, name, string(d), op.String()}
-	rows, err := s.read(ctx, "read what was sighted of "+name, s.statements.sighted, args...)
+	rows, err := s.read(ctx, "read what was observed of "+name, s.statements.observed, args...)
 	if err == nil && len(rows) == 0 {
-		rows, err = s.write(ctx, "keep what was sighted of "+name, s.statements.sight, append(args, at.Raw, at.Boot)...)
+		rows, err = s.write(ctx, "keep what was observed of "+name, s.statements.observe, append(args, at.Raw, at.Boot)...)
 	}
 	if err != nil {
 		return clock.Instant{}, err
@@ -53,7 +53,7 @@ func (s *Store) Sweep(ctx context.Context, prefix, after, through string) error 
 	if through != "" {
 		to = min(to, through+"\x01")
 	}
-	_, err := s.read(ctx, "forget what was sighted and replaced", s.statements.sweep, s.config.Namespace, from, to)
+	_, err := s.read(ctx, "forget what was observed and replaced", s.statements.sweep, s.config.Namespace, from, to)
 	return err
 }
 

@@ -17,8 +17,8 @@ import (
 // attempts is how often a small write is tried when others write the same document at the same time.
 const attempts = 16
 
-// sighting is when a domain has first seen the op of a name.
-type sighting struct {
+// observation is when a domain has first seen the op of a name.
+type observation struct {
 	ID        string   `bson:"_id"`
 	Namespace string   `bson:"ns"`
 	Name      string   `bson:"name"`
@@ -27,18 +27,18 @@ type sighting struct {
 	At        *reading `bson:"at"`
 }
 
-// sightingKey is the _id of a sighting. A name has no line break.
-func (s *Store) sightingKey(name string, d clock.Domain) string {
+// observationKey is the _id of an observation. A name has no line break.
+func (s *Store) observationKey(name string, d clock.Domain) string {
 	return s.key(name) + "\n" + string(d)
 }
 
-// Sight implements [claim.Store].
-func (s *Store) Sight(ctx context.Context, name string, d clock.Domain, op claim.Op, at clock.Instant) (clock.Instant, error) {
-	id := s.sightingKey(name, d)
+// Observe implements [claim.Store].
+func (s *Store) Observe(ctx context.Context, name string, d clock.Domain, op claim.Op, at clock.Instant) (clock.Instant, error) {
+	id := s.observationKey(name, d)
 	what := "keep what was seen of " + name
-	document := sighting{ID: id, Namespace: s.config.Namespace, Name: name, Domain: string(d), Op: op.String(), At: readingOf(at)}
+	document := observation{ID: id, Namespace: s.config.Namespace, Name: name, Domain: string(d), Op: op.String(), At: readingOf(at)}
 	for range attempts {
-		known, err := s.sighted(ctx, what, id)
+		known, err := s.observed(ctx, what, id)
 		if err != nil {
 			return clock.Instant{}, err
 		}
@@ -46,10 +46,10 @@ func (s *Store) Sight(ctx context.Context, name string, d clock.Domain, op claim
 		if known.Op == document.Op && known.At != nil {
 			return known.At.instant(), nil
 		}
-		command := bson.D{{Key: "insert", Value: s.sightings.Name()}, {Key: "documents", Value: bson.A{document}}}
+		command := bson.D{{Key: "insert", Value: s.observations.Name()}, {Key: "documents", Value: bson.A{document}}}
 		if known.ID != "" {
 			from := bson.D{{Key: "_id", Value: id}, {Key: "op", Value: known.Op}}
-			command = bson.D{{Key: "update", Value: s.sightings.Name()}, {Key: "updates", Value: bson.A{
+			command = bson.D{{Key: "update", Value: s.observations.Name()}, {Key: "updates", Value: bson.A{
 				bson.D{{Key: "q", Value: from}, {Key: "u", Value: document}},
 			}}}
 		}
@@ -64,37 +64,37 @@ func (s *Store) Sight(ctx context.Context, name string, d clock.Domain, op claim
 	return clock.Instant{}, fmt.Errorf("mongodb: %w: %s: others did so each of %d times", backend.ErrUnavailable, what, attempts)
 }
 
-// sighted reads a sighting; one that there is not has no ID.
-func (s *Store) sighted(ctx context.Context, what, id string) (sighting, error) {
+// observed reads an observation; one that there is not has no ID.
+func (s *Store) observed(ctx context.Context, what, id string) (observation, error) {
 	ctx, done, err := s.begin(ctx, what)
 	if err != nil {
-		return sighting{}, err
+		return observation{}, err
 	}
 	defer done()
-	var known sighting
-	err = s.decisive(s.sightings).FindOne(ctx, bson.D{{Key: "_id", Value: id}}).Decode(&known)
+	var known observation
+	err = s.decisive(s.observations).FindOne(ctx, bson.D{{Key: "_id", Value: id}}).Decode(&known)
 	if err != nil && err != mongo.ErrNoDocuments {
-		return sighting{}, s.unread(what, err)
+		return observation{}, s.unread(what, err)
 	}
 	return known, nil
 }
 
-// sweepAtOnce is how many sightings are looked at, and then forgotten, by one statement each.
+// sweepAtOnce is how many observations are looked at, and then forgotten, by one statement each.
 const sweepAtOnce = 500
 
 // Sweep implements [claim.Store].
 func (s *Store) Sweep(ctx context.Context, prefix, after, through string) error {
-	const what = "forget what was sighted and replaced"
+	const what = "forget what was observed and replaced"
 	keys := s.keysOf(prefix)
-	if through != "" { // what was sighted of it sorts before
-		keys = append(keys, bson.E{Key: "$lte", Value: successor(s.sightingKey(through, ""))})
+	if through != "" { // what was observed of it sorts before
+		keys = append(keys, bson.E{Key: "$lte", Value: successor(s.observationKey(through, ""))})
 	}
 	last := ""
 	if after != "" {
-		last = successor(s.sightingKey(after, ""))
+		last = successor(s.observationKey(after, ""))
 	}
 	for {
-		all, err := s.sightedAfter(ctx, what, keys, last)
+		all, err := s.observedAfter(ctx, what, keys, last)
 		if err != nil {
 			return err
 		}
@@ -103,7 +103,7 @@ func (s *Store) Sweep(ctx context.Context, prefix, after, through string) error 
 			return err
 		}
 		if len(replaced) > 0 {
-			if _, err := s.write(ctx, what, s.deletion(s.sightings, 0, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: replaced}}}})); err != nil {
+			if _, err := s.write(ctx, what, s.deletion(s.observations, 0, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: replaced}}}})); err != nil {
 				return err
 			}
 		}
@@ -114,20 +114,20 @@ func (s *Store) Sweep(ctx context.Context, prefix, after, through string) error 
 	}
 }
 
-// sightedAfter reads a page of what was sighted, in order of its _id.
-func (s *Store) sightedAfter(ctx context.Context, what string, keys bson.D, last string) ([]sighting, error) {
+// observedAfter reads a page of what was observed, in order of its _id.
+func (s *Store) observedAfter(ctx context.Context, what string, keys bson.D, last string) ([]observation, error) {
 	ctx, done, err := s.begin(ctx, what)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	keys = append(slices.Clone(keys), bson.E{Key: "$gt", Value: last})
-	cursor, err := s.sightings.Find(ctx, bson.D{{Key: "_id", Value: keys}},
+	cursor, err := s.observations.Find(ctx, bson.D{{Key: "_id", Value: keys}},
 		options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(sweepAtOnce).SetProjection(bson.D{{Key: "name", Value: 1}, {Key: "op", Value: 1}}))
 	if err != nil {
 		return nil, s.unread(what, err)
 	}
-	var all []sighting
+	var all []observation
 	if err := cursor.All(ctx, &all); err != nil {
 		return nil, s.unread(what, err)
 	}
@@ -135,7 +135,7 @@ func (s *Store) sightedAfter(ctx context.Context, what string, keys bson.D, last
 }
 
 // replaced returns the _ids of those whose op the record of their name does not have.
-func (s *Store) replaced(ctx context.Context, what string, all []sighting) (bson.A, error) {
+func (s *Store) replaced(ctx context.Context, what string, all []observation) (bson.A, error) {
 	ids := make(bson.A, 0, len(all))
 	for i := range all {
 		if i == 0 || all[i].Name != all[i-1].Name {
