@@ -13,10 +13,12 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(databases.Main(m)) }
 
-// damage makes a record unreadable.
+// damage makes a record unreadable. It does so whatever isolation the database has by default, so that no store that
+// reads at the same time makes it fail.
 func damage(t testing.TB, url, namespace, name string) {
 	t.Helper()
-	databases.PostgreSQL(t).Run(t, url, "UPDATE leasekeeper_lease SET card = '{' WHERE ns = '"+namespace+"' AND name = '"+name+"'")
+	databases.PostgreSQL(t).Run(t, url, "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED",
+		"UPDATE leasekeeper_lease SET card = '{' WHERE ns = '"+namespace+"' AND name = '"+name+"'")
 }
 
 // opened returns a store that is closed with the test.
