@@ -107,7 +107,7 @@ func dropDatabase(ctx context.Context, place string) error {
 
 // startFerret builds FerretDB, with the proxy before it without which leases cannot be kept there, and starts it.
 func startFerret(ctx context.Context, s *stage, say progress) error {
-	t := &target{name: "FerretDB", source: filepath.Join("..", "internal", "ferrettest"), pkg: "./serve"}
+	t := &target{name: "FerretDB", source: filepath.Join("..", "internal", "test", "ferrettest"), pkg: "./serve"}
 	if err := build(ctx, s.dir, []*target{t}, say); err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 // there, so that this module still imports none of our code.
 func TestBackendOnEtcd(t *testing.T) {
 	tests := filepath.Join(t.TempDir(), "etcd.test")
-	build := exec.Command("go", "test", "-c", "-o", tests, "./etcd")
+	build := exec.Command("go", "test", "-c", "-o", tests, "./backend/etcd")
 	build.Dir = ".."
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building the tests: %v\n%s", err, out)
