@@ -116,7 +116,7 @@ func (n *Node) ReceiveState(ctx context.Context, from, incarnation uint64, messa
 		return errReceiving
 	}
 	defer n.states.received()
-	staged, err := replica.StageState(ctx, n.cfg.FS, n.cfg.Dir, randomID(), state, n.replica.Receipt(clock.Now))
+	staged, err := replica.StageState(ctx, n.cfg.FS, n.cfg.Dir, randomID(), state, replica.Receipt{ClusterID: n.identity.ClusterID, Domain: n.replica.ClockDomain(), Now: clock.Now})
 	if err != nil {
 		return err
 	}
@@ -145,15 +145,13 @@ func (n *Node) handIn(ctx context.Context, event replica.Event) error {
 // n.states.installed.
 func (n *Node) install(e replica.Install) {
 	n.log.Info("member puts the state of another member in place of its own")
-	n.states.installed <- replica.Installed{Sequence: e.Sequence, Err: replica.PerformInstall(context.Background(), n.db, e)}
+	n.states.installed <- replica.Installed{Sequence: e.Sequence, Err: replica.PerformInstall(context.Background(), n.db, e.State.(*replica.Staged), e.Own)}
 }
 
 // discard performs a Discard.
 func (n *Node) discard(e replica.Discard) {
-	if staged, ok := e.State.(*replica.Staged); ok {
-		if err := staged.Discard(); err != nil {
-			n.log.Warn("a state that is not needed cannot be removed; the next start does", "error", err)
-		}
+	if err := e.State.Discard(); err != nil {
+		n.log.Warn("a state that is not needed cannot be removed; the next start does", "error", err)
 	}
 }
 

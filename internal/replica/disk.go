@@ -20,23 +20,23 @@ import (
 // The member's own records in the database, by the first byte of their key. The keyspace's families are
 // its own ('v', 'h', 'e', 'm').
 const (
-	familyLog        = 'l' // index, 8 bytes big endian → raftpb.Entry
-	familyRaft       = 'r' // one key each: see below
-	familyLease      = 't' // lease id with its sign bit flipped, 8 bytes big endian → logpb.Lease
-	familyLeadership = 'y' // start position, 8 bytes big endian → logpb.Reign
-	familyName       = 'n' // name → logpb.Name
-	familyPast       = 'p' // name, 0, number of the tenancy modulo MaxPast → logpb.Tenancy
-	familyDraft      = 'd' // number, 8 bytes big endian → records of the three above, see drafts.go
+	familyLog        = record.FamilyLog        // index, 8 bytes big endian → raftpb.Entry
+	familyRaft       = record.FamilyRaft       // one key each: see below
+	familyLease      = record.FamilyLease      // lease id with its sign bit flipped, 8 bytes big endian → logpb.Lease
+	familyLeadership = record.FamilyLeadership // start position, 8 bytes big endian → logpb.Reign
+	familyName       = record.FamilyName       // name → logpb.Name
+	familyPast       = record.FamilyPast       // name, 0, number of the tenancy modulo MaxPast → logpb.Tenancy
+	familyDraft      = 'd'                     // number, 8 bytes big endian → records of the three above, see drafts.go
 )
 
 var (
-	keyIdentity  = []byte{familyRaft, 'i'} // logpb.Identity
+	keyIdentity  = record.KeyIdentity      // logpb.Identity
 	keyHardState = []byte{familyRaft, 'h'} // raftpb.HardState
 	keyConfState = []byte{familyRaft, 'c'} // raftpb.ConfState
-	keyApplied   = []byte{familyRaft, 'a'} // logpb.Applied: the state holds the log up to here
+	keyApplied   = record.KeyApplied       // logpb.Applied: the state holds the log up to here
 	keyTruncated = []byte{familyRaft, 't'} // logpb.Applied: the last entry that was removed
 	keyDomain    = []byte{familyRaft, 'd'} // logpb.Domain
-	keyForgotten = []byte{familyRaft, 'f'} // logpb.Forgotten
+	keyForgotten = record.KeyForgotten     // logpb.Forgotten
 	keyPromised  = []byte{familyRaft, 'p'} // logpb.Promised
 	keyPeers     = []byte{familyRaft, 'm'} // logpb.Peers
 	keyTerms     = []byte{familyRaft, 's'} // logpb.Terms

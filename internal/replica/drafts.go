@@ -9,6 +9,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
 // Most names are held for a moment, again and again: what is written down of them, and of the leases of those who
@@ -203,8 +205,8 @@ func (r *Replica) recoverDrafts() error {
 func fileText(b *pebble.Batch, at, text []byte) error {
 	for len(text) > 0 {
 		removed := text[0] == draftRemoved
-		key, rest, ok := cutBytes(text[1:])
-		value, rest, ok2 := cutBytes(rest)
+		key, rest, ok := record.CutBytes(text[1:])
+		value, rest, ok2 := record.CutBytes(rest)
 		if text[0] > draftRemoved || !ok || !ok2 || len(key) == 0 || !drafted(key[0]) {
 			return &DamagedError{What: fmt.Sprintf("drafts %x cannot be read", at)}
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -99,7 +100,7 @@ type Received struct {
 	// Incarnation is that of the sender's data folder, as the sender said when it connected.
 	Incarnation uint64
 	// State is what came with a snapshot (raftpb.MsgSnap), for [Install]; nil with any other message.
-	State any
+	State State
 }
 
 // Unreachable says that messages to a member are being lost.
@@ -229,13 +230,19 @@ type Ship struct {
 // [Installed] with the same number. Nothing may be written in the meantime. Writes before it are done or void.
 type Install struct {
 	Sequence uint64
-	State    any // of the Received
+	State    State // of the Received
 	// Own are the member's own records: they stand beside the state that was received, and replace those that are there.
 	Own []Record
 }
 
 // Record is a key of the database with its value.
-type Record struct{ Key, Value []byte }
+type Record = record.Record
+
+// A State is a whole state that came with a snapshot. The driver knows more of it.
+type State interface {
+	// Discard removes what the state is kept in.
+	Discard() error
+}
 
 // Publish hands over what an apply changed, for watchers. The driver is done with Names before it calls Step again.
 type Publish struct {

@@ -24,17 +24,17 @@ type replacing struct {
 // arrival is a state that came with a snapshot.
 type arrival struct {
 	at    mark
-	state any
+	state State
 }
 
 // withheld is what raft wants on stable storage, with the state that belongs to it if it is a snapshot.
 type withheld struct {
 	m     *raftpb.Message
-	state any
+	state State
 }
 
 // Discard says that a state which came with a snapshot is not needed. The driver removes what it is kept in.
-type Discard struct{ State any }
+type Discard struct{ State State }
 
 // Replaced says that the whole state has been replaced by a later one. Those who watch changes are told so, before
 // anything else is published.
@@ -65,7 +65,7 @@ func (r *Replica) dismiss() {
 }
 
 // heeded returns the state that belongs to a snapshot which raft wants installed. Of two it is the one that came last.
-func (r *Replica) heeded(snapshot *raftpb.Snapshot) any {
+func (r *Replica) heeded(snapshot *raftpb.Snapshot) State {
 	for i := len(r.arrived) - 1; i >= 0; i-- {
 		if a := &r.arrived[i]; a.at == markOf(snapshot) && a.state != nil {
 			state := a.state
@@ -146,7 +146,7 @@ func newRecord(key []byte, m proto.Message) Record {
 	if err != nil {
 		panic(fmt.Sprintf("replica: cannot write record %q: %v", key, err))
 	}
-	return Record{key, value}
+	return Record{Key: key, Value: value}
 }
 
 // installed goes on from the new state.

@@ -28,7 +28,7 @@ func (w *world) performState(e Effect) {
 			w.installNow()
 		}
 	case Discard:
-		if err := e.State.(*Staged).Discard(); err != nil {
+		if err := e.State.Discard(); err != nil {
 			w.t.Fatalf("discard: %v", err)
 		}
 		w.discards++
@@ -36,7 +36,7 @@ func (w *world) performState(e Effect) {
 }
 
 func (w *world) installNow() {
-	w.inbox = append(w.inbox, Installed{w.held.Sequence, PerformInstall(context.Background(), w.db, *w.held)})
+	w.inbox = append(w.inbox, Installed{w.held.Sequence, PerformInstall(context.Background(), w.db, w.held.State.(*Staged), w.held.Own)})
 	w.installs++
 	w.held = nil
 }
@@ -70,7 +70,7 @@ func (g *team) ship(e Ship) {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	staged, err := StageState(context.Background(), to.fs, "", rand.Uint64(), &stream, to.replica.Receipt(to.clock.Now))
+	staged, err := StageState(context.Background(), to.fs, "", rand.Uint64(), &stream, Receipt{ClusterID: to.replica.identity.ClusterID, Domain: to.replica.ClockDomain(), Now: to.clock.Now})
 	if err != nil {
 		g.t.Fatalf("the state cannot be read: %v", err)
 	}

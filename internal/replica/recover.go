@@ -14,11 +14,12 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
 // Format is the version of everything this program writes into a data folder.
-const Format = 2
+const Format = record.Format
 
 // recover rebuilds the member from its database: identity, log, leases, keys, and which key is attached
 // to which lease.

@@ -18,6 +18,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
 const (
@@ -36,12 +37,7 @@ type Receipt struct {
 	Now func() clock.Instant
 }
 
-// Receipt is what [StageState] has to know of this member. It may be called from any goroutine.
-func (r *Replica) Receipt(now func() clock.Instant) Receipt {
-	return Receipt{ClusterID: r.identity.ClusterID, Domain: r.instants.sequence, Now: now}
-}
-
-// A Staged is a whole state of another member, in files beside the database, for an [Install].
+// A Staged is a whole state of another member, in files beside the database; see [PerformInstall].
 type Staged struct {
 	// Index and Term are those of the last log entry that it holds.
 	Index, Term uint64
@@ -49,7 +45,7 @@ type Staged struct {
 	files     vfs.FS
 	dir       string
 	tables    []string
-	forgotten []byte // the value under keyForgotten, nil if there is none
+	forgotten []byte // the value under record.KeyForgotten, nil if there is none
 }
 
 // StageState reads a state that [WriteState] wrote into files, in a new folder within dir, which is named after id. That
@@ -64,7 +60,7 @@ func StageState(ctx context.Context, files vfs.FS, dir string, id uint64, state 
 	}
 	switch {
 	case header.Format != Format:
-		return nil, errBadState("its records are of format %d and this program knows format %d: use versions of leasekeeper that are next to each other", header.Format, Format)
+		return nil, errBadState("its records are of format %d and this program knows format %d: use versions of leasekeeper that are next to each other", header.Format, record.Format)
 	case header.ClusterId != to.ClusterID:
 		return nil, errBadState("it is of another group: of %x, and this member belongs to %x; see that the members have different addresses", header.ClusterId, to.ClusterID)
 	case header.Index == 0 || header.Term == 0:
@@ -93,7 +89,7 @@ func StageState(ctx context.Context, files vfs.FS, dir string, id uint64, state 
 
 // take writes down a record of the sender.
 func (s *Staged) take(w *tableWriter, key, value []byte, to Receipt) error {
-	if bytes.Equal(key, keyForgotten) { // it stands among the receiver's own
+	if bytes.Equal(key, record.KeyForgotten) { // it stands among the receiver's own
 		s.forgotten = bytes.Clone(value)
 		return nil
 	}
@@ -106,8 +102,8 @@ func (s *Staged) take(w *tableWriter, key, value []byte, to Receipt) error {
 
 // Check returns an error if the state is not that of a snapshot.
 func (s *Staged) Check(snapshot *raftpb.Snapshot) error {
-	if at := markOf(snapshot); at != (mark{s.Index, s.Term}) {
-		return errBadState("it is of entry %d of term %d, and its message speaks of entry %d of term %d", s.Index, s.Term, at.index, at.term)
+	if index, term := snapshot.GetMetadata().GetIndex(), snapshot.GetMetadata().GetTerm(); index != s.Index || term != s.Term {
+		return errBadState("it is of entry %d of term %d, and its message speaks of entry %d of term %d", s.Index, s.Term, index, term)
 	}
 	return nil
 }
@@ -160,14 +156,14 @@ func (w *tableWriter) finish() error {
 // count from there is later than the sender did, so that nothing ends early.
 func (to Receipt) own(key, value []byte) ([]byte, error) {
 	switch key[0] {
-	case familyLease:
+	case record.FamilyLease:
 		m := new(logpb.Lease)
 		return to.rewrite(key, value, m, func() {
 			if c := m.Checkpointed; c != nil {
 				c.Applied, c.Domain = to.instant(), to.Domain
 			}
 		})
-	case familyLeadership:
+	case record.FamilyLeadership:
 		m := new(logpb.Reign)
 		return to.rewrite(key, value, m, func() { m.Applied, m.Domain = to.instant(), to.Domain })
 	}
@@ -187,16 +183,12 @@ func (to Receipt) rewrite(key, value []byte, m proto.Message, change func()) ([]
 	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
 }
 
-// PerformInstall does what an [Install] asks for: when it returns nil, the database holds the state that was received
-// and, as they are, the member's own records, but for those that the Install names; and this stays so. If the process
-// dies before, either that is the case or nothing has changed. After an error nobody knows which. All writes before
-// the Install must have been committed, synced or not, and nobody may write meanwhile.
-func PerformInstall(ctx context.Context, db *pebble.DB, e Install) error {
-	staged, ok := e.State.(*Staged)
-	if !ok {
-		return fmt.Errorf("replica: %T is no state that can be installed", e.State)
-	}
-	own, err := ownRecords(db, e.Own, staged.forgotten)
+// PerformInstall puts a staged state in place of a member's own: when it returns nil, the database holds the state that
+// was received and, as they are, the member's own records, but for those in changed; and this stays so. If the process
+// dies before, either that is the case or nothing has changed. After an error nobody knows which. All earlier writes must
+// have been committed, synced or not, and nobody may write meanwhile.
+func PerformInstall(ctx context.Context, db *pebble.DB, staged *Staged, changed []record.Record) error {
+	own, err := ownRecords(db, changed, staged.forgotten)
 	if err != nil {
 		return err
 	}
@@ -219,41 +211,41 @@ func PerformInstall(ctx context.Context, db *pebble.DB, e Install) error {
 
 // ownRecords returns the member's own records as they will be, in order of keys, and with them what all share that
 // stands among them.
-func ownRecords(db *pebble.DB, changed []Record, forgotten []byte) ([]Record, error) {
-	it, err := db.NewIter(family(familyRaft))
+func ownRecords(db *pebble.DB, changed []record.Record, forgotten []byte) ([]record.Record, error) {
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{record.FamilyRaft}, UpperBound: []byte{record.FamilyRaft + 1}})
 	if err != nil {
 		return nil, err
 	}
-	var records []Record
+	var records []record.Record
 	for it.First(); it.Valid(); it.Next() {
 		value, err := it.ValueAndErr()
 		if err != nil {
 			return nil, errors.Join(err, it.Close())
 		}
-		if !bytes.Equal(it.Key(), keyForgotten) {
-			records = append(records, Record{bytes.Clone(it.Key()), bytes.Clone(value)})
+		if !bytes.Equal(it.Key(), record.KeyForgotten) {
+			records = append(records, record.Record{Key: bytes.Clone(it.Key()), Value: bytes.Clone(value)})
 		}
 	}
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
 		return nil, err
 	}
 	if forgotten != nil {
-		records = append(records, Record{keyForgotten, forgotten})
+		records = append(records, record.Record{Key: record.KeyForgotten, Value: forgotten})
 	}
 	records = append(slices.Clone(changed), records...) // of two with one key the first stays
-	byKey := func(a, b Record) int { return bytes.Compare(a.Key, b.Key) }
+	byKey := func(a, b record.Record) int { return bytes.Compare(a.Key, b.Key) }
 	slices.SortStableFunc(records, byKey)
-	return slices.CompactFunc(records, func(a, b Record) bool { return byKey(a, b) == 0 }), nil
+	return slices.CompactFunc(records, func(a, b record.Record) bool { return byKey(a, b) == 0 }), nil
 }
 
 // addOwn writes the member's own records into tables of their own, and returns all tables.
-func (s *Staged) addOwn(records []Record) ([]string, error) {
+func (s *Staged) addOwn(records []record.Record) ([]string, error) {
 	w := &tableWriter{files: s.files, dir: s.dir, name: "own"}
-	for _, record := range records {
-		if record.Key[0] != familyLog && record.Key[0] != familyRaft {
-			return nil, fmt.Errorf("replica: %q is none of a member's own records", record.Key)
+	for _, own := range records {
+		if own.Key[0] != record.FamilyLog && own.Key[0] != record.FamilyRaft {
+			return nil, fmt.Errorf("statexfer: %q is none of a member's own records", own.Key)
 		}
-		if err := w.add(record.Key, record.Value); err != nil {
+		if err := w.add(own.Key, own.Value); err != nil {
 			return nil, errors.Join(err, w.finish())
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/memberpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
 // The whole state as it goes from one member to another: everything in the database but the log and the records
@@ -42,14 +43,14 @@ const (
 
 // sharedFamilies are the first bytes of the keys that all members have in common, in ascending order.
 var sharedFamilies = []byte{
-	keyspace.FamilyEnded, keyspace.FamilyHistory, keyspace.FamilyMeta, familyName, familyPast,
-	familyLease, keyspace.FamilyVersions, familyLeadership,
+	keyspace.FamilyEnded, keyspace.FamilyHistory, keyspace.FamilyMeta, record.FamilyName, record.FamilyPast,
+	record.FamilyLease, keyspace.FamilyVersions, record.FamilyLeadership,
 }
 
 // shared reports whether a record belongs to what all members have in common. What was forgotten of names decides
 // about tokens when an entry is applied, so it is the same everywhere.
 func shared(key []byte) bool {
-	return len(key) > 0 && bytes.IndexByte(sharedFamilies, key[0]) >= 0 || bytes.Equal(key, keyForgotten)
+	return len(key) > 0 && bytes.IndexByte(sharedFamilies, key[0]) >= 0 || bytes.Equal(key, record.KeyForgotten)
 }
 
 var stateSums = crc32.MakeTable(crc32.Castagnoli)
@@ -91,19 +92,19 @@ func NewStateReader(snapshot *pebble.Snapshot) (*StateReader, error) {
 // begin makes the header.
 func (s *StateReader) begin() error {
 	identity, applied := new(logpb.Identity), new(logpb.Applied)
-	for _, record := range []struct {
+	for _, own := range []struct {
 		key []byte
 		m   proto.Message
-	}{{keyIdentity, identity}, {keyApplied, applied}} {
-		if !s.it.SeekGE(record.key) || !bytes.Equal(s.it.Key(), record.key) {
-			return errors.Join(s.it.Error(), fmt.Errorf("there is no state to be sent: record %q is missing", record.key))
+	}{{record.KeyIdentity, identity}, {record.KeyApplied, applied}} {
+		if !s.it.SeekGE(own.key) || !bytes.Equal(s.it.Key(), own.key) {
+			return errors.Join(s.it.Error(), fmt.Errorf("there is no state to be sent: record %q is missing", own.key))
 		}
 		value, err := s.it.ValueAndErr()
 		if err == nil {
-			err = proto.Unmarshal(value, record.m)
+			err = proto.Unmarshal(value, own.m)
 		}
 		if err != nil {
-			return &DamagedError{What: fmt.Sprintf("record %q cannot be read", record.key), Err: err}
+			return &record.DamagedError{What: fmt.Sprintf("record %q cannot be read", own.key), Err: err}
 		}
 	}
 	header := &memberpb.StateHeader{
@@ -193,9 +194,9 @@ func (s *StateReader) next() error {
 // skip passes over what is not sent: the log, and the member's own records.
 func (s *StateReader) skip(key []byte) error {
 	switch {
-	case len(key) > 0 && key[0] == familyLog:
-		s.it.SeekGE([]byte{familyLog + 1})
-	case len(key) > 0 && key[0] == familyRaft:
+	case len(key) > 0 && key[0] == record.FamilyLog:
+		s.it.SeekGE([]byte{record.FamilyLog + 1})
+	case len(key) > 0 && key[0] == record.FamilyRaft:
 		s.it.Next()
 	default: // it must not be lost in silence
 		return fmt.Errorf("there is a record %q of which nobody knows whether members share it", key)
@@ -278,8 +279,8 @@ func (p *stateParser) each(yield func(key, value []byte) error) error {
 }
 
 func (p *stateParser) record(body []byte, yield func(key, value []byte) error) (rest []byte, err error) {
-	key, body, ok := cutBytes(body)
-	value, rest, ok2 := cutBytes(body)
+	key, body, ok := record.CutBytes(body)
+	value, rest, ok2 := record.CutBytes(body)
 	switch {
 	case !ok || !ok2:
 		return nil, errBadState("record %d cannot be read", p.records)
@@ -291,15 +292,6 @@ func (p *stateParser) record(body []byte, yield func(key, value []byte) error) (
 	p.last = append(p.last[:0], key...)
 	p.records++
 	return rest, yield(key, value)
-}
-
-// cutBytes takes off bytes with their length in front.
-func cutBytes(b []byte) (cut, rest []byte, ok bool) {
-	size, n := binary.Uvarint(b)
-	if n <= 0 || size > uint64(len(b)-n) {
-		return nil, nil, false
-	}
-	return b[n : n+int(size)], b[n+int(size):], true
 }
 
 // next reads a frame and checks it. What it returns is valid until it is called again.

@@ -25,6 +25,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/memberpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
 // A member is a database with records of a member in it, and no more than that.
@@ -91,24 +92,24 @@ func testReceipt() Receipt {
 }
 
 // ownOf are the own records of a member whose state holds entry index.
-func ownOf(member, index uint64) []Record {
-	return []Record{
-		newRecord(keyIdentity, &logpb.Identity{Format: Format, ClusterId: testCluster, MemberId: member, Incarnation: 0x100 + member}),
-		newRecord(keyApplied, &logpb.Applied{Index: index, Term: 3}),
-		newRecord(keyDomain, &logpb.Domain{Sequence: uint32(member)}),
-		newRecord(keyPromised, &logpb.Promised{LongestNs: int64(member)}),
-		newRecord(logKey(index), &raftpb.Entry{Index: new(index), Term: new(uint64(3)), Data: fmt.Appendf(nil, "of %d", member)}),
+func ownOf(member, index uint64) []record.Record {
+	return []record.Record{
+		recordOf(record.KeyIdentity, &logpb.Identity{Format: record.Format, ClusterId: testCluster, MemberId: member, Incarnation: 0x100 + member}),
+		recordOf(record.KeyApplied, &logpb.Applied{Index: index, Term: 3}),
+		recordOf([]byte("rd"), &logpb.Domain{Sequence: uint32(member)}),
+		recordOf([]byte("rp"), &logpb.Promised{LongestNs: int64(member)}),
+		recordOf(binary.BigEndian.AppendUint64([]byte{record.FamilyLog}, index), &raftpb.Entry{Index: new(index), Term: new(uint64(3)), Data: fmt.Appendf(nil, "of %d", member)}),
 	}
 }
 
 // randomShared makes up records that members share, in families whose contents nobody looks at here.
-func randomShared(rng *rand.Rand, n int) (records []Record) {
+func randomShared(rng *rand.Rand, n int) (records []record.Record) {
 	for range n {
 		key := append([]byte{"ehmnpv"[rng.IntN(6)]}, randomBytes(rng, 40)...)
-		records = append(records, Record{key, randomBytes(rng, 1<<rng.IntN(14))})
+		records = append(records, record.Record{Key: key, Value: randomBytes(rng, 1<<rng.IntN(14))})
 	}
 	if rng.IntN(2) == 0 {
-		records = append(records, newRecord(keyForgotten, &logpb.Forgotten{Last: rng.Int64()}))
+		records = append(records, recordOf(record.KeyForgotten, &logpb.Forgotten{Last: rng.Int64()}))
 	}
 	return records
 }
@@ -125,20 +126,26 @@ func stage(m bareMember, stream io.Reader) (*Staged, error) {
 	return StageState(context.Background(), m.fs, "", rand.Uint64(), stream, testReceipt())
 }
 
-// snapOf is what raft would want on stable storage with the state of ownOf.
-func snapOf(index uint64) *raftpb.Message {
-	return &raftpb.Message{
-		Entries: []*raftpb.Entry{{Index: new(index + 1), Term: new(uint64(3))}},
-		Snapshot: &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
-			Index: new(index), Term: new(uint64(3)), ConfState: &raftpb.ConfState{Voters: []uint64{1, 2}},
-		}},
+// ownAt are the own records of a member that has installed a state of an entry.
+func ownAt(index uint64) []record.Record {
+	end := &logpb.Applied{Index: index, Term: 3}
+	return []record.Record{
+		recordOf([]byte("rh"), &raftpb.HardState{Term: new(uint64(4)), Vote: new(uint64(2)), Commit: new(index)}),
+		recordOf(record.KeyApplied, end),
+		recordOf([]byte("rt"), end),
 	}
 }
 
-func installOf(staged *Staged) Install {
-	hard := &raftpb.HardState{Term: new(uint64(4)), Vote: new(uint64(2)), Commit: new(staged.Index)}
-	return Install{Sequence: 1, State: staged, Own: ownAfter(snapOf(staged.Index), hard)}
+func recordOf(key []byte, m proto.Message) record.Record {
+	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		panic(err)
+	}
+	return record.Record{Key: key, Value: value}
 }
+
+// leaseOne is the key of the record of lease 1.
+var leaseOne = []byte{record.FamilyLease, 0x80, 0, 0, 0, 0, 0, 0, 1}
 
 // After an installation there is what the sender had of what is shared, and what the receiver had of its own, but for
 // what the snapshot changes.
@@ -160,15 +167,15 @@ func TestStateReplacesWhatIsShared(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		install := installOf(staged)
-		if err := PerformInstall(context.Background(), to.db, install); err != nil {
+		own := ownAt(staged.Index)
+		if err := PerformInstall(context.Background(), to.db, staged, own); err != nil {
 			t.Fatal(err)
 		}
 		wanted := openBare(t, vfs.NewMem())
 		wanted.set(t, pebble.NoSync, common...)
-		own := slices.DeleteFunc(ownOf(2, 20), func(r Record) bool { return r.Key[0] == familyLog })
+		kept := slices.DeleteFunc(ownOf(2, 20), func(r record.Record) bool { return r.Key[0] == record.FamilyLog })
+		wanted.set(t, pebble.NoSync, kept...)
 		wanted.set(t, pebble.NoSync, own...)
-		wanted.set(t, pebble.NoSync, install.Own...)
 		if got, want := to.records(t), wanted.records(t); !slices.Equal(got, want) {
 			t.Errorf("seed %d: there is\n%s\nand not\n%s", seed, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
@@ -236,7 +243,7 @@ func TestStateIsRefused(t *testing.T) {
 }
 
 // forge makes a stream with right checksums of whatever it is given.
-func forge(header *memberpb.StateHeader, records []Record, claimed uint64) []byte {
+func forge(header *memberpb.StateHeader, records []record.Record, claimed uint64) []byte {
 	stream := append([]byte(stateMagic), stateVersion)
 	sum := crc32.Update(0, stateSums, stream)
 	frame := func(body []byte) {
@@ -262,11 +269,11 @@ func forge(header *memberpb.StateHeader, records []Record, claimed uint64) []byt
 // What no member writes is refused even if its checksums are right.
 func TestStateThatMakesNoSenseIsRefused(t *testing.T) {
 	good := func() *memberpb.StateHeader {
-		return &memberpb.StateHeader{Format: Format, ClusterId: testCluster, Index: 5, Term: 2}
+		return &memberpb.StateHeader{Format: record.Format, ClusterId: testCluster, Index: 5, Term: 2}
 	}
-	v1, v2 := Record{[]byte("v1"), nil}, Record{[]byte("v2"), []byte("x")}
+	v1, v2 := record.Record{Key: []byte("v1"), Value: nil}, record.Record{Key: []byte("v2"), Value: []byte("x")}
 	to := bareMember{fs: vfs.NewMem()}
-	staged, err := stage(to, bytes.NewReader(forge(good(), []Record{v1, v2}, 2)))
+	staged, err := stage(to, bytes.NewReader(forge(good(), []record.Record{v1, v2}, 2)))
 	if err != nil || staged.Index != 5 || staged.Term != 2 {
 		t.Fatalf("the forger is no good: %+v, %v", staged, err)
 	}
@@ -282,13 +289,13 @@ func TestStateThatMakesNoSenseIsRefused(t *testing.T) {
 	}{
 		{"it is of no log entry", forge(none, nil, 0)},
 		{"of format 3 and this program knows format 2", forge(format, nil, 0)},
-		{`record "v1" is not in its place`, forge(good(), []Record{v2, v1}, 2)},
-		{`record "v1" is not in its place`, forge(good(), []Record{v1, v1}, 2)},
-		{"it has 1 records and says that it has 2", forge(good(), []Record{v1}, 2)},
-		{"none that members share", forge(good(), []Record{{[]byte("l12345678"), nil}}, 1)},
-		{"none that members share", forge(good(), []Record{{keyIdentity, nil}}, 1)},
-		{"none that members share", forge(good(), []Record{{nil, nil}}, 1)},
-		{"cannot be read", forge(good(), []Record{{leaseKey(1), []byte{0xff}}}, 1)},
+		{`record "v1" is not in its place`, forge(good(), []record.Record{v2, v1}, 2)},
+		{`record "v1" is not in its place`, forge(good(), []record.Record{v1, v1}, 2)},
+		{"it has 1 records and says that it has 2", forge(good(), []record.Record{v1}, 2)},
+		{"none that members share", forge(good(), []record.Record{{Key: []byte("l12345678"), Value: nil}}, 1)},
+		{"none that members share", forge(good(), []record.Record{{Key: record.KeyIdentity}}, 1)},
+		{"none that members share", forge(good(), []record.Record{{Key: nil, Value: nil}}, 1)},
+		{"cannot be read", forge(good(), []record.Record{{Key: leaseOne, Value: []byte{0xff}}}, 1)},
 	} {
 		if _, err := stage(to, bytes.NewReader(c.stream)); err == nil || !strings.Contains(err.Error(), c.what) {
 			t.Errorf("%s: %v", c.what, err)
@@ -302,7 +309,7 @@ func TestStateThatMakesNoSenseIsRefused(t *testing.T) {
 // Reading a state ends with its context, and leaves nothing.
 func TestStateStagingHonoursItsContext(t *testing.T) {
 	from, fs := openBare(t, vfs.NewMem()), vfs.NewMem()
-	from.set(t, pebble.Sync, append(ownOf(1, 50), Record{[]byte("v1"), nil})...)
+	from.set(t, pebble.Sync, append(ownOf(1, 50), record.Record{Key: []byte("v1"), Value: nil})...)
 	stream := from.stream(t)
 	if err := from.db.Close(); err != nil {
 		t.Fatal(err)
@@ -321,7 +328,7 @@ func TestStateStagingHonoursItsContext(t *testing.T) {
 // A family that nobody has decided about is not left out in silence.
 func TestStateWithAnUnknownFamilyIsNotSent(t *testing.T) {
 	from := openBare(t, vfs.NewMem())
-	from.set(t, pebble.Sync, append(ownOf(1, 50), Record{[]byte("zebra"), nil})...)
+	from.set(t, pebble.Sync, append(ownOf(1, 50), record.Record{Key: []byte("zebra"), Value: nil})...)
 	snapshot := from.db.NewSnapshot()
 	if err := WriteState(io.Discard, snapshot); err == nil || !strings.Contains(err.Error(), "zebra") {
 		t.Errorf("it was sent: %v", err)
@@ -404,7 +411,7 @@ func TestAnInstallationIsAtomic(t *testing.T) {
 			t.Fatal(err)
 		}
 		cut.armed = true
-		if err := PerformInstall(context.Background(), to.db, installOf(staged)); err != nil {
+		if err := PerformInstall(context.Background(), to.db, staged, ownAt(staged.Index)); err != nil {
 			t.Fatal(err)
 		}
 		cut.mu.Lock()

@@ -12,6 +12,10 @@ import (
 // Identity returns the cluster and the member, without revision and term.
 func (r *Replica) Identity() Header { return r.identity }
 
+// ClockDomain returns the number of this member's clock domain in its database. Unlike the others, it may be called from
+// any goroutine.
+func (r *Replica) ClockDomain() uint32 { return r.instants.sequence }
+
 // Space returns the newest reading of how much room there is, and the limits.
 func (r *Replica) Space() (Space, SpaceLimits) { return r.space.seen, r.space.limits }
 

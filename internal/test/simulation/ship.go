@@ -52,7 +52,7 @@ func (m *member) stage(from, incarnation uint64, message, state []byte) error {
 	}
 	parsed, err := replica.ParseMessage(from, m.id, message)
 	m.must(err)
-	receipt := m.replica.Receipt(m.now)
+	receipt := replica.Receipt{ClusterID: m.replica.Header().ClusterID, Domain: m.replica.ClockDomain(), Now: m.now}
 	m.staged++
 	staged, err := replica.StageState(context.Background(), m.fs, stagingFolder, m.staged, bytes.NewReader(state), receipt)
 	m.must(err)
@@ -65,11 +65,11 @@ func (m *member) install(e replica.Install) {
 	m.w.mark("a state was installed")
 	m.w.note(m.name, "installs", e.Sequence, uint64(len(e.Own)))
 	m.later(m.w.upTo(m.w.dice.disk, 50*time.Millisecond), func() {
-		m.must(replica.PerformInstall(context.Background(), m.db, e))
+		m.must(replica.PerformInstall(context.Background(), m.db, e.State.(*replica.Staged), e.Own))
 		m.event(replica.Installed{Sequence: e.Sequence})
 	})
 }
 
 func (m *member) discard(e replica.Discard) {
-	m.must(e.State.(*replica.Staged).Discard())
+	m.must(e.State.Discard())
 }
