@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/statexfer"
 )
 
 // states are the whole states that are on their way to and from other members.
@@ -89,7 +90,7 @@ func (n *Node) shipState(ctx context.Context, e replica.Ship) error {
 		return errors.Join(errShipping, e.State.Close())
 	}
 	defer n.states.shipped(to)
-	state, err := replica.NewStateReader(e.State)
+	state, err := statexfer.NewReader(e.State)
 	if err != nil {
 		return errors.Join(err, e.State.Close())
 	}
@@ -116,7 +117,7 @@ func (n *Node) ReceiveState(ctx context.Context, from, incarnation uint64, messa
 		return errReceiving
 	}
 	defer n.states.received()
-	staged, err := replica.StageState(ctx, n.cfg.FS, n.cfg.Dir, randomID(), state, replica.Receipt{ClusterID: n.identity.ClusterID, Domain: n.replica.ClockDomain(), Now: clock.Now})
+	staged, err := statexfer.Stage(ctx, n.cfg.FS, n.cfg.Dir, randomID(), state, statexfer.Receipt{ClusterID: n.identity.ClusterID, Domain: n.replica.ClockDomain(), Now: clock.Now})
 	if err != nil {
 		return err
 	}
@@ -145,7 +146,7 @@ func (n *Node) handIn(ctx context.Context, event replica.Event) error {
 // n.states.installed.
 func (n *Node) install(e replica.Install) {
 	n.log.Info("member puts the state of another member in place of its own")
-	n.states.installed <- replica.Installed{Sequence: e.Sequence, Err: replica.PerformInstall(context.Background(), n.db, e.State.(*replica.Staged), e.Own)}
+	n.states.installed <- replica.Installed{Sequence: e.Sequence, Err: statexfer.Install(context.Background(), n.db, e.State.(*statexfer.Staged), e.Own)}
 }
 
 // discard performs a Discard.

@@ -18,6 +18,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/statexfer"
 )
 
 // snapped waits until a node has put the state of another in place of its own, and is as far as the leader.
@@ -127,7 +128,7 @@ func stateAt(t *testing.T, index uint64) []byte {
 	}
 	var state bytes.Buffer
 	snapshot := db.NewSnapshot()
-	if err := errors.Join(replica.WriteState(&state, snapshot), snapshot.Close(), db.Close()); err != nil {
+	if err := errors.Join(statexfer.Write(&state, snapshot), snapshot.Close(), db.Close()); err != nil {
 		t.Fatal(err)
 	}
 	return state.Bytes()
@@ -189,8 +190,8 @@ func TestNodeRemovesLeftoverStates(t *testing.T) {
 		}
 	}
 	startNodeOnce()
-	to := replica.Receipt{ClusterID: stateCluster, Now: clock.Now}
-	if _, err := replica.StageState(context.Background(), vfs.Default, dir, 1, bytes.NewReader(stateAt(t, 50)), to); err != nil {
+	to := statexfer.Receipt{ClusterID: stateCluster, Now: clock.Now}
+	if _, err := statexfer.Stage(context.Background(), vfs.Default, dir, 1, bytes.NewReader(stateAt(t, 50)), to); err != nil {
 		t.Fatal(err)
 	}
 	if len(leftoversIn(t, dir)) != 1 {

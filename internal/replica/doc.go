@@ -78,7 +78,7 @@
 //	view.go, group_status.go, read_names.go
 //	                             what a driver sees besides effects
 //	message.go                   what members say to each other
-//	ship.go, install.go, state.go, stage.go
+//	ship.go, install.go
 //	                             a member's whole state, on its way to another
 //	disk.go, logpb               what the records on the disk look like
 //	refound.go                   the database of a snapshot becomes that of a new cluster

@@ -18,6 +18,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/statexfer"
 )
 
 // performState does at once what concerns whole states.
@@ -36,7 +37,7 @@ func (w *world) performState(e Effect) {
 }
 
 func (w *world) installNow() {
-	w.inbox = append(w.inbox, Installed{w.held.Sequence, PerformInstall(context.Background(), w.db, w.held.State.(*Staged), w.held.Own)})
+	w.inbox = append(w.inbox, Installed{w.held.Sequence, statexfer.Install(context.Background(), w.db, w.held.State.(*statexfer.Staged), w.held.Own)})
 	w.installs++
 	w.held = nil
 }
@@ -57,7 +58,7 @@ func (g *team) ship(e Ship) {
 		return
 	}
 	var stream bytes.Buffer
-	if err := errors.Join(WriteState(&stream, e.State), e.State.Close()); err != nil {
+	if err := errors.Join(statexfer.Write(&stream, e.State), e.State.Close()); err != nil {
 		g.t.Fatalf("the state cannot be written: %v", err)
 	}
 	g.sent = append(g.sent, e.Message)
@@ -70,7 +71,7 @@ func (g *team) ship(e Ship) {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	staged, err := StageState(context.Background(), to.fs, "", rand.Uint64(), &stream, Receipt{ClusterID: to.replica.identity.ClusterID, Domain: to.replica.ClockDomain(), Now: to.clock.Now})
+	staged, err := statexfer.Stage(context.Background(), to.fs, "", rand.Uint64(), &stream, statexfer.Receipt{ClusterID: to.replica.identity.ClusterID, Domain: to.replica.ClockDomain(), Now: to.clock.Now})
 	if err != nil {
 		g.t.Fatalf("the state cannot be read: %v", err)
 	}

@@ -42,8 +42,7 @@ var rooms = []room{
 	{folder: "internal/backoff"},
 	// guard.go locks and waits for the lanes, and calls what saves the marks.
 	{folder: "fence", exempt: []string{"guard.go"}},
-	// stage.go writes files and waits for the database.
-	{folder: "internal/replica", exempt: []string{"stage.go"}, composed: true},
+	{folder: "internal/replica", composed: true},
 	// judge.go and terms.go decide when a command is ended; the rest deals with processes.
 	{folder: "internal/supervise", exempt: []string{"*_unix.go", "system_*.go", "alarm.go", "message.go", "outcome.go", "unsupported.go"}},
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/statexfer"
 )
 
 // stagingFolder is where a member's file system has states that it is receiving.
@@ -20,7 +21,7 @@ func (m *member) ship(e replica.Ship) {
 	if m.replica.Store().CompactRevision() > 0 {
 		w.mark("a state was shipped of which history had been compacted")
 	}
-	reader, err := replica.NewStateReader(e.State)
+	reader, err := statexfer.NewReader(e.State)
 	m.must(err)
 	state, err := io.ReadAll(reader)
 	m.must(err)
@@ -52,9 +53,9 @@ func (m *member) stage(from, incarnation uint64, message, state []byte) error {
 	}
 	parsed, err := replica.ParseMessage(from, m.id, message)
 	m.must(err)
-	receipt := replica.Receipt{ClusterID: m.replica.Header().ClusterID, Domain: m.replica.ClockDomain(), Now: m.now}
+	receipt := statexfer.Receipt{ClusterID: m.replica.Header().ClusterID, Domain: m.replica.ClockDomain(), Now: m.now}
 	m.staged++
-	staged, err := replica.StageState(context.Background(), m.fs, stagingFolder, m.staged, bytes.NewReader(state), receipt)
+	staged, err := statexfer.Stage(context.Background(), m.fs, stagingFolder, m.staged, bytes.NewReader(state), receipt)
 	m.must(err)
 	m.event(replica.Received{Message: parsed, Incarnation: incarnation, State: staged})
 	return nil
@@ -65,7 +66,7 @@ func (m *member) install(e replica.Install) {
 	m.w.mark("a state was installed")
 	m.w.note(m.name, "installs", e.Sequence, uint64(len(e.Own)))
 	m.later(m.w.upTo(m.w.dice.disk, 50*time.Millisecond), func() {
-		m.must(replica.PerformInstall(context.Background(), m.db, e.State.(*replica.Staged), e.Own))
+		m.must(statexfer.Install(context.Background(), m.db, e.State.(*statexfer.Staged), e.Own))
 		m.event(replica.Installed{Sequence: e.Sequence})
 	})
 }

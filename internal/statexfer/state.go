@@ -1,4 +1,4 @@
-package replica
+package statexfer
 
 import (
 	"bytes"
@@ -55,9 +55,9 @@ func shared(key []byte) bool {
 
 var stateSums = crc32.MakeTable(crc32.Castagnoli)
 
-// WriteState writes the whole state that a snapshot of a member's database shows.
-func WriteState(w io.Writer, snapshot *pebble.Snapshot) error {
-	state, err := NewStateReader(snapshot)
+// Write writes the whole state that a snapshot of a member's database shows.
+func Write(w io.Writer, snapshot *pebble.Snapshot) error {
+	state, err := NewReader(snapshot)
 	if err != nil {
 		return err
 	}
@@ -65,8 +65,8 @@ func WriteState(w io.Writer, snapshot *pebble.Snapshot) error {
 	return errors.Join(err, state.Close())
 }
 
-// A StateReader is the whole state as bytes, see [StageState]. It takes little memory however large the state is.
-type StateReader struct {
+// A Reader is the whole state as bytes, see [Stage]. It takes little memory however large the state is.
+type Reader struct {
 	it      *pebble.Iterator
 	sum     uint32
 	frame   []byte
@@ -75,14 +75,14 @@ type StateReader struct {
 	err     error // once all is read
 }
 
-// NewStateReader reads from a snapshot of a member's database. It must be closed before the snapshot is. If the
+// NewReader reads from a snapshot of a member's database. It must be closed before the snapshot is. If the
 // member's own state is replaced meanwhile, reading goes on from the one that the snapshot shows, or fails.
-func NewStateReader(snapshot *pebble.Snapshot) (*StateReader, error) {
+func NewReader(snapshot *pebble.Snapshot) (*Reader, error) {
 	it, err := snapshot.NewIter(nil) // one iterator is consistent in itself
 	if err != nil {
 		return nil, err
 	}
-	s := &StateReader{it: it}
+	s := &Reader{it: it}
 	if err := s.begin(); err != nil {
 		return nil, errors.Join(err, it.Close())
 	}
@@ -90,7 +90,7 @@ func NewStateReader(snapshot *pebble.Snapshot) (*StateReader, error) {
 }
 
 // begin makes the header.
-func (s *StateReader) begin() error {
+func (s *Reader) begin() error {
 	identity, applied := new(logpb.Identity), new(logpb.Applied)
 	for _, own := range []struct {
 		key []byte
@@ -125,10 +125,10 @@ func (s *StateReader) begin() error {
 }
 
 // reset begins a frame.
-func (s *StateReader) reset() { s.frame = append(s.frame[:0], make([]byte, frameHead)...) }
+func (s *Reader) reset() { s.frame = append(s.frame[:0], make([]byte, frameHead)...) }
 
 // seal makes a frame ready to be read.
-func (s *StateReader) seal() {
+func (s *Reader) seal() {
 	body := s.frame[frameHead:]
 	s.sum = crc32.Update(s.sum, stateSums, body)
 	binary.BigEndian.PutUint32(s.frame, uint32(len(body)))
@@ -137,7 +137,7 @@ func (s *StateReader) seal() {
 }
 
 // Read is part of io.Reader.
-func (s *StateReader) Read(p []byte) (int, error) {
+func (s *Reader) Read(p []byte) (int, error) {
 	for len(s.rest) == 0 {
 		if s.err == nil {
 			s.err = s.next()
@@ -152,7 +152,7 @@ func (s *StateReader) Read(p []byte) (int, error) {
 }
 
 // next makes the next frame, the last one when the iterator is at its end.
-func (s *StateReader) next() error {
+func (s *Reader) next() error {
 	if s.it == nil {
 		return io.EOF
 	}
@@ -192,7 +192,7 @@ func (s *StateReader) next() error {
 }
 
 // skip passes over what is not sent: the log, and the member's own records.
-func (s *StateReader) skip(key []byte) error {
+func (s *Reader) skip(key []byte) error {
 	switch {
 	case len(key) > 0 && key[0] == record.FamilyLog:
 		s.it.SeekGE([]byte{record.FamilyLog + 1})
@@ -205,7 +205,7 @@ func (s *StateReader) skip(key []byte) error {
 }
 
 // Close ends the reading.
-func (s *StateReader) Close() error {
+func (s *Reader) Close() error {
 	if s.it == nil {
 		return nil
 	}
@@ -217,7 +217,7 @@ func (s *StateReader) Close() error {
 	return err
 }
 
-// stateParser reads what a StateReader made, and believes nothing of it before its checksum is right.
+// stateParser reads what a Reader made, and believes nothing of it before its checksum is right.
 type stateParser struct {
 	from    io.Reader
 	sum     uint32

@@ -1,4 +1,4 @@
-package replica
+package statexfer
 
 import (
 	"bytes"
@@ -37,7 +37,7 @@ type Receipt struct {
 	Now func() clock.Instant
 }
 
-// A Staged is a whole state of another member, in files beside the database; see [PerformInstall].
+// A Staged is a whole state of another member, in files beside the database; see [Install].
 type Staged struct {
 	// Index and Term are those of the last log entry that it holds.
 	Index, Term uint64
@@ -48,18 +48,18 @@ type Staged struct {
 	forgotten []byte // the value under record.KeyForgotten, nil if there is none
 }
 
-// StageState reads a state that [WriteState] wrote into files, in a new folder within dir, which is named after id. That
+// Stage reads a state that [Write] wrote into files, in a new folder within dir, which is named after id. That
 // must be random. It takes little memory.
 // Instants in it were read on the sender's clocks: they become instants at which the receiver had them, on its own.
 // After an error nothing is left behind. What a crash leaves behind is removed when the data folder is opened.
-func StageState(ctx context.Context, files vfs.FS, dir string, id uint64, state io.Reader, to Receipt) (*Staged, error) {
+func Stage(ctx context.Context, files vfs.FS, dir string, id uint64, state io.Reader, to Receipt) (*Staged, error) {
 	p := &stateParser{from: state}
 	header, err := p.header()
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case header.Format != Format:
+	case header.Format != record.Format:
 		return nil, errBadState("its records are of format %d and this program knows format %d: use versions of leasekeeper that are next to each other", header.Format, record.Format)
 	case header.ClusterId != to.ClusterID:
 		return nil, errBadState("it is of another group: of %x, and this member belongs to %x; see that the members have different addresses", header.ClusterId, to.ClusterID)
@@ -183,11 +183,11 @@ func (to Receipt) rewrite(key, value []byte, m proto.Message, change func()) ([]
 	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
 }
 
-// PerformInstall puts a staged state in place of a member's own: when it returns nil, the database holds the state that
+// Install puts a staged state in place of a member's own: when it returns nil, the database holds the state that
 // was received and, as they are, the member's own records, but for those in changed; and this stays so. If the process
 // dies before, either that is the case or nothing has changed. After an error nobody knows which. All earlier writes must
 // have been committed, synced or not, and nobody may write meanwhile.
-func PerformInstall(ctx context.Context, db *pebble.DB, staged *Staged, changed []record.Record) error {
+func Install(ctx context.Context, db *pebble.DB, staged *Staged, changed []record.Record) error {
 	own, err := ownRecords(db, changed, staged.forgotten)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package replica
+package statexfer
 
 import (
 	"bytes"
@@ -45,7 +45,7 @@ func openBare(t testing.TB, fs vfs.FS) bareMember {
 	return bareMember{fs, db}
 }
 
-func (m bareMember) set(t testing.TB, sync *pebble.WriteOptions, records ...Record) {
+func (m bareMember) set(t testing.TB, sync *pebble.WriteOptions, records ...record.Record) {
 	t.Helper()
 	batch := m.db.NewBatch()
 	for _, r := range records {
@@ -79,7 +79,7 @@ func (m bareMember) stream(t testing.TB) []byte {
 	t.Helper()
 	var stream bytes.Buffer
 	snapshot := m.db.NewSnapshot()
-	if err := errors.Join(WriteState(&stream, snapshot), snapshot.Close()); err != nil {
+	if err := errors.Join(Write(&stream, snapshot), snapshot.Close()); err != nil {
 		t.Fatal(err)
 	}
 	return stream.Bytes()
@@ -122,8 +122,8 @@ func randomBytes(rng *rand.Rand, limit int) []byte {
 	return b
 }
 
-func stage(m bareMember, stream io.Reader) (*Staged, error) {
-	return StageState(context.Background(), m.fs, "", rand.Uint64(), stream, testReceipt())
+func stageIn(m bareMember, stream io.Reader) (*Staged, error) {
+	return Stage(context.Background(), m.fs, "", rand.Uint64(), stream, testReceipt())
 }
 
 // ownAt are the own records of a member that has installed a state of an entry.
@@ -163,12 +163,12 @@ func TestStateReplacesWhatIsShared(t *testing.T) {
 		if seed%4 == 0 {
 			reader = iotest.OneByteReader(reader)
 		}
-		staged, err := stage(to, reader)
+		staged, err := stageIn(to, reader)
 		if err != nil {
 			t.Fatal(err)
 		}
 		own := ownAt(staged.Index)
-		if err := PerformInstall(context.Background(), to.db, staged, own); err != nil {
+		if err := Install(context.Background(), to.db, staged, own); err != nil {
 			t.Fatal(err)
 		}
 		wanted := openBare(t, vfs.NewMem())
@@ -214,7 +214,7 @@ func TestStateIsRefused(t *testing.T) {
 
 	refused := func(what, text string, stream []byte) {
 		t.Helper()
-		_, err := stage(to, bytes.NewReader(stream))
+		_, err := stageIn(to, bytes.NewReader(stream))
 		if err == nil || !strings.Contains(err.Error(), "is refused, and the own one stays: ") || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -233,7 +233,7 @@ func TestStateIsRefused(t *testing.T) {
 	version := bytes.Clone(whole)
 	version[len(stateMagic)]++
 	refused("another version", "of version 2 and this program knows version 1", version)
-	_, err := StageState(context.Background(), to.fs, "", rand.Uint64(), bytes.NewReader(whole), Receipt{ClusterID: 5, Now: testReceipt().Now})
+	_, err := Stage(context.Background(), to.fs, "", rand.Uint64(), bytes.NewReader(whole), Receipt{ClusterID: 5, Now: testReceipt().Now})
 	if err == nil || !strings.Contains(err.Error(), "it is of another group: of c1, and this member belongs to 5") {
 		t.Errorf("another group: %v", err)
 	}
@@ -273,7 +273,7 @@ func TestStateThatMakesNoSenseIsRefused(t *testing.T) {
 	}
 	v1, v2 := record.Record{Key: []byte("v1"), Value: nil}, record.Record{Key: []byte("v2"), Value: []byte("x")}
 	to := bareMember{fs: vfs.NewMem()}
-	staged, err := stage(to, bytes.NewReader(forge(good(), []record.Record{v1, v2}, 2)))
+	staged, err := stageIn(to, bytes.NewReader(forge(good(), []record.Record{v1, v2}, 2)))
 	if err != nil || staged.Index != 5 || staged.Term != 2 {
 		t.Fatalf("the forger is no good: %+v, %v", staged, err)
 	}
@@ -297,7 +297,7 @@ func TestStateThatMakesNoSenseIsRefused(t *testing.T) {
 		{"none that members share", forge(good(), []record.Record{{Key: nil, Value: nil}}, 1)},
 		{"cannot be read", forge(good(), []record.Record{{Key: leaseOne, Value: []byte{0xff}}}, 1)},
 	} {
-		if _, err := stage(to, bytes.NewReader(c.stream)); err == nil || !strings.Contains(err.Error(), c.what) {
+		if _, err := stageIn(to, bytes.NewReader(c.stream)); err == nil || !strings.Contains(err.Error(), c.what) {
 			t.Errorf("%s: %v", c.what, err)
 		}
 		if left := leftovers(t, to.fs); len(left) > 0 {
@@ -317,7 +317,7 @@ func TestStateStagingHonoursItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	stopped := errors.New("stopped")
 	cancel(stopped)
-	if _, err := StageState(ctx, fs, "", rand.Uint64(), bytes.NewReader(stream), testReceipt()); !errors.Is(err, stopped) {
+	if _, err := Stage(ctx, fs, "", rand.Uint64(), bytes.NewReader(stream), testReceipt()); !errors.Is(err, stopped) {
 		t.Errorf("staged: %v", err)
 	}
 	if left := leftovers(t, fs); len(left) > 0 {
@@ -330,7 +330,7 @@ func TestStateWithAnUnknownFamilyIsNotSent(t *testing.T) {
 	from := openBare(t, vfs.NewMem())
 	from.set(t, pebble.Sync, append(ownOf(1, 50), record.Record{Key: []byte("zebra"), Value: nil})...)
 	snapshot := from.db.NewSnapshot()
-	if err := WriteState(io.Discard, snapshot); err == nil || !strings.Contains(err.Error(), "zebra") {
+	if err := Write(io.Discard, snapshot); err == nil || !strings.Contains(err.Error(), "zebra") {
 		t.Errorf("it was sent: %v", err)
 	}
 	if err := errors.Join(snapshot.Close(), from.db.Close()); err != nil {
@@ -346,7 +346,7 @@ func TestStateIsSentAsItWas(t *testing.T) {
 	from.set(t, pebble.Sync, ownOf(1, 50)...)
 	want := from.stream(t)
 	early, late := from.db.NewSnapshot(), from.db.NewSnapshot()
-	state, err := NewStateReader(early)
+	state, err := NewReader(early)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -362,7 +362,7 @@ func TestStateIsSentAsItWas(t *testing.T) {
 	if err != nil || !bytes.Equal(append(begin, rest...), want) {
 		t.Errorf("%d bytes were sent and not %d: %v", len(begin)+len(rest), len(want), err)
 	}
-	if _, err := NewStateReader(late); err == nil {
+	if _, err := NewReader(late); err == nil {
 		t.Fatal("a state that is gone can be sent")
 	}
 	if err := errors.Join(state.Close(), early.Close(), late.Close(), from.db.Close()); err != nil {
@@ -406,12 +406,12 @@ func TestAnInstallationIsAtomic(t *testing.T) {
 		synced := to.records(t)
 		to.set(t, pebble.NoSync, randomShared(rng, 5)...)
 		old := to.records(t)
-		staged, err := stage(to, bytes.NewReader(from.stream(t)))
+		staged, err := stageIn(to, bytes.NewReader(from.stream(t)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		cut.armed = true
-		if err := PerformInstall(context.Background(), to.db, staged, ownAt(staged.Index)); err != nil {
+		if err := Install(context.Background(), to.db, staged, ownAt(staged.Index)); err != nil {
 			t.Fatal(err)
 		}
 		cut.mu.Lock()
