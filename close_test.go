@@ -117,7 +117,7 @@ func TestCloseWithAnEndedContextLeavesNoGoroutine(t *testing.T) {
 		w.is(err, leasekeeper.ErrClosed)
 		w.is(k.Run(w.Context(), "y", never), leasekeeper.ErrClosed)
 		w.is(k.Campaign(w.Context(), "y", never), leasekeeper.ErrClosed)
-		_, err = k.Adopt(w.Context(), "y", 1)
+		_, err = k.Resume(w.Context(), "y", 1)
 		w.is(err, leasekeeper.ErrClosed)
 		_, err = k.Get(w.Context(), "y")
 		w.is(err, leasekeeper.ErrClosed)

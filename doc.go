@@ -51,7 +51,7 @@
 // [Keeper.Run] is for a thing that has an end: it waits for the name, runs a function, and releases.
 // [Keeper.Campaign] is for a role: it does so again and again. [Keeper.Acquire] and [Keeper.TryAcquire] return
 // the [Lease] itself. [Keeper.Get], [Keeper.List] and [Keeper.Watch] tell who holds what, and [Lease.Announce]
-// tells others how to reach the holder. [Keeper.Adopt] takes over a lease whose token somebody handed over.
+// tells others how to reach the holder. [Keeper.Resume] takes over a lease whose token somebody handed over.
 //
 // One keeper is enough for a program. However many leases it holds, it renews all of them with one message
 // every third of the TTL; a lease costs some 600 bytes. A lease that cannot be renewed is in doubt after

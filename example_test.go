@@ -122,7 +122,7 @@ func ExampleKeeper_Campaign() {
 	// context canceled
 }
 
-func ExampleKeeper_Adopt() {
+func ExampleKeeper_Resume() {
 	ctx := context.Background()
 	store := memory.New()
 	a, b := open(store), open(store)
@@ -133,8 +133,8 @@ func ExampleKeeper_Adopt() {
 		log.Fatal(err)
 	}
 	// The token was handed to another process, which goes on where this one stops.
-	adopted, err := b.Adopt(ctx, "migration", l.Token())
-	fmt.Println(err, adopted.Token() == l.Token())
+	resumed, err := b.Resume(ctx, "migration", l.Token())
+	fmt.Println(err, resumed.Token() == l.Token())
 	// Output: <nil> true
 }
 

@@ -119,11 +119,11 @@ func checkPrefix(prefix string) error {
 	return nil
 }
 
-// Adopt continues the tenancy of the name under token t, which an earlier process or another keeper began
+// Resume continues the tenancy of the name under token t, which an earlier process or another keeper began
 // and then left alone. The one who began it must not act under it any more: nothing but its own end would
 // tell it. The lease has the TTL that it was granted with. [ErrLost] says that somebody else holds the name
 // now, or nobody, or that this keeper lost the lease at its deadline and is releasing it.
-func (k *Keeper) Adopt(ctx context.Context, name string, t Token, o ...Option) (*Lease, error) {
+func (k *Keeper) Resume(ctx context.Context, name string, t Token, o ...Option) (*Lease, error) {
 	options, err := k.forOne(o)
 	if err == nil {
 		err = backend.CheckName(name)
@@ -134,7 +134,7 @@ func (k *Keeper) Adopt(ctx context.Context, name string, t Token, o ...Option) (
 	if err != nil {
 		return nil, err
 	}
-	adopter, err := backend.Can[backend.Adopter](k.backend)
+	resumer, err := backend.Can[backend.Resumer](k.backend)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (k *Keeper) Adopt(ctx context.Context, name string, t Token, o ...Option) (
 		return nil, err
 	}
 	defer k.leave()
-	if err := k.resume(name, t); err != nil {
+	if err := k.resumable(name, t); err != nil {
 		return nil, err
 	}
 	l := k.newLease(ctx, name, options, false)
@@ -151,7 +151,7 @@ func (k *Keeper) Adopt(ctx context.Context, name string, t Token, o ...Option) (
 	}
 	bounded, done := k.bound(ctx)
 	defer done()
-	raw, grant, err := adopter.Adopt(bounded, name, t, k.who(options.text))
+	raw, grant, err := resumer.Resume(bounded, name, t, k.who(options.text))
 	if err != nil {
 		if bounded.Err() != nil && !errors.Is(err, ErrUnknownOutcome) {
 			err = over(bounded)
@@ -163,7 +163,7 @@ func (k *Keeper) Adopt(ctx context.Context, name string, t Token, o ...Option) (
 	l.ttl.Store(int64(grant.TTL))
 	closing := k.closing
 	if closing {
-		// The lease is left as it was found: somebody else may adopt it.
+		// The lease is left as it was found: somebody else may resume it.
 		k.step(keepalive.Refused{Lease: l.handle})
 		k.forget(l)
 	} else {

@@ -32,7 +32,7 @@ func TestBadInput(t *testing.T) {
 			w.is(err, leasekeeper.ErrInvalid)
 			w.is(k.Run(ctx, name, never), leasekeeper.ErrInvalid)
 			w.is(k.Campaign(ctx, name, never), leasekeeper.ErrInvalid)
-			_, err = k.Adopt(ctx, name, 1)
+			_, err = k.Resume(ctx, name, 1)
 			w.is(err, leasekeeper.ErrInvalid)
 			_, err = k.Get(ctx, name)
 			w.is(err, leasekeeper.ErrInvalid)
@@ -46,7 +46,7 @@ func TestBadInput(t *testing.T) {
 			w.is(err, leasekeeper.ErrInvalid)
 			w.is(k.Run(ctx, "x", never, bad), leasekeeper.ErrInvalid)
 			w.is(k.Campaign(ctx, "x", never, bad), leasekeeper.ErrInvalid)
-			_, err = k.Adopt(ctx, "x", 1, bad)
+			_, err = k.Resume(ctx, "x", 1, bad)
 			w.is(err, leasekeeper.ErrInvalid)
 			_, err = leasekeeper.New(w.store.Backend(), bad)
 			w.is(err, leasekeeper.ErrInvalid)
@@ -60,7 +60,7 @@ func TestBadInput(t *testing.T) {
 		}
 		_, err := leasekeeper.New(nil)
 		w.is(err, leasekeeper.ErrInvalid)
-		_, err = k.Adopt(ctx, "x", 0)
+		_, err = k.Resume(ctx, "x", 0)
 		w.is(err, leasekeeper.ErrInvalid)
 		w.is(k.Campaign(ctx, "x", never, leasekeeper.NoWait()), leasekeeper.ErrInvalid)
 		for _, prefix := range []string{"\xff", strings.Repeat("x", backend.MaxName+1)} {

@@ -74,21 +74,21 @@ func TestCloseTellsOfItsOwnReleasesOnly(t *testing.T) {
 	})
 }
 
-// handover lets something happen between the store's answer to an adoption and its return.
+// handover lets something happen between the store's answer to an resumption and its return.
 type handover struct {
 	*memory.Backend
 	do func()
 }
 
-func (h *handover) Adopt(ctx context.Context, name string, t backend.Token, by backend.Holder) (backend.Lease, backend.Grant, error) {
-	l, g, err := h.Backend.Adopt(context.WithoutCancel(ctx), name, t, by)
+func (h *handover) Resume(ctx context.Context, name string, t backend.Token, by backend.Holder) (backend.Lease, backend.Grant, error) {
+	l, g, err := h.Backend.Resume(context.WithoutCancel(ctx), name, t, by)
 	h.do()
 	return l, g, err
 }
 
-// A lease that is adopted while its keeper is being closed is left as it was found: it is neither held nor
+// A lease that is resumed while its keeper is being closed is left as it was found: it is neither held nor
 // released, and Close has nothing to tell of it.
-func TestAdoptWhileItsKeeperIsClosed(t *testing.T) {
+func TestResumeWhileItsKeeperIsClosed(t *testing.T) {
 	bubble(t, func(w *world) {
 		first, _ := w.keeper("first")
 		l := w.must(first.Acquire(w.Context(), "x"))
@@ -99,10 +99,10 @@ func TestAdoptWhileItsKeeperIsClosed(t *testing.T) {
 			go func() { closed <- k.Close(w.Context()) }()
 			time.Sleep(time.Second)
 		}
-		heir, err := k.Adopt(w.Context(), "x", l.Token())
+		heir, err := k.Resume(w.Context(), "x", l.Token())
 		w.is(err, leasekeeper.ErrClosed)
 		if heir != nil {
-			w.Error("a closed keeper has adopted a lease")
+			w.Error("a closed keeper has resumed a lease")
 		}
 		if err := <-closed; err != nil {
 			w.Error(err)

@@ -64,7 +64,7 @@ type leaseContext struct {
 	cancel context.CancelCauseFunc
 }
 
-// newLease returns a lease that is still to be claimed or adopted, for a call with that context.
+// newLease returns a lease that is still to be claimed or resumed, for a call with that context.
 func (k *Keeper) newLease(ctx context.Context, name string, o leaseOptions, managed bool) *Lease {
 	l := &Lease{k: k, name: name, text: o.text, parent: ctx, managed: managed}
 	l.ttl.Store(int64(o.ttl))

@@ -211,8 +211,8 @@ func (k *Keeper) giveUp(l *Lease) bool {
 	return l.givenUp
 }
 
-// resume keeps a lost lease of this keeper from being released. It returns an error if the release has begun.
-func (k *Keeper) resume(name string, t Token) error {
+// resumable keeps a lost lease of this keeper from being released. It returns an error if the release has begun.
+func (k *Keeper) resumable(name string, t Token) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l := k.lost[name]

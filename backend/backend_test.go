@@ -109,7 +109,7 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 	asked[Watcher](t, Watch)
 	asked[Historian](t, History)
 	asked[Announcer](t, Announce)
-	asked[Adopter](t, Adopt)
+	asked[Resumer](t, Resume)
 	asked[Revoker](t, Revoke)
 	asked[Pinner](t, Pin)
 	asked[Transferrer](t, Transfer)

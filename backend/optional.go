@@ -9,7 +9,7 @@ import (
 // What only some backends can do. [Can] finds these by type assertion. A backend that has the method of one
 // but cannot do it either, say because of how its store is set up, answers with an [*UnsupportedError].
 
-// Can returns b as T, which is one of [Watcher], [Historian], [Announcer], [Adopter], [Revoker], [Pinner]
+// Can returns b as T, which is one of [Watcher], [Historian], [Announcer], [Resumer], [Revoker], [Pinner]
 // and [Transferrer], or an [*UnsupportedError] that names what b cannot do.
 func Can[T any](b Backend) (T, error) {
 	t, ok := b.(T)
@@ -24,7 +24,7 @@ const (
 	Watch    = "watch"
 	History  = "history"
 	Announce = "announce"
-	Adopt    = "adopt"
+	Resume   = "resume"
 	Revoke   = "revoke"
 	Pin      = "pin"
 	Transfer = "transfer"
@@ -38,8 +38,8 @@ func thing[T any]() string {
 		return History
 	case *Announcer:
 		return Announce
-	case *Adopter:
-		return Adopt
+	case *Resumer:
+		return Resume
 	case *Revoker:
 		return Revoke
 	case *Pinner:
@@ -93,11 +93,11 @@ type Announcer interface {
 	Announce(ctx context.Context, l Lease, text string) error
 }
 
-// Adopter continues a tenancy that another keeper, or an earlier process, began.
-type Adopter interface {
-	// Adopt returns a reference to the lease that holds the name under this token, and renews it. [ErrLost]
+// Resumer continues a tenancy that another keeper, or an earlier process, began.
+type Resumer interface {
+	// Resume returns a reference to the lease that holds the name under this token, and renews it. [ErrLost]
 	// says that another token holds it, or none.
-	Adopt(ctx context.Context, name string, t Token, by Holder) (Lease, Grant, error)
+	Resume(ctx context.Context, name string, t Token, by Holder) (Lease, Grant, error)
 }
 
 // Revoker ends the tenancy of somebody else.

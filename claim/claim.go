@@ -80,7 +80,7 @@ func (c *Client) handle(name string, h backend.Holder, id backend.ID) (*Lease, e
 	return l, nil
 }
 
-// answer returns what a claim or an adoption has come to.
+// answer returns what a claim or an resumption has come to.
 func (c *Client) answer(l *Lease, e *effort, err error) (*Lease, error) {
 	l.doubts(e.open)
 	doubt := errors.Is(err, backend.ErrUnknownOutcome)

@@ -3,9 +3,9 @@
 // It promises, without a server of its own and without clocks that are set alike:
 //
 //   - A holder may rely on its lease until [Lease.Until], which its process counts on its own clocks. Nobody else is
-//     given the name before, unless an operator says so ([Client.Revoke] with now), or somebody adopts the tenancy
-//     ([Client.Adopt]) and then releases it: that frees the name at once, and the handle
-//     from before the adoption may still act until its own deadline.
+//     given the name before, unless an operator says so ([Client.Revoke] with now), or somebody resumes the tenancy
+//     ([Client.Resume]) and then releases it: that frees the name at once, and the handle
+//     from before the resumption may still act until its own deadline.
 //   - Tokens rise by one with every change of ownership, for ever: over release, expiry, takeover and the removal
 //     of old records. A lease that was lost never comes back.
 //   - A renewal never shortens what was promised before it.

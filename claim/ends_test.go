@@ -251,11 +251,11 @@ func TestDriftBoundsMayDiffer(t *testing.T) {
 		w.pass(time.Second)
 	}
 	// A process that goes on with the tenancy promises the old end and the new one, by its own bound.
-	adopted, err := careful.Adopt(t.Context(), "job", l.Token(), backend.Holder{ID: "careful"}, w.id())
-	w.is("adopt", err, nil)
-	careful.extend(adopted, time.Second)
+	resumed, err := careful.Resume(t.Context(), "job", l.Token(), backend.Holder{ID: "careful"}, w.id())
+	w.is("resume", err, nil)
+	careful.extend(resumed, time.Second)
 	exact.refused("job")
-	for careful.Now().Before(adopted.Until()) {
+	for careful.Now().Before(resumed.Until()) {
 		exact.refused("job")
 		w.pass(time.Second)
 	}
@@ -272,8 +272,8 @@ func TestRevokeFreesTheNameWhenThePromiseIsOver(t *testing.T) {
 	w.is("nobody", b.Revoke(t.Context(), "other", 0, "x", true), backend.ErrLost)
 	w.is("revoke", b.Revoke(t.Context(), "job", l.Token(), "it hangs", false), nil)
 	w.is("revoke again", b.Revoke(t.Context(), "job", 0, "again", false), nil)
-	_, err := b.Adopt(t.Context(), "job", l.Token(), backend.Holder{ID: "b"}, w.id())
-	w.is("adopt", err, backend.ErrLost)
+	_, err := b.Resume(t.Context(), "job", l.Token(), backend.Holder{ID: "b"}, w.id())
+	w.is("resume", err, backend.ErrLost)
 	err = a.Extend(t.Context(), l, 0)
 	w.is("a extends", err, backend.ErrLost)
 	if !strings.Contains(err.Error(), "it hangs") {

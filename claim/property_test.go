@@ -51,7 +51,7 @@ func TestClientsDoWhatTheModelSays(t *testing.T) {
 			"extend":  m.extend,
 			"release": m.release,
 			"expire":  m.expire,
-			"adopt":   m.adopt,
+			"resume":  m.resume,
 			"revoke":  m.revoke,
 			"pin":     m.pin,
 			"pass":    m.time,
@@ -183,15 +183,15 @@ func (m *model) expire(t *rapid.T) {
 	}
 }
 
-func (m *model) adopt(t *rapid.T) {
+func (m *model) resume(t *rapid.T) {
 	a := m.someone(t)
 	token := m.last - backend.Token(min(uint64(m.last), uint64(rapid.IntRange(0, 1).Draw(t, "back"))))
 	if token == 0 {
 		t.Skip("no token")
 	}
-	l, err := a.Adopt(m.Context(), "job", token, backend.Holder{ID: a.name}, a.id())
+	l, err := a.Resume(m.Context(), "job", token, backend.Holder{ID: a.name}, a.id())
 	if m.now == nil || m.now.lease.Token() != token || m.now.revoked {
-		m.is("adopting what is lost", err, backend.ErrLost)
+		m.is("resuming what is lost", err, backend.ErrLost)
 		return
 	}
 	if err != nil {

@@ -47,9 +47,9 @@ func TestStoreClockModeNeverShortens(t *testing.T) {
 	b.hold("job", time.Minute)
 
 	l = a.hold("other", 100*time.Second)
-	adopted, err := b.Adopt(t.Context(), "other", l.Token(), backend.Holder{ID: "b"}, w.id())
-	w.is("adopt", err, nil)
-	b.extend(adopted, 10*time.Millisecond)
+	resumed, err := b.Resume(t.Context(), "other", l.Token(), backend.Holder{ID: "b"}, w.id())
+	w.is("resume", err, nil)
+	b.extend(resumed, 10*time.Millisecond)
 	w.pass(98 * time.Second)
 	a.refused("other")
 	if !a.Now().Before(l.Until()) {

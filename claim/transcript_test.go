@@ -27,7 +27,7 @@ import (
 //	a claim job 30s           [waits]; [again]: with the id of the claim before
 //	a extend job              [ttl]
 //	a release|expire|get|pin|unpin|announce|observe|refresh job …
-//	a adopt job token
+//	a resume job token
 //	a revoke job token why    [now]
 //	a collect, a floor 100
 //	a fate lost unanswered    what befalls its next writes: see wire
@@ -157,10 +157,10 @@ func (p *play) ask(t *testing.T, a *actor, words []string) string {
 		return p.told(a, nil, a.Release(ctx, l))
 	case "announce":
 		return p.told(a, l, a.Announce(ctx, l, strings.Join(words[2:], " ")))
-	case "adopt":
+	case "resume":
 		var token backend.Token
 		_, _ = fmt.Sscan(words[2], &token)
-		l, err := a.Adopt(ctx, name, token, backend.Holder{ID: a.name}, p.id())
+		l, err := a.Resume(ctx, name, token, backend.Holder{ID: a.name}, p.id())
 		p.leases[a.name+" "+name] = l
 		return p.told(a, l, err)
 	case "until":

@@ -27,7 +27,7 @@ var keeperTests = []test{
 	{name: "CampaignHasOneLeader", run: testCampaign},
 	{name: "KeeperWatches", what: backend.Watch, run: testKeeperWatch},
 	{name: "LeaderAnnounces", what: backend.Announce, run: testKeeperAnnounce},
-	{name: "KeeperAdopts", what: backend.Adopt, ends: true, run: testKeeperAdopt},
+	{name: "KeeperResumes", what: backend.Resume, ends: true, run: testKeeperResume},
 	{name: "RevokedLeaseEnds", what: backend.Revoke, ends: true, run: testKeeperRevoked},
 }
 
@@ -390,23 +390,23 @@ func testKeeperAnnounce(s *suite) {
 	s.is("Announce", l.Announce(s.Context(), "x"), backend.ErrLost)
 }
 
-func testKeeperAdopt(s *suite) {
+func testKeeperResume(s *suite) {
 	client, off := s.cuttable()
 	a, b, name := s.keeperOn(client, "a"), s.keeper("b"), s.name("x")
 	l := s.must(a.Acquire(s.Context(), name))
 	off()
-	_, err := b.Adopt(s.Context(), name, l.Token()+1)
-	s.is("Adopt with another token", err, backend.ErrLost)
-	adopted := s.must(b.Adopt(s.Context(), name, l.Token()))
-	if adopted.Token() != l.Token() {
-		s.Errorf("adopted %v as %v", l, adopted)
+	_, err := b.Resume(s.Context(), name, l.Token()+1)
+	s.is("Resume with another token", err, backend.ErrLost)
+	resumed := s.must(b.Resume(s.Context(), name, l.Token()))
+	if resumed.Token() != l.Token() {
+		s.Errorf("resumed %v as %v", l, resumed)
 	}
 	time.Sleep(2 * s.ttl)
 	s.gone(l)
-	if err := adopted.Check(); err != nil {
+	if err := resumed.Check(); err != nil {
 		s.Error(err)
 	}
-	if err := adopted.Release(s.Context()); err != nil {
+	if err := resumed.Release(s.Context()); err != nil {
 		s.Error(err)
 	}
 }

@@ -15,7 +15,7 @@ var optionalTests = []test{
 	{name: "WatchBeginsWithHowThingsAre", what: backend.Watch, run: testWatchStart},
 	{name: "HistoryTellsWhoHeld", what: backend.History, run: testHistory},
 	{name: "AnnounceChangesTheCard", what: backend.Announce, run: testAnnounce},
-	{name: "AdoptContinuesATenancy", what: backend.Adopt, ends: true, run: testAdopt},
+	{name: "ResumeContinuesATenure", what: backend.Resume, ends: true, run: testResume},
 	{name: "RevokeRefusesRenewals", what: backend.Revoke, ends: true, run: testRevoke},
 	{name: "RevokeNowFreesAtOnce", what: backend.Revoke, run: testRevokeNow},
 	{name: "APinnedNameStays", what: backend.Pin, ends: true, run: testPin},
@@ -53,8 +53,8 @@ func (s *suite) unsupportedByKeeper(ctx context.Context, what string) {
 		}
 	case backend.Announce:
 		err = l.Announce(ctx, "x")
-	case backend.Adopt:
-		_, err = k.Adopt(ctx, s.name("other"), 1)
+	case backend.Resume:
+		_, err = k.Resume(ctx, s.name("other"), 1)
 	default:
 		return
 	}
@@ -79,9 +79,9 @@ func try(ctx context.Context, a *claimer, what string, l backend.Lease, t backen
 		})
 	case backend.Announce:
 		return with(a, func(b backend.Announcer) error { return b.Announce(ctx, l, "x") })
-	case backend.Adopt:
-		return with(a, func(b backend.Adopter) error {
-			_, _, err := b.Adopt(ctx, l.Name(), t, a.who)
+	case backend.Resume:
+		return with(a, func(b backend.Resumer) error {
+			_, _, err := b.Resume(ctx, l.Name(), t, a.who)
 			return err
 		})
 	case backend.Revoke:
@@ -260,17 +260,17 @@ func testAnnounce(s *suite) {
 	s.is("after the release", b.Announce(s.Context(), l, "x"), backend.ErrLost)
 }
 
-func testAdopt(s *suite) {
-	a, b, name := s.claimer("a"), s.claimer("b"), s.name("adopt")
+func testResume(s *suite) {
+	a, b, name := s.claimer("a"), s.claimer("b"), s.name("resume")
 	_, g := a.hold(name)
-	adopter := can[backend.Adopter](b)
-	_, _, err := adopter.Adopt(s.Context(), name, g.Token+1, b.who)
+	resumer := can[backend.Resumer](b)
+	_, _, err := resumer.Resume(s.Context(), name, g.Token+1, b.who)
 	s.is("another token", err, backend.ErrLost)
-	_, _, err = adopter.Adopt(s.Context(), s.name("nobody's"), g.Token, b.who)
+	_, _, err = resumer.Resume(s.Context(), s.name("nobody's"), g.Token, b.who)
 	s.is("a name that nobody holds", err, backend.ErrLost)
-	l, got, err := adopter.Adopt(s.Context(), name, g.Token, b.who)
+	l, got, err := resumer.Resume(s.Context(), name, g.Token, b.who)
 	if err != nil || !got.Held || got.Token != g.Token || got.TTL < s.ttl {
-		s.Fatalf("adopted: %+v, %v", got, err)
+		s.Fatalf("resumed: %+v, %v", got, err)
 	}
 	b.keep(2*s.ttl, l)
 	if i := b.info(name); !i.Held || i.Token != g.Token {
@@ -293,9 +293,9 @@ func testRevoke(s *suite) {
 		s.Fatal(err)
 	}
 	s.is("a renews", a.renew(l)[0].Err, backend.ErrLost)
-	if heir, ok := b.Backend.(backend.Adopter); ok { // nor does that prolong it
-		_, _, err := heir.Adopt(s.Context(), name, g.Token, b.who)
-		s.is("b adopts", err, backend.ErrLost)
+	if heir, ok := b.Backend.(backend.Resumer); ok { // nor does that prolong it
+		_, _, err := heir.Resume(s.Context(), name, g.Token, b.who)
+		s.is("b resumes", err, backend.ErrLost)
 	}
 	s.eventually("the end of what was promised", func() bool { return !b.info(name).Held })
 	if lasted := time.Since(start); lasted < s.ttl {

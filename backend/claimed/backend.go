@@ -53,7 +53,7 @@ var (
 	_ backend.Watcher   = (*Backend)(nil)
 	_ backend.Historian = (*Backend)(nil)
 	_ backend.Announcer = (*Backend)(nil)
-	_ backend.Adopter   = (*Backend)(nil)
+	_ backend.Resumer   = (*Backend)(nil)
 	_ backend.Revoker   = (*Backend)(nil)
 	_ backend.Pinner    = (*Backend)(nil)
 )

@@ -135,8 +135,8 @@ func (b *Backend) Announce(ctx context.Context, l backend.Lease, text string) er
 	return b.failed(ctx, b.client.Announce(ctx, lease, text))
 }
 
-// Adopt implements [backend.Adopter].
-func (b *Backend) Adopt(ctx context.Context, name string, token backend.Token, by backend.Holder) (backend.Lease, backend.Grant, error) {
+// Resume implements [backend.Resumer].
+func (b *Backend) Resume(ctx context.Context, name string, token backend.Token, by backend.Holder) (backend.Lease, backend.Grant, error) {
 	if err := errors.Join(backend.CheckName(name), backend.CheckHolder(by)); err != nil {
 		return nil, backend.Grant{}, err
 	}
@@ -150,7 +150,7 @@ func (b *Backend) Adopt(ctx context.Context, name string, token backend.Token, b
 	defer end()
 	var id backend.ID
 	_, _ = rand.Read(id[:]) // never fails
-	lease, err := b.client.Adopt(ctx, name, token, by, id)
+	lease, err := b.client.Resume(ctx, name, token, by, id)
 	if err != nil {
 		return nil, backend.Grant{}, b.failed(ctx, err)
 	}

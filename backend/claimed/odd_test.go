@@ -98,15 +98,15 @@ func TestWhatIsOver(t *testing.T) {
 	})
 }
 
-// A keeper that adopts the longer promise of another machine reports no more than it was granted itself.
-func TestAnAdoptedLeaseLastsAsGranted(t *testing.T) {
+// A keeper that resumes the longer promise of another machine reports no more than it was granted itself.
+func TestAnResumedLeaseLastsAsGranted(t *testing.T) {
 	bubble(t, machines, func(t *testing.T, w *site) {
 		a, b := w.process(), w.process()
 		_, g := a.hold("x", "a")
-		_, adopted, err := b.Adopt(t.Context(), "x", g.Token, backend.Holder{ID: "b"})
+		_, resumed, err := b.Resume(t.Context(), "x", g.Token, backend.Holder{ID: "b"})
 		now := b.Clock().Now()
-		if err != nil || adopted.Until.Raw != now.Add(ttl).Raw || adopted.Until.Boot != now.Add(ttl).Boot {
-			t.Errorf("%+v at %v, %v", adopted, now, err)
+		if err != nil || resumed.Until.Raw != now.Add(ttl).Raw || resumed.Until.Boot != now.Add(ttl).Boot {
+			t.Errorf("%+v at %v, %v", resumed, now, err)
 		}
 	})
 }

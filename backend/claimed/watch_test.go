@@ -70,10 +70,10 @@ func TestWatchSaysWhatHappened(t *testing.T) {
 			t.Fatal(err)
 		}
 		expect("that is no change of the owner, and is seen at the next look")
-		if _, _, err := b.Adopt(t.Context(), "x", g.Token, backend.Holder{ID: "b"}); err != nil {
+		if _, _, err := b.Resume(t.Context(), "x", g.Token, backend.Holder{ID: "b"}); err != nil {
 			t.Fatal(err)
 		}
-		expect("adopted", told{backend.Announced, true, ""})
+		expect("resumed", told{backend.Announced, true, ""})
 		if err := a.Revoke(t.Context(), "x", 0, "it hangs", true); err != nil {
 			t.Fatal(err)
 		}

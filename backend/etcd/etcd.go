@@ -81,7 +81,7 @@ var (
 	_ backend.Backend   = (*Backend)(nil)
 	_ backend.Watcher   = (*Backend)(nil)
 	_ backend.Announcer = (*Backend)(nil)
-	_ backend.Adopter   = (*Backend)(nil)
+	_ backend.Resumer   = (*Backend)(nil)
 	_ backend.Revoker   = (*Backend)(nil)
 )
 

@@ -82,7 +82,7 @@ func TestTheRecipeOfEtcdsClientExcludesAndIsExcluded(t *testing.T) {
 	}
 	// Its lease may stand for other things: they stay.
 	s.Put(name+"-other", "", m.id)
-	_, _, err = b.Adopt(limited(t), name, backend.Token(m.rev), backend.Holder{ID: "x"})
+	_, _, err = b.Resume(limited(t), name, backend.Token(m.rev), backend.Holder{ID: "x"})
 	is(t, err, backend.ErrUnsupported)
 	is(t, b.Revoke(limited(t), name, 0, "", false), backend.ErrUnsupported)
 	ok(t, b.Revoke(limited(t), name, backend.Token(m.rev), "", true))

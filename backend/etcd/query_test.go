@@ -239,7 +239,7 @@ func TestRevokeLetsThePromiseEnd(t *testing.T) {
 	is(t, err, backend.ErrHeld)
 	is(t, b.Announce(limited(t), l, "still here"), backend.ErrLost)
 	for _, heir := range []string{"heir", asking(name, false).Holder.ID} {
-		_, _, err := b.Adopt(limited(t), name, g.Token, backend.Holder{ID: heir})
+		_, _, err := b.Resume(limited(t), name, g.Token, backend.Holder{ID: heir})
 		if is(t, err, backend.ErrLost); err != nil && !strings.Contains(err.Error(), "it hangs") {
 			t.Error(err)
 		}
@@ -253,18 +253,18 @@ func TestRevokeLetsThePromiseEnd(t *testing.T) {
 	}
 }
 
-func TestAdoptPutsTheNewHolderOnTheCard(t *testing.T) {
+func TestResumePutsTheNewHolderOnTheCard(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
-	name := unique("adopted")
+	name := unique("resumed")
 	_, g := hold(t, b, name)
-	_, _, err := b.Adopt(limited(t), name, g.Token, backend.Holder{ID: "heir", Card: backend.Card{Text: "t"}})
+	_, _, err := b.Resume(limited(t), name, g.Token, backend.Holder{ID: "heir", Card: backend.Card{Text: "t"}})
 	ok(t, err)
 	info, err := b.Get(limited(t), name)
 	if err != nil || info.Holder.ID != "heir" || info.Holder.Card.Text != "t" || info.Holder.Card.Host != "" {
 		t.Errorf("%+v, %v", info, err)
 	}
-	_, _, err = b.Adopt(limited(t), name, g.Token, backend.Holder{})
+	_, _, err = b.Resume(limited(t), name, g.Token, backend.Holder{})
 	is(t, err, backend.ErrInvalid)
 }
 

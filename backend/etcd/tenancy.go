@@ -80,9 +80,9 @@ func revoked(what string, mark *mvccpb.KeyValue) error {
 	return fmt.Errorf("%w: %s: it was revoked: %s", backend.ErrLost, what, backend.Printable(string(mark.Value)))
 }
 
-// Adopt implements [backend.Adopter]. The new holder is put on the card. Locks of other programs cannot be
-// adopted: their leases may stand for more than one name.
-func (b *Backend) Adopt(ctx context.Context, name string, t backend.Token, by backend.Holder) (backend.Lease, backend.Grant, error) {
+// Resume implements [backend.Resumer]. The new holder is put on the card. Locks of other programs cannot be
+// resumed: their leases may stand for more than one name.
+func (b *Backend) Resume(ctx context.Context, name string, t backend.Token, by backend.Holder) (backend.Lease, backend.Grant, error) {
 	none := backend.Grant{}
 	if err := backend.CheckName(name); err != nil {
 		return nil, none, err
@@ -95,7 +95,7 @@ func (b *Backend) Adopt(ctx context.Context, name string, t backend.Token, by ba
 		return nil, none, err
 	}
 	defer end()
-	what := "adopting " + name
+	what := "resuming " + name
 	held, f := b.tenure(ctx, name, b.line(name))
 	if f != nil {
 		return nil, none, f.read(what)
@@ -104,7 +104,7 @@ func (b *Backend) Adopt(ctx context.Context, name string, t backend.Token, by ba
 		return nil, none, fmt.Errorf("%w: %s: token %d does not hold it", backend.ErrLost, what, t)
 	}
 	if _, ok := readCard(held.owner); !ok {
-		return nil, none, &backend.UnsupportedError{Backend: Scheme, What: backend.Adopt + " of the lock of another program"}
+		return nil, none, &backend.UnsupportedError{Backend: Scheme, What: backend.Resume + " of the lock of another program"}
 	}
 	l := &lease{b: b, name: name, key: string(held.owner.Key), id: held.owner.Lease, created: held.owner.CreateRevision}
 	mark, f := b.get(ctx, oneKey(string(l.mark())))

@@ -26,7 +26,7 @@ const (
 	Watch    Op = "watch"
 	History  Op = "history"
 	Announce Op = "announce"
-	Adopt    Op = "adopt"
+	Resume   Op = "resume"
 	Revoke   Op = "revoke"
 	Pin      Op = "pin" // and unpin
 	Transfer Op = "transfer"

@@ -35,7 +35,7 @@ func calls(ctx context.Context, b *memory.Backend, l backend.Lease) map[memory.O
 		},
 		memory.History:  func() error { _, err := b.History(ctx, "x", 1); return err },
 		memory.Announce: func() error { return b.Announce(ctx, l, "text") },
-		memory.Adopt:    func() error { _, _, err := b.Adopt(ctx, "x", 1, backend.Holder{ID: "b"}); return err },
+		memory.Resume:   func() error { _, _, err := b.Resume(ctx, "x", 1, backend.Holder{ID: "b"}); return err },
 		memory.Pin:      func() error { return b.Pin(ctx, "x", "why") },
 		memory.Transfer: func() error { return b.Transfer(ctx, l) },
 		memory.Revoke:   func() error { return b.Revoke(ctx, "x", 1, "why", false) },

@@ -17,7 +17,7 @@ var (
 	_ backend.Watcher     = (*Backend)(nil)
 	_ backend.Historian   = (*Backend)(nil)
 	_ backend.Announcer   = (*Backend)(nil)
-	_ backend.Adopter     = (*Backend)(nil)
+	_ backend.Resumer     = (*Backend)(nil)
 	_ backend.Revoker     = (*Backend)(nil)
 	_ backend.Pinner      = (*Backend)(nil)
 	_ backend.Transferrer = (*Backend)(nil)
@@ -136,8 +136,8 @@ func (b *Backend) holding(ctx context.Context, op Op, name string, t backend.Tok
 	})
 }
 
-// Adopt implements [backend.Adopter]. The lease is then shared with its previous holder, if that still lives.
-func (b *Backend) Adopt(ctx context.Context, name string, t backend.Token, by backend.Holder) (backend.Lease, backend.Grant, error) {
+// Resume implements [backend.Resumer]. The lease is then shared with its previous holder, if that still lives.
+func (b *Backend) Resume(ctx context.Context, name string, t backend.Token, by backend.Holder) (backend.Lease, backend.Grant, error) {
 	if err := backend.CheckHolder(by); err != nil {
 		return nil, backend.Grant{}, err
 	}
@@ -146,7 +146,7 @@ func (b *Backend) Adopt(ctx context.Context, name string, t backend.Token, by ba
 	}
 	var l backend.Lease
 	var grant backend.Grant
-	err := b.holding(ctx, Adopt, name, t, func(r *record, now clock.Instant) error {
+	err := b.holding(ctx, Resume, name, t, func(r *record, now clock.Instant) error {
 		c := r.line[0]
 		if renewed := b.store.renewOne(&lease{id: c.id, name: name}, now); renewed.Err != nil {
 			return renewed.Err

@@ -243,7 +243,7 @@ func TestLostAnswersToQuestions(t *testing.T) {
 		"List":    func() error { _, err := b.List(limited(t), name, "", 3); return err },
 		"History": func() error { _, err := b.History(limited(t), name, 3); return err },
 		"Txn": func() error {
-			_, _, err := b.Adopt(limited(t), name, g.Token, backend.Holder{ID: fmt.Sprint(time.Now().UnixNano())})
+			_, _, err := b.Resume(limited(t), name, g.Token, backend.Holder{ID: fmt.Sprint(time.Now().UnixNano())})
 			return err
 		},
 	} {

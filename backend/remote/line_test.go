@@ -236,7 +236,7 @@ func TestLocksOfOtherPrograms(t *testing.T) {
 	if !errors.As(err, &held) || int64(held.Token) != token || held.Holder.ID != fmt.Sprintf("etcd lease %x", id) {
 		t.Errorf("%+v, %v", held, err)
 	}
-	_, _, err = b.Adopt(limited(t), name, backend.Token(token), backend.Holder{ID: "x"})
+	_, _, err = b.Resume(limited(t), name, backend.Token(token), backend.Holder{ID: "x"})
 	is(t, err, backend.ErrUnsupported)
 	l := stand(t, b, name)
 	if k := keyOf(t, l); !strings.HasPrefix(k, "ns/of/"+name+"/") || len(s.Keys("ns/of/"+name+"/")) != 2 {
@@ -254,14 +254,14 @@ func TestLocksOfOtherPrograms(t *testing.T) {
 	}
 }
 
-// The adopting process is on the card, and nothing is written if it is there already.
-func TestAdoptChangesTheCard(t *testing.T) {
+// The resuming process is on the card, and nothing is written if it is there already.
+func TestResumeChangesTheCard(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
-	name := unique("adopt")
+	name := unique("resume")
 	_, g := hold(t, b, name)
 	by := backend.Holder{ID: "new", Card: backend.Card{Host: "there", PID: 7, Started: time.Unix(1700000000, 5), Text: "a <text>"}}
-	l, _, err := b.Adopt(limited(t), name, g.Token, by)
+	l, _, err := b.Resume(limited(t), name, g.Token, by)
 	ok(t, err)
 	info, err := b.Get(limited(t), name)
 	ok(t, err)
@@ -269,7 +269,7 @@ func TestAdoptChangesTheCard(t *testing.T) {
 		t.Errorf("%+v", info)
 	}
 	version := s.Keys(name + "/")[0].Version
-	_, _, err = b.Adopt(limited(t), name, g.Token, info.Holder)
+	_, _, err = b.Resume(limited(t), name, g.Token, info.Holder)
 	ok(t, err)
 	if now := s.Keys(name + "/")[0].Version; now != version {
 		t.Errorf("%d writes for nothing", now-version)
@@ -277,7 +277,7 @@ func TestAdoptChangesTheCard(t *testing.T) {
 	ok(t, b.Announce(limited(t), l, "y"))
 	ok(t, renew(t, b, l).Err)
 	// A card that is not known is replaced, whatever it was.
-	_, _, err = b.Adopt(limited(t), name, 0, by)
+	_, _, err = b.Resume(limited(t), name, 0, by)
 	is(t, err, backend.ErrLost)
 }
 

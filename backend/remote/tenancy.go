@@ -41,9 +41,9 @@ func (b *Backend) Announce(ctx context.Context, l backend.Lease, text string) er
 	return nil
 }
 
-// Adopt implements [backend.Adopter]. The new holder is put on the card. Locks of other programs cannot be
-// adopted: their leases may stand for more than one name.
-func (b *Backend) Adopt(ctx context.Context, name string, t backend.Token, by backend.Holder) (backend.Lease, backend.Grant, error) {
+// Resume implements [backend.Resumer]. The new holder is put on the card. Locks of other programs cannot be
+// resumed: their leases may stand for more than one name.
+func (b *Backend) Resume(ctx context.Context, name string, t backend.Token, by backend.Holder) (backend.Lease, backend.Grant, error) {
 	none := backend.Grant{}
 	if err := backend.CheckName(name); err != nil {
 		return nil, none, err
@@ -56,7 +56,7 @@ func (b *Backend) Adopt(ctx context.Context, name string, t backend.Token, by ba
 		return nil, none, err
 	}
 	defer end()
-	what := "adopting " + name
+	what := "resuming " + name
 	info, o := b.get(ctx, name)
 	switch {
 	case o.err != nil:
@@ -64,7 +64,7 @@ func (b *Backend) Adopt(ctx context.Context, name string, t backend.Token, by ba
 	case !info.GetHeld() || t == 0 || backend.Token(info.GetToken()) != t:
 		return nil, none, fmt.Errorf("%w: %s: token %d does not hold it", backend.ErrLost, what, t)
 	case info.GetHolder().GetId() == "":
-		return nil, none, &backend.UnsupportedError{Backend: Scheme, What: backend.Adopt + " of the lock of another program"}
+		return nil, none, &backend.UnsupportedError{Backend: Scheme, What: backend.Resume + " of the lock of another program"}
 	}
 	l := &lease{b: b, wire: b.root + name, id: info.Lease, token: t, ttl: length(info.TtlMs), holder: by.ID}
 	if err := b.renewOne(ctx, l); err != nil {

@@ -91,7 +91,7 @@ func (p *process) act(name string) {
 		removed, err := p.client.Collect(ctx, claim.Collection{})
 		p.tell(fmt.Sprintf("collect %d", removed), name, err)
 	case n < 80:
-		p.adopt(ctx, name)
+		p.resume(ctx, name)
 	case n < 84:
 		_, err := p.client.List(ctx, "", "", 10)
 		p.tell("list", name, err)
@@ -170,17 +170,17 @@ func newID(r *rand.Rand) (id backend.ID) {
 	return id
 }
 
-// adopt takes over a tenancy that it sees, whether or not anybody was ever told of it.
-func (p *process) adopt(ctx context.Context, name string) {
+// resume takes over a tenancy that it sees, whether or not anybody was ever told of it.
+func (p *process) resume(ctx context.Context, name string) {
 	s, err := p.client.Get(ctx, name)
 	if p.tell("get", name, err); err != nil || !s.Record.Held() {
 		return
 	}
 	before := p.machine.Now()
-	l, err := p.client.Adopt(ctx, name, s.Record.Token, p.holder, newID(p.Rand))
-	p.tell("adopt", name, err)
+	l, err := p.client.Resume(ctx, name, s.Record.Token, p.holder, newID(p.Rand))
+	p.tell("resume", name, err)
 	if err == nil {
-		p.w.count("adoptions")
+		p.w.count("resumptions")
 		p.got(name, l, before.Add(p.promised(leastTTL)))
 	}
 }

@@ -18,7 +18,7 @@ var leaseTests = []test{
 	{"OneTryEach", "", testOneTryEach},
 	{"Expire", "", testExpire},
 	{"Pins", "", testPins},
-	{"Adopt", "", testAdopt},
+	{"Resume", "", testResume},
 	{"Revoke", "", testRevoke},
 	{"Announce", "", testAnnounce},
 	{"ManyTogether", "", testManyTogether},
@@ -144,22 +144,22 @@ func testPins(s *suite) {
 	s.grows(next.Token(), a.take("jobs/x").Token())
 }
 
-func testAdopt(s *suite) {
+func testResume(s *suite) {
 	a, b := s.actor("a"), s.actor("other")
 	l := a.take("jobs/x")
-	adopt := func(t backend.Token) (*claim.Lease, error) {
-		return b.Adopt(s.Context(), "jobs/x", t, b.holder, backend.ID(claim.NewOp()))
+	resume := func(t backend.Token) (*claim.Lease, error) {
+		return b.Resume(s.Context(), "jobs/x", t, b.holder, backend.ID(claim.NewOp()))
 	}
-	_, err := adopt(l.Token() + 1)
-	s.is("Adopt of another token", err, backend.ErrLost)
-	next, err := adopt(l.Token())
-	s.must("Adopt", err)
+	_, err := resume(l.Token() + 1)
+	s.is("Resume of another token", err, backend.ErrLost)
+	next, err := resume(l.Token())
+	s.must("Resume", err)
 	if next.Token() != l.Token() {
-		s.Errorf("adopted with token %d, and not %d", next.Token(), l.Token())
+		s.Errorf("resumed with token %d, and not %d", next.Token(), l.Token())
 	}
 	// What was promised before may last as long as another machine must wait for its end.
 	if wait := clock.Drift(clock.DefaultDrift).WaitRemote(ttl); b.Now().Remaining(next.Until()) < wait {
-		s.Errorf("adopted for %v, though what was promised may last for %v", b.Now().Remaining(next.Until()), wait)
+		s.Errorf("resumed for %v, though what was promised may last for %v", b.Now().Remaining(next.Until()), wait)
 	}
 	a.loses(l)
 	a.gives(l) // what a no longer owns
@@ -169,8 +169,8 @@ func testAdopt(s *suite) {
 		s.Errorf("%v after it was extended it is relied on for %v", ttl, b.Now().Remaining(next.Until()))
 	}
 	b.gives(next)
-	_, err = adopt(next.Token())
-	s.is("Adopt of what has ended", err, backend.ErrLost)
+	_, err = resume(next.Token())
+	s.is("Resume of what has ended", err, backend.ErrLost)
 }
 
 func testRevoke(s *suite) {

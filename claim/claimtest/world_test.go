@@ -246,7 +246,7 @@ func (w *world) written(old, next *claim.Record) {
 	}
 }
 
-// ended checks that nobody relies on a tenancy that ends. A process that adopted it may release it without asking
+// ended checks that nobody relies on a tenancy that ends. A process that resumed it may release it without asking
 // the previous one.
 func (w *world) ended(old, next *claim.Record) {
 	if w.released[old.Incarnation] {
@@ -256,15 +256,15 @@ func (w *world) ended(old, next *claim.Record) {
 		if t.lease.Token() != old.Token {
 			continue
 		}
-		if w.adoptedFrom(t); t.relies() {
+		if w.resumedFrom(t); t.relies() {
 			w.fail("%s: token %d was ended by %q of %s, and %s relies on it for another %v", old.Name, old.Token,
 				next.Holder, next.Domain, t.who, t.machine.Now().Remaining(t.lease.Until()))
 		}
 	}
 }
 
-// adoptedFrom lets a process not rely on a tenancy that somebody adopted from it, and gave back.
-func (w *world) adoptedFrom(t *tenure) {
+// resumedFrom lets a process not rely on a tenancy that somebody resumed from it, and gave back.
+func (w *world) resumedFrom(t *tenure) {
 	by, given := w.givenBy[tenancyOf{t.name, t.lease.Token()}]
 	t.over = t.over || given && by != t.lease.Incarnation()
 }
@@ -276,7 +276,7 @@ func (w *world) acquired(t *tenure) {
 	token := t.lease.Token()
 	w.note("%s: %s was told that it has token %d until %v", t.name, t.who, token, t.lease.Until())
 	w.counts["claims"]++
-	w.adoptedFrom(t)
+	w.resumedFrom(t)
 	id := tenancyID{t.lease.Incarnation(), token}
 	w.reported[id] = true
 	for _, other := range w.relied[t.name] {
@@ -419,7 +419,7 @@ func testWorld(t *testing.T, s sabotage) {
 		return w.wrong
 	}))
 	t.Logf("what happened: %v", counts)
-	for _, what := range []string{"claims", "extends", "ends", "takeovers", "unknown", "lost", "crashes", "reboots", "adoptions", "pins", "removed", "releases"} {
+	for _, what := range []string{"claims", "extends", "ends", "takeovers", "unknown", "lost", "crashes", "reboots", "resumptions", "pins", "removed", "releases"} {
 		if *oneSeed == 0 && counts[what] < worldSeeds/2 {
 			t.Errorf("%s: %d in %d worlds is too little to show anything", what, counts[what], worldSeeds)
 		}

@@ -331,8 +331,8 @@ func TestErrorsAreEscaped(t *testing.T) {
 		}
 		_, err = k.TryAcquire(ctx, "jobs/hostile")
 		check("TryAcquire", err)
-		_, err = k.Adopt(ctx, "jobs/hostile", 1)
-		check("Adopt", err)
+		_, err = k.Resume(ctx, "jobs/hostile", 1)
+		check("Resume", err)
 		i, err := k.Get(ctx, "jobs/hostile")
 		check("Get", err)
 		checkPrinted(t, "Holder of "+store, i.Holder.String())

@@ -265,7 +265,7 @@ func (w *exitWorld) store(t *testing.T, words, like string) (url, token string) 
 			t.Fatal(stderr.String())
 		}
 	case lossy:
-		for _, op := range []memory.Op{memory.Adopt, memory.Release, memory.Pin, memory.Revoke} {
+		for _, op := range []memory.Op{memory.Resume, memory.Release, memory.Pin, memory.Revoke} {
 			t.Cleanup(memory.Named(name).Inject(memory.Fault{Kind: memory.LoseAnswer, Op: op}))
 		}
 	case corrupt:

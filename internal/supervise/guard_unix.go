@@ -39,7 +39,7 @@ func Guard(socket uintptr, stdio [3]*os.File) error {
 	debug.SetGCPercent(20) // it should be small, and has little to do
 	standAside()
 	callOneself(GuardName)
-	if err := adopt(); err != nil {
+	if err := resume(); err != nil {
 		return fmt.Errorf("%w: cannot become the parent of orphaned processes: %w", ErrGuard, err)
 	}
 	syscall.CloseOnExec(int(socket))

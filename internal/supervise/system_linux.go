@@ -17,8 +17,8 @@ const ownPath = "/proc/self/exe" // also of a program that was replaced meanwhil
 // ownPath. A failure leaves that, which no pattern for the wrapper hits either.
 func callOneself(name string) { os.WriteFile("/proc/self/comm", []byte(name), 0) }
 
-// adopt makes this process the parent of its descendants' orphans.
-func adopt() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+// resume makes this process the parent of its descendants' orphans.
+func resume() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
 // disown is the opposite.
 func disown() { unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) }

@@ -63,7 +63,7 @@ func Run(o Options) (Outcome, error) {
 	}
 	deadline := o.Tenure.Deadline()
 	w := &wrapper{Options: o, judge: newJudge(o.Terms, deadline), told: deadline, earlier: descendants(os.Getpid())}
-	if err := adopt(); err != nil {
+	if err := resume(); err != nil {
 		return Outcome{}, fmt.Errorf("%w: cannot become the parent of orphaned processes: %w", ErrGuard, err)
 	}
 	defer disown()

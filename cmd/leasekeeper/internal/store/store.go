@@ -136,7 +136,7 @@ func OneName(cmd *cobra.Command, args []string) error {
 // Resume finds the lease that holds the name under the token, or under whatever token if that is 0, and
 // renews it. Its holder stays as it is.
 func Resume(ctx context.Context, b backend.Backend, name string, t leasekeeper.Token) (backend.Lease, backend.Grant, error) {
-	adopter, err := backend.Can[backend.Adopter](b)
+	resumer, err := backend.Can[backend.Resumer](b)
 	if err != nil {
 		return nil, backend.Grant{}, err
 	}
@@ -150,7 +150,7 @@ func Resume(ctx context.Context, b backend.Backend, name string, t leasekeeper.T
 	if !info.Held || info.Token != t {
 		return nil, backend.Grant{}, command.Failed("%s", NotHeld(info, t))
 	}
-	return adopter.Adopt(ctx, name, t, info.Holder)
+	return resumer.Resume(ctx, name, t, info.Holder)
 }
 
 // NotHeld says why a token does not hold a name.

@@ -7,12 +7,12 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// Adopt continues a tenancy on purpose, under the same token: that of an earlier process, or of another keeper,
+// Resume continues a tenancy on purpose, under the same token: that of an earlier process, or of another keeper,
 // which has then lost it and learns so when it next renews, or at its deadline. It may act until then, also after
-// the adopter has released the lease, when others can hold the name. id becomes its incarnation. [backend.ErrLost] says
+// the resumer has released the lease, when others can hold the name. id becomes its incarnation. [backend.ErrLost] says
 // that another token holds the name, or none, or that it was revoked. With [backend.ErrUnknownOutcome] it
 // returns a lease too, as Claim does.
-func (c *Client) Adopt(ctx context.Context, name string, t backend.Token, by backend.Holder, id backend.ID) (*Lease, error) {
+func (c *Client) Resume(ctx context.Context, name string, t backend.Token, by backend.Holder, id backend.ID) (*Lease, error) {
 	if err := backend.CheckName(name); err != nil {
 		return nil, err
 	}
@@ -23,20 +23,20 @@ func (c *Client) Adopt(ctx context.Context, name string, t backend.Token, by bac
 	if err != nil {
 		return nil, err
 	}
-	a := &adopting{lease: l, token: t, by: by}
+	a := &resuming{lease: l, token: t, by: by}
 	e := c.patient(name)
 	e.decide, e.wrote, e.open = a.decide, a.wrote, l.doubtful()
 	return c.answer(l, e, e.run(ctx, nil))
 }
 
-// adopting decides for an adoption.
-type adopting struct {
+// resuming decides for an resumption.
+type resuming struct {
 	lease *Lease
 	token backend.Token
 	by    backend.Holder
 }
 
-func (a *adopting) decide(_ context.Context, s *seen) (*plan, error) {
+func (a *resuming) decide(_ context.Context, s *seen) (*plan, error) {
 	r, l := &s.Record, a.lease
 	switch {
 	case !r.Held():
@@ -54,4 +54,4 @@ func (a *adopting) decide(_ context.Context, s *seen) (*plan, error) {
 	return p, nil
 }
 
-func (a *adopting) wrote(r *Record) { a.lease.confirm(r, r.TTL) }
+func (a *resuming) wrote(r *Record) { a.lease.confirm(r, r.TTL) }

@@ -7,26 +7,26 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-func TestAdoptContinuesATenancy(t *testing.T) {
+func TestResumeContinuesATenure(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	l := a.hold("job", 30*time.Second)
 	w.pass(10 * time.Second)
 	by := backend.Holder{ID: "b", Card: backend.Card{Host: "bhost"}}
-	_, err := b.Adopt(t.Context(), "job", l.Token()+1, by, w.id())
+	_, err := b.Resume(t.Context(), "job", l.Token()+1, by, w.id())
 	w.is("another token", err, backend.ErrLost)
-	_, err = b.Adopt(t.Context(), "other", 1, by, w.id())
+	_, err = b.Resume(t.Context(), "other", 1, by, w.id())
 	w.is("another name", err, backend.ErrLost)
-	_, err = b.Adopt(t.Context(), "job", 0, by, w.id())
+	_, err = b.Resume(t.Context(), "job", 0, by, w.id())
 	w.is("no token", err, backend.ErrInvalid)
 	b.wire.next = []string{"parked"}
 	b.wire.slow = func() { b.wire.down = errTorn }
 	id := w.id()
-	doubt, err := b.Adopt(t.Context(), "job", l.Token(), by, id)
+	doubt, err := b.Resume(t.Context(), "job", l.Token(), by, id)
 	w.is("in doubt", err, backend.ErrUnknownOutcome)
 	b.wire.down = nil
-	got, err := b.Adopt(t.Context(), "job", l.Token(), by, id)
-	w.is("adopt", err, nil)
+	got, err := b.Resume(t.Context(), "job", l.Token(), by, id)
+	w.is("resume", err, nil)
 	same(w, "the lease", got, doubt)
 	same(w, "landed late", b.wire.arrive(), 0)
 	same(w, "token", got.Token(), l.Token())
@@ -35,20 +35,20 @@ func TestAdoptContinuesATenancy(t *testing.T) {
 	}
 	r := b.state("job").Record
 	if r.Holder != "b" || r.Card.Host != "bhost" || r.TTL != 30*time.Second {
-		t.Errorf("adopted: %+v", r)
+		t.Errorf("resumed: %+v", r)
 	}
 	w.is("a extends", a.Extend(t.Context(), l, 0), backend.ErrLost)
 	w.is("a releases", a.Release(t.Context(), l), nil)
 	b.extend(got, 0)
 }
 
-// An adoption in doubt that is given back leaves the tenancy as it is.
-func TestAdoptionGivenBackNeverLands(t *testing.T) {
+// An resumption in doubt that is given back leaves the tenancy as it is.
+func TestResumptionGivenBackNeverLands(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	l := a.hold("job", 30*time.Second)
 	b.wire.next = []string{"parked", "unavailable"}
-	doubt, err := b.Adopt(t.Context(), "job", l.Token(), backend.Holder{ID: "b"}, w.id())
+	doubt, err := b.Resume(t.Context(), "job", l.Token(), backend.Holder{ID: "b"}, w.id())
 	w.is("in doubt", err, backend.ErrUnknownOutcome)
 	w.is("release", b.Release(t.Context(), doubt), nil)
 	same(w, "landed late", b.wire.arrive(), 0)
