@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -118,14 +119,7 @@ func undefinedCodes(t *tree, pages map[string]string) []breach {
 	return found
 }
 
-func sortedKeys(pages map[string]string) []string {
-	var keys []string
-	for key := range pages {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
-}
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // repositoryPages reads every page of the repository.
 func repositoryPages(t *testing.T) map[string]string {

@@ -15,12 +15,12 @@ import (
 	"testing"
 )
 
-// room is a folder in which everything is determined by its inputs, but for the files that are exempt by
-// name.
+// room is a package that is determined by its inputs.
 type room struct {
 	folder string
-	// exempt are patterns of path.Match.
-	exempt []string
+	// exempt are the files that touch the world all the same, each with the reason why it is not in another package. A
+	// file that is not listed here is not exempt, whatever its name.
+	exempt map[string]string
 	// also are packages of this module that it may import besides the clock.
 	also []string
 	// composed rooms put pure packages and storage together, so they import more than the standard library
@@ -30,28 +30,63 @@ type room struct {
 	planned bool
 }
 
+const (
+	oneInterface = "is one implementation of Now per system: it returns instants of this package, and all callers of the package use it"
+	oneProcess   = "does with processes what judge.go decides: it uses that package's private types, and nothing else uses them"
+)
+
 var rooms = []room{
-	{folder: "clock", exempt: []string{"system_*.go"}},
-	// driver.go runs a lessor with the machine's clock, behind the interface in interface.go.
-	{folder: "lessor", exempt: []string{"driver.go", "interface.go"}},
+	{folder: "clock", exempt: map[string]string{
+		"system_clock.go":   oneInterface,
+		"system_darwin.go":  oneInterface,
+		"system_linux.go":   oneInterface,
+		"system_other.go":   oneInterface,
+		"system_windows.go": oneInterface,
+	}},
+	{folder: "lessor", exempt: map[string]string{
+		"driver.go":    "runs a lessor for programs without a log of their own; the type is part of the package's API",
+		"interface.go": "declares what Driver offers: one of its methods returns a channel, and the default clock is clock.Now",
+	}},
 	{folder: "masterlease"},
 	// Who owns a name follows from keys and leases; the keyspace and the log are none of its business.
 	{folder: "internal/ownership", also: []string{"lessor"}},
 	{folder: "internal/keepalive"},
 	{folder: "internal/queue"},
 	{folder: "internal/backoff"},
-	// guard.go locks and waits for the lanes, and calls what saves the marks.
-	{folder: "fence", exempt: []string{"guard.go"}},
+	{folder: "fence", exempt: map[string]string{
+		"guard.go": "locks and waits for the lanes of lane.go, and calls what saves the marks; the type is part of the package's API",
+	}},
 	{folder: "internal/replica", composed: true},
-	// judge.go and terms.go decide when a command is ended; the rest deals with processes.
-	{folder: "internal/supervise", exempt: []string{"*_unix.go", "system_*.go", "alarm.go", "message.go", "outcome.go", "unsupported.go"}},
+	{folder: "internal/supervise", exempt: map[string]string{
+		"alarm.go":         oneProcess,
+		"die_unix.go":      oneProcess,
+		"guard_unix.go":    oneProcess,
+		"message.go":       oneProcess,
+		"outcome.go":       oneProcess,
+		"system_darwin.go": oneProcess,
+		"system_linux.go":  oneProcess,
+		"terminal_unix.go": oneProcess,
+		"unsupported.go":   oneProcess,
+		"wrapper_unix.go":  oneProcess,
+	}},
 }
 
 func (r room) exempts(f *file) bool {
-	return f.isTest() || f.generated() || slices.ContainsFunc(r.exempt, func(pattern string) bool {
-		match, _ := path.Match(pattern, f.base())
-		return match
-	})
+	return f.isTest() || f.generated() || r.exempt[f.base()] != ""
+}
+
+// idleExemptions finds exempt files that do not exist, and exemptions without a reason.
+func idleExemptions(r room, files []*file) []breach {
+	var found []breach
+	for _, name := range sortedKeys(r.exempt) {
+		switch {
+		case !slices.ContainsFunc(files, func(f *file) bool { return f.base() == name }):
+			found = append(found, breach{r.folder + "/" + name, "is exempt from determinism but does not exist: remove it from the list of rooms"})
+		case r.exempt[name] == "":
+			found = append(found, breach{r.folder + "/" + name, "is exempt from determinism without a reason: say why it is not in another package"})
+		}
+	}
+	return found
 }
 
 // worldlyPackages of the standard library bring in time, chance, other goroutines or the outside.
@@ -246,6 +281,7 @@ func TestDeterminedRoomsAreDetermined(t *testing.T) {
 				}
 				return
 			}
+			holds(t, idleExemptions(r, all[r.folder]))
 			// Parsed again: only the files that are built here can be checked together.
 			built := &tree{fset: fset}
 			for _, p := range goList(t, "./"+r.folder) {
@@ -270,7 +306,7 @@ func TestDeterminedRoomsAreDetermined(t *testing.T) {
 }
 
 func TestImpureImportsAreCaught(t *testing.T) {
-	lessor := room{folder: "lessor", exempt: []string{"driver.go"}}
+	lessor := room{folder: "lessor", exempt: map[string]string{"driver.go": "a reason"}}
 	replica := room{folder: "replica", composed: true}
 	importing := func(p string) *tree {
 		return example(t, "lessor/x.go", "package lessor\n\nimport _ \""+p+"\"\n",
@@ -292,6 +328,16 @@ func TestImpureImportsAreCaught(t *testing.T) {
 		good := importing(p)
 		holds(t, impureImports(lessor, good.files, good.fset))
 	}
+}
+
+func TestIdleExemptionsAreCaught(t *testing.T) {
+	files := example(t, "lessor/driver.go", "package lessor\n").files
+	exempt := func(name, reason string) room {
+		return room{folder: "lessor", exempt: map[string]string{name: reason}}
+	}
+	holds(t, idleExemptions(exempt("driver.go", "a reason"), files))
+	catches(t, idleExemptions(exempt("drive.go", "a reason"), files), "lessor/drive.go", "does not exist")
+	catches(t, idleExemptions(exempt("driver.go", ""), files), "lessor/driver.go", "without a reason")
 }
 
 func TestImpureSyntaxIsCaught(t *testing.T) {

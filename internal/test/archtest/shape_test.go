@@ -62,6 +62,89 @@ func TestLengthIsCaught(t *testing.T) {
 	}
 }
 
+// packageHard is how many lines of code a package may have. Comments, blank lines, generated files and tests do not count.
+const packageHard = 4000
+
+// unbounded packages may be larger.
+var unbounded = []string{"bench"} // it is one command of many scenarios, and no part of the product
+
+// shrinking are the packages that are above packageHard and being divided, with the number of lines that each had when
+// this was last looked at. A number here only ever goes down.
+var shrinking = map[string]int{
+	"internal/replica": 5858,
+}
+
+// shrinkStep is by how much a package may shrink before its number in the list must follow.
+const shrinkStep = 500
+
+func tooLarge(t *tree, shrinking map[string]int) []breach {
+	var found []breach
+	folders := t.folders()
+	for _, folder := range sortedKeys(folders) {
+		code := 0
+		for _, f := range folders[folder] {
+			if !f.isTest() && !f.generated() {
+				code += f.code
+			}
+		}
+		bound, listed := shrinking[folder]
+		switch {
+		case slices.Contains(unbounded, folder):
+		case !listed && code > packageHard:
+			found = append(found, breach{folder, fmt.Sprintf("has %d lines of code, more than %d: move a part that has a border of its own into a package below", code, packageHard)})
+		case listed && code > bound:
+			found = append(found, breach{folder, fmt.Sprintf("has %d lines of code, more than the %d that it had: it must shrink to %d", code, bound, packageHard)})
+		case listed && code <= packageHard:
+			found = append(found, breach{folder, fmt.Sprintf("has %d lines of code, no more than %d: remove it from the list of shrinking packages", code, packageHard)})
+		case listed && code <= bound-shrinkStep:
+			found = append(found, breach{folder, fmt.Sprintf("has shrunk to %d lines of code: write this number into the list of shrinking packages", code)})
+		}
+	}
+	for _, folder := range sortedKeys(shrinking) {
+		if len(folders[folder]) == 0 {
+			found = append(found, breach{folder, "does not exist: remove it from the list of shrinking packages"})
+		}
+	}
+	return found
+}
+
+func TestPackagesAreBounded(t *testing.T) { holds(t, tooLarge(repository(t), shrinking)) }
+
+func TestLargePackagesAreCaught(t *testing.T) {
+	// vars are n lines of code, besides the line of the package clause; what stands between them is none.
+	vars := func(n int) string {
+		return "package a\n\n// x is x,\n// and more\n\n/*\nno code\n*/\n" + strings.Repeat("var _ = 1 // one\n\n", n)
+	}
+	sized := func(folder string, n int) *tree {
+		return example(t, folder+"/x.go", vars(n-2), folder+"/y.go", vars(0), folder+"/x_test.go", vars(99), folder+"/x.pb.go", vars(99))
+	}
+	catches(t, tooLarge(sized("a", packageHard+1), nil), "a", "has 4001 lines of code, more than 4000: move")
+	holds(t, tooLarge(sized("a", packageHard), nil))
+	holds(t, tooLarge(sized("bench", packageHard+1), nil))
+	catches(t, tooLarge(sized("bench/a", packageHard+1), nil), "bench/a", "more than 4000")
+
+	listed := map[string]int{"a": 5000}
+	holds(t, tooLarge(sized("a", 5000), listed))
+	catches(t, tooLarge(sized("a", 5001), listed), "a", "more than the 5000")
+	holds(t, tooLarge(sized("a", 5001-shrinkStep), listed))
+	catches(t, tooLarge(sized("a", 5000-shrinkStep), listed), "a", "has shrunk to 4500")
+	catches(t, tooLarge(sized("a", packageHard), listed), "a", "remove it")
+	catches(t, tooLarge(example(t, "b/x.go", "package b\n"), listed), "a", "does not exist")
+}
+
+func TestLinesOfCodeAreCounted(t *testing.T) {
+	for source, want := range map[string]int{
+		"package a\n": 1,
+		"// Package a.\npackage a // a\n\n/* x\n*/ var x = 1\n": 2,
+		"package a\n\nvar x = `a\n\nb`; var y = `c\n`\n":        5,
+		"package a\n\nfunc f() {\n\t// x\n\tf()\n\n}\n":         4,
+	} {
+		if got := linesOfCode([]byte(source)); got != want {
+			t.Errorf("%q has %d lines of code; counted %d", source, want, got)
+		}
+	}
+}
+
 // emptyNames say nothing about what a package owns.
 var emptyNames = []string{"util", "utils", "common", "helper", "helpers", "manager", "managers"}
 
