@@ -92,7 +92,7 @@ func tasks(d database) []task {
 			defer opened.close()
 			const rest, turns = 2 * goosePoll, 6
 			z.span = max(z.span, turns*rest)
-			return contending(ctx, opened, z, &baton{contenders: 2, rest: rest}, d.handOver)
+			return contending(ctx, opened, z, &baton{waiters: 2, rest: rest}, d.handOver)
 		}})
 }
 

@@ -18,8 +18,8 @@ const (
 	// collectLimit is how long a target may take to collect its garbage. Go does so of its own accord every
 	// two minutes.
 	collectLimit = 130 * time.Second
-	// nudge is how many reads are made between two looks whether it has.
-	nudge = 200
+	// readsBetweenLooks is how many reads are made between two looks whether it has.
+	readsBetweenLooks = 200
 	// sweep is left after a collection for what it found to be given back.
 	sweep = 300 * time.Millisecond
 )
@@ -34,7 +34,7 @@ func liveHeap(ctx context.Context, s *server, conns connections) (float64, error
 		return 0, err
 	}
 	for {
-		err := each(ctx, conns, rateConnections, nudge, func(ctx context.Context, conn *grpc.ClientConn, _ int) error {
+		err := each(ctx, conns, rateConnections, readsBetweenLooks, func(ctx context.Context, conn *grpc.ClientConn, _ int) error {
 			_, err := pb.NewKVClient(conn).Range(ctx, &pb.RangeRequest{Key: []byte("garbage")})
 			return err
 		})

@@ -85,16 +85,16 @@ func (m *mutexLocker) Check() error {
 	}
 }
 
-// handOver has so many contenders, who share so many connections, want one name, and measures how long it takes
+// handOver has that many waiters, which share that many connections, want one name, and measures how long it takes
 // from when a holder begins to unlock until the next one's lock returns.
-func handOver(open library, contenders, connections int, goal string) func(context.Context, *server, size) ([]figure, error) {
+func handOver(open library, waiters, connections int, goal string) func(context.Context, *server, size) ([]figure, error) {
 	return func(ctx context.Context, s *server, z size) ([]figure, error) {
 		opened, err := open(ctx, s, plan{connections, lockTTL})
 		if err != nil {
 			return nil, err
 		}
 		defer opened.close()
-		return contending(ctx, opened, z, &baton{contenders: contenders}, goal)
+		return contending(ctx, opened, z, &baton{waiters: waiters}, goal)
 	}
 }
 
@@ -102,8 +102,8 @@ func handOver(open library, contenders, connections int, goal string) func(conte
 func contending(ctx context.Context, opened users, z size, b *baton, goal string) ([]figure, error) {
 	b.start = time.Now().Add(z.warm)
 	g := newGroup(ctx)
-	took := make([][]time.Duration, b.contenders)
-	for i := range b.contenders {
+	took := make([][]time.Duration, b.waiters)
+	for i := range b.waiters {
 		contended := opened.locker(i, contendedName)
 		g.run(func(ctx context.Context) (err error) {
 			took[i], err = b.contend(ctx, contended)
@@ -135,17 +135,17 @@ func handOverFigures(took [][]time.Duration, goal string) ([]figure, error) {
 	}, nil
 }
 
-// baton is what contenders know of the one before.
+// baton is what waiters know of the one before.
 type baton struct {
-	contenders int
-	rest       time.Duration // between unlock and lock, and for so long it is held, so that where there is no line it is the other one's turn
-	start      time.Time     // earlier ones are not counted
-	held       atomic.Bool
-	released   atomic.Pointer[time.Time] // when the last holder began to unlock
+	waiters  int
+	rest     time.Duration // between unlock and lock, and for so long it is held, so that where there is no line it is the other one's turn
+	start    time.Time     // earlier ones are not counted
+	held     atomic.Bool
+	released atomic.Pointer[time.Time] // when the last holder began to unlock
 }
 
 // contend locks and unlocks until the context ends. It returns how long each hand-over took for which this
-// contender was waiting when the holder before let go.
+// waiter was waiting when the holder before let go.
 func (b *baton) contend(ctx context.Context, contended locker) (took []time.Duration, err error) {
 	for {
 		asked := time.Now()

@@ -112,7 +112,7 @@ func (l *Lessor) Due(now clock.Instant, applied Position) []Expiry {
 		if len(expiries) == l.config.MaxExpiries || len(checkpoints) == l.config.MaxCheckpoints {
 			break
 		}
-		le := l.ripe(now)
+		le := l.surfaced(now)
 		if le == nil {
 			break
 		}
@@ -139,8 +139,8 @@ func (l *Lessor) Due(now clock.Instant, applied Position) []Expiry {
 	return expiries
 }
 
-// ripe returns a lease whose entry has surfaced, or nil.
-func (l *Lessor) ripe(now clock.Instant) *lease {
+// surfaced returns a lease whose entry has surfaced, or nil.
+func (l *Lessor) surfaced(now clock.Instant) *lease {
 	if q := &l.queues[onRaw]; len(q.slots) > 0 && q.slots[0].key < now.Raw {
 		return q.slots[0].lease
 	}

@@ -42,7 +42,7 @@
 // so that nobody need wait. If the handover is aborted the release may still be under way, for ever. So the leader goes on
 // in a new epoch, to which that release does not apply, and nothing that was granted before counts any more.
 //
-// Starting. A member that starts has forgotten what it promised, so it stays mute for the longest it ever promised, and
+// Starting. A member that starts has forgotten what it promised, so its vote hold-off lasts for the longest it ever promised, and
 // no release shortens that. The length is kept on stable storage: a promise longer than any on record is not made before
 // the record is written ([Grantor.ToPersist]). Members that found a cluster by explicit order need not wait.
 //

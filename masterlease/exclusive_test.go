@@ -121,10 +121,10 @@ var variants = []variant{
 		l.waits = func(_, _ time.Duration) bool { return false }
 	}},
 	{name: "a member that has started may vote", bend: func(l *law) {
-		l.mute = func(time.Duration) time.Duration { return 0 }
+		l.holdOff = func(time.Duration) time.Duration { return 0 }
 	}},
 	{name: "the wait after a start is that of a shorter promise", bend: func(l *law) {
-		l.mute = func(d time.Duration) time.Duration { return d / 2 }
+		l.holdOff = func(d time.Duration) time.Duration { return d / 2 }
 	}},
 	{name: "joint consensus needs one quorum", style: reforming, bend: func(l *law) {
 		l.electorates = func(c Configuration) [2][]uint64 { return [2][]uint64{c.Voters} }

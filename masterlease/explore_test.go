@@ -78,7 +78,7 @@ func (s *tiny) order() {
 func (s *tiny) key() string {
 	e := s.h.known[2]
 	return fmt.Sprint(s.leader, s.follower, s.ticks, s.odd, s.handed, s.started, s.h.epoch, s.h.transferring, s.h.last, e.epoch, e.echo, e.end,
-		s.g.promise.epoch, s.g.promise.last, s.g.promise.until, s.g.promise.binds, s.g.promise.released, s.g.mute, s.g.muted, s.requests, s.grants, s.releases)
+		s.g.promise.epoch, s.g.promise.last, s.g.promise.until, s.g.promise.binds, s.g.promise.released, s.g.holdOff, s.g.holdsOff, s.requests, s.grants, s.releases)
 }
 
 // next returns the states that can follow, with what happens.

@@ -17,13 +17,13 @@ type Ballot struct {
 }
 
 // Open reports whether this member may vote, campaign, and take in votes that were given to it.
-func (g *Grantor) Open(now clock.Instant) bool { return !g.isMute(now) && !g.isBound(now) }
+func (g *Grantor) Open(now clock.Instant) bool { return !g.inHoldOff(now) && !g.isBound(now) }
 
-// Mute reports whether the member has started so short a while ago that it must not vote whatever is released:
+// InHoldOff reports whether the member has started so short a while ago that it must not vote whatever is released:
 // a rolling restart waits until it is over before it goes on to the next member.
-func (g *Grantor) Mute(now clock.Instant) bool { return g.isMute(now) }
+func (g *Grantor) InHoldOff(now clock.Instant) bool { return g.inHoldOff(now) }
 
-func (g *Grantor) isMute(now clock.Instant) bool { return g.muted && g.law.bound(now, g.mute) }
+func (g *Grantor) inHoldOff(now clock.Instant) bool { return g.holdsOff && g.law.bound(now, g.holdOff) }
 
 func (g *Grantor) isBound(now clock.Instant) bool {
 	return g.promise.binds && g.law.bound(now, g.promise.until)
@@ -32,12 +32,12 @@ func (g *Grantor) isBound(now clock.Instant) bool {
 // Opens returns when the gate opens if nothing more is promised, and whether there is such a moment: if not, it is
 // open. It opens when both clocks are strictly past that.
 func (g *Grantor) Opens(now clock.Instant) (clock.Instant, bool) {
-	mute, bound := g.isMute(now), g.isBound(now)
+	holdOff, bound := g.inHoldOff(now), g.isBound(now)
 	switch {
-	case mute && bound:
-		return later(g.mute, g.promise.until), true
-	case mute:
-		return g.mute, true
+	case holdOff && bound:
+		return later(g.holdOff, g.promise.until), true
+	case holdOff:
+		return g.holdOff, true
 	case bound:
 		return g.promise.until, true
 	}
@@ -58,7 +58,7 @@ func (g *Grantor) Vote(b Ballot, leads bool, now clock.Instant) bool {
 // admits says whether the gate is open, or opens because of what was released. The wait after a start yields to
 // no release: nobody knows what it would have to cover.
 func (g *Grantor) admits(r *Release, now clock.Instant) bool {
-	if g.isMute(now) {
+	if g.inHoldOff(now) {
 		return false
 	}
 	if g.coveredBy(r) {

@@ -76,15 +76,15 @@ type promise struct {
 // Grantor is what a member has promised to leaders, and the gate in front of its votes. Every member has one,
 // learners and leaders too. It is not safe for concurrent use.
 type Grantor struct {
-	config  GrantorConfig
-	law     law
-	promise promise
-	mute    clock.Instant // until then no vote, because of what may have been promised before the start
-	muted   bool
-	durable time.Duration // the longest promise on record
-	wanted  time.Duration // the longest that was asked for
-	parked  []Ballot
-	stats   GrantorStats
+	config   GrantorConfig
+	law      law
+	promise  promise
+	holdOff  clock.Instant // until then no vote, because of what may have been promised before the start
+	holdsOff bool
+	durable  time.Duration // the longest promise on record
+	wanted   time.Duration // the longest that was asked for
+	parked   []Ballot
+	stats    GrantorStats
 }
 
 // NewGrantor returns the grantor of a member that starts now.
@@ -105,7 +105,7 @@ func newGrantor(c GrantorConfig, past Past, now clock.Instant, l law) (*Grantor,
 	}
 	// No leader can have got more than MaxDuration, whatever drift it was configured with.
 	longest := cmp.Or(past.Longest, clock.MaxDrift.GrantPromise(g.config.MaxDuration))
-	g.mute, g.muted = now.Add(l.mute(longest)), true
+	g.holdOff, g.holdsOff = now.Add(l.holdOff(longest)), true
 	return g, nil
 }
 

@@ -31,8 +31,8 @@ type law struct {
 	next func(epoch uint64) uint64
 	// waits: must a promise of this length wait for a record, if that one is on record? (C8)
 	waits func(length, recorded time.Duration) bool
-	// mute: for how long is a member mute that starts with this on record? (C8)
-	mute func(recorded time.Duration) time.Duration
+	// holdOff: how long does a member hold off votes that starts with this on record? (C8)
+	holdOff func(recorded time.Duration) time.Duration
 	// electorates: which sets of voters must each have a quorum? (L3)
 	electorates func(c Configuration) [2][]uint64
 	// quorum: how many of so many voters are a quorum? (L3)
@@ -55,7 +55,7 @@ var careful = law{
 	current:     func(granted, own uint64) bool { return granted == own },
 	next:        func(epoch uint64) uint64 { return epoch + 1 },
 	waits:       func(length, recorded time.Duration) bool { return length > recorded },
-	mute:        func(recorded time.Duration) time.Duration { return recorded },
+	holdOff:     func(recorded time.Duration) time.Duration { return recorded },
 	electorates: func(c Configuration) [2][]uint64 { return [2][]uint64{c.Voters, c.Outgoing} },
 	quorum:      func(voters int) int { return voters/2 + 1 },
 	retracts:    func(transferring bool) bool { return transferring },

@@ -342,9 +342,9 @@ var requirements = []requirement{
 			p.t.Fatal(err)
 		}
 		p.want("vote", g.Vote(Ballot{Candidate: 3, Term: 6, Release: &Release{Leader: 1, Term: 5, Epoch: 1}}, false, p.now()), false)
-		p.want("mute", g.Mute(p.now()), true)
+		p.want("hold-off", g.InHoldOff(p.now()), true)
 		p.clocks.Advance(time.Second + 1)
-		p.want("mute later", g.Mute(p.now()), false)
+		p.want("hold-off later", g.InHoldOff(p.now()), false)
 		p.want("open", g.Open(p.now()), true)
 	}},
 	{id: "BR37", what: "mixed versions", check: func(p *pair) {

@@ -16,9 +16,9 @@ type GrantorStats struct {
 	Dropped  uint64    // … and votes and orders to campaign that were not
 	Usurped  uint64    // elections without asking: a bug of the caller
 
-	Promise  time.Duration // how long the promise still binds
-	MuteFor  time.Duration // how long the wait after the start still lasts
-	InParked int           // how many candidates have a ballot parked
+	Promise     time.Duration // how long the promise still binds
+	HoldOffLeft time.Duration // how long the wait after the start still lasts
+	InParked    int           // how many candidates have a ballot parked
 }
 
 // Stats returns the counters.
@@ -27,8 +27,8 @@ func (g *Grantor) Stats(now clock.Instant) GrantorStats {
 	if g.isBound(now) {
 		s.Promise = max(0, now.Until(g.promise.until))
 	}
-	if g.isMute(now) {
-		s.MuteFor = max(0, now.Until(g.mute))
+	if g.inHoldOff(now) {
+		s.HoldOffLeft = max(0, now.Until(g.holdOff))
 	}
 	s.InParked = len(g.parked)
 	return s
@@ -43,7 +43,7 @@ type HolderStats struct {
 	Stale           uint64 // grants ignored: a newer stamp was there
 	OtherEpoch      uint64 // … of another epoch
 	OtherTerm       uint64 // … of another term, or while not leading
-	Unknown         uint64 // … of a stranger, or with a stamp that was not sent
+	Unknown         uint64 // … of an unknown member, or with a stamp that was not sent
 	Releases        uint64
 	Epochs          uint64 // begun within a term
 	Stalls          uint64

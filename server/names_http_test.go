@@ -174,8 +174,8 @@ func TestNamesOverHTTPWithCertificates(t *testing.T) {
 		}
 		return resp.StatusCode, resp.Body.Close()
 	}
-	if code, err := post(ca.trust(newAuthority(t, "strangers"))); err == nil {
-		t.Errorf("a stranger was answered %d", code)
+	if code, err := post(ca.trust(newAuthority(t, "others"))); err == nil {
+		t.Errorf("a client without our certificate was answered %d", code)
 	}
 	code, err := post(ca.trust(clients))
 	wantOK(t, err)

@@ -156,7 +156,7 @@ func (s *Server) Start() error {
 		s.life.Go(s.peers.follow)
 	}
 	s.phase = started
-	s.warnOfStrangers()
+	s.warnOfOpenAccess()
 	s.log.Info("listening", "grpc", address(s.grpcListener), "http", address(s.httpListener))
 	return nil
 }

@@ -171,8 +171,8 @@ func (s *Server) refusedPlain(from net.Addr) {
 	s.log.Debug("a client that does not speak TLS was refused", "from", from)
 }
 
-// warnOfStrangers says that others than this machine's programs can do everything.
-func (s *Server) warnOfStrangers() {
+// warnOfOpenAccess warns that anybody who reaches the port from another machine can do everything.
+func (s *Server) warnOfOpenAccess() {
 	if s.certs == nil && beyondLoopback(s.grpcListener.Addr()) {
 		s.log.Warn("clients beyond this machine are served without TLS: whoever reaches the port can read and "+
 			"change everything; see --cert, --key and --client-ca", "grpc", address(s.grpcListener))

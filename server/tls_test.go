@@ -196,7 +196,7 @@ func TestMutualTLS(t *testing.T) {
 	f := startWith(t, secured(t, ca, clients), nil)
 	wantOK(t, f.over(ca.trust(clients)))
 	wantUnavailable(t, f.over(ca.trust(nil)), "certificate required")
-	wantUnavailable(t, f.over(ca.trust(newAuthority(t, "strangers"))), "tls: ")
+	wantUnavailable(t, f.over(ca.trust(newAuthority(t, "others"))), "tls: ")
 	// Who signs for the server does not sign for clients.
 	wantUnavailable(t, f.over(ca.trust(ca)), "tls: ")
 

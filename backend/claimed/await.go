@@ -58,9 +58,9 @@ func (b *Backend) awaits(t *tenure, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t.awaited += n
-	t.poke() // there may be two
+	t.wake() // there may be two
 	if q := b.lines[t.asked.Name]; q != nil && q.first() != nil {
-		q.first().poke()
+		q.first().wake()
 	}
 }
 

@@ -352,7 +352,7 @@ func (b *Backend) conclude(t *tenure, lease *claim.Lease, err error) (backend.Gr
 		}
 		t.standing, t.trying = holding, false
 		b.leave(t)
-		t.poke()
+		t.wake()
 	case refused && t.asked.Wait:
 		old := t.news != b.newsFor(t)
 		if t.standing == asking {

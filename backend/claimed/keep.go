@@ -133,6 +133,6 @@ func (b *Backend) released(t *tenure) {
 	b.news++
 	b.room.released(t.asked.Name)
 	if q := b.lines[t.asked.Name]; q != nil {
-		q.rouse(b.clock.Now(), false)
+		q.wakeFirst(b.clock.Now(), false)
 	}
 }

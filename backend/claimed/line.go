@@ -61,8 +61,8 @@ func (t *tenure) lock(ctx context.Context) error {
 
 func (t *tenure) unlock() { <-t.busy }
 
-// poke has Await look again.
-func (t *tenure) poke() {
+// wake has Await look again.
+func (t *tenure) wake() {
 	select {
 	case t.signal <- struct{}{}:
 	default:
@@ -98,7 +98,7 @@ type line struct {
 	known  bool
 	token  backend.Token // of the holder who was seen last
 	rivals bool          // there are others, elsewhere
-	news   uint64        // how often it was roused
+	news   uint64        // how often it was woken
 	polls  clock.Instant // until then it is asked for without a ticket
 }
 
@@ -112,15 +112,15 @@ func (q *line) first() *tenure {
 	return nil
 }
 
-// rouse has the first ask at once, or a little later if there are others who are told the same.
-func (q *line) rouse(now clock.Instant, others bool) {
+// wakeFirst has the first ask at once, or a little later if there are others who are told the same.
+func (q *line) wakeFirst(now clock.Instant, others bool) {
 	q.news++
 	q.look = now
 	if others {
 		q.look = now.Add(rand.N(spread))
 	}
 	if t := q.first(); t != nil {
-		t.poke()
+		t.wake()
 	}
 }
 
@@ -189,7 +189,7 @@ func (b *Backend) end(t *tenure) {
 	if b.tenures[t.asked.ID] == t {
 		delete(b.tenures, t.asked.ID)
 	}
-	t.poke()
+	t.wake()
 }
 
 // lapse ends the place of t if it has not been renewed. The lock is held.
@@ -216,11 +216,11 @@ func (b *Backend) changed(name string) {
 	now := b.clock.Now()
 	b.news++
 	if q := b.lines[name]; q != nil {
-		q.rouse(now, q.rivals)
+		q.wakeFirst(now, q.rivals)
 	}
 	if name == "" {
-		for _, q := range b.lines { // order: all are roused
-			q.rouse(now, q.rivals)
+		for _, q := range b.lines { // order: all are woken
+			q.wakeFirst(now, q.rivals)
 		}
 	}
 	for v := range b.views { // order: all are told

@@ -134,7 +134,7 @@ func (r *room) opened(queues claim.Queues) {
 	defer r.b.mu.Unlock()
 	r.queues, r.failed = queues, false
 	clear(r.tickets)
-	r.pokeAll()
+	r.wakeAll()
 }
 
 // closed has those who wait poll, unless another goroutine has opened the queues again meanwhile.
@@ -146,14 +146,14 @@ func (r *room) closed(ctx context.Context, queues claim.Queues) {
 	}
 	r.queues, r.failed = nil, ctx.Err() == nil
 	clear(r.tickets)
-	r.pokeAll()
+	r.wakeAll()
 }
 
-// pokeAll has all who wait look again. The lock is held.
-func (r *room) pokeAll() {
-	for _, q := range r.b.lines { // order: all are poked
+// wakeAll has all waiters look again. The lock is held.
+func (r *room) wakeAll() {
+	for _, q := range r.b.lines { // order: all are woken
 		if t := q.first(); t != nil {
-			t.poke()
+			t.wake()
 		}
 	}
 }
@@ -268,25 +268,25 @@ func (r *room) see(ctx context.Context, queues claim.Queues, s *claim.Standing) 
 	k.turn = k.step.Act == queue.Claim
 	switch k.step.Act {
 	case queue.Claim:
-		r.poke(s.Name)
+		r.wakeFirst(s.Name)
 	case queue.Join:
 		delete(r.tickets, s.Name)
-		r.poke(s.Name)
+		r.wakeFirst(s.Name)
 	case queue.Pass:
 		return k.step.Head
 	}
 	return 0
 }
 
-// poke has the first who waits for a name look again. The lock is held.
-func (r *room) poke(name string) {
+// wakeFirst has the first waiter for a name look again. The lock is held.
+func (r *room) wakeFirst(name string) {
 	if q := r.b.lines[name]; q != nil && q.first() != nil {
-		q.first().poke()
+		q.first().wake()
 	}
 }
 
-// rouse has the goroutine look at another ticket.
-func (r *room) rouse() {
+// wakeWorker has the goroutine look at another ticket.
+func (r *room) wakeWorker() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
@@ -354,11 +354,11 @@ func (r *room) join(ctx context.Context, name string) {
 	case err == nil:
 		r.chore(func(ctx context.Context) { _ = queues.Leave(ctx, name, s.Place, false) })
 	}
-	r.poke(name)
+	r.wakeFirst(name)
 	r.b.mu.Unlock()
 	if err == nil {
 		r.see(ctx, queues, &s)
-		r.rouse()
+		r.wakeWorker()
 	}
 }
 
@@ -381,7 +381,7 @@ func (r *room) asked(name string, holds bool) {
 	}
 	k.asking = false
 	if !holds {
-		r.rouse()
+		r.wakeWorker()
 		return
 	}
 	if k.waited {

@@ -202,7 +202,7 @@ func TestEarlierNow(t *testing.T) {
 }
 
 // What was never made is a mistake of the driver, and not a late event.
-func TestStrangersPanic(t *testing.T) {
+func TestUnknownLeasesPanic(t *testing.T) {
 	s := newScript(t, Config{})
 	l := s.held()
 	s.step(Releasing{l})

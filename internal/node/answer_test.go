@@ -16,7 +16,7 @@ import (
 
 // driven is as much of a Node as answers, on a replica that a test drives.
 func driven(w *world) *Node {
-	return &Node{replica: w.replica, calls: make(map[uint64]caller), nudge: make(chan struct{}, 1)}
+	return &Node{replica: w.replica, calls: make(map[uint64]caller), wakeup: make(chan struct{}, 1)}
 }
 
 // What can be answered from memory is, on the caller's goroutine; the rest is registered for the goroutine that
@@ -30,8 +30,8 @@ func TestNodeAnswersAtOnce(t *testing.T) {
 	renewal := func(id uint64) *submission {
 		return &submission{event: replica.Renewal{ID: id, Leases: []lessor.ID{7}}, id: id, caller: hearing(func(e replica.Effect) { got = append(got, e.(replica.Renewed).Leases...) })}
 	}
-	if !n.atOnce(renewal(2)) || len(got) != 1 || got[0].Err != nil || len(n.nudge) != 0 {
-		t.Errorf("a lease that nobody doubts: renewed %v, %d nudges", got, len(n.nudge))
+	if !n.atOnce(renewal(2)) || len(got) != 1 || got[0].Err != nil || len(n.wakeup) != 0 {
+		t.Errorf("a lease that nobody doubts: renewed %v, %d wake-ups", got, len(n.wakeup))
 	}
 	again := w.crashed()
 	w.close()
@@ -49,8 +49,8 @@ func TestNodeAnswersAtOnce(t *testing.T) {
 		t.Error("the replica was at work, and was asked")
 	}
 	n.owner.Unlock()
-	if !n.atOnce(renewal(4)) || len(got) != 0 || len(n.nudge) != 1 {
-		t.Fatalf("a lease that is checkpointed: renewed %v, %d nudges", got, len(n.nudge))
+	if !n.atOnce(renewal(4)) || len(got) != 0 || len(n.wakeup) != 1 {
+		t.Fatalf("a lease that is checkpointed: renewed %v, %d wake-ups", got, len(n.wakeup))
 	}
 	again.clock = clock.NewManual(clock.Now())
 	for _, e := range append(again.step(replica.Tick{}), again.settle()...) {
@@ -177,8 +177,8 @@ func TestLoneWriteIsAnsweredByTheDisksGoroutine(t *testing.T) {
 		if len(*got) != 1 || (*got)[0].(replica.Reply).Err != nil {
 			t.Errorf("put %d: answered %v", c.id, *got)
 		}
-		if len(n.nudge) != c.woken {
-			t.Errorf("put %d: the member's goroutine was woken %d times", c.id, len(n.nudge))
+		if len(n.wakeup) != c.woken {
+			t.Errorf("put %d: the member's goroutine was woken %d times", c.id, len(n.wakeup))
 		}
 	}
 }
@@ -228,8 +228,8 @@ func TestFailedWriteEndsTheMember(t *testing.T) {
 	n := settling(w)
 	done, got := putUnderWay(w, n, 2)
 	done.Err = errors.New("input/output error")
-	if !n.settle(done) || n.broken == nil || len(n.nudge) != 1 || len(*got) > 0 {
-		t.Fatalf("error %v, %d times woken, answered %v", n.broken, len(n.nudge), *got)
+	if !n.settle(done) || n.broken == nil || len(n.wakeup) != 1 || len(*got) > 0 {
+		t.Fatalf("error %v, %d times woken, answered %v", n.broken, len(n.wakeup), *got)
 	}
 	why := n.broken
 	if _, err := (&turn{n: n}).take(submission{event: replica.Tick{}}); err != why {

@@ -206,16 +206,16 @@ func (n *Node) noticeYield() {
 		"to", fmt.Sprintf("%x", to), "next_in", replica.YieldInterval)
 }
 
-// strangerInterval is how often it is told at most that a member is not listened to.
-const strangerInterval = time.Minute
+// rejectedInterval is how often it is told at most that a member is not listened to.
+const rejectedInterval = time.Minute
 
-// noticeStranger tells that a member is not listened to; it is called by who owns the replica.
-func (n *Node) noticeStranger(now clock.Instant) {
+// logRejectedPeer tells that a member is not listened to; it is called by who owns the replica.
+func (n *Node) logRejectedPeer(now clock.Instant) {
 	refused, last := n.replica.Refused()
-	if refused == n.strangers || n.strangers > 0 && now.Elapsed(n.strangerAt) < strangerInterval {
+	if refused == n.rejected || n.rejected > 0 && now.Elapsed(n.rejectedAt) < rejectedInterval {
 		return
 	}
-	n.strangers, n.strangerAt = refused, now
+	n.rejected, n.rejectedAt = refused, now
 	n.log.Error("messages of a member are refused: it is not of this group, or its data folder is not the one that it had; "+
 		"a member whose folder is lost has forgotten what it promised and cannot come back under its id",
 		"member", fmt.Sprintf("%x", last), "refused", refused)

@@ -112,8 +112,8 @@ type Node struct {
 	owner      sync.Mutex
 	over       bool   // the goroutine of run has left; guarded by owner, as is what follows
 	broken     error  // nil, or why nobody may call the replica again, and the member ends
-	strangers  uint64 // messages of strangers when that was told last
-	strangerAt clock.Instant
+	rejected   uint64 // rejected messages when that was logged last
+	rejectedAt clock.Instant
 	newAt      clock.Instant // when it was told last for what this member, which is new, waits
 	replica    *replica.Replica
 	stepped    clock.Instant // what the newest Step was told
@@ -124,7 +124,7 @@ type Node struct {
 	fault      masterlease.Fault // the newest that was told
 	yields     uint64            // hand-overs of the replica's own when that was told last
 
-	nudge     chan struct{} // tells the goroutine of run that Step is to be called earlier; holds one
+	wakeup    chan struct{} // tells the goroutine of run that Step is to be called earlier; holds one
 	intake    chan submission
 	bulk      chan submission // bulk commands, which the goroutine of run takes a few of at a time
 	persists  chan syncing
@@ -204,7 +204,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		intake: make(chan submission, intakeSize), bulk: make(chan submission, bulkIntakeSize), calls: make(map[uint64]caller),
 		persists: make(chan syncing, persistsInFlight), persisted: make(chan replica.Persisted, persistsInFlight),
 		received: make(chan replica.Event, maxReceived), leaderChanged: make(chan struct{}), states: newStates(), reach: newReach(),
-		nudge: make(chan struct{}, 1), ready: make(chan struct{}), stopping: stopping, done: make(chan struct{}),
+		wakeup: make(chan struct{}, 1), ready: make(chan struct{}), stopping: stopping, done: make(chan struct{}),
 	}
 	n.leader.Store(new(known))
 	n.readyUntil.Store(new(clock.Instant))

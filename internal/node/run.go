@@ -97,7 +97,7 @@ func (n *Node) await(timer *time.Timer, wait time.Duration) (first submission, o
 	case first.event = <-n.states.installed:
 	case <-timer.C:
 		first.event = replica.Tick{}
-	case <-n.nudge:
+	case <-n.wakeup:
 		first.event = replica.Tick{}
 	}
 	return first, false
@@ -140,7 +140,7 @@ func (n *Node) step(events []replica.Event) []replica.Effect {
 		n.walled = start
 		events = append(events, replica.Tick{Wall: time.Now().UnixMilli()})
 		n.noticeFault(start)
-		n.noticeStranger(start)
+		n.logRejectedPeer(start)
 		n.noticeNew(start)
 	}
 	n.stepped = start
@@ -304,7 +304,7 @@ func (n *Node) settle(e replica.Persisted) bool {
 // wakeRun has the member's goroutine call Step at once.
 func (n *Node) wakeRun() {
 	select {
-	case n.nudge <- struct{}{}:
+	case n.wakeup <- struct{}{}:
 	default: // it will
 	}
 }

@@ -166,15 +166,15 @@ func TestNodeRefusesStates(t *testing.T) {
 	}
 	refused("a second one", n.ReceiveState(ctx, from, 1, message, bytes.NewReader(state)), errReceiving.Error())
 	n.states.received()
-	// That of a stranger is taken, and then discarded unseen.
+	// That of a rejected peer is taken, and then discarded unseen.
 	if err := n.ReceiveState(ctx, from, 0xbad, message, bytes.NewReader(state)); err != nil {
 		t.Fatal(err)
 	}
 	status, err := n.Group(ctx) // the member has dealt with it
-	if err != nil || status.Counts.Strangers == 0 {
+	if err != nil || status.Counts.RejectedPeers == 0 {
 		t.Errorf("%+v, %v", status.Counts, err)
 	}
-	refused("a stranger's", errors.New("-"), "-")
+	refused("a rejected peer's", errors.New("-"), "-")
 }
 
 // What a crash left of a state that was being received is removed at the start.

@@ -46,7 +46,7 @@ func parseHello(md metadata.MD) *peerpb.Hello {
 }
 
 // helloError says why a member is refused. Its own text is for the log of the member that refuses, and has ids. A
-// caller that was not admitted receives told, which has none: from them a stranger could make a greeting that is
+// caller that was not admitted receives told, which has none: from them an unknown peer could make a greeting that is
 // admitted.
 type helloError struct{ text, told string }
 

@@ -180,12 +180,12 @@ func TestCallsArePassedOn(t *testing.T) {
 			t.Errorf("the call is of %v", from)
 		}
 	}
-	// A stranger, who does not say who it is.
+	// An unknown peer, which does not say which member it is.
 	conn := must[*grpc.ClientConn](t)(grpc.NewClient(p.target, grpc.WithTransportCredentials(insecure.NewCredentials())))
 	defer conn.Close()
 	_, err := healthpb.NewHealthClient(conn).Check(within(t), &healthpb.HealthCheckRequest{})
 	if status.Code(err) != codes.FailedPrecondition || len(s.from) > 0 {
-		t.Errorf("a stranger got %v", err)
+		t.Errorf("an unknown peer got %v", err)
 	}
 	if err := b.Close(within(t)); err != nil {
 		t.Error(err)

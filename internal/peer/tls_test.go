@@ -118,7 +118,7 @@ func TestMembersProveWhoTheyAre(t *testing.T) {
 	}
 }
 
-func TestStrangersAreRefused(t *testing.T) {
+func TestUnknownPeersAreRefused(t *testing.T) {
 	ca, other := newAuthority(t), newAuthority(t)
 	for name, c := range map[string]struct {
 		a, b CertificateFiles

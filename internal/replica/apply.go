@@ -117,7 +117,7 @@ func (r *Replica) apply(m *raftpb.Message) {
 		r.emit(Replies(a.replies))
 	}
 	r.respond(m.GetResponses())
-	r.ripen()
+	r.answerPendingReads()
 	if a.datable {
 		r.syncState()
 	}

@@ -274,7 +274,7 @@ func (r *Replica) refuse(event Event, reason error) {
 }
 
 // serve answers a question from memory. Its answer rests on this member's authority, which a group's only
-// voter never loses: see vouch.
+// voter never loses: see answerWithAuthority.
 func (r *Replica) serve(event Event) {
 	if index, behind := r.behind(); behind {
 		if len(r.lagging) < MaxQueue {
@@ -293,10 +293,10 @@ func (r *Replica) serveNow(event Event) {
 	case Renewal:
 		r.renew(e)
 	case Read:
-		r.vouch(ReadAt{ID: e.ID, Header: r.header()})
+		r.answerWithAuthority(ReadAt{ID: e.ID, Header: r.header()})
 	case Inspection:
 		result, err := r.inspect(e.Query)
-		r.vouch(Reply{ID: e.ID, Header: r.header(), Result: result, Err: err})
+		r.answerWithAuthority(Reply{ID: e.ID, Header: r.header(), Result: result, Err: err})
 	}
 }
 
@@ -340,7 +340,7 @@ func (r *Replica) renew(e Renewal) {
 		}
 	}
 	if len(answered) > 0 {
-		r.vouch(Renewed{ID: e.ID, Header: r.header(), Leases: answered})
+		r.answerWithAuthority(Renewed{ID: e.ID, Header: r.header(), Leases: answered})
 	}
 }
 
@@ -398,7 +398,7 @@ func (r *Replica) settle(ids []lessor.ID) {
 		}
 	}
 	for _, request := range order {
-		r.vouch(Renewed{ID: request, Header: r.header(), Leases: answers[request]})
+		r.answerWithAuthority(Renewed{ID: request, Header: r.header(), Leases: answers[request]})
 	}
 }
 

@@ -18,9 +18,9 @@ import (
 const (
 	// roundPatience is how many ticks a round may take until another is begun in its place: messages get lost.
 	roundPatience = 3
-	// maxRipe bounds the rounds of a follower whose outcome is ahead of its own state. Until that has caught up with some
+	// maxPendingReads bounds the rounds of a follower whose outcome is ahead of its own state. Until that has caught up with some
 	// of them another would be of no more use.
-	maxRipe = 4
+	maxPendingReads = 4
 	// roundKey is the length of what raft calls the context of a round.
 	roundKey = 24
 )
@@ -32,7 +32,7 @@ type confirming struct {
 	key     string        // of the round under way; "" if there is none
 	since   clock.Instant
 	rounds  uint64
-	ripe    []ripening // by index; len ≤ maxRipe
+	pending []pendingReads // by index; len ≤ maxPendingReads
 }
 
 // unconfirmed is an answer that waits for the round, or at a follower a question.
@@ -41,15 +41,15 @@ type unconfirmed struct {
 	until  clock.Instant
 }
 
-// ripening are reads of a follower that wait until the own state is as new as the leader's was.
-type ripening struct {
+// pendingReads are reads of a follower that wait until the own state is as new as the leader's was.
+type pendingReads struct {
 	index uint64
 	reads []unconfirmed
 }
 
-// vouch answers with the authority that this member has at this moment, after the act, or else has the answer
-// confirmed first.
-func (r *Replica) vouch(effect Effect) {
+// answerWithAuthority answers with the authority that this member has at this moment, after the act, or else has the
+// answer confirmed first.
+func (r *Replica) answerWithAuthority(effect Effect) {
 	if r.holder.Check(r.term, r.now) {
 		r.emitAnswer(resting(effect, r.holder.Authority().End))
 		return
@@ -130,13 +130,13 @@ func (r *Replica) confirm() {
 	c := &r.confirming
 	c.waiting = r.stillAwaited(c.waiting)
 	c.round = r.stillAwaited(c.round)
-	for i := range c.ripe {
-		c.ripe[i].reads = r.stillAwaited(c.ripe[i].reads)
+	for i := range c.pending {
+		c.pending[i].reads = r.stillAwaited(c.pending[i].reads)
 	}
 	if c.key != "" && r.now.Elapsed(c.since) >= roundPatience*TickInterval {
 		c.waiting, c.round, c.key = append(c.round, c.waiting...), nil, ""
 	}
-	if r.halted || c.key != "" || len(c.waiting) == 0 || len(c.ripe) == maxRipe || r.leader == 0 || r.leading != r.serving {
+	if r.halted || c.key != "" || len(c.waiting) == 0 || len(c.pending) == maxPendingReads || r.leader == 0 || r.leading != r.serving {
 		return
 	}
 	c.rounds++
@@ -174,8 +174,8 @@ func (r *Replica) confirmed(s raft.ReadState) {
 	round := c.round
 	c.round, c.key = nil, ""
 	if !r.leading {
-		c.ripe = append(c.ripe, ripening{s.Index, round})
-		r.ripen()
+		c.pending = append(c.pending, pendingReads{s.Index, round})
+		r.answerPendingReads()
 		return
 	}
 	// What the answers show, or have changed, was there before the round began.
@@ -185,16 +185,16 @@ func (r *Replica) confirmed(s raft.ReadState) {
 	}
 }
 
-// ripen answers the reads of a follower whose state is new enough by now.
-func (r *Replica) ripen() {
+// answerPendingReads answers the reads of a follower whose state is new enough by now.
+func (r *Replica) answerPendingReads() {
 	c := &r.confirming
-	for len(c.ripe) > 0 && c.ripe[0].index <= r.applied.index {
-		for _, u := range c.ripe[0].reads {
+	for len(c.pending) > 0 && c.pending[0].index <= r.applied.index {
+		for _, u := range c.pending[0].reads {
 			read := u.effect.(ReadAt)
 			read.Header, read.Authority = r.header(), forever
 			r.emitAnswer(read)
 		}
-		c.ripe = c.ripe[1:]
+		c.pending = c.pending[1:]
 	}
 }
 

@@ -42,7 +42,7 @@
 // for votes that come before a promise has ended wait in the member and are dealt with when it has.
 //
 // Leases are those of package masterlease, beside raft's messages in a [Message]. The longest promise that a member
-// ever made is on its disk before the first of that length is made, and for so long it is mute after a start. What raft
+// ever made is on its disk before the first of that length is made, and for so long it holds off votes after a start. What raft
 // would take at its word and must not, such as rounds that nobody began, is kept from it.
 //
 // Answers are looked at after the act. A leader reads, or moves a deadline, then looks at its lease, and puts its end

@@ -164,7 +164,7 @@ func (r *Replica) unpark() {
 	if r.left || r.halted {
 		return
 	}
-	if order := r.ordered; order != nil && !r.grantor.Mute(r.now) {
+	if order := r.ordered; order != nil && !r.grantor.InHoldOff(r.now) {
 		r.ordered = nil
 		r.receiveRaft(*order)
 	}
@@ -240,24 +240,24 @@ func (r *Replica) transfer(to uint64) {
 	r.observe()
 }
 
-// hearMute takes note of how long a member still neither votes nor campaigns.
-func (r *Replica) hearMute(member uint64, mute time.Duration) {
-	if mute <= 0 {
-		delete(r.mutes, member)
+// hearHoldOff takes note of how long a member still neither votes nor campaigns.
+func (r *Replica) hearHoldOff(member uint64, holdOff time.Duration) {
+	if holdOff <= 0 {
+		delete(r.holdOffs, member)
 		return
 	}
-	if r.mutes == nil {
-		r.mutes = make(map[uint64]clock.Instant)
+	if r.holdOffs == nil {
+		r.holdOffs = make(map[uint64]clock.Instant)
 	}
-	r.mutes[member] = r.now.Add(min(mute, maxMute))
+	r.holdOffs[member] = r.now.Add(min(holdOff, maxHoldOff))
 }
 
-// maxMute bounds what a member is believed of how long it is mute.
-const maxMute = time.Minute
+// maxHoldOff bounds how long a vote hold-off this member believes another one to have.
+const maxHoldOff = time.Minute
 
-// muteFor is how long a member is still mute, as far as this one knows.
-func (r *Replica) muteFor(member uint64) time.Duration {
-	if until, ok := r.mutes[member]; ok {
+// holdOffOf is how long the vote hold-off of a member still lasts, as far as this one knows.
+func (r *Replica) holdOffOf(member uint64) time.Duration {
+	if until, ok := r.holdOffs[member]; ok {
 		return max(0, r.now.Until(until))
 	}
 	return 0
@@ -272,12 +272,12 @@ func (r *Replica) furthest() uint64 {
 		if id == r.identity.MemberID || !p.RecentActive || p.Match == 0 {
 			return
 		}
-		mute := r.muteFor(id)
+		holdOff := r.holdOffOf(id)
 		if p.State != tracker.StateReplicate {
-			mute = max(mute, maxMute) // it is not known when it has what it lacks
+			holdOff = max(holdOff, maxHoldOff) // it is not known when it has what it lacks
 		}
-		if match == 0 || cmp.Or(cmp.Compare(mute, wait), cmp.Compare(match, p.Match)) < 0 {
-			best, match, wait = id, p.Match, mute
+		if match == 0 || cmp.Or(cmp.Compare(holdOff, wait), cmp.Compare(match, p.Match)) < 0 {
+			best, match, wait = id, p.Match, holdOff
 		}
 	})
 	return best

@@ -159,7 +159,7 @@ func TestANewMemberWithDataFoundsNothingWithEmptiedFolders(t *testing.T) {
 	g.wipe(other)
 	g.cut = func(Message) bool { return false }
 	g.nobodyServes(10 * time.Second)
-	if r := g.members[3].replica; r.counts.Strangers == 0 {
+	if r := g.members[3].replica; r.counts.RejectedPeers == 0 {
 		t.Error("the third member refuses nobody")
 	}
 }
@@ -207,7 +207,7 @@ func TestAGroupIsFoundedWithoutAMemberByOrder(t *testing.T) {
 func TestANewMemberHasNoVote(t *testing.T) {
 	g := unfounded(t, 3)
 	g.down[3] = true
-	g.pass(5 * time.Second) // it is not mute any more, and acquainted with one of the others
+	g.pass(5 * time.Second) // its vote hold-off is over, and it is acquainted with one of the others
 	r := g.members[1].replica
 	for _, kind := range []raftpb.MessageType{raftpb.MsgPreVote, raftpb.MsgVote, raftpb.MsgTimeoutNow} {
 		m := &raftpb.Message{

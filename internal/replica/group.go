@@ -27,7 +27,7 @@ type group struct {
 	grantor *masterlease.Grantor
 	holder  *masterlease.Holder
 
-	mutes map[uint64]clock.Instant // of members that have just started: when they vote again, as they said
+	holdOffs map[uint64]clock.Instant // of members that have just started: when they vote again, as they said
 
 	leader     uint64        // whom raft follows; 0: nobody
 	transferee uint64        // to whom this leader is handing over; 0: nobody
@@ -38,7 +38,7 @@ type group struct {
 	// carried is the release that came with the order to campaign. It goes on beside the requests for votes.
 	carried *masterlease.Release
 	handing *handing
-	// ordered is an order to campaign that came while this member was mute. It is looked at again when that is over, as
+	// ordered is an order to campaign that came during the vote hold-off of this member. It is looked at again when that is over, as
 	// if it came only then.
 	ordered *Received
 	left    bool   // this member has taken its leave
@@ -46,7 +46,7 @@ type group struct {
 
 	founding bool // since its start it has founded the group without some members, by order
 
-	refusedLast uint64 // who was not listened to last; see Counts.Strangers
+	refusedLast uint64 // who was not listened to last; see Counts.RejectedPeers
 }
 
 // DefaultElectionTimeout is how long members do without a leader before they elect another.
@@ -157,7 +157,7 @@ func (r *Replica) receive(e Received) {
 	if !acquainted {
 		return
 	}
-	r.hearMute(m.From, m.Mute)
+	r.hearHoldOff(m.From, m.HoldOff)
 	if m.Raft != nil {
 		r.receiveRaft(e)
 	} else if m.Lease.Release != nil {
@@ -176,7 +176,7 @@ func (r *Replica) receive(e Received) {
 // incarnation written down; it is as good as lost, and sent again.
 func (r *Replica) acquainted(member, incarnation uint64) bool {
 	if member == r.identity.MemberID || !slices.Contains(r.voters, member) {
-		r.stranger(member)
+		r.rejectPeer(member)
 		return false
 	}
 	known, ok := r.peers[member]
@@ -189,13 +189,13 @@ func (r *Replica) acquainted(member, incarnation uint64) bool {
 	if known != incarnation && r.renewsAcquaintance(incarnation) {
 		r.acquaint(member, incarnation)
 	} else if known != incarnation {
-		r.stranger(member)
+		r.rejectPeer(member)
 	}
 	return known == incarnation
 }
 
-func (r *Replica) stranger(member uint64) {
-	r.counts.Strangers++
+func (r *Replica) rejectPeer(member uint64) {
+	r.counts.RejectedPeers++
 	r.refusedLast = member
 }
 
@@ -240,7 +240,7 @@ func (r *Replica) receiveRaft(e Received) {
 	case raftpb.MsgTimeoutNow:
 		if r.left || r.fresh != nil || !r.grantor.TimeoutNow(lease.Release, r.now) {
 			r.ordered = nil
-			if r.fresh == nil && r.grantor.Mute(r.now) {
+			if r.fresh == nil && r.grantor.InHoldOff(r.now) {
 				r.ordered = &e
 			}
 			return
@@ -400,8 +400,8 @@ func (r *Replica) tellRelease(release masterlease.Release) {
 
 func (r *Replica) sendMessage(m Message, authority clock.Instant) {
 	m.From = r.identity.MemberID
-	if r.grantor.Mute(r.now) {
-		m.Mute = r.grantor.Stats(r.now).MuteFor
+	if r.grantor.InHoldOff(r.now) {
+		m.HoldOff = r.grantor.Stats(r.now).HoldOffLeft
 	}
 	r.emit(Send{m, authority})
 }

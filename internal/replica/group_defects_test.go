@@ -73,7 +73,7 @@ func TestG11WhoHasConnectedIsKnown(t *testing.T) {
 }
 
 // An empty folder proves nothing: who has one waits like others who start.
-func TestC8AnEmptyFolderIsMuteToo(t *testing.T) {
+func TestC8AnEmptyDirectoryHoldsOffVotesToo(t *testing.T) {
 	g := newTeam(t, 3)
 	w := g.members[1]
 	w.clock.Advance(clock.DefaultDrift.GrantPromise(900 * time.Millisecond))
@@ -237,7 +237,7 @@ func TestAFollowerThatLagsAsksFewRounds(t *testing.T) {
 	for i := range uint64(50) {
 		g.step(follower, Read{100 + i})
 	}
-	if n := len(g.members[follower].replica.confirming.ripe); n == 0 || n > maxRipe {
+	if n := len(g.members[follower].replica.confirming.pending); n == 0 || n > maxPendingReads {
 		t.Errorf("%d rounds wait for the own state", n)
 	}
 	g.slow = 0

@@ -33,7 +33,7 @@ type GroupStatus struct {
 
 	Lease      time.Duration // for how long the own authority still holds; only a leader has any
 	Promise    time.Duration // for how long this member has promised its leader not to elect another
-	Mute       time.Duration // for how long this member does not vote because it has just started
+	HoldOff    time.Duration // for how long this member does not vote because it has just started
 	Unreliable string        // why the clocks are not trusted; "" if they are
 	Holder     masterlease.HolderStats
 	Grantor    masterlease.GrantorStats
@@ -63,7 +63,7 @@ func (r *Replica) Group(now clock.Instant) GroupStatus {
 		Committed: r.raft.BasicStatus().HardState.GetCommit(), Last: r.log.last,
 		Holder: r.holder.Stats(now), Grantor: r.grantor.Stats(now), Counts: r.counts,
 	}
-	s.Promise, s.Mute = s.Grantor.Promise, s.Grantor.MuteFor
+	s.Promise, s.HoldOff = s.Grantor.Promise, s.Grantor.HoldOffLeft
 	switch state := r.state(); {
 	case r.leading:
 		s.Role, s.Lease = RoleLeader, s.Holder.Remaining

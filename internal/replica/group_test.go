@@ -413,7 +413,7 @@ func TestGroupHandsOver(t *testing.T) {
 		t.Errorf("a follower hands over: %v", reply.Err)
 	}
 	if reply := g.do(to, 4, HandOver{To: 77}); !errors.Is(reply.Err, ErrNoMember) {
-		t.Errorf("to a stranger: %v", reply.Err)
+		t.Errorf("to an unknown peer: %v", reply.Err)
 	}
 }
 
@@ -427,7 +427,7 @@ func TestGroupHandsOverToOneThatHasStarted(t *testing.T) {
 	g.pass(400 * time.Millisecond)
 	g.step(old, HandOver{ID: 1, To: to})
 	if early := g.reply(old, 1); early != nil || g.members[to].replica.leading {
-		t.Fatalf("it takes over while it is mute: %+v", early)
+		t.Fatalf("it takes over in its vote hold-off: %+v", early)
 	}
 	g.pass(700 * time.Millisecond)
 	if reply, ok := g.reply(old, 1).(Reply); !ok || reply.Err != nil || !g.members[to].replica.Serving() {
@@ -499,17 +499,17 @@ func TestG11AnEmptiedFolderIsRefused(t *testing.T) {
 	g.pass(time.Second)
 	victim := g.follower(leader)
 	r := g.members[leader].replica
-	before := r.Counts().Strangers
+	before := r.Counts().RejectedPeers
 	g.step(leader, Received{Incarnation: 0xbad, Message: Message{From: victim, To: leader, Raft: &raftpb.Message{
 		Type: raftpb.MsgVote.Enum(), From: new(victim), To: new(leader), Term: new(uint64(99)), Index: new(uint64(99)), LogTerm: new(uint64(98)),
 	}}})
-	if r.Counts().Strangers != before+1 || !r.Serving() {
+	if r.Counts().RejectedPeers != before+1 || !r.Serving() {
 		t.Error("it was listened to")
 	}
 }
 
-// C8: a member that has started stays mute for the longest that it ever promised.
-func TestC8AMemberIsMuteAfterItsStart(t *testing.T) {
+// C8: the vote hold-off of a member that has started lasts for the longest that it ever promised.
+func TestC8AMemberHoldsOffVotesAfterItsStart(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)

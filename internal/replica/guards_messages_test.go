@@ -171,7 +171,7 @@ func TestForwardedRenewalIsNotForwardedTwice(t *testing.T) {
 }
 
 // A process that is no member learns nothing of how this one stands to others.
-func TestStandingOfAStrangerIsNotAnswered(t *testing.T) {
+func TestStandingOfANonMemberIsNotAnswered(t *testing.T) {
 	g := newTeam(t, 3)
 	w := g.members[1]
 	for _, from := range []uint64{1, 99} {

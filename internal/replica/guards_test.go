@@ -125,12 +125,12 @@ func TestG11PeersAreKnownAfterARestart(t *testing.T) {
 		if known := w.replica.peers[id]; known != 0x100+id {
 			t.Errorf("member %d is known by %x instead of %x", id, known, 0x100+id)
 		}
-		before := w.replica.Counts().Strangers
+		before := w.replica.Counts().RejectedPeers
 		w.step(Received{Incarnation: 0x999, Message: Message{From: id, To: member, Raft: &raftpb.Message{
 			Type: raftpb.MsgHeartbeat.Enum(), From: new(id), To: new(member), Term: new(w.replica.term + 1),
 		}}})
 		w.settle()
-		if after := w.replica.Counts().Strangers; after != before+1 || w.replica.peers[id] != 0x100+id {
+		if after := w.replica.Counts().RejectedPeers; after != before+1 || w.replica.peers[id] != 0x100+id {
 			t.Errorf("a message of member %d from another directory counts: %d refused, known by %x", id, after-before, w.replica.peers[id])
 		}
 	}

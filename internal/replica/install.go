@@ -172,5 +172,5 @@ func (r *Replica) installed(e Installed) {
 	for _, w := range rest {
 		r.installOrWithhold(w)
 	}
-	r.ripen()
+	r.answerPendingReads()
 }

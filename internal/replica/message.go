@@ -27,8 +27,8 @@ type Message struct {
 	Renewed []ForwardedRenewed
 	// Room says whether the sender, a follower, has room for what clients write.
 	Room memberpb.Room
-	// Mute is for how long the sender still neither votes nor campaigns because it has just started.
-	Mute time.Duration
+	// HoldOff is for how long the sender still neither votes nor campaigns because it has just started.
+	HoldOff time.Duration
 	// Standing is how the sender stands to the receiver; nil if that does not matter.
 	Standing *Standing
 }
@@ -52,7 +52,7 @@ var ErrMalformedMessage = errors.New("malformed message of a member")
 
 // AppendTo appends the encoding of the message to b, without From and To: they are those of the connection.
 func (m Message) AppendTo(b []byte) []byte {
-	wire := &memberpb.Message{Room: m.Room, MuteNs: int64(m.Mute)}
+	wire := &memberpb.Message{Room: m.Room, MuteNs: int64(m.HoldOff)}
 	if m.Raft != nil {
 		data, err := proto.Marshal(m.Raft)
 		if err != nil {
@@ -86,7 +86,7 @@ func ParseMessage(from, to uint64, b []byte) (Message, error) {
 	if err := proto.Unmarshal(b, wire); err != nil {
 		return Message{}, fmt.Errorf("%w: %v", ErrMalformedMessage, err)
 	}
-	m := Message{From: from, To: to, Room: wire.Room, Mute: time.Duration(wire.MuteNs)}
+	m := Message{From: from, To: to, Room: wire.Room, HoldOff: time.Duration(wire.MuteNs)}
 	if len(wire.Raft) > 0 {
 		m.Raft = new(raftpb.Message)
 		if err := proto.Unmarshal(wire.Raft, m.Raft); err != nil {

@@ -134,7 +134,7 @@ func (r *Replica) answerClaim(request uint64, claim ownership.Claim) bool {
 		return true
 	}
 	if r.serving {
-		r.vouch(reply) // it tells of the state, and no log entry stands behind it
+		r.answerWithAuthority(reply) // it tells of the state, and no log entry stands behind it
 	} else {
 		r.emit(reply)
 	}

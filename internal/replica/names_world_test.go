@@ -212,7 +212,7 @@ func randomNameEvent(rng *rand.Rand, id uint64) Event {
 		return Request{id, ownership.Unpin{Name: name}}
 	case 11:
 		return Request{id, keyspace.DeleteRequest{Key: ownership.Key(name, lease)}}
-	case 12: // a contender by etcd's recipe, if the lease is there
+	case 12: // a waiter by the recipe of etcd, if the lease is there
 		return Request{id, keyspace.PutRequest{Key: ownership.Key(name, lease%6+1), Lease: int64(lease%6 + 1)}}
 	case 13: // what is attached later than it was created, or no longer
 		return Request{id, keyspace.PutRequest{Key: ownership.Key(name, lease), Lease: int64(rng.IntN(2)) * int64(lease)}}

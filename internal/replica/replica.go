@@ -179,9 +179,9 @@ type Replica struct {
 // Counts are totals since the replica was opened.
 type Counts struct {
 	Granted, Renewed, Revoked, Expired, Applied, Skipped uint64
-	// Campaigns are those of this member. Strangers are messages of those who are no members, or whose data folder
+	// Campaigns are those of this member. RejectedPeers are messages of those who are no members, or whose data folder
 	// is not the one that the member had. Malformed are messages that raft would have misunderstood.
-	Campaigns, Strangers, Malformed uint64
+	Campaigns, RejectedPeers, Malformed uint64
 	// Yields are the hand-overs that this member decided because another one was better off.
 	Yields uint64
 }

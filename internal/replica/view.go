@@ -31,7 +31,7 @@ func (r *Replica) Yielding() (reason string, to uint64) {
 }
 
 // Refused returns how many messages of members were refused, and the member that sent the last of them.
-func (r *Replica) Refused() (messages, member uint64) { return r.counts.Strangers, r.refusedLast }
+func (r *Replica) Refused() (messages, member uint64) { return r.counts.RejectedPeers, r.refusedLast }
 
 // Place tells where a claim stands in the queue of a name. The error says why the claim is gone, if that is known.
 func (r *Replica) Place(name string, lease lessor.ID) (ownership.Place, error) {

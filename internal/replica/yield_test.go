@@ -173,14 +173,14 @@ func TestSlowLeaderPassesOverTheFull(t *testing.T) {
 }
 
 // A leader that leaves hands over to the member that can be elected at once, and not to one that has just started.
-func TestLeavingLeaderPassesOverTheMute(t *testing.T) {
+func TestLeavingLeaderPassesOverMembersInHoldOff(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(2 * time.Second)
 	for _, restarted := range g.butFor(leader) { // whichever would be taken otherwise
 		g.crash(restarted, 10*time.Millisecond)
 		g.pass(2 * TickInterval)
-		if r := g.members[restarted].replica; !r.grantor.Mute(g.members[restarted].clock.Now()) {
+		if r := g.members[restarted].replica; !r.grantor.InHoldOff(g.members[restarted].clock.Now()) {
 			t.Fatal("it votes already")
 		}
 		next := g.ids[0] + g.ids[1] + g.ids[2] - leader - restarted

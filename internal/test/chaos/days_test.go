@@ -55,7 +55,7 @@ var days = []struct {
 	{"leader cut off", leaderCutOff},
 	{"leader vanishes", leaderVanishes},
 	{"leader hears nothing", leaderDeaf},
-	{"leader is not heard", leaderMute},
+	{"leader is not heard", leaderSendsNothing},
 	{"follower cut off", followerCutOff},
 	{"only support restarted", onlySupportRestarted},
 	{"all killed", allKilled},
@@ -306,8 +306,8 @@ func leaderDeaf(w *world) {
 	w.saysThatItDoesNotKnow(leader)
 }
 
-// leaderMute has a leader hear, and what it sends lost.
-func leaderMute(w *world) {
+// leaderSendsNothing loses what a leader sends; the leader hears the others.
+func leaderSendsNothing(w *world) {
 	leader := w.leader()
 	for _, other := range others(leader) {
 		w.net.cut(leader, other)

@@ -12,7 +12,7 @@ import (
 const (
 	isolation = iota
 	deafness  // a member hears nobody
-	muteness  // nobody hears a member
+	unheard   // nobody hears a member
 	division
 	clog // messages wait, and then come all at once
 	powerCut
@@ -20,14 +20,14 @@ const (
 	pause
 	suspend
 	slew
-	stall    // of a disk
-	diskLoss // a write fails
-	order    // to hand over
-	farewell // a clean stop
-	lonely   // a leader keeps one follower, then loses it while that restarts
-	everyone // all members restart
-	silence  // a client stands still
-	lapses   // a leader is lost, and the next ones just before the end of a lease that nobody renews
+	stall     // of a disk
+	diskLoss  // a write fails
+	order     // to hand over
+	cleanStop // a member stops as on SIGTERM
+	lonely    // a leader keeps one follower, then loses it while that restarts
+	everyone  // all members restart
+	silence   // a client stands still
+	lapses    // a leader is lost, and the next ones just before the end of a lease that nobody renews
 	faultKinds
 
 	// drawnKinds is the number of kinds that any world may draw. The others need a stress of their own.
@@ -35,7 +35,7 @@ const (
 )
 
 var faultNames = [faultKinds]string{
-	"isolation", "deafness", "muteness", "division", "clog", "power cut", "kill", "pause", "suspend", "slew", "stall",
+	"isolation", "deafness", "unheard", "division", "clog", "power cut", "kill", "pause", "suspend", "slew", "stall",
 	"disk loss", "order to hand over", "clean stop", "lonely leader", "restart of everyone", "silent client", "several leaders lost",
 }
 
@@ -89,7 +89,7 @@ func (w *world) strike(f fault) {
 	}
 	w.note(m.name, faultNames[f.kind], uint64(f.lasts), uint64(f.bits))
 	switch f.kind {
-	case isolation, deafness, muteness, division, clog:
+	case isolation, deafness, unheard, division, clog:
 		w.part(m, f)
 	case powerCut, kill:
 		m.end(f.kind == powerCut)
@@ -104,7 +104,7 @@ func (w *world) strike(f fault) {
 		m.broken = m.broken || m.up
 	case order:
 		m.handOver(f)
-	case farewell:
+	case cleanStop:
 		m.leave(f)
 	case lonely:
 		if len(w.members) > 1 {
@@ -168,7 +168,7 @@ func (w *world) part(m *member, f fault) {
 			w.network.cutFor(m.index, i, f.lasts, false)
 		case deafness:
 			w.network.cutFor(i, m.index, f.lasts, false)
-		case muteness:
+		case unheard:
 			w.network.cutFor(m.index, i, f.lasts, false)
 		case clog:
 			w.network.cutFor(m.index, i, f.lasts, true)

@@ -38,7 +38,7 @@ type member struct {
 	broken      bool // its disk has failed, and it is about to notice
 
 	stopped int64 // the process stands still up to then
-	roused  bool  // it will work soon
+	workDue bool  // it will work soon
 	busy    bool  // it performs what the last step asked for
 	inbox   []replica.Event
 	wake    int // numbers the newest WakeAt
@@ -77,7 +77,7 @@ func (m *member) start() {
 	m.openDatabase()
 	m.inbox, m.writes, m.calls = nil, nil, make(map[uint64]*call)
 	m.ordered = nil
-	m.busy, m.broken, m.roused, m.stopped, m.leaving, m.serial = false, false, false, 0, 0, 0
+	m.busy, m.broken, m.workDue, m.stopped, m.leaving, m.serial = false, false, false, 0, 0, 0
 	m.synced, m.written, m.disk = 0, 0, 0
 	r, err := replica.Open(m.config())
 	if err != nil {
@@ -190,22 +190,22 @@ func (m *member) event(e replica.Event) {
 		return
 	}
 	m.inbox = append(m.inbox, e)
-	m.rouse(m.w.upTo(m.w.dice.world, 50*time.Microsecond))
+	m.workAfter(m.w.upTo(m.w.dice.world, 50*time.Microsecond))
 }
 
-func (m *member) rouse(d time.Duration) {
-	if m.roused || m.busy {
+func (m *member) workAfter(d time.Duration) {
+	if m.workDue || m.busy {
 		return
 	}
-	m.roused = true
+	m.workDue = true
 	m.later(max(d, time.Duration(m.stopped-m.w.now)), m.work)
 }
 
 // work is one step.
 func (m *member) work() {
-	m.roused = false
+	m.workDue = false
 	if m.w.now < m.stopped {
-		m.rouse(0)
+		m.workAfter(0)
 		return
 	}
 	if m.busy || len(m.inbox) == 0 {
@@ -239,7 +239,7 @@ func (m *member) performFrom(effects []replica.Effect, stumble float64) {
 		m.perform(e)
 	}
 	if !m.busy && len(m.inbox) > 0 {
-		m.rouse(0)
+		m.workAfter(0)
 	}
 }
 
@@ -254,7 +254,7 @@ func (m *member) resume(effects []replica.Effect) {
 			m.perform(e)
 		}
 	}
-	m.rouse(0)
+	m.workAfter(0)
 }
 
 func (m *member) perform(effect replica.Effect) {

@@ -9,7 +9,7 @@ import (
 
 const (
 	// recovery bounds how long a group takes to come back when nothing is wrong any more: messages that were late come
-	// in the first three seconds, members are mute, and one after the other they campaign.
+	// in the first three seconds, members hold off votes, and one after the other they campaign.
 	recovery = 6 * time.Second
 	// steadiness is how long the group is watched then, and rest what it has at the least to come to the same state.
 	steadiness = 2 * time.Second
@@ -22,13 +22,13 @@ func (w *world) settle() {
 	w.network.heal()
 	for _, m := range w.members {
 		m.clocks.heal(w.now)
-		m.slow, m.stopped, m.roused = 0, 0, false
+		m.slow, m.stopped, m.workDue = 0, 0, false
 		if m.broken || m.leaving != 0 {
 			m.end(true)
 		}
 		m.start()
 		if len(m.inbox) > 0 {
-			m.rouse(0)
+			m.workAfter(0)
 		}
 	}
 	w.stumble, w.hesitate = 0, 0

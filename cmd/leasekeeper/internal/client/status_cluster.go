@@ -35,7 +35,7 @@ type memberStatus struct {
 	Lag           uint64       `json:"lag"` // entries that it has not applied of those the newest member knows to be committed
 	MasterLeaseMs int64        `json:"master_lease_ms"`
 	PromiseMs     int64        `json:"promise_ms"`
-	VoteMuteMs    int64        `json:"vote_hold_off_ms"`
+	VoteHoldOffMs int64        `json:"vote_hold_off_ms"`
 	ClocksTrusted bool         `json:"clocks_trusted"`
 	Peers         []peerStatus `json:"peers"`
 }
@@ -89,7 +89,7 @@ func newMemberStatus(m *leasekeeperv1.Member, names map[uint64]string, newest ui
 		s.Leader = memberID(m.Leader)
 	}
 	s.CommitIndex, s.AppliedIndex, s.Lag = m.CommitIndex, m.AppliedIndex, newest-min(newest, m.AppliedIndex)
-	s.MasterLeaseMs, s.PromiseMs, s.VoteMuteMs = millis(m.MasterLeaseNs), millis(m.PromiseNs), millis(m.MuteNs)
+	s.MasterLeaseMs, s.PromiseMs, s.VoteHoldOffMs = millis(m.MasterLeaseNs), millis(m.PromiseNs), millis(m.MuteNs)
 	s.ClocksTrusted = m.ClocksDistrusted == ""
 	for _, p := range m.Peers {
 		seen := peerStatus{
@@ -137,7 +137,7 @@ func printMembers(cmd *cobra.Command, members []memberStatus) error {
 			leader, lease = m, millisInWords(m.MasterLeaseMs)
 		}
 		rows = append(rows, append(row, m.Role, strconv.FormatUint(m.Term, 10), strconv.FormatUint(m.AppliedIndex, 10), strconv.FormatUint(m.Lag, 10),
-			lease, millisInWords(m.PromiseMs), millisInWords(m.VoteMuteMs), clientsInWords(m.ClientURLs)))
+			lease, millisInWords(m.PromiseMs), millisInWords(m.VoteHoldOffMs), clientsInWords(m.ClientURLs)))
 	}
 	w := cmd.OutOrStdout()
 	console.PrintLine(w, "") // printTable returns the error
