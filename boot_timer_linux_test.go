@@ -34,10 +34,7 @@ func TestBootTimerEndsLeasesThatRanOutDuringSuspend(t *testing.T) {
 	k.own.Go(func() { k.watchTime(boot) })
 	time.Sleep(50 * time.Millisecond) // both who watch the time are asleep; otherwise the test proves less
 	clocks.Suspend(11 * time.Hour)
-	for start, fired := time.Now(), false; !fired; {
-		if time.Since(start) > 10*time.Second {
-			t.Fatal("the timer woke nobody")
-		}
+	for fired := false; !fired; {
 		boot.set(time.Millisecond) // as the kernel does on resume
 		select {
 		case <-l.Context().Done():
@@ -65,8 +62,8 @@ func TestBootTimerFiresByTheBootClock(t *testing.T) {
 		a.set(time.Hour)
 		a.set(30 * time.Millisecond) // replaces the one before
 		<-a.fired
-		if took := time.Since(start); took < 29*time.Millisecond || took > 5*time.Second {
-			t.Errorf("fired after %v", took)
+		if took := time.Since(start); took < 29*time.Millisecond {
+			t.Errorf("fired after %v, before its time", took)
 		}
 	}
 	a.set(-1) // at once

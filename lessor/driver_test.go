@@ -298,46 +298,109 @@ func TestDriverGrantLimits(t *testing.T) {
 	}
 }
 
-// Everything at once, on the machine's own clocks.
-func TestDriverConcurrently(t *testing.T) {
+// ledger is what a concurrent test did to a driver.
+type ledger struct {
+	mu       sync.Mutex
+	granted  int
+	attached []string
+}
+
+// load does everything that a driver offers but ends, for the writer with a number, and returns what should not happen.
+func (l *ledger) load(d *lessor.Driver, writer int) error {
+	for i := range 200 {
+		id, key := lessor.ID(i%10+1), fmt.Sprint(writer, "/", i)
+		_, granted := d.Grant(id, 0)
+		_, renewed := d.Renew(id)
+		attached := d.Attach(id, []lessor.Item{{Key: key}})
+		l.mu.Lock()
+		if granted == nil {
+			l.granted++
+		}
+		if attached == nil {
+			l.attached = append(l.attached, key)
+		}
+		l.mu.Unlock()
+		if granted != nil && !errors.Is(granted, lessor.ErrExists) {
+			return granted
+		}
+		if renewed != nil && !slices.Contains([]error{lessor.ErrNotFound, lessor.ErrGoing, lessor.ErrNotPrimary}, renewed) {
+			return renewed
+		}
+		if attached != nil && !errors.Is(attached, lessor.ErrNotFound) {
+			return attached
+		}
+		if err := d.Checkpoint(id, int64(i%2)); err != nil {
+			return err
+		}
+		if writer == 0 && i%50 == 0 {
+			d.Demote()
+			d.Promote(0)
+		}
+	}
+	return nil
+}
+
+// Whatever runs at the same time, on the machine's own clocks: each grant ends once, and each attached key is deleted
+// once, when its lease ends.
+func TestConcurrentGrantsAllEndOnce(t *testing.T) {
 	d := lessor.NewDriver(lessor.DriverConfig{MinTTL: time.Millisecond, RetryInterval: time.Millisecond})
 	d.SetCheckpointer(func([]lessor.Checkpoint, []lessor.Cleared) {})
-	d.SetRangeDeleter(func() lessor.TxnDelete { return callbackTxn{d, new([]string)} })
+	var deletions []string // the reader's, as are the ends
+	d.SetRangeDeleter(func() lessor.TxnDelete { return callbackTxn{d, &deletions} })
 	d.Promote(0)
-	stop := make(chan struct{})
+	written := make(chan struct{})
 	var reader, writers sync.WaitGroup
-	reader.Go(func() {
-		for {
-			select {
-			case leases := <-d.ExpiredLeasesC():
-				for _, l := range leases {
-					_ = d.Revoke(l.ID)
-				}
-			case <-stop:
-				return
+	ended := 0
+	revoke := func(leases []*lessor.Lease) {
+		for _, lease := range leases {
+			if d.Revoke(lease.ID) == nil {
+				ended++
 			}
 		}
+	}
+	reader.Go(func() {
+		for writing := true; writing; {
+			select {
+			case leases := <-d.ExpiredLeasesC():
+				revoke(leases)
+			case <-written:
+				writing = false
+			}
+		}
+		for len(d.Leases()) > 0 {
+			revoke(<-d.ExpiredLeasesC())
+		}
 	})
+	var done ledger
 	for w := range 4 {
 		writers.Go(func() {
-			for i := range 200 {
-				id := lessor.ID(i%10 + 1)
-				_, _ = d.Grant(id, 0)
-				_, _ = d.Renew(id)
-				_ = d.Attach(id, []lessor.Item{{Key: fmt.Sprint(i)}})
-				_ = d.Checkpoint(id, int64(i%2))
-				_ = d.Leases()
-				if w == 0 && i%50 == 0 {
-					d.Demote()
-					d.Promote(0)
-				}
+			if err := done.load(d, w); err != nil {
+				t.Error(err)
 			}
 		})
 	}
 	writers.Wait()
-	close(stop)
+	close(written)
 	reader.Wait()
 	d.Stop()
+
+	if done.granted == 0 || ended != done.granted {
+		t.Errorf("%d leases were granted, and %d ended", done.granted, ended)
+	}
+	var want, got []string
+	for _, key := range done.attached {
+		want = append(want, key+" 0") // attached to no lease anymore
+	}
+	for _, line := range deletions {
+		if line != "end" {
+			got = append(got, line)
+		}
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("%d keys were attached, and %d deleted", len(want), len(got))
+	}
 }
 
 func TestDriverConfigValidate(t *testing.T) {

@@ -289,12 +289,9 @@ func TestStalledClaim(t *testing.T) {
 	claim := asking(unique("stuck"), true)
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	began := time.Now()
 	l, _, err := b.Claim(ctx, claim)
 	is(t, err, backend.ErrUnknownOutcome)
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("returned %v after its context had ended", took)
-	}
+	is(t, err, context.DeadlineExceeded) // the caller's, and no limit of the backend's own
 	if l == nil {
 		t.Fatal("no lease")
 	}

