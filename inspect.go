@@ -119,7 +119,7 @@ func checkPrefix(prefix string) error {
 	return nil
 }
 
-// Resume continues the tenancy of the name under token t, which an earlier process or another keeper began
+// Resume continues the tenure of the name under token t, which an earlier process or another keeper began
 // and then left alone. The one who began it must not act under it any more: nothing but its own end would
 // tell it. The lease has the TTL that it was granted with. [ErrLost] says that somebody else holds the name
 // now, or nobody, or that this keeper lost the lease at its deadline and is releasing it.

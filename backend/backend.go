@@ -161,10 +161,10 @@ type Event struct {
 	Why  Reason // if Vacated, or if Acquired from somebody; empty if the store cannot tell
 }
 
-// Reason is why a tenancy ended.
+// Reason is why a tenure ended.
 type Reason string
 
-// Why a tenancy can end.
+// Why a tenure can end.
 const (
 	Released    Reason = "released"
 	Expired     Reason = "expired"
@@ -173,8 +173,8 @@ const (
 	Deleted     Reason = "deleted" // its record was removed behind the back of all that is here
 )
 
-// Tenancy is one past or present holding of a name.
-type Tenancy struct {
+// Tenure is one past or present holding of a name.
+type Tenure struct {
 	Token  Token
 	Holder Holder
 	// From and To are wall-clock times of the process that decided, to be shown. To is zero while it lasts.

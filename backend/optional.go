@@ -83,9 +83,9 @@ type Watcher interface {
 
 // Historian tells who held a name before.
 type Historian interface {
-	// History returns the last tenancies of a name, newest first, at most limit, and no more than the store
+	// History returns the last tenures of a name, newest first, at most limit, and no more than the store
 	// keeps.
-	History(ctx context.Context, name string, limit int) ([]Tenancy, error)
+	History(ctx context.Context, name string, limit int) ([]Tenure, error)
 }
 
 // Announcer changes the free text on the card of the holder.
@@ -93,14 +93,14 @@ type Announcer interface {
 	Announce(ctx context.Context, l Lease, text string) error
 }
 
-// Resumer continues a tenancy that another keeper, or an earlier process, began.
+// Resumer continues a tenure that another keeper, or an earlier process, began.
 type Resumer interface {
 	// Resume returns a reference to the lease that holds the name under this token, and renews it. [ErrLost]
 	// says that another token holds it, or none.
 	Resume(ctx context.Context, name string, t Token, by Holder) (Lease, Grant, error)
 }
 
-// Revoker ends the tenancy of somebody else.
+// Revoker ends the tenure of somebody else.
 type Revoker interface {
 	// Revoke refuses all further renewals of the holder and frees the name when what it was promised has
 	// ended; with now it frees it at once, though its holder may still act. token is who is meant; 0 means

@@ -16,13 +16,13 @@ import (
 // Request asks for a name.
 type Request struct {
 	Name string
-	// ID is chosen at random for each request and becomes the incarnation of the tenancy. Asking again with
+	// ID is chosen at random for each request and becomes the incarnation of the tenure. Asking again with
 	// the same one never makes two.
 	ID     backend.ID
 	Holder backend.Holder
 	TTL    time.Duration
 	// Waits says that this client will ask again until it gets the name. What it has seen of the holder is
-	// then kept in the store only once for each tenancy and when the holder seems to have fallen silent, not
+	// then kept in the store only once for each tenure and when the holder seems to have fallen silent, not
 	// with each of its renewals; call [Client.KeepObservation] when the waiting is given up.
 	Waits bool
 	// Alone says to leave a name that is free to those who have a ticket in its queue, if the store is a [Queuer].
@@ -31,7 +31,7 @@ type Request struct {
 
 // Claim takes a name that is vacant, or whose lease is surely over and not pinned. Otherwise it returns a
 // [*backend.HeldError], which is never decided from what was read before. Asking again with the same ID is told
-// of the same tenancy again. With [backend.ErrUnknownOutcome] it returns a lease too, which may be released, or
+// of the same tenure again. With [backend.ErrUnknownOutcome] it returns a lease too, which may be released, or
 // claimed again with the same ID.
 func (c *Client) Claim(ctx context.Context, q Request) (*Lease, error) {
 	if err := backend.CheckName(q.Name); err != nil {
@@ -137,7 +137,7 @@ func (a *claiming) decide(ctx context.Context, s *seen) (*plan, error) {
 	return p, err
 }
 
-// again prolongs the tenancy that an earlier write of this claim has begun.
+// again prolongs the tenure that an earlier write of this claim has begun.
 func (a *claiming) again(s *seen) (*plan, error) {
 	c, r, q := a.lease.client, &s.Record, &a.request
 	switch {
@@ -156,7 +156,7 @@ func (a *claiming) again(s *seen) (*plan, error) {
 }
 
 // take makes the claimer the holder.
-func (a *claiming) take(s *seen, past []backend.Tenancy) (*plan, error) {
+func (a *claiming) take(s *seen, past []backend.Tenure) (*plan, error) {
 	token, err := next(s)
 	if err != nil {
 		return nil, err
@@ -202,7 +202,7 @@ func (c *Client) leftAs(name string) *seen {
 	return &seen{Found: Found{Record: *r}} // nobody judges when what is vacant ends
 }
 
-// next returns the token of the next tenancy.
+// next returns the token of the next tenure.
 func next(s *seen) (backend.Token, error) {
 	last := max(s.Record.Token, s.Floor)
 	if last >= maxToken {
@@ -244,16 +244,16 @@ func endOf(r *Record) (backend.Reason, string) {
 	return backend.Expired, ""
 }
 
-// briefText is how much of a card's text is remembered of past tenancies, in bytes, so that records stay
+// briefText is how much of a card's text is remembered of past tenures, in bytes, so that records stay
 // small: each renewal writes one.
 const briefText = 256
 
-// past returns the past of a record whose tenancy ends now.
-func (c *Client) past(r *Record, why backend.Reason, note string) []backend.Tenancy {
+// past returns the past of a record whose tenure ends now.
+func (c *Client) past(r *Record, why backend.Reason, note string) []backend.Tenure {
 	h := backend.Holder{ID: r.Holder, Card: r.Card}
 	h.Card.Text, note = brief(h.Card.Text), brief(note)
-	past := make([]backend.Tenancy, 0, min(MaxPast, len(r.Past)+1))
-	past = append(past, backend.Tenancy{Token: r.Token, Holder: h, From: r.Since, To: c.Wall(), Why: why, Note: note})
+	past := make([]backend.Tenure, 0, min(MaxPast, len(r.Past)+1))
+	past = append(past, backend.Tenure{Token: r.Token, Holder: h, From: r.Since, To: c.Wall(), Why: why, Note: note})
 	return append(past, r.Past[:min(len(r.Past), MaxPast-1)]...)
 }
 

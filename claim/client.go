@@ -19,7 +19,7 @@ const (
 )
 
 // maxToken is the largest token that is given to a holder. Databases keep tokens as signed numbers, and the
-// end of a tenancy takes one more.
+// end of a tenure takes one more.
 const maxToken = backend.Token(1<<63 - 2)
 
 // Limits of what an operator writes into a record.

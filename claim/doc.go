@@ -3,7 +3,7 @@
 // It promises, without a server of its own and without clocks that are set alike:
 //
 //   - A holder may rely on its lease until [Lease.Until], which its process counts on its own clocks. Nobody else is
-//     given the name before, unless an operator says so ([Client.Revoke] with now), or somebody resumes the tenancy
+//     given the name before, unless an operator says so ([Client.Revoke] with now), or somebody resumes the tenure
 //     ([Client.Resume]) and then releases it: that frees the name at once, and the handle
 //     from before the resumption may still act until its own deadline.
 //   - Tokens rise by one with every change of ownership, for ever: over release, expiry, takeover and the removal
@@ -45,7 +45,7 @@
 // back, and what was sent because of it writes nothing that anybody relies on: however late it arrives, the record
 // that it makes is vacant, and the next token is above the floor nevertheless. What is left is a network that
 // executes requests twice: if it does so with the making of a record and with the claim upon it, and with both only
-// after a collection, that tenancy is there again, under its old token.
+// after a collection, that tenure is there again, under its old token.
 //
 // An uncontended claim is one read and one write, a renewal or a release one write, and the renewal of many one
 // statement if the store is a [Batcher]. A name that this client has held and given back it claims with the write

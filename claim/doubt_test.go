@@ -353,8 +353,8 @@ func TestExtendAllStaysInDoubt(t *testing.T) {
 	}
 }
 
-// Two handles of one tenancy, or one handle twice, do not disturb each other.
-func TestExtendAllOfOneTenancyTwice(t *testing.T) {
+// Two handles of one tenure, or one handle twice, do not disturb each other.
+func TestExtendAllOfOneTenureTwice(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
 	q := a.request("job", 30*time.Second)
@@ -370,7 +370,7 @@ func TestExtendAllOfOneTenancyTwice(t *testing.T) {
 }
 
 // A name that has no record gets one that says nothing, before it is claimed. So a claim that lies around
-// while the record is removed begins no tenancy, with a token from before, when it arrives.
+// while the record is removed begins no tenure, with a token from before, when it arrives.
 func TestRecordIsMadeBeforeItIsClaimed(t *testing.T) {
 	for _, first := range []string{"parked", "unanswered", "lost", ""} {
 		w := newWorld(t)
@@ -428,8 +428,8 @@ func TestMakingTheRecordIsNoDoubt(t *testing.T) {
 	a.hold("job", time.Minute)
 }
 
-// The same claim, sent twice or told of twice, makes one tenancy.
-func TestSameClaimIsTheSameTenancy(t *testing.T) {
+// The same claim, sent twice or told of twice, makes one tenure.
+func TestSameClaimIsTheSameTenure(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
 	q := a.request("job", 30*time.Second)
@@ -466,7 +466,7 @@ func TestErrorOfNoKindIsDoubt(t *testing.T) {
 	same(w, "held", a.held("job"), false)
 }
 
-// A claim that is told of its tenancy again, and cannot prolong it, has not failed: it holds the name.
+// A claim that is told of its tenure again, and cannot prolong it, has not failed: it holds the name.
 func TestClaimThatIsFoundButNotProlongedIsInDoubt(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)

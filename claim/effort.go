@@ -28,7 +28,7 @@ type plan struct {
 	extends bool
 	// keeps says that pins and past are those of what is replaced.
 	keeps bool
-	// adds says that past is that of what is replaced and the tenancy that ends.
+	// adds says that past is that of what is replaced and the tenure that ends.
 	adds bool
 }
 
@@ -61,7 +61,7 @@ type effort struct {
 }
 
 // hurried makes an effort as patient as renewals and releases are: they come back sooner and more often than
-// claims, since a tenancy hangs on them.
+// claims, since a tenure hangs on them.
 func (c *Client) hurried(name string) *effort {
 	return &effort{client: c, name: name, patience: 4 * c.opts.Attempts, pause: time.Millisecond}
 }
@@ -127,7 +127,7 @@ func (e *effort) run(ctx context.Context, known *seen) error {
 //
 // What was decided on is only written over a record. For an op is never used twice, but a collection may bring
 // back that there is none: of two writes that need that, both may happen, and the later one would begin a
-// tenancy, with an old token, that its claimer knows nothing of. A collection also raises the floor before it
+// tenure, with an old token, that its claimer knows nothing of. A collection also raises the floor before it
 // removes a record; so the read after this write, which shows the record, shows that floor as well.
 func (e *effort) create(ctx context.Context, s *seen) error {
 	r := e.client.vacant(s)

@@ -85,7 +85,7 @@ func (c *Client) fence(l *Lease, s *seen) *plan {
 	return &plan{record: *r}
 }
 
-// vacate decides to end a tenancy. The tombstone keeps the incarnation, so that a late claim with its id is
+// vacate decides to end a tenure. The tombstone keeps the incarnation, so that a late claim with its id is
 // not mistaken for a new one.
 func (c *Client) vacate(s *seen, why backend.Reason, note string) *plan {
 	r := c.vacant(s)
@@ -140,7 +140,7 @@ func (c *Client) Expire(ctx context.Context, name string) error {
 	return e.run(ctx, nil)
 }
 
-// Revoke ends the tenancy of somebody else: it refuses all further renewals and frees the name when what its
+// Revoke ends the tenure of somebody else: it refuses all further renewals and frees the name when what its
 // holder was promised is over; with now it frees it at once, though its holder may still act. t is who is
 // meant; 0 means the present holder. [backend.ErrLost] says that nobody holds it, or another.
 func (c *Client) Revoke(ctx context.Context, name string, t backend.Token, reason string, now bool) error {
@@ -173,7 +173,7 @@ func (v *revoking) decide(s *seen, doubted bool) (*plan, error) {
 	r := &s.Record
 	switch {
 	case doubted && r.Token != v.token:
-		return nil, nil // the tenancy has ended
+		return nil, nil // the tenure has ended
 	case !r.Held():
 		return nil, fmt.Errorf("%w: nobody holds %s", backend.ErrLost, r.Name)
 	case !v.whoever && r.Token != v.token:

@@ -250,7 +250,7 @@ func TestDriftBoundsMayDiffer(t *testing.T) {
 		careful.refused("job")
 		w.pass(time.Second)
 	}
-	// A process that goes on with the tenancy promises the old end and the new one, by its own bound.
+	// A process that goes on with the tenure promises the old end and the new one, by its own bound.
 	resumed, err := careful.Resume(t.Context(), "job", l.Token(), backend.Holder{ID: "careful"}, w.id())
 	w.is("resume", err, nil)
 	careful.extend(resumed, time.Second)
@@ -380,7 +380,7 @@ func TestPastIsKeptAndStaysSmall(t *testing.T) {
 	}
 	past := a.state("job").Record.Past
 	if len(past) != claim.MaxPast {
-		t.Fatalf("%d tenancies are remembered", len(past))
+		t.Fatalf("%d tenures are remembered", len(past))
 	}
 	first, second := past[0], past[1]
 	if first.Holder.ID != "h18" || first.Why != backend.Released || first.To.Sub(first.From) != 10*time.Second || len(first.Holder.Card.Text) > 300 ||

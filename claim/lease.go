@@ -10,7 +10,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// Lease is one tenancy of a name. It is safe for concurrent use.
+// Lease is one tenure of a name. It is safe for concurrent use.
 type Lease struct {
 	client *Client
 	name   string
@@ -112,7 +112,7 @@ func (l *Lease) learn(s *seen) {
 	l.known = *s
 }
 
-// holds reports whether a record is that of this very tenancy.
+// holds reports whether a record is that of this very tenure.
 func (l *Lease) holds(r *Record) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

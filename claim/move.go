@@ -153,7 +153,7 @@ func (c *Client) vacated(ctx context.Context, name string) (*seen, error) {
 // past, if it has none here. A name that nobody holds becomes a tombstone with that token, unless its tokens are
 // as high already. [backend.ErrHeld] says that somebody holds it under a token which is not above last: then what
 // it writes may be refused where last was seen. Repeating it does no harm.
-func (c *Client) Inherit(ctx context.Context, name string, last backend.Token, past []backend.Tenancy) error {
+func (c *Client) Inherit(ctx context.Context, name string, last backend.Token, past []backend.Tenure) error {
 	if err := backend.CheckName(name); err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ type observation struct {
 	// latest is the soonest of the instants that were inferred for the end. Each of them is right by itself.
 	latest clock.Instant
 	kept   bool // first is in the store
-	asked  bool // the store was asked for what others have seen of this tenancy
+	asked  bool // the store was asked for what others have seen of this tenure
 }
 
 // verdict is how long a lease may still last.
@@ -159,7 +159,7 @@ func (c *Client) infer(name string, op Op, latest clock.Instant) {
 
 // judge returns how long a lease may still last, and asks the store for what shows that it is over already,
 // if that is not known. A client that waits does not do so for each renewal of the holder: it asks once for
-// each tenancy, and then when the holder has been silent for longer than one who lives would be.
+// each tenure, and then when the holder has been silent for longer than one who lives would be.
 func (c *Client) judge(ctx context.Context, s *seen, waits bool) verdict {
 	v := c.verdict(s)
 	if v.over || !v.remote {

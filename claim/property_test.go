@@ -13,8 +13,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// tenancy is what the model knows of the name's holder.
-type tenancy struct {
+// tenure is what the model knows of the name's holder.
+type tenure struct {
 	by      *actor
 	lease   *claim.Lease
 	revoked bool
@@ -26,8 +26,8 @@ type model struct {
 	*world
 	t      *rapid.T
 	actors []*actor
-	now    *tenancy // nil: vacant
-	former []tenancy
+	now    *tenure // nil: vacant
+	former []tenure
 	pins   []string
 	last   backend.Token
 }
@@ -76,7 +76,7 @@ func (m *model) ttl(t *rapid.T) time.Duration {
 // relied reports whether the holder still relies on its lease.
 func (m *model) relied() bool { return m.now != nil && m.now.by.Now().Before(m.now.lease.Until()) }
 
-// mayEnd fails if somebody else has ended the tenancy when that was not allowed.
+// mayEnd fails if somebody else has ended the tenure when that was not allowed.
 func (m *model) mayEnd(t *rapid.T, who string) {
 	if m.now == nil {
 		return
@@ -100,7 +100,7 @@ func (m *model) begin(t *rapid.T, a *actor, l *claim.Lease) {
 		t.Fatalf("token %d after %d", l.Token(), m.last)
 	}
 	m.last = l.Token()
-	m.now = &tenancy{by: a, lease: l}
+	m.now = &tenure{by: a, lease: l}
 }
 
 func (m *model) claim(t *rapid.T) {
@@ -119,7 +119,7 @@ func (m *model) claim(t *rapid.T) {
 }
 
 // any returns the holder's lease or a former one.
-func (m *model) any(t *rapid.T) tenancy {
+func (m *model) any(t *rapid.T) tenure {
 	all := slices.Clone(m.former)
 	if m.now != nil {
 		all = append(all, *m.now)
@@ -198,7 +198,7 @@ func (m *model) resume(t *rapid.T) {
 		t.Fatal(err)
 	}
 	m.former = append(m.former, *m.now)
-	m.now = &tenancy{by: a, lease: l}
+	m.now = &tenure{by: a, lease: l}
 }
 
 func (m *model) revoke(t *rapid.T) {

@@ -23,7 +23,7 @@ func NewOp() (op Op) {
 // String returns 32 hexadecimal digits.
 func (op Op) String() string { return hex.EncodeToString(op[:]) }
 
-// MaxPast is how many tenancies a record remembers.
+// MaxPast is how many tenures a record remembers.
 const MaxPast = 16
 
 // Record is what a store keeps about one name. Release and expiry do not delete it: it stays as a tombstone,
@@ -43,12 +43,12 @@ type Record struct {
 	Written     clock.Instant // before the send of the last write
 	Expiry      clock.Instant // until when the lease was promised; of a tombstone the same as Written
 	TTL         time.Duration // granted; 0 of a tombstone
-	Pins        []string      // why it must not end, sorted; a pin outlives the tenancy
+	Pins        []string      // why it must not end, sorted; a pin outlives the tenure
 	Card        backend.Card
 	Revoked     string    // why renewals are refused; empty if they are not
 	Since       time.Time // wall clock of the claim, to be shown
-	// Past has the last tenancies that ended, newest first, at most MaxPast.
-	Past []backend.Tenancy
+	// Past has the last tenures that ended, newest first, at most MaxPast.
+	Past []backend.Tenure
 }
 
 // Exists reports whether the store has a record.

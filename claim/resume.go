@@ -7,7 +7,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// Resume continues a tenancy on purpose, under the same token: that of an earlier process, or of another keeper,
+// Resume continues a tenure on purpose, under the same token: that of an earlier process, or of another keeper,
 // which has then lost it and learns so when it next renews, or at its deadline. It may act until then, also after
 // the resumer has released the lease, when others can hold the name. id becomes its incarnation. [backend.ErrLost] says
 // that another token holds the name, or none, or that it was revoked. With [backend.ErrUnknownOutcome] it

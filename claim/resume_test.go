@@ -42,7 +42,7 @@ func TestResumeContinuesATenure(t *testing.T) {
 	b.extend(got, 0)
 }
 
-// An resumption in doubt that is given back leaves the tenancy as it is.
+// An resumption in doubt that is given back leaves the tenure as it is.
 func TestResumptionGivenBackNeverLands(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)

@@ -175,7 +175,7 @@ func TestWhatCanNotBe(t *testing.T) {
 	w.is("extend what is expired", a.Extend(t.Context(), l, 0), backend.ErrLost)
 }
 
-// Renewals may race: none ends a tenancy, and the lease lasts as long as the longest of them says.
+// Renewals may race: none ends a tenure, and the lease lasts as long as the longest of them says.
 func TestExtensionsRaceBenignly(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)

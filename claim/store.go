@@ -72,7 +72,7 @@ type Swap struct {
 	// Keeps says that Old left the name vacant, and that Pins and Past are what it made them. Stores may leave them
 	// as they are.
 	Keeps bool
-	// Adds says that Past is what Old made it, with one tenancy more at its beginning, and without the last if there
+	// Adds says that Past is what Old made it, with one tenure more at its beginning, and without the last if there
 	// would be more than [MaxPast]. Stores may write that one alone.
 	Adds bool
 	// Above says to write only if the floor of the namespace is below the token of Record. Only for stores that

@@ -73,7 +73,7 @@ func TestStoreClockModeToldAgainShortensNothing(t *testing.T) {
 	}
 }
 
-// Who gives back a claim in doubt ends the tenancy that it would have replaced only if that is over by the store's
+// Who gives back a claim in doubt ends the tenure that it would have replaced only if that is over by the store's
 // clock when the write arrives: the claimer's own judgement of it may be old by then.
 func TestStoreClockModeJudgesWhoGivesBackADoubt(t *testing.T) {
 	for _, renewed := range []bool{false, true} {

@@ -159,10 +159,10 @@ func (g *group) lockRequests(t *testing.T, s *server) {
 	wantEqual(t, "in office afterwards", s.store().members(string(office)), 0)
 	if s.ours() {
 		name := s.name + "/name"
-		_, first := s.acquire(name, false, "YOURS")
-		waiting, _ := next.acquire(name, true, "IN_LINE")
+		_, first := s.acquire(name, false, "HELD")
+		waiting, _ := next.acquire(name, true, "WAITING")
 		wantOK(t, "release", s.release(name, first.Result.Lease))
-		waiting.want("YOURS")
+		waiting.want("HELD")
 	}
 }
 

@@ -103,7 +103,7 @@ func (s *server) release(name, lease string) error {
 func TestNamesExcludeMutex(t *testing.T) {
 	onOurs(t, func(t *testing.T, s *server) {
 		st := s.store()
-		_, ours := s.acquire("name", false, "YOURS")
+		_, ours := s.acquire("name", false, "HELD")
 		token, err := strconv.ParseInt(ours.Result.Token, 10, 64)
 		wantOK(t, "token", err)
 		resp, err := st.c.Get(s.context(), "name/", clientv3.WithPrefix())
@@ -114,13 +114,13 @@ func TestNamesExcludeMutex(t *testing.T) {
 		wantIs(t, "try", m.TryLock(s.context()), concurrency.ErrLocked)
 		locked := begin(func() error { return m.Lock(s.context()) })
 		st.awaitMembers("name", 2)
-		waiting, place := s.acquire("name", true, "IN_LINE")
+		waiting, place := s.acquire("name", true, "WAITING")
 		wantEqual(t, "place", place.Result.Place, 2)
 		wantOK(t, "release", s.release("name", ours.Result.Lease))
 		wantOK(t, "lock", <-locked)
 		s.acquire("name", false, "REFUSED")
 		wantOK(t, "unlock", m.Unlock(s.context()))
-		again := waiting.want("YOURS")
+		again := waiting.want("HELD")
 		wantEqual(t, "token", again.Result.Token, place.Result.Token)
 		wantIs(t, "try", m.TryLock(s.context()), concurrency.ErrLocked)
 	})
@@ -130,16 +130,16 @@ func TestNamesExcludeLockService(t *testing.T) {
 	onOurs(t, func(t *testing.T, s *server) {
 		l := s.locks()
 		key := l.lock("name", 0)
-		waiting, place := s.acquire("name", true, "IN_LINE")
+		waiting, place := s.acquire("name", true, "WAITING")
 		next := l.beginLock(s.context(), "name", 0)
 		s.store().awaitMembers("name", 3)
 		l.unlock(key)
-		waiting.want("YOURS")
+		waiting.want("HELD")
 		wantOK(t, "release", s.release("name", place.Result.Lease))
 		wantOK(t, "lock", <-next)
 		s.acquire("name", false, "REFUSED")
 		// One level down is another name.
-		s.acquire("name/below", false, "YOURS")
+		s.acquire("name/below", false, "HELD")
 	})
 }
 
@@ -148,12 +148,12 @@ func TestNamesExcludeEtcdctlLock(t *testing.T) {
 		st := s.store()
 		first := s.startCtl("lock", "name")
 		first.wantMember("name", "")
-		waiting, place := s.acquire("name", true, "IN_LINE")
+		waiting, place := s.acquire("name", true, "WAITING")
 		second := s.startCtl("lock", "name")
 		st.awaitMembers("name", 3)
 		first.signal(os.Interrupt)
 		first.wantEnd(0)
-		waiting.want("YOURS")
+		waiting.want("HELD")
 		wantEqual(t, "the second has printed", len(second.lines), 0)
 		wantOK(t, "release", s.release("name", place.Result.Lease))
 		second.wantMember("name", "")
@@ -217,7 +217,7 @@ func (s *server) acquireAndWait(name string) (lease string, err error) {
 	defer a.body.Body.Close()
 	for {
 		got, err := a.read()
-		if err != nil || got.Result.State == "YOURS" {
+		if err != nil || got.Result.State == "HELD" {
 			return got.Result.Lease, err
 		}
 	}
@@ -226,8 +226,8 @@ func (s *server) acquireAndWait(name string) (lease string, err error) {
 // Who holds what, and who waits, is there after the server was killed.
 func TestRestartKeepsNames(t *testing.T) {
 	onOurs(t, func(t *testing.T, s *server) {
-		_, first := s.acquire("name", false, "YOURS")
-		_, second := s.acquire("name", true, "IN_LINE")
+		_, first := s.acquire("name", false, "HELD")
+		_, second := s.acquire("name", true, "WAITING")
 		s.kill()
 		http.DefaultClient.CloseIdleConnections()
 		s.start()
@@ -235,12 +235,12 @@ func TestRestartKeepsNames(t *testing.T) {
 		wantOK(t, "release", s.release("name", first.Result.Lease))
 		resumed, err := s.ask("acquire", `{"name": "name", "lease": %q, "ttlMs": 60000, "wait": true}`, second.Result.Lease)
 		wantOK(t, "acquire again", err)
-		wantEqual(t, "token", resumed.want("YOURS").Result.Token, second.Result.Token)
+		wantEqual(t, "token", resumed.want("HELD").Result.Token, second.Result.Token)
 		history, err := s.ask("history", `{"name": "name"}`)
 		wantOK(t, "history", err)
-		var got struct{ Tenancies []struct{ Token, Why string } }
+		var got struct{ Tenures []struct{ Token, Why string } }
 		wantOK(t, "history", json.NewDecoder(history.body.Body).Decode(&got))
-		if len(got.Tenancies) != 2 || got.Tenancies[1].Token != first.Result.Token || got.Tenancies[1].Why != "RELEASED" {
+		if len(got.Tenures) != 2 || got.Tenures[1].Token != first.Result.Token || got.Tenures[1].Why != "RELEASED" {
 			t.Errorf("history: %+v", got)
 		}
 	})

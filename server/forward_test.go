@@ -85,7 +85,7 @@ func TestFollowersSendOnNames(t *testing.T) {
 	wantEqual(t, "released", released.Ended, true)
 	history, err := names.History(follower.ctx(), &leasekeeperv1.HistoryRequest{Name: "jobs/a"})
 	wantOK(t, err)
-	wantEqual(t, "tenancies", len(history.Tenancies), 1)
+	wantEqual(t, "tenures", len(history.Tenures), 1)
 	wantEqual(t, "revision of the follower", follower.node.Header().Revision, 1)
 }
 
@@ -98,7 +98,7 @@ func acquireAt(t *testing.T, f *front, name string, lease int64) (token uint64) 
 	wantOK(t, err)
 	resp, err := stream.Recv()
 	wantOK(t, err)
-	wantEqual(t, "state", resp.State, leasekeeperv1.AcquireResponse_YOURS)
+	wantEqual(t, "state", resp.State, leasekeeperv1.AcquireResponse_HELD)
 	if _, err = stream.Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("the stream ends with %v", err)
 	}

@@ -124,7 +124,7 @@ func (s *Server) describe(ctx context.Context, own *leasekeeperv1.Member) error 
 	}
 	own.Role, own.Leader, own.Term = roles[st.Role], st.Leader, st.Term
 	own.CommitIndex, own.AppliedIndex = st.Committed, st.Applied
-	own.MasterLeaseNs, own.PromiseNs, own.MuteNs = st.Lease.Nanoseconds(), st.Promise.Nanoseconds(), st.HoldOff.Nanoseconds()
+	own.MasterLeaseNs, own.PromiseNs, own.VoteHoldOffNs = st.Lease.Nanoseconds(), st.Promise.Nanoseconds(), st.HoldOff.Nanoseconds()
 	own.ClocksDistrusted = st.Unreliable
 	connected := make(map[uint64]bool)
 	for _, p := range s.cfg.Group.Peers.Status() {

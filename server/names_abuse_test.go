@@ -30,7 +30,7 @@ func TestWaiterIsToldOfItsNameOnly(t *testing.T) {
 	_, err = f.kv.DeleteRange(f.ctx(), &pb.DeleteRangeRequest{Key: []byte("other/2")})
 	wantOK(t, err)
 	f.release("n", 1)
-	yours := waiting.next(leasekeeperv1.AcquireResponse_YOURS)
+	yours := waiting.next(leasekeeperv1.AcquireResponse_HELD)
 	wantEqual(t, "token", yours.Token, f.info("n").Token)
 	wantEqual(t, "holder", f.info("n").Lease, 2)
 }
@@ -46,7 +46,7 @@ func TestMessagesAboutNamesAreBounded(t *testing.T) {
 	watch, _ := f.watchNames("")
 	const names = 1000 // as many as a page has at most
 	for i := range names {
-		f.acquire(&leasekeeperv1.AcquireRequest{Name: fmt.Sprintf("n/%04d", i), TtlMs: 60_000, Holder: big}).next(leasekeeperv1.AcquireResponse_YOURS)
+		f.acquire(&leasekeeperv1.AcquireRequest{Name: fmt.Sprintf("n/%04d", i), TtlMs: 60_000, Holder: big}).next(leasekeeperv1.AcquireResponse_HELD)
 	}
 	listed, after := 0, ""
 	for more := true; more; {
@@ -170,7 +170,7 @@ func TestSlowBodyOverHTTP(t *testing.T) {
 	jsonLine(t, waiting)
 	time.Sleep(2 * f.server.http.ReadTimeout) // which is for reading requests only
 	f.release("n", 1)
-	if yours := jsonLine(t, waiting); yours["state"] != "YOURS" {
+	if yours := jsonLine(t, waiting); yours["state"] != "HELD" {
 		t.Errorf("its turn: %v", yours)
 	}
 }

@@ -113,7 +113,7 @@ func TestHoldHolders(t *testing.T) {
 	}
 	waits := c.claim("n", 4)
 	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{waits}})
-	c.wants(waits.Number, leasekeeperv1.HoldAnswer_IN_LINE)
+	c.wants(waits.Number, leasekeeperv1.HoldAnswer_WAITING)
 	for _, lease := range []int64{1, 4} {
 		taken := c.claim("n", lease)
 		taken.Holder = holder("thief")
@@ -124,10 +124,10 @@ func TestHoldHolders(t *testing.T) {
 	again := c.claim("n", 4)
 	again.Holder = &leasekeeperv1.Holder{Id: "me", Text: "new"}
 	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{again}})
-	c.wants(again.Number, leasekeeperv1.HoldAnswer_IN_LINE)
+	c.wants(again.Number, leasekeeperv1.HoldAnswer_WAITING)
 	f.release("n", 1)
-	c.wants(waits.Number, leasekeeperv1.HoldAnswer_YOURS)
-	c.wants(again.Number, leasekeeperv1.HoldAnswer_YOURS)
+	c.wants(waits.Number, leasekeeperv1.HoldAnswer_HELD)
+	c.wants(again.Number, leasekeeperv1.HoldAnswer_HELD)
 	eventually(t, "nobody waits", func() bool { return f.server.limits.places.Waiting() == 0 })
 }
 
@@ -152,17 +152,17 @@ func TestHoldForgets(t *testing.T) {
 	f.hold("n", 1, 60_000)
 	c := f.holder()
 	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{c.claim("n", 2), c.claim("n", 3)}})
-	c.wants(1, leasekeeperv1.HoldAnswer_IN_LINE)
-	c.wants(2, leasekeeperv1.HoldAnswer_IN_LINE)
+	c.wants(1, leasekeeperv1.HoldAnswer_WAITING)
+	c.wants(2, leasekeeperv1.HoldAnswer_WAITING)
 	c.send(&leasekeeperv1.HoldRequest{Forget: []uint64{1, 77}})
 	eventually(t, "one is forgotten", func() bool { return f.server.limits.places.Waiting() == 1 })
 	f.release("n", 1)
 	wantEqual(t, "holder", f.info("n").Lease, 2)
 	f.release("n", 2)
-	c.wants(2, leasekeeperv1.HoldAnswer_YOURS)
+	c.wants(2, leasekeeperv1.HoldAnswer_HELD)
 	// Nothing is left of a stream that its client leaves.
 	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{c.claim("n", 4)}})
-	c.wants(3, leasekeeperv1.HoldAnswer_IN_LINE)
+	c.wants(3, leasekeeperv1.HoldAnswer_WAITING)
 	c.cancel()
 	eventually(t, "nobody waits", func() bool { return f.server.limits.places.Waiting() == 0 })
 	wantEqual(t, "waiting", f.info("n").Waiting, 1)
@@ -175,9 +175,9 @@ func TestHoldHalfClosed(t *testing.T) {
 	c := f.holder()
 	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{c.claim("n", 2)}})
 	wantOK(t, c.stream.CloseSend())
-	c.wants(1, leasekeeperv1.HoldAnswer_IN_LINE)
+	c.wants(1, leasekeeperv1.HoldAnswer_WAITING)
 	f.release("n", 1)
-	c.wants(1, leasekeeperv1.HoldAnswer_YOURS)
+	c.wants(1, leasekeeperv1.HoldAnswer_HELD)
 	if err := c.breaks(); !errors.Is(err, io.EOF) {
 		t.Errorf("ended with %v", err)
 	}
@@ -198,7 +198,7 @@ func TestHoldLimits(t *testing.T) {
 	wantEqual(t, "requests", f.server.limits.requests.Open(), 2)
 	let()
 	c.wants(1, leasekeeperv1.HoldAnswer_RELEASED)
-	c.wants(2, leasekeeperv1.HoldAnswer_YOURS)
+	c.wants(2, leasekeeperv1.HoldAnswer_HELD)
 	wantEqual(t, "requests", f.server.limits.requests.Open(), 0)
 	eventually(t, "nobody waits", func() bool { return f.server.limits.places.Waiting() == 0 })
 }
@@ -256,7 +256,7 @@ func TestHoldIsDrained(t *testing.T) {
 	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{c.claim("m", 2)}})
 	c.fails(2, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE)
 	let()
-	c.wants(1, leasekeeperv1.HoldAnswer_YOURS)
+	c.wants(1, leasekeeperv1.HoldAnswer_HELD)
 	wantReason(t, c.breaks(), codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE)
 	wantOK(t, <-stopped)
 }

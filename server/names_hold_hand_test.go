@@ -73,7 +73,7 @@ func (c *holdClient) mixed(r *rand.Rand, want map[uint64]leasekeeperv1.HoldAnswe
 	}
 	for range 1 + r.IntN(6) {
 		claim := c.claim(fmt.Sprint("n/", c.number+1), int64(c.number)+1)
-		want[claim.Number] = leasekeeperv1.HoldAnswer_YOURS
+		want[claim.Number] = leasekeeperv1.HoldAnswer_HELD
 		if claim.Wait = r.IntN(2) == 0; r.IntN(5) == 0 {
 			claim.Name = ""
 			want[claim.Number] = leasekeeperv1.HoldAnswer_FAILED
@@ -97,7 +97,7 @@ func TestHoldAnswersInAnyOrder(t *testing.T) {
 		all[i] = c.mixed(r, want)
 	}
 	last := c.claim("last", int64(c.number)+1)
-	want[last.Number], s.last = leasekeeperv1.HoldAnswer_YOURS, lessor.ID(last.Lease)
+	want[last.Number], s.last = leasekeeperv1.HoldAnswer_HELD, lessor.ID(last.Lease)
 	all = append(all, &leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{last}})
 	sent := make(chan error, 1)
 	go func() {
@@ -119,14 +119,14 @@ func TestHoldAnswersInAnyOrder(t *testing.T) {
 			lost++
 			continue
 		}
-		if !open || unavailable || a.State != state || state == leasekeeperv1.HoldAnswer_YOURS && a.Token != a.Number {
+		if !open || unavailable || a.State != state || state == leasekeeperv1.HoldAnswer_HELD && a.Token != a.Number {
 			t.Fatalf("got %v, want %v", a, state)
 		}
 		done[state]++
 	}
 	wantOK(t, <-sent)
 	methods := f.server.metrics.methods
-	wantEqual(t, "claims counted", methods[leasekeeperv1.Leasekeeper_Acquire_FullMethodName][codes.OK].Load(), done[leasekeeperv1.HoldAnswer_YOURS])
+	wantEqual(t, "claims counted", methods[leasekeeperv1.Leasekeeper_Acquire_FullMethodName][codes.OK].Load(), done[leasekeeperv1.HoldAnswer_HELD])
 	wantEqual(t, "releases counted", methods[leasekeeperv1.Leasekeeper_Release_FullMethodName][codes.OK].Load(), done[leasekeeperv1.HoldAnswer_RELEASED])
 	if lost == 0 {
 		t.Error("the member took all on")

@@ -104,7 +104,7 @@ func TestHoldTogether(t *testing.T) {
 	c.send(req)
 	tokens := make(map[uint64]bool)
 	for i := range uint64(many) {
-		a := c.wants(i+1, leasekeeperv1.HoldAnswer_YOURS)
+		a := c.wants(i+1, leasekeeperv1.HoldAnswer_HELD)
 		wantEqual(t, "ttl", a.TtlMs, 60_000)
 		tokens[a.Token] = true
 	}
@@ -139,7 +139,7 @@ func TestHoldReleasesFirst(t *testing.T) {
 		Claims:   []*leasekeeperv1.HoldClaim{claim},
 	})
 	c.wants(1, leasekeeperv1.HoldAnswer_RELEASED)
-	c.wants(2, leasekeeperv1.HoldAnswer_YOURS)
+	c.wants(2, leasekeeperv1.HoldAnswer_HELD)
 }
 
 // Very many stand in line on one stream, and each gets its turn, first come first served, or learns why not.
@@ -157,7 +157,7 @@ func TestHoldManyInLine(t *testing.T) {
 	c.send(req)
 	last := first.Token
 	for i := range uint64(many) {
-		a := c.wants(i+1, leasekeeperv1.HoldAnswer_IN_LINE)
+		a := c.wants(i+1, leasekeeperv1.HoldAnswer_WAITING)
 		if a.Place != int32(i+1) || a.Token <= last || a.Current.GetLease() != 1 {
 			t.Fatalf("got %v behind token %d", a, last)
 		}
@@ -174,7 +174,7 @@ func TestHoldManyInLine(t *testing.T) {
 			continue
 		}
 		f.release("n", f.info("n").Lease)
-		c.wants(uint64(i+1), leasekeeperv1.HoldAnswer_YOURS)
+		c.wants(uint64(i+1), leasekeeperv1.HoldAnswer_HELD)
 	}
 	eventually(t, "nobody waits", func() bool { return f.server.limits.places.Waiting() == 0 })
 }
@@ -192,7 +192,7 @@ func TestHoldCompressed(t *testing.T) {
 		}
 		c.send(req)
 		for _, claim := range req.Claims {
-			c.wants(claim.Number, leasekeeperv1.HoldAnswer_YOURS)
+			c.wants(claim.Number, leasekeeperv1.HoldAnswer_HELD)
 			wantEqual(t, claim.Name, f.info(claim.Name).Lease, claim.Lease)
 		}
 	}

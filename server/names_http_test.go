@@ -62,7 +62,7 @@ func TestNamesOverHTTP(t *testing.T) {
 	f := startFront(t)
 	got := f.postOnce(t, "/v1/acquire", `{"name": "jobs/a", "lease": "42", "ttl_ms": 60000, "holder": {"id": "curl"}}`, 200)
 	token, _ := got["token"].(string)
-	if got["state"] != "YOURS" || got["lease"] != "42" || got["ttlMs"] != "60000" || token == "" {
+	if got["state"] != "HELD" || got["lease"] != "42" || got["ttlMs"] != "60000" || token == "" {
 		t.Fatalf("acquired: %v", got)
 	}
 	info, _ := f.postOnce(t, "/v1/get", `{"name": "jobs/a"}`, 200)["info"].(map[string]any)
@@ -73,7 +73,7 @@ func TestNamesOverHTTP(t *testing.T) {
 	// One that waits is a stream: its place, and later its turn.
 	waiting := bufio.NewReader(f.post("/v1/acquire", `{"name": "jobs/a", "ttlMs": "60000", "wait": true}`).Body)
 	place := jsonLine(t, waiting)
-	if place["state"] != "IN_LINE" || place["place"] != 1.0 {
+	if place["state"] != "WAITING" || place["place"] != 1.0 {
 		t.Errorf("in line: %v", place)
 	}
 	watch := bufio.NewReader(f.post("/v1/watch", `{}`).Body)
@@ -87,7 +87,7 @@ func TestNamesOverHTTP(t *testing.T) {
 	if got := f.postOnce(t, "/v1/release", `{"name": "jobs/a", "lease": 42}`, 200); got["ended"] != true {
 		t.Errorf("released: %v", got)
 	}
-	if yours := jsonLine(t, waiting); yours["state"] != "YOURS" || yours["token"] != place["token"] {
+	if yours := jsonLine(t, waiting); yours["state"] != "HELD" || yours["token"] != place["token"] {
 		t.Errorf("its turn: %v", yours)
 	}
 	if text := fmt.Sprint(jsonLine(t, watch)); !strings.Contains(text, "ACQUIRED") || !strings.Contains(text, "RELEASED") {
@@ -101,7 +101,7 @@ func TestNamesOverHTTP(t *testing.T) {
 		f.postOnce(t, call[0], call[1], 200)
 	}
 	got = f.postOnce(t, "/v1/transfer", fmt.Sprintf(`{"name": "jobs/a", "lease": %q}`, lease), 400)
-	if !strings.Contains(fmt.Sprint(got), "NOBODY_WAITS") {
+	if !strings.Contains(fmt.Sprint(got), "NO_WAITER") {
 		t.Errorf("a refusal does not say why: %v", got)
 	}
 	f.postOnce(t, "/v1/revoke", `{"name": "jobs/a", "now": true}`, 200)

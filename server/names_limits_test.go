@@ -20,7 +20,7 @@ func TestNamesAreLimited(t *testing.T) {
 	wantReason(t, err, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED)
 	wantEqual(t, "waiting", f.info("n").Waiting, 1)
 	f.release("n", 1) // which is no matter of those who wait
-	waiting.next(leasekeeperv1.AcquireResponse_YOURS)
+	waiting.next(leasekeeperv1.AcquireResponse_HELD)
 
 	f.watchNames("")
 	stream, err := f.names().Watch(f.ctx(), &leasekeeperv1.WatchRequest{})

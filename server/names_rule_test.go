@@ -165,7 +165,7 @@ func TestRevokeName(t *testing.T) {
 		t.Errorf("revoked: %v", revoked)
 	}
 	refused := renewals.refusal(renewals.renew(1))
-	if refused.State != leasekeeperv1.RefusedRenewal_DOOMED || refused.Note != "maintenance" || refused.Why != leasekeeperv1.Why_REVOKED {
+	if refused.State != leasekeeperv1.RefusedRenewal_REVOKED || refused.Note != "maintenance" || refused.Why != leasekeeperv1.Why_REVOKED {
 		t.Errorf("its renewal: %v", refused)
 	}
 	info := f.info("n")
@@ -180,7 +180,7 @@ func TestRevokeName(t *testing.T) {
 	wantOK(t, err)
 	wantEqual(t, "TTL", kept.TTL, 0)
 
-	waiting.next(leasekeeperv1.AcquireResponse_YOURS)
+	waiting.next(leasekeeperv1.AcquireResponse_HELD)
 	if took := time.Since(start); took < ttl*time.Millisecond {
 		t.Errorf("the name was free after %v, although its holder was promised %d ms", took, ttl)
 	}
@@ -199,7 +199,7 @@ func TestRevokeNameNow(t *testing.T) {
 	f.hold("n", 1, 60_000)
 	waiting := f.wait("n", 2, 60_000)
 	wantEqual(t, "ends in", f.revoke(&leasekeeperv1.RevokeRequest{Name: "n", Now: true, Reason: "stuck"}).EndsInMs, 0)
-	waiting.next(leasekeeperv1.AcquireResponse_YOURS)
+	waiting.next(leasekeeperv1.AcquireResponse_HELD)
 	renewals := f.renewing()
 	refused := renewals.refusal(renewals.renew(1))
 	if refused.State != leasekeeperv1.RefusedRenewal_GONE || refused.Note != "stuck" {
@@ -237,7 +237,7 @@ func TestPin(t *testing.T) {
 		wantOK(t, err)
 	}
 	unpin()
-	waiting.next(leasekeeperv1.AcquireResponse_YOURS)
+	waiting.next(leasekeeperv1.AcquireResponse_HELD)
 	wantEqual(t, "why", f.history("n")[1].Why, leasekeeperv1.Why_EXPIRED)
 	wantEqual(t, "pinned", f.info("n").Pinned, false)
 	unpin() // which there is nothing of
@@ -254,7 +254,7 @@ func TestTransfer(t *testing.T) {
 		return f.names().Transfer(f.ctx(), &leasekeeperv1.TransferRequest{Name: "n", Lease: lease})
 	}
 	_, err := transfer(1)
-	wantReason(t, err, codes.FailedPrecondition, leasekeeperv1.ErrorReason_NOBODY_WAITS)
+	wantReason(t, err, codes.FailedPrecondition, leasekeeperv1.ErrorReason_NO_WAITER)
 	wantEqual(t, "holder", f.info("n").Lease, 1)
 	second := f.wait("n", 2, 60_000)
 	f.wait("n", 3, 60_000)
@@ -263,7 +263,7 @@ func TestTransfer(t *testing.T) {
 	before := f.node.Header().Revision
 	resp, err := transfer(1)
 	wantOK(t, err)
-	yours := second.next(leasekeeperv1.AcquireResponse_YOURS)
+	yours := second.next(leasekeeperv1.AcquireResponse_HELD)
 	if yours.Token != resp.Token || yours.Token <= first.Token {
 		t.Errorf("transferred under %d, held under %d", resp.Token, yours.Token)
 	}
@@ -341,13 +341,13 @@ func TestHistoryIsBounded(t *testing.T) {
 		f.release("n", i+1)
 	}
 	past := f.history("n")
-	wantEqual(t, "tenancies", len(past), 16)
-	for i, tenancy := range past {
-		wantEqual(t, fmt.Sprintf("lease of tenancy %d", i), tenancy.Lease, int64(20-i))
+	wantEqual(t, "tenures", len(past), 16)
+	for i, tenure := range past {
+		wantEqual(t, fmt.Sprintf("lease of tenure %d", i), tenure.Lease, int64(20-i))
 	}
 	resp, err := f.names().History(f.ctx(), &leasekeeperv1.HistoryRequest{Name: "n", Limit: 3})
 	wantOK(t, err)
-	wantEqual(t, "with a limit", len(resp.Tenancies), 3)
+	wantEqual(t, "with a limit", len(resp.Tenures), 3)
 	wantEqual(t, "of a name that nobody held", len(f.history("never")), 0)
 }
 

@@ -74,7 +74,7 @@ func (a *acquiring) ends() {
 func (f *front) hold(name string, lease, ttl int64) *leasekeeperv1.AcquireResponse {
 	f.t.Helper()
 	a := f.acquire(&leasekeeperv1.AcquireRequest{Name: name, Lease: lease, TtlMs: ttl, Holder: holder("me")})
-	resp := a.next(leasekeeperv1.AcquireResponse_YOURS)
+	resp := a.next(leasekeeperv1.AcquireResponse_HELD)
 	a.ends()
 	return resp
 }
@@ -83,7 +83,7 @@ func (f *front) hold(name string, lease, ttl int64) *leasekeeperv1.AcquireRespon
 func (f *front) wait(name string, lease, ttl int64) *acquiring {
 	f.t.Helper()
 	a := f.acquire(&leasekeeperv1.AcquireRequest{Name: name, Lease: lease, TtlMs: ttl, Holder: holder("me"), Wait: true})
-	a.next(leasekeeperv1.AcquireResponse_IN_LINE)
+	a.next(leasekeeperv1.AcquireResponse_WAITING)
 	return a
 }
 
@@ -94,11 +94,11 @@ func (f *front) info(name string) *leasekeeperv1.NameInfo {
 	return resp.Info
 }
 
-func (f *front) history(name string) []*leasekeeperv1.Tenancy {
+func (f *front) history(name string) []*leasekeeperv1.Tenure {
 	f.t.Helper()
 	resp, err := f.names().History(f.ctx(), &leasekeeperv1.HistoryRequest{Name: name})
 	wantOK(f.t, err)
-	return resp.Tenancies
+	return resp.Tenures
 }
 
 func (f *front) release(name string, lease int64) bool {
@@ -164,18 +164,18 @@ func TestAcquireHeld(t *testing.T) {
 	wantEqual(t, "leases", len(leases.Leases), 1)
 
 	second := f.acquire(&leasekeeperv1.AcquireRequest{Name: "n", Lease: 3, TtlMs: 60_000, Holder: holder("a"), Wait: true})
-	place := second.next(leasekeeperv1.AcquireResponse_IN_LINE)
+	place := second.next(leasekeeperv1.AcquireResponse_WAITING)
 	wantEqual(t, "place", place.Place, 1)
 	third := f.acquire(&leasekeeperv1.AcquireRequest{Name: "n", Lease: 4, TtlMs: 60_000, Holder: holder("b"), Wait: true})
-	wantEqual(t, "place", third.next(leasekeeperv1.AcquireResponse_IN_LINE).Place, 2)
+	wantEqual(t, "place", third.next(leasekeeperv1.AcquireResponse_WAITING).Place, 2)
 	wantEqual(t, "waiting", f.info("n").Waiting, 2)
 
 	f.release("n", 1)
-	yours := second.next(leasekeeperv1.AcquireResponse_YOURS)
+	yours := second.next(leasekeeperv1.AcquireResponse_HELD)
 	second.ends()
 	wantEqual(t, "token", yours.Token, place.Token)
 	f.release("n", 3)
-	if last := third.next(leasekeeperv1.AcquireResponse_YOURS); last.Token <= yours.Token {
+	if last := third.next(leasekeeperv1.AcquireResponse_HELD); last.Token <= yours.Token {
 		t.Errorf("token %d after %d", last.Token, yours.Token)
 	}
 	wantEqual(t, "holder", f.info("n").GetHolder().GetId(), "b")
@@ -211,7 +211,7 @@ func TestAcquireAgain(t *testing.T) {
 	wantEqual(t, "waiting", f.info("n").Waiting, 1)
 	resumed := f.wait("n", 2, 60_000)
 	f.release("n", 1)
-	resumed.next(leasekeeperv1.AcquireResponse_YOURS)
+	resumed.next(leasekeeperv1.AcquireResponse_HELD)
 	wantEqual(t, "token of the holder", f.info("n").Lease, 2)
 }
 
@@ -254,7 +254,7 @@ func TestKeyDeletedBehindOurBack(t *testing.T) {
 	waiting := f.wait("n", 2, 60_000)
 	_, err := f.kv.DeleteRange(f.ctx(), &pb.DeleteRangeRequest{Key: []byte("n/1")})
 	wantOK(t, err)
-	waiting.next(leasekeeperv1.AcquireResponse_YOURS)
+	waiting.next(leasekeeperv1.AcquireResponse_HELD)
 	wantEqual(t, "why", f.history("n")[1].Why, leasekeeperv1.Why_DELETED)
 	ttl, err := f.lease.LeaseTimeToLive(f.ctx(), &pb.LeaseTimeToLiveRequest{ID: 1})
 	wantOK(t, err)
@@ -263,7 +263,7 @@ func TestKeyDeletedBehindOurBack(t *testing.T) {
 	// Overwritten by a key of another lease, or of none, it stands for nothing any more.
 	another := f.wait("n", 3, 60_000)
 	f.put("n/2", "mine")
-	another.next(leasekeeperv1.AcquireResponse_YOURS)
+	another.next(leasekeeperv1.AcquireResponse_HELD)
 
 	// One who waits is told.
 	lost := f.wait("n", 4, 60_000)

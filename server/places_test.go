@@ -87,7 +87,7 @@ func TestQueuedClaimOfHoldKeepsItsPlace(t *testing.T) {
 	f.hold("n", 1, 60_000)
 	c := f.holder()
 	c.send(&leasekeeperv1.HoldRequest{Holder: &leasekeeperv1.Holder{Id: "h"}, Claims: []*leasekeeperv1.HoldClaim{c.claim("n", 2)}})
-	c.wants(1, leasekeeperv1.HoldAnswer_IN_LINE)
+	c.wants(1, leasekeeperv1.HoldAnswer_WAITING)
 	c.cancel()
 	eventually(t, "it is left", func() bool { return f.server.names.LeftClaims() == 1 })
 	wantEqual(t, "places", f.server.limits.places.Taken(), 1)

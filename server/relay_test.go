@@ -19,7 +19,7 @@ func waitingClaim(t *testing.T, f *front, name string, lease int64) leasekeeperv
 	wantOK(t, err)
 	resp, err := stream.Recv()
 	wantOK(t, err)
-	wantEqual(t, "state", resp.State, leasekeeperv1.AcquireResponse_IN_LINE)
+	wantEqual(t, "state", resp.State, leasekeeperv1.AcquireResponse_WAITING)
 	return stream
 }
 
@@ -32,7 +32,7 @@ func TestStreamsAreRelayed(t *testing.T) {
 	wantOK(t, err)
 	resp, err := stream.Recv()
 	wantOK(t, err)
-	wantEqual(t, "state", resp.State, leasekeeperv1.AcquireResponse_YOURS)
+	wantEqual(t, "state", resp.State, leasekeeperv1.AcquireResponse_HELD)
 	_, err = stream.Recv()
 	if !errors.Is(err, io.EOF) {
 		t.Errorf("the stream ends with %v", err)

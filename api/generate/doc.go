@@ -1,6 +1,6 @@
-// Command generate makes the Go code of the .proto files in the folders beside this one. It needs protoc,
-// protoc-gen-go, protoc-gen-go-grpc and protoc-gen-grpc-gateway. What they import of others it takes from the
-// Go modules, which have it compiled in, so that no copy of it has to lie around.
+// Command generate writes the Go code of all .proto files of this module. It needs protoc, protoc-gen-go,
+// protoc-gen-go-grpc and protoc-gen-grpc-gateway. It takes the files that ours import from the Go modules that have
+// them compiled in, so the repository needs no copy of them.
 package main
 
 //go:generate go run .

@@ -17,7 +17,8 @@ import (
 // sources are seen from the root of the module, which is where their code is written from.
 var sources = []string{
 	"api/v3lockpb/v3lock.proto", "api/v3electionpb/v3election.proto", "api/leasekeeperv1/leasekeeper.proto",
-	"api/leasekeeperv1/members.proto",
+	"api/leasekeeperv1/members.proto", "internal/peer/peerpb/peer.proto", "internal/replica/logpb/log.proto",
+	"internal/replica/memberpb/member.proto",
 }
 
 func main() {

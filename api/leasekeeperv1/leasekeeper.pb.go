@@ -1,16 +1,19 @@
-// Leases on names for programs: hold a name, know for how long, learn in time that it is lost.
+// Leases on names, for programs. A client holds a name until a known moment, and learns before that moment if it
+// has lost the name.
 //
-// A name is a path such as jobs/nightly: at most 512 bytes of printable UTF-8, no part of it empty, "." or
-// "..". A namespace is another one that the client puts before names, with a slash between, and takes off again.
+// A name is a path such as jobs/nightly. It has at most 512 bytes of printable UTF-8, and no part of it is empty,
+// "." or "..". A namespace is a path as well. The client puts it and a slash before each name that it sends, and
+// removes them from each name that it receives.
 //
-// A lease that was made by Acquire holds one name, or stands in line for it. What stands for that is the key
-// NAME/LEASE (the lease's id in hexadecimal) of etcd's API, which is attached to the lease: the lowest create
-// revision owns the name. So etcd's own recipe (etcdctl lock, concurrency.Mutex, v3lock) stands in the same
-// line. The create revision is the fencing token: tokens of one name grow, in the order of its line.
+// A lease made by Acquire holds one name, or waits for it. In etcd's API it shows as the key NAME/LEASE, where LEASE
+// is the id of the lease in hexadecimal. The key is attached to the lease. Of all keys of a name, the one with the
+// lowest create revision owns the name. Therefore clients of etcd's own recipe (etcdctl lock, concurrency.Mutex,
+// v3lock) wait in the same queue. The create revision is the fencing token. The tokens of one name increase in the
+// order of its queue.
 //
-// Who counts time: a TTL counts for the client from just before it first sent the request that was
-// acknowledged, less the drift of clocks; for the server from when it processed it. Times of day are the
-// server's, and are only to be shown.
+// The client counts a TTL from just before it first sent the request that was acknowledged, and subtracts the drift
+// bound. The server counts it from the moment at which it processed the request. Times of day come from the server's
+// wall clock, and are for display only.
 //
 // Errors carry a google.rpc.ErrorInfo of the domain "leasekeeper" whose reason is one of ErrorReason.
 
@@ -39,32 +42,32 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// ErrorReason tells errors apart. Their gRPC codes are only for those who do not look here.
+// ErrorReason says why a request failed. It is more precise than the gRPC code.
 type ErrorReason int32
 
 const (
 	ErrorReason_ERROR_REASON_UNSPECIFIED ErrorReason = 0
-	// What was asked for makes no sense.
+	// The request is invalid.
 	ErrorReason_INVALID ErrorReason = 1
-	// The lease does not hold the name, or no longer stands in line. It never will again.
+	// The lease neither holds the name nor waits for it, and never will again.
 	ErrorReason_LOST ErrorReason = 2
 	// Nobody holds the name.
 	ErrorReason_NOT_HELD ErrorReason = 3
-	// Somebody else than the one with the given token holds the name.
+	// The name is held under a token other than the given one.
 	ErrorReason_OTHER_TOKEN ErrorReason = 4
 	// The name is pinned to its holder.
 	ErrorReason_PINNED ErrorReason = 5
-	// Nobody stands in line.
-	ErrorReason_NOBODY_WAITS ErrorReason = 6
+	// No lease waits for the name.
+	ErrorReason_NO_WAITER ErrorReason = 6
 	// The id belongs to another request: to another name, TTL or holder, or to a lease not made by Acquire.
 	ErrorReason_LEASE_TAKEN ErrorReason = 7
-	// Nothing was changed; try again, at another server or later.
+	// The request changed nothing. Try again later, or at another server.
 	ErrorReason_UNAVAILABLE ErrorReason = 8
-	// Nothing was changed; the server has too much to do, or a limit is reached.
+	// The request changed nothing, because the server is overloaded or a limit is reached.
 	ErrorReason_OVERLOADED ErrorReason = 9
-	// It may or may not have taken effect, now or later.
+	// The request may have taken effect, or may still do so.
 	ErrorReason_UNKNOWN_OUTCOME ErrorReason = 10
-	// The server is broken; see its log.
+	// The server has failed. Its log says why.
 	ErrorReason_INTERNAL ErrorReason = 11
 )
 
@@ -77,7 +80,7 @@ var (
 		3:  "NOT_HELD",
 		4:  "OTHER_TOKEN",
 		5:  "PINNED",
-		6:  "NOBODY_WAITS",
+		6:  "NO_WAITER",
 		7:  "LEASE_TAKEN",
 		8:  "UNAVAILABLE",
 		9:  "OVERLOADED",
@@ -91,7 +94,7 @@ var (
 		"NOT_HELD":                 3,
 		"OTHER_TOKEN":              4,
 		"PINNED":                   5,
-		"NOBODY_WAITS":             6,
+		"NO_WAITER":                6,
 		"LEASE_TAKEN":              7,
 		"UNAVAILABLE":              8,
 		"OVERLOADED":               9,
@@ -127,18 +130,17 @@ func (ErrorReason) EnumDescriptor() ([]byte, []int) {
 	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{0}
 }
 
-// Why a tenancy ended.
+// Why says how a tenure ended.
 type Why int32
 
 const (
 	Why_WHY_UNSPECIFIED Why = 0
 	Why_RELEASED        Why = 1
 	Why_EXPIRED         Why = 2
-	// By Revoke, or because the lease was revoked through etcd's API.
+	// The lease was revoked, by Revoke or through etcd's API.
 	Why_REVOKED     Why = 3
 	Why_TRANSFERRED Why = 4
-	// The key that stood for it was deleted or overwritten through etcd's API, which is how etcd's clients
-	// unlock.
+	// The key NAME/LEASE was deleted or overwritten through etcd's API. That is how etcd's clients unlock.
 	Why_DELETED Why = 5
 )
 
@@ -193,12 +195,12 @@ type AcquireResponse_State int32
 
 const (
 	AcquireResponse_STATE_UNSPECIFIED AcquireResponse_State = 0
-	// Somebody else holds the name: current says who. There is no lease.
+	// Another lease holds the name; see current. No lease was made.
 	AcquireResponse_REFUSED AcquireResponse_State = 1
-	// It stands in line at place, behind current.
-	AcquireResponse_IN_LINE AcquireResponse_State = 2
-	// The name is held.
-	AcquireResponse_YOURS AcquireResponse_State = 3
+	// The lease waits for the name; see place and current.
+	AcquireResponse_WAITING AcquireResponse_State = 2
+	// The lease holds the name.
+	AcquireResponse_HELD AcquireResponse_State = 3
 )
 
 // Enum value maps for AcquireResponse_State.
@@ -206,14 +208,14 @@ var (
 	AcquireResponse_State_name = map[int32]string{
 		0: "STATE_UNSPECIFIED",
 		1: "REFUSED",
-		2: "IN_LINE",
-		3: "YOURS",
+		2: "WAITING",
+		3: "HELD",
 	}
 	AcquireResponse_State_value = map[string]int32{
 		"STATE_UNSPECIFIED": 0,
 		"REFUSED":           1,
-		"IN_LINE":           2,
-		"YOURS":             3,
+		"WAITING":           2,
+		"HELD":              3,
 	}
 )
 
@@ -250,13 +252,13 @@ const (
 	HoldAnswer_STATE_UNSPECIFIED HoldAnswer_State = 0
 	// As in AcquireResponse.
 	HoldAnswer_REFUSED HoldAnswer_State = 1
-	// As in AcquireResponse. YOURS follows when it is its turn, or FAILED with LOST.
-	HoldAnswer_IN_LINE HoldAnswer_State = 2
+	// As in AcquireResponse. HELD follows when the turn of the lease comes, or FAILED with LOST.
+	HoldAnswer_WAITING HoldAnswer_State = 2
 	// As in AcquireResponse.
-	HoldAnswer_YOURS HoldAnswer_State = 3
+	HoldAnswer_HELD HoldAnswer_State = 3
 	// The lease of a release has ended.
 	HoldAnswer_RELEASED HoldAnswer_State = 4
-	// The request failed, for the reason that is given.
+	// The request failed; see code, reason and error.
 	HoldAnswer_FAILED HoldAnswer_State = 5
 )
 
@@ -265,16 +267,16 @@ var (
 	HoldAnswer_State_name = map[int32]string{
 		0: "STATE_UNSPECIFIED",
 		1: "REFUSED",
-		2: "IN_LINE",
-		3: "YOURS",
+		2: "WAITING",
+		3: "HELD",
 		4: "RELEASED",
 		5: "FAILED",
 	}
 	HoldAnswer_State_value = map[string]int32{
 		"STATE_UNSPECIFIED": 0,
 		"REFUSED":           1,
-		"IN_LINE":           2,
-		"YOURS":             3,
+		"WAITING":           2,
+		"HELD":              3,
 		"RELEASED":          4,
 		"FAILED":            5,
 	}
@@ -311,12 +313,12 @@ type RefusedRenewal_State int32
 
 const (
 	RefusedRenewal_STATE_UNSPECIFIED RefusedRenewal_State = 0
-	// The lease has ended. That is for good.
+	// The lease has ended. This is final.
 	RefusedRenewal_GONE RefusedRenewal_State = 1
-	// The lease was revoked, and ends when what was promised to it has ended. That is for good.
-	RefusedRenewal_DOOMED RefusedRenewal_State = 2
-	// Nothing is known; the lease was not renewed. Try again.
-	RefusedRenewal_AGAIN RefusedRenewal_State = 3
+	// The lease was revoked, and ends when the promised time has passed. This is final.
+	RefusedRenewal_REVOKED RefusedRenewal_State = 2
+	// The lease was not renewed, and may still live. Try again.
+	RefusedRenewal_RETRY RefusedRenewal_State = 3
 )
 
 // Enum value maps for RefusedRenewal_State.
@@ -324,14 +326,14 @@ var (
 	RefusedRenewal_State_name = map[int32]string{
 		0: "STATE_UNSPECIFIED",
 		1: "GONE",
-		2: "DOOMED",
-		3: "AGAIN",
+		2: "REVOKED",
+		3: "RETRY",
 	}
 	RefusedRenewal_State_value = map[string]int32{
 		"STATE_UNSPECIFIED": 0,
 		"GONE":              1,
-		"DOOMED":            2,
-		"AGAIN":             3,
+		"REVOKED":           2,
+		"RETRY":             3,
 	}
 )
 
@@ -366,15 +368,15 @@ type WatchEvent_Kind int32
 
 const (
 	WatchEvent_KIND_UNSPECIFIED WatchEvent_Kind = 0
-	// How the name is.
+	// The name is held. Part of a listing.
 	WatchEvent_PRESENT WatchEvent_Kind = 1
-	// It has a new holder.
+	// The name has a new holder.
 	WatchEvent_ACQUIRED WatchEvent_Kind = 2
-	// It has none any more.
+	// The name is now free.
 	WatchEvent_VACATED WatchEvent_Kind = 3
-	// Its holder changed its card.
+	// The holder replaced its text.
 	WatchEvent_ANNOUNCED WatchEvent_Kind = 4
-	// It was pinned, unpinned, or revoked without being freed yet.
+	// The name was pinned or unpinned, or its lease was revoked and has not ended yet.
 	WatchEvent_CHANGED WatchEvent_Kind = 5
 )
 
@@ -425,16 +427,16 @@ func (WatchEvent_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{20, 0}
 }
 
-// Holder is who holds a name, or wants to. Its id and host have at most 256 bytes each, its text 4096.
+// Holder identifies who holds or claims a name. Its id and host have at most 256 bytes each, its text at most 4096.
 type Holder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Tells holders apart.
+	// Distinguishes holders.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The rest tells people who that is. Nothing decides by it.
+	// The remaining fields are for display. No decision depends on them.
 	Host    string                 `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
 	Pid     int64                  `protobuf:"varint,3,opt,name=pid,proto3" json:"pid,omitempty"`
 	Started *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=started,proto3" json:"started,omitempty"`
-	// What Announce changes.
+	// Announce replaces it.
 	Text          string `protobuf:"bytes,5,opt,name=text,proto3" json:"text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -505,29 +507,29 @@ func (x *Holder) GetText() string {
 	return ""
 }
 
-// NameInfo tells about one name.
+// NameInfo is the state of one name.
 type NameInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Whether somebody holds it. All below but token, revision and pinned is empty if not.
+	// Whether a lease holds the name. If not, the fields below are empty, except token, pinned and revision.
 	Held   bool    `protobuf:"varint,2,opt,name=held,proto3" json:"held,omitempty"`
 	Holder *Holder `protobuf:"bytes,3,opt,name=holder,proto3" json:"holder,omitempty"`
-	// The holder's lease; not one of Acquire's if the holder uses etcd's recipe.
+	// The id of the lease that holds the name. If the holder uses etcd's recipe, Acquire did not make it.
 	Lease int64 `protobuf:"varint,4,opt,name=lease,proto3" json:"lease,omitempty"`
-	// The holder's; of a free name that of the last one, 0 if that is not remembered.
+	// The token of the holder, or of the last holder if the name is free; 0 if the server has forgotten it.
 	Token uint64 `protobuf:"varint,5,opt,name=token,proto3" json:"token,omitempty"`
-	// As granted.
+	// The TTL that was granted.
 	TtlMs int64 `protobuf:"varint,6,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	// How long the lease lasts if not renewed, as the server counts it at this answer, rounded up.
+	// How long the lease lasts without renewal, by the server's clocks at the time of this answer, rounded up.
 	RemainingMs int64 `protobuf:"varint,7,opt,name=remaining_ms,json=remainingMs,proto3" json:"remaining_ms,omitempty"`
-	// How many stand in line behind the holder.
+	// The number of waiting leases.
 	Waiting   int32  `protobuf:"varint,8,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	Pinned    bool   `protobuf:"varint,9,opt,name=pinned,proto3" json:"pinned,omitempty"`
 	PinReason string `protobuf:"bytes,10,opt,name=pin_reason,json=pinReason,proto3" json:"pin_reason,omitempty"`
-	// The holder's renewals are refused, and the name is freed when what he was promised has ended.
+	// The lease was revoked: its renewals are refused, and the name becomes free when the promised time has passed.
 	Revoked      bool   `protobuf:"varint,11,opt,name=revoked,proto3" json:"revoked,omitempty"`
 	RevokeReason string `protobuf:"bytes,12,opt,name=revoke_reason,json=revokeReason,proto3" json:"revoke_reason,omitempty"`
-	// The revision of the name's newest change.
+	// The revision of the latest change to the name.
 	Revision      int64 `protobuf:"varint,13,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -657,10 +659,10 @@ func (x *NameInfo) GetRevision() int64 {
 type AcquireRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Chosen by the client at random for this one request, above 0. With 0 the server chooses, and a repeated
-	// request makes another lease.
+	// A random id above 0 that the client has never used before. With 0 the server chooses an id; a repeated request
+	// then makes another lease.
 	Lease int64 `protobuf:"varint,2,opt,name=lease,proto3" json:"lease,omitempty"`
-	// From 1; less than 100 is raised to that, and at most 9,000,000,000,000.
+	// From 1 to 9,000,000,000,000. The server raises a value below 100 to 100.
 	TtlMs         int64   `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	Holder        *Holder `protobuf:"bytes,4,opt,name=holder,proto3" json:"holder,omitempty"`
 	Wait          bool    `protobuf:"varint,5,opt,name=wait,proto3" json:"wait,omitempty"`
@@ -737,13 +739,13 @@ type AcquireResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	State AcquireResponse_State  `protobuf:"varint,1,opt,name=state,proto3,enum=leasekeeper.v1.AcquireResponse_State" json:"state,omitempty"`
 	Lease int64                  `protobuf:"varint,2,opt,name=lease,proto3" json:"lease,omitempty"`
-	// As granted.
+	// The TTL that was granted.
 	TtlMs int64 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	// The one under which the name is held, or will be.
+	// The token under which the lease holds the name, or will hold it.
 	Token uint64 `protobuf:"varint,4,opt,name=token,proto3" json:"token,omitempty"`
-	// How many are before this one, the holder among them.
+	// The number of leases ahead of this one, including the holder's.
 	Place int32 `protobuf:"varint,5,opt,name=place,proto3" json:"place,omitempty"`
-	// How the name was when this was decided, unless it is YOURS.
+	// The state of the name at the time of the decision. Not set with HELD.
 	Current       *NameInfo `protobuf:"bytes,6,opt,name=current,proto3" json:"current,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -821,14 +823,14 @@ func (x *AcquireResponse) GetCurrent() *NameInfo {
 	return nil
 }
 
-// HoldRequest has at most 1024 releases and claims together. The releases are carried out before the claims.
+// HoldRequest carries at most 1024 releases and claims in total. The server processes the releases first.
 type HoldRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who makes the claims of this message, and of later ones until another holder is given.
+	// The holder of the claims in this message, and in later messages until one sets another holder.
 	Holder   *Holder        `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"`
 	Releases []*HoldRelease `protobuf:"bytes,2,rep,name=releases,proto3" json:"releases,omitempty"`
 	Claims   []*HoldClaim   `protobuf:"bytes,3,rep,name=claims,proto3" json:"claims,omitempty"`
-	// Numbers of claims about which nothing more is to be told. What they have become they stay.
+	// Numbers of claims for which the client wants no further answers. Their leases are not changed.
 	Forget        []uint64 `protobuf:"varint,4,rep,packed,name=forget,proto3" json:"forget,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -892,16 +894,16 @@ func (x *HoldRequest) GetForget() []uint64 {
 	return nil
 }
 
-// HoldClaim is what AcquireRequest is.
+// HoldClaim corresponds to AcquireRequest.
 type HoldClaim struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Chosen by the client, as that of a release: larger than any before it on the stream.
+	// Chosen by the client. Claims and releases share one sequence, in which each number is larger than all before it.
 	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
 	Name   string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Lease  int64  `protobuf:"varint,3,opt,name=lease,proto3" json:"lease,omitempty"`
 	TtlMs  int64  `protobuf:"varint,4,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	Wait   bool   `protobuf:"varint,5,opt,name=wait,proto3" json:"wait,omitempty"`
-	// If it is another than that of the message.
+	// Set if it differs from the holder of the message.
 	Holder        *Holder `protobuf:"bytes,6,opt,name=holder,proto3" json:"holder,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -979,7 +981,7 @@ func (x *HoldClaim) GetHolder() *Holder {
 	return nil
 }
 
-// HoldRelease is what ReleaseRequest is.
+// HoldRelease corresponds to ReleaseRequest.
 type HoldRelease struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
@@ -1084,19 +1086,19 @@ func (x *HoldResponse) GetAnswers() []*HoldAnswer {
 	return nil
 }
 
-// HoldAnswer answers one request. It is the only one to it, unless it is IN_LINE and the claim waits.
+// HoldAnswer answers one request. Each request has one answer, except that a second one follows WAITING.
 type HoldAnswer struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Number uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
 	State  HoldAnswer_State       `protobuf:"varint,2,opt,name=state,proto3,enum=leasekeeper.v1.HoldAnswer_State" json:"state,omitempty"`
-	// These are as in AcquireResponse.
+	// As in AcquireResponse, like the next three fields.
 	TtlMs   int64     `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	Token   uint64    `protobuf:"varint,4,opt,name=token,proto3" json:"token,omitempty"`
 	Place   int32     `protobuf:"varint,5,opt,name=place,proto3" json:"place,omitempty"`
 	Current *NameInfo `protobuf:"bytes,6,opt,name=current,proto3" json:"current,omitempty"`
 	// As in ReleaseResponse.
 	Ended bool `protobuf:"varint,7,opt,name=ended,proto3" json:"ended,omitempty"`
-	// What a method of its own would have failed with: gRPC's code, the reason, and a text for people.
+	// The error that Acquire or Release would have returned: the gRPC code, the reason, and a message for people.
 	Code          uint32      `protobuf:"varint,8,opt,name=code,proto3" json:"code,omitempty"`
 	Reason        ErrorReason `protobuf:"varint,9,opt,name=reason,proto3,enum=leasekeeper.v1.ErrorReason" json:"reason,omitempty"`
 	Error         string      `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`
@@ -1206,7 +1208,7 @@ func (x *HoldAnswer) GetError() string {
 
 type RenewRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Chosen by the client; the answers repeat it. Larger than any before it on the stream.
+	// Chosen by the client, larger than all before it on the stream. The answers repeat it.
 	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
 	// At most 16384.
 	Leases        []int64 `protobuf:"fixed64,2,rep,packed,name=leases,proto3" json:"leases,omitempty"`
@@ -1258,17 +1260,17 @@ func (x *RenewRequest) GetLeases() []int64 {
 	return nil
 }
 
-// RenewResponse answers some of the leases of one request, which it names by their places in it, from 0.
-// Each is answered once.
+// RenewResponse answers for some leases of one request. It identifies them by their index in that request, counted
+// from 0. Each lease is answered once.
 type RenewResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Number uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
-	// Not set in the first answer to a number: it says that all leases were renewed, each for the TTL that it
-	// was granted with, but for those in refused and in pending. Set in later answers: they say that those in
-	// places were renewed.
+	// False in the first answer to a number. That answer says that all leases were renewed, each for the TTL that it was
+	// granted, except those in refused and pending. True in later answers, which say that the leases in places were
+	// renewed.
 	Late    bool              `protobuf:"varint,2,opt,name=late,proto3" json:"late,omitempty"`
 	Refused []*RefusedRenewal `protobuf:"bytes,3,rep,name=refused,proto3" json:"refused,omitempty"`
-	// Answered later, because something must be replicated first.
+	// Leases that are answered later, because the server must replicate something first.
 	Pending       []uint32 `protobuf:"varint,4,rep,packed,name=pending,proto3" json:"pending,omitempty"`
 	Places        []uint32 `protobuf:"varint,5,rep,packed,name=places,proto3" json:"places,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1342,11 +1344,12 @@ func (x *RenewResponse) GetPlaces() []uint32 {
 
 type RefusedRenewal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Place uint32                 `protobuf:"varint,1,opt,name=place,proto3" json:"place,omitempty"`
-	State RefusedRenewal_State   `protobuf:"varint,2,opt,name=state,proto3,enum=leasekeeper.v1.RefusedRenewal_State" json:"state,omitempty"`
-	// Why it ended, or will, if that is still known.
+	// The index of the lease in the request.
+	Place uint32               `protobuf:"varint,1,opt,name=place,proto3" json:"place,omitempty"`
+	State RefusedRenewal_State `protobuf:"varint,2,opt,name=state,proto3,enum=leasekeeper.v1.RefusedRenewal_State" json:"state,omitempty"`
+	// Why the lease has ended or will end, if the server still knows it.
 	Why Why `protobuf:"varint,3,opt,name=why,proto3,enum=leasekeeper.v1.Why" json:"why,omitempty"`
-	// The reason that was given with a Revoke.
+	// The reason given to Revoke.
 	Note          string `protobuf:"bytes,4,opt,name=note,proto3" json:"note,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1464,7 +1467,7 @@ func (x *ReleaseRequest) GetLease() int64 {
 
 type ReleaseResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether there was something to release.
+	// Whether the request ended the lease. False if it had already ended.
 	Ended         bool `protobuf:"varint,1,opt,name=ended,proto3" json:"ended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1597,11 +1600,11 @@ func (x *GetResponse) GetInfo() *NameInfo {
 
 type ListRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Of names; it need not end where a part of them does.
+	// The prefix of the names. It may end within a part of a path.
 	Prefix string `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
-	// Only names behind this one.
+	// Return only names that come after this one in byte order.
 	After string `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
-	// At most 1000, which is what 0 means.
+	// At most 1000. 0 means 1000.
 	Limit         int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1661,9 +1664,9 @@ func (x *ListRequest) GetLimit() int32 {
 type ListResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Names []*NameInfo            `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
-	// Whether there may be more behind last.
+	// Whether more names may follow last.
 	More bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
-	// What to give as after for the next page.
+	// The value of after for the next page.
 	Last          string `protobuf:"bytes,3,opt,name=last,proto3" json:"last,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1766,8 +1769,9 @@ func (x *WatchRequest) GetPrefix() string {
 
 type WatchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What follows, until synced, is how all names are that are held; names not among them are free. Set in
-	// the first message, and again when the client was too slow to be told of each change.
+	// True if a listing of all held names starts with this message. It ends with the message in which synced is true.
+	// A name that is not listed is free. The first message starts a listing. Another one starts when the client was too
+	// slow to receive each change.
 	Begin         bool          `protobuf:"varint,1,opt,name=begin,proto3" json:"begin,omitempty"`
 	Events        []*WatchEvent `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
 	Synced        bool          `protobuf:"varint,3,opt,name=synced,proto3" json:"synced,omitempty"`
@@ -1829,9 +1833,9 @@ func (x *WatchResponse) GetSynced() bool {
 type WatchEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Kind  WatchEvent_Kind        `protobuf:"varint,1,opt,name=kind,proto3,enum=leasekeeper.v1.WatchEvent_Kind" json:"kind,omitempty"`
-	// After the change.
+	// The state of the name after the change.
 	Info *NameInfo `protobuf:"bytes,2,opt,name=info,proto3" json:"info,omitempty"`
-	// Of a tenancy that ended with this.
+	// How the tenure that this change ended came to its end.
 	Why           Why    `protobuf:"varint,3,opt,name=why,proto3,enum=leasekeeper.v1.Why" json:"why,omitempty"`
 	Note          string `protobuf:"bytes,4,opt,name=note,proto3" json:"note,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1899,7 +1903,7 @@ func (x *WatchEvent) GetNote() string {
 type HistoryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// 0: all there are.
+	// The largest number of tenures to return. 0 means all.
 	Limit         int32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1951,7 +1955,7 @@ func (x *HistoryRequest) GetLimit() int32 {
 
 type HistoryResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Tenancies     []*Tenancy             `protobuf:"bytes,1,rep,name=tenancies,proto3" json:"tenancies,omitempty"`
+	Tenures       []*Tenure              `protobuf:"bytes,1,rep,name=tenures,proto3" json:"tenures,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1986,21 +1990,21 @@ func (*HistoryResponse) Descriptor() ([]byte, []int) {
 	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{22}
 }
 
-func (x *HistoryResponse) GetTenancies() []*Tenancy {
+func (x *HistoryResponse) GetTenures() []*Tenure {
 	if x != nil {
-		return x.Tenancies
+		return x.Tenures
 	}
 	return nil
 }
 
-// Tenancy is one past or present holding of a name.
-type Tenancy struct {
+// Tenure is the time during which one holder has or had a name.
+type Tenure struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Token  uint64                 `protobuf:"varint,1,opt,name=token,proto3" json:"token,omitempty"`
 	Lease  int64                  `protobuf:"varint,2,opt,name=lease,proto3" json:"lease,omitempty"`
 	Holder *Holder                `protobuf:"bytes,3,opt,name=holder,proto3" json:"holder,omitempty"`
 	From   *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=from,proto3" json:"from,omitempty"`
-	// Not set while it lasts.
+	// Not set while the tenure lasts.
 	To            *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=to,proto3" json:"to,omitempty"`
 	Why           Why                    `protobuf:"varint,6,opt,name=why,proto3,enum=leasekeeper.v1.Why" json:"why,omitempty"`
 	Note          string                 `protobuf:"bytes,7,opt,name=note,proto3" json:"note,omitempty"`
@@ -2008,20 +2012,20 @@ type Tenancy struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Tenancy) Reset() {
-	*x = Tenancy{}
+func (x *Tenure) Reset() {
+	*x = Tenure{}
 	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Tenancy) String() string {
+func (x *Tenure) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Tenancy) ProtoMessage() {}
+func (*Tenure) ProtoMessage() {}
 
-func (x *Tenancy) ProtoReflect() protoreflect.Message {
+func (x *Tenure) ProtoReflect() protoreflect.Message {
 	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2033,54 +2037,54 @@ func (x *Tenancy) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Tenancy.ProtoReflect.Descriptor instead.
-func (*Tenancy) Descriptor() ([]byte, []int) {
+// Deprecated: Use Tenure.ProtoReflect.Descriptor instead.
+func (*Tenure) Descriptor() ([]byte, []int) {
 	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{23}
 }
 
-func (x *Tenancy) GetToken() uint64 {
+func (x *Tenure) GetToken() uint64 {
 	if x != nil {
 		return x.Token
 	}
 	return 0
 }
 
-func (x *Tenancy) GetLease() int64 {
+func (x *Tenure) GetLease() int64 {
 	if x != nil {
 		return x.Lease
 	}
 	return 0
 }
 
-func (x *Tenancy) GetHolder() *Holder {
+func (x *Tenure) GetHolder() *Holder {
 	if x != nil {
 		return x.Holder
 	}
 	return nil
 }
 
-func (x *Tenancy) GetFrom() *timestamppb.Timestamp {
+func (x *Tenure) GetFrom() *timestamppb.Timestamp {
 	if x != nil {
 		return x.From
 	}
 	return nil
 }
 
-func (x *Tenancy) GetTo() *timestamppb.Timestamp {
+func (x *Tenure) GetTo() *timestamppb.Timestamp {
 	if x != nil {
 		return x.To
 	}
 	return nil
 }
 
-func (x *Tenancy) GetWhy() Why {
+func (x *Tenure) GetWhy() Why {
 	if x != nil {
 		return x.Why
 	}
 	return Why_WHY_UNSPECIFIED
 }
 
-func (x *Tenancy) GetNote() string {
+func (x *Tenure) GetNote() string {
 	if x != nil {
 		return x.Note
 	}
@@ -2090,11 +2094,12 @@ func (x *Tenancy) GetNote() string {
 type RevokeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Who is meant; 0 means whoever holds it.
+	// The token of the holder that is to lose the name. 0 means any holder.
 	Token uint64 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
-	// For people, at most 1024 bytes: the holder is told, and watchers, and it stays in the history.
-	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	Now           bool   `protobuf:"varint,4,opt,name=now,proto3" json:"now,omitempty"`
+	// For people, at most 1024 bytes. The holder and watchers receive it, and the history keeps it.
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Free the name at once.
+	Now           bool `protobuf:"varint,4,opt,name=now,proto3" json:"now,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2159,9 +2164,9 @@ func (x *RevokeRequest) GetNow() bool {
 
 type RevokeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whose tenancy it was.
+	// The token of the revoked holder.
 	Token uint64 `protobuf:"varint,1,opt,name=token,proto3" json:"token,omitempty"`
-	// After how long the name is freed at the latest; 0 if it was at once.
+	// The longest time until the name is free. 0 if it is free already.
 	EndsInMs      int64 `protobuf:"varint,2,opt,name=ends_in_ms,json=endsInMs,proto3" json:"ends_in_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2383,7 +2388,7 @@ func (*UnpinResponse) Descriptor() ([]byte, []int) {
 type TransferRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// The holder's.
+	// The id of the holder's lease.
 	Lease         int64 `protobuf:"varint,2,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2435,7 +2440,7 @@ func (x *TransferRequest) GetLease() int64 {
 
 type TransferResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The new holder's.
+	// The token of the new holder.
 	Token         uint64 `protobuf:"varint,1,opt,name=token,proto3" json:"token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2606,19 +2611,19 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12\x15\n" +
 	"\x06ttl_ms\x18\x03 \x01(\x03R\x05ttlMs\x12.\n" +
 	"\x06holder\x18\x04 \x01(\v2\x16.leasekeeper.v1.HolderR\x06holder\x12\x12\n" +
-	"\x04wait\x18\x05 \x01(\bR\x04wait\"\xa0\x02\n" +
+	"\x04wait\x18\x05 \x01(\bR\x04wait\"\x9f\x02\n" +
 	"\x0fAcquireResponse\x12;\n" +
 	"\x05state\x18\x01 \x01(\x0e2%.leasekeeper.v1.AcquireResponse.StateR\x05state\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12\x15\n" +
 	"\x06ttl_ms\x18\x03 \x01(\x03R\x05ttlMs\x12\x14\n" +
 	"\x05token\x18\x04 \x01(\x04R\x05token\x12\x14\n" +
 	"\x05place\x18\x05 \x01(\x05R\x05place\x122\n" +
-	"\acurrent\x18\x06 \x01(\v2\x18.leasekeeper.v1.NameInfoR\acurrent\"C\n" +
+	"\acurrent\x18\x06 \x01(\v2\x18.leasekeeper.v1.NameInfoR\acurrent\"B\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aREFUSED\x10\x01\x12\v\n" +
-	"\aIN_LINE\x10\x02\x12\t\n" +
-	"\x05YOURS\x10\x03\"\xc1\x01\n" +
+	"\aWAITING\x10\x02\x12\b\n" +
+	"\x04HELD\x10\x03\"\xc1\x01\n" +
 	"\vHoldRequest\x12.\n" +
 	"\x06holder\x18\x01 \x01(\v2\x16.leasekeeper.v1.HolderR\x06holder\x127\n" +
 	"\breleases\x18\x02 \x03(\v2\x1b.leasekeeper.v1.HoldReleaseR\breleases\x121\n" +
@@ -2636,7 +2641,7 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
 	"\x05lease\x18\x03 \x01(\x03R\x05lease\"D\n" +
 	"\fHoldResponse\x124\n" +
-	"\aanswers\x18\x01 \x03(\v2\x1a.leasekeeper.v1.HoldAnswerR\aanswers\"\xa7\x03\n" +
+	"\aanswers\x18\x01 \x03(\v2\x1a.leasekeeper.v1.HoldAnswerR\aanswers\"\xa6\x03\n" +
 	"\n" +
 	"HoldAnswer\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x126\n" +
@@ -2649,12 +2654,12 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\x04code\x18\b \x01(\rR\x04code\x123\n" +
 	"\x06reason\x18\t \x01(\x0e2\x1b.leasekeeper.v1.ErrorReasonR\x06reason\x12\x14\n" +
 	"\x05error\x18\n" +
-	" \x01(\tR\x05error\"]\n" +
+	" \x01(\tR\x05error\"\\\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aREFUSED\x10\x01\x12\v\n" +
-	"\aIN_LINE\x10\x02\x12\t\n" +
-	"\x05YOURS\x10\x03\x12\f\n" +
+	"\aWAITING\x10\x02\x12\b\n" +
+	"\x04HELD\x10\x03\x12\f\n" +
 	"\bRELEASED\x10\x04\x12\n" +
 	"\n" +
 	"\x06FAILED\x10\x05\">\n" +
@@ -2666,18 +2671,17 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\x04late\x18\x02 \x01(\bR\x04late\x128\n" +
 	"\arefused\x18\x03 \x03(\v2\x1e.leasekeeper.v1.RefusedRenewalR\arefused\x12\x18\n" +
 	"\apending\x18\x04 \x03(\rR\apending\x12\x16\n" +
-	"\x06places\x18\x05 \x03(\rR\x06places\"\xde\x01\n" +
+	"\x06places\x18\x05 \x03(\rR\x06places\"\xdf\x01\n" +
 	"\x0eRefusedRenewal\x12\x14\n" +
 	"\x05place\x18\x01 \x01(\rR\x05place\x12:\n" +
 	"\x05state\x18\x02 \x01(\x0e2$.leasekeeper.v1.RefusedRenewal.StateR\x05state\x12%\n" +
 	"\x03why\x18\x03 \x01(\x0e2\x13.leasekeeper.v1.WhyR\x03why\x12\x12\n" +
-	"\x04note\x18\x04 \x01(\tR\x04note\"?\n" +
+	"\x04note\x18\x04 \x01(\tR\x04note\"@\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\b\n" +
-	"\x04GONE\x10\x01\x12\n" +
-	"\n" +
-	"\x06DOOMED\x10\x02\x12\t\n" +
-	"\x05AGAIN\x10\x03\":\n" +
+	"\x04GONE\x10\x01\x12\v\n" +
+	"\aREVOKED\x10\x02\x12\t\n" +
+	"\x05RETRY\x10\x03\":\n" +
 	"\x0eReleaseRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\"'\n" +
@@ -2717,10 +2721,10 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\aCHANGED\x10\x05\":\n" +
 	"\x0eHistoryRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05limit\x18\x02 \x01(\x05R\x05limit\"H\n" +
-	"\x0fHistoryResponse\x125\n" +
-	"\ttenancies\x18\x01 \x03(\v2\x17.leasekeeper.v1.TenancyR\ttenancies\"\xfc\x01\n" +
-	"\aTenancy\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\x05R\x05limit\"C\n" +
+	"\x0fHistoryResponse\x120\n" +
+	"\atenures\x18\x01 \x03(\v2\x16.leasekeeper.v1.TenureR\atenures\"\xfb\x01\n" +
+	"\x06Tenure\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\x04R\x05token\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12.\n" +
 	"\x06holder\x18\x03 \x01(\v2\x16.leasekeeper.v1.HolderR\x06holder\x12.\n" +
@@ -2754,7 +2758,7 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12\x12\n" +
 	"\x04text\x18\x03 \x01(\tR\x04text\"\x12\n" +
-	"\x10AnnounceResponse*\xd4\x01\n" +
+	"\x10AnnounceResponse*\xd1\x01\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aINVALID\x10\x01\x12\b\n" +
@@ -2762,8 +2766,8 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\bNOT_HELD\x10\x03\x12\x0f\n" +
 	"\vOTHER_TOKEN\x10\x04\x12\n" +
 	"\n" +
-	"\x06PINNED\x10\x05\x12\x10\n" +
-	"\fNOBODY_WAITS\x10\x06\x12\x0f\n" +
+	"\x06PINNED\x10\x05\x12\r\n" +
+	"\tNO_WAITER\x10\x06\x12\x0f\n" +
 	"\vLEASE_TAKEN\x10\a\x12\x0f\n" +
 	"\vUNAVAILABLE\x10\b\x12\x0e\n" +
 	"\n" +
@@ -2838,7 +2842,7 @@ var file_api_leasekeeperv1_leasekeeper_proto_goTypes = []any{
 	(*WatchEvent)(nil),            // 26: leasekeeper.v1.WatchEvent
 	(*HistoryRequest)(nil),        // 27: leasekeeper.v1.HistoryRequest
 	(*HistoryResponse)(nil),       // 28: leasekeeper.v1.HistoryResponse
-	(*Tenancy)(nil),               // 29: leasekeeper.v1.Tenancy
+	(*Tenure)(nil),                // 29: leasekeeper.v1.Tenure
 	(*RevokeRequest)(nil),         // 30: leasekeeper.v1.RevokeRequest
 	(*RevokeResponse)(nil),        // 31: leasekeeper.v1.RevokeResponse
 	(*PinRequest)(nil),            // 32: leasekeeper.v1.PinRequest
@@ -2874,11 +2878,11 @@ var file_api_leasekeeperv1_leasekeeper_proto_depIdxs = []int32{
 	5,  // 19: leasekeeper.v1.WatchEvent.kind:type_name -> leasekeeper.v1.WatchEvent.Kind
 	7,  // 20: leasekeeper.v1.WatchEvent.info:type_name -> leasekeeper.v1.NameInfo
 	1,  // 21: leasekeeper.v1.WatchEvent.why:type_name -> leasekeeper.v1.Why
-	29, // 22: leasekeeper.v1.HistoryResponse.tenancies:type_name -> leasekeeper.v1.Tenancy
-	6,  // 23: leasekeeper.v1.Tenancy.holder:type_name -> leasekeeper.v1.Holder
-	40, // 24: leasekeeper.v1.Tenancy.from:type_name -> google.protobuf.Timestamp
-	40, // 25: leasekeeper.v1.Tenancy.to:type_name -> google.protobuf.Timestamp
-	1,  // 26: leasekeeper.v1.Tenancy.why:type_name -> leasekeeper.v1.Why
+	29, // 22: leasekeeper.v1.HistoryResponse.tenures:type_name -> leasekeeper.v1.Tenure
+	6,  // 23: leasekeeper.v1.Tenure.holder:type_name -> leasekeeper.v1.Holder
+	40, // 24: leasekeeper.v1.Tenure.from:type_name -> google.protobuf.Timestamp
+	40, // 25: leasekeeper.v1.Tenure.to:type_name -> google.protobuf.Timestamp
+	1,  // 26: leasekeeper.v1.Tenure.why:type_name -> leasekeeper.v1.Why
 	8,  // 27: leasekeeper.v1.Leasekeeper.Acquire:input_type -> leasekeeper.v1.AcquireRequest
 	10, // 28: leasekeeper.v1.Leasekeeper.Hold:input_type -> leasekeeper.v1.HoldRequest
 	15, // 29: leasekeeper.v1.Leasekeeper.Renew:input_type -> leasekeeper.v1.RenewRequest

@@ -1,16 +1,19 @@
-// Leases on names for programs: hold a name, know for how long, learn in time that it is lost.
+// Leases on names, for programs. A client holds a name until a known moment, and learns before that moment if it
+// has lost the name.
 //
-// A name is a path such as jobs/nightly: at most 512 bytes of printable UTF-8, no part of it empty, "." or
-// "..". A namespace is another one that the client puts before names, with a slash between, and takes off again.
+// A name is a path such as jobs/nightly. It has at most 512 bytes of printable UTF-8, and no part of it is empty,
+// "." or "..". A namespace is a path as well. The client puts it and a slash before each name that it sends, and
+// removes them from each name that it receives.
 //
-// A lease that was made by Acquire holds one name, or stands in line for it. What stands for that is the key
-// NAME/LEASE (the lease's id in hexadecimal) of etcd's API, which is attached to the lease: the lowest create
-// revision owns the name. So etcd's own recipe (etcdctl lock, concurrency.Mutex, v3lock) stands in the same
-// line. The create revision is the fencing token: tokens of one name grow, in the order of its line.
+// A lease made by Acquire holds one name, or waits for it. In etcd's API it shows as the key NAME/LEASE, where LEASE
+// is the id of the lease in hexadecimal. The key is attached to the lease. Of all keys of a name, the one with the
+// lowest create revision owns the name. Therefore clients of etcd's own recipe (etcdctl lock, concurrency.Mutex,
+// v3lock) wait in the same queue. The create revision is the fencing token. The tokens of one name increase in the
+// order of its queue.
 //
-// Who counts time: a TTL counts for the client from just before it first sent the request that was
-// acknowledged, less the drift of clocks; for the server from when it processed it. Times of day are the
-// server's, and are only to be shown.
+// The client counts a TTL from just before it first sent the request that was acknowledged, and subtracts the drift
+// bound. The server counts it from the moment at which it processed the request. Times of day come from the server's
+// wall clock, and are for display only.
 //
 // Errors carry a google.rpc.ErrorInfo of the domain "leasekeeper" whose reason is one of ErrorReason.
 
@@ -54,56 +57,57 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Over HTTP every method is a POST with a JSON body; streams are JSON, one message a line.
+// Over HTTP every method is a POST with a JSON body. A stream is JSON with one message per line.
 type LeasekeeperClient interface {
-	// Acquire asks for a name. If that is free it is held at once: one round trip, one log entry. If not, a
-	// request that does not wait gets REFUSED and leaves nothing behind. One that waits stands in line: it gets
-	// IN_LINE at once and YOURS when it is its turn, first come first served. The stream ends after REFUSED and
-	// YOURS. While it waits the lease must be renewed like any other.
+	// Acquire claims a name. If the name is free, the lease holds it at once, after one round trip and one log entry.
+	// If not, a request with wait = false receives REFUSED, and no lease is made. A request with wait = true receives
+	// WAITING at once, and HELD when its turn comes, in order of arrival. The stream ends after REFUSED or HELD. The
+	// client must renew the lease while it waits, too.
 	//
-	// The id of the lease makes this safe to repeat, with the same name, TTL and holder id: what is there
-	// already is told again, and waited for. A stream that breaks leaves the lease as it is; it lives as long
-	// as it is renewed, in line or not. If the lease ends while it waits, the error is LOST.
+	// The client may repeat the request with the same lease id, name, TTL and holder id. The server then reports the
+	// state of the existing lease, and waits with it. A broken stream does not change the lease: it lives as long as
+	// the client renews it. If the lease ends while it waits, the error is LOST.
 	Acquire(ctx context.Context, in *AcquireRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AcquireResponse], error)
-	// Hold carries many claims and releases over one stream, for clients with more than a few at a time. Each does
-	// what Acquire and Release do, and has a number that its answers repeat; answers to different requests come
-	// in any order. What comes in one message goes into one log entry where it fits, and what is answered at the
-	// same time comes in one message. A stream that breaks leaves leases as they are: of a request without an
-	// answer nobody knows whether it has taken effect, and with the same lease it is safe to repeat.
+	// Hold carries many claims and releases over one stream, for clients that have more than a few at a time. Each one
+	// does what Acquire or Release does. The client numbers its requests, and the answers repeat the number. Answers to
+	// different requests come in any order. The requests of one message share a log entry if they fit into it, and
+	// answers that are ready at the same time share a message. A broken stream changes no lease. A request without an
+	// answer may or may not have taken effect, and is safe to repeat with the same lease id.
 	//
-	// Only over gRPC. As many claims can wait on one stream as a connection may have streams; a further one fails
-	// as OVERLOADED, as does a request beyond what the server has room for, and the others are not concerned by
-	// that. While many requests are not answered no more are read, and a stream whose client does not read what it
-	// is told is ended.
+	// Hold exists only over gRPC. On one stream as many claims can wait as a connection may have streams. A claim above
+	// that number fails with OVERLOADED, and so does a request for which the server has no room. Other requests are not
+	// affected. The server reads no further requests while too many are unanswered. It ends a stream whose client does
+	// not read its answers.
 	Hold(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[HoldRequest, HoldResponse], error)
-	// Renew renews leases, many in one message. Answers to different messages come in any order.
+	// Renew renews leases, many with one message. Answers to different messages come in any order.
 	Renew(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RenewRequest, RenewResponse], error)
-	// Release ends a lease made by Acquire: the name goes to the next in line, or the place in line is left.
-	// That it is gone already is no error. A holder's pin does not keep him from releasing, and ends with it.
+	// Release ends a lease made by Acquire. If the lease held the name, the first waiter now holds it. If it waited, it
+	// leaves the queue. Releasing a lease that has already ended is not an error. A pin does not prevent its holder from
+	// releasing the name, and ends with the release.
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error)
-	// Get tells about a name, with authority.
+	// Get returns the state of a name. The answer is linearizable.
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*GetResponse, error)
-	// List tells about the names that are held, in order of their bytes, a page at a time. Each is told of with
-	// authority; a name that passes on between pages can be missed.
+	// List returns the names that are held, page by page, in byte order. Each page is linearizable. A name whose holder
+	// changes between two pages can be missing.
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
-	// Watch tells how all names under a prefix are, and then what happens to them, in order.
+	// Watch returns the state of all held names with a prefix, and then their changes, in order.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
-	// History tells who held a name last, newest first. At most 16 tenancies of a name are remembered, and free
-	// names are forgotten, the one that has been free longest first, when there are very many.
+	// History returns the last holders of a name, newest first. The server keeps at most 16 tenures per name. If there
+	// are very many free names, it forgets the one that has been free longest.
 	History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (*HistoryResponse, error)
-	// Revoke ends the tenancy of a name's holder. By default it refuses further renewals, and frees the name
-	// when what its holder was promised has ended. With now it frees the name at once, although its holder may
-	// not have noticed and may still act.
+	// Revoke ends the tenure of a name's holder. By default the server refuses further renewals, and frees the name when
+	// the time promised to the holder has passed. With now = true it frees the name at once, although the holder may not
+	// yet know that, and may still act.
 	Revoke(ctx context.Context, in *RevokeRequest, opts ...grpc.CallOption) (*RevokeResponse, error)
-	// Pin keeps a name with its holder: until Unpin it does not expire and is neither revoked nor transferred.
-	// Its holder goes on renewing, and must stop acting when he can not. Pinning again changes the reason.
+	// Pin keeps a name with its holder. Until Unpin the lease does not expire, and is neither revoked nor transferred.
+	// The holder still has to renew, and must stop acting when it cannot. Pinning again replaces the reason.
 	Pin(ctx context.Context, in *PinRequest, opts ...grpc.CallOption) (*PinResponse, error)
-	// Unpin ends a pin. The holder then has his whole TTL from now. That there is no pin is no error.
+	// Unpin removes a pin. The full TTL of the lease starts at that moment. A missing pin is not an error.
 	Unpin(ctx context.Context, in *UnpinRequest, opts ...grpc.CallOption) (*UnpinResponse, error)
-	// Transfer ends the holder's lease and makes the next in line the holder, at one revision. With nobody in
-	// line it is refused and the lease kept.
+	// Transfer ends the holder's lease and makes the first waiter the holder, at one revision. Without a waiter it is
+	// refused, and the holder keeps its lease.
 	Transfer(ctx context.Context, in *TransferRequest, opts ...grpc.CallOption) (*TransferResponse, error)
-	// Announce changes the free text on the card of a lease that holds its name.
+	// Announce replaces Holder.text of a lease that holds its name.
 	Announce(ctx context.Context, in *AnnounceRequest, opts ...grpc.CallOption) (*AnnounceResponse, error)
 }
 
@@ -273,56 +277,57 @@ func (c *leasekeeperClient) Announce(ctx context.Context, in *AnnounceRequest, o
 // All implementations must embed UnimplementedLeasekeeperServer
 // for forward compatibility.
 //
-// Over HTTP every method is a POST with a JSON body; streams are JSON, one message a line.
+// Over HTTP every method is a POST with a JSON body. A stream is JSON with one message per line.
 type LeasekeeperServer interface {
-	// Acquire asks for a name. If that is free it is held at once: one round trip, one log entry. If not, a
-	// request that does not wait gets REFUSED and leaves nothing behind. One that waits stands in line: it gets
-	// IN_LINE at once and YOURS when it is its turn, first come first served. The stream ends after REFUSED and
-	// YOURS. While it waits the lease must be renewed like any other.
+	// Acquire claims a name. If the name is free, the lease holds it at once, after one round trip and one log entry.
+	// If not, a request with wait = false receives REFUSED, and no lease is made. A request with wait = true receives
+	// WAITING at once, and HELD when its turn comes, in order of arrival. The stream ends after REFUSED or HELD. The
+	// client must renew the lease while it waits, too.
 	//
-	// The id of the lease makes this safe to repeat, with the same name, TTL and holder id: what is there
-	// already is told again, and waited for. A stream that breaks leaves the lease as it is; it lives as long
-	// as it is renewed, in line or not. If the lease ends while it waits, the error is LOST.
+	// The client may repeat the request with the same lease id, name, TTL and holder id. The server then reports the
+	// state of the existing lease, and waits with it. A broken stream does not change the lease: it lives as long as
+	// the client renews it. If the lease ends while it waits, the error is LOST.
 	Acquire(*AcquireRequest, grpc.ServerStreamingServer[AcquireResponse]) error
-	// Hold carries many claims and releases over one stream, for clients with more than a few at a time. Each does
-	// what Acquire and Release do, and has a number that its answers repeat; answers to different requests come
-	// in any order. What comes in one message goes into one log entry where it fits, and what is answered at the
-	// same time comes in one message. A stream that breaks leaves leases as they are: of a request without an
-	// answer nobody knows whether it has taken effect, and with the same lease it is safe to repeat.
+	// Hold carries many claims and releases over one stream, for clients that have more than a few at a time. Each one
+	// does what Acquire or Release does. The client numbers its requests, and the answers repeat the number. Answers to
+	// different requests come in any order. The requests of one message share a log entry if they fit into it, and
+	// answers that are ready at the same time share a message. A broken stream changes no lease. A request without an
+	// answer may or may not have taken effect, and is safe to repeat with the same lease id.
 	//
-	// Only over gRPC. As many claims can wait on one stream as a connection may have streams; a further one fails
-	// as OVERLOADED, as does a request beyond what the server has room for, and the others are not concerned by
-	// that. While many requests are not answered no more are read, and a stream whose client does not read what it
-	// is told is ended.
+	// Hold exists only over gRPC. On one stream as many claims can wait as a connection may have streams. A claim above
+	// that number fails with OVERLOADED, and so does a request for which the server has no room. Other requests are not
+	// affected. The server reads no further requests while too many are unanswered. It ends a stream whose client does
+	// not read its answers.
 	Hold(grpc.BidiStreamingServer[HoldRequest, HoldResponse]) error
-	// Renew renews leases, many in one message. Answers to different messages come in any order.
+	// Renew renews leases, many with one message. Answers to different messages come in any order.
 	Renew(grpc.BidiStreamingServer[RenewRequest, RenewResponse]) error
-	// Release ends a lease made by Acquire: the name goes to the next in line, or the place in line is left.
-	// That it is gone already is no error. A holder's pin does not keep him from releasing, and ends with it.
+	// Release ends a lease made by Acquire. If the lease held the name, the first waiter now holds it. If it waited, it
+	// leaves the queue. Releasing a lease that has already ended is not an error. A pin does not prevent its holder from
+	// releasing the name, and ends with the release.
 	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
-	// Get tells about a name, with authority.
+	// Get returns the state of a name. The answer is linearizable.
 	Get(context.Context, *GetRequest) (*GetResponse, error)
-	// List tells about the names that are held, in order of their bytes, a page at a time. Each is told of with
-	// authority; a name that passes on between pages can be missed.
+	// List returns the names that are held, page by page, in byte order. Each page is linearizable. A name whose holder
+	// changes between two pages can be missing.
 	List(context.Context, *ListRequest) (*ListResponse, error)
-	// Watch tells how all names under a prefix are, and then what happens to them, in order.
+	// Watch returns the state of all held names with a prefix, and then their changes, in order.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
-	// History tells who held a name last, newest first. At most 16 tenancies of a name are remembered, and free
-	// names are forgotten, the one that has been free longest first, when there are very many.
+	// History returns the last holders of a name, newest first. The server keeps at most 16 tenures per name. If there
+	// are very many free names, it forgets the one that has been free longest.
 	History(context.Context, *HistoryRequest) (*HistoryResponse, error)
-	// Revoke ends the tenancy of a name's holder. By default it refuses further renewals, and frees the name
-	// when what its holder was promised has ended. With now it frees the name at once, although its holder may
-	// not have noticed and may still act.
+	// Revoke ends the tenure of a name's holder. By default the server refuses further renewals, and frees the name when
+	// the time promised to the holder has passed. With now = true it frees the name at once, although the holder may not
+	// yet know that, and may still act.
 	Revoke(context.Context, *RevokeRequest) (*RevokeResponse, error)
-	// Pin keeps a name with its holder: until Unpin it does not expire and is neither revoked nor transferred.
-	// Its holder goes on renewing, and must stop acting when he can not. Pinning again changes the reason.
+	// Pin keeps a name with its holder. Until Unpin the lease does not expire, and is neither revoked nor transferred.
+	// The holder still has to renew, and must stop acting when it cannot. Pinning again replaces the reason.
 	Pin(context.Context, *PinRequest) (*PinResponse, error)
-	// Unpin ends a pin. The holder then has his whole TTL from now. That there is no pin is no error.
+	// Unpin removes a pin. The full TTL of the lease starts at that moment. A missing pin is not an error.
 	Unpin(context.Context, *UnpinRequest) (*UnpinResponse, error)
-	// Transfer ends the holder's lease and makes the next in line the holder, at one revision. With nobody in
-	// line it is refused and the lease kept.
+	// Transfer ends the holder's lease and makes the first waiter the holder, at one revision. Without a waiter it is
+	// refused, and the holder keeps its lease.
 	Transfer(context.Context, *TransferRequest) (*TransferResponse, error)
-	// Announce changes the free text on the card of a lease that holds its name.
+	// Announce replaces Holder.text of a lease that holds its name.
 	Announce(context.Context, *AnnounceRequest) (*AnnounceResponse, error)
 	mustEmbedUnimplementedLeasekeeperServer()
 }

@@ -1,4 +1,4 @@
-// The members of a group, for operators.
+// The members of a cluster, for operators.
 //
 // Errors are as in leasekeeper.proto.
 
@@ -116,7 +116,7 @@ func (*ListMembersRequest) Descriptor() ([]byte, []int) {
 type ListMembersResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId uint64                 `protobuf:"varint,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	// The one that was asked.
+	// The member that received the request.
 	MemberId uint64 `protobuf:"varint,2,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
 	// In the order of the configuration.
 	Members       []*Member `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
@@ -329,7 +329,7 @@ func (*FoundResponse) Descriptor() ([]byte, []int) {
 
 type TransferLeadershipRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The id of the member that is to lead; 0: whichever is furthest.
+	// The id of the new leader. 0 means the member whose log is most complete.
 	To            uint64 `protobuf:"varint,1,opt,name=to,proto3" json:"to,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -374,7 +374,7 @@ func (x *TransferLeadershipRequest) GetTo() uint64 {
 
 type TransferLeadershipResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who leads, and led before.
+	// The ids of the new leader and of the one before.
 	Leader        uint64 `protobuf:"varint,1,opt,name=leader,proto3" json:"leader,omitempty"`
 	Former        uint64 `protobuf:"varint,2,opt,name=former,proto3" json:"former,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -425,38 +425,38 @@ func (x *TransferLeadershipResponse) GetFormer() uint64 {
 	return 0
 }
 
-// Member is how a member is. All of it is what that member says of itself, but for what the configuration says: its
-// id, name and peer_url.
+// Member is the state of a member. The member itself reports it, except id, name and peer_url, which come from the
+// configuration.
 type Member struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	Name  string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// Where other members reach it; empty if it is alone.
+	// Where other members reach it. Empty for a single server.
 	PeerUrl string `protobuf:"bytes,3,opt,name=peer_url,json=peerUrl,proto3" json:"peer_url,omitempty"`
-	// Where clients reach it. Of a member that is down, what it said when it was last heard, if it was.
+	// Where clients reach it. For a member that is down, its last report.
 	ClientUrls []string `protobuf:"bytes,4,rep,name=client_urls,json=clientUrls,proto3" json:"client_urls,omitempty"`
-	// Why it did not answer; empty if it did. Then nothing below is known.
+	// Why it did not answer. If this is set, the fields below are not.
 	Trouble string      `protobuf:"bytes,5,opt,name=trouble,proto3" json:"trouble,omitempty"`
 	Version string      `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
 	Role    Member_Role `protobuf:"varint,7,opt,name=role,proto3,enum=leasekeeper.v1.Member_Role" json:"role,omitempty"`
-	// Who leads, as far as it knows; 0: nobody.
+	// The leader, as far as the member knows. 0 means none.
 	Leader   uint64 `protobuf:"varint,8,opt,name=leader,proto3" json:"leader,omitempty"`
 	Term     uint64 `protobuf:"varint,9,opt,name=term,proto3" json:"term,omitempty"`
 	Revision int64  `protobuf:"varint,10,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The newest entry of the log that it knows to be committed, and that it has applied.
+	// The index of the last log entry that it knows to be committed, and of the last one that it has applied.
 	CommitIndex  uint64 `protobuf:"varint,11,opt,name=commit_index,json=commitIndex,proto3" json:"commit_index,omitempty"`
 	AppliedIndex uint64 `protobuf:"varint,12,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
-	// Of a leader: for how long it may still answer from memory; 0 if it may not.
+	// For a leader: how long it may still answer reads without asking the others. 0 if it may not.
 	MasterLeaseNs int64 `protobuf:"varint,13,opt,name=master_lease_ns,json=masterLeaseNs,proto3" json:"master_lease_ns,omitempty"`
-	// For how long it has promised not to help elect another member, and for how long it does not do so because it
-	// has just started.
-	PromiseNs int64 `protobuf:"varint,14,opt,name=promise_ns,json=promiseNs,proto3" json:"promise_ns,omitempty"`
-	MuteNs    int64 `protobuf:"varint,15,opt,name=mute_ns,json=muteNs,proto3" json:"mute_ns,omitempty"`
-	// Why it does not serve; empty if it does.
+	// How long it has promised not to vote for another leader, and how long it does not vote because it has just
+	// started.
+	PromiseNs     int64 `protobuf:"varint,14,opt,name=promise_ns,json=promiseNs,proto3" json:"promise_ns,omitempty"`
+	VoteHoldOffNs int64 `protobuf:"varint,15,opt,name=vote_hold_off_ns,json=voteHoldOffNs,proto3" json:"vote_hold_off_ns,omitempty"`
+	// Why it does not serve. Empty if it does.
 	NotServing string `protobuf:"bytes,16,opt,name=not_serving,json=notServing,proto3" json:"not_serving,omitempty"`
-	// How it sees the others.
+	// What it knows about the other members.
 	Peers []*MemberPeer `protobuf:"bytes,17,rep,name=peers,proto3" json:"peers,omitempty"`
-	// Why it does not trust the clocks, and therefore asks a majority before each answer; empty if it does.
+	// Why it does not trust the clocks, and therefore asks a majority before each answer. Empty if it trusts them.
 	ClocksDistrusted string `protobuf:"bytes,18,opt,name=clocks_distrusted,json=clocksDistrusted,proto3" json:"clocks_distrusted,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -590,9 +590,9 @@ func (x *Member) GetPromiseNs() int64 {
 	return 0
 }
 
-func (x *Member) GetMuteNs() int64 {
+func (x *Member) GetVoteHoldOffNs() int64 {
 	if x != nil {
-		return x.MuteNs
+		return x.VoteHoldOffNs
 	}
 	return 0
 }
@@ -618,22 +618,22 @@ func (x *Member) GetClocksDistrusted() string {
 	return ""
 }
 
-// MemberPeer is how a member sees another.
+// MemberPeer is what a member knows about another one.
 type MemberPeer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Whether there is a connection.
 	Connected bool `protobuf:"varint,2,opt,name=connected,proto3" json:"connected,omitempty"`
-	// Of a leader: the newest entry of the log that the other is known to have, and how many it lacks.
+	// For a leader: the index of the last log entry that the other member is known to have, and how many it lacks.
 	MatchIndex uint64 `protobuf:"varint,3,opt,name=match_index,json=matchIndex,proto3" json:"match_index,omitempty"`
 	Lag        uint64 `protobuf:"varint,4,opt,name=lag,proto3" json:"lag,omitempty"`
-	// By how many millionths each of the other's two clocks runs faster than the own one, or slower if negative: the
-	// one that is not slewed, and the one that counts a suspended machine's time.
+	// How much faster each of the other member's two clocks runs, in parts per million; negative if slower. raw_ppm is
+	// for the clock that is never slewed, boot_ppm for the one that also counts the time of a suspended machine.
 	RawPpm  int64 `protobuf:"varint,5,opt,name=raw_ppm,json=rawPpm,proto3" json:"raw_ppm,omitempty"`
 	BootPpm int64 `protobuf:"varint,6,opt,name=boot_ppm,json=bootPpm,proto3" json:"boot_ppm,omitempty"`
-	// Over how long that was measured; 0: not yet.
+	// The time over which the rates were measured. 0 means not yet.
 	MeasuredNs int64 `protobuf:"varint,7,opt,name=measured_ns,json=measuredNs,proto3" json:"measured_ns,omitempty"`
-	// Whether they seem to be outside the bound that all members rely on.
+	// Whether the measured rates seem to be outside the drift bound.
 	ClockSuspect  bool `protobuf:"varint,8,opt,name=clock_suspect,json=clockSuspect,proto3" json:"clock_suspect,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -745,7 +745,7 @@ const file_api_leasekeeperv1_members_proto_rawDesc = "" +
 	"\x02to\x18\x01 \x01(\x04R\x02to\"L\n" +
 	"\x1aTransferLeadershipResponse\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\x04R\x06leader\x12\x16\n" +
-	"\x06former\x18\x02 \x01(\x04R\x06former\"\x84\x05\n" +
+	"\x06former\x18\x02 \x01(\x04R\x06former\"\x94\x05\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x19\n" +
@@ -763,8 +763,8 @@ const file_api_leasekeeperv1_members_proto_rawDesc = "" +
 	"\rapplied_index\x18\f \x01(\x04R\fappliedIndex\x12&\n" +
 	"\x0fmaster_lease_ns\x18\r \x01(\x03R\rmasterLeaseNs\x12\x1d\n" +
 	"\n" +
-	"promise_ns\x18\x0e \x01(\x03R\tpromiseNs\x12\x17\n" +
-	"\amute_ns\x18\x0f \x01(\x03R\x06muteNs\x12\x1f\n" +
+	"promise_ns\x18\x0e \x01(\x03R\tpromiseNs\x12'\n" +
+	"\x10vote_hold_off_ns\x18\x0f \x01(\x03R\rvoteHoldOffNs\x12\x1f\n" +
 	"\vnot_serving\x18\x10 \x01(\tR\n" +
 	"notServing\x120\n" +
 	"\x05peers\x18\x11 \x03(\v2\x1a.leasekeeper.v1.MemberPeerR\x05peers\x12+\n" +

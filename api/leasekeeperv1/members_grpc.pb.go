@@ -1,4 +1,4 @@
-// The members of a group, for operators.
+// The members of a cluster, for operators.
 //
 // Errors are as in leasekeeper.proto.
 
@@ -33,17 +33,17 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type MembersClient interface {
-	// List tells how every member is. The member that is asked asks the others. One that does not answer within a
-	// moment is listed with the reason, and with no more than what the configuration says of it.
+	// List returns the state of every member. The member that receives the request asks the others. A member that does
+	// not answer in time is listed with the reason, and only with what the configuration says about it.
 	List(ctx context.Context, in *ListMembersRequest, opts ...grpc.CallOption) (*ListMembersResponse, error)
-	// Get tells how the member is that is asked. It asks nobody.
+	// Get returns the state of the member that receives the request.
 	Get(ctx context.Context, in *GetMemberRequest, opts ...grpc.CallOption) (*GetMemberResponse, error)
-	// TransferLeadership has another member lead. It returns when that is so, or when it has surely failed and the
-	// leader goes on.
+	// TransferLeadership makes another member the leader. It returns when that member leads, or when the transfer has
+	// certainly failed and the leader continues to lead.
 	TransferLeadership(ctx context.Context, in *TransferLeadershipRequest, opts ...grpc.CallOption) (*TransferLeadershipResponse, error)
-	// Found has the member that is asked, which must be new, found its cluster together with the others that are there,
-	// without those that are missing. It is refused with FAILED_PRECONDITION if any of them has data, or knows that there
-	// was a cluster, or if no majority is there.
+	// Found makes a new member found its cluster together with the members that are present, without the missing ones.
+	// It fails with FAILED_PRECONDITION if a present member has data or knows of an earlier cluster, or if the present
+	// members are not a majority.
 	Found(ctx context.Context, in *FoundRequest, opts ...grpc.CallOption) (*FoundResponse, error)
 }
 
@@ -99,17 +99,17 @@ func (c *membersClient) Found(ctx context.Context, in *FoundRequest, opts ...grp
 // All implementations must embed UnimplementedMembersServer
 // for forward compatibility.
 type MembersServer interface {
-	// List tells how every member is. The member that is asked asks the others. One that does not answer within a
-	// moment is listed with the reason, and with no more than what the configuration says of it.
+	// List returns the state of every member. The member that receives the request asks the others. A member that does
+	// not answer in time is listed with the reason, and only with what the configuration says about it.
 	List(context.Context, *ListMembersRequest) (*ListMembersResponse, error)
-	// Get tells how the member is that is asked. It asks nobody.
+	// Get returns the state of the member that receives the request.
 	Get(context.Context, *GetMemberRequest) (*GetMemberResponse, error)
-	// TransferLeadership has another member lead. It returns when that is so, or when it has surely failed and the
-	// leader goes on.
+	// TransferLeadership makes another member the leader. It returns when that member leads, or when the transfer has
+	// certainly failed and the leader continues to lead.
 	TransferLeadership(context.Context, *TransferLeadershipRequest) (*TransferLeadershipResponse, error)
-	// Found has the member that is asked, which must be new, found its cluster together with the others that are there,
-	// without those that are missing. It is refused with FAILED_PRECONDITION if any of them has data, or knows that there
-	// was a cluster, or if no majority is there.
+	// Found makes a new member found its cluster together with the members that are present, without the missing ones.
+	// It fails with FAILED_PRECONDITION if a present member has data or knows of an earlier cluster, or if the present
+	// members are not a majority.
 	Found(context.Context, *FoundRequest) (*FoundResponse, error)
 	mustEmbedUnimplementedMembersServer()
 }

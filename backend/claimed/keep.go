@@ -73,7 +73,7 @@ func (b *Backend) renewed(ctx context.Context, t *tenure, err error) backend.Ren
 	return backend.Renewal{TTL: t.lease.TTL(), Until: t.until(b.clock.Now())}
 }
 
-// Release implements [backend.Backend]. A pin ends with the tenancy. If others wait here for the name, the first of them claims it at once.
+// Release implements [backend.Backend]. A pin ends with the tenure. If others wait here for the name, the first of them claims it at once.
 func (b *Backend) Release(ctx context.Context, l backend.Lease) error {
 	t, err := b.own(l)
 	if err != nil {

@@ -86,16 +86,16 @@ func (b *Backend) Close(ctx context.Context) error {
 	return waited
 }
 
-// History implements [backend.Historian]. The tenancy that lasts, if there is one, is the first.
-func (b *Backend) History(ctx context.Context, name string, limit int) ([]backend.Tenancy, error) {
+// History implements [backend.Historian]. The tenure that lasts, if there is one, is the first.
+func (b *Backend) History(ctx context.Context, name string, limit int) ([]backend.Tenure, error) {
 	s, err := b.state(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	r := s.Record
-	var past []backend.Tenancy
+	var past []backend.Tenure
 	if r.Held() {
-		now := backend.Tenancy{Token: r.Token, Holder: backend.Holder{ID: r.Holder, Card: r.Card}, From: r.Since}
+		now := backend.Tenure{Token: r.Token, Holder: backend.Holder{ID: r.Holder, Card: r.Card}, From: r.Since}
 		if s.Over {
 			// Nobody has written yet that it ended. It did when its time was up, as far as can be told here.
 			now.Why, now.To = backend.Expired, b.client.Wall().Add(-b.clock.Now().Elapsed(s.Latest))
@@ -167,7 +167,7 @@ func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, 
 	return b.change(ctx, name, func(ctx context.Context) error { return b.client.Revoke(ctx, name, token, reason, now) })
 }
 
-// Pin implements [backend.Pinner]. A pin belongs to one tenancy and ends when its holder releases the name; those that
+// Pin implements [backend.Pinner]. A pin belongs to one tenure and ends when its holder releases the name; those that
 // outlive it are [claim.Client.Pin]'s. There may be several reasons, and a name is pinned as long as there is one.
 func (b *Backend) Pin(ctx context.Context, name, reason string) error {
 	return b.change(ctx, name, func(ctx context.Context) error {

@@ -81,7 +81,7 @@ func (v *view) note(name string) {
 
 // Watch implements [backend.Watcher]. It looks at all names twice a second, or what [WithPoll] says, less
 // often where there are so many that this takes long, and besides at those that the store hints at. So of a
-// tenancy that begins and ends between two looks there is only a Resync event after it.
+// tenure that begins and ends between two looks there is only a Resync event after it.
 func (b *Backend) Watch(ctx context.Context, prefix string, report func(backend.Event)) error {
 	ctx, end, err := b.calls.begin(ctx)
 	if err != nil {
@@ -248,7 +248,7 @@ func same(a, b backend.Holder) bool {
 		a.Card.Text == b.Card.Text && a.Card.Started.Equal(b.Card.Started)
 }
 
-// whyEnded returns why the tenancy with that token ended, if the record still says so.
+// whyEnded returns why the tenure with that token ended, if the record still says so.
 func whyEnded(s claim.State, t backend.Token) backend.Reason {
 	switch {
 	case !s.Record.Exists():

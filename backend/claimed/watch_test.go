@@ -241,7 +241,7 @@ func TestWaitersKeepObservationsWhenTheyLeave(t *testing.T) {
 			p.renew(place)
 		}
 		if n := p.made(claimtest.Observe); n > 3 {
-			t.Errorf("%d sightings were kept of one tenancy", n)
+			t.Errorf("%d observations were kept of one tenure", n)
 		}
 		time.Sleep(ttl / 10)
 		stop()

@@ -17,7 +17,7 @@ import (
 )
 
 // Watch implements [backend.Watcher]. While report blocks, nothing is taken from etcd, which sends the rest
-// later from its history; if that has been compacted meanwhile, Resync events make up for it. Why a tenancy
+// later from its history; if that has been compacted meanwhile, Resync events make up for it. Why a tenure
 // ended etcd cannot tell.
 func (b *Backend) Watch(ctx context.Context, prefix string, report func(backend.Event)) error {
 	ctx, end, err := b.endpoints.Begin(ctx)

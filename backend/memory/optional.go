@@ -51,8 +51,8 @@ func (b *Backend) Watch(ctx context.Context, prefix string, report func(backend.
 	}
 }
 
-// History implements [backend.Historian]. The present tenancy is the first.
-func (b *Backend) History(ctx context.Context, name string, limit int) (past []backend.Tenancy, err error) {
+// History implements [backend.Historian]. The present tenure is the first.
+func (b *Backend) History(ctx context.Context, name string, limit int) (past []backend.Tenure, err error) {
 	if err := backend.CheckName(name); err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (b *Backend) History(ctx context.Context, name string, limit int) (past []b
 		past = slices.Clone(r.past)
 		if len(r.line) > 0 {
 			c := r.line[0]
-			past = append(past, backend.Tenancy{Token: c.token, Holder: c.holder, From: c.since})
+			past = append(past, backend.Tenure{Token: c.token, Holder: c.holder, From: c.since})
 		}
 	})
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	maxHistory  = 16    // tenancies kept of one name
+	maxHistory  = 16    // tenures kept of one name
 	maxReleased = 4096  // claims that were given back, by which one that comes late is known
 	maxEvents   = 1024  // events kept for one watcher; then it is told how things are instead
 	maxWaiting  = 65536 // claims in line for one name
@@ -44,7 +44,7 @@ type record struct {
 	last   backend.Token
 	pinned bool
 	why    string // it is pinned
-	past   []backend.Tenancy
+	past   []backend.Tenure
 }
 
 // claim is a lease: of the holder or of somebody who waits.
@@ -215,7 +215,7 @@ func (s *Store) end(r *record, i int, why backend.Reason, now clock.Instant) {
 		close(c.turn)
 		return
 	}
-	r.past = append(r.past, backend.Tenancy{Token: c.token, Holder: c.holder, From: c.since, To: time.Now(), Why: why, Note: c.note})
+	r.past = append(r.past, backend.Tenure{Token: c.token, Holder: c.holder, From: c.since, To: time.Now(), Why: why, Note: c.note})
 	if len(r.past) > maxHistory {
 		r.past = r.past[1:]
 	}

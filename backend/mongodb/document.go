@@ -34,7 +34,7 @@ type document struct {
 	Card        card           `bson:"card"`
 	Revoked     string         `bson:"revoked"`
 	Since       *bson.DateTime `bson:"since,omitempty"`
-	Past        []tenancy      `bson:"past"`
+	Past        []tenure       `bson:"past"`
 
 	// In store-clock mode, by the clock of the primary: when it was written, and when it is over.
 	Wrote *bson.DateTime `bson:"wrote,omitempty"`
@@ -56,7 +56,7 @@ type card struct {
 	Text    string         `bson:"text"`
 }
 
-type tenancy struct {
+type tenure struct {
 	Token  int64          `bson:"token"`
 	Holder string         `bson:"holder"`
 	Card   card           `bson:"card"`
@@ -105,7 +105,7 @@ func (s *Store) document(w claim.Swap) (document, error) {
 		ID: s.key(r.Name), Namespace: s.config.Namespace, Name: r.Name, Mode: s.mode(),
 		Holder: r.Holder, Token: &token, Op: r.Op.String(), Turnover: w.Owner, Incarnation: hex.EncodeToString(r.Incarnation[:]),
 		Domain: string(r.Domain), Written: readingOf(r.Written), Expiry: readingOf(r.Expiry), TTL: &ttl,
-		Pins: append([]string{}, r.Pins...), Card: cardOf(r.Card), Revoked: r.Revoked, Since: date(r.Since), Past: []tenancy{},
+		Pins: append([]string{}, r.Pins...), Card: cardOf(r.Card), Revoked: r.Revoked, Since: date(r.Since), Past: []tenure{},
 	}
 	if w.Old != (claim.Op{}) {
 		d.Replaced = w.Old.String()
@@ -114,7 +114,7 @@ func (s *Store) document(w claim.Swap) (document, error) {
 		if p.Token > math.MaxInt64 {
 			return document{}, fmt.Errorf("mongodb: %w: a past token of %q is %d, which cannot be kept", backend.ErrInvalid, r.Name, p.Token)
 		}
-		d.Past = append(d.Past, tenancy{
+		d.Past = append(d.Past, tenure{
 			Token: int64(p.Token), Holder: p.Holder.ID, Card: cardOf(p.Holder.Card), From: date(p.From), To: date(p.To),
 			Why: string(p.Why), Note: p.Note,
 		})
@@ -176,7 +176,7 @@ func (s *Store) found(id string, raw bson.Raw) (claim.Found, error) {
 		if p.Token < 0 {
 			return claim.Found{}, s.corrupt(id, "has the past token %d", p.Token)
 		}
-		r.Past = append(r.Past, backend.Tenancy{
+		r.Past = append(r.Past, backend.Tenure{
 			Token: backend.Token(p.Token), Holder: backend.Holder{ID: p.Holder, Card: p.Card.card()},
 			From: timeOf(p.From), To: timeOf(p.To), Why: backend.Reason(p.Why), Note: p.Note,
 		})

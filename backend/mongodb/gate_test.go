@@ -57,7 +57,7 @@ func inTransaction(t *testing.T, client *mongo.Client, do func(ctx context.Conte
 	do(mongo.NewSessionContext(t.Context(), session))
 }
 
-// The gate writes to the record of that very tenancy, in the caller's transaction, and leaves the op alone.
+// The gate writes to the record of that very tenure, in the caller's transaction, and leaves the op alone.
 func TestGateTouchesTheRecord(t *testing.T) {
 	l, p := held(t, ofASet)
 	inTransaction(t, p.client(), func(ctx context.Context) {

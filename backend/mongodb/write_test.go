@@ -119,7 +119,7 @@ func TestStoreClockIsInTheWrite(t *testing.T) {
 // Renewals are most of what is written, and a record has a long past: they send what they change.
 func TestRenewalsWriteWhatTheyChange(t *testing.T) {
 	r, old := aRecord("jobs/x"), claim.NewOp()
-	r.Past = []backend.Tenancy{{Token: 5, Holder: backend.Holder{ID: "b"}}}
+	r.Past = []backend.Tenure{{Token: 5, Holder: backend.Holder{ID: "b"}}}
 	r.Domain = "$domain"
 	changed := []string{"op", "replaced", "turnover", "domain", "written", "expiry", "ttl"}
 	keys := func(d bson.Raw) (all []string) {
@@ -362,7 +362,7 @@ func TestWhatCanNotBeKept(t *testing.T) {
 	s := newPeer(t, ofASet, nil).store(Config{})
 	for what, change := range map[string]func(*claim.Record){
 		"a token":      func(r *claim.Record) { r.Token = math.MaxInt64 + 1 },
-		"a past token": func(r *claim.Record) { r.Past = []backend.Tenancy{{Token: math.MaxUint64}} },
+		"a past token": func(r *claim.Record) { r.Past = []backend.Tenure{{Token: math.MaxUint64}} },
 		"no op":        func(r *claim.Record) { r.Op = claim.Op{} },
 		"no name":      func(r *claim.Record) { r.Name = "" },
 	} {

@@ -95,8 +95,8 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// It is the tenancy that is gated, not the name, the holder or the token.
-func TestGateIsForOneTenancy(t *testing.T) {
+// It is the tenure that is gated, not the name, the holder or the token.
+func TestGateIsForOneTenure(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	p := pool(t, database, nil)
 	a, b := client(t, database), client(t, database)

@@ -99,7 +99,7 @@ func TestManyNamesAtOnce(t *testing.T) {
 		}
 		for i := 1; i < len(r.Past); i++ {
 			if r.Past[i].Token != r.Past[i-1].Token-2 {
-				t.Errorf("%s: tenancy %d is followed by %d", r.Name, r.Past[i].Token, r.Past[i-1].Token)
+				t.Errorf("%s: tenure %d is followed by %d", r.Name, r.Past[i].Token, r.Past[i-1].Token)
 			}
 		}
 	}

@@ -38,7 +38,7 @@ var errReplaced = errors.New("another stream is listened to")
 
 // end tells those who wait for a turn. It is called once.
 func (t *turn) end(yours reply, err error) {
-	if err == nil && (yours.state != leasekeeperv1.AcquireResponse_YOURS || yours.token == 0 || yours.ttlMs <= 0) {
+	if err == nil && (yours.state != leasekeeperv1.AcquireResponse_HELD || yours.token == 0 || yours.ttlMs <= 0) {
 		err = errNonsense
 	}
 	if err != nil {
@@ -111,7 +111,7 @@ func (b *Backend) await(ctx context.Context, l *lease) (reply, error) {
 		if o.err != nil {
 			return reply{}, o.err
 		}
-		if r.state == leasekeeperv1.AcquireResponse_YOURS || r.token != l.token {
+		if r.state == leasekeeperv1.AcquireResponse_HELD || r.token != l.token {
 			if fresh != nil {
 				fresh.quit(errReplaced)
 			}

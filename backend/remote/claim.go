@@ -38,7 +38,7 @@ func (b *Backend) Claim(ctx context.Context, c backend.Claim) (backend.Lease, ba
 		return b.void(ctx, l, held, "claiming "+c.Name)
 	}
 	l.token, l.ttl = r.token, length(r.ttlMs)
-	if r.state == leasekeeperv1.AcquireResponse_YOURS {
+	if r.state == leasekeeperv1.AcquireResponse_HELD {
 		return l, l.held(), nil
 	}
 	l.turn.Store(t)
@@ -110,7 +110,7 @@ func (c *asked) sensible(r reply) error {
 		if !c.wait {
 			return nil
 		}
-	case leasekeeperv1.AcquireResponse_IN_LINE, leasekeeperv1.AcquireResponse_YOURS:
+	case leasekeeperv1.AcquireResponse_WAITING, leasekeeperv1.AcquireResponse_HELD:
 		if r.token != 0 && r.ttlMs > 0 {
 			return nil
 		}
@@ -162,7 +162,7 @@ func (b *Backend) acquireAlone(ctx context.Context, w *endpoint, number int64, c
 	if err == nil {
 		err = c.sensible(r)
 	}
-	if err == nil && c.wait && r.state == leasekeeperv1.AcquireResponse_IN_LINE {
+	if err == nil && c.wait && r.state == leasekeeperv1.AcquireResponse_WAITING {
 		return r, b.listen(s, cancel, number, c.lease), sent, nil
 	}
 	err = because(outer, err)

@@ -41,13 +41,13 @@ func (o outcome) reason() leasekeeperv1.ErrorReason { return reasonOf(o.err) }
 // kinds is what the last words of our server are for the caller. Where a method means something else by one
 // it says so itself.
 var kinds = map[leasekeeperv1.ErrorReason]error{
-	leasekeeperv1.ErrorReason_INVALID:      backend.ErrInvalid,
-	leasekeeperv1.ErrorReason_LOST:         backend.ErrLost,
-	leasekeeperv1.ErrorReason_NOT_HELD:     backend.ErrLost,
-	leasekeeperv1.ErrorReason_OTHER_TOKEN:  backend.ErrLost,
-	leasekeeperv1.ErrorReason_PINNED:       backend.ErrPinned,
-	leasekeeperv1.ErrorReason_NOBODY_WAITS: backend.ErrInvalid,
-	leasekeeperv1.ErrorReason_LEASE_TAKEN:  backend.ErrInvalid,
+	leasekeeperv1.ErrorReason_INVALID:     backend.ErrInvalid,
+	leasekeeperv1.ErrorReason_LOST:        backend.ErrLost,
+	leasekeeperv1.ErrorReason_NOT_HELD:    backend.ErrLost,
+	leasekeeperv1.ErrorReason_OTHER_TOKEN: backend.ErrLost,
+	leasekeeperv1.ErrorReason_PINNED:      backend.ErrPinned,
+	leasekeeperv1.ErrorReason_NO_WAITER:   backend.ErrInvalid,
+	leasekeeperv1.ErrorReason_LEASE_TAKEN: backend.ErrInvalid,
 }
 
 // isElsewhere says whether err says nothing about the request: another endpoint may do it, or the same one

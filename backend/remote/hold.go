@@ -318,7 +318,7 @@ func (s *holdStream) answered(answers []*leasekeeperv1.HoldAnswer) {
 			d.turn.end(heldReply(a))
 			continue
 		}
-		if a.State == leasekeeperv1.HoldAnswer_IN_LINE && d.wait {
+		if a.State == leasekeeperv1.HoldAnswer_WAITING && d.wait {
 			d.turn = &turn{number: d.endpoint, done: make(chan struct{}), quit: func(why error) { s.quit(d, why) }}
 		} else {
 			delete(s.asked, a.Number)

@@ -24,7 +24,7 @@ func TestDemandsExpire(t *testing.T) {
 	if !s.fill(&box) || len(box.demands) != 3 {
 		t.Fatalf("%d are sent", len(box.demands))
 	}
-	s.answered([]*leasekeeperv1.HoldAnswer{{Number: inLine.number, State: leasekeeperv1.HoldAnswer_IN_LINE}})
+	s.answered([]*leasekeeperv1.HoldAnswer{{Number: inLine.number, State: leasekeeperv1.HoldAnswer_WAITING}})
 	<-inLine.done
 	late, unsent := take(false, 3*time.Hour), take(false, 2*time.Hour)
 	defer s.alarm.Stop()

@@ -80,7 +80,7 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 }
 
 // History implements [backend.Historian].
-func (b *Backend) History(ctx context.Context, name string, limit int) ([]backend.Tenancy, error) {
+func (b *Backend) History(ctx context.Context, name string, limit int) ([]backend.Tenure, error) {
 	if err := backend.CheckName(name); err != nil {
 		return nil, err
 	}
@@ -99,16 +99,16 @@ func (b *Backend) History(ctx context.Context, name string, limit int) ([]backen
 	return past, nil
 }
 
-func (b *Backend) history(ctx context.Context, name string, limit int) ([]backend.Tenancy, outcome) {
+func (b *Backend) history(ctx context.Context, name string, limit int) ([]backend.Tenure, outcome) {
 	req := &leasekeeperv1.HistoryRequest{Name: b.root + name, Limit: int32(min(limit, pageSize))}
 	var resp *leasekeeperv1.HistoryResponse
 	o := b.ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
 		resp, err = w.names.History(ctx, req, options...)
 		return err
 	}))
-	var past []backend.Tenancy
-	for _, t := range resp.GetTenancies() {
-		past = append(past, backend.Tenancy{
+	var past []backend.Tenure
+	for _, t := range resp.GetTenures() {
+		past = append(past, backend.Tenure{
 			Token: backend.Token(t.Token), Holder: holderOf(t.Holder, t.Lease),
 			From: timeOf(t.From), To: timeOf(t.To), Why: reasons[t.Why], Note: t.Note,
 		})

@@ -271,7 +271,7 @@ func (r *round) refuse(i int, refused *leasekeeperv1.RefusedRenewal) {
 	}
 	l := r.leases[i].(*lease)
 	switch refused.State {
-	case leasekeeperv1.RefusedRenewal_GONE, leasekeeperv1.RefusedRenewal_DOOMED:
+	case leasekeeperv1.RefusedRenewal_GONE, leasekeeperv1.RefusedRenewal_REVOKED:
 		why := string(reasons[refused.Why])
 		if why == "" {
 			why = "its lease is gone from the server"

@@ -155,7 +155,7 @@ func TestRenewInParts(t *testing.T) {
 	b, leases := rewritten(t, 4, func(r *leasekeeperv1.RenewResponse) {
 		if messages.Add(1) == 1 {
 			r.Pending = []uint32{1, 3}
-			r.Refused = []*leasekeeperv1.RefusedRenewal{{Place: 2, State: leasekeeperv1.RefusedRenewal_DOOMED, Why: leasekeeperv1.Why_REVOKED, Note: "so"}}
+			r.Refused = []*leasekeeperv1.RefusedRenewal{{Place: 2, State: leasekeeperv1.RefusedRenewal_REVOKED, Why: leasekeeperv1.Why_REVOKED, Note: "so"}}
 		}
 	})
 	var told []int
@@ -218,7 +218,7 @@ func TestRenewAgain(t *testing.T) {
 	counted.on(f)
 	f.Answers(func(_ string, msg any) {
 		if r, ok := msg.(*leasekeeperv1.RenewResponse); ok && counted.messages.Load() == 1 {
-			r.Refused = []*leasekeeperv1.RefusedRenewal{{State: leasekeeperv1.RefusedRenewal_AGAIN}}
+			r.Refused = []*leasekeeperv1.RefusedRenewal{{State: leasekeeperv1.RefusedRenewal_RETRY}}
 		}
 	})
 	is(t, renew(t, b, l).Err, backend.ErrUnavailable)

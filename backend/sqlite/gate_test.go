@@ -81,8 +81,8 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// It is the tenancy that is gated, not the name, the holder or the token.
-func TestGateIsForOneTenancy(t *testing.T) {
+// It is the tenure that is gated, not the name, the holder or the token.
+func TestGateIsForOneTenure(t *testing.T) {
 	path := newPath(t)
 	db := raw(t, path, durable)
 	a, b := client(t, path), client(t, path)

@@ -177,7 +177,7 @@ func (m *Memory) swap(s *space, w claim.Swap) (bool, error) {
 		return false, fmt.Errorf("memory: swap: %w: a write that keeps pins and past changes them, or is over a holder", backend.ErrInvalid)
 	}
 	if w.Adds && (old == nil || !adds(old.record, w.Record)) {
-		return false, fmt.Errorf("memory: swap: %w: a write that adds one tenancy to the past changes it in another way", backend.ErrInvalid)
+		return false, fmt.Errorf("memory: swap: %w: a write that adds one tenure to the past changes it in another way", backend.ErrInvalid)
 	}
 	if w.Above && s.floor >= w.Record.Token {
 		return false, nil
@@ -254,9 +254,9 @@ func keeps(old, r claim.Record) bool {
 	return !old.Held() && reflect.DeepEqual(old.Pins, r.Pins) && reflect.DeepEqual(old.Past, r.Past)
 }
 
-// adds says whether a record has the past of the old one and one tenancy before it.
+// adds says whether a record has the past of the old one and one tenure before it.
 func adds(old, r claim.Record) bool {
 	old, r = plain(old), plain(r)
 	n := min(len(old.Past)+1, claim.MaxPast)
-	return len(r.Past) == n && reflect.DeepEqual(r.Past[1:], append([]backend.Tenancy{}, old.Past[:n-1]...))
+	return len(r.Past) == n && reflect.DeepEqual(r.Past[1:], append([]backend.Tenure{}, old.Past[:n-1]...))
 }

@@ -41,12 +41,12 @@ type mRecord struct {
 	written, expiry int64
 }
 
-// mPromise is what an acknowledged claim or extension has promised: nobody ends the tenancy before the clock
+// mPromise is what an acknowledged claim or extension has promised: nobody ends the tenure before the clock
 // shows until.
 type mPromise struct {
-	tenancy int64 // counts ends, so that no variant can confuse it
-	clock   mClock
-	until   int64
+	tenure int64 // counts ends, so that no variant can confuse it
+	clock  mClock
+	until  int64
 }
 
 // mClock is a clock as a function of real time.
@@ -95,8 +95,8 @@ type model struct {
 	events   mEvents
 	clients  []*mClient
 	record   mRecord
-	tenancy  int64
-	silent   int64 // when the clients that extend the present tenancy stop to do so
+	tenure   int64
+	silent   int64 // when the clients that extend the present tenure stop to do so
 	ops      int64
 	domains  int
 	tokens   int64 // the last that was given to a holder
@@ -227,7 +227,7 @@ func (m *model) extend(c *mClient, next mRecord, ttl int64) {
 	next.token = c.cache.token
 	promise := mPromise{clock: c.clock, until: now + ttl}
 	if m.earliest && c.cache.domain != c.domain && now+ttl < c.asked+c.cache.expiry-c.cache.written {
-		m.promise(promise, m.tenancy) // the old end is thought to be later: nothing to do
+		m.promise(promise, m.tenure) // the old end is thought to be later: nothing to do
 		return
 	}
 	if !m.unpadded {
@@ -282,26 +282,26 @@ func (m *model) swap(old, next mRecord, promise *mPromise) bool {
 	}
 	m.record = next
 	if promise != nil {
-		m.promise(*promise, m.tenancy)
+		m.promise(*promise, m.tenure)
 	}
 	return true
 }
 
-func (m *model) promise(p mPromise, tenancy int64) {
-	p.tenancy = tenancy
+func (m *model) promise(p mPromise, tenure int64) {
+	p.tenure = tenure
 	m.promises = append(m.promises, p)
 }
 
-// end checks what was promised in the tenancy that ends.
+// end checks what was promised in the tenure that ends.
 func (m *model) end() {
 	m.ends++
 	for _, p := range m.promises {
-		if early := p.until - p.clock.at(m.now); p.tenancy == m.tenancy && early > 0 {
-			m.fail("a tenancy ends %v before the end that was promised", time.Duration(early))
+		if early := p.until - p.clock.at(m.now); p.tenure == m.tenure && early > 0 {
+			m.fail("a tenure ends %v before the end that was promised", time.Duration(early))
 		}
 	}
-	m.promises = slices.DeleteFunc(m.promises, func(p mPromise) bool { return p.tenancy == m.tenancy })
-	m.tenancy++
+	m.promises = slices.DeleteFunc(m.promises, func(p mPromise) bool { return p.tenure == m.tenure })
+	m.tenure++
 }
 
 func (m *model) fail(format string, args ...any) {

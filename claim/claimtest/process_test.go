@@ -170,7 +170,7 @@ func newID(r *rand.Rand) (id backend.ID) {
 	return id
 }
 
-// resume takes over a tenancy that it sees, whether or not anybody was ever told of it.
+// resume takes over a tenure that it sees, whether or not anybody was ever told of it.
 func (p *process) resume(ctx context.Context, name string) {
 	s, err := p.client.Get(ctx, name)
 	if p.tell("get", name, err); err != nil || !s.Record.Held() {

@@ -249,7 +249,7 @@ func testCollect(s *suite) {
 	}
 }
 
-// After the floor was raised every tenancy has a token above it, whether its name has a record or not.
+// After the floor was raised every tenure has a token above it, whether its name has a record or not.
 func testAboveTheFloor(s *suite) {
 	a, b := s.actor("a"), s.actor("other")
 	a.gives(a.take("jobs/x"))

@@ -42,18 +42,18 @@ func extremes() []claim.Record {
 		Revoked: everyCharacter, Since: time.Date(2262, 4, 11, 1, 2, 3, 987654321, time.UTC),
 	}
 	for i := range claim.MaxPast {
-		full.Past = append(full.Past, backend.Tenancy{
+		full.Past = append(full.Past, backend.Tenure{
 			Token: backend.Token(math.MaxInt64 - i), From: time.Unix(int64(-i*1000), int64(i)).UTC(), To: time.Unix(int64(i), 999999999).UTC(),
 			Holder: backend.Holder{ID: everyCharacterBut("\n\r\t"), Card: full.Card},
 			Why:    backend.Revoked, Note: everyCharacter,
 		})
 	}
-	full.Past[3] = backend.Tenancy{Token: 1} // with zero times
+	full.Past[3] = backend.Tenure{Token: 1} // with zero times
 	small := claim.Record{Name: name, Op: claim.Op{15: 1}, Written: clock.Instant{Raw: -1, Boot: -2}, Expiry: clock.Instant{Raw: -1, Boot: -2}}
 	ones := claim.Record{
 		Name: name, Holder: " ", Token: 1, Op: claim.Op{0: 0xff}, Incarnation: backend.ID{15: 0xff}, Domain: " ",
 		Written: clock.Instant{Raw: 1, Boot: -1}, Expiry: clock.Instant{Raw: -1, Boot: 1}, TTL: 1, Pins: []string{""},
-		Card: backend.Card{PID: 1, Text: "\n"}, Revoked: " ", Since: time.Unix(0, 0).UTC(), Past: []backend.Tenancy{{}},
+		Card: backend.Card{PID: 1, Text: "\n"}, Revoked: " ", Since: time.Unix(0, 0).UTC(), Past: []backend.Tenure{{}},
 	}
 	nul := record(name, 2)
 	nul.Card.Text = "NUL \x00 is UTF-8 too" // and so valid by backend.CheckCardText
@@ -120,7 +120,7 @@ func testNamesAreBytes(s *suite) {
 func testIsNotShared(s *suite) {
 	store := s.open()
 	r := record("jobs/mine", 1)
-	r.Pins, r.Past = []string{"a", "b"}, []backend.Tenancy{{Token: 7}}
+	r.Pins, r.Past = []string{"a", "b"}, []backend.Tenure{{Token: 7}}
 	s.swap(store, claim.Op{}, r)
 	want := copied(r)
 	r.Pins[0], r.Past[0].Token = "changed", 8

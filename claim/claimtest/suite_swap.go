@@ -117,7 +117,7 @@ func testKeeps(s *suite) {
 	}
 }
 
-// Tenancies end one after the other, at the hands of one client or of two, and all that a record says of them is read
+// Tenures end one after the other, at the hands of one client or of two, and all that a record says of them is read
 // back by each of them and by one who has seen nothing before.
 func testPast(s *suite) {
 	const turns = claim.MaxPast + 10
@@ -131,8 +131,8 @@ func testPast(s *suite) {
 		vacant := last
 		vacant.Op, vacant.Holder, vacant.Token = claim.NewOp(), "", last.Token+1
 		at := time.Unix(int64(turn), 0).UTC()
-		ended := backend.Tenancy{Token: last.Token, Holder: backend.Holder{ID: last.Holder, Card: backend.Card{Host: "here", Started: at}}, From: at, To: at, Why: backend.Released}
-		vacant.Past = append([]backend.Tenancy{ended}, last.Past[:min(len(last.Past), claim.MaxPast-1)]...)
+		ended := backend.Tenure{Token: last.Token, Holder: backend.Holder{ID: last.Holder, Card: backend.Card{Host: "here", Started: at}}, From: at, To: at, Why: backend.Released}
+		vacant.Past = append([]backend.Tenure{ended}, last.Past[:min(len(last.Past), claim.MaxPast-1)]...)
 		taken := vacant
 		taken.Op, taken.Holder, taken.Token = claim.NewOp(), "someone else", vacant.Token+1
 		for _, w := range []claim.Swap{{Old: last.Op, Record: vacant, Owner: true, Adds: turn%5 != 1}, {Old: vacant.Op, Record: taken, Owner: true, Keeps: true}} {

@@ -45,9 +45,9 @@ type world struct {
 	machines  []*machine
 	released  map[backend.ID]bool // whose holders have called Release
 	relied    map[string][]*tenure
-	givenBy   map[tenancyOf]backend.ID // who has released it
-	committed map[string][]tenancyID   // claims in the order in which they were written
-	reported  map[tenancyID]bool       // those that were reported as successful
+	givenBy   map[tenureOf]backend.ID // who has released it
+	committed map[string][]tenureID   // claims in the order in which they were written
+	reported  map[tenureID]bool       // those that were reported as successful
 	counts    map[string]int
 	diary     bool
 	log       []string
@@ -70,12 +70,12 @@ type sabotage struct {
 	judges bool
 }
 
-type tenancyID struct {
+type tenureID struct {
 	incarnation backend.ID
 	token       backend.Token
 }
 
-type tenancyOf struct {
+type tenureOf struct {
 	name  string
 	token backend.Token
 }
@@ -95,8 +95,8 @@ func (t *tenure) relies() bool { return !t.over && t.machine.Now().Before(t.leas
 func newWorld(seed uint64, s sabotage) *world {
 	w := &world{
 		Rand: random(seed), sabotage: s, seed: seed, began: time.Now(), store: claimtest.NewMemory(),
-		relied: make(map[string][]*tenure), committed: make(map[string][]tenancyID),
-		reported: make(map[tenancyID]bool), released: make(map[backend.ID]bool), givenBy: make(map[tenancyOf]backend.ID), counts: make(map[string]int),
+		relied: make(map[string][]*tenure), committed: make(map[string][]tenureID),
+		reported: make(map[tenureID]bool), released: make(map[backend.ID]bool), givenBy: make(map[tenureOf]backend.ID), counts: make(map[string]int),
 	}
 	w.direct = w.open()
 	return w
@@ -242,15 +242,15 @@ func (w *world) written(old, next *claim.Record) {
 		w.counts["takeovers"]++
 	}
 	if next.Held() && (next.Token != old.Token || !old.Held()) {
-		w.committed[next.Name] = append(w.committed[next.Name], tenancyID{next.Incarnation, next.Token})
+		w.committed[next.Name] = append(w.committed[next.Name], tenureID{next.Incarnation, next.Token})
 	}
 }
 
-// ended checks that nobody relies on a tenancy that ends. A process that resumed it may release it without asking
+// ended checks that nobody relies on a tenure that ends. A process that resumed it may release it without asking
 // the previous one.
 func (w *world) ended(old, next *claim.Record) {
 	if w.released[old.Incarnation] {
-		w.givenBy[tenancyOf{old.Name, old.Token}] = old.Incarnation
+		w.givenBy[tenureOf{old.Name, old.Token}] = old.Incarnation
 	}
 	for _, t := range w.relied[old.Name] {
 		if t.lease.Token() != old.Token {
@@ -263,9 +263,9 @@ func (w *world) ended(old, next *claim.Record) {
 	}
 }
 
-// resumedFrom lets a process not rely on a tenancy that somebody resumed from it, and gave back.
+// resumedFrom lets a process not rely on a tenure that somebody resumed from it, and gave back.
 func (w *world) resumedFrom(t *tenure) {
-	by, given := w.givenBy[tenancyOf{t.name, t.lease.Token()}]
+	by, given := w.givenBy[tenureOf{t.name, t.lease.Token()}]
 	t.over = t.over || given && by != t.lease.Incarnation()
 }
 
@@ -277,7 +277,7 @@ func (w *world) acquired(t *tenure) {
 	w.note("%s: %s was told that it has token %d until %v", t.name, t.who, token, t.lease.Until())
 	w.counts["claims"]++
 	w.resumedFrom(t)
-	id := tenancyID{t.lease.Incarnation(), token}
+	id := tenureID{t.lease.Incarnation(), token}
 	w.reported[id] = true
 	for _, other := range w.relied[t.name] {
 		if other.lease.Token() != token && other.relies() && t.relies() {

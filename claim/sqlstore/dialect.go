@@ -138,7 +138,7 @@ func Schema(d Dialect, prefix string) (string, error) {
 	return d.schema(t), nil
 }
 
-// columns are those of a record, in the order of their values; what follows ns and name. The tenancies that ended
+// columns are those of a record, in the order of their values; what follows ns and name. The tenures that ended
 // are in two of them, since together they are longer than all the rest: most releases write only the shorter one.
 var columns = []string{"holder", "token", "op", "incarnation", "domain", "written_raw", "written_boot", "expiry_raw",
 	"expiry_boot", "ttl_ns", "card", "revoked", "since", "pins", "recent", "past"}

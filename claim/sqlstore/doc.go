@@ -18,7 +18,7 @@
 //
 // A claim of a free name is two statements: one that reads and one that writes. If the name has no record yet, these
 // come after two more, which make it; of a name that the same program has given back, and nobody has had since, only
-// the second is needed. A release is one that adds to the tenancies in column recent, which is short; one in some puts
+// the second is needed. A release is one that adds to the tenures in column recent, which is short; one in some puts
 // them all into column past. A write that did not happen is followed by a question why, if it was not for the op. All
 // renewals of a keeper are one, which writes only what a renewal changes.
 //

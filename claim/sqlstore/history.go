@@ -10,12 +10,12 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// A history is the past tenancies of a name as they stand in its row.
+// A history is the past tenures of a name as they stand in its row.
 type history struct {
 	op           claim.Op // of the row
 	recent, past string   // what stands in the columns
 	read         bool     // what they mean is in all
-	all          []backend.Tenancy
+	all          []backend.Tenure
 }
 
 // maxRecent is how long the text in the column recent becomes. What is longer is all put into the column past, which
@@ -23,7 +23,7 @@ type history struct {
 const maxRecent = 1000
 
 // written returns the history of a row when a record has been written over old, and whether that leaves the column
-// past as it is. adds says that there is one tenancy more, and nothing else has changed.
+// past as it is. adds says that there is one tenure more, and nothing else has changed.
 func (m *memory) written(r *claim.Record, old claim.Op, adds bool) (is history, same bool) {
 	if is, ok := m.row(r.Name, old); ok && adds && len(r.Past) > 0 && is.add(&r.Past[0]) {
 		is.op = r.Op
@@ -32,14 +32,14 @@ func (m *memory) written(r *claim.Record, old claim.Op, adds bool) (is history, 
 	return history{op: r.Op, past: pastText(r.Past), read: true, all: asRead(r.Past)}, false
 }
 
-// add adds a tenancy to the text in recent, if there is room. What it means now is read when somebody asks.
-func (h *history) add(p *backend.Tenancy) bool {
+// add adds a tenure to the text in recent, if there is room. What it means now is read when somebody asks.
+func (h *history) add(p *backend.Tenure) bool {
 	if h.recent != "" && !strings.HasPrefix(h.recent, "[{") { // somebody has written there
 		return false
 	}
 	scratch := scratches.Get().(*[]byte)
 	defer scratches.Put(scratch)
-	text := appendTenancy(append((*scratch)[:0], '['), p)
+	text := appendTenure(append((*scratch)[:0], '['), p)
 	if h.recent != "" {
 		text = append(append(text, ','), h.recent[1:]...)
 	} else {
@@ -65,7 +65,7 @@ type memory struct {
 }
 
 // get returns what the texts of a history mean, if that is known.
-func (m *memory) get(name string, h *history) ([]backend.Tenancy, bool) {
+func (m *memory) get(name string, h *history) ([]backend.Tenure, bool) {
 	if m == nil {
 		return nil, false
 	}
@@ -117,8 +117,8 @@ func (m *memory) kept(name string, old, now claim.Op) {
 	}
 }
 
-// asRead returns past tenancies as they are when they have been read again.
-func asRead(past []backend.Tenancy) []backend.Tenancy {
+// asRead returns past tenures as they are when they have been read again.
+func asRead(past []backend.Tenure) []backend.Tenure {
 	past = slices.Clone(past)
 	for i := range past {
 		p := &past[i]

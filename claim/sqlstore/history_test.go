@@ -11,14 +11,14 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// tenancyOf makes one, in a zone that no database gives back.
-func tenancyOf(token int) backend.Tenancy {
+// tenureOf makes one, in a zone that no database gives back.
+func tenureOf(token int) backend.Tenure {
 	at := time.Unix(int64(token), 0).In(time.FixedZone("", 3600))
-	return backend.Tenancy{Token: backend.Token(token), From: at, To: at.Add(time.Second), Why: backend.Released,
+	return backend.Tenure{Token: backend.Token(token), From: at, To: at.Add(time.Second), Why: backend.Released,
 		Holder: backend.Holder{ID: "me", Card: backend.Card{Host: "here", Started: at, Text: fmt.Sprint("the ", token)}}}
 }
 
-// However often a tenancy is added, what is read is what was written, most writes leave the column past as it is, and
+// However often a tenure is added, what is read is what was written, most writes leave the column past as it is, and
 // neither column grows without end.
 func TestHistory(t *testing.T) {
 	m, r := &memory{}, claim.Record{Name: "jobs/x"}
@@ -26,7 +26,7 @@ func TestHistory(t *testing.T) {
 	same := 0
 	for token := 1; token <= 100; token++ {
 		old := r.Op
-		r.Op, r.Past = claim.NewOp(), append([]backend.Tenancy{tenancyOf(token)}, r.Past[:min(len(r.Past), claim.MaxPast-1)]...)
+		r.Op, r.Past = claim.NewOp(), append([]backend.Tenure{tenureOf(token)}, r.Past[:min(len(r.Past), claim.MaxPast-1)]...)
 		is, kept := m.written(&r, old, true)
 		if kept {
 			same++
@@ -34,13 +34,13 @@ func TestHistory(t *testing.T) {
 			past = is.past
 		}
 		if len(is.recent) > maxRecent || strings.Count(past, "token") > claim.MaxPast {
-			t.Fatalf("%d tenancies in %s and %s", token, is.recent, past)
+			t.Fatalf("%d tenures in %s and %s", token, is.recent, past)
 		}
 		m.keep(r.Name, is)
 		for _, m := range []*memory{m, nil, {}} { // what is remembered, and what is read
 			read := reader{values: []any{is.recent, past}, memory: m}
 			if all := read.past(r.Name, r.Op); read.wrong != nil || !reflect.DeepEqual(all, asRead(r.Past)) {
-				t.Fatalf("%d tenancies are read as %v, %v from %s and %s", token, all, read.wrong, is.recent, past)
+				t.Fatalf("%d tenures are read as %v, %v from %s and %s", token, all, read.wrong, is.recent, past)
 			}
 		}
 	}
@@ -51,16 +51,16 @@ func TestHistory(t *testing.T) {
 
 // A write leaves the past as it is only if that is known, of the very row that is written over.
 func TestHistoryIsWrittenInFull(t *testing.T) {
-	op, list := claim.NewOp(), []backend.Tenancy{tenancyOf(2), tenancyOf(1)}
+	op, list := claim.NewOp(), []backend.Tenure{tenureOf(2), tenureOf(1)}
 	is := history{op: op, recent: pastText(list[:1]), past: pastText(list[1:]), read: true, all: asRead(list)}
-	next := append([]backend.Tenancy{tenancyOf(3)}, list...)
-	long := append([]backend.Tenancy(nil), next...)
+	next := append([]backend.Tenure{tenureOf(3)}, list...)
+	long := append([]backend.Tenure(nil), next...)
 	long[0].Note = strings.Repeat("x", maxRecent)
 	for name, c := range map[string]struct { // order: each by itself
 		name   string
 		old    claim.Op
 		recent string
-		all    []backend.Tenancy
+		all    []backend.Tenure
 		same   bool
 	}{
 		"one more":               {"jobs/x", op, is.recent, next, true},
@@ -98,7 +98,7 @@ func TestHistoryIsWrittenInFull(t *testing.T) {
 // What is remembered is of one row, is not shared, and is of few names.
 func TestMemory(t *testing.T) {
 	m, op, next := &memory{}, claim.NewOp(), claim.NewOp()
-	m.keep("a", history{op: op, recent: "[1]", past: "[2]", read: true, all: []backend.Tenancy{{Token: 1}}})
+	m.keep("a", history{op: op, recent: "[1]", past: "[2]", read: true, all: []backend.Tenure{{Token: 1}}})
 	past, ok := m.get("a", &history{op: op, recent: "[1]", past: "[2]"})
 	if !ok || past[0].Token != 1 {
 		t.Fatal(past, ok)
@@ -142,8 +142,8 @@ func TestWhatIsAddedHasToFit(t *testing.T) {
 		t.Fatal(done, err)
 	}
 	db.asked = nil
-	for _, bad := range []backend.Tenancy{{Note: "\xff"}, {To: time.Date(20000, 1, 1, 0, 0, 0, 0, time.UTC)}} {
-		next.Past = []backend.Tenancy{bad}
+	for _, bad := range []backend.Tenure{{Note: "\xff"}, {To: time.Date(20000, 1, 1, 0, 0, 0, 0, time.UTC)}} {
+		next.Past = []backend.Tenure{bad}
 		_, err := s.Swap(t.Context(), claim.Swap{Old: first.Op, Record: next, Owner: true, Adds: true})
 		is(t, err, backend.ErrInvalid)
 	}

@@ -39,8 +39,8 @@ func says(c backend.Card) bool {
 	return c.Host != "" || c.PID != 0 || !c.Started.IsZero() || c.Text != ""
 }
 
-// pastText returns past tenancies as JSON, or "" if there are none.
-func pastText(past []backend.Tenancy) string {
+// pastText returns past tenures as JSON, or "" if there are none.
+func pastText(past []backend.Tenure) string {
 	if len(past) == 0 {
 		return ""
 	}
@@ -48,7 +48,7 @@ func pastText(past []backend.Tenancy) string {
 	text := (*scratch)[:0]
 	for i := range past {
 		text = append(text, "[,"[min(i, 1)])
-		text = appendTenancy(text, &past[i])
+		text = appendTenure(text, &past[i])
 	}
 	text = append(text, ']')
 	*scratch = text
@@ -59,7 +59,7 @@ func pastText(past []backend.Tenancy) string {
 // scratches are where texts are put together.
 var scratches = sync.Pool{New: func() any { return new([]byte) }}
 
-func appendTenancy(to []byte, p *backend.Tenancy) []byte {
+func appendTenure(to []byte, p *backend.Tenure) []byte {
 	to = append(to, `{"token":`...)
 	to = strconv.AppendUint(to, uint64(p.Token), 10)
 	to = appendField(to, "holder", p.Holder.ID)

@@ -34,8 +34,8 @@ func TestJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := some
 		r.Op, r.Card = claim.NewOp(), drawCard(t)
-		for range rapid.IntRange(0, 3).Draw(t, "tenancies") {
-			r.Past = append(r.Past, backend.Tenancy{Token: backend.Token(rapid.Uint64().Draw(t, "token")), Holder: backend.Holder{ID: text.Draw(t, "id"), Card: drawCard(t)},
+		for range rapid.IntRange(0, 3).Draw(t, "tenures") {
+			r.Past = append(r.Past, backend.Tenure{Token: backend.Token(rapid.Uint64().Draw(t, "token")), Holder: backend.Holder{ID: text.Draw(t, "id"), Card: drawCard(t)},
 				From: drawTime(t, "from"), To: drawTime(t, "to"), Why: backend.Reason(text.Draw(t, "why")), Note: text.Draw(t, "note")})
 		}
 		values, err := row(nil, &r, false)
@@ -43,7 +43,7 @@ func TestJSON(t *testing.T) {
 			t.Fatal(err)
 		}
 		values = append(values, "", pastText(r.Past))
-		for i, to := range map[int]any{10: &card{}, 15: &[]tenancy{}} { // order: each by itself
+		for i, to := range map[int]any{10: &card{}, 15: &[]tenure{}} { // order: each by itself
 			is := values[i].(string)
 			if is == "" {
 				continue

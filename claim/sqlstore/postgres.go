@@ -128,7 +128,7 @@ func (d postgresql) take(further string) string {
 		fmt.Sprintf(postgresqlJoined, at.mode, at.above, token, at.settings) + further + ` RETURNING ` + postgresqlHeard
 }
 
-// end is for what ends a tenancy. It writes only after it has waited for the transactions that are gated on that: it
+// end is for what ends a tenure. It writes only after it has waited for the transactions that are gated on that: it
 // first takes the strongest lock on the row, and holds it together with what it writes. All that has an index stays as
 // it is, so the server rewrites the row on its page and nothing else.
 func (d postgresql) end(columns []string, vacant, locked, further string) string {
@@ -142,7 +142,7 @@ func (postgresql) judged(at places) string {
 	return fmt.Sprintf(`$%d::uuid AND (NOT $%d::boolean OR l.holder = '' OR extract(epoch FROM clock_timestamp() - l.written_at) * 1000000000 > l.ttl_ns)`, at.old, at.ended)
 }
 
-// update is for all other writes. It takes that lock only if it ends a tenancy after all.
+// update is for all other writes. It takes that lock only if it ends a tenure after all.
 func (d postgresql) update(columns []string) string {
 	at := placesAfter(columns)
 	return fmt.Sprintf(`WITH locked AS (SELECT FROM {lease} l WHERE l.ns = $1 AND l.name = $2 AND l.op = $%d::uuid FOR UPDATE)

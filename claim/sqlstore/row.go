@@ -25,7 +25,7 @@ type card struct {
 	Text    string     `json:"text,omitempty"`
 }
 
-type tenancy struct {
+type tenure struct {
 	Token  backend.Token `json:"token"`
 	Holder string        `json:"holder,omitempty"`
 	From   *time.Time    `json:"from,omitempty"`
@@ -102,8 +102,8 @@ func fits(r *claim.Record, keeps bool) error {
 	return err
 }
 
-// pastFits says whether past tenancies can be kept unchanged.
-func pastFits(past []backend.Tenancy) error {
+// pastFits says whether past tenures can be kept unchanged.
+func pastFits(past []backend.Tenure) error {
 	for i := range past {
 		p := &past[i]
 		if err := cardFits(p.From, p.To, p.Holder.Card, p.Holder.ID, string(p.Why), p.Note); err != nil {
@@ -113,7 +113,7 @@ func pastFits(past []backend.Tenancy) error {
 	return nil
 }
 
-// cardFits says whether what is told of a tenancy can stand in a column.
+// cardFits says whether what is told of a tenure can stand in a column.
 func cardFits(from, to time.Time, c backend.Card, texts ...string) error {
 	for _, t := range [...]time.Time{from, to, c.Started} {
 		if y := t.UTC().Year(); y < 0 || y > 9999 {
@@ -266,15 +266,15 @@ func (r *reader) document(column string, value any) {
 	}
 }
 
-// past reads past tenancies.
-func (r *reader) past(name string, op claim.Op) []backend.Tenancy {
+// past reads past tenures.
+func (r *reader) past(name string, op claim.Op) []backend.Tenure {
 	is := history{op: op, recent: r.text("recent"), past: r.text("past")}
 	if known, ok := r.memory.get(name, &is); ok {
 		return known
 	}
-	is.read, is.all = true, r.tenancies("recent", is.recent)
+	is.read, is.all = true, r.tenures("recent", is.recent)
 	recent := len(is.all) > 0
-	is.all = append(is.all, r.tenancies("past", is.past)...)
+	is.all = append(is.all, r.tenures("past", is.past)...)
 	if recent { // the last that were there before may stand there yet
 		is.all = is.all[:min(len(is.all), claim.MaxPast)]
 	}
@@ -284,15 +284,15 @@ func (r *reader) past(name string, op claim.Op) []backend.Tenancy {
 	return slices.Clone(is.all)
 }
 
-// tenancies reads those in one column.
-func (r *reader) tenancies(column, text string) (list []backend.Tenancy) {
-	var all []tenancy
+// tenures reads those in one column.
+func (r *reader) tenures(column, text string) (list []backend.Tenure) {
+	var all []tenure
 	if text != "" && json.Unmarshal([]byte(text), &all) != nil {
 		r.fail(column, text)
 		return nil
 	}
 	for _, p := range all {
-		list = append(list, backend.Tenancy{Token: p.Token, Holder: backend.Holder{ID: p.Holder, Card: p.Card.card()},
+		list = append(list, backend.Tenure{Token: p.Token, Holder: backend.Holder{ID: p.Holder, Card: p.Card.card()},
 			From: fromTime(p.From), To: fromTime(p.To), Why: backend.Reason(p.Why), Note: p.Note})
 	}
 	return list

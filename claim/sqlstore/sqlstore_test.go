@@ -152,7 +152,7 @@ func TestWhatDoesNotFitIsRefused(t *testing.T) {
 		"domain":  func(r *claim.Record) { r.Domain = "\xff" },
 		"revoked": func(r *claim.Record) { r.Revoked = "\x00" },
 		"pin":     func(r *claim.Record) { r.Pins = []string{"\xff"} },
-		"note":    func(r *claim.Record) { r.Past = []backend.Tenancy{{Note: "\xff"}} },
+		"note":    func(r *claim.Record) { r.Past = []backend.Tenure{{Note: "\xff"}} },
 		"year":    func(r *claim.Record) { r.Since = time.Date(20000, 1, 1, 0, 0, 0, 0, time.UTC) },
 		"started": func(r *claim.Record) { r.Card.Started = time.Date(20000, 1, 1, 0, 0, 0, 0, time.UTC) },
 		"op":      func(r *claim.Record) { r.Op = claim.Op{} },

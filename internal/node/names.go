@@ -23,7 +23,7 @@ func (n *Node) Release(ctx context.Context, name string, lease lessor.ID) (bool,
 	return ended, err
 }
 
-// RevokeName ends the tenancy of a name's holder.
+// RevokeName ends the tenure of a name's holder.
 func (n *Node) RevokeName(ctx context.Context, revoke ownership.Revoke) (ownership.Revoked, error) {
 	_, revoked, err := change[ownership.Revoked](ctx, n, revoke)
 	return revoked, err
@@ -137,8 +137,8 @@ func (n *Node) scanHeld(ctx context.Context, prefix, after string, limit int) ([
 	return found, errors.Join(context.Cause(ctx), err)
 }
 
-// History returns the last tenancies of a name, newest first.
-func (n *Node) History(ctx context.Context, name string) ([]replica.Tenancy, error) {
+// History returns the last tenures of a name, newest first.
+func (n *Node) History(ctx context.Context, name string) ([]replica.Tenure, error) {
 	if _, err := n.readHeader(ctx, false); err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func (n *Node) History(ctx context.Context, name string) ([]replica.Tenancy, err
 		return nil, err
 	}
 	defer release()
-	var past []replica.Tenancy
+	var past []replica.Tenure
 	err = n.store.Beside(func() (err error) {
 		snapshot := n.db.NewSnapshot()
 		past, err = replica.ReadHistory(snapshot, name)

@@ -25,7 +25,7 @@ const (
 	familyLease      = record.FamilyLease      // lease id with its sign bit flipped, 8 bytes big endian → logpb.Lease
 	familyLeadership = record.FamilyLeadership // start position, 8 bytes big endian → logpb.Reign
 	familyName       = record.FamilyName       // name → logpb.Name
-	familyPast       = record.FamilyPast       // name, 0, number of the tenancy modulo MaxPast → logpb.Tenancy
+	familyPast       = record.FamilyPast       // name, 0, number of the tenure modulo MaxPast → logpb.Tenure
 	familyDraft      = 'd'                     // number, 8 bytes big endian → records of the three above, see drafts.go
 )
 
@@ -61,9 +61,9 @@ func nameKey(name string) []byte {
 	return append(append(make([]byte, 0, 1+len(name)), familyName), name...)
 }
 
-func pastKey(name string, tenancy uint64) []byte {
+func pastKey(name string, tenure uint64) []byte {
 	key := append(append(make([]byte, 0, 1+len(name)+2), familyPast), name...)
-	return append(key, 0, byte(tenancy%ownership.MaxPast))
+	return append(key, 0, byte(tenure%ownership.MaxPast))
 }
 
 // family returns the bounds of all keys of a family.

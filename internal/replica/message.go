@@ -52,7 +52,7 @@ var ErrMalformedMessage = errors.New("malformed message of a member")
 
 // AppendTo appends the encoding of the message to b, without From and To: they are those of the connection.
 func (m Message) AppendTo(b []byte) []byte {
-	wire := &memberpb.Message{Room: m.Room, MuteNs: int64(m.HoldOff)}
+	wire := &memberpb.Message{Room: m.Room, VoteHoldOffNs: int64(m.HoldOff)}
 	if m.Raft != nil {
 		data, err := proto.Marshal(m.Raft)
 		if err != nil {
@@ -86,7 +86,7 @@ func ParseMessage(from, to uint64, b []byte) (Message, error) {
 	if err := proto.Unmarshal(b, wire); err != nil {
 		return Message{}, fmt.Errorf("%w: %v", ErrMalformedMessage, err)
 	}
-	m := Message{From: from, To: to, Room: wire.Room, HoldOff: time.Duration(wire.MuteNs)}
+	m := Message{From: from, To: to, Room: wire.Room, HoldOff: time.Duration(wire.VoteHoldOffNs)}
 	if len(wire.Raft) > 0 {
 		m.Raft = new(raftpb.Message)
 		if err := proto.Unmarshal(wire.Raft, m.Raft); err != nil {

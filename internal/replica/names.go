@@ -212,8 +212,8 @@ func (r *Replica) updateNames(why ownership.Why, note string) error {
 func (r *Replica) storeNames() {
 	a, e := r.applying, &r.applying.env.Effects
 	for _, past := range e.Past {
-		setTenancy(r.scratch.tenancy, past.Tenure)
-		r.draft(pastKey(past.Name, past.Number), r.scratch.tenancy, past.Number >= ownership.MaxPast)
+		setTenure(r.scratch.tenure, past.Tenure)
+		r.draft(pastKey(past.Name, past.Number), r.scratch.tenure, past.Number >= ownership.MaxPast)
 	}
 	for i := range e.Records {
 		r.writeName(&e.Records[i])
@@ -243,21 +243,21 @@ func (r *Replica) storeNames() {
 
 // writeName stores the record of a name.
 func (r *Replica) writeName(record *ownership.Record) {
-	setName(r.scratch.name, r.scratch.tenancy, record)
+	setName(r.scratch.name, r.scratch.tenure, record)
 	r.draft(nameKey(record.Name), r.scratch.name, true)
 }
 
 // scratch is memory for the records that are stored most often.
 type scratch struct {
-	name    *logpb.Name
-	tenancy *logpb.Tenancy
-	lease   *logpb.Lease
+	name   *logpb.Name
+	tenure *logpb.Tenure
+	lease  *logpb.Lease
 }
 
-func newScratch() scratch { return scratch{new(logpb.Name), new(logpb.Tenancy), new(logpb.Lease)} }
+func newScratch() scratch { return scratch{new(logpb.Name), new(logpb.Tenure), new(logpb.Lease)} }
 
-// setName makes m, with the given memory for its current tenancy, what is stored of a name.
-func setName(m *logpb.Name, current *logpb.Tenancy, record *ownership.Record) {
+// setName makes m, with the given memory for its current tenure, what is stored of a name.
+func setName(m *logpb.Name, current *logpb.Tenure, record *ownership.Record) {
 	m.Name = append(m.Name[:0], record.Name...)
 	m.Ended, m.Last = record.Ended, record.Last
 	m.Pinned, m.Revoked = optional(record.Pinned), optional(record.Revoked)
@@ -265,12 +265,12 @@ func setName(m *logpb.Name, current *logpb.Tenancy, record *ownership.Record) {
 	m.Current = nil
 	if record.Current != nil {
 		m.Current = current
-		setTenancy(current, record.Current)
+		setTenure(current, record.Current)
 	}
 }
 
-// setTenancy makes m what is stored of a tenure.
-func setTenancy(m *logpb.Tenancy, t *ownership.Tenure) {
+// setTenure makes m what is stored of a tenure.
+func setTenure(m *logpb.Tenure, t *ownership.Tenure) {
 	m.Token, m.Lease, m.Holder = t.Token, int64(t.Lease), t.Holder
 	m.FromMs, m.ToMs, m.Why, m.Note = t.From, t.To, uint32(t.Why), append(m.Note[:0], t.Note...)
 }
@@ -302,7 +302,7 @@ func (s *stored) Tenure(name string) (*ownership.Tenure, error) {
 	return tenureOf(m.Current), nil
 }
 
-func tenureOf(m *logpb.Tenancy) *ownership.Tenure {
+func tenureOf(m *logpb.Tenure) *ownership.Tenure {
 	return &ownership.Tenure{
 		Token: m.Token, Lease: lessor.ID(m.Lease), Holder: m.Holder, From: m.FromMs, To: m.ToMs, Why: ownership.Why(m.Why), Note: string(m.Note),
 	}
@@ -367,7 +367,7 @@ func (r *Replica) completeNames() error {
 	batch := r.db.NewBatch()
 	for i := range fresh {
 		m := new(logpb.Name)
-		setName(m, new(logpb.Tenancy), &fresh[i])
+		setName(m, new(logpb.Tenure), &fresh[i])
 		put(batch, nameKey(fresh[i].Name), m)
 	}
 	return batch.Commit(pebble.NoSync)

@@ -75,7 +75,7 @@ func TestDamagedNames(t *testing.T) {
 			return writeRecord(w, nameKey("n"), record)
 		},
 		"a holder without a key": func(w *world) error {
-			return writeRecord(w, nameKey("m"), &logpb.Name{Name: []byte("m"), Current: &logpb.Tenancy{Token: 2, Lease: 1}})
+			return writeRecord(w, nameKey("m"), &logpb.Name{Name: []byte("m"), Current: &logpb.Tenure{Token: 2, Lease: 1}})
 		},
 		"another name": func(w *world) error {
 			return writeRecord(w, nameKey("o"), &logpb.Name{Name: []byte("p")})
@@ -168,7 +168,7 @@ func TestClaimWithKeysInOtherLines(t *testing.T) {
 	}
 }
 
-// Two keys of a line that are created at one revision, by a txn of etcd's API, would be two tenancies of one
+// Two keys of a line that are created at one revision, by a txn of etcd's API, would be two tenures of one
 // token. Only one of them ever owns the name.
 func TestKeysOfOneRevision(t *testing.T) {
 	w := newWorld(t).serve()
@@ -216,7 +216,7 @@ func TestFreeNamesAreForgotten(t *testing.T) {
 	for i := range freeNames {
 		name := fmt.Sprintf("free/%05d", i)
 		put(batch, nameKey(name), &logpb.Name{Name: []byte(name), Ended: 1, Last: 1, Freed: 1, FreedOrder: uint32(i)})
-		put(batch, pastKey(name, 0), &logpb.Tenancy{Token: 1, Why: uint32(ownership.WhyReleased)})
+		put(batch, pastKey(name, 0), &logpb.Tenure{Token: 1, Why: uint32(ownership.WhyReleased)})
 	}
 	if err := batch.Commit(pebble.Sync); err != nil {
 		t.Fatal(err)
@@ -263,7 +263,7 @@ func TestOldKeysNeverOwnForgottenNames(t *testing.T) {
 	for i := range freeNames { // as if so many had become free later
 		name := fmt.Sprintf("free/%05d", i)
 		put(batch, nameKey(name), &logpb.Name{Name: []byte(name), Ended: 1, Last: 1, Freed: 1 << 30, FreedOrder: uint32(i)})
-		put(batch, pastKey(name, 0), &logpb.Tenancy{Token: 1, Why: uint32(ownership.WhyReleased)})
+		put(batch, pastKey(name, 0), &logpb.Tenure{Token: 1, Why: uint32(ownership.WhyReleased)})
 	}
 	if err := batch.Commit(pebble.Sync); err != nil {
 		t.Fatal(err)

@@ -39,7 +39,7 @@ func (w *world) dumpNames(b *strings.Builder) {
 	err := readNames(view, func(m *logpb.Name) bool {
 		fmt.Fprintf(b, "name %s", m.Name)
 		if m.Current != nil {
-			fmt.Fprintf(b, " held by %s", showTenancy(m.Current))
+			fmt.Fprintf(b, " held by %s", showTenure(m.Current))
 		}
 		for _, reason := range []struct {
 			what string
@@ -81,7 +81,7 @@ func (w *world) dumpNames(b *strings.Builder) {
 	}
 }
 
-func showTenancy(t *logpb.Tenancy) string {
+func showTenure(t *logpb.Tenure) string {
 	return fmt.Sprintf("lease %d token %d %q", t.Lease, t.Token, t.Holder)
 }
 

@@ -54,8 +54,8 @@ func behind(prefix []byte) []byte {
 	return end
 }
 
-// A Tenancy is one holding of a name. The times are of the day, to be shown; zero if not known.
-type Tenancy struct {
+// A Tenure is one holding of a name. The times are of the day, to be shown; zero if not known.
+type Tenure struct {
 	Token    int64
 	Lease    lessor.ID
 	Holder   []byte
@@ -64,30 +64,30 @@ type Tenancy struct {
 	Note     string
 }
 
-// ReadHistory returns the last tenancies of a name, newest first. It sees what [Replica.Flush] wrote.
-func ReadHistory(db pebble.Reader, name string) ([]Tenancy, error) {
+// ReadHistory returns the last tenures of a name, newest first. It sees what [Replica.Flush] wrote.
+func ReadHistory(db pebble.Reader, name string) ([]Tenure, error) {
 	record := new(logpb.Name)
 	if _, err := load(db, nameKey(name), record); err != nil {
 		return nil, err
 	}
-	var all []Tenancy
+	var all []Tenure
 	if record.Current != nil {
-		all = append(all, tenancy(record.Current))
+		all = append(all, tenure(record.Current))
 	}
 	for i := range min(record.Ended, ownership.MaxPast) {
-		m := new(logpb.Tenancy)
+		m := new(logpb.Tenure)
 		if found, err := load(db, pastKey(name, record.Ended-1-i), m); err != nil {
 			return nil, err
 		} else if !found {
-			return nil, &DamagedError{What: "a tenancy of " + name + " is not there"}
+			return nil, &DamagedError{What: "a tenure of " + name + " is not there"}
 		}
-		all = append(all, tenancy(m))
+		all = append(all, tenure(m))
 	}
 	return all, nil
 }
 
-func tenancy(m *logpb.Tenancy) Tenancy {
-	return Tenancy{
+func tenure(m *logpb.Tenure) Tenure {
+	return Tenure{
 		Token: m.Token, Lease: lessor.ID(m.Lease), Holder: m.Holder, From: wallTime(m.FromMs), To: wallTime(m.ToMs),
 		Why: ownership.Why(m.Why), Note: string(m.Note),
 	}

@@ -14,7 +14,7 @@ import (
 
 // The fields of logpb.
 const (
-	tenancyToken, tenancyLease, tenancyHolder, tenancyFrom, tenancyTo, tenancyWhy, tenancyNote          = 1, 2, 3, 4, 5, 6, 7
+	tenureToken, tenureLease, tenureHolder, tenureFrom, tenureTo, tenureWhy, tenureNote                 = 1, 2, 3, 4, 5, 6, 7
 	nameName, nameEnded, nameCurrent, nameLast, namePinned, nameRevoked                                 = 1, 2, 3, 4, 5, 6
 	nameFreed, nameFreedOrder, nameRevision                                                             = 7, 8, 9
 	leaseID, leaseGeneration, leaseTTL, leaseCleared, leaseClaimed, leasePinned, leaseDoomed, leaseName = 1, 2, 3, 4, 6, 7, 8, 9
@@ -23,8 +23,8 @@ const (
 // appendRecord appends a record that can be a draft.
 func appendRecord(text []byte, m proto.Message) []byte {
 	switch m := m.(type) {
-	case *logpb.Tenancy:
-		return appendTenancy(text, m)
+	case *logpb.Tenure:
+		return appendTenure(text, m)
 	case *logpb.Name:
 		return appendName(text, m)
 	case *logpb.Lease:
@@ -39,14 +39,14 @@ func appendRecord(text []byte, m proto.Message) []byte {
 	return text
 }
 
-func appendTenancy(text []byte, m *logpb.Tenancy) []byte {
-	text = appendNumber(text, tenancyToken, uint64(m.Token))
-	text = appendNumber(text, tenancyLease, uint64(m.Lease))
-	text = appendText(text, tenancyHolder, m.Holder)
-	text = appendNumber(text, tenancyFrom, uint64(m.FromMs))
-	text = appendNumber(text, tenancyTo, uint64(m.ToMs))
-	text = appendNumber(text, tenancyWhy, uint64(m.Why))
-	return appendText(text, tenancyNote, m.Note)
+func appendTenure(text []byte, m *logpb.Tenure) []byte {
+	text = appendNumber(text, tenureToken, uint64(m.Token))
+	text = appendNumber(text, tenureLease, uint64(m.Lease))
+	text = appendText(text, tenureHolder, m.Holder)
+	text = appendNumber(text, tenureFrom, uint64(m.FromMs))
+	text = appendNumber(text, tenureTo, uint64(m.ToMs))
+	text = appendNumber(text, tenureWhy, uint64(m.Why))
+	return appendText(text, tenureNote, m.Note)
 }
 
 func appendName(text []byte, m *logpb.Name) []byte {
@@ -56,7 +56,7 @@ func appendName(text []byte, m *logpb.Name) []byte {
 		// Its length, which stands in front of it, is known only when it is there.
 		text = protowire.AppendTag(text, nameCurrent, protowire.BytesType)
 		start := len(text)
-		text = appendTenancy(text, m.Current)
+		text = appendTenure(text, m.Current)
 		var room [10]byte
 		length := protowire.AppendVarint(room[:0], uint64(len(text)-start))
 		text = append(text, length...)

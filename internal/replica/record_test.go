@@ -21,8 +21,8 @@ func TestRecordsAreOfTheFormat(t *testing.T) {
 		return [][]byte{nil, {}, []byte("x"), bytes.Repeat([]byte("long"), rng.IntN(100)), make([]byte, 20_000)}[rng.IntN(5)]
 	}
 	maybe := func() bool { return rng.IntN(2) > 0 }
-	tenancy := func() *logpb.Tenancy {
-		return &logpb.Tenancy{
+	tenure := func() *logpb.Tenure {
+		return &logpb.Tenure{
 			Token: int64(number()), Lease: int64(number()), Holder: text(), FromMs: int64(number()), ToMs: int64(number()),
 			Why: uint32(number()), Note: text(),
 		}
@@ -33,7 +33,7 @@ func TestRecordsAreOfTheFormat(t *testing.T) {
 			Freed: int64(number()), FreedOrder: uint32(number()), Revision: int64(number()),
 		}
 		if maybe() {
-			name.Current = tenancy()
+			name.Current = tenure()
 		}
 		lease := &logpb.Lease{
 			Id: int64(number()), Generation: number(), TtlNs: int64(number()), Cleared: number(),
@@ -42,7 +42,7 @@ func TestRecordsAreOfTheFormat(t *testing.T) {
 		if maybe() {
 			lease.Checkpointed = &logpb.Checkpointed{RemainingNs: int64(number())}
 		}
-		for _, m := range []proto.Message{tenancy(), name, lease, new(logpb.Name), new(logpb.Tenancy), new(logpb.Lease)} {
+		for _, m := range []proto.Message{tenure(), name, lease, new(logpb.Name), new(logpb.Tenure), new(logpb.Lease)} {
 			if got := appendRecord([]byte("before"), m); !bytes.Equal(got, append([]byte("before"), marshal(m)...)) {
 				t.Fatalf("%v became %x, not %x", m, got, marshal(m))
 			}

@@ -491,7 +491,7 @@ func (x *Release) GetId() int64 {
 	return 0
 }
 
-// RevokeName ends the tenancy of a name's holder.
+// RevokeName ends the tenure of a name's holder.
 type RevokeName struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  []byte                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2350,10 +2350,10 @@ func (x *Reign) GetDomain() uint32 {
 type Name struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  []byte                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Tenancies of it that ended.
+	// Tenures of it that ended.
 	Ended uint64 `protobuf:"varint,2,opt,name=ended,proto3" json:"ended,omitempty"`
 	// Not set while nobody holds it.
-	Current *Tenancy `protobuf:"bytes,3,opt,name=current,proto3" json:"current,omitempty"`
+	Current *Tenure `protobuf:"bytes,3,opt,name=current,proto3" json:"current,omitempty"`
 	// The token of the last that ended.
 	Last int64 `protobuf:"varint,4,opt,name=last,proto3" json:"last,omitempty"`
 	// Reasons, set while it is pinned, or revoked and not yet freed.
@@ -2412,7 +2412,7 @@ func (x *Name) GetEnded() uint64 {
 	return 0
 }
 
-func (x *Name) GetCurrent() *Tenancy {
+func (x *Name) GetCurrent() *Tenure {
 	if x != nil {
 		return x.Current
 	}
@@ -2507,8 +2507,8 @@ func (x *Forgotten) GetLast() int64 {
 	return 0
 }
 
-// Tenancy is one holding of a name.
-type Tenancy struct {
+// Tenure is the time during which one holder has a name.
+type Tenure struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Token int64                  `protobuf:"varint,1,opt,name=token,proto3" json:"token,omitempty"`
 	Lease int64                  `protobuf:"varint,2,opt,name=lease,proto3" json:"lease,omitempty"`
@@ -2523,20 +2523,20 @@ type Tenancy struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Tenancy) Reset() {
-	*x = Tenancy{}
+func (x *Tenure) Reset() {
+	*x = Tenure{}
 	mi := &file_internal_replica_logpb_log_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Tenancy) String() string {
+func (x *Tenure) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Tenancy) ProtoMessage() {}
+func (*Tenure) ProtoMessage() {}
 
-func (x *Tenancy) ProtoReflect() protoreflect.Message {
+func (x *Tenure) ProtoReflect() protoreflect.Message {
 	mi := &file_internal_replica_logpb_log_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2548,54 +2548,54 @@ func (x *Tenancy) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Tenancy.ProtoReflect.Descriptor instead.
-func (*Tenancy) Descriptor() ([]byte, []int) {
+// Deprecated: Use Tenure.ProtoReflect.Descriptor instead.
+func (*Tenure) Descriptor() ([]byte, []int) {
 	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{35}
 }
 
-func (x *Tenancy) GetToken() int64 {
+func (x *Tenure) GetToken() int64 {
 	if x != nil {
 		return x.Token
 	}
 	return 0
 }
 
-func (x *Tenancy) GetLease() int64 {
+func (x *Tenure) GetLease() int64 {
 	if x != nil {
 		return x.Lease
 	}
 	return 0
 }
 
-func (x *Tenancy) GetHolder() []byte {
+func (x *Tenure) GetHolder() []byte {
 	if x != nil {
 		return x.Holder
 	}
 	return nil
 }
 
-func (x *Tenancy) GetFromMs() int64 {
+func (x *Tenure) GetFromMs() int64 {
 	if x != nil {
 		return x.FromMs
 	}
 	return 0
 }
 
-func (x *Tenancy) GetToMs() int64 {
+func (x *Tenure) GetToMs() int64 {
 	if x != nil {
 		return x.ToMs
 	}
 	return 0
 }
 
-func (x *Tenancy) GetWhy() uint32 {
+func (x *Tenure) GetWhy() uint32 {
 	if x != nil {
 		return x.Why
 	}
 	return 0
 }
 
-func (x *Tenancy) GetNote() []byte {
+func (x *Tenure) GetNote() []byte {
 	if x != nil {
 		return x.Note
 	}
@@ -2775,11 +2775,11 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\x05start\x18\x01 \x01(\x04R\x05start\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x125\n" +
 	"\aapplied\x18\x03 \x01(\v2\x1b.leasekeeper.log.v1.InstantR\aapplied\x12\x16\n" +
-	"\x06domain\x18\x04 \x01(\rR\x06domain\"\xa1\x02\n" +
+	"\x06domain\x18\x04 \x01(\rR\x06domain\"\xa0\x02\n" +
 	"\x04Name\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\fR\x04name\x12\x14\n" +
-	"\x05ended\x18\x02 \x01(\x04R\x05ended\x125\n" +
-	"\acurrent\x18\x03 \x01(\v2\x1b.leasekeeper.log.v1.TenancyR\acurrent\x12\x12\n" +
+	"\x05ended\x18\x02 \x01(\x04R\x05ended\x124\n" +
+	"\acurrent\x18\x03 \x01(\v2\x1a.leasekeeper.log.v1.TenureR\acurrent\x12\x12\n" +
 	"\x04last\x18\x04 \x01(\x03R\x04last\x12\x1b\n" +
 	"\x06pinned\x18\x05 \x01(\fH\x00R\x06pinned\x88\x01\x01\x12\x1d\n" +
 	"\arevoked\x18\x06 \x01(\fH\x01R\arevoked\x88\x01\x01\x12\x14\n" +
@@ -2791,8 +2791,8 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\n" +
 	"\b_revoked\"\x1f\n" +
 	"\tForgotten\x12\x12\n" +
-	"\x04last\x18\x01 \x01(\x03R\x04last\"\xa1\x01\n" +
-	"\aTenancy\x12\x14\n" +
+	"\x04last\x18\x01 \x01(\x03R\x04last\"\xa0\x01\n" +
+	"\x06Tenure\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\x03R\x05token\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12\x16\n" +
 	"\x06holder\x18\x03 \x01(\fR\x06holder\x12\x17\n" +
@@ -2850,7 +2850,7 @@ var file_internal_replica_logpb_log_proto_goTypes = []any{
 	(*Reign)(nil),        // 32: leasekeeper.log.v1.Reign
 	(*Name)(nil),         // 33: leasekeeper.log.v1.Name
 	(*Forgotten)(nil),    // 34: leasekeeper.log.v1.Forgotten
-	(*Tenancy)(nil),      // 35: leasekeeper.log.v1.Tenancy
+	(*Tenure)(nil),       // 35: leasekeeper.log.v1.Tenure
 }
 var file_internal_replica_logpb_log_proto_depIdxs = []int32{
 	1,  // 0: leasekeeper.log.v1.Entry.commands:type_name -> leasekeeper.log.v1.Command
@@ -2885,7 +2885,7 @@ var file_internal_replica_logpb_log_proto_depIdxs = []int32{
 	31, // 29: leasekeeper.log.v1.Lease.checkpointed:type_name -> leasekeeper.log.v1.Checkpointed
 	29, // 30: leasekeeper.log.v1.Checkpointed.applied:type_name -> leasekeeper.log.v1.Instant
 	29, // 31: leasekeeper.log.v1.Reign.applied:type_name -> leasekeeper.log.v1.Instant
-	35, // 32: leasekeeper.log.v1.Name.current:type_name -> leasekeeper.log.v1.Tenancy
+	35, // 32: leasekeeper.log.v1.Name.current:type_name -> leasekeeper.log.v1.Tenure
 	33, // [33:33] is the sub-list for method output_type
 	33, // [33:33] is the sub-list for method input_type
 	33, // [33:33] is the sub-list for extension type_name

@@ -12,7 +12,7 @@ const (
 	FamilyLease      = 't' // lease id with its sign bit flipped, 8 bytes big endian → logpb.Lease
 	FamilyLeadership = 'y' // start position, 8 bytes big endian → logpb.Reign
 	FamilyName       = 'n' // name → logpb.Name
-	FamilyPast       = 'p' // name, 0, number of the tenure modulo the number of tenures that are kept → logpb.Tenancy
+	FamilyPast       = 'p' // name, 0, number of the tenure modulo the number of tenures that are kept → logpb.Tenure
 )
 
 // Keys of the member's own records that other packages read.

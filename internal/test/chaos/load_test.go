@@ -22,7 +22,7 @@ type load struct {
 	stop      chan struct{}
 	running   sync.WaitGroup
 	registers [3]*register
-	names     *tenancies
+	names     *tenures
 	leases    leaseTally
 	tally     tally
 }
@@ -37,7 +37,7 @@ type tally struct {
 }
 
 func startLoad(t testing.TB, g *group) *load {
-	l := &load{t: t, g: g, stop: make(chan struct{}), names: newTenancies()}
+	l := &load{t: t, g: g, stop: make(chan struct{}), names: newTenures()}
 	for i := range l.registers {
 		r := &register{key: "register/" + name(i)}
 		l.registers[i] = r

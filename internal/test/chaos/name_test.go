@@ -25,33 +25,33 @@ const nameTTL = 2 * time.Second
 // contended are the names that they contend for.
 var contended = []string{"crown", "sceptre"}
 
-// tenancy is when a keeper knew that it held a name: no longer than it did hold it.
-type tenancy struct {
+// tenure is when a keeper knew that it held a name: no longer than it did hold it.
+type tenure struct {
 	keeper   int
 	from, to time.Time
 	token    leasekeeper.Token
 	lost     bool
 }
 
-// tenancies are all of them, by name.
-type tenancies struct {
+// tenures are all of them, by name.
+type tenures struct {
 	mu     sync.Mutex
-	byName map[string][]tenancy
+	byName map[string][]tenure
 }
 
-func newTenancies() *tenancies { return &tenancies{byName: make(map[string][]tenancy)} }
+func newTenures() *tenures { return &tenures{byName: make(map[string][]tenure)} }
 
-func (n *tenancies) add(name string, one tenancy) {
+func (n *tenures) add(name string, one tenure) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.byName[name] = append(n.byName[name], one)
 }
 
 // judge looks whether two held one name at one time, or with tokens that do not grow.
-func (n *tenancies) judge(t testing.TB, hadTime bool) {
+func (n *tenures) judge(t testing.TB, hadTime bool) {
 	for _, name := range contended {
 		all, lost := n.byName[name], 0
-		slices.SortFunc(all, func(a, b tenancy) int { return a.from.Compare(b.from) })
+		slices.SortFunc(all, func(a, b tenure) int { return a.from.Compare(b.from) })
 		for i, one := range all {
 			if one.lost {
 				lost++
@@ -122,7 +122,7 @@ func (l *load) keepName(k *leasekeeper.Keeper, number int, name string) {
 		l.t.Errorf("keeper %d: %s was not acquired after %v: %v", number, name, time.Since(began), err)
 		return
 	}
-	one := tenancy{keeper: number, from: time.Now(), token: lease.Token()}
+	one := tenure{keeper: number, from: time.Now(), token: lease.Token()}
 	one.to = one.from
 	long := 100 * time.Millisecond
 	if rand.IntN(5) == 0 {

@@ -157,7 +157,7 @@ func TestLostRequestsAndAnswers(t *testing.T) {
 	p.Judge(nil)
 }
 
-// A keeper lives through lost answers: each claim ends as one tenancy, with tokens that grow.
+// A keeper lives through lost answers: each claim ends as one tenure, with tokens that grow.
 func TestClaimsOverABadNetwork(t *testing.T) {
 	p := Start(t)
 	s := open(t, connect(t, p.URI()), mongodb.Config{})

@@ -76,7 +76,7 @@ func gated(ctx context.Context, client *mongo.Client, data *mongo.Collection, by
 
 func nothing() {}
 
-// takeByForce ends whatever tenancy there is and begins another.
+// takeByForce ends whatever tenure there is and begins another.
 func takeByForce(ctx context.Context, c *claim.Client) (tenant, error) {
 	if err := c.Revoke(ctx, "jobs/x", 0, "test", true); err != nil {
 		return tenant{}, err

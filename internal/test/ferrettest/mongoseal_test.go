@@ -281,7 +281,7 @@ func TestFieldsAreDocumented(t *testing.T) {
 	r := aRecord("jobs/a.b$c", 7)
 	r.Pins, r.Revoked, r.Since = []string{"why"}, "because", time.UnixMilli(1700000000123)
 	r.Card = backend.Card{Host: "h", PID: 3, Started: time.UnixMilli(1600000000000), Text: "t"}
-	r.Past = []backend.Tenancy{{Token: 5, Holder: backend.Holder{ID: "b"}, From: r.Card.Started, To: r.Since, Why: backend.Expired, Note: "n"}}
+	r.Past = []backend.Tenure{{Token: 5, Holder: backend.Holder{ID: "b"}, From: r.Card.Started, To: r.Since, Why: backend.Expired, Note: "n"}}
 	if _, err := s.Swap(t.Context(), claim.Swap{Record: r, Owner: true}); err != nil {
 		t.Fatal(err)
 	}

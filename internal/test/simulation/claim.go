@@ -21,7 +21,7 @@ func (f *facts) byHolder() []*lease {
 	return all
 }
 
-// checkRefused checks that a claim was refused because of a tenancy that may still have been the newest.
+// checkRefused checks that a claim was refused because of a tenure that may still have been the newest.
 func (f *facts) checkRefused(k *call, claimed ownership.Claimed) {
 	f.w.mark("a claim was refused")
 	name := k.leases[0].name

@@ -212,7 +212,7 @@ func (c *client) inspect() {
 	}
 }
 
-// endOne ends a lease, or a name's tenancy.
+// endOne ends a lease, or a name's tenure.
 func (c *client) endOne() {
 	w := c.w
 	l := c.someLease()

@@ -10,7 +10,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// pinned is a tenancy that is pinned, with the term of the leader at that time.
+// pinned is a tenure that is pinned, with the term of the leader at that time.
 type pinned struct {
 	tenure
 	term uint64
@@ -70,7 +70,7 @@ func (c *client) notTransferred(k *call, err error) {
 	l.giving = false
 }
 
-// checkTransfer checks that a transfer which is acknowledged has ended one tenancy, and begun that of the next in line.
+// checkTransfer checks that a transfer which is acknowledged has ended one tenure, and begun that of the next in line.
 func (f *facts) checkTransfer(k *call, l *lease, token int64) {
 	all := f.tenures[l.name]
 	i := slices.IndexFunc(all, func(t tenure) bool { return t.token == token })

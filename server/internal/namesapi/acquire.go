@@ -65,7 +65,7 @@ func (n *Service) Acquire(r *leasekeeperv1.AcquireRequest, stream acquireStream)
 	}
 	waiting = false
 	return stream.Send(&leasekeeperv1.AcquireResponse{
-		State: leasekeeperv1.AcquireResponse_YOURS, Lease: int64(claim.Lease), TtlMs: claim.TTL.Milliseconds(), Token: uint64(token),
+		State: leasekeeperv1.AcquireResponse_HELD, Lease: int64(claim.Lease), TtlMs: claim.TTL.Milliseconds(), Token: uint64(token),
 	})
 }
 
@@ -126,9 +126,9 @@ func (n *Service) claim(ctx context.Context, claim ownership.Claim, holder strin
 	case readHolder(claimed.Holder).Id != holder:
 		return false, ownership.ErrLeaseTaken
 	case claimed.Before == 0:
-		resp.State = leasekeeperv1.AcquireResponse_YOURS
+		resp.State = leasekeeperv1.AcquireResponse_HELD
 	default:
-		resp.State = leasekeeperv1.AcquireResponse_IN_LINE
+		resp.State = leasekeeperv1.AcquireResponse_WAITING
 		resp.Current = nameInfo(claimed.Current)
 		waits = claim.Wait
 	}

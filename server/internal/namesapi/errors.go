@@ -63,7 +63,7 @@ var nameRefusals = []nameRefusal{
 	{ownership.ErrNotHeld, codes.FailedPrecondition, leasekeeperv1.ErrorReason_NOT_HELD, "not_held", false},
 	{ownership.ErrOtherToken, codes.FailedPrecondition, leasekeeperv1.ErrorReason_OTHER_TOKEN, "other_token", false},
 	{ownership.ErrPinned, codes.FailedPrecondition, leasekeeperv1.ErrorReason_PINNED, "pinned", false},
-	{ownership.ErrNobodyWaits, codes.FailedPrecondition, leasekeeperv1.ErrorReason_NOBODY_WAITS, "nobody_waits", false},
+	{ownership.ErrNobodyWaits, codes.FailedPrecondition, leasekeeperv1.ErrorReason_NO_WAITER, "nobody_waits", false},
 	{ownership.ErrLeaseTaken, codes.AlreadyExists, leasekeeperv1.ErrorReason_LEASE_TAKEN, "lease_taken", false},
 
 	{context.Canceled, codes.Canceled, leasekeeperv1.ErrorReason_UNAVAILABLE, "", false},

@@ -65,9 +65,9 @@ func (h *holding) answer(r *holdRequest, known *node.HoldAnswer) {
 	case claimed.Lease == lessor.NoLease:
 		a.State, a.Current = leasekeeperv1.HoldAnswer_REFUSED, nameInfo(claimed.Current)
 	case claimed.Before == 0:
-		a.State = leasekeeperv1.HoldAnswer_YOURS
+		a.State = leasekeeperv1.HoldAnswer_HELD
 	default:
-		a.State, a.Current = leasekeeperv1.HoldAnswer_IN_LINE, nameInfo(claimed.Current)
+		a.State, a.Current = leasekeeperv1.HoldAnswer_WAITING, nameInfo(claimed.Current)
 	}
 	if known.Err == nil && claimed.Lease != lessor.NoLease {
 		a.TtlMs, a.Token, a.Place = claimed.TTL.Milliseconds(), uint64(claimed.Token), int32(claimed.Before)
@@ -134,7 +134,7 @@ func (h *holding) settle(lease lessor.ID, name string, token int64, err error) {
 		if err != nil {
 			h.fail(a, r, err)
 		} else {
-			a.State, a.TtlMs, a.Token = leasekeeperv1.HoldAnswer_YOURS, r.ttl.Milliseconds(), uint64(token)
+			a.State, a.TtlMs, a.Token = leasekeeperv1.HoldAnswer_HELD, r.ttl.Milliseconds(), uint64(token)
 			h.s.cfg.Metrics.Count(leasekeeperv1.Leasekeeper_Acquire_FullMethodName, codes.OK, 1)
 		}
 		h.drop(r)

@@ -82,7 +82,7 @@ func TestHoldLooksAgain(t *testing.T) {
 		states[a.Number] = a.State
 	}
 	wantEqual(t, "answers", len(states), 2)
-	wantEqual(t, "mine", states[1], leasekeeperv1.HoldAnswer_YOURS)
+	wantEqual(t, "mine", states[1], leasekeeperv1.HoldAnswer_HELD)
 	wantEqual(t, "lost", states[3], leasekeeperv1.HoldAnswer_FAILED)
 	wantEqual(t, "queued", len(h.byNumber), 1)
 }

@@ -55,7 +55,7 @@ type Member interface {
 
 	Names(ctx context.Context, names []string) (replica.NameStates, error)
 	HeldNames(ctx context.Context, prefix, after string, limit int) (names []string, index uint64, err error)
-	History(ctx context.Context, name string) ([]replica.Tenancy, error)
+	History(ctx context.Context, name string) ([]replica.Tenure, error)
 	WatchNames(prefix string) *node.NameWatch
 }
 
@@ -170,7 +170,7 @@ func (n *Service) History(ctx context.Context, r *leasekeeperv1.HistoryRequest) 
 	}
 	resp := new(leasekeeperv1.HistoryResponse)
 	for i := range all {
-		resp.Tenancies = append(resp.Tenancies, tenancy(&all[i]))
+		resp.Tenures = append(resp.Tenures, tenure(&all[i]))
 	}
 	return resp, nil
 }
@@ -329,8 +329,8 @@ func nameInfo(s *ownership.State) *leasekeeperv1.NameInfo {
 	return info
 }
 
-func tenancy(t *replica.Tenancy) *leasekeeperv1.Tenancy {
-	return &leasekeeperv1.Tenancy{
+func tenure(t *replica.Tenure) *leasekeeperv1.Tenure {
+	return &leasekeeperv1.Tenure{
 		Token: uint64(t.Token), Lease: int64(t.Lease), Holder: readHolder(t.Holder),
 		From: timestamp(t.From), To: timestamp(t.To), Why: leasekeeperv1.Why(t.Why), Note: t.Note,
 	}

@@ -230,12 +230,12 @@ func appendRefused(refused []*leasekeeperv1.RefusedRenewal, place uint32, err er
 	if err == nil {
 		return refused
 	}
-	r := &leasekeeperv1.RefusedRenewal{Place: place, State: leasekeeperv1.RefusedRenewal_AGAIN}
+	r := &leasekeeperv1.RefusedRenewal{Place: place, State: leasekeeperv1.RefusedRenewal_RETRY}
 	switch {
 	case errors.Is(err, lessor.ErrNotFound):
 		r.State = leasekeeperv1.RefusedRenewal_GONE
 	case errors.Is(err, lessor.ErrDoomed):
-		r.State = leasekeeperv1.RefusedRenewal_DOOMED
+		r.State = leasekeeperv1.RefusedRenewal_REVOKED
 	}
 	if ended := (*ownership.EndedError)(nil); errors.As(err, &ended) {
 		r.Why, r.Note = leasekeeperv1.Why(ended.Why), ended.Note

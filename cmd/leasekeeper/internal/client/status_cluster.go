@@ -89,7 +89,7 @@ func newMemberStatus(m *leasekeeperv1.Member, names map[uint64]string, newest ui
 		s.Leader = memberID(m.Leader)
 	}
 	s.CommitIndex, s.AppliedIndex, s.Lag = m.CommitIndex, m.AppliedIndex, newest-min(newest, m.AppliedIndex)
-	s.MasterLeaseMs, s.PromiseMs, s.VoteHoldOffMs = millis(m.MasterLeaseNs), millis(m.PromiseNs), millis(m.MuteNs)
+	s.MasterLeaseMs, s.PromiseMs, s.VoteHoldOffMs = millis(m.MasterLeaseNs), millis(m.PromiseNs), millis(m.VoteHoldOffNs)
 	s.ClocksTrusted = m.ClocksDistrusted == ""
 	for _, p := range m.Peers {
 		seen := peerStatus{

@@ -298,7 +298,7 @@ func (s side) above(ctx context.Context, t leasekeeper.Token, dryRun bool) error
 }
 
 // inherit makes sure that the tokens of a name go on above last.
-func (s side) inherit(ctx context.Context, name string, last leasekeeper.Token, past []backend.Tenancy) error {
+func (s side) inherit(ctx context.Context, name string, last leasekeeper.Token, past []backend.Tenure) error {
 	if s.client != nil {
 		return s.client.Inherit(ctx, name, last, past)
 	}

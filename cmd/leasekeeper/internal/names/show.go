@@ -193,8 +193,8 @@ func moment(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05Z")
 }
 
-// tenancyInfo is one row of a history.
-type tenancyInfo struct {
+// tenureInfo is one row of a history.
+type tenureInfo struct {
 	Token  uint64      `json:"token"`
 	Holder *holderInfo `json:"holder"`
 	From   *time.Time  `json:"from,omitempty"`
@@ -235,10 +235,10 @@ from the store's wall clock. The store keeps a limited number of tenures.`,
 	return cmd
 }
 
-func printHistory(cmd *cobra.Command, past []backend.Tenancy, output string) error {
-	all, rows := []tenancyInfo{}, [][]string{{"TOKEN", "HOLDER", "FROM", "TO", "WHY"}}
+func printHistory(cmd *cobra.Command, past []backend.Tenure, output string) error {
+	all, rows := []tenureInfo{}, [][]string{{"TOKEN", "HOLDER", "FROM", "TO", "WHY"}}
 	for _, t := range past {
-		all = append(all, tenancyInfo{
+		all = append(all, tenureInfo{
 			Token: uint64(t.Token), Holder: aboutHolder(t.Holder), From: utcOf(t.From), To: utcOf(t.To),
 			Why: string(t.Why), Note: t.Note,
 		})

@@ -160,7 +160,7 @@ func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, 
 		gone := o.reason() == leasekeeperv1.ErrorReason_NOT_HELD || o.reason() == leasekeeperv1.ErrorReason_OTHER_TOKEN
 		switch {
 		case o.err == nil, gone && o.maybe:
-			return nil // the tenancy that was meant is over, by an earlier attempt or otherwise
+			return nil // the tenure that was meant is over, by an earlier attempt or otherwise
 		case gone && token == 0:
 			continue
 		}

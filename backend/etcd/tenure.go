@@ -170,7 +170,7 @@ func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, 
 	case f != nil:
 		return f.write(what)
 	case now && ours:
-		// The tenancy is over. The lease, made for it alone, is of no more use, and ends by itself if this
+		// The tenure is over. The lease, made for it alone, is of no more use, and ends by itself if this
 		// fails; that of another program may stand for more.
 		_ = l.end(ctx)
 	}
