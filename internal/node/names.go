@@ -7,6 +7,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -92,7 +93,7 @@ func (n *Node) addHolder(ctx context.Context, s *ownership.State) error {
 		if !s.Held || s.HolderKnown {
 			return nil
 		}
-		token, holder, err := replica.StoredHolder(n.db, s.Name)
+		token, holder, err := record.Holder(n.db, s.Name)
 		if err != nil {
 			return err
 		}
@@ -130,7 +131,7 @@ func (n *Node) scanHeld(ctx context.Context, prefix, after string, limit int) ([
 	}
 	defer release()
 	var found []string
-	err = replica.ReadHeld(n.db, prefix, after, func(name string) bool {
+	err = record.Held(n.db, prefix, after, func(name string) bool {
 		found = append(found, name)
 		return len(found) < limit && ctx.Err() == nil
 	})
@@ -138,7 +139,7 @@ func (n *Node) scanHeld(ctx context.Context, prefix, after string, limit int) ([
 }
 
 // History returns the last tenures of a name, newest first.
-func (n *Node) History(ctx context.Context, name string) ([]replica.Tenure, error) {
+func (n *Node) History(ctx context.Context, name string) ([]record.Tenure, error) {
 	if _, err := n.readHeader(ctx, false); err != nil {
 		return nil, err
 	}
@@ -150,10 +151,10 @@ func (n *Node) History(ctx context.Context, name string) ([]replica.Tenure, erro
 		return nil, err
 	}
 	defer release()
-	var past []replica.Tenure
+	var past []record.Tenure
 	err = n.store.Beside(func() (err error) {
 		snapshot := n.db.NewSnapshot()
-		past, err = replica.ReadHistory(snapshot, name)
+		past, err = record.History(snapshot, name)
 		return errors.Join(err, snapshot.Close())
 	})
 	return past, err

@@ -9,7 +9,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 )
 
-// A query about names finds what only drafts say, whether memory has the owner's card or not.
+// A query about names finds what only the buffer says, whether memory has the owner's card or not.
 func TestNodeTellsOfDrafts(t *testing.T) {
 	dir := t.TempDir()
 	n := startNode(t, dir)

@@ -18,6 +18,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/internal/statexfer"
 )
 
@@ -115,7 +116,7 @@ func stateAt(t *testing.T, index uint64) []byte {
 	}
 	batch := db.NewBatch()
 	for key, m := range map[string]proto.Message{
-		"ri": &logpb.Identity{Format: replica.Format, ClusterId: stateCluster, MemberId: 11, Incarnation: 1},
+		"ri": &logpb.Identity{Format: record.Format, ClusterId: stateCluster, MemberId: 11, Incarnation: 1},
 		"ra": &logpb.Applied{Index: index, Term: 3},
 	} {
 		value, err := proto.Marshal(m)

@@ -12,6 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -60,7 +61,7 @@ func (a *applying) load(key []byte, m proto.Message) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return load(batch, key, m)
+	return record.Load(batch, key, m)
 }
 
 // applyOrDefer leaves committed entries to the next Step, which is asked for at once, if this one has something
@@ -106,9 +107,11 @@ func (r *Replica) apply(m *raftpb.Message) {
 	}
 	r.store.Commit(a.writer)
 	r.reuse(a.writer.Batch())
-	if err := r.fileMany(); err != nil {
-		r.halt(fmt.Errorf("the disk failed while records were put in their places: %w", err))
-		return
+	if r.buffer.Full() {
+		if err := r.Flush(); err != nil {
+			r.halt(fmt.Errorf("the disk failed while buffered records were flushed: %w", err))
+			return
+		}
 	}
 	if changes := a.writer.Changes(); len(changes)+len(a.env.Effects.Changes) > 0 {
 		r.emit(Publish{changes, a.env.Effects.Changes})
@@ -140,12 +143,12 @@ func (r *Replica) applyEntries(entries []*raftpb.Entry) error {
 		}
 		if entry.GetTerm() != r.applied.term {
 			r.beginTerm(mark{entry.GetIndex(), entry.GetTerm()})
-			put(r.applying.writer.Batch(), keyTerms, termsRecord(r.terms))
+			record.Put(r.applying.writer.Batch(), record.KeyTerms, termsRecord(r.terms))
 		}
 		r.applied = mark{entry.GetIndex(), entry.GetTerm()}
 	}
-	r.keepDrafts(r.applying.writer.Batch())
-	put(r.applying.writer.Batch(), keyApplied, &logpb.Applied{Index: r.applied.index, Term: r.applied.term})
+	r.buffer.Log(r.applying.writer.Batch())
+	record.Put(r.applying.writer.Batch(), record.KeyApplied, &logpb.Applied{Index: r.applied.index, Term: r.applied.term})
 	keep := r.cfg.LogKeep
 	if r.alone() {
 		keep = min(keep, keepAlone)
@@ -162,7 +165,7 @@ func (r *Replica) applyEntries(entries []*raftpb.Entry) error {
 
 func (r *Replica) applyEntry(entry *raftpb.Entry) error {
 	if entry.GetType() != raftpb.EntryNormal {
-		return &DamagedError{What: fmt.Sprintf("entry of type %v, which no member proposes", entry.GetType())}
+		return &record.DamagedError{What: fmt.Sprintf("entry of type %v, which no member proposes", entry.GetType())}
 	}
 	if len(entry.GetData()) == 0 {
 		r.beginLeadership(entry)
@@ -170,11 +173,11 @@ func (r *Replica) applyEntry(entry *raftpb.Entry) error {
 	}
 	a := r.applying
 	if err := a.payload.decode(entry.GetData()); err != nil {
-		return &DamagedError{What: "its commands cannot be read", Err: err}
+		return &record.DamagedError{What: "its commands cannot be read", Err: err}
 	}
 	commands := a.payload.commands
 	if len(commands) > maxOrdinal {
-		return &DamagedError{What: fmt.Sprintf("it has %d commands, more than any member writes", len(commands))}
+		return &record.DamagedError{What: fmt.Sprintf("it has %d commands, more than any member writes", len(commands))}
 	}
 	waiting := r.takeProposal(entry.GetTerm(), a.payload.sequence)
 	a.env.Wall = a.payload.wall
@@ -245,11 +248,11 @@ func (r *Replica) beginLeadership(entry *raftpb.Entry) {
 	after := r.lessor.Leaderships()
 	for _, leadership := range before {
 		if !slices.Contains(after, leadership) {
-			remove(r.applying.writer.Batch(), leadershipKey(leadership.Start))
+			record.Remove(r.applying.writer.Batch(), record.LeadershipKey(leadership.Start))
 		}
 	}
 	instant, domain := r.instants.encode(r.now)
-	put(r.applying.writer.Batch(), leadershipKey(start), &logpb.Reign{
+	record.Put(r.applying.writer.Batch(), record.LeadershipKey(start), &logpb.Reign{
 		Start: uint64(start), Term: entry.GetTerm(), Applied: instant, Domain: domain,
 	})
 	if r.leading && entry.GetTerm() == r.term {
@@ -294,7 +297,7 @@ func (r *Replica) applyNow(text []byte, own any, term uint64, at lessor.Position
 	}
 	command := new(logpb.Command)
 	if err := proto.Unmarshal(text, command); err != nil {
-		return nil, &DamagedError{What: "it cannot be read", Err: err}
+		return nil, &record.DamagedError{What: "it cannot be read", Err: err}
 	}
 	return r.applyCommand(command, term, at)
 }
@@ -324,7 +327,7 @@ func (r *Replica) applyCommand(command *logpb.Command, term uint64, at lessor.Po
 	if result, err, known := r.applyNames(command); known {
 		return result, err
 	}
-	return nil, &DamagedError{What: fmt.Sprintf("unknown command %T: was the data written by a newer version?", command.Op)}
+	return nil, &record.DamagedError{What: fmt.Sprintf("unknown command %T: was the data written by a newer version?", command.Op)}
 }
 
 // result makes a typed answer an untyped one that is nil together with an error.
@@ -402,31 +405,31 @@ func (r *Replica) applyCheckpoint(op *logpb.Checkpoint, term uint64, at lessor.P
 
 // ended removes the record of a lease that the lessor has just ended, and has the names know why it did.
 func (r *Replica) ended(id lessor.ID, why ownership.Why, note string) error {
-	r.strike(leaseKey(id))
+	r.remove(record.LeaseKey(id))
 	r.applying.decided = append(r.applying.decided, id)
 	return r.updateNames(why, note)
 }
 
 func (r *Replica) writeLease(id lessor.ID) {
-	record, ok := r.lessor.Record(id)
+	lease, ok := r.lessor.Record(id)
 	if !ok {
 		panic(fmt.Sprintf("replica: lease %x has no record right after a command changed it", uint64(id)))
 	}
 	m := r.scratch.lease
-	m.Id, m.Generation, m.TtlNs, m.Cleared = int64(record.ID), uint64(record.Generation), int64(record.TTL), uint64(record.Cleared)
-	m.Pinned, m.Doomed = record.Pinned, record.Doomed
+	m.Id, m.Generation, m.TtlNs, m.Cleared = int64(lease.ID), uint64(lease.Generation), int64(lease.TTL), uint64(lease.Cleared)
+	m.Pinned, m.Doomed = lease.Pinned, lease.Doomed
 	m.Claimed, m.Name, m.Checkpointed = false, m.Name[:0], nil
 	if name, ok := r.names.ClaimOf(id); ok {
 		m.Claimed, m.Name = true, append(m.Name, name...)
 	}
-	if record.Checkpointed {
-		instant, domain := r.instants.encode(record.Applied)
-		m.Checkpointed = &logpb.Checkpointed{RemainingNs: int64(record.Remaining), Applied: instant, Domain: domain}
+	if lease.Checkpointed {
+		instant, domain := r.instants.encode(lease.Applied)
+		m.Checkpointed = &logpb.Checkpointed{RemainingNs: int64(lease.Remaining), Applied: instant, Domain: domain}
 	}
-	if key := leaseKey(id); m.Claimed || r.drafts.of[string(key)] != nil {
-		r.draft(key, m, r.applying.env.At != lessor.Position(record.Generation))
+	if key := record.LeaseKey(id); m.Claimed || r.buffer.Has(key) {
+		r.buffer.Put(key, m, r.applying.env.At != lessor.Position(lease.Generation))
 	} else {
-		put(r.applying.writer.Batch(), key, m)
+		record.Put(r.applying.writer.Batch(), key, m)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -72,8 +73,8 @@ func TestOwnersAreRemembered(t *testing.T) {
 		c := op(i)
 		w.do(100_000, keyspace.PutRequest{Key: ownership.Key(c.Name, c.Lease), Value: []byte("new card"), IgnoreLease: true})
 		w.do(100_001, ownership.Release{Name: c.Name, Lease: c.Lease})
-		view := w.filed()
-		past, err := ReadHistory(view, c.Name)
+		view := w.flushed()
+		past, err := record.History(view, c.Name)
 		view.Close()
 		if err != nil || len(past) != 1 || past[0].Lease != c.Lease || string(past[0].Holder) != "new card" || past[0].Why != ownership.WhyReleased {
 			t.Errorf("%s: %+v, %v", c.Name, past, err)

@@ -27,9 +27,9 @@
 //
 // Names are held by leases. Who stands in line for one follows from keys: after every command notice looks at what it
 // changed, however that came about, and hands the name on. What is remembered of the past of a name is a record beside
-// the keys. Such records, and those of the leases of claims, change all the time: each batch adds what it changed of
-// them to one record, and only now and then they are put in their places (drafts.go). Code that reads them from the
-// database, or copies it for another member, has that done first.
+// the keys. Such records, and those of the leases of claims, change all the time, so they go through a write-behind
+// buffer of package record. Code that reads them from the database, or copies it for another member, calls
+// [Replica.Flush] first.
 //
 // A member that becomes leader applies the first entry of its own term, begins a leadership in the lessor with it, promotes
 // the lessor, and only then serves.
@@ -65,22 +65,19 @@
 // # Where things are
 //
 //	replica.go, event.go         Step; what goes in and comes out
-//	command.go, entry.go, txn.go, claim*.go, again.go, names*.go
+//	command.go, entry.go, txn.go, claim_query.go, again.go, names.go
 //	                             what clients ask for, and what applying it does
 //	propose.go, bulk.go, persist.go, apply.go, log.go, recover.go, compaction.go, space.go, memory.go, admission.go, pace.go
 //	                             the log, the state, and what bounds them
-//	record.go, drafts.go         what is remembered of names, and when it is written where
 //	answer.go                    answers from memory
 //	group.go, elect.go           the others, promises, elections, handing over and leaving
 //	found.go, fork.go            new members, and groups that have forked
 //	confirm.go, forward.go       rounds, followers' reads and renewals
 //	health.go, yield.go          whether requests work through this member; leaders that hand over to a better one
-//	view.go, group_status.go, read_names.go
-//	                             what a driver sees besides effects
+//	view.go, group_status.go       what a driver sees besides effects
 //	message.go                   what members say to each other
 //	ship.go, install.go
 //	                             a member's whole state, on its way to another
-//	disk.go, logpb               what the records on the disk look like
 //	refound.go                   the database of a snapshot becomes that of a new cluster
 //
 // # What it never does

@@ -1,13 +1,12 @@
 package replica
 
 import (
-	"fmt"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/wire"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -32,11 +31,11 @@ type encoded struct {
 func encodeOp(op any) encoded {
 	switch op := op.(type) {
 	case ownership.Claim:
-		return encoded{size: enclosed(commandClaim, claimSize(op))}
+		return encoded{size: wire.EnclosedSize(commandClaim, claimSize(op))}
 	case ownership.Release:
-		return encoded{size: enclosed(commandRelease, releaseSize(op))}
+		return encoded{size: wire.EnclosedSize(commandRelease, releaseSize(op))}
 	}
-	text := marshal(encode(op))
+	text := wire.Marshal(encode(op))
 	return encoded{text, len(text)}
 }
 
@@ -44,88 +43,42 @@ func encodeOp(op any) encoded {
 func appendOp(text []byte, op any, e encoded) []byte {
 	switch op := op.(type) {
 	case ownership.Claim:
-		text = appendEnclosed(text, commandClaim, claimSize(op))
-		text = appendNumber(text, claimID, uint64(op.Lease))
-		text = appendNumber(text, claimTTL, uint64(op.TTL))
-		text = appendText(text, claimName, op.Name)
-		text = appendText(text, claimHolder, op.Holder)
-		return appendNumber(text, claimWait, protowire.EncodeBool(op.Wait))
+		text = wire.AppendEnclosed(text, commandClaim, claimSize(op))
+		text = wire.AppendNumber(text, claimID, uint64(op.Lease))
+		text = wire.AppendNumber(text, claimTTL, uint64(op.TTL))
+		text = wire.AppendText(text, claimName, op.Name)
+		text = wire.AppendText(text, claimHolder, op.Holder)
+		return wire.AppendNumber(text, claimWait, protowire.EncodeBool(op.Wait))
 	case ownership.Release:
-		text = appendEnclosed(text, commandRelease, releaseSize(op))
-		text = appendText(text, releaseName, op.Name)
-		return appendNumber(text, releaseID, uint64(op.Lease))
+		text = wire.AppendEnclosed(text, commandRelease, releaseSize(op))
+		text = wire.AppendText(text, releaseName, op.Name)
+		return wire.AppendNumber(text, releaseID, uint64(op.Lease))
 	}
 	return append(text, e.text...)
 }
 
 func claimSize(op ownership.Claim) int {
-	return numberSize(claimID, uint64(op.Lease)) + numberSize(claimTTL, uint64(op.TTL)) +
-		textSize(claimName, len(op.Name)) + textSize(claimHolder, len(op.Holder)) +
-		numberSize(claimWait, protowire.EncodeBool(op.Wait))
+	return wire.NumberSize(claimID, uint64(op.Lease)) + wire.NumberSize(claimTTL, uint64(op.TTL)) +
+		wire.TextSize(claimName, len(op.Name)) + wire.TextSize(claimHolder, len(op.Holder)) +
+		wire.NumberSize(claimWait, protowire.EncodeBool(op.Wait))
 }
 
 func releaseSize(op ownership.Release) int {
-	return textSize(releaseName, len(op.Name)) + numberSize(releaseID, uint64(op.Lease))
-}
-
-func marshal(m proto.Message) []byte {
-	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil {
-		panic(fmt.Sprintf("replica: cannot encode %T: %v", m, err))
-	}
-	return text
-}
-
-// enclosed is the size of a field that so many bytes are put into, and appendEnclosed appends what comes before them.
-func enclosed(field protowire.Number, size int) int {
-	return protowire.SizeTag(field) + protowire.SizeBytes(size)
-}
-
-func appendEnclosed(text []byte, field protowire.Number, size int) []byte {
-	return protowire.AppendVarint(protowire.AppendTag(text, field, protowire.BytesType), uint64(size))
-}
-
-func numberSize(field protowire.Number, n uint64) int {
-	if n == 0 {
-		return 0
-	}
-	return protowire.SizeTag(field) + protowire.SizeVarint(n)
-}
-
-func textSize(field protowire.Number, size int) int {
-	if size == 0 {
-		return 0
-	}
-	return enclosed(field, size)
-}
-
-func appendNumber(text []byte, field protowire.Number, n uint64) []byte {
-	if n == 0 {
-		return text
-	}
-	return protowire.AppendVarint(protowire.AppendTag(text, field, protowire.VarintType), n)
-}
-
-func appendText[T string | []byte](text []byte, field protowire.Number, s T) []byte {
-	if len(s) == 0 {
-		return text
-	}
-	text = protowire.AppendVarint(protowire.AppendTag(text, field, protowire.BytesType), uint64(len(s)))
-	return append(text, s...)
+	return wire.TextSize(releaseName, len(op.Name)) + wire.NumberSize(releaseID, uint64(op.Lease))
 }
 
 // encodeEntry returns a payload.
 func encodeEntry(sequence uint64, wall int64, commands []pending) []byte {
-	size := numberSize(entrySequence, sequence) + numberSize(entryWall, uint64(wall))
+	size := wire.NumberSize(entrySequence, sequence) + wire.NumberSize(entryWall, uint64(wall))
 	for i := range commands {
-		size += enclosed(entryCommands, commands[i].size)
+		size += wire.EnclosedSize(entryCommands, commands[i].size)
 	}
-	text := appendNumber(make([]byte, 0, size), entrySequence, sequence)
+	text := wire.AppendNumber(make([]byte, 0, size), entrySequence, sequence)
 	for i := range commands {
-		text = appendEnclosed(text, entryCommands, commands[i].size)
+		text = wire.AppendEnclosed(text, entryCommands, commands[i].size)
 		text = appendOp(text, commands[i].op, commands[i].encoded)
 	}
-	return appendNumber(text, entryWall, uint64(wall))
+	return wire.AppendNumber(text, entryWall, uint64(wall))
 }
 
 // payload is an entry taken apart.
@@ -179,7 +132,7 @@ func decodeClaim(command []byte) (op ownership.Claim, ok bool) {
 		var number uint64
 		var value []byte
 		var field protowire.Number
-		if field, number, value, text, ok = nextField(text); !ok {
+		if field, number, value, text, ok = wire.Next(text); !ok {
 			break
 		}
 		switch {
@@ -207,7 +160,7 @@ func decodeRelease(command []byte) (op ownership.Release, ok bool) {
 		var number uint64
 		var value []byte
 		var field protowire.Number
-		if field, number, value, text, ok = nextField(text); !ok {
+		if field, number, value, text, ok = wire.Next(text); !ok {
 			break
 		}
 		switch {
@@ -220,27 +173,4 @@ func decodeRelease(command []byte) (op ownership.Release, ok bool) {
 		}
 	}
 	return op, ok
-}
-
-// nextField takes a number, or bytes, which then are not nil, off the front of a message.
-func nextField(text []byte) (field protowire.Number, number uint64, value, rest []byte, ok bool) {
-	field, kind, n := protowire.ConsumeTag(text)
-	if n < 0 {
-		return 0, 0, nil, nil, false
-	}
-	var m int
-	switch text = text[n:]; kind {
-	case protowire.VarintType:
-		number, m = protowire.ConsumeVarint(text)
-	case protowire.BytesType:
-		if value, m = protowire.ConsumeBytes(text); value == nil {
-			value = []byte{}
-		}
-	default:
-		return 0, 0, nil, nil, false
-	}
-	if m < 0 {
-		return 0, 0, nil, nil, false
-	}
-	return field, number, value, text[m:], true
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/wire"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -49,7 +50,7 @@ func TestEntriesAreOfTheFormat(t *testing.T) {
 	want := &logpb.Entry{Sequence: 7, WallMs: 1_700_000_000_000}
 	for _, op := range someOps() {
 		p := newPending(1, op)
-		if plain := marshal(encode(op)); !bytes.Equal(text(p), plain) || p.size != len(plain) {
+		if plain := wire.Marshal(encode(op)); !bytes.Equal(text(p), plain) || p.size != len(plain) {
 			t.Fatalf("%+v became %x of %d bytes, not %x", op, text(p), p.size, plain)
 		}
 		claim, isClaim := decodeClaim(text(p))
@@ -74,7 +75,7 @@ func TestEntriesAreOfTheFormat(t *testing.T) {
 		all, want.Commands = append(all, p), append(want.Commands, encode(op))
 	}
 	entry := encodeEntry(want.Sequence, want.WallMs, all)
-	if !bytes.Equal(entry, marshal(want)) || cap(entry) != len(entry) {
+	if !bytes.Equal(entry, wire.Marshal(want)) || cap(entry) != len(entry) {
 		t.Error("an entry is not what the format says, or its size was not known")
 	}
 	checkDecoding(t, entry)

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
 // A member that was started with an old copy of its folder has forgotten entries that it acknowledged, and the votes that
@@ -39,7 +40,7 @@ const maxTerms = 1024
 // recoverTerms reads with which entries terms began. Of a folder of an earlier version only the newest is known.
 func (r *Replica) recoverTerms() error {
 	stored := new(logpb.Terms)
-	if _, err := load(r.db, keyTerms, stored); err != nil {
+	if _, err := record.Load(r.db, record.KeyTerms, stored); err != nil {
 		return err
 	}
 	r.terms = nil

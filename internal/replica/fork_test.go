@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
 // fork has a group of three fork: one member is away, what the other two acknowledge is lost with the folder of one of
@@ -176,7 +177,7 @@ func TestOnlyCertainEntriesProveAFork(t *testing.T) {
 	sent := func(index, term uint64, starts ...mark) *raftpb.Message {
 		m := message(raftpb.MsgSnap, r.term, 0, 0)
 		m.Snapshot = &raftpb.Snapshot{
-			Metadata: &raftpb.SnapshotMetadata{Index: new(index), Term: new(term)}, Data: newRecord(keyTerms, termsRecord(starts)).Value,
+			Metadata: &raftpb.SnapshotMetadata{Index: new(index), Term: new(term)}, Data: newRecord(record.KeyTerms, termsRecord(starts)).Value,
 		}
 		return m
 	}

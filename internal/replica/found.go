@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
 // A member with a new data folder does not vote and does not campaign: it may have had another folder before, with votes
@@ -37,7 +38,7 @@ type fresh struct {
 
 // recoverFresh reads whether this member is new.
 func (r *Replica) recoverFresh() error {
-	_, closer, err := r.db.Get(keyNew)
+	_, closer, err := r.db.Get(record.KeyNew)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return nil
 	}
@@ -127,7 +128,7 @@ func (r *Replica) belong() {
 		return
 	}
 	batch := r.db.NewBatch()
-	remove(batch, keyNew)
+	record.Remove(batch, record.KeyNew)
 	r.persistOwn(persisting{}, batch)
 	r.founding, r.fresh = r.fresh.founding, nil
 	if r.founding { // the others are to do the same

@@ -13,6 +13,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
@@ -74,20 +75,20 @@ func (r *Replica) silent() bool { return !r.leading && r.now.Elapsed(r.heard) >=
 func (r *Replica) join() error {
 	r.voters = slices.Sorted(slices.Values(r.log.conf.GetVoters()))
 	if !slices.Contains(r.voters, r.identity.MemberID) {
-		return &DamagedError{What: fmt.Sprintf("member %x is none of the voters %x", r.identity.MemberID, r.voters)}
+		return &record.DamagedError{What: fmt.Sprintf("member %x is none of the voters %x", r.identity.MemberID, r.voters)}
 	}
 	if err := r.checkMembers(); err != nil {
 		return err
 	}
 	peers, promised := new(logpb.Peers), new(logpb.Promised)
-	if _, err := load(r.db, keyPeers, peers); err != nil {
+	if _, err := record.Load(r.db, record.KeyPeers, peers); err != nil {
 		return err
 	}
 	r.peers = make(map[uint64]uint64)
 	for _, p := range peers.Peers {
 		r.peers[p.MemberId] = p.Incarnation
 	}
-	if _, err := load(r.db, keyPromised, promised); err != nil {
+	if _, err := record.Load(r.db, record.KeyPromised, promised); err != nil {
 		return err
 	}
 	// An empty folder does not prove that nothing was ever promised, so who founds a group with others waits as well.
@@ -218,7 +219,7 @@ func (r *Replica) acquaint(member, incarnation uint64) {
 		delete(r.fresh.stands, member) // that was of a former folder
 	}
 	batch := r.db.NewBatch()
-	put(batch, keyPeers, m)
+	record.Put(batch, record.KeyPeers, m)
 	r.persistOwn(persisting{peer: member, incarnation: incarnation}, batch)
 }
 
@@ -346,7 +347,7 @@ func (r *Replica) rememberPromise(longest time.Duration) {
 		return
 	}
 	batch := r.db.NewBatch()
-	put(batch, keyPromised, &logpb.Promised{LongestNs: int64(longest)})
+	record.Put(batch, record.KeyPromised, &logpb.Promised{LongestNs: int64(longest)})
 	r.persistOwn(persisting{promised: longest}, batch)
 }
 

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
 // replacing is what concerns the state of another member that is to replace the own one. While that is under way
@@ -129,14 +130,14 @@ func ownAfter(m *raftpb.Message, hard *raftpb.HardState) []Record {
 	at := markOf(m.GetSnapshot())
 	end := &logpb.Applied{Index: at.index, Term: at.term}
 	own := []Record{
-		newRecord(keyHardState, hard),
-		newRecord(keyConfState, m.GetSnapshot().GetMetadata().GetConfState()),
-		newRecord(keyApplied, end),
-		newRecord(keyTruncated, end),
-		newRecord(keyTerms, termsRecord(sentTerms(m.GetSnapshot()))),
+		newRecord(record.KeyHardState, hard),
+		newRecord(record.KeyConfState, m.GetSnapshot().GetMetadata().GetConfState()),
+		newRecord(record.KeyApplied, end),
+		newRecord(record.KeyTruncated, end),
+		newRecord(record.KeyTerms, termsRecord(sentTerms(m.GetSnapshot()))),
 	}
 	for _, e := range m.GetEntries() {
-		own = append(own, newRecord(logKey(e.GetIndex()), e))
+		own = append(own, newRecord(record.LogKey(e.GetIndex()), e))
 	}
 	return own
 }

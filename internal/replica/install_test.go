@@ -18,6 +18,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/internal/statexfer"
 )
 
@@ -242,14 +243,14 @@ func TestC4InstantsOfAStateAreTheReceiversOwn(t *testing.T) {
 			t.Errorf("%s is at %v, and it came between %v and %v", what, instant, at, now)
 		}
 	}
-	err := readLeases(w.db, func(m *logpb.Lease) bool {
+	err := record.Leases(w.db, func(m *logpb.Lease) bool {
 		if m.Checkpointed == nil {
 			t.Fatalf("lease %d was not checkpointed", m.Id)
 		}
 		check("a checkpoint", m.Checkpointed.Applied, m.Checkpointed.Domain)
 		return true
 	})
-	err = errors.Join(err, readLeaderships(w.db, func(m *logpb.Reign) bool {
+	err = errors.Join(err, record.Leaderships(w.db, func(m *logpb.Reign) bool {
 		check("a leadership", m.Applied, m.Domain)
 		return true
 	}))
@@ -276,7 +277,7 @@ func TestAStateThatCameTooLateIsDiscarded(t *testing.T) {
 	message := Message{From: leader, To: to, Raft: &raftpb.Message{
 		Type: raftpb.MsgSnap.Enum(), From: new(leader), To: new(to), Term: new(w.replica.term), Snapshot: snapshot,
 	}}
-	if err := w.replica.file(); err != nil {
+	if err := w.replica.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	before := g.members[to].dump()
@@ -338,7 +339,7 @@ func TestAWriteFromBeforeAnInstallationIsVoid(t *testing.T) {
 		t.Fatalf("%d writes are under way", len(w.writes))
 	}
 	snapshot, err := from.replica.log.Snapshot()
-	if err = errors.Join(err, from.replica.file()); err != nil {
+	if err = errors.Join(err, from.replica.Flush()); err != nil {
 		t.Fatal(err)
 	}
 	snap := message(raftpb.MsgSnap)

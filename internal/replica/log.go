@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -10,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
 // tailBytes bounds the entries kept in memory beyond those that are not yet applied. They are small objects
@@ -56,11 +59,11 @@ var _ raft.Storage = (*log)(nil)
 func openLog(db *pebble.DB, applied uint64, step int) (*log, error) {
 	l := &log{db: db, step: step, hard: new(raftpb.HardState), conf: new(raftpb.ConfState)}
 	truncated := new(logpb.Applied)
-	for _, record := range []struct {
+	for _, own := range []struct {
 		key []byte
 		m   proto.Message
-	}{{keyHardState, l.hard}, {keyConfState, l.conf}, {keyTruncated, truncated}} {
-		if _, err := load(db, record.key, record.m); err != nil {
+	}{{record.KeyHardState, l.hard}, {record.KeyConfState, l.conf}, {record.KeyTruncated, truncated}} {
+		if _, err := record.Load(db, own.key, own.m); err != nil {
 			return nil, err
 		}
 	}
@@ -71,9 +74,9 @@ func openLog(db *pebble.DB, applied uint64, step int) (*log, error) {
 	err := readEntries(db, 0, func(e *raftpb.Entry) bool {
 		switch {
 		case e.GetIndex() != l.last+1:
-			gap = &DamagedError{What: fmt.Sprintf("the log continues with entry %d after entry %d", e.GetIndex(), l.last)}
+			gap = &record.DamagedError{What: fmt.Sprintf("the log continues with entry %d after entry %d", e.GetIndex(), l.last)}
 		case e.GetTerm() < lastTerm:
-			gap = &DamagedError{What: fmt.Sprintf("log entry %d is of term %d after one of term %d", e.GetIndex(), e.GetTerm(), lastTerm)}
+			gap = &record.DamagedError{What: fmt.Sprintf("log entry %d is of term %d after one of term %d", e.GetIndex(), e.GetTerm(), lastTerm)}
 		}
 		l.last, lastTerm = e.GetIndex(), e.GetTerm()
 		l.measure(e)
@@ -89,13 +92,13 @@ func openLog(db *pebble.DB, applied uint64, step int) (*log, error) {
 	}
 	l.written = l.last
 	if applied > l.last || applied < l.truncated.index || l.hard.GetTerm() < lastTerm {
-		return nil, &DamagedError{What: fmt.Sprintf("the log reaches from %d to %d (term %d) but the state is at %d (term %d)",
+		return nil, &record.DamagedError{What: fmt.Sprintf("the log reaches from %d to %d (term %d) but the state is at %d (term %d)",
 			l.truncated.index, l.last, lastTerm, applied, l.hard.GetTerm())}
 	}
 	// The commit index is not synced by itself. What was applied had been committed.
 	l.hard.Commit = new(max(l.hard.GetCommit(), applied))
 	if l.hard.GetCommit() > l.last {
-		return nil, &DamagedError{What: fmt.Sprintf("the log ends at %d before its commit index %d", l.last, l.hard.GetCommit())}
+		return nil, &record.DamagedError{What: fmt.Sprintf("the log ends at %d before its commit index %d", l.last, l.hard.GetCommit())}
 	}
 	return l, nil
 }
@@ -105,17 +108,17 @@ func (l *log) append(b *pebble.Batch, entries []*raftpb.Entry, hard *raftpb.Hard
 	if len(entries) > 0 {
 		first := entries[0].GetIndex()
 		if first <= l.written {
-			if err := b.DeleteRange(logKey(first), logEnd, nil); err != nil {
+			if err := b.DeleteRange(record.LogKey(first), record.LogEnd, nil); err != nil {
 				panic(fmt.Sprintf("replica: cannot cut the log at %d: %v", first, err))
 			}
 		}
 		for _, e := range entries {
-			put(b, logKey(e.GetIndex()), e)
+			record.Put(b, record.LogKey(e.GetIndex()), e)
 		}
 		l.written = entries[len(entries)-1].GetIndex()
 	}
 	if hard != nil {
-		put(b, keyHardState, hard)
+		record.Put(b, record.KeyHardState, hard)
 	}
 }
 
@@ -193,12 +196,12 @@ func (l *log) truncate(b *pebble.Batch, index uint64) error {
 	if err != nil {
 		return err
 	}
-	if err := b.DeleteRange(logKey(0), logKey(index+1), nil); err != nil {
+	if err := b.DeleteRange(record.LogKey(0), record.LogKey(index+1), nil); err != nil {
 		return err
 	}
 	l.truncated = mark{index, term}
 	l.steps = slices.DeleteFunc(l.steps, func(step uint64) bool { return step <= index })
-	put(b, keyTruncated, &logpb.Applied{Index: index, Term: term})
+	record.Put(b, record.KeyTruncated, &logpb.Applied{Index: index, Term: term})
 	return nil
 }
 
@@ -268,7 +271,40 @@ func (l *log) fromDisk(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 		return true
 	})
 	if err == nil && (len(entries) == 0 || entries[0].GetIndex() != lo) {
-		err = &DamagedError{What: fmt.Sprintf("log entry %d is missing", lo)}
+		err = &record.DamagedError{What: fmt.Sprintf("log entry %d is missing", lo)}
 	}
 	return entries, err
+}
+
+// readEntries calls yield with the entries of the log from index lo on, in order, until it returns false.
+func readEntries(db pebble.Reader, lo uint64, yield func(*raftpb.Entry) bool) error {
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: record.LogKey(lo), UpperBound: []byte{record.FamilyLog + 1}})
+	if err != nil {
+		return err
+	}
+	for it.First(); it.Valid(); it.Next() {
+		entry, err := readEntry(it.Key(), it.Value())
+		if err != nil {
+			return errors.Join(err, it.Close())
+		}
+		if !yield(entry) {
+			break
+		}
+	}
+	return errors.Join(it.Error(), it.Close())
+}
+
+func readEntry(key, value []byte) (*raftpb.Entry, error) {
+	if len(key) != 9 {
+		return nil, &record.DamagedError{What: fmt.Sprintf("log key %x has a wrong length", key)}
+	}
+	index := binary.BigEndian.Uint64(key[1:])
+	entry := new(raftpb.Entry)
+	if err := proto.Unmarshal(value, entry); err != nil {
+		return nil, &record.DamagedError{What: fmt.Sprintf("log entry %d cannot be read", index), Err: err}
+	}
+	if entry.GetIndex() != index {
+		return nil, &record.DamagedError{What: fmt.Sprintf("log entry %d calls itself %d", index, entry.GetIndex())}
+	}
+	return entry, nil
 }

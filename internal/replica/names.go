@@ -9,6 +9,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -212,8 +213,8 @@ func (r *Replica) updateNames(why ownership.Why, note string) error {
 func (r *Replica) storeNames() {
 	a, e := r.applying, &r.applying.env.Effects
 	for _, past := range e.Past {
-		setTenure(r.scratch.tenure, past.Tenure)
-		r.draft(pastKey(past.Name, past.Number), r.scratch.tenure, past.Number >= ownership.MaxPast)
+		record.SetTenure(r.scratch.tenure, past.Tenure)
+		r.buffer.Put(record.PastKey(past.Name, past.Number), r.scratch.tenure, past.Number >= ownership.MaxPast)
 	}
 	for i := range e.Records {
 		r.writeName(&e.Records[i])
@@ -223,18 +224,18 @@ func (r *Replica) storeNames() {
 	}
 	a.decided = append(a.decided, e.Decided...)
 	for _, f := range e.Forgotten {
-		r.strike(nameKey(f.Name))
+		r.remove(record.NameKey(f.Name))
 		for number := range f.Past {
-			r.strike(pastKey(f.Name, number))
+			r.remove(record.PastKey(f.Name, number))
 		}
 	}
 	if e.ForgottenToken != 0 {
-		put(a.writer.Batch(), keyForgotten, &logpb.Forgotten{Last: e.ForgottenToken})
+		record.Put(a.writer.Batch(), record.KeyForgotten, &logpb.Forgotten{Last: e.ForgottenToken})
 	}
 	for _, id := range e.Orphans {
 		if _, err := r.lessor.Revoke(id); err == nil {
 			r.counts.Revoked++
-			r.strike(leaseKey(id))
+			r.remove(record.LeaseKey(id))
 			a.decided = append(a.decided, id)
 		}
 	}
@@ -242,9 +243,9 @@ func (r *Replica) storeNames() {
 }
 
 // writeName stores the record of a name.
-func (r *Replica) writeName(record *ownership.Record) {
-	setName(r.scratch.name, r.scratch.tenure, record)
-	r.draft(nameKey(record.Name), r.scratch.name, true)
+func (r *Replica) writeName(name *ownership.Record) {
+	record.SetName(r.scratch.name, r.scratch.tenure, name)
+	r.buffer.Put(record.NameKey(name.Name), r.scratch.name, true)
 }
 
 // scratch is memory for the records that are stored most often.
@@ -255,32 +256,6 @@ type scratch struct {
 }
 
 func newScratch() scratch { return scratch{new(logpb.Name), new(logpb.Tenure), new(logpb.Lease)} }
-
-// setName makes m, with the given memory for its current tenure, what is stored of a name.
-func setName(m *logpb.Name, current *logpb.Tenure, record *ownership.Record) {
-	m.Name = append(m.Name[:0], record.Name...)
-	m.Ended, m.Last = record.Ended, record.Last
-	m.Pinned, m.Revoked = optional(record.Pinned), optional(record.Revoked)
-	m.Freed, m.FreedOrder, m.Revision = record.Freed, record.FreedOrder, record.Revision
-	m.Current = nil
-	if record.Current != nil {
-		m.Current = current
-		setTenure(current, record.Current)
-	}
-}
-
-// setTenure makes m what is stored of a tenure.
-func setTenure(m *logpb.Tenure, t *ownership.Tenure) {
-	m.Token, m.Lease, m.Holder = t.Token, int64(t.Lease), t.Holder
-	m.FromMs, m.ToMs, m.Why, m.Note = t.From, t.To, uint32(t.Why), append(m.Note[:0], t.Note...)
-}
-
-func optional(s *string) []byte {
-	if s == nil {
-		return nil
-	}
-	return append([]byte{}, *s...)
-}
 
 // view is what questions about names see between two batches.
 func (r *Replica) view() ownership.View {
@@ -296,16 +271,10 @@ type stored struct {
 // Tenure is part of ownership.Stored.
 func (s *stored) Tenure(name string) (*ownership.Tenure, error) {
 	m := new(logpb.Name)
-	if _, err := s.r.read(nameKey(name), m); err != nil || m.Current == nil {
+	if _, err := s.r.load(record.NameKey(name), m); err != nil || m.Current == nil {
 		return nil, err
 	}
-	return tenureOf(m.Current), nil
-}
-
-func tenureOf(m *logpb.Tenure) *ownership.Tenure {
-	return &ownership.Tenure{
-		Token: m.Token, Lease: lessor.ID(m.Lease), Holder: m.Holder, From: m.FromMs, To: m.ToMs, Why: ownership.Why(m.Why), Note: string(m.Note),
-	}
+	return record.TenureOf(m.Current), nil
 }
 
 // Card is part of ownership.Stored.
@@ -328,30 +297,14 @@ func (s *stored) Card(name string, lease lessor.ID) ([]byte, error) {
 // recoverNames reads what is stored of names. Who waits for them follows from the keys.
 func (r *Replica) recoverNames() error {
 	forgotten := new(logpb.Forgotten)
-	if _, err := load(r.db, keyForgotten, forgotten); err != nil {
+	if _, err := record.Load(r.db, record.KeyForgotten, forgotten); err != nil {
 		return err
 	}
 	r.names.RestoreForgotten(forgotten.Last)
-	return readNames(r.db, func(m *logpb.Name) bool {
-		record := ownership.Record{
-			Name: string(m.Name), Ended: m.Ended, Last: m.Last, Pinned: reason(m.Pinned), Revoked: reason(m.Revoked),
-			Freed: m.Freed, FreedOrder: m.FreedOrder, Revision: m.Revision,
-		}
-		if m.Current != nil {
-			record.Current = tenureOf(m.Current)
-		}
-		r.names.RestoreRecord(record)
+	return record.Names(r.db, func(m *logpb.Name) bool {
+		r.names.RestoreRecord(record.NameOf(m))
 		return true
 	})
-}
-
-// reason is optional the other way round.
-func reason(b []byte) *string {
-	if b == nil {
-		return nil
-	}
-	s := string(b)
-	return &s
 }
 
 // completeNames checks that keys and records agree, and stores the records of names whose keys are older than records
@@ -359,7 +312,7 @@ func reason(b []byte) *string {
 func (r *Replica) completeNames() error {
 	fresh, err := r.names.Complete()
 	if err != nil {
-		return &DamagedError{What: err.Error()}
+		return &record.DamagedError{What: err.Error()}
 	}
 	if len(fresh) == 0 {
 		return nil
@@ -367,8 +320,8 @@ func (r *Replica) completeNames() error {
 	batch := r.db.NewBatch()
 	for i := range fresh {
 		m := new(logpb.Name)
-		setName(m, new(logpb.Tenure), &fresh[i])
-		put(batch, nameKey(fresh[i].Name), m)
+		record.SetName(m, new(logpb.Tenure), &fresh[i])
+		record.Put(batch, record.NameKey(fresh[i].Name), m)
 	}
 	return batch.Commit(pebble.NoSync)
 }
@@ -407,17 +360,14 @@ func (r *Replica) inspectNames(q NamesQuery) NameStates {
 	return NameStates{all, r.applied.index}
 }
 
-// addHolder adds the owner's card if it is among the drafts. If it is not, it is in its place on the disk.
+// addHolder adds the owner's card if it is in the buffer. If it is not, the database has it.
 func (r *Replica) addHolder(s *ownership.State) {
-	key := nameKey(s.Name)
-	if r.drafts.of[string(key)] == nil {
-		return
+	key := record.NameKey(s.Name)
+	m := new(logpb.Name)
+	if _, err := r.buffer.Load(key, m); err != nil || m.Current == nil || m.Current.Token != s.Token {
+		return // an error is impossible: this member put the record into the buffer
 	}
-	record := new(logpb.Name)
-	if _, err := r.read(key, record); err != nil || record.Current == nil || record.Current.Token != s.Token {
-		return // an error is impossible: this member wrote the draft
-	}
-	s.Holder, s.HolderKnown = record.Current.Holder, true
+	s.Holder, s.HolderKnown = m.Current.Holder, true
 }
 
 // whyNot adds the reason, if it is known, to the refusal of a renewal.

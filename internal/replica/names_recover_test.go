@@ -13,6 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -33,8 +34,8 @@ func TestNamesOfFormerVersions(t *testing.T) {
 	w.do(2, Grant{2, time.Hour})
 	w.do(3, keyspace.PutRequest{Key: []byte("n/1"), Value: []byte("one"), Lease: 1})
 	w.do(4, keyspace.PutRequest{Key: []byte("n/2"), Lease: 2})
-	w.file()
-	if err := w.db.Delete(nameKey("n"), pebble.Sync); err != nil {
+	w.flush()
+	if err := w.db.Delete(record.NameKey("n"), pebble.Sync); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.reopened(); err != nil {
@@ -55,9 +56,9 @@ func TestNamesOfFormerVersions(t *testing.T) {
 		t.Errorf("at the next start:\n%s\nbefore:\n%s", after, before)
 	}
 	w.do(6, Revoke{1})
-	view := w.filed()
+	view := w.flushed()
 	defer view.Close()
-	past, err := ReadHistory(view, "n")
+	past, err := record.History(view, "n")
 	if err != nil || len(past) != 2 || past[1].Why != ownership.WhyRevoked {
 		t.Errorf("history: %+v, %v", past, err)
 	}
@@ -67,39 +68,39 @@ func TestNamesOfFormerVersions(t *testing.T) {
 func TestDamagedNames(t *testing.T) {
 	for what, damage := range map[string]func(w *world) error{
 		"another holder": func(w *world) error {
-			record := new(logpb.Name)
-			if _, err := load(w.db, nameKey("n"), record); err != nil {
+			m := new(logpb.Name)
+			if _, err := record.Load(w.db, record.NameKey("n"), m); err != nil {
 				return err
 			}
-			record.Current.Lease++
-			return writeRecord(w, nameKey("n"), record)
+			m.Current.Lease++
+			return writeRecord(w, record.NameKey("n"), m)
 		},
 		"a holder without a key": func(w *world) error {
-			return writeRecord(w, nameKey("m"), &logpb.Name{Name: []byte("m"), Current: &logpb.Tenure{Token: 2, Lease: 1}})
+			return writeRecord(w, record.NameKey("m"), &logpb.Name{Name: []byte("m"), Current: &logpb.Tenure{Token: 2, Lease: 1}})
 		},
 		"another name": func(w *world) error {
-			return writeRecord(w, nameKey("o"), &logpb.Name{Name: []byte("p")})
+			return writeRecord(w, record.NameKey("o"), &logpb.Name{Name: []byte("p")})
 		},
 		"a claim without a key": func(w *world) error {
-			record := new(logpb.Lease)
-			if _, err := load(w.db, leaseKey(2), record); err != nil {
+			m := new(logpb.Lease)
+			if _, err := record.Load(w.db, record.LeaseKey(2), m); err != nil {
 				return err
 			}
-			record.Claimed = true
-			return writeRecord(w, leaseKey(2), record)
+			m.Claimed = true
+			return writeRecord(w, record.LeaseKey(2), m)
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			w := newWorld(t).serve()
 			w.do(1, ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour})
 			w.do(2, Grant{2, time.Hour})
-			w.file()
+			w.flush()
 			if err := damage(w); err != nil {
 				t.Fatal(err)
 			}
 			err := w.reopened()
 			defer w.close()
-			if damaged := (*DamagedError)(nil); !errors.As(err, &damaged) {
+			if damaged := (*record.DamagedError)(nil); !errors.As(err, &damaged) {
 				t.Errorf("opened with %v", err)
 			}
 		})
@@ -108,7 +109,7 @@ func TestDamagedNames(t *testing.T) {
 
 func writeRecord(w *world, key []byte, m proto.Message) error {
 	batch := w.db.NewBatch()
-	put(batch, key, m)
+	record.Put(batch, key, m)
 	return batch.Commit(pebble.Sync)
 }
 
@@ -215,8 +216,8 @@ func TestFreeNamesAreForgotten(t *testing.T) {
 	batch := w.db.NewBatch()
 	for i := range freeNames {
 		name := fmt.Sprintf("free/%05d", i)
-		put(batch, nameKey(name), &logpb.Name{Name: []byte(name), Ended: 1, Last: 1, Freed: 1, FreedOrder: uint32(i)})
-		put(batch, pastKey(name, 0), &logpb.Tenure{Token: 1, Why: uint32(ownership.WhyReleased)})
+		record.Put(batch, record.NameKey(name), &logpb.Name{Name: []byte(name), Ended: 1, Last: 1, Freed: 1, FreedOrder: uint32(i)})
+		record.Put(batch, record.PastKey(name, 0), &logpb.Tenure{Token: 1, Why: uint32(ownership.WhyReleased)})
 	}
 	if err := batch.Commit(pebble.Sync); err != nil {
 		t.Fatal(err)
@@ -233,11 +234,11 @@ func TestFreeNamesAreForgotten(t *testing.T) {
 	if n := len(w.replica.names.FreeNames()); n != freeNames {
 		t.Errorf("%d free names are remembered", n)
 	}
-	view := w.filed()
-	if past, err := ReadHistory(view, "free/00000"); err != nil || len(past) > 0 {
+	view := w.flushed()
+	if past, err := record.History(view, "free/00000"); err != nil || len(past) > 0 {
 		t.Errorf("the one that was free longest: %v, %v", past, err)
 	}
-	if past, err := ReadHistory(view, "free/00002"); err != nil || len(past) != 1 {
+	if past, err := record.History(view, "free/00002"); err != nil || len(past) != 1 {
 		t.Errorf("the next: %v, %v", past, err)
 	}
 	view.Close()
@@ -262,8 +263,8 @@ func TestOldKeysNeverOwnForgottenNames(t *testing.T) {
 	batch := w.db.NewBatch()
 	for i := range freeNames { // as if so many had become free later
 		name := fmt.Sprintf("free/%05d", i)
-		put(batch, nameKey(name), &logpb.Name{Name: []byte(name), Ended: 1, Last: 1, Freed: 1 << 30, FreedOrder: uint32(i)})
-		put(batch, pastKey(name, 0), &logpb.Tenure{Token: 1, Why: uint32(ownership.WhyReleased)})
+		record.Put(batch, record.NameKey(name), &logpb.Name{Name: []byte(name), Ended: 1, Last: 1, Freed: 1 << 30, FreedOrder: uint32(i)})
+		record.Put(batch, record.PastKey(name, 0), &logpb.Tenure{Token: 1, Why: uint32(ownership.WhyReleased)})
 	}
 	if err := batch.Commit(pebble.Sync); err != nil {
 		t.Fatal(err)

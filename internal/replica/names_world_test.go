@@ -11,32 +11,33 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
 // What tests of a whole member need for names.
 
-// filed is the database as it would be if everything in it were in its place.
-func (w *world) filed() *pebble.Batch {
+// flushed is the database as it would be if everything in it were in its place.
+func (w *world) flushed() *pebble.Batch {
 	view := w.replica.db.NewIndexedBatch()
-	w.replica.drafts.place(view)
+	w.replica.buffer.WriteTo(view)
 	return view
 }
 
-// file has the database show all that is remembered of names.
-func (w *world) file() {
+// flush has the database show all that is remembered of names.
+func (w *world) flush() {
 	w.t.Helper()
-	if err := w.replica.file(); err != nil {
-		w.t.Fatalf("filing: %v", err)
+	if err := w.replica.Flush(); err != nil {
+		w.t.Fatalf("flushing: %v", err)
 	}
 }
 
 // dumpNames shows what is remembered of names, on the disk and in memory.
 func (w *world) dumpNames(b *strings.Builder) {
 	w.t.Helper()
-	view := w.filed()
+	view := w.flushed()
 	defer view.Close()
-	err := readNames(view, func(m *logpb.Name) bool {
+	err := record.Names(view, func(m *logpb.Name) bool {
 		fmt.Fprintf(b, "name %s", m.Name)
 		if m.Current != nil {
 			fmt.Fprintf(b, " held by %s", showTenure(m.Current))
@@ -58,7 +59,7 @@ func (w *world) dumpNames(b *strings.Builder) {
 			b.WriteString(" unknown")
 		}
 		fmt.Fprintf(b, " freed %d.%d revision %d\n", m.Freed, m.FreedOrder, m.Revision)
-		past, err := ReadHistory(view, string(m.Name))
+		past, err := record.History(view, string(m.Name))
 		if err != nil {
 			w.t.Errorf("history of %s: %v", m.Name, err)
 		}

@@ -18,9 +18,6 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// Format is the version of everything this program writes into a data folder.
-const Format = record.Format
-
 // recover rebuilds the member from its database: identity, log, leases, keys, and which key is attached
 // to which lease.
 func (r *Replica) recover() (err error) {
@@ -44,11 +41,11 @@ func (r *Replica) recover() (err error) {
 // reload rebuilds what is in memory from the database. Others hold the log and the keyspace: they stay the same, with
 // other contents. openKeys has the keyspace read what it is.
 func (r *Replica) reload(openKeys func(keyspace.Leases) error) error {
-	if err := r.recoverDrafts(); err != nil {
+	if err := record.FlushLogged(r.db); err != nil {
 		return err
 	}
 	applied := new(logpb.Applied)
-	if _, err := load(r.db, keyApplied, applied); err != nil {
+	if _, err := record.Load(r.db, record.KeyApplied, applied); err != nil {
 		return err
 	}
 	r.applied = mark{applied.Index, applied.Term}
@@ -63,7 +60,7 @@ func (r *Replica) reload(openKeys func(keyspace.Leases) error) error {
 	}
 	r.log.applied = &r.applied
 	r.names.Reset()
-	r.inflight, r.drafts = newInflight(), newDrafts()
+	r.inflight, r.buffer = newInflight(), record.NewBuffer()
 	if err := r.recoverLeases(); err != nil {
 		return err
 	}
@@ -83,7 +80,7 @@ func (r *Replica) reload(openKeys func(keyspace.Leases) error) error {
 // identify reads who this member is, or writes it when the database is new.
 func (r *Replica) identify() error {
 	identity := new(logpb.Identity)
-	found, err := load(r.db, keyIdentity, identity)
+	found, err := record.Load(r.db, record.KeyIdentity, identity)
 	if err != nil {
 		return err
 	}
@@ -92,9 +89,9 @@ func (r *Replica) identify() error {
 			return err
 		}
 	}
-	if identity.Format != Format {
+	if identity.Format != record.Format {
 		return fmt.Errorf("the data is of format %d and this program knows format %d: "+
-			"use the version of leasekeeper that wrote it", identity.Format, Format)
+			"use the version of leasekeeper that wrote it", identity.Format, record.Format)
 	}
 	r.identity = Header{ClusterID: identity.ClusterId, MemberID: identity.MemberId}
 	r.incarnation = identity.Incarnation
@@ -112,7 +109,7 @@ func (r *Replica) found() (*logpb.Identity, error) {
 		return nil, err
 	}
 	if !empty {
-		return nil, &DamagedError{What: "the database is not empty but does not say whose it is"}
+		return nil, &record.DamagedError{What: "the database is not empty but does not say whose it is"}
 	}
 	if r.cfg.ClusterID == 0 || r.cfg.MemberID == 0 {
 		return nil, errors.New("replica: a new database needs a cluster id and a member id")
@@ -125,15 +122,15 @@ func (r *Replica) found() (*logpb.Identity, error) {
 		return nil, fmt.Errorf("replica: a new group needs members that differ, this one among them, and not %x with this one %x", voters, r.cfg.MemberID)
 	}
 	identity := &logpb.Identity{
-		Format: Format, ClusterId: r.cfg.ClusterID, MemberId: r.cfg.MemberID, Incarnation: r.cfg.Incarnation,
+		Format: record.Format, ClusterId: r.cfg.ClusterID, MemberId: r.cfg.MemberID, Incarnation: r.cfg.Incarnation,
 	}
 	batch := r.db.NewBatch()
-	put(batch, keyIdentity, identity)
-	put(batch, keyConfState, &raftpb.ConfState{Voters: voters})
+	record.Put(batch, record.KeyIdentity, identity)
+	record.Put(batch, record.KeyConfState, &raftpb.ConfState{Voters: voters})
 	if len(voters) > 1 {
 		// Should it never be asked for more, this is what it waits for when it starts again.
-		put(batch, keyPromised, &logpb.Promised{LongestNs: int64(r.cfg.Drift.GrantPromise(r.cfg.MasterLease))})
-		if err := batch.Set(keyNew, nil, nil); err != nil {
+		record.Put(batch, record.KeyPromised, &logpb.Promised{LongestNs: int64(r.cfg.Drift.GrantPromise(r.cfg.MasterLease))})
+		if err := batch.Set(record.KeyNew, nil, nil); err != nil {
 			return nil, err
 		}
 	}
@@ -160,18 +157,18 @@ func (r *Replica) rebuildLessor() error {
 	var failed error
 	records := func(yield func(lessor.Record) bool) {
 		var senseless error
-		failed = readLeases(r.db, func(m *logpb.Lease) bool {
-			record := r.leaseRecord(m)
-			senseless = checkRecord(record)
+		failed = record.Leases(r.db, func(m *logpb.Lease) bool {
+			lease := r.leaseRecord(m)
+			senseless = checkRecord(lease)
 			if m.Claimed {
-				r.names.RestoreClaim(record.ID, string(m.Name))
+				r.names.RestoreClaim(lease.ID, string(m.Name))
 			}
-			return senseless == nil && yield(record)
+			return senseless == nil && yield(lease)
 		})
 		failed = errors.Join(failed, senseless)
 	}
 	var leaderships []lessor.Leadership
-	err := readLeaderships(r.db, func(m *logpb.Reign) bool {
+	err := record.Leaderships(r.db, func(m *logpb.Reign) bool {
 		r.leadershipTerm = max(r.leadershipTerm, m.Term)
 		leaderships = append(leaderships, lessor.Leadership{Start: lessor.Position(m.Start), Applied: r.instants.decode(m.Applied, m.Domain)})
 		return true
@@ -190,21 +187,21 @@ func (r *Replica) rebuildLessor() error {
 func checkRecord(l lessor.Record) error {
 	if l.ID == lessor.NoLease || l.Generation == 0 || l.Cleared < l.Generation || l.TTL <= 0 || l.TTL > lessor.MaxTTL ||
 		l.Remaining < 0 || l.Remaining > l.TTL {
-		return &DamagedError{What: fmt.Sprintf("the record of lease %x makes no sense: %+v", uint64(l.ID), l)}
+		return &record.DamagedError{What: fmt.Sprintf("the record of lease %x makes no sense: %+v", uint64(l.ID), l)}
 	}
 	return nil
 }
 
 func (r *Replica) leaseRecord(m *logpb.Lease) lessor.Record {
-	record := lessor.Record{
+	lease := lessor.Record{
 		ID: lessor.ID(m.Id), Generation: lessor.Generation(m.Generation),
 		TTL: time.Duration(m.TtlNs), Cleared: lessor.Position(m.Cleared), Pinned: m.Pinned, Doomed: m.Doomed,
 	}
 	if c := m.Checkpointed; c != nil {
-		record.Checkpointed, record.Remaining = true, time.Duration(c.RemainingNs)
-		record.Applied = r.instants.decode(c.Applied, c.Domain)
+		lease.Checkpointed, lease.Remaining = true, time.Duration(c.RemainingNs)
+		lease.Applied = r.instants.decode(c.Applied, c.Domain)
 	}
-	return record
+	return lease
 }
 
 // recoverBindings attaches every key to the lease that it names.
@@ -216,7 +213,7 @@ func (r *Replica) recoverBindings() error {
 			return true
 		}
 		if err := r.lessor.Attach(lessor.ID(kv.Lease), []lessor.Item{{Key: string(kv.Key)}}); err != nil {
-			failed = &DamagedError{What: fmt.Sprintf("key %q is attached to lease %x", kv.Key, uint64(kv.Lease)), Err: err}
+			failed = &record.DamagedError{What: fmt.Sprintf("key %q is attached to lease %x", kv.Key, uint64(kv.Lease)), Err: err}
 		}
 		return failed == nil
 	})
@@ -235,7 +232,7 @@ type instants struct {
 
 func openInstants(db *pebble.DB, domain clock.Domain, now clock.Instant) (*instants, error) {
 	stored := new(logpb.Domain)
-	found, err := load(db, keyDomain, stored)
+	found, err := record.Load(db, record.KeyDomain, stored)
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +248,7 @@ func newDomain(db *pebble.DB, domain clock.Domain, sequence uint32, now clock.In
 	fresh := &instants{sequence: sequence, origin: now}
 	origin, _ := fresh.encode(now)
 	batch := db.NewBatch()
-	put(batch, keyDomain, &logpb.Domain{Sequence: fresh.sequence, Name: string(domain), Origin: origin})
+	record.Put(batch, record.KeyDomain, &logpb.Domain{Sequence: fresh.sequence, Name: string(domain), Origin: origin})
 	return fresh, batch.Commit(pebble.Sync)
 }
 

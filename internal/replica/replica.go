@@ -13,6 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
@@ -167,7 +168,7 @@ type Replica struct {
 	names       *ownership.Registry
 	committed   stored // of names
 	inflight    inflight
-	drafts      drafts // records that are not in their places yet
+	buffer      *record.Buffer // records that are not at their keys yet
 	scratch     scratch
 	wall        int64 // the time of day at the instant walled
 	walled      clock.Instant
@@ -203,7 +204,7 @@ func Open(cfg Config) (*Replica, error) {
 		cfg: cfg, db: cfg.DB, now: cfg.Now, holdUntil: cfg.Now, forwarded: newForwarded(),
 		proposals: make(map[uint64][]pending), waiting: make(map[lessor.ID][]waiter),
 		space: space{limits: cfg.Space, seen: Space{Free: UnknownFree}}, names: ownership.New(),
-		inflight: newInflight(), drafts: newDrafts(), scratch: newScratch(),
+		inflight: newInflight(), buffer: record.NewBuffer(), scratch: newScratch(),
 	}
 	r.committed.r, r.batch.stored.r = r, r
 	if err := r.recover(); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -59,7 +60,7 @@ func TestLogIsTruncated(t *testing.T) {
 		t.Errorf("%d entries are kept, want at most twice 10", kept)
 	}
 	entries := 0
-	it, err := w.db.NewIter(family(familyLog))
+	it, err := w.db.NewIter(record.Family(record.FamilyLog))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,12 +90,12 @@ func TestStartFromALongLog(t *testing.T) {
 	}
 	want := w.dump()
 	batch := w.db.NewBatch() // forget the state, but not the log
-	for _, f := range []byte{'v', 'h', 'e', 'm', familyLease, familyLeadership} {
+	for _, f := range []byte{'v', 'h', 'e', 'm', record.FamilyLease, record.FamilyLeadership} {
 		if err := batch.DeleteRange([]byte{f}, []byte{f + 1}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	remove(batch, keyApplied)
+	record.Remove(batch, record.KeyApplied)
 	if err := batch.Commit(pebble.Sync); err != nil {
 		t.Fatal(err)
 	}
@@ -114,16 +115,16 @@ func TestDamageIsRefused(t *testing.T) {
 		damage func(*pebble.Batch)
 		want   string
 	}{
-		{"a hole in the log", func(b *pebble.Batch) { remove(b, logKey(3)) }, "the log continues with entry 4 after entry 2"},
-		{"the end of the log is gone", func(b *pebble.Batch) { remove(b, logKey(5)) }, "but the state is at 5"},
-		{"an entry is somewhere else", func(b *pebble.Batch) { b.Set(logKey(5), []byte{0x18, 7}, nil) }, "log entry 5 calls itself 7"},
-		{"an entry is not one", func(b *pebble.Batch) { b.Set(logKey(5), []byte{0xff}, nil) }, "log entry 5 cannot be read"},
-		{"a lease is not one", func(b *pebble.Batch) { b.Set(leaseKey(1), []byte{0xff}, nil) }, "cannot be read"},
-		{"a lease makes no sense", func(b *pebble.Batch) { put(b, leaseKey(1), &logpb.Lease{Id: 1, TtlNs: -1}) }, "the record of lease 1 makes no sense"},
-		{"a leadership makes no sense", func(b *pebble.Batch) { put(b, leadershipKey(2), &logpb.Reign{Start: 1 << 50}) }, "is not where its key says"},
-		{"a key of a lease that is not there", func(b *pebble.Batch) { remove(b, leaseKey(1)) }, `key "a" is attached to lease 1`},
-		{"nobody's", func(b *pebble.Batch) { remove(b, keyIdentity) }, "does not say whose it is"},
-		{"a newer format", func(b *pebble.Batch) { b.Set(keyIdentity, []byte{8, 9}, nil) }, "use the version of leasekeeper that wrote it"},
+		{"a hole in the log", func(b *pebble.Batch) { record.Remove(b, record.LogKey(3)) }, "the log continues with entry 4 after entry 2"},
+		{"the end of the log is gone", func(b *pebble.Batch) { record.Remove(b, record.LogKey(5)) }, "but the state is at 5"},
+		{"an entry is somewhere else", func(b *pebble.Batch) { b.Set(record.LogKey(5), []byte{0x18, 7}, nil) }, "log entry 5 calls itself 7"},
+		{"an entry is not one", func(b *pebble.Batch) { b.Set(record.LogKey(5), []byte{0xff}, nil) }, "log entry 5 cannot be read"},
+		{"a lease is not one", func(b *pebble.Batch) { b.Set(record.LeaseKey(1), []byte{0xff}, nil) }, "cannot be read"},
+		{"a lease makes no sense", func(b *pebble.Batch) { record.Put(b, record.LeaseKey(1), &logpb.Lease{Id: 1, TtlNs: -1}) }, "the record of lease 1 makes no sense"},
+		{"a leadership makes no sense", func(b *pebble.Batch) { record.Put(b, record.LeadershipKey(2), &logpb.Reign{Start: 1 << 50}) }, "is not where its key says"},
+		{"a key of a lease that is not there", func(b *pebble.Batch) { record.Remove(b, record.LeaseKey(1)) }, `key "a" is attached to lease 1`},
+		{"nobody's", func(b *pebble.Batch) { record.Remove(b, record.KeyIdentity) }, "does not say whose it is"},
+		{"a newer format", func(b *pebble.Batch) { b.Set(record.KeyIdentity, []byte{8, 9}, nil) }, "use the version of leasekeeper that wrote it"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)

@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
@@ -29,7 +30,7 @@ func (l *log) Snapshot() (*raftpb.Snapshot, error) {
 func (r *Replica) ship(m *raftpb.Message, lease masterlease.Header) {
 	snapshot, err := r.log.Snapshot()
 	if err == nil {
-		err = r.file() // what others get is all in its place
+		err = r.Flush() // the buffer is not part of what others get
 	}
 	if err != nil {
 		r.shipped(Shipped{To: m.GetTo(), Err: err})
@@ -37,7 +38,7 @@ func (r *Replica) ship(m *raftpb.Message, lease masterlease.Header) {
 	}
 	m = proto.CloneOf(m)
 	m.Snapshot = snapshot
-	m.Snapshot.Data = newRecord(keyTerms, termsRecord(r.terms)).Value
+	m.Snapshot.Data = newRecord(record.KeyTerms, termsRecord(r.terms)).Value
 	message := Message{From: r.identity.MemberID, To: m.GetTo(), Raft: m, Lease: lease}
 	r.emit(Ship{message, r.db.NewSnapshot()})
 }

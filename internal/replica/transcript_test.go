@@ -18,6 +18,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -248,11 +249,11 @@ func (s *scene) showBatch(batch *pebble.Batch) string {
 			continue
 		}
 		switch key[0] {
-		case familyLog:
+		case record.FamilyLog:
 			if len(value) > 0 {
 				parts = append(parts, s.showEntry(key, value))
 			}
-		case familyRaft:
+		case record.FamilyRaft:
 			hard := new(raftpb.HardState)
 			if err := proto.Unmarshal(value, hard); err != nil {
 				s.t.Fatal(err)

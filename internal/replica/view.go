@@ -1,8 +1,11 @@
 package replica
 
 import (
+	"google.golang.org/protobuf/proto"
+
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
@@ -42,5 +45,28 @@ func (r *Replica) Place(name string, lease lessor.ID) (ownership.Place, error) {
 	return place, nil
 }
 
-// Flush writes all that is remembered of names to where [StoredHolder], [ReadHeld] and [ReadHistory] find it.
-func (r *Replica) Flush() error { return r.file() }
+// Flush writes all records of names to where readers of the database find them.
+func (r *Replica) Flush() error {
+	if r.installing {
+		return nil
+	}
+	return r.buffer.Flush(r.db)
+}
+
+// remove deletes a record, in the buffer if it is there.
+func (r *Replica) remove(key []byte) {
+	if !r.buffer.Delete(key) {
+		record.Remove(r.applying.writer.Batch(), key)
+	}
+}
+
+// load is [record.Load] for records that may be in the buffer.
+func (r *Replica) load(key []byte, m proto.Message) (bool, error) {
+	switch {
+	case r.buffer.Has(key):
+		return r.buffer.Load(key, m)
+	case r.applying != nil:
+		return r.applying.load(key, m)
+	}
+	return record.Load(r.db, key, m)
+}

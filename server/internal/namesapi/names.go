@@ -17,6 +17,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
@@ -55,7 +56,7 @@ type Member interface {
 
 	Names(ctx context.Context, names []string) (replica.NameStates, error)
 	HeldNames(ctx context.Context, prefix, after string, limit int) (names []string, index uint64, err error)
-	History(ctx context.Context, name string) ([]replica.Tenure, error)
+	History(ctx context.Context, name string) ([]record.Tenure, error)
 	WatchNames(prefix string) *node.NameWatch
 }
 
@@ -329,7 +330,7 @@ func nameInfo(s *ownership.State) *leasekeeperv1.NameInfo {
 	return info
 }
 
-func tenure(t *replica.Tenure) *leasekeeperv1.Tenure {
+func tenure(t *record.Tenure) *leasekeeperv1.Tenure {
 	return &leasekeeperv1.Tenure{
 		Token: uint64(t.Token), Lease: int64(t.Lease), Holder: readHolder(t.Holder),
 		From: timestamp(t.From), To: timestamp(t.To), Why: leasekeeperv1.Why(t.Why), Note: t.Note,

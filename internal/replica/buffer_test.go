@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -9,6 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -31,9 +31,9 @@ func (w *world) holdMany(n int) {
 	}
 }
 
-func (w *world) draftsOnDisk() (records int) {
+func (w *world) loggedBuffers() (records int) {
 	w.t.Helper()
-	it, err := w.db.NewIter(family(familyDraft))
+	it, err := w.db.NewIter(record.Family(record.FamilyBuffer))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -46,17 +46,17 @@ func (w *world) draftsOnDisk() (records int) {
 	return records
 }
 
-// Whether drafts are on the disk when the member ends, were just filed, or both, all is there when it starts again.
-func TestDraftsSurvive(t *testing.T) {
-	for _, n := range []int{1, 5, 700, maxDrafts} {
+// Whether the buffer was only logged when the member ends, was just flushed, or both, all is there when it starts again.
+func TestBufferedRecordsSurviveRestarts(t *testing.T) {
+	for _, n := range []int{1, 5, 700, record.MaxBuffered} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			w := newWorld(t).serve()
 			defer func() { w.close() }()
 			w.holdMany(n)
-			if len(w.replica.drafts.of) > maxDrafts {
-				t.Errorf("%d drafts", len(w.replica.drafts.of))
+			if w.replica.buffer.Len() > record.MaxBuffered {
+				t.Errorf("%d buffered records", w.replica.buffer.Len())
 			}
-			if n < 10 && w.draftsOnDisk() == 0 {
+			if n < 10 && w.loggedBuffers() == 0 {
 				t.Error("there are none on the disk, and nothing is tried here")
 			}
 			before := w.dump()
@@ -68,23 +68,23 @@ func TestDraftsSurvive(t *testing.T) {
 				if after := w.dump(); after != before {
 					t.Errorf("after a restart:\n%.500s\nbefore:\n%.500s", after, before)
 				}
-				if w.draftsOnDisk() > 0 {
-					t.Error("drafts are filed again at each start")
+				if w.loggedBuffers() > 0 {
+					t.Error("the buffer is flushed again at each start")
 				}
 			}
 		})
 	}
 }
 
-// Filing changes nothing that anybody can see, whenever it happens.
-func TestFilingShowsNowhere(t *testing.T) {
+// A flush changes nothing that anybody can see, whenever it happens.
+func TestFlushShowsNowhere(t *testing.T) {
 	steps := []Op{
 		ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour, Holder: []byte("one")},
 		ownership.Claim{Lease: 2, Name: "n", TTL: time.Hour, Holder: []byte("two"), Wait: true},
 		ownership.Pin{Name: "n", Reason: "because"},
 		ownership.Unpin{Name: "n"},
 		ownership.Release{Name: "n", Lease: 1},
-		Grant{1, time.Hour}, // the id of a claim that has a record, or a draft, or had one
+		Grant{1, time.Hour}, // the id of a claim that has a record at its key or in the buffer, or had one
 		Revoke{2},
 		ownership.Claim{Lease: 3, Name: "m", TTL: time.Hour},
 		ownership.Pin{Name: "m", Reason: "for good"},
@@ -93,24 +93,24 @@ func TestFilingShowsNowhere(t *testing.T) {
 		ownership.Claim{Lease: 3, Name: "m", TTL: time.Minute},
 	}
 	var never string
-	for filed := range len(steps) + 1 { // before this one
+	for flushed := range len(steps) + 1 { // before this one
 		w := newWorld(t).serve()
 		for i, op := range steps {
-			if i == filed-1 {
-				w.file()
+			if i == flushed-1 {
+				w.flush()
 			}
 			w.do(uint64(i+1), op)
 		}
 		got := w.dump()
-		if filed == 0 {
+		if flushed == 0 {
 			never = got
 		}
-		for range 2 { // with what was left as drafts, and without
+		for range 2 { // with what was left in the buffer, and without
 			if got != never {
-				t.Errorf("filed before step %d:\n%s\nnever filed:\n%s", filed, got, never)
+				t.Errorf("flushed before step %d:\n%s\nnever flushed:\n%s", flushed, got, never)
 			}
-			if filed%2 > 0 {
-				w.file()
+			if flushed%2 > 0 {
+				w.flush()
 			}
 			if err := w.reopened(); err != nil {
 				t.Fatal(err)
@@ -121,7 +121,7 @@ func TestFilingShowsNowhere(t *testing.T) {
 	}
 }
 
-// A lease that is claimed and ends while it is a draft leaves nothing behind, wherever the end finds it.
+// A lease that is claimed and ends while its record is in the buffer leaves nothing behind, wherever the end finds it.
 func TestShortLeasesLeaveNothing(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
@@ -131,10 +131,10 @@ func TestShortLeasesLeaveNothing(t *testing.T) {
 	claim.Lease, release.Lease = 2, 2
 	w.step(Request{3, claim}, Request{4, release}) // in one
 	w.settle()
-	if w.replica.drafts.of[string(leaseKey(2))] != nil {
-		t.Error("there is a draft of what began and ended in one batch")
+	if w.replica.buffer.Has(record.LeaseKey(2)) {
+		t.Error("the buffer has what began and ended in one batch")
 	}
-	w.file()
+	w.flush()
 	n := 0
 	if err := eachLease(w.db, func() { n++ }); err != nil || n != 0 {
 		t.Errorf("%d records of leases, %v", n, err)
@@ -142,7 +142,7 @@ func TestShortLeasesLeaveNothing(t *testing.T) {
 }
 
 func eachLease(db pebble.Reader, found func()) error {
-	it, err := db.NewIter(family(familyLease))
+	it, err := db.NewIter(record.Family(record.FamilyLease))
 	if err != nil {
 		return err
 	}
@@ -152,32 +152,8 @@ func eachLease(db pebble.Reader, found func()) error {
 	return it.Close()
 }
 
-// What was never written as drafts is not filed.
-func TestDamagedDrafts(t *testing.T) {
-	for what, text := range map[string]string{
-		"a kind that there is not":   "\x02\x01n\x00",
-		"no key":                     "\x00\x00\x00",
-		"a key that ends early":      "\x00\x09n",
-		"a value that ends early":    "\x00\x01n\x09abc",
-		"no value":                   "\x00\x01n",
-		"a record of something else": "\x00\x02rh\x00",
-	} {
-		t.Run(what, func(t *testing.T) {
-			w := newWorld(t).serve()
-			if err := w.db.Set(numbered(familyDraft, 1<<40), []byte(text), pebble.Sync); err != nil {
-				t.Fatal(err)
-			}
-			err := w.reopened()
-			defer w.close()
-			if damaged := (*DamagedError)(nil); !errors.As(err, &damaged) {
-				t.Errorf("opened with %v", err)
-			}
-		})
-	}
-}
-
-// After a restart the owner's card is in no memory but the drafts, if the name's record has changed since.
-func TestCardIsReadFromDrafts(t *testing.T) {
+// After a restart the owner's card is in no memory but the buffer, if the name's record has changed since.
+func TestCardIsReadFromTheBuffer(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
 	w.do(1, ownership.Claim{Lease: 1, Name: "a", TTL: time.Hour, Holder: []byte("card")})
@@ -189,7 +165,7 @@ func TestCardIsReadFromDrafts(t *testing.T) {
 		id := uint64(10 + round)
 		state := w.reply(id, w.step(Inspection{id, NamesQuery{[]string{"a"}}})).Result.(NameStates).Names[0]
 		if state.HolderKnown != known || known && string(state.Holder) != "card" {
-			t.Errorf("drafted %t: %+v", known, state)
+			t.Errorf("buffered %t: %+v", known, state)
 		}
 		w.do(2, ownership.Pin{Name: "a", Reason: "stays"})
 	}

@@ -1,4 +1,4 @@
-package replica
+package record
 
 import (
 	"bytes"
@@ -9,10 +9,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/wire"
 )
 
 // Records that are put into bytes by hand are what the format says.
-func TestRecordsAreOfTheFormat(t *testing.T) {
+func TestRecordsHaveTheBytesOfTheFormat(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	number := func() uint64 {
 		return []uint64{0, 1, math.MaxUint64, math.MaxInt64, rng.Uint64() >> rng.IntN(64)}[rng.IntN(5)]
@@ -43,8 +44,8 @@ func TestRecordsAreOfTheFormat(t *testing.T) {
 			lease.Checkpointed = &logpb.Checkpointed{RemainingNs: int64(number())}
 		}
 		for _, m := range []proto.Message{tenure(), name, lease, new(logpb.Name), new(logpb.Tenure), new(logpb.Lease)} {
-			if got := appendRecord([]byte("before"), m); !bytes.Equal(got, append([]byte("before"), marshal(m)...)) {
-				t.Fatalf("%v became %x, not %x", m, got, marshal(m))
+			if got := appendMessage([]byte("before"), m); !bytes.Equal(got, append([]byte("before"), wire.Marshal(m)...)) {
+				t.Fatalf("%v became %x, not %x", m, got, wire.Marshal(m))
 			}
 		}
 	}

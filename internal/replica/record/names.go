@@ -1,0 +1,168 @@
+package record
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// SetName makes m what is stored of a name. current is memory for its current tenure.
+func SetName(m *logpb.Name, current *logpb.Tenure, r *ownership.Record) {
+	m.Name = append(m.Name[:0], r.Name...)
+	m.Ended, m.Last = r.Ended, r.Last
+	m.Pinned, m.Revoked = optional(r.Pinned), optional(r.Revoked)
+	m.Freed, m.FreedOrder, m.Revision = r.Freed, r.FreedOrder, r.Revision
+	m.Current = nil
+	if r.Current != nil {
+		m.Current = current
+		SetTenure(current, r.Current)
+	}
+}
+
+// NameOf returns what was stored of a name.
+func NameOf(m *logpb.Name) ownership.Record {
+	r := ownership.Record{
+		Name: string(m.Name), Ended: m.Ended, Last: m.Last, Pinned: reason(m.Pinned), Revoked: reason(m.Revoked),
+		Freed: m.Freed, FreedOrder: m.FreedOrder, Revision: m.Revision,
+	}
+	if m.Current != nil {
+		r.Current = TenureOf(m.Current)
+	}
+	return r
+}
+
+// SetTenure makes m what is stored of a tenure.
+func SetTenure(m *logpb.Tenure, t *ownership.Tenure) {
+	m.Token, m.Lease, m.Holder = t.Token, int64(t.Lease), t.Holder
+	m.FromMs, m.ToMs, m.Why, m.Note = t.From, t.To, uint32(t.Why), append(m.Note[:0], t.Note...)
+}
+
+// TenureOf returns what was stored of a tenure.
+func TenureOf(m *logpb.Tenure) *ownership.Tenure {
+	return &ownership.Tenure{
+		Token: m.Token, Lease: lessor.ID(m.Lease), Holder: m.Holder, From: m.FromMs, To: m.ToMs, Why: ownership.Why(m.Why), Note: string(m.Note),
+	}
+}
+
+func optional(s *string) []byte {
+	if s == nil {
+		return nil
+	}
+	return append([]byte{}, *s...)
+}
+
+func reason(b []byte) *string {
+	if b == nil {
+		return nil
+	}
+	s := string(b)
+	return &s
+}
+
+// Holder returns the token in a name's record, and the card of the holder with that token.
+func Holder(db pebble.Reader, name string) (token int64, card []byte, err error) {
+	m := new(logpb.Name)
+	if _, err := Load(db, NameKey(name), m); err != nil {
+		return 0, nil, err
+	}
+	return m.GetCurrent().GetToken(), m.GetCurrent().GetHolder(), nil
+}
+
+// Held calls yield, until that returns false, with the names that begin with prefix, sort behind after, and are held,
+// in order. It does not see what is in a [Buffer].
+func Held(db pebble.Reader, prefix, after string, yield func(name string) bool) error {
+	from := NameKey(max(prefix, after+"\x00"))
+	if after == "" {
+		from = NameKey(prefix)
+	}
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: behind(NameKey(prefix))})
+	if err != nil {
+		return err
+	}
+	m := new(logpb.Name)
+	for valid := it.First(); valid; valid = it.Next() {
+		if err := decodeName(it, m); err != nil { // resets the record
+			return errors.Join(err, it.Close())
+		}
+		if m.Current != nil && !yield(string(m.Name)) {
+			break
+		}
+	}
+	return errors.Join(it.Error(), it.Close())
+}
+
+// decodeName reads the record of a name under the iterator.
+func decodeName(it *pebble.Iterator, m *logpb.Name) error {
+	value, err := it.ValueAndErr()
+	if err != nil {
+		return err
+	}
+	if err := proto.Unmarshal(value, m); err != nil {
+		return &DamagedError{What: fmt.Sprintf("record %q cannot be read", it.Key()), Err: err}
+	}
+	return nil
+}
+
+// behind is the least key behind all that begin with prefix, which begins with a byte below 0xff.
+func behind(prefix []byte) []byte {
+	end := slices.Clone(prefix)
+	for end[len(end)-1] == 0xff {
+		end = end[:len(end)-1]
+	}
+	end[len(end)-1]++
+	return end
+}
+
+// A Tenure is the time in which one holder has or had a name. The times are of the day, to be shown; zero if not known.
+type Tenure struct {
+	Token    int64
+	Lease    lessor.ID
+	Holder   []byte
+	From, To time.Time // To is zero while it lasts
+	Why      ownership.Why
+	Note     string
+}
+
+// History returns the last tenures of a name, newest first. It does not see what is in a [Buffer].
+func History(db pebble.Reader, name string) ([]Tenure, error) {
+	m := new(logpb.Name)
+	if _, err := Load(db, NameKey(name), m); err != nil {
+		return nil, err
+	}
+	var all []Tenure
+	if m.Current != nil {
+		all = append(all, tenure(m.Current))
+	}
+	for i := range min(m.Ended, ownership.MaxPast) {
+		past := new(logpb.Tenure)
+		if found, err := Load(db, PastKey(name, m.Ended-1-i), past); err != nil {
+			return nil, err
+		} else if !found {
+			return nil, &DamagedError{What: "a tenure of " + name + " is not there"}
+		}
+		all = append(all, tenure(past))
+	}
+	return all, nil
+}
+
+func tenure(m *logpb.Tenure) Tenure {
+	return Tenure{
+		Token: m.Token, Lease: lessor.ID(m.Lease), Holder: m.Holder, From: wallTime(m.FromMs), To: wallTime(m.ToMs),
+		Why: ownership.Why(m.Why), Note: string(m.Note),
+	}
+}
+
+func wallTime(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
+}
