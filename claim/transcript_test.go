@@ -3,8 +3,6 @@ package claim_test
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"sort"
 	"strings"
 	"testing"
@@ -15,6 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/test/transcript"
 )
 
 // TestTranscripts plays what is written in testdata: processes on machines whose clocks have nothing to do
@@ -38,30 +37,16 @@ import (
 //	suspend a 10s             its machine sleeps
 //	record job                what is in the database
 func TestTranscripts(t *testing.T) {
-	files, err := os.ReadDir("testdata")
-	if err != nil {
-		t.Fatal(err)
-	}
-	played := 0
-	for _, file := range files {
-		if file.IsDir() {
-			continue // where rapid leaves what it has found
+	transcript.Run(t, "ok", func(*testing.T, string) transcript.Play {
+		var play *play
+		return func(t *testing.T, d *datadriven.TestData) string {
+			if d.Cmd == "world" {
+				play = newPlay(t)
+				return ""
+			}
+			return play.do(t, d)
 		}
-		played++
-		t.Run(file.Name(), func(t *testing.T) {
-			var play *play
-			datadriven.RunTest(t, filepath.Join("testdata", file.Name()), func(t *testing.T, d *datadriven.TestData) string {
-				if d.Cmd == "world" {
-					play = newPlay(t)
-					return "ok"
-				}
-				return play.do(t, d)
-			})
-		})
-	}
-	if played == 0 {
-		t.Error("there is nothing to play")
-	}
+	})
 }
 
 type play struct {
@@ -79,7 +64,7 @@ func newPlay(t *testing.T) *play {
 }
 
 func (p *play) do(t *testing.T, d *datadriven.TestData) string {
-	words := wordsOf(d)
+	words := transcript.Words(d)
 	switch d.Cmd {
 	case "machine":
 		var at, acknowledge string
@@ -88,10 +73,10 @@ func (p *play) do(t *testing.T, d *datadriven.TestData) string {
 		d.MaybeScanArgs(t, "drift", &drift)
 		d.MaybeScanArgs(t, "rate", &rate)
 		d.MaybeScanArgs(t, "acknowledge", &acknowledge)
-		a := p.actor(words[0], parse(t, at), func(o *claim.Options) {
+		a := p.actor(words[0], transcript.Duration(t, at), func(o *claim.Options) {
 			o.Drift, o.Attempts = clock.Drift(drift), 2
 			if acknowledge != "" {
-				o.Acknowledge = parse(t, acknowledge)
+				o.Acknowledge = transcript.Duration(t, acknowledge)
 			}
 		})
 		a.ppm = int64(rate)
@@ -101,9 +86,9 @@ func (p *play) do(t *testing.T, d *datadriven.TestData) string {
 		d.ScanArgs(t, "on", &on)
 		p.by[words[0]] = p.by[on].beside(words[0])
 	case "pass":
-		p.pass(parse(t, words[0]))
+		p.pass(transcript.Duration(t, words[0]))
 	case "suspend":
-		p.by[words[0]].clocks.move(0, parse(t, words[1]))
+		p.by[words[0]].clocks.move(0, transcript.Duration(t, words[1]))
 	case "arrive":
 		return fmt.Sprintf("%d happened", p.by[words[0]].wire.arrive())
 	case "record":
@@ -116,25 +101,6 @@ func (p *play) do(t *testing.T, d *datadriven.TestData) string {
 		return p.ask(t, a, words)
 	}
 	return "ok"
-}
-
-// wordsOf returns the arguments without a value.
-func wordsOf(d *datadriven.TestData) (words []string) {
-	for _, arg := range d.CmdArgs {
-		if len(arg.Vals) == 0 {
-			words = append(words, arg.Key)
-		}
-	}
-	return words
-}
-
-func parse(t *testing.T, s string) time.Duration {
-	t.Helper()
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
 }
 
 // ask lets somebody do something.
@@ -150,7 +116,7 @@ func (p *play) ask(t *testing.T, a *actor, words []string) string {
 	case "extend":
 		var ttl time.Duration
 		if len(words) > 2 {
-			ttl = parse(t, words[2])
+			ttl = transcript.Duration(t, words[2])
 		}
 		return p.told(a, l, a.Extend(ctx, l, ttl))
 	case "release":
@@ -208,7 +174,7 @@ func (p *play) order(t *testing.T, a *actor, words []string, name string) error 
 }
 
 func (p *play) claim(t *testing.T, a *actor, words []string) string {
-	q := a.request(words[1], parse(t, words[2]))
+	q := a.request(words[1], transcript.Duration(t, words[2]))
 	for _, word := range words[3:] {
 		switch word {
 		case "waits":

@@ -2,8 +2,6 @@ package lessor
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,6 +10,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/test/transcript"
 )
 
 // TestTranscripts runs the specification in testdata. A file is a conversation with a cluster:
@@ -37,43 +36,25 @@ import (
 //	restart B               B recovers what it had stored; [reboot]: with new clocks, so what it counted is void
 //	leaderships                  [on=B]
 func TestTranscripts(t *testing.T) {
-	files, err := os.ReadDir("testdata")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		if file.IsDir() {
-			continue // where rapid leaves what it has found
-		}
-		t.Run(file.Name(), func(t *testing.T) {
-			var tr transcript
-			datadriven.RunTest(t, filepath.Join("testdata", file.Name()), func(t *testing.T, d *datadriven.TestData) string {
-				out := tr.run(t, d)
-				if out == "" {
-					return "ok"
-				}
-				return out
-			})
-		})
-	}
+	transcript.Run(t, "ok", func(*testing.T, string) transcript.Play { return new(conversation).run })
 }
 
-type transcript struct{ *cluster }
+type conversation struct{ *cluster }
 
-func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
+func (tr *conversation) run(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "cluster":
 		return tr.create(t, d)
 	case "lead":
 		var extend time.Duration
-		maybe(t, d, "extend", &extend)
-		return strings.Join(tr.lead(tr.member(word(d, 0)), extend), "\n")
+		transcript.Scan(t, d, "extend", &extend)
+		return strings.Join(tr.lead(tr.member(transcript.Word(d, 0)), extend), "\n")
 	case "down":
 		tr.leader.lessor.Demote()
 		tr.leader, tr.outbox = nil, nil
 		return ""
 	case "grant":
-		tr.append(tr.term, grantCommand{tr.id(d), duration(t, word(d, 1))})
+		tr.append(tr.term, grantCommand{tr.id(d), transcript.Duration(t, transcript.Word(d, 1))})
 		return strings.Join(tr.applyAll(), "\n")
 	case "revoke":
 		tr.append(tr.term, revokeCommand{tr.id(d)})
@@ -85,23 +66,23 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 	case "attach", "detach", "items", "owner":
 		return tr.item(t, d)
 	case "lag":
-		tr.member(word(d, 0)).lags = true
+		tr.member(transcript.Word(d, 0)).lags = true
 		return ""
 	case "catch-up":
-		m := tr.member(word(d, 0))
+		m := tr.member(transcript.Word(d, 0))
 		m.lags = false
 		return strings.Join(m.catchUp(), "\n")
 	case "restart":
-		tr.restart(tr.member(word(d, 0)), d.HasArg("reboot"))
+		tr.restart(tr.member(transcript.Word(d, 0)), d.HasArg("reboot"))
 		return ""
 	}
 	return tr.ask(t, d)
 }
 
-func (tr *transcript) create(t *testing.T, d *datadriven.TestData) string {
+func (tr *conversation) create(t *testing.T, d *datadriven.TestData) string {
 	var config Config
-	maybe(t, d, "max-expiries", &config.MaxExpiries)
-	maybe(t, d, "max-checkpoints", &config.MaxCheckpoints)
+	transcript.Scan(t, d, "max-expiries", &config.MaxExpiries)
+	transcript.Scan(t, d, "max-checkpoints", &config.MaxCheckpoints)
 	var names []string
 	for _, arg := range d.CmdArgs {
 		if len(arg.Vals) == 0 && arg.Key != "no-checkpoints" {
@@ -112,17 +93,17 @@ func (tr *transcript) create(t *testing.T, d *datadriven.TestData) string {
 	return ""
 }
 
-func (tr *transcript) pass(t *testing.T, d *datadriven.TestData) string {
+func (tr *conversation) pass(t *testing.T, d *datadriven.TestData) string {
 	var raw, boot time.Duration
 	switch d.Cmd {
 	case "advance":
-		raw = duration(t, word(d, 0))
+		raw = transcript.Duration(t, transcript.Word(d, 0))
 		boot = raw
 	case "suspend":
-		boot = duration(t, word(d, 0))
+		boot = transcript.Duration(t, transcript.Word(d, 0))
 	case "slew":
-		maybe(t, d, "raw", &raw)
-		maybe(t, d, "boot", &boot)
+		transcript.Scan(t, d, "raw", &raw)
+		transcript.Scan(t, d, "boot", &boot)
 	}
 	for _, m := range tr.members {
 		if only := tr.on(t, d, nil); only == nil || only == m {
@@ -135,10 +116,10 @@ func (tr *transcript) pass(t *testing.T, d *datadriven.TestData) string {
 	return tr.members[0].clocks.Now().String()
 }
 
-func (tr *transcript) propose(t *testing.T, d *datadriven.TestData) string {
+func (tr *conversation) propose(t *testing.T, d *datadriven.TestData) string {
 	only, term := -1, tr.term
-	maybe(t, d, "only", &only)
-	maybe(t, d, "term", &term)
+	transcript.Scan(t, d, "only", &only)
+	transcript.Scan(t, d, "term", &term)
 	var lines []string
 	switch d.Cmd {
 	case "due":
@@ -173,7 +154,7 @@ func (tr *transcript) propose(t *testing.T, d *datadriven.TestData) string {
 	return strings.Join(lines, "\n")
 }
 
-func (tr *transcript) takeDeleted() (lines []string) {
+func (tr *conversation) takeDeleted() (lines []string) {
 	for _, m := range tr.members {
 		for _, keys := range m.deleted {
 			lines = append(lines, fmt.Sprintf("%s's store deletes %s", m.name, keys))
@@ -183,7 +164,7 @@ func (tr *transcript) takeDeleted() (lines []string) {
 	return lines
 }
 
-func (tr *transcript) item(t *testing.T, d *datadriven.TestData) string {
+func (tr *conversation) item(t *testing.T, d *datadriven.TestData) string {
 	var items []Item
 	for _, arg := range d.CmdArgs[1:] {
 		items = append(items, Item{arg.Key})
@@ -198,13 +179,13 @@ func (tr *transcript) item(t *testing.T, d *datadriven.TestData) string {
 		case "items":
 			result = fmt.Sprint(m.lessor.Items(tr.id(d)))
 		case "owner":
-			result = fmt.Sprint(m.lessor.GetLease(Item{word(d, 0)}))
+			result = fmt.Sprint(m.lessor.GetLease(Item{transcript.Word(d, 0)}))
 		}
 	}
 	return result
 }
 
-func (tr *transcript) restart(m *member, reboot bool) {
+func (tr *conversation) restart(m *member, reboot bool) {
 	var records []Record
 	for _, lease := range m.lessor.Leases() {
 		record, _ := m.lessor.Record(lease.ID)
@@ -241,7 +222,7 @@ func (tr *transcript) restart(m *member, reboot bool) {
 	}
 }
 
-func (tr *transcript) ask(t *testing.T, d *datadriven.TestData) string {
+func (tr *conversation) ask(t *testing.T, d *datadriven.TestData) string {
 	m := tr.on(t, d, tr.leader)
 	now := m.clocks.Now()
 	switch d.Cmd {
@@ -305,43 +286,21 @@ func (m *member) show(lease Lease) string {
 	return line
 }
 
-func (tr *transcript) on(t *testing.T, d *datadriven.TestData, other *member) *member {
+func (tr *conversation) on(t *testing.T, d *datadriven.TestData, other *member) *member {
 	var name string
-	maybe(t, d, "on", &name)
+	transcript.Scan(t, d, "on", &name)
 	if name == "" {
 		return other
 	}
 	return tr.member(name)
 }
 
-func (tr *transcript) id(d *datadriven.TestData) ID {
-	id, err := strconv.ParseInt(word(d, 0), 10, 64)
+func (tr *conversation) id(d *datadriven.TestData) ID {
+	id, err := strconv.ParseInt(transcript.Word(d, 0), 10, 64)
 	if err != nil {
 		panic(err)
 	}
 	return ID(id)
-}
-
-func word(d *datadriven.TestData, i int) string { return d.CmdArgs[i].Key }
-
-func duration(t *testing.T, s string) time.Duration {
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
-
-func maybe(t *testing.T, d *datadriven.TestData, key string, dest any) {
-	arg, ok := d.Arg(key)
-	if !ok || len(arg.Vals) == 0 {
-		return
-	}
-	if dest, ok := dest.(*time.Duration); ok {
-		*dest = duration(t, arg.Vals[0])
-		return
-	}
-	d.ScanArgs(t, key, dest)
 }
 
 func errorOr(err error, s string) string {

@@ -2,8 +2,6 @@ package masterlease
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,6 +10,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/test/transcript"
 )
 
 // TestTranscripts runs the specification in testdata. A file is a conversation with one grantor, or one holder, whose
@@ -42,19 +41,16 @@ import (
 //	slew raw=3s boot=2s        it passes differently on the two
 //	stats
 func TestTranscripts(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		if _, err := os.Stat(filepath.Clean(path)); err != nil {
-			t.Fatal(err)
-		}
-		tr := &transcript{clocks: clock.NewManual(clock.Instant{})}
-		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+	transcript.Run(t, "ok", func(*testing.T, string) transcript.Play {
+		tr := &conversation{clocks: clock.NewManual(clock.Instant{})}
+		return func(t *testing.T, d *datadriven.TestData) string {
 			tr.t, tr.d = t, d
 			return tr.run()
-		})
+		}
 	})
 }
 
-type transcript struct {
+type conversation struct {
 	t      *testing.T
 	d      *datadriven.TestData
 	clocks *clock.Manual
@@ -62,7 +58,7 @@ type transcript struct {
 	h      *Holder
 }
 
-func (tr *transcript) run() string {
+func (tr *conversation) run() string {
 	switch tr.d.Cmd {
 	case "grantor", "holder":
 		return tr.create()
@@ -80,7 +76,7 @@ func (tr *transcript) run() string {
 	return tr.holder()
 }
 
-func (tr *transcript) create() string {
+func (tr *conversation) create() string {
 	tr.g, tr.h, tr.clocks = nil, nil, clock.NewManual(clock.Instant{})
 	now := tr.clocks.Now()
 	var err error
@@ -104,7 +100,7 @@ func (tr *transcript) create() string {
 	return "ok"
 }
 
-func (tr *transcript) pass() string {
+func (tr *conversation) pass() string {
 	switch tr.d.Cmd {
 	case "advance":
 		tr.clocks.Advance(tr.word(0))
@@ -119,7 +115,7 @@ func (tr *transcript) pass() string {
 	return fmt.Sprintf("%v: %s", tr.clocks.Now(), tr.authority())
 }
 
-func (tr *transcript) gate() string {
+func (tr *conversation) gate() string {
 	now := tr.clocks.Now()
 	if opens, shut := tr.g.Opens(now); shut {
 		return fmt.Sprintf("gate shut until after %v", opens)
@@ -127,7 +123,7 @@ func (tr *transcript) gate() string {
 	return "gate open"
 }
 
-func (tr *transcript) authority() string {
+func (tr *conversation) authority() string {
 	now, a := tr.clocks.Now(), tr.h.Authority()
 	switch {
 	case a == Authority{}:
@@ -140,7 +136,7 @@ func (tr *transcript) authority() string {
 	return fmt.Sprintf("authority for term %d, epoch %d until %v", a.Term, a.Epoch, a.End)
 }
 
-func (tr *transcript) grantor() string {
+func (tr *conversation) grantor() string {
 	g, now := tr.g, tr.clocks.Now()
 	switch tr.d.Cmd {
 	case "hear":
@@ -193,14 +189,14 @@ func (tr *transcript) grantor() string {
 	return ""
 }
 
-func (tr *transcript) passes(ok bool) string {
+func (tr *conversation) passes(ok bool) string {
 	if ok {
 		return "raft sees it"
 	}
 	return "dropped"
 }
 
-func (tr *transcript) holder() string {
+func (tr *conversation) holder() string {
 	h, now := tr.h, tr.clocks.Now()
 	switch tr.d.Cmd {
 	case "config":
@@ -254,7 +250,7 @@ func (tr *transcript) holder() string {
 	return tr.authority()
 }
 
-func (tr *transcript) id(i int) uint64 {
+func (tr *conversation) id(i int) uint64 {
 	n, err := strconv.ParseUint(tr.d.CmdArgs[i].Key, 10, 64)
 	if err != nil {
 		tr.t.Fatal(err)
@@ -262,24 +258,16 @@ func (tr *transcript) id(i int) uint64 {
 	return n
 }
 
-func (tr *transcript) word(i int) time.Duration { return tr.parse(tr.d.CmdArgs[i].Key) }
-
-func (tr *transcript) parse(s string) time.Duration {
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		tr.t.Fatal(err)
-	}
-	return d
+func (tr *conversation) word(i int) time.Duration {
+	return transcript.Duration(tr.t, transcript.Word(tr.d, i))
 }
 
-func (tr *transcript) duration(key string, otherwise time.Duration) time.Duration {
-	if arg, ok := tr.d.Arg(key); ok {
-		return tr.parse(arg.Vals[0])
-	}
+func (tr *conversation) duration(key string, otherwise time.Duration) time.Duration {
+	transcript.Scan(tr.t, tr.d, key, &otherwise)
 	return otherwise
 }
 
-func (tr *transcript) number(key string, otherwise uint64) uint64 {
+func (tr *conversation) number(key string, otherwise uint64) uint64 {
 	if arg, ok := tr.d.Arg(key); ok {
 		n, err := strconv.ParseUint(arg.Vals[0], 10, 64)
 		if err != nil {
@@ -290,7 +278,7 @@ func (tr *transcript) number(key string, otherwise uint64) uint64 {
 	return otherwise
 }
 
-func (tr *transcript) role() Role {
+func (tr *conversation) role() Role {
 	if arg, ok := tr.d.Arg("role"); ok {
 		role, ok := map[string]Role{"follower": Follower, "pre-candidate": PreCandidate, "candidate": Candidate, "leader": Leader}[arg.Vals[0]]
 		if !ok {
@@ -301,14 +289,14 @@ func (tr *transcript) role() Role {
 	return Follower
 }
 
-func (tr *transcript) release() *Release {
+func (tr *conversation) release() *Release {
 	if arg, ok := tr.d.Arg("release"); ok {
 		return tr.parseRelease(arg.Vals[0])
 	}
 	return nil
 }
 
-func (tr *transcript) parseRelease(s string) *Release {
+func (tr *conversation) parseRelease(s string) *Release {
 	var r Release
 	if _, err := fmt.Sscanf(s, "%d/%d/%d", &r.Leader, &r.Term, &r.Epoch); err != nil {
 		tr.t.Fatal(err)
@@ -316,7 +304,7 @@ func (tr *transcript) parseRelease(s string) *Release {
 	return &r
 }
 
-func (tr *transcript) config() Configuration {
+func (tr *conversation) config() Configuration {
 	set := func(key string) (ids []uint64) {
 		if arg, ok := tr.d.Arg(key); ok {
 			for _, v := range arg.Vals {

@@ -2,8 +2,6 @@ package keepalive
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,6 +10,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/test/transcript"
 )
 
 // TestTranscripts runs the specification in testdata. A file is a conversation with a holder. After every
@@ -37,28 +36,10 @@ import (
 //	show a               what it is, and until when
 //	stats
 func TestTranscripts(t *testing.T) {
-	files, err := os.ReadDir("testdata")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		if file.IsDir() {
-			continue // where rapid leaves what it has found
-		}
-		t.Run(file.Name(), func(t *testing.T) {
-			var tr transcript
-			datadriven.RunTest(t, filepath.Join("testdata", file.Name()), func(t *testing.T, d *datadriven.TestData) string {
-				out := tr.run(t, d)
-				if out == "" {
-					return "ok"
-				}
-				return out
-			})
-		})
-	}
+	transcript.Run(t, "ok", func(*testing.T, string) transcript.Play { return new(conversation).run })
 }
 
-type transcript struct {
+type conversation struct {
 	h      *Renewer
 	clocks *clock.Manual
 	names  map[string]Lease
@@ -68,16 +49,16 @@ type transcript struct {
 	wakeAt *clock.Instant
 }
 
-func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
+func (tr *conversation) run(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "new":
 		return tr.create(t, d)
 	case "claim":
-		l, err := tr.h.Claim(tr.clocks.Now(), duration(t, word(d, 1)))
+		l, err := tr.h.Claim(tr.clocks.Now(), transcript.Duration(t, transcript.Word(d, 1)))
 		if err != nil {
 			return err.Error()
 		}
-		tr.names[word(d, 0)], tr.called[l] = l, word(d, 0)
+		tr.names[transcript.Word(d, 0)], tr.called[l] = l, transcript.Word(d, 0)
 		return ""
 	case "in-line":
 		return tr.step(InLine{tr.lease(d), tr.ttl(t, d), tr.until(t, d)})
@@ -98,15 +79,15 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 	case "release-failed":
 		return tr.step(ReleaseFailed{tr.lease(d)})
 	case "advance":
-		tr.clocks.Advance(duration(t, word(d, 0)))
+		tr.clocks.Advance(transcript.Duration(t, transcript.Word(d, 0)))
 		return tr.step(Wake{})
 	case "suspend":
-		tr.clocks.Suspend(duration(t, word(d, 0)))
+		tr.clocks.Suspend(transcript.Duration(t, transcript.Word(d, 0)))
 		return tr.step(Wake{})
 	case "slew":
 		var raw, boot time.Duration
-		maybe(t, d, "raw", &raw)
-		maybe(t, d, "boot", &boot)
+		transcript.Scan(t, d, "raw", &raw)
+		transcript.Scan(t, d, "boot", &boot)
 		tr.clocks.AdvanceBy(raw, boot)
 		return tr.step(Wake{})
 	case "run-until":
@@ -122,12 +103,12 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 	return ""
 }
 
-func (tr *transcript) create(t *testing.T, d *datadriven.TestData) string {
+func (tr *conversation) create(t *testing.T, d *datadriven.TestData) string {
 	var c Config
 	var drift int
-	maybe(t, d, "drift", &drift)
-	maybe(t, d, "max-ids", &c.MaxIDs)
-	maybe(t, d, "seed", &c.Seed)
+	transcript.Scan(t, d, "drift", &drift)
+	transcript.Scan(t, d, "max-ids", &c.MaxIDs)
+	transcript.Scan(t, d, "seed", &c.Seed)
 	c.NoHedge = d.HasArg("no-hedge")
 	c.Drift, c.steady = clock.Drift(drift), c.Seed == 0
 	h, err := New(c)
@@ -137,7 +118,7 @@ func (tr *transcript) create(t *testing.T, d *datadriven.TestData) string {
 	if drift == 0 {
 		h.config.Drift = 0 // round numbers are easier to read
 	}
-	*tr = transcript{
+	*tr = conversation{
 		h: h, clocks: clock.NewManual(clock.Instant{}),
 		names: make(map[string]Lease), called: make(map[Lease]string), sent: make(map[uint64][]Lease),
 		ttls: make(map[Lease]time.Duration),
@@ -145,8 +126,8 @@ func (tr *transcript) create(t *testing.T, d *datadriven.TestData) string {
 	return ""
 }
 
-func (tr *transcript) message(t *testing.T, d *datadriven.TestData) string {
-	number, err := strconv.ParseUint(word(d, 0), 10, 64)
+func (tr *conversation) message(t *testing.T, d *datadriven.TestData) string {
+	number, err := strconv.ParseUint(transcript.Word(d, 0), 10, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +138,7 @@ func (tr *transcript) message(t *testing.T, d *datadriven.TestData) string {
 	answer.Until = tr.until(t, d)
 	leases, rest := tr.sent[number], d.CmdArgs[1:]
 	if d.Cmd == "ack" && answer.Until == (clock.Instant{}) {
-		answer.TTL, rest = duration(t, word(d, 1)), d.CmdArgs[2:]
+		answer.TTL, rest = transcript.Duration(t, transcript.Word(d, 1)), d.CmdArgs[2:]
 	}
 	var named []Lease
 	for _, arg := range rest {
@@ -176,10 +157,10 @@ func (tr *transcript) message(t *testing.T, d *datadriven.TestData) string {
 	return tr.step(e)
 }
 
-func (tr *transcript) runUntil(t *testing.T, d *datadriven.TestData) string {
-	end := clock.Instant{}.Add(duration(t, word(d, 0)))
+func (tr *conversation) runUntil(t *testing.T, d *datadriven.TestData) string {
+	end := clock.Instant{}.Add(transcript.Duration(t, transcript.Word(d, 0)))
 	delay := time.Duration(-1)
-	maybe(t, d, "answer", &delay)
+	transcript.Scan(t, d, "answer", &delay)
 	type arrival struct {
 		at     clock.Instant
 		number uint64
@@ -225,7 +206,7 @@ func (tr *transcript) runUntil(t *testing.T, d *datadriven.TestData) string {
 }
 
 // crowd has many leases, with a store that acknowledges everything at once for the TTL it was asked for.
-func (tr *transcript) crowd(t *testing.T, d *datadriven.TestData) string {
+func (tr *conversation) crowd(t *testing.T, d *datadriven.TestData) string {
 	before := tr.h.Stats()
 	run := func(e Event) {
 		events := []Event{e}
@@ -254,15 +235,15 @@ func (tr *transcript) crowd(t *testing.T, d *datadriven.TestData) string {
 		tr.clocks.Advance(max(0, tr.clocks.Now().Remaining(end)))
 	}
 	if d.Cmd == "count" {
-		until(tr.clocks.Now().Add(duration(t, word(d, 0))))
+		until(tr.clocks.Now().Add(transcript.Duration(t, transcript.Word(d, 0))))
 	} else {
-		n, err := strconv.Atoi(word(d, 0))
+		n, err := strconv.Atoi(transcript.Word(d, 0))
 		if err != nil {
 			t.Fatal(err)
 		}
 		var over time.Duration
-		maybe(t, d, "over", &over)
-		ttl := duration(t, word(d, 1))
+		transcript.Scan(t, d, "over", &over)
+		ttl := transcript.Duration(t, transcript.Word(d, 1))
 		for range n {
 			l, err := tr.h.Claim(tr.clocks.Now(), ttl)
 			if err != nil {
@@ -279,7 +260,7 @@ func (tr *transcript) crowd(t *testing.T, d *datadriven.TestData) string {
 }
 
 // step feeds an event and says what came of it.
-func (tr *transcript) step(e Event) string {
+func (tr *conversation) step(e Event) string {
 	var lines []string
 	for _, effect := range tr.h.Step(tr.clocks.Now(), e) {
 		switch f := effect.(type) {
@@ -308,7 +289,7 @@ func (tr *transcript) step(e Event) string {
 }
 
 // list names the leases of a message, or counts them if they are many.
-func (tr *transcript) list(leases []Lease) string {
+func (tr *conversation) list(leases []Lease) string {
 	if len(leases) > 12 {
 		return fmt.Sprintf("%d leases", len(leases))
 	}
@@ -319,7 +300,7 @@ func (tr *transcript) list(leases []Lease) string {
 	return strings.Join(names, " ")
 }
 
-func (tr *transcript) show(d *datadriven.TestData) string {
+func (tr *conversation) show(d *datadriven.TestData) string {
 	l, now := tr.lease(d), tr.clocks.Now()
 	deadline, ok := tr.h.Deadline(l)
 	switch {
@@ -331,16 +312,16 @@ func (tr *transcript) show(d *datadriven.TestData) string {
 	return "not valid"
 }
 
-func (tr *transcript) lease(d *datadriven.TestData) Lease {
-	l, ok := tr.names[word(d, 0)]
+func (tr *conversation) lease(d *datadriven.TestData) Lease {
+	l, ok := tr.names[transcript.Word(d, 0)]
 	if !ok {
-		panic("no lease is called " + word(d, 0))
+		panic("no lease is called " + transcript.Word(d, 0))
 	}
 	return l
 }
 
 // ttl is the last plain argument, if that is a duration.
-func (tr *transcript) ttl(t *testing.T, d *datadriven.TestData) time.Duration {
+func (tr *conversation) ttl(t *testing.T, d *datadriven.TestData) time.Duration {
 	for i := len(d.CmdArgs) - 1; i >= 0; i-- {
 		if len(d.CmdArgs[i].Vals) == 0 {
 			if ttl, err := time.ParseDuration(d.CmdArgs[i].Key); err == nil && d.Cmd != "run-until" {
@@ -349,36 +330,14 @@ func (tr *transcript) ttl(t *testing.T, d *datadriven.TestData) time.Duration {
 		}
 	}
 	ttl := 10 * time.Second
-	maybe(t, d, "ttl", &ttl)
+	transcript.Scan(t, d, "ttl", &ttl)
 	return ttl
 }
 
-func (tr *transcript) until(t *testing.T, d *datadriven.TestData) clock.Instant {
+func (tr *conversation) until(t *testing.T, d *datadriven.TestData) clock.Instant {
 	var until time.Duration
-	if maybe(t, d, "until", &until); until == 0 {
+	if transcript.Scan(t, d, "until", &until); until == 0 {
 		return clock.Instant{}
 	}
 	return clock.Instant{}.Add(until)
-}
-
-func word(d *datadriven.TestData, i int) string { return d.CmdArgs[i].Key }
-
-func duration(t *testing.T, s string) time.Duration {
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
-
-func maybe(t *testing.T, d *datadriven.TestData, key string, dest any) {
-	arg, ok := d.Arg(key)
-	if !ok || len(arg.Vals) == 0 {
-		return
-	}
-	if dest, ok := dest.(*time.Duration); ok {
-		*dest = duration(t, arg.Vals[0])
-		return
-	}
-	d.ScanArgs(t, key, dest)
 }

@@ -3,52 +3,40 @@ package keyspace
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/leasekeeper/leasekeeper/internal/test/transcript"
 )
 
 // TestTranscripts runs testdata, which is the readable specification. The
-// commands are in (*transcript).run; a key ending in * means its prefix.
+// commands are in (*conversation).run; a key ending in * means its prefix.
 func TestTranscripts(t *testing.T) {
-	files, err := os.ReadDir("testdata")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		if file.IsDir() { // of the fuzzer, or of a property test that failed
-			continue
+	transcript.Run(t, "", func(t *testing.T, _ string) transcript.Play {
+		tr := &conversation{house: newHouse(t)}
+		tr.newHub()
+		return func(t *testing.T, d *datadriven.TestData) string {
+			tr.test = t
+			return tr.run(d)
 		}
-		t.Run(file.Name(), func(t *testing.T) { runTranscript(t, filepath.Join("testdata", file.Name())) })
-	}
-}
-
-func runTranscript(t *testing.T, path string) {
-	tr := &transcript{house: newHouse(t)}
-	tr.newHub()
-	datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-		t.Helper()
-		tr.test = t
-		return tr.run(d)
 	})
 }
 
-type transcript struct {
+type conversation struct {
 	*house
 	test    *testing.T
 	hub     *Hub
 	streams map[string]*Stream
 }
 
-func (tr *transcript) newHub() {
+func (tr *conversation) newHub() {
 	tr.hub = NewHub(tr.store)
 	tr.streams = make(map[string]*Stream)
 }
 
-func (tr *transcript) run(d *datadriven.TestData) string {
+func (tr *conversation) run(d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "write":
 		// One batch; each line is a request, lines between { and } are one,
@@ -80,7 +68,7 @@ func (tr *transcript) run(d *datadriven.TestData) string {
 	}
 }
 
-func (tr *transcript) writeLines(lines []string) string {
+func (tr *conversation) writeLines(lines []string) string {
 	var out strings.Builder
 	var changes Changes
 	tr.write(func(w *Writer) {
@@ -108,7 +96,7 @@ func (tr *transcript) writeLines(lines []string) string {
 }
 
 // line is one request: words, of which the first is its name.
-func (tr *transcript) line(w *Writer, out *strings.Builder, line string) {
+func (tr *conversation) line(w *Writer, out *strings.Builder, line string) {
 	args := parse(line)
 	switch args.words[0] {
 	case "put":
@@ -145,7 +133,7 @@ func (tr *transcript) line(w *Writer, out *strings.Builder, line string) {
 	}
 }
 
-func (tr *transcript) rangeLines(d *datadriven.TestData) string {
+func (tr *conversation) rangeLines(d *datadriven.TestData) string {
 	var out strings.Builder
 	for line := range strings.SplitSeq(d.Input, "\n") {
 		args := parse(line)
@@ -164,7 +152,7 @@ func (tr *transcript) rangeLines(d *datadriven.TestData) string {
 }
 
 // stream opens a stream: stream name [events=n] [fragment=n].
-func (tr *transcript) stream(d *datadriven.TestData) string {
+func (tr *conversation) stream(d *datadriven.TestData) string {
 	var limits StreamLimits
 	d.MaybeScanArgs(tr.test, "events", &limits.Events)
 	d.MaybeScanArgs(tr.test, "fragment", &limits.FragmentBytes)
@@ -173,7 +161,7 @@ func (tr *transcript) stream(d *datadriven.TestData) string {
 }
 
 // onStream runs a command on the stream it names first.
-func (tr *transcript) onStream(d *datadriven.TestData) string {
+func (tr *conversation) onStream(d *datadriven.TestData) string {
 	st := tr.streams[d.CmdArgs[0].Key]
 	if st == nil {
 		tr.t.Fatalf("no stream %s", d.CmdArgs[0].Key)

@@ -8,7 +8,7 @@ import (
 
 // txnLines carries out the txn that begins at a line and returns the place of
 // its last.
-func (tr *transcript) txnLines(w *Writer, out *strings.Builder, lines []string, from int) int {
+func (tr *conversation) txnLines(w *Writer, out *strings.Builder, lines []string, from int) int {
 	req, next := tr.parseTxn(lines, from)
 	res, err := w.Txn(req)
 	fmt.Fprintf(out, "txn: %s\n", indented(txnText(res, err)))
@@ -22,7 +22,7 @@ func indented(text string) string { return strings.ReplaceAll(text, "\n", "\n  "
 //	if KEYS TARGET RESULT OPERAND    TARGET version create mod value lease, RESULT = > < !=
 //	then REQUEST | else REQUEST      REQUEST put, del or get, as elsewhere
 //	then txn | else txn              a txn inside, which ends with its own }
-func (tr *transcript) parseTxn(lines []string, from int) (req TxnRequest, next int) {
+func (tr *conversation) parseTxn(lines []string, from int) (req TxnRequest, next int) {
 	for next = from; strings.TrimSpace(lines[next]) != "}"; {
 		word, rest, _ := strings.Cut(strings.TrimSpace(lines[next]), " ")
 		next++
@@ -62,7 +62,7 @@ func parseCompare(words []string) Compare {
 	return c
 }
 
-func (tr *transcript) parseOp(args arguments) TxnOp {
+func (tr *conversation) parseOp(args arguments) TxnOp {
 	key, end := keysOf(args.word(1))
 	switch args.word(0) {
 	case "put":

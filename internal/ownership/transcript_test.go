@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/test/transcript"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -30,16 +31,12 @@ import (
 //	advance DURATION              time passes
 //	restart                       the registry is restored from what is stored, without what ended recently
 func TestTranscripts(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	transcript.Run(t, "ok", func(*testing.T, string) transcript.Play {
 		w := newWorld()
-		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+		return func(t *testing.T, d *datadriven.TestData) string {
 			w.t = t
-			out := w.run(d)
-			if out == "" {
-				return "ok\n"
-			}
-			return out
-		})
+			return w.run(d)
+		}
 	})
 }
 
@@ -125,9 +122,7 @@ func (w *world) run(d *datadriven.TestData) string {
 	var out string
 	switch d.Cmd {
 	case "advance":
-		pause, err := time.ParseDuration(args[0])
-		w.must(err)
-		w.clock.Advance(pause)
+		w.clock.Advance(transcript.Duration(w.t, args[0]))
 	case "restart":
 		w.restart()
 	case "name", "place", "stored", "renew":
@@ -162,7 +157,7 @@ func (w *world) change(command string, args []string) string {
 	case "unpin":
 		return result("unpinned", w.registry.Unpin(&w.env, Unpin{Name: args[0]}))
 	case "grant":
-		_, err := w.leases.Grant(w.lease(args[0]), w.duration(args[1]), w.env.At, w.clock.Now())
+		_, err := w.leases.Grant(w.lease(args[0]), transcript.Duration(w.t, args[1]), w.env.At, w.clock.Now())
 		return result("granted", err)
 	case "end":
 		w.end(w.lease(args[0]), WhyExpired, "")
@@ -178,7 +173,7 @@ func (w *world) change(command string, args []string) string {
 }
 
 func (w *world) claim(args []string) string {
-	c := Claim{Name: args[0], Lease: w.lease(args[1]), TTL: w.duration(args[2]), Holder: []byte("card-" + args[1]), Wait: len(args) > 3}
+	c := Claim{Name: args[0], Lease: w.lease(args[1]), TTL: transcript.Duration(w.t, args[2]), Holder: []byte("card-" + args[1]), Wait: len(args) > 3}
 	answer, create, err := w.registry.Claim(w.view(), c)
 	if create {
 		_, err = w.leases.Grant(c.Lease, c.TTL, w.env.At, w.clock.Now())
@@ -422,12 +417,6 @@ func (w *world) lease(word string) lessor.ID {
 	id, err := strconv.ParseInt(word, 10, 64)
 	w.must(err)
 	return lessor.ID(id)
-}
-
-func (w *world) duration(word string) time.Duration {
-	d, err := time.ParseDuration(word)
-	w.must(err)
-	return d
 }
 
 func result(text string, err error) string {

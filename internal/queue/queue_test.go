@@ -2,8 +2,6 @@ package queue_test
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -11,6 +9,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/queue"
+	"github.com/leasekeeper/leasekeeper/internal/test/transcript"
 )
 
 // TestTranscripts plays what is written in testdata: one ticket, and what successive looks show of its queue.
@@ -18,41 +17,26 @@ import (
 //	new                     a waiter that has seen nothing
 //	see at=1s place=7 head=3 ahead=2 token=5 [free] [for=100ms] [write=4] [slept=1s]
 func TestTranscripts(t *testing.T) {
-	files, err := os.ReadDir("testdata")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(files) == 0 {
-		t.Fatal("there is nothing to play")
-	}
-	for _, file := range files {
+	transcript.Run(t, "ok", func(*testing.T, string) transcript.Play {
 		var w queue.Waiter
-		datadriven.RunTest(t, filepath.Join("testdata", file.Name()), func(t *testing.T, d *datadriven.TestData) string {
+		return func(t *testing.T, d *datadriven.TestData) string {
 			switch d.Cmd {
 			case "new":
 				w = queue.Waiter{}
-				return "ok"
+				return ""
 			case "see":
 				return show(w.See(view(t, d)))
 			}
 			t.Fatalf("%s: unknown command %s", d.Pos, d.Cmd)
 			return ""
-		})
-	}
+		}
+	})
 }
 
 func view(t *testing.T, d *datadriven.TestData) (now clock.Instant, v queue.View) {
-	duration := func(key string) (took time.Duration) {
-		var text string
-		d.MaybeScanArgs(t, key, &text)
-		if text == "" {
-			return 0
-		}
-		took, err := time.ParseDuration(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return took
+	duration := func(key string) (read time.Duration) {
+		transcript.Scan(t, d, key, &read)
+		return read
 	}
 	at := int64(duration("at"))
 	now = clock.Instant{Raw: at - int64(duration("slept")), Boot: at}

@@ -12,6 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
+	"github.com/leasekeeper/leasekeeper/internal/test/transcript"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -103,7 +104,7 @@ func (s *scene) nameEvent(id uint64, words []string) Event {
 	switch words[0] {
 	case "claim":
 		return Request{id, ownership.Claim{
-			Name: words[1], Lease: s.lease(words[2]), TTL: s.duration(words[3]),
+			Name: words[1], Lease: s.lease(words[2]), TTL: transcript.Duration(s.t, words[3]),
 			Holder: []byte("holder-" + words[2]), Wait: len(words) > 4,
 		}}
 	case "release":

@@ -19,6 +19,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
+	"github.com/leasekeeper/leasekeeper/internal/test/transcript"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -41,21 +42,17 @@ import (
 //	dump                     the replicated state
 //	readable                 what of the past can be read
 func TestTranscripts(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	transcript.Run(t, "ok", func(t *testing.T, name string) transcript.Play {
 		s := &scene{world: newWorldOf(t, func(w *world) {
-			if strings.HasSuffix(path, "retention") {
+			if name == "retention" {
 				w.retention = 4 * time.Second
 			}
 		})}
-		defer func() { s.world.close() }()
-		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+		t.Cleanup(func() { s.world.close() })
+		return func(t *testing.T, d *datadriven.TestData) string {
 			s.t, s.world.t = t, t
-			out := s.run(d)
-			if out == "" {
-				return "ok\n"
-			}
-			return out
-		})
+			return s.run(d)
+		}
 	})
 }
 
@@ -92,9 +89,9 @@ func (s *scene) run(d *datadriven.TestData) string {
 	case "settle":
 		return s.show(w.settle())
 	case "advance":
-		return s.show(w.advance(s.duration(d.CmdArgs[0].Key)))
+		return s.show(w.advance(transcript.Duration(s.t, d.CmdArgs[0].Key)))
 	case "sleep":
-		w.clock.Advance(s.duration(d.CmdArgs[0].Key))
+		w.clock.Advance(transcript.Duration(s.t, d.CmdArgs[0].Key))
 		return ""
 	case "start":
 		return s.show(s.step(Tick{}))
@@ -107,7 +104,7 @@ func (s *scene) run(d *datadriven.TestData) string {
 		if d.HasArg("clock") {
 			var at string
 			d.ScanArgs(s.t, "clock", &at)
-			s.world.clock = clock.NewManual(clock.Instant{}.Add(s.duration(at)))
+			s.world.clock = clock.NewManual(clock.Instant{}.Add(transcript.Duration(s.t, at)))
 		}
 		w.close()
 		s.world.open()
@@ -141,7 +138,7 @@ func (s *scene) event(words []string) Event {
 	id := s.lastID
 	switch words[0] {
 	case "grant":
-		return Request{id, Grant{s.lease(words[1]), s.duration(words[2])}}
+		return Request{id, Grant{s.lease(words[1]), transcript.Duration(s.t, words[2])}}
 	case "revoke":
 		return Request{id, Revoke{s.lease(words[1])}}
 	case "put":
@@ -195,14 +192,6 @@ func (s *scene) lease(word string) lessor.ID {
 		s.t.Fatal(err)
 	}
 	return lessor.ID(id)
-}
-
-func (s *scene) duration(word string) time.Duration {
-	d, err := time.ParseDuration(word)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return d
 }
 
 func (s *scene) show(effects []Effect) string {
