@@ -48,7 +48,7 @@
 // on its way nothing is checkpointed, and the renewals of one lease share it. An expiry decided before a
 // clear is skipped, and the lease goes on.
 //
-// Holding. A pinned lease does not expire; after Unpin it has its full TTL again. A doomed one is renewed no more,
+// Holding. A pinned lease does not expire; after Unpin it has its full TTL again. A lease whose renewal is refused is renewed no more,
 // and ends when what its holder was promised has. Both are replicated commands.
 //
 // Departure from the pattern. Fowler's Time-Bound Lease, like etcd's lessor, refreshes all leases when a
@@ -84,7 +84,7 @@
 //	                        ExpiryDropped and its like take back what was not proposed
 //	SetRangeDeleter(rd)     the same; a transaction may be a LeaseEnder
 //	SetCheckpointer(cp)     the same; called from Due with many leases at once
-//	Pin, Unpin, Doom        new
+//	Pin, Unpin, RefuseRenewal   new
 //	Recover(backend, rd)    Recover(records, leaderships), from what Record and Leaderships returned
 //	Stop()                  nothing runs, so there is nothing to stop
 //

@@ -107,9 +107,9 @@ func TestCheckpointThatEndsLaterOnTheRawClockStays(t *testing.T) {
 	}
 }
 
-// A doomed lease is not cleared any more: its holder hears that a renewal that waited has failed, and successors go on
-// counting from where it was doomed.
-func TestDoomedLeaseIsNotCleared(t *testing.T) {
+// A lease whose renewal is refused is no longer cleared: its holder hears that a renewal that waited has failed, and successors go on
+// counting from where that was applied.
+func TestLeaseWithRefusedRenewalIsNotCleared(t *testing.T) {
 	var clears []Cleared
 	l := granted(t, &clears)
 	l.Promote(0, after(0), 2)
@@ -118,7 +118,7 @@ func TestDoomedLeaseIsNotCleared(t *testing.T) {
 		t.Fatalf("renewed: %v", err)
 	}
 	l.Due(after(time.Second), At(2, 0))
-	if err := l.Doom(1, after(time.Second)); err != nil || len(clears) != 1 {
+	if err := l.RefuseRenewal(1, after(time.Second)); err != nil || len(clears) != 1 {
 		t.Fatal(err, clears)
 	}
 	if l.Clear(clears[0], 2, At(4, 0)) {
@@ -164,14 +164,14 @@ func TestUnpinnedLeaseIsRenewedOnThePrimary(t *testing.T) {
 	}
 }
 
-// However often a lease is doomed, the first time counts.
-func TestDoomedAgainChangesNothing(t *testing.T) {
+// However often the renewal of a lease is refused, the first time counts.
+func TestRefusingRenewalAgainChangesNothing(t *testing.T) {
 	l := granted(t, nil)
-	if err := errors.Join(l.Pin(1), l.Doom(1, after(0)), l.Unpin(1, At(4, 0), after(0))); err != nil {
+	if err := errors.Join(l.Pin(1), l.RefuseRenewal(1, after(0)), l.Unpin(1, At(4, 0), after(0))); err != nil {
 		t.Fatal(err)
 	}
 	before, _ := l.Record(1)
-	if err := l.Doom(1, after(5*time.Second)); err != nil {
+	if err := l.RefuseRenewal(1, after(5*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	if now, _ := l.Record(1); now != before {
@@ -242,7 +242,7 @@ func TestWaitForAnEntryBeyondAllDurations(t *testing.T) {
 // What is recovered is what was recorded, and nothing else can be.
 func TestRecoverTakesOnlyWhatRecordReturns(t *testing.T) {
 	l := granted(t, nil)
-	if err := errors.Join(l.Pin(1), l.Doom(1, after(0))); err != nil {
+	if err := errors.Join(l.Pin(1), l.RefuseRenewal(1, after(0))); err != nil {
 		t.Fatal(err)
 	}
 	good, _ := l.Record(1)
@@ -363,13 +363,13 @@ func TestDriverRenewalThatWaitedTooLong(t *testing.T) {
 	}
 }
 
-// A doomed lease is not renewed by a driver either.
-func TestDriverRefusesToRenewWhatIsDoomed(t *testing.T) {
+// A driver does not renew a lease whose renewal is refused either.
+func TestDriverRefusesRenewal(t *testing.T) {
 	var clocks clock.Manual
 	d := byHand(t, clocks.Now)
-	d.Recover(slices.Values([]Record{{ID: 1, Generation: Generation(At(1, 0)), Cleared: At(1, 0), TTL: time.Minute, Doomed: true}}), nil)
+	d.Recover(slices.Values([]Record{{ID: 1, Generation: Generation(At(1, 0)), Cleared: At(1, 0), TTL: time.Minute, RenewalRefused: true}}), nil)
 	d.Promote(0)
-	if _, err := d.Renew(1); err != ErrDoomed {
+	if _, err := d.Renew(1); err != ErrRenewalRefused {
 		t.Errorf("renewed: %v", err)
 	}
 }

@@ -16,8 +16,8 @@ func (l *Lessor) Pin(id ID) error {
 	switch {
 	case !ok:
 		return ErrNotFound
-	case le.has(doomed):
-		return ErrDoomed
+	case le.has(renewalRefused):
+		return ErrRenewalRefused
 	}
 	le.set(pinned) // its entry is put right when it surfaces
 	return nil
@@ -49,18 +49,18 @@ func (l *Lessor) Unpin(id ID, at Position, now clock.Instant) error {
 	return nil
 }
 
-// Doom is a replicated command: the lease is renewed no more, and expires when what its holder was promised
-// has ended. That is its deadline on the primary; for a successor, who does not know that, its TTL from when
-// it applied this, which no acknowledged renewal outlasts. Dooming it again changes nothing.
-func (l *Lessor) Doom(id ID, now clock.Instant) error {
+// RefuseRenewal is a replicated command: the lease is renewed no more, and expires when what its holder was promised
+// has ended. That is its deadline on the primary; for a successor, which does not know that, its TTL from when
+// it applied this, which no acknowledged renewal outlasts. Refusing it again changes nothing.
+func (l *Lessor) RefuseRenewal(id ID, now clock.Instant) error {
 	le, ok := l.leases[id]
 	switch {
 	case !ok:
 		return ErrNotFound
-	case le.has(doomed):
+	case le.has(renewalRefused):
 		return nil
 	}
-	le.set(doomed)
+	le.set(renewalRefused)
 	if !le.has(checkpointed) {
 		le.set(checkpointed)
 		le.remaining, le.applied = le.ttl, now

@@ -14,8 +14,8 @@ func (m *model) pin(id ID) error {
 	switch {
 	case l == nil:
 		return ErrNotFound
-	case l.Doomed:
-		return ErrDoomed
+	case l.RenewalRefused:
+		return ErrRenewalRefused
 	}
 	l.Pinned = true
 	return nil
@@ -37,15 +37,15 @@ func (m *model) unpin(id ID, at Position, now clock.Instant) error {
 	return nil
 }
 
-func (m *model) doom(id ID, now clock.Instant) error {
+func (m *model) refuseRenewal(id ID, now clock.Instant) error {
 	l := m.find(id)
 	if l == nil {
 		return ErrNotFound
 	}
-	if !l.Doomed && !l.Checkpointed {
+	if !l.RenewalRefused && !l.Checkpointed {
 		l.Checkpointed, l.Remaining, l.Applied = true, l.TTL, now
 	}
-	l.Doomed = true
+	l.RenewalRefused = true
 	return nil
 }
 
@@ -59,7 +59,7 @@ func (w *twin) doHold(t *rapid.T) {
 	case kind < 4:
 		want = w.model.unpin(id, at, now)
 	default:
-		want = w.model.doom(id, now)
+		want = w.model.refuseRenewal(id, now)
 	}
 	for _, l := range w.lessors {
 		var got error
@@ -69,7 +69,7 @@ func (w *twin) doHold(t *rapid.T) {
 		case kind < 4:
 			got = l.Unpin(id, at, now)
 		default:
-			got = l.Doom(id, now)
+			got = l.RefuseRenewal(id, now)
 		}
 		same(t, "hold", want, got)
 	}
@@ -113,8 +113,8 @@ func TestG4Pinned(t *testing.T) {
 	}
 }
 
-// A doomed lease ends when what was promised has ended, on the primary as on every later one.
-func TestDoomed(t *testing.T) {
+// A lease whose renewal is refused ends when what was promised has ended, on the primary as on every later one.
+func TestLeaseWithRefusedRenewalEndsAtItsDeadline(t *testing.T) {
 	c, l, clocks := start(t)
 	b := c.member("B")
 	clocks.Advance(4 * time.Second)
@@ -123,24 +123,24 @@ func TestDoomed(t *testing.T) {
 	}
 	clocks.Advance(time.Second)
 	b.clocks.AdvanceBy(100*time.Second, 100*time.Second)
-	doomed := b.clocks.Now()
-	if err := errors.Join(l.Doom(1, clocks.Now()), b.lessor.Doom(1, doomed)); err != nil {
+	renewalRefused := b.clocks.Now()
+	if err := errors.Join(l.RefuseRenewal(1, clocks.Now()), b.lessor.RefuseRenewal(1, renewalRefused)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Renew(1, clocks.Now()); !errors.Is(err, ErrDoomed) {
+	if _, err := l.Renew(1, clocks.Now()); !errors.Is(err, ErrRenewalRefused) {
 		t.Errorf("renewed: %v", err)
 	}
 	if left, _ := l.Remaining(1, clocks.Now()); left != 9*time.Second {
 		t.Errorf("%v left", left)
 	}
-	if err := l.Pin(1); !errors.Is(err, ErrDoomed) {
+	if err := l.Pin(1); !errors.Is(err, ErrRenewalRefused) {
 		t.Errorf("pinned: %v", err)
 	}
 	for range 3 { // elections do not prolong it
 		b.clocks.Advance(3 * time.Second)
 		c.lead(b, 0)
-		if lease, _ := b.lessor.Lookup(1); lease.Deadline != doomed.Add(10*time.Second) {
-			t.Errorf("ends at %v, was doomed at %v", lease.Deadline, doomed)
+		if lease, _ := b.lessor.Lookup(1); lease.Deadline != renewalRefused.Add(10*time.Second) {
+			t.Errorf("ends at %v, was refused renewal at %v", lease.Deadline, renewalRefused)
 		}
 	}
 }

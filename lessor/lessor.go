@@ -67,14 +67,14 @@ const (
 	clearSent
 	// extended: the deadline includes the extension given at Promote. No checkpoint passes it on.
 	extended
-	// pinned and doomed: see Pin and Doom. Replicated.
+	// pinned and renewalRefused: see Pin and RefuseRenewal. Replicated.
 	pinned
-	doomed
+	renewalRefused
 )
 
 const (
 	clearing = clearQueued | clearSent
-	volatile = ^(checkpointed | pinned | doomed)
+	volatile = ^(checkpointed | pinned | renewalRefused)
 )
 
 func (l *lease) has(f flags) bool { return l.flags&f != 0 }
@@ -159,18 +159,18 @@ func (l *Lessor) Ends() []End {
 func (l *Lessor) view(le *lease) Lease {
 	remaining, _, isCheckpointed := l.checkpointOf(le)
 	return Lease{
-		ID:           le.id,
-		Generation:   le.generation,
-		TTL:          le.ttl,
-		Items:        int(le.count),
-		Cleared:      le.cleared,
-		Checkpointed: isCheckpointed,
-		Remaining:    remaining,
-		Deadline:     le.deadline,
-		Pinned:       le.has(pinned),
-		Doomed:       le.has(doomed),
-		Clearing:     le.has(clearing),
-		Going:        le.place == going,
+		ID:             le.id,
+		Generation:     le.generation,
+		TTL:            le.ttl,
+		Items:          int(le.count),
+		Cleared:        le.cleared,
+		Checkpointed:   isCheckpointed,
+		Remaining:      remaining,
+		Deadline:       le.deadline,
+		Pinned:         le.has(pinned),
+		RenewalRefused: le.has(renewalRefused),
+		Clearing:       le.has(clearing),
+		Going:          le.place == going,
 	}
 }
 
@@ -285,7 +285,7 @@ func notLater(end, other clock.Instant) bool { return end.Raw <= other.Raw && en
 
 // Clear is a replicated command: the holder was heard again, so the checkpoint is void, and so is every
 // expiry and checkpoint decided before. It reports false, and has no effect, if term, that of the log
-// entry, is not the one the command was decided in, or the lease it names has ended or is doomed. The renewals of this
+// entry, is not the one the command was decided in, or the lease it names has ended or is refused renewal. The renewals of this
 // lease that were answered with ErrClearing may be acknowledged when it reports true, and only then.
 func (l *Lessor) Clear(c Cleared, term uint64, at Position) bool {
 	le := l.find(c.Ref)
@@ -296,7 +296,7 @@ func (l *Lessor) Clear(c Cleared, term uint64, at Position) bool {
 		l.ClearsDropped([]Cleared{c})
 		return false
 	}
-	if le.has(doomed) {
+	if le.has(renewalRefused) {
 		if l.mine(c.Term) {
 			le.lift(clearing)
 		}

@@ -125,7 +125,7 @@ func (m *model) clear(c Cleared, term uint64, at Position) bool {
 		m.clearDropped(c)
 		return false
 	}
-	if l.Doomed {
+	if l.RenewalRefused {
 		if own {
 			l.queued, l.sent = false, false
 		}
@@ -171,8 +171,8 @@ func (m *model) renew(id ID, now clock.Instant) (time.Duration, error) {
 		return 0, ErrNotPrimary
 	case l == nil:
 		return 0, ErrNotFound
-	case l.Doomed:
-		return 0, ErrDoomed
+	case l.RenewalRefused:
+		return 0, ErrRenewalRefused
 	case l.going:
 		return 0, ErrGoing
 	}
@@ -267,7 +267,7 @@ func (m *model) view(l *modelLease) Lease {
 	left, _, checkpointed := m.checkpointOf(l)
 	return Lease{
 		ID: l.ID, Generation: l.Generation, TTL: l.TTL, Items: len(l.items), Cleared: l.Cleared,
-		Checkpointed: checkpointed, Remaining: left, Pinned: l.Pinned, Doomed: l.Doomed,
+		Checkpointed: checkpointed, Remaining: left, Pinned: l.Pinned, RenewalRefused: l.RenewalRefused,
 		Deadline: l.deadline, Clearing: l.queued || l.sent, Going: l.going,
 	}
 }

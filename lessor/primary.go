@@ -59,7 +59,7 @@ func (l *Lessor) Primary() bool { return l.primary }
 // whose time is up but which is on no expiry yet is renewed like any other. With a nil error the caller
 // acknowledges, after checking that it still has the authority to. With ErrClearing it acknowledges when
 // Clear reports true for this lease. With ErrGoing nothing has changed and nothing can be said until the
-// expiry that is on its way is applied, skipped or dropped. With ErrDoomed nothing has changed for good.
+// expiry that is on its way is applied, skipped or dropped. With ErrRenewalRefused nothing has changed for good.
 func (l *Lessor) Renew(id ID, now clock.Instant) (time.Duration, error) {
 	if !l.primary {
 		return 0, ErrNotPrimary
@@ -68,8 +68,8 @@ func (l *Lessor) Renew(id ID, now clock.Instant) (time.Duration, error) {
 	if !ok {
 		return 0, ErrNotFound
 	}
-	if le.has(doomed) {
-		return 0, ErrDoomed
+	if le.has(renewalRefused) {
+		return 0, ErrRenewalRefused
 	}
 	if le.place == going {
 		return 0, ErrGoing

@@ -13,15 +13,15 @@ func (l *Lessor) Record(id ID) (Record, bool) {
 		return Record{}, false
 	}
 	return Record{
-		ID:           le.id,
-		Generation:   le.generation,
-		TTL:          le.ttl,
-		Cleared:      le.cleared,
-		Checkpointed: le.has(checkpointed),
-		Remaining:    le.remaining,
-		Pinned:       le.has(pinned),
-		Doomed:       le.has(doomed),
-		Applied:      le.applied,
+		ID:             le.id,
+		Generation:     le.generation,
+		TTL:            le.ttl,
+		Cleared:        le.cleared,
+		Checkpointed:   le.has(checkpointed),
+		Remaining:      le.remaining,
+		Pinned:         le.has(pinned),
+		RenewalRefused: le.has(renewalRefused),
+		Applied:        le.applied,
 	}, true
 }
 
@@ -50,8 +50,8 @@ func (l *Lessor) Recover(records iter.Seq[Record], table []Leadership) {
 		if r.Pinned {
 			le.set(pinned)
 		}
-		if r.Doomed {
-			le.set(doomed)
+		if r.RenewalRefused {
+			le.set(renewalRefused)
 		}
 		l.leases[r.ID] = le
 		l.latest = max(l.latest, r.Cleared)

@@ -93,10 +93,10 @@ type Lease struct {
 
 	// Checkpointed tells that a successor counts Remaining from the moment it applied the checkpoint,
 	// which may have been a command of its own or a leader's first entry. Otherwise Remaining is the TTL.
-	Checkpointed bool
-	Remaining    time.Duration
-	Pinned       bool // it does not expire
-	Doomed       bool // it is not renewed any more
+	Checkpointed   bool
+	Remaining      time.Duration
+	Pinned         bool // it does not expire
+	RenewalRefused bool // by RefuseRenewal
 
 	// The rest is the primary's knowledge and zero elsewhere.
 	Deadline clock.Instant // may be ended once this is past
@@ -109,15 +109,15 @@ func (l Lease) Ref() Ref { return Ref{l.ID, l.Generation} }
 
 // Record is the durable form of one lease on one member. All of it but Applied is the same on every member.
 type Record struct {
-	ID           ID
-	Generation   Generation
-	TTL          time.Duration
-	Cleared      Position // Generation ≤ Cleared
-	Checkpointed bool     // by a command of its own; a leader's first entry leaves no trace in the record
-	Remaining    time.Duration
-	Pinned       bool
-	Doomed       bool
-	Applied      clock.Instant // when this member applied that checkpoint, on its own clocks
+	ID             ID
+	Generation     Generation
+	TTL            time.Duration
+	Cleared        Position // Generation ≤ Cleared
+	Checkpointed   bool     // by a command of its own; a leader's first entry leaves no trace in the record
+	Remaining      time.Duration
+	Pinned         bool
+	RenewalRefused bool
+	Applied        clock.Instant // when this member applied that checkpoint, on its own clocks
 }
 
 // Leadership says when this member applied a leader's first entry, on its own clocks.
@@ -161,8 +161,8 @@ var (
 	// ErrClearing: the deadline has moved, but the renewal must not be acknowledged before the "cleared"
 	// command for this lease has been applied.
 	ErrClearing = errors.New("lessor: renewal waits until the lease's checkpoint is cleared")
-	// ErrDoomed: the lease was doomed, so it is renewed no more and ends when what was promised has ended.
-	ErrDoomed = errors.New("lessor: lease is renewed no more")
+	// ErrRenewalRefused: RefuseRenewal was applied to the lease, so it is renewed no more and ends when what was promised has ended.
+	ErrRenewalRefused = errors.New("lessor: lease is renewed no more")
 	// ErrGoing: an expiry of this lease is on its way. Neither acknowledge the renewal nor say that the
 	// lease is gone until that is decided.
 	ErrGoing = errors.New("lessor: lease is about to expire")

@@ -104,7 +104,7 @@ func (g *Registry) Revoke(env *Env, op Revoke) (answer Revoked, end lessor.ID, e
 	}
 	note := op.Note
 	q.revoked = &note
-	if err := env.Leases.Doom(id, env.Now); err != nil {
+	if err := env.Leases.RefuseRenewal(id, env.Now); err != nil {
 		return Revoked{}, lessor.NoLease, err
 	}
 	env.Effects.leaseChanged(id)

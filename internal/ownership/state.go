@@ -31,7 +31,7 @@ func (g *Registry) state(view View, q *queue) State {
 	s.Held, s.Lease, s.Token, s.Waiting = true, q.owner.lease, q.owner.created, len(q.waiters)-1
 	lease, _ := view.Leases.Lookup(s.Lease)
 	s.TTL = lease.TTL
-	if lease.Doomed && s.Revoked == nil { // as the owner of another name
+	if lease.RenewalRefused && s.Revoked == nil { // as the owner of another name
 		note := g.RevocationNote(view.Leases, s.Lease)
 		s.Revoked = &note
 	}
@@ -74,7 +74,7 @@ func (g *Registry) RecentlyEnded(lease lessor.ID) bool {
 	return ok
 }
 
-// An EndedError is [lessor.ErrNotFound], [lessor.ErrDoomed] or [ErrLost] of a lease that owned a name or waited for
+// An EndedError is [lessor.ErrNotFound], [lessor.ErrRenewalRefused] or [ErrLost] of a lease that owned a name or waited for
 // one, with the reason.
 type EndedError struct {
 	Kind error
@@ -93,7 +93,7 @@ func (e *EndedError) Unwrap() error { return e.Kind }
 
 // Explain adds the reason, if it is known, to the error of a renewal or to the loss of a place in a queue.
 func (g *Registry) Explain(leases *lessor.Lessor, id lessor.ID, kind error) error {
-	if errors.Is(kind, lessor.ErrDoomed) {
+	if errors.Is(kind, lessor.ErrRenewalRefused) {
 		return &EndedError{kind, WhyRevoked, g.RevocationNote(leases, id)}
 	}
 	if why, note, ok := g.ended.find(id); ok {

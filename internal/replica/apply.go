@@ -361,7 +361,7 @@ func (r *Replica) applyExpire(op *logpb.Expire, term uint64) error {
 		expiry := lessor.Expiry{Ref: decodeRef(ref), Term: op.Term, DecidedAt: lessor.Position(op.DecidedAt)}
 		late := r.lessor.Late(expiry.Ref, r.now)
 		why, note := ownership.WhyExpired, ""
-		if lease, ok := r.lessor.Lookup(expiry.ID); ok && lease.Doomed {
+		if lease, ok := r.lessor.Lookup(expiry.ID); ok && lease.RenewalRefused {
 			why, note = ownership.WhyRevoked, r.names.RevocationNote(r.lessor, expiry.ID)
 		}
 		if _, ok := r.lessor.Expire(expiry, term); !ok {
@@ -417,7 +417,7 @@ func (r *Replica) writeLease(id lessor.ID) {
 	}
 	m := r.scratch.lease
 	m.Id, m.Generation, m.TtlNs, m.Cleared = int64(lease.ID), uint64(lease.Generation), int64(lease.TTL), uint64(lease.Cleared)
-	m.Pinned, m.Doomed = lease.Pinned, lease.Doomed
+	m.Pinned, m.Doomed = lease.Pinned, lease.RenewalRefused
 	m.Claimed, m.Name, m.Checkpointed = false, m.Name[:0], nil
 	if name, ok := r.names.ClaimOf(id); ok {
 		m.Claimed, m.Name = true, append(m.Name, name...)

@@ -350,7 +350,7 @@ func (r *Replica) tryRenew(request uint64, id lessor.ID) (lease RenewedLease, de
 	case nil:
 		r.counts.Renewed++
 		return RenewedLease{ID: id, TTL: ttl}, true
-	case lessor.ErrNotFound, lessor.ErrDoomed:
+	case lessor.ErrNotFound, lessor.ErrRenewalRefused:
 		return RenewedLease{ID: id, Err: r.whyNot(id, err)}, true
 	case lessor.ErrClearing, lessor.ErrGoing:
 		if r.waiters >= maxWaiters {

@@ -100,7 +100,7 @@ func TestRevocationOfATokenEndsNoOtherTenure(t *testing.T) {
 			t.Errorf("revoked under another token: %+v, %v", r.Result, r.Err)
 		}
 	}
-	if lease, ok := w.replica.lessor.Lookup(7); !ok || lease.Doomed {
+	if lease, ok := w.replica.lessor.Lookup(7); !ok || lease.RenewalRefused {
 		t.Errorf("the lease is %+v, %v", lease, ok)
 	}
 	if r := w.do(4, ownership.Revoke{Name: "n", Token: token, Now: true}); r.Err != nil || w.replica.lessor.Len() != 0 {

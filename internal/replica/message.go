@@ -131,7 +131,7 @@ func ownIDs(ids []int64) []lessor.ID {
 // refusals are the reasons for which a lease is not renewed, as they are said to another member.
 var refusals = map[memberpb.Refusal]error{
 	memberpb.Refusal_NOT_FOUND:         lessor.ErrNotFound,
-	memberpb.Refusal_REVOKED:           lessor.ErrDoomed,
+	memberpb.Refusal_REVOKED:           lessor.ErrRenewalRefused,
 	memberpb.Refusal_NO_LEADER:         ErrNoLeader,
 	memberpb.Refusal_TOO_MANY_REQUESTS: ErrTooManyRequests,
 }

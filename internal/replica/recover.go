@@ -195,7 +195,7 @@ func checkRecord(l lessor.Record) error {
 func (r *Replica) leaseRecord(m *logpb.Lease) lessor.Record {
 	lease := lessor.Record{
 		ID: lessor.ID(m.Id), Generation: lessor.Generation(m.Generation),
-		TTL: time.Duration(m.TtlNs), Cleared: lessor.Position(m.Cleared), Pinned: m.Pinned, Doomed: m.Doomed,
+		TTL: time.Duration(m.TtlNs), Cleared: lessor.Position(m.Cleared), Pinned: m.Pinned, RenewalRefused: m.Doomed,
 	}
 	if c := m.Checkpointed; c != nil {
 		lease.Checkpointed, lease.Remaining = true, time.Duration(c.RemainingNs)

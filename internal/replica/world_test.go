@@ -274,8 +274,8 @@ func (w *world) dump() string {
 	}
 	for _, id := range sortedIDs(byID) {
 		fmt.Fprintf(&b, "lease %x of %v ttl %v items %v", int64(id), byID[id].Generation, byID[id].TTL, l.Items(id))
-		if byID[id].Pinned || byID[id].Doomed {
-			fmt.Fprintf(&b, " pinned %v doomed %v", byID[id].Pinned, byID[id].Doomed)
+		if byID[id].Pinned || byID[id].RenewalRefused {
+			fmt.Fprintf(&b, " pinned %v renewal refused %v", byID[id].Pinned, byID[id].RenewalRefused)
 		}
 		b.WriteByte('\n')
 	}

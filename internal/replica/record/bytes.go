@@ -13,10 +13,10 @@ import (
 
 // The fields of logpb.
 const (
-	tenureToken, tenureLease, tenureHolder, tenureFrom, tenureTo, tenureWhy, tenureNote                 = 1, 2, 3, 4, 5, 6, 7
-	nameName, nameEnded, nameCurrent, nameLast, namePinned, nameRevoked                                 = 1, 2, 3, 4, 5, 6
-	nameFreed, nameFreedOrder, nameRevision                                                             = 7, 8, 9
-	leaseID, leaseGeneration, leaseTTL, leaseCleared, leaseClaimed, leasePinned, leaseDoomed, leaseName = 1, 2, 3, 4, 6, 7, 8, 9
+	tenureToken, tenureLease, tenureHolder, tenureFrom, tenureTo, tenureWhy, tenureNote                  = 1, 2, 3, 4, 5, 6, 7
+	nameName, nameEnded, nameCurrent, nameLast, namePinned, nameRevoked                                  = 1, 2, 3, 4, 5, 6
+	nameFreed, nameFreedOrder, nameRevision                                                              = 7, 8, 9
+	leaseID, leaseGeneration, leaseTTL, leaseCleared, leaseClaimed, leasePinned, leaseRefused, leaseName = 1, 2, 3, 4, 6, 7, 8, 9
 )
 
 // appendMessage appends a record that a Buffer can hold.
@@ -73,6 +73,6 @@ func appendLease(text []byte, m *logpb.Lease) []byte {
 	text = wire.AppendNumber(text, leaseCleared, m.Cleared)
 	text = wire.AppendNumber(text, leaseClaimed, protowire.EncodeBool(m.Claimed))
 	text = wire.AppendNumber(text, leasePinned, protowire.EncodeBool(m.Pinned))
-	text = wire.AppendNumber(text, leaseDoomed, protowire.EncodeBool(m.Doomed))
+	text = wire.AppendNumber(text, leaseRefused, protowire.EncodeBool(m.Doomed))
 	return wire.AppendText(text, leaseName, m.Name)
 }

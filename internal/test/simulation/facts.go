@@ -218,7 +218,7 @@ func (f *facts) stateOf(m *member) (uint64, string) {
 	text := fmt.Appendf(nil, "revision %d\n", r.Store().Revision())
 	for _, l := range leases {
 		text = fmt.Appendf(text, "lease %d of %v for %v, %d items, cleared %v", l.ID, l.Generation, l.TTL, l.Items, l.Cleared)
-		text = fmt.Appendf(text, ", checkpointed %v %v, pinned %v, doomed %v\n", l.Checkpointed, l.Remaining, l.Pinned, l.Doomed)
+		text = fmt.Appendf(text, ", checkpointed %v %v, pinned %v, renewal refused %v\n", l.Checkpointed, l.Remaining, l.Pinned, l.RenewalRefused)
 	}
 	names := r.Names()
 	f.checkTokens(m, names)

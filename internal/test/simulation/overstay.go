@@ -41,9 +41,9 @@ const (
 
 // look is how a lease stands in the replicated state.
 type look struct {
-	cleared                      lessor.Position
-	remaining                    time.Duration
-	checkpointed, pinned, doomed bool
+	cleared                              lessor.Position
+	remaining                            time.Duration
+	checkpointed, pinned, renewalRefused bool
 }
 
 // count is a length of time as a member counts it.
@@ -56,15 +56,15 @@ type count struct {
 
 // stay is what decides when a lease is over.
 type stay struct {
-	heard      int64           // when a leader last may have prolonged it, in real time
-	clocks     []clock.Instant // what those of each member showed then
-	led        []bool          // who led since
-	leadership int64           // when the first leader after that began; 0 if there was none
-	bound      int64           // what is documented, with the leaders since then, were clocks not slower than real time
-	behind     time.Duration   // how far these leaders were
-	doomed     int64           // when its holder was revoked; 0 if it was not
-	counts     count           // of the newest leader
-	begun      int64           // when that began, or heard of it
+	heard          int64           // when a leader last may have prolonged it, in real time
+	clocks         []clock.Instant // what those of each member showed then
+	led            []bool          // who led since
+	leadership     int64           // when the first leader after that began; 0 if there was none
+	bound          int64           // what is documented, with the leaders since then, were clocks not slower than real time
+	behind         time.Duration   // how far these leaders were
+	renewalRefused int64           // when its holder was revoked; 0 if it was not
+	counts         count           // of the newest leader
+	begun          int64           // when that began, or heard of it
 
 	cleared lessor.Position // the newest that anybody has
 	written bool            // since then it was written down that it was silent
@@ -103,7 +103,7 @@ func (f *facts) heardAll(m *member, ids ...lessor.ID) {
 		return
 	}
 	for _, id := range ids {
-		if l := f.byID[int64(id)]; l != nil && l.stay.doomed == 0 {
+		if l := f.byID[int64(id)]; l != nil && l.stay.renewalRefused == 0 {
 			f.hear(l, m)
 		}
 	}
@@ -149,7 +149,7 @@ func (f *facts) answered(m *member, leases []replica.RenewedLease) {
 // state from another one, and counts from now.
 func (f *facts) sees(m *member, l *lease, found lessor.Lease, anew bool) {
 	w, s := f.w, &l.stay
-	now := look{found.Cleared, found.Remaining, found.Checkpointed, found.Pinned, found.Doomed}
+	now := look{found.Cleared, found.Remaining, found.Checkpointed, found.Pinned, found.RenewalRefused}
 	before := s.seen[m.index]
 	if now == before && !anew {
 		return
@@ -172,8 +172,8 @@ func (f *facts) sees(m *member, l *lease, found lessor.Lease, anew bool) {
 	if newest || now.cleared != before.cleared && m.replica.Serving() {
 		f.hear(l, m)
 	}
-	if now.doomed && s.doomed == 0 {
-		s.doomed = w.now
+	if now.renewalRefused && s.renewalRefused == 0 {
+		s.renewalRefused = w.now
 		s.bound = max(s.bound, w.now+int64(l.ttl))
 	}
 }
@@ -205,8 +205,8 @@ func (f *facts) succeeds(m *member, l *lease) {
 		s.leadership = w.now
 		silence := lessor.SilenceThreshold(l.ttl) + writingSlack + w.leaderless(s.heard, w.now)
 		s.bound = s.heard + int64(l.ttl+silence)
-		if s.doomed != 0 {
-			s.bound = max(s.bound, s.doomed+int64(l.ttl))
+		if s.renewalRefused != 0 {
+			s.bound = max(s.bound, s.renewalRefused+int64(l.ttl))
 		}
 	}
 	seen, came := s.seen[m.index], s.came[m.index]
@@ -278,7 +278,7 @@ func (f *facts) checkOverstay(l *lease, m *member) {
 // in time that it was silent: had the leader died it would have counted.
 func (f *facts) checkWritten(l *lease) {
 	w, s := f.w, &l.stay
-	if s.leadership != 0 || s.written || s.doomed != 0 || s.counts.by == nil {
+	if s.leadership != 0 || s.written || s.renewalRefused != 0 || s.counts.by == nil {
 		return
 	}
 	silent := s.heard + int64(lessor.SilenceThreshold(l.ttl)+w.slower(s.counts.by, s.counts.from, s.counts.since))

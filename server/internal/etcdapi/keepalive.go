@@ -164,7 +164,7 @@ func (a *renewalAnswer) send(stream grpc.ServerStream, resp *pb.LeaseKeepAliveRe
 	switch {
 	case a.Err == nil:
 		resp.TTL = wholeSeconds(a.TTL)
-	case errors.Is(a.Err, lessor.ErrNotFound), errors.Is(a.Err, lessor.ErrDoomed):
+	case errors.Is(a.Err, lessor.ErrNotFound), errors.Is(a.Err, lessor.ErrRenewalRefused):
 		resp.TTL = 0 // of a holder that was revoked: this is how etcd's clients are told to stop
 	default:
 		return a.Err

@@ -59,7 +59,7 @@ var nameRefusals = []nameRefusal{
 	{ownership.ErrInvalidClaim, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "invalid", false},
 	{lessor.ErrTTLTooLarge, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "ttl_too_large", false},
 	{ownership.ErrLost, codes.NotFound, leasekeeperv1.ErrorReason_LOST, "lost", true},
-	{lessor.ErrDoomed, codes.NotFound, leasekeeperv1.ErrorReason_LOST, "lost", false},
+	{lessor.ErrRenewalRefused, codes.NotFound, leasekeeperv1.ErrorReason_LOST, "lost", false},
 	{ownership.ErrNotHeld, codes.FailedPrecondition, leasekeeperv1.ErrorReason_NOT_HELD, "not_held", false},
 	{ownership.ErrOtherToken, codes.FailedPrecondition, leasekeeperv1.ErrorReason_OTHER_TOKEN, "other_token", false},
 	{ownership.ErrPinned, codes.FailedPrecondition, leasekeeperv1.ErrorReason_PINNED, "pinned", false},

@@ -234,7 +234,7 @@ func appendRefused(refused []*leasekeeperv1.RefusedRenewal, place uint32, err er
 	switch {
 	case errors.Is(err, lessor.ErrNotFound):
 		r.State = leasekeeperv1.RefusedRenewal_GONE
-	case errors.Is(err, lessor.ErrDoomed):
+	case errors.Is(err, lessor.ErrRenewalRefused):
 		r.State = leasekeeperv1.RefusedRenewal_REVOKED
 	}
 	if ended := (*ownership.EndedError)(nil); errors.As(err, &ended) {
