@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -312,4 +313,14 @@ func TestChangesThroughAMemberThatLags(t *testing.T) {
 	resp, err := follower.kv.Put(follower.ctx(), &pb.PutRequest{Key: []byte("k")})
 	wantOK(t, err)
 	wantEqual(t, "revision", resp.Header.Revision, 2)
+}
+
+// A member that others ask before it listens names no URL, so that nobody is sent to one without an address.
+func TestMemberNamesNoURLBeforeItListens(t *testing.T) {
+	s, err := New(anyPort(), startNode(t))
+	wantOK(t, err)
+	defer func() { wantOK(t, s.Stop(context.Background())) }()
+	own, err := s.ownMember(t.Context())
+	wantOK(t, err)
+	wantEqual(t, "URLs", len(own.ClientUrls), 0)
 }

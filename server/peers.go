@@ -42,7 +42,7 @@ func (p *peers) follow() {
 		}
 		wait := introduceInterval
 		for _, m := range p.all(p.s.life.Context()) {
-			if m.Trouble != "" && len(m.ClientUrls) == 0 {
+			if len(m.ClientUrls) == 0 {
 				wait = introduceAgain
 			}
 		}
@@ -106,7 +106,9 @@ func (p *peers) get(ctx context.Context, m GroupMember) (*leasekeeperv1.Member, 
 	said.Name, said.PeerUrl, said.Trouble = m.Name, m.PeerURL, ""
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.clientURLs[m.ID] = said.ClientUrls
+	if len(said.ClientUrls) > 0 { // none before it listens
+		p.clientURLs[m.ID] = said.ClientUrls
+	}
 	return said, nil
 }
 

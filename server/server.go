@@ -261,10 +261,14 @@ func (s *Server) HTTPAddr() string {
 	return address(s.httpListener)
 }
 
-// clientURLs is what clients are told to connect to.
+// clientURLs returns the URLs that clients connect to. It returns none before Start, unless the configuration has some.
 func (s *Server) clientURLs() []string {
 	if len(s.cfg.Advertise) == 0 {
-		return []string{s.cfg.scheme() + "://" + s.Addr()}
+		addr := s.Addr()
+		if addr == "" {
+			return nil
+		}
+		return []string{s.cfg.scheme() + "://" + addr}
 	}
 	urls := make([]string, len(s.cfg.Advertise))
 	for i, entry := range s.cfg.Advertise {
