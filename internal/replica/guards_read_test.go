@@ -88,7 +88,7 @@ func readErrorIsToldAt(t *testing.T, state *world, op Op, n int) bool {
 	w := state.crashed(nil)
 	w.mayHalt = true
 	w.database = func(o *pebble.Options) {
-		o.FS, o.CacheSize, o.DisableAutomaticCompactions = u.wrap(o.FS), 1, true
+		o.FS, o.CacheSize, o.DisableAutomaticCompactions, o.DisableTableStats = u.wrap(o.FS), 1, true, true
 	}
 	w.open()
 	defer w.close()

@@ -119,6 +119,7 @@ func TestDamageIsRefused(t *testing.T) {
 		{"the end of the log is gone", func(b *pebble.Batch) { record.Remove(b, record.LogKey(5)) }, "but the state is at 5"},
 		{"an entry is somewhere else", func(b *pebble.Batch) { b.Set(record.LogKey(5), []byte{0x18, 7}, nil) }, "log entry 5 calls itself 7"},
 		{"an entry is not one", func(b *pebble.Batch) { b.Set(record.LogKey(5), []byte{0xff}, nil) }, "log entry 5 cannot be read"},
+		{"a key of the log is too long", func(b *pebble.Batch) { b.Set(append(record.LogKey(5), 0), nil, nil) }, "has a wrong length"},
 		{"a lease is not one", func(b *pebble.Batch) { b.Set(record.LeaseKey(1), []byte{0xff}, nil) }, "cannot be read"},
 		{"a lease makes no sense", func(b *pebble.Batch) { record.Put(b, record.LeaseKey(1), &logpb.Lease{Id: 1, TtlNs: -1}) }, "the record of lease 1 makes no sense"},
 		{"a leadership makes no sense", func(b *pebble.Batch) { record.Put(b, record.LeadershipKey(2), &logpb.Reign{Start: 1 << 50}) }, "is not where its key says"},

@@ -1,0 +1,229 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/memberpb"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// Claims are never bulk, so the bound of the bulk queue does not hold them. The bound of all queues together does.
+func TestLargeClaimsAreBoundedInBytes(t *testing.T) {
+	w := newWorld(t).serve()
+	defer w.close()
+	w.step(Request{1, putKey("slow")}) // its write is not reported
+	card := make([]byte, 1<<20)
+	taken := 0
+	for i := range 2 * maxQueueBytes >> 20 {
+		id := lessor.ID(10 + i)
+		claim := ownership.Claim{Lease: id, TTL: time.Minute, Name: fmt.Sprint("n", id), Holder: card}
+		if tally(w.step(Request{uint64(id), claim}))[ErrTooManyRequests] == 0 {
+			taken++
+		}
+	}
+	if most := maxQueueBytes>>20 + 1; taken > most || taken < most/2 {
+		t.Errorf("%d claims of a MiB are taken on, and at most %d should be", taken, most)
+	}
+}
+
+// A command that no log entry may carry is refused before it is queued.
+func TestTooLargeCommandIsNotQueued(t *testing.T) {
+	w := newWorld(t).serve()
+	defer w.close()
+	value := make([]byte, w.replica.maxCommandBytes()+1)
+	effects := w.step(Request{1, keyspace.PutRequest{Key: []byte("k"), Value: value}})
+	if tally(effects)[ErrTooLarge] != 1 || len(w.writes) > 0 {
+		t.Errorf("it is answered by %v, and %d writes are under way", tally(effects), len(w.writes))
+	}
+	if r := w.do(2, putKey("k")); r.Err != nil {
+		t.Errorf("the next one: %v", r.Err)
+	}
+}
+
+// A reading of the disk that shows enough space refuses nothing that waits.
+func TestEnoughSpaceRefusesNothingThatWaits(t *testing.T) {
+	w := limitedWorld(t, SpaceLimits{Quota: 1000})
+	w.step(Request{1, putKey("first")}) // under way: the next has to wait for it
+	effects := w.step(Request{2, putKey("x")}, Space{Free: 1, Used: 999})
+	effects = append(effects, w.settle()...)
+	if r := w.reply(2, effects); r.Err != nil {
+		t.Errorf("the put that waited: %v", r.Err)
+	}
+}
+
+// The renewals that wait for a decision about their lease are bounded.
+func TestWaitingRenewalsAreBounded(t *testing.T) {
+	w := newWorld(t).serve()
+	w.do(1, Grant{7, time.Minute})
+	again := w.crashed(nil)
+	w.close()
+	again.open()
+	defer again.close()
+	again.serve() // the lease has a decision to wait for at its first renewal
+	r := again.replica
+	r.waiters = maxWaiters
+	for _, e := range again.step(Renewal{2, []lessor.ID{7}}) {
+		if e, ok := e.(Renewed); ok && errors.Is(e.Leases[0].Err, ErrTooManyRequests) {
+			return
+		}
+	}
+	t.Errorf("%d renewals wait, and one more is not refused", r.waiters)
+}
+
+// A replica that has halted ignores whatever comes later.
+func TestHaltedReplicaDoesNothing(t *testing.T) {
+	w := newWorld(t).serve()
+	defer w.close()
+	w.mayHalt = true
+	w.step(Request{1, putKey("k")})
+	w.replica.halt(errUnreadable)
+	p := w.writes[0]
+	for _, event := range []Event{Tick{}, Request{2, putKey("k")}, Renewal{3, []lessor.ID{7}}, Persisted{Sequence: p.Sequence}} {
+		if effects := w.step(event); len(effects) > 0 {
+			t.Errorf("%T has effects: %v", event, effects)
+		}
+	}
+}
+
+// A follower without a leader says so, and names no member 0.
+func TestNobodyIsNamedWhoDoesNotLead(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.pass(time.Second)
+	r := g.members[g.follower(leader)].replica
+	if err, ok := errors.AsType[*NotLeaderError](r.notLeader()); !ok || err.Leader != leader {
+		t.Errorf("a follower of %d says %v", leader, r.notLeader())
+	}
+	r.leader = 0
+	if err := r.notLeader(); err != ErrNoLeader {
+		t.Errorf("a member that knows no leader says %v", err)
+	}
+	if err := g.members[leader].replica.notLeader(); err != ErrNoLeader {
+		t.Errorf("a leader that does not serve yet says %v", err)
+	}
+}
+
+// A message that says nothing of the sender's room leaves what it said before.
+func TestUnknownRoomIsNoRoom(t *testing.T) {
+	g := newTeam(t, 3)
+	r := g.members[g.elected()].replica
+	r.hearRoom(2, memberpb.Room_ROOM_SHORT)
+	r.hearRoom(2, memberpb.Room_ROOM_UNKNOWN)
+	if got := r.yielding.rooms[2].room; got != memberpb.Room_ROOM_SHORT {
+		t.Errorf("it is taken for %v", got)
+	}
+}
+
+// A slow leader stays if no member that is better off could take over: it does not count a hand-over to nobody, nor wait a
+// minute until the next.
+func TestSlowLeaderHandsOverToNobody(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.pass(time.Second)
+	r := g.members[leader].replica
+	for _, id := range g.butFor(leader) {
+		r.hearRoom(id, memberpb.Room_ROOM_SHORT)
+	}
+	g.cut = func(m Message) bool { return m.Room != memberpb.Room_ROOM_UNKNOWN }
+	g.slow = leader
+	g.load(leader, 1200*time.Millisecond, 500*time.Millisecond)
+	if r.yielding.slow == 0 {
+		t.Fatal("it is not slow")
+	}
+	if g.yields() != 0 || r.handing != nil {
+		t.Errorf("%d hand-overs", g.yields())
+	}
+}
+
+// A leader that does not serve hands over to nobody, however slow it was.
+func TestLeaderThatLeftDoesNotYield(t *testing.T) {
+	g := newTeam(t, 3)
+	r := g.members[g.elected()].replica
+	r.yielding.slow, r.yielding.short = 1, true
+	r.left = true
+	if r.yield(); r.yielding.slow != 0 || r.yielding.short {
+		t.Error("what it knows of its slowness outlives its leadership")
+	}
+	r.left = false
+}
+
+// A write that was compared with what the others have does not keep the driver awake.
+func TestComparedWriteDoesNotWakeTheDriver(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.pass(time.Second)
+	w := g.members[leader]
+	g.slow = leader
+	g.step(leader, Request{10, put1("k", "v")})
+	g.pass(DefaultElectionTimeout / 4)
+	if i := len(w.replica.persisting); i == 0 || !w.replica.persisting[0].compared {
+		t.Fatalf("of %d writes the first is not compared", i)
+	}
+	if got := w.replica.untilCompared(); got != TickInterval {
+		t.Errorf("it wakes after %v", got)
+	}
+}
+
+// Too little is known to call a write slow before its time.
+func TestWriteIsNotSlowBeforeItsTime(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.pass(time.Second)
+	g.slow = leader
+	g.step(leader, Request{10, put1("k", "v")})
+	g.pass(DefaultElectionTimeout / 6)
+	if p := g.members[leader].replica.persisting; len(p) == 0 || !p[0].compared {
+		t.Fatal("it was not compared with what the others have")
+	}
+	if y := g.members[leader].replica.yielding; y.slow != 0 {
+		t.Errorf("%d slow writes after a sixth of the election timeout", y.slow)
+	}
+}
+
+// The keys of ended leases are swept while there is nothing else to do, and after some patience all the same.
+func TestSweepWaitsWhileEntriesAreWritten(t *testing.T) {
+	w := newWorld(t).serve()
+	defer w.close()
+	r := w.replica
+	for range 3 {
+		r.sweeping, r.full, r.unswept = true, true, 0
+		for i := range sweepPatience {
+			if !r.sweeping {
+				t.Fatalf("it sweeps after %d full steps", i)
+			}
+			r.sweep()
+		}
+		if r.sweeping {
+			t.Error("it never sweeps")
+		}
+	}
+}
+
+// A new member needs ids, and a group in which it is exactly once.
+func TestNewDatabaseNeedsAMemberOfAGroup(t *testing.T) {
+	for what, set := range map[string]func(*Config){
+		"no cluster id":    func(c *Config) { c.ClusterID = 0 },
+		"no member id":     func(c *Config) { c.MemberID = 0 },
+		"not among them":   func(c *Config) { c.Members = []uint64{1, 2, 3} },
+		"a member twice":   func(c *Config) { c.Members = []uint64{0x4d, 2, 2} },
+		"a member without": func(c *Config) { c.Members = []uint64{0x4d, 0, 2} },
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := &world{t: t, fs: vfs.NewCrashableMem(), clock: clock.NewManual(clock.Instant{Raw: 1, Boot: 1}), domain: "test", configure: set}
+			err := w.tryOpen()
+			defer w.close()
+			if err == nil || !strings.HasPrefix(err.Error(), "replica: a new ") {
+				t.Errorf("it is opened: %v", err)
+			}
+		})
+	}
+}
