@@ -1,0 +1,299 @@
+package statexfer
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/leasekeeper/leasekeeper/internal/datadir"
+	"github.com/leasekeeper/leasekeeper/internal/replica/memberpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
+)
+
+// framed makes a stream of frames with right lengths and checksums, whatever is in them. Each begins with its kind.
+func framed(frames ...string) []byte {
+	stream := append([]byte(stateMagic), stateVersion)
+	sum := crc32.Update(0, stateSums, stream)
+	for _, body := range frames {
+		sum = crc32.Update(sum, stateSums, []byte(body))
+		stream = binary.BigEndian.AppendUint32(stream, uint32(len(body)))
+		stream = append(binary.BigEndian.AppendUint32(stream, sum), body...)
+	}
+	return stream
+}
+
+// A stream whose frames are damaged in a way that their checksums do not show is refused with a sentence that names the
+// damage, and leaves nothing.
+func TestDamagedFramesAreRefused(t *testing.T) {
+	encoded, err := proto.Marshal(&memberpb.StateHeader{Format: record.Format, ClusterId: testCluster, Index: 5, Term: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := string(frameHeader) + string(encoded)
+	end := func(n uint64) string {
+		return string(binary.BigEndian.AppendUint64([]byte{frameEnd}, n))
+	}
+	good := framed(header, "r\x02v1\x01x", end(1))
+	magic := bytes.Clone(good)
+	magic[0] ^= 1
+	sized := func(size uint32) []byte {
+		stream := framed(header)
+		return append(binary.BigEndian.AppendUint32(stream, size), make([]byte, 100)...)
+	}
+	for _, c := range []struct {
+		name, want string
+		stream     []byte
+	}{
+		{"another magic", "does not begin like one", magic},
+		{"a header of another kind", "its header cannot be read", framed("r"+string(encoded), end(0))},
+		{"a header that is none", "its header cannot be read", framed("h\xff", end(0))},
+		{"no header", "not complete", framed()},
+		{"a header that is cut off", "not complete", framed(header)[:len(framed(header))-1]},
+		{"a second header", "it has a frame of kind 'h'", framed(header, header, end(0))},
+		{"a frame of an unknown kind", "it has a frame of kind 'x'", framed(header, "x", end(0))},
+		{"an end that is too short", "it has a frame of kind 'e'", framed(header, "e\x00\x00\x00\x00")},
+		{"no end", "not complete", framed(header, "r\x02v1\x01x")},
+		{"a frame of no bytes", "a frame has 0 bytes", framed(header, "", end(0))},
+		{"a frame that is too long", "a frame has 268435457 bytes", sized(maxFrame + 1)},
+		{"a frame that is cut off", "not complete", sized(maxFrame)},
+		{"a key that is longer than its frame", "record 0 cannot be read", framed(header, "r\x09v1", end(1))},
+		{"a value that is longer than its frame", "record 1 cannot be read", framed(header, "r\x02v1\x01x\x02v2\x09x", end(2))},
+		{"a key without a value", "record 0 cannot be read", framed(header, "r\x02v1", end(1))},
+		{"a key twice", "is not in its place", framed(header, "r\x02v1\x01x\x02v1\x01y", end(2))},
+		{"a key twice, in two frames", "is not in its place", framed(header, "r\x02v1\x01x", "r\x02v1\x01y", end(2))},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			to := bareMember{fs: vfs.NewMem()}
+			_, err := stageIn(to, bytes.NewReader(c.stream))
+			if err == nil || !strings.Contains(err.Error(), "is refused, and the own one stays: ") || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+			if left := leftovers(t, to.fs); len(left) > 0 {
+				t.Errorf("%v is left", left)
+			}
+		})
+	}
+	to := bareMember{fs: vfs.NewMem()}
+	if _, err := stageIn(to, bytes.NewReader(good)); err != nil {
+		t.Errorf("an undamaged one: %v", err)
+	}
+}
+
+// A member that cannot read its own identity, or how far its state is, sends nothing.
+func TestStateWithoutAHeaderIsNotSent(t *testing.T) {
+	for what, damage := range map[string]func(*pebble.Batch) error{
+		"no identity":            func(b *pebble.Batch) error { return b.Delete(record.KeyIdentity, nil) },
+		"an identity that is no": func(b *pebble.Batch) error { return b.Set(record.KeyIdentity, []byte{0xff}, nil) },
+		"no place in the log":    func(b *pebble.Batch) error { return b.Delete(record.KeyApplied, nil) },
+		"a place that is none":   func(b *pebble.Batch) error { return b.Set(record.KeyApplied, []byte{0xff}, nil) },
+	} {
+		from := openBare(t, vfs.NewMem())
+		from.set(t, pebble.Sync, ownOf(1, 50)...)
+		batch := from.db.NewBatch()
+		if err := errors.Join(damage(batch), batch.Commit(pebble.Sync)); err != nil {
+			t.Fatal(err)
+		}
+		snapshot := from.db.NewSnapshot()
+		var sent bytes.Buffer
+		if err := Write(&sent, snapshot); err == nil || sent.Len() > 0 {
+			t.Errorf("%s: %d bytes are sent: %v", what, sent.Len(), err)
+		}
+		if err := errors.Join(snapshot.Close(), from.db.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A state goes into a database only between records of the member itself.
+func TestOnlyOwnRecordsChangeWithAnInstallation(t *testing.T) {
+	from, to := openBare(t, vfs.NewMem()), openBare(t, vfs.NewMem())
+	from.set(t, pebble.Sync, ownOf(1, 50)...)
+	to.set(t, pebble.Sync, ownOf(2, 20)...)
+	before := to.records(t)
+	staged, err := stageIn(to, bytes.NewReader(from.stream(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign := record.Record{Key: leaseOne, Value: []byte("x")}
+	if err := Install(context.Background(), to.db, staged, []record.Record{foreign}); err == nil {
+		t.Error("a record that members share is written as the member's own")
+	}
+	if after := to.records(t); strings.Join(before, "\n") != strings.Join(after, "\n") {
+		t.Error("the own state has changed")
+	}
+	if err := errors.Join(from.db.Close(), to.db.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var errDisk = errors.New("a disk that fails")
+
+// failing has one of the operations for which counts is true fail: the first after left has counted down to zero.
+type failing struct {
+	counts func(errorfs.Op) bool
+	mu     sync.Mutex
+	left   int // operations that succeed before that; nothing fails while it is negative
+	fired  bool
+}
+
+func (f *failing) MaybeError(op errorfs.Op) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.left < 0 || !f.counts(op) {
+		return nil
+	}
+	if f.left--; f.left >= 0 {
+		return nil
+	}
+	f.fired = true
+	return errDisk
+}
+
+// after lets that many operations succeed and has the next fail.
+func (f *failing) after(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.left = n
+}
+
+// stop has nothing fail any more, and reports whether something did.
+func (f *failing) stop() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.left = -1
+	return f.fired
+}
+
+func (f *failing) String() string { return "failing" }
+
+// readsTable reports whether an operation reads a table of the database.
+func readsTable(op errorfs.Op) bool {
+	return op.Kind == errorfs.OpFileReadAt && strings.HasSuffix(op.Path, ".sst")
+}
+
+// writesStage reports whether an operation writes down a state that is received.
+func writesStage(op errorfs.Op) bool {
+	switch op.Kind {
+	case errorfs.OpMkdirAll, errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFileSync:
+		return strings.Contains(op.Path, datadir.StagedPrefix)
+	}
+	return false
+}
+
+// openOnDisk opens a database of which nothing is in memory.
+func openOnDisk(t *testing.T, fs vfs.FS) bareMember {
+	t.Helper()
+	options := datadir.DatabaseOptions(fs, func(error) {})
+	options.MemTableSize, options.CacheSize, options.DisableAutomaticCompactions = 256<<10, 1, true
+	options.DisableTableStats = true // nothing reads in the background
+	db, err := datadir.OpenDatabase("db", options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bareMember{fs, db}
+}
+
+// onDisk returns a disk with the records of a member in tables.
+func onDisk(t *testing.T, member, index uint64) *vfs.MemFS {
+	t.Helper()
+	disk := vfs.NewCrashableMem()
+	m := openBare(t, disk)
+	m.set(t, pebble.Sync, randomShared(rand.New(rand.NewPCG(member, 11)), 60)...)
+	m.set(t, pebble.Sync, ownOf(member, index)...)
+	if err := errors.Join(m.db.Flush(), m.db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return disk
+}
+
+// atEach runs a test with the first operation that counts failing, then with the second, and so on, until there is none.
+func atEach(t *testing.T, counts func(errorfs.Op) bool, test func(n int, f *failing)) {
+	t.Helper()
+	for n := 0; ; n++ {
+		if n > 1000 {
+			t.Fatal("it goes on without end")
+		}
+		f := &failing{left: -1, counts: counts}
+		if test(n, f); !f.stop() {
+			if n == 0 {
+				t.Error("nothing failed")
+			}
+			return
+		}
+	}
+}
+
+// A state that cannot be read to its end is not sent as if that were its end.
+func TestReadErrorWhileSendingIsReturned(t *testing.T) {
+	disk := onDisk(t, 1, 50)
+	atEach(t, readsTable, func(n int, f *failing) {
+		from := openOnDisk(t, errorfs.Wrap(disk.CrashClone(vfs.CrashCloneCfg{}), f))
+		snapshot := from.db.NewSnapshot()
+		f.after(n)
+		err := Write(io.Discard, snapshot)
+		if fired := f.stop(); fired != errors.Is(err, errDisk) {
+			t.Errorf("read %d: failed %v, and %v is returned", n, fired, err)
+		}
+		if err := errors.Join(snapshot.Close(), from.db.Close()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// A state that cannot be written down is not staged, and leaves nothing.
+func TestWriteErrorWhileStagingIsReturned(t *testing.T) {
+	from := openBare(t, onDisk(t, 1, 50))
+	stream := from.stream(t)
+	if err := from.db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	atEach(t, writesStage, func(n int, f *failing) {
+		to := bareMember{fs: errorfs.Wrap(vfs.NewMem(), f)}
+		f.after(n)
+		_, err := stageIn(to, bytes.NewReader(stream))
+		if fired := f.stop(); fired != errors.Is(err, errDisk) {
+			t.Errorf("operation %d: failed %v, and %v is returned", n, fired, err)
+		}
+		if left := leftovers(t, to.fs); err != nil && len(left) > 0 {
+			t.Errorf("operation %d: %v is left", n, left)
+		}
+	})
+}
+
+// An installation that cannot read the member's own records, or cannot write down what takes their place, says so.
+func TestErrorWhileInstallingIsReturned(t *testing.T) {
+	from := openBare(t, onDisk(t, 1, 50))
+	stream := from.stream(t)
+	if err := from.db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	disk := onDisk(t, 2, 20)
+	counts := func(op errorfs.Op) bool { return readsTable(op) || writesStage(op) }
+	atEach(t, counts, func(n int, f *failing) {
+		to := openOnDisk(t, errorfs.Wrap(disk.CrashClone(vfs.CrashCloneCfg{}), f))
+		staged, err := stageIn(to, bytes.NewReader(stream))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.after(n)
+		err = Install(context.Background(), to.db, staged, ownAt(staged.Index))
+		if fired := f.stop(); fired != errors.Is(err, errDisk) {
+			t.Errorf("operation %d: failed %v, and %v is returned", n, fired, err)
+		}
+		if err := to.db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
