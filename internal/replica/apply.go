@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/raftlog"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -135,32 +136,32 @@ func (r *Replica) apply(m *raftpb.Message) {
 
 func (r *Replica) applyEntries(entries []*raftpb.Entry) error {
 	for _, entry := range entries {
-		if entry.GetIndex() != r.applied.index+1 {
-			panic(fmt.Sprintf("replica: entry %d is to be applied after entry %d", entry.GetIndex(), r.applied.index))
+		if entry.GetIndex() != r.applied.Index+1 {
+			panic(fmt.Sprintf("replica: entry %d is to be applied after entry %d", entry.GetIndex(), r.applied.Index))
 		}
 		if err := r.applyEntry(entry); err != nil {
 			return fmt.Errorf("entry %d: %w", entry.GetIndex(), err)
 		}
-		if entry.GetTerm() != r.applied.term {
-			r.beginTerm(mark{entry.GetIndex(), entry.GetTerm()})
+		if entry.GetTerm() != r.applied.Term {
+			r.beginTerm(raftlog.Mark{Index: entry.GetIndex(), Term: entry.GetTerm()})
 			record.Put(r.applying.writer.Batch(), record.KeyTerms, termsRecord(r.terms))
 		}
-		r.applied = mark{entry.GetIndex(), entry.GetTerm()}
+		r.applied = raftlog.Mark{Index: entry.GetIndex(), Term: entry.GetTerm()}
 	}
 	r.buffer.Log(r.applying.writer.Batch())
-	record.Put(r.applying.writer.Batch(), record.KeyApplied, &logpb.Applied{Index: r.applied.index, Term: r.applied.term})
+	record.Put(r.applying.writer.Batch(), record.KeyApplied, &logpb.Applied{Index: r.applied.Index, Term: r.applied.Term})
 	keep := r.cfg.LogKeep
 	if r.alone() {
 		keep = min(keep, keepAlone)
 	}
-	index, due := r.applied.index-keep, r.applied.index > r.log.truncated.index+2*keep
+	index, due := r.applied.Index-keep, r.applied.Index > r.log.Truncated().Index+2*keep
 	if !due {
-		index, due = r.log.oversized(r.applied.index)
+		index, due = r.log.Oversized(r.applied.Index)
 	}
 	if index, due = r.spare(index, due); !due {
 		return nil
 	}
-	return r.log.truncate(r.applying.writer.Batch(), index)
+	return r.log.Truncate(r.applying.writer.Batch(), index)
 }
 
 func (r *Replica) applyEntry(entry *raftpb.Entry) error {

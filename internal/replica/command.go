@@ -210,12 +210,12 @@ func (r *Replica) behind() (index uint64, yes bool) {
 		return 0, false
 	}
 	index = r.raft.BasicStatus().HardState.GetCommit()
-	return index, r.applied.index < index
+	return index, r.applied.Index < index
 }
 
 // catchUp answers what waited for the own state to be new enough.
 func (r *Replica) catchUp() {
-	for len(r.lagging) > 0 && r.lagging[0].index <= r.applied.index {
+	for len(r.lagging) > 0 && r.lagging[0].index <= r.applied.Index {
 		p := r.lagging[0]
 		r.lagging = r.lagging[1:]
 		r.serveNow(p.event)

@@ -188,7 +188,7 @@ func (r *Replica) confirmed(s raft.ReadState) {
 // answerPendingReads answers the reads of a follower whose state is new enough by now.
 func (r *Replica) answerPendingReads() {
 	c := &r.confirming
-	for len(c.pending) > 0 && c.pending[0].index <= r.applied.index {
+	for len(c.pending) > 0 && c.pending[0].index <= r.applied.Index {
 		for _, u := range c.pending[0].reads {
 			read := u.effect.(ReadAt)
 			read.Header, read.Authority = r.header(), forever

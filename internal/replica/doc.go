@@ -67,8 +67,8 @@
 //	replica.go, event.go         Step; what goes in and comes out
 //	command.go, entry.go, txn.go, claim_query.go, again.go, names.go
 //	                             what clients ask for, and what applying it does
-//	propose.go, bulk.go, persist.go, apply.go, log.go, recover.go, compaction.go, space.go, memory.go, admission.go, pace.go
-//	                             the log, the state, and what bounds them
+//	propose.go, bulk.go, persist.go, apply.go, recover.go, compaction.go, space.go, memory.go, admission.go, pace.go
+//	                             what becomes of commands, the state, and what bounds them
 //	answer.go                    answers from memory
 //	group.go, elect.go           the others, promises, elections, handing over and leaving
 //	found.go, fork.go            new members, and groups that have forked

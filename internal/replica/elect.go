@@ -155,8 +155,8 @@ const overtaking = 10
 // outdoes reports whether this member has more of the log than a candidate, who cannot be elected with its vote. If
 // it left the first turn to that one, it takes it now.
 func (r *Replica) outdoes(m *raftpb.Message) bool {
-	term, err := r.log.Term(r.log.last)
-	return err == nil && cmp.Or(cmp.Compare(term, m.GetLogTerm()), cmp.Compare(r.log.last, m.GetIndex())) > 0
+	term, err := r.log.Term(r.log.Last())
+	return err == nil && cmp.Or(cmp.Compare(term, m.GetLogTerm()), cmp.Compare(r.log.Last(), m.GetIndex())) > 0
 }
 
 // unpark deals with the requests for votes that had to wait for a promise to end.

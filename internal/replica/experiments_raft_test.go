@@ -82,7 +82,7 @@ func TestE6AcknowledgementsCutDownPutOffEverything(t *testing.T) {
 	w := newWitness(t, true)
 	old := w.begin(time.Second)
 	a, b := w.others(old)
-	before := max(w.members[a].replica.log.last, w.members[b].replica.log.last)
+	before := max(w.members[a].replica.log.Last(), w.members[b].replica.log.Last())
 	var whole []Message
 	w.isolate(old)
 	isolated := w.cut
@@ -203,7 +203,7 @@ func TestE9ASingleMemberReadsNothingBeforeItsFirstEntry(t *testing.T) {
 	w.open()
 	before.close()
 	defer w.close()
-	if w.replica.log.hard.GetCommit() >= w.replica.log.last {
+	if w.replica.log.HardState().GetCommit() >= w.replica.log.Last() {
 		t.Fatal("it knows already that all is committed")
 	}
 	leading := false

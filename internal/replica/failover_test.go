@@ -105,7 +105,7 @@ func TestFailoverIsNotDelayedByOldBallots(t *testing.T) {
 // askForVote has a member ask another, which has all that is in its log, or so it says.
 func (g *team) askForVote(from, to uint64, kind raftpb.MessageType, term uint64) {
 	r := g.members[to].replica
-	g.claimToHave(from, to, kind, term, r.log.last)
+	g.claimToHave(from, to, kind, term, r.log.Last())
 }
 
 func (g *team) claimToHave(from, to uint64, kind raftpb.MessageType, term, last uint64) {
@@ -222,8 +222,8 @@ func TestAVoteIsFollowedByPatience(t *testing.T) {
 		g.pass(5 * time.Millisecond)
 	}
 	before = r.Counts().Campaigns
-	g.claimToHave(others[1], voter, raftpb.MsgPreVote, term+1, r.log.last-1)
-	g.claimToHave(others[2], voter, raftpb.MsgVote, term+1, r.log.last)
+	g.claimToHave(others[1], voter, raftpb.MsgPreVote, term+1, r.log.Last()-1)
+	g.claimToHave(others[2], voter, raftpb.MsgVote, term+1, r.log.Last())
 	g.pass(2 * TickInterval)
 	if campaigns := r.Counts().Campaigns; campaigns > before || r.term != term+1 {
 		t.Errorf("in term %d it campaigns %d times", r.term, campaigns-before)

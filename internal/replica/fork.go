@@ -6,6 +6,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/leasekeeper/leasekeeper/internal/raftlog"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
@@ -45,47 +46,47 @@ func (r *Replica) recoverTerms() error {
 	}
 	r.terms = nil
 	for _, start := range stored.Starts {
-		r.terms = append(r.terms, mark{start.Index, start.Term})
+		r.terms = append(r.terms, raftlog.Mark{Index: start.Index, Term: start.Term})
 	}
-	if len(r.terms) == 0 && r.applied.index > 0 {
-		r.terms = []mark{r.applied}
+	if len(r.terms) == 0 && r.applied.Index > 0 {
+		r.terms = []raftlog.Mark{r.applied}
 	}
 	return nil
 }
 
 // beginTerm takes note of the first entry of a term.
-func (r *Replica) beginTerm(at mark) {
+func (r *Replica) beginTerm(at raftlog.Mark) {
 	r.terms = append(r.terms, at)
 	if len(r.terms) > maxTerms {
 		r.terms = r.terms[len(r.terms)-maxTerms:]
 	}
 }
 
-func termsRecord(starts []mark) *logpb.Terms {
+func termsRecord(starts []raftlog.Mark) *logpb.Terms {
 	m := new(logpb.Terms)
 	for _, start := range starts {
-		m.Starts = append(m.Starts, &logpb.TermStart{Index: start.index, Term: start.term})
+		m.Starts = append(m.Starts, &logpb.TermStart{Index: start.Index, Term: start.Term})
 	}
 	return m
 }
 
 // sentTerms returns with which entries the terms began that a snapshot holds. It ends with the snapshot's own mark, which
 // is all that is known if the sender says nothing else.
-func sentTerms(snapshot *raftpb.Snapshot) []mark {
+func sentTerms(snapshot *raftpb.Snapshot) []raftlog.Mark {
 	at := markOf(snapshot)
 	sent := new(logpb.Terms)
-	var starts []mark
+	var starts []raftlog.Mark
 	if proto.Unmarshal(snapshot.GetData(), sent) == nil {
 		for _, start := range sent.Starts {
-			next := mark{start.Index, start.Term}
-			if n := len(starts); next.index > at.index || n > 0 && (next.index <= starts[n-1].index || next.term <= starts[n-1].term) {
-				return []mark{at}
+			next := raftlog.Mark{Index: start.Index, Term: start.Term}
+			if n := len(starts); next.Index > at.Index || n > 0 && (next.Index <= starts[n-1].Index || next.Term <= starts[n-1].Term) {
+				return []raftlog.Mark{at}
 			}
 			starts = append(starts, next)
 		}
 	}
-	if len(starts) == 0 || starts[len(starts)-1].term != at.term {
-		return []mark{at}
+	if len(starts) == 0 || starts[len(starts)-1].Term != at.Term {
+		return []raftlog.Mark{at}
 	}
 	return starts
 }
@@ -134,7 +135,7 @@ func (r *Replica) forked(m *raftpb.Message) error {
 	case raftpb.MsgReadIndexResp:
 		show(m.GetIndex(), m.GetTerm()) // a leader names only entries from its own term on
 	case raftpb.MsgSnap:
-		r.showTerms(sentTerms(m.GetSnapshot()), markOf(m.GetSnapshot()).index, show)
+		r.showTerms(sentTerms(m.GetSnapshot()), markOf(m.GetSnapshot()).Index, show)
 	}
 	if proof == nil {
 		return nil
@@ -144,16 +145,16 @@ func (r *Replica) forked(m *raftpb.Message) error {
 
 // showTerms shows the terms of the entries up to last of a log of which the starts of terms are known. Terms only rise, in
 // both logs, so it is enough to look at both ends of each term.
-func (r *Replica) showTerms(starts []mark, last uint64, show func(index, term uint64)) {
+func (r *Replica) showTerms(starts []raftlog.Mark, last uint64, show func(index, term uint64)) {
 	for i, start := range starts {
 		end := last
 		if i+1 < len(starts) {
-			end = starts[i+1].index - 1
+			end = starts[i+1].Index - 1
 		}
-		first := max(start.index, r.log.truncated.index)
+		first := max(start.Index, r.log.Truncated().Index)
 		if end = min(end, r.settled); first <= end {
-			show(first, start.term)
-			show(end, start.term)
+			show(first, start.Term)
+			show(end, start.Term)
 		}
 	}
 }

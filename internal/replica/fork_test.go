@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/raftlog"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
@@ -88,7 +89,7 @@ func TestAMemberHaltsWhenTheStateOfAForkIsSent(t *testing.T) {
 	for i := range uint64(40) {
 		g.do(leader, 20+i, put1("k", "another history"))
 	}
-	if first, _ := g.members[leader].replica.log.FirstIndex(); first <= g.members[whole].replica.log.last {
+	if first, _ := g.members[leader].replica.log.FirstIndex(); first <= g.members[whole].replica.log.Last() {
 		t.Fatalf("the leader still has entry %d", first)
 	}
 	delete(g.down, whole)
@@ -141,7 +142,7 @@ func TestAcknowledgementsBeyondTheLogCountForNothing(t *testing.T) {
 	r := g.members[leader].replica
 	g.cut = func(m Message) bool { return m.From != leader }
 	g.step(leader, Received{Incarnation: 0x100 + follower, Message: Message{From: follower, To: leader, Raft: &raftpb.Message{
-		Type: raftpb.MsgAppResp.Enum(), From: new(follower), To: new(leader), Term: new(r.term), Index: new(r.log.written + 3),
+		Type: raftpb.MsgAppResp.Enum(), From: new(follower), To: new(leader), Term: new(r.term), Index: new(r.log.Written() + 3),
 	}}})
 	before := r.raft.BasicStatus().HardState.GetCommit()
 	g.step(leader, Request{1, put1("k", "v")})
@@ -163,7 +164,7 @@ func TestOnlyCertainEntriesProveAFork(t *testing.T) {
 	g.pass(2 * TickInterval)
 	follower := g.follower(leader)
 	r := g.members[follower].replica
-	truncated := r.log.truncated.index
+	truncated := r.log.Truncated().Index
 	if truncated < 5 || r.settled <= truncated+1 {
 		t.Fatalf("truncated up to %d, committed up to %d", truncated, r.settled)
 	}
@@ -174,7 +175,7 @@ func TestOnlyCertainEntriesProveAFork(t *testing.T) {
 		m.Entries = []*raftpb.Entry{{Index: new(index), Term: new(term)}}
 		return m
 	}
-	sent := func(index, term uint64, starts ...mark) *raftpb.Message {
+	sent := func(index, term uint64, starts ...raftlog.Mark) *raftpb.Message {
 		m := message(raftpb.MsgSnap, r.term, 0, 0)
 		m.Snapshot = &raftpb.Snapshot{
 			Metadata: &raftpb.SnapshotMetadata{Index: new(index), Term: new(term)}, Data: newRecord(record.KeyTerms, termsRecord(starts)).Value,
@@ -201,13 +202,13 @@ func TestOnlyCertainEntriesProveAFork(t *testing.T) {
 		{"where to read, of the same term", message(raftpb.MsgReadIndexResp, known, last, 0), false},
 		{"where to read, of another term", message(raftpb.MsgReadIndexResp, known+1, last, 0), true},
 		{"where to read, ahead of this member", message(raftpb.MsgReadIndexResp, known+1, last+1, 0), false},
-		{"a state of the same terms", sent(last, known, mark{1, known}), false},
-		{"a later state of the same terms", sent(last+10, known+1, mark{1, known}, mark{last + 1, known + 1}), false},
+		{"a state of the same terms", sent(last, known, raftlog.Mark{Index: 1, Term: known}), false},
+		{"a later state of the same terms", sent(last+10, known+1, raftlog.Mark{Index: 1, Term: known}, raftlog.Mark{Index: last + 1, Term: known + 1}), false},
 		{"a later state of which only the end is known", sent(last+10, known+1), false},
-		{"a later state with another term at the last entry", sent(last+10, known+1, mark{1, known}, mark{last, known + 1}), true},
-		{"a later state with another term at a truncated entry", sent(last+10, known, mark{1, known - 1}, mark{truncated - 1, known}), false},
+		{"a later state with another term at the last entry", sent(last+10, known+1, raftlog.Mark{Index: 1, Term: known}, raftlog.Mark{Index: last, Term: known + 1}), true},
+		{"a later state with another term at a truncated entry", sent(last+10, known, raftlog.Mark{Index: 1, Term: known - 1}, raftlog.Mark{Index: truncated - 1, Term: known}), false},
 		{"a state with another term", sent(last, known+1), true},
-		{"a later state with terms that make no sense", sent(last+10, known+1, mark{last, known + 1}, mark{last - 1, known}), false},
+		{"a later state with terms that make no sense", sent(last+10, known+1, raftlog.Mark{Index: last, Term: known + 1}, raftlog.Mark{Index: last - 1, Term: known}), false},
 	} {
 		if err := r.forked(tried.m); (err != nil) != tried.proof {
 			t.Errorf("%s: %v", tried.what, err)
@@ -224,7 +225,7 @@ func TestEntriesOnTheirWayToTheDiskProveNoFork(t *testing.T) {
 	follower := g.follower(leader)
 	w := g.members[follower]
 	r := w.replica
-	last, term := r.log.last, r.term
+	last, term := r.log.Last(), r.term
 	app := func(m *raftpb.Message, commit uint64) Received {
 		m.Type, m.From, m.To, m.Commit = raftpb.MsgApp.Enum(), new(leader), new(follower), new(commit)
 		return Received{Incarnation: 0x100 + leader, Message: Message{From: leader, To: follower, Raft: m}}
@@ -264,15 +265,15 @@ func TestStartsOfTermsAreRemembered(t *testing.T) {
 		if !slices.Equal(r.terms, want) {
 			t.Errorf("member %d knows %v, and member 1 knows %v", id, r.terms, want)
 		}
-		if term, ok := r.settledTerm(r.settled); !ok || term != want[len(want)-1].term {
+		if term, ok := r.settledTerm(r.settled); !ok || term != want[len(want)-1].Term {
 			t.Errorf("member %d: the last entry is of term %d, %v", id, term, ok)
 		}
 	}
 	r := g.members[1].replica
 	for i := range uint64(3 * maxTerms) {
-		r.beginTerm(mark{1_000_000 + i, 1_000_000 + i})
+		r.beginTerm(raftlog.Mark{Index: 1_000_000 + i, Term: 1_000_000 + i})
 	}
-	if len(r.terms) != maxTerms || r.terms[maxTerms-1].index != 1_000_000+3*maxTerms-1 {
+	if len(r.terms) != maxTerms || r.terms[maxTerms-1].Index != 1_000_000+3*maxTerms-1 {
 		t.Errorf("%d terms are remembered", len(r.terms))
 	}
 }

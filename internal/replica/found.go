@@ -50,7 +50,7 @@ func (r *Replica) recoverFresh() error {
 }
 
 // hasData reports whether this member has anything that another could lack.
-func (r *Replica) hasData() bool { return r.log.written > 0 || r.applied.index > 0 }
+func (r *Replica) hasData() bool { return r.log.Written() > 0 || r.applied.Index > 0 }
 
 // renewsAcquaintance reports whether another folder of a member that is known may take the place of the former one. For a
 // member that is new and has nothing it may: it has promised that one nothing.

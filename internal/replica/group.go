@@ -73,7 +73,7 @@ func (r *Replica) silent() bool { return !r.leading && r.now.Elapsed(r.heard) >=
 
 // join sets up what concerns the others, when the member starts.
 func (r *Replica) join() error {
-	r.voters = slices.Sorted(slices.Values(r.log.conf.GetVoters()))
+	r.voters = slices.Sorted(slices.Values(r.log.ConfState().GetVoters()))
 	if !slices.Contains(r.voters, r.identity.MemberID) {
 		return &record.DamagedError{What: fmt.Sprintf("member %x is none of the voters %x", r.identity.MemberID, r.voters)}
 	}
@@ -301,7 +301,7 @@ func (r *Replica) plausible(m *raftpb.Message) bool {
 	case m.GetType() == raftpb.MsgHeartbeatResp && m.GetTerm() == r.term && len(round) > 0:
 		return len(round) == 8 && binary.LittleEndian.Uint64(round) <= r.asked
 	case m.GetType() == raftpb.MsgAppResp && m.GetTerm() == r.term && r.leading && !m.GetReject():
-		return m.GetIndex() <= r.log.written
+		return m.GetIndex() <= r.log.Written()
 	}
 	return true
 }
@@ -309,11 +309,11 @@ func (r *Replica) plausible(m *raftpb.Message) bool {
 // lacks halts a member that a leader believes to have more than it has. A heartbeat tells a member of the commit of
 // entries that it has acknowledged, so those are lost here, and its vote may be as well.
 func (r *Replica) lacks(m *raftpb.Message) bool {
-	if m.GetType() != raftpb.MsgHeartbeat || m.GetTerm() < r.term || m.GetCommit() <= r.log.written || r.installing {
+	if m.GetType() != raftpb.MsgHeartbeat || m.GetTerm() < r.term || m.GetCommit() <= r.log.Written() || r.installing {
 		return false
 	}
 	r.halt(fmt.Errorf("this member has acknowledged entry %d to its group, and its log ends at %d: the folder was emptied or is an old copy, "+
-		"or the disk has lost what it had confirmed; put the right folder back, or leave this member out", m.GetCommit(), r.log.written))
+		"or the disk has lost what it had confirmed; put the right folder back, or leave this member out", m.GetCommit(), r.log.Written()))
 	return true
 }
 
@@ -459,7 +459,7 @@ func (r *Replica) watchProgress() {
 		return
 	}
 	r.holder.Progress(masterlease.Progress{
-		Last: r.log.written, Synced: r.log.last, Committed: r.raft.BasicStatus().HardState.GetCommit(), CatchingUp: r.ships(),
+		Last: r.log.Written(), Synced: r.log.Last(), Committed: r.raft.BasicStatus().HardState.GetCommit(), CatchingUp: r.ships(),
 	}, r.now)
 }
 

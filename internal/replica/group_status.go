@@ -59,8 +59,8 @@ type MemberStatus struct {
 // Group returns how the group looks from here.
 func (r *Replica) Group(now clock.Instant) GroupStatus {
 	s := GroupStatus{
-		Self: r.identity.MemberID, Leader: r.leader, Term: r.term, Applied: r.applied.index,
-		Committed: r.raft.BasicStatus().HardState.GetCommit(), Last: r.log.last,
+		Self: r.identity.MemberID, Leader: r.leader, Term: r.term, Applied: r.applied.Index,
+		Committed: r.raft.BasicStatus().HardState.GetCommit(), Last: r.log.Last(),
 		Holder: r.holder.Stats(now), Grantor: r.grantor.Stats(now), Counts: r.counts,
 	}
 	s.Promise, s.HoldOff = s.Grantor.Promise, s.Grantor.HoldOffLeft

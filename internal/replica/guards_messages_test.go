@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/leasekeeper/leasekeeper/internal/raftlog"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
@@ -36,15 +37,15 @@ func TestMessagesOfAMemberToItselfCountFromNoOther(t *testing.T) {
 		for _, to := range g.ids {
 			w := g.members[to]
 			from := to%3 + 1
-			before, last := w.replica.state(), w.replica.log.written
+			before, last := w.replica.state(), w.replica.log.Written()
 			index := last + 1
 			effects := w.step(Received{Incarnation: 0x100 + from, Message: Message{From: from, To: to, Raft: &raftpb.Message{
 				Type: kind.Enum(), From: &from, To: &to, Term: new(w.replica.term), Index: &index, LogTerm: new(w.replica.term),
 				Entries: []*raftpb.Entry{{Data: []byte("what no member proposes")}},
 			}}})
 			effects = append(effects, w.settle()...)
-			if after := w.replica.state(); after != before || w.replica.log.written != last {
-				t.Errorf("%v: member %d was %+v with %d entries, and is %+v with %d", kind, to, before, last, after, w.replica.log.written)
+			if after := w.replica.state(); after != before || w.replica.log.Written() != last {
+				t.Errorf("%v: member %d was %+v with %d entries, and is %+v with %d", kind, to, before, last, after, w.replica.log.Written())
 			}
 			for _, e := range effects {
 				if s, ok := e.(Send); ok && s.Message.Raft != nil && s.Message.Raft.GetType() != raftpb.MsgHeartbeat {
@@ -185,26 +186,26 @@ func TestStandingOfANonMemberIsNotAnswered(t *testing.T) {
 
 // Starts of terms that cannot be, beside a snapshot, prove nothing: only the snapshot's own mark counts.
 func TestTermsThatCannotBeProveNoFork(t *testing.T) {
-	at := mark{10, 3}
+	at := raftlog.Mark{Index: 10, Term: 3}
 	for what, test := range map[string]struct {
-		starts []mark
+		starts []raftlog.Mark
 		good   bool
 	}{
-		"rising":                 {[]mark{{1, 1}, {4, 2}, {9, 3}}, true},
-		"an index twice":         {[]mark{{1, 1}, {1, 2}, {9, 3}}, false},
-		"an index that falls":    {[]mark{{4, 1}, {2, 2}, {9, 3}}, false},
-		"a term twice":           {[]mark{{1, 1}, {4, 1}, {9, 3}}, false},
-		"a term that falls":      {[]mark{{1, 2}, {4, 1}, {9, 3}}, false},
-		"beyond the snapshot":    {[]mark{{1, 1}, {11, 3}}, false},
-		"without the snapshot's": {[]mark{{1, 1}, {4, 2}}, false},
+		"rising":                 {[]raftlog.Mark{{Index: 1, Term: 1}, {Index: 4, Term: 2}, {Index: 9, Term: 3}}, true},
+		"an index twice":         {[]raftlog.Mark{{Index: 1, Term: 1}, {Index: 1, Term: 2}, {Index: 9, Term: 3}}, false},
+		"an index that falls":    {[]raftlog.Mark{{Index: 4, Term: 1}, {Index: 2, Term: 2}, {Index: 9, Term: 3}}, false},
+		"a term twice":           {[]raftlog.Mark{{Index: 1, Term: 1}, {Index: 4, Term: 1}, {Index: 9, Term: 3}}, false},
+		"a term that falls":      {[]raftlog.Mark{{Index: 1, Term: 2}, {Index: 4, Term: 1}, {Index: 9, Term: 3}}, false},
+		"beyond the snapshot":    {[]raftlog.Mark{{Index: 1, Term: 1}, {Index: 11, Term: 3}}, false},
+		"without the snapshot's": {[]raftlog.Mark{{Index: 1, Term: 1}, {Index: 4, Term: 2}}, false},
 		"nothing":                {nil, false},
 	} {
 		data, err := proto.Marshal(termsRecord(test.starts))
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := sentTerms(&raftpb.Snapshot{Data: data, Metadata: &raftpb.SnapshotMetadata{Index: &at.index, Term: &at.term}})
-		want := []mark{at}
+		got := sentTerms(&raftpb.Snapshot{Data: data, Metadata: &raftpb.SnapshotMetadata{Index: &at.Index, Term: &at.Term}})
+		want := []raftlog.Mark{at}
 		if test.good {
 			want = test.starts
 		}

@@ -77,7 +77,7 @@ func TestLateAnswerConfirmsNoOtherRound(t *testing.T) {
 	}
 	answer := func(key string) {
 		w.replica.effects = w.replica.effects[:0]
-		w.replica.confirmed(raft.ReadState{Index: w.replica.applied.index, RequestCtx: []byte(key)})
+		w.replica.confirmed(raft.ReadState{Index: w.replica.applied.Index, RequestCtx: []byte(key)})
 		effects = lasting(w.replica.effects)
 	}
 	if answer(first); len(effects) != 0 || w.replica.confirming.key != second {
@@ -173,10 +173,10 @@ func TestRepeatedClaimIsNotAnsweredFromAnOldState(t *testing.T) {
 	if !answers() {
 		t.Fatal("it is not answered from memory at all")
 	}
-	if r.applied.index--; answers() {
+	if r.applied.Index--; answers() {
 		t.Error("answered by a leader that is behind")
 	}
-	r.applied.index++
+	r.applied.Index++
 	if r.serving = false; answers() {
 		t.Error("answered by a member that does not serve")
 	}

@@ -43,12 +43,12 @@ func TestVoteInAKnownTermIsWrittenBeforeItIsAnswered(t *testing.T) {
 
 	// The first candidate lacks the newest entry, so the voter learns the term and refuses.
 	term := w.replica.term + 5
-	g.claimToHave(leader, voter, raftpb.MsgVote, term, w.replica.log.last-1)
-	if hard := w.replica.log.hard; hard.GetTerm() != term || hard.GetVote() != 0 {
+	g.claimToHave(leader, voter, raftpb.MsgVote, term, w.replica.log.Last()-1)
+	if hard := w.replica.log.HardState(); hard.GetTerm() != term || hard.GetVote() != 0 {
 		t.Fatalf("the voter has %v, and should know term %d without a vote", hard, term)
 	}
 
-	last := w.replica.log.last
+	last := w.replica.log.Last()
 	lastTerm, err := w.replica.log.Term(last)
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func TestVoteInAKnownTermIsWrittenBeforeItIsAnswered(t *testing.T) {
 	again := w.crashed(nil)
 	again.open()
 	defer again.close()
-	if hard := again.replica.log.hard; hard.GetTerm() != term || hard.GetVote() != candidate {
+	if hard := again.replica.log.HardState(); hard.GetTerm() != term || hard.GetVote() != candidate {
 		t.Errorf("after a power cut the voter has %v, and not its vote for %d in term %d", hard, candidate, term)
 	}
 }
@@ -85,7 +85,7 @@ func (g *team) mustPut(leader uint64) {
 func TestInstalledStateKeepsTheVote(t *testing.T) {
 	g, leader, laggard := newTeamWithLaggard(t, 21)
 	w := g.members[laggard]
-	term, vote := w.replica.log.hard.GetTerm(), w.replica.log.hard.GetVote()
+	term, vote := w.replica.log.HardState().GetTerm(), w.replica.log.HardState().GetVote()
 	if vote == 0 || term != g.members[leader].replica.term {
 		t.Fatalf("the laggard voted for %d in term %d; the leader is of term %d", vote, term, g.members[leader].replica.term)
 	}
@@ -101,11 +101,11 @@ func TestInstalledStateKeepsTheVote(t *testing.T) {
 	again := w.crashed(nil)
 	again.open()
 	defer again.close()
-	if hard := again.replica.log.hard; hard.GetTerm() != term || hard.GetVote() != vote {
+	if hard := again.replica.log.HardState(); hard.GetTerm() != term || hard.GetVote() != vote {
 		t.Errorf("after the installation the member has %v, and not its vote for %d in term %d", hard, vote, term)
 	}
-	if again.replica.log.last <= term {
-		t.Errorf("the log reaches to %d: nothing was installed", again.replica.log.last)
+	if again.replica.log.Last() <= term {
+		t.Errorf("the log reaches to %d: nothing was installed", again.replica.log.Last())
 	}
 }
 

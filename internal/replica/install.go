@@ -7,6 +7,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/leasekeeper/leasekeeper/internal/raftlog"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
@@ -24,7 +25,7 @@ type replacing struct {
 
 // arrival is a state that came with a snapshot.
 type arrival struct {
-	at    mark
+	at    raftlog.Mark
 	state State
 }
 
@@ -51,8 +52,8 @@ func (r *Replica) receiving(e Received) {
 	}
 }
 
-func markOf(snapshot *raftpb.Snapshot) mark {
-	return mark{snapshot.GetMetadata().GetIndex(), snapshot.GetMetadata().GetTerm()}
+func markOf(snapshot *raftpb.Snapshot) raftlog.Mark {
+	return raftlog.Mark{Index: snapshot.GetMetadata().GetIndex(), Term: snapshot.GetMetadata().GetTerm()}
 }
 
 // dismiss discards the states that raft did not heed.
@@ -128,7 +129,7 @@ func (r *Replica) hardAfter(m *raftpb.Message) *raftpb.HardState {
 // entries that came together with it. The others stay as they are.
 func ownAfter(m *raftpb.Message, hard *raftpb.HardState) []Record {
 	at := markOf(m.GetSnapshot())
-	end := &logpb.Applied{Index: at.index, Term: at.term}
+	end := &logpb.Applied{Index: at.Index, Term: at.Term}
 	own := []Record{
 		newRecord(record.KeyHardState, hard),
 		newRecord(record.KeyConfState, m.GetSnapshot().GetMetadata().GetConfState()),

@@ -131,7 +131,7 @@ func (g *team) work(rng *rand.Rand, leader uint64) {
 		}
 		g.pass(time.Duration(rng.IntN(300)) * time.Millisecond)
 	}
-	if end := w.replica.log.truncated.index; end <= begin {
+	if end := w.replica.log.Truncated().Index; end <= begin {
 		g.t.Fatalf("the log reaches back to %d, and %d was applied before", end, begin)
 	}
 }
@@ -317,7 +317,7 @@ func TestWritesWaitForAnInstallation(t *testing.T) {
 	}
 	w.installNow()
 	g.rest()
-	if got := w.replica.log.hard.GetTerm(); got != term+1 {
+	if got := w.replica.log.HardState().GetTerm(); got != term+1 {
 		t.Errorf("the term on stable storage is %d, and not %d", got, term+1)
 	}
 	g.pass(3 * time.Second)
@@ -353,9 +353,9 @@ func TestAWriteFromBeforeAnInstallationIsVoid(t *testing.T) {
 	w.inbox = nil
 	w.step(installed...)
 	w.settle()
-	hard, at := w.replica.log.hard, snapshot.GetMetadata().GetIndex()
-	if w.installs != 1 || hard.GetTerm() != from.replica.term+1 || hard.GetCommit() < at || w.replica.log.last < at {
-		t.Errorf("%d installs; %v is on stable storage, and the log up to %d", w.installs, hard, w.replica.log.last)
+	hard, at := w.replica.log.HardState(), snapshot.GetMetadata().GetIndex()
+	if w.installs != 1 || hard.GetTerm() != from.replica.term+1 || hard.GetCommit() < at || w.replica.log.Last() < at {
+		t.Errorf("%d installs; %v is on stable storage, and the log up to %d", w.installs, hard, w.replica.log.Last())
 	}
 }
 
@@ -400,7 +400,7 @@ func TestTheLogIsKeptForAStateOnItsWay(t *testing.T) {
 		for i := range uint64(writes) {
 			g.do(leader, 1<<42+i, put1("k", "v"))
 		}
-		if n := r.log.last - r.log.truncated.index; n > (spares+2)*4 {
+		if n := r.log.Last() - r.log.Truncated().Index; n > (spares+2)*4 {
 			t.Errorf("%d entries are in the log", n)
 		}
 		g.holdShips = false
@@ -431,7 +431,7 @@ func TestAStateThatASilentLeaderKeepsIsSentLater(t *testing.T) {
 		}}})
 	}
 	effects := w.step(Received{Incarnation: 0x100 + laggard, Message: Message{From: laggard, To: leader, Raft: &raftpb.Message{
-		Type: raftpb.MsgAppResp.Enum(), From: &laggard, To: &leader, Term: &term, Index: new(w.replica.log.last), Reject: new(true),
+		Type: raftpb.MsgAppResp.Enum(), From: &laggard, To: &leader, Term: &term, Index: new(w.replica.log.Last()), Reject: new(true),
 	}}})
 	for _, effect := range effects {
 		if _, ok := effect.(Ship); ok {

@@ -357,7 +357,7 @@ func (r *Replica) inspectNames(q NamesQuery) NameStates {
 			r.addHolder(&all[i])
 		}
 	}
-	return NameStates{all, r.applied.index}
+	return NameStates{all, r.applied.Index}
 }
 
 // addHolder adds the owner's card if it is in the buffer. If it is not, the database has it.

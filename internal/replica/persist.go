@@ -47,7 +47,7 @@ func (r *Replica) persist(m *raftpb.Message) {
 		return
 	}
 	batch := r.db.NewBatch()
-	r.log.append(batch, m.GetEntries(), hard)
+	r.log.Append(batch, m.GetEntries(), hard)
 	r.persistOwn(persisting{entries: m.GetEntries(), hard: hard, responses: m.GetResponses()}, batch)
 	r.full = true
 }
@@ -80,7 +80,7 @@ func (r *Replica) mustSync(hard *raftpb.HardState) bool {
 
 // newestHard is the hard state that is on stable storage or on its way there.
 func (r *Replica) newestHard() *raftpb.HardState {
-	newest := r.log.hard
+	newest := r.log.HardState()
 	for _, p := range r.persisting {
 		if p.hard != nil {
 			newest = p.hard
@@ -106,7 +106,7 @@ func (r *Replica) persisted(e Persisted) {
 		r.peers[done.peer] = done.incarnation
 		r.askStanding(done.peer)
 	}
-	r.log.stable(done.entries, done.hard, r.applied.index)
+	r.log.Stable(done.entries, done.hard, r.applied.Index)
 	r.respond(done.responses)
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/raftlog"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -27,14 +28,14 @@ func (r *Replica) recover() (err error) {
 	if r.instants, err = openInstants(r.db, r.cfg.Domain, r.cfg.Now); err != nil {
 		return err
 	}
-	r.log = new(log)
+	r.log = new(raftlog.Log)
 	err = r.reload(func(leases keyspace.Leases) (err error) {
 		if r.store, err = keyspace.Open(r.db, leases); err == nil {
 			r.store.LimitAnswers(keyspace.AnswerLimits{Each: r.cfg.AnswerBytes / writeAnswerShare, All: r.cfg.AnswerBytes})
 		}
 		return err
 	})
-	r.term = r.log.hard.GetTerm()
+	r.term = r.log.HardState().GetTerm()
 	return err
 }
 
@@ -48,17 +49,17 @@ func (r *Replica) reload(openKeys func(keyspace.Leases) error) error {
 	if _, err := record.Load(r.db, record.KeyApplied, applied); err != nil {
 		return err
 	}
-	r.applied = mark{applied.Index, applied.Term}
-	stable, err := openLog(r.db, r.applied.index, r.cfg.LogStep)
+	r.applied = raftlog.Mark{Index: applied.Index, Term: applied.Term}
+	stable, err := raftlog.Open(r.db, r.applied.Index, r.cfg.LogStep)
 	if err != nil {
 		return err
 	}
 	*r.log = *stable
-	r.settled = r.log.hard.GetCommit()
+	r.settled = r.log.HardState().GetCommit()
 	if err := r.recoverTerms(); err != nil {
 		return err
 	}
-	r.log.applied = &r.applied
+	r.log.Show(&r.applied)
 	r.names.Reset()
 	r.inflight, r.buffer = newInflight(), record.NewBuffer()
 	if err := r.recoverLeases(); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/raftlog"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/masterlease"
@@ -106,7 +107,7 @@ type Replica struct {
 	cfg      Config
 	identity Header // without revision and term
 	db       *pebble.DB
-	log      *log
+	log      *raftlog.Log
 	raft     *raft.RawNode
 	store    *keyspace.Store
 	lessor   *lessor.Lessor
@@ -120,9 +121,9 @@ type Replica struct {
 	halted  bool
 	full    bool // the Step under way has written or applied entries: it applies no more
 
-	applied mark
-	terms   []mark // the first entries of terms that were applied; ascending, len ≤ maxTerms
-	settled uint64 // what is committed up to here has been handed to the disk
+	applied raftlog.Mark
+	terms   []raftlog.Mark // the first entries of terms that were applied; ascending, len ≤ maxTerms
+	settled uint64         // what is committed up to here has been handed to the disk
 	group
 	confirming confirming
 	health     health
@@ -194,7 +195,7 @@ func Open(cfg Config) (*Replica, error) {
 		cfg.LogKeep = LogKeep
 	}
 	if cfg.LogStep == 0 {
-		cfg.LogStep = logStep
+		cfg.LogStep = raftlog.DefaultStep
 	}
 	cfg.ElectionTimeout = cmp.Or(cfg.ElectionTimeout, DefaultElectionTimeout)
 	cfg.ReadTimeout = cmp.Or(cfg.ReadTimeout, DefaultReadTimeout)
@@ -215,7 +216,7 @@ func Open(cfg Config) (*Replica, error) {
 	}
 	node, err := raft.NewRawNode(&raft.Config{
 		ID: r.identity.MemberID, ElectionTick: max(minElectionTicks, int(cfg.ElectionTimeout/TickInterval)), HeartbeatTick: 1,
-		Storage: r.log, Applied: r.applied.index, AsyncStorageWrites: true,
+		Storage: r.log, Applied: r.applied.Index, AsyncStorageWrites: true,
 		MaxSizePerMsg: maxSendBytes, MaxCommittedSizePerReady: maxApplyBytes, MaxInflightMsgs: maxInflight, MaxInflightBytes: maxInflightBytes,
 		CheckQuorum: true, PreVote: true, DisableProposalForwarding: true, StepDownOnRemoval: true,
 		Logger: raftLogger{},
@@ -332,7 +333,7 @@ func (r *Replica) decide() {
 		return
 	}
 	for r.ending < r.pace.room(r.now) && r.pace.wait(r.now) <= 0 {
-		due := r.lessor.Due(r.now, lessor.At(r.applied.index, maxOrdinal))
+		due := r.lessor.Due(r.now, lessor.At(r.applied.Index, maxOrdinal))
 		if len(due) > 0 {
 			r.queue = append(r.queue, newPending(0, expiries(due)))
 			r.ending += len(due)
@@ -472,8 +473,8 @@ func (r *Replica) Waiting() int {
 func (r *Replica) Serving() bool { return r.serving && !r.halted }
 
 // Applied returns the index of the last entry that the state holds, and Last that of the last stable one.
-func (r *Replica) Applied() uint64 { return r.applied.index }
-func (r *Replica) Last() uint64    { return r.log.last }
+func (r *Replica) Applied() uint64 { return r.applied.Index }
+func (r *Replica) Last() uint64    { return r.log.Last() }
 
 // Lessor returns the lessor, for looking at it between two steps.
 func (r *Replica) Lessor() *lessor.Lessor { return r.lessor }

@@ -56,7 +56,7 @@ func TestLogIsTruncated(t *testing.T) {
 	for id := uint64(1); id <= 100; id++ {
 		w.do(id, putKey("k"))
 	}
-	if kept := w.replica.log.last - w.replica.log.truncated.index; kept > 21 {
+	if kept := w.replica.log.Last() - w.replica.log.Truncated().Index; kept > 21 {
 		t.Errorf("%d entries are kept, want at most twice 10", kept)
 	}
 	entries := 0

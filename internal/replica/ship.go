@@ -8,22 +8,13 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/leasekeeper/leasekeeper/internal/raftlog"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
 // A member that was away for longer than the log reaches back, or whose data folder is new, gets the whole state of
 // the leader. Raft only sees which entry that is of: the state itself travels beside its message, see state.go.
-
-// Snapshot is part of raft.Storage. It tells what could be sent now.
-func (l *log) Snapshot() (*raftpb.Snapshot, error) {
-	if l.applied == nil || l.applied.index == 0 {
-		return nil, raft.ErrSnapshotTemporarilyUnavailable
-	}
-	return &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
-		Index: new(l.applied.index), Term: new(l.applied.term), ConfState: raftpb.EnsureConfState(l.conf),
-	}}, nil
-}
 
 // ship has raft's message sent together with the state. What was applied since raft made the message is in it, so
 // the message is made to say so.
@@ -78,9 +69,9 @@ func (r *Replica) spare(index uint64, due bool) (upTo uint64, still bool) {
 			upTo = min(upTo, has)
 		}
 	})
-	if r.applied.index-upTo > spares*r.cfg.LogKeep || len(r.log.steps) > spares*maxSteps {
+	if r.applied.Index-upTo > spares*r.cfg.LogKeep || r.log.Steps() > spares*raftlog.MaxSteps {
 		return index, true
 	}
 	// Not bit by bit: each time costs something.
-	return upTo, upTo > r.log.truncated.index && upTo-r.log.truncated.index >= (index-r.log.truncated.index)/2
+	return upTo, upTo > r.log.Truncated().Index && upTo-r.log.Truncated().Index >= (index-r.log.Truncated().Index)/2
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/raftlog"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -134,24 +135,24 @@ func TestLogIsTruncatedBySize(t *testing.T) {
 	w.open()
 	w.serve()
 	value := make([]byte, 1<<10)
-	for id := uint64(1); id <= 16*(maxSteps+2); id++ {
+	for id := uint64(1); id <= 16*(raftlog.MaxSteps+2); id++ {
 		if got := w.do(id, keyspace.PutRequest{Key: []byte("k"), Value: value}); got.Err != nil {
 			t.Fatal(got.Err)
 		}
 		if id == 100 {
-			steps, past := len(w.replica.log.steps), w.replica.log.past
+			steps, past := w.replica.log.Steps(), w.replica.log.Past()
 			w.close()
 			w.open()
-			if l := w.replica.log; len(l.steps) != steps || l.past < past || l.past > past+1<<10 {
-				t.Errorf("%d steps and %d bytes before the restart, %d and %d after", steps, past, len(l.steps), l.past)
+			if l := w.replica.log; l.Steps() != steps || l.Past() < past || l.Past() > past+1<<10 {
+				t.Errorf("%d steps and %d bytes before the restart, %d and %d after", steps, past, l.Steps(), l.Past())
 			}
 			w.serve()
 		}
 	}
 	defer w.close()
 	l := w.replica.log
-	if l.truncated.index == 0 || len(l.steps) > maxSteps || l.last-l.truncated.index > 16*maxSteps+1 {
-		t.Errorf("the log reaches from %d to %d, in %d steps", l.truncated.index, l.last, len(l.steps))
+	if l.Truncated().Index == 0 || l.Steps() > raftlog.MaxSteps || l.Last()-l.Truncated().Index > 16*raftlog.MaxSteps+1 {
+		t.Errorf("the log reaches from %d to %d, in %d steps", l.Truncated().Index, l.Last(), l.Steps())
 	}
 }
 

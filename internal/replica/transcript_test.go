@@ -17,6 +17,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/raftlog"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/internal/test/transcript"
@@ -255,7 +256,7 @@ func (s *scene) showBatch(batch *pebble.Batch) string {
 }
 
 func (s *scene) showEntry(key, value []byte) string {
-	entry, err := readEntry(key, value)
+	entry, err := raftlog.Entry(key, value)
 	if err != nil {
 		s.t.Fatal(err)
 	}

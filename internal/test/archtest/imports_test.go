@@ -34,7 +34,7 @@ var onlyIn = []everywhereBut{
 	{"go.etcd.io/etcd/api/v3/etcdserverpb", []string{"server", "internal/endpoints/endpointstest", "backend/remote", "backend/etcd", "api", "cmd"}},
 	{"go.etcd.io/etcd/server/v3", nil},
 	{"go.etcd.io/etcd/client/v3", nil},
-	{"go.etcd.io/raft/v3", []string{"internal/replica", "internal/node", "internal/statexfer", "internal/test/simulation"}},
+	{"go.etcd.io/raft/v3", []string{"internal/replica", "internal/raftlog", "internal/node", "internal/statexfer", "internal/test/simulation"}},
 	// The driver is above the replica: nothing below the server, and no simulation, needs it.
 	{modulePath + "/internal/node", []string{"server", "internal/endpoints/endpointstest", "cmd"}},
 	{modulePath + "/cmd", []string{"cmd"}},

@@ -57,6 +57,7 @@ var rooms = []room{
 		"guard.go": "locks and waits for the lanes of lane.go, and calls what saves the marks; the type is part of the package's API",
 	}},
 	{folder: "internal/replica", composed: true},
+	{folder: "internal/raftlog", composed: true},
 	{folder: "internal/replica/record", composed: true},
 	{folder: "internal/replica/wire", composed: true},
 	{folder: "internal/supervise", exempt: map[string]string{

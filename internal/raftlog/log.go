@@ -1,4 +1,4 @@
-package replica
+package raftlog
 
 import (
 	"encoding/binary"
@@ -20,44 +20,44 @@ import (
 const tailBytes = 512 << 10
 
 // A log of large entries takes much space long before it has many entries. It is measured in steps: when
-// it has more than maxSteps of them, the oldest go but for keepSteps.
+// it has more than MaxSteps of them, the oldest go but for keepSteps.
 const (
-	logStep   = 16 << 20 // bytes in a step
-	maxSteps  = 8
-	keepSteps = 4
+	DefaultStep = 16 << 20 // bytes in a step
+	MaxSteps    = 8
+	keepSteps   = 4
 )
 
-// A mark names one entry of the log.
-type mark struct{ index, term uint64 }
+// A Mark names one entry of the log.
+type Mark struct{ Index, Term uint64 }
 
-// log is raft's view of the stable part of the log. It is owned by the Replica and changes only when a
+// A Log is raft's view of the stable part of the log. One member owns it. It changes only when a
 // write was reported as persisted, so raft never sees an entry that a crash could take back.
-type log struct {
+type Log struct {
 	db   *pebble.DB
 	hard *raftpb.HardState
 	conf *raftpb.ConfState
-	// applied is how far the state beside it has come: the Replica's own mark.
-	applied *mark
+	// applied is how far the state beside it has come: the member's own mark.
+	applied *Mark
 
-	truncated mark   // the last entry that was removed; its term is kept for matching
-	last      uint64 // ≥ truncated.index; the last stable entry
+	truncated Mark   // the last entry that was removed; its term is kept for matching
+	last      uint64 // ≥ truncated.Index; the last stable entry
 	written   uint64 // ≥ last; the last entry handed to the disk
 	// tail holds the newest entries: tail[i].Index == last-len(tail)+1+i.
 	tail  []*raftpb.Entry
 	bytes int // that tail takes, by entryBytes
 
 	// steps are the entries, by index and ascending, up to which the log grew by another step bytes; all are
-	// above truncated.index. past is how many bytes there are since the last of them, roughly after a cut.
+	// above truncated.Index. past is how many bytes there are since the last of them, roughly after a cut.
 	step  int
 	steps []uint64
 	past  int
 }
 
-var _ raft.Storage = (*log)(nil)
+var _ raft.Storage = (*Log)(nil)
 
-// openLog reads what the log is, and checks that it hangs together.
-func openLog(db *pebble.DB, applied uint64, step int) (*log, error) {
-	l := &log{db: db, step: step, hard: new(raftpb.HardState), conf: new(raftpb.ConfState)}
+// Open reads what the log is, and checks that it hangs together.
+func Open(db *pebble.DB, applied uint64, step int) (*Log, error) {
+	l := &Log{db: db, step: step, hard: new(raftpb.HardState), conf: new(raftpb.ConfState)}
 	truncated := new(logpb.Applied)
 	for _, own := range []struct {
 		key []byte
@@ -67,9 +67,9 @@ func openLog(db *pebble.DB, applied uint64, step int) (*log, error) {
 			return nil, err
 		}
 	}
-	l.truncated = mark{truncated.Index, truncated.Term}
-	l.last = l.truncated.index
-	lastTerm := l.truncated.term
+	l.truncated = Mark{truncated.Index, truncated.Term}
+	l.last = l.truncated.Index
+	lastTerm := l.truncated.Term
 	var gap error
 	err := readEntries(db, 0, func(e *raftpb.Entry) bool {
 		switch {
@@ -91,9 +91,9 @@ func openLog(db *pebble.DB, applied uint64, step int) (*log, error) {
 		return nil, err
 	}
 	l.written = l.last
-	if applied > l.last || applied < l.truncated.index || l.hard.GetTerm() < lastTerm {
+	if applied > l.last || applied < l.truncated.Index || l.hard.GetTerm() < lastTerm {
 		return nil, &record.DamagedError{What: fmt.Sprintf("the log reaches from %d to %d (term %d) but the state is at %d (term %d)",
-			l.truncated.index, l.last, lastTerm, applied, l.hard.GetTerm())}
+			l.truncated.Index, l.last, lastTerm, applied, l.hard.GetTerm())}
 	}
 	// The commit index is not synced by itself. What was applied had been committed.
 	l.hard.Commit = new(max(l.hard.GetCommit(), applied))
@@ -103,13 +103,37 @@ func openLog(db *pebble.DB, applied uint64, step int) (*log, error) {
 	return l, nil
 }
 
-// append writes entries and hard state into a batch; entries replace what stood at their indexes.
-func (l *log) append(b *pebble.Batch, entries []*raftpb.Entry, hard *raftpb.HardState) {
+// Show lets Snapshot tell how far the member has applied the log.
+func (l *Log) Show(applied *Mark) { l.applied = applied }
+
+// HardState returns the hard state that is on stable storage.
+func (l *Log) HardState() *raftpb.HardState { return l.hard }
+
+// ConfState returns the members that the database names.
+func (l *Log) ConfState() *raftpb.ConfState { return l.conf }
+
+// Truncated returns the last entry that was removed.
+func (l *Log) Truncated() Mark { return l.truncated }
+
+// Last returns the index of the last entry on stable storage.
+func (l *Log) Last() uint64 { return l.last }
+
+// Written returns the index of the last entry that was handed to the disk.
+func (l *Log) Written() uint64 { return l.written }
+
+// Steps returns how many steps of bytes the log has in it.
+func (l *Log) Steps() int { return len(l.steps) }
+
+// Past returns how many bytes the log has behind its last step.
+func (l *Log) Past() int { return l.past }
+
+// Append writes entries and hard state into a batch; entries replace what stood at their indexes.
+func (l *Log) Append(b *pebble.Batch, entries []*raftpb.Entry, hard *raftpb.HardState) {
 	if len(entries) > 0 {
 		first := entries[0].GetIndex()
 		if first <= l.written {
 			if err := b.DeleteRange(record.LogKey(first), record.LogEnd, nil); err != nil {
-				panic(fmt.Sprintf("replica: cannot cut the log at %d: %v", first, err))
+				panic(fmt.Sprintf("raftlog: cannot cut the log at %d: %v", first, err))
 			}
 		}
 		for _, e := range entries {
@@ -122,8 +146,8 @@ func (l *log) append(b *pebble.Batch, entries []*raftpb.Entry, hard *raftpb.Hard
 	}
 }
 
-// stable takes note that entries and hard state are on stable storage.
-func (l *log) stable(entries []*raftpb.Entry, hard *raftpb.HardState, applied uint64) {
+// Stable takes note that entries and hard state are on stable storage.
+func (l *Log) Stable(entries []*raftpb.Entry, hard *raftpb.HardState, applied uint64) {
 	if hard != nil {
 		l.hard = hard
 	}
@@ -141,15 +165,15 @@ func (l *log) stable(entries []*raftpb.Entry, hard *raftpb.HardState, applied ui
 	l.forget(applied)
 }
 
-func (l *log) measure(e *raftpb.Entry) {
+func (l *Log) measure(e *raftpb.Entry) {
 	if l.past += len(e.GetData()); l.past >= l.step {
 		l.steps, l.past = append(l.steps, e.GetIndex()), 0
 	}
 }
 
-// oversized returns up to where the log may be truncated because it takes too much space.
-func (l *log) oversized(applied uint64) (index uint64, ok bool) {
-	if len(l.steps) <= maxSteps {
+// Oversized returns up to where the log may be truncated because it takes too much space.
+func (l *Log) Oversized(applied uint64) (index uint64, ok bool) {
+	if len(l.steps) <= MaxSteps {
 		return 0, false
 	}
 	index = l.steps[len(l.steps)-1-keepSteps]
@@ -157,7 +181,7 @@ func (l *log) oversized(applied uint64) (index uint64, ok bool) {
 }
 
 // cut drops the entries from first on from memory.
-func (l *log) cut(first uint64) {
+func (l *Log) cut(first uint64) {
 	start := l.last + 1 - uint64(len(l.tail))
 	keep := 0
 	if first > start {
@@ -174,13 +198,13 @@ func (l *log) cut(first uint64) {
 // entryBytes is roughly the memory that an entry takes: its data, and the message around it.
 func entryBytes(e *raftpb.Entry) int { return len(e.GetData()) + 160 }
 
-func (l *log) remember(e *raftpb.Entry) {
+func (l *Log) remember(e *raftpb.Entry) {
 	l.tail = append(l.tail, e)
 	l.bytes += entryBytes(e)
 }
 
 // forget keeps the tail short: applied entries leave memory, oldest first, while it is over its bound.
-func (l *log) forget(applied uint64) {
+func (l *Log) forget(applied uint64) {
 	drop := 0
 	for l.bytes > tailBytes && drop < len(l.tail) && l.tail[drop].GetIndex() <= applied {
 		l.bytes -= entryBytes(l.tail[drop])
@@ -190,8 +214,8 @@ func (l *log) forget(applied uint64) {
 	l.tail = l.tail[drop:]
 }
 
-// truncate removes the entries up to index, in a batch that also holds the state that replaces them.
-func (l *log) truncate(b *pebble.Batch, index uint64) error {
+// Truncate removes the entries up to index, in a batch that also holds the state that replaces them.
+func (l *Log) Truncate(b *pebble.Batch, index uint64) error {
 	term, err := l.Term(index)
 	if err != nil {
 		return err
@@ -199,29 +223,29 @@ func (l *log) truncate(b *pebble.Batch, index uint64) error {
 	if err := b.DeleteRange(record.LogKey(0), record.LogKey(index+1), nil); err != nil {
 		return err
 	}
-	l.truncated = mark{index, term}
+	l.truncated = Mark{index, term}
 	l.steps = slices.DeleteFunc(l.steps, func(step uint64) bool { return step <= index })
 	record.Put(b, record.KeyTruncated, &logpb.Applied{Index: index, Term: term})
 	return nil
 }
 
 // InitialState is part of raft.Storage, as are the methods below.
-func (l *log) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
+func (l *Log) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
 	return l.hard, raftpb.EnsureConfState(l.conf), nil
 }
 
 // FirstIndex returns the index of the first entry that is still there.
-func (l *log) FirstIndex() (uint64, error) { return l.truncated.index + 1, nil }
+func (l *Log) FirstIndex() (uint64, error) { return l.truncated.Index + 1, nil }
 
 // LastIndex returns the index of the last stable entry.
-func (l *log) LastIndex() (uint64, error) { return l.last, nil }
+func (l *Log) LastIndex() (uint64, error) { return l.last, nil }
 
 // Term returns the term of an entry, or of the last one that was removed.
-func (l *log) Term(index uint64) (uint64, error) {
+func (l *Log) Term(index uint64) (uint64, error) {
 	switch start := l.last + 1 - uint64(len(l.tail)); {
-	case index == l.truncated.index:
-		return l.truncated.term, nil
-	case index < l.truncated.index:
+	case index == l.truncated.Index:
+		return l.truncated.Term, nil
+	case index < l.truncated.Index:
 		return 0, raft.ErrCompacted
 	case index > l.last:
 		return 0, raft.ErrUnavailable
@@ -236,8 +260,8 @@ func (l *log) Term(index uint64) (uint64, error) {
 }
 
 // Entries returns entries [lo, hi), at least one, and as many as fit into maxSize.
-func (l *log) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
-	if lo <= l.truncated.index {
+func (l *Log) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
+	if lo <= l.truncated.Index {
 		return nil, raft.ErrCompacted
 	}
 	if hi > l.last+1 {
@@ -259,7 +283,7 @@ func (l *log) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 	return entries, nil
 }
 
-func (l *log) fromDisk(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
+func (l *Log) fromDisk(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 	var size uint64
 	var entries []*raftpb.Entry
 	err := readEntries(l.db, lo, func(e *raftpb.Entry) bool {
@@ -283,7 +307,7 @@ func readEntries(db pebble.Reader, lo uint64, yield func(*raftpb.Entry) bool) er
 		return err
 	}
 	for it.First(); it.Valid(); it.Next() {
-		entry, err := readEntry(it.Key(), it.Value())
+		entry, err := Entry(it.Key(), it.Value())
 		if err != nil {
 			return errors.Join(err, it.Close())
 		}
@@ -294,7 +318,8 @@ func readEntries(db pebble.Reader, lo uint64, yield func(*raftpb.Entry) bool) er
 	return errors.Join(it.Error(), it.Close())
 }
 
-func readEntry(key, value []byte) (*raftpb.Entry, error) {
+// Entry decodes the entry of the log under a key of the database.
+func Entry(key, value []byte) (*raftpb.Entry, error) {
 	if len(key) != 9 {
 		return nil, &record.DamagedError{What: fmt.Sprintf("log key %x has a wrong length", key)}
 	}
@@ -307,4 +332,14 @@ func readEntry(key, value []byte) (*raftpb.Entry, error) {
 		return nil, &record.DamagedError{What: fmt.Sprintf("log entry %d calls itself %d", index, entry.GetIndex())}
 	}
 	return entry, nil
+}
+
+// Snapshot is part of raft.Storage. It tells what could be sent now.
+func (l *Log) Snapshot() (*raftpb.Snapshot, error) {
+	if l.applied == nil || l.applied.Index == 0 {
+		return nil, raft.ErrSnapshotTemporarilyUnavailable
+	}
+	return &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
+		Index: new(l.applied.Index), Term: new(l.applied.Term), ConfState: raftpb.EnsureConfState(l.conf),
+	}}, nil
 }
