@@ -71,7 +71,9 @@ func (s *holdStream) next(box *outbox) bool {
 		case <-s.ctx.Done():
 			return false
 		}
-		// A goroutine that is about to ask, because the same answers woke it as the one that woke us, comes along.
+		// The answers that woke one caller woke others too. They add their requests while this goroutine yields, so one message
+		// carries them all. Without this a claim and its release take 40 % longer with 64 callers, and 48 % with 512
+		// (BenchmarkClaimReleaseOfMany).
 		runtime.Gosched()
 		if s.fill(box) {
 			return true
