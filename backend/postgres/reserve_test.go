@@ -78,8 +78,8 @@ func TestExhaustedPoolLosesNoLease(t *testing.T) {
 	}
 }
 
-// refused returns a client on a pool of two connections beyond which none is made.
-func refused(t *testing.T, count *atomic.Int32) (*claim.Client, *pgxpool.Pool) {
+// refused returns a client and its store on a pool of two connections beyond which none is made.
+func refused(t *testing.T, count *atomic.Int32) (*claim.Client, *Store) {
 	t.Helper()
 	var connected atomic.Int32
 	database := databases.PostgreSQL(t).Database(t)
@@ -112,7 +112,7 @@ func refused(t *testing.T, count *atomic.Int32) (*claim.Client, *pgxpool.Pool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c, p
+	return c, s
 }
 
 // Where they are refused the pool is used.
@@ -131,7 +131,7 @@ func TestRenewalsUseThePoolIfTheirOwnConnectionIsRefused(t *testing.T) {
 // However many renewals hang on the pool, claims have a connection of it.
 func TestRenewalsLeaveClaimsAConnection(t *testing.T) {
 	var count atomic.Int32
-	c, p := refused(t, &count)
+	c, s := refused(t, &count)
 	var leases [3]*claim.Lease
 	for i := range leases {
 		l, err := c.Claim(t.Context(), request(fmt.Sprint("jobs/", i), "a", time.Minute))
@@ -140,7 +140,7 @@ func TestRenewalsLeaveClaimsAConnection(t *testing.T) {
 		}
 		leases[i] = l
 	}
-	locker, err := pgx.ConnectConfig(t.Context(), p.Config().ConnConfig)
+	locker, err := pgx.ConnectConfig(t.Context(), s.db.pool.Config().ConnConfig)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,14 +153,19 @@ func TestRenewalsLeaveClaimsAConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	renewed := make(chan error, len(leases))
-	for _, l := range leases {
-		go func() { renewed <- c.Extend(context.WithoutCancel(t.Context()), l, 0) }()
-	}
-	for refusals := count.Load(); refusals < int32(len(leases)); refusals = count.Load() { // each has tried for its own
-		time.Sleep(time.Millisecond)
-	}
 	limit, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
+	for i, l := range leases {
+		go func() { renewed <- c.Extend(context.WithoutCancel(t.Context()), l, 0) }()
+		// One after the other: a renewal that finds the room of others taken does not try for a connection of its own.
+		for count.Load() <= int32(i) || len(s.db.reserve.room) > 0 {
+			select {
+			case <-time.After(time.Millisecond):
+			case <-limit.Done():
+				t.Fatalf("%d connections were refused before renewal %d", count.Load(), i)
+			}
+		}
+	}
 	if _, err := c.Claim(limit, request("jobs/x", "a", time.Minute)); err != nil {
 		t.Error(err)
 	}
