@@ -17,7 +17,8 @@ import (
 
 var errUnreadable = errors.New("a block that cannot be read")
 
-// unreadable has one read of a table fail: the first after left has counted down to zero.
+// unreadable has one read of a table fail: the first after left has counted down to zero. The test's goroutine owns it:
+// the database's own goroutines remove files alongside, and read no table while nothing is compacted.
 type unreadable struct {
 	left  int // reads that succeed before that; nothing fails while it is negative
 	fired bool
@@ -25,7 +26,7 @@ type unreadable struct {
 
 func (u *unreadable) wrap(files vfs.FS) vfs.FS {
 	return errorfs.Wrap(files, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if u.left < 0 || op.Kind != errorfs.OpFileReadAt || !strings.HasSuffix(op.Path, ".sst") {
+		if op.Kind != errorfs.OpFileReadAt || !strings.HasSuffix(op.Path, ".sst") || u.left < 0 {
 			return nil
 		}
 		if u.left--; u.left >= 0 {
