@@ -12,7 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/internal/node"
-	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 )
 
 // stuckHolder is a member that takes claims on and answers when it is let.
@@ -21,7 +21,7 @@ type stuckHolder struct {
 	let chan struct{} // closed when it answers
 }
 
-func (s *stuckHolder) Hold(ctx context.Context, watch *node.NameWatch, ops []replica.Op, answer func([]node.HoldAnswer)) error {
+func (s *stuckHolder) Hold(ctx context.Context, watch *node.NameWatch, ops []entry.Command, answer func([]node.HoldAnswer)) error {
 	go func() {
 		<-s.let
 		if err := s.Node.Hold(context.Background(), watch, ops, answer); err != nil {

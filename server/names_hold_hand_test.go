@@ -12,6 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -25,7 +26,7 @@ type shuffledHolder struct {
 	open  []func()
 }
 
-func (s *shuffledHolder) Hold(_ context.Context, _ *node.NameWatch, ops []replica.Op, answer func([]node.HoldAnswer)) error {
+func (s *shuffledHolder) Hold(_ context.Context, _ *node.NameWatch, ops []entry.Command, answer func([]node.HoldAnswer)) error {
 	last, _ := ops[len(ops)-1].(ownership.Claim)
 	if s.calls++; s.calls%10 == 0 && last.Lease != s.last {
 		return replica.ErrNoLeader

@@ -29,6 +29,14 @@ func (PutRequest) txnOp()    {}
 func (DeleteRequest) txnOp() {}
 func (TxnRequest) txnOp()    {}
 
+// The markers of changes: a log can carry them, and their results answer them.
+func (PutRequest) Command()    {}
+func (DeleteRequest) Command() {}
+func (TxnRequest) Command()    {}
+func (PutResult) Result()      {}
+func (DeleteResult) Result()   {}
+func (TxnResult) Result()      {}
+
 // TxnResult is the answer to a TxnRequest. Results are those of the operations
 // of the branch that was carried out, in order: a RangeResult, a PutResult, a
 // DeleteResult, or a TxnResult.

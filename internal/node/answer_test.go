@@ -11,6 +11,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -24,7 +25,7 @@ func driven(w *world) *Node {
 func TestNodeAnswersAtOnce(t *testing.T) {
 	w := newWorld(t) // which atOnce reads
 	w.serve()
-	w.do(1, replica.Grant{Lease: 7, TTL: time.Hour})
+	w.do(1, entry.Grant{Lease: 7, TTL: time.Hour})
 	n := driven(w)
 	var got []replica.RenewedLease
 	renewal := func(id uint64) *submission {
@@ -147,7 +148,7 @@ func settling(w *world) *Node {
 func putUnderWay(w *world, n *Node, id uint64) (replica.Persisted, *[]replica.Effect) {
 	got := new([]replica.Effect)
 	n.calls[id] = hearing(func(e replica.Effect) { delete(n.calls, id); *got = append(*got, e) })
-	w.step(replica.Request{ID: id, Op: keyspace.PutRequest{Key: []byte("k"), Value: []byte("v")}})
+	w.step(replica.Request{ID: id, Command: keyspace.PutRequest{Key: []byte("k"), Value: []byte("v")}})
 	done := replica.Persisted{Sequence: w.writes[0].Sequence}
 	w.writes = w.writes[1:]
 	return done, got
@@ -197,7 +198,7 @@ func TestWriteIsLeftToTheMembersGoroutine(t *testing.T) {
 			return nil
 		},
 		"a command waits": func(w *world, _ *Node, _ *replica.Persisted) func() {
-			w.step(replica.Request{ID: 9, Op: replica.Grant{Lease: 9, TTL: time.Hour}})
+			w.step(replica.Request{ID: 9, Command: entry.Grant{Lease: 9, TTL: time.Hour}})
 			return nil
 		},
 		"an earlier write is unreported": func(_ *world, _ *Node, e *replica.Persisted) func() { e.Sequence++; return nil },

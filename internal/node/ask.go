@@ -7,6 +7,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 )
 
 // ErrStopped says that the member has stopped and took nothing on.
@@ -36,12 +37,12 @@ type submission struct {
 }
 
 // change submits a command and waits for what became of it.
-func change[T any](ctx context.Context, n *Node, op replica.Op) (replica.Header, T, error) {
+func change[T replica.Result](ctx context.Context, n *Node, command entry.Command) (replica.Header, T, error) {
 	id := n.nextID.Add(1)
-	return typed[T](n.ask(ctx, id, replica.Request{ID: id, Op: op}))
+	return typed[T](n.ask(ctx, id, replica.Request{ID: id, Command: command}))
 }
 
-func inspect[T any](ctx context.Context, n *Node, query any) (replica.Header, T, error) {
+func inspect[T replica.Result](ctx context.Context, n *Node, query replica.Query) (replica.Header, T, error) {
 	id := n.nextID.Add(1)
 	header, result, err := typed[T](n.ask(ctx, id, replica.Inspection{ID: id, Query: query}))
 	return header, result, readError(err)
@@ -56,7 +57,7 @@ func readError(err error) error {
 	return err
 }
 
-func typed[T any](effect replica.Effect, err error) (replica.Header, T, error) {
+func typed[T replica.Result](effect replica.Effect, err error) (replica.Header, T, error) {
 	var none T
 	if err != nil {
 		return replica.Header{}, none, err
@@ -85,8 +86,8 @@ func (n *Node) ask(ctx context.Context, id uint64, event replica.Event) (replica
 		return <-result, nil
 	}
 	intake := n.intake
-	if request, ok := event.(replica.Request); ok && replica.IsBulk(request.Op) {
-		intake, call.bulk = n.bulk, replica.OpBytes(request.Op)
+	if request, ok := event.(replica.Request); ok && replica.IsBulk(request.Command) {
+		intake, call.bulk = n.bulk, replica.CommandBytes(request.Command)
 	}
 	select {
 	case intake <- call:

@@ -246,7 +246,7 @@ func (n *Node) noticeNew(now clock.Instant) {
 // Found has a new member found its group without the members that are missing. It refuses with [ErrFounding].
 func (n *Node) Found(ctx context.Context) error {
 	id := n.nextID.Add(1)
-	_, _, err := typed[any](n.ask(ctx, id, replica.Found{ID: id}))
+	_, _, err := typed[replica.Result](n.ask(ctx, id, replica.Found{ID: id}))
 	return err
 }
 
@@ -254,7 +254,7 @@ func (n *Node) Found(ctx context.Context) error {
 // [ErrNotLeader]. With [ErrHandOver] this member leads on.
 func (n *Node) HandOver(ctx context.Context, to uint64) error {
 	id := n.nextID.Add(1)
-	_, _, err := typed[any](n.ask(ctx, id, replica.HandOver{ID: id, To: to}))
+	_, _, err := typed[replica.Result](n.ask(ctx, id, replica.HandOver{ID: id, To: to}))
 	return err
 }
 

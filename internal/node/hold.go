@@ -5,6 +5,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 )
 
 // A HoldAnswer is what became of one of the requests that were handed to [Node.Hold] together.
@@ -25,7 +26,7 @@ type HoldAnswer struct {
 //
 // A claim that waits and stands in line is added to the watch, which must be one of [Node.WatchClaims],
 // before it is answered: the watch tells of its turn, or its end. The caller drops it from the watch.
-func (n *Node) Hold(ctx context.Context, watch *NameWatch, ops []replica.Op, answer func([]HoldAnswer)) error {
+func (n *Node) Hold(ctx context.Context, watch *NameWatch, ops []entry.Command, answer func([]HoldAnswer)) error {
 	if len(ops) == 0 {
 		return nil
 	}
@@ -37,7 +38,7 @@ func (n *Node) Hold(ctx context.Context, watch *NameWatch, ops []replica.Op, ans
 	first := n.nextID.Add(uint64(len(ops))) - uint64(len(ops)) + 1
 	h := &handed{node: n, watch: watch, first: first, ops: ops, answer: answer}
 	select {
-	case n.intake <- submission{event: replica.Requests{First: first, Ops: ops}, id: first, others: len(ops) - 1, caller: h}:
+	case n.intake <- submission{event: replica.Requests{First: first, Commands: ops}, id: first, others: len(ops) - 1, caller: h}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -51,7 +52,7 @@ type handed struct {
 	node   *Node
 	watch  *NameWatch
 	first  uint64 // the ID of the first request; the others follow
-	ops    []replica.Op
+	ops    []entry.Command
 	answer func([]HoldAnswer)
 	known  []HoldAnswer // what became of some, in the Step under way
 }
@@ -74,8 +75,8 @@ func (h *handed) hearReply(reply *replica.Reply) {
 	switch result := reply.Result.(type) {
 	case ownership.Claimed:
 		a.Claimed = result
-	case bool:
-		a.Ended = result
+	case ownership.Released:
+		a.Ended = result.Ended
 	}
 	h.known = append(h.known, a)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 )
 
 // Txn carries out a txn. One that writes nothing is a read, made on the caller's goroutine at one revision;
@@ -60,6 +61,6 @@ func (n *Node) readHeader(ctx context.Context, serializable bool) (replica.Heade
 // Compact makes revisions below rev unreadable. If physical is set it returns only when they are removed
 // from the database, which may take long.
 func (n *Node) Compact(ctx context.Context, rev int64, physical bool) (replica.Header, error) {
-	header, _, err := change[any](ctx, n, replica.Compact{Revision: rev, Physical: physical})
+	header, _, err := change[replica.Result](ctx, n, entry.Compact{Revision: rev, Physical: physical})
 	return header, err
 }

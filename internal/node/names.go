@@ -20,8 +20,8 @@ func (n *Node) Claim(ctx context.Context, claim ownership.Claim) (ownership.Clai
 
 // Release ends the lease of a claim, and says whether there was something to end.
 func (n *Node) Release(ctx context.Context, name string, lease lessor.ID) (bool, error) {
-	_, ended, err := change[bool](ctx, n, ownership.Release{Name: name, Lease: lease})
-	return ended, err
+	_, released, err := change[ownership.Released](ctx, n, ownership.Release{Name: name, Lease: lease})
+	return released.Ended, err
 }
 
 // RevokeName ends the tenure of a name's holder.
@@ -32,19 +32,19 @@ func (n *Node) RevokeName(ctx context.Context, revoke ownership.Revoke) (ownersh
 
 // Transfer hands a name on to the next in line, and returns the token of that.
 func (n *Node) Transfer(ctx context.Context, name string, lease lessor.ID) (int64, error) {
-	_, token, err := change[int64](ctx, n, ownership.Transfer{Name: name, Lease: lease})
-	return token, err
+	_, transferred, err := change[ownership.Transferred](ctx, n, ownership.Transfer{Name: name, Lease: lease})
+	return transferred.Token, err
 }
 
 // Pin keeps a name with its holder until Unpin.
 func (n *Node) Pin(ctx context.Context, name, reason string) error {
-	_, _, err := change[any](ctx, n, ownership.Pin{Name: name, Reason: reason})
+	_, _, err := change[replica.Result](ctx, n, ownership.Pin{Name: name, Reason: reason})
 	return err
 }
 
 // Unpin ends a pin.
 func (n *Node) Unpin(ctx context.Context, name string) error {
-	_, _, err := change[any](ctx, n, ownership.Unpin{Name: name})
+	_, _, err := change[replica.Result](ctx, n, ownership.Unpin{Name: name})
 	return err
 }
 

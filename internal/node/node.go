@@ -19,6 +19,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
@@ -401,11 +402,11 @@ func (n *Node) Range(ctx context.Context, req keyspace.RangeRequest, serializabl
 // Grant grants a lease under an id that the caller chose; id 0 asks for a free one.
 func (n *Node) Grant(ctx context.Context, id lessor.ID, ttl time.Duration) (replica.Header, replica.Granted, error) {
 	if id != lessor.NoLease {
-		return change[replica.Granted](ctx, n, replica.Grant{Lease: id, TTL: ttl})
+		return change[replica.Granted](ctx, n, entry.Grant{Lease: id, TTL: ttl})
 	}
 	for {
 		// A random id is free unless the impossible happens, in which case another will be.
-		header, granted, err := change[replica.Granted](ctx, n, replica.Grant{Lease: lessor.ID(randomID() >> 1), TTL: ttl})
+		header, granted, err := change[replica.Granted](ctx, n, entry.Grant{Lease: lessor.ID(randomID() >> 1), TTL: ttl})
 		if !errors.Is(err, lessor.ErrExists) {
 			return header, granted, err
 		}
@@ -414,7 +415,7 @@ func (n *Node) Grant(ctx context.Context, id lessor.ID, ttl time.Duration) (repl
 
 // Revoke ends a lease and deletes what is attached to it.
 func (n *Node) Revoke(ctx context.Context, id lessor.ID) (replica.Header, error) {
-	header, _, err := change[any](ctx, n, replica.Revoke{Lease: id})
+	header, _, err := change[replica.Result](ctx, n, entry.Revoke{Lease: id})
 	return header, err
 }
 
@@ -461,7 +462,7 @@ func (n *Node) TimeToLive(ctx context.Context, id lessor.ID, items bool) (replic
 
 // Leases lists all leases, the one that ends first before the others.
 func (n *Node) Leases(ctx context.Context) (replica.Header, []lessor.End, error) {
-	header, leases, err := inspect[[]lessor.End](ctx, n, replica.ListLeases{})
+	header, leases, err := inspect[replica.Ends](ctx, n, replica.ListLeases{})
 	slices.SortFunc(leases, lessor.End.Compare) // on this goroutine: with a million it takes a second
 	return header, leases, err
 }

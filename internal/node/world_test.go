@@ -9,6 +9,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 )
 
 // world is a replica that a test drives, with a clock moved by hand and a disk in memory.
@@ -101,9 +102,9 @@ func (w *world) serve() *world {
 }
 
 // do has a request carried out.
-func (w *world) do(id uint64, op replica.Op) {
+func (w *world) do(id uint64, op entry.Command) {
 	w.t.Helper()
-	for _, effect := range append(w.step(replica.Request{ID: id, Op: op}), w.settle()...) {
+	for _, effect := range append(w.step(replica.Request{ID: id, Command: op}), w.settle()...) {
 		if reply, ok := effect.(replica.Reply); ok && reply.ID == id {
 			if reply.Err != nil {
 				w.t.Fatal(reply.Err)

@@ -19,7 +19,7 @@ type (
 		Holder []byte // the holder's card: the value of the key; immutable
 		Wait   bool
 	}
-	// Release ends the lease of a claim. The answer says whether the claim was still there.
+	// Release ends the lease of a claim. The answer is a [Released].
 	Release struct {
 		Name  string
 		Lease lessor.ID
@@ -32,8 +32,8 @@ type (
 		Note  string
 		Now   bool
 	}
-	// Transfer ends the lease of a claim that owns the name if another lease waits for it. The answer is the token of
-	// the next owner.
+	// Transfer ends the lease of a claim that owns the name if another lease waits for it. The answer is a
+	// [Transferred].
 	Transfer struct {
 		Name  string
 		Lease lessor.ID
@@ -59,6 +59,25 @@ type Revoked struct {
 	Token int64
 	Left  time.Duration // until the name is free at the latest; 0 if it is
 }
+
+// Released is the answer to a [Release]. Ended is set if the claim was still there.
+type Released struct{ Ended bool }
+
+// Transferred is the answer to a [Transfer]: the token of the next owner.
+type Transferred struct{ Token int64 }
+
+// The markers of commands, which a log can carry, and of their answers.
+func (Claim) Command()      {}
+func (Release) Command()    {}
+func (Revoke) Command()     {}
+func (Transfer) Command()   {}
+func (Pin) Command()        {}
+func (Unpin) Command()      {}
+func (Claimed) Result()     {}
+func (Released) Result()    {}
+func (Revoked) Result()     {}
+func (Transferred) Result() {}
+func (Place) Result()       {}
 
 // The errors of commands on names. A command that fails changes nothing.
 var (

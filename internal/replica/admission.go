@@ -3,6 +3,7 @@ package replica
 import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -23,26 +24,26 @@ const (
 	maxWaiters = 1 << 18
 )
 
-// queueMark returns the length of the queue at which an operation is turned away.
-func queueMark(op Op) int {
-	switch op.(type) {
-	case Grant, ownership.Claim:
+// queueMark returns the length of the queue at which a command is turned away.
+func queueMark(c entry.Command) int {
+	switch c.(type) {
+	case entry.Grant, ownership.Claim:
 		return MaxQueueForGrants
-	case Revoke, Compact, keyspace.DeleteRequest, ownership.Release, ownership.Revoke, ownership.Unpin:
+	case entry.Revoke, entry.Compact, keyspace.DeleteRequest, ownership.Release, ownership.Revoke, ownership.Unpin:
 		return MaxQueue
 	}
 	return MaxQueueForWrites
 }
 
 // turnAway says why a client's command is not taken on; nil if it is.
-func (r *Replica) turnAway(op Op) error {
-	if r.queueFull(op) {
+func (r *Replica) turnAway(c entry.Command) error {
+	if r.queueFull(c) {
 		return ErrTooManyRequests
 	}
-	if id, ok := leaseMade(op); ok && r.leasesFull(id) {
+	if id, ok := leaseMade(c); ok && r.leasesFull(id) {
 		return ErrTooManyLeases
 	}
-	if r.lacksMemory(op) {
+	if r.lacksMemory(c) {
 		return ErrNoMemory
 	}
 	return nil
@@ -59,13 +60,13 @@ func (r *Replica) leasesFull(id lessor.ID) bool {
 	return !exists
 }
 
-// leaseMade returns the id of the lease that an operation makes, if it makes one.
-func leaseMade(op any) (id lessor.ID, ok bool) {
-	switch op := op.(type) {
-	case Grant:
-		return op.Lease, true
+// leaseMade returns the id of the lease that a command makes, if it makes one.
+func leaseMade(c entry.Command) (id lessor.ID, ok bool) {
+	switch c := c.(type) {
+	case entry.Grant:
+		return c.Lease, true
 	case ownership.Claim:
-		return op.Lease, true
+		return c.Lease, true
 	}
 	return lessor.NoLease, false
 }
@@ -73,13 +74,13 @@ func leaseMade(op any) (id lessor.ID, ok bool) {
 // underWay counts clients' commands from when they are taken on, with 1, until their fate is known, with -1.
 func (r *Replica) underWay(commands []pending, by int) {
 	for _, p := range commands {
-		if _, ok := leaseMade(p.op); ok {
+		if _, ok := leaseMade(p.Command); ok {
 			r.granting += by
 		}
 		if p.again != nil {
 			r.claims(p.again, by)
 		}
-		if release, ok := p.op.(ownership.Release); ok {
+		if release, ok := p.Command.(ownership.Release); ok {
 			r.inflight.releasing[release.Lease] += by
 			if r.inflight.releasing[release.Lease] == 0 {
 				delete(r.inflight.releasing, release.Lease)
@@ -93,7 +94,7 @@ func clientBytes(commands []pending) int {
 	n := 0
 	for _, p := range commands {
 		if p.id != 0 {
-			n += p.size
+			n += p.Size
 		}
 	}
 	return n

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -15,7 +16,7 @@ import (
 func grants(first, n int, ttl time.Duration) []Event {
 	var events []Event
 	for id := first; id < first+n; id++ {
-		events = append(events, Request{uint64(id), Grant{lessor.ID(id), ttl}})
+		events = append(events, Request{uint64(id), entry.Grant{Lease: lessor.ID(id), TTL: ttl}})
 	}
 	return events
 }
@@ -44,9 +45,9 @@ func TestLongQueueTurnsGrantsAwayFirst(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
 	const ttl = 10 * time.Second
-	w.do(1, Grant{1, ttl})
+	w.do(1, entry.Grant{Lease: 1, TTL: ttl})
 	w.step(Request{2, putKey("slow")}) // its write is not reported
-	fill := func(n int, op func(i int) Op) (refused int) {
+	fill := func(n int, op func(i int) entry.Command) (refused int) {
 		var events []Event
 		for i := range n {
 			events = append(events, Request{uint64(1000 + i), op(i)})
@@ -59,11 +60,11 @@ func TestLongQueueTurnsGrantsAwayFirst(t *testing.T) {
 	}
 	for _, step := range []struct {
 		mark int
-		op   func(int) Op
+		op   func(int) entry.Command
 	}{
-		{MaxQueueForGrants, func(i int) Op { return Grant{lessor.ID(1000 + i), ttl} }},
-		{MaxQueueForWrites, func(i int) Op { return putKey(fmt.Sprint(i)) }},
-		{MaxQueue, func(int) Op { return keyspace.DeleteRequest{Key: []byte("x")} }},
+		{MaxQueueForGrants, func(i int) entry.Command { return entry.Grant{Lease: lessor.ID(1000 + i), TTL: ttl} }},
+		{MaxQueueForWrites, func(i int) entry.Command { return putKey(fmt.Sprint(i)) }},
+		{MaxQueue, func(int) entry.Command { return keyspace.DeleteRequest{Key: []byte("x")} }},
 	} {
 		room := step.mark - len(w.replica.queue)
 		if refused := fill(room+5, step.op); refused != 5 || len(w.replica.queue) != step.mark {
@@ -100,18 +101,18 @@ func TestMaxLeases(t *testing.T) {
 	if counts[nil] != 10 || counts[ErrTooManyLeases] != 20 || w.replica.Lessor().Len() != 10 {
 		t.Fatalf("replies %v, %d leases", counts, w.replica.Lessor().Len())
 	}
-	if err := w.do(100, Grant{1, time.Hour}).Err; !errors.Is(err, lessor.ErrExists) {
+	if err := w.do(100, entry.Grant{Lease: 1, TTL: time.Hour}).Err; !errors.Is(err, lessor.ErrExists) {
 		t.Errorf("an id that is taken: %v", err)
 	}
 	// A grant that fails leaves room, and so does a lease that has ended.
 	for i := range 3 {
-		if err := w.do(uint64(200+i), Revoke{lessor.ID(1 + i)}).Err; err != nil {
+		if err := w.do(uint64(200+i), entry.Revoke{Lease: lessor.ID(1 + i)}).Err; err != nil {
 			t.Fatal(err)
 		}
-		if err := w.do(uint64(300+i), Grant{lessor.ID(500 + i), time.Hour}).Err; err != nil {
+		if err := w.do(uint64(300+i), entry.Grant{Lease: lessor.ID(500 + i), TTL: time.Hour}).Err; err != nil {
 			t.Errorf("after a revoke: %v", err)
 		}
-		if err := w.do(uint64(400+i), Grant{lessor.ID(600 + i), time.Hour}).Err; !errors.Is(err, ErrTooManyLeases) {
+		if err := w.do(uint64(400+i), entry.Grant{Lease: lessor.ID(600 + i), TTL: time.Hour}).Err; !errors.Is(err, ErrTooManyLeases) {
 			t.Errorf("beyond the limit: %v", err)
 		}
 	}
@@ -137,7 +138,7 @@ func TestMaxLeasesForgetsDroppedGrants(t *testing.T) {
 	defer w.close()
 	w.replica.cfg.MaxLeases = 3
 	w.step(grants(1, 5, time.Hour)...)
-	w.replica.drop(w.replica.queue, ErrNoLeader)
+	w.replica.fail(w.replica.queue, ErrNoLeader)
 	w.replica.queue = nil
 	if w.replica.granting != 0 {
 		t.Errorf("%d grants count as under way", w.replica.granting)

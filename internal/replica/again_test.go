@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -17,7 +18,7 @@ func TestG1AClaimThatIsAskedAgainIsClaimedOnce(t *testing.T) {
 	defer w.close()
 	claim := ownership.Claim{Lease: 7, TTL: time.Second, Name: "n", Holder: []byte("h")}
 	effects := w.step(Request{1, put1("before", "v")}) // so that what comes next waits for the disk
-	effects = append(effects, w.step(Request{2, claim}, Request{3, claim}, Request{5, Revoke{7}})...)
+	effects = append(effects, w.step(Request{2, claim}, Request{3, claim}, Request{5, entry.Revoke{Lease: 7}})...)
 	effects = append(effects, w.step(Request{4, claim})...)
 	effects = append(effects, w.settle()...)
 	first := w.reply(2, effects)
@@ -38,12 +39,12 @@ func TestG1AClaimThatIsAskedAgainIsClaimedOnce(t *testing.T) {
 func TestARenewalIsOfOneGranting(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
-	w.do(1, Grant{7, time.Second})
+	w.do(1, entry.Grant{Lease: 7, TTL: time.Second})
 	w.advance(time.Second - time.Millisecond)
 	effects := w.step(Request{9, put1("before", "v")}) // so that what comes next waits for the disk, and is one entry
 	w.clock.Advance(2 * time.Millisecond)
 	effects = append(effects, w.step(Tick{})...) // its end
-	effects = append(effects, w.step(Request{2, Grant{7, time.Minute}}, Renewal{3, []lessor.ID{7}})...)
+	effects = append(effects, w.step(Request{2, entry.Grant{Lease: 7, TTL: time.Minute}}, Renewal{3, []lessor.ID{7}})...)
 	effects = append(effects, w.settle()...)
 	if granted := w.reply(2, effects); granted.Err != nil {
 		t.Fatal(granted.Err)

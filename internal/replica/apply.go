@@ -3,7 +3,6 @@ package replica
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"go.etcd.io/raft/v3/raftpb"
@@ -12,6 +11,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -34,7 +34,7 @@ type applying struct {
 	env      ownership.Env // of the command under way
 	stored   stored        // for env
 	reported int           // of the writer's changes, to names
-	payload  payload       // of the entry under way
+	payload  entry.Payload // of the entry under way
 }
 
 // recycle makes ready for the next batch, in the memory of this one: what the driver got of it, it is done with.
@@ -43,7 +43,7 @@ func (a *applying) recycle() {
 	a.env.Effects.Changes = emptied(a.env.Effects.Changes)
 	*a = applying{
 		replies: emptied(a.replies), decided: emptied(a.decided), env: ownership.Env{Effects: a.env.Effects},
-		stored: stored{r: a.stored.r}, payload: payload{commands: emptied(a.payload.commands)},
+		stored: stored{r: a.stored.r}, payload: entry.Payload{Commands: emptied(a.payload.Commands)},
 	}
 }
 
@@ -135,18 +135,18 @@ func (r *Replica) apply(m *raftpb.Message) {
 }
 
 func (r *Replica) applyEntries(entries []*raftpb.Entry) error {
-	for _, entry := range entries {
-		if entry.GetIndex() != r.applied.Index+1 {
-			panic(fmt.Sprintf("replica: entry %d is to be applied after entry %d", entry.GetIndex(), r.applied.Index))
+	for _, logged := range entries {
+		if logged.GetIndex() != r.applied.Index+1 {
+			panic(fmt.Sprintf("replica: entry %d is to be applied after entry %d", logged.GetIndex(), r.applied.Index))
 		}
-		if err := r.applyEntry(entry); err != nil {
-			return fmt.Errorf("entry %d: %w", entry.GetIndex(), err)
+		if err := r.applyEntry(logged); err != nil {
+			return fmt.Errorf("entry %d: %w", logged.GetIndex(), err)
 		}
-		if entry.GetTerm() != r.applied.Term {
-			r.beginTerm(raftlog.Mark{Index: entry.GetIndex(), Term: entry.GetTerm()})
+		if logged.GetTerm() != r.applied.Term {
+			r.beginTerm(raftlog.Mark{Index: logged.GetIndex(), Term: logged.GetTerm()})
 			record.Put(r.applying.writer.Batch(), record.KeyTerms, termsRecord(r.terms))
 		}
-		r.applied = raftlog.Mark{Index: entry.GetIndex(), Term: entry.GetTerm()}
+		r.applied = raftlog.Mark{Index: logged.GetIndex(), Term: logged.GetTerm()}
 	}
 	r.buffer.Log(r.applying.writer.Batch())
 	record.Put(r.applying.writer.Batch(), record.KeyApplied, &logpb.Applied{Index: r.applied.Index, Term: r.applied.Term})
@@ -164,31 +164,31 @@ func (r *Replica) applyEntries(entries []*raftpb.Entry) error {
 	return r.log.Truncate(r.applying.writer.Batch(), index)
 }
 
-func (r *Replica) applyEntry(entry *raftpb.Entry) error {
-	if entry.GetType() != raftpb.EntryNormal {
-		return &record.DamagedError{What: fmt.Sprintf("entry of type %v, which no member proposes", entry.GetType())}
+func (r *Replica) applyEntry(logged *raftpb.Entry) error {
+	if logged.GetType() != raftpb.EntryNormal {
+		return &record.DamagedError{What: fmt.Sprintf("entry of type %v, which no member proposes", logged.GetType())}
 	}
-	if len(entry.GetData()) == 0 {
-		r.beginLeadership(entry)
+	if len(logged.GetData()) == 0 {
+		r.beginLeadership(logged)
 		return nil
 	}
 	a := r.applying
-	if err := a.payload.decode(entry.GetData()); err != nil {
+	if err := a.payload.Decode(logged.GetData()); err != nil {
 		return &record.DamagedError{What: "its commands cannot be read", Err: err}
 	}
-	commands := a.payload.commands
+	commands := a.payload.Commands
 	if len(commands) > maxOrdinal {
 		return &record.DamagedError{What: fmt.Sprintf("it has %d commands, more than any member writes", len(commands))}
 	}
-	waiting := r.takeProposal(entry.GetTerm(), a.payload.sequence)
-	a.env.Wall = a.payload.wall
+	waiting := r.takeProposal(logged.GetTerm(), a.payload.Sequence)
+	a.env.Wall = a.payload.Wall
 	a.replies = slices.Grow(a.replies, len(waiting))
 	if r.serving {
 		a.env.Effects.Changes = slices.Grow(a.env.Effects.Changes, len(commands))
 	}
 	for ordinal, command := range commands {
-		a.env.At = lessor.At(entry.GetIndex(), ordinal)
-		result, err := r.applyNow(command, own(waiting, ordinal), entry.GetTerm(), a.env.At)
+		a.env.At = lessor.At(logged.GetIndex(), ordinal)
+		result, err := r.applyNow(command, own(waiting, ordinal), logged.GetTerm(), a.env.At)
 		if isFatal(err) {
 			return fmt.Errorf("command %d: %w", ordinal, err)
 		}
@@ -202,7 +202,7 @@ func (r *Replica) applyEntry(entry *raftpb.Entry) error {
 		header := r.identity
 		header.Revision, header.Term = r.revision(), r.term
 		reply := Reply{ID: waiting[ordinal].id, Header: header, Result: result, Err: err, Authority: forever}
-		if op, ok := waiting[ordinal].op.(Compact); ok && op.Physical && err == nil {
+		if op, ok := waiting[ordinal].Command.(entry.Compact); ok && op.Physical && err == nil {
 			r.trims = append(r.trims, awaitedTrim{op.Revision, reply.ID})
 			continue
 		}
@@ -236,14 +236,14 @@ func (r *Replica) takeProposal(term, sequence uint64) []pending {
 }
 
 // beginLeadership handles the first entry of a leader's term, which carries nothing.
-func (r *Replica) beginLeadership(entry *raftpb.Entry) {
-	if entry.GetTerm() <= r.leadershipTerm {
+func (r *Replica) beginLeadership(logged *raftpb.Entry) {
+	if logged.GetTerm() <= r.leadershipTerm {
 		return // raft leaves an empty entry in place of a change of membership that it refused
 	}
-	r.leadershipTerm = entry.GetTerm()
-	r.holder.Applied(entry.GetTerm(), r.now)
+	r.leadershipTerm = logged.GetTerm()
+	r.holder.Applied(logged.GetTerm(), r.now)
 	r.applying.datable = true
-	start := lessor.At(entry.GetIndex(), 0)
+	start := lessor.At(logged.GetIndex(), 0)
 	before := r.lessor.Leaderships()
 	r.lessor.BeginLeadership(start, r.now)
 	after := r.lessor.Leaderships()
@@ -254,9 +254,9 @@ func (r *Replica) beginLeadership(entry *raftpb.Entry) {
 	}
 	instant, domain := r.instants.encode(r.now)
 	record.Put(r.applying.writer.Batch(), record.LeadershipKey(start), &logpb.Reign{
-		Start: uint64(start), Term: entry.GetTerm(), Applied: instant, Domain: domain,
+		Start: uint64(start), Term: logged.GetTerm(), Applied: instant, Domain: domain,
 	})
-	if r.leading && entry.GetTerm() == r.term {
+	if r.leading && logged.GetTerm() == r.term {
 		r.lessor.Promote(0, r.now, r.term)
 		r.applying.promoted = true
 	}
@@ -274,78 +274,68 @@ func (r *Replica) startServing() {
 	}
 }
 
-// own returns the operation that this member made a command of, nil if another did.
-func own(waiting []pending, ordinal int) any {
+// own returns the command that this member proposed; nil if another member did.
+func own(waiting []pending, ordinal int) entry.Command {
 	if waiting == nil {
 		return nil
 	}
-	return waiting[ordinal].op
+	return waiting[ordinal].Command
 }
 
-// applyNow executes one command, as applyCommand does. Who proposed a claim or a release need not read it again.
-func (r *Replica) applyNow(text []byte, own any, term uint64, at lessor.Position) (any, error) {
-	switch op := own.(type) {
-	case ownership.Claim:
-		return r.applyClaim(op)
-	case ownership.Release:
-		return r.applyRelease(op)
+// applyNow decodes and applies one command, as applyCommand does. The member that proposed a claim or a release need not
+// decode it again.
+func (r *Replica) applyNow(text []byte, own entry.Command, term uint64, at lessor.Position) (Result, error) {
+	switch own.(type) {
+	case ownership.Claim, ownership.Release:
+		return r.applyCommand(own, term, at)
 	}
-	if claim, ok := decodeClaim(text); ok {
-		return r.applyClaim(claim)
-	}
-	if release, ok := decodeRelease(text); ok {
-		return r.applyRelease(release)
-	}
-	command := new(logpb.Command)
-	if err := proto.Unmarshal(text, command); err != nil {
-		return nil, &record.DamagedError{What: "it cannot be read", Err: err}
+	command, err := entry.Decode(text)
+	if err != nil {
+		return nil, &record.DamagedError{What: "a command that cannot be decoded", Err: err}
 	}
 	return r.applyCommand(command, term, at)
 }
 
-// applyCommand executes one command. Its error is the requester's unless isFatal says otherwise.
-func (r *Replica) applyCommand(command *logpb.Command, term uint64, at lessor.Position) (any, error) {
+// applyCommand applies one command. Its error is the requester's unless isFatal says otherwise.
+func (r *Replica) applyCommand(c entry.Command, term uint64, at lessor.Position) (Result, error) {
 	writer := r.applying.writer
-	switch op := command.Op.(type) {
-	case *logpb.Command_Put:
-		return result(writer.Put(decodePut(op.Put)))
-	case *logpb.Command_DeleteRange:
-		return result(writer.DeleteRange(decodeDelete(op.DeleteRange)))
-	case *logpb.Command_Txn:
-		return result(writer.Txn(decodeTxn(op.Txn)))
-	case *logpb.Command_Compact:
-		return nil, writer.Compact(op.Compact.Revision)
-	case *logpb.Command_Grant:
-		return r.applyGrant(lessor.ID(op.Grant.Id), time.Duration(op.Grant.TtlNs), at)
-	case *logpb.Command_Revoke:
-		return nil, r.applyRevoke(lessor.ID(op.Revoke.Id))
-	case *logpb.Command_Expire:
-		return nil, r.applyExpire(op.Expire, term)
-	case *logpb.Command_Checkpoint:
-		r.applyCheckpoint(op.Checkpoint, term, at)
+	switch c := c.(type) {
+	case keyspace.PutRequest:
+		return result(writer.Put(c))
+	case keyspace.DeleteRequest:
+		return result(writer.DeleteRange(c))
+	case keyspace.TxnRequest:
+		return result(writer.Txn(c))
+	case entry.Compact:
+		return nil, writer.Compact(c.Revision)
+	case entry.Grant:
+		return r.applyGrant(c, at)
+	case entry.Revoke:
+		return nil, r.applyRevoke(c.Lease)
+	case entry.Expire:
+		return nil, r.applyExpire(c, term)
+	case entry.Checkpoint:
+		r.applyCheckpoint(c, term, at)
 		return nil, nil
 	}
-	if result, err, known := r.applyNames(command); known {
-		return result, err
-	}
-	return nil, &record.DamagedError{What: fmt.Sprintf("unknown command %T: was the data written by a newer version?", command.Op)}
+	return r.applyNames(c)
 }
 
-// result makes a typed answer an untyped one that is nil together with an error.
-func result[T any](answer T, err error) (any, error) {
+// result returns an answer, or nil together with an error.
+func result[T Result](answer T, err error) (Result, error) {
 	if err != nil {
 		return nil, err
 	}
 	return answer, nil
 }
 
-func (r *Replica) applyGrant(id lessor.ID, ttl time.Duration, at lessor.Position) (any, error) {
-	lease, err := r.lessor.Grant(id, ttl, at, r.now)
+func (r *Replica) applyGrant(c entry.Grant, at lessor.Position) (Result, error) {
+	lease, err := r.lessor.Grant(c.Lease, c.TTL, at, r.now)
 	if err != nil {
 		return nil, err
 	}
 	r.counts.Granted++
-	r.writeLease(id)
+	r.writeLease(c.Lease)
 	return Granted{ID: lease.ID, TTL: lease.TTL}, nil
 }
 
@@ -357,9 +347,8 @@ func (r *Replica) applyRevoke(id lessor.ID) error {
 	return r.ended(id, ownership.WhyRevoked, "")
 }
 
-func (r *Replica) applyExpire(op *logpb.Expire, term uint64) error {
-	for _, ref := range op.Leases {
-		expiry := lessor.Expiry{Ref: decodeRef(ref), Term: op.Term, DecidedAt: lessor.Position(op.DecidedAt)}
+func (r *Replica) applyExpire(c entry.Expire, term uint64) error {
+	for _, expiry := range c {
 		late := r.lessor.Late(expiry.Ref, r.now)
 		why, note := ownership.WhyExpired, ""
 		if lease, ok := r.lessor.Lookup(expiry.ID); ok && lease.RenewalRefused {
@@ -379,28 +368,23 @@ func (r *Replica) applyExpire(op *logpb.Expire, term uint64) error {
 		}
 	}
 	if r.serving {
-		r.pace.applied(r.now, len(op.Leases))
+		r.pace.applied(r.now, len(c))
 	}
 	return nil
 }
 
-func (r *Replica) applyCheckpoint(op *logpb.Checkpoint, term uint64, at lessor.Position) {
-	for _, quiet := range op.Quiet {
-		c := lessor.Checkpoint{
-			Ref: decodeRef(quiet.Lease), Term: op.Term, DecidedAt: lessor.Position(op.DecidedAt),
-			Remaining: time.Duration(quiet.RemainingNs),
-		}
-		if r.lessor.Checkpoint(c, term, r.now) {
+func (r *Replica) applyCheckpoint(c entry.Checkpoint, term uint64, at lessor.Position) {
+	for _, quiet := range c.Quiet {
+		if r.lessor.Checkpoint(quiet, term, r.now) {
 			r.applying.datable = true
-			r.writeLease(c.ID)
+			r.writeLease(quiet.ID)
 		}
 	}
-	for _, ref := range op.Cleared {
-		c := lessor.Cleared{Ref: decodeRef(ref), Term: op.Term}
-		if r.lessor.Clear(c, term, at) {
-			r.writeLease(c.ID)
+	for _, cleared := range c.Cleared {
+		if r.lessor.Clear(cleared, term, at) {
+			r.writeLease(cleared.ID)
 		}
-		r.applying.decided = append(r.applying.decided, c.ID)
+		r.applying.decided = append(r.applying.decided, cleared.ID)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -38,8 +39,8 @@ func TestG3GoneIsSaidOnlyWhenTheEndIsApplied(t *testing.T) {
 	w := newWorld(t)
 	defer w.close()
 	w.serve()
-	w.do(1, Grant{1, time.Second})
-	w.do(2, Grant{2, time.Hour})
+	w.do(1, entry.Grant{Lease: 1, TTL: time.Second})
+	w.do(2, entry.Grant{Lease: 2, TTL: time.Hour})
 	w.advance(999 * time.Millisecond)
 	w.clock.Advance(2 * time.Millisecond)
 	w.step(Tick{}) // the end of lease 1 is decided and on its way to the disk

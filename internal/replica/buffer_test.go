@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -78,14 +79,14 @@ func TestBufferedRecordsSurviveRestarts(t *testing.T) {
 
 // A flush changes nothing that anybody can see, whenever it happens.
 func TestFlushShowsNowhere(t *testing.T) {
-	steps := []Op{
+	steps := []entry.Command{
 		ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour, Holder: []byte("one")},
 		ownership.Claim{Lease: 2, Name: "n", TTL: time.Hour, Holder: []byte("two"), Wait: true},
 		ownership.Pin{Name: "n", Reason: "because"},
 		ownership.Unpin{Name: "n"},
 		ownership.Release{Name: "n", Lease: 1},
-		Grant{1, time.Hour}, // the id of a claim that has a record at its key or in the buffer, or had one
-		Revoke{2},
+		entry.Grant{Lease: 1, TTL: time.Hour}, // the id of a claim that has a record at its key or in the buffer, or had one
+		entry.Revoke{Lease: 2},
 		ownership.Claim{Lease: 3, Name: "m", TTL: time.Hour},
 		ownership.Pin{Name: "m", Reason: "for good"},
 		ownership.Unpin{Name: "m"},

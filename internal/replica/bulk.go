@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 )
 
 // Clients' commands that take long wait in a queue of their own, the bulk queue. Each log entry carries what waits in
@@ -27,10 +28,10 @@ const (
 	maxBulkQueueBytes = maxQueueBytes / 4 * 3
 )
 
-// IsBulk reports whether carrying an operation out may take long. What concerns leases and names never is bulk: a
+// IsBulk reports whether applying a command may take long. What concerns leases and names never is bulk: a
 // renewal, or the end of a lease, may wait for it.
-func IsBulk(op Op) bool {
-	switch op := op.(type) {
+func IsBulk(c entry.Command) bool {
+	switch op := c.(type) {
 	case keyspace.PutRequest:
 		return len(op.Key)+len(op.Value) >= bulkBytes
 	case keyspace.DeleteRequest:
@@ -59,10 +60,10 @@ func isInterval(op keyspace.TxnOp) bool {
 	return false
 }
 
-// OpBytes is about how large a bulk operation is, and more than 0.
-func OpBytes(op Op) int {
+// CommandBytes is about how large a bulk command is, and more than 0.
+func CommandBytes(c entry.Command) int {
 	const overhead = 256
-	switch op := op.(type) {
+	switch op := c.(type) {
 	case keyspace.PutRequest:
 		return overhead + len(op.Key) + len(op.Value)
 	case keyspace.TxnRequest:
@@ -73,27 +74,27 @@ func OpBytes(op Op) int {
 
 // enqueue puts a client's command in its queue.
 func (r *Replica) enqueue(p pending) {
-	if IsBulk(p.op) {
+	if IsBulk(p.Command) {
 		r.bulk = append(r.bulk, p)
-		r.bulkQueueBytes += p.size
+		r.bulkQueueBytes += p.Size
 		return
 	}
 	r.queue = append(r.queue, p)
-	r.queueBytes += p.size
+	r.queueBytes += p.Size
 }
 
 // queued is how many commands wait to be proposed.
 func (r *Replica) queued() int { return len(r.queue) + len(r.bulk) }
 
-// queueFull reports whether the queue of an operation takes no more.
-func (r *Replica) queueFull(op Op) bool {
+// queueFull reports whether the queue of a command takes no more.
+func (r *Replica) queueFull(c entry.Command) bool {
 	switch {
 	case r.queueBytes+r.bulkQueueBytes >= maxQueueBytes:
 		return true
-	case IsBulk(op):
+	case IsBulk(c):
 		return len(r.bulk) >= maxBulkQueue || r.bulkQueueBytes >= maxBulkQueueBytes
 	}
-	return len(r.queue) >= queueMark(op)
+	return len(r.queue) >= queueMark(c)
 }
 
 // takeBulk takes the bulk commands of the next entry: at least one if any wait.
@@ -112,7 +113,7 @@ func (r *Replica) takeBulk() []pending {
 func fitting(commands []pending, maxBytes, maxWeight int) int {
 	n, size, weight := 0, 0, 0
 	for _, p := range commands {
-		size, weight = size+p.size, weight+p.weight
+		size, weight = size+p.Size, weight+p.weight
 		if n > 0 && (size > maxBytes || weight > maxWeight) {
 			break
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -24,7 +25,7 @@ func TestSmallCommandsDoNotWaitForBulk(t *testing.T) {
 		events = append(events, Request{uint64(i + 1), put1("large", value)})
 	}
 	w.step(Request{large + 1, put1("first", "v")}) // whose entry is on its way to the disk
-	events = append(events, Request{large + 2, put1("small", "v")}, Request{large + 3, Grant{7, time.Hour}})
+	events = append(events, Request{large + 2, put1("small", "v")}, Request{large + 3, entry.Grant{Lease: 7, TTL: time.Hour}})
 	w.step(events...)
 
 	var order []uint64 // of answers
@@ -33,8 +34,8 @@ func TestSmallCommandsDoNotWaitForBulk(t *testing.T) {
 		before := len(order)
 		bytes := 0
 		for _, p := range w.replica.persisting {
-			for _, entry := range p.entries {
-				bytes = max(bytes, len(entry.GetData()))
+			for _, logged := range p.entries {
+				bytes = max(bytes, len(logged.GetData()))
 			}
 		}
 		if bytes > maxBulkEntryBytes+1<<10 {
@@ -115,7 +116,7 @@ func TestBulkLeavesTheQueueRoom(t *testing.T) {
 	if refused == 0 {
 		t.Error("no large put is refused")
 	}
-	for _, e := range w.step(Request{1000, put1("small", "v")}, Request{1001, Grant{7, time.Hour}}) {
+	for _, e := range w.step(Request{1000, put1("small", "v")}, Request{1001, entry.Grant{Lease: 7, TTL: time.Hour}}) {
 		if r, ok := e.(Reply); ok {
 			t.Errorf("a small command is refused while the bulk queue is full: %v", r.Err)
 		}
@@ -134,7 +135,7 @@ func TestWhatIsBulk(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name string
-		op   Op
+		op   entry.Command
 		bulk bool
 	}{
 		{"a small put", put1("k", "v"), false},
@@ -146,7 +147,7 @@ func TestWhatIsBulk(t *testing.T) {
 		{"a range within", within(keyspace.RangeRequest{Key: []byte("a"), End: []byte("z")}), true},
 		{"many operations", keyspace.TxnRequest{Success: slices.Repeat([]keyspace.TxnOp{keyspace.RangeRequest{Key: []byte("k")}}, bulkOps)}, true},
 		{"a claim with a large card", ownership.Claim{Lease: 1, TTL: time.Second, Name: "n", Holder: []byte(large)}, false},
-		{"the end of a lease", Revoke{lessor.ID(1)}, false},
+		{"the end of a lease", entry.Revoke{Lease: lessor.ID(1)}, false},
 	} {
 		if got := IsBulk(c.op); got != c.bulk {
 			t.Errorf("%s: %v, want %v", c.name, got, c.bulk)

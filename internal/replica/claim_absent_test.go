@@ -8,6 +8,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -17,13 +18,13 @@ import (
 func TestClaimsMeetStrangeKeys(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
-	w.do(1, Grant{1, time.Hour})
+	w.do(1, entry.Grant{Lease: 1, TTL: time.Hour})
 	w.do(2, keyspace.PutRequest{Key: []byte("n/7")})
 	w.do(3, keyspace.PutRequest{Key: []byte("n/8"), Lease: 1})
-	w.do(4, Grant{9, time.Hour})
+	w.do(4, entry.Grant{Lease: 9, TTL: time.Hour})
 	w.do(5, keyspace.PutRequest{Key: []byte("n/9"), Lease: 9})
 	w.do(6, keyspace.PutRequest{Key: []byte("n/9")}) // which detaches it
-	w.do(7, Revoke{9})
+	w.do(7, entry.Revoke{Lease: 9})
 	claim := func(name string, id lessor.ID) error {
 		return w.do(10, ownership.Claim{Lease: id, TTL: time.Hour, Name: name}).Err
 	}

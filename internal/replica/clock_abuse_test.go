@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -149,7 +150,7 @@ func jump(t *testing.T, rng *rand.Rand) (counts Counts, err error) {
 		var event Event = Renewal{id, []lessor.ID{lease, lease%20 + 1}}
 		switch rng.IntN(5) {
 		case 0, 1: // lengths that no other granting has, or a promise would be taken for that of another
-			event = Request{id, Grant{lease, time.Duration(rng.Int64N(int64(20 * time.Second)))}}
+			event = Request{id, entry.Grant{Lease: lease, TTL: time.Duration(rng.Int64N(int64(20 * time.Second)))}}
 		case 2:
 			event = Tick{}
 		}
@@ -198,10 +199,10 @@ func TestSlowDiskDelaysNoRenewal(t *testing.T) {
 	const leases = 50
 	var ids []lessor.ID
 	for id := lessor.ID(1); id <= leases; id++ {
-		w.do(uint64(id), Grant{id, 2 * time.Second})
+		w.do(uint64(id), entry.Grant{Lease: id, TTL: 2 * time.Second})
 		ids = append(ids, id)
 	}
-	w.do(100, Grant{leases + 1, time.Second}) // nobody renews it in time
+	w.do(100, entry.Grant{Lease: leases + 1, TTL: time.Second}) // nobody renews it in time
 	request := uint64(1000)
 	for range 600 {
 		w.clock.Advance(500 * time.Millisecond)
@@ -237,7 +238,7 @@ func TestSlowDiskDelaysNoRenewal(t *testing.T) {
 			t.Errorf("lease %d was renewed all the time and has ended", id)
 		}
 	}
-	late := w.do(2, Revoke{leases + 1})
+	late := w.do(2, entry.Revoke{Lease: leases + 1})
 	if !errors.Is(late.Err, lessor.ErrNotFound) {
 		t.Errorf("the lease that nobody renewed in time: %v", late.Err)
 	}
@@ -250,7 +251,7 @@ func TestPutsDoNotWaitForAllEnds(t *testing.T) {
 	w.serve()
 	const leases = 10 * maxExpiries
 	for id := lessor.ID(1); id <= leases; id++ {
-		w.do(uint64(2*id), Grant{id, time.Minute})
+		w.do(uint64(2*id), entry.Grant{Lease: id, TTL: time.Minute})
 		w.do(uint64(2*id+1), keyspace.PutRequest{Key: fmt.Appendf(nil, "k%d", id), Lease: int64(id)})
 	}
 	before := w.replica.Store().Revision()

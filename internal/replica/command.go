@@ -2,13 +2,13 @@ package replica
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
-	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -17,117 +17,55 @@ const maxOrdinal = 1<<16 - 1
 
 // pending is a command on its way into the log and through it.
 type pending struct {
-	id uint64 // of the Request; 0 for the lessor's own
-	op any    // an Op, or expiries, or checkpoints
-	encoded
-	weight int    // how much there is to apply: 1, or the number of leases concerned, or of operations
+	id uint64 // of the Request; 0 for a command of the member's own
+	entry.Prepared
+	weight int    // how much there is to apply; see entry.Weight
 	again  *again // of a claim
 }
 
-// expiries and checkpoints are the commands that the lessor decides on.
-type (
-	expiries    []lessor.Expiry
-	checkpoints struct {
-		quiet   []lessor.Checkpoint
-		cleared []lessor.Cleared
-	}
-)
-
-// newPending encodes an operation, which is final from here on.
-func newPending(id uint64, op any) pending {
-	weight := 1
-	switch op := op.(type) {
-	case expiries:
-		weight = len(op)
-	case checkpoints:
-		weight = len(op.quiet) + len(op.cleared)
-	case keyspace.TxnRequest:
-		weight = max(1, op.Weight())
-	}
-	return pending{id: id, op: op, encoded: encodeOp(op), weight: weight}
+// newPending encodes a command, which is final from here on.
+func newPending(id uint64, c entry.Command) pending {
+	return pending{id: id, Prepared: entry.Prepare(c), weight: entry.Weight(c)}
 }
 
-func encode(op any) *logpb.Command {
-	switch op := op.(type) {
-	case keyspace.PutRequest:
-		return &logpb.Command{Op: &logpb.Command_Put{Put: encodePut(op)}}
-	case keyspace.DeleteRequest:
-		return &logpb.Command{Op: &logpb.Command_DeleteRange{DeleteRange: encodeDelete(op)}}
-	case keyspace.TxnRequest:
-		return &logpb.Command{Op: &logpb.Command_Txn{Txn: encodeTxn(op)}}
-	case Compact:
-		return &logpb.Command{Op: &logpb.Command_Compact{Compact: &logpb.Compact{Revision: op.Revision}}}
-	case Grant:
-		return &logpb.Command{Op: &logpb.Command_Grant{Grant: &logpb.Grant{Id: int64(op.Lease), TtlNs: int64(op.TTL)}}}
-	case retire:
-		return encode(Compact{Revision: op.revision})
-	case Revoke:
-		return &logpb.Command{Op: &logpb.Command_Revoke{Revoke: &logpb.Revoke{Id: int64(op.Lease)}}}
-	case expiries:
-		return &logpb.Command{Op: &logpb.Command_Expire{Expire: encodeExpiries(op)}}
-	case checkpoints:
-		return &logpb.Command{Op: &logpb.Command_Checkpoint{Checkpoint: encodeCheckpoints(op)}}
-	}
-	if command := encodeNames(op); command != nil {
-		return command
-	}
-	panic(fmt.Sprintf("replica: unknown operation %T", op))
-}
-
-// encodeExpiries relies on one decision's expiries sharing their term and the moment of the decision.
-func encodeExpiries(op expiries) *logpb.Expire {
-	m := &logpb.Expire{Term: op[0].Term, DecidedAt: uint64(op[0].DecidedAt)}
-	for _, e := range op {
-		if e.Term != m.Term || uint64(e.DecidedAt) != m.DecidedAt {
-			panic(fmt.Sprintf("replica: expiries %v and %v were not decided together", op[0], e))
-		}
-		m.Leases = append(m.Leases, encodeRef(e.Ref))
-	}
-	return m
-}
-
-func encodeCheckpoints(op checkpoints) *logpb.Checkpoint {
-	m := new(logpb.Checkpoint)
-	for _, c := range op.quiet {
-		m.Term, m.DecidedAt = c.Term, uint64(c.DecidedAt)
-		if first := op.quiet[0]; c.Term != first.Term || c.DecidedAt != first.DecidedAt {
-			panic(fmt.Sprintf("replica: checkpoints %v and %v were not decided together", first, c))
-		}
-		m.Quiet = append(m.Quiet, &logpb.Remaining{Lease: encodeRef(c.Ref), RemainingNs: int64(c.Remaining)})
-	}
-	for _, c := range op.cleared {
-		m.Term = c.Term
-		m.Cleared = append(m.Cleared, encodeRef(c.Ref))
-	}
-	return m
-}
-
-func encodeRef(ref lessor.Ref) *logpb.LeaseRef {
-	return &logpb.LeaseRef{Id: int64(ref.ID), Generation: uint64(ref.Generation)}
-}
-
-func decodeRef(ref *logpb.LeaseRef) lessor.Ref {
-	return lessor.Ref{ID: lessor.ID(ref.GetId()), Generation: lessor.Generation(ref.GetGeneration())}
-}
-
-// drop gives up commands that are surely in no log, or whose fate this member will not learn.
-func (r *Replica) drop(commands []pending, reason error) {
-	r.underWay(commands, -1)
-	for _, p := range commands {
-		switch op := p.op.(type) {
-		case expiries:
-			r.lessor.ExpiryDropped(op)
-		case checkpoints:
-			r.lessor.CheckpointsDropped(op.quiet)
-			r.lessor.ClearsDropped(op.cleared)
-		case retire:
-			r.history.proposed = 0
-		default:
-			r.emit(Reply{ID: p.id, Err: reason, Authority: forever})
-			for _, id := range p.others() {
-				r.emit(Reply{ID: id, Err: reason, Authority: forever})
+// prepared yields the commands for their entry.
+func prepared(commands []pending) iter.Seq[*entry.Prepared] {
+	return func(yield func(*entry.Prepared) bool) {
+		for i := range commands {
+			if !yield(&commands[i].Prepared) {
+				return
 			}
 		}
+	}
+}
+
+// fail answers commands that were certainly not logged, or whose outcome this member cannot learn.
+func (r *Replica) fail(commands []pending, reason error) {
+	r.underWay(commands, -1)
+	for _, p := range commands {
+		if p.id == 0 {
+			r.dropOwn(p.Command)
+			continue
+		}
+		r.emit(Reply{ID: p.id, Err: reason, Authority: forever})
+		for _, id := range p.others() {
+			r.emit(Reply{ID: id, Err: reason, Authority: forever})
+		}
+	}
+}
+
+// dropOwn lets the member decide again on what it proposed itself.
+func (r *Replica) dropOwn(c entry.Command) {
+	switch c := c.(type) {
+	case entry.Expire:
+		r.lessor.ExpiryDropped(c)
+	case entry.Checkpoint:
+		r.lessor.CheckpointsDropped(c.Quiet)
+		r.lessor.ClearsDropped(c.Cleared)
+	case entry.Compact:
+		r.history.proposed = 0
+	default:
+		panic(fmt.Sprintf("replica: a member does not propose %T by itself", c))
 	}
 }
 
@@ -140,19 +78,19 @@ func (r *Replica) request(e Request) {
 	if r.lacksSpace(e) {
 		return
 	}
-	if err := r.turnAway(e.Op); err != nil {
+	if err := r.turnAway(e.Command); err != nil {
 		r.emit(Reply{ID: e.ID, Err: err, Authority: forever})
 		return
 	}
-	claim, isClaim := e.Op.(ownership.Claim)
+	claim, isClaim := e.Command.(ownership.Claim)
 	if isClaim && (r.joins(e.ID, claim) || r.answerClaim(e.ID, claim)) {
 		return
 	}
-	p := newPending(e.ID, e.Op)
+	p := newPending(e.ID, e.Command)
 	if isClaim {
 		p.again = r.inflight.newAgain(claim)
 	}
-	if p.size > r.maxCommandBytes() {
+	if p.Size > r.maxCommandBytes() {
 		r.emit(Reply{ID: e.ID, Err: ErrTooLarge, Authority: forever})
 		return
 	}
@@ -300,12 +238,12 @@ func (r *Replica) serveNow(event Event) {
 	}
 }
 
-func (r *Replica) inspect(query any) (any, error) {
+func (r *Replica) inspect(query Query) (Result, error) {
 	switch q := query.(type) {
 	case TimeToLive:
 		return r.timeToLive(q)
 	case ListLeases:
-		return r.lessor.Ends(), nil
+		return Ends(r.lessor.Ends()), nil
 	case NamesQuery:
 		return r.inspectNames(q), nil
 	case PlaceQuery:
@@ -314,7 +252,7 @@ func (r *Replica) inspect(query any) (any, error) {
 	panic(fmt.Sprintf("replica: unknown query %T", query))
 }
 
-func (r *Replica) timeToLive(q TimeToLive) (any, error) {
+func (r *Replica) timeToLive(q TimeToLive) (Result, error) {
 	lease, ok := r.lessor.Lookup(q.Lease)
 	if !ok {
 		return nil, lessor.ErrNotFound
@@ -407,11 +345,11 @@ func (r *Replica) stepDown() {
 	r.serving = false
 	r.lessor.Demote()
 	for _, sequence := range slices.Sorted(maps.Keys(r.proposals)) {
-		r.drop(r.proposals[sequence], ErrUnknownOutcome)
+		r.fail(r.proposals[sequence], ErrUnknownOutcome)
 	}
 	clear(r.proposals)
-	r.drop(r.queue, ErrNoLeader)
-	r.drop(r.bulk, ErrNoLeader)
+	r.fail(r.queue, ErrNoLeader)
+	r.fail(r.bulk, ErrNoLeader)
 	r.queue, r.queueBytes, r.bulk, r.bulkQueueBytes, r.ending = nil, 0, nil, 0, 0
 	for _, id := range sortedIDs(r.waiting) {
 		for _, w := range r.waiting[id] {

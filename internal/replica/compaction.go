@@ -7,13 +7,14 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 )
 
 // history is what automatic compaction goes by: which revision was current when. It is this member's own
 // and not kept across a restart; then history is kept as if all of it had been written just before.
 type history struct {
 	samples  []sample // oldest first; len ≤ retentionSamples+2
-	proposed int64    // the revision of a retire that is under way, else at most that of the last one
+	proposed int64    // the revision of an own compaction that is under way, else at most that of the last one
 }
 
 // sample says that the revision was the newest one at that instant.
@@ -29,9 +30,6 @@ const (
 	// minSampleInterval bounds how often that is however short the time is.
 	minSampleInterval = time.Second
 )
-
-// retire is the leader's own compaction: what a [Compact] does, and nobody waits for it.
-type retire struct{ revision int64 }
 
 // retireHistory notes which revision is current, and proposes to compact to the one that was when history
 // began to be kept for long enough.
@@ -49,7 +47,7 @@ func (r *Replica) retireHistory() {
 		return
 	}
 	r.history.proposed = old
-	r.queue = append(r.queue, newPending(0, retire{old}))
+	r.queue = append(r.queue, newPending(0, entry.Compact{Revision: old}))
 }
 
 // emptyRevision is that of a keyspace in which nothing was ever written.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 )
 
 // Whatever is written and however time passes, a revision that was current within the retention can be
@@ -98,7 +99,7 @@ func TestPhysicalCompactionWaits(t *testing.T) {
 	}
 	w.settle()
 	rev := w.replica.Store().Revision()
-	w.step(Request{keys + 1, Compact{Revision: rev, Physical: true}}, Request{keys + 2, Compact{Revision: rev}})
+	w.step(Request{keys + 1, entry.Compact{Revision: rev, Physical: true}}, Request{keys + 2, entry.Compact{Revision: rev}})
 	steps := w.settle()
 	for ; ; steps = w.step(Tick{}) {
 		trimmed := w.replica.Store().Trimmed() >= rev
@@ -134,34 +135,12 @@ func TestDroppedCompactionComesAgain(t *testing.T) {
 	r := w.replica
 	r.effects = nil
 	r.history.proposed = 2
-	r.drop([]pending{newPending(0, retire{2})}, ErrNoLeader)
+	r.fail([]pending{newPending(0, entry.Compact{Revision: 2})}, ErrNoLeader)
 	if len(r.effects) > 0 {
 		t.Errorf("somebody is answered: %v", r.effects)
 	}
 	w.advance(4 * time.Second)
 	if got := r.Store().CompactRevision(); got != 2 {
 		t.Errorf("compacted to %d", got)
-	}
-}
-
-// The log gives back every txn as it was.
-func TestTxnsThroughTheLog(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 1))
-	for id := range uint64(500) {
-		txn := randomTxn(rng, id, 4)
-		txn.Success = append(txn.Success, keyspace.RangeRequest{
-			Key: []byte("a"), End: []byte("b"), Limit: 1, Revision: 2, SortOrder: 1, SortTarget: 3, KeysOnly: true, CountOnly: true,
-			MinModRevision: 4, MaxModRevision: 5, MinCreateRevision: 6, MaxCreateRevision: 7,
-		}, keyspace.PutRequest{Key: []byte("c"), IgnoreValue: true, IgnoreLease: true, PrevKV: true})
-		got, want := fmt.Sprintf("%+v", decodeTxn(decoded(t, txn).GetTxn())), fmt.Sprintf("%+v", txn)
-		if got != want {
-			t.Fatalf("%s became\n%s", want, got)
-		}
-	}
-	if p := newPending(1, keyspace.TxnRequest{}); p.weight != 1 {
-		t.Errorf("an empty txn weighs %d", p.weight)
-	}
-	if got := decodeTxnOps(encodeTxnOps([]keyspace.TxnOp{nil})); len(got) != 1 || got[0] != nil {
-		t.Errorf("no operation became %v", got)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -49,9 +50,9 @@ func randomEvent(rng *rand.Rand, id uint64) Event {
 	key := []byte(fmt.Sprintf("k%d", rng.IntN(8)))
 	switch rng.IntN(13) {
 	case 0, 1:
-		return Request{id, Grant{lease, time.Duration(200+rng.IntN(2500)) * time.Millisecond}}
+		return Request{id, entry.Grant{Lease: lease, TTL: time.Duration(200+rng.IntN(2500)) * time.Millisecond}}
 	case 2:
-		return Request{id, Revoke{lease}}
+		return Request{id, entry.Revoke{Lease: lease}}
 	case 3:
 		return Request{id, keyspace.DeleteRequest{Key: key}}
 	case 4:
@@ -63,7 +64,7 @@ func randomEvent(rng *rand.Rand, id uint64) Event {
 	case 7, 8, 9:
 		return Request{id, randomTxn(rng, id, 2)}
 	case 10:
-		return Request{id, Compact{Revision: int64(rng.IntN(int(id) + 1)), Physical: rng.IntN(2) == 0}}
+		return Request{id, entry.Compact{Revision: int64(rng.IntN(int(id) + 1)), Physical: rng.IntN(2) == 0}}
 	}
 	return Request{id, keyspace.PutRequest{Key: key, Value: fmt.Appendf(nil, "v%d", id), Lease: int64(lease), PrevKV: true}}
 }

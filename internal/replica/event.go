@@ -10,6 +10,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -25,38 +26,17 @@ type Tick struct {
 	Wall int64
 }
 
-// A Request asks for a change of the replicated state. It is answered by exactly one [Reply] with its ID,
-// when the change was applied or surely will not be.
+// A Request asks for a change of the replicated state that a client may ask for: every [entry.Command] but those that a
+// lessor decides. It is answered by exactly one [Reply] with its ID, when the change was applied or certainly will not be.
 type Request struct {
-	ID uint64 // chosen by the driver, unique while it is under way
-	Op Op
+	ID      uint64 // chosen by the driver, unique while it is under way
+	Command entry.Command
 }
-
-// An Op is a change of the replicated state that a client may ask for: a [keyspace.PutRequest], a
-// [keyspace.DeleteRequest], a [keyspace.TxnRequest], a [Compact], a [Grant], a [Revoke], or one of those in
-// claim.go: a [ownership.Claim], a [ownership.Release], a [ownership.Revoke], a [ownership.Transfer], a [ownership.Pin] or an [ownership.Unpin].
-type Op any
 
 // Requests are several of [Request] in a row, with consecutive IDs.
 type Requests struct {
-	First uint64 // the ID of the first
-	Ops   []Op
-}
-
-// Grant asks for a lease. The id and the TTL are final: the caller has already chosen and clamped them.
-type Grant struct {
-	Lease lessor.ID
-	TTL   time.Duration
-}
-
-// Revoke asks for the end of a lease.
-type Revoke struct{ Lease lessor.ID }
-
-// Compact asks to make revisions below one unreadable. If Physical is set it is answered only when they are
-// removed from this member's database.
-type Compact struct {
-	Revision int64
-	Physical bool
+	First    uint64 // the ID of the first
+	Commands []entry.Command
 }
 
 // A Renewal asks to renew leases. It is answered by one or more [Renewed], which together name each of
@@ -70,12 +50,19 @@ type Renewal struct {
 // answered by a [ReadAt], or by a [Reply] with an error.
 type Read struct{ ID uint64 }
 
-// An Inspection asks about leases: one ([TimeToLive]) or all of them ([ListLeases]). It is answered by a
-// [Reply] whose result is authoritative.
+// An Inspection asks about leases or names. It is answered by a [Reply] whose result is authoritative.
 type Inspection struct {
 	ID    uint64
-	Query any
+	Query Query
 }
+
+// A Query is what an [Inspection] asks: a [TimeToLive], a [ListLeases], a [NamesQuery] or a [PlaceQuery].
+type Query interface{ query() }
+
+func (TimeToLive) query() {}
+func (ListLeases) query() {}
+func (NamesQuery) query() {}
+func (PlaceQuery) query() {}
 
 // TimeToLive asks how long a lease has left and, if Items is set, what is attached to it.
 type TimeToLive struct {
@@ -160,7 +147,7 @@ type Persist struct {
 type Reply struct {
 	ID     uint64
 	Header Header
-	Result any // of the request's kind; nil with an error
+	Result Result // of the request's kind; nil with an error, and for a request whose answer says nothing more
 	Err    error
 	// Authority is the end of the authority on which the answer rests. The driver looks at the clock once
 	// more just before it sends, and answers [ErrNoLeader] if the authority has ended.
@@ -276,6 +263,21 @@ type Header struct {
 	Term      uint64
 }
 
+// A Result is what the answer to a request says. The set is closed:
+//
+//   - of commands: [keyspace.PutResult], [keyspace.DeleteResult], [keyspace.TxnResult], [Granted], [ownership.Claimed],
+//     [ownership.Released], [ownership.Revoked], [ownership.Transferred]
+//   - of queries: [LeaseStatus], [Ends], [NameStates], [ownership.Place]
+type Result interface{ Result() }
+
+func (Granted) Result()     {}
+func (LeaseStatus) Result() {}
+func (Ends) Result()        {}
+func (NameStates) Result()  {}
+
+// Ends is the answer to a [ListLeases].
+type Ends []lessor.End
+
 // LeaseStatus is the answer to a [TimeToLive].
 type LeaseStatus struct {
 	ID        lessor.ID
@@ -284,7 +286,7 @@ type LeaseStatus struct {
 	Items     []lessor.Item // sorted
 }
 
-// Granted is the answer to a [Grant].
+// Granted is the answer to an [entry.Grant].
 type Granted struct {
 	ID  lessor.ID
 	TTL time.Duration

@@ -8,6 +8,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -255,7 +256,7 @@ func TestE3AnOrderToCampaignThatComesLateIsNotObeyed(t *testing.T) {
 func TestE3bALeaderThatHandsOverAnswersNothing(t *testing.T) {
 	w := newWitness(t, true)
 	old := w.begin(time.Second)
-	if reply := w.do(old, 1<<32, Grant{7, time.Minute}); reply.Err != nil {
+	if reply := w.do(old, 1<<32, entry.Grant{Lease: 7, TTL: time.Minute}); reply.Err != nil {
 		t.Fatal(reply.Err)
 	}
 	to, order := w.handingOver(old)
@@ -284,7 +285,7 @@ func TestE3bALeaderThatHandsOverAnswersNothing(t *testing.T) {
 func TestE4ALeaderThatStoodStillAnswersNothingStale(t *testing.T) {
 	w := newWitness(t, false)
 	old := w.begin(time.Second)
-	if reply := w.do(old, 1<<32, Grant{7, time.Hour}); reply.Err != nil {
+	if reply := w.do(old, 1<<32, entry.Grant{Lease: 7, TTL: time.Hour}); reply.Err != nil {
 		t.Fatal(reply.Err)
 	}
 	m := w.members[old]

@@ -230,14 +230,14 @@ func TestEntriesOnTheirWayToTheDiskProveNoFork(t *testing.T) {
 		m.Type, m.From, m.To, m.Commit = raftpb.MsgApp.Enum(), new(leader), new(follower), new(commit)
 		return Received{Incarnation: 0x100 + leader, Message: Message{From: leader, To: follower, Raft: m}}
 	}
-	entry := func(index, term uint64) []*raftpb.Entry {
+	logged := func(index, term uint64) []*raftpb.Entry {
 		return []*raftpb.Entry{{Index: new(index), Term: new(term), Type: raftpb.EntryNormal.Enum()}}
 	}
 	// An entry that never commits stands in the log. Then a later leader replaces it, and has the new one committed, and
 	// sends that again before the first is on the disk.
-	w.step(app(&raftpb.Message{Term: new(term), Index: new(last), LogTerm: new(term), Entries: entry(last+1, term)}, last))
+	w.step(app(&raftpb.Message{Term: new(term), Index: new(last), LogTerm: new(term), Entries: logged(last+1, term)}, last))
 	w.settle()
-	later := app(&raftpb.Message{Term: new(term + 1), Index: new(last), LogTerm: new(term), Entries: entry(last+1, term+1)}, last+1)
+	later := app(&raftpb.Message{Term: new(term + 1), Index: new(last), LogTerm: new(term), Entries: logged(last+1, term+1)}, last+1)
 	again := app(&raftpb.Message{Term: new(term + 1), Index: new(last + 1), LogTerm: new(term + 1)}, last+1)
 	w.step(later, again)
 	w.step(again)

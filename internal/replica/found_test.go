@@ -91,7 +91,7 @@ func TestAMajorityOfEmptiedFoldersFoundsNothing(t *testing.T) {
 				t.Errorf("member %d waits because %s", id, r.Awaits())
 			}
 			if third {
-				if reply := g.do(id, 5, Found{}); !errors.Is(reply.Err, ErrFounding) {
+				if reply := g.order(id, 5, Found{ID: 5}); !errors.Is(reply.Err, ErrFounding) {
 					t.Errorf("member %d founds a group in spite of it: %v", id, reply.Err)
 				}
 			}
@@ -137,7 +137,7 @@ func TestANewMemberWithDataFoundsNothingWithEmptiedFolders(t *testing.T) {
 	g := unfounded(t, 3)
 	g.down[3] = true
 	g.pass(time.Second)
-	if reply := g.do(1, 1, Found{}); reply.Err != nil {
+	if reply := g.order(1, 1, Found{ID: 1}); reply.Err != nil {
 		t.Fatal(reply.Err)
 	}
 	leader := g.elected()
@@ -169,22 +169,22 @@ func TestANewMemberWithDataFoundsNothingWithEmptiedFolders(t *testing.T) {
 func TestAGroupIsFoundedWithoutAMemberByOrder(t *testing.T) {
 	g := unfounded(t, 3)
 	g.down[3] = true
-	if reply := g.do(1, 1, Found{}); !errors.Is(reply.Err, ErrFounding) {
+	if reply := g.order(1, 1, Found{ID: 1}); !errors.Is(reply.Err, ErrFounding) {
 		t.Errorf("before it has heard of anybody: %v", reply.Err)
 	}
 	g.pass(time.Second)
 	for i, s := range []Standing{{Known: 0xbad}, {Data: true}} { // what the third said before it went away
 		g.members[1].replica.fresh.stands[3] = s
-		if reply := g.do(1, 10+uint64(i), Found{}); !errors.Is(reply.Err, ErrFounding) {
+		if reply := g.order(1, 10+uint64(i), Found{ID: 10 + uint64(i)}); !errors.Is(reply.Err, ErrFounding) {
 			t.Errorf("with a third member that says %+v: %v", s, reply.Err)
 		}
 	}
 	delete(g.members[1].replica.fresh.stands, 3)
-	if reply := g.do(1, 2, Found{}); reply.Err != nil {
+	if reply := g.order(1, 2, Found{ID: 2}); reply.Err != nil {
 		t.Fatal(reply.Err)
 	}
 	leader := g.elected()
-	if reply := g.do(1, 3, Found{}); !errors.Is(reply.Err, ErrFounding) {
+	if reply := g.order(1, 3, Found{ID: 3}); !errors.Is(reply.Err, ErrFounding) {
 		t.Errorf("a second time: %v", reply.Err)
 	}
 	g.do(leader, 4, put1("k", "v"))

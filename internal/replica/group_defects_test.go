@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -95,7 +96,7 @@ func TestG2AnAnswerOfAnEarlierLife(t *testing.T) {
 	leader := g.elected()
 	g.pass(time.Second)
 	follower := g.follower(leader)
-	g.do(leader, 1, Grant{7, 10 * time.Second})
+	g.do(leader, 1, entry.Grant{Lease: 7, TTL: 10 * time.Second})
 	var late []Message
 	g.cut = func(m Message) bool {
 		if len(m.Renewed) > 0 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -187,18 +188,16 @@ func (g *team) reply(id, request uint64) Effect {
 	return nil
 }
 
-// do asks a member for a change and returns its reply.
-func (g *team) do(id, request uint64, op Op) Reply {
+// do requests a change of a member and returns its reply.
+func (g *team) do(id, request uint64, c entry.Command) Reply {
 	g.t.Helper()
-	if order, ok := op.(Found); ok {
-		order.ID = request
-		g.step(id, order)
-	} else if order, ok := op.(HandOver); ok {
-		order.ID = request
-		g.step(id, order)
-	} else {
-		g.step(id, Request{request, op})
-	}
+	return g.order(id, request, Request{request, c})
+}
+
+// order has a member handle the event with that request's number, and returns its reply.
+func (g *team) order(id, request uint64, event Event) Reply {
+	g.t.Helper()
+	g.step(id, event)
 	reply, ok := g.reply(id, request).(Reply)
 	if !ok {
 		g.t.Fatalf("request %d at member %d has no reply: %v", request, id, g.replies[id])
@@ -247,7 +246,7 @@ func TestGroupElectsAndReplicates(t *testing.T) {
 			if reply := g.do(leader, 1, put1("k", "v")); reply.Err != nil {
 				t.Fatal(reply.Err)
 			}
-			if reply := g.do(leader, 2, Grant{7, time.Minute}); reply.Err != nil {
+			if reply := g.do(leader, 2, entry.Grant{Lease: 7, TTL: time.Minute}); reply.Err != nil {
 				t.Fatal(reply.Err)
 			}
 			g.same()
@@ -301,7 +300,7 @@ func TestGroupRenewsThroughAFollower(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	for id := range lessor.ID(3) {
-		if reply := g.do(leader, uint64(id)+1, Grant{10 + id, time.Minute}); reply.Err != nil {
+		if reply := g.do(leader, uint64(id)+1, entry.Grant{Lease: 10 + id, TTL: time.Minute}); reply.Err != nil {
 			t.Fatal(reply.Err)
 		}
 	}
@@ -400,7 +399,7 @@ func TestGroupHandsOver(t *testing.T) {
 	old := g.elected()
 	g.pass(time.Second)
 	to := g.follower(old)
-	if reply := g.do(old, 1, HandOver{To: to}); reply.Err != nil {
+	if reply := g.order(old, 1, HandOver{ID: 1, To: to}); reply.Err != nil {
 		t.Fatal(reply.Err)
 	}
 	if !g.members[to].replica.Serving() {
@@ -409,10 +408,10 @@ func TestGroupHandsOver(t *testing.T) {
 	if reply := g.do(to, 2, put1("k", "v")); reply.Err != nil {
 		t.Error(reply.Err)
 	}
-	if reply := g.do(old, 3, HandOver{To: to}); !errors.Is(reply.Err, ErrNotLeader) {
+	if reply := g.order(old, 3, HandOver{ID: 3, To: to}); !errors.Is(reply.Err, ErrNotLeader) {
 		t.Errorf("a follower hands over: %v", reply.Err)
 	}
-	if reply := g.do(to, 4, HandOver{To: 77}); !errors.Is(reply.Err, ErrNoMember) {
+	if reply := g.order(to, 4, HandOver{ID: 4, To: 77}); !errors.Is(reply.Err, ErrNoMember) {
 		t.Errorf("to an unknown peer: %v", reply.Err)
 	}
 }
@@ -534,7 +533,7 @@ func TestC8AMemberHoldsOffVotesAfterItsStart(t *testing.T) {
 func TestGroupKeepsALeaseOverAFailover(t *testing.T) {
 	g := newTeam(t, 3)
 	old := g.elected()
-	g.do(old, 1, Grant{7, 10 * time.Second})
+	g.do(old, 1, entry.Grant{Lease: 7, TTL: 10 * time.Second})
 	g.do(old, 2, keyspace.PutRequest{Key: []byte("k"), Lease: 7})
 	g.pass(4 * time.Second)
 	g.step(old, Renewal{3, []lessor.ID{7}})

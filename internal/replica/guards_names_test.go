@@ -9,6 +9,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -16,7 +17,7 @@ import (
 // clients ask is looked at before it goes into the log, too; what comes in one entry with others is not.
 
 // inOneEntry has requests come in one entry, and returns a function for their replies. Ids are numbered from 100.
-func (w *world) inOneEntry(ops ...Op) (reply func(i int) Reply) {
+func (w *world) inOneEntry(ops ...entry.Command) (reply func(i int) Reply) {
 	w.t.Helper()
 	effects := w.step(Request{99, put1("before", "v")}) // so that what comes next waits for the disk
 	var events []Event
@@ -63,7 +64,7 @@ func TestClaimsThatCannotBeAreRefusedWhenApplied(t *testing.T) {
 			t.Errorf("%+v: %+v, %v", claim, r.Result, r.Err)
 		}
 	}
-	w.do(10, Grant{7, time.Minute})
+	w.do(10, entry.Grant{Lease: 7, TTL: time.Minute})
 	if r := w.do(11, claimOf(7, "n", false)); !errors.Is(r.Err, ownership.ErrLeaseTaken) {
 		t.Errorf("a claim with the lease of another request: %+v, %v", r.Result, r.Err)
 	}
@@ -76,7 +77,7 @@ func TestClaimsThatCannotBeAreRefusedWhenApplied(t *testing.T) {
 func TestReleaseEndsNothingElse(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
-	reply := w.inOneEntry(Grant{7, time.Minute}, claimOf(8, "n", false), ownership.Release{Name: "n", Lease: 7}, ownership.Release{Name: "m", Lease: 8})
+	reply := w.inOneEntry(entry.Grant{Lease: 7, TTL: time.Minute}, claimOf(8, "n", false), ownership.Release{Name: "n", Lease: 7}, ownership.Release{Name: "m", Lease: 8})
 	for i, what := range []string{"a lease without a claim", "a claim of another name"} {
 		if r := reply(2 + i); !errors.Is(r.Err, ownership.ErrLeaseTaken) {
 			t.Errorf("%s was released: %+v, %v", what, r.Result, r.Err)
@@ -113,7 +114,7 @@ func TestRevocationOfATokenEndsNoOtherTenure(t *testing.T) {
 func TestLeaseStaysPinnedForItsOtherName(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
-	w.do(1, Grant{7, time.Minute})
+	w.do(1, entry.Grant{Lease: 7, TTL: time.Minute})
 	for i, name := range []string{"a", "b"} {
 		w.do(uint64(2+i), keyspace.PutRequest{Key: ownership.Key(name, 7), Lease: 7})
 	}
@@ -169,7 +170,7 @@ func TestEachOrderToHandOverIsAnswered(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)
-	if r := g.do(leader, 1, HandOver{To: leader}); r.Err != nil || !g.members[leader].replica.Serving() {
+	if r := g.order(leader, 1, HandOver{ID: 1, To: leader}); r.Err != nil || !g.members[leader].replica.Serving() {
 		t.Errorf("to itself: %v", r.Err)
 	}
 	other := g.follower(leader)

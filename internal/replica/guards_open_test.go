@@ -8,6 +8,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
@@ -71,7 +72,7 @@ func TestReadErrorWhileTrimmingIsNeverAnswered(t *testing.T) {
 		w.open()
 		w.serve()
 		u.left = n
-		effects := append(w.step(Request{99, Compact{Revision: revision, Physical: true}}), w.settleOrHalt()...)
+		effects := append(w.step(Request{99, entry.Compact{Revision: revision, Physical: true}}), w.settleOrHalt()...)
 		for i := 0; i < 100 && w.halted == nil && w.wait() == 0; i++ {
 			effects = append(effects, w.step(Tick{})...)
 		}

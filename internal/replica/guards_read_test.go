@@ -13,6 +13,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 )
 
 var errUnreadable = errors.New("a block that cannot be read")
@@ -41,9 +42,9 @@ func (u *unreadable) wrap(files vfs.FS) vfs.FS {
 func onDisk(t *testing.T) *world {
 	w := newWorld(t).serve()
 	defer w.close()
-	for i, op := range []Op{
+	for i, op := range []entry.Command{
 		claimOf(7, "n", false), claimOf(8, "n", true), claimOf(9, "pinned", false), ownership.Pin{Name: "pinned", Reason: "why"},
-		claimOf(10, "alone", false), Grant{11, time.Minute}, keyspace.PutRequest{Key: []byte("k"), Value: []byte("v"), Lease: 11},
+		claimOf(10, "alone", false), entry.Grant{Lease: 11, TTL: time.Minute}, keyspace.PutRequest{Key: []byte("k"), Value: []byte("v"), Lease: 11},
 		claimOf(12, "freed", false), ownership.Release{Name: "freed", Lease: 12}, keyspace.PutRequest{Key: ownership.Key("odd", 13), Value: []byte("v")},
 	} {
 		if r := w.do(uint64(i+1), op); r.Err != nil {
@@ -57,10 +58,10 @@ func onDisk(t *testing.T) *world {
 // that the other members do not have.
 func TestReadErrorWhileApplyingIsNeverAnswered(t *testing.T) {
 	state, failed := onDisk(t), 0
-	for _, op := range []Op{
+	for _, op := range []entry.Command{
 		claimOf(20, "n", false), claimOf(20, "n", true), claimOf(20, "new", false), claimOf(20, "freed", false), claimOf(13, "odd", false),
 		claimOf(7, "n", false), claimOf(8, "n", true), ownership.Release{Name: "n", Lease: 7}, ownership.Release{Name: "n", Lease: 8}, ownership.Release{Name: "alone", Lease: 10}, ownership.Transfer{Name: "n", Lease: 7},
-		ownership.Pin{Name: "alone", Reason: "why"}, ownership.Unpin{Name: "pinned"}, Revoke{11}, Revoke{7}, Grant{21, time.Minute},
+		ownership.Pin{Name: "alone", Reason: "why"}, ownership.Unpin{Name: "pinned"}, entry.Revoke{Lease: 11}, entry.Revoke{Lease: 7}, entry.Grant{Lease: 21, TTL: time.Minute},
 		ownership.Revoke{Name: "n", Now: true}, ownership.Revoke{Name: "n"},
 		keyspace.PutRequest{Key: []byte("k"), Value: []byte("w"), PrevKV: true}, keyspace.DeleteRequest{Key: []byte("k"), PrevKV: true},
 	} {
@@ -83,7 +84,7 @@ func TestReadErrorWhileApplyingIsNeverAnswered(t *testing.T) {
 
 // readErrorIsToldAt has the read with that number fail while op is answered and applied. It returns false if there are
 // not so many.
-func readErrorIsToldAt(t *testing.T, state *world, op Op, n int) bool {
+func readErrorIsToldAt(t *testing.T, state *world, op entry.Command, n int) bool {
 	t.Helper()
 	u := &unreadable{left: -1}
 	w := state.crashed(nil)

@@ -12,6 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/memberpb"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -63,7 +64,7 @@ func TestEnoughSpaceRefusesNothingThatWaits(t *testing.T) {
 // The renewals that wait for a decision about their lease are bounded.
 func TestWaitingRenewalsAreBounded(t *testing.T) {
 	w := newWorld(t).serve()
-	w.do(1, Grant{7, time.Minute})
+	w.do(1, entry.Grant{Lease: 7, TTL: time.Minute})
 	again := w.crashed(nil)
 	w.close()
 	again.open()

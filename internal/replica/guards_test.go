@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
@@ -143,7 +144,7 @@ func TestT3AnswersToForwardedRenewalsRestOnTheMasterLease(t *testing.T) {
 	leader := g.elected()
 	g.pass(time.Second)
 	for id := range lessor.ID(2) {
-		if reply := g.do(leader, uint64(id)+1, Grant{7 + id, time.Minute}); reply.Err != nil {
+		if reply := g.do(leader, uint64(id)+1, entry.Grant{Lease: 7 + id, TTL: time.Minute}); reply.Err != nil {
 			t.Fatal(reply.Err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/datadir"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/internal/statexfer"
@@ -188,7 +189,7 @@ func TestALaggardGetsTheWholeState(t *testing.T) {
 			g.pass(3 * time.Second)
 			g.identical()
 
-			if reply := g.do(g.elected(), 1<<40, HandOver{To: laggard}); g.elected() != laggard {
+			if reply := g.order(g.elected(), 1<<40, HandOver{ID: 1 << 40, To: laggard}); g.elected() != laggard {
 				t.Fatalf("member %d leads: %v", g.elected(), reply.Err)
 			}
 			g.work(rng, laggard)
@@ -216,7 +217,7 @@ func TestC4InstantsOfAStateAreTheReceiversOwn(t *testing.T) {
 	g := newLaggingTeam(t)
 	leader := g.elected()
 	const ttl = 20 * time.Second
-	g.do(leader, 1, Grant{7, ttl})
+	g.do(leader, 1, entry.Grant{Lease: 7, TTL: ttl})
 	laggard := g.follower(leader)
 	g.cut = func(m Message) bool { return m.To == laggard || m.From == laggard }
 	g.pass(15 * time.Second) // long enough for a checkpoint

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -48,6 +49,16 @@ func (w *world) drive(events ...Event) error {
 	return nil
 }
 
+// encoded is a command as the log has it.
+func encoded(c entry.Command) *logpb.Command {
+	p, m := entry.Prepare(c), new(logpb.Entry)
+	text := entry.New(0, 0, slices.Values([]*entry.Prepared{&p}))
+	if err := proto.Unmarshal(text, m); err != nil {
+		panic(err)
+	}
+	return m.Commands[0]
+}
+
 // logEntries are payloads of every kind of command, and some that no member writes.
 func logEntries(f *testing.F) [][]byte {
 	ref := func(id int64, generation uint64) *logpb.LeaseRef {
@@ -55,7 +66,9 @@ func logEntries(f *testing.F) [][]byte {
 	}
 	first := uint64(lessor.At(2, 0)) // of lease 1 in FuzzLogEntry
 	commands := func(c ...*logpb.Command) *logpb.Entry { return &logpb.Entry{Sequence: 99, Commands: c} }
-	grant := func(id int64, ttl time.Duration) *logpb.Command { return encode(Grant{lessor.ID(id), ttl}) }
+	grant := func(id int64, ttl time.Duration) *logpb.Command {
+		return encoded(entry.Grant{Lease: lessor.ID(id), TTL: ttl})
+	}
 	expire := func(e *logpb.Expire) *logpb.Command { return &logpb.Command{Op: &logpb.Command_Expire{Expire: e}} }
 	checkpoint := func(c *logpb.Checkpoint) *logpb.Command {
 		return &logpb.Command{Op: &logpb.Command_Checkpoint{Checkpoint: c}}
@@ -65,32 +78,32 @@ func logEntries(f *testing.F) [][]byte {
 	}
 	entries := [][]byte{nil, {0xff}, {0x12, 0x00}, bytes.Repeat([]byte{0x12, 0x02, 0x22, 0x00}, 1000)}
 	for _, m := range []*logpb.Entry{
-		commands(encode(keyspace.PutRequest{Key: []byte("a"), Lease: 1, PrevKV: true}), encode(keyspace.DeleteRequest{Key: []byte("a"), End: []byte{0}})),
-		commands(encode(keyspace.PutRequest{}), encode(keyspace.DeleteRequest{}), encode(Compact{Revision: 2}), encode(Compact{Revision: -1})),
-		commands(encode(keyspace.TxnRequest{
+		commands(encoded(keyspace.PutRequest{Key: []byte("a"), Lease: 1, PrevKV: true}), encoded(keyspace.DeleteRequest{Key: []byte("a"), End: []byte{0}})),
+		commands(encoded(keyspace.PutRequest{}), encoded(keyspace.DeleteRequest{}), encoded(entry.Compact{Revision: 2}), encoded(entry.Compact{Revision: -1})),
+		commands(encoded(keyspace.TxnRequest{
 			Compare: []keyspace.Compare{{Key: []byte("a"), Target: 77, Result: -3}},
 			Success: []keyspace.TxnOp{nil, keyspace.PutRequest{Key: []byte("b")}, keyspace.TxnRequest{}},
 		})),
 		commands(grant(2, time.Second), grant(0, time.Second), grant(3, 0), grant(4, -1), grant(5, lessor.MaxTTL+1), grant(-6, 1)),
-		commands(encode(Revoke{1}), encode(Revoke{1}), encode(Revoke{0})),
+		commands(encoded(entry.Revoke{Lease: 1}), encoded(entry.Revoke{Lease: 1}), encoded(entry.Revoke{Lease: 0})),
 		commands(expire(&logpb.Expire{Term: 1, DecidedAt: first + 1<<16, Leases: []*logpb.LeaseRef{ref(1, first), ref(1, 0), nil}})),
 		commands(expire(&logpb.Expire{Term: 1 << 63, DecidedAt: 1<<64 - 1, Leases: []*logpb.LeaseRef{ref(1, first)}})),
 		commands(remaining(int64(time.Second))), commands(remaining(-1)), commands(remaining(1 << 62)),
 		commands(
-			encode(ownership.Claim{Lease: 2, Name: "n", TTL: time.Second}), encode(ownership.Claim{Lease: 3, Name: "n", TTL: time.Second, Wait: true}),
-			encode(ownership.Pin{Name: "n", Reason: "r"}), encode(ownership.Transfer{Name: "n", Lease: 2}), encode(ownership.Unpin{Name: "n"}), encode(ownership.Transfer{Name: "n", Lease: 2}),
-			encode(ownership.Revoke{Name: "n", Note: "x"}), encode(ownership.Release{Name: "n", Lease: 3}),
+			encoded(ownership.Claim{Lease: 2, Name: "n", TTL: time.Second}), encoded(ownership.Claim{Lease: 3, Name: "n", TTL: time.Second, Wait: true}),
+			encoded(ownership.Pin{Name: "n", Reason: "r"}), encoded(ownership.Transfer{Name: "n", Lease: 2}), encoded(ownership.Unpin{Name: "n"}), encoded(ownership.Transfer{Name: "n", Lease: 2}),
+			encoded(ownership.Revoke{Name: "n", Note: "x"}), encoded(ownership.Release{Name: "n", Lease: 3}),
 		),
 		commands(
-			encode(ownership.Claim{Name: "n", TTL: time.Second}), encode(ownership.Claim{Lease: -2, Name: "n", TTL: time.Second}),
-			encode(ownership.Claim{Lease: 2, TTL: time.Second}), encode(ownership.Claim{Lease: 2, Name: "n"}), encode(ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour}),
-			encode(ownership.Claim{Lease: 4, Name: "/", TTL: 1}), encode(ownership.Claim{Lease: 5, Name: "a\x00", TTL: 1, Holder: []byte{0xff}}),
-			encode(ownership.Release{Name: "", Lease: 1}), encode(ownership.Revoke{Now: true}), encode(ownership.Pin{}), encode(ownership.Unpin{}),
+			encoded(ownership.Claim{Name: "n", TTL: time.Second}), encoded(ownership.Claim{Lease: -2, Name: "n", TTL: time.Second}),
+			encoded(ownership.Claim{Lease: 2, TTL: time.Second}), encoded(ownership.Claim{Lease: 2, Name: "n"}), encoded(ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour}),
+			encoded(ownership.Claim{Lease: 4, Name: "/", TTL: 1}), encoded(ownership.Claim{Lease: 5, Name: "a\x00", TTL: 1, Holder: []byte{0xff}}),
+			encoded(ownership.Release{Name: "", Lease: 1}), encoded(ownership.Revoke{Now: true}), encoded(ownership.Pin{}), encoded(ownership.Unpin{}),
 		),
 		commands(
-			encode(keyspace.PutRequest{Key: []byte("n/1")}), encode(ownership.Claim{Lease: 2, Name: "n", TTL: 1, Wait: true}),
-			encode(keyspace.PutRequest{Key: []byte("n/1"), Lease: 1}), encode(ownership.Revoke{Name: "n", Now: true}),
-			encode(keyspace.DeleteRequest{Key: []byte{0}, End: []byte{0}}),
+			encoded(keyspace.PutRequest{Key: []byte("n/1")}), encoded(ownership.Claim{Lease: 2, Name: "n", TTL: 1, Wait: true}),
+			encoded(keyspace.PutRequest{Key: []byte("n/1"), Lease: 1}), encoded(ownership.Revoke{Name: "n", Now: true}),
+			encoded(keyspace.DeleteRequest{Key: []byte{0}, End: []byte{0}}),
 		),
 		commands(checkpoint(&logpb.Checkpoint{Term: 1, Cleared: []*logpb.LeaseRef{ref(1, first), ref(9, 9), {}}})),
 	} {
@@ -113,7 +126,7 @@ func FuzzLogEntry(f *testing.F) {
 		w := newWorld(t)
 		defer func() { w.close() }()
 		w.serve()
-		w.do(1, Grant{1, time.Hour})
+		w.do(1, entry.Grant{Lease: 1, TTL: time.Hour})
 		w.do(2, keyspace.PutRequest{Key: []byte("a"), Value: []byte("1"), Lease: 1})
 		halted := w.commit(data)
 		if halted == nil {

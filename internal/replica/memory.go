@@ -5,6 +5,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 )
 
 // Memory is an event: whether the process has memory left for more state. Without it the replica refuses nothing. What
@@ -14,22 +15,22 @@ type Memory struct{ Short bool }
 
 func (Memory) event() {}
 
-// lacksMemory says whether an operation is refused because memory is short. A claim that is there already may be repeated.
-func (r *Replica) lacksMemory(op Op) bool {
+// lacksMemory reports whether a command is refused because memory is short. A claim that is there already may be repeated.
+func (r *Replica) lacksMemory(c entry.Command) bool {
 	if !r.memoryShort {
 		return false
 	}
-	if claim, ok := op.(ownership.Claim); ok {
+	if claim, ok := c.(ownership.Claim); ok {
 		_, there := r.names.ClaimOf(claim.Lease)
 		return !there
 	}
-	return staysInMemory(op)
+	return staysInMemory(c)
 }
 
-// staysInMemory reports whether an operation may leave something in memory.
-func staysInMemory(op Op) bool {
-	switch op := op.(type) {
-	case Grant, ownership.Claim:
+// staysInMemory reports whether a command may leave something in memory.
+func staysInMemory(c entry.Command) bool {
+	switch op := c.(type) {
+	case entry.Grant, ownership.Claim:
 		return true
 	case keyspace.PutRequest:
 		return op.Lease != 0
@@ -42,7 +43,10 @@ func staysInMemory(op Op) bool {
 // attachesIn reports whether an operation, however deep, attaches a key to a lease. Which branch will be taken is not
 // known.
 func attachesIn(ops []keyspace.TxnOp) bool {
-	return slices.ContainsFunc(ops, func(op keyspace.TxnOp) bool { return staysInMemory(op) })
+	return slices.ContainsFunc(ops, func(op keyspace.TxnOp) bool {
+		c, writes := op.(entry.Command)
+		return writes && staysInMemory(c)
+	})
 }
 
 // writeAnswerShare is the part of Config.AnswerBytes that the answer to one request that writes may take.

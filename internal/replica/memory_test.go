@@ -7,18 +7,19 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
 // What stays in memory is refused while memory is short; what keeps promises or gives memory back is not.
 func TestShortMemoryRefusesOnlyWhatStays(t *testing.T) {
 	w := limitedWorld(t, SpaceLimits{})
-	w.do(1, Grant{1, time.Hour})
-	w.do(2, Grant{2, time.Hour})
+	w.do(1, entry.Grant{Lease: 1, TTL: time.Hour})
+	w.do(2, entry.Grant{Lease: 2, TTL: time.Hour})
 	w.step(Memory{Short: true})
 	attach := keyspace.PutRequest{Key: []byte("k"), Lease: 1}
-	for id, op := range map[uint64]Op{
-		10: Grant{9, time.Hour}, 11: attach,
+	for id, op := range map[uint64]entry.Command{
+		10: entry.Grant{Lease: 9, TTL: time.Hour}, 11: attach,
 		12: keyspace.TxnRequest{Failure: []keyspace.TxnOp{keyspace.TxnRequest{Success: []keyspace.TxnOp{attach}}}},
 		13: ownership.Claim{Name: "n", Lease: 7, TTL: time.Hour},
 	} {
@@ -26,7 +27,7 @@ func TestShortMemoryRefusesOnlyWhatStays(t *testing.T) {
 			t.Errorf("%T: %v", op, got.Err)
 		}
 	}
-	for i, op := range []Op{putKey("plain"), keyspace.DeleteRequest{Key: []byte("plain")}, Revoke{2}} {
+	for i, op := range []entry.Command{putKey("plain"), keyspace.DeleteRequest{Key: []byte("plain")}, entry.Revoke{Lease: 2}} {
 		if got := w.do(uint64(20+i), op); got.Err != nil {
 			t.Errorf("%T: %v", op, got.Err)
 		}

@@ -2,12 +2,12 @@ package replica
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -16,59 +16,31 @@ import (
 // Package ownership decides about names. Here its decisions are carried out: leases are granted and ended, keys are
 // put, and its records are stored.
 
-// encodeNames returns nil for an operation that is none on names.
-func encodeNames(op any) *logpb.Command {
-	switch op := op.(type) {
+// applyNames applies a command on names.
+func (r *Replica) applyNames(c entry.Command) (Result, error) {
+	switch c := c.(type) {
 	case ownership.Claim:
-		return &logpb.Command{Op: &logpb.Command_Claim{Claim: &logpb.Claim{
-			Id: int64(op.Lease), TtlNs: int64(op.TTL), Name: []byte(op.Name), Holder: op.Holder, Wait: op.Wait,
-		}}}
+		return r.applyClaim(c)
 	case ownership.Release:
-		return &logpb.Command{Op: &logpb.Command_Release{Release: &logpb.Release{Name: []byte(op.Name), Id: int64(op.Lease)}}}
+		return r.applyRelease(c)
 	case ownership.Revoke:
-		return &logpb.Command{Op: &logpb.Command_RevokeName{RevokeName: &logpb.RevokeName{
-			Name: []byte(op.Name), Token: op.Token, Note: []byte(op.Note), Now: op.Now,
-		}}}
+		return r.applyRevokeName(c)
 	case ownership.Transfer:
-		return &logpb.Command{Op: &logpb.Command_Transfer{Transfer: &logpb.Transfer{Name: []byte(op.Name), Id: int64(op.Lease)}}}
+		return r.applyTransfer(c)
 	case ownership.Pin:
-		return &logpb.Command{Op: &logpb.Command_Pin{Pin: &logpb.Pin{Name: []byte(op.Name), Reason: []byte(op.Reason)}}}
+		err := r.names.Pin(&r.applying.env, c)
+		r.storeNames()
+		return nil, err
 	case ownership.Unpin:
-		return &logpb.Command{Op: &logpb.Command_Unpin{Unpin: &logpb.Unpin{Name: []byte(op.Name)}}}
-	}
-	return nil
-}
-
-// applyNames executes a command on names.
-func (r *Replica) applyNames(command *logpb.Command) (result any, err error, known bool) {
-	known = true
-	switch op := command.Op.(type) {
-	case *logpb.Command_Claim:
-		result, err = r.applyClaim(ownership.Claim{
-			Lease: lessor.ID(op.Claim.Id), TTL: time.Duration(op.Claim.TtlNs), Name: string(op.Claim.Name),
-			Holder: op.Claim.Holder, Wait: op.Claim.Wait,
-		})
-	case *logpb.Command_Release:
-		result, err = r.applyRelease(ownership.Release{Name: string(op.Release.Name), Lease: lessor.ID(op.Release.Id)})
-	case *logpb.Command_RevokeName:
-		m := op.RevokeName
-		result, err = r.applyRevokeName(ownership.Revoke{Name: string(m.Name), Token: m.Token, Note: string(m.Note), Now: m.Now})
-	case *logpb.Command_Transfer:
-		result, err = r.applyTransfer(ownership.Transfer{Name: string(op.Transfer.Name), Lease: lessor.ID(op.Transfer.Id)})
-	case *logpb.Command_Pin:
-		err = r.names.Pin(&r.applying.env, ownership.Pin{Name: string(op.Pin.Name), Reason: string(op.Pin.Reason)})
+		err := r.names.Unpin(&r.applying.env, c)
 		r.storeNames()
-	case *logpb.Command_Unpin:
-		err = r.names.Unpin(&r.applying.env, ownership.Unpin{Name: string(op.Unpin.Name)})
-		r.storeNames()
-	default:
-		known = false
+		return nil, err
 	}
-	return result, err, known
+	panic(fmt.Sprintf("replica: unknown command %T", c))
 }
 
 // applyClaim grants the lease and puts the key of a claim that is not answered otherwise.
-func (r *Replica) applyClaim(op ownership.Claim) (any, error) {
+func (r *Replica) applyClaim(op ownership.Claim) (Result, error) {
 	env, writer := &r.applying.env, r.applying.writer
 	if answer, create, err := r.names.Claim(env.View, op); err != nil {
 		return nil, err
@@ -142,15 +114,15 @@ func (r *Replica) answerClaim(request uint64, claim ownership.Claim) bool {
 	return true
 }
 
-func (r *Replica) applyRelease(op ownership.Release) (any, error) {
+func (r *Replica) applyRelease(op ownership.Release) (Result, error) {
 	end, err := r.names.Release(r.lessor, op)
 	if err != nil {
 		return nil, err
 	}
 	if !end {
-		return false, nil
+		return ownership.Released{}, nil
 	}
-	return true, r.endLease(op.Lease, ownership.WhyReleased, "")
+	return ownership.Released{Ended: true}, r.endLease(op.Lease, ownership.WhyReleased, "")
 }
 
 // endLease ends a lease by a command.
@@ -162,7 +134,7 @@ func (r *Replica) endLease(id lessor.ID, why ownership.Why, note string) error {
 	return r.ended(id, why, note)
 }
 
-func (r *Replica) applyRevokeName(op ownership.Revoke) (any, error) {
+func (r *Replica) applyRevokeName(op ownership.Revoke) (Result, error) {
 	answer, end, err := r.names.Revoke(&r.applying.env, op)
 	r.storeNames()
 	if err != nil {
@@ -175,12 +147,12 @@ func (r *Replica) applyRevokeName(op ownership.Revoke) (any, error) {
 	return answer, nil
 }
 
-func (r *Replica) applyTransfer(op ownership.Transfer) (any, error) {
+func (r *Replica) applyTransfer(op ownership.Transfer) (Result, error) {
 	next, err := r.names.Transfer(op)
 	if err != nil {
 		return nil, err
 	}
-	return next, r.endLease(op.Lease, ownership.WhyTransferred, "")
+	return ownership.Transferred{Token: next}, r.endLease(op.Lease, ownership.WhyTransferred, "")
 }
 
 // updateNames reports all changes of keys since it was called last to the names. What ended did so for the given

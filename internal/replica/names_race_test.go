@@ -7,6 +7,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 )
 
 // together has requests come before any of them is in the log, and returns what becomes of them.
@@ -21,7 +22,7 @@ func TestReleaseOvertakesClaim(t *testing.T) {
 	defer w.close()
 	claim := ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour, Wait: true}
 	got := w.together(Request{1, ownership.Release{Name: "n", Lease: 1}}, Request{2, claim})
-	if r := w.reply(1, got); r.Result != false {
+	if r := w.reply(1, got); r.Result != (ownership.Released{}) {
 		t.Errorf("released: %+v", r)
 	}
 	if r := w.reply(2, got); !errors.Is(r.Err, ownership.ErrLost) {
@@ -37,8 +38,8 @@ func TestReleaseOvertakesClaim(t *testing.T) {
 
 // A claim that is made again while its lease is ending does not bring it back.
 func TestClaimAgainWhileItEnds(t *testing.T) {
-	for what, end := range map[string]Op{
-		"released": ownership.Release{Name: "n", Lease: 1}, "revoked": Revoke{1}, "deleted": keyspace.DeleteRequest{Key: ownership.Key("n", 1)},
+	for what, end := range map[string]entry.Command{
+		"released": ownership.Release{Name: "n", Lease: 1}, "revoked": entry.Revoke{Lease: 1}, "deleted": keyspace.DeleteRequest{Key: ownership.Key("n", 1)},
 		"revoked by name": ownership.Revoke{Name: "n", Now: true},
 	} {
 		w := newWorld(t).serve()
@@ -64,7 +65,7 @@ func TestClaimAgainWhileItEnds(t *testing.T) {
 func TestRevokeOneOfManyNames(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
-	w.do(1, Grant{1, time.Hour})
+	w.do(1, entry.Grant{Lease: 1, TTL: time.Hour})
 	w.do(2, keyspace.PutRequest{Key: []byte("a/1"), Lease: 1})
 	w.do(3, keyspace.PutRequest{Key: []byte("b/1"), Lease: 1})
 	w.do(4, ownership.Pin{Name: "b", Reason: "stays"})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -30,8 +31,8 @@ func (w *world) reopened() error {
 // Keys that stood in line before there were records get theirs when the member starts.
 func TestNamesOfFormerVersions(t *testing.T) {
 	w := newWorld(t).serve()
-	w.do(1, Grant{1, time.Hour})
-	w.do(2, Grant{2, time.Hour})
+	w.do(1, entry.Grant{Lease: 1, TTL: time.Hour})
+	w.do(2, entry.Grant{Lease: 2, TTL: time.Hour})
 	w.do(3, keyspace.PutRequest{Key: []byte("n/1"), Value: []byte("one"), Lease: 1})
 	w.do(4, keyspace.PutRequest{Key: []byte("n/2"), Lease: 2})
 	w.flush()
@@ -55,7 +56,7 @@ func TestNamesOfFormerVersions(t *testing.T) {
 	if after := w.dump(); after != before {
 		t.Errorf("at the next start:\n%s\nbefore:\n%s", after, before)
 	}
-	w.do(6, Revoke{1})
+	w.do(6, entry.Revoke{Lease: 1})
 	view := w.flushed()
 	defer view.Close()
 	past, err := record.History(view, "n")
@@ -93,7 +94,7 @@ func TestDamagedNames(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			w := newWorld(t).serve()
 			w.do(1, ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour})
-			w.do(2, Grant{2, time.Hour})
+			w.do(2, entry.Grant{Lease: 2, TTL: time.Hour})
 			w.flush()
 			if err := damage(w); err != nil {
 				t.Fatal(err)
@@ -117,7 +118,7 @@ func writeRecord(w *world, key []byte, m proto.Message) error {
 func TestOldKeysNeverOwn(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
-	w.do(1, Grant{7, time.Hour})
+	w.do(1, entry.Grant{Lease: 7, TTL: time.Hour})
 	w.do(2, putKey("n/7")) // stands for nothing yet
 	w.do(3, ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour})
 	w.do(4, keyspace.PutRequest{Key: []byte("n/7"), Lease: 7})
@@ -164,7 +165,7 @@ func TestClaimWithKeysInOtherLines(t *testing.T) {
 		t.Errorf("after a restart:\n%s\nbefore:\n%s", after, before)
 	}
 	w.do(4, keyspace.DeleteRequest{Key: []byte("z/1")})
-	if got := w.do(5, ownership.Release{Name: "n", Lease: 1}); got.Result != true || got.Err != nil {
+	if got := w.do(5, ownership.Release{Name: "n", Lease: 1}); got.Result != (ownership.Released{Ended: true}) || got.Err != nil {
 		t.Errorf("released: %+v", got)
 	}
 }
@@ -175,7 +176,7 @@ func TestKeysOfOneRevision(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
 	for id := range uint64(5) {
-		w.do(1+id, Grant{lessor.ID(id + 1), time.Hour})
+		w.do(1+id, entry.Grant{Lease: lessor.ID(id + 1), TTL: time.Hour})
 	}
 	put := func(key string, lease int64) keyspace.PutRequest {
 		return keyspace.PutRequest{Key: []byte(key), Lease: lease}
@@ -199,9 +200,9 @@ func TestKeysOfOneRevision(t *testing.T) {
 		}
 	}
 	owner(20, 2)
-	w.do(21, Revoke{2})
+	w.do(21, entry.Revoke{Lease: 2})
 	owner(22, 4)
-	w.do(23, Revoke{4})
+	w.do(23, entry.Revoke{Lease: 4})
 	owner(24, lessor.NoLease)
 }
 
@@ -256,7 +257,7 @@ func TestFreeNamesAreForgotten(t *testing.T) {
 func TestOldKeysNeverOwnForgottenNames(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
-	w.do(1, Grant{7, time.Hour})
+	w.do(1, entry.Grant{Lease: 7, TTL: time.Hour})
 	w.do(2, putKey("n/7")) // stands for nothing yet
 	w.do(3, ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour})
 	w.do(4, ownership.Claim{Lease: 2, Name: "m", TTL: time.Hour})
@@ -290,7 +291,7 @@ func TestOldKeysNeverOwnForgottenNames(t *testing.T) {
 		}
 		restart()
 	}
-	w.do(8, Revoke{7})
+	w.do(8, entry.Revoke{Lease: 7})
 	if _, _, known := w.replica.names.Waiters("n"); known {
 		t.Error("what stands for nothing is remembered")
 	}

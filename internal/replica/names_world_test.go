@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/internal/test/transcript"
@@ -143,7 +144,7 @@ func showNameCommand(c *logpb.Command) string {
 	return fmt.Sprintf("%T", c.Op)
 }
 
-func showNameReply(result any) string {
+func showNameReply(result Result) string {
 	switch result := result.(type) {
 	case ownership.Claimed:
 		switch {
@@ -153,12 +154,12 @@ func showNameReply(result any) string {
 			return fmt.Sprintf("lease %d waits behind %d, token %d", result.Lease, result.Before, result.Token)
 		}
 		return fmt.Sprintf("lease %d holds it for %v, token %d", result.Lease, result.TTL, result.Token)
-	case bool:
-		return fmt.Sprintf("ended %v", result)
+	case ownership.Released:
+		return fmt.Sprintf("ended %v", result.Ended)
 	case ownership.Revoked:
 		return fmt.Sprintf("revoked token %d, free in %v", result.Token, result.Left)
-	case int64:
-		return fmt.Sprintf("token %d holds it", result)
+	case ownership.Transferred:
+		return fmt.Sprintf("token %d holds it", result.Token)
 	case NameStates:
 		return showState(result.Names[0])
 	case ownership.Place:
@@ -219,7 +220,7 @@ func randomNameEvent(rng *rand.Rand, id uint64) Event {
 	case 13: // what is attached later than it was created, or no longer
 		return Request{id, keyspace.PutRequest{Key: ownership.Key(name, lease), Lease: int64(rng.IntN(2)) * int64(lease)}}
 	case 14:
-		return Request{id, Revoke{lease}}
+		return Request{id, entry.Revoke{Lease: lease}}
 	}
 	return Renewal{id, []lessor.ID{lease, lease + 1}}
 }

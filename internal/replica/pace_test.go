@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -14,7 +15,7 @@ func overdue(t *testing.T, leases int) *world {
 	w := newWorld(t).serve()
 	var events []Event
 	for id := 1; id <= leases; id++ {
-		events = append(events, Request{uint64(id), Grant{lessor.ID(id), time.Minute}})
+		events = append(events, Request{uint64(id), entry.Grant{Lease: lessor.ID(id), TTL: time.Minute}})
 	}
 	w.step(events...)
 	w.settle()

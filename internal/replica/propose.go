@@ -1,6 +1,10 @@
 package replica
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+)
 
 // propose puts what waits into the next log entry, unless a write is under way: what comes until that is
 // on the disk goes into one entry, and one sync, together.
@@ -8,14 +12,14 @@ func (r *Replica) propose() {
 	for r.serving && !r.halted && r.transferee == 0 && r.queued() > 0 && len(r.persisting) == 0 && len(r.proposals) < maxProposed {
 		r.sequence++
 		taken := r.takeNext()
-		data := encodeEntry(r.sequence, r.wallNow(), taken)
+		data := entry.New(r.sequence, r.wallNow(), prepared(taken))
 		ending, asked := countCommands(taken)
 		r.ending -= ending
 		r.pace.proposed(r.now, asked)
 		r.proposals[r.sequence] = taken
 		if err := r.raft.Propose(data); err != nil {
 			delete(r.proposals, r.sequence)
-			r.drop(taken, ErrNoLeader)
+			r.fail(taken, ErrNoLeader)
 			continue
 		}
 		r.observe()
@@ -57,7 +61,7 @@ const maxSpareQueues = 4
 // countCommands counts the leases that expire, and the commands of clients.
 func countCommands(commands []pending) (ending, asked int) {
 	for _, p := range commands {
-		if e, ok := p.op.(expiries); ok {
+		if e, ok := p.Command.(entry.Expire); ok {
 			ending += len(e)
 		}
 		if p.id != 0 {

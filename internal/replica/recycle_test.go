@@ -51,11 +51,11 @@ func TestTheLastBatchIsNotKept(t *testing.T) {
 	defer w.close()
 	w.do(1, ownership.Claim{Lease: 7, TTL: time.Second, Name: "n", Holder: []byte("h")})
 	a := &w.replica.batch
-	if len(a.replies) == 0 || len(a.env.Effects.Changes) == 0 || len(a.payload.commands) == 0 {
+	if len(a.replies) == 0 || len(a.env.Effects.Changes) == 0 || len(a.payload.Commands) == 0 {
 		t.Fatal("there is nothing of the last batch already when the driver gets it")
 	}
 	w.step(Tick{})
-	replies, names, commands := a.replies[:cap(a.replies)], a.env.Effects.Changes[:cap(a.env.Effects.Changes)], a.payload.commands[:cap(a.payload.commands)]
+	replies, names, commands := a.replies[:cap(a.replies)], a.env.Effects.Changes[:cap(a.env.Effects.Changes)], a.payload.Commands[:cap(a.payload.Commands)]
 	if len(replies) == 0 || len(names) == 0 || len(commands) == 0 {
 		t.Error("memory that could be used again is not kept")
 	}
@@ -66,22 +66,5 @@ func TestTheLastBatchIsNotKept(t *testing.T) {
 	}
 	if much := emptied(make([]Reply, 0, 1<<17)); much != nil {
 		t.Error("much memory is kept")
-	}
-}
-
-// An entry's memory is not kept for longer by one with fewer commands.
-func TestAnEntryIsNotKeptByTheNext(t *testing.T) {
-	p := newPending(1, ownership.Release{Name: "n", Lease: 7})
-	var read payload
-	for _, entry := range [][]byte{encodeEntry(1, 0, []pending{p, p, p}), encodeEntry(2, 0, []pending{p})} {
-		if err := read.decode(entry); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(read.commands) != 1 || cap(read.commands) < 3 {
-		t.Fatalf("%d commands in memory for %d", len(read.commands), cap(read.commands))
-	}
-	if rest := read.commands[1:cap(read.commands)]; slices.ContainsFunc(rest, func(c []byte) bool { return c != nil }) {
-		t.Errorf("kept: %x", rest)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/masterlease"
@@ -295,8 +296,8 @@ func (r *Replica) handle(event Event) {
 	case Request:
 		r.request(e)
 	case Requests:
-		for i, op := range e.Ops {
-			r.request(Request{e.First + uint64(i), op})
+		for i, command := range e.Commands {
+			r.request(Request{e.First + uint64(i), command})
 		}
 	case Memory:
 		r.memoryShort = e.Short
@@ -335,7 +336,7 @@ func (r *Replica) decide() {
 	for r.ending < r.pace.room(r.now) && r.pace.wait(r.now) <= 0 {
 		due := r.lessor.Due(r.now, lessor.At(r.applied.Index, maxOrdinal))
 		if len(due) > 0 {
-			r.queue = append(r.queue, newPending(0, expiries(due)))
+			r.queue = append(r.queue, newPending(0, entry.Expire(due)))
 			r.ending += len(due)
 			r.pace.decided(r.now, len(due))
 		}
@@ -347,7 +348,7 @@ func (r *Replica) decide() {
 
 // checkpoint is the lessor's Checkpointer.
 func (r *Replica) checkpoint(quiet []lessor.Checkpoint, cleared []lessor.Cleared) {
-	r.queue = append(r.queue, newPending(0, checkpoints{quiet, cleared}))
+	r.queue = append(r.queue, newPending(0, entry.Checkpoint{Quiet: quiet, Cleared: cleared}))
 }
 
 // advance moves raft on until it has nothing more to do without the disk.

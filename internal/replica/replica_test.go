@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -130,7 +131,7 @@ func TestDamageIsRefused(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
 			w.serve()
-			w.do(1, Grant{1, time.Hour})
+			w.do(1, entry.Grant{Lease: 1, TTL: time.Hour})
 			w.do(2, keyspace.PutRequest{Key: []byte("a"), Lease: 1})
 			w.do(3, putKey("b"))
 			w.do(4, putKey("c"))
@@ -189,7 +190,7 @@ func TestT5OverdueLeaseIsRenewedBeforeItsEndIsDecided(t *testing.T) {
 	w := newWorld(t)
 	defer w.close()
 	w.serve()
-	w.do(1, Grant{1, time.Second})
+	w.do(1, entry.Grant{Lease: 1, TTL: time.Second})
 	w.clock.Advance(time.Second + time.Nanosecond)
 	w.step(Renewal{2, []lessor.ID{1}})
 	w.settle()
@@ -208,7 +209,7 @@ func TestC2LeaseEndsExactlyAtItsTTL(t *testing.T) {
 	w := newWorld(t)
 	defer w.close()
 	w.serve()
-	w.do(1, Grant{1, 700 * time.Millisecond})
+	w.do(1, entry.Grant{Lease: 1, TTL: 700 * time.Millisecond})
 	granted := w.clock.Now()
 	for w.replica.Lessor().Len() > 0 {
 		w.clock.Advance(w.wait())
@@ -228,7 +229,7 @@ func TestExpiriesShareEntriesWithinBounds(t *testing.T) {
 	const leases = 3 * maxEntryWeight
 	var events []Event
 	for id := 1; id <= leases; id++ {
-		events = append(events, Request{uint64(id), Grant{lessor.ID(id), time.Second}})
+		events = append(events, Request{uint64(id), entry.Grant{Lease: lessor.ID(id), TTL: time.Second}})
 	}
 	w.step(events...)
 	w.settle()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 )
 
 // Defaults of [SpaceLimits].
@@ -114,8 +115,8 @@ func (r *Replica) noticeSpace(e Space) {
 // withoutSpace refuses the commands that need space, and returns the others.
 func (r *Replica) withoutSpace(commands []pending) (kept []pending) {
 	for _, p := range commands {
-		if needsSpace(p.op) {
-			r.drop([]pending{p}, ErrNoSpace)
+		if needsSpace(p.Command) {
+			r.fail([]pending{p}, ErrNoSpace)
 		} else {
 			kept = append(kept, p)
 		}
@@ -125,10 +126,10 @@ func (r *Replica) withoutSpace(commands []pending) (kept []pending) {
 
 // lacksSpace answers a request for which there is no room.
 func (r *Replica) lacksSpace(e Request) bool {
-	if r.space.shortage() == Enough || !needsSpace(e.Op) {
+	if r.space.shortage() == Enough || !needsSpace(e.Command) {
 		return false
 	}
-	if claim, ok := e.Op.(ownership.Claim); ok {
+	if claim, ok := e.Command.(ownership.Claim); ok {
 		if _, there := r.names.ClaimOf(claim.Lease); there {
 			return false // it asks for what is there
 		}
@@ -139,9 +140,9 @@ func (r *Replica) lacksSpace(e Request) bool {
 
 // needsSpace reports whether an operation leaves more data behind than it finds. A delete writes too, but
 // compaction can remove what it did away with.
-func needsSpace(op Op) bool {
-	switch op := op.(type) {
-	case keyspace.PutRequest, Grant, ownership.Claim:
+func needsSpace(c entry.Command) bool {
+	switch op := c.(type) {
+	case keyspace.PutRequest, entry.Grant, ownership.Claim:
 		return true
 	case keyspace.TxnRequest:
 		return putsIn(op.Success) || putsIn(op.Failure)
@@ -151,5 +152,8 @@ func needsSpace(op Op) bool {
 
 // putsIn reports whether a put is among operations, however deep. Which branch will be taken is not known.
 func putsIn(ops []keyspace.TxnOp) bool {
-	return slices.ContainsFunc(ops, func(op keyspace.TxnOp) bool { return needsSpace(op) })
+	return slices.ContainsFunc(ops, func(op keyspace.TxnOp) bool {
+		c, writes := op.(entry.Command)
+		return writes && needsSpace(c)
+	})
 }

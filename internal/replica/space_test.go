@@ -9,6 +9,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -24,16 +25,16 @@ func limitedWorld(t *testing.T, limits SpaceLimits) *world {
 func TestShortageRefusesOnlyWhatNeedsSpace(t *testing.T) {
 	w := limitedWorld(t, SpaceLimits{MinFree: 1000})
 	w.step(Space{Free: 1000})
-	w.do(1, Grant{1, time.Second})
-	w.do(2, Grant{2, time.Hour})
-	w.do(3, Grant{3, time.Hour})
+	w.do(1, entry.Grant{Lease: 1, TTL: time.Second})
+	w.do(2, entry.Grant{Lease: 2, TTL: time.Hour})
+	w.do(3, entry.Grant{Lease: 3, TTL: time.Hour})
 	for i, key := range []string{"a", "b", "c"} {
 		w.do(uint64(10+i), keyspace.PutRequest{Key: []byte(key), Value: []byte("v"), Lease: int64(1 + i)})
 	}
 	w.do(15, putKey("d"))
 	w.step(Space{Free: 999})
-	for id, op := range map[uint64]Op{
-		20: putKey("x"), 21: Grant{9, time.Hour},
+	for id, op := range map[uint64]entry.Command{
+		20: putKey("x"), 21: entry.Grant{Lease: 9, TTL: time.Hour},
 		22: keyspace.TxnRequest{Failure: []keyspace.TxnOp{
 			keyspace.RangeRequest{Key: []byte("a")}, keyspace.TxnRequest{Success: []keyspace.TxnOp{putKey("x")}},
 		}},
@@ -42,7 +43,7 @@ func TestShortageRefusesOnlyWhatNeedsSpace(t *testing.T) {
 			t.Errorf("%T: %v", op, got.Err)
 		}
 	}
-	for i, op := range []Op{Revoke{2}, keyspace.DeleteRequest{Key: []byte("d")}} {
+	for i, op := range []entry.Command{entry.Revoke{Lease: 2}, keyspace.DeleteRequest{Key: []byte("d")}} {
 		if got := w.do(uint64(30+i), op); got.Err != nil {
 			t.Errorf("%T: %v", op, got.Err)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/internal/test/transcript"
@@ -139,9 +140,9 @@ func (s *scene) event(words []string) Event {
 	id := s.lastID
 	switch words[0] {
 	case "grant":
-		return Request{id, Grant{s.lease(words[1]), transcript.Duration(s.t, words[2])}}
+		return Request{id, entry.Grant{Lease: s.lease(words[1]), TTL: transcript.Duration(s.t, words[2])}}
 	case "revoke":
-		return Request{id, Revoke{s.lease(words[1])}}
+		return Request{id, entry.Revoke{Lease: s.lease(words[1])}}
 	case "put":
 		put := keyspace.PutRequest{Key: []byte(words[1]), Value: []byte(words[2])}
 		if len(words) > 3 {
@@ -155,7 +156,7 @@ func (s *scene) event(words []string) Event {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		return Request{id, Compact{Revision: rev, Physical: len(words) > 2}}
+		return Request{id, entry.Compact{Revision: rev, Physical: len(words) > 2}}
 	case "swap":
 		key := []byte(words[1])
 		put := keyspace.PutRequest{Key: key, Value: []byte(words[3]), PrevKV: true}
@@ -318,7 +319,7 @@ func showReply(r Reply) string {
 		return fmt.Sprintf("granted %d for %v", result.ID, result.TTL) + at
 	case LeaseStatus:
 		return fmt.Sprintf("%d has %v of %v, items %v", result.ID, result.Remaining, result.Granted, result.Items) + at
-	case []lessor.End:
+	case Ends:
 		slices.SortFunc(result, lessor.End.Compare)
 		var ids []string
 		for _, lease := range result {

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 )
 
@@ -21,7 +22,7 @@ func FuzzTxn(f *testing.F) {
 			Failure: []keyspace.TxnOp{nil, keyspace.TxnRequest{Success: []keyspace.TxnOp{keyspace.DeleteRequest{Key: key, End: []byte{0}}}}},
 		},
 	} {
-		data, err := proto.Marshal(encodeTxn(txn))
+		data, err := proto.Marshal(encoded(txn).GetTxn())
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -32,13 +33,21 @@ func FuzzTxn(f *testing.F) {
 		if proto.Unmarshal(data, m) != nil {
 			return
 		}
+		text, err := proto.Marshal(&logpb.Command{Op: &logpb.Command_Txn{Txn: m}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := entry.Decode(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		txn := c.(keyspace.TxnRequest)
 		w := newWorld(t)
 		defer func() { w.close() }()
 		w.serve()
-		w.do(1, Grant{1, TickInterval * 100})
+		w.do(1, entry.Grant{Lease: 1, TTL: TickInterval * 100})
 		w.do(2, keyspace.PutRequest{Key: key, Value: []byte("1"), Lease: 1})
 		before := w.dump()
-		txn := decodeTxn(m)
 		reply := w.do(3, txn)
 		if reply.Err != nil && w.dump() != before {
 			t.Fatalf("%+v failed with %v and left\n%s\nbefore\n%s", txn, reply.Err, w.dump(), before)

@@ -16,6 +16,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -234,7 +235,7 @@ func (w *world) tidy() {
 }
 
 // do sends a request and returns its reply.
-func (w *world) do(id uint64, op Op) Reply {
+func (w *world) do(id uint64, op entry.Command) Reply {
 	w.t.Helper()
 	return w.reply(id, append(w.step(Request{id, op}), w.settle()...))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -109,7 +110,7 @@ func (c *client) rule() {
 func (c *client) compact() {
 	if floor := c.w.facts.floor; floor > 1 {
 		revision := floor - c.w.dice.work.Int64N(min(floor, 10))
-		c.ask(c.anyMember(0.95), &call{kind: compacting, event: replica.Request{Op: replica.Compact{Revision: revision}}})
+		c.ask(c.anyMember(0.95), &call{kind: compacting, event: replica.Request{Command: entry.Compact{Revision: revision}}})
 	}
 }
 
@@ -137,7 +138,7 @@ func (c *client) put() {
 		request.Key = fmt.Appendf(nil, "l%d", l.id)
 		k.key = string(request.Key)
 	}
-	k.event = replica.Request{Op: request}
+	k.event = replica.Request{Command: request}
 	c.ask(c.anyMember(0.95), k)
 }
 
@@ -169,7 +170,7 @@ func (c *client) grant() {
 		return
 	}
 	l := c.newLease("")
-	c.ask(c.anyMember(0.95), &call{kind: granting, leases: []*lease{l}, event: replica.Request{Op: replica.Grant{Lease: l.id, TTL: l.ttl}}})
+	c.ask(c.anyMember(0.95), &call{kind: granting, leases: []*lease{l}, event: replica.Request{Command: entry.Grant{Lease: l.id, TTL: l.ttl}}})
 }
 
 // claim asks for a name, or again for what it has asked for.
@@ -203,7 +204,7 @@ func (c *client) claimOf(l *lease, wait bool) *call {
 		l.first = c.clocks.now(c.w)
 	}
 	op := ownership.Claim{Lease: l.id, TTL: l.ttl, Name: l.name, Holder: []byte(c.name), Wait: wait}
-	return &call{kind: claiming, leases: []*lease{l}, tenures: len(c.w.facts.toldTenures(l.name)), event: replica.Request{Op: op}}
+	return &call{kind: claiming, leases: []*lease{l}, tenures: len(c.w.facts.toldTenures(l.name)), event: replica.Request{Command: op}}
 }
 
 func (c *client) inspect() {
@@ -221,13 +222,13 @@ func (c *client) endOne() {
 	}
 	switch {
 	case l.name != "" && chance(w.dice.work, 0.3): // its holder keeps it as long as was promised
-		c.ask(c.anyMember(0.95), &call{kind: revokingName, leases: []*lease{l}, event: replica.Request{Op: ownership.Revoke{Name: l.name, Token: l.token, Note: "moved"}}})
+		c.ask(c.anyMember(0.95), &call{kind: revokingName, leases: []*lease{l}, event: replica.Request{Command: ownership.Revoke{Name: l.name, Token: l.token, Note: "moved"}}})
 	case l.name != "":
 		l.ending = true
-		c.ask(c.anyMember(0.95), &call{kind: releasing, leases: []*lease{l}, event: replica.Request{Op: ownership.Release{Name: l.name, Lease: l.id}}})
+		c.ask(c.anyMember(0.95), &call{kind: releasing, leases: []*lease{l}, event: replica.Request{Command: ownership.Release{Name: l.name, Lease: l.id}}})
 	default:
 		l.ending = true
-		c.ask(c.anyMember(0.95), &call{kind: revoking, leases: []*lease{l}, event: replica.Request{Op: replica.Revoke{Lease: l.id}}})
+		c.ask(c.anyMember(0.95), &call{kind: revoking, leases: []*lease{l}, event: replica.Request{Command: entry.Revoke{Lease: l.id}}})
 	}
 }
 
@@ -343,7 +344,7 @@ func (c *client) heardReply(k *call, reply replica.Reply) {
 	case guarding:
 		c.heardGuard(k, reply.Result.(keyspace.TxnResult))
 	case transferring:
-		c.heardTransferred(k, reply.Result.(int64))
+		c.heardTransferred(k, reply.Result.(ownership.Transferred).Token)
 	case pinning:
 		w.facts.checkPinned(k)
 	case asking:

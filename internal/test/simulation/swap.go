@@ -69,7 +69,7 @@ func (c *client) swap() {
 // commit asks for a txn.
 func (c *client) commit(k *call, request keyspace.TxnRequest) {
 	request.Compare = k.compares
-	k.event = replica.Request{Op: request}
+	k.event = replica.Request{Command: request}
 	c.w.facts.txns[k.value] = k
 	c.ask(c.anyMember(0.95), k)
 }

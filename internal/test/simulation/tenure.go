@@ -26,7 +26,7 @@ type unpins struct {
 func (c *client) transfer() {
 	if l := c.someHeld(); l != nil {
 		l.giving = true
-		c.ask(c.anyMember(0.95), &call{kind: transferring, leases: []*lease{l}, event: replica.Request{Op: ownership.Transfer{Name: l.name, Lease: l.id}}})
+		c.ask(c.anyMember(0.95), &call{kind: transferring, leases: []*lease{l}, event: replica.Request{Command: ownership.Transfer{Name: l.name, Lease: l.id}}})
 	}
 }
 
@@ -36,7 +36,7 @@ func (c *client) pin() {
 	w.puts++
 	name := anyName(w)
 	k := &call{kind: pinning, key: name, value: sequence(w.puts), unpins: *w.facts.unpinsOf(name)}
-	k.event = replica.Request{Op: ownership.Pin{Name: name, Reason: k.value}}
+	k.event = replica.Request{Command: ownership.Pin{Name: name, Reason: k.value}}
 	c.ask(c.anyMember(0.95), k)
 }
 
@@ -46,7 +46,7 @@ func (c *client) unpin() {
 	u.asked++
 	u.open++
 	delete(c.w.facts.pins, name)
-	c.ask(c.anyMember(0.95), &call{kind: unpinning, key: name, event: replica.Request{Op: ownership.Unpin{Name: name}}})
+	c.ask(c.anyMember(0.95), &call{kind: unpinning, key: name, event: replica.Request{Command: ownership.Unpin{Name: name}}})
 }
 
 // heardTransferred takes the answer to a transfer that was made.

@@ -9,7 +9,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
-	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
@@ -112,8 +112,8 @@ func (h *holding) follows(number uint64) error {
 }
 
 // check turns the requests of a message into those of a batch, and into operations. It notes what is wrong with which.
-func (h *holding) check(batch *holdBatch, req *leasekeeperv1.HoldRequest, n int) []replica.Op {
-	ops := make([]replica.Op, 0, n) // the member's from here on
+func (h *holding) check(batch *holdBatch, req *leasekeeperv1.HoldRequest, n int) []entry.Command {
+	ops := make([]entry.Command, 0, n) // the member's from here on
 	h.errs = h.errs[:0]
 	if cap(batch.requests) < n {
 		batch.requests = make([]holdRequest, 0, n)
@@ -150,7 +150,7 @@ func (h *holding) claim(c *leasekeeperv1.HoldClaim) (ownership.Claim, error) {
 
 // admitAll takes requests on that nothing is wrong with, as far as there is room. It returns their operations, and why
 // it refuses the others.
-func (h *holding) admitAll(batch *holdBatch, ops []replica.Op) (taken []replica.Op, reasons []node.HoldAnswer) {
+func (h *holding) admitAll(batch *holdBatch, ops []entry.Command) (taken []entry.Command, reasons []node.HoldAnswer) {
 	now := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -196,7 +196,7 @@ func (h *holding) admit(r *holdRequest) error {
 }
 
 // part puts the requests that are refused behind the others, whose operations it returns, and says why.
-func (b *holdBatch) part(ops []replica.Op, errs []error) (taken []replica.Op, reasons []node.HoldAnswer) {
+func (b *holdBatch) part(ops []entry.Command, errs []error) (taken []entry.Command, reasons []node.HoldAnswer) {
 	kept, refused := b.requests[:0], []holdRequest(nil)
 	taken = ops[:0]
 	for i, r := range b.requests {

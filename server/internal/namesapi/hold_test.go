@@ -6,7 +6,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
-	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -68,7 +68,7 @@ func TestHoldLooksAgain(t *testing.T) {
 		h.waiting++
 		wantOK(t, h.share.Take())
 		known := make(chan []node.HoldAnswer, 1)
-		wantOK(t, s.cfg.Member.Hold(t.Context(), h.watch, []replica.Op{claim}, func(k []node.HoldAnswer) { known <- k }))
+		wantOK(t, s.cfg.Member.Hold(t.Context(), h.watch, []entry.Command{claim}, func(k []node.HoldAnswer) { known <- k }))
 		request := holdRequest{uint64(i + 1), name, claim.Lease, claim.TTL, nil, true}
 		h.answerAll([]holdAnswers{{&holdBatch{requests: []holdRequest{request}}, <-known}})
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
@@ -43,7 +44,7 @@ type Member interface {
 	Renew(ctx context.Context, ids []lessor.ID, answer func(replica.Header, []replica.RenewedLease)) error
 
 	Claim(context.Context, ownership.Claim) (ownership.Claimed, error)
-	Hold(ctx context.Context, watch *node.NameWatch, ops []replica.Op, answer func([]node.HoldAnswer)) error
+	Hold(ctx context.Context, watch *node.NameWatch, ops []entry.Command, answer func([]node.HoldAnswer)) error
 	Place(ctx context.Context, name string, lease lessor.ID) (ownership.Place, error)
 	Release(ctx context.Context, name string, lease lessor.ID) (bool, error)
 	WatchClaim(lease lessor.ID) *node.NameWatch

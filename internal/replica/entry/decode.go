@@ -1,0 +1,127 @@
+package entry
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/wire"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// Payload is an entry whose commands are not decoded yet.
+type Payload struct {
+	Sequence uint64
+	Wall     int64
+	// Commands has the bytes of each command, for [Decode]. They share the entry's memory.
+	Commands [][]byte
+}
+
+// Decode takes a payload apart. It reuses the memory of Commands.
+func (p *Payload) Decode(text []byte) error {
+	clear(p.Commands) // so that they keep no earlier entry in memory
+	p.Sequence, p.Wall, p.Commands = 0, 0, p.Commands[:0]
+	for len(text) > 0 {
+		field, kind, n := protowire.ConsumeField(text)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		_, _, tag := protowire.ConsumeTag(text)
+		value := text[tag:n]
+		switch {
+		case field == entrySequence && kind == protowire.VarintType:
+			p.Sequence, _ = protowire.ConsumeVarint(value)
+		case field == entryWall && kind == protowire.VarintType:
+			wall, _ := protowire.ConsumeVarint(value)
+			p.Wall = int64(wall)
+		case field == entryCommands && kind == protowire.BytesType:
+			command, _ := protowire.ConsumeBytes(value)
+			p.Commands = append(p.Commands, command)
+		}
+		text = text[n:]
+	}
+	return nil
+}
+
+// Decode decodes one command of a payload. It fails for bytes that this version does not know.
+func Decode(text []byte) (Command, error) {
+	if claim, ok := decodeClaim(text); ok {
+		return claim, nil
+	}
+	if release, ok := decodeRelease(text); ok {
+		return release, nil
+	}
+	m := new(logpb.Command)
+	if err := proto.Unmarshal(text, m); err != nil {
+		return nil, fmt.Errorf("it cannot be read: %w", err)
+	}
+	if c := command(m); c != nil {
+		return c, nil
+	}
+	return nil, fmt.Errorf("unknown command %T: was the data written by a newer version?", m.Op)
+}
+
+// only returns the bytes inside a command that is nothing but the operation with that field.
+func only(text []byte, field protowire.Number) (inside []byte, ok bool) {
+	at, kind, n := protowire.ConsumeTag(text)
+	if n < 0 || at != field || kind != protowire.BytesType {
+		return nil, false
+	}
+	inside, m := protowire.ConsumeBytes(text[n:])
+	return inside, m >= 0 && n+m == len(text)
+}
+
+// decodeClaim decodes a claim. ok is false for every other command, and for a claim with a field that this version does
+// not know.
+func decodeClaim(text []byte) (c ownership.Claim, ok bool) {
+	text, ok = only(text, commandClaim)
+	for ok && len(text) > 0 {
+		var number uint64
+		var value []byte
+		var field protowire.Number
+		if field, number, value, text, ok = wire.Next(text); !ok {
+			break
+		}
+		switch {
+		case value == nil && field == claimID:
+			c.Lease = lessor.ID(number)
+		case value == nil && field == claimTTL:
+			c.TTL = time.Duration(number)
+		case value == nil && field == claimWait:
+			c.Wait = protowire.DecodeBool(number)
+		case value != nil && field == claimName:
+			c.Name = string(value)
+		case value != nil && field == claimHolder:
+			c.Holder = append([]byte{}, value...) // it outlives the entry
+		default:
+			ok = false
+		}
+	}
+	return c, ok
+}
+
+// decodeRelease decodes a release, as decodeClaim does a claim.
+func decodeRelease(text []byte) (c ownership.Release, ok bool) {
+	text, ok = only(text, commandRelease)
+	for ok && len(text) > 0 {
+		var number uint64
+		var value []byte
+		var field protowire.Number
+		if field, number, value, text, ok = wire.Next(text); !ok {
+			break
+		}
+		switch {
+		case value == nil && field == releaseID:
+			c.Lease = lessor.ID(number)
+		case value != nil && field == releaseName:
+			c.Name = string(value)
+		default:
+			ok = false
+		}
+	}
+	return c, ok
+}

@@ -1,0 +1,84 @@
+package entry
+
+import (
+	"iter"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/wire"
+)
+
+// The numbers of the fields in logpb that this package encodes and decodes one by one.
+const (
+	entrySequence, entryCommands, entryWall              = 1, 2, 3
+	commandClaim, commandRelease                         = 9, 10
+	claimID, claimTTL, claimName, claimHolder, claimWait = 1, 2, 3, 4, 5
+	releaseName, releaseID                               = 1, 2
+)
+
+// Prepared is a command whose size in an entry is known.
+type Prepared struct {
+	Command Command
+	// Size is the number of bytes of the command.
+	Size int
+	// text has these bytes. It is nil for a claim and a release: New encodes them right into the entry, which saves memory
+	// of their own.
+	text []byte
+}
+
+// Prepare encodes a command as far as that is useful before its entry is made. The caller must not change the command
+// afterwards.
+func Prepare(c Command) Prepared {
+	switch c := c.(type) {
+	case ownership.Claim:
+		return Prepared{Command: c, Size: wire.EnclosedSize(commandClaim, claimSize(c))}
+	case ownership.Release:
+		return Prepared{Command: c, Size: wire.EnclosedSize(commandRelease, releaseSize(c))}
+	}
+	text := wire.Marshal(message(c))
+	return Prepared{Command: c, Size: len(text), text: text}
+}
+
+// New returns the payload of an entry. Sequence is the proposer's number of the entry within its term. Wall is the
+// proposer's time of day in milliseconds since 1970, to be shown to people; 0 means that it is not known. New walks
+// through the commands twice.
+func New(sequence uint64, wall int64, commands iter.Seq[*Prepared]) []byte {
+	size := wire.NumberSize(entrySequence, sequence) + wire.NumberSize(entryWall, uint64(wall))
+	for c := range commands {
+		size += wire.EnclosedSize(entryCommands, c.Size)
+	}
+	text := wire.AppendNumber(make([]byte, 0, size), entrySequence, sequence)
+	for c := range commands {
+		text = c.appendTo(wire.AppendEnclosed(text, entryCommands, c.Size))
+	}
+	return wire.AppendNumber(text, entryWall, uint64(wall))
+}
+
+// appendTo appends the command's bytes.
+func (p *Prepared) appendTo(text []byte) []byte {
+	switch c := p.Command.(type) {
+	case ownership.Claim:
+		text = wire.AppendEnclosed(text, commandClaim, claimSize(c))
+		text = wire.AppendNumber(text, claimID, uint64(c.Lease))
+		text = wire.AppendNumber(text, claimTTL, uint64(c.TTL))
+		text = wire.AppendText(text, claimName, c.Name)
+		text = wire.AppendText(text, claimHolder, c.Holder)
+		return wire.AppendNumber(text, claimWait, protowire.EncodeBool(c.Wait))
+	case ownership.Release:
+		text = wire.AppendEnclosed(text, commandRelease, releaseSize(c))
+		text = wire.AppendText(text, releaseName, c.Name)
+		return wire.AppendNumber(text, releaseID, uint64(c.Lease))
+	}
+	return append(text, p.text...)
+}
+
+func claimSize(c ownership.Claim) int {
+	return wire.NumberSize(claimID, uint64(c.Lease)) + wire.NumberSize(claimTTL, uint64(c.TTL)) +
+		wire.TextSize(claimName, len(c.Name)) + wire.TextSize(claimHolder, len(c.Holder)) +
+		wire.NumberSize(claimWait, protowire.EncodeBool(c.Wait))
+}
+
+func releaseSize(c ownership.Release) int {
+	return wire.TextSize(releaseName, len(c.Name)) + wire.NumberSize(releaseID, uint64(c.Lease))
+}
