@@ -212,7 +212,7 @@ func (k *Keeper) granted(ctx context.Context, l *Lease, raw backend.Lease, grant
 		return k.settled(ctx, l)
 	}
 	l.listen()
-	k.step(keepalive.InLine{Lease: l.handle, TTL: grant.TTL, Until: grant.Until})
+	k.step(keepalive.Queued{Lease: l.handle, TTL: grant.TTL, Until: grant.Until})
 	k.mu.Unlock()
 	for fails := 0; ; {
 		turn, err := k.await(ctx, l)

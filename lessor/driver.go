@@ -234,7 +234,7 @@ func (d *Driver) takeBack() {
 	}
 }
 
-// Renew makes a lease last for its TTL from now, which it returns in seconds. It returns [ErrGoing] for a
+// Renew makes a lease last for its TTL from now, which it returns in seconds. It returns [ErrEnding] for a
 // lease that was handed to the channel: its reader is about to revoke it. If the lease has been
 // checkpointed Renew waits until the Checkpointer has recorded that this is over.
 func (d *Driver) Renew(id ID) (int64, error) {
@@ -254,8 +254,8 @@ func (d *Driver) Renew(id ID) (int64, error) {
 			return 0, ErrNotPrimary
 		case !ok || lease.Generation != renewed.Generation:
 			return 0, ErrNotFound
-		case lease.Going:
-			return 0, ErrGoing
+		case lease.Ending:
+			return 0, ErrEnding
 		case !lease.Clearing:
 			return int64(ttl / time.Second), nil
 		case d.stopped:
@@ -426,7 +426,7 @@ func (d *Driver) record() {
 func (d *Driver) stillGoing(refs []Ref) []*Lease {
 	leases := make([]*Lease, 0, len(refs))
 	for _, ref := range refs {
-		if lease, ok := d.core.Lookup(ref.ID); ok && lease.Generation == ref.Generation && lease.Going {
+		if lease, ok := d.core.Lookup(ref.ID); ok && lease.Generation == ref.Generation && lease.Ending {
 			leases = append(leases, &lease)
 		}
 	}

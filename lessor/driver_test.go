@@ -54,7 +54,7 @@ func TestDriverHandsOutAgain(t *testing.T) {
 	if got := ids(<-d.ExpiredLeasesC()); !slices.Equal(got, []lessor.ID{1, 2}) {
 		t.Fatalf("handed out %v", got)
 	}
-	if _, err := d.Renew(1); err != lessor.ErrGoing {
+	if _, err := d.Renew(1); err != lessor.ErrEnding {
 		t.Fatalf("renewed: %v", err)
 	}
 	if err := d.Revoke(2); err != nil {
@@ -106,7 +106,7 @@ func TestDriverDemote(t *testing.T) {
 	}
 	d.Promote(0)
 	pass(d, clocks, 6*time.Second)
-	for lease := d.Lookup(1); !lease.Going; lease = d.Lookup(1) {
+	for lease := d.Lookup(1); !lease.Ending; lease = d.Lookup(1) {
 		time.Sleep(time.Millisecond)
 	}
 	d.Demote()
@@ -115,7 +115,7 @@ func TestDriverDemote(t *testing.T) {
 		t.Fatalf("handed out %v after Demote", ids(got))
 	default:
 	}
-	if d.Lookup(1).Going {
+	if d.Lookup(1).Ending {
 		t.Error("going without a primary")
 	}
 	d.Promote(0)
@@ -323,7 +323,7 @@ func (l *ledger) load(d *lessor.Driver, writer int) error {
 		if granted != nil && !errors.Is(granted, lessor.ErrExists) {
 			return granted
 		}
-		if renewed != nil && !slices.Contains([]error{lessor.ErrNotFound, lessor.ErrGoing, lessor.ErrNotPrimary}, renewed) {
+		if renewed != nil && !slices.Contains([]error{lessor.ErrNotFound, lessor.ErrEnding, lessor.ErrNotPrimary}, renewed) {
 			return renewed
 		}
 		if attached != nil && !errors.Is(attached, lessor.ErrNotFound) {

@@ -46,11 +46,11 @@ func TestExpiryOfAnotherTermFreesNoLease(t *testing.T) {
 	if _, ended := l.Expire(foreign, 2); ended {
 		t.Fatal("an expiry of another term has ended the lease")
 	}
-	if _, err := l.Renew(1, now); err != ErrGoing {
+	if _, err := l.Renew(1, now); err != ErrEnding {
 		t.Errorf("renewed after an earlier expiry was skipped: %v", err)
 	}
 	l.ExpiryDropped([]Expiry{foreign, {Ref: Ref{9, 1}, Term: 2}})
-	if _, err := l.Renew(1, now); err != ErrGoing {
+	if _, err := l.Renew(1, now); err != ErrEnding {
 		t.Errorf("renewed after an earlier expiry was dropped: %v", err)
 	}
 	l.ExpiryDropped(own)
@@ -328,7 +328,7 @@ func TestDriverRenewalThatWaitedTooLong(t *testing.T) {
 			if offer, _, _ := d.turn(); len(offer) != 1 {
 				t.Errorf("offered %v", offer)
 			}
-		}, ErrGoing},
+		}, ErrEnding},
 		"it was granted again": {func(d *Driver, clocks *clock.Manual) {
 			d.mu.Lock()
 			defer d.mu.Unlock()

@@ -174,7 +174,7 @@ func (m *model) renew(id ID, now clock.Instant) (time.Duration, error) {
 	case l.RenewalRefused:
 		return 0, ErrRenewalRefused
 	case l.going:
-		return 0, ErrGoing
+		return 0, ErrEnding
 	}
 	l.deadline, l.long = now.Add(l.TTL), false
 	_, _, checkpointed := m.checkpointOf(l)
@@ -268,6 +268,6 @@ func (m *model) view(l *modelLease) Lease {
 	return Lease{
 		ID: l.ID, Generation: l.Generation, TTL: l.TTL, Items: len(l.items), Cleared: l.Cleared,
 		Checkpointed: checkpointed, Remaining: left, Pinned: l.Pinned, RenewalRefused: l.RenewalRefused,
-		Deadline: l.deadline, Clearing: l.queued || l.sent, Going: l.going,
+		Deadline: l.deadline, Clearing: l.queued || l.sent, Ending: l.going,
 	}
 }

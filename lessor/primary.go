@@ -58,7 +58,7 @@ func (l *Lessor) Primary() bool { return l.primary }
 // Renew moves the deadline of a lease to its TTL from now, in constant time, and returns the TTL. A lease
 // whose time is up but which is on no expiry yet is renewed like any other. With a nil error the caller
 // acknowledges, after checking that it still has the authority to. With ErrClearing it acknowledges when
-// Clear reports true for this lease. With ErrGoing nothing has changed and nothing can be said until the
+// Clear reports true for this lease. With ErrEnding nothing has changed and nothing can be said until the
 // expiry that is on its way is applied, skipped or dropped. With ErrRenewalRefused nothing has changed for good.
 func (l *Lessor) Renew(id ID, now clock.Instant) (time.Duration, error) {
 	if !l.primary {
@@ -72,7 +72,7 @@ func (l *Lessor) Renew(id ID, now clock.Instant) (time.Duration, error) {
 		return 0, ErrRenewalRefused
 	}
 	if le.place == going {
-		return 0, ErrGoing
+		return 0, ErrEnding
 	}
 	le.deadline = now.Add(le.ttl)
 	le.lift(extended)

@@ -252,11 +252,11 @@ func TestG4GoingMarkIsLifted(t *testing.T) {
 		c, l, clocks := start(t)
 		clocks.Advance(time.Minute)
 		e := expiries(c.due())[0]
-		if _, err := l.Renew(1, clocks.Now()); err != ErrGoing {
+		if _, err := l.Renew(1, clocks.Now()); err != ErrEnding {
 			t.Fatalf("%s: renewed while going: %v", name, err)
 		}
 		lift(l, e, clocks.Now())
-		if _, err := l.Renew(1, clocks.Now()); err == ErrGoing {
+		if _, err := l.Renew(1, clocks.Now()); err == ErrEnding {
 			t.Errorf("%s: still going", name)
 		}
 	}

@@ -280,7 +280,7 @@ func (m *member) show(lease Lease) string {
 	if lease.Clearing {
 		line += ", clearing"
 	}
-	if lease.Going {
+	if lease.Ending {
 		line += ", going"
 	}
 	return line

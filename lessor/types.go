@@ -101,7 +101,7 @@ type Lease struct {
 	// The rest is the primary's knowledge and zero elsewhere.
 	Deadline clock.Instant // may be ended once this is past
 	Clearing bool          // a renewal waits until "cleared" is applied
-	Going    bool          // an expiry is on its way
+	Ending    bool          // an expiry is on its way
 }
 
 // Ref returns the name of this granting.
@@ -163,7 +163,7 @@ var (
 	ErrClearing = errors.New("lessor: renewal waits until the lease's checkpoint is cleared")
 	// ErrRenewalRefused: RefuseRenewal was applied to the lease, so it is renewed no more and ends when what was promised has ended.
 	ErrRenewalRefused = errors.New("lessor: lease is renewed no more")
-	// ErrGoing: an expiry of this lease is on its way. Neither acknowledge the renewal nor say that the
+	// ErrEnding: an expiry of this lease is on its way. Neither acknowledge the renewal nor say that the
 	// lease is gone until that is decided.
-	ErrGoing = errors.New("lessor: lease is about to expire")
+	ErrEnding = errors.New("lessor: lease is about to expire")
 )

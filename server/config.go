@@ -70,8 +70,8 @@ type Config struct {
 	// of them are served. Empty means that any client is.
 	ClientCAFile string
 
-	// Group says who else is in the group of the member; nil means that it is alone.
-	Group *Group
+	// Cluster says who else is in the group of the member; nil means that it is alone.
+	Cluster *Cluster
 
 	// Version is the version of this program, for /version and /metrics.
 	Version string
@@ -152,7 +152,7 @@ func (c Config) Validate() error {
 	if err := c.checkTLS(); err != nil {
 		errs = append(errs, err)
 	}
-	errs = append(errs, c.Group.validate(), c.checkPeers())
+	errs = append(errs, c.Cluster.validate(), c.checkPeers())
 	positive := func(name string, value int64, most int64) {
 		if value < 1 || value > most {
 			errs = append(errs, fmt.Errorf("%s is %d, not between 1 and %d", name, value, most))
@@ -190,7 +190,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.MaxRequests, DefaultMaxRequests)
 	setDefault(&c.MemoryLimit, DefaultMemoryLimit)
 	c.follow()
-	c.Group = c.Group.withDefaults()
+	c.Cluster = c.Cluster.withDefaults()
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

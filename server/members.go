@@ -49,7 +49,7 @@ func (m *membersService) TransferLeadership(ctx context.Context, r *leasekeeperv
 		return nil, fmt.Errorf("%w: the server is alone: there is nobody to lead in its place", backend.ErrInvalid)
 	}
 	if r.To != 0 {
-		if _, ok := m.s.cfg.Group.member(r.To); !ok {
+		if _, ok := m.s.cfg.Cluster.member(r.To); !ok {
 			return nil, fmt.Errorf("%w: there is no member %016x", backend.ErrInvalid, r.To)
 		}
 	}
@@ -90,7 +90,7 @@ func (s *Server) ownMember(ctx context.Context) (*leasekeeperv1.Member, error) {
 	if s.leading == nil {
 		return own, s.describeAlone(ctx, own)
 	}
-	configured, _ := s.cfg.Group.member(h.MemberID)
+	configured, _ := s.cfg.Cluster.member(h.MemberID)
 	own.PeerUrl = configured.PeerURL
 	return own, s.describe(ctx, own)
 }
@@ -118,7 +118,7 @@ var roles = map[replica.Role]leasekeeperv1.Member_Role{
 
 // describe fills in what a member of a group says.
 func (s *Server) describe(ctx context.Context, own *leasekeeperv1.Member) error {
-	st, err := s.leading.Group(ctx)
+	st, err := s.leading.Cluster(ctx)
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (s *Server) describe(ctx context.Context, own *leasekeeperv1.Member) error 
 	own.MasterLeaseNs, own.PromiseNs, own.VoteHoldOffNs = st.Lease.Nanoseconds(), st.Promise.Nanoseconds(), st.HoldOff.Nanoseconds()
 	own.ClocksDistrusted = st.Unreliable
 	connected := make(map[uint64]bool)
-	for _, p := range s.cfg.Group.Peers.Status() {
+	for _, p := range s.cfg.Cluster.Peers.Status() {
 		connected[p.Member] = p.Connected
 	}
 	for _, m := range st.Members {

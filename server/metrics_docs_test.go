@@ -74,7 +74,7 @@ var descName = regexp.MustCompile(`desc\("([a-z_]+)"`)
 
 // groupMetrics returns the names of what only a member of a group has.
 func groupMetrics() []string {
-	source, err := os.ReadFile("metrics_group.go")
+	source, err := os.ReadFile("metrics_cluster.go")
 	if err != nil {
 		panic(err)
 	}

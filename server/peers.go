@@ -68,7 +68,7 @@ func (p *peers) ask(ctx context.Context) ([]*leasekeeperv1.Member, error) {
 // all asks every other member, all at the same time, and returns what the configuration says of those that do not
 // answer, and of this one.
 func (p *peers) all(ctx context.Context) []*leasekeeperv1.Member {
-	members := p.s.cfg.Group.Members
+	members := p.s.cfg.Cluster.Members
 	all := make([]*leasekeeperv1.Member, len(members))
 	var asking sync.WaitGroup
 	for i, m := range members {
@@ -90,7 +90,7 @@ func (p *peers) all(ctx context.Context) []*leasekeeperv1.Member {
 }
 
 // get asks one member. What the configuration says of it counts for all members alike.
-func (p *peers) get(ctx context.Context, m GroupMember) (*leasekeeperv1.Member, error) {
+func (p *peers) get(ctx context.Context, m ClusterMember) (*leasekeeperv1.Member, error) {
 	var resp *leasekeeperv1.GetMemberResponse
 	_, err := p.s.forwarder.Ask(ctx, m.ID, func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) (err error) {
 		resp, err = leasekeeperv1.NewMembersClient(conn).Get(ctx, &leasekeeperv1.GetMemberRequest{}, opts...)

@@ -8,12 +8,12 @@ import (
 // A process that speaks as a member needs no certificate of a client, so a port where anybody can do that undoes the
 // certificates.
 func TestClientCertificatesNeedProvenPeers(t *testing.T) {
-	group := func(open, insecure bool) *Group {
-		return &Group{Members: []GroupMember{{ID: 1}}, Peers: &cableEnd{open: open}, InsecurePeers: insecure}
+	group := func(open, insecure bool) *Cluster {
+		return &Cluster{Members: []ClusterMember{{ID: 1}}, Peers: &cableEnd{open: open}, InsecurePeers: insecure}
 	}
 	ca := newAuthority(t, "ca")
 	for name, c := range map[string]struct {
-		group    *Group
+		group    *Cluster
 		clientCA *authority
 		refused  bool
 	}{
@@ -25,7 +25,7 @@ func TestClientCertificatesNeedProvenPeers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := secured(t, ca, c.clientCA)
-			cfg.Group = c.group
+			cfg.Cluster = c.group
 			if err := cfg.Validate(); errors.Is(err, ErrOpenPeers) != c.refused || err != nil != c.refused {
 				t.Errorf("refused: %v, and the configuration is %v", c.refused, err)
 			}

@@ -131,7 +131,7 @@ func startPair(t *testing.T) *pair {
 		cfg := anyPort()
 		cfg.RequestTimeout = time.Hour // nothing here is to end because of that
 		cfg.Name = []string{"a", "b"}[i]
-		cfg.Group = &Group{Peers: peers, Members: []GroupMember{
+		cfg.Cluster = &Cluster{Peers: peers, Members: []ClusterMember{
 			{ID: p.ids[0], Name: "a", PeerURL: "http://a:2380"}, {ID: p.ids[1], Name: "b", PeerURL: "http://b:2380"},
 		}}
 		s, err := newServer(cfg, node)

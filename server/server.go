@@ -87,7 +87,7 @@ func newServer(cfg Config, m member) (*Server, error) {
 		return nil, err
 	}
 	var leader func() (id, term uint64)
-	if cfg.Group != nil {
+	if cfg.Cluster != nil {
 		s.leading, s.peers, leader = m, newPeers(s), m.Leader
 	}
 	s.life = lifetime.New(leader)

@@ -52,16 +52,16 @@ func startTrio(t *testing.T, patience time.Duration) *trio {
 	t.Helper()
 	tr := &trio{t: t}
 	addresses, listeners, ids := make(map[uint64]string), [3]net.Listener{}, []uint64{11, 12, 13}
-	group := Group{ReadTimeout: patience}
+	group := Cluster{ReadTimeout: patience}
 	for i, id := range ids {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		wantOK(t, err)
 		addresses[id], listeners[i] = l.Addr().String(), l
-		group.Members = append(group.Members, GroupMember{ID: id, Name: string(rune('a' + i)), PeerURL: "http://" + l.Addr().String()})
+		group.Members = append(group.Members, ClusterMember{ID: id, Name: string(rune('a' + i)), PeerURL: "http://" + l.Addr().String()})
 	}
 	for i, id := range ids {
 		m := &trioMember{id: id, socket: new(socket)}
-		node, err := node.Start(t.Context(), node.Config{Dir: t.TempDir(), Group: &node.GroupConfig{
+		node, err := node.Start(t.Context(), node.Config{Dir: t.TempDir(), Cluster: &node.ClusterConfig{
 			Self: id, Members: ids, ClusterID: 77, Transport: m.socket, ReadTimeout: group.ReadTimeout,
 		}})
 		wantOK(t, err)
@@ -73,7 +73,7 @@ func startTrio(t *testing.T, patience time.Duration) *trio {
 		m.socket.transport.Store(m.transport)
 		cfg, own := anyPort(), group
 		own.Peers = m.transport
-		cfg.Name, cfg.Group = group.Members[i].Name, &own
+		cfg.Name, cfg.Cluster = group.Members[i].Name, &own
 		s, err := New(cfg, node)
 		wantOK(t, err)
 		wantOK(t, m.transport.Start())

@@ -14,8 +14,8 @@ type Event interface{ event() }
 // a lease past its deadline. Every other event does the same besides.
 type Wake struct{}
 
-// InLine is the answer to a claim: it stands in line for the name, and is renewed from now on.
-type InLine struct {
+// Queued is the answer to a claim: it stands in line for the name, and is renewed from now on.
+type Queued struct {
 	Lease Lease
 	TTL   time.Duration // as granted; may differ from the one asked
 	Until clock.Instant // if not zero: the end on this process's clocks, instead of TTL
@@ -81,7 +81,7 @@ type Released struct{ Lease Lease }
 type ReleaseFailed struct{ Lease Lease }
 
 func (Wake) event()          {}
-func (InLine) event()        {}
+func (Queued) event()        {}
 func (Granted) event()       {}
 func (Refused) event()       {}
 func (Unknown) event()       {}

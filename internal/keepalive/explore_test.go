@@ -458,7 +458,7 @@ func (x *explorer) atHolder(w *world, from int32, i int) {
 		})
 	}
 	if s.answers&saysInLine != 0 {
-		step("is told: in line", InLine{Lease: l, TTL: ttl}, nil)
+		step("is told: in line", Queued{Lease: l, TTL: ttl}, nil)
 	}
 	if s.answers&saysGranted != 0 {
 		step("is told: yours", Granted{Lease: l, TTL: ttl}, nil)

@@ -107,7 +107,7 @@ func fuzzedEvent(h *Renewer, in *fuzzed, now *clock.Instant, kind byte, l Lease,
 	}
 	switch kind % 16 {
 	case 1:
-		return InLine{l, in.duration(), in.instant(*now)}
+		return Queued{l, in.duration(), in.instant(*now)}
 	case 2, 3:
 		return Granted{l, in.duration(), in.instant(*now)}
 	case 4:

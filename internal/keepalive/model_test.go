@@ -46,7 +46,7 @@ func (m *model) end(from clock.Instant, ttl time.Duration, until clock.Instant) 
 
 func (m *model) step(now clock.Instant, e Event) {
 	switch e := e.(type) {
-	case InLine:
+	case Queued:
 		if l := m.leases[e.Lease]; l.state == claiming || l.state == unsettled {
 			l.fresh, l.state, l.deadline = true, waiting, m.end(l.first, e.TTL, e.Until)
 		}

@@ -107,7 +107,7 @@ func (p *property) until(t *rapid.T) clock.Instant {
 func (p *property) answer(t *rapid.T) {
 	l, ttl := p.lease(t), ttls.Draw(t, "ttl")
 	p.step(t, rapid.SampledFrom([]Event{
-		Granted{l, ttl, p.until(t)}, InLine{l, ttl, p.until(t)}, Refused{l}, Unknown{l},
+		Granted{l, ttl, p.until(t)}, Queued{l, ttl, p.until(t)}, Refused{l}, Unknown{l},
 	}).Draw(t, "answer"))
 }
 
@@ -326,7 +326,7 @@ func (p *property) check(t *rapid.T) {
 		}
 	}
 	stats := h.Stats()
-	if used != len(h.queue.entries) || used+len(h.free) != len(h.slots) || stats.Claiming+stats.InLine+stats.Held+stats.Releasing != used {
+	if used != len(h.queue.entries) || used+len(h.free) != len(h.slots) || stats.Claiming+stats.Queued+stats.Held+stats.Releasing != used {
 		t.Fatalf("%d used, %d queued, %d free of %d: %+v", used, len(h.queue.entries), len(h.free), len(h.slots), stats)
 	}
 	if len(h.messages) > keptMessages+used+1 || stats.Renewals < stats.Messages {

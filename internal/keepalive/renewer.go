@@ -59,7 +59,7 @@ func New(c Config) (*Renewer, error) {
 }
 
 // Claim makes a handle for a claim that is about to be sent for the first time: now was read before that.
-// The answer is one of [InLine], [Granted], [Refused] and [Unknown]. The only error is [ErrTTL].
+// The answer is one of [Queued], [Granted], [Refused] and [Unknown]. The only error is [ErrTTL].
 func (h *Renewer) Claim(now clock.Instant, ttl time.Duration) (Lease, error) {
 	if ttl < MinTTL {
 		return 0, ErrTTL
@@ -90,7 +90,7 @@ func (h *Renewer) Step(now clock.Instant, e Event) []Effect {
 	now = h.advance(now)
 	switch e := e.(type) {
 	case Wake:
-	case InLine:
+	case Queued:
 		h.answered(now, e.Lease, waiting, e.TTL, e.Until)
 	case Granted:
 		h.answered(now, e.Lease, held, e.TTL, e.Until)
@@ -199,7 +199,7 @@ func (h *Renewer) Remaining(now clock.Instant, l Lease) time.Duration {
 
 // Stats counts what there is and what was done.
 type Stats struct {
-	Claiming, InLine, Held, Releasing int    // leases by what they are
+	Claiming, Queued, Held, Releasing int    // leases by what they are
 	InFlight                          int    // messages that wait for answers
 	Messages                          uint64 // of renewals, that were asked for
 	Hedges                            uint64 // those of them that were sent because an earlier one was overdue

@@ -204,7 +204,7 @@ func TestC11YoursMovesNothing(t *testing.T) {
 	s := newScript(t, Config{})
 	l, first := s.claim(usual), s.clocks.Now()
 	s.clocks.Advance(time.Second)
-	s.step(InLine{Lease: l, TTL: usual})
+	s.step(Queued{Lease: l, TTL: usual})
 	s.wantDeadline(l, first.Add(relied))
 	if s.h.Valid(s.clocks.Now(), l) || s.h.Remaining(s.clocks.Now(), l) != 0 {
 		t.Error("may act while it stands in line")
@@ -219,13 +219,13 @@ func TestC11YoursMovesNothing(t *testing.T) {
 		t.Errorf("not held: %v", s.got)
 	}
 	s.step(Granted{Lease: l, TTL: time.Hour})
-	s.step(InLine{Lease: l, TTL: time.Hour})
+	s.step(Queued{Lease: l, TTL: time.Hour})
 	s.wantDeadline(l, sent.Add(relied))
 
 	// Its place in line is over at the deadline, and "yours" comes too late.
 	s = newScript(t, Config{})
 	l = s.claim(usual)
-	s.step(InLine{Lease: l, TTL: usual})
+	s.step(Queued{Lease: l, TTL: usual})
 	s.clocks.Advance(relied)
 	if s.step(Granted{Lease: l, TTL: usual, Until: s.clocks.Now().Add(time.Hour)}); !s.has(Lost{l, Deadline}) {
 		t.Errorf("held from a line it does not stand in: %v", s.got)

@@ -100,7 +100,7 @@ func (h *Renewer) enter(s *slot, to state) {
 		case claiming, unsettled:
 			h.stats.Claiming += c.n
 		case waiting:
-			h.stats.InLine += c.n
+			h.stats.Queued += c.n
 		case held:
 			h.stats.Held += c.n
 		case releasing:

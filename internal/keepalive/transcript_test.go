@@ -61,7 +61,7 @@ func (tr *conversation) run(t *testing.T, d *datadriven.TestData) string {
 		tr.names[transcript.Word(d, 0)], tr.called[l] = l, transcript.Word(d, 0)
 		return ""
 	case "in-line":
-		return tr.step(InLine{tr.lease(d), tr.ttl(t, d), tr.until(t, d)})
+		return tr.step(Queued{tr.lease(d), tr.ttl(t, d), tr.until(t, d)})
 	case "granted":
 		return tr.step(Granted{tr.lease(d), tr.ttl(t, d), tr.until(t, d)})
 	case "refused":

@@ -189,7 +189,7 @@ func TestLoneWriteIsAnsweredByTheDisksGoroutine(t *testing.T) {
 func TestWriteIsLeftToTheMembersGoroutine(t *testing.T) {
 	for name, set := range map[string]func(w *world, n *Node, e *replica.Persisted) (undo func()){
 		"a member of a group": func(_ *world, n *Node, _ *replica.Persisted) func() {
-			n.cfg.Group = new(GroupConfig)
+			n.cfg.Cluster = new(ClusterConfig)
 			return nil
 		},
 		"a call waits": func(_ *world, n *Node, _ *replica.Persisted) func() { n.intake <- submission{}; return nil },

@@ -46,8 +46,8 @@ type Config struct {
 	Retention time.Duration
 	// Space says from when on clients get no more of it. The zero value sets no limits.
 	Space replica.SpaceLimits
-	// Group makes this member one of several; nil means that it is alone.
-	Group *GroupConfig
+	// Cluster makes this member one of several; nil means that it is alone.
+	Cluster *ClusterConfig
 	// FreeBytes tells how much the file system of a folder has left; nil asks FS.
 	FreeBytes func(dir string) (uint64, error)
 
@@ -245,7 +245,7 @@ func (n *Node) open() (err error) {
 		ClusterID: randomID(), MemberID: randomID(), Incarnation: randomID(), Space: n.cfg.Space, Retention: n.cfg.Retention,
 		LogKeep: n.cfg.logKeep,
 	}
-	if g := n.cfg.Group; g != nil {
+	if g := n.cfg.Cluster; g != nil {
 		config.ClusterID, config.MemberID, config.Members = g.ClusterID, g.Self, g.Members
 		config.ElectionTimeout, config.MasterLease, config.ReadTimeout = g.ElectionTimeout, g.MasterLease, g.ReadTimeout
 		config.Drift = g.Drift

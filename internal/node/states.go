@@ -94,7 +94,7 @@ func (n *Node) shipState(ctx context.Context, e replica.Ship) error {
 	if err != nil {
 		return errors.Join(err, e.State.Close())
 	}
-	err = n.cfg.Group.Transport.Ship(ctx, to, e.Message.AppendTo(nil), state)
+	err = n.cfg.Cluster.Transport.Ship(ctx, to, e.Message.AppendTo(nil), state)
 	return errors.Join(err, state.Close(), e.State.Close())
 }
 

@@ -171,7 +171,7 @@ func TestNodeRefusesStates(t *testing.T) {
 	if err := n.ReceiveState(ctx, from, 0xbad, message, bytes.NewReader(state)); err != nil {
 		t.Fatal(err)
 	}
-	status, err := n.Group(ctx) // the member has dealt with it
+	status, err := n.Cluster(ctx) // the member has dealt with it
 	if err != nil || status.Counts.RejectedPeers == 0 {
 		t.Errorf("%+v, %v", status.Counts, err)
 	}

@@ -290,7 +290,7 @@ func (r *Replica) tryRenew(request uint64, id lessor.ID) (lease RenewedLease, de
 		return RenewedLease{ID: id, TTL: ttl}, true
 	case lessor.ErrNotFound, lessor.ErrRenewalRefused:
 		return RenewedLease{ID: id, Err: r.whyNot(id, err)}, true
-	case lessor.ErrClearing, lessor.ErrGoing:
+	case lessor.ErrClearing, lessor.ErrEnding:
 		if r.waiters >= maxWaiters {
 			return RenewedLease{ID: id, Err: ErrTooManyRequests}, true
 		}

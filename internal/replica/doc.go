@@ -60,21 +60,21 @@
 // Members know each other by the incarnation of their data folders as well. The first that a member hears of another is
 // written down; one that comes back with another folder has forgotten votes, entries and promises, and is not listened
 // to. A member that is new has no vote until all know its folder (found.go), and one that finds that a leader lacks what
-// it knows to be committed halts (fork.go). The members of a group are those that it was founded with.
+// it knows to be committed halts (fork.go). The members of a cluster are those that it was founded with.
 //
 // # Where things are
 //
 //	replica.go, event.go         Step; what goes in and comes out
-//	command.go, entry.go, txn.go, claim_query.go, again.go, names.go
+//	command.go, again.go, names.go
 //	                             what clients ask for, and what applying it does
 //	propose.go, bulk.go, persist.go, apply.go, recover.go, compaction.go, space.go, memory.go, admission.go, pace.go
 //	                             what becomes of commands, the state, and what bounds them
 //	answer.go                    answers from memory
-//	group.go, elect.go           the others, promises, elections, handing over and leaving
-//	found.go, fork.go            new members, and groups that have forked
+//	members.go, elect.go        the others, promises, elections, handing over and leaving
+//	found.go, fork.go            new members, and clusters that have forked
 //	confirm.go, forward.go       rounds, followers' reads and renewals
 //	health.go, yield.go          whether requests work through this member; leaders that hand over to a better one
-//	view.go, group_status.go       what a driver sees besides effects
+//	view.go, cluster_status.go   what a driver sees besides effects
 //	message.go                   what members say to each other
 //	ship.go, install.go
 //	                             a member's whole state, on its way to another

@@ -206,7 +206,7 @@ func (w *world) checkFaults() {
 		if !m.up || len(w.members) == 1 {
 			continue
 		}
-		if fault := m.replica.Group(m.clocks.now(w)).Holder.Fault; fault != masterlease.NoFault {
+		if fault := m.replica.Cluster(m.clocks.now(w)).Holder.Fault; fault != masterlease.NoFault {
 			w.fail("a clock is distrusted only if it is wrong (I9)", "%s reports: %v", m.name, fault)
 		}
 	}

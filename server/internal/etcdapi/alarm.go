@@ -25,7 +25,7 @@ func (m *maintenanceService) alarms(shortage replica.Shortage) []*pb.AlarmMember
 // ends by itself as well; while it has a cause it cannot be lifted. Each member has one of its own; a request about
 // another member, or about all, goes there.
 func (m *maintenanceService) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
-	if m.cfg.Group == nil || admission.FromPeer(ctx) {
+	if m.cfg.Cluster == nil || admission.FromPeer(ctx) {
 		return m.ownAlarm(ctx, r)
 	}
 	if r.MemberID != 0 && !m.isMember(r.MemberID) {
@@ -56,7 +56,7 @@ func (m *maintenanceService) alarmOf(ctx context.Context, member uint64, r *pb.A
 		return m.ownAlarm(ctx, own)
 	}
 	var resp *pb.AlarmResponse
-	why, err := m.cfg.Group.Ask(ctx, member, func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) (err error) {
+	why, err := m.cfg.Cluster.Ask(ctx, member, func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) (err error) {
 		resp, err = pb.NewMaintenanceClient(conn).Alarm(ctx, own, opts...)
 		return err
 	})

@@ -63,8 +63,8 @@ type maintenanceMember interface {
 	Snapshot(context.Context) (*datadir.Snapshot, error)
 }
 
-// Group is what an [API] uses of the cluster that its member is one of.
-type Group interface {
+// Cluster is what an [API] uses of the cluster that its member is one of.
+type Cluster interface {
 	// Leads reports whether this member leads as far as it knows.
 	Leads() bool
 	// HandOver has another member lead.
@@ -97,7 +97,7 @@ type Metrics interface {
 // Config is what an [API] is made of.
 type Config struct {
 	Member   Member
-	Group    Group // nil if the member is alone
+	Cluster    Cluster // nil if the member is alone
 	Metrics  Metrics
 	Log      *slog.Logger
 	Lifetime *lifetime.Lifetime

@@ -235,11 +235,11 @@ func (s *API) revoke(ctx context.Context, lease int64) error {
 		_, err := s.cfg.Member.Revoke(ctx, lessor.ID(lease))
 		return nil, err
 	}
-	if s.cfg.Group == nil {
+	if s.cfg.Cluster == nil {
 		_, err := here(ctx, nil)
 		return err
 	}
-	_, err := s.cfg.Group.Unary(ctx, pb.Lease_LeaseRevoke_FullMethodName, &pb.LeaseRevokeRequest{ID: lease}, here)
+	_, err := s.cfg.Cluster.Unary(ctx, pb.Lease_LeaseRevoke_FullMethodName, &pb.LeaseRevokeRequest{ID: lease}, here)
 	return err
 }
 

@@ -61,7 +61,7 @@ var refusals = []refusal{
 	// moments. etcd answers Unknown "not a primary lessor" here, on which no client tries again.
 	{lessor.ErrNotPrimary, rpctypes.ErrGRPCNoLeader, "no_leader"},
 	{lessor.ErrStopped, rpctypes.ErrGRPCStopped, "stopped"},
-	{lessor.ErrGoing, status.Error(codes.Unavailable, "etcdserver: the lease is about to end, try again"), "lease_going"},
+	{lessor.ErrEnding, status.Error(codes.Unavailable, "etcdserver: the lease is about to end, try again"), "lease_going"},
 	{lessor.ErrClearing, status.Error(codes.Unavailable, "etcdserver: the renewal is being replicated, try again"), "lease_clearing"},
 
 	{keyspace.ErrEmptyKey, rpctypes.ErrGRPCEmptyKey, "invalid"},

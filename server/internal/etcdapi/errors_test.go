@@ -95,7 +95,7 @@ func TestReasonsAreCounted(t *testing.T) {
 }
 
 func TestTryAgainIsRetriable(t *testing.T) {
-	for _, err := range []error{lessor.ErrNotPrimary, lessor.ErrGoing, lessor.ErrClearing, replica.ErrNoLeader} {
+	for _, err := range []error{lessor.ErrNotPrimary, lessor.ErrEnding, lessor.ErrClearing, replica.ErrNoLeader} {
 		_, answer := translate(err)
 		wantCode(t, answer, codes.Unavailable)
 	}

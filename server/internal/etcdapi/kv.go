@@ -42,7 +42,7 @@ func (k *kvService) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRes
 // the client of that one: then the leader is asked.
 func readAt[T any](s *API, serializable bool, read func(serializable bool) (replica.Header, T, error)) (replica.Header, T, error) {
 	h, res, err := read(serializable)
-	if serializable && s.cfg.Group != nil && errors.Is(err, keyspace.ErrFutureRevision) {
+	if serializable && s.cfg.Cluster != nil && errors.Is(err, keyspace.ErrFutureRevision) {
 		return read(false)
 	}
 	return h, res, err

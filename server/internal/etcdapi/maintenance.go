@@ -78,20 +78,20 @@ func (m *maintenanceService) HashKV(ctx context.Context, r *pb.HashKVRequest) (*
 // MoveLeader has another member lead, if this one leads: etcd's clients ask the one that does. A request to
 // move to the member that leads already is no error: its client wants that member to lead afterwards.
 func (m *maintenanceService) MoveLeader(ctx context.Context, r *pb.MoveLeaderRequest) (*pb.MoveLeaderResponse, error) {
-	if err := m.cfg.Serving(); err != nil || m.cfg.Group != nil && !m.cfg.Group.Leads() {
+	if err := m.cfg.Serving(); err != nil || m.cfg.Cluster != nil && !m.cfg.Cluster.Leads() {
 		return nil, rpctypes.ErrGRPCNotLeader
 	}
 	h := m.cfg.Member.Header()
 	if r.TargetID == h.MemberID {
 		return &pb.MoveLeaderResponse{Header: header(h)}, nil
 	}
-	if m.cfg.Group == nil {
+	if m.cfg.Cluster == nil {
 		return nil, rpctypes.ErrGRPCBadLeaderTransferee
 	}
 	if !m.isMember(r.TargetID) {
 		return nil, rpctypes.ErrGRPCBadLeaderTransferee
 	}
-	err := m.cfg.Group.HandOver(ctx, r.TargetID)
+	err := m.cfg.Cluster.HandOver(ctx, r.TargetID)
 	if errors.Is(err, replica.ErrNotLeader) {
 		return nil, rpctypes.ErrGRPCNotLeader
 	}

@@ -55,9 +55,9 @@ type groupMember struct {
 }
 
 // config is the node's.
-func (m *groupMember) config() *node.GroupConfig {
+func (m *groupMember) config() *node.ClusterConfig {
 	p := m.plan
-	c := &node.GroupConfig{
+	c := &node.ClusterConfig{
 		Self: p.Self.ID, ClusterID: p.ID, Transport: m.socket,
 		ElectionTimeout: p.Election, MasterLease: p.Lease, ReadTimeout: p.Patience, Drift: p.Drift,
 	}
@@ -94,10 +94,10 @@ func (m *groupMember) connect(node *node.Node, requestBytes int, log *slog.Logge
 }
 
 // group is what the front has to know.
-func (m *groupMember) group() *server.Group {
-	g := &server.Group{Peers: m.transport, ReadTimeout: m.plan.Patience, InsecurePeers: m.plan.Insecure}
+func (m *groupMember) group() *server.Cluster {
+	g := &server.Cluster{Peers: m.transport, ReadTimeout: m.plan.Patience, InsecurePeers: m.plan.Insecure}
 	for _, member := range m.plan.Members {
-		g.Members = append(g.Members, server.GroupMember{
+		g.Members = append(g.Members, server.ClusterMember{
 			ID: member.ID, Name: member.Name, PeerURL: m.plan.Scheme() + member.Address,
 		})
 	}

@@ -80,7 +80,7 @@ func serve(cmd *cobra.Command, version string, s settings.Server) error {
 	if plan != nil {
 		plan.Warn(logger)
 		p.member = &groupMember{plan: plan, socket: new(socket)}
-		nodeConfig.Group = p.member.config()
+		nodeConfig.Cluster = p.member.config()
 	}
 	// Somebody who starts a second server by mistake reads about the first one, and finds no new data folder.
 	if err := checkPorts(s, plan); err != nil {
@@ -118,7 +118,7 @@ func (p *process) start(config server.Config) (err error) {
 		if err := p.member.connect(p.node, config.MaxRequestBytes, p.log); err != nil {
 			return err
 		}
-		config.Group = p.member.group()
+		config.Cluster = p.member.group()
 	}
 	if p.front, err = server.New(config, p.node); err != nil {
 		return err

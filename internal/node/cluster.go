@@ -13,8 +13,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
-// GroupConfig makes a [Node] one of several. Durations of 0 mean the defaults of [Config].
-type GroupConfig struct {
+// ClusterConfig makes a [Node] one of several. Durations of 0 mean the defaults of [Config].
+type ClusterConfig struct {
 	// Self is this member's id, and Members are those of all, it among them. They and ClusterID are the same at every
 	// start.
 	Self      uint64
@@ -40,7 +40,7 @@ type Transport interface {
 }
 
 // alone reports whether the node is the only member.
-func (n *Node) alone() bool { return n.cfg.Group == nil }
+func (n *Node) alone() bool { return n.cfg.Cluster == nil }
 
 // maxReceived bounds the messages of others that wait for the member's goroutine.
 const maxReceived = 4096
@@ -89,7 +89,7 @@ func (n *Node) dispatch(e replica.Send) {
 		return // the follower asks again
 	}
 	bulk := e.Message.Raft != nil && e.Message.Raft.GetType() == raftpb.MsgApp && len(e.Message.Raft.GetEntries()) > 0
-	n.cfg.Group.Transport.Send(e.Message.To, !bulk, e.Message.AppendTo(nil))
+	n.cfg.Cluster.Transport.Send(e.Message.To, !bulk, e.Message.AppendTo(nil))
 }
 
 // lastWords tells the others that this member cannot go on, if it has led them and Step does not know yet: it may be
@@ -137,17 +137,17 @@ func (n *Node) AwaitLeader(ctx context.Context) (uint64, error) {
 }
 
 func (n *Node) readTimeout() time.Duration {
-	if n.cfg.Group == nil || n.cfg.Group.ReadTimeout == 0 {
+	if n.cfg.Cluster == nil || n.cfg.Cluster.ReadTimeout == 0 {
 		return replica.DefaultReadTimeout
 	}
-	return n.cfg.Group.ReadTimeout
+	return n.cfg.Cluster.ReadTimeout
 }
 
 func (n *Node) electionTimeout() time.Duration {
-	if n.cfg.Group == nil || n.cfg.Group.ElectionTimeout == 0 {
+	if n.cfg.Cluster == nil || n.cfg.Cluster.ElectionTimeout == 0 {
 		return replica.DefaultElectionTimeout
 	}
-	return n.cfg.Group.ElectionTimeout
+	return n.cfg.Cluster.ElectionTimeout
 }
 
 // leaderChange returns a channel that is closed when another leads, or nobody.
@@ -272,11 +272,11 @@ func (n *Node) leave(ctx context.Context) {
 	}
 }
 
-// Group returns how the group looks from here.
-func (n *Node) Group(ctx context.Context) (replica.GroupStatus, error) {
-	s, err := look(ctx, n, (*replica.Replica).Group)
+// Cluster returns how the group looks from here.
+func (n *Node) Cluster(ctx context.Context) (replica.ClusterStatus, error) {
+	s, err := look(ctx, n, (*replica.Replica).Cluster)
 	if err != nil {
-		return replica.GroupStatus{}, err
+		return replica.ClusterStatus{}, err
 	}
 	s.Malformed, s.Overrun = n.malformed.Load()+s.Counts.Malformed, n.overrun.Load()
 	return s, nil

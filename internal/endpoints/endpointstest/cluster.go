@@ -14,14 +14,14 @@ import (
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
-// Group is three servers in this process, which are one group. Whatever is said between them, and to them, goes through
+// Cluster is three servers in this process, which are one group. Whatever is said between them, and to them, goes through
 // proxies.
-type Group struct {
+type Cluster struct {
 	t       testing.TB
 	Members []*Member
 }
 
-// Member is one of a [Group]. As a [Store] it is reached without a proxy.
+// Member is one of a [Cluster]. As a [Store] it is reached without a proxy.
 type Member struct {
 	*Store
 	ID        uint64
@@ -56,18 +56,18 @@ func (s *socket) Ship(ctx context.Context, to uint64, message []byte, state io.R
 
 const groupID = 77
 
-// StartGroup starts one, of which the first member leads.
-func StartGroup(t testing.TB) *Group {
+// StartCluster starts one, of which the first member leads.
+func StartCluster(t testing.TB) *Cluster {
 	t.Helper()
-	g := &Group{t: t}
+	g := &Cluster{t: t}
 	ids := []uint64{11, 12, 13}
 	listeners := make([]net.Listener, len(ids))
-	var members []server.GroupMember
+	var members []server.ClusterMember
 	for i, id := range ids {
 		var err error
 		listeners[i], err = net.Listen("tcp", "127.0.0.1:0")
 		OK(t, err)
-		members = append(members, server.GroupMember{ID: id, Name: string(rune('a' + i)), PeerURL: "http://" + listeners[i].Addr().String()})
+		members = append(members, server.ClusterMember{ID: id, Name: string(rune('a' + i)), PeerURL: "http://" + listeners[i].Addr().String()})
 		g.Members = append(g.Members, &Member{ID: id})
 	}
 	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()} // removed after the members were stopped
@@ -82,7 +82,7 @@ func StartGroup(t testing.TB) *Group {
 	return g
 }
 
-func (g *Group) start(m *Member, place int, dir string, ids []uint64, listeners []net.Listener, members []server.GroupMember) {
+func (g *Cluster) start(m *Member, place int, dir string, ids []uint64, listeners []net.Listener, members []server.ClusterMember) {
 	g.t.Helper()
 	addresses := make(map[uint64]string)
 	for i, other := range g.Members {
@@ -94,7 +94,7 @@ func (g *Group) start(m *Member, place int, dir string, ids []uint64, listeners 
 		}
 	}
 	var err error
-	m.Node, err = node.Start(context.Background(), node.Config{Dir: dir, Group: &node.GroupConfig{
+	m.Node, err = node.Start(context.Background(), node.Config{Dir: dir, Cluster: &node.ClusterConfig{
 		Self: m.ID, Members: ids, ClusterID: groupID, Transport: &m.socket,
 	}})
 	OK(g.t, err)
@@ -107,7 +107,7 @@ func (g *Group) start(m *Member, place int, dir string, ids []uint64, listeners 
 	m.server, err = server.New(server.Config{
 		MaxTTL: lessor.MaxTTL, // what the backend allows
 		Name:   members[place].Name, ListenClient: "127.0.0.1:0", ListenHTTP: server.HTTPOff,
-		Group: &server.Group{Members: members, Peers: m.transport},
+		Cluster: &server.Cluster{Members: members, Peers: m.transport},
 	}, m.Node)
 	OK(g.t, err)
 	OK(g.t, m.transport.Start())
@@ -117,7 +117,7 @@ func (g *Group) start(m *Member, place int, dir string, ids []uint64, listeners 
 }
 
 // Endpoints are the members' as clients reach them that can be cut off.
-func (g *Group) Endpoints() []string {
+func (g *Cluster) Endpoints() []string {
 	var all []string
 	for _, m := range g.Members {
 		all = append(all, m.Front.Addr())
@@ -126,7 +126,7 @@ func (g *Group) Endpoints() []string {
 }
 
 // lead has a member lead.
-func (g *Group) lead(m *Member) {
+func (g *Cluster) lead(m *Member) {
 	g.t.Helper()
 	Eventually(g.t, "the member leads", func() bool {
 		leader, _ := m.Node.Leader()
@@ -154,7 +154,7 @@ func (m *Member) Stop() error {
 	return errors.Join(m.server.Stop(ctx), m.Node.Stop(ctx), m.transport.Close(ctx))
 }
 
-func (g *Group) stop() {
+func (g *Cluster) stop() {
 	for _, m := range g.Members {
 		if m.transport == nil || m.server == nil {
 			continue // the test has failed before it was there

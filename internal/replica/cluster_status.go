@@ -22,8 +22,8 @@ const (
 
 func (r Role) String() string { return [...]string{"follower", "candidate", "leader"}[r] }
 
-// GroupStatus is what a member tells of itself and, if it leads, of the others.
-type GroupStatus struct {
+// ClusterStatus is what a member tells of itself and, if it leads, of the others.
+type ClusterStatus struct {
 	Self, Leader uint64 // Leader is 0 if none is known
 	Role         Role
 	Term         uint64
@@ -56,9 +56,9 @@ type MemberStatus struct {
 	Suspect bool
 }
 
-// Group returns how the group looks from here.
-func (r *Replica) Group(now clock.Instant) GroupStatus {
-	s := GroupStatus{
+// Cluster returns how the group looks from here.
+func (r *Replica) Cluster(now clock.Instant) ClusterStatus {
+	s := ClusterStatus{
 		Self: r.identity.MemberID, Leader: r.leader, Term: r.term, Applied: r.applied.Index,
 		Committed: r.raft.BasicStatus().HardState.GetCommit(), Last: r.log.Last(),
 		Holder: r.holder.Stats(now), Grantor: r.grantor.Stats(now), Counts: r.counts,

@@ -118,7 +118,7 @@ func (q *quorum) prepare(t *testing.T) *quorum {
 
 func (q *quorum) start(id uint64) *Node {
 	q.t.Helper()
-	cfg := Config{Dir: q.dirs[id], logKeep: q.logKeep, Space: q.space, Group: &GroupConfig{
+	cfg := Config{Dir: q.dirs[id], logKeep: q.logKeep, Space: q.space, Cluster: &ClusterConfig{
 		Self: id, Members: q.ids, ClusterID: 0xc1, Transport: line2{q.s, id},
 		ReadTimeout: 5 * time.Second,
 	}}
@@ -210,7 +210,7 @@ func TestNodesInAGroup(t *testing.T) {
 	if leases := <-renewed; len(leases) != 2 || leases[0].TTL != time.Hour || leases[1].Err == nil {
 		t.Errorf("renewed: %+v", leases)
 	}
-	status, err := leader.Group(ctx)
+	status, err := leader.Cluster(ctx)
 	if err != nil || status.Role != replica.RoleLeader || status.Lease <= 0 || len(status.Members) != 3 {
 		t.Errorf("group: %+v, %v", status, err)
 	}
@@ -256,7 +256,7 @@ func TestNodeRefusesAFolderOfAnotherGroup(t *testing.T) {
 	leader, _ := q.leader()
 	id := leader.identity.MemberID
 	q.stop(id)
-	for what, g := range map[string]*GroupConfig{
+	for what, g := range map[string]*ClusterConfig{
 		"alone":          nil,
 		"another member": {Self: 12, Members: q.ids, ClusterID: 0xc1},
 		"another group":  {Self: id, Members: q.ids, ClusterID: 0xc2},
@@ -265,7 +265,7 @@ func TestNodeRefusesAFolderOfAnotherGroup(t *testing.T) {
 		if what == "another member" && id == 12 {
 			g.Self = 11
 		}
-		_, err := Start(context.Background(), Config{Dir: q.dirs[id], Group: g})
+		_, err := Start(context.Background(), Config{Dir: q.dirs[id], Cluster: g})
 		if err == nil || !strings.Contains(err.Error(), "another data folder") {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -319,7 +319,7 @@ func tellsTheOthers(fail func(leader *Node, broken *atomic.Bool) error) error {
 		broken[id] = new(atomic.Bool)
 		n, err := Start(ctx, Config{
 			Dir: "data", FS: breakable(broken[id], func(op errorfs.Op) bool { return strings.HasSuffix(op.Path, ".log") }),
-			Group: &GroupConfig{Self: id, Members: ids, ClusterID: 0xc1, Transport: overheard{line2{s, id}, gaveUp}},
+			Cluster: &ClusterConfig{Self: id, Members: ids, ClusterID: 0xc1, Transport: overheard{line2{s, id}, gaveUp}},
 		})
 		if err != nil {
 			return err

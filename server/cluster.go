@@ -15,13 +15,13 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/forwarding"
 )
 
-// DefaultReadTimeout is the default of [Group.ReadTimeout].
+// DefaultReadTimeout is the default of [Cluster.ReadTimeout].
 const DefaultReadTimeout = replica.DefaultReadTimeout
 
-// A Group is what a [Server] has to know of the group that its member is one of.
-type Group struct {
+// A Cluster is what a [Server] has to know of the group that its member is one of.
+type Cluster struct {
 	// Members are all of the group, this one among them, in the order in which they are shown.
-	Members []GroupMember
+	Members []ClusterMember
 	// Peers are the connections between members.
 	Peers Peers
 	// ReadTimeout is how long a request waits for a leader that takes it on. It is that of the node.
@@ -36,8 +36,8 @@ var ErrOpenPeers = errors.New("--client-ca has clients show a certificate, but t
 	"and has no TLS, so whoever reaches it can read and change everything without one: give --peer-cert, --peer-key and --peer-ca, " +
 	"listen for members on this machine only (--peer-listen), or accept this with --insecure-peers")
 
-// A GroupMember is one member of a group.
-type GroupMember struct {
+// A ClusterMember is one member of a group.
+type ClusterMember struct {
 	ID   uint64
 	Name string
 	// PeerURL is where other members reach it.
@@ -58,7 +58,7 @@ type Peers interface {
 
 var _ Peers = (*peer.Transport)(nil)
 
-func (g *Group) validate() error {
+func (g *Cluster) validate() error {
 	if g == nil {
 		return nil
 	}
@@ -80,14 +80,14 @@ func (g *Group) validate() error {
 
 // checkPeers refuses to ask clients for a certificate where a process that speaks as a member needs none.
 func (c Config) checkPeers() error {
-	if g := c.Group; g != nil && g.Peers != nil && c.ClientCAFile != "" && !g.InsecurePeers && g.Peers.Open() {
+	if g := c.Cluster; g != nil && g.Peers != nil && c.ClientCAFile != "" && !g.InsecurePeers && g.Peers.Open() {
 		return ErrOpenPeers
 	}
 	return nil
 }
 
 // withDefaults returns a copy.
-func (g *Group) withDefaults() *Group {
+func (g *Cluster) withDefaults() *Cluster {
 	if g == nil {
 		return nil
 	}
@@ -97,13 +97,13 @@ func (g *Group) withDefaults() *Group {
 }
 
 // member returns the member of that id.
-func (g *Group) member(id uint64) (GroupMember, bool) {
+func (g *Cluster) member(id uint64) (ClusterMember, bool) {
 	for _, m := range g.Members {
 		if m.ID == id {
 			return m, true
 		}
 	}
-	return GroupMember{}, false
+	return ClusterMember{}, false
 }
 
 // services are those that clients and other members are served with.
@@ -125,7 +125,7 @@ func (s *Server) members() []etcdapi.ListedMember {
 		return []etcdapi.ListedMember{{ID: own, Name: s.cfg.Name, ClientURLs: s.clientURLs()}}
 	}
 	var all []etcdapi.ListedMember
-	for _, m := range s.cfg.Group.Members {
+	for _, m := range s.cfg.Cluster.Members {
 		urls := s.peers.known(m.ID)
 		if m.ID == own {
 			urls = s.clientURLs()
@@ -135,8 +135,8 @@ func (s *Server) members() []etcdapi.ListedMember {
 	return all
 }
 
-// etcdGroup is the group as etcd's API uses it.
-type etcdGroup struct {
+// etcdCluster is the group as etcd's API uses it.
+type etcdCluster struct {
 	*forwarding.Forwarder
 	leading
 }
@@ -148,7 +148,7 @@ func (s *Server) newEtcd() *etcdapi.API {
 		MaxRequestBytes: s.cfg.MaxRequestBytes, MaxRenewals: s.cfg.MaxRenewals, ProgressInterval: s.cfg.ProgressInterval,
 	}
 	if s.forwarder != nil {
-		c.Group = etcdGroup{s.forwarder, s.leading}
+		c.Cluster = etcdCluster{s.forwarder, s.leading}
 	}
 	return etcdapi.New(c)
 }
@@ -162,23 +162,23 @@ type service struct {
 
 // registerForPeers offers the other members what they ask this one for.
 func (s *Server) registerForPeers() {
-	if s.cfg.Group == nil {
+	if s.cfg.Cluster == nil {
 		return
 	}
 	for _, svc := range s.services() {
 		if svc.peers {
-			s.cfg.Group.Peers.RegisterService(s.incoming.Service(svc.desc), svc.impl)
+			s.cfg.Cluster.Peers.RegisterService(s.incoming.Service(svc.desc), svc.impl)
 		}
 	}
 }
 
 // connect makes both sides of forwarding, unless the member is alone.
 func (s *Server) connect() (err error) {
-	if s.cfg.Group == nil {
+	if s.cfg.Cluster == nil {
 		return nil
 	}
 	s.forwarder, err = forwarding.New(forwarding.Config{
-		Member: s.member, Peers: s.cfg.Group.Peers, ReadTimeout: s.cfg.Group.ReadTimeout,
+		Member: s.member, Peers: s.cfg.Cluster.Peers, ReadTimeout: s.cfg.Cluster.ReadTimeout,
 		Lifetime: s.life, Places: s.limits.places, ReadsOnly: etcdapi.ReadsOnly,
 	})
 	if err != nil {
@@ -204,6 +204,6 @@ type leading interface {
 	HandOver(ctx context.Context, to uint64) error
 	// Found has this member, which is new, found its cluster without the members that are missing.
 	Found(ctx context.Context) error
-	// Group tells how the group looks from here.
-	Group(context.Context) (replica.GroupStatus, error)
+	// Cluster tells how the group looks from here.
+	Cluster(context.Context) (replica.ClusterStatus, error)
 }

@@ -51,15 +51,15 @@ func (s *Server) collectGroup(ctx context.Context, out chan<- prometheus.Metric)
 	c.counter(descPeerRequests, s.incoming.Served())
 	c.counter(descLeaders, s.life.Leaderships())
 	names := make(map[uint64]string)
-	for _, m := range s.cfg.Group.Members {
+	for _, m := range s.cfg.Cluster.Members {
 		names[m.ID] = m.Name
 	}
-	for _, p := range s.cfg.Group.Peers.Status() {
+	for _, p := range s.cfg.Cluster.Peers.Status() {
 		c.gauge(descPeer, oneIf(p.Connected), names[p.Member])
 		c.counter(descPeerDropped, p.Urgent.Dropped+p.Bulk.Dropped+p.Oversized, names[p.Member])
 		c.gauge(descPeerRound, p.RoundTrip.Seconds(), names[p.Member])
 	}
-	st, err := s.leading.Group(ctx)
+	st, err := s.leading.Cluster(ctx)
 	if err != nil {
 		return // counters that fall to zero would look like a restart
 	}
@@ -89,7 +89,7 @@ func (s *Server) collectGroup(ctx context.Context, out chan<- prometheus.Metric)
 }
 
 // collectPromises collects what the member has promised, and was promised.
-func (c *collector) collectPromises(st *replica.GroupStatus) {
+func (c *collector) collectPromises(st *replica.ClusterStatus) {
 	h, g := &st.Holder, &st.Grantor
 	c.gauge(descLease, st.Lease.Seconds())
 	c.gauge(descFault, oneIf(h.Fault != masterlease.NoFault))
