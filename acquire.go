@@ -15,30 +15,30 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keepalive"
 )
 
-// Acquire waits in line until the name is free, and holds it. It rides out troubles of the store for as
-// long as the TTL. If ctx ends first nothing is left behind, or what may be is released by the keeper. If
-// this keeper holds the name already that is a [*HeldError] with Self, at once.
+// Acquire waits until the name is free, and returns the lease on it. It survives a store that fails for up to the TTL. If
+// ctx ends first, the keeper releases whatever may have reached the store. If this keeper holds the name already, Acquire
+// returns a [*HeldError] with Self at once.
 func (k *Keeper) Acquire(ctx context.Context, name string, o ...Option) (*Lease, error) {
 	options, err := k.forOne(o)
 	if err != nil {
 		return nil, err
 	}
-	return k.acquire(ctx, name, options, false)
+	return k.claimUntilHeld(ctx, name, options, false)
 }
 
-// TryAcquire holds the name if it is free. If it is not that is a [*HeldError], and nothing is left behind.
+// TryAcquire returns the lease on the name if the name is free, else a [*HeldError]. It does not wait.
 func (k *Keeper) TryAcquire(ctx context.Context, name string, o ...Option) (*Lease, error) {
 	return k.Acquire(ctx, name, append(o[:len(o):len(o)], NoWait())...)
 }
 
-// errPlaceLost says that a claim has to be made again.
+// errPlaceLost means that the claim lost its place in the queue and must be made again.
 var errPlaceLost = fmt.Errorf("%w: the lease ended before it was its turn", ErrUnavailable)
 
-// errNoAnswer says that the store was silent, and so gave no reason.
+// errNoAnswer means that the store did not answer, so there is no better reason.
 var errNoAnswer = fmt.Errorf("%w: no answer", ErrUnavailable)
 
-// acquire makes claims until one holds the name.
-func (k *Keeper) acquire(ctx context.Context, name string, o leaseOptions, managed bool) (*Lease, error) {
+// claimUntilHeld makes claims until one holds the name.
+func (k *Keeper) claimUntilHeld(ctx context.Context, name string, o leaseOptions, managed bool) (*Lease, error) {
 	if err := backend.CheckName(name); err != nil {
 		return nil, err
 	}
@@ -47,56 +47,57 @@ func (k *Keeper) acquire(ctx context.Context, name string, o leaseOptions, manag
 	}
 	defer k.leave()
 	l := k.newLease(ctx, name, o, managed)
-	began, stood, err := k.claim(ctx, l, o)
+	began, queued, err := k.claim(ctx, l, o)
 	if err == nil {
 		return l, nil
 	}
-	return k.acquireAnew(ctx, name, o, managed, began, stood, err)
+	return k.claimAgain(ctx, name, o, managed, began, queued, err)
 }
 
-// acquireAnew is acquire after the first claim has failed, which was first sent when the present trouble began.
-func (k *Keeper) acquireAnew(caller context.Context, name string, o leaseOptions, managed bool, began clock.Instant, stood bool, err error) (*Lease, error) {
+// claimAgain continues claimUntilHeld after the first claim has failed with err. began is when that claim was first sent,
+// queued whether the store had queued it.
+func (k *Keeper) claimAgain(caller context.Context, name string, o leaseOptions, managed bool, began clock.Instant, queued bool, err error) (*Lease, error) {
 	ctx, done := k.bound(caller)
 	defer done()
-	var cause error // the newest reason that the store gave; that it was silent since then replaces none
+	var cause error // the newest reason that the store gave; a missing answer does not replace a reason
 	for tries := 0; ; tries++ {
 		if errors.Is(err, ErrUnavailable) && (cause == nil || !errors.Is(err, errNoAnswer)) {
 			cause = err
 		}
 		switch {
 		case ctx.Err() != nil:
-			return nil, overAfter(ctx, cause)
+			return nil, endedAfter(ctx, cause)
 		case o.noWait || !transient(err):
 			return nil, err
 		}
-		if now := k.clock.Now(); stood {
+		if now := k.clock.Now(); queued {
 			tries, began = 0, now
 		} else if now.Elapsed(began) > o.ttl {
 			return nil, err
 		}
 		if !pause(ctx, pauseAfter(tries, o.ttl)) {
-			return nil, overAfter(ctx, cause)
+			return nil, endedAfter(ctx, cause)
 		}
 		l := k.newLease(caller, name, o, managed)
-		if _, stood, err = k.claim(ctx, l, o); err == nil {
+		if _, queued, err = k.claim(ctx, l, o); err == nil {
 			return l, nil
 		}
 	}
 }
 
-// claim makes one claim, and returns when it holds the name or is over. It reports when it first asked, and
-// whether the store has answered.
-func (k *Keeper) claim(ctx context.Context, l *Lease, o leaseOptions) (asked clock.Instant, stood bool, err error) {
+// claim makes one claim, and returns when it holds the name or is over. It returns when it first sent the claim, and
+// whether the store has queued it.
+func (k *Keeper) claim(ctx context.Context, l *Lease, o leaseOptions) (asked clock.Instant, queued bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return asked, false, err
 	}
-	claim := backend.Claim{Name: l.name, Holder: k.who(o.text), TTL: o.ttl, Wait: !o.noWait}
+	claim := backend.Claim{Name: l.name, Holder: k.holder(o.text), TTL: o.ttl, Wait: !o.noWait}
 	_, _ = rand.Read(claim.ID[:]) // never fails
 	if asked, err = k.start(l); err != nil {
 		return asked, false, err
 	}
-	// An answer that comes when the lease would have ended is of no use, so each attempt takes a third of
-	// what is left. The next one may find another way.
+	// An answer after the end of the lease is useless, so each attempt takes a third of the time that is left. The next
+	// attempt may use another endpoint.
 	attempt := backend.NewRequest(ctx, k.calling, patience(o.ttl))
 	raw, grant, err := k.backend.Claim(attempt, claim)
 	attempt.End()
@@ -113,7 +114,7 @@ func (k *Keeper) claim(ctx context.Context, l *Lease, o leaseOptions) (asked clo
 		case err == nil:
 			return asked, true, k.granted(ctx, l, raw, grant)
 		case errors.Is(err, ErrUnknownOutcome) && raw != nil, l.raw != nil && inconclusive(err):
-			// Once an attempt may have taken effect, one that did not changes nothing about that.
+			// An earlier attempt may have taken effect, whatever became of this one.
 			if raw == nil {
 				raw = l.raw
 			}
@@ -129,12 +130,12 @@ func (k *Keeper) claim(ctx context.Context, l *Lease, o leaseOptions) (asked clo
 	}
 }
 
-// start lets the holder know of a claim that is about to be sent, and returns the time.
+// start registers a claim that is about to be sent with the renewer, and returns the time.
 func (k *Keeper) start(l *Lease) (now clock.Instant, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closing {
-		return now, errClosed
+		return now, errKeeperClosed
 	}
 	now = k.clock.Now()
 	k.stepAt(now, keepalive.Wake{}) // what is past its deadline is not held
@@ -150,15 +151,15 @@ func (k *Keeper) start(l *Lease) (now clock.Instant, err error) {
 	return now, nil
 }
 
-// inconclusive says whether an error leaves open what became of earlier attempts.
+// inconclusive reports whether an error leaves the outcome of earlier attempts open.
 func inconclusive(err error) bool {
 	return transient(err) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// refused takes in that a claim was refused for good.
+// refused ends a claim that the store has refused for good.
 func (k *Keeper) refused(ctx context.Context, l *Lease, err error) error {
 	if l.raw != nil {
-		// An earlier attempt may have taken effect, or be under way still.
+		// An earlier attempt may have taken effect, or may do so yet.
 		k.drop(l, l.raw)
 		if errors.Is(err, ErrLost) {
 			return errPlaceLost
@@ -183,7 +184,7 @@ func (k *Keeper) refused(ctx context.Context, l *Lease, err error) error {
 	return err
 }
 
-// settle waits until a claim whose outcome is unknown is to be repeated, with the same id.
+// settle waits until a claim with an unknown outcome must be repeated with the same id.
 func (k *Keeper) settle(ctx context.Context, l *Lease, raw backend.Lease, unknown error) error {
 	k.mu.Lock()
 	l.raw = raw
@@ -201,7 +202,7 @@ func (k *Keeper) settle(ctx context.Context, l *Lease, raw backend.Lease, unknow
 		l.name, ErrUnknownOutcome, unknown.Error())
 }
 
-// granted takes in that the name is held, or that the claim stands in line, and waits there.
+// granted records that the claim holds the name, or that the store has queued it; then it waits for the turn.
 func (k *Keeper) granted(ctx context.Context, l *Lease, raw backend.Lease, grant backend.Grant) error {
 	k.mu.Lock()
 	l.raw = raw
@@ -250,11 +251,11 @@ func (k *Keeper) granted(ctx context.Context, l *Lease, raw backend.Lease, grant
 	}
 }
 
-// errAskAgain says that nobody has said anything for a TTL.
-var errAskAgain = errors.New("no news")
+// errAskAgain means that the store has not reported a turn for a TTL.
+var errAskAgain = errors.New("no turn yet")
 
-// await asks the store to tell when it is our turn, for no longer than the TTL: then it is to be asked
-// again, in case the way to it is dead.
+// await asks the store to report the turn of l, for at most the TTL. The caller then asks again, in case the connection
+// is dead.
 func (k *Keeper) await(ctx context.Context, l *Lease) (backend.Grant, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.TTL())
 	defer cancel()
@@ -267,14 +268,14 @@ func (k *Keeper) await(ctx context.Context, l *Lease) (backend.Grant, error) {
 	turn, err := k.backend.Await(ctx, l.raw)
 	switch {
 	case err == nil && !turn.Held:
-		return turn, fmt.Errorf("%w: the store tells of a turn that is none", ErrUnavailable)
+		return turn, fmt.Errorf("%w: the store reported a turn without the name", ErrUnavailable)
 	case err != nil && !errors.Is(err, ErrLost) && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return turn, errAskAgain
 	}
 	return turn, err
 }
 
-// settled gives up the lock, and returns nil if l holds its name and is wanted.
+// settled unlocks the keeper, and returns nil if l holds its name and the caller still wants it.
 func (k *Keeper) settled(ctx context.Context, l *Lease) error {
 	l.interrupt = nil
 	holds, closing := l.isHeld, k.closing
@@ -285,12 +286,12 @@ func (k *Keeper) settled(ctx context.Context, l *Lease) error {
 		return fmt.Errorf("%w: the store takes longer to answer than a TTL of %v allows", ErrUnavailable, l.TTL())
 	case closing, ctx.Err() != nil:
 		k.drop(l, l.raw)
-		return cmp.Or(ctx.Err(), errClosed)
+		return cmp.Or(ctx.Err(), errKeeperClosed)
 	}
 	return nil
 }
 
-// idle waits for d, or until something has become of l.
+// idle waits for d, or until l changes.
 func (l *Lease) idle(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -301,7 +302,7 @@ func (l *Lease) idle(ctx context.Context, d time.Duration) {
 	}
 }
 
-// patience is how long to wait for one answer when so much is left, before another way is tried.
+// patience is how long one attempt waits for its answer when that much time is left, before another endpoint is tried.
 func patience(left time.Duration) time.Duration { return max(left/3, keepalive.MinTTL) }
 
 const (
@@ -309,8 +310,7 @@ const (
 	mostRetry  = 5 * time.Second
 )
 
-// pauseAfter returns how long to wait before another attempt, after that many have failed. The most is a quarter of the
-// TTL.
+// pauseAfter returns how long to wait before the next attempt, after that many have failed: at most a quarter of the TTL.
 func pauseAfter(fails int, ttl time.Duration) time.Duration {
 	most := max(leastRetry, min(mostRetry, ttl/4))
 	return backoff.Below(backoff.Doubled(leastRetry, most, fails), mathrand.Uint64())

@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootTimer fires when a time has passed on CLOCK_BOOTTIME, which counts the time that the machine sleeps. Go's
-// own timers stop then, and would fire late by all of it.
+// bootTimer is a timer on CLOCK_BOOTTIME, which also counts the time that the machine sleeps. Go's own timers stop during
+// that time, and would fire late by all of it.
 type bootTimer struct {
 	file  *os.File
 	fired chan struct{}
 }
 
-// newBootTimer returns a timer of the boot clock, or nil if there can be none: then the timers are all there is.
+// newBootTimer returns a timer of the boot clock; nil if the system has none. Then only Go's timers are left.
 func newBootTimer() *bootTimer {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
@@ -37,14 +37,14 @@ func (a *bootTimer) run() {
 	}
 }
 
-// set makes the timer fire after d, instead of when it was to fire before.
+// set makes the timer fire after d, in place of any earlier setting.
 func (a *bootTimer) set(d time.Duration) {
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(max(d, 1)))}
 	raw, err := a.file.SyscallConn()
 	if err != nil {
 		return // closed
 	}
-	// What fails leaves the timers, which are armed besides.
+	// An error leaves Go's timer, which is armed as well.
 	_ = raw.Control(func(fd uintptr) { _ = unix.TimerfdSettime(int(fd), 0, &spec, nil) })
 }
 

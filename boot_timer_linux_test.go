@@ -73,7 +73,7 @@ func TestBootTimerFiresByTheBootClock(t *testing.T) {
 	a.set(time.Second) // harmless
 }
 
-func TestT4NapsAreShorterThanWhatIsLeft(t *testing.T) {
+func TestNapsAreShorterThanTheTimeLeft(t *testing.T) {
 	for left := 3 * time.Millisecond; left < 1000*time.Hour; left *= 3 {
 		if n := nap(left); n <= 0 || n > left*9/10+1 {
 			t.Errorf("sleeps %v when %v are left", n, left)

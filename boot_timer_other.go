@@ -4,8 +4,8 @@ package leasekeeper
 
 import "time"
 
-// bootTimer is there on Linux only. Elsewhere a lease whose deadline has passed while the machine slept is
-// noticed by the next use, or when the timer fires that was armed for nine tenths of what was left.
+// bootTimer works on Linux only. Elsewhere the keeper notices a deadline that passed while the machine slept at the next
+// use of the lease, or when Go's timer fires.
 type bootTimer struct{ fired chan struct{} }
 
 func newBootTimer() *bootTimer { return nil }

@@ -57,8 +57,8 @@ func testUnknownClaim(w *world, kind memory.Kind, times int, held bool) {
 	w.free("x")
 }
 
-// An attempt that was refused says nothing about one before it that got lost.
-func TestARefusedRepetitionSettlesNothing(t *testing.T) {
+// A refused attempt says nothing about an earlier one whose answer was lost.
+func TestRefusedRetryLeavesTheOutcomeOpen(t *testing.T) {
 	for _, second := range []memory.Fault{
 		{Kind: memory.Refuse}, {Kind: memory.Refuse, Err: backend.ErrContention}, {Kind: memory.Refuse, Err: context.DeadlineExceeded},
 	} {
@@ -162,7 +162,7 @@ func testCancelled(w *world, fault memory.Fault, after time.Duration, held bool)
 	w.free("x")
 }
 
-func TestWaitingSurvivesTroubles(t *testing.T) {
+func TestWaitingSurvivesAStoreThatFails(t *testing.T) {
 	bubble(t, func(w *world) {
 		a, _ := w.keeper("a")
 		b, client := w.keeper("b")
@@ -194,7 +194,7 @@ func TestWaitingSurvivesTroubles(t *testing.T) {
 	})
 }
 
-func TestSelfWhileClaimsOverlap(t *testing.T) {
+func TestOverlappingClaimsOfOneKeeperReportSelf(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, _ := w.keeper("a")
 		var wins, selves atomic.Int32
@@ -231,8 +231,8 @@ func (h *hasty) Claim(ctx context.Context, c backend.Claim) (backend.Lease, back
 	return l, g, err
 }
 
-// A claim that is granted just when nobody wants it any more is given back.
-func TestAnAnswerThatComesWithTheEndOfTheCall(t *testing.T) {
+// The keeper releases a claim that is granted just when its call has ended.
+func TestClaimGrantedAsItsCallEndsIsReleased(t *testing.T) {
 	bubble(t, func(w *world) {
 		h := &hasty{Backend: w.store.Backend()}
 		k := w.on(h, "a")

@@ -47,7 +47,7 @@ func TestCloseWaitsForFunctions(t *testing.T) {
 	})
 }
 
-func TestTheFirstToCloseDecidesHowLong(t *testing.T) {
+func TestContextOfTheFirstCloseBoundsTheClosing(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, b := w.keeper("a")
 		l := w.must(k.Acquire(w.Context(), "manual"))
@@ -130,7 +130,7 @@ func TestCloseWithAnEndedContextLeavesNoGoroutine(t *testing.T) {
 	})
 }
 
-func TestCloseInterruptsWhoWaits(t *testing.T) {
+func TestCloseInterruptsWaitingCalls(t *testing.T) {
 	faults := map[string]memory.Fault{
 		"in line":             {Kind: memory.DelayAnswer, Op: memory.History},
 		"claims stall":        {Kind: memory.Stall, Op: memory.Claim},

@@ -16,7 +16,7 @@ import (
 )
 
 // C1: the deadline is counted from before the first send of what was acknowledged, and the context ends then.
-func TestC1DeadlineIsCountedFromTheFirstSend(t *testing.T) {
+func TestDeadlineIsCountedFromTheFirstSend(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		fault memory.Fault
@@ -56,7 +56,7 @@ func TestC1DeadlineIsCountedFromTheFirstSend(t *testing.T) {
 }
 
 // A renewal moves the deadline to what it is worth from its own first send.
-func TestC1RenewalIsCountedFromItsSend(t *testing.T) {
+func TestRenewalIsCountedFromItsSend(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, b := w.keeper("a")
 		l := w.must(k.TryAcquire(w.Context(), "x"))
@@ -106,8 +106,8 @@ func TestOneStalledMessageDoesNotLoseALease(t *testing.T) {
 	}
 }
 
-// A lease in trouble does not take the others with it.
-func TestOneLeaseInTroubleIsAlone(t *testing.T) {
+// A lease whose renewals fail does not end the other leases.
+func TestFailingLeaseDoesNotEndOthers(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, b := w.keeper("a")
 		good, bad := w.must(k.Acquire(w.Context(), "good")), w.must(k.Acquire(w.Context(), "bad"))
@@ -119,7 +119,7 @@ func TestOneLeaseInTroubleIsAlone(t *testing.T) {
 	})
 }
 
-func TestStoreGone(t *testing.T) {
+func TestLeasesEndInTimeWhenTheStoreIsGone(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, _ := w.keeper("a")
 		l := w.must(k.Acquire(w.Context(), "x"))
@@ -142,7 +142,7 @@ func TestStoreGone(t *testing.T) {
 	})
 }
 
-func TestForgottenLeasesAreLost(t *testing.T) {
+func TestLeasesThatTheStoreForgotAreLost(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, _ := w.keeper("a")
 		l := w.must(k.Acquire(w.Context(), "x"))
@@ -158,7 +158,7 @@ func TestForgottenLeasesAreLost(t *testing.T) {
 }
 
 // T4: a machine that slept, and a process that was stopped.
-func TestT4EveryUseReadsBothClocks(t *testing.T) {
+func TestEveryUseReadsBothClocks(t *testing.T) {
 	for name, jump := range map[string]func(*memory.Clock){
 		"suspended machine": func(c *memory.Clock) { c.Suspend(ttl) },
 		"stopped process":   func(c *memory.Clock) { c.Advance(ttl) },
@@ -186,8 +186,8 @@ func TestT4EveryUseReadsBothClocks(t *testing.T) {
 	}
 }
 
-// A lease past its deadline is lost, no matter which goroutine looks first.
-func TestWhatIsPastItsDeadlineIsLostToEveryCall(t *testing.T) {
+// A lease past its deadline is lost, whichever call looks first.
+func TestEveryCallFindsALeasePastItsDeadlineLost(t *testing.T) {
 	for name, look := range map[string]func(w *world, k *leasekeeper.Keeper, l *leasekeeper.Lease){
 		"Release": func(w *world, _ *leasekeeper.Keeper, l *leasekeeper.Lease) {
 			w.is(l.Release(w.Context()), leasekeeper.ErrLost)
@@ -241,7 +241,7 @@ func (b *ways) Renew(ctx context.Context, leases []backend.Lease, report func(in
 	return b.Backend.Renew(ctx, leases, report)
 }
 
-func TestAnotherWayIsTakenInTime(t *testing.T) {
+func TestSecondEndpointRenewsInTime(t *testing.T) {
 	bubble(t, func(w *world) {
 		b := &ways{Backend: w.store.Backend()}
 		k := w.on(b, "a")
@@ -310,7 +310,7 @@ func (u *untils) Claim(ctx context.Context, c backend.Claim) (backend.Lease, bac
 	return l, g, err
 }
 
-func TestAnEndThatTheBackendCountedIsReliedOn(t *testing.T) {
+func TestDeadlineCountedByTheBackendIsUsed(t *testing.T) {
 	bubble(t, func(w *world) {
 		b := &untils{w.store.Backend(), 7 * time.Second}
 		k := w.on(b, "a")

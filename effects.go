@@ -11,8 +11,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keepalive"
 )
 
-// Package internal/keepalive decides, and this file carries out its effects. All of it runs under the keeper's lock and
-// never blocks: I/O has goroutines of its own, and their results come back as events.
+// This file carries out what internal/keepalive decides. All of it runs under the keeper's lock and never blocks: I/O has
+// goroutines of its own, and their results come back as events.
 
 // handle steps the renewer with an event.
 func (k *Keeper) handle(e keepalive.Event) {
@@ -24,7 +24,7 @@ func (k *Keeper) handle(e keepalive.Event) {
 // step is handle with the lock held. The time is read here, after the event has arrived.
 func (k *Keeper) step(e keepalive.Event) { k.stepAt(k.clock.Now(), e) }
 
-// stepAt is step when the time was read already, after the event had arrived.
+// stepAt is step for a caller that has read the time after the event arrived.
 func (k *Keeper) stepAt(now clock.Instant, e keepalive.Event) {
 	k.carryOut(k.core.Step(now, e))
 	for len(k.after) > 0 {
@@ -67,7 +67,7 @@ func (k *Keeper) carryOut(effects []keepalive.Effect) {
 	}
 }
 
-// remember puts a lease where effects find it.
+// remember puts a lease into slots, where effects find it.
 func (k *Keeper) remember(l *Lease) {
 	slot := l.handle.Slot()
 	if slot >= len(k.slots) {
@@ -83,8 +83,8 @@ func (k *Keeper) forget(l *Lease) {
 	}
 }
 
-// again waits until the claim or the release of l is to be repeated. It returns false if the holder has
-// forgotten it: it is too late for that. The error is that of ctx, if that ends before.
+// again waits until the claim or the release of l must be repeated. It returns false if the renewer has forgotten the
+// lease: then it is too late. If ctx ends first, it returns the error of ctx.
 func (k *Keeper) again(ctx context.Context, l *Lease) (bool, error) {
 	for {
 		k.mu.Lock()
@@ -103,7 +103,7 @@ func (k *Keeper) again(ctx context.Context, l *Lease) (bool, error) {
 	}
 }
 
-// begin makes l the lease that holds its name.
+// begin records that l holds its name until the deadline.
 func (k *Keeper) begin(l *Lease, deadline clock.Instant) {
 	l.setDeadline(deadline)
 	l.isHeld = true
@@ -124,7 +124,7 @@ func (k *Keeper) finish(l *Lease, why *ending) {
 	l.notify()
 }
 
-// lose takes in that a lease, a place in line or a claim is over.
+// lose records that a lease, a waiting claim or a claim without an answer is over.
 func (k *Keeper) lose(l *Lease, cause keepalive.Cause) {
 	k.forget(l)
 	why := cause.String()
@@ -139,7 +139,7 @@ func (k *Keeper) lose(l *Lease, cause keepalive.Cause) {
 		if l.late {
 			k.lost[l.name] = l
 		}
-		if l.late && !l.managed { // else its manager waits for its function first
+		if l.late && !l.managed { // Run and Campaign wait for their function first
 			k.releaseLost(l)
 		}
 	} else if l.interrupt != nil {
@@ -165,7 +165,7 @@ func (k *Keeper) send(r keepalive.Renew) {
 	k.own.Go(func() { k.renew(ctx, r.Number, r.Leases, leases) })
 }
 
-// renew sends a message and brings back its answers.
+// renew sends a message of renewals and steps the renewer with the answers.
 func (k *Keeper) renew(ctx context.Context, number uint64, handles []keepalive.Lease, leases []backend.Lease) {
 	err := k.backend.Renew(ctx, leases, func(i int, r backend.Renewal) {
 		if i >= 0 && i < len(handles) {
@@ -194,7 +194,7 @@ func (k *Keeper) find(handle keepalive.Lease) *Lease {
 	return nil
 }
 
-// answered takes in what the store said about one lease of a message.
+// answered records the answer of the store about one lease of a message.
 func (k *Keeper) answered(number uint64, handle keepalive.Lease, r backend.Renewal) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -218,8 +218,8 @@ func (k *Keeper) answered(number uint64, handle keepalive.Lease, r backend.Renew
 	}
 }
 
-// watchTime wakes the holder when it asked for that, until the keeper stops working. Timers are hints: they
-// stop while the machine sleeps, so it sleeps for at most nine tenths of what is left, and looks again.
+// watchTime wakes the renewer at the instant that the renewer asked for, until the keeper stops. Timers are hints: they
+// stop while the machine sleeps. So it sleeps for at most nine tenths of the time that is left, and reads the clock again.
 func (k *Keeper) watchTime(boot *bootTimer) {
 	var fired <-chan struct{}
 	if boot != nil {
@@ -250,7 +250,7 @@ func (k *Keeper) watchTime(boot *bootTimer) {
 	}
 }
 
-// nap is how long to sleep when so much is left.
+// nap returns how long to sleep when that much time is left.
 func nap(left time.Duration) time.Duration {
 	if left <= 2*time.Millisecond {
 		return left
@@ -265,7 +265,7 @@ func (k *Keeper) arm() (left time.Duration, waits bool) {
 	defer k.mu.Unlock()
 	now := k.clock.Now()
 	if k.waits && now.Remaining(k.wakeAt) <= 0 {
-		k.waits = false // it says so again if it wants to be woken again
+		k.waits = false // the renewer sets it again if it wants another wake-up
 		k.step(keepalive.Wake{})
 		now = k.clock.Now()
 	}
@@ -273,8 +273,8 @@ func (k *Keeper) arm() (left time.Duration, waits bool) {
 	return now.Remaining(k.wakeAt), k.waits
 }
 
-// wake makes the goroutine that watches the time look at it, unless that goroutine does so anyway before the renewer's
-// next moment. While names are held for moments only, that moment changes all the time, and mostly to a later one.
+// wake makes watchTime read the clock, unless watchTime does so before wakeAt anyway. While names are held for moments
+// only, wakeAt changes with each of them, and mostly to a later instant.
 func (k *Keeper) wake() {
 	if k.isArmed && k.armed.Raw <= k.wakeAt.Raw && k.armed.Boot <= k.wakeAt.Boot {
 		return

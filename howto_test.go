@@ -215,7 +215,7 @@ func Example_shardOwnership() {
 	// context canceled
 }
 
-func TestHowToCronJob(t *testing.T) {
+func TestHowToCronJobWorksAsWritten(t *testing.T) {
 	bubble(t, func(w *world) {
 		a, _ := w.keeper("a")
 		b, _ := w.keeper("b")
@@ -236,7 +236,7 @@ func TestHowToCronJob(t *testing.T) {
 	})
 }
 
-func TestHowToLeaderElection(t *testing.T) {
+func TestHowToLeaderElectionWorksAsWritten(t *testing.T) {
 	bubble(t, func(w *world) {
 		a, client := w.keeper("a")
 		b, _ := w.keeper("b")
@@ -266,7 +266,7 @@ func TestHowToLeaderElection(t *testing.T) {
 	})
 }
 
-func TestHowToShardOwnership(t *testing.T) {
+func TestHowToShardOwnershipWorksAsWritten(t *testing.T) {
 	bubble(t, func(w *world) {
 		shards := []string{"shards/0", "shards/1", "shards/2", "shards/3"}
 		serve := func(ctx context.Context, l *leasekeeper.Lease) error { <-ctx.Done(); return nil }

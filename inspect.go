@@ -11,25 +11,25 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keepalive"
 )
 
-// pageSize is how many names List asks for at a time.
+// pageSize is how many names List requests at a time.
 const pageSize = 256
 
-// Get tells about a name. A name that nobody ever held is not held; that is no error.
+// Get returns the state of a name. A name that was never held is reported as not held, without an error.
 func (k *Keeper) Get(ctx context.Context, name string) (Info, error) {
 	if err := backend.CheckName(name); err != nil {
 		return Info{}, err
 	}
 	if err := k.calling.Err(); err != nil {
-		return Info{}, errClosed
+		return Info{}, errKeeperClosed
 	}
 	return k.backend.Get(ctx, name)
 }
 
-// List tells about the names that begin with prefix, in order. It asks the store page by page as the loop
-// goes on, so a name that changes meanwhile may be told of as it was or as it is.
+// List yields the names that begin with prefix, in order. It requests them from the store page by page while the loop
+// goes on, so a name that changes meanwhile may appear as it was or as it is.
 //
-// An error with a name in its Info is about that name alone, whose record cannot be read; the loop goes on with
-// the others. Any other error ends it.
+// An error together with a name in its Info concerns that name alone: its record cannot be read, and the loop goes on
+// with the others. Any other error ends the loop.
 func (k *Keeper) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		if err := checkPrefix(prefix); err != nil {
@@ -38,7 +38,7 @@ func (k *Keeper) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 		}
 		for after := ""; ; {
 			if k.calling.Err() != nil {
-				yield(Info{}, errClosed)
+				yield(Info{}, errKeeperClosed)
 				return
 			}
 			page, err := k.backend.List(ctx, prefix, after, pageSize)
@@ -63,12 +63,11 @@ func (k *Keeper) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 	}
 }
 
-// Watch tells how the names that begin with prefix are (events of the kind [Resync]), and then what happens
-// to them. Events of one name come in order. A loop that is slow is told with Resync how things are, in
-// place of what it has missed.
+// Watch yields the state of the names that begin with prefix (events of the kind [Resync]), and then each change. Events
+// of one name come in order. A slow loop receives a Resync with the current state in place of the events it missed.
 //
-// An error says that the store cannot go on. If it may be able to a little later, a loop that goes on after
-// the error goes on watching, beginning with Resync events; after any other error there is no more.
+// An error means that the store cannot go on. If the error is temporary, a loop that continues after it goes on watching,
+// beginning with Resync events. Any other error is the last element.
 func (k *Keeper) Watch(ctx context.Context, prefix string) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		watcher, err := backend.Can[backend.Watcher](k.backend)
@@ -96,7 +95,7 @@ func (k *Keeper) Watch(ctx context.Context, prefix string) iter.Seq2[Event, erro
 			case broken:
 				return
 			case ctx.Err() != nil:
-				yield(Event{}, over(ctx))
+				yield(Event{}, endedBy(ctx))
 				return
 			case err == nil:
 				err = fmt.Errorf("%w: the store ended the watch", ErrUnavailable)
@@ -105,7 +104,7 @@ func (k *Keeper) Watch(ctx context.Context, prefix string) iter.Seq2[Event, erro
 				return
 			}
 			if !pause(ctx, pauseAfter(fails, DefaultTTL)) {
-				yield(Event{}, over(ctx))
+				yield(Event{}, endedBy(ctx))
 				return
 			}
 		}
@@ -119,10 +118,10 @@ func checkPrefix(prefix string) error {
 	return nil
 }
 
-// Resume continues the tenure of the name under token t, which an earlier process or another keeper began
-// and then left alone. The one who began it must not act under it any more: nothing but its own end would
-// tell it. The lease has the TTL that it was granted with. [ErrLost] says that somebody else holds the name
-// now, or nobody, or that this keeper lost the lease at its deadline and is releasing it.
+// Resume continues the tenure of the name under token t, which an earlier process or another keeper began and then left.
+// That process must no longer act under the lease: it would find out only at the lease's end. The lease keeps the TTL
+// that it was granted. [ErrLost] means that the name has another holder or none, or that this keeper lost the lease at its
+// deadline and is releasing it.
 func (k *Keeper) Resume(ctx context.Context, name string, t Token, o ...Option) (*Lease, error) {
 	options, err := k.forOne(o)
 	if err == nil {
@@ -151,10 +150,10 @@ func (k *Keeper) Resume(ctx context.Context, name string, t Token, o ...Option) 
 	}
 	bounded, done := k.bound(ctx)
 	defer done()
-	raw, grant, err := resumer.Resume(bounded, name, t, k.who(options.text))
+	raw, grant, err := resumer.Resume(bounded, name, t, k.holder(options.text))
 	if err != nil {
 		if bounded.Err() != nil && !errors.Is(err, ErrUnknownOutcome) {
-			err = over(bounded)
+			err = endedBy(bounded)
 		}
 		return nil, k.refused(bounded, l, err)
 	}
@@ -163,7 +162,7 @@ func (k *Keeper) Resume(ctx context.Context, name string, t Token, o ...Option) 
 	l.ttl.Store(int64(grant.TTL))
 	closing := k.closing
 	if closing {
-		// The lease is left as it was found: somebody else may resume it.
+		// The lease stays as it was: another process may resume it.
 		k.step(keepalive.Refused{Lease: l.handle})
 		k.forget(l)
 	} else {
@@ -173,7 +172,7 @@ func (k *Keeper) Resume(ctx context.Context, name string, t Token, o ...Option) 
 	k.mu.Unlock()
 	switch {
 	case closing:
-		return nil, errClosed
+		return nil, errKeeperClosed
 	case !holds:
 		return nil, fmt.Errorf("%w: the store takes longer to answer than a TTL of %v allows", ErrUnavailable, l.TTL())
 	}

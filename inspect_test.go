@@ -8,7 +8,7 @@ import (
 	"github.com/leasekeeper/leasekeeper"
 )
 
-func TestWatchGoesOnAfterTroubles(t *testing.T) {
+func TestWatchContinuesAfterTemporaryErrors(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, _ := w.keeper("a")
 		w.must(k.Acquire(w.Context(), "x/1"))

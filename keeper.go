@@ -12,11 +12,11 @@ import (
 
 const (
 	maxMessages = 64 // renewals under way; more than one only in trouble, and at most two for each lease
-	maxReleases = 64 // leases that are given back at the same time
+	maxReleases = 64 // releases under way
 )
 
-// Keeper acquires leases on one store and keeps them. It is safe for concurrent use, and one is enough for a
-// program: all its leases are renewed together.
+// Keeper acquires leases on one store and renews them until they are released. It is safe for concurrent use. One is
+// enough for a program: it renews all its leases together.
 type Keeper struct {
 	backend backend.Backend
 	limits  backend.Limits
@@ -25,53 +25,53 @@ type Keeper struct {
 
 	calling   context.Context // ends when Close begins
 	stopCalls context.CancelCauseFunc
-	working   context.Context // ends when Close has waited long enough; bounds all that own does
+	working   context.Context // ends when Close has waited long enough; bounds the work of all goroutines in own
 	stopWork  context.CancelFunc
 	own       sync.WaitGroup // the keeper's goroutines
-	wakeUp    chan struct{}  // has room for one: look at wakeAt again
-	releases  chan struct{}  // has room for maxReleases
+	wakeUp    chan struct{}  // capacity 1: wakeAt has changed
+	releases  chan struct{}  // capacity maxReleases: one element for each attempt to release
 	done      chan struct{}  // closed when Close is done
 	journal   *journal       // nil if nothing is logged
 
 	mu          sync.Mutex
 	core        *keepalive.Renewer
-	slots       []*Lease          // by the slots of their handles
+	slots       []*Lease          // by Slot() of their handles; nil if unused
 	held        map[string]*Lease // by name
-	lost        map[string]*Lease // by name: those that ended at their deadline, until they are settled
+	lost        map[string]*Lease // by name: leases lost at their deadline, until settleLost is done with them
 	messages    map[uint64]context.CancelFunc
 	wakeAt      clock.Instant
 	waits       bool              // wakeAt is set
-	armed       clock.Instant     // when the goroutine that watches the time looks at it, at the latest
+	armed       clock.Instant     // when watchTime reads the clock next, at the latest
 	isArmed     bool              // armed is set
-	after       []keepalive.Event // what happened while effects were carried out
+	after       []keepalive.Event // events that came up while effects were carried out
 	one         [1]keepalive.Answer
 	closing     bool
-	unconfirmed int // leases whose release nobody has confirmed since Close began
+	unconfirmed int // leases whose release the store has not confirmed since Close began
 	busy        int // calls and releases that Close waits for
 	isIdle      bool
 	idle        chan struct{} // closed when closing and not busy
 }
 
-// enter begins a call that Close waits for.
+// enter begins a call that Close waits for. leave ends the call.
 func (k *Keeper) enter() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closing {
-		return errClosed
+		return errKeeperClosed
 	}
 	k.busy++
 	return nil
 }
 
-// leave ends it.
+// leave ends a call that enter began.
 func (k *Keeper) leave() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.left()
+	k.leaveLocked()
 }
 
-// left is leave with the lock held.
-func (k *Keeper) left() {
+// leaveLocked is leave for a caller that holds the lock.
+func (k *Keeper) leaveLocked() {
 	if k.busy--; k.busy == 0 && k.closing && !k.isIdle {
 		k.isIdle = true
 		close(k.idle)
@@ -81,9 +81,9 @@ func (k *Keeper) left() {
 // bound returns a context that ends with ctx and when the keeper is closed.
 func (k *Keeper) bound(ctx context.Context) (context.Context, func()) {
 	bounded, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(k.calling, func() { cancel(errClosed) })
+	stop := context.AfterFunc(k.calling, func() { cancel(errKeeperClosed) })
 	if k.calling.Err() != nil {
-		cancel(errClosed) // at once
+		cancel(errKeeperClosed) // at once
 	}
 	return bounded, func() {
 		stop()
@@ -91,13 +91,14 @@ func (k *Keeper) bound(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// Close releases all leases of the keeper and closes its backend. It first ends the contexts of leases and
-// interrupts those who wait for one; each [Keeper.Run] and [Keeper.Campaign] then still waits for its
-// function before it releases. So a function that is run must not close its own keeper, nor must the body of
-// a loop over [Keeper.Watch], which Close may have to wait for.
+// Close releases all leases of the keeper and closes its backend. It first ends the contexts of the leases and
+// interrupts the calls that wait for one. Each [Keeper.Run] and [Keeper.Campaign] then still waits for its function
+// before it releases. So a function that Run or Campaign calls must not close its own keeper, nor must the body of a
+// loop over [Keeper.Watch]: Close may wait for both.
 //
-// When ctx ends first, Close gives up on what is left, which the store ends after its TTL, and says so. In
-// any case no goroutine of the keeper is left when it returns, but for one that is stuck in a logger.
+// If ctx ends first, Close gives up on the leases that are left and returns an error; the store ends them after their
+// TTL. So do not pass a context that a signal has already cancelled: [context.WithoutCancel] helps. When Close returns,
+// no goroutine of the keeper is left, except one that is stuck in a logger.
 func (k *Keeper) Close(ctx context.Context) error {
 	if !k.beginClose() {
 		select {
@@ -113,7 +114,7 @@ func (k *Keeper) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		gaveUp = ctx.Err()
 	}
-	k.mu.Lock() // a goroutine starts only after a look at working under the lock
+	k.mu.Lock() // goroutines start under the lock, and only while working has not ended
 	k.stopWork()
 	k.mu.Unlock()
 	k.own.Wait()
@@ -142,24 +143,24 @@ func (k *Keeper) beginClose() bool {
 		return false
 	}
 	k.closing = true
-	k.busy++ // so that idle is closed here at the earliest
+	k.busy++ // idle must not be closed before leaveLocked below
 	for _, l := range append([]*Lease(nil), k.slots...) {
 		switch {
 		case l == nil || !l.isHeld:
 		case l.managed:
-			// Its function is still running, and only when it has returned the name may go to somebody else.
-			l.endContext(errClosed)
+			// Its function still runs. Only when it has returned may another process get the name.
+			l.endContext(errKeeperClosed)
 		default:
-			k.giveBack(l, &ending{name: l.name, token: l.token, why: "its keeper was closed", closed: true})
+			k.releaseInBackground(l, &ending{name: l.name, token: l.token, why: "its keeper was closed", closed: true})
 		}
 	}
-	k.left()
+	k.leaveLocked()
 	k.mu.Unlock()
-	k.stopCalls(errClosed)
+	k.stopCalls(errKeeperClosed)
 	return true
 }
 
-// endAll ends what is left, and returns how much that is.
+// endAll ends the leases that are left, and returns their number.
 func (k *Keeper) endAll() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-func TestBadInput(t *testing.T) {
+func TestInvalidArgumentsAreRefused(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, _ := w.keeper("a")
 		ctx := w.Context()
@@ -79,7 +79,7 @@ func TestBadInput(t *testing.T) {
 	})
 }
 
-func TestOpen(t *testing.T) {
+func TestOpenRefusesBadURLsAndHidesPasswords(t *testing.T) {
 	ctx := t.Context()
 	k, err := leasekeeper.Open(ctx, "memory:")
 	if err != nil {
@@ -110,11 +110,12 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// plain is a client whose store is no store for tests.
+// plain hides the test clock of a backend.
 type plain struct{ backend.Backend }
 
-// On any other store a keeper goes by the machine's clocks, timers and, on Linux, a timer of the boot clock.
-func TestRealStore(t *testing.T) {
+// Without a test clock a keeper uses the machine's clocks, Go's timers and, on Linux, a timer of the boot clock. It closes
+// all of them.
+func TestKeeperOnRealClocksLeavesNothingOpen(t *testing.T) {
 	const short = 200 * time.Millisecond
 	ctx := t.Context()
 	files := func() int {
@@ -155,9 +156,9 @@ func TestRealStore(t *testing.T) {
 	}
 }
 
-// Two keepers by URL, in real time, with the machine's clocks. Check reads them, and is exact; a context ends
-// by a timer, which a crowded machine runs late. That it does so in time is told in virtual time.
-func TestRealTime(t *testing.T) {
+// Two keepers by URL, in real time. Check reads the machine's clocks, and is exact. A context ends by a timer, which a
+// busy machine runs late; other tests show in virtual time that it ends in time.
+func TestLeasesChangeHandsInRealTime(t *testing.T) {
 	const short = time.Second // a crowded machine may stop a process for a third of that
 	ctx := t.Context()
 	a, errA := leasekeeper.Open(ctx, "memory:real-time", leasekeeper.WithTTL(short))
@@ -190,7 +191,7 @@ func TestRealTime(t *testing.T) {
 	}
 }
 
-func TestMemoryPerLease(t *testing.T) {
+func TestMemoryOfALeaseIsBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("acquires many leases")
 	}

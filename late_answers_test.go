@@ -25,8 +25,8 @@ func (a *asleep) Claim(ctx context.Context, c backend.Claim) (backend.Lease, bac
 	return a.Backend.Claim(ctx, c)
 }
 
-// A place in line that came too late to be relied on is given back: nobody waits behind it.
-func TestAPlaceInLineThatCameTooLateIsGivenBack(t *testing.T) {
+// The keeper releases a place in the queue that came too late to rely on: no other waiter waits behind it.
+func TestQueuePlaceThatCameTooLateIsReleased(t *testing.T) {
 	bubble(t, func(w *world) {
 		other, _, err := w.store.Backend().Claim(w.Context(), backend.Claim{
 			ID: backend.ID{1}, Name: "x", Holder: backend.Holder{ID: "b"}, TTL: time.Hour,
@@ -52,8 +52,8 @@ func TestAPlaceInLineThatCameTooLateIsGivenBack(t *testing.T) {
 	})
 }
 
-// What became of a release long ago is no concern of Close.
-func TestCloseTellsOfItsOwnReleasesOnly(t *testing.T) {
+// Close does not report releases from before it began.
+func TestCloseReportsItsOwnReleasesOnly(t *testing.T) {
 	bubble(t, func(w *world) {
 		b := w.store.Backend()
 		k, err := leasekeeper.New(b)
@@ -86,9 +86,9 @@ func (h *handover) Resume(ctx context.Context, name string, t backend.Token, by 
 	return l, g, err
 }
 
-// A lease that is resumed while its keeper is being closed is left as it was found: it is neither held nor
-// released, and Close has nothing to tell of it.
-func TestResumeWhileItsKeeperIsClosed(t *testing.T) {
+// A lease that is resumed while its keeper is being closed stays as it was: the keeper neither holds nor releases it, and
+// Close reports nothing about it.
+func TestResumeDuringCloseLeavesTheLeaseAsItWas(t *testing.T) {
 	bubble(t, func(w *world) {
 		first, _ := w.keeper("first")
 		l := w.must(first.Acquire(w.Context(), "x"))
@@ -111,8 +111,8 @@ func TestResumeWhileItsKeeperIsClosed(t *testing.T) {
 	})
 }
 
-// To release twice is as good as once, also for somebody who has no time left.
-func TestWhatWasReleasedStaysReleased(t *testing.T) {
+// A second release returns what the first returned, even if its context has ended.
+func TestSecondReleaseReturnsTheSame(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, _ := w.keeper("a")
 		l := w.must(k.Acquire(w.Context(), "x"))

@@ -12,15 +12,15 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keepalive"
 )
 
-// Lease is the right to act under a name, until it is released or lost. Its keeper renews it all the time.
-// It is safe for concurrent use.
+// Lease is the right to act under a name, until it is released or lost. Its keeper renews it. It is safe for concurrent
+// use.
 type Lease struct {
 	k       *Keeper
 	handle  keepalive.Lease
 	name    string
 	raw     backend.Lease
 	token   Token
-	managed bool // by Run or Campaign, which release it
+	managed bool // Run or Campaign made it and releases it
 	context atomic.Pointer[leaseContext]
 
 	ttl  atomic.Int64
@@ -29,28 +29,28 @@ type Lease struct {
 
 	// Guarded by the keeper's lock.
 	text      string          // of the card
-	parent    context.Context // of its own
-	over      error           // why its own has ended; nil if it has not
-	trouble   error           // of the last attempt to renew it
+	parent    context.Context // of the lease's own context
+	over      error           // why the lease's own context has ended; nil if it has not
+	trouble   error           // of the last attempt to renew it; nil if that succeeded
 	isHeld    bool
-	late      bool // it ended without the store's having said so
-	resumed   bool // it was lost, and this keeper resumes it: it is not released
-	givenUp   bool // it was lost, and is being released: it is not resumed
-	resolve   bool // the holder wants the claim or the release repeated
-	interrupt context.CancelFunc
-	signal    chan struct{} // has room for one: something above has changed; nil while nobody listens
+	late      bool               // it ended here at its deadline: the store may not have ended it yet
+	resumed   bool               // it was lost, and this keeper resumes it: it must not be released
+	givenUp   bool               // it was lost, and is being released: it must not be resumed
+	resolve   bool               // the renewer wants the claim or the release repeated
+	interrupt context.CancelFunc // ends the wait for a turn; nil while there is none
+	signal    chan struct{}      // capacity 1: a field above has changed; nil while no goroutine waits for that
 	released  release
 }
 
-// release is the giving back of a lease.
+// release is the state of a lease's release.
 type release struct {
-	begun bool // otherwise the rest says nothing
+	begun bool // the other fields mean nothing before that
 	over  bool
-	err   error         // when over
-	done  chan struct{} // closed then; nil unless somebody waits for that
+	err   error         // set with over
+	done  chan struct{} // closed with over; nil unless a caller waits for that
 }
 
-// end says that it is over. The keeper's lock is held.
+// end records that the release is over. The keeper's lock is held.
 func (r *release) end(err error) {
 	r.over, r.err = true, err
 	if r.done != nil {
@@ -58,34 +58,35 @@ func (r *release) end(err error) {
 	}
 }
 
-// leaseContext is the context of a lease. Most leases that are held for a moment only are never asked for it.
+// leaseContext is the context of a lease. It is made when the program first asks for it: many leases are held for a
+// moment only, without a context.
 type leaseContext struct {
 	context.Context
 	cancel context.CancelCauseFunc
 }
 
-// newLease returns a lease that is still to be claimed or resumed, for a call with that context.
+// newLease returns a lease that is not claimed or resumed yet. ctx is the context of the call that wants it.
 func (k *Keeper) newLease(ctx context.Context, name string, o leaseOptions, managed bool) *Lease {
 	l := &Lease{k: k, name: name, text: o.text, parent: ctx, managed: managed}
 	l.ttl.Store(int64(o.ttl))
 	return l
 }
 
-// who returns this keeper as a holder, with a text on its card.
-func (k *Keeper) who(text string) Holder {
-	who := k.options.holder
-	who.Card.Text = text
-	return who
+// holder returns this keeper as a holder, with a text on its card.
+func (k *Keeper) holder(text string) Holder {
+	holder := k.options.holder
+	holder.Card.Text = text
+	return holder
 }
 
 // Name returns the name that is held.
 func (l *Lease) Name() string { return l.name }
 
-// Token returns the fencing token. Send it along with whatever is done under the lease, and let the resource
-// refuse a smaller one than it has seen.
+// Token returns the fencing token. Send it with every write under the lease, and let the resource refuse a token smaller
+// than the greatest it has seen.
 func (l *Lease) Token() Token { return l.token }
 
-// TTL returns how long the lease lives without renewal, as it was granted: it may differ from what was
+// TTL returns how long the lease lives without renewal, as the store granted it. That may differ from what the program
 // asked for.
 func (l *Lease) TTL() time.Duration { return time.Duration(l.ttl.Load()) }
 
@@ -93,7 +94,7 @@ func (l *Lease) TTL() time.Duration { return time.Duration(l.ttl.Load()) }
 func (l *Lease) Holder() Holder {
 	l.k.mu.Lock()
 	defer l.k.mu.Unlock()
-	return l.k.who(l.text)
+	return l.k.holder(l.text)
 }
 
 // Context returns a context that ends when the lease is released or lost, before anyone else can hold the
@@ -131,8 +132,7 @@ func (l *Lease) endContext(why error) {
 	}
 }
 
-// Remaining returns for how long the lease lasts if it is not renewed. It is zero or less once the lease has
-// been lost or released.
+// Remaining returns how long the lease lasts if it is not renewed. It is zero once the lease has been lost or released.
 func (l *Lease) Remaining() time.Duration {
 	for l.Check() == nil {
 		if left := l.k.clock.Now().Remaining(l.deadline()); left > 0 {
@@ -142,8 +142,8 @@ func (l *Lease) Remaining() time.Duration {
 	return 0
 }
 
-// Check returns nil if one may act under the lease at this moment, else an [ErrLost] that says why not. It is
-// the only test for that: it asks the machine's clocks, not a timer that may be late.
+// Check returns nil if the program may act under the lease at this moment, else an [ErrLost] with the reason. It is the
+// only valid test for that: it reads the machine's clocks, and does not rely on a timer, which may be late.
 func (l *Lease) Check() error {
 	if e := l.end.Load(); e != nil {
 		return e
@@ -151,8 +151,7 @@ func (l *Lease) Check() error {
 	if l.k.clock.Now().Before(l.deadline()) {
 		return nil
 	}
-	// Past the deadline as it was just now. The holder has the last word, so that nobody who asks after
-	// this hears otherwise.
+	// The deadline has passed. The renewer decides, so that no later call can return nil again.
 	l.k.handle(keepalive.Wake{})
 	if e := l.end.Load(); e != nil {
 		return e
@@ -163,7 +162,7 @@ func (l *Lease) Check() error {
 	return &ending{name: l.name, token: l.token, why: keepalive.Deadline.String()}
 }
 
-// Announce replaces the text on the holder's card, which everybody who looks at the name can see.
+// Announce replaces the text on the holder's card. Every client of the store can read it.
 func (l *Lease) Announce(ctx context.Context, card string) error {
 	if err := backend.CheckCardText(card); err != nil {
 		return err
@@ -188,16 +187,16 @@ func (l *Lease) Announce(ctx context.Context, card string) error {
 	return err
 }
 
-// Release gives the name back. It first ends the lease's context, so stop acting before. A nil error says
-// that the store has confirmed it; [ErrLost], that the lease was lost before. When ctx ends first the keeper
-// goes on trying until the lease has run out, but what became of it is unknown. To release twice is as good
-// as once.
+// Release releases the name, so that the next waiter can have it. It first ends the lease's context, so stop acting
+// before. A nil error means that the store has confirmed the release; [ErrLost] means that the lease was lost before. If
+// ctx ends first, the error is [ErrUnknownOutcome], and the keeper goes on trying until the lease has run out. A second
+// call returns the same as the first.
 func (l *Lease) Release(ctx context.Context) error {
 	k := l.k
 	k.mu.Lock()
 	now := k.clock.Now()
-	k.stepAt(now, keepalive.Wake{}) // a lease that is past its deadline is lost, not released
-	ours := l.end.Load() == nil && k.takeBack(now, l, &ending{name: l.name, token: l.token, why: "it was released", released: true})
+	k.stepAt(now, keepalive.Wake{}) // a lease past its deadline is lost, and cannot be released
+	ours := l.end.Load() == nil && k.beginRelease(now, l, &ending{name: l.name, token: l.token, why: "it was released", released: true})
 	r := &l.released
 	begun := r.begun
 	k.mu.Unlock()
@@ -224,14 +223,14 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 }
 
-// Raw returns the backend's own reference, for the functions of the backend's package.
+// Raw returns the backend's own reference to the lease, for the functions of the backend's package.
 func (l *Lease) Raw() backend.Lease { return l.raw }
 
-// String is for logs.
+// String returns the name and the token, for logs.
 func (l *Lease) String() string { return fmt.Sprintf("%s (token %d)", l.name, l.token) }
 
-// deadline may be read while it is written. It is then made of an old and a new reading, and a caller that relies on
-// it needs both, so it is never later than the later of the two deadlines allows.
+// deadline returns the deadline without a lock. It may return the raw reading of one deadline and the boot reading of
+// the next. A caller relies on the lease only before both, so that is never later than the later deadline.
 func (l *Lease) deadline() clock.Instant {
 	return clock.Instant{Raw: l.rely[0].Load(), Boot: l.rely[1].Load()}
 }
@@ -241,14 +240,14 @@ func (l *Lease) setDeadline(i clock.Instant) {
 	l.rely[1].Store(i.Boot)
 }
 
-// listen is before the caller looks at what notify tells the change of. The keeper's lock is held.
+// listen makes notify signal this lease's changes. Call it before reading the fields. The keeper's lock is held.
 func (l *Lease) listen() {
 	if l.signal == nil {
 		l.signal = make(chan struct{}, 1)
 	}
 }
 
-// notify wakes the goroutine that claims or releases the lease, if it listens. The keeper's lock is held.
+// notify wakes the goroutine that claims or releases the lease, if that goroutine called listen. The keeper's lock is held.
 func (l *Lease) notify() {
 	select {
 	case l.signal <- struct{}{}:
@@ -256,7 +255,7 @@ func (l *Lease) notify() {
 	}
 }
 
-// troubled tells about the last attempt to renew the lease, if that failed.
+// troubled returns the error of the last attempt to renew the lease; empty if the attempt succeeded.
 func (l *Lease) troubled() string {
 	if l.trouble == nil {
 		return ""

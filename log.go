@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// maxNotes is how many lines wait for a log that is slow.
+// maxNotes bounds the lines that wait for a slow log.
 const maxNotes = 1024
 
-// note is a line for the log.
+// note is one line for the log.
 type note struct {
 	at    time.Time
 	level slog.Level
@@ -18,13 +18,13 @@ type note struct {
 	attrs []slog.Attr
 }
 
-// journal writes lines to a log on a goroutine of its own: a log may be slow, or stuck, or ask the keeper, and
-// nothing that a lease depends on waits for it. What does not fit is left out, and counted.
+// journal writes lines to a log on a goroutine of its own. A log may be slow, or stuck, or call the keeper, and no lease
+// may depend on it. Lines that do not fit are left out and counted.
 type journal struct {
 	handler slog.Handler
-	wake    chan struct{} // has room for one
-	ended   chan struct{} // closed when nothing more will come
-	done    chan struct{} // closed when all is written
+	wake    chan struct{} // capacity 1
+	ended   chan struct{} // closed after the last line
+	done    chan struct{} // closed when all lines are written
 
 	mu     sync.Mutex
 	notes  []note
@@ -37,7 +37,7 @@ func newJournal(to slog.Handler) *journal {
 	return j
 }
 
-// add never blocks.
+// add queues a line. It never blocks.
 func (j *journal) add(n note) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -64,7 +64,7 @@ func (j *journal) run() {
 	}
 }
 
-// write writes what waits.
+// write writes the lines that wait.
 func (j *journal) write() {
 	j.mu.Lock()
 	notes, missed := j.notes, j.missed
@@ -81,11 +81,11 @@ func (j *journal) write() {
 		}
 		r := slog.NewRecord(n.at, n.level, n.text, 0)
 		r.AddAttrs(n.attrs...)
-		_ = j.handler.Handle(ctx, r) // there is nobody to tell
+		_ = j.handler.Handle(ctx, r) // a log that fails has no one to report to
 	}
 }
 
-// end waits until all is written. A log that is still stuck when ctx has ended is left alone.
+// end waits until all lines are written, for a second and then until ctx ends. It leaves a stuck log alone.
 func (j *journal) end(ctx context.Context) {
 	close(j.ended)
 	grace := time.NewTimer(time.Second)
@@ -101,7 +101,7 @@ func (j *journal) end(ctx context.Context) {
 	}
 }
 
-// log notes a line about a lease.
+// log queues a line about a lease.
 func (k *Keeper) log(level slog.Level, text string, l *Lease, attrs ...slog.Attr) {
 	if k.journal == nil {
 		return

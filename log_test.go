@@ -14,7 +14,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/memory"
 )
 
-func TestLogTellsWhatBecomesOfLeases(t *testing.T) {
+func TestLogReportsTheStatesOfLeases(t *testing.T) {
 	bubble(t, func(w *world) {
 		var out bytes.Buffer
 		logger := slog.New(slog.NewTextHandler(&out, nil))
@@ -59,7 +59,7 @@ type careful struct{ backend.Backend }
 
 func (careful) Cautions() []string { return []string{"the disk is a candle"} }
 
-func TestLogTellsOfWhatTheStoreCanNotDo(t *testing.T) {
+func TestLogReportsTheWarningsOfTheStore(t *testing.T) {
 	var out bytes.Buffer
 	k, err := leasekeeper.New(careful{memory.New().Backend()}, leasekeeper.WithLogger(slog.New(slog.NewTextHandler(&out, nil))))
 	if err != nil {
@@ -89,7 +89,7 @@ func (p *pipe) Handle(context.Context, slog.Record) error {
 }
 
 // A log that is stuck holds up nothing: not renewals, not the end of a context, not the calls of others.
-func TestAStuckLogHoldsUpNothing(t *testing.T) {
+func TestStuckLogDelaysNothing(t *testing.T) {
 	bubble(t, func(w *world) {
 		stuck := &pipe{full: make(chan struct{})}
 		k, b := w.keeper("a", leasekeeper.WithLogger(slog.New(stuck)))

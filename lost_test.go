@@ -53,7 +53,7 @@ func TestLateRenewalIsReleasedWhenTheFunctionHasReturned(t *testing.T) {
 }
 
 // A lost lease whose tenure another keeper has resumed, or that is pinned, is left alone.
-func TestLostLeaseOfOthersIsNotReleased(t *testing.T) {
+func TestLostLeaseWithANewHolderIsNotReleased(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, b := w.keeper("a")
 		other, _ := w.keeper("b")
@@ -106,8 +106,8 @@ func (b *refusing) Claim(ctx context.Context, _ backend.Claim) (backend.Lease, b
 	return nil, backend.Grant{}, ctx.Err()
 }
 
-// The caller hears why the store refused, also if its time is over in the midst of a later attempt.
-func TestAcquireTellsTheCauseThatTimeCutShort(t *testing.T) {
+// Acquire returns the reason of the store, even if its context ends during a later attempt.
+func TestAcquireReturnsTheLastReasonOfTheStore(t *testing.T) {
 	bubble(t, func(w *world) {
 		k := w.on(&refusing{Backend: w.store.Backend()}, "me")
 		ctx, cancel := context.WithTimeout(w.Context(), time.Second)

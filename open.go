@@ -13,12 +13,12 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keepalive"
 )
 
-// Open returns a keeper on the store that a URL names. The package of the backend must be imported, if only
-// for that:
+// Open returns a keeper on the store that a URL names. The program must import the package of the backend, at least
+// like this:
 //
 //	import _ "github.com/leasekeeper/leasekeeper/backend/memory" // memory:
 //
-// The context is for opening only. No error shows a password of the URL.
+// The context bounds the opening only. No error shows the password of the URL.
 func Open(ctx context.Context, url string, o ...KeeperOption) (*Keeper, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -29,14 +29,14 @@ func Open(ctx context.Context, url string, o ...KeeperOption) (*Keeper, error) {
 	}
 	k, err := New(b, o...)
 	if err != nil {
-		_ = b.Close(context.WithoutCancel(ctx)) // nothing was done with it, so there is nothing to lose
+		_ = b.Close(context.WithoutCancel(ctx)) // it was never used, so an error means nothing
 		return nil, err
 	}
 	return k, nil
 }
 
-// New returns a keeper on a backend, which belongs to the keeper from then on and is closed with it. If it
-// returns an error the backend stays the caller's.
+// New returns a keeper on a backend. From then on the keeper owns the backend and closes it. With an error, the caller
+// still owns the backend.
 func New(b backend.Backend, o ...KeeperOption) (*Keeper, error) {
 	if b == nil {
 		return nil, fmt.Errorf("leasekeeper: %w: there is no backend", ErrInvalid)
@@ -86,7 +86,7 @@ func New(b backend.Backend, o ...KeeperOption) (*Keeper, error) {
 	return k, nil
 }
 
-// seed makes this keeper's rhythm its own.
+// seed returns a random number, so that keepers do not renew in step with each other.
 func seed() uint64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails

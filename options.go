@@ -14,13 +14,13 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keepalive"
 )
 
-// DefaultTTL is how long a lease lives without renewal if nothing else is asked for.
+// DefaultTTL is how long a lease lives without renewal, unless [WithTTL] says otherwise.
 const DefaultTTL = 15 * time.Second
 
-// KeeperOption is given to [Open] and [New].
+// KeeperOption is an argument of [Open] and [New].
 type KeeperOption interface{ forKeeper(*keeperOptions) }
 
-// Option is given with one lease. Given to [Open] or [New] it is the default for all leases of the keeper.
+// Option applies to one lease. As an argument of [Open] or [New] it is the default for all leases of the keeper.
 type Option interface {
 	KeeperOption
 	forLease(*leaseOptions)
@@ -28,7 +28,7 @@ type Option interface {
 
 type keeperOptions struct {
 	holder backend.Holder
-	logger *slog.Logger // nil if nothing is to be logged
+	logger *slog.Logger // nil: the keeper logs nothing
 	drift  clock.Drift
 	lease  leaseOptions
 }
@@ -39,51 +39,51 @@ type leaseOptions struct {
 	noWait bool
 }
 
-type keeperOption func(*keeperOptions)
+type keeperOptionFunc func(*keeperOptions)
 
-func (o keeperOption) forKeeper(k *keeperOptions) { o(k) }
+func (o keeperOptionFunc) forKeeper(k *keeperOptions) { o(k) }
 
-type leaseOption func(*leaseOptions)
+type leaseOptionFunc func(*leaseOptions)
 
-func (o leaseOption) forKeeper(k *keeperOptions) { o(&k.lease) }
-func (o leaseOption) forLease(l *leaseOptions)   { o(l) }
+func (o leaseOptionFunc) forKeeper(k *keeperOptions) { o(&k.lease) }
+func (o leaseOptionFunc) forLease(l *leaseOptions)   { o(l) }
 
-// WithTTL asks for leases that live so long without renewal. A short one is taken over soon after its
-// holder died; a long one survives longer troubles. A lease is renewed at a third of it.
-func WithTTL(ttl time.Duration) Option { return leaseOption(func(l *leaseOptions) { l.ttl = ttl }) }
+// WithTTL sets how long leases live without renewal. After the death of a holder, the next waiter gets the name when the
+// TTL has passed; a store that does not answer for less than the TTL loses no lease. The keeper renews a lease at a third
+// of its TTL.
+func WithTTL(ttl time.Duration) Option { return leaseOptionFunc(func(l *leaseOptions) { l.ttl = ttl }) }
 
-// WithCard puts a text on the holder's card, for people and for those who want to find the holder, such as
-// its address. [Lease.Announce] changes it.
-func WithCard(text string) Option { return leaseOption(func(l *leaseOptions) { l.text = text }) }
+// WithCard puts a text on the holder's card, such as the address of the holder, for people and other programs.
+// [Lease.Announce] changes it.
+func WithCard(text string) Option { return leaseOptionFunc(func(l *leaseOptions) { l.text = text }) }
 
-// NoWait makes [Keeper.Acquire] and [Keeper.Run] return a [*HeldError] at once if somebody holds the name,
-// instead of standing in line.
-func NoWait() Option { return leaseOption(func(l *leaseOptions) { l.noWait = true }) }
+// NoWait makes [Keeper.Acquire] and [Keeper.Run] return a [*HeldError] at once if the name is held, instead of waiting.
+func NoWait() Option { return leaseOptionFunc(func(l *leaseOptions) { l.noWait = true }) }
 
-// WithHolder names the holder. The default is made of host, process and a random number. Two keepers with
-// one name are still two holders.
+// WithHolder sets the id of the holder. The default is made of host, process and a random number. Two keepers with the
+// same id are still two holders.
 func WithHolder(id string) KeeperOption {
-	return keeperOption(func(k *keeperOptions) { k.holder.ID = id })
+	return keeperOptionFunc(func(k *keeperOptions) { k.holder.ID = id })
 }
 
-// WithLogger lets the keeper log what becomes of leases: that they were acquired, are in doubt, are lost or
-// released; and, first of all, how the store can fall short of what it is asked for. Without it nothing is logged. A logger that is slow, or stuck, holds up nothing: what it does not
-// take in time is left out.
+// WithLogger makes the keeper log that leases are acquired, in doubt, lost or released, and first of all the warnings of
+// the store about its own settings. Without it the keeper logs nothing. A slow or stuck logger delays nothing else: lines
+// that it does not take in time are left out.
 func WithLogger(l *slog.Logger) KeeperOption {
-	return keeperOption(func(k *keeperOptions) {
+	return keeperOptionFunc(func(k *keeperOptions) {
 		if l != nil {
 			k.logger = l
 		}
 	})
 }
 
-// WithDrift says how far the rates of this machine's clocks and of the store's may be apart from real time.
+// WithDrift sets how far the rates of this machine's clocks and of the store's may deviate from real time.
 // The default is [clock.DefaultDrift], one per cent.
 func WithDrift(d clock.Drift) KeeperOption {
-	return keeperOption(func(k *keeperOptions) { k.drift = d })
+	return keeperOptionFunc(func(k *keeperOptions) { k.drift = d })
 }
 
-// gather makes the options of a keeper.
+// gather returns the options of a keeper, with defaults for what is not given.
 func gather(given []KeeperOption) (keeperOptions, error) {
 	host, err := os.Hostname()
 	if err != nil || backend.CheckHolder(backend.Holder{ID: host}) != nil {
@@ -109,10 +109,10 @@ func gather(given []KeeperOption) (keeperOptions, error) {
 	return o, nil
 }
 
-// started is when this process started, near enough to be shown.
+// started is about when this process started, to be shown to people.
 var started = time.Now()
 
-// trimmed keeps a default id short enough whatever the host is called.
+// trimmed returns the host for a default holder id: short enough, valid UTF-8, without spaces.
 func trimmed(host string) string {
 	host = strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {
@@ -123,10 +123,10 @@ func trimmed(host string) string {
 	return strings.ToValidUTF8(host[:min(len(host), backend.MaxHolderID/2)], "")
 }
 
-// forOne makes the options of one lease.
+// forOne returns the options of one lease.
 func (k *Keeper) forOne(given []Option) (leaseOptions, error) {
 	if len(given) == 0 {
-		return k.options.lease, nil // they were looked at when the keeper was made
+		return k.options.lease, nil // New has checked them
 	}
 	o := k.options.lease
 	for _, option := range given {
@@ -138,7 +138,7 @@ func (k *Keeper) forOne(given []Option) (leaseOptions, error) {
 	return o, checkTTL(o.ttl, k.limits, k.backend.Scheme())
 }
 
-// checkTTL returns an error that says which TTLs a store takes.
+// checkTTL returns an error with the TTLs that the store takes, unless this is one of them.
 func checkTTL(ttl time.Duration, limits backend.Limits, scheme string) error {
 	least := max(keepalive.MinTTL, limits.MinTTL)
 	switch {

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	dropTries = 8                // attempts to release what is over here already
-	mostPause = 30 * time.Second // between two of them
-	// lateParts of its TTL after a lease was lost it has ended in the store too, unless a late renewal prolonged it.
+	dropTries = 8                // attempts to release a lease that has ended here
+	mostPause = 30 * time.Second // between two of these attempts
+	// TTL/lateParts after a lease was lost here, it has ended in the store too, unless a late renewal prolonged it.
 	lateParts = 16
 )
 
-// giveBack ends the right to act and lets a goroutine release the lease. The lock is held.
-func (k *Keeper) giveBack(l *Lease, why *ending) {
-	if k.takeBack(k.clock.Now(), l, why) {
+// releaseInBackground ends the right to act and starts a goroutine that releases the lease. The lock is held.
+func (k *Keeper) releaseInBackground(l *Lease, why *ending) {
+	if k.beginRelease(k.clock.Now(), l, why) {
 		k.own.Go(func() {
 			defer k.own.Done()
 			k.release(l)
@@ -28,14 +28,14 @@ func (k *Keeper) giveBack(l *Lease, why *ending) {
 	}
 }
 
-// takeBack ends the right to act. Unless it returns false, the caller is to release the lease, or have it
-// released, and then to tell own that this is done. The lock is held.
-func (k *Keeper) takeBack(now clock.Instant, l *Lease, why *ending) bool {
+// beginRelease ends the right to act. If it returns true, the caller must release the lease, or let a goroutine do so,
+// and call own.Done after that. The lock is held.
+func (k *Keeper) beginRelease(now clock.Instant, l *Lease, why *ending) bool {
 	k.finish(l, why)
 	l.released.begun = true
 	l.resolve = false
 	if k.working.Err() != nil {
-		l.released.end(errClosed)
+		l.released.end(errKeeperClosed)
 		return false
 	}
 	k.stepAt(now, keepalive.Releasing{Lease: l.handle})
@@ -44,8 +44,8 @@ func (k *Keeper) takeBack(now clock.Instant, l *Lease, why *ending) bool {
 	return true
 }
 
-// releaseNow makes the first attempt at a release on the goroutine of its caller, for as long as ctx allows, which
-// is nearly always the only one. It returns true if the store has confirmed it.
+// releaseNow makes the first attempt at a release on the goroutine of its caller, until ctx ends. Nearly always that is
+// the only attempt. It returns true if the store has confirmed the release.
 func (k *Keeper) releaseNow(ctx context.Context, l *Lease, began clock.Instant) bool {
 	defer k.own.Done()
 	if ctx.Err() == nil {
@@ -63,7 +63,7 @@ func (k *Keeper) releaseNow(ctx context.Context, l *Lease, began clock.Instant) 
 	return false
 }
 
-// release asks the store to take the lease back until it says that it has, or until the lease has run out.
+// release asks the store to release the lease until the store confirms that, or until the lease has run out.
 func (k *Keeper) release(l *Lease) {
 	began := k.clock.Now()
 	k.releaseAgain(l, began, k.releaseOnce(k.working, l.raw, l.TTL()))
@@ -77,11 +77,11 @@ func (k *Keeper) releaseAgain(l *Lease, began clock.Instant, err error) {
 	k.released(k.clock.Now(), l, err)
 }
 
-// released tells what became of a release. By the time nothing is decided about it.
+// released records the outcome of a release, and logs it. now does not influence the outcome.
 func (k *Keeper) released(now clock.Instant, l *Lease, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	defer k.left()
+	defer k.leaveLocked()
 	var unknown error
 	if err == nil {
 		k.stepAt(now, keepalive.Released{Lease: l.handle})
@@ -93,15 +93,15 @@ func (k *Keeper) released(now clock.Instant, l *Lease, err error) {
 		if k.closing {
 			k.unconfirmed++
 		}
-		unknown = fmt.Errorf("leasekeeper: release of %s: %w: nobody has confirmed it, and the lease ends by itself after %v: %s",
+		unknown = fmt.Errorf("leasekeeper: release of %s: %w: the store has not confirmed it, and the lease ends by itself after %v: %s",
 			l.name, ErrUnknownOutcome, l.TTL(), err)
 		k.log(slog.LevelWarn, "release not confirmed", l, slog.String("error", err.Error()))
 	}
 	l.released.end(unknown)
 }
 
-// releaseOnce makes one attempt, when there are not too many under way, while neither ctx has ended nor the
-// keeper. left is how much time all attempts together still have.
+// releaseOnce makes one attempt, as soon as fewer than maxReleases are under way. It gives up when ctx ends or the keeper
+// stops. left is the time that all attempts together still have.
 func (k *Keeper) releaseOnce(ctx context.Context, raw backend.Lease, left time.Duration) error {
 	if err := k.admitRelease(ctx); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (k *Keeper) releaseOnce(ctx context.Context, raw backend.Lease, left time.D
 	return k.backend.Release(attempt, raw)
 }
 
-// admitRelease waits until there are not too many attempts under way.
+// admitRelease waits until fewer than maxReleases attempts are under way.
 func (k *Keeper) admitRelease(ctx context.Context) error {
 	select {
 	case k.releases <- struct{}{}:
@@ -123,13 +123,13 @@ func (k *Keeper) admitRelease(ctx context.Context) error {
 	case k.releases <- struct{}{}:
 		return nil
 	case <-k.working.Done():
-		return errClosed
+		return errKeeperClosed
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// retryRelease waits until the release is to be tried again, or returns false.
+// retryRelease waits until the release must be tried again. It returns false if it is too late for that.
 func (k *Keeper) retryRelease(l *Lease, failed error) bool {
 	k.mu.Lock()
 	l.trouble = failed
@@ -139,16 +139,16 @@ func (k *Keeper) retryRelease(l *Lease, failed error) bool {
 	return again
 }
 
-// drop releases what a claim that is not wanted any more, or is over, may have left in the store.
+// drop releases what an unwanted or ended claim may have left in the store.
 func (k *Keeper) drop(l *Lease, raw backend.Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l.raw = raw
 	if l.end.Load() == nil {
-		k.giveBack(l, &ending{name: l.name, token: l.token, why: "it was no longer wanted", released: true})
+		k.releaseInBackground(l, &ending{name: l.name, token: l.token, why: "it was no longer wanted", released: true})
 		return
 	}
-	// The holder has forgotten it.
+	// The renewer has forgotten the claim.
 	if l.released.begun || k.working.Err() != nil {
 		return
 	}
@@ -157,7 +157,7 @@ func (k *Keeper) drop(l *Lease, raw backend.Lease) {
 }
 
 // releaseLost releases a lease that was lost at its deadline. A renewal whose answer did not come in time may have
-// reached the store or may reach it yet, and would keep the name from everybody for another TTL. The lock is held.
+// reached the store or may reach it yet, and would keep the name from all waiters for another TTL. The lock is held.
 func (k *Keeper) releaseLost(l *Lease) {
 	if k.working.Err() != nil || l.released.begun {
 		return
@@ -169,8 +169,7 @@ func (k *Keeper) releaseLost(l *Lease) {
 }
 
 // settleLost tries to release a lost lease for as long as one that a late renewal has prolonged can last. It begins
-// when the promise to the holder is over in the store too: nobody gets the name sooner because of it. A keeper that is
-// being closed tries once.
+// when the lease has ended in the store too, so it never frees the name early. A keeper that is being closed tries once.
 func (k *Keeper) settleLost(l *Lease) {
 	defer k.leave()
 	defer k.forgetLost(l)
@@ -185,8 +184,8 @@ func (k *Keeper) settleLost(l *Lease) {
 	}
 }
 
-// settleOnce releases a lost lease if the name is still held under it, and returns true if no more is to be done. A
-// tenure that somebody else has resumed, and a pinned one, are left alone.
+// settleOnce releases a lost lease if the name is still held under it, and returns true if nothing is left to do. It
+// leaves a tenure alone that another process has resumed, and a pinned one.
 func (k *Keeper) settleOnce(l *Lease, left time.Duration) bool {
 	attempt := backend.NewRequest(k.working, k.working, patience(left))
 	info, err := k.backend.Get(attempt, l.name)
@@ -196,15 +195,15 @@ func (k *Keeper) settleOnce(l *Lease, left time.Duration) bool {
 	}
 	mine, theirs := k.options.holder, info.Holder
 	same := theirs.ID == mine.ID && theirs.Card.Host == mine.Card.Host && theirs.Card.PID == mine.Card.PID
-	if !info.Held || info.Token != l.token || !same || info.Pinned != "" || !k.giveUp(l) {
+	if !info.Held || info.Token != l.token || !same || info.Pinned != "" || !k.forbidResume(l) {
 		return true
 	}
 	return k.releaseOnce(k.working, l.raw, left) == nil
 }
 
-// giveUp decides that a lost lease is released and never resumed by this keeper. It returns false if the keeper has
+// forbidResume decides that this keeper releases a lost lease and never resumes it. It returns false if the keeper has
 // begun to resume it: the store may know both by one id, so a release would end the resumed lease as well.
-func (k *Keeper) giveUp(l *Lease) bool {
+func (k *Keeper) forbidResume(l *Lease) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l.givenUp = !l.resumed
@@ -226,7 +225,7 @@ func (k *Keeper) resumable(name string, t Token) error {
 	return nil
 }
 
-// forgetLost undoes what lose remembers of a lost lease.
+// forgetLost removes l from lost.
 func (k *Keeper) forgetLost(l *Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -235,7 +234,7 @@ func (k *Keeper) forgetLost(l *Lease) {
 	}
 }
 
-// sweep releases a lease that has ended here, so that nobody has to wait until it ends in the store too.
+// sweep releases a lease that has ended here, so that waiters need not wait until it ends in the store too.
 func (k *Keeper) sweep(raw backend.Lease, ttl time.Duration) {
 	defer k.leave()
 	for range dropTries {

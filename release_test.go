@@ -10,7 +10,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/memory"
 )
 
-func TestReleaseIsNeverFalselyReported(t *testing.T) {
+func TestReleaseIsReportedOnlyIfConfirmed(t *testing.T) {
 	for _, kind := range []memory.Kind{memory.LoseRequest, memory.LoseAnswer, memory.HoldRequest, memory.Stall, memory.StallAnswer, memory.Refuse} {
 		for _, times := range []int{1, 3, 0} {
 			t.Run(fmt.Sprint(kind, times), func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestReleaseIsNeverFalselyReported(t *testing.T) {
 	}
 }
 
-func TestReleaseGoesOnWithoutItsCaller(t *testing.T) {
+func TestReleaseContinuesAfterItsCallerLeft(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, b := w.keeper("a")
 		l := w.must(k.Acquire(w.Context(), "x"))
@@ -59,9 +59,9 @@ func TestReleaseGoesOnWithoutItsCaller(t *testing.T) {
 	})
 }
 
-// A context that is asked for when the lease has ended has ended too, and knows why; until then it outlives the
-// one of the call.
-func TestContextThatIsAskedForLate(t *testing.T) {
+// A context that the program first asks for after the end of the lease has ended too, with its cause. Until the end, the
+// context of a lease outlives the context of the call that acquired it.
+func TestContextAskedForAfterTheEndHasEnded(t *testing.T) {
 	type key struct{}
 	bubble(t, func(w *world) {
 		k, _ := w.keeper("a")

@@ -11,18 +11,18 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// Func is what is done under a lease. It must return soon after its context has ended, and what it does
-// must carry the token of the lease, because it may be late all the same.
+// Func is the work that is done under a lease. It must return soon after its context has ended. Its writes must carry the
+// token of the lease, because a paused process may write late all the same.
 type Func func(ctx context.Context, l *Lease) error
 
-// Run waits until it holds the name, runs fn once, and releases the name when fn has returned. The context
-// of fn ends when the lease is lost, when ctx ends, or when the keeper is closed; Run waits for fn in any
-// case, and the lease is kept as long as fn runs.
+// Run waits until it holds the name, runs fn once, and releases the name when fn has returned. The context of fn ends
+// when the lease is lost, when ctx ends, or when the keeper is closed. Run always waits for fn, and keeps the lease as
+// long as fn runs.
 //
-// It returns what fn returned. If the lease was lost while fn ran, Run returns the loss joined with what fn
-// returned; then a renewal that has come too late is undone, and nothing else is released. If fn panics the name is released, because fn has ended, and the panic
-// goes on. If nobody confirms the release within ten seconds, or the TTL if that is less, an
-// [ErrUnknownOutcome] is joined to what fn returned, while the keeper goes on trying.
+// Run returns what fn returned. If the lease was lost while fn ran, Run returns the loss joined with what fn returned. If
+// fn panics, Run releases the name, because fn has ended, and the panic goes on. If the store does not confirm the release
+// within ten seconds, or within the TTL if that is less, Run joins an [ErrUnknownOutcome] to what fn returned, and the
+// keeper goes on trying.
 func (k *Keeper) Run(ctx context.Context, name string, fn Func, o ...Option) error {
 	options, err := k.forOne(o)
 	if err != nil {
@@ -32,7 +32,7 @@ func (k *Keeper) Run(ctx context.Context, name string, fn Func, o ...Option) err
 		return err
 	}
 	defer k.leave()
-	l, err := k.acquire(ctx, name, options, true)
+	l, err := k.claimUntilHeld(ctx, name, options, true)
 	if err != nil {
 		return err
 	}
@@ -46,10 +46,10 @@ func (k *Keeper) Run(ctx context.Context, name string, fn Func, o ...Option) err
 // releasePatience is how long Run waits for the confirmation of a release.
 const releasePatience = 10 * time.Second
 
-// tenure is what became of one run of a function.
+// tenure is the outcome of one run of a function.
 type tenure struct {
-	err   error // what it returned
-	after error // what went wrong besides: the loss, or a release that was not confirmed
+	err   error // what the function returned
+	after error // what went wrong besides: the loss, or a release without confirmation; nil if nothing did
 	lost  bool
 }
 
@@ -67,7 +67,7 @@ func (l *Lease) run(fn Func) tenure {
 	return tenure{err, after, lost}
 }
 
-// leave ends a tenure.
+// leave ends the tenure of a managed lease: it releases the name, unless the lease is lost.
 func (l *Lease) leave() (after error, lost bool) {
 	if loss := l.lost(); loss != nil {
 		l.k.mu.Lock()
@@ -95,15 +95,18 @@ func (l *Lease) lost() error {
 	return err
 }
 
-// Campaign runs fn each time that it holds the name, again and again until ctx ends: the leader is who is in
-// fn. When fn returns nil the name is released, so that others get their turn, and Campaign stands in line
-// again. When the lease is lost Campaign waits for fn, then does the same. Troubles of the store do not end it.
+// Campaign runs fn each time that it holds the name, again and again until ctx ends: the process in fn is the leader.
+// When fn returns nil, Campaign releases the name, so that other waiters get their turn, and waits again. When the lease
+// is lost, Campaign waits for fn to return and then waits for the name again. A store that fails for a while does not end
+// it.
 //
-// It returns when ctx has ended, with what fn returned if that is an error, else with the error of ctx; when
-// fn returned an error while it held the name; and when the keeper was closed or asking again does not help.
+// Campaign returns
 //
-// Who wants to observe the leader watches the name with [Keeper.Watch]; what the leader wants to proclaim it
-// says with [Lease.Announce].
+//   - when ctx has ended: with the error of fn, if there is one, else with that of ctx;
+//   - when fn returned an error while it held the name;
+//   - when the keeper was closed, or the store refused the claim for good.
+//
+// [Keeper.Watch] observes the leader. [Lease.Announce] publishes what the leader wants others to know.
 func (k *Keeper) Campaign(ctx context.Context, name string, fn Func, o ...Option) error {
 	options, err := k.forOne(o)
 	if err != nil {
@@ -120,7 +123,7 @@ func (k *Keeper) Campaign(ctx context.Context, name string, fn Func, o ...Option
 	defer done()
 	for brief := 0; ; {
 		began := k.clock.Now()
-		l, err := k.acquire(ctx, name, options, true)
+		l, err := k.claimUntilHeld(ctx, name, options, true)
 		if err == nil {
 			began = k.clock.Now()
 			t := l.run(fn)
@@ -130,10 +133,10 @@ func (k *Keeper) Campaign(ctx context.Context, name string, fn Func, o ...Option
 		} else if !transient(err) {
 			return err
 		}
-		// However fn or the store behave, this does not spin.
-		brief = k.pace(brief, began, options.ttl)
+		// This pause keeps the loop from spinning, however fn or the store behave.
+		brief = k.countBrief(brief, began, options.ttl)
 		if !pause(waiting, pauseAfter(brief, options.ttl)) {
-			return over(waiting)
+			return endedBy(waiting)
 		}
 	}
 }
@@ -144,7 +147,7 @@ func (k *Keeper) campaignOver(ctx context.Context, l *Lease, t tenure) (bool, er
 	case ctx.Err() != nil:
 		return true, cmp.Or(t.err, ctx.Err())
 	case k.calling.Err() != nil:
-		return true, errors.Join(errClosed, t.err)
+		return true, errors.Join(errKeeperClosed, t.err)
 	case t.lost && t.err != nil:
 		k.log(slog.LevelWarn, "the function returned an error after its lease was lost", l, slog.String("error", t.err.Error()))
 		return false, nil
@@ -152,8 +155,8 @@ func (k *Keeper) campaignOver(ctx context.Context, l *Lease, t tenure) (bool, er
 	return t.err != nil, t.err
 }
 
-// pace counts how many tenures, or failures, in a row were brief.
-func (k *Keeper) pace(brief int, began clock.Instant, ttl time.Duration) int {
+// countBrief returns how many tenures, or failures, in a row were shorter than the TTL.
+func (k *Keeper) countBrief(brief int, began clock.Instant, ttl time.Duration) int {
 	if k.clock.Now().Elapsed(began) >= ttl {
 		return 0
 	}

@@ -65,8 +65,8 @@ func TestRunWaitsForItsTurn(t *testing.T) {
 	})
 }
 
-// A function that goes on after the deadline: its lease is not released by Run, and Run says both.
-func TestRunOverrun(t *testing.T) {
+// A function may go on after the deadline. Then Run does not release the lease, and returns both errors.
+func TestRunReturnsTheLossOfAFunctionThatRunsOn(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		lose func(w *world, b *memory.Backend)
@@ -133,8 +133,8 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// A panic goes on, and the name is free: the function has ended.
-func TestRunPanics(t *testing.T) {
+// The panic goes on, and the name is free, because the function has ended.
+func TestRunReleasesTheNameWhenTheFunctionPanics(t *testing.T) {
 	for name, end := range map[string]func(){"panic": func() { panic("oh") }, "Goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(w *world) {
@@ -159,7 +159,7 @@ func TestRunPanics(t *testing.T) {
 	}
 }
 
-func TestRunWhoseReleaseIsNotConfirmed(t *testing.T) {
+func TestRunReportsAnUnconfirmedRelease(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, b := w.keeper("a")
 		remove := b.Inject(memory.Fault{Kind: memory.LoseRequest, Op: memory.Release})
@@ -178,7 +178,7 @@ func TestRunWhoseReleaseIsNotConfirmed(t *testing.T) {
 	})
 }
 
-func TestRunWhoseFunctionReleases(t *testing.T) {
+func TestRunAllowsItsFunctionToRelease(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, _ := w.keeper("a")
 		err := k.Run(w.Context(), "x", func(ctx context.Context, l *leasekeeper.Lease) error {
@@ -195,7 +195,7 @@ func TestRunWhoseFunctionReleases(t *testing.T) {
 	})
 }
 
-func TestCampaignGoesOn(t *testing.T) {
+func TestCampaignRunsAgainAfterLossAndRelease(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, b := w.keeper("a")
 		ctx, cancel := context.WithCancel(w.Context())
@@ -232,7 +232,7 @@ func TestCampaignGoesOn(t *testing.T) {
 	})
 }
 
-func TestCampaignEnds(t *testing.T) {
+func TestCampaignEndsWithItsContextOrAnError(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, _ := w.keeper("a")
 		fails := func(context.Context, *leasekeeper.Lease) error { return errFunc }
@@ -310,7 +310,7 @@ func (s *sick) Renew(ctx context.Context, leases []backend.Lease, report func(in
 	return nil
 }
 
-func TestAStoreThatAnswersNonsense(t *testing.T) {
+func TestNonsenseFromTheStoreIsRefused(t *testing.T) {
 	bubble(t, func(w *world) {
 		page := make([]backend.Info, 256)
 		for i := range page {

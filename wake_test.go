@@ -7,7 +7,7 @@ import (
 )
 
 // Who watches the time is woken for what is due earlier on either clock than what it waits for, and for nothing else.
-func TestWatcherIsWokenForWhatIsDueEarlier(t *testing.T) {
+func TestWatcherIsWokenForAnEarlierWakeAt(t *testing.T) {
 	for what, c := range map[string]struct {
 		armed  bool
 		wakeAt clock.Instant
@@ -28,8 +28,8 @@ func TestWatcherIsWokenForWhatIsDueEarlier(t *testing.T) {
 	}
 }
 
-// What is waited for is what the holder asked for last.
-func TestWatcherIsArmedForWhatWasAskedLast(t *testing.T) {
+// The watcher waits for the instant that the renewer asked for last.
+func TestWatcherIsArmedForTheLatestWakeAt(t *testing.T) {
 	k := &Keeper{clock: clock.System{}, wakeAt: clock.Now().Add(1e15), waits: true}
 	if left, waits := k.arm(); !waits || left <= 0 || !k.isArmed || k.armed != k.wakeAt {
 		t.Errorf("left %v, waits %t, armed %t for %v", left, waits, k.isArmed, k.armed)

@@ -22,16 +22,16 @@ import (
 //
 //	B8   a cursor left open after a bad document: there is none in the core; the suite of claimtest damages records of each store
 //	B9   a queue of client-side transactions that poisons a record: each write is one conditional write; [TestB5NoCallTouchesAnotherRecord]
-//	B10  a worker that dies of a passing error: nothing runs in the background; for a keeper TestWaitingSurvivesTroubles (leasekeeper)
+//	B10  a worker that dies of a passing error: nothing runs in the background; for a keeper TestWaitingSurvivesAStoreThatFails (leasekeeper)
 //	B12  a clock that must be kept ticking, or nothing ends: each client counts by itself; [TestASilentHolderIsSucceededOnTime]
-//	B15  timeouts at the start that bounce the server: there is none; for a keeper TestStoreGone (leasekeeper)
+//	B15  timeouts at the start that bounce the server: there is none; for a keeper TestLeasesEndInTimeWhenTheStoreIsGone (leasekeeper)
 //	B16  a gate in another store than the data: TestGateInAnotherDatabase (backend/postgres), TestGate (backend/sqlite), TestGateSaysNo (backend/mongodb)
 //	B18  no gate and no token: TestTakeoverRacesGate (backend/postgres, backend/sqlite), [TestS1TokensNeverGoBack]
 //	S7   a TTL index that deletes records: backend/mongodb makes none; what deletion would do, and how it is undone, is in [TestS1TokensNeverGoBack]
 //	S8   a unique index that nobody made: TestNoIndexIsNeeded (internal/test/ferrettest); TestTablesThatAreNotAsTheyShouldBe (backend/postgres)
-//	S9   waiting, kinds of errors, silence: TestErrorsSayWhatHappened (internal/test/ferrettest), [TestErrorsSayWhatToDo], TestReleaseIsNeverFalselyReported (leasekeeper)
+//	S9   waiting, kinds of errors, silence: TestErrorsSayWhatHappened (internal/test/ferrettest), [TestErrorsSayWhatToDo], TestReleaseIsReportedOnlyIfConfirmed (leasekeeper)
 //	S10  goroutines that sleep and ignore their context, and a client of others that is closed: TestCloseLeavesTheCallersClient (backend/mongodb),
-//	     TestDatabaseOfTheCallerStaysHis (backend/sqlite), TestCloseInterruptsWhoWaits (leasekeeper)
+//	     TestDatabaseOfTheCallerStaysHis (backend/sqlite), TestCloseInterruptsWaitingCalls (leasekeeper)
 //	S12  a manual that names other fields than the program: TestFieldsAreDocumented (internal/test/ferrettest)
 
 // B1: a renewal that believes the old end to be far enough away does not write, though nobody knows how far

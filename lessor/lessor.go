@@ -170,7 +170,7 @@ func (l *Lessor) view(le *lease) Lease {
 		Pinned:         le.has(pinned),
 		RenewalRefused: le.has(renewalRefused),
 		Clearing:       le.has(clearing),
-		Ending:          le.place == going,
+		Ending:         le.place == going,
 	}
 }
 

@@ -327,7 +327,7 @@ func TestBrokenInvariantsPanic(t *testing.T) {
 }
 
 // A lease without items costs at most 200 bytes of heap, its share of the map and of the queue included.
-func TestMemoryPerLease(t *testing.T) {
+func TestMemoryOfALeaseIsBounded(t *testing.T) {
 	const n = 300_000
 	var before, after runtime.MemStats
 	l := New(Config{})

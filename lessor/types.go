@@ -101,7 +101,7 @@ type Lease struct {
 	// The rest is the primary's knowledge and zero elsewhere.
 	Deadline clock.Instant // may be ended once this is past
 	Clearing bool          // a renewal waits until "cleared" is applied
-	Ending    bool          // an expiry is on its way
+	Ending   bool          // an expiry is on its way
 }
 
 // Ref returns the name of this granting.

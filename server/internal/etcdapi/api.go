@@ -97,7 +97,7 @@ type Metrics interface {
 // Config is what an [API] is made of.
 type Config struct {
 	Member   Member
-	Cluster    Cluster // nil if the member is alone
+	Cluster  Cluster // nil if the member is alone
 	Metrics  Metrics
 	Log      *slog.Logger
 	Lifetime *lifetime.Lifetime
