@@ -105,7 +105,7 @@ func (b *Backend) await(ctx context.Context, l *lease) (reply, error) {
 	t := l.turn.Load()
 	// Another user of the stream's endpoint may have found it dead meanwhile.
 	if _, number := b.endpoints.Endpoint(); t == nil || !t.serves(number) {
-		r, fresh, o := b.acquire(ctx, &asked{
+		r, fresh, o := b.acquire(ctx, &claimArgs{
 			name: l.wire, lease: l.id, ttlMs: millis(l.ttl), holder: backend.Holder{ID: l.holder}, wait: true,
 		})
 		if o.err != nil {

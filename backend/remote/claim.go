@@ -26,7 +26,7 @@ func (b *Backend) Claim(ctx context.Context, c backend.Claim) (backend.Lease, ba
 	}
 	defer b.endpoints.Exit()
 	l := &lease{b: b, wire: b.root + c.Name, id: endpoints.LeaseID(c.ID), ttl: c.TTL, holder: c.Holder.ID}
-	r, t, o := b.acquire(ctx, &asked{name: l.wire, lease: l.id, ttlMs: millis(c.TTL), holder: c.Holder, wait: c.Wait})
+	r, t, o := b.acquire(ctx, &claimArgs{name: l.wire, lease: l.id, ttlMs: millis(c.TTL), holder: c.Holder, wait: c.Wait})
 	switch {
 	case o.err != nil:
 		return b.notClaimed(ctx, l, o, "claiming "+c.Name)
@@ -85,8 +85,8 @@ var errNonsense = status.Error(codes.Internal, "the server's answer makes no sen
 // errStalled ends a stream on which nothing has come for a while.
 var errStalled = errors.New("the server did not answer in time")
 
-// asked is what a claim asks for.
-type asked struct {
+// claimArgs is what a claim asks for.
+type claimArgs struct {
 	name   string // as on the wire
 	lease  int64
 	ttlMs  int64
@@ -104,7 +104,7 @@ type reply struct {
 }
 
 // sensible returns an error if a reply is none to this claim.
-func (c *asked) sensible(r reply) error {
+func (c *claimArgs) sensible(r reply) error {
 	switch r.state {
 	case leasekeeperv1.AcquireResponse_REFUSED:
 		if !c.wait {
@@ -120,7 +120,7 @@ func (c *asked) sensible(r reply) error {
 
 // acquire asks for a name and returns the first answer. If that is a place in line, and who asks waits, the
 // turn is where it will be told of.
-func (b *Backend) acquire(ctx context.Context, c *asked) (r reply, t *turn, o outcome) {
+func (b *Backend) acquire(ctx context.Context, c *claimArgs) (r reply, t *turn, o outcome) {
 	o = b.hold(ctx, func(ctx context.Context, limit time.Duration, w *endpoint, number int64) (sent bool, err error) {
 		r, t, sent, err = w.holds.claim(ctx, limit, c, number)
 		return sent, err
@@ -147,7 +147,7 @@ func (b *Backend) hold(ctx context.Context, together func(context.Context, time.
 }
 
 // acquireAlone asks over a stream of its own, which goes on for who stands in line.
-func (b *Backend) acquireAlone(ctx context.Context, w *endpoint, number int64, c *asked) (r reply, t *turn, sent bool, err error) {
+func (b *Backend) acquireAlone(ctx context.Context, w *endpoint, number int64, c *claimArgs) (r reply, t *turn, sent bool, err error) {
 	// The stream must outlive this call.
 	outer, cancel := context.WithCancelCause(b.endpoints.Base)
 	leave := context.AfterFunc(ctx, func() { cancel(errStalled) })

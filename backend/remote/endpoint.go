@@ -17,12 +17,23 @@ type endpoint struct {
 	conn     *grpc.ClientConn
 	names    leasekeeperv1.LeasekeeperClient
 	kv       pb.KVClient // for what our own service has no method for
-	renewals renewals
+	renewals mux[*renewMessage]
 	holds    holds
 }
 
 func newEndpoint(conn *grpc.ClientConn) *endpoint {
 	return &endpoint{conn: conn, names: leasekeeperv1.NewLeasekeeperClient(conn), kv: pb.NewKVClient(conn)}
+}
+
+// start makes the endpoint ready for claims, releases and renewals.
+func (w *endpoint) start(set *endpoints.Set[*endpoint]) {
+	w.renewals.endpoints, w.holds.endpoints = set, set
+	w.renewals.newProtocol = func(s *muxStream[*renewMessage]) protocol[*renewMessage] {
+		return &renewStream{muxStream: s, endpoint: w}
+	}
+	w.holds.newProtocol = func(s *muxStream[*holdCall]) protocol[*holdCall] {
+		return &holdStream{muxStream: s, home: &w.holds, endpoint: w, expires: noMoment}
+	}
 }
 
 // request is one call of the server. It may be made several times, at several endpoints.

@@ -151,6 +151,8 @@ func TestCloseEndsEverything(t *testing.T) {
 	name := unique("close")
 	holder := open(t, s.Addr)
 	hold(t, holder, name)
+	const loop = "remote.(*muxStream[...]).run("
+	others := strings.Count(stacks(), loop)
 	b, err := remote.New(remote.Config{Endpoints: []string{s.Addr}})
 	ok(t, err)
 	var all sync.WaitGroup
@@ -164,15 +166,20 @@ func TestCloseEndsEverything(t *testing.T) {
 		ok(t, renew(t, b, l).Err)
 	}
 	all.Go(func() { is(t, b.Watch(limited(t), "", func(backend.Event) {}), backend.ErrClosed) })
+	if running := strings.Count(stacks(), loop) - others; running != 2 {
+		t.Errorf("%d goroutines run %s, want one for claims and one for renewals", running, loop)
+	}
 	ok(t, b.Close(limited(t)))
-	stacks := make([]byte, 8<<20)
-	stacks = stacks[:runtime.Stack(stacks, true)]
-	for _, loop := range []string{"remote.(*renewStream).run", "remote.(*Backend).listen"} {
-		if strings.Contains(string(stacks), loop) {
-			t.Errorf("closed, and there is still %s", loop)
-		}
+	if left := strings.Count(stacks(), loop) - others; left != 0 {
+		t.Errorf("after Close %d goroutines still run %s", left, loop)
 	}
 	all.Wait()
+}
+
+// stacks returns the stacks of all goroutines.
+func stacks() string {
+	text := make([]byte, 8<<20)
+	return string(text[:runtime.Stack(text, true)])
 }
 
 // The place in line is told, and who stands there twice is one.

@@ -92,8 +92,7 @@ func New(cfg Config) (*Backend, error) {
 		return nil, err
 	}
 	for _, w := range b.endpoints.All() {
-		w.renewals.b, w.renewals.endpoint = b, w
-		w.holds.b, w.holds.endpoint = b, w
+		w.start(b.endpoints)
 	}
 	return b, nil
 }

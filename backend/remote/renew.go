@@ -31,7 +31,7 @@ type round struct {
 	report  func(int, backend.Renewal)
 	done    []bool // reported
 	open    int    // not yet reported
-	sent    []*message
+	sent    []*renewMessage
 	live    int   // of those, how many may still be answered
 	again   bool  // the server could not renew one, and may be able to
 	trouble error // why a message was not answered
@@ -47,7 +47,7 @@ type inbox struct {
 
 // news is an answer to a message, or why there will be none.
 type news struct {
-	message *message
+	message *renewMessage
 	resp    *leasekeeperv1.RenewResponse
 	err     error
 	last    bool // nothing more will be said to this message
@@ -136,7 +136,7 @@ func (r *round) unknown(err error) error {
 func (r *round) ask(w *endpoint) {
 	if r.open == len(r.leases) {
 		for first := 0; first < len(r.leases); first += maxIDs {
-			r.send(w, &message{first: first, count: min(maxIDs, len(r.leases)-first)})
+			r.send(w, &renewMessage{first: first, count: min(maxIDs, len(r.leases)-first)})
 		}
 		return
 	}
@@ -150,14 +150,14 @@ func (r *round) ask(w *endpoint) {
 			places = make([]int, 0, min(maxIDs, left))
 		}
 		if places = append(places, i); len(places) == cap(places) {
-			r.send(w, &message{places: places, count: len(places)})
+			r.send(w, &renewMessage{places: places, count: len(places)})
 			left -= len(places)
 			places = nil
 		}
 	}
 }
 
-func (r *round) send(w *endpoint, m *message) {
+func (r *round) send(w *endpoint, m *renewMessage) {
 	m.round, m.ids = r, newIDs(m.count)
 	if m.places == nil {
 		for i, l := range r.leases[m.first : m.first+m.count] {
@@ -170,7 +170,10 @@ func (r *round) send(w *endpoint, m *message) {
 	}
 	r.sent = append(r.sent, m)
 	r.live++
-	w.renewals.send(m)
+	if err := w.renewals.put(m); err != nil {
+		freeIDs(m.ids)
+		r.inbox.put(news{message: m, err: err, last: true})
+	}
 }
 
 // listen takes in answers until all leases are reported, or nothing has come for a while, or nothing will.
@@ -209,7 +212,7 @@ func (r *round) listen(ctx context.Context, stall time.Duration) error {
 }
 
 // take reports what an answer says.
-func (r *round) take(m *message, resp *leasekeeperv1.RenewResponse) {
+func (r *round) take(m *renewMessage, resp *leasekeeperv1.RenewResponse) {
 	if !m.within(resp) {
 		return // it is about other leases than were asked about
 	}
@@ -242,7 +245,7 @@ func (r *round) take(m *message, resp *leasekeeperv1.RenewResponse) {
 }
 
 // within says whether all places of an answer are in the message.
-func (m *message) within(resp *leasekeeperv1.RenewResponse) bool {
+func (m *renewMessage) within(resp *leasekeeperv1.RenewResponse) bool {
 	for _, places := range [][]uint32{resp.Pending, resp.Places} {
 		for _, place := range places {
 			if int64(place) >= int64(m.count) {
@@ -296,7 +299,7 @@ func (r *round) tell(i int, what backend.Renewal) {
 // forget has the answers dropped that may still come.
 func (r *round) forget() {
 	for _, m := range r.sent {
-		m.forget(longestStall)
+		m.forget()
 	}
 }
 
