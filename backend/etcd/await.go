@@ -3,17 +3,17 @@ package etcd
 import (
 	"context"
 	"fmt"
-	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
 // Await implements [backend.Backend]. It watches the key before its own in line, and its own, so that one
 // of those who wait wakes up when a name passes on, and not all.
 func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, error) {
-	own, err := b.known(l)
+	own, err := endpoints.Known[*lease](b, l)
 	if err != nil {
 		return backend.Grant{}, err
 	}
@@ -23,12 +23,13 @@ func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, er
 	}
 	defer end()
 	what := "waiting for " + own.name
-	for failures := 0; ; {
-		began := time.Now()
+	retries := b.endpoints.Retries(what)
+	for {
+		retries.Begin()
 		s, f := b.stands(ctx, own)
 		switch {
 		case f != nil:
-			err = f.err
+			err = f.Err
 		case s.gone:
 			return backend.Grant{}, fmt.Errorf("%w: %s: the key %s is gone from etcd", backend.ErrLost, what, own.key)
 		case s.before == nil:
@@ -37,13 +38,10 @@ func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, er
 			err = b.watch(ctx, deletions(s.rev+1, own.key, string(s.before.Key)))
 		}
 		if err == nil {
-			failures = 0
+			retries.Succeeded()
 			continue
 		}
-		if failures++; time.Since(began) > steady {
-			failures = 1
-		}
-		if err := b.retry(ctx, failures, err, what); err != nil {
+		if err := retries.After(ctx, b.retriable(err)); err != nil {
 			return backend.Grant{}, err
 		}
 	}

@@ -61,11 +61,11 @@ func (p *claiming) giveUp(ctx context.Context, err error) (backend.Lease, backen
 	}
 	f := p.end(ctx)
 	switch {
-	case f != nil && endpoints.IsContextError(f.err):
-		err = fmt.Errorf("%w: %s: %w", backend.ErrUnknownOutcome, p.what(), f.err)
+	case f != nil && endpoints.IsContextError(f.Err):
+		err = fmt.Errorf("%w: %s: %w", backend.ErrUnknownOutcome, p.what(), f.Err)
 		return &left, backend.Grant{}, err
 	case f != nil:
-		err = fmt.Errorf("%w: %v; and the lease made for it could not be ended: %s", backend.ErrUnknownOutcome, err, text(f.err))
+		err = fmt.Errorf("%w: %v; and the lease made for it could not be ended: %s", backend.ErrUnknownOutcome, err, store.Text(f.Err))
 		return &left, backend.Grant{}, err
 	case isUnknown(err):
 		// It is known now: without the lease there is no key.
@@ -210,20 +210,20 @@ func (p *claiming) put(ctx context.Context, compare *pb.Compare) (*pb.TxnRespons
 
 // failed is the error for a request of the claim that failed. With a lease made it is known that nothing is
 // left only when that has been ended.
-func (p *claiming) failed(f *failure) error { return f.write(p.what()) }
+func (p *claiming) failed(f *failure) error { return f.Write(p.what()) }
 
 // grant makes the lease. If it exists already, an earlier request has made it: then it is renewed, because
 // its time is counted from that.
 func (p *claiming) grant(ctx context.Context) error {
 	for range 2 {
-		resp, f := p.b.leaseGrant(ctx, p.id, seconds(p.claim.TTL))
+		resp, f := p.b.leaseGrant(ctx, p.id, ttlUnit.Count(p.claim.TTL))
 		switch {
 		case f == nil:
-			p.granted, p.ttl = true, length(resp.TTL)
+			p.granted, p.ttl = true, ttlUnit.Duration(resp.TTL)
 			return nil
 		case !f.says(rpctypes.ErrGRPCLeaseExist):
 			// Out of space, etcd refuses the lease after it has made it.
-			p.granted = p.granted || f.maybe || f.says(rpctypes.ErrGRPCNoSpace)
+			p.granted = p.granted || f.Maybe || f.says(rpctypes.ErrGRPCNoSpace)
 			return p.failed(f)
 		}
 		left, f := p.b.timeToLive(ctx, p.id, true)
@@ -269,14 +269,14 @@ func (l *lease) end(ctx context.Context) *failure {
 func (b *Backend) heldBy(ctx context.Context, name string, owner *mvccpb.KeyValue) error {
 	held := &backend.HeldError{Name: name, Holder: holderOf(owner), Token: backend.Token(owner.CreateRevision)}
 	if left, f := b.timeToLive(ctx, owner.Lease, false); f == nil && left.TTL >= 0 {
-		held.Ends = length(left.TTL) + time.Second // etcd rounds down
+		held.Ends = ttlUnit.Duration(left.TTL) + time.Second // etcd rounds down
 	}
 	return held
 }
 
 // Release implements [backend.Backend].
 func (b *Backend) Release(ctx context.Context, l backend.Lease) error {
-	own, err := b.mine(l)
+	own, err := endpoints.Own[*lease](b, l)
 	if err != nil {
 		return err
 	}
@@ -286,7 +286,7 @@ func (b *Backend) Release(ctx context.Context, l backend.Lease) error {
 	}
 	defer end()
 	if f := own.end(ctx); f != nil {
-		return f.write("releasing " + own.name)
+		return f.Write("releasing " + own.name)
 	}
 	return nil
 }

@@ -8,8 +8,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
 // endpoint is one connection to one member.
@@ -45,11 +46,9 @@ type request func(ctx context.Context, w *endpoint, options ...grpc.CallOption) 
 // ask makes a request, of one endpoint after the other, until one is answered, and returns nil if that is a
 // success. It gives up when ctx ends, and after a number of attempts.
 func (b *Backend) ask(ctx context.Context, make request) *failure {
-	o := b.endpoints.Ask(ctx, func(ctx context.Context, w *endpoint, _ int64) (bool, error) { return b.attempt(ctx, w, make) })
-	if o.Err == nil {
-		return nil
-	}
-	return &failure{err: o.Err, maybe: o.Maybe}
+	return failureOf(b.endpoints.Ask(ctx, func(ctx context.Context, w *endpoint, _ int64) (bool, error) {
+		return b.attempt(ctx, w, make)
+	}))
 }
 
 // attempt makes a request once, or twice if the token was of no use any more. sent says whether it may have
@@ -60,12 +59,9 @@ func (b *Backend) attempt(ctx context.Context, w *endpoint, make request) (sent 
 		if err != nil {
 			return false, err
 		}
-		// The peer is known exactly when a stream was opened on a connection. Only requests with one answer
-		// may ask for it: that of a longer one becomes known at any time.
-		var p peer.Peer
-		err = make(outgoing(ctx, token), w, grpc.Peer(&p))
+		sent, err := endpoints.Call(func(peer grpc.CallOption) error { return make(outgoing(ctx, token), w, peer) })
 		if !b.user.refused(err, token) {
-			return p.Addr != nil, err
+			return sent, err
 		}
 	}
 	return false, rpctypes.ErrGRPCInvalidAuthToken

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 	"unicode"
@@ -129,38 +128,11 @@ func (l *lease) Name() string { return l.name }
 
 func (l *lease) token() backend.Token { return backend.Token(l.created) }
 
-// mine returns what a reference refers to, if this backend has made it.
-func (b *Backend) mine(l backend.Lease) (*lease, error) {
-	own, ok := l.(*lease)
-	if !ok || own == nil || own.b != b {
-		return nil, fmt.Errorf("%w: that lease is not of this backend", backend.ErrInvalid)
-	}
-	return own, nil
-}
+// Backend implements [endpoints.Lease].
+func (l *lease) Backend() *Backend { return l.b }
 
-// known is mine for what only a lease of known token can do.
-func (b *Backend) known(l backend.Lease) (*lease, error) {
-	own, err := b.mine(l)
-	if err == nil && own.created == 0 {
-		err = fmt.Errorf("%w: it is not known whether the claim of %s took effect: claim it again with the same ID, or release it",
-			backend.ErrInvalid, own.name)
-	}
-	return own, err
-}
+// Known implements [endpoints.Lease].
+func (l *lease) Known() bool { return l.created != 0 }
 
-// seconds is a TTL as etcd counts it: rounded up.
-func seconds(d time.Duration) int64 {
-	s := int64(d / time.Second)
-	if d%time.Second > 0 {
-		s++
-	}
-	return s
-}
-
-// length is what etcd's seconds are.
-func length(seconds int64) time.Duration {
-	if seconds > math.MaxInt64/int64(time.Second) {
-		return math.MaxInt64
-	}
-	return time.Duration(seconds) * time.Second
-}
+// ttlUnit is the unit in which etcd counts TTLs.
+const ttlUnit = endpoints.Unit(time.Second)

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -26,8 +25,9 @@ func (b *Backend) Watch(ctx context.Context, prefix string, report func(backend.
 	}
 	defer end()
 	v := &view{b: b, prefix: prefix, report: report}
-	for failures := 0; ; {
-		began := time.Now()
+	retries := b.endpoints.Retries("watching names")
+	for {
+		retries.Begin()
 		if v.next == 0 {
 			err = v.load(ctx)
 		} else {
@@ -47,10 +47,7 @@ func (b *Backend) Watch(ctx context.Context, prefix string, report func(backend.
 		if err == nil && ctx.Err() == nil {
 			continue
 		}
-		if failures++; time.Since(began) > steady {
-			failures = 1
-		}
-		if err := b.retry(ctx, failures, err, "watching names"); err != nil {
+		if err := retries.After(ctx, b.retriable(err)); err != nil {
 			return err
 		}
 	}
@@ -89,7 +86,7 @@ func (v *view) load(ctx context.Context) error {
 		return true
 	})
 	if f != nil {
-		return f.err
+		return f.Err
 	}
 	before := v.lines
 	v.lines = make(map[string]line)
@@ -103,7 +100,7 @@ func (v *view) load(ctx context.Context) error {
 		resp, f := v.b.look(ctx, req)
 		if f != nil {
 			v.lines = before
-			return f.err
+			return f.Err
 		}
 		for _, r := range resp.Responses {
 			if kv := single(r); kv != nil {

@@ -4,6 +4,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
 // Compare returns the condition that makes a transaction of one's own commit only if the lease, which must
@@ -43,5 +44,5 @@ func gated(l backend.Lease) (*lease, error) {
 	if own, ok := l.(*lease); ok && own != nil {
 		b = own.b
 	}
-	return b.known(l)
+	return endpoints.Known[*lease](b, l)
 }

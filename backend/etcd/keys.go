@@ -88,7 +88,7 @@ type card struct {
 }
 
 func newCard(c backend.Claim, ttl time.Duration) card {
-	made := card{Claim: hex.EncodeToString(c.ID[:]), TTL: seconds(ttl)}
+	made := card{Claim: hex.EncodeToString(c.ID[:]), TTL: ttlUnit.Count(ttl)}
 	made.of(c.Holder)
 	return made
 }

@@ -15,8 +15,6 @@ import (
 const (
 	// pursuitAttempts is how many attempts one part of a renewal makes at least before it is given up.
 	pursuitAttempts = 8
-	// longestStall is how long nothing may come until another attempt is made. It doubles each time.
-	longestStall = time.Second
 	// mostAttempts is how many attempts are under way at once.
 	mostAttempts = 2
 )
@@ -55,13 +53,13 @@ type attempt struct {
 
 // run makes attempts until one returns nil, nothing is left to do, an error is final, all have failed, or ctx ends.
 func (p *pursuit) run(ctx context.Context) error {
-	most, stall := p.b.endpoints.Attempts(pursuitAttempts), longestStall
+	most, stalls := p.b.endpoints.Attempts(pursuitAttempts), 0
 	p.ended = make(chan *attempt, most)
 	defer p.running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	p.begin(ctx)
-	next := time.NewTimer(patience(ctx, stall))
+	next := time.NewTimer(endpoints.Stall(ctx, stalls))
 	defer next.Stop()
 	for {
 		select {
@@ -74,7 +72,7 @@ func (p *pursuit) run(ctx context.Context) error {
 			return endpoints.Ended(ctx)
 		case <-p.news:
 			if len(p.alive) > 0 {
-				next.Reset(patience(ctx, stall))
+				next.Reset(endpoints.Stall(ctx, stalls))
 			}
 		case <-next.C:
 			if p.begun == most {
@@ -82,10 +80,10 @@ func (p *pursuit) run(ctx context.Context) error {
 			}
 			if len(p.alive) > 0 {
 				p.b.endpoints.Leave(p.newest)
-				stall *= 2
+				stalls++
 			}
 			p.begin(ctx)
-			next.Reset(patience(ctx, stall))
+			next.Reset(endpoints.Stall(ctx, stalls))
 		case a := <-p.ended:
 			a.cancel(nil)
 			alive := slices.Contains(p.alive, a)
@@ -102,14 +100,6 @@ func (p *pursuit) run(ctx context.Context) error {
 			next.Reset(p.b.endpoints.PauseLength(p.begun))
 		}
 	}
-}
-
-// patience is how long to wait for something to come until another attempt is made.
-func patience(ctx context.Context, stall time.Duration) time.Duration {
-	if end, ok := ctx.Deadline(); ok {
-		return min(stall, time.Until(end)/3)
-	}
-	return stall
 }
 
 // begin makes another attempt, in place of the youngest if there are enough.

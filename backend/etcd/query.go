@@ -34,7 +34,7 @@ func (b *Backend) Get(ctx context.Context, name string) (backend.Info, error) {
 	defer end()
 	info, f := b.info(ctx, name)
 	if f != nil {
-		return backend.Info{}, f.read("asking about " + name)
+		return backend.Info{}, f.Read("asking about " + name)
 	}
 	return info, nil
 }
@@ -58,7 +58,7 @@ func (b *Backend) info(ctx context.Context, name string) (backend.Info, *failure
 			return info, f
 		}
 		if left.GrantedTTL > 0 {
-			info.TTL, info.Remaining = length(left.GrantedTTL), length(max(0, left.TTL))
+			info.TTL, info.Remaining = ttlUnit.Duration(left.GrantedTTL), ttlUnit.Duration(max(0, left.TTL))
 			return info, nil
 		}
 	}
@@ -73,7 +73,7 @@ func infoOf(name string, owner *mvccpb.KeyValue) backend.Info {
 		Remaining: -1, Waiting: -1,
 	}
 	if c, ok := readCard(owner); ok {
-		info.TTL = length(c.TTL)
+		info.TTL = ttlUnit.Duration(c.TTL)
 	}
 	return info
 }
@@ -94,11 +94,11 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 	for {
 		names, f := b.names(ctx, prefix, after, limit-len(found))
 		if f != nil {
-			return nil, f.read("listing names")
+			return nil, f.Read("listing names")
 		}
 		infos, f := b.infos(ctx, names)
 		if f != nil {
-			return nil, f.read("listing names")
+			return nil, f.Read("listing names")
 		}
 		for _, info := range infos {
 			if info.Held {

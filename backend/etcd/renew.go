@@ -67,7 +67,7 @@ func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func
 	defer forget()
 	var ids []int64
 	for i, l := range leases {
-		own, err := b.known(l)
+		own, err := endpoints.Known[*lease](b, l)
 		if err != nil {
 			report(i, backend.Renewal{Err: err})
 			continue
@@ -165,7 +165,7 @@ func (r *round) keep(ctx context.Context, ids []int64) error {
 	case ended != nil:
 		return ended
 	}
-	return fmt.Errorf("%w: %s", kindOf(err), text(err))
+	return fmt.Errorf("%w: %s", kindOf(err), store.Text(err))
 }
 
 // stream renews leases over a stream of their own. What is not answered when it returns is never answered: nobody
@@ -224,7 +224,7 @@ func (r *round) answer(id, ttl int64) {
 		return // another stream was faster
 	}
 	r.heard(l)
-	l.ttl = length(ttl)
+	l.ttl = ttlUnit.Duration(ttl)
 	if ttl > 0 {
 		r.settle(l)
 		return
@@ -244,7 +244,7 @@ func (r *round) refuse(id int64, err error) {
 	if !l.waits {
 		return // another stream was faster
 	}
-	r.tell(l, backend.Renewal{Err: fmt.Errorf("%w: renewing %s: %s", kindOf(err), l.name, text(err))})
+	r.tell(l, backend.Renewal{Err: fmt.Errorf("%w: renewing %s: %s", kindOf(err), l.name, store.Text(err))})
 }
 
 func (r *round) unanswered(ids []int64) []int64 {
@@ -302,7 +302,7 @@ func (r *round) look(ctx context.Context, batch []*lease, gone bool) error {
 	}
 	resp, err := r.read(ctx, req)
 	if err != nil {
-		return (&failure{err: err}).read("looking whether the leases are there")
+		return store.Outcome(err).Read("looking whether the leases are there")
 	}
 	if resp == nil {
 		return nil // all is reported
@@ -379,7 +379,7 @@ func (b *Backend) keepOne(ctx context.Context, id int64) (ttl time.Duration, f *
 		if err != nil {
 			return because(ctx, err)
 		}
-		ttl = length(resp.TTL)
+		ttl = ttlUnit.Duration(resp.TTL)
 		return nil
 	})
 	return ttl, f

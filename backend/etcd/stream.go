@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -12,21 +11,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
-// maxWatchFailures is how often watching may fail in a row until it is given up.
-const maxWatchFailures = 12
-
-// steady is how long a stream must have lasted so that its end does not count with earlier ones.
-const steady = 5 * time.Second
-
 // errCompacted says that etcd has forgotten the revisions from which on was to be watched.
 var errCompacted = errors.New("the revision to watch from has been compacted")
-
-// errStalled ends a stream on which nothing has come for a while.
-var errStalled = errors.New("etcd did not answer in time")
 
 // watching is what comes on a watch stream.
 type watching struct {
@@ -62,7 +51,7 @@ func (b *Backend) watchOn(ctx context.Context, w *endpoint, what watching) error
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// Once the watchers stand, silence is normal, and gRPC looks whether the member is there.
-	timer := time.AfterFunc(b.endpoints.Patience(), func() { cancel(errStalled) })
+	timer := time.AfterFunc(b.endpoints.Patience(), func() { cancel(endpoints.ErrStalled) })
 	defer timer.Stop()
 	s, err := w.watch.Watch(ctx)
 	if err != nil {
@@ -109,8 +98,8 @@ func refusedWatch(reason string) error {
 
 // because says what was behind the error of a stream.
 func because(ctx context.Context, err error) error {
-	if errors.Is(context.Cause(ctx), errStalled) {
-		return errStalled
+	if errors.Is(context.Cause(ctx), endpoints.ErrStalled) {
+		return endpoints.ErrStalled
 	}
 	if errors.Is(err, io.EOF) {
 		return status.Error(codes.Unavailable, "the stream was ended before all was answered")
@@ -118,20 +107,10 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
-// retry says whether to try again after watching failed so many times in a row, and waits until then.
-// Otherwise it returns the error for the caller.
-func (b *Backend) retry(ctx context.Context, failures int, err error, what string) error {
-	if ended := endpoints.Ended(ctx); ended != nil {
-		return fmt.Errorf("%s: %w", what, ended)
+// retriable returns the error of a watch. An error that calls for another token is none that ends the watch.
+func (b *Backend) retriable(err error) error {
+	if b.user.needsToken(err) {
+		return status.Error(codes.Unavailable, status.Convert(err).Message())
 	}
-	if answered(err) && !b.user.needsToken(err) {
-		return fmt.Errorf("%w: %s: %s", kindOf(err), what, text(err))
-	}
-	if failures >= maxWatchFailures {
-		return fmt.Errorf("%w: %s: %s", backend.ErrUnavailable, what, text(err))
-	}
-	if !b.endpoints.Pause(ctx, failures) {
-		return fmt.Errorf("%s: %w", what, endpoints.Ended(ctx))
-	}
-	return nil
+	return err
 }

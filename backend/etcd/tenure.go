@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
 // Announce implements [backend.Announcer].
@@ -16,7 +17,7 @@ func (b *Backend) Announce(ctx context.Context, l backend.Lease, text string) er
 	if err := backend.CheckCardText(text); err != nil {
 		return err
 	}
-	own, err := b.known(l)
+	own, err := endpoints.Known[*lease](b, l)
 	if err != nil {
 		return err
 	}
@@ -37,7 +38,7 @@ func (b *Backend) recard(ctx context.Context, l *lease, what string, change func
 	for range maxRecards {
 		read, f := b.get(ctx, oneKey(l.key))
 		if f != nil {
-			return f.read(what)
+			return f.Read(what)
 		}
 		if len(read.Kvs) == 0 || !l.is(read.Kvs[0]) {
 			return fmt.Errorf("%w: %s: the key %s is gone from etcd", backend.ErrLost, what, l.key)
@@ -68,7 +69,7 @@ func (b *Backend) recard(ctx context.Context, l *lease, what string, change func
 		case f.says(rpctypes.ErrGRPCLeaseNotFound):
 			return fmt.Errorf("%w: %s: its lease has ended", backend.ErrLost, what)
 		case f != nil:
-			return f.write(what)
+			return f.Write(what)
 		}
 		// Changed meanwhile, perhaps by this very request, made before and not known to have been.
 	}
@@ -98,7 +99,7 @@ func (b *Backend) Resume(ctx context.Context, name string, t backend.Token, by b
 	what := "resuming " + name
 	held, f := b.tenure(ctx, name, b.line(name))
 	if f != nil {
-		return nil, none, f.read(what)
+		return nil, none, f.Read(what)
 	}
 	if held.owner == nil || backend.Token(held.owner.CreateRevision) != t {
 		return nil, none, fmt.Errorf("%w: %s: token %d does not hold it", backend.ErrLost, what, t)
@@ -110,13 +111,13 @@ func (b *Backend) Resume(ctx context.Context, name string, t backend.Token, by b
 	mark, f := b.get(ctx, oneKey(string(l.mark())))
 	switch {
 	case f != nil:
-		return nil, none, f.read(what)
+		return nil, none, f.Read(what)
 	case len(mark.Kvs) > 0:
 		return nil, none, revoked(what, mark.Kvs[0])
 	}
 	ttl, f := b.keepOne(ctx, l.id)
 	if f != nil {
-		return nil, none, f.read(what)
+		return nil, none, f.Read(what)
 	}
 	// That the key is there is known after the renewal: the card is written only then.
 	if err := b.recard(ctx, l, what, func(c *card) { c.of(by) }); err != nil {
@@ -147,7 +148,7 @@ func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, 
 	what := "revoking " + name
 	held, f := b.tenure(ctx, name, b.line(name))
 	if f != nil {
-		return f.read(what)
+		return f.Read(what)
 	}
 	if held.owner == nil || token != 0 && backend.Token(held.owner.CreateRevision) != token {
 		return fmt.Errorf("%w: %s: nobody holds it under that token", backend.ErrLost, what)
@@ -168,7 +169,7 @@ func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, 
 	switch {
 	case f.says(rpctypes.ErrGRPCLeaseNotFound): // it has just ended
 	case f != nil:
-		return f.write(what)
+		return f.Write(what)
 	case now && ours:
 		// The tenure is over. The lease, made for it alone, is of no more use, and ends by itself if this
 		// fails; that of another program may stand for more.

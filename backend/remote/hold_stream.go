@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
 const (
@@ -140,7 +141,7 @@ func (s *holdStream) lost(err error) error {
 	case s.heard == noMoment && status.Code(err) == codes.Unimplemented:
 		s.home.lackingUntil.Store(int64(now().add(lackingFor)))
 		return errLacking
-	case s.heard == noMoment && refuses(err) && reasonOf(err) == leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED:
+	case s.heard == noMoment && endpoints.Refuses(err) && reasonOf(err) == leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED:
 		return err
 	}
 	return brokenStream(err)
@@ -160,7 +161,7 @@ func (s *holdStream) fail(c *holdCall, err error) {
 // the reason of the end.
 func brokenStream(err error) error {
 	if _, ok := status.FromError(err); ok {
-		return status.Error(codes.Unavailable, "the stream to the server broke: "+text(err))
+		return status.Error(codes.Unavailable, "the stream to the server broke: "+store.Text(err))
 	}
 	return err
 }

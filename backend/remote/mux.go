@@ -203,14 +203,14 @@ func (s *muxStream[R]) end(err error) {
 	s.unsent, s.asked = nil, nil
 }
 
-// silent reports whether a request that was taken at since has waited for at least longestStall without any answer on the
+// silent reports whether a request that was taken at since has waited for at least endpoints.FirstStall without any answer on the
 // stream. Then no more answers are expected. The caller holds the lock.
 func (s *muxStream[R]) silent(since, now moment) bool {
-	return s.heard <= since && now.sub(since) >= longestStall
+	return s.heard <= since && now.sub(since) >= endpoints.FirstStall
 }
 
 // abandon ends a silent stream.
 func (s *muxStream[R]) abandon() {
-	s.cancel(errStalled)
+	s.cancel(endpoints.ErrStalled)
 	s.mux.drop(s)
 }

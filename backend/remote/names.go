@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
 // pageSize is how many names the server lists at once.
@@ -28,15 +29,15 @@ func (b *Backend) Get(ctx context.Context, name string) (backend.Info, error) {
 	}
 	defer end()
 	info, o := b.get(ctx, name)
-	if o.err != nil {
-		return backend.Info{}, o.read("asking about " + name)
+	if o.Err != nil {
+		return backend.Info{}, o.Read("asking about " + name)
 	}
 	return b.info(info), nil
 }
 
-func (b *Backend) get(ctx context.Context, name string) (*leasekeeperv1.NameInfo, outcome) {
+func (b *Backend) get(ctx context.Context, name string) (*leasekeeperv1.NameInfo, endpoints.Outcome) {
 	var resp *leasekeeperv1.GetResponse
-	o := b.ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
+	o := b.endpoints.Ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
 		resp, err = w.names.Get(ctx, &leasekeeperv1.GetRequest{Name: b.root + name}, options...)
 		return err
 	}))
@@ -61,12 +62,12 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 	for {
 		req.Limit = int32(min(limit-len(found), pageSize))
 		var resp *leasekeeperv1.ListResponse
-		o := b.ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
+		o := b.endpoints.Ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
 			resp, err = w.names.List(ctx, req, options...)
 			return err
 		}))
-		if o.err != nil {
-			return nil, o.read("listing names")
+		if o.Err != nil {
+			return nil, o.Read("listing names")
 		}
 		for _, info := range resp.Names {
 			found = append(found, b.info(info))
@@ -93,16 +94,16 @@ func (b *Backend) History(ctx context.Context, name string, limit int) ([]backen
 		return nil, nil
 	}
 	past, o := b.history(ctx, name, limit)
-	if o.err != nil {
-		return nil, o.read("asking for the history of " + name)
+	if o.Err != nil {
+		return nil, o.Read("asking for the history of " + name)
 	}
 	return past, nil
 }
 
-func (b *Backend) history(ctx context.Context, name string, limit int) ([]backend.Tenure, outcome) {
+func (b *Backend) history(ctx context.Context, name string, limit int) ([]backend.Tenure, endpoints.Outcome) {
 	req := &leasekeeperv1.HistoryRequest{Name: b.root + name, Limit: int32(min(limit, pageSize))}
 	var resp *leasekeeperv1.HistoryResponse
-	o := b.ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
+	o := b.endpoints.Ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
 		resp, err = w.names.History(ctx, req, options...)
 		return err
 	}))
@@ -137,7 +138,7 @@ func (b *Backend) info(n *leasekeeperv1.NameInfo) backend.Info {
 		return info
 	}
 	info.Holder = holderOf(n.Holder, n.Lease)
-	info.TTL, info.Remaining, info.Waiting = length(n.TtlMs), length(n.RemainingMs), int(n.Waiting)
+	info.TTL, info.Remaining, info.Waiting = ttlUnit.Duration(n.TtlMs), ttlUnit.Duration(n.RemainingMs), int(n.Waiting)
 	return info
 }
 

@@ -18,9 +18,6 @@ const (
 	maxIDs = 1 << 14
 	// renewAttempts is how often what is not answered is asked at least.
 	renewAttempts = 8
-	// longestStall is how long nothing may come until another endpoint is tried as well. It doubles each time, and what
-	// was asked before goes on: a slow server answers it in time.
-	longestStall = time.Second
 )
 
 // round is one call of Renew. All of it but the inbox belongs to the goroutine of the caller.
@@ -81,7 +78,7 @@ func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func
 	r := b.newRound(leases, report)
 	for i, l := range leases {
 		if own, ok := l.(*lease); !ok || own == nil || own.b != b || own.token == 0 {
-			_, err := b.known(l)
+			_, err := endpoints.Known[*lease](b, l)
 			r.tell(i, backend.Renewal{Err: err})
 		}
 	}
@@ -94,22 +91,19 @@ func (r *round) run(ctx context.Context) error {
 	r.renewal, end = r.b.endpoints.BeginRenewal(ctx, r.leases)
 	defer end()
 	attempts := r.b.endpoints.Attempts(renewAttempts)
-	patience := longestStall
+	stalls := 0
 	var last []int64 // the endpoint of the last attempt
 	for n := 0; r.open > 0; n++ {
 		w, number := r.b.endpoints.Take(r.renewal, last...)
 		last = []int64{number}
-		stall := patience
-		if end, ok := ctx.Deadline(); ok {
-			stall = min(stall, time.Until(end)/3)
-		}
+		stall := endpoints.Stall(ctx, stalls)
 		if n == attempts-1 {
-			stall = max(patience, r.b.endpoints.Patience())
+			stall = max(endpoints.Stall(context.Background(), stalls), r.b.endpoints.Patience())
 		}
 		r.ask(w)
 		err := r.listen(ctx, stall)
-		if errors.Is(err, errStalled) {
-			patience *= 2
+		if errors.Is(err, endpoints.ErrStalled) {
+			stalls++
 		}
 		if err != nil || r.again {
 			r.b.endpoints.Leave(number)
@@ -120,8 +114,8 @@ func (r *round) run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return r.unknown(context.Cause(ctx))
 		case n+1 >= attempts:
-			return r.unknown(outcome{err: err}.read("renewing leases"))
-		case !errors.Is(err, errStalled) && !r.b.endpoints.Pause(ctx, n+1):
+			return r.unknown(store.Outcome(err).Read("renewing leases"))
+		case !errors.Is(err, endpoints.ErrStalled) && !r.b.endpoints.Pause(ctx, n+1):
 			return r.unknown(context.Cause(ctx))
 		}
 	}
@@ -204,7 +198,7 @@ func (r *round) listen(ctx context.Context, stall time.Duration) error {
 		select {
 		case <-r.inbox.wake:
 		case <-timer.C:
-			return errStalled
+			return endpoints.ErrStalled
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
 // maxTries is how often something is started over because others have changed the same meanwhile.
@@ -21,7 +22,7 @@ func (b *Backend) Announce(ctx context.Context, l backend.Lease, text string) er
 	if err := backend.CheckCardText(text); err != nil {
 		return err
 	}
-	own, err := b.known(l)
+	own, err := endpoints.Known[*lease](b, l)
 	if err != nil {
 		return err
 	}
@@ -31,12 +32,12 @@ func (b *Backend) Announce(ctx context.Context, l backend.Lease, text string) er
 	}
 	defer end()
 	req := &leasekeeperv1.AnnounceRequest{Name: own.wire, Lease: own.id, Text: text}
-	o := b.ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
+	o := b.endpoints.Ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
 		_, err := w.names.Announce(ctx, req, options...)
 		return err
 	}))
-	if o.err != nil {
-		return o.write("announcing on " + own.Name())
+	if o.Err != nil {
+		return o.Write("announcing on " + own.Name())
 	}
 	return nil
 }
@@ -59,14 +60,14 @@ func (b *Backend) Resume(ctx context.Context, name string, t backend.Token, by b
 	what := "resuming " + name
 	info, o := b.get(ctx, name)
 	switch {
-	case o.err != nil:
-		return nil, none, o.read(what)
+	case o.Err != nil:
+		return nil, none, o.Read(what)
 	case !info.GetHeld() || t == 0 || backend.Token(info.GetToken()) != t:
 		return nil, none, fmt.Errorf("%w: %s: token %d does not hold it", backend.ErrLost, what, t)
 	case info.GetHolder().GetId() == "":
 		return nil, none, &backend.UnsupportedError{Backend: Scheme, What: backend.Resume + " of the lock of another program"}
 	}
-	l := &lease{b: b, wire: b.root + name, id: info.Lease, token: t, ttl: length(info.TtlMs), holder: by.ID}
+	l := &lease{b: b, wire: b.root + name, id: info.Lease, token: t, ttl: ttlUnit.Duration(info.TtlMs), holder: by.ID}
 	if err := b.renewOne(ctx, l); err != nil {
 		return nil, none, fmt.Errorf("%s: %w", what, err)
 	}
@@ -102,8 +103,8 @@ func (b *Backend) recard(ctx context.Context, l *lease, by backend.Holder, what 
 	for range maxTries {
 		key, o := b.ownership(ctx, l)
 		switch {
-		case o.err != nil:
-			return o.read(what)
+		case o.Err != nil:
+			return o.Read(what)
 		case key == nil || key.CreateRevision != int64(l.token):
 			return fmt.Errorf("%w: %s: it has just ended", backend.ErrLost, what)
 		case string(key.Value) == string(value):
@@ -119,14 +120,14 @@ func (b *Backend) recard(ctx context.Context, l *lease, by backend.Holder, what 
 			}}},
 		})
 		switch {
-		case o.err != nil:
-			return o.write(what)
+		case o.Err != nil:
+			return o.Write(what)
 		case resp.Succeeded:
 			return nil
 		}
 		// Changed meanwhile, perhaps by this very request, made before and not known to have been.
 	}
-	return fmt.Errorf("%w: %s: the card is being changed all the time", backend.ErrContention, what)
+	return fmt.Errorf("%w: %s: other processes keep changing the card: try again", backend.ErrContention, what)
 }
 
 // Revoke implements [backend.Revoker].
@@ -145,28 +146,28 @@ func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, 
 		if token == 0 {
 			// Sent twice, it must not hit the next holder too.
 			info, o := b.get(ctx, name)
-			if o.err != nil {
-				return o.read(what)
+			if o.Err != nil {
+				return o.Read(what)
 			}
 			if !info.GetHeld() {
 				return fmt.Errorf("%w: %s: nobody holds it", backend.ErrLost, what)
 			}
 			req.Token = info.Token
 		}
-		o := b.ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
+		o := b.endpoints.Ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
 			_, err := w.names.Revoke(ctx, req, options...)
 			return err
 		}))
-		gone := o.reason() == leasekeeperv1.ErrorReason_NOT_HELD || o.reason() == leasekeeperv1.ErrorReason_OTHER_TOKEN
+		gone := reasonOf(o.Err) == leasekeeperv1.ErrorReason_NOT_HELD || reasonOf(o.Err) == leasekeeperv1.ErrorReason_OTHER_TOKEN
 		switch {
-		case o.err == nil, gone && o.maybe:
+		case o.Err == nil, gone && o.Maybe:
 			return nil // the tenure that was meant is over, by an earlier attempt or otherwise
 		case gone && token == 0:
 			continue
 		}
-		return o.write(what)
+		return o.Write(what)
 	}
-	return fmt.Errorf("%w: %s: it passes on all the time", backend.ErrContention, what)
+	return fmt.Errorf("%w: %s: it keeps changing hands: try again with the token of the holder to revoke", backend.ErrContention, what)
 }
 
 // Pin implements [backend.Pinner].
@@ -195,19 +196,19 @@ func (b *Backend) change(ctx context.Context, name, what string, call func(conte
 		return err
 	}
 	defer end()
-	o := b.ask(ctx, unary(call))
+	o := b.endpoints.Ask(ctx, unary(call))
 	switch {
-	case o.err == nil:
+	case o.Err == nil:
 		return nil
-	case o.reason() == leasekeeperv1.ErrorReason_NOT_HELD:
+	case reasonOf(o.Err) == leasekeeperv1.ErrorReason_NOT_HELD:
 		return fmt.Errorf("%w: %s: nobody holds it", backend.ErrInvalid, what)
 	}
-	return o.write(what)
+	return o.Write(what)
 }
 
 // Transfer implements [backend.Transferrer].
 func (b *Backend) Transfer(ctx context.Context, l backend.Lease) error {
-	own, err := b.known(l)
+	own, err := endpoints.Known[*lease](b, l)
 	if err != nil {
 		return err
 	}
@@ -218,24 +219,25 @@ func (b *Backend) Transfer(ctx context.Context, l backend.Lease) error {
 	defer end()
 	what := "transferring " + own.Name()
 	req := &leasekeeperv1.TransferRequest{Name: own.wire, Lease: own.id}
-	o := b.ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
+	o := b.endpoints.Ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
 		_, err := w.names.Transfer(ctx, req, options...)
 		return err
 	}))
 	switch {
-	case o.err == nil:
+	case o.Err == nil:
 		return nil
-	case o.maybe && o.reason() == leasekeeperv1.ErrorReason_LOST:
+	case o.Maybe && reasonOf(o.Err) == leasekeeperv1.ErrorReason_LOST:
 		return b.transferred(ctx, own, what)
 	}
-	return o.write(what)
+	return o.Write(what)
 }
 
 // transferred looks up whether it was an earlier attempt at a transfer that ended the lease.
 func (b *Backend) transferred(ctx context.Context, l *lease, what string) error {
 	past, o := b.history(ctx, l.Name(), pageSize)
-	if o.err != nil {
-		return outcome{err: o.err, maybe: true}.write(what)
+	if o.Err != nil {
+		o.Maybe = true // the transfer
+		return o.Write(what)
 	}
 	for _, t := range past {
 		switch {

@@ -26,17 +26,15 @@ func (b *Backend) Watch(ctx context.Context, prefix string, report func(backend.
 	}
 	defer end()
 	v := &view{b: b, report: report, held: make(map[string]bool)}
-	for failures := 0; ; {
-		began := time.Now()
+	retries := b.endpoints.Retries("watching names")
+	for {
+		retries.Begin()
 		w, number := b.endpoints.Endpoint()
 		err := v.follow(ctx, w, b.root+prefix)
 		if ctx.Err() == nil && !answered(err) {
 			b.endpoints.Leave(number)
 		}
-		if failures++; time.Since(began) > steady {
-			failures = 1
-		}
-		if err := b.retry(ctx, failures, err, "watching names"); err != nil {
+		if err := retries.After(ctx, err); err != nil {
 			return err
 		}
 	}
@@ -55,7 +53,7 @@ func (v *view) follow(ctx context.Context, w *endpoint, prefix string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// Once it has begun, silence is normal, and gRPC looks whether the server is there.
-	timer := time.AfterFunc(v.b.endpoints.Patience(), func() { cancel(errStalled) })
+	timer := time.AfterFunc(v.b.endpoints.Patience(), func() { cancel(endpoints.ErrStalled) })
 	defer timer.Stop()
 	s, err := w.names.Watch(ctx, &leasekeeperv1.WatchRequest{Prefix: prefix})
 	for err == nil {

@@ -22,13 +22,6 @@ const (
 // Attempt makes a request once, by the endpoint of that number. sent says whether it may have left.
 type Attempt[W any] func(ctx context.Context, w W, number int64) (sent bool, err error)
 
-// Outcome is what the attempts at a request came to.
-type Outcome struct {
-	Err error // of the last attempt: nil, a status, or why the context ended
-	// Maybe: an earlier attempt may have had an effect, or may have it yet; with Err, the last one too.
-	Maybe bool
-}
-
 // CutShort is why a request was given up that a server had refused for the moment, and what that server had said.
 type CutShort struct {
 	Why     error
@@ -63,7 +56,7 @@ func (s *Set[W]) Ask(ctx context.Context, try Attempt[W]) Outcome {
 // AskWithin is Ask for attempts that see to it themselves that they do not take longer than limit.
 func (s *Set[W]) AskWithin(ctx context.Context, try func(ctx context.Context, limit time.Duration, w W, number int64) (sent bool, err error)) Outcome {
 	attempts := s.Attempts(minAttempts)
-	var o Outcome
+	o := Outcome{store: s.store}
 	for n := range attempts {
 		w, number := s.Endpoint()
 		limit := s.patience

@@ -23,7 +23,7 @@ func taking(t *testing.T, endpoints int) *Set[int] {
 		cfg.Endpoints = append(cfg.Endpoints, fmt.Sprint("host", i))
 	}
 	n := -1
-	s, err := Open(Store{Name: "the store"}, cfg, func(*grpc.ClientConn) int { n++; return n })
+	s, err := Open(&Store{Name: "the store"}, cfg, func(*grpc.ClientConn) int { n++; return n })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package endpoints
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -50,7 +49,7 @@ type Config struct {
 }
 
 // Validate returns an error that says what is wrong with a configuration.
-func (s Store) Validate(c Config) error {
+func (s *Store) Validate(c Config) error {
 	if len(c.Endpoints) == 0 {
 		return fmt.Errorf("%w: no endpoint of %s is given: name at least one, as in %s://host:2379", backend.ErrInvalid, s.Indefinite, s.Scheme)
 	}
@@ -73,7 +72,7 @@ type Set[W any] struct {
 	// Base ends when the connections are given up.
 	Base context.Context
 
-	store     Store
+	store     *Store
 	patience  time.Duration // for one request at one endpoint
 	endpoints []W
 	conns     []*grpc.ClientConn
@@ -90,7 +89,7 @@ type Set[W any] struct {
 }
 
 // Open returns endpoints to a store. Nothing is connected before it is used.
-func Open[W any](store Store, cfg Config, stubs func(*grpc.ClientConn) W) (*Set[W], error) {
+func Open[W any](store *Store, cfg Config, stubs func(*grpc.ClientConn) W) (*Set[W], error) {
 	s := &Set[W]{
 		Closed: fmt.Errorf("%w: the connections to %s were given up", backend.ErrClosed, store.Name),
 		store:  store, patience: cfg.RequestTimeout, idle: make(chan struct{}),
@@ -247,17 +246,4 @@ func (s *Set[W]) hangUp() {
 			conn.Close()
 		}
 	})
-}
-
-// IsContextError says whether err is that of a context, and nothing else.
-func IsContextError(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-}
-
-// Ended returns why a call has to end, nil if it need not.
-func Ended(ctx context.Context) error {
-	if ctx.Err() == nil {
-		return nil
-	}
-	return context.Cause(ctx)
 }

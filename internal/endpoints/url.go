@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -12,16 +13,39 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// Store is what a backend connects to, and how messages speak of it.
+// Store describes a kind of store, for messages and for the treatment of its errors.
 type Store struct {
 	Name              string // such as "etcd", or "the server"
-	Indefinite        string // the same for one of many: "etcd", "a server"
-	Scheme, SchemeTLS string // of URLs: with the second, connections are encrypted in any case
+	Indefinite        string // one of several: "etcd", "a server"
+	Scheme, SchemeTLS string // of URLs; SchemeTLS always encrypts
 	Path              string // what the path of a URL is, such as "prefix"
 	Users             bool   // a URL may name a user
-	// Answered says whether an error is the store's last word on a request, which then had no effect, and
-	// Elsewhere whether it says nothing about it: another endpoint may do it, or the same one later.
+	// Foreign, if not empty, says what a server is that does not have a method.
+	Foreign string
+	// FinalForAll: if the last of several attempts is answered, the earlier ones had no effect that the answer does not show.
+	FinalForAll bool
+	// Answered reports whether an error is the store's last word on a request, which then had no effect. Elsewhere reports
+	// whether the request had no effect and may succeed at another endpoint, or later.
 	Answered, Elsewhere func(error) bool
+	// Kind returns the error of package backend that stands for an error.
+	Kind func(error) error
+}
+
+// Register registers a backend for URLs with the schemes of a store.
+func Register[C any, B backend.Backend](s *Store, parse func(*url.URL) (C, error), open func(C) (B, error)) {
+	for _, scheme := range []string{s.Scheme, s.SchemeTLS} {
+		backend.Register(scheme, func(_ context.Context, u *url.URL) (backend.Backend, error) {
+			cfg, err := parse(u)
+			if err != nil {
+				return nil, err
+			}
+			b, err := open(cfg)
+			if err != nil {
+				return nil, err // and not b, which is a nil pointer
+			}
+			return b, nil
+		})
+	}
 }
 
 // parameters are those that a URL may have.
@@ -30,7 +54,7 @@ var parameters = []string{"ca", "cert", "key"}
 // ParseURL returns what a URL says about connections, and its path without slashes around it. It reads the
 // files that the URL names: ca holds the certificates that the store's may descend from, cert and key are the
 // client's own, all in PEM form. Each of them means TLS.
-func (s Store) ParseURL(u *url.URL) (cfg Config, path string, err error) {
+func (s *Store) ParseURL(u *url.URL) (cfg Config, path string, err error) {
 	cfg.Endpoints = strings.Split(u.Host, ",")
 	path = strings.TrimRight(strings.TrimPrefix(u.Path, "/"), "/")
 	if u.Scheme != s.Scheme && u.Scheme != s.SchemeTLS {
@@ -60,7 +84,7 @@ func (s Store) ParseURL(u *url.URL) (cfg Config, path string, err error) {
 	return cfg, path, err
 }
 
-func (s Store) readTLS(ca, cert, key string) (*tls.Config, error) {
+func (s *Store) readTLS(ca, cert, key string) (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca != "" {
 		pem, err := os.ReadFile(ca)
