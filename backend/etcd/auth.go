@@ -25,16 +25,16 @@ func (u *user) token(ctx context.Context, w *endpoint) (string, error) {
 	if u.name == "" {
 		return "", nil
 	}
-	if token, has := u.known(); has {
+	if token, has := u.current(); has {
 		return token, nil
 	}
 	select {
-	case w.turn <- struct{}{}:
-		defer func() { <-w.turn }()
+	case w.asking <- struct{}{}:
+		defer func() { <-w.asking }()
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
-	if token, has := u.known(); has {
+	if token, has := u.current(); has {
 		return token, nil
 	}
 	resp, err := w.auth.Authenticate(outgoing(ctx, ""), &pb.AuthenticateRequest{Name: u.name, Password: u.password})
@@ -47,7 +47,7 @@ func (u *user) token(ctx context.Context, w *endpoint) (string, error) {
 	return u.now, nil
 }
 
-func (u *user) known() (token string, has bool) {
+func (u *user) current() (token string, has bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.now, u.has

@@ -26,7 +26,7 @@ func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, er
 	retries := b.endpoints.Retries(what)
 	for {
 		retries.Begin()
-		s, f := b.stands(ctx, own)
+		s, f := b.lookUpPlace(ctx, own)
 		switch {
 		case f != nil:
 			err = f.Err
@@ -35,7 +35,7 @@ func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, er
 		case s.before == nil:
 			return backend.Grant{Held: true, Token: own.token(), TTL: own.ttl}, nil
 		default:
-			err = b.watch(ctx, deletions(s.rev+1, own.key, string(s.before.Key)))
+			err = b.watchKeys(ctx, deletions(s.rev+1, own.key, string(s.before.Key)))
 		}
 		if err == nil {
 			retries.Succeeded()

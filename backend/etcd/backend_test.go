@@ -31,8 +31,8 @@ const (
 // What the tests of this package say most often.
 var (
 	ok, is, eventually, limited = endpointstest.OK, endpointstest.Is, endpointstest.Eventually, endpointstest.Limited
-	unique, asking              = endpointstest.Unique, endpointstest.Asking
-	hold, stand, renew          = endpointstest.Hold, endpointstest.Stand, endpointstest.Renew
+	unique, newClaim            = endpointstest.Unique, endpointstest.NewClaim
+	hold, enqueue, renew        = endpointstest.Hold, endpointstest.Enqueue, endpointstest.Renew
 
 	startOwn, startProxy = endpointstest.Start, endpointstest.StartProxy
 )

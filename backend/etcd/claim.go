@@ -38,7 +38,7 @@ func (b *Backend) Claim(ctx context.Context, c backend.Claim) (backend.Lease, ba
 	p := &claiming{claim: c, lease: &lease{b: b, name: c.Name, key: b.keyOf(c.Name, id), id: id}}
 	var g backend.Grant
 	if c.Wait {
-		g, err = p.queue(ctx)
+		g, err = p.enqueue(ctx)
 	} else {
 		g, err = p.try(ctx)
 	}
@@ -77,7 +77,7 @@ func (p *claiming) giveUp(ctx context.Context, err error) (backend.Lease, backen
 func (p *claiming) what() string { return "claiming " + p.name }
 
 // queue puts the key into the line, no matter what is before it.
-func (p *claiming) queue(ctx context.Context) (backend.Grant, error) {
+func (p *claiming) enqueue(ctx context.Context) (backend.Grant, error) {
 	if err := p.grant(ctx); err != nil {
 		return backend.Grant{}, err
 	}
@@ -108,12 +108,12 @@ func (p *claiming) queue(ctx context.Context) (backend.Grant, error) {
 // try puts the key into the line only if nobody is before it, so that others never see it otherwise.
 func (p *claiming) try(ctx context.Context) (backend.Grant, error) {
 	for range maxTries {
-		t, f := p.b.tenure(ctx, p.name, p.key)
+		t, f := p.b.lookUpTenure(ctx, p.name, p.key)
 		if f != nil {
 			return backend.Grant{}, p.failed(f)
 		}
 		if t.own != nil {
-			return p.resume(ctx, t)
+			return p.resumeAttempt(ctx, t)
 		}
 		if t.owner != nil {
 			return backend.Grant{}, p.b.heldBy(ctx, p.name, t.owner)
@@ -124,9 +124,9 @@ func (p *claiming) try(ctx context.Context) (backend.Grant, error) {
 			}
 		}
 		// No key of the line, however deep, may be newer than what was read.
-		line := p.b.line(p.name)
+		prefix := p.b.queuePrefix(p.name)
 		resp, err := p.put(ctx, &pb.Compare{
-			Target: pb.Compare_CREATE, Result: pb.Compare_LESS, Key: []byte(line), RangeEnd: after(line),
+			Target: pb.Compare_CREATE, Result: pb.Compare_LESS, Key: []byte(prefix), RangeEnd: after(prefix),
 			TargetUnion: &pb.Compare_CreateRevision{CreateRevision: t.rev + 1},
 		})
 		if err != nil {
@@ -137,11 +137,11 @@ func (p *claiming) try(ctx context.Context) (backend.Grant, error) {
 			return p.held(), nil
 		}
 	}
-	return backend.Grant{}, fmt.Errorf("%w: %s: keys below %s are being created all the time", backend.ErrContention, p.what(), p.b.line(p.name))
+	return backend.Grant{}, fmt.Errorf("%w: %s: keys below %s are being created all the time", backend.ErrContention, p.what(), p.b.queuePrefix(p.name))
 }
 
 // resume goes on where an earlier attempt of the same claim got to.
-func (p *claiming) resume(ctx context.Context, t tenure) (backend.Grant, error) {
+func (p *claiming) resumeAttempt(ctx context.Context, t tenure) (backend.Grant, error) {
 	if err := p.recognize(t.own); err != nil {
 		return backend.Grant{}, err
 	}
@@ -177,7 +177,7 @@ func (p *claiming) held() backend.Grant {
 
 // place looks where the key stands.
 func (p *claiming) place(ctx context.Context) (backend.Grant, error) {
-	s, f := p.b.stands(ctx, p.lease)
+	s, f := p.b.lookUpPlace(ctx, p.lease)
 	switch {
 	case f != nil:
 		return backend.Grant{}, p.failed(f)
@@ -192,12 +192,12 @@ func (p *claiming) place(ctx context.Context) (backend.Grant, error) {
 // put makes the key under a condition, and reads it if the condition does not hold.
 func (p *claiming) put(ctx context.Context, compare *pb.Compare) (*pb.TxnResponse, error) {
 	made := newCard(p.claim, p.ttl)
-	line := rangeOp(p.b.inLine(p.name, lineLimits[0]))
+	queued := rangeOp(p.b.queueRange(p.name, queueLimits[0]))
 	put := &pb.PutRequest{Key: []byte(p.key), Value: made.bytes(), Lease: p.id}
 	resp, f := p.b.txn(ctx, &pb.TxnRequest{
 		Compare: []*pb.Compare{compare},
-		Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: put}}, line},
-		Failure: []*pb.RequestOp{rangeOp(oneKey(p.key)), line},
+		Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: put}}, queued},
+		Failure: []*pb.RequestOp{rangeOp(oneKey(p.key)), queued},
 	})
 	if f.says(rpctypes.ErrGRPCLeaseNotFound) {
 		return nil, fmt.Errorf("%w: %s: the lease made for it ended before it could be used", backend.ErrUnavailable, p.what())

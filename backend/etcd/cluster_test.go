@@ -12,7 +12,7 @@ func TestTheLeaderVanishes(t *testing.T) {
 	g := endpointstest.StartCluster(t)
 	b := open(t, g.Endpoints()...) // the leader's is the first, and the preferred one
 	held, granted := hold(t, b, "held")
-	waiting := stand(t, b, "held")
+	waiting := enqueue(t, b, "held")
 	g.Members[0].CutOff()
 	for range 3 {
 		ok(t, renew(t, b, held).Err)

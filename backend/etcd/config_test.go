@@ -207,7 +207,7 @@ func TestTokensAreRenewed(t *testing.T) {
 			g.off = round == 3 || round == 4
 			g.mu.Unlock()
 			l, _ := hold(t, b, name)
-			w := stand(t, b, name)
+			w := enqueue(t, b, name)
 			turn := make(chan error, 1)
 			go func() {
 				_, err := b.Await(limited(t), w)
@@ -233,7 +233,7 @@ func TestWrongPassword(t *testing.T) {
 	g := &guard{each: 1000, denied: rpctypes.ErrGRPCInvalidAuthToken}
 	for _, password := range []string{"hunter2", ""} {
 		b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, Username: "u", Password: password, DialOptions: g.options()})
-		_, _, err := b.Claim(limited(t), asking("x", true))
+		_, _, err := b.Claim(limited(t), newClaim("x", true))
 		if is(t, err, backend.ErrInvalid); strings.Contains(err.Error(), "hunter2") {
 			t.Error(err)
 		}

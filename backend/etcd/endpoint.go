@@ -20,13 +20,13 @@ type endpoint struct {
 	watch pb.WatchClient
 	auth  pb.AuthClient
 	// turn is held by the one request that asks for a token at this endpoint.
-	turn chan struct{}
+	asking chan struct{}
 }
 
 func newEndpoint(conn *grpc.ClientConn) *endpoint {
 	return &endpoint{
 		kv: pb.NewKVClient(conn), lease: pb.NewLeaseClient(conn), watch: pb.NewWatchClient(conn), auth: pb.NewAuthClient(conn),
-		turn: make(chan struct{}, 1),
+		asking: make(chan struct{}, 1),
 	}
 }
 
@@ -97,7 +97,7 @@ func (b *Backend) look(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse
 	return resp, f.harmless()
 }
 
-func (b *Backend) get(ctx context.Context, req *pb.RangeRequest) (resp *pb.RangeResponse, f *failure) {
+func (b *Backend) rangeKeys(ctx context.Context, req *pb.RangeRequest) (resp *pb.RangeResponse, f *failure) {
 	f = b.ask(ctx, func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
 		resp, err = w.kv.Range(ctx, req, options...)
 		return err

@@ -31,7 +31,7 @@ func (b *Backend) Watch(ctx context.Context, prefix string, report func(backend.
 		if v.next == 0 {
 			err = v.load(ctx)
 		} else {
-			err = b.watch(ctx, watching{
+			err = b.watchKeys(ctx, watching{
 				creates: []*pb.WatchCreateRequest{{
 					Key: from(b.root + prefix), RangeEnd: after(b.root + prefix), StartRevision: v.next,
 				}},
@@ -58,17 +58,17 @@ type view struct {
 	b      *Backend
 	prefix string
 	report func(backend.Event)
-	lines  map[string]line // by name
-	next   int64           // the revision to go on from; 0 if all is to be read again
+	queues map[string]queue // by name
+	next   int64            // the revision to go on from; 0 if all is to be read again
 }
 
 // line is the keys that contend for a name, by their own name.
-type line map[string]*mvccpb.KeyValue
+type queue map[string]*mvccpb.KeyValue
 
 // owner is the key that was created first, nil if there is none.
-func (l line) owner() *mvccpb.KeyValue {
+func (q queue) owner() *mvccpb.KeyValue {
 	var first *mvccpb.KeyValue
-	for _, kv := range l { // order: the first one is the same in any
+	for _, kv := range q { // order: the first one is the same in any
 		if first == nil || kv.CreateRevision < first.CreateRevision || kv.CreateRevision == first.CreateRevision && bytes.Compare(kv.Key, first.Key) < 0 {
 			first = kv
 		}
@@ -80,7 +80,7 @@ func (l line) owner() *mvccpb.KeyValue {
 func (v *view) load(ctx context.Context) error {
 	var keys []string
 	rev, f := v.b.scan(ctx, v.prefix, v.prefix, func(kv *mvccpb.KeyValue) bool {
-		if name, _, ok := v.b.split(string(kv.Key)); ok && v.b.mayContend(name, kv) {
+		if name, _, ok := v.b.split(string(kv.Key)); ok && v.b.mayBeQueued(name, kv) {
 			keys = append(keys, string(kv.Key))
 		}
 		return true
@@ -88,8 +88,8 @@ func (v *view) load(ctx context.Context) error {
 	if f != nil {
 		return f.Err
 	}
-	before := v.lines
-	v.lines = make(map[string]line)
+	before := v.queues
+	v.queues = make(map[string]queue)
 	for batch := range slices.Chunk(keys, verifyBatch) {
 		req := new(pb.TxnRequest)
 		for _, key := range batch {
@@ -99,7 +99,7 @@ func (v *view) load(ctx context.Context) error {
 		}
 		resp, f := v.b.look(ctx, req)
 		if f != nil {
-			v.lines = before
+			v.queues = before
 			return f.Err
 		}
 		for _, r := range resp.Responses {
@@ -109,15 +109,15 @@ func (v *view) load(ctx context.Context) error {
 		}
 	}
 	v.next = rev + 1
-	names := slices.Collect(maps.Keys(v.lines))
-	for name, line := range before {
-		if v.lines[name] == nil && line.owner() != nil {
+	names := slices.Collect(maps.Keys(v.queues))
+	for name, q := range before {
+		if v.queues[name] == nil && q.owner() != nil {
 			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		if owner := v.lines[name].owner(); owner != nil || before[name].owner() != nil {
+		if owner := v.queues[name].owner(); owner != nil || before[name].owner() != nil {
 			v.report(backend.Event{Kind: backend.Resync, Info: v.info(name)})
 		}
 	}
@@ -129,31 +129,31 @@ func (v *view) put(kv *mvccpb.KeyValue) {
 	name, _, ok := v.b.split(string(kv.Key))
 	switch {
 	case !ok || !strings.HasPrefix(name, v.prefix):
-	case !v.b.contends(name, kv):
+	case !v.b.isQueued(name, kv):
 		v.remove(name, string(kv.Key))
 	default:
-		if v.lines[name] == nil {
-			v.lines[name] = make(line)
+		if v.queues[name] == nil {
+			v.queues[name] = make(queue)
 		}
-		v.lines[name][string(kv.Key)] = kv
+		v.queues[name][string(kv.Key)] = kv
 	}
 }
 
 func (v *view) remove(name, key string) {
-	delete(v.lines[name], key)
-	if len(v.lines[name]) == 0 {
-		delete(v.lines, name)
+	delete(v.queues[name], key)
+	if len(v.queues[name]) == 0 {
+		delete(v.queues, name)
 	}
 }
 
 // info is how a name is now.
 func (v *view) info(name string) backend.Info {
-	owner := v.lines[name].owner()
+	owner := v.queues[name].owner()
 	if owner == nil {
 		return backend.Info{Name: name}
 	}
 	info := infoOf(name, owner)
-	info.Waiting = len(v.lines[name]) - 1
+	info.Waiting = len(v.queues[name]) - 1
 	return info
 }
 
@@ -169,7 +169,7 @@ func (v *view) apply(events []*mvccpb.Event) {
 				continue
 			}
 			if _, seen := owners[name]; !seen {
-				owners[name] = v.lines[name].owner()
+				owners[name] = v.queues[name].owner()
 			}
 			if events[n].Type == mvccpb.Event_DELETE {
 				v.remove(name, string(kv.Key))
@@ -180,13 +180,13 @@ func (v *view) apply(events []*mvccpb.Event) {
 		events = events[n:]
 		v.next = rev + 1
 		for _, name := range slices.Sorted(maps.Keys(owners)) {
-			v.tell(name, owners[name], v.lines[name].owner())
+			v.publish(name, owners[name], v.queues[name].owner())
 		}
 	}
 }
 
 // tell reports what has become of the owner of a name.
-func (v *view) tell(name string, before, now *mvccpb.KeyValue) {
+func (v *view) publish(name string, before, now *mvccpb.KeyValue) {
 	kind := backend.Announced
 	switch {
 	case now == nil && before == nil:

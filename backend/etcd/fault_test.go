@@ -66,7 +66,7 @@ func TestLostAnswersToClaims(t *testing.T) {
 func claimWithFaults(t *testing.T, s *store, decide func(string, any) fault, wait, again bool) {
 	f := new(faults)
 	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
-	claim := asking(unique("lost"), wait)
+	claim := newClaim(unique("lost"), wait)
 	if again {
 		_, _, err := b.Claim(limited(t), claim)
 		ok(t, err)
@@ -119,7 +119,7 @@ func TestLostAnswersWhereTheNameIsHeld(t *testing.T) {
 				b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
 				name := unique("held")
 				hold(t, b, name)
-				claim := asking(name, true)
+				claim := newClaim(name, true)
 				stand := claim
 				stand.Wait = false
 				if _, _, err := b.Claim(limited(t), claim); err != nil {
@@ -212,7 +212,7 @@ func nobody(t *testing.T) string {
 
 func TestNobodyThere(t *testing.T) {
 	b := open(t, nobody(t), nobody(t))
-	l, _, err := b.Claim(limited(t), asking("x", true))
+	l, _, err := b.Claim(limited(t), newClaim("x", true))
 	if is(t, err, backend.ErrUnavailable); l != nil {
 		t.Error("a lease from nobody")
 	}
@@ -286,7 +286,7 @@ func TestStalledClaim(t *testing.T) {
 	s := startStore(t)
 	b, p, _ := established(t, etcd.Config{}, s)
 	p.Stall(false)
-	claim := asking(unique("stuck"), true)
+	claim := newClaim(unique("stuck"), true)
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	l, _, err := b.Claim(ctx, claim)
@@ -354,7 +354,7 @@ func TestCutConnections(t *testing.T) {
 	name := unique("cut")
 	holder := open(t, s.Addr)
 	held, _ := hold(t, holder, name)
-	l := stand(t, b, name)
+	l := enqueue(t, b, name)
 	turn := make(chan error, 1)
 	go func() {
 		_, err := b.Await(limited(t), l)

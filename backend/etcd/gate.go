@@ -15,7 +15,7 @@ func Compare(l backend.Lease) (*pb.Compare, error) {
 	if err != nil {
 		return nil, err
 	}
-	return own.compare(), nil
+	return own.condition(), nil
 }
 
 // Key returns the ownership key and its create revision, for those who build the condition of [Compare] with

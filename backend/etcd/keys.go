@@ -14,11 +14,11 @@ import (
 )
 
 // line is what the keys of all who want a name begin with.
-func (b *Backend) line(name string) string { return b.root + name + "/" }
+func (b *Backend) queuePrefix(name string) string { return b.root + name + "/" }
 
 // keyOf is the key of a lease in the line of a name.
 func (b *Backend) keyOf(name string, id int64) string {
-	return b.line(name) + strconv.FormatInt(id, 16)
+	return b.queuePrefix(name) + strconv.FormatInt(id, 16)
 }
 
 // after is the end of the interval of all keys that begin with prefix; "\x00" means that there is none.
@@ -64,14 +64,14 @@ func (b *Backend) split(key string) (name string, id int64, ok bool) {
 
 // contends says whether a key stands in the line of a name: it is directly below it, and named after the
 // lease that it is bound to.
-func (b *Backend) contends(name string, kv *mvccpb.KeyValue) bool {
+func (b *Backend) isQueued(name string, kv *mvccpb.KeyValue) bool {
 	of, id, ok := b.split(string(kv.Key))
 	return ok && of == name && kv.Lease == id
 }
 
-// mayContend is contends for keys that were read without their values: etcd 3.7 then leaves out their leases
+// mayBeQueued is contends for keys that were read without their values: etcd 3.7 then leaves out their leases
 // as well.
-func (b *Backend) mayContend(name string, kv *mvccpb.KeyValue) bool {
+func (b *Backend) mayBeQueued(name string, kv *mvccpb.KeyValue) bool {
 	of, id, ok := b.split(string(kv.Key))
 	return ok && of == name && (kv.Lease == id || kv.Lease == 0)
 }

@@ -43,7 +43,7 @@ func (b *Backend) Get(ctx context.Context, name string) (backend.Info, error) {
 func (b *Backend) info(ctx context.Context, name string) (backend.Info, *failure) {
 	var info backend.Info
 	for range infoTries {
-		t, f := b.tenure(ctx, name, b.line(name))
+		t, f := b.lookUpTenure(ctx, name, b.queuePrefix(name))
 		if f != nil {
 			return info, f
 		}
@@ -140,7 +140,7 @@ func (b *Backend) infos(ctx context.Context, names []string) ([]backend.Info, *f
 func (b *Backend) names(ctx context.Context, prefix, after string, limit int) ([]string, *failure) {
 	found := make(map[string]bool)
 	_, f := b.scan(ctx, prefix, max(prefix, after), func(kv *mvccpb.KeyValue) bool {
-		if name, _, ok := b.split(string(kv.Key)); ok && b.mayContend(name, kv) && name > after && strings.HasPrefix(name, prefix) {
+		if name, _, ok := b.split(string(kv.Key)); ok && b.mayBeQueued(name, kv) && name > after && strings.HasPrefix(name, prefix) {
 			found[name] = true
 		}
 		return len(found) < limit
@@ -158,7 +158,7 @@ func (b *Backend) names(ctx context.Context, prefix, after string, limit int) ([
 			if _, asked := found[short]; asked || name[i] > '/' || short <= after || !strings.HasPrefix(short, prefix) || backend.CheckName(short) != nil {
 				continue
 			}
-			t, f := b.tenure(ctx, short, b.line(short))
+			t, f := b.lookUpTenure(ctx, short, b.queuePrefix(short))
 			if f != nil {
 				return nil, f
 			}
@@ -185,7 +185,7 @@ func sorted(set map[string]bool) []string {
 func (b *Backend) scan(ctx context.Context, prefix, start string, each func(*mvccpb.KeyValue) bool) (rev int64, f *failure) {
 	next := from(b.root + start)
 	for {
-		resp, f := b.get(ctx, &pb.RangeRequest{Key: next, RangeEnd: after(b.root + prefix), Limit: pageSize, KeysOnly: true, Revision: rev})
+		resp, f := b.rangeKeys(ctx, &pb.RangeRequest{Key: next, RangeEnd: after(b.root + prefix), Limit: pageSize, KeysOnly: true, Revision: rev})
 		if f != nil {
 			return 0, f
 		}

@@ -142,7 +142,7 @@ func TestWatchTellsAnnouncements(t *testing.T) {
 	l, g := hold(t, b, name)
 	e := watch(t, b, name)
 	e.await(t, name, func(ev backend.Event) bool { return ev.Kind == backend.Resync && ev.Info.Held })
-	w := stand(t, b, name)
+	w := enqueue(t, b, name)
 	ok(t, b.Announce(limited(t), l, "here I am"))
 	e.await(t, name, func(ev backend.Event) bool {
 		return ev.Kind == backend.Announced && ev.Info.Holder.Card.Text == "here I am" && ev.Info.Token == g.Token && ev.Info.Waiting == 1
@@ -235,16 +235,16 @@ func TestRevokeLetsThePromiseEnd(t *testing.T) {
 	if is(t, got[0].Err, backend.ErrLost); got[1].Err != nil || !strings.Contains(got[0].Err.Error(), "it hangs") {
 		t.Errorf("%+v", got)
 	}
-	_, _, err := b.Claim(limited(t), asking(name, false))
+	_, _, err := b.Claim(limited(t), newClaim(name, false))
 	is(t, err, backend.ErrHeld)
 	is(t, b.Announce(limited(t), l, "still here"), backend.ErrLost)
-	for _, heir := range []string{"heir", asking(name, false).Holder.ID} {
+	for _, heir := range []string{"heir", newClaim(name, false).Holder.ID} {
 		_, _, err := b.Resume(limited(t), name, g.Token, backend.Holder{ID: heir})
 		if is(t, err, backend.ErrLost); err != nil && !strings.Contains(err.Error(), "it hangs") {
 			t.Error(err)
 		}
 	}
-	w := stand(t, b, name)
+	w := enqueue(t, b, name)
 	s.Revoke(idOf(t, l)) // stands for its end
 	_, err = b.Await(limited(t), w)
 	ok(t, err)
@@ -274,7 +274,7 @@ func TestCloseEndsCalls(t *testing.T) {
 	b := open(t, s.Addr)
 	name := unique("closing")
 	hold(t, b, name)
-	l := stand(t, b, name)
+	l := enqueue(t, b, name)
 	ended := make(chan error, 2)
 	go func() {
 		_, err := b.Await(limited(t), l)

@@ -9,7 +9,7 @@ import (
 
 // How many keys of a line are read at once. Where names lie below a name, keys that do not contend may be
 // many, and etcd cannot leave them out.
-var lineLimits = [...]int64{64, 1024, 16384, 0}
+var queueLimits = [...]int64{64, 1024, 16384, 0}
 
 // maxOps is how many operations a transaction may have.
 const maxOps = 128
@@ -25,17 +25,17 @@ func rangeOp(r *pb.RangeRequest) *pb.RequestOp {
 func oneKey(key string) *pb.RangeRequest { return &pb.RangeRequest{Key: []byte(key)} }
 
 // inLine reads keys of a line, without values, in the order of their creation.
-func (b *Backend) inLine(name string, limit int64) *pb.RangeRequest {
-	line := b.line(name)
+func (b *Backend) queueRange(name string, limit int64) *pb.RangeRequest {
+	prefix := b.queuePrefix(name)
 	return &pb.RangeRequest{
-		Key: []byte(line), RangeEnd: after(line), Limit: limit, KeysOnly: true,
+		Key: []byte(prefix), RangeEnd: after(prefix), Limit: limit, KeysOnly: true,
 		SortTarget: pb.RangeRequest_CREATE, SortOrder: pb.RangeRequest_ASCEND,
 	}
 }
 
 // ahead reads keys of the line that were created before a revision, the last of them first.
-func (b *Backend) ahead(name string, created, limit int64) *pb.RangeRequest {
-	r := b.inLine(name, limit)
+func (b *Backend) rangeAhead(name string, created, limit int64) *pb.RangeRequest {
+	r := b.queueRange(name, limit)
 	r.SortOrder, r.MaxCreateRevision = pb.RangeRequest_DESCEND, created-1
 	return r
 }
@@ -44,7 +44,7 @@ func (b *Backend) ahead(name string, created, limit int64) *pb.RangeRequest {
 func (b *Backend) candidates(name string, r *pb.RangeResponse) []*mvccpb.KeyValue {
 	var found []*mvccpb.KeyValue
 	for _, kv := range r.Kvs {
-		if b.mayContend(name, kv) {
+		if b.mayBeQueued(name, kv) {
 			found = append(found, kv)
 		}
 	}
@@ -68,7 +68,7 @@ func (b *Backend) verify(ctx context.Context, name string, candidates []*mvccpb.
 		rev, own = resp.Header.Revision, single(resp.Responses[0])
 		for i, kv := range batch {
 			now := single(resp.Responses[i+1])
-			if now != nil && now.CreateRevision == kv.CreateRevision && b.contends(name, now) {
+			if now != nil && now.CreateRevision == kv.CreateRevision && b.isQueued(name, now) {
 				found = append(found, now)
 			}
 		}
@@ -85,7 +85,7 @@ func single(r *pb.ResponseOp) *mvccpb.KeyValue {
 }
 
 // standing is where a key stands in line.
-type standing struct {
+type queuePlace struct {
 	gone   bool             // it does not: nothing of the rest is set
 	before *mvccpb.KeyValue // the one directly before it; nil if it owns the name
 	place  int              // how many are before it; 0 if that is not known, or if there are none
@@ -93,17 +93,17 @@ type standing struct {
 }
 
 // stands tells where a lease stands in the line of its name.
-func (b *Backend) stands(ctx context.Context, l *lease) (standing, *failure) {
-	var s standing
-	for _, limit := range lineLimits {
+func (b *Backend) lookUpPlace(ctx context.Context, l *lease) (queuePlace, *failure) {
+	var s queuePlace
+	for _, limit := range queueLimits {
 		resp, f := b.look(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{
-			rangeOp(oneKey(l.key)), rangeOp(b.ahead(l.name, l.created, limit)),
+			rangeOp(oneKey(l.key)), rangeOp(b.rangeAhead(l.name, l.created, limit)),
 		}})
 		if f != nil {
 			return s, f
 		}
 		if !l.is(single(resp.Responses[0])) {
-			return standing{gone: true}, nil
+			return queuePlace{gone: true}, nil
 		}
 		s.rev = resp.Header.Revision
 		keys := resp.Responses[1].GetResponseRange()
@@ -114,7 +114,7 @@ func (b *Backend) stands(ctx context.Context, l *lease) (standing, *failure) {
 				return s, f
 			}
 			if !l.is(own) {
-				return standing{gone: true}, nil
+				return queuePlace{gone: true}, nil
 			}
 			s.rev = rev
 			if len(found) > 0 {
@@ -146,14 +146,14 @@ type tenure struct {
 }
 
 // tenure tells who has a name. extra is a key to be read besides.
-func (b *Backend) tenure(ctx context.Context, name, extra string) (tenure, *failure) {
+func (b *Backend) lookUpTenure(ctx context.Context, name, extra string) (tenure, *failure) {
 	var t tenure
-	for _, limit := range lineLimits {
+	for _, limit := range queueLimits {
 		// The first key is read with its value: mostly it is the owner's.
-		first := b.inLine(name, 1)
+		first := b.queueRange(name, 1)
 		first.KeysOnly = false
 		resp, f := b.look(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{
-			rangeOp(first), rangeOp(b.inLine(name, limit)), rangeOp(oneKey(extra)),
+			rangeOp(first), rangeOp(b.queueRange(name, limit)), rangeOp(oneKey(extra)),
 		}})
 		if f != nil {
 			return t, f
@@ -162,7 +162,7 @@ func (b *Backend) tenure(ctx context.Context, name, extra string) (tenure, *fail
 		keys := resp.Responses[1].GetResponseRange()
 		candidates := b.candidates(name, keys)
 		if len(candidates) > 0 {
-			if kv := single(resp.Responses[0]); b.contends(name, kv) {
+			if kv := single(resp.Responses[0]); b.isQueued(name, kv) {
 				t.owner = kv
 			} else {
 				found, own, rev, f := b.verify(ctx, name, candidates, extra)

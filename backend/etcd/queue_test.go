@@ -62,11 +62,11 @@ func TestTheRecipeOfEtcdsClientExcludesAndIsExcluded(t *testing.T) {
 		t.Fatal("the mutex is not free")
 	}
 	var held *backend.HeldError
-	_, _, err := b.Claim(limited(t), asking(name, false))
+	_, _, err := b.Claim(limited(t), newClaim(name, false))
 	if !errors.As(err, &held) || int64(held.Token) != m.rev || !strings.Contains(held.Holder.ID, fmt.Sprintf("%x", m.id)) {
 		t.Errorf("%+v, %v", held, err)
 	}
-	l := stand(t, b, name)
+	l := enqueue(t, b, name)
 	s.Delete(m.key)
 	g, err := b.Await(limited(t), l)
 	ok(t, err)
@@ -108,7 +108,7 @@ func TestEtcdctlLock(t *testing.T) {
 	if out.Len() > 0 {
 		t.Errorf("etcdctl has the lock: %s", out.String())
 	}
-	w := stand(t, b, name)
+	w := enqueue(t, b, name)
 	ok(t, b.Release(limited(t), l))
 	_, err := b.Await(limited(t), w)
 	ok(t, err)
@@ -135,7 +135,7 @@ func TestOnlyKeysOfTheRecipeContend(t *testing.T) {
 	}
 	hold(t, b, name+"/nightly/x")
 	for _, wait := range []bool{false, true} {
-		l, g, err := b.Claim(limited(t), asking(name, wait))
+		l, g, err := b.Claim(limited(t), newClaim(name, wait))
 		ok(t, err)
 		if !g.Held {
 			t.Errorf("%+v", g)
@@ -144,7 +144,7 @@ func TestOnlyKeysOfTheRecipeContend(t *testing.T) {
 		if err != nil || !info.Held || info.Token != g.Token {
 			t.Errorf("%+v, %v", info, err)
 		}
-		w := stand(t, b, name)
+		w := enqueue(t, b, name)
 		ok(t, b.Release(limited(t), l))
 		_, err = b.Await(limited(t), w)
 		ok(t, err)
@@ -153,11 +153,11 @@ func TestOnlyKeysOfTheRecipeContend(t *testing.T) {
 	// A real one among them holds, though others look older.
 	m := mutexOf(s, name)
 	m.acquire()
-	_, g, err := b.Claim(limited(t), asking(name, true))
+	_, g, err := b.Claim(limited(t), newClaim(name, true))
 	if err != nil || g.Held {
 		t.Errorf("%+v, %v", g, err)
 	}
-	_, _, err = b.Claim(limited(t), asking(name, false))
+	_, _, err = b.Claim(limited(t), newClaim(name, false))
 	is(t, err, backend.ErrHeld)
 }
 
@@ -168,7 +168,7 @@ func TestPlaces(t *testing.T) {
 	name := unique("places")
 	hold(t, b, name)
 	for want := 1; want <= 3; want++ {
-		_, g, err := b.Claim(limited(t), asking(name, true))
+		_, g, err := b.Claim(limited(t), newClaim(name, true))
 		if err != nil || g.Held || g.Place != want || g.Token != 0 || g.TTL != usualTTL {
 			t.Errorf("%d: %+v, %v", want, g, err)
 		}
@@ -199,7 +199,7 @@ func TestContention(t *testing.T) {
 	}
 	ok(t, b.Release(limited(t), l))
 	n, bound = 0, always
-	claim := asking(name, false)
+	claim := newClaim(name, false)
 	_, _, err := b.Claim(limited(t), claim)
 	is(t, err, backend.ErrContention)
 	if s.Alive(etcd.LeaseIDOf(claim.ID)) || n > 20 {
@@ -213,7 +213,7 @@ func TestContention(t *testing.T) {
 		}
 		return pass
 	})
-	claim = asking(name, false)
+	claim = newClaim(name, false)
 	_, _, err = b.Claim(limited(t), claim)
 	is(t, err, backend.ErrHeld)
 	if s.Alive(etcd.LeaseIDOf(claim.ID)) {
@@ -225,7 +225,7 @@ func TestContention(t *testing.T) {
 func TestClaimAgainRenews(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
-	claim := asking(unique("again"), true)
+	claim := newClaim(unique("again"), true)
 	claim.TTL = 4 * time.Second
 	_, g, err := b.Claim(limited(t), claim)
 	ok(t, err)
@@ -253,7 +253,7 @@ func TestClaimOfATakenID(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	for i, value := range []string{"", "", `{"claim":"00","holder":"h"}`, `{"claim":"00","holder":"h"}`} {
-		claim := asking(unique("taken"), i%2 == 0)
+		claim := newClaim(unique("taken"), i%2 == 0)
 		id := etcd.LeaseIDOf(claim.ID)
 		_, err := s.Lease.LeaseGrant(limited(t), &pb.LeaseGrantRequest{ID: id, TTL: 60})
 		ok(t, err)
@@ -277,7 +277,7 @@ func TestAwaitMissesNothing(t *testing.T) {
 				b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
 				name := unique("missed")
 				holder, _ := hold(t, b, name)
-				l := stand(t, b, name)
+				l := enqueue(t, b, name)
 				key := keyOf(t, holder)
 				if own {
 					key = keyOf(t, l)
@@ -320,7 +320,7 @@ func TestAwaitAmidNoise(t *testing.T) {
 	name := unique("noise")
 	holder := open(t, s.Addr)
 	held, _ := hold(t, holder, name)
-	l := stand(t, b, name)
+	l := enqueue(t, b, name)
 	turn := make(chan error, 1)
 	go func() {
 		_, err := b.Await(limited(t), l)
@@ -354,7 +354,7 @@ func TestOnlyTheNextWakesUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	const many = 10
 	for range many {
-		w := stand(t, b, name)
+		w := enqueue(t, b, name)
 		go func() {
 			g, _ := b.Await(ctx, w)
 			turns <- g

@@ -25,11 +25,11 @@ const (
 
 // round is one call of Renew.
 type round struct {
-	b       *Backend
-	renewal *endpoints.Renewal
-	came    chan struct{} // tells that a stream has brought something; holds one
-	kept    chan struct{} // closed when nothing is waited for on a stream
-	told    chan struct{} // closed when all is reported
+	b        *Backend
+	renewal  *endpoints.Renewal
+	came     chan struct{} // tells that a stream has brought something; holds one
+	kept     chan struct{} // closed when nothing is waited for on a stream
+	reported chan struct{} // closed when all is reported
 
 	mu      sync.Mutex // also held while reporting
 	report  func(int, backend.Renewal)
@@ -60,7 +60,7 @@ func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func
 	defer end()
 	r := &round{
 		b: b, report: report, leases: make(map[int64]*renewed, len(leases)), news: make(chan bool, 1),
-		came: make(chan struct{}, 1), kept: make(chan struct{}), told: make(chan struct{}),
+		came: make(chan struct{}, 1), kept: make(chan struct{}), reported: make(chan struct{}),
 	}
 	var forget func()
 	r.renewal, forget = b.endpoints.BeginRenewal(ctx, leases)
@@ -111,22 +111,22 @@ func (r *round) fail(err error) {
 }
 
 // tell reports on one lease, once. r.mu is held.
-func (r *round) tell(l *renewed, what backend.Renewal) {
+func (r *round) deliver(l *renewed, what backend.Renewal) {
 	if l.done {
 		return
 	}
 	l.done = true
-	r.heard(l)
+	r.stopWaiting(l)
 	for _, i := range l.places {
 		r.report(i, what)
 	}
 	if r.open--; r.open == 0 {
-		close(r.told)
+		close(r.reported)
 	}
 }
 
 // heard takes in that etcd's word on a lease is no longer waited for. r.mu is held.
-func (r *round) heard(l *renewed) {
+func (r *round) stopWaiting(l *renewed) {
 	if !l.waits {
 		return
 	}
@@ -139,7 +139,7 @@ func (r *round) heard(l *renewed) {
 // settle reports on a lease if it is renewed and its key was there. r.mu is held.
 func (r *round) settle(l *renewed) {
 	if l.ttl > 0 && l.checked {
-		r.tell(l, backend.Renewal{TTL: l.ttl})
+		r.deliver(l, backend.Renewal{TTL: l.ttl})
 	}
 }
 
@@ -223,7 +223,7 @@ func (r *round) answer(id, ttl int64) {
 	if !l.waits {
 		return // another stream was faster
 	}
-	r.heard(l)
+	r.stopWaiting(l)
 	l.ttl = ttlUnit.Duration(ttl)
 	if ttl > 0 {
 		r.settle(l)
@@ -244,7 +244,7 @@ func (r *round) refuse(id int64, err error) {
 	if !l.waits {
 		return // another stream was faster
 	}
-	r.tell(l, backend.Renewal{Err: fmt.Errorf("%w: renewing %s: %s", kindOf(err), l.name, store.Text(err))})
+	r.deliver(l, backend.Renewal{Err: fmt.Errorf("%w: renewing %s: %s", kindOf(err), l.name, store.Text(err))})
 }
 
 func (r *round) unanswered(ids []int64) []int64 {
@@ -297,7 +297,7 @@ func (r *round) look(ctx context.Context, batch []*lease, gone bool) error {
 	// with what the member happens to know.
 	req := new(pb.TxnRequest)
 	for _, l := range batch {
-		req.Compare = append(req.Compare, l.compares()...)
+		req.Compare = append(req.Compare, l.conditions()...)
 		req.Failure = append(req.Failure, rangeOp(oneKey(l.key)), rangeOp(&pb.RangeRequest{Key: l.mark()}))
 	}
 	resp, err := r.read(ctx, req)
@@ -313,12 +313,12 @@ func (r *round) look(ctx context.Context, batch []*lease, gone bool) error {
 		known := r.leases[l.id]
 		switch {
 		case !resp.Succeeded && !l.is(single(resp.Responses[2*i])):
-			r.tell(known, backend.Renewal{Err: fmt.Errorf("%w: the key %s is gone from etcd", backend.ErrLost, l.key)})
+			r.deliver(known, backend.Renewal{Err: fmt.Errorf("%w: the key %s is gone from etcd", backend.ErrLost, l.key)})
 		case !resp.Succeeded && single(resp.Responses[2*i+1]) != nil:
 			why := backend.Printable(string(single(resp.Responses[2*i+1]).Value))
-			r.tell(known, backend.Renewal{Err: fmt.Errorf("%w: it was revoked: %s", backend.ErrLost, why)})
+			r.deliver(known, backend.Renewal{Err: fmt.Errorf("%w: it was revoked: %s", backend.ErrLost, why)})
 		case gone:
-			r.tell(known, backend.Renewal{Err: fmt.Errorf("%w: etcd says that the lease of %s is gone, but its key is not", backend.ErrUnavailable, l.name)})
+			r.deliver(known, backend.Renewal{Err: fmt.Errorf("%w: etcd says that the lease of %s is gone, but its key is not", backend.ErrUnavailable, l.name)})
 		default:
 			known.checked = true
 			r.settle(known)
@@ -330,7 +330,7 @@ func (r *round) look(ctx context.Context, batch []*lease, gone bool) error {
 // read makes a transaction that only reads. It returns nil if all leases are reported before it is answered.
 func (r *round) read(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, error) {
 	var resp atomic.Pointer[pb.TxnResponse]
-	p := &pursuit{b: r.b, renewal: r.renewal, over: r.told, final: answered, attempt: func(ctx context.Context, w *endpoint) error {
+	p := &pursuit{b: r.b, renewal: r.renewal, over: r.reported, final: answered, attempt: func(ctx context.Context, w *endpoint) error {
 		got, err := w.txn(ctx, req)
 		if err == nil {
 			resp.Store(got)
@@ -342,8 +342,8 @@ func (r *round) read(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, 
 }
 
 // compares hold exactly while the key is there and bound to its lease, and not marked as revoked.
-func (l *lease) compares() []*pb.Compare {
-	return []*pb.Compare{l.compare(), {
+func (l *lease) conditions() []*pb.Compare {
+	return []*pb.Compare{l.condition(), {
 		Target: pb.Compare_LEASE, Result: pb.Compare_EQUAL, Key: []byte(l.key),
 		TargetUnion: &pb.Compare_Lease{Lease: l.id},
 	}, {
@@ -356,7 +356,7 @@ func (l *lease) compares() []*pb.Compare {
 func (l *lease) mark() []byte { return []byte(l.key + "/revoked") }
 
 // compare holds exactly while the key is there.
-func (l *lease) compare() *pb.Compare {
+func (l *lease) condition() *pb.Compare {
 	return &pb.Compare{
 		Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL, Key: []byte(l.key),
 		TargetUnion: &pb.Compare_CreateRevision{CreateRevision: l.created},

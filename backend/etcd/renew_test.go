@@ -151,7 +151,7 @@ func TestRenewMany(t *testing.T) {
 	for worker := range 8 {
 		all.Go(func() {
 			for i := worker; i < many; i += 8 {
-				l, _, err := b.Claim(limited(t), asking(fmt.Sprint(prefix, "/", i), true))
+				l, _, err := b.Claim(limited(t), newClaim(fmt.Sprint(prefix, "/", i), true))
 				if err != nil {
 					t.Error(err)
 					return

@@ -25,7 +25,7 @@ type watching struct {
 }
 
 // watch opens a stream and returns nil when it has been handled to its end; otherwise why it broke.
-func (b *Backend) watch(ctx context.Context, what watching) error {
+func (b *Backend) watchKeys(ctx context.Context, what watching) error {
 	w, number := b.endpoints.Endpoint()
 	token, err := b.watchToken(ctx, w)
 	if err == nil {

@@ -36,7 +36,7 @@ const maxRecards = 8
 // that arrives late changes nothing any more.
 func (b *Backend) recard(ctx context.Context, l *lease, what string, change func(*card)) error {
 	for range maxRecards {
-		read, f := b.get(ctx, oneKey(l.key))
+		read, f := b.rangeKeys(ctx, oneKey(l.key))
 		if f != nil {
 			return f.Read(what)
 		}
@@ -54,7 +54,7 @@ func (b *Backend) recard(ctx context.Context, l *lease, what string, change func
 		}
 		put := &pb.PutRequest{Key: []byte(l.key), Value: value, Lease: l.id}
 		resp, f := b.txn(ctx, &pb.TxnRequest{
-			Compare: append(l.compares(), &pb.Compare{
+			Compare: append(l.conditions(), &pb.Compare{
 				Target: pb.Compare_MOD, Result: pb.Compare_EQUAL, Key: []byte(l.key),
 				TargetUnion: &pb.Compare_ModRevision{ModRevision: read.Kvs[0].ModRevision},
 			}),
@@ -97,7 +97,7 @@ func (b *Backend) Resume(ctx context.Context, name string, t backend.Token, by b
 	}
 	defer end()
 	what := "resuming " + name
-	held, f := b.tenure(ctx, name, b.line(name))
+	held, f := b.lookUpTenure(ctx, name, b.queuePrefix(name))
 	if f != nil {
 		return nil, none, f.Read(what)
 	}
@@ -108,7 +108,7 @@ func (b *Backend) Resume(ctx context.Context, name string, t backend.Token, by b
 		return nil, none, &backend.UnsupportedError{Backend: Scheme, What: backend.Resume + " of the lock of another program"}
 	}
 	l := &lease{b: b, name: name, key: string(held.owner.Key), id: held.owner.Lease, created: held.owner.CreateRevision}
-	mark, f := b.get(ctx, oneKey(string(l.mark())))
+	mark, f := b.rangeKeys(ctx, oneKey(string(l.mark())))
 	switch {
 	case f != nil:
 		return nil, none, f.Read(what)
@@ -146,7 +146,7 @@ func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, 
 	}
 	defer end()
 	what := "revoking " + name
-	held, f := b.tenure(ctx, name, b.line(name))
+	held, f := b.lookUpTenure(ctx, name, b.queuePrefix(name))
 	if f != nil {
 		return f.Read(what)
 	}
@@ -165,7 +165,7 @@ func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, 
 	if !now {
 		op = &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: l.mark(), Value: []byte(reason), Lease: l.id}}}
 	}
-	_, f = b.txn(ctx, &pb.TxnRequest{Compare: []*pb.Compare{l.compare()}, Success: []*pb.RequestOp{op}})
+	_, f = b.txn(ctx, &pb.TxnRequest{Compare: []*pb.Compare{l.condition()}, Success: []*pb.RequestOp{op}})
 	switch {
 	case f.says(rpctypes.ErrGRPCLeaseNotFound): // it has just ended
 	case f != nil:

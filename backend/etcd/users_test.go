@@ -56,7 +56,7 @@ func TestUsersOfEtcd(t *testing.T) {
 	l, g := hold(t, b, name)
 	e := watch(t, b, "jobs/")
 	e.await(t, name, func(ev backend.Event) bool { return ev.Info.Token == g.Token })
-	w := stand(t, b, name)
+	w := enqueue(t, b, name)
 	turn := make(chan error, 1)
 	go func() {
 		_, err := b.Await(limited(t), w)
@@ -89,7 +89,7 @@ func TestUsersOfEtcd(t *testing.T) {
 		cfg.Endpoints = []string{*endpoint}
 		b := openWith(t, cfg)
 		for _, wait := range []bool{false, true} {
-			l, _, err := b.Claim(limited(t), asking("x", wait))
+			l, _, err := b.Claim(limited(t), newClaim("x", wait))
 			if is(t, err, backend.ErrInvalid); l != nil {
 				t.Error("a lease")
 			}

@@ -85,7 +85,7 @@ func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, er
 	retries := b.endpoints.Retries(what)
 	for {
 		retries.Begin()
-		r, err := b.await(ctx, own)
+		r, err := b.awaitTurn(ctx, own)
 		switch {
 		case err == nil && r.token == own.token:
 			return backend.Grant{Held: true, Token: own.token, TTL: ttlUnit.Duration(r.ttlMs)}, nil
@@ -100,8 +100,8 @@ func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, er
 	}
 }
 
-// await returns the answer that the claim has its turn: from the claim's turn, or by making the same claim again.
-func (b *Backend) await(ctx context.Context, l *lease) (reply, error) {
+// awaitTurn returns the answer that the claim has its turn: from the claim's turn, or by making the same claim again.
+func (b *Backend) awaitTurn(ctx context.Context, l *lease) (reply, error) {
 	t := l.turn.Load()
 	if _, preferred := b.endpoints.Endpoint(); t == nil || !t.usable(preferred) {
 		r, fresh, o := b.acquire(ctx, &claimArgs{
@@ -132,7 +132,7 @@ func (b *Backend) await(ctx context.Context, l *lease) (reply, error) {
 // undoReclaim returns the error for a lease that the server no longer knows. Claiming it again has made another tenure, which
 // undoReclaim releases.
 func (b *Backend) undoReclaim(ctx context.Context, l *lease, what string) error {
-	if o := b.release(ctx, l); o.Err != nil {
+	if o := b.releaseLease(ctx, l); o.Err != nil {
 		return o.Read(what) // another call of Await tries again
 	}
 	return fmt.Errorf("%w: %s: the server no longer knows the lease", backend.ErrLost, what)

@@ -43,7 +43,7 @@ func BenchmarkClaimRelease(b *testing.B) {
 	s := startStore(b)
 	r := open(b, s.Addr)
 	for b.Loop() {
-		l, _, err := r.Claim(b.Context(), asking("jobs/nightly", false))
+		l, _, err := r.Claim(b.Context(), newClaim("jobs/nightly", false))
 		if err != nil {
 			b.Fatal(err)
 		}

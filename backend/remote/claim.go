@@ -69,7 +69,7 @@ func (b *Backend) claimFailed(ctx context.Context, l *lease, o endpoints.Outcome
 // that arrives after its own release. If the release fails, an earlier attempt may still take effect, and the caller receives the
 // lease.
 func (b *Backend) void(ctx context.Context, l *lease, err error, what string) (backend.Lease, backend.Grant, error) {
-	o := b.release(ctx, l)
+	o := b.releaseLease(ctx, l)
 	if o.Err == nil {
 		return nil, backend.Grant{}, err
 	}
@@ -118,7 +118,7 @@ func (c *claimArgs) sensible(r reply) error {
 // acquire claims a name and returns the first answer. If the claim waits in the queue, the turn receives the second one.
 func (b *Backend) acquire(ctx context.Context, c *claimArgs) (r reply, t *turn, o endpoints.Outcome) {
 	o = b.hold(ctx, func(ctx context.Context, limit time.Duration, w *endpoint, number int64) (sent bool, err error) {
-		r, t, sent, err = w.holds.claim(ctx, limit, c, number)
+		r, t, sent, err = w.holds.sendClaim(ctx, limit, c, number)
 		return sent, err
 	}, func(ctx context.Context, w *endpoint, number int64) (sent bool, err error) {
 		r, t, sent, err = b.acquireAlone(ctx, w, number, c)
@@ -226,15 +226,15 @@ func (b *Backend) Release(ctx context.Context, l backend.Lease) error {
 		return err
 	}
 	defer b.endpoints.Exit()
-	if o := b.release(ctx, own); o.Err != nil {
+	if o := b.releaseLease(ctx, own); o.Err != nil {
 		return o.Write("releasing " + own.Name())
 	}
 	return nil
 }
 
-func (b *Backend) release(ctx context.Context, l *lease) endpoints.Outcome {
+func (b *Backend) releaseLease(ctx context.Context, l *lease) endpoints.Outcome {
 	return b.hold(ctx, func(ctx context.Context, limit time.Duration, w *endpoint, _ int64) (sent bool, err error) {
-		return w.holds.release(ctx, limit, l.wire, l.id)
+		return w.holds.sendRelease(ctx, limit, l.wire, l.id)
 	}, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
 		_, err := w.names.Release(ctx, &leasekeeperv1.ReleaseRequest{Name: l.wire, Lease: l.id}, options...)
 		return err

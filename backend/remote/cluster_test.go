@@ -32,7 +32,7 @@ func TestTheLeaderVanishes(t *testing.T) {
 	b := open(t, g.Endpoints()...) // the leader's is the first, and the preferred one
 	other := open(t, g.Members[1].Addr, g.Members[2].Addr)
 	held, granted := hold(t, b, "held")
-	waiting := stand(t, b, "held")
+	waiting := enqueue(t, b, "held")
 	g.Members[0].CutOff()
 	for range 3 {
 		ok(t, renew(t, b, held).Err)

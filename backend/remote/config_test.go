@@ -163,7 +163,7 @@ func TestRefusalsOfOthers(t *testing.T) {
 		}})
 		_, err := b.Get(limited(t), "x")
 		is(t, err, kind)
-		_, _, err = b.Claim(limited(t), asking("x", true))
+		_, _, err = b.Claim(limited(t), newClaim("x", true))
 		is(t, err, kind)
 		if code == codes.Unimplemented && !strings.Contains(err.Error(), "etcd://") {
 			t.Errorf("it does not say what to do: %v", err)

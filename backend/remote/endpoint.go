@@ -58,7 +58,7 @@ func (b *Backend) txn(ctx context.Context, req *pb.TxnRequest) (resp *pb.TxnResp
 func (b *Backend) ownership(ctx context.Context, l *lease) (key *mvccpb.KeyValue, o endpoints.Outcome) {
 	var resp *pb.RangeResponse
 	o = b.endpoints.Ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
-		resp, err = w.kv.Range(ctx, &pb.RangeRequest{Key: l.key()}, options...)
+		resp, err = w.kv.Range(ctx, &pb.RangeRequest{Key: l.ownershipKey()}, options...)
 		return err
 	}))
 	if len(resp.GetKvs()) == 0 {

@@ -10,8 +10,8 @@ import (
 // LeaseIDOf is the id of the lease that a claim makes.
 var LeaseIDOf = endpoints.LeaseID
 
-// AwaitAnew is Await when the stream has broken.
-func AwaitAnew(b *Backend, ctx context.Context, l backend.Lease) (backend.Grant, error) {
+// AwaitWithoutTurn is Await when the stream has broken.
+func AwaitWithoutTurn(b *Backend, ctx context.Context, l backend.Lease) (backend.Grant, error) {
 	if t := l.(*lease).turn.Swap(nil); t != nil {
 		t.quit(errReplaced)
 	}

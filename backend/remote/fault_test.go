@@ -60,7 +60,7 @@ func claimWithFaults(t *testing.T, s *store, decide func(string, any) fault, wai
 }
 
 func claimOn(t *testing.T, s *store, b *remote.Backend, f *faults, decide func(string, any) fault, wait, again bool) {
-	claim := asking(unique("lost"), wait)
+	claim := newClaim(unique("lost"), wait)
 	if again {
 		_, _, err := b.Claim(limited(t), claim)
 		ok(t, err)
@@ -108,7 +108,7 @@ func TestALateClaimComesToNothing(t *testing.T) {
 	b, f := faulty(t, s)
 	name := unique("late")
 	l, _ := hold(t, b, name)
-	claim := asking(name, false)
+	claim := newClaim(name, false)
 	for _, c := range []struct {
 		releases fault
 		kind     error
@@ -168,7 +168,7 @@ func TestLostAnswersToChanges(t *testing.T) {
 					b, f := faulty(t, s)
 					name := unique("change")
 					l, g := hold(t, b, name)
-					next := stand(t, b, name)
+					next := enqueue(t, b, name)
 					f.Set(times(n, what, c.method))
 					err := c.change(b, l, g)
 					f.Set(nil)
@@ -204,7 +204,7 @@ func TestRevokeHitsOne(t *testing.T) {
 	b, f := faulty(t, s)
 	name := unique("one")
 	_, _ = hold(t, b, name)
-	next := stand(t, b, name)
+	next := enqueue(t, b, name)
 	f.Set(times(2, lose, "Revoke"))
 	ok(t, b.Revoke(limited(t), name, 0, "x", true))
 	f.Set(nil)
@@ -271,7 +271,7 @@ func nobody(t *testing.T) string {
 
 func TestNobodyThere(t *testing.T) {
 	b := open(t, nobody(t), nobody(t))
-	l, _, err := b.Claim(limited(t), asking("x", true))
+	l, _, err := b.Claim(limited(t), newClaim("x", true))
 	if is(t, err, backend.ErrUnavailable); l != nil {
 		t.Error("a lease from nobody")
 	}
@@ -310,7 +310,7 @@ func TestStalledClaim(t *testing.T) {
 	s := startStore(t)
 	b, p, _ := established(t, remote.Config{}, s)
 	p.Stall(false)
-	claim := asking(unique("stuck"), true)
+	claim := newClaim(unique("stuck"), true)
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	l, _, err := b.Claim(ctx, claim)
@@ -338,7 +338,7 @@ func TestRestart(t *testing.T) {
 	b := open(t, addr)
 	name := unique("restart")
 	l, g := hold(t, b, name)
-	w := stand(t, b, name)
+	w := enqueue(t, b, name)
 	turn := make(chan error, 1)
 	go func() {
 		_, err := b.Await(limited(t), w)

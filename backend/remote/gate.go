@@ -17,7 +17,7 @@ func Compare(l backend.Lease) (*pb.Compare, error) {
 	if err != nil {
 		return nil, err
 	}
-	return own.compare(), nil
+	return own.condition(), nil
 }
 
 // Key returns the ownership key and its create revision. With another library, the condition of [Compare] is that the create
@@ -27,7 +27,7 @@ func Key(l backend.Lease) (key []byte, createRevision int64, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	return own.key(), int64(own.token), nil
+	return own.ownershipKey(), int64(own.token), nil
 }
 
 // LeaseID returns the id of the lease in the server's etcd API. The server deletes keys that are attached to it when the
@@ -49,15 +49,15 @@ func gated(l backend.Lease) (*lease, error) {
 	return endpoints.Known[*lease](b, l)
 }
 
-// key is the ownership key.
-func (l *lease) key() []byte {
+// ownershipKey is the key that owns the name on the server.
+func (l *lease) ownershipKey() []byte {
 	return []byte(l.wire + "/" + strconv.FormatInt(l.id, 16))
 }
 
-// compare is the condition that the ownership key is there. It is there while the lease waits, too.
-func (l *lease) compare() *pb.Compare {
+// condition is the condition that the ownership key is there. It is there while the lease waits, too.
+func (l *lease) condition() *pb.Compare {
 	return &pb.Compare{
-		Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL, Key: l.key(),
+		Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL, Key: l.ownershipKey(),
 		TargetUnion: &pb.Compare_CreateRevision{CreateRevision: int64(l.token)},
 	}
 }

@@ -68,11 +68,11 @@ func (h *holds) do(ctx context.Context, c *holdCall) (sent bool, err error) {
 	if err := h.put(c); err != nil {
 		return false, err
 	}
-	return c.await(ctx)
+	return c.awaitAnswer(ctx)
 }
 
-// claim makes a claim. If it has to wait in the queue, and may, the turn receives the second answer.
-func (h *holds) claim(ctx context.Context, limit time.Duration, args *claimArgs, number int64) (r reply, t *turn, sent bool, err error) {
+// sendClaim makes a claim. If it has to wait in the queue, and may, the turn receives the second answer.
+func (h *holds) sendClaim(ctx context.Context, limit time.Duration, args *claimArgs, number int64) (r reply, t *turn, sent bool, err error) {
 	c := holdCalls.Get().(*holdCall)
 	c.name, c.lease, c.ttlMs, c.wait, c.holder = args.name, args.lease, args.ttlMs, args.wait, args.holder
 	c.endpoint, c.limit = number, limit
@@ -92,8 +92,8 @@ func (h *holds) claim(ctx context.Context, limit time.Duration, args *claimArgs,
 	return r, t, true, err
 }
 
-// release releases a lease.
-func (h *holds) release(ctx context.Context, limit time.Duration, name string, lease int64) (sent bool, err error) {
+// sendRelease releases a lease.
+func (h *holds) sendRelease(ctx context.Context, limit time.Duration, name string, lease int64) (sent bool, err error) {
 	c := holdCalls.Get().(*holdCall)
 	c.name, c.lease, c.limit = name, lease, limit
 	if sent, err = h.do(ctx, c); err != nil {
@@ -106,8 +106,8 @@ func (h *holds) release(ctx context.Context, limit time.Duration, name string, l
 	return true, err
 }
 
-// await waits for the first answer, and ends when the context does. The stream's alarm enforces the limit.
-func (c *holdCall) await(ctx context.Context) (sent bool, err error) {
+// awaitAnswer waits for the first answer, and ends when the context does. The stream's alarm enforces the limit.
+func (c *holdCall) awaitAnswer(ctx context.Context) (sent bool, err error) {
 	caller, keeper := ends(ctx)
 	select {
 	case <-c.done:

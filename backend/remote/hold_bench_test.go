@@ -12,7 +12,7 @@ func BenchmarkClaimReleaseOfMany(b *testing.B) {
 		b.Run(fmt.Sprint(many), func(b *testing.B) {
 			s := startStore(b)
 			r := open(b, s.Addr)
-			l, _, err := r.Claim(b.Context(), asking("jobs/first", false)) // once it is answered, the server leads
+			l, _, err := r.Claim(b.Context(), newClaim("jobs/first", false)) // once it is answered, the server leads
 			ok(b, err)
 			ok(b, r.Release(b.Context(), l))
 			b.ResetTimer()
@@ -21,7 +21,7 @@ func BenchmarkClaimReleaseOfMany(b *testing.B) {
 				all.Go(func() {
 					name := fmt.Sprint("jobs/", i)
 					for n := i; n < b.N; n += many {
-						l, _, err := r.Claim(b.Context(), asking(name, false))
+						l, _, err := r.Claim(b.Context(), newClaim(name, false))
 						if err == nil {
 							err = r.Release(b.Context(), l)
 						}

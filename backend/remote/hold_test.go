@@ -66,7 +66,7 @@ func TestManyInLineOnOneStream(t *testing.T) {
 	var all sync.WaitGroup
 	var held atomic.Int32
 	for range many {
-		w := stand(t, b, name)
+		w := enqueue(t, b, name)
 		all.Go(func() {
 			_, err := b.Await(limited(t), w)
 			ok(t, err)
@@ -119,7 +119,7 @@ func TestRequestsTravelTogether(t *testing.T) {
 	leases := make([]backend.Lease, many)
 	claim := func(i int) {
 		all.Go(func() {
-			c := asking(fmt.Sprint(prefix, "/", i), true)
+			c := newClaim(fmt.Sprint(prefix, "/", i), true)
 			l, g, err := b.Claim(limited(t), c)
 			ok(t, err)
 			if leases[i] = l; !g.Held {
@@ -170,7 +170,7 @@ func TestClaimIsLeft(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-arrived; cancel() }()
-	l, _, err := b.Claim(ctx, asking(name, true))
+	l, _, err := b.Claim(ctx, newClaim(name, true))
 	is(t, err, backend.ErrUnknownOutcome)
 	is(t, err, context.Canceled)
 	eventually(t, "it is forgotten", func() bool { return forgotten.Load() == 1 && remote.Unanswered(b) == 0 })
@@ -184,7 +184,7 @@ func TestClaimIsLeft(t *testing.T) {
 	// One that has not left yet never does.
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
-	if l, _, err := b.Claim(done, asking(unique("never"), true)); l != nil || !errors.Is(err, context.Canceled) && !errors.Is(err, backend.ErrUnknownOutcome) {
+	if l, _, err := b.Claim(done, newClaim(unique("never"), true)); l != nil || !errors.Is(err, context.Canceled) && !errors.Is(err, backend.ErrUnknownOutcome) {
 		t.Errorf("%v, %v", l, err)
 	}
 }
@@ -198,13 +198,13 @@ func TestTheStreamBreaks(t *testing.T) {
 	direct := open(t, s.Addr)
 	name := unique("breaks")
 	l, _ := hold(t, direct, name)
-	w := stand(t, b, name)
+	w := enqueue(t, b, name)
 	turn := awaiting(t, b, w)
 	p.Stall(false)
 	var all sync.WaitGroup
 	for i := range 20 {
 		all.Go(func() {
-			c := asking(fmt.Sprint(unique("asked"), i), true)
+			c := newClaim(fmt.Sprint(unique("asked"), i), true)
 			l, g, err := b.Claim(limited(t), c)
 			for errors.Is(err, backend.ErrUnknownOutcome) {
 				l, g, err = b.Claim(limited(t), c)
@@ -227,12 +227,12 @@ func TestTheStreamBreaks(t *testing.T) {
 func TestAStalledStreamIsLeftByAll(t *testing.T) {
 	s := startStore(t)
 	b, p, l := established(t, remote.Config{Endpoints: []string{s.Addr}, RequestTimeout: 1200 * time.Millisecond}, s)
-	w := stand(t, b, l.Name())
+	w := enqueue(t, b, l.Name())
 	turn := awaiting(t, b, w)
 	eventually(t, "it is waited for", func() bool { return remote.Unanswered(b) == 1 })
 	p.Stall(false)
 	ok(t, open(t, s.Addr).Revoke(limited(t), l.Name(), 0, "x", true))
-	claim, g, err := b.Claim(limited(t), asking(unique("another"), true))
+	claim, g, err := b.Claim(limited(t), newClaim(unique("another"), true))
 	if ok(t, err); !g.Held {
 		t.Errorf("%+v", g)
 	}

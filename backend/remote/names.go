@@ -28,14 +28,14 @@ func (b *Backend) Get(ctx context.Context, name string) (backend.Info, error) {
 		return backend.Info{}, err
 	}
 	defer end()
-	info, o := b.get(ctx, name)
+	info, o := b.nameInfo(ctx, name)
 	if o.Err != nil {
 		return backend.Info{}, o.Read("asking about " + name)
 	}
 	return b.info(info), nil
 }
 
-func (b *Backend) get(ctx context.Context, name string) (*leasekeeperv1.NameInfo, endpoints.Outcome) {
+func (b *Backend) nameInfo(ctx context.Context, name string) (*leasekeeperv1.NameInfo, endpoints.Outcome) {
 	var resp *leasekeeperv1.GetResponse
 	o := b.endpoints.Ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
 		resp, err = w.names.Get(ctx, &leasekeeperv1.GetRequest{Name: b.root + name}, options...)
@@ -93,14 +93,14 @@ func (b *Backend) History(ctx context.Context, name string, limit int) ([]backen
 	if limit <= 0 {
 		return nil, nil
 	}
-	past, o := b.history(ctx, name, limit)
+	past, o := b.readHistory(ctx, name, limit)
 	if o.Err != nil {
 		return nil, o.Read("asking for the history of " + name)
 	}
 	return past, nil
 }
 
-func (b *Backend) history(ctx context.Context, name string, limit int) ([]backend.Tenure, endpoints.Outcome) {
+func (b *Backend) readHistory(ctx context.Context, name string, limit int) ([]backend.Tenure, endpoints.Outcome) {
 	req := &leasekeeperv1.HistoryRequest{Name: b.root + name, Limit: int32(min(limit, pageSize))}
 	var resp *leasekeeperv1.HistoryResponse
 	o := b.endpoints.Ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {

@@ -49,7 +49,7 @@ func TestAwaitGoesOnListening(t *testing.T) {
 	name := unique("listen")
 	l, _ := hold(t, b, name)
 	f.Set(nil)
-	w := stand(t, b, name)
+	w := enqueue(t, b, name)
 	for range 5 {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		_, err := b.Await(ctx, w)
@@ -69,7 +69,7 @@ func TestAwaitGoesOnListening(t *testing.T) {
 func TestAwaitLeavesADeadConnection(t *testing.T) {
 	s := startStore(t)
 	b, p, l := established(t, remote.Config{Endpoints: []string{s.Addr}}, s)
-	w := stand(t, b, l.Name())
+	w := enqueue(t, b, l.Name())
 	p.Stall(false)
 	ok(t, renew(t, b, w).Err)
 	ok(t, open(t, s.Addr).Revoke(limited(t), l.Name(), 0, "x", true))
@@ -88,7 +88,7 @@ func TestAwaitAfterTheServerForgot(t *testing.T) {
 	for _, free := range []bool{false, true} {
 		name := unique("forgot")
 		l, _ := hold(t, b, name)
-		w := stand(t, b, name)
+		w := enqueue(t, b, name)
 		if free {
 			ok(t, b.Release(limited(t), l))
 		}
@@ -103,7 +103,7 @@ func TestAwaitAfterTheServerForgot(t *testing.T) {
 				}
 			}
 		})
-		_, err := remote.AwaitAnew(b, limited(t), w)
+		_, err := remote.AwaitWithoutTurn(b, limited(t), w)
 		is(t, err, backend.ErrLost)
 		f.Answers(nil)
 		if s.Alive(idOf(t, w)) {
@@ -117,7 +117,7 @@ func TestAwaitIsToldOfItsOwnEnd(t *testing.T) {
 	b := open(t, s.Addr)
 	name := unique("own")
 	hold(t, b, name)
-	l := stand(t, b, name)
+	l := enqueue(t, b, name)
 	turn := awaiting(t, b, l)
 	s.Delete(keyOf(t, l))
 	is(t, <-turn, backend.ErrLost)
@@ -129,7 +129,7 @@ func TestAwaitDoesNotRenew(t *testing.T) {
 	b := open(t, s.Addr)
 	name := unique("short")
 	hold(t, b, name)
-	claim := asking(name, true)
+	claim := newClaim(name, true)
 	claim.TTL = 300 * time.Millisecond
 	began := time.Now()
 	l, _, err := b.Claim(limited(t), claim)
@@ -157,8 +157,8 @@ func TestCloseEndsEverything(t *testing.T) {
 	ok(t, err)
 	var all sync.WaitGroup
 	for range 10 {
-		l := stand(t, b, name)
-		stand(t, b, name) // nobody waits on this one
+		l := enqueue(t, b, name)
+		enqueue(t, b, name) // nobody waits on this one
 		all.Go(func() {
 			_, err := b.Await(limited(t), l)
 			is(t, err, backend.ErrClosed)
@@ -189,7 +189,7 @@ func TestPlaces(t *testing.T) {
 	name := unique("places")
 	hold(t, b, name)
 	for want := 1; want <= 3; want++ {
-		_, g, err := b.Claim(limited(t), asking(name, true))
+		_, g, err := b.Claim(limited(t), newClaim(name, true))
 		if err != nil || g.Held || g.Place != want || g.Token != 0 || g.TTL != usualTTL {
 			t.Errorf("%d: %+v, %v", want, g, err)
 		}
@@ -203,7 +203,7 @@ func TestPlaces(t *testing.T) {
 func TestClaimOfATakenID(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
-	claim := asking(unique("taken"), true)
+	claim := newClaim(unique("taken"), true)
 	l, _, err := b.Claim(limited(t), claim)
 	ok(t, err)
 	for _, spoil := range []func(*backend.Claim){
@@ -239,13 +239,13 @@ func TestLocksOfOtherPrograms(t *testing.T) {
 	name := unique("recipe")
 	key, id, token := lockByRecipe(s, "ns/of/"+name)
 	var held *backend.HeldError
-	_, _, err := b.Claim(limited(t), asking(name, false))
+	_, _, err := b.Claim(limited(t), newClaim(name, false))
 	if !errors.As(err, &held) || int64(held.Token) != token || held.Holder.ID != fmt.Sprintf("etcd lease %x", id) {
 		t.Errorf("%+v, %v", held, err)
 	}
 	_, _, err = b.Resume(limited(t), name, backend.Token(token), backend.Holder{ID: "x"})
 	is(t, err, backend.ErrUnsupported)
-	l := stand(t, b, name)
+	l := enqueue(t, b, name)
 	if k := keyOf(t, l); !strings.HasPrefix(k, "ns/of/"+name+"/") || len(s.Keys("ns/of/"+name+"/")) != 2 {
 		t.Errorf("stands in line as %s: %v", k, s.Keys("ns/of/"+name+"/"))
 	}

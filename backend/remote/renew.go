@@ -79,7 +79,7 @@ func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func
 	for i, l := range leases {
 		if own, ok := l.(*lease); !ok || own == nil || own.b != b || own.token == 0 {
 			_, err := endpoints.Known[*lease](b, l)
-			r.tell(i, backend.Renewal{Err: err})
+			r.deliver(i, backend.Renewal{Err: err})
 		}
 	}
 	return r.run(ctx)
@@ -257,7 +257,7 @@ func (m *renewMessage) within(resp *leasekeeperv1.RenewResponse) bool {
 
 func (r *round) renewed(i int) {
 	if !r.done[i] {
-		r.tell(i, backend.Renewal{TTL: r.leases[i].(*lease).ttl})
+		r.deliver(i, backend.Renewal{TTL: r.leases[i].(*lease).ttl})
 	}
 }
 
@@ -276,15 +276,15 @@ func (r *round) refuse(i int, refused *leasekeeperv1.RefusedRenewal) {
 		if refused.Note != "" {
 			why += ": " + backend.Printable(refused.Note)
 		}
-		r.tell(i, backend.Renewal{Err: fmt.Errorf("%w: %s: %s", backend.ErrLost, l.Name(), why)})
+		r.deliver(i, backend.Renewal{Err: fmt.Errorf("%w: %s: %s", backend.ErrLost, l.Name(), why)})
 	default:
 		r.again = true
-		r.tell(i, backend.Renewal{Err: fmt.Errorf("%w: the server could not renew %s at that moment", backend.ErrUnavailable, l.Name())})
+		r.deliver(i, backend.Renewal{Err: fmt.Errorf("%w: the server could not renew %s at that moment", backend.ErrUnavailable, l.Name())})
 	}
 }
 
 // tell reports on one lease.
-func (r *round) tell(i int, what backend.Renewal) {
+func (r *round) deliver(i int, what backend.Renewal) {
 	r.done[i] = true
 	r.open--
 	r.report(i, what)

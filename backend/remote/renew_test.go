@@ -26,7 +26,7 @@ func manyLeases(t testing.TB, b *remote.Backend, many int) []backend.Lease {
 	for worker := range 32 {
 		all.Go(func() {
 			for i := worker; i < many; i += 32 {
-				claim := asking(fmt.Sprint(prefix, "/", i), false)
+				claim := newClaim(fmt.Sprint(prefix, "/", i), false)
 				claim.TTL = time.Hour
 				l, _, err := b.Claim(limited(t), claim)
 				if err != nil {
@@ -274,7 +274,7 @@ func TestRenewOverCutConnections(t *testing.T) {
 	name := unique("cut")
 	holder := open(t, s.Addr)
 	held, _ := hold(t, holder, name)
-	l := stand(t, b, name)
+	l := enqueue(t, b, name)
 	turn := make(chan error, 1)
 	go func() {
 		_, err := b.Await(limited(t), l)

@@ -58,7 +58,7 @@ func (b *Backend) Resume(ctx context.Context, name string, t backend.Token, by b
 	}
 	defer end()
 	what := "resuming " + name
-	info, o := b.get(ctx, name)
+	info, o := b.nameInfo(ctx, name)
 	switch {
 	case o.Err != nil:
 		return nil, none, o.Read(what)
@@ -111,12 +111,12 @@ func (b *Backend) recard(ctx context.Context, l *lease, by backend.Holder, what 
 			return nil
 		}
 		resp, o := b.txn(ctx, &pb.TxnRequest{
-			Compare: []*pb.Compare{l.compare(), {
-				Target: pb.Compare_MOD, Result: pb.Compare_EQUAL, Key: l.key(),
+			Compare: []*pb.Compare{l.condition(), {
+				Target: pb.Compare_MOD, Result: pb.Compare_EQUAL, Key: l.ownershipKey(),
 				TargetUnion: &pb.Compare_ModRevision{ModRevision: key.ModRevision},
 			}},
 			Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{
-				RequestPut: &pb.PutRequest{Key: l.key(), Value: value, IgnoreLease: true},
+				RequestPut: &pb.PutRequest{Key: l.ownershipKey(), Value: value, IgnoreLease: true},
 			}}},
 		})
 		switch {
@@ -145,7 +145,7 @@ func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, 
 		req := &leasekeeperv1.RevokeRequest{Name: b.root + name, Token: uint64(token), Reason: reason, Now: now}
 		if token == 0 {
 			// Sent twice, it must not hit the next holder too.
-			info, o := b.get(ctx, name)
+			info, o := b.nameInfo(ctx, name)
 			if o.Err != nil {
 				return o.Read(what)
 			}
@@ -234,7 +234,7 @@ func (b *Backend) Transfer(ctx context.Context, l backend.Lease) error {
 
 // transferred looks up whether it was an earlier attempt at a transfer that ended the lease.
 func (b *Backend) transferred(ctx context.Context, l *lease, what string) error {
-	past, o := b.history(ctx, l.Name(), pageSize)
+	past, o := b.readHistory(ctx, l.Name(), pageSize)
 	if o.Err != nil {
 		o.Maybe = true // the transfer
 		return o.Write(what)

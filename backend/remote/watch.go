@@ -75,7 +75,7 @@ func (v *view) take(resp *leasekeeperv1.WatchResponse) {
 		v.before = maps.Clone(v.held)
 	}
 	for _, e := range resp.Events {
-		v.tell(e)
+		v.publish(e)
 	}
 	if !resp.Synced {
 		return
@@ -87,7 +87,7 @@ func (v *view) take(resp *leasekeeperv1.WatchResponse) {
 	v.before = nil
 }
 
-func (v *view) tell(e *leasekeeperv1.WatchEvent) {
+func (v *view) publish(e *leasekeeperv1.WatchEvent) {
 	info := v.b.info(e.Info)
 	event := backend.Event{Kind: backend.Resync, Info: info, Why: reasons[e.Why]}
 	known := v.held[info.Name]

@@ -102,7 +102,7 @@ func TestWatchTellsOfPins(t *testing.T) {
 	if e := next(t, events); e.Kind != backend.Announced || e.Info.Holder.Card.Text != "here" {
 		t.Errorf("%+v", e)
 	}
-	stand(t, b, name)
+	enqueue(t, b, name)
 	ok(t, b.Transfer(limited(t), l))
 	if e := next(t, events); e.Kind != backend.Acquired || e.Why != backend.Transferred {
 		t.Errorf("%+v", e)

@@ -31,8 +31,8 @@ type CutShort struct {
 func (c *CutShort) Error() string { return c.Why.Error() }
 func (c *CutShort) Unwrap() error { return c.Why }
 
-// cutShort keeps what a server has said, which is the cause, with the end of the caller's patience, which is not.
-func (s *Set[W]) cutShort(why, last error) error {
+// keepRefusal keeps what a server has said, which is the cause, with the end of the caller's patience, which is not.
+func (s *Set[W]) keepRefusal(why, last error) error {
 	if !s.store.Elsewhere(last) {
 		return why
 	}
@@ -69,7 +69,7 @@ func (s *Set[W]) AskWithin(ctx context.Context, try func(ctx context.Context, li
 		}
 		o.Maybe = o.Maybe || sent && !s.store.Elsewhere(err)
 		if ctx.Err() != nil {
-			o.Err = s.cutShort(context.Cause(ctx), err)
+			o.Err = s.keepRefusal(context.Cause(ctx), err)
 			// Who was interrupted learned nothing about the endpoint; who ran out of time did.
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				s.Leave(number)
@@ -81,8 +81,8 @@ func (s *Set[W]) AskWithin(ctx context.Context, try func(ctx context.Context, li
 			return o
 		}
 		s.Leave(number)
-		if n+1 < attempts && !s.pause(ctx, s.Base.Done(), n+1) {
-			o.Err = s.cutShort(cmp.Or(context.Cause(ctx), s.Closed), err)
+		if n+1 < attempts && !s.pauseUntil(ctx, s.Base.Done(), n+1) {
+			o.Err = s.keepRefusal(cmp.Or(context.Cause(ctx), s.Closed), err)
 			return o
 		}
 	}
@@ -103,10 +103,12 @@ func timeLeft(ctx context.Context) (time.Duration, bool) {
 
 // Pause waits after so many failures in a row: not at all while there are endpoints that were not tried, and then
 // the longer the more rounds there were. It returns false if ctx ends.
-func (s *Set[W]) Pause(ctx context.Context, failures int) bool { return s.pause(ctx, nil, failures) }
+func (s *Set[W]) Pause(ctx context.Context, failures int) bool {
+	return s.pauseUntil(ctx, nil, failures)
+}
 
 // pause is Pause that ends early, and returns false, when over is closed too.
-func (s *Set[W]) pause(ctx context.Context, over <-chan struct{}, failures int) bool {
+func (s *Set[W]) pauseUntil(ctx context.Context, over <-chan struct{}, failures int) bool {
 	length := s.PauseLength(failures)
 	if length == 0 {
 		return ctx.Err() == nil

@@ -60,7 +60,7 @@ func TestLeaseOfAnotherBackendIsRefused(t *testing.T) {
 			t.Errorf("%v, %v", got, err)
 		}
 	}
-	for _, l := range []backend.Lease{nil, (*owned)(nil), &owned{2, true}, lease("n")} {
+	for _, l := range []backend.Lease{nil, (*owned)(nil), &owned{2, true}, namedLease("n")} {
 		if got, err := Own[*owned](1, l); got != nil || !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("%v: %v, %v", l, got, err)
 		}

@@ -14,7 +14,7 @@ import (
 // WaitLimit bounds every wait for something that is due at once.
 const WaitLimit = time.Minute
 
-// TTL is that of all leases that [Asking] is for: nobody renews them, and on a crowded machine a test takes long.
+// TTL is that of all leases that [NewClaim] is for: nobody renews them, and on a crowded machine a test takes long.
 const TTL = time.Minute
 
 // Limited outlives the test by as long as any wait may take.
@@ -57,8 +57,8 @@ func OK(t testing.TB, err error) {
 	}
 }
 
-// Asking returns a claim by somebody.
-func Asking(name string, wait bool) backend.Claim {
+// NewClaim returns a claim by somebody.
+func NewClaim(name string, wait bool) backend.Claim {
 	c := backend.Claim{Name: name, Wait: wait, TTL: TTL, Holder: backend.Holder{ID: "h", Card: backend.Card{Host: "here", PID: 1}}}
 	rand.Read(c.ID[:])
 	return c
@@ -67,7 +67,7 @@ func Asking(name string, wait bool) backend.Claim {
 // Hold claims a name that is free.
 func Hold(t testing.TB, b backend.Backend, name string) (backend.Lease, backend.Grant) {
 	t.Helper()
-	l, g, err := b.Claim(Limited(t), Asking(name, false))
+	l, g, err := b.Claim(Limited(t), NewClaim(name, false))
 	OK(t, err)
 	if !g.Held || g.Token == 0 {
 		t.Fatalf("%s is free, and not held: %+v", name, g)
@@ -75,10 +75,10 @@ func Hold(t testing.TB, b backend.Backend, name string) (backend.Lease, backend.
 	return l, g
 }
 
-// Stand claims a name that is held.
-func Stand(t testing.TB, b backend.Backend, name string) backend.Lease {
+// Enqueue claims a name that is held.
+func Enqueue(t testing.TB, b backend.Backend, name string) backend.Lease {
 	t.Helper()
-	l, g, err := b.Claim(Limited(t), Asking(name, true))
+	l, g, err := b.Claim(Limited(t), NewClaim(name, true))
 	OK(t, err)
 	if g.Held {
 		t.Fatalf("%s is held twice: %+v", name, g)

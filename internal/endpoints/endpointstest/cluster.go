@@ -54,7 +54,7 @@ func (s *socket) Ship(ctx context.Context, to uint64, message []byte, state io.R
 	return t.Ship(ctx, to, message, state)
 }
 
-const groupID = 77
+const clusterID = 77
 
 // StartCluster starts one, of which the first member leads.
 func StartCluster(t testing.TB) *Cluster {
@@ -71,9 +71,9 @@ func StartCluster(t testing.TB) *Cluster {
 		g.Members = append(g.Members, &Member{ID: id})
 	}
 	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()} // removed after the members were stopped
-	t.Cleanup(g.stop)
+	t.Cleanup(g.stopMembers)
 	for i, m := range g.Members {
-		g.start(m, i, dirs[i], ids, listeners, members)
+		g.startMember(m, i, dirs[i], ids, listeners, members)
 	}
 	for _, m := range g.Members {
 		<-m.Node.Ready()
@@ -82,7 +82,7 @@ func StartCluster(t testing.TB) *Cluster {
 	return g
 }
 
-func (g *Cluster) start(m *Member, place int, dir string, ids []uint64, listeners []net.Listener, members []server.ClusterMember) {
+func (g *Cluster) startMember(m *Member, place int, dir string, ids []uint64, listeners []net.Listener, members []server.ClusterMember) {
 	g.t.Helper()
 	addresses := make(map[uint64]string)
 	for i, other := range g.Members {
@@ -95,11 +95,11 @@ func (g *Cluster) start(m *Member, place int, dir string, ids []uint64, listener
 	}
 	var err error
 	m.Node, err = node.Start(context.Background(), node.Config{Dir: dir, Cluster: &node.ClusterConfig{
-		Self: m.ID, Members: ids, ClusterID: groupID, Transport: &m.socket,
+		Self: m.ID, Members: ids, ClusterID: clusterID, Transport: &m.socket,
 	}})
 	OK(g.t, err)
 	m.transport, err = peer.New(peer.Config{
-		Self: m.ID, ClusterID: groupID, Incarnation: m.Node.Incarnation(), Members: addresses, Listener: listeners[place],
+		Self: m.ID, ClusterID: clusterID, Incarnation: m.Node.Incarnation(), Members: addresses, Listener: listeners[place],
 		Receive: m.Node.Receive, ReceiveState: m.Node.ReceiveState, Unreachable: m.Node.Unreachable,
 	})
 	OK(g.t, err)
@@ -154,7 +154,7 @@ func (m *Member) Stop() error {
 	return errors.Join(m.server.Stop(ctx), m.Node.Stop(ctx), m.transport.Close(ctx))
 }
 
-func (g *Cluster) stop() {
+func (g *Cluster) stopMembers() {
 	for _, m := range g.Members {
 		if m.transport == nil || m.server == nil {
 			continue // the test has failed before it was there

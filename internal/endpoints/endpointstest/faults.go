@@ -63,7 +63,7 @@ func (f *Faults) Lacks(method string) {
 	f.old = map[string]bool{method: true}
 }
 
-func (f *Faults) lacks(method string) bool {
+func (f *Faults) isLacking(method string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.old[method]
@@ -116,7 +116,7 @@ func (f *Faults) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 		return nil, errUnsent
 	}
 	called := method
-	if f.lacks(method) {
+	if f.isLacking(method) {
 		called += "OfTheFuture"
 	}
 	s, err := open(ctx, desc, cc, called, opts...)
