@@ -10,8 +10,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
-// Await implements [backend.Backend]. It watches the key before its own in line, and its own, so that one
-// of those who wait wakes up when a name passes on, and not all.
+// Await implements [backend.Backend]. It watches the key of the waiter directly before its own, and its own. So when a holder
+// leaves, only one waiter wakes.
 func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, error) {
 	own, err := endpoints.Known[*lease](b, l)
 	if err != nil {
@@ -47,7 +47,7 @@ func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, er
 	}
 }
 
-// deletions waits for the first deletion of one of the keys.
+// deletions returns a watch that ends with the first deletion of one of the keys.
 func deletions(rev int64, keys ...string) watching {
 	w := watching{handle: func(*pb.WatchResponse) bool { return true }}
 	for _, key := range keys {

@@ -15,9 +15,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// Watch implements [backend.Watcher]. While report blocks, nothing is taken from etcd, which sends the rest
-// later from its history; if that has been compacted meanwhile, Resync events make up for it. Why a tenure
-// ended etcd cannot tell.
+// Watch implements [backend.Watcher]. While report blocks, the backend takes nothing from etcd, which sends the rest later
+// from its history. If etcd has compacted that history, Watch reports Resync events instead. Events have no reason why a
+// tenure ended: etcd does not know it.
 func (b *Backend) Watch(ctx context.Context, prefix string, report func(backend.Event)) error {
 	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
@@ -59,13 +59,13 @@ type view struct {
 	prefix string
 	report func(backend.Event)
 	queues map[string]queue // by name
-	next   int64            // the revision to go on from; 0 if all is to be read again
+	next   int64            // the revision to continue from; 0 if the watcher must read all keys again
 }
 
-// line is the keys that contend for a name, by their own name.
+// queue has the keys in the queue of one name, by their own name.
 type queue map[string]*mvccpb.KeyValue
 
-// owner is the key that was created first, nil if there is none.
+// owner returns the key that was created first, or nil if there is none.
 func (q queue) owner() *mvccpb.KeyValue {
 	var first *mvccpb.KeyValue
 	for _, kv := range q { // order: the first one is the same in any
@@ -76,7 +76,7 @@ func (q queue) owner() *mvccpb.KeyValue {
 	return first
 }
 
-// load reads how things are, and tells it. Of names that had a holder before and have none now it tells too.
+// load reads all keys and reports every name that has a holder, or had one before.
 func (v *view) load(ctx context.Context) error {
 	var keys []string
 	rev, f := v.b.scan(ctx, v.prefix, v.prefix, func(kv *mvccpb.KeyValue) bool {
@@ -124,7 +124,7 @@ func (v *view) load(ctx context.Context) error {
 	return nil
 }
 
-// put notes how a key is now, if it contends.
+// put notes the new state of a key.
 func (v *view) put(kv *mvccpb.KeyValue) {
 	name, _, ok := v.b.split(string(kv.Key))
 	switch {
@@ -146,7 +146,7 @@ func (v *view) remove(name, key string) {
 	}
 }
 
-// info is how a name is now.
+// info returns the state of a name.
 func (v *view) info(name string) backend.Info {
 	owner := v.queues[name].owner()
 	if owner == nil {
@@ -157,11 +157,11 @@ func (v *view) info(name string) backend.Info {
 	return info
 }
 
-// apply takes events, revision by revision, and tells what they did to names.
+// apply takes events, one revision after the other, and reports what they changed.
 func (v *view) apply(events []*mvccpb.Event) {
 	for len(events) > 0 {
 		rev, n := events[0].Kv.ModRevision, 0
-		owners := make(map[string]*mvccpb.KeyValue) // of the names that are touched, before
+		owners := make(map[string]*mvccpb.KeyValue) // before this revision, by name
 		for ; n < len(events) && events[n].Kv.ModRevision == rev; n++ {
 			kv := events[n].Kv
 			name, _, ok := v.b.split(string(kv.Key))
@@ -185,7 +185,7 @@ func (v *view) apply(events []*mvccpb.Event) {
 	}
 }
 
-// tell reports what has become of the owner of a name.
+// publish reports a change of the owner of a name, if it is one.
 func (v *view) publish(name string, before, now *mvccpb.KeyValue) {
 	kind := backend.Announced
 	switch {

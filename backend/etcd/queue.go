@@ -7,14 +7,14 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// How many keys of a line are read at once. Where names lie below a name, keys that do not contend may be
-// many, and etcd cannot leave them out.
+// queueLimits are how many keys of a queue one request reads, from the first request to the last. Names below a name can have
+// many keys, which are not in its queue, and etcd cannot leave them out.
 var queueLimits = [...]int64{64, 1024, 16384, 0}
 
-// maxOps is how many operations a transaction may have.
+// maxOps is how many operations a transaction of etcd may have.
 const maxOps = 128
 
-// verifyBatch is how many keys are read with their values at once.
+// verifyBatch is how many keys one transaction reads with their values.
 const verifyBatch = 64
 
 func rangeOp(r *pb.RangeRequest) *pb.RequestOp {
@@ -24,7 +24,7 @@ func rangeOp(r *pb.RangeRequest) *pb.RequestOp {
 // oneKey reads a key with its value.
 func oneKey(key string) *pb.RangeRequest { return &pb.RangeRequest{Key: []byte(key)} }
 
-// inLine reads keys of a line, without values, in the order of their creation.
+// queueRange reads keys of a queue, without values, in the order of their creation.
 func (b *Backend) queueRange(name string, limit int64) *pb.RangeRequest {
 	prefix := b.queuePrefix(name)
 	return &pb.RangeRequest{
@@ -33,14 +33,14 @@ func (b *Backend) queueRange(name string, limit int64) *pb.RangeRequest {
 	}
 }
 
-// ahead reads keys of the line that were created before a revision, the last of them first.
+// rangeAhead reads keys of a queue that were created before a revision, the newest first.
 func (b *Backend) rangeAhead(name string, created, limit int64) *pb.RangeRequest {
 	r := b.queueRange(name, limit)
 	r.SortOrder, r.MaxCreateRevision = pb.RangeRequest_DESCEND, created-1
 	return r
 }
 
-// candidates are the keys of an answer that may contend for a name.
+// candidates are the keys of an answer that may be in the queue of a name.
 func (b *Backend) candidates(name string, r *pb.RangeResponse) []*mvccpb.KeyValue {
 	var found []*mvccpb.KeyValue
 	for _, kv := range r.Kvs {
@@ -51,8 +51,8 @@ func (b *Backend) candidates(name string, r *pb.RangeResponse) []*mvccpb.KeyValu
 	return found
 }
 
-// verify reads candidates again, with what they are bound to, until it has found one that contends, and
-// returns those found: some, if there are any. extra is a key to be read at the same revision.
+// verify reads candidates again, with their leases, until it finds keys that are in the queue. It returns the keys of that
+// batch. extra is a key that it reads at the same revision.
 func (b *Backend) verify(ctx context.Context, name string, candidates []*mvccpb.KeyValue, extra string) (found []*mvccpb.KeyValue, own *mvccpb.KeyValue, rev int64, f *failure) {
 	for len(candidates) > 0 && len(found) == 0 {
 		batch := candidates[:min(len(candidates), verifyBatch)]
@@ -76,7 +76,7 @@ func (b *Backend) verify(ctx context.Context, name string, candidates []*mvccpb.
 	return found, own, rev, nil
 }
 
-// single returns the key that a read of one key found, nil if none.
+// single returns the key that a read of one key found, or nil if it found none.
 func single(r *pb.ResponseOp) *mvccpb.KeyValue {
 	if kvs := r.GetResponseRange().GetKvs(); len(kvs) > 0 {
 		return kvs[0]
@@ -84,15 +84,15 @@ func single(r *pb.ResponseOp) *mvccpb.KeyValue {
 	return nil
 }
 
-// standing is where a key stands in line.
+// queuePlace is the place of a key in its queue.
 type queuePlace struct {
-	gone   bool             // it does not: nothing of the rest is set
-	before *mvccpb.KeyValue // the one directly before it; nil if it owns the name
-	place  int              // how many are before it; 0 if that is not known, or if there are none
-	rev    int64            // when this was so
+	gone   bool             // the key is not in the queue; the other fields are not set
+	before *mvccpb.KeyValue // the key directly before it; nil if it owns the name
+	place  int              // how many keys are before it; 0 if unknown, or if it owns the name
+	rev    int64            // the revision of the read
 }
 
-// stands tells where a lease stands in the line of its name.
+// lookUpPlace returns the place of a lease in the queue of its name.
 func (b *Backend) lookUpPlace(ctx context.Context, l *lease) (queuePlace, *failure) {
 	var s queuePlace
 	for _, limit := range queueLimits {
@@ -132,24 +132,24 @@ func (b *Backend) lookUpPlace(ctx context.Context, l *lease) (queuePlace, *failu
 	return s, nil
 }
 
-// is says whether a key that was read is that of the lease, still bound to it.
+// is reports whether a key that was read is the key of the lease and still attached to it.
 func (l *lease) is(kv *mvccpb.KeyValue) bool {
 	return kv != nil && kv.CreateRevision == l.created && kv.Lease == l.id
 }
 
-// tenure is who has a name.
+// tenure is the present tenure of a name.
 type tenure struct {
-	owner   *mvccpb.KeyValue // nil if nobody
-	waiting int              // how many stand behind the owner; -1 if that is not known
-	own     *mvccpb.KeyValue // the key that was asked for besides, if it exists
+	owner   *mvccpb.KeyValue // nil if the name is free
+	waiting int              // how many keys are behind the owner; -1 if unknown
+	own     *mvccpb.KeyValue // the extra key that lookUpTenure read; nil if it does not exist
 	rev     int64
 }
 
-// tenure tells who has a name. extra is a key to be read besides.
+// lookUpTenure returns the present tenure of a name. extra is another key that it reads.
 func (b *Backend) lookUpTenure(ctx context.Context, name, extra string) (tenure, *failure) {
 	var t tenure
 	for _, limit := range queueLimits {
-		// The first key is read with its value: mostly it is the owner's.
+		// The first key is read with its value: most often it is the owner's.
 		first := b.queueRange(name, 1)
 		first.KeysOnly = false
 		resp, f := b.look(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{

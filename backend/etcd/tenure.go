@@ -29,11 +29,11 @@ func (b *Backend) Announce(ctx context.Context, l backend.Lease, text string) er
 	return b.recard(ctx, own, "announcing on "+own.name, func(c *card) { c.Text = text })
 }
 
-// maxRecards is how often a card is changed again because another process has changed it meanwhile.
+// maxRecards is how often recard tries again because another process has changed the card.
 const maxRecards = 8
 
-// recard changes the card of a lease. The write names the version of the key that was read, so an attempt
-// that arrives late changes nothing any more.
+// recard changes the card of a lease. Its write is conditional on the version of the key that it read, so an attempt that
+// arrives late has no effect.
 func (b *Backend) recard(ctx context.Context, l *lease, what string, change func(*card)) error {
 	for range maxRecards {
 		read, f := b.rangeKeys(ctx, oneKey(l.key))
@@ -45,7 +45,7 @@ func (b *Backend) recard(ctx context.Context, l *lease, what string, change func
 		}
 		c, ok := readCard(read.Kvs[0])
 		if !ok {
-			return fmt.Errorf("%w: %s: the card of %s was overwritten with something else", backend.ErrCorrupt, what, l.key)
+			return fmt.Errorf("%w: %s: another program has overwritten the card of %s", backend.ErrCorrupt, what, l.key)
 		}
 		change(&c)
 		value := c.bytes()
@@ -71,18 +71,18 @@ func (b *Backend) recard(ctx context.Context, l *lease, what string, change func
 		case f != nil:
 			return f.Write(what)
 		}
-		// Changed meanwhile, perhaps by this very request, made before and not known to have been.
+		// The card has changed since the read, perhaps by an earlier attempt of this request.
 	}
-	return fmt.Errorf("%w: %s: the card is being changed all the time", backend.ErrContention, what)
+	return fmt.Errorf("%w: %s: other processes keep changing the card: try again", backend.ErrContention, what)
 }
 
-// revoked is the error for a lease with a mark.
+// revoked returns the error for a lease with a revocation mark.
 func revoked(what string, mark *mvccpb.KeyValue) error {
 	return fmt.Errorf("%w: %s: it was revoked: %s", backend.ErrLost, what, backend.Printable(string(mark.Value)))
 }
 
-// Resume implements [backend.Resumer]. The new holder is put on the card. Locks of other programs cannot be
-// resumed: their leases may stand for more than one name.
+// Resume implements [backend.Resumer]. It puts the new holder on the card. It cannot resume the lock of another program,
+// whose lease may stand for more than one name.
 func (b *Backend) Resume(ctx context.Context, name string, t backend.Token, by backend.Holder) (backend.Lease, backend.Grant, error) {
 	none := backend.Grant{}
 	if err := backend.CheckName(name); err != nil {
@@ -119,7 +119,7 @@ func (b *Backend) Resume(ctx context.Context, name string, t backend.Token, by b
 	if f != nil {
 		return nil, none, f.Read(what)
 	}
-	// That the key is there is known after the renewal: the card is written only then.
+	// The renewal comes first: after it, recard sees whether the key is still there.
 	if err := b.recard(ctx, l, what, func(c *card) { c.of(by) }); err != nil {
 		return nil, none, err
 	}
@@ -130,9 +130,9 @@ func (b *Backend) Resume(ctx context.Context, name string, t backend.Token, by b
 	return l, backend.Grant{Held: true, Token: l.token(), TTL: ttl}, nil
 }
 
-// Revoke implements [backend.Revoker]. Without now the holder's key gets a mark beside it, bound to the same
-// lease, at which renewals look; the lease then ends when nobody prolongs it any more. That works for holders
-// that go by this package, and not for the locks of other programs.
+// Revoke implements [backend.Revoker]. Without now it puts a revocation mark next to the holder's key, attached to the same
+// lease. Renewals check for the mark, so the lease ends when its holder no longer renews it. That works for holders that use
+// this package, not for the locks of other programs.
 func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, reason string, now bool) error {
 	if err := backend.CheckName(name); err != nil {
 		return err
@@ -151,13 +151,13 @@ func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, 
 		return f.Read(what)
 	}
 	if held.owner == nil || token != 0 && backend.Token(held.owner.CreateRevision) != token {
-		return fmt.Errorf("%w: %s: nobody holds it under that token", backend.ErrLost, what)
+		return fmt.Errorf("%w: %s: no lease holds it under that token", backend.ErrLost, what)
 	}
 	_, ours := readCard(held.owner)
 	if !now && !ours {
 		return &backend.UnsupportedError{
-			Backend: Scheme, What: backend.Revoke + " of the lock of another program, at the end of what it was promised",
-			Instead: "stop that program, or revoke now, if it does no harm that it goes on until it notices",
+			Backend: Scheme, What: backend.Revoke + " of the lock of another program without now",
+			Instead: "stop that program; or revoke with now, if it may go on until it notices",
 		}
 	}
 	l := &lease{b: b, name: name, key: string(held.owner.Key), id: held.owner.Lease, created: held.owner.CreateRevision}
@@ -171,8 +171,8 @@ func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, 
 	case f != nil:
 		return f.Write(what)
 	case now && ours:
-		// The tenure is over. The lease, made for it alone, is of no more use, and ends by itself if this
-		// fails; that of another program may stand for more.
+		// The tenure is over. Its lease, made for it alone, ends by itself if this fails. The lease of another program may
+		// stand for more, so it stays.
 		_ = l.end(ctx)
 	}
 	return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
-// pageSize is how many names the server lists at once.
+// pageSize is how many names one request lists.
 const pageSize = 1000
 
 // Get implements [backend.Backend].
@@ -47,7 +47,7 @@ func (b *Backend) nameInfo(ctx context.Context, name string) (*leasekeeperv1.Nam
 // List implements [backend.Backend].
 func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]backend.Info, error) {
 	if limit <= 0 {
-		return nil, fmt.Errorf("%w: a list of up to %d names", backend.ErrInvalid, limit)
+		return nil, fmt.Errorf("%w: a list of up to %d names: ask for at least one", backend.ErrInvalid, limit)
 	}
 	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
@@ -72,7 +72,7 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 		for _, info := range resp.Names {
 			found = append(found, b.info(info))
 		}
-		// A page can be short although there is more: its names may have become free meanwhile.
+		// A page can be short although there is more: some of its names may have become free.
 		if !resp.More || len(found) >= limit || resp.Last <= req.After {
 			return found, nil
 		}
@@ -125,7 +125,7 @@ var reasons = map[leasekeeperv1.Why]backend.Reason{
 	leasekeeperv1.Why_DELETED:     backend.Deleted,
 }
 
-// info is what the server tells about a name, in the words of package backend.
+// info converts the state of a name.
 func (b *Backend) info(n *leasekeeperv1.NameInfo) backend.Info {
 	info := backend.Info{Name: strings.TrimPrefix(n.GetName(), b.root), Held: n.GetHeld(), Token: backend.Token(n.GetToken())}
 	if n.GetPinned() {
@@ -144,14 +144,14 @@ func (b *Backend) info(n *leasekeeperv1.NameInfo) backend.Info {
 
 func wireHolder(h backend.Holder) *leasekeeperv1.Holder {
 	wire := &leasekeeperv1.Holder{Id: h.ID, Host: h.Card.Host, Pid: int64(h.Card.PID), Text: h.Card.Text}
-	// A time that the wire cannot express is only left out: nothing decides by it.
+	// The wire cannot express every time. Such a time is omitted: no decision depends on it.
 	if started := timestamppb.New(h.Card.Started); !h.Card.Started.IsZero() && started.IsValid() {
 		wire.Started = started
 	}
 	return wire
 }
 
-// holderOf tells who has a lease. Programs that follow etcd's recipe are known by that only.
+// holderOf returns the holder of a lease. Only their lease identifies programs that follow etcd's recipe.
 func holderOf(h *leasekeeperv1.Holder, lease int64) backend.Holder {
 	id := h.GetId()
 	if id == "" {
@@ -162,7 +162,7 @@ func holderOf(h *leasekeeperv1.Holder, lease int64) backend.Holder {
 	}}
 }
 
-// timeOf is the zero time for one that is not known.
+// timeOf returns a time, or the zero time for nil.
 func timeOf(t *timestamppb.Timestamp) time.Time {
 	if t == nil {
 		return time.Time{}

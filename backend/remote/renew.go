@@ -14,40 +14,40 @@ import (
 )
 
 const (
-	// maxIDs is how many leases one message may name, by the rules of the service.
+	// maxIDs is how many leases one message may name. The server refuses more.
 	maxIDs = 1 << 14
-	// renewAttempts is how often what is not answered is asked at least.
+	// renewAttempts is the least number of attempts before a call of Renew gives up.
 	renewAttempts = 8
 )
 
-// round is one call of Renew. All of it but the inbox belongs to the goroutine of the caller.
+// round is one call of Renew. Only the goroutine of the caller uses it, except for the inbox.
 type round struct {
 	b       *Backend
 	renewal *endpoints.Renewal
 	leases  []backend.Lease
 	report  func(int, backend.Renewal)
-	done    []bool // reported
-	open    int    // not yet reported
+	done    []bool // by lease: it is reported
+	open    int    // how many leases are not reported
 	sent    []*renewMessage
-	live    int   // of those, how many may still be answered
-	again   bool  // the server could not renew one, and may be able to
+	live    int   // how many of these may still be answered
+	again   bool  // the server could not renew a lease now
 	trouble error // why a message was not answered
 	inbox   inbox
 }
 
-// inbox is what streams have brought.
+// inbox receives answers from the streams.
 type inbox struct {
-	wake chan struct{} // holds one
+	wake chan struct{} // signals news; holds one signal
 	mu   sync.Mutex
 	news []news
 }
 
-// news is an answer to a message, or why there will be none.
+// news is an answer to a message, or the error because of which no answer comes.
 type news struct {
 	message *renewMessage
 	resp    *leasekeeperv1.RenewResponse
 	err     error
-	last    bool // nothing more will be said to this message
+	last    bool // the message receives nothing more
 }
 
 func (i *inbox) put(n news) {
@@ -123,10 +123,10 @@ func (r *round) run(ctx context.Context) error {
 }
 
 func (r *round) unknown(err error) error {
-	return fmt.Errorf("%d of %d renewals are not known: %w", r.open, len(r.leases), err)
+	return fmt.Errorf("the outcome of %d of %d renewals is unknown: %w", r.open, len(r.leases), err)
 }
 
-// ask sends messages about all leases that are not reported.
+// ask sends messages for all leases that are not reported.
 func (r *round) ask(w *endpoint) {
 	if r.open == len(r.leases) {
 		for first := 0; first < len(r.leases); first += maxIDs {
@@ -170,7 +170,7 @@ func (r *round) send(w *endpoint, m *renewMessage) {
 	}
 }
 
-// listen takes in answers until all leases are reported, or nothing has come for a while, or nothing will.
+// listen takes answers until all leases are reported, no answer has come for the time stall, or none will come.
 func (r *round) listen(ctx context.Context, stall time.Duration) error {
 	timer := time.NewTimer(stall)
 	defer timer.Stop()
@@ -205,10 +205,10 @@ func (r *round) listen(ctx context.Context, stall time.Duration) error {
 	}
 }
 
-// take reports what an answer says.
+// take reports the leases in an answer.
 func (r *round) take(m *renewMessage, resp *leasekeeperv1.RenewResponse) {
 	if !m.within(resp) {
-		return // it is about other leases than were asked about
+		return // the answer does not fit the message
 	}
 	for _, refused := range resp.Refused {
 		r.refuse(m.place(int(refused.Place)), refused)
@@ -238,7 +238,7 @@ func (r *round) take(m *renewMessage, resp *leasekeeperv1.RenewResponse) {
 	}
 }
 
-// within says whether all places of an answer are in the message.
+// within reports whether all places of an answer are places of the message.
 func (m *renewMessage) within(resp *leasekeeperv1.RenewResponse) bool {
 	for _, places := range [][]uint32{resp.Pending, resp.Places} {
 		for _, place := range places {
@@ -261,7 +261,7 @@ func (r *round) renewed(i int) {
 	}
 }
 
-// refuse reports that a lease was not renewed. Another message of the same round may have renewed it before.
+// refuse reports that a lease was not renewed, unless the answer to another message of the round came first.
 func (r *round) refuse(i int, refused *leasekeeperv1.RefusedRenewal) {
 	if r.done[i] {
 		return
@@ -279,18 +279,18 @@ func (r *round) refuse(i int, refused *leasekeeperv1.RefusedRenewal) {
 		r.deliver(i, backend.Renewal{Err: fmt.Errorf("%w: %s: %s", backend.ErrLost, l.Name(), why)})
 	default:
 		r.again = true
-		r.deliver(i, backend.Renewal{Err: fmt.Errorf("%w: the server could not renew %s at that moment", backend.ErrUnavailable, l.Name())})
+		r.deliver(i, backend.Renewal{Err: fmt.Errorf("%w: the server could not renew %s now", backend.ErrUnavailable, l.Name())})
 	}
 }
 
-// tell reports on one lease.
+// deliver reports one lease.
 func (r *round) deliver(i int, what backend.Renewal) {
 	r.done[i] = true
 	r.open--
 	r.report(i, what)
 }
 
-// forget has the answers dropped that may still come.
+// forget drops the answers that may still come.
 func (r *round) forget() {
 	for _, m := range r.sent {
 		m.forget()
@@ -304,7 +304,7 @@ func (b *Backend) newRound(leases []backend.Lease, report func(int, backend.Rene
 	}
 }
 
-// renewOne renews one lease, and returns why it could not if so.
+// renewOne renews one lease. It returns the error if that fails.
 func (b *Backend) renewOne(ctx context.Context, l *lease) error {
 	var refused error
 	if err := b.newRound([]backend.Lease{l}, func(_ int, n backend.Renewal) { refused = n.Err }).run(ctx); err != nil {

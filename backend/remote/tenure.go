@@ -14,7 +14,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
-// maxTries is how often something is started over because others have changed the same meanwhile.
+// maxTries is how often an operation starts again because another process has made a change.
 const maxTries = 8
 
 // Announce implements [backend.Announcer].
@@ -42,8 +42,8 @@ func (b *Backend) Announce(ctx context.Context, l backend.Lease, text string) er
 	return nil
 }
 
-// Resume implements [backend.Resumer]. The new holder is put on the card. Locks of other programs cannot be
-// resumed: their leases may stand for more than one name.
+// Resume implements [backend.Resumer]. It puts the new holder on the card. It cannot resume the lock of another program,
+// whose lease may stand for more than one name.
 func (b *Backend) Resume(ctx context.Context, name string, t backend.Token, by backend.Holder) (backend.Lease, backend.Grant, error) {
 	none := backend.Grant{}
 	if err := backend.CheckName(name); err != nil {
@@ -79,7 +79,7 @@ func (b *Backend) Resume(ctx context.Context, name string, t backend.Token, by b
 	return l, l.held(), nil
 }
 
-// card is what the server keeps about a holder, as the value of the ownership key.
+// card is the value of the ownership key: what the server keeps about a holder.
 type card struct {
 	Holder  string     `json:"holder"`
 	Host    string     `json:"host,omitempty"`
@@ -88,8 +88,8 @@ type card struct {
 	Text    string     `json:"text,omitempty"`
 }
 
-// recard puts another holder on the card, through the server's etcd API. The write names the version of the
-// key that was read, so an attempt that arrives late changes nothing any more.
+// recard puts another holder on the card, through the server's etcd API. Its write is conditional on the version of the key
+// that it read, so an attempt that arrives late has no effect.
 func (b *Backend) recard(ctx context.Context, l *lease, by backend.Holder, what string) error {
 	c := card{Holder: by.ID, Host: by.Card.Host, PID: by.Card.PID, Text: by.Card.Text}
 	if started := wireHolder(by).Started; started != nil {
@@ -106,7 +106,7 @@ func (b *Backend) recard(ctx context.Context, l *lease, by backend.Holder, what 
 		case o.Err != nil:
 			return o.Read(what)
 		case key == nil || key.CreateRevision != int64(l.token):
-			return fmt.Errorf("%w: %s: it has just ended", backend.ErrLost, what)
+			return fmt.Errorf("%w: %s: its lease has just ended", backend.ErrLost, what)
 		case string(key.Value) == string(value):
 			return nil
 		}
@@ -125,7 +125,7 @@ func (b *Backend) recard(ctx context.Context, l *lease, by backend.Holder, what 
 		case resp.Succeeded:
 			return nil
 		}
-		// Changed meanwhile, perhaps by this very request, made before and not known to have been.
+		// The card has changed since the read, perhaps by an earlier attempt of this request.
 	}
 	return fmt.Errorf("%w: %s: other processes keep changing the card: try again", backend.ErrContention, what)
 }
@@ -144,13 +144,13 @@ func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, 
 	for range maxTries {
 		req := &leasekeeperv1.RevokeRequest{Name: b.root + name, Token: uint64(token), Reason: reason, Now: now}
 		if token == 0 {
-			// Sent twice, it must not hit the next holder too.
+			// The request names the token, so a second attempt cannot revoke the next holder.
 			info, o := b.nameInfo(ctx, name)
 			if o.Err != nil {
 				return o.Read(what)
 			}
 			if !info.GetHeld() {
-				return fmt.Errorf("%w: %s: nobody holds it", backend.ErrLost, what)
+				return fmt.Errorf("%w: %s: no lease holds it", backend.ErrLost, what)
 			}
 			req.Token = info.Token
 		}
@@ -161,7 +161,7 @@ func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, 
 		gone := reasonOf(o.Err) == leasekeeperv1.ErrorReason_NOT_HELD || reasonOf(o.Err) == leasekeeperv1.ErrorReason_OTHER_TOKEN
 		switch {
 		case o.Err == nil, gone && o.Maybe:
-			return nil // the tenure that was meant is over, by an earlier attempt or otherwise
+			return nil // the tenure is over, perhaps by an earlier attempt
 		case gone && token == 0:
 			continue
 		}
@@ -186,7 +186,7 @@ func (b *Backend) Unpin(ctx context.Context, name string) error {
 	})
 }
 
-// change does something to a name, no matter which process holds it.
+// change changes a name, whichever lease holds it.
 func (b *Backend) change(ctx context.Context, name, what string, call func(context.Context, *endpoint, ...grpc.CallOption) error) error {
 	if err := backend.CheckName(name); err != nil {
 		return err
@@ -201,7 +201,7 @@ func (b *Backend) change(ctx context.Context, name, what string, call func(conte
 	case o.Err == nil:
 		return nil
 	case reasonOf(o.Err) == leasekeeperv1.ErrorReason_NOT_HELD:
-		return fmt.Errorf("%w: %s: nobody holds it", backend.ErrInvalid, what)
+		return fmt.Errorf("%w: %s: no lease holds it", backend.ErrInvalid, what)
 	}
 	return o.Write(what)
 }
@@ -232,7 +232,7 @@ func (b *Backend) Transfer(ctx context.Context, l backend.Lease) error {
 	return o.Write(what)
 }
 
-// transferred looks up whether it was an earlier attempt at a transfer that ended the lease.
+// transferred reports whether an earlier attempt at a transfer has ended the lease.
 func (b *Backend) transferred(ctx context.Context, l *lease, what string) error {
 	past, o := b.readHistory(ctx, l.Name(), pageSize)
 	if o.Err != nil {
@@ -245,8 +245,8 @@ func (b *Backend) transferred(ctx context.Context, l *lease, what string) error 
 		case t.Why == backend.Transferred:
 			return nil
 		default:
-			return fmt.Errorf("%w: %s: it had ended before: %s", backend.ErrLost, what, backend.Printable(string(t.Why)))
+			return fmt.Errorf("%w: %s: its lease had ended before: %s", backend.ErrLost, what, backend.Printable(string(t.Why)))
 		}
 	}
-	return fmt.Errorf("%w: %s: the lease is gone, and the server does not remember how it ended", backend.ErrUnknownOutcome, what)
+	return fmt.Errorf("%w: %s: the lease has ended, and the server no longer knows why", backend.ErrUnknownOutcome, what)
 }

@@ -48,12 +48,12 @@ func Register[C any, B backend.Backend](s *Store, parse func(*url.URL) (C, error
 	}
 }
 
-// parameters are those that a URL may have.
+// parameters are the parameters of a URL.
 var parameters = []string{"ca", "cert", "key"}
 
-// ParseURL returns what a URL says about connections, and its path without slashes around it. It reads the
-// files that the URL names: ca holds the certificates that the store's may descend from, cert and key are the
-// client's own, all in PEM form. Each of them means TLS.
+// ParseURL returns what a URL says about connections, and its path without the slashes around it. It reads the files that the
+// URL names, all in PEM form: ca holds the authorities of the store's certificates, cert and key are the client's own. Each
+// of them turns TLS on.
 func (s *Store) ParseURL(u *url.URL) (cfg Config, path string, err error) {
 	cfg.Endpoints = strings.Split(u.Host, ",")
 	path = strings.TrimRight(strings.TrimPrefix(u.Path, "/"), "/")
@@ -64,15 +64,15 @@ func (s *Store) ParseURL(u *url.URL) (cfg Config, path string, err error) {
 		return cfg, path, fmt.Errorf("%w: a URL of %s looks like %s://host1:2379,host2:2379/%s", backend.ErrInvalid, s.Indefinite, s.Scheme, s.Path)
 	}
 	if u.User != nil && !s.Users {
-		return cfg, path, fmt.Errorf("%w: %s knows no users: leave user and password out of the URL, and give a certificate if it wants one", backend.ErrInvalid, s.Name)
+		return cfg, path, fmt.Errorf("%w: %s knows no users: omit user and password from the URL, and give a certificate if it requires one", backend.ErrInvalid, s.Name)
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return cfg, path, fmt.Errorf("%w: the query of the URL of %s cannot be read", backend.ErrInvalid, s.Name)
+		return cfg, path, fmt.Errorf("%w: the query of the URL of %s is malformed", backend.ErrInvalid, s.Name)
 	}
 	for name, values := range query {
 		if !slices.Contains(parameters, name) {
-			return cfg, path, fmt.Errorf("%w: %q is no parameter of a URL of %s: there are %s", backend.ErrInvalid, name, s.Indefinite, strings.Join(parameters, ", "))
+			return cfg, path, fmt.Errorf("%w: a URL of %s has no parameter %q: it may have %s", backend.ErrInvalid, s.Indefinite, name, strings.Join(parameters, ", "))
 		}
 		if len(values) != 1 || values[0] == "" {
 			return cfg, path, fmt.Errorf("%w: the parameter %q of a URL of %s names one file", backend.ErrInvalid, name, s.Indefinite)
@@ -89,7 +89,7 @@ func (s *Store) readTLS(ca, cert, key string) (*tls.Config, error) {
 	if ca != "" {
 		pem, err := os.ReadFile(ca)
 		if err != nil {
-			return nil, fmt.Errorf("%w: the certificates of %s's authority: %w", backend.ErrInvalid, s.Name, err)
+			return nil, fmt.Errorf("%w: reading the certificates of %s's authority: %w", backend.ErrInvalid, s.Name, err)
 		}
 		cfg.RootCAs = x509.NewCertPool()
 		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
@@ -100,13 +100,14 @@ func (s *Store) readTLS(ca, cert, key string) (*tls.Config, error) {
 		return nil, fmt.Errorf("%w: cert and key belong together in a URL of %s: give both, or neither", backend.ErrInvalid, s.Indefinite)
 	}
 	if cert != "" {
-		// Read once here, so that what is wrong shows at once, and again when it may have been renewed.
+		// The files are read now, so that an error shows at once, and again for each connection, when they may have been
+		// renewed.
 		load := func() (*tls.Certificate, error) {
 			pair, err := tls.LoadX509KeyPair(cert, key)
 			return &pair, err
 		}
 		if _, err := load(); err != nil {
-			return nil, fmt.Errorf("%w: the client's certificate for %s: %w", backend.ErrInvalid, s.Name, err)
+			return nil, fmt.Errorf("%w: reading the client's certificate for %s: %w", backend.ErrInvalid, s.Name, err)
 		}
 		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }
 	}
