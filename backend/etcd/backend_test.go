@@ -74,7 +74,7 @@ func openWith(t testing.TB, cfg etcd.Config) *etcd.Backend {
 	return b
 }
 
-func TestBehaviour(t *testing.T) {
+func TestBackendPassesTheSuite(t *testing.T) {
 	s := startStore(t)
 	for _, prefix := range []string{"", "some/prefix"} {
 		t.Run("prefix "+prefix, func(t *testing.T) { behaves(t, s, prefix) })

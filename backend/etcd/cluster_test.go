@@ -8,7 +8,7 @@ import (
 
 // The leader vanishes: packets to it and from it are swallowed. Who holds a name goes on to hold it, who stands in line
 // gets its turn, and each one that comes gets an answer.
-func TestTheLeaderVanishes(t *testing.T) {
+func TestHoldersAndWaitersSurviveLossOfTheLeader(t *testing.T) {
 	g := endpointstest.StartCluster(t)
 	b := open(t, g.Endpoints()...) // the leader's is the first, and the preferred one
 	held, granted := hold(t, b, "held")

@@ -31,7 +31,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
-func TestURLs(t *testing.T) {
+func TestURLsAreParsed(t *testing.T) {
 	for raw, want := range map[string]etcd.Config{
 		"etcd://h":                    {Endpoints: []string{"h"}},
 		"etcd://h1,h2:1/":             {Endpoints: []string{"h1", "h2:1"}},
@@ -75,7 +75,7 @@ func TestURLs(t *testing.T) {
 	}
 }
 
-func TestConfigs(t *testing.T) {
+func TestInvalidConfigIsRefused(t *testing.T) {
 	for _, cfg := range []etcd.Config{
 		{}, {Endpoints: []string{"h"}, Prefix: "a/"}, {Endpoints: []string{"h"}, Prefix: "\xff"},
 		{Endpoints: []string{"h"}, RequestTimeout: -1}, {Endpoints: []string{"nosuch:///\x7f"}},
@@ -108,7 +108,7 @@ func certificate(t *testing.T) (cert, key string) {
 	return cert, key
 }
 
-func TestTLS(t *testing.T) {
+func TestURLParametersTurnTLSOn(t *testing.T) {
 	cert, key := certificate(t)
 	addr, stop, err := endpointstest.Serve("127.0.0.1:0", t.TempDir(), server.Config{CertFile: cert, KeyFile: key, ClientCAFile: cert})
 	ok(t, err)
@@ -228,7 +228,7 @@ func TestTokensAreRenewed(t *testing.T) {
 	}
 }
 
-func TestWrongPassword(t *testing.T) {
+func TestWrongPasswordIsInvalid(t *testing.T) {
 	s := startStore(t)
 	g := &guard{each: 1000, denied: rpctypes.ErrGRPCInvalidAuthToken}
 	for _, password := range []string{"hunter2", ""} {

@@ -45,7 +45,7 @@ const always = 1 << 30
 
 // Whatever is lost on the way, a claim that failed has left nothing, one whose outcome is unknown can be
 // released or repeated, and one that succeeded is one lease.
-func TestLostAnswersToClaims(t *testing.T) {
+func TestClaimSurvivesLostAnswers(t *testing.T) {
 	s := startStore(t)
 	for _, kind := range []string{"Read", "Write", "LeaseGrant", "LeaseRevoke", "LeaseTimeToLive", "LeaseKeepAlive"} {
 		for _, what := range []fault{lose, unsent} {
@@ -110,7 +110,7 @@ func claimWithFaults(t *testing.T, s *store, decide func(string, any) fault, wai
 }
 
 // A claim that finds its name held leaves nothing, or says that it is not known.
-func TestLostAnswersWhereTheNameIsHeld(t *testing.T) {
+func TestClaimOfAHeldNameSurvivesLostAnswers(t *testing.T) {
 	s := startStore(t)
 	for _, kind := range []string{"Read", "Write", "LeaseRevoke", "LeaseTimeToLive"} {
 		for _, n := range []int32{1, always} {
@@ -146,7 +146,7 @@ func TestLostAnswersWhereTheNameIsHeld(t *testing.T) {
 	}
 }
 
-func TestLostAnswersToReleases(t *testing.T) {
+func TestReleaseSurvivesLostAnswers(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
 	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
@@ -175,7 +175,7 @@ func TestLostAnswersToReleases(t *testing.T) {
 	}
 }
 
-func TestLostAnswersToAnnounceAndRevoke(t *testing.T) {
+func TestAnnounceAndRevokeSurviveLostAnswers(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
 	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
@@ -210,7 +210,7 @@ func nobody(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func TestNobodyThere(t *testing.T) {
+func TestUnreachableEtcdIsUnavailable(t *testing.T) {
 	b := open(t, nobody(t), nobody(t))
 	l, _, err := b.Claim(limited(t), newClaim("x", true))
 	if is(t, err, backend.ErrUnavailable); l != nil {
@@ -224,7 +224,7 @@ func TestNobodyThere(t *testing.T) {
 }
 
 // One member of two cannot be reached: the other one does it.
-func TestAnotherEndpoint(t *testing.T) {
+func TestRequestsGoToAnEndpointThatAnswers(t *testing.T) {
 	s := startStore(t)
 	p := startProxy(t, s.Addr)
 	p.Stall(false)
@@ -282,7 +282,7 @@ func established(t *testing.T, cfg etcd.Config, s *store) (*etcd.Backend, *proxy
 
 // The connection carries nothing any more, though the member is well: a claim that is stuck there is told as
 // unknown, and can be repeated.
-func TestStalledClaim(t *testing.T) {
+func TestClaimOnAStalledConnectionIsUnknown(t *testing.T) {
 	s := startStore(t)
 	b, p, _ := established(t, etcd.Config{}, s)
 	p.Stall(false)
@@ -347,7 +347,7 @@ func TestRenewEndsWithItsContext(t *testing.T) {
 }
 
 // While a member restarts, calls fail as unavailable or succeed, and waiting goes on afterwards.
-func TestCutConnections(t *testing.T) {
+func TestRenewalsSurviveCutConnections(t *testing.T) {
 	s := startStore(t)
 	p := startProxy(t, s.Addr)
 	b := open(t, p.Addr())

@@ -58,13 +58,13 @@ func TestListsAreInTheOrderOfNames(t *testing.T) {
 	})
 }
 
-func TestListOfNothing(t *testing.T) {
+func TestListWithoutLimitIsInvalid(t *testing.T) {
 	b := open(t, startStore(t).Addr)
 	_, err := b.List(limited(t), "", "", 0)
 	is(t, err, backend.ErrInvalid)
 }
 
-func TestGetTellsOfOtherPrograms(t *testing.T) {
+func TestGetReportsLocksOfOtherPrograms(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	name := unique("foreign")
@@ -135,7 +135,7 @@ func (e *events) await(t *testing.T, name string, is func(backend.Event) bool) {
 	})
 }
 
-func TestWatchTellsAnnouncements(t *testing.T) {
+func TestWatchReportsAnnouncements(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	name := unique("watched")
@@ -159,7 +159,7 @@ func TestWatchTellsAnnouncements(t *testing.T) {
 
 // The connection breaks, and history is forgotten: in the end it is told how things are, also of names that
 // have no holder any more.
-func TestWatchCatchesUp(t *testing.T) {
+func TestWatchReportsTheStateAfterCompaction(t *testing.T) {
 	s := startStore(t)
 	p := startProxy(t, s.Addr)
 	b, other := open(t, p.Addr()), open(t, s.Addr)
@@ -186,7 +186,7 @@ func TestWatchCatchesUp(t *testing.T) {
 }
 
 // A report blocks while much happens. Afterwards it is told how things are.
-func TestWatchOfOneWhoIsSlow(t *testing.T) {
+func TestSlowWatcherReceivesTheLatestState(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	name := unique("slow")
@@ -223,7 +223,7 @@ func TestWatchIgnoresOtherKeys(t *testing.T) {
 	}
 }
 
-func TestRevokeLetsThePromiseEnd(t *testing.T) {
+func TestRevokedLeaseKeepsItsNameUntilItEnds(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	name := unique("revoked")

@@ -53,7 +53,7 @@ func (m *mutex) acquire() bool {
 	return resp.Responses[1].GetResponseRange().Kvs[0].CreateRevision == m.rev
 }
 
-func TestTheRecipeOfEtcdsClientExcludesAndIsExcluded(t *testing.T) {
+func TestLocksOfEtcdsClientExcludeClaims(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	name := unique("recipe")
@@ -92,7 +92,7 @@ func TestTheRecipeOfEtcdsClientExcludesAndIsExcluded(t *testing.T) {
 	}
 }
 
-func TestEtcdctlLock(t *testing.T) {
+func TestEtcdctlLockWaitsForTheHolder(t *testing.T) {
 	if *etcdctl == "" {
 		t.Skip("needs etcdctl: conformance runs this with it")
 	}
@@ -118,7 +118,7 @@ func TestEtcdctlLock(t *testing.T) {
 }
 
 // Only keys directly below a name contend for it, and only if bound to the lease that they are named after.
-func TestOnlyKeysOfTheRecipeContend(t *testing.T) {
+func TestOnlyKeysOfTheRecipeAreQueued(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	name := unique("jobs")
@@ -162,7 +162,7 @@ func TestOnlyKeysOfTheRecipeContend(t *testing.T) {
 }
 
 // The place in line is told, and who stands there twice is one.
-func TestPlaces(t *testing.T) {
+func TestWaitersHavePlacesInTheQueue(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	name := unique("places")
@@ -179,7 +179,7 @@ func TestPlaces(t *testing.T) {
 }
 
 // Keys below the name keep being created between reading and claiming.
-func TestContention(t *testing.T) {
+func TestClaimGivesUpWhenTheQueueKeepsChanging(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
 	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
@@ -222,7 +222,7 @@ func TestContention(t *testing.T) {
 }
 
 // The same claim again takes up what there is, and counts it from now.
-func TestClaimAgainRenews(t *testing.T) {
+func TestRepeatedClaimRenewsItsLease(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	claim := newClaim(unique("again"), true)
@@ -249,7 +249,7 @@ func TestClaimAgainRenews(t *testing.T) {
 }
 
 // The key that a claim would make is there, and somebody else's.
-func TestClaimOfATakenID(t *testing.T) {
+func TestClaimWithATakenIDIsRefused(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	for i, value := range []string{"", "", `{"claim":"00","holder":"h"}`, `{"claim":"00","holder":"h"}`} {
@@ -268,7 +268,7 @@ func TestClaimOfATakenID(t *testing.T) {
 
 // What happens at the very moment when the watch begins is not missed: that one's own key goes, and that the
 // one before it does.
-func TestAwaitMissesNothing(t *testing.T) {
+func TestAwaitSeesDeletionsDuringItsStart(t *testing.T) {
 	s := startStore(t)
 	for what, sent := range map[string]int{"before the watch stands": 1, "after": 2} {
 		for own, kind := range map[bool]error{true: backend.ErrLost, false: nil} {
@@ -313,7 +313,7 @@ func TestAwaitMissesNothing(t *testing.T) {
 }
 
 // Deep keys come and go below the name, and history is compacted, while one waits.
-func TestAwaitAmidNoise(t *testing.T) {
+func TestAwaitIgnoresKeysOutsideTheQueue(t *testing.T) {
 	s := startStore(t)
 	p := startProxy(t, s.Addr)
 	b := open(t, p.Addr())
@@ -344,7 +344,7 @@ func TestAwaitAmidNoise(t *testing.T) {
 }
 
 // One wakes up, and not all.
-func TestOnlyTheNextWakesUp(t *testing.T) {
+func TestOnlyTheNextWaiterWakes(t *testing.T) {
 	s := startStore(t)
 	name := unique("herd")
 	f := new(faults)
@@ -379,7 +379,7 @@ func TestOnlyTheNextWakesUp(t *testing.T) {
 	}
 }
 
-func TestGate(t *testing.T) {
+func TestGateRefusesWritesAfterTheTenure(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	name := unique("gate")

@@ -32,7 +32,7 @@ func idOf(t testing.TB, l backend.Lease) int64 {
 
 // Whatever happens to the key behind the back of its holder is noticed at the next renewal, though etcd goes
 // on prolonging the lease.
-func TestRenewNoticesWhatHappenedToTheKey(t *testing.T) {
+func TestRenewalOfALeaseWithoutItsKeyIsLost(t *testing.T) {
 	s := startStore(t)
 	for what, harm := range map[string]func(key string, id int64){
 		"deleted":          func(key string, _ int64) { s.Delete(key) },
@@ -87,7 +87,7 @@ func TestRenewDoesNotBelieveAMemberAlone(t *testing.T) {
 }
 
 // A lease that etcd grants less for is told as that.
-func TestRenewTellsWhatWasGranted(t *testing.T) {
+func TestRenewReportsTheGrantedTTL(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
 	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
@@ -103,7 +103,7 @@ func TestRenewTellsWhatWasGranted(t *testing.T) {
 }
 
 // etcd answers a stream in turn, and may be stuck at one lease. The others are renewed all the same.
-func TestRenewIsNotHeldUpByOne(t *testing.T) {
+func TestStuckLeaseDoesNotBlockOtherRenewals(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
 	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
@@ -140,7 +140,7 @@ func TestRenewIsNotHeldUpByOne(t *testing.T) {
 }
 
 // Many leases at once: more than fit into one transaction, or into the windows of a stream.
-func TestRenewMany(t *testing.T) {
+func TestManyLeasesAreRenewedInFewRequests(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
 	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
@@ -193,7 +193,7 @@ func TestRenewMany(t *testing.T) {
 }
 
 // Nothing is told after Renew has returned, and what is answered twice is told once.
-func TestRenewTellsOnce(t *testing.T) {
+func TestEachRenewalIsReportedOnce(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
 	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})

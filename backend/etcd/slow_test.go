@@ -73,7 +73,7 @@ func renewing(t *testing.T, ctx context.Context, b *etcd.Backend, l backend.Leas
 
 // An etcd that says nothing for a long time is asked over other streams too, one after the other. The first goes on, and
 // what it brings in the end counts.
-func TestRenewalGoesOnHoweverLateTheAnswer(t *testing.T) {
+func TestRenewalAcceptsALateAnswer(t *testing.T) {
 	t.Parallel()
 	s := startStore(t)
 	w := new(witness)
@@ -91,7 +91,7 @@ func TestRenewalGoesOnHoweverLateTheAnswer(t *testing.T) {
 }
 
 // A stream that dies is replaced within the same call.
-func TestStreamThatDiesIsReplaced(t *testing.T) {
+func TestDeadRenewalStreamIsReplaced(t *testing.T) {
 	t.Parallel()
 	s := startStore(t)
 	w := new(witness)

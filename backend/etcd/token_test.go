@@ -16,7 +16,7 @@ import (
 )
 
 // A member that does not answer who asks for a new token holds up renewals no longer than any other request.
-func TestATokenThatDoesNotComeIsAskedForElsewhere(t *testing.T) {
+func TestTokenIsRequestedFromAnotherEndpoint(t *testing.T) {
 	s := startStore(t)
 	var refuse, stall atomic.Bool
 	unary := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {

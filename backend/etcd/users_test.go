@@ -19,7 +19,7 @@ import (
 var users = flag.Bool("users", false, "create users in the etcd at -endpoint, which is of no use to other tests afterwards")
 
 // The same with users that etcd itself has: one may do what it needs to below its prefix, and nothing else.
-func TestUsersOfEtcd(t *testing.T) {
+func TestUserOfEtcdMayUseItsPrefixOnly(t *testing.T) {
 	if !*users {
 		t.Skip("needs an etcd of its own: conformance runs this with one")
 	}

@@ -64,7 +64,7 @@ func openWith(t testing.TB, cfg remote.Config) *remote.Backend {
 	return b
 }
 
-func TestBehaviour(t *testing.T) {
+func TestBackendPassesTheSuite(t *testing.T) {
 	s := startStore(t)
 	for _, namespace := range []string{"", "some/namespace"} {
 		t.Run("namespace "+namespace, func(t *testing.T) {
@@ -72,9 +72,9 @@ func TestBehaviour(t *testing.T) {
 			behaves(t, s, namespace)
 		})
 	}
-	t.Run("group", func(t *testing.T) {
+	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
-		groupBehaves(t)
+		clusterBehaves(t)
 	})
 }
 

@@ -54,7 +54,7 @@ func BenchmarkClaimRelease(b *testing.B) {
 }
 
 // An idle keeper sends one message per third of the TTL, for all its leases.
-func TestOneMessageForAllLeases(t *testing.T) {
+func TestKeeperRenewsAllLeasesInOneMessage(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
 	const ttl, many = 3 * time.Second, 2000

@@ -9,8 +9,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/endpoints/endpointstest"
 )
 
-// groupBehaves tests that a group behaves as one server does, whichever of its members is asked.
-func groupBehaves(t *testing.T) {
+// clusterBehaves tests that a group behaves as one server does, whichever of its members is asked.
+func clusterBehaves(t *testing.T) {
 	g := endpointstest.StartCluster(t)
 	backendtest.Run(t, backendtest.Config{New: func(testing.TB) backendtest.Store {
 		return backendtest.Store{
@@ -27,7 +27,7 @@ func groupBehaves(t *testing.T) {
 
 // The leader vanishes: packets to it and from it are swallowed. Who holds a name goes on to hold it, who stands in line
 // gets its turn, and each one that comes gets an answer.
-func TestTheLeaderVanishes(t *testing.T) {
+func TestHoldersAndWaitersSurviveLossOfTheLeader(t *testing.T) {
 	g := endpointstest.StartCluster(t)
 	b := open(t, g.Endpoints()...) // the leader's is the first, and the preferred one
 	other := open(t, g.Members[1].Addr, g.Members[2].Addr)
@@ -52,7 +52,7 @@ func TestTheLeaderVanishes(t *testing.T) {
 }
 
 // One member after the other is stopped in good order, and its clients go on at others.
-func TestTheLeaderStops(t *testing.T) {
+func TestClientsContinueWhenTheLeaderStops(t *testing.T) {
 	g := endpointstest.StartCluster(t)
 	b := open(t, g.Endpoints()...)
 	held, _ := hold(t, b, "held")

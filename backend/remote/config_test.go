@@ -30,7 +30,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
-func TestURLs(t *testing.T) {
+func TestURLsAreParsed(t *testing.T) {
 	for raw, want := range map[string]remote.Config{
 		"leasekeeper://h":                {Endpoints: []string{"h"}},
 		"leasekeeper://h1,h2:1/":         {Endpoints: []string{"h1", "h2:1"}},
@@ -75,7 +75,7 @@ func TestURLs(t *testing.T) {
 	}
 }
 
-func TestConfigs(t *testing.T) {
+func TestInvalidConfigIsRefused(t *testing.T) {
 	for _, cfg := range []remote.Config{
 		{}, {Endpoints: []string{"h"}, Namespace: "a/"}, {Endpoints: []string{"h"}, Namespace: "\xff"},
 		{Endpoints: []string{"h"}, RequestTimeout: -1}, {Endpoints: []string{"nosuch:///\x7f"}},
@@ -108,7 +108,7 @@ func certificate(t *testing.T) (cert, key string) {
 	return cert, key
 }
 
-func TestTLS(t *testing.T) {
+func TestURLParametersTurnTLSOn(t *testing.T) {
 	cert, key := certificate(t)
 	addr, stop, err := endpointstest.Serve("127.0.0.1:0", t.TempDir(), server.Config{CertFile: cert, KeyFile: key, ClientCAFile: cert})
 	ok(t, err)
@@ -132,7 +132,7 @@ func TestTLS(t *testing.T) {
 }
 
 // A configuration of the caller's own for TLS is used as it is.
-func TestOwnTLS(t *testing.T) {
+func TestTLSConfigOfTheCallerIsUsed(t *testing.T) {
 	cert, key := certificate(t)
 	addr, stop, err := endpointstest.Serve("127.0.0.1:0", t.TempDir(), server.Config{CertFile: cert, KeyFile: key})
 	ok(t, err)
@@ -147,7 +147,7 @@ func TestOwnTLS(t *testing.T) {
 }
 
 // Somebody is there who does not speak our protocol, or does not want to.
-func TestRefusalsOfOthers(t *testing.T) {
+func TestRefusalsByOtherServersAreReported(t *testing.T) {
 	for code, kind := range map[codes.Code]error{
 		codes.Unimplemented: backend.ErrInvalid, codes.Unauthenticated: backend.ErrInvalid, codes.PermissionDenied: backend.ErrInvalid,
 		codes.Internal: backend.ErrUnavailable, codes.Unknown: backend.ErrUnavailable, codes.ResourceExhausted: backend.ErrUnavailable,

@@ -38,7 +38,7 @@ func faulty(t testing.TB, s *store) (*remote.Backend, *faults) {
 
 // Whatever is lost on the way, a claim that failed has left nothing, one whose outcome is unknown can be
 // released or repeated, and one that succeeded is one lease.
-func TestLostAnswersToClaims(t *testing.T) {
+func TestClaimSurvivesLostAnswers(t *testing.T) {
 	s := startStore(t)
 	for _, what := range []fault{lose, unsent} {
 		for _, n := range []int32{1, 2, always} {
@@ -103,7 +103,7 @@ func claimOn(t *testing.T, s *store, b *remote.Backend, f *faults, decide func(s
 }
 
 // An attempt whose answer was lost may still be on its way when the next is refused. It comes to nothing.
-func TestALateClaimComesToNothing(t *testing.T) {
+func TestLateClaimHasNoEffectAfterARefusal(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
 	name := unique("late")
@@ -141,7 +141,7 @@ func TestALateClaimComesToNothing(t *testing.T) {
 
 // A change whose answer is lost once is done, and told so. One whose answers are all lost is unknown, and one
 // that never left has changed nothing.
-func TestLostAnswersToChanges(t *testing.T) {
+func TestChangesSurviveLostAnswers(t *testing.T) {
 	s := startStore(t)
 	for _, c := range []struct {
 		method string
@@ -199,7 +199,7 @@ func TestLostAnswersToChanges(t *testing.T) {
 }
 
 // To revoke the present holder of a name hits one holder, however often it is sent.
-func TestRevokeHitsOne(t *testing.T) {
+func TestRepeatedRevokeEndsOneTenure(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
 	name := unique("one")
@@ -214,7 +214,7 @@ func TestRevokeHitsOne(t *testing.T) {
 }
 
 // A transfer whose answer was lost, of a lease that then turns out to be gone for another reason, is none.
-func TestLostTransferOfARevokedLease(t *testing.T) {
+func TestTransferOfARevokedLeaseIsLost(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
 	name := unique("revoked")
@@ -233,7 +233,7 @@ func TestLostTransferOfARevokedLease(t *testing.T) {
 	is(t, b.Transfer(limited(t), l), backend.ErrLost)
 }
 
-func TestLostAnswersToQuestions(t *testing.T) {
+func TestReadsSurviveLostAnswers(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
 	name := unique("questions")
@@ -269,7 +269,7 @@ func nobody(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func TestNobodyThere(t *testing.T) {
+func TestUnreachableServerIsUnavailable(t *testing.T) {
 	b := open(t, nobody(t), nobody(t))
 	l, _, err := b.Claim(limited(t), newClaim("x", true))
 	if is(t, err, backend.ErrUnavailable); l != nil {
@@ -283,7 +283,7 @@ func TestNobodyThere(t *testing.T) {
 }
 
 // One member of two cannot be reached: the other one does it.
-func TestAnotherEndpoint(t *testing.T) {
+func TestRequestsGoToAnEndpointThatAnswers(t *testing.T) {
 	s := startStore(t)
 	p := startProxy(t, s.Addr)
 	p.Stall(false)
@@ -306,7 +306,7 @@ func established(t *testing.T, cfg remote.Config, s *store) (*remote.Backend, *p
 
 // The connection carries nothing any more, though the server is well: a claim that is stuck there is told as
 // unknown, and can be repeated.
-func TestStalledClaim(t *testing.T) {
+func TestClaimOnAStalledConnectionIsUnknown(t *testing.T) {
 	s := startStore(t)
 	b, p, _ := established(t, remote.Config{}, s)
 	p.Stall(false)
@@ -331,7 +331,7 @@ func TestStalledClaim(t *testing.T) {
 }
 
 // While a server restarts, calls fail as unavailable or succeed, and what went on goes on afterwards.
-func TestRestart(t *testing.T) {
+func TestCallsContinueAfterARestart(t *testing.T) {
 	dir := t.TempDir()
 	addr, stop, err := endpointstest.Serve("127.0.0.1:0", dir, server.Config{})
 	ok(t, err)

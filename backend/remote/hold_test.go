@@ -26,7 +26,7 @@ func older(t testing.TB, s *store) (*remote.Backend, *faults) {
 }
 
 // An older server is used as it can be.
-func TestOlderServer(t *testing.T) {
+func TestServerWithoutHoldIsUsedPerName(t *testing.T) {
 	s := startStore(t)
 	b, f := older(t, s)
 	for range 3 {
@@ -56,7 +56,7 @@ func TestOlderServer(t *testing.T) {
 }
 
 // Hundreds stand in line on one stream, and each gets its turn.
-func TestManyInLineOnOneStream(t *testing.T) {
+func TestManyClaimsWaitOnOneStream(t *testing.T) {
 	const many = 300
 	s := startStore(t)
 	b, f := faulty(t, s)
@@ -89,7 +89,7 @@ func TestManyInLineOnOneStream(t *testing.T) {
 }
 
 // Requests made while a message is being sent all go in the next one, under a name for their holder that is said once.
-func TestRequestsTravelTogether(t *testing.T) {
+func TestConcurrentRequestsShareOneMessage(t *testing.T) {
 	const many = 200
 	s := startStore(t)
 	b, f := faulty(t, s)
@@ -147,7 +147,7 @@ func TestRequestsTravelTogether(t *testing.T) {
 }
 
 // A caller that leaves is told nothing more, and the server hears what it leaves; the stream goes on.
-func TestClaimIsLeft(t *testing.T) {
+func TestAbandonedClaimIsForgotten(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
 	hold(t, b, unique("before"))
@@ -191,7 +191,7 @@ func TestClaimIsLeft(t *testing.T) {
 
 // The stream breaks while some wait for an answer and others for their turn: what is not known is asked again
 // by those who may, and the others go on waiting.
-func TestTheStreamBreaks(t *testing.T) {
+func TestClaimsAndWaitersSurviveABrokenStream(t *testing.T) {
 	s := startStore(t)
 	p := startProxy(t, s.Addr)
 	b := openWith(t, remote.Config{Endpoints: []string{p.Addr()}})
@@ -224,7 +224,7 @@ func TestTheStreamBreaks(t *testing.T) {
 }
 
 // A caller that finds that nothing comes on the stream any more has all others that wait there ask over another endpoint.
-func TestAStalledStreamIsLeftByAll(t *testing.T) {
+func TestStalledStreamEndsForAllCallers(t *testing.T) {
 	s := startStore(t)
 	b, p, l := established(t, remote.Config{Endpoints: []string{s.Addr}, RequestTimeout: 1200 * time.Millisecond}, s)
 	w := enqueue(t, b, l.Name())

@@ -12,7 +12,7 @@ import (
 )
 
 // A waiter that finds no place is told that, and not that its time was over, or that its name was not free.
-func TestRefusedWaiterIsToldTheCause(t *testing.T) {
+func TestRefusedWaiterReceivesTheCause(t *testing.T) {
 	s := startOwn(t, server.Config{MaxRequests: 2})
 	keeper := func() *leasekeeper.Keeper {
 		k, err := leasekeeper.New(open(t, s.Addr), leasekeeper.WithTTL(time.Minute))

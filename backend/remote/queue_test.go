@@ -43,7 +43,7 @@ func awaiting(t testing.TB, b *remote.Backend, l backend.Lease) chan error {
 }
 
 // Who stands in line has one stream, from the claim until its turn, however often it is waited on.
-func TestAwaitGoesOnListening(t *testing.T) {
+func TestRepeatedAwaitUsesOneStream(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
 	name := unique("listen")
@@ -82,7 +82,7 @@ func TestAwaitLeavesADeadConnection(t *testing.T) {
 }
 
 // A lease that ended unnoticed is not taken up again as another one, even if the server has forgotten it.
-func TestAwaitAfterTheServerForgot(t *testing.T) {
+func TestAwaitOfAForgottenLeaseIsLost(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
 	for _, free := range []bool{false, true} {
@@ -112,7 +112,7 @@ func TestAwaitAfterTheServerForgot(t *testing.T) {
 	}
 }
 
-func TestAwaitIsToldOfItsOwnEnd(t *testing.T) {
+func TestAwaitEndsWhenItsLeaseEnds(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	name := unique("own")
@@ -146,7 +146,7 @@ func TestAwaitDoesNotRenew(t *testing.T) {
 }
 
 // Close ends what goes on: those who wait, streams in line, watches, renewals.
-func TestCloseEndsEverything(t *testing.T) {
+func TestCloseEndsAllCallsAndStreams(t *testing.T) {
 	s := startStore(t)
 	name := unique("close")
 	holder := open(t, s.Addr)
@@ -183,7 +183,7 @@ func stacks() string {
 }
 
 // The place in line is told, and who stands there twice is one.
-func TestPlaces(t *testing.T) {
+func TestWaitersHavePlacesInTheQueue(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	name := unique("places")
@@ -200,7 +200,7 @@ func TestPlaces(t *testing.T) {
 }
 
 // With another name, TTL or holder an ID is that of another claim, which is not harmed.
-func TestClaimOfATakenID(t *testing.T) {
+func TestClaimWithATakenIDIsRefused(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
 	claim := newClaim(unique("taken"), true)
@@ -233,7 +233,7 @@ func lockByRecipe(s *store, name string) (key string, id, token int64) {
 }
 
 // The locks of etcd's clients are in the same line, in the namespace as well, and are told of as what they are.
-func TestLocksOfOtherPrograms(t *testing.T) {
+func TestLocksOfOtherProgramsAreInTheQueue(t *testing.T) {
 	s := startStore(t)
 	b := openWith(t, remote.Config{Endpoints: []string{s.Addr}, Namespace: "ns/of"})
 	name := unique("recipe")
@@ -288,7 +288,7 @@ func TestResumeChangesTheCard(t *testing.T) {
 	is(t, err, backend.ErrLost)
 }
 
-func TestGate(t *testing.T) {
+func TestGateRefusesWritesAfterTheTenure(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	name := unique("gate")

@@ -65,7 +65,7 @@ func (c *tally) on(f *faults) {
 
 // Many leases are one message, on the one stream that there is; more than a message may have are several.
 // What has ended is told among the rest.
-func TestRenewMany(t *testing.T) {
+func TestManyLeasesAreRenewedInOneMessage(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
 	const some = 1000
@@ -150,7 +150,7 @@ func rewritten(t *testing.T, leases int, change func(*leasekeeperv1.RenewRespons
 }
 
 // Answers that come in parts are told as they come, and the rest is asked for again.
-func TestRenewInParts(t *testing.T) {
+func TestPartialRenewalAnswersAreReportedAsTheyCome(t *testing.T) {
 	var messages atomic.Int32
 	b, leases := rewritten(t, 4, func(r *leasekeeperv1.RenewResponse) {
 		if messages.Add(1) == 1 {
@@ -176,7 +176,7 @@ func TestRenewInParts(t *testing.T) {
 }
 
 // What makes no sense is believed about no lease.
-func TestRenewNonsense(t *testing.T) {
+func TestMalformedRenewalAnswersAreIgnored(t *testing.T) {
 	for what, change := range map[string]func(*leasekeeperv1.RenewResponse){
 		"a place outside": func(r *leasekeeperv1.RenewResponse) {
 			r.Refused = []*leasekeeperv1.RefusedRenewal{{Place: 2, State: leasekeeperv1.RefusedRenewal_GONE}}
@@ -210,7 +210,7 @@ func TestRenewNonsense(t *testing.T) {
 }
 
 // "Try again" says nothing about the lease, and something about the endpoint.
-func TestRenewAgain(t *testing.T) {
+func TestRetryAnswerMovesRenewalsToAnotherEndpoint(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
 	l, _ := hold(t, b, unique("again"))
@@ -267,7 +267,7 @@ func TestRenewEndsWithItsContext(t *testing.T) {
 }
 
 // Connections are cut all the time.
-func TestRenewOverCutConnections(t *testing.T) {
+func TestRenewalsSurviveCutConnections(t *testing.T) {
 	s := startStore(t)
 	p := startProxy(t, s.Addr)
 	b := open(t, p.Addr())
@@ -289,7 +289,7 @@ func TestRenewOverCutConnections(t *testing.T) {
 }
 
 // Several calls at once share a stream, and each hears of its own leases.
-func TestRenewConcurrently(t *testing.T) {
+func TestConcurrentRenewalsShareOneStream(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
 	leases := manyLeases(t, b, 64)

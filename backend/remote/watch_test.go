@@ -83,7 +83,7 @@ func TestWatchResumesWithoutAGap(t *testing.T) {
 }
 
 // Pins and announcements are told.
-func TestWatchTellsOfPins(t *testing.T) {
+func TestWatchReportsPinsAndAnnouncements(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	name := unique("pins")
@@ -110,7 +110,7 @@ func TestWatchTellsOfPins(t *testing.T) {
 }
 
 // A list goes on where the server's pages end.
-func TestListPagesOfTheServer(t *testing.T) {
+func TestListContinuesPastTheServersPages(t *testing.T) {
 	s := startStore(t)
 	b := openWith(t, remote.Config{Endpoints: []string{s.Addr}, Namespace: "ns"})
 	const many = 1200

@@ -36,7 +36,7 @@ func taking(t *testing.T, endpoints int) *Set[int] {
 }
 
 // A call's attempts go round the endpoints, but never to that of its oldest, which goes on.
-func TestAttemptsPassOverTheOldest(t *testing.T) {
+func TestAttemptsAvoidTheEndpointOfTheOldest(t *testing.T) {
 	for endpoints, want := range map[int][]int{1: {0, 1, 1, 1}, 2: {0, 1, 1, 1}, 3: {0, 1, 2, 1}} {
 		s := taking(t, endpoints)
 		r, end := s.BeginRenewal(t.Context(), []backend.Lease{namedLease("a")})
@@ -54,7 +54,7 @@ func TestAttemptsPassOverTheOldest(t *testing.T) {
 }
 
 // A hedge begins at another endpoint than the calls that it hedges, though their first is preferred again.
-func TestHedgesPassOverWhatTheyHedge(t *testing.T) {
+func TestHedgesAvoidTheEndpointsOfTheirCalls(t *testing.T) {
 	s := taking(t, 2)
 	r, end := s.BeginRenewal(t.Context(), []backend.Lease{namedLease("a"), namedLease("b")})
 	_, first := s.Take(r)
@@ -82,7 +82,7 @@ func TestHedgesPassOverWhatTheyHedge(t *testing.T) {
 }
 
 // A hedge takes an endpoint that no call has taken, if there is one.
-func TestHedgesTakeWhatIsFree(t *testing.T) {
+func TestHedgesTakeAFreeEndpoint(t *testing.T) {
 	s := taking(t, 3)
 	r, end := s.BeginRenewal(t.Context(), []backend.Lease{namedLease("a")})
 	defer end()
