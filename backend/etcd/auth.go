@@ -8,7 +8,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// user is the user as whom requests are made, and its token. etcd gives a token for a name and a password, and each request
+// user is the user of etcd that requests are made for, and its token. etcd gives a token for a name and a password, and each request
 // carries it. A token ends if it is not used for some minutes, if the member that gave it restarts, or if users and roles
 // change.
 type user struct {

@@ -28,7 +28,7 @@ const (
 	pass, lose, unsent = endpointstest.Pass, endpointstest.Lose, endpointstest.Unsent
 )
 
-// What the tests of this package say most often.
+// The helpers that the tests of this package use most.
 var (
 	ok, is, eventually, limited = endpointstest.OK, endpointstest.Is, endpointstest.Eventually, endpointstest.Limited
 	unique, newClaim            = endpointstest.Unique, endpointstest.NewClaim
@@ -39,13 +39,13 @@ var (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// endpoint and etcdctl let the same tests run against an etcd that somebody has started.
+// endpoint and etcdctl let the same tests run against a real etcd.
 var (
 	endpoint = flag.String("endpoint", "", "run against the etcd at this host:port, and not against a server of this process")
-	etcdctl  = flag.String("etcdctl", "", "the path of etcdctl, to be driven beside this package")
+	etcdctl  = flag.String("etcdctl", "", "the path of etcdctl, for a test that runs it")
 )
 
-// startStore starts a server in this process, unless there is to be another.
+// startStore starts a server in this process, or connects to the etcd at -endpoint.
 func startStore(t testing.TB) *store {
 	t.Helper()
 	if *endpoint != "" {

@@ -6,11 +6,11 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/endpoints/endpointstest"
 )
 
-// The leader vanishes: packets to it and from it are swallowed. Who holds a name goes on to hold it, who stands in line
-// gets its turn, and each one that comes gets an answer.
+// The network drops all packets to and from the leader. A holder keeps its name, a waiter gets its turn, and a new claim gets
+// an answer.
 func TestHoldersAndWaitersSurviveLossOfTheLeader(t *testing.T) {
 	g := endpointstest.StartCluster(t)
-	b := open(t, g.Endpoints()...) // the leader's is the first, and the preferred one
+	b := open(t, g.Endpoints()...) // the leader's endpoint is first, so it is preferred
 	held, granted := hold(t, b, "held")
 	waiting := enqueue(t, b, "held")
 	g.Members[0].CutOff()
@@ -22,6 +22,6 @@ func TestHoldersAndWaitersSurviveLossOfTheLeader(t *testing.T) {
 	turn, err := b.Await(limited(t), waiting)
 	ok(t, err)
 	if turn.Token <= granted.Token {
-		t.Errorf("the next in line has the token %d, after %d", turn.Token, granted.Token)
+		t.Errorf("the next waiter has the token %d, after %d", turn.Token, granted.Token)
 	}
 }

@@ -86,7 +86,7 @@ func TestInvalidConfigIsRefused(t *testing.T) {
 	}
 }
 
-// certificate makes one that signs itself, for 127.0.0.1, and returns its files.
+// certificate makes a self-signed certificate for 127.0.0.1, and returns its files.
 func certificate(t *testing.T) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -131,16 +131,16 @@ func TestURLParametersTurnTLSOn(t *testing.T) {
 	}
 }
 
-// guard stands for an etcd with users: what has no valid token is refused in etcd's words. Tokens are valid
+// guard stands for an etcd with users. It refuses a request without a valid token with etcd's own errors. A token is valid
 // for a number of requests.
 type guard struct {
 	mu     sync.Mutex
-	off    bool // no users at all
+	off    bool // etcd has no users
 	given  int
 	valid  string
 	left   int
 	each   int
-	denied error // what it says about tokens that are not valid
+	denied error // the error for a token that is not valid
 }
 
 func (g *guard) admit(ctx context.Context, method string) error {
@@ -195,7 +195,7 @@ func (g *guard) options() []grpc.DialOption {
 	}
 }
 
-// Tokens end, users appear and vanish: nobody notices.
+// Tokens end, and users are turned off and on, and no call fails.
 func TestTokensAreRenewed(t *testing.T) {
 	s := startStore(t)
 	for _, denied := range []error{rpctypes.ErrGRPCInvalidAuthToken, rpctypes.ErrGRPCAuthOldRevision} {

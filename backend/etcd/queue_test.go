@@ -16,7 +16,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/etcd"
 )
 
-// mutex is etcd's recipe as its Go client follows it, to the letter.
+// mutex follows etcd's recipe to the letter, as its Go client does.
 type mutex struct {
 	s   *store
 	pfx string
@@ -31,7 +31,7 @@ func mutexOf(s *store, name string) *mutex {
 	return &mutex{s: s, pfx: name + "/", id: id, key: fmt.Sprintf("%s/%x", name, id)}
 }
 
-// acquire stands in line and says whether it is the first.
+// acquire enters the queue and reports whether it is first.
 func (m *mutex) acquire() bool {
 	m.s.T.Helper()
 	rangeOp := func(r *pb.RangeRequest) *pb.RequestOp {
@@ -80,7 +80,7 @@ func TestLocksOfEtcdsClientExcludeClaims(t *testing.T) {
 	if m.rev <= int64(g.Token) {
 		t.Errorf("tokens %d, %d", g.Token, m.rev)
 	}
-	// Its lease may stand for other things: they stay.
+	// The lease of another program may stand for other keys: they stay.
 	s.Put(name+"-other", "", m.id)
 	_, _, err = b.Resume(limited(t), name, backend.Token(m.rev), backend.Holder{ID: "x"})
 	is(t, err, backend.ErrUnsupported)
@@ -104,7 +104,7 @@ func TestEtcdctlLockWaitsForTheHolder(t *testing.T) {
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
 	ok(t, cmd.Start())
-	eventually(t, "etcdctl stands in line", func() bool { return len(s.Keys(name+"/")) == 2 })
+	eventually(t, "etcdctl is queued", func() bool { return len(s.Keys(name+"/")) == 2 })
 	if out.Len() > 0 {
 		t.Errorf("etcdctl has the lock: %s", out.String())
 	}
@@ -117,7 +117,7 @@ func TestEtcdctlLockWaitsForTheHolder(t *testing.T) {
 	}
 }
 
-// Only keys directly below a name contend for it, and only if bound to the lease that they are named after.
+// A key is in the queue of a name only if it lies directly below it, and is attached to the lease that it is named after.
 func TestOnlyKeysOfTheRecipeAreQueued(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
@@ -150,7 +150,7 @@ func TestOnlyKeysOfTheRecipeAreQueued(t *testing.T) {
 		ok(t, err)
 		ok(t, b.Release(limited(t), w))
 	}
-	// A real one among them holds, though others look older.
+	// A key of the recipe among them holds the name, though others are older.
 	m := mutexOf(s, name)
 	m.acquire()
 	_, g, err := b.Claim(limited(t), newClaim(name, true))
@@ -161,7 +161,7 @@ func TestOnlyKeysOfTheRecipeAreQueued(t *testing.T) {
 	is(t, err, backend.ErrHeld)
 }
 
-// The place in line is told, and who stands there twice is one.
+// A waiter receives its place in the queue.
 func TestWaitersHavePlacesInTheQueue(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
@@ -178,7 +178,7 @@ func TestWaitersHavePlacesInTheQueue(t *testing.T) {
 	}
 }
 
-// Keys below the name keep being created between reading and claiming.
+// Other processes create keys below the name between the read and the claim.
 func TestClaimGivesUpWhenTheQueueKeepsChanging(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
@@ -205,7 +205,7 @@ func TestClaimGivesUpWhenTheQueueKeepsChanging(t *testing.T) {
 	if s.Alive(etcd.LeaseIDOf(claim.ID)) || n > 20 {
 		t.Errorf("the lease is left, after %d attempts", n)
 	}
-	// Somebody else takes the name in that moment.
+	// Another process takes the name at that moment.
 	m := mutexOf(s, name)
 	f.Set(func(method string, req any) fault {
 		if isMethod("Write", method, req) {
@@ -221,7 +221,7 @@ func TestClaimGivesUpWhenTheQueueKeepsChanging(t *testing.T) {
 	}
 }
 
-// The same claim again takes up what there is, and counts it from now.
+// A claim that is repeated continues its lease, whose TTL counts from the repetition.
 func TestRepeatedClaimRenewsItsLease(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
@@ -248,7 +248,7 @@ func TestRepeatedClaimRenewsItsLease(t *testing.T) {
 	s.None(other.Name)
 }
 
-// The key that a claim would make is there, and somebody else's.
+// The key that a claim would put belongs to another claim.
 func TestClaimWithATakenIDIsRefused(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
@@ -261,13 +261,12 @@ func TestClaimWithATakenIDIsRefused(t *testing.T) {
 		_, _, err = b.Claim(limited(t), claim)
 		is(t, err, backend.ErrInvalid)
 		if !s.Alive(id) {
-			t.Error("somebody else's lease was ended")
+			t.Error("the lease of another claim was ended")
 		}
 	}
 }
 
-// What happens at the very moment when the watch begins is not missed: that one's own key goes, and that the
-// one before it does.
+// Await notices if its own key, or the key before it, is deleted while the watch starts.
 func TestAwaitSeesDeletionsDuringItsStart(t *testing.T) {
 	s := startStore(t)
 	for what, sent := range map[string]int{"before the watch stands": 1, "after": 2} {
@@ -299,7 +298,7 @@ func TestAwaitSeesDeletionsDuringItsStart(t *testing.T) {
 						}
 					}
 				})
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // less than the leases last
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // less than the TTL
 				defer cancel()
 				_, err := b.Await(ctx, l)
 				if kind == nil {
@@ -312,7 +311,7 @@ func TestAwaitSeesDeletionsDuringItsStart(t *testing.T) {
 	}
 }
 
-// Deep keys come and go below the name, and history is compacted, while one waits.
+// Deeper keys come and go below the name, and history is compacted, while a claim waits.
 func TestAwaitIgnoresKeysOutsideTheQueue(t *testing.T) {
 	s := startStore(t)
 	p := startProxy(t, s.Addr)
@@ -343,7 +342,7 @@ func TestAwaitIgnoresKeysOutsideTheQueue(t *testing.T) {
 	ok(t, <-turn)
 }
 
-// One wakes up, and not all.
+// A release wakes the next waiter, and no other.
 func TestOnlyTheNextWaiterWakes(t *testing.T) {
 	s := startStore(t)
 	name := unique("herd")
@@ -360,7 +359,7 @@ func TestOnlyTheNextWaiterWakes(t *testing.T) {
 			turns <- g
 		}()
 	}
-	time.Sleep(300 * time.Millisecond) // all watch by now, or the count below shows more
+	time.Sleep(300 * time.Millisecond) // all watch by now; otherwise the count below is larger
 	f.Set(nil)
 	ok(t, b.Release(limited(t), l))
 	if g := <-turns; !g.Held {

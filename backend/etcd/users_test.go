@@ -18,7 +18,7 @@ import (
 
 var users = flag.Bool("users", false, "create users in the etcd at -endpoint, which is of no use to other tests afterwards")
 
-// The same with users that etcd itself has: one may do what it needs to below its prefix, and nothing else.
+// A user of a real etcd may use the keys below its prefix, and nothing else.
 func TestUserOfEtcdMayUseItsPrefixOnly(t *testing.T) {
 	if !*users {
 		t.Skip("needs an etcd of its own: conformance runs this with one")
@@ -62,7 +62,7 @@ func TestUserOfEtcdMayUseItsPrefixOnly(t *testing.T) {
 		_, err := b.Await(limited(t), w)
 		turn <- err
 	}()
-	// Whenever users or roles change, all tokens are of no use any more.
+	// A change of users or roles makes all tokens invalid.
 	for _, role := range []string{"one", "two", "three"} {
 		_, err = auth.RoleAdd(admin, &pb.AuthRoleAddRequest{Name: role})
 		ok(t, err)

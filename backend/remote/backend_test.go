@@ -28,7 +28,7 @@ const (
 	pass, lose, unsent = endpointstest.Pass, endpointstest.Lose, endpointstest.Unsent
 )
 
-// What the tests of this package say most often.
+// The helpers that the tests of this package use most.
 var (
 	ok, is, eventually, limited = endpointstest.OK, endpointstest.Is, endpointstest.Eventually, endpointstest.Limited
 	unique, newClaim            = endpointstest.Unique, endpointstest.NewClaim
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // startStore starts a server in this process.
 func startStore(t testing.TB) *store {
-	return startOwn(t, server.Config{MaxTTL: lessor.MaxTTL}) // what the backend allows
+	return startOwn(t, server.Config{MaxTTL: lessor.MaxTTL}) // the limit of the backend
 }
 
 // open returns a backend on some endpoints, without a namespace.

@@ -86,7 +86,7 @@ func TestInvalidConfigIsRefused(t *testing.T) {
 	}
 }
 
-// certificate makes one that signs itself, for 127.0.0.1, and returns its files.
+// certificate makes a self-signed certificate for 127.0.0.1, and returns its files.
 func certificate(t *testing.T) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -131,7 +131,7 @@ func TestURLParametersTurnTLSOn(t *testing.T) {
 	}
 }
 
-// A configuration of the caller's own for TLS is used as it is.
+// The backend uses the caller's TLS configuration unchanged.
 func TestTLSConfigOfTheCallerIsUsed(t *testing.T) {
 	cert, key := certificate(t)
 	addr, stop, err := endpointstest.Serve("127.0.0.1:0", t.TempDir(), server.Config{CertFile: cert, KeyFile: key})
@@ -146,7 +146,7 @@ func TestTLSConfigOfTheCallerIsUsed(t *testing.T) {
 	ok(t, renew(t, b, l).Err)
 }
 
-// Somebody is there who does not speak our protocol, or does not want to.
+// Another kind of server, or a proxy, refuses every request.
 func TestRefusalsByOtherServersAreReported(t *testing.T) {
 	for code, kind := range map[codes.Code]error{
 		codes.Unimplemented: backend.ErrInvalid, codes.Unauthenticated: backend.ErrInvalid, codes.PermissionDenied: backend.ErrInvalid,

@@ -17,7 +17,7 @@ import (
 
 const holdMethod = leasekeeperv1.Leasekeeper_Hold_FullMethodName
 
-// older returns a backend to whose server claims and releases must be made one by one.
+// older returns a backend whose server does not have the method Hold.
 func older(t testing.TB, s *store) (*remote.Backend, *faults) {
 	t.Helper()
 	f := new(faults)
@@ -25,7 +25,7 @@ func older(t testing.TB, s *store) (*remote.Backend, *faults) {
 	return openWith(t, remote.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()}), f
 }
 
-// An older server is used as it can be.
+// With a server that does not have Hold, the backend makes a request for each name.
 func TestServerWithoutHoldIsUsedPerName(t *testing.T) {
 	s := startStore(t)
 	b, f := older(t, s)
@@ -34,7 +34,7 @@ func TestServerWithoutHoldIsUsedPerName(t *testing.T) {
 		ok(t, b.Release(limited(t), l))
 	}
 	calls := f.Calls()
-	// The first claim is made twice, unless the server's refusal of the stream comes before it is sent there.
+	// The first claim is sent twice, unless the server's refusal of the stream comes before the claim.
 	acquired := calls[leasekeeperv1.Leasekeeper_Acquire_FullMethodName]
 	if calls[holdMethod] != 1 || acquired < 3 || acquired > 4 || calls[leasekeeperv1.Leasekeeper_Release_FullMethodName] != 3 {
 		t.Errorf("calls: %v", calls)
@@ -55,7 +55,7 @@ func TestServerWithoutHoldIsUsedPerName(t *testing.T) {
 	}
 }
 
-// Hundreds stand in line on one stream, and each gets its turn.
+// Hundreds of claims wait on one stream, and each gets its turn.
 func TestManyClaimsWaitOnOneStream(t *testing.T) {
 	const many = 300
 	s := startStore(t)
@@ -88,7 +88,7 @@ func TestManyClaimsWaitOnOneStream(t *testing.T) {
 	s.None(name)
 }
 
-// Requests made while a message is being sent all go in the next one, under a name for their holder that is said once.
+// Requests that callers make while a message is being sent go into the next message together. A message names a holder once.
 func TestConcurrentRequestsShareOneMessage(t *testing.T) {
 	const many = 200
 	s := startStore(t)
@@ -146,7 +146,7 @@ func TestConcurrentRequestsShareOneMessage(t *testing.T) {
 	}
 }
 
-// A caller that leaves is told nothing more, and the server hears what it leaves; the stream goes on.
+// A caller whose context ends receives nothing more, the server is asked to forget the claim, and the stream continues.
 func TestAbandonedClaimIsForgotten(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
@@ -181,7 +181,7 @@ func TestAbandonedClaimIsForgotten(t *testing.T) {
 	if n := f.Calls()[holdMethod]; n != 0 {
 		t.Errorf("%d more streams", n)
 	}
-	// One that has not left yet never does.
+	// A claim whose context has ended before never leaves.
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
 	if l, _, err := b.Claim(done, newClaim(unique("never"), true)); l != nil || !errors.Is(err, context.Canceled) && !errors.Is(err, backend.ErrUnknownOutcome) {
@@ -189,8 +189,8 @@ func TestAbandonedClaimIsForgotten(t *testing.T) {
 	}
 }
 
-// The stream breaks while some wait for an answer and others for their turn: what is not known is asked again
-// by those who may, and the others go on waiting.
+// The stream breaks while some claims wait for an answer and others for their turn. Claims with an unknown outcome are
+// repeated, and the others keep waiting.
 func TestClaimsAndWaitersSurviveABrokenStream(t *testing.T) {
 	s := startStore(t)
 	p := startProxy(t, s.Addr)
@@ -223,7 +223,7 @@ func TestClaimsAndWaitersSurviveABrokenStream(t *testing.T) {
 	ok(t, b.Release(limited(t), w))
 }
 
-// A caller that finds that nothing comes on the stream any more has all others that wait there ask over another endpoint.
+// If one caller finds that the stream is silent, all other callers on it try another endpoint too.
 func TestStalledStreamEndsForAllCallers(t *testing.T) {
 	s := startStore(t)
 	b, p, l := established(t, remote.Config{Endpoints: []string{s.Addr}, RequestTimeout: 1200 * time.Millisecond}, s)
@@ -239,7 +239,7 @@ func TestStalledStreamEndsForAllCallers(t *testing.T) {
 	select {
 	case err := <-turn:
 		ok(t, err)
-	case <-time.After(5 * time.Second): // gRPC's own pings would find it out later
+	case <-time.After(5 * time.Second): // gRPC's own pings would take longer
 		t.Error("it is still listened to")
 	}
 	ok(t, b.Release(limited(t), claim))

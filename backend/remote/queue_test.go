@@ -31,7 +31,7 @@ func idOf(t testing.TB, l backend.Lease) int64 {
 	return id
 }
 
-// awaiting waits for a turn beside the test.
+// awaiting waits for a turn in another goroutine.
 func awaiting(t testing.TB, b *remote.Backend, l backend.Lease) chan error {
 	turn := make(chan error, 1)
 	ctx := limited(t)
@@ -42,7 +42,7 @@ func awaiting(t testing.TB, b *remote.Backend, l backend.Lease) chan error {
 	return turn
 }
 
-// Who stands in line has one stream, from the claim until its turn, however often it is waited on.
+// A waiter has one stream from its claim until its turn, however often Await is called.
 func TestRepeatedAwaitUsesOneStream(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
@@ -65,7 +65,7 @@ func TestRepeatedAwaitUsesOneStream(t *testing.T) {
 	}
 }
 
-// A stream on which nothing can come any more is given up when others have found its connection dead.
+// Await leaves a silent stream when another call has found its connection dead.
 func TestAwaitLeavesADeadConnection(t *testing.T) {
 	s := startStore(t)
 	b, p, l := established(t, remote.Config{Endpoints: []string{s.Addr}}, s)
@@ -75,13 +75,13 @@ func TestAwaitLeavesADeadConnection(t *testing.T) {
 	ok(t, open(t, s.Addr).Revoke(limited(t), l.Name(), 0, "x", true))
 	began := time.Now()
 	_, err := b.Await(limited(t), w)
-	if took := time.Since(began); took > 5*time.Second { // gRPC's own pings would find it out later
+	if took := time.Since(began); took > 5*time.Second { // gRPC's own pings would take longer
 		t.Errorf("took %v", took)
 	}
 	ok(t, err)
 }
 
-// A lease that ended unnoticed is not taken up again as another one, even if the server has forgotten it.
+// Await does not turn a lease that has ended into another tenure, even if the server has forgotten the lease.
 func TestAwaitOfAForgottenLeaseIsLost(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
@@ -92,7 +92,7 @@ func TestAwaitOfAForgottenLeaseIsLost(t *testing.T) {
 		if free {
 			ok(t, b.Release(limited(t), l))
 		}
-		// As if it were that of another claim.
+		// The answer has another token, as if it belonged to another claim.
 		f.Answers(func(_ string, msg any) {
 			switch r := msg.(type) {
 			case *leasekeeperv1.AcquireResponse:
@@ -107,7 +107,7 @@ func TestAwaitOfAForgottenLeaseIsLost(t *testing.T) {
 		is(t, err, backend.ErrLost)
 		f.Answers(nil)
 		if s.Alive(idOf(t, w)) {
-			t.Error("and it is left in the line")
+			t.Error("and its key is left in the queue")
 		}
 	}
 }
@@ -123,7 +123,7 @@ func TestAwaitEndsWhenItsLeaseEnds(t *testing.T) {
 	is(t, <-turn, backend.ErrLost)
 }
 
-// Awaiting does not prolong the lease: however often it is repeated, the lease ends.
+// Await does not prolong the lease: however often it is repeated, the lease ends.
 func TestAwaitDoesNotRenew(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
@@ -145,7 +145,7 @@ func TestAwaitDoesNotRenew(t *testing.T) {
 	}
 }
 
-// Close ends what goes on: those who wait, streams in line, watches, renewals.
+// Close ends waiting calls, streams of waiters, watches and renewals.
 func TestCloseEndsAllCallsAndStreams(t *testing.T) {
 	s := startStore(t)
 	name := unique("close")
@@ -158,7 +158,7 @@ func TestCloseEndsAllCallsAndStreams(t *testing.T) {
 	var all sync.WaitGroup
 	for range 10 {
 		l := enqueue(t, b, name)
-		enqueue(t, b, name) // nobody waits on this one
+		enqueue(t, b, name) // no call waits for its turn
 		all.Go(func() {
 			_, err := b.Await(limited(t), l)
 			is(t, err, backend.ErrClosed)
@@ -182,7 +182,7 @@ func stacks() string {
 	return string(text[:runtime.Stack(text, true)])
 }
 
-// The place in line is told, and who stands there twice is one.
+// A waiter receives its place in the queue.
 func TestWaitersHavePlacesInTheQueue(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
@@ -199,7 +199,7 @@ func TestWaitersHavePlacesInTheQueue(t *testing.T) {
 	}
 }
 
-// With another name, TTL or holder an ID is that of another claim, which is not harmed.
+// A claim with the ID of another claim, and another name, TTL or holder, is refused. The other claim is unharmed.
 func TestClaimWithATakenIDIsRefused(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
@@ -232,7 +232,7 @@ func lockByRecipe(s *store, name string) (key string, id, token int64) {
 	return key, id, s.Put(key, "", id)
 }
 
-// The locks of etcd's clients are in the same line, in the namespace as well, and are told of as what they are.
+// Locks of etcd's clients are in the same queue, in a namespace too. Their leases identify them.
 func TestLocksOfOtherProgramsAreInTheQueue(t *testing.T) {
 	s := startStore(t)
 	b := openWith(t, remote.Config{Endpoints: []string{s.Addr}, Namespace: "ns/of"})
@@ -247,7 +247,7 @@ func TestLocksOfOtherProgramsAreInTheQueue(t *testing.T) {
 	is(t, err, backend.ErrUnsupported)
 	l := enqueue(t, b, name)
 	if k := keyOf(t, l); !strings.HasPrefix(k, "ns/of/"+name+"/") || len(s.Keys("ns/of/"+name+"/")) != 2 {
-		t.Errorf("stands in line as %s: %v", k, s.Keys("ns/of/"+name+"/"))
+		t.Errorf("is queued as %s: %v", k, s.Keys("ns/of/"+name+"/"))
 	}
 	s.Delete(key)
 	g, err := b.Await(limited(t), l)
@@ -261,7 +261,7 @@ func TestLocksOfOtherProgramsAreInTheQueue(t *testing.T) {
 	}
 }
 
-// The resuming process is on the card, and nothing is written if it is there already.
+// Resume puts the new holder on the card, and writes nothing if it is there already.
 func TestResumeChangesTheCard(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
@@ -283,7 +283,7 @@ func TestResumeChangesTheCard(t *testing.T) {
 	}
 	ok(t, b.Announce(limited(t), l, "y"))
 	ok(t, renew(t, b, l).Err)
-	// A card that is not known is replaced, whatever it was.
+	// A token that does not hold the name is lost.
 	_, _, err = b.Resume(limited(t), name, 0, by)
 	is(t, err, backend.ErrLost)
 }

@@ -15,7 +15,7 @@ type namedLease string
 
 func (l namedLease) Name() string { return string(l) }
 
-// taking opens that many endpoints, none of which is connected to.
+// taking opens a set with that number of endpoints. Nothing connects to them.
 func taking(t *testing.T, endpoints int) *Set[int] {
 	t.Helper()
 	cfg := Config{}
@@ -35,7 +35,7 @@ func taking(t *testing.T, endpoints int) *Set[int] {
 	return s
 }
 
-// A call's attempts go round the endpoints, but never to that of its oldest, which goes on.
+// The attempts of a call go round the endpoints, but not to the endpoint of its oldest attempt, which continues.
 func TestAttemptsAvoidTheEndpointOfTheOldest(t *testing.T) {
 	for endpoints, want := range map[int][]int{1: {0, 1, 1, 1}, 2: {0, 1, 1, 1}, 3: {0, 1, 2, 1}} {
 		s := taking(t, endpoints)
@@ -53,7 +53,7 @@ func TestAttemptsAvoidTheEndpointOfTheOldest(t *testing.T) {
 	}
 }
 
-// A hedge begins at another endpoint than the calls that it hedges, though their first is preferred again.
+// A hedge begins at another endpoint than the calls that it hedges, also when the first of theirs is preferred again.
 func TestHedgesAvoidTheEndpointsOfTheirCalls(t *testing.T) {
 	s := taking(t, 2)
 	r, end := s.BeginRenewal(t.Context(), []backend.Lease{namedLease("a"), namedLease("b")})
@@ -70,7 +70,7 @@ func TestHedgesAvoidTheEndpointsOfTheirCalls(t *testing.T) {
 	}
 	other, endOther := s.BeginRenewal(t.Context(), []backend.Lease{namedLease("a")})
 	if w, _ := s.Take(other); w != 0 {
-		t.Errorf("what is no hedge takes endpoint %d", w)
+		t.Errorf("a call that is no hedge takes endpoint %d", w)
 	}
 	endOther()
 	end()

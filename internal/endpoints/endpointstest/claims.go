@@ -36,7 +36,7 @@ func Unique(last string) string {
 func Is(t testing.TB, err, kind error) {
 	t.Helper()
 	if !errors.Is(err, kind) {
-		t.Errorf("%v, and not %v", err, kind)
+		t.Errorf("%v, want %v", err, kind)
 	}
 }
 

@@ -138,5 +138,5 @@ func (s *Store) DeleteOwner(name string) {
 			return
 		}
 	}
-	s.T.Errorf("nobody holds %s", name)
+	s.T.Errorf("no lease holds %s", name)
 }
