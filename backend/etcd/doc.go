@@ -15,16 +15,16 @@
 // in JSON.
 //
 // A key is in the queue only if it lies exactly one level below the name, and is attached to the lease that it is named
-// after. So a holder of jobs/nightly never blocks jobs. Programs that follow the recipe to the letter differ: for a
-// concurrency.Mutex on jobs, every key below jobs/ is in its queue, so it waits for the holders of jobs/nightly as well.
+// after. So a holder of jobs/nightly never blocks jobs. Programs that follow the recipe to the letter differ. For a
+// concurrency.Mutex on jobs, every key below jobs/ is in its queue. So it waits for the holders of jobs/nightly as well.
 //
 // Waiting. A waiter watches the key directly before its own, and its own. It does not poll.
 //
 // Renewals. Each renewal does two things for all leases together. It renews them in etcd, with a stream of its own for each
 // attempt, so no answer can be taken for the answer to another attempt. And it checks that their keys are there and attached
 // to them, which etcd's answer to a renewal does not say. The backend reports a lease as renewed only if both are so. If a
-// person deletes a key by hand, its holder therefore notices at the next renewal, after about a third of the TTL; until
-// then two holders may act. The backend believes that a lease is gone only if a later check shows that its key is gone too.
+// person deletes a key by hand, its holder notices at the next renewal, after about a third of the TTL. Until then two
+// holders may act. The backend believes that a lease is gone only if a later check shows that its key is gone too.
 //
 // A renewal continues until its context ends, however slow etcd is. When etcd has been silent for a second, then two, four
 // and so on, the backend makes a second attempt at another endpoint; at most two attempts are under way. A hedge

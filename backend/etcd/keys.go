@@ -62,8 +62,8 @@ func (b *Backend) split(key string) (name string, id int64, ok bool) {
 	return name, id, id != 0 && backend.CheckName(name) == nil
 }
 
-// isQueued reports whether a key is in the queue of a name: it lies directly below the name, and is named after the lease
-// that it is attached to.
+// isQueued reports whether a key is in the queue of a name. Such a key lies directly below the name, and is named after the
+// lease that it is attached to.
 func (b *Backend) isQueued(name string, kv *mvccpb.KeyValue) bool {
 	of, id, ok := b.split(string(kv.Key))
 	return ok && of == name && kv.Lease == id

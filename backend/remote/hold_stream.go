@@ -71,7 +71,7 @@ func (s *holdStream) fill() bool {
 	s.unsent = append(s.unsent[:0], s.unsent[n:]...)
 	clear(s.unsent[len(s.unsent):cap(s.unsent)][:n])
 	if len(s.unsent) > 0 {
-		s.ring()
+		s.wakeSender()
 	}
 	box.request.Forget = append(box.request.Forget[:0], s.forget...)
 	s.forget = s.forget[:0]
@@ -131,8 +131,8 @@ func (s *holdStream) answer() {
 	}
 }
 
-// lost implements [protocol]. A refusal of the stream itself counts as the server's last word on each request only if it comes
-// from something between client and server, which gives no reason.
+// lost implements [protocol]. If a stream is refused, nothing has an effect. The refusal is the last word on each request if
+// it comes without a reason: then it is not from our server, but from a proxy or another kind of server.
 func (s *holdStream) lost(err error) error {
 	if s.alarm != nil {
 		s.alarm.Stop()
@@ -180,7 +180,7 @@ func (s *holdStream) leave(c *holdCall) {
 	delete(s.asked, c.number)
 	if c.wait && !s.ended {
 		s.forget = append(s.forget, c.number)
-		s.ring()
+		s.wakeSender()
 	}
 }
 

@@ -114,12 +114,12 @@ func (s *muxStream[R]) take(r R) bool {
 	}
 	s.protocol.admit(r)
 	s.unsent = append(s.unsent, r)
-	s.ring()
+	s.wakeSender()
 	return true
 }
 
-// ring wakes the sending goroutine.
-func (s *muxStream[R]) ring() {
+// wakeSender wakes the sending goroutine.
+func (s *muxStream[R]) wakeSender() {
 	select {
 	case s.wake <- struct{}{}:
 	default:

@@ -22,17 +22,17 @@ const (
 
 // round is one call of Renew. Only the goroutine of the caller uses it, except for the inbox.
 type round struct {
-	b       *Backend
-	renewal *endpoints.Renewal
-	leases  []backend.Lease
-	report  func(int, backend.Renewal)
-	done    []bool // by lease: it is reported
-	open    int    // how many leases are not reported
-	sent    []*renewMessage
-	live    int   // how many of these may still be answered
-	again   bool  // the server could not renew a lease now
-	trouble error // why a message was not answered
-	inbox   inbox
+	b          *Backend
+	renewal    *endpoints.Renewal
+	leases     []backend.Lease
+	report     func(int, backend.Renewal)
+	done       []bool // by lease: it is reported
+	open       int    // how many leases are not reported
+	sent       []*renewMessage
+	live       int   // how many of these may still be answered
+	retryLater bool  // the server could not renew a lease now
+	trouble    error // why a message was not answered
+	inbox      inbox
 }
 
 // inbox receives answers from the streams.
@@ -105,7 +105,7 @@ func (r *round) run(ctx context.Context) error {
 		if errors.Is(err, endpoints.ErrStalled) {
 			stalls++
 		}
-		if err != nil || r.again {
+		if err != nil || r.retryLater {
 			r.b.endpoints.Leave(number)
 		}
 		switch {
@@ -278,7 +278,7 @@ func (r *round) refuse(i int, refused *leasekeeperv1.RefusedRenewal) {
 		}
 		r.deliver(i, backend.Renewal{Err: fmt.Errorf("%w: %s: %s", backend.ErrLost, l.Name(), why)})
 	default:
-		r.again = true
+		r.retryLater = true
 		r.deliver(i, backend.Renewal{Err: fmt.Errorf("%w: the server could not renew %s now", backend.ErrUnavailable, l.Name())})
 	}
 }

@@ -64,7 +64,7 @@ func (s *renewStream) fill() bool {
 		m.number = s.number(m)
 		s.next = m
 		if len(s.unsent) > 0 {
-			s.ring()
+			s.wakeSender()
 		}
 		return true
 	}

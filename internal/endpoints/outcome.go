@@ -51,7 +51,7 @@ func (o Outcome) Write(what string) error {
 	return fmt.Errorf("%w: %s: %s", backend.ErrUnknownOutcome, what, o.store.Text(o.Err))
 }
 
-// Refuses reports whether the code of an error is a refusal, so that trying the same request again is of no use.
+// Refuses reports whether the code of an error is a refusal: the same request would fail again.
 func Refuses(err error) bool {
 	switch status.Code(err) {
 	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.FailedPrecondition,

@@ -80,8 +80,8 @@ func (s *Set[W]) Take(r *Renewal, own ...int64) (W, int64) {
 	return s.endpoints[n%int64(len(s.endpoints))], n
 }
 
-// besides returns the first number from one on whose endpoint is not avoided. avoided begins with what matters most: if it
-// leaves no endpoint, its last element is dropped.
+// besides returns the first number from one on whose endpoint is not avoided. The elements of avoided are in the order of
+// their importance. If they leave no endpoint, the last of them is dropped.
 func (s *Set[W]) besides(from int64, avoided []int64) int64 {
 	all := int64(len(s.endpoints))
 	for ; len(avoided) > 0; avoided = avoided[:len(avoided)-1] {

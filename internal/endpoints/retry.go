@@ -12,14 +12,15 @@ import (
 const (
 	// maxRetries is how often a stream may fail in a row until its caller receives the error.
 	maxRetries = 12
-	// steady is how long a stream must have lasted so that its end does not count with earlier failures.
+	// steady is how long a stream must last to count as good: if it fails later, earlier failures do not count.
 	steady = 5 * time.Second
 	// FirstStall is how long the store may be silent during a renewal until the backend tries another endpoint as well.
 	FirstStall = time.Second
 )
 
-// Stall returns how long the store may be silent after it was too long silent that many times: the time doubles, and the
-// attempts before go on, so a slow store answers one of them. It is at most a third of the time that ctx leaves.
+// Stall returns how long the store may be silent before another attempt begins, after that many silent attempts. The time
+// doubles with each: the earlier attempts continue, so a slow store can answer one of them. It is at most a third of the time
+// that ctx leaves.
 func Stall(ctx context.Context, stalls int) time.Duration {
 	stall := backoff.Doubled(FirstStall, math.MaxInt64, stalls)
 	if end, ok := ctx.Deadline(); ok {
@@ -42,7 +43,7 @@ func (s *Set[W]) Retries(what string) *Retries[W] { return &Retries[W]{set: s, w
 // Begin notes that an attempt begins.
 func (r *Retries[W]) Begin() { r.began = time.Now() }
 
-// Succeeded notes that the attempt did what it was for, so the next failure is the first.
+// Succeeded notes that the attempt succeeded, so the next failure is the first.
 func (r *Retries[W]) Succeeded() { r.failures = 0 }
 
 // After notes that the attempt failed, waits, and returns nil if the caller is to try again. Otherwise it returns the error

@@ -87,8 +87,8 @@ func AppendOptional(text []byte, field protowire.Number, b []byte) []byte {
 	return append(AppendEnclosed(text, field, len(b)), b...)
 }
 
-// Next splits the first field off a message. The value of the field is a number, or bytes; bytes are never nil, even if they
-// are empty. ok is false if the field has another type, or is malformed.
+// Next splits the first field off a message. The value of the field is a number, or bytes, which are then not nil. ok is
+// false if the field has another type, or is malformed.
 func Next(text []byte) (field protowire.Number, number uint64, value, rest []byte, ok bool) {
 	if len(text) == 0 {
 		return 0, 0, nil, nil, false
