@@ -37,7 +37,7 @@ func TestBackendOnEtcd(t *testing.T) {
 			// Our server has no users.
 			t.Run("users", func(t *testing.T) {
 				t.Parallel()
-				run(t, startServer(t, target), "-users", "-test.run=TestUsersOfEtcd")
+				run(t, startServer(t, target), "-users", "-test.run=TestUserOfEtcdMayUseItsPrefixOnly")
 			})
 		}
 	}

@@ -3,17 +3,17 @@ package etcd
 import (
 	"context"
 	"fmt"
-	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
-// Await implements [backend.Backend]. It watches the key before its own in line, and its own, so that one
-// of those who wait wakes up when a name passes on, and not all.
+// Await implements [backend.Backend]. It watches the key of the waiter directly before its own, and its own. So when a holder
+// leaves, only one waiter wakes.
 func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, error) {
-	own, err := b.known(l)
+	own, err := endpoints.Known[*lease](b, l)
 	if err != nil {
 		return backend.Grant{}, err
 	}
@@ -23,33 +23,31 @@ func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, er
 	}
 	defer end()
 	what := "waiting for " + own.name
-	for failures := 0; ; {
-		began := time.Now()
-		s, f := b.stands(ctx, own)
+	retries := b.endpoints.Retries(what)
+	for {
+		retries.Begin()
+		s, f := b.lookUpPlace(ctx, own)
 		switch {
 		case f != nil:
-			err = f.err
+			err = f.Err
 		case s.gone:
 			return backend.Grant{}, fmt.Errorf("%w: %s: the key %s is gone from etcd", backend.ErrLost, what, own.key)
 		case s.before == nil:
 			return backend.Grant{Held: true, Token: own.token(), TTL: own.ttl}, nil
 		default:
-			err = b.watch(ctx, deletions(s.rev+1, own.key, string(s.before.Key)))
+			err = b.watchKeys(ctx, deletions(s.rev+1, own.key, string(s.before.Key)))
 		}
 		if err == nil {
-			failures = 0
+			retries.Succeeded()
 			continue
 		}
-		if failures++; time.Since(began) > steady {
-			failures = 1
-		}
-		if err := b.retry(ctx, failures, err, what); err != nil {
+		if err := retries.After(ctx, b.retriable(err)); err != nil {
 			return backend.Grant{}, err
 		}
 	}
 }
 
-// deletions waits for the first deletion of one of the keys.
+// deletions returns a watch that ends with the first deletion of one of the keys.
 func deletions(rev int64, keys ...string) watching {
 	w := watching{handle: func(*pb.WatchResponse) bool { return true }}
 	for _, key := range keys {

@@ -28,24 +28,24 @@ const (
 	pass, lose, unsent = endpointstest.Pass, endpointstest.Lose, endpointstest.Unsent
 )
 
-// What the tests of this package say most often.
+// The helpers that the tests of this package use most.
 var (
 	ok, is, eventually, limited = endpointstest.OK, endpointstest.Is, endpointstest.Eventually, endpointstest.Limited
-	unique, asking              = endpointstest.Unique, endpointstest.Asking
-	hold, stand, renew          = endpointstest.Hold, endpointstest.Stand, endpointstest.Renew
+	unique, newClaim            = endpointstest.Unique, endpointstest.NewClaim
+	hold, enqueue, renew        = endpointstest.Hold, endpointstest.Enqueue, endpointstest.Renew
 
 	startOwn, startProxy = endpointstest.Start, endpointstest.StartProxy
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// endpoint and etcdctl let the same tests run against an etcd that somebody has started.
+// endpoint and etcdctl let the same tests run against a real etcd.
 var (
 	endpoint = flag.String("endpoint", "", "run against the etcd at this host:port, and not against a server of this process")
-	etcdctl  = flag.String("etcdctl", "", "the path of etcdctl, to be driven beside this package")
+	etcdctl  = flag.String("etcdctl", "", "the path of etcdctl, for a test that runs it")
 )
 
-// startStore starts a server in this process, unless there is to be another.
+// startStore starts a server in this process, or connects to the etcd at -endpoint.
 func startStore(t testing.TB) *store {
 	t.Helper()
 	if *endpoint != "" {
@@ -74,7 +74,7 @@ func openWith(t testing.TB, cfg etcd.Config) *etcd.Backend {
 	return b
 }
 
-func TestBehaviour(t *testing.T) {
+func TestBackendPassesTheSuite(t *testing.T) {
 	s := startStore(t)
 	for _, prefix := range []string{"", "some/prefix"} {
 		t.Run("prefix "+prefix, func(t *testing.T) { behaves(t, s, prefix) })

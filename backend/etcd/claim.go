@@ -14,14 +14,14 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
-// maxTries is how often a claim that does not wait starts over because keys of the line have changed.
+// maxTries is how often a claim that does not wait reads the queue again because another process has changed it.
 const maxTries = 8
 
 // claiming is a claim under way.
 type claiming struct {
 	*lease
 	claim   backend.Claim
-	granted bool // a lease exists, or may, that is ours to end if the claim fails
+	granted bool // the lease exists, or may exist, and must end if the claim fails
 }
 
 // Claim implements [backend.Backend].
@@ -38,7 +38,7 @@ func (b *Backend) Claim(ctx context.Context, c backend.Claim) (backend.Lease, ba
 	p := &claiming{claim: c, lease: &lease{b: b, name: c.Name, key: b.keyOf(c.Name, id), id: id}}
 	var g backend.Grant
 	if c.Wait {
-		g, err = p.queue(ctx)
+		g, err = p.enqueue(ctx)
 	} else {
 		g, err = p.try(ctx)
 	}
@@ -51,8 +51,7 @@ func (b *Backend) Claim(ctx context.Context, c backend.Claim) (backend.Lease, ba
 	return p.giveUp(ctx, err)
 }
 
-// giveUp ends what a claim that failed has made. Where that is not possible, the lease is the caller's, who
-// can tell whether it still matters.
+// giveUp ends the lease of a claim that failed. If it cannot, the caller receives the lease and can release it.
 func (p *claiming) giveUp(ctx context.Context, err error) (backend.Lease, backend.Grant, error) {
 	left := *p.lease
 	left.created = 0
@@ -61,23 +60,23 @@ func (p *claiming) giveUp(ctx context.Context, err error) (backend.Lease, backen
 	}
 	f := p.end(ctx)
 	switch {
-	case f != nil && endpoints.IsContextError(f.err):
-		err = fmt.Errorf("%w: %s: %w", backend.ErrUnknownOutcome, p.what(), f.err)
+	case f != nil && endpoints.IsContextError(f.Err):
+		err = fmt.Errorf("%w: %s: %w", backend.ErrUnknownOutcome, p.what(), f.Err)
 		return &left, backend.Grant{}, err
 	case f != nil:
-		err = fmt.Errorf("%w: %v; and the lease made for it could not be ended: %s", backend.ErrUnknownOutcome, err, text(f.err))
+		err = fmt.Errorf("%w: %v; and its lease could not be ended: %s", backend.ErrUnknownOutcome, err, store.Text(f.Err))
 		return &left, backend.Grant{}, err
 	case isUnknown(err):
-		// It is known now: without the lease there is no key.
-		err = fmt.Errorf("%w: %s: etcd did not answer, and it was taken back", backend.ErrUnavailable, p.what())
+		// The outcome is known now: without the lease there is no key.
+		err = fmt.Errorf("%w: %s: etcd did not answer in time, so the claim was undone: claim again", backend.ErrUnavailable, p.what())
 	}
 	return nil, backend.Grant{}, err
 }
 
 func (p *claiming) what() string { return "claiming " + p.name }
 
-// queue puts the key into the line, no matter what is before it.
-func (p *claiming) queue(ctx context.Context) (backend.Grant, error) {
+// enqueue puts the key into the queue, also behind others.
+func (p *claiming) enqueue(ctx context.Context) (backend.Grant, error) {
 	if err := p.grant(ctx); err != nil {
 		return backend.Grant{}, err
 	}
@@ -90,7 +89,7 @@ func (p *claiming) queue(ctx context.Context) (backend.Grant, error) {
 		return backend.Grant{}, err
 	}
 	if !resp.Succeeded {
-		// An earlier attempt has put it there.
+		// An earlier attempt has put the key there.
 		if err := p.recognize(single(resp.Responses[0])); err != nil {
 			return backend.Grant{}, err
 		}
@@ -105,15 +104,15 @@ func (p *claiming) queue(ctx context.Context) (backend.Grant, error) {
 	return p.place(ctx)
 }
 
-// try puts the key into the line only if nobody is before it, so that others never see it otherwise.
+// try puts the key into the queue only if the queue is empty, so other processes never see a waiter that does not wait.
 func (p *claiming) try(ctx context.Context) (backend.Grant, error) {
 	for range maxTries {
-		t, f := p.b.tenure(ctx, p.name, p.key)
+		t, f := p.b.lookUpTenure(ctx, p.name, p.key)
 		if f != nil {
 			return backend.Grant{}, p.failed(f)
 		}
 		if t.own != nil {
-			return p.resume(ctx, t)
+			return p.resumeAttempt(ctx, t)
 		}
 		if t.owner != nil {
 			return backend.Grant{}, p.b.heldBy(ctx, p.name, t.owner)
@@ -123,10 +122,10 @@ func (p *claiming) try(ctx context.Context) (backend.Grant, error) {
 				return backend.Grant{}, err
 			}
 		}
-		// No key of the line, however deep, may be newer than what was read.
-		line := p.b.line(p.name)
+		// No key of the queue, at any depth, may be newer than the read.
+		prefix := p.b.queuePrefix(p.name)
 		resp, err := p.put(ctx, &pb.Compare{
-			Target: pb.Compare_CREATE, Result: pb.Compare_LESS, Key: []byte(line), RangeEnd: after(line),
+			Target: pb.Compare_CREATE, Result: pb.Compare_LESS, Key: []byte(prefix), RangeEnd: after(prefix),
 			TargetUnion: &pb.Compare_CreateRevision{CreateRevision: t.rev + 1},
 		})
 		if err != nil {
@@ -137,17 +136,17 @@ func (p *claiming) try(ctx context.Context) (backend.Grant, error) {
 			return p.held(), nil
 		}
 	}
-	return backend.Grant{}, fmt.Errorf("%w: %s: keys below %s are being created all the time", backend.ErrContention, p.what(), p.b.line(p.name))
+	return backend.Grant{}, fmt.Errorf("%w: %s: other processes keep creating keys below %s: try again", backend.ErrContention, p.what(), p.b.queuePrefix(p.name))
 }
 
-// resume goes on where an earlier attempt of the same claim got to.
-func (p *claiming) resume(ctx context.Context, t tenure) (backend.Grant, error) {
+// resumeAttempt continues where an earlier attempt of the same claim stopped.
+func (p *claiming) resumeAttempt(ctx context.Context, t tenure) (backend.Grant, error) {
 	if err := p.recognize(t.own); err != nil {
 		return backend.Grant{}, err
 	}
 	p.granted = true
 	if t.owner != nil && t.owner.CreateRevision != p.created {
-		// It stands in line, but does not want to wait any more.
+		// The key is in the queue, but this claim does not wait.
 		return backend.Grant{}, p.b.heldBy(ctx, p.name, t.owner)
 	}
 	if p.ttl == 0 {
@@ -158,14 +157,14 @@ func (p *claiming) resume(ctx context.Context, t tenure) (backend.Grant, error) 
 	return p.place(ctx)
 }
 
-// recognize takes the token from a key that an earlier attempt of this claim has made.
+// recognize takes the token from the key that an earlier attempt of this claim has made.
 func (p *claiming) recognize(kv *mvccpb.KeyValue) error {
 	if kv == nil {
-		return fmt.Errorf("%w: %s: the key was deleted at the same moment", backend.ErrContention, p.what())
+		return fmt.Errorf("%w: %s: the key was deleted at the same moment: claim again", backend.ErrContention, p.what())
 	}
 	if c, ok := readCard(kv); !ok || c.Claim != newCard(p.claim, 0).Claim {
-		p.granted = false // nor is the lease
-		return fmt.Errorf("%w: %s: the key %s is somebody else's: choose another ID", backend.ErrInvalid, p.what(), p.key)
+		p.granted = false // the lease belongs to the other claim too
+		return fmt.Errorf("%w: %s: the key %s belongs to another claim: choose another ID", backend.ErrInvalid, p.what(), p.key)
 	}
 	p.created = kv.CreateRevision
 	return nil
@@ -175,32 +174,32 @@ func (p *claiming) held() backend.Grant {
 	return backend.Grant{Held: true, Token: p.token(), TTL: p.ttl}
 }
 
-// place looks where the key stands.
+// place returns the grant that the key has now.
 func (p *claiming) place(ctx context.Context) (backend.Grant, error) {
-	s, f := p.b.stands(ctx, p.lease)
+	s, f := p.b.lookUpPlace(ctx, p.lease)
 	switch {
 	case f != nil:
 		return backend.Grant{}, p.failed(f)
 	case s.gone:
-		return backend.Grant{}, fmt.Errorf("%w: %s: the key was deleted at the same moment", backend.ErrContention, p.what())
+		return backend.Grant{}, fmt.Errorf("%w: %s: the key was deleted at the same moment: claim again", backend.ErrContention, p.what())
 	case s.before == nil:
 		return p.held(), nil
 	}
 	return backend.Grant{Place: s.place, TTL: p.ttl}, nil
 }
 
-// put makes the key under a condition, and reads it if the condition does not hold.
+// put creates the key under a condition, and reads the key if the condition does not hold.
 func (p *claiming) put(ctx context.Context, compare *pb.Compare) (*pb.TxnResponse, error) {
 	made := newCard(p.claim, p.ttl)
-	line := rangeOp(p.b.inLine(p.name, lineLimits[0]))
+	queued := rangeOp(p.b.queueRange(p.name, queueLimits[0]))
 	put := &pb.PutRequest{Key: []byte(p.key), Value: made.bytes(), Lease: p.id}
 	resp, f := p.b.txn(ctx, &pb.TxnRequest{
 		Compare: []*pb.Compare{compare},
-		Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: put}}, line},
-		Failure: []*pb.RequestOp{rangeOp(oneKey(p.key)), line},
+		Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: put}}, queued},
+		Failure: []*pb.RequestOp{rangeOp(oneKey(p.key)), queued},
 	})
 	if f.says(rpctypes.ErrGRPCLeaseNotFound) {
-		return nil, fmt.Errorf("%w: %s: the lease made for it ended before it could be used", backend.ErrUnavailable, p.what())
+		return nil, fmt.Errorf("%w: %s: its lease ended before the key was put: claim again", backend.ErrUnavailable, p.what())
 	}
 	if f != nil {
 		return nil, p.failed(f)
@@ -208,22 +207,21 @@ func (p *claiming) put(ctx context.Context, compare *pb.Compare) (*pb.TxnRespons
 	return resp, nil
 }
 
-// failed is the error for a request of the claim that failed. With a lease made it is known that nothing is
-// left only when that has been ended.
-func (p *claiming) failed(f *failure) error { return f.write(p.what()) }
+// failed returns the error for a request of the claim that failed.
+func (p *claiming) failed(f *failure) error { return f.Write(p.what()) }
 
-// grant makes the lease. If it exists already, an earlier request has made it: then it is renewed, because
-// its time is counted from that.
+// grant makes the lease. If it exists, an earlier attempt has made it; grant then renews it, because its TTL counts from that
+// attempt.
 func (p *claiming) grant(ctx context.Context) error {
 	for range 2 {
-		resp, f := p.b.leaseGrant(ctx, p.id, seconds(p.claim.TTL))
+		resp, f := p.b.leaseGrant(ctx, p.id, ttlUnit.Count(p.claim.TTL))
 		switch {
 		case f == nil:
-			p.granted, p.ttl = true, length(resp.TTL)
+			p.granted, p.ttl = true, ttlUnit.Duration(resp.TTL)
 			return nil
 		case !f.says(rpctypes.ErrGRPCLeaseExist):
-			// Out of space, etcd refuses the lease after it has made it.
-			p.granted = p.granted || f.maybe || f.says(rpctypes.ErrGRPCNoSpace)
+			// If etcd is out of space, it makes the lease before it refuses.
+			p.granted = p.granted || f.Maybe || f.says(rpctypes.ErrGRPCNoSpace)
 			return p.failed(f)
 		}
 		left, f := p.b.timeToLive(ctx, p.id, true)
@@ -233,7 +231,7 @@ func (p *claiming) grant(ctx context.Context) error {
 		}
 		for _, key := range left.Keys {
 			if string(key) != p.key {
-				return fmt.Errorf("%w: %s: its ID is that of another claim: choose another", backend.ErrInvalid, p.what())
+				return fmt.Errorf("%w: %s: another claim has its ID: choose another ID", backend.ErrInvalid, p.what())
 			}
 		}
 		p.granted = true
@@ -244,10 +242,10 @@ func (p *claiming) grant(ctx context.Context) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: %s: the lease made for it ends at once", backend.ErrUnavailable, p.what())
+	return fmt.Errorf("%w: %s: its lease ends at once: claim again", backend.ErrUnavailable, p.what())
 }
 
-// prolong renews the lease; without success, ttl is 0 if the lease has just ended.
+// prolong renews the lease. It sets ttl to 0 if the lease has just ended.
 func (p *claiming) prolong(ctx context.Context) error {
 	ttl, f := p.b.keepOne(ctx, p.id)
 	if f != nil {
@@ -265,18 +263,18 @@ func (l *lease) end(ctx context.Context) *failure {
 	return nil
 }
 
-// heldBy says who has a name, and for how long.
+// heldBy returns the error that names the holder of a name, and when its lease ends.
 func (b *Backend) heldBy(ctx context.Context, name string, owner *mvccpb.KeyValue) error {
 	held := &backend.HeldError{Name: name, Holder: holderOf(owner), Token: backend.Token(owner.CreateRevision)}
 	if left, f := b.timeToLive(ctx, owner.Lease, false); f == nil && left.TTL >= 0 {
-		held.Ends = length(left.TTL) + time.Second // etcd rounds down
+		held.Ends = ttlUnit.Duration(left.TTL) + time.Second // etcd rounds down
 	}
 	return held
 }
 
 // Release implements [backend.Backend].
 func (b *Backend) Release(ctx context.Context, l backend.Lease) error {
-	own, err := b.mine(l)
+	own, err := endpoints.Own[*lease](b, l)
 	if err != nil {
 		return err
 	}
@@ -286,7 +284,7 @@ func (b *Backend) Release(ctx context.Context, l backend.Lease) error {
 	}
 	defer end()
 	if f := own.end(ctx); f != nil {
-		return f.write("releasing " + own.name)
+		return f.Write("releasing " + own.name)
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
-func TestURLs(t *testing.T) {
+func TestURLsAreParsed(t *testing.T) {
 	for raw, want := range map[string]etcd.Config{
 		"etcd://h":                    {Endpoints: []string{"h"}},
 		"etcd://h1,h2:1/":             {Endpoints: []string{"h1", "h2:1"}},
@@ -75,7 +75,7 @@ func TestURLs(t *testing.T) {
 	}
 }
 
-func TestConfigs(t *testing.T) {
+func TestInvalidConfigIsRefused(t *testing.T) {
 	for _, cfg := range []etcd.Config{
 		{}, {Endpoints: []string{"h"}, Prefix: "a/"}, {Endpoints: []string{"h"}, Prefix: "\xff"},
 		{Endpoints: []string{"h"}, RequestTimeout: -1}, {Endpoints: []string{"nosuch:///\x7f"}},
@@ -86,7 +86,7 @@ func TestConfigs(t *testing.T) {
 	}
 }
 
-// certificate makes one that signs itself, for 127.0.0.1, and returns its files.
+// certificate makes a self-signed certificate for 127.0.0.1, and returns its files.
 func certificate(t *testing.T) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -108,7 +108,7 @@ func certificate(t *testing.T) (cert, key string) {
 	return cert, key
 }
 
-func TestTLS(t *testing.T) {
+func TestURLParametersTurnTLSOn(t *testing.T) {
 	cert, key := certificate(t)
 	addr, stop, err := endpointstest.Serve("127.0.0.1:0", t.TempDir(), server.Config{CertFile: cert, KeyFile: key, ClientCAFile: cert})
 	ok(t, err)
@@ -131,16 +131,16 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// guard stands for an etcd with users: what has no valid token is refused in etcd's words. Tokens are valid
+// guard stands for an etcd with users. It refuses a request without a valid token with etcd's own errors. A token is valid
 // for a number of requests.
 type guard struct {
 	mu     sync.Mutex
-	off    bool // no users at all
+	off    bool // etcd has no users
 	given  int
 	valid  string
 	left   int
 	each   int
-	denied error // what it says about tokens that are not valid
+	denied error // the error for a token that is not valid
 }
 
 func (g *guard) admit(ctx context.Context, method string) error {
@@ -195,7 +195,7 @@ func (g *guard) options() []grpc.DialOption {
 	}
 }
 
-// Tokens end, users appear and vanish: nobody notices.
+// Tokens end, and users are turned off and on, and no call fails.
 func TestTokensAreRenewed(t *testing.T) {
 	s := startStore(t)
 	for _, denied := range []error{rpctypes.ErrGRPCInvalidAuthToken, rpctypes.ErrGRPCAuthOldRevision} {
@@ -207,7 +207,7 @@ func TestTokensAreRenewed(t *testing.T) {
 			g.off = round == 3 || round == 4
 			g.mu.Unlock()
 			l, _ := hold(t, b, name)
-			w := stand(t, b, name)
+			w := enqueue(t, b, name)
 			turn := make(chan error, 1)
 			go func() {
 				_, err := b.Await(limited(t), w)
@@ -228,12 +228,12 @@ func TestTokensAreRenewed(t *testing.T) {
 	}
 }
 
-func TestWrongPassword(t *testing.T) {
+func TestWrongPasswordIsInvalid(t *testing.T) {
 	s := startStore(t)
 	g := &guard{each: 1000, denied: rpctypes.ErrGRPCInvalidAuthToken}
 	for _, password := range []string{"hunter2", ""} {
 		b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, Username: "u", Password: password, DialOptions: g.options()})
-		_, _, err := b.Claim(limited(t), asking("x", true))
+		_, _, err := b.Claim(limited(t), newClaim("x", true))
 		if is(t, err, backend.ErrInvalid); strings.Contains(err.Error(), "hunter2") {
 			t.Error(err)
 		}

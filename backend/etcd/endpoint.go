@@ -8,8 +8,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
 // endpoint is one connection to one member.
@@ -18,19 +19,19 @@ type endpoint struct {
 	lease pb.LeaseClient
 	watch pb.WatchClient
 	auth  pb.AuthClient
-	// turn is held by the one request that asks for a token at this endpoint.
-	turn chan struct{}
+	// asking has an element while a request asks for a token at this endpoint.
+	asking chan struct{}
 }
 
 func newEndpoint(conn *grpc.ClientConn) *endpoint {
 	return &endpoint{
 		kv: pb.NewKVClient(conn), lease: pb.NewLeaseClient(conn), watch: pb.NewWatchClient(conn), auth: pb.NewAuthClient(conn),
-		turn: make(chan struct{}, 1),
+		asking: make(chan struct{}, 1),
 	}
 }
 
-// outgoing is what every request carries: that it wants an error rather than to wait for a leader, and who
-// asks.
+// outgoing returns a context with the metadata of a request: the token, and that the member is to return an error if it has
+// no leader.
 func outgoing(ctx context.Context, token string) context.Context {
 	ctx = metadata.AppendToOutgoingContext(ctx, rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader)
 	if token != "" {
@@ -39,20 +40,18 @@ func outgoing(ctx context.Context, token string) context.Context {
 	return ctx
 }
 
-// request is one call of etcd. It may be made several times, at several members.
+// request is one call of etcd. The backend may make it several times, at several members.
 type request func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error
 
-// ask makes a request, of one endpoint after the other, until one is answered, and returns nil if that is a
-// success. It gives up when ctx ends, and after a number of attempts.
+// ask makes a request at one endpoint after the other until one answers. It returns nil if the answer is a success. It gives
+// up when ctx ends, and after a number of attempts.
 func (b *Backend) ask(ctx context.Context, make request) *failure {
-	o := b.endpoints.Ask(ctx, func(ctx context.Context, w *endpoint, _ int64) (bool, error) { return b.attempt(ctx, w, make) })
-	if o.Err == nil {
-		return nil
-	}
-	return &failure{err: o.Err, maybe: o.Maybe}
+	return failureOf(b.endpoints.Ask(ctx, func(ctx context.Context, w *endpoint, _ int64) (bool, error) {
+		return b.attempt(ctx, w, make)
+	}))
 }
 
-// attempt makes a request once, or twice if the token was of no use any more. sent says whether it may have
+// attempt makes a request once, and a second time if the token was not valid. sent reports whether the request may have
 // reached the member.
 func (b *Backend) attempt(ctx context.Context, w *endpoint, make request) (sent bool, err error) {
 	for range 2 {
@@ -60,12 +59,9 @@ func (b *Backend) attempt(ctx context.Context, w *endpoint, make request) (sent 
 		if err != nil {
 			return false, err
 		}
-		// The peer is known exactly when a stream was opened on a connection. Only requests with one answer
-		// may ask for it: that of a longer one becomes known at any time.
-		var p peer.Peer
-		err = make(outgoing(ctx, token), w, grpc.Peer(&p))
+		sent, err := endpoints.Call(func(peer grpc.CallOption) error { return make(outgoing(ctx, token), w, peer) })
 		if !b.user.refused(err, token) {
-			return p.Addr != nil, err
+			return sent, err
 		}
 	}
 	return false, rpctypes.ErrGRPCInvalidAuthToken
@@ -87,7 +83,7 @@ func (w *endpoint) txn(ctx context.Context, req *pb.TxnRequest, options ...grpc.
 	return resp, err
 }
 
-// answers says whether resp has an answer to each operation of req, so that the caller may index them.
+// answers reports whether resp has an answer to each operation of req, so the caller may index them.
 func answers(resp *pb.TxnResponse, req *pb.TxnRequest) bool {
 	if resp.Succeeded {
 		return len(resp.Responses) == len(req.Success)
@@ -95,13 +91,13 @@ func answers(resp *pb.TxnResponse, req *pb.TxnRequest) bool {
 	return len(resp.Responses) == len(req.Failure)
 }
 
-// look is txn for one that only reads: nobody need know whether that happened.
+// look makes a transaction that only reads.
 func (b *Backend) look(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, *failure) {
 	resp, f := b.txn(ctx, req)
 	return resp, f.harmless()
 }
 
-func (b *Backend) get(ctx context.Context, req *pb.RangeRequest) (resp *pb.RangeResponse, f *failure) {
+func (b *Backend) rangeKeys(ctx context.Context, req *pb.RangeRequest) (resp *pb.RangeResponse, f *failure) {
 	f = b.ask(ctx, func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
 		resp, err = w.kv.Range(ctx, req, options...)
 		return err

@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"errors"
-	"fmt"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
@@ -12,35 +11,41 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
-// failure is what a request came to that did not succeed.
-type failure struct {
-	err   error // of the last attempt: a status, or why the context ended
-	maybe bool  // an attempt may have had an effect, or may have it yet
+// failure is the outcome of a request that did not succeed. nil is success.
+type failure struct{ endpoints.Outcome }
+
+// failureOf returns the failure in an outcome, or nil if it is a success.
+func failureOf(o endpoints.Outcome) *failure {
+	if o.Err == nil {
+		return nil
+	}
+	return &failure{o}
 }
 
-// says says whether err is this error of etcd's. Code and text are compared, but for the code of what
-// versions of etcd answer differently: the text is the name of an error.
+// says reports whether err is this error of etcd's. It compares texts, which are the names of etcd's errors: versions of etcd
+// differ in the codes.
 func says(err, want error) bool {
 	return err != nil && status.Convert(err).Message() == status.Convert(want).Message()
 }
 
-// harmless is the failure of a request that has no effect.
+// says reports whether the last attempt failed with this error of etcd's.
+func (f *failure) says(want error) bool { return f != nil && says(f.Err, want) }
+
+// harmless returns the failure of a request without effect.
 func (f *failure) harmless() *failure {
 	if f != nil {
-		f.maybe = false
+		f.Maybe = false
 	}
 	return f
 }
 
-func (f *failure) says(want error) bool { return f != nil && says(f.err, want) }
-
-// elsewhere are answers that say nothing about the request: another member may do it, or the same one later.
-// It had no effect.
+// elsewhere are the answers of a member that cannot serve a request now. The request had no effect.
 var elsewhere = []error{
 	rpctypes.ErrGRPCNoLeader, rpctypes.ErrGRPCNotLeader, rpctypes.ErrGRPCNotCapable,
 	rpctypes.ErrGRPCNotSupportedForLearner, rpctypes.ErrGRPCRequestTooManyRequests,
 }
 
+// isElsewhere implements the Elsewhere of [endpoints.Store].
 func isElsewhere(err error) bool {
 	for _, e := range elsewhere {
 		if says(err, e) {
@@ -50,63 +55,20 @@ func isElsewhere(err error) bool {
 	return false
 }
 
-// answered says whether err is the member's last word on the request, which then had no effect.
+// answered implements the Answered of [endpoints.Store].
 func answered(err error) bool {
 	if endpoints.IsContextError(err) || isElsewhere(err) {
 		return false
 	}
-	switch status.Code(err) {
-	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.FailedPrecondition,
-		codes.OutOfRange, codes.Unimplemented, codes.Unauthenticated, codes.ResourceExhausted:
-		return true
-	}
-	return false
+	return endpoints.Refuses(err) || status.Code(err) == codes.ResourceExhausted
 }
 
-// read turns the failure of a request without effect into an error for the caller.
-func (f *failure) read(what string) error {
-	switch {
-	case errors.Is(f.err, backend.ErrClosed):
-		return fmt.Errorf("%s: %w", what, f.err)
-	case endpoints.IsContextError(f.err):
-		return fmt.Errorf("%s: %w", what, f.err)
-	}
-	return fmt.Errorf("%w: %s: %s", kindOf(f.err), what, text(f.err))
-}
-
-// write is read for a request with an effect, and for one that stands among such.
-func (f *failure) write(what string) error {
-	if !f.maybe {
-		return f.read(what)
-	}
-	if endpoints.IsContextError(f.err) {
-		return fmt.Errorf("%w: %s: %w", backend.ErrUnknownOutcome, what, f.err)
-	}
-	return fmt.Errorf("%w: %s: %s", backend.ErrUnknownOutcome, what, text(f.err))
-}
-
+// kindOf implements the Kind of [endpoints.Store].
 func kindOf(err error) error {
-	switch status.Code(err) {
-	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.FailedPrecondition,
-		codes.OutOfRange, codes.Unimplemented, codes.Unauthenticated:
-		if !isElsewhere(err) {
-			return backend.ErrInvalid
-		}
+	if endpoints.Refuses(err) && !isElsewhere(err) {
+		return backend.ErrInvalid
 	}
 	return backend.ErrUnavailable
-}
-
-// text is what went wrong, in etcd's words, or gRPC's.
-func text(err error) string { return backend.Printable(said(err)) }
-
-func said(err error) string {
-	if s, ok := status.FromError(err); ok {
-		if s.Code() == codes.DeadlineExceeded {
-			return "no answer in time"
-		}
-		return s.Message()
-	}
-	return err.Error()
 }
 
 func isUnknown(err error) bool { return errors.Is(err, backend.ErrUnknownOutcome) }

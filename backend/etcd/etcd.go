@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 	"unicode"
@@ -16,37 +15,37 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
-// Schemes of URLs: with the second, connections are encrypted in any case.
+// The schemes of URLs. SchemeTLS always encrypts connections.
 const (
 	Scheme    = "etcd"
 	SchemeTLS = "etcds"
 )
 
-// DefaultRequestTimeout is how long one endpoint may take for one request if there is time for more.
+// DefaultRequestTimeout is how long one endpoint may take for one request while there is time to ask another.
 const DefaultRequestTimeout = endpoints.DefaultRequestTimeout
 
-// What etcd accepts as a TTL. It raises what is below its own minimum, which depends on its election timeout
-// and is two seconds by default, and says so in its answer.
+// The TTLs that etcd accepts. It raises a TTL below its own minimum, and answers with the raised one. That minimum depends on
+// its election timeout; by default it is two seconds.
 const (
 	minTTL = time.Second
 	maxTTL = 9_000_000_000 * time.Second
 )
 
-// Config says where leases live. Only Endpoints must be given.
+// Config says how to reach etcd. Endpoints is required.
 type Config struct {
-	// Endpoints are members of one cluster, as host, host:port, or whatever a resolver of gRPC understands.
+	// Endpoints are members of one cluster, as host, host:port, or any target that gRPC's resolvers understand.
 	Endpoints []string
-	// Prefix stands before all names, with a slash between; empty means that names are keys. Programs that
-	// are to exclude each other have the same.
+	// Prefix is prepended to every name in etcd, with a slash between. Programs exclude each other only if they use the same
+	// prefix. Empty means that names are keys.
 	Prefix string
-	// TLS is how connections are encrypted; nil means not at all.
+	// TLS encrypts connections; nil means plain text.
 	TLS *tls.Config
-	// Username and Password are those of a user of etcd's; empty means none.
+	// Username and Password are a user of etcd; empty means none.
 	Username, Password string
-	// RequestTimeout is how long one endpoint may take for one request if there is time to ask another; 0
-	// means [DefaultRequestTimeout].
+	// RequestTimeout is how long one endpoint may take for one request while there is time to ask another. 0 means
+	// [DefaultRequestTimeout].
 	RequestTimeout time.Duration
-	// DialOptions are applied after those of this package.
+	// DialOptions follow the options of this package, and override them.
 	DialOptions []grpc.DialOption
 }
 
@@ -62,17 +61,17 @@ func (c Config) validate() error {
 		return fmt.Errorf("%w: the prefix %q cannot be part of a name", backend.ErrInvalid, c.Prefix)
 	}
 	if strings.HasSuffix(c.Prefix, "/") {
-		return fmt.Errorf("%w: the prefix %q ends with a slash: leave it out", backend.ErrInvalid, c.Prefix)
+		return fmt.Errorf("%w: the prefix %q ends with a slash: omit the slash", backend.ErrInvalid, c.Prefix)
 	}
 	if c.Username == "" && c.Password != "" {
-		return fmt.Errorf("%w: a password for etcd is given without a user", backend.ErrInvalid)
+		return fmt.Errorf("%w: a password for etcd is given without a user: add the user, or omit the password", backend.ErrInvalid)
 	}
 	return nil
 }
 
 // Backend keeps leases in etcd.
 type Backend struct {
-	root      string // what every key begins with: the prefix and a slash, or nothing
+	root      string // the prefix of every key: Config.Prefix and a slash, or empty
 	endpoints *endpoints.Set[*endpoint]
 	user      user
 }
@@ -85,7 +84,7 @@ var (
 	_ backend.Revoker   = (*Backend)(nil)
 )
 
-// New returns a backend. It does not connect before it is used.
+// New returns a backend. It connects at the first request.
 func New(cfg Config) (*Backend, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -110,17 +109,17 @@ func (b *Backend) Limits() backend.Limits {
 	return backend.Limits{MinTTL: minTTL, MaxTTL: maxTTL, Granularity: time.Second}
 }
 
-// Close implements [backend.Backend]. Calls that are under way end with [backend.ErrClosed], or with
-// [backend.ErrUnknownOutcome] if they may have had an effect. It waits for them until ctx ends.
+// Close implements [backend.Backend]. Calls under way end with [backend.ErrClosed], or with [backend.ErrUnknownOutcome] if
+// they may have had an effect. Close waits for them until ctx ends.
 func (b *Backend) Close(ctx context.Context) error { return b.endpoints.Close(ctx) }
 
-// lease is a reference to the key that stands for a claim.
+// lease refers to the key that a claim has put into etcd.
 type lease struct {
 	b       *Backend
 	name    string
 	key     string
 	id      int64
-	created int64 // the create revision of the key: the token; 0 if that is not known
+	created int64 // the create revision of the key, which is the token; 0 if unknown
 	ttl     time.Duration
 }
 
@@ -129,38 +128,11 @@ func (l *lease) Name() string { return l.name }
 
 func (l *lease) token() backend.Token { return backend.Token(l.created) }
 
-// mine returns what a reference refers to, if this backend has made it.
-func (b *Backend) mine(l backend.Lease) (*lease, error) {
-	own, ok := l.(*lease)
-	if !ok || own == nil || own.b != b {
-		return nil, fmt.Errorf("%w: that lease is not of this backend", backend.ErrInvalid)
-	}
-	return own, nil
-}
+// Backend implements [endpoints.Lease].
+func (l *lease) Backend() *Backend { return l.b }
 
-// known is mine for what only a lease of known token can do.
-func (b *Backend) known(l backend.Lease) (*lease, error) {
-	own, err := b.mine(l)
-	if err == nil && own.created == 0 {
-		err = fmt.Errorf("%w: it is not known whether the claim of %s took effect: claim it again with the same ID, or release it",
-			backend.ErrInvalid, own.name)
-	}
-	return own, err
-}
+// Known implements [endpoints.Lease].
+func (l *lease) Known() bool { return l.created != 0 }
 
-// seconds is a TTL as etcd counts it: rounded up.
-func seconds(d time.Duration) int64 {
-	s := int64(d / time.Second)
-	if d%time.Second > 0 {
-		s++
-	}
-	return s
-}
-
-// length is what etcd's seconds are.
-func length(seconds int64) time.Duration {
-	if seconds > math.MaxInt64/int64(time.Second) {
-		return math.MaxInt64
-	}
-	return time.Duration(seconds) * time.Second
-}
+// ttlUnit is the unit in which etcd counts TTLs.
+const ttlUnit = endpoints.Unit(time.Second)

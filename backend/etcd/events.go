@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -16,9 +15,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// Watch implements [backend.Watcher]. While report blocks, nothing is taken from etcd, which sends the rest
-// later from its history; if that has been compacted meanwhile, Resync events make up for it. Why a tenure
-// ended etcd cannot tell.
+// Watch implements [backend.Watcher]. While report blocks, the backend takes nothing from etcd, which sends the rest later
+// from its history. If etcd has compacted that history, Watch reports Resync events instead. Events have no reason why a
+// tenure ended: etcd does not know it.
 func (b *Backend) Watch(ctx context.Context, prefix string, report func(backend.Event)) error {
 	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
@@ -26,12 +25,13 @@ func (b *Backend) Watch(ctx context.Context, prefix string, report func(backend.
 	}
 	defer end()
 	v := &view{b: b, prefix: prefix, report: report}
-	for failures := 0; ; {
-		began := time.Now()
+	retries := b.endpoints.Retries("watching names")
+	for {
+		retries.Begin()
 		if v.next == 0 {
 			err = v.load(ctx)
 		} else {
-			err = b.watch(ctx, watching{
+			err = b.watchKeys(ctx, watching{
 				creates: []*pb.WatchCreateRequest{{
 					Key: from(b.root + prefix), RangeEnd: after(b.root + prefix), StartRevision: v.next,
 				}},
@@ -47,10 +47,7 @@ func (b *Backend) Watch(ctx context.Context, prefix string, report func(backend.
 		if err == nil && ctx.Err() == nil {
 			continue
 		}
-		if failures++; time.Since(began) > steady {
-			failures = 1
-		}
-		if err := b.retry(ctx, failures, err, "watching names"); err != nil {
+		if err := retries.After(ctx, b.retriable(err)); err != nil {
 			return err
 		}
 	}
@@ -61,17 +58,17 @@ type view struct {
 	b      *Backend
 	prefix string
 	report func(backend.Event)
-	lines  map[string]line // by name
-	next   int64           // the revision to go on from; 0 if all is to be read again
+	queues map[string]queue // by name
+	next   int64            // the revision to continue from; 0 if the watcher must read all keys again
 }
 
-// line is the keys that contend for a name, by their own name.
-type line map[string]*mvccpb.KeyValue
+// queue has the keys in the queue of one name, by their own name.
+type queue map[string]*mvccpb.KeyValue
 
-// owner is the key that was created first, nil if there is none.
-func (l line) owner() *mvccpb.KeyValue {
+// owner returns the key that was created first, or nil if there is none.
+func (q queue) owner() *mvccpb.KeyValue {
 	var first *mvccpb.KeyValue
-	for _, kv := range l { // order: the first one is the same in any
+	for _, kv := range q { // order: the first one is the same in any
 		if first == nil || kv.CreateRevision < first.CreateRevision || kv.CreateRevision == first.CreateRevision && bytes.Compare(kv.Key, first.Key) < 0 {
 			first = kv
 		}
@@ -79,20 +76,20 @@ func (l line) owner() *mvccpb.KeyValue {
 	return first
 }
 
-// load reads how things are, and tells it. Of names that had a holder before and have none now it tells too.
+// load reads all keys and reports every name that has a holder, or had one before.
 func (v *view) load(ctx context.Context) error {
 	var keys []string
 	rev, f := v.b.scan(ctx, v.prefix, v.prefix, func(kv *mvccpb.KeyValue) bool {
-		if name, _, ok := v.b.split(string(kv.Key)); ok && v.b.mayContend(name, kv) {
+		if name, _, ok := v.b.split(string(kv.Key)); ok && v.b.mayBeQueued(name, kv) {
 			keys = append(keys, string(kv.Key))
 		}
 		return true
 	})
 	if f != nil {
-		return f.err
+		return f.Err
 	}
-	before := v.lines
-	v.lines = make(map[string]line)
+	before := v.queues
+	v.queues = make(map[string]queue)
 	for batch := range slices.Chunk(keys, verifyBatch) {
 		req := new(pb.TxnRequest)
 		for _, key := range batch {
@@ -102,8 +99,8 @@ func (v *view) load(ctx context.Context) error {
 		}
 		resp, f := v.b.look(ctx, req)
 		if f != nil {
-			v.lines = before
-			return f.err
+			v.queues = before
+			return f.Err
 		}
 		for _, r := range resp.Responses {
 			if kv := single(r); kv != nil {
@@ -112,59 +109,59 @@ func (v *view) load(ctx context.Context) error {
 		}
 	}
 	v.next = rev + 1
-	names := slices.Collect(maps.Keys(v.lines))
-	for name, line := range before {
-		if v.lines[name] == nil && line.owner() != nil {
+	names := slices.Collect(maps.Keys(v.queues))
+	for name, q := range before {
+		if v.queues[name] == nil && q.owner() != nil {
 			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		if owner := v.lines[name].owner(); owner != nil || before[name].owner() != nil {
+		if owner := v.queues[name].owner(); owner != nil || before[name].owner() != nil {
 			v.report(backend.Event{Kind: backend.Resync, Info: v.info(name)})
 		}
 	}
 	return nil
 }
 
-// put notes how a key is now, if it contends.
+// put notes the new state of a key.
 func (v *view) put(kv *mvccpb.KeyValue) {
 	name, _, ok := v.b.split(string(kv.Key))
 	switch {
 	case !ok || !strings.HasPrefix(name, v.prefix):
-	case !v.b.contends(name, kv):
+	case !v.b.isQueued(name, kv):
 		v.remove(name, string(kv.Key))
 	default:
-		if v.lines[name] == nil {
-			v.lines[name] = make(line)
+		if v.queues[name] == nil {
+			v.queues[name] = make(queue)
 		}
-		v.lines[name][string(kv.Key)] = kv
+		v.queues[name][string(kv.Key)] = kv
 	}
 }
 
 func (v *view) remove(name, key string) {
-	delete(v.lines[name], key)
-	if len(v.lines[name]) == 0 {
-		delete(v.lines, name)
+	delete(v.queues[name], key)
+	if len(v.queues[name]) == 0 {
+		delete(v.queues, name)
 	}
 }
 
-// info is how a name is now.
+// info returns the state of a name.
 func (v *view) info(name string) backend.Info {
-	owner := v.lines[name].owner()
+	owner := v.queues[name].owner()
 	if owner == nil {
 		return backend.Info{Name: name}
 	}
 	info := infoOf(name, owner)
-	info.Waiting = len(v.lines[name]) - 1
+	info.Waiting = len(v.queues[name]) - 1
 	return info
 }
 
-// apply takes events, revision by revision, and tells what they did to names.
+// apply takes events, one revision after the other, and reports what they changed.
 func (v *view) apply(events []*mvccpb.Event) {
 	for len(events) > 0 {
 		rev, n := events[0].Kv.ModRevision, 0
-		owners := make(map[string]*mvccpb.KeyValue) // of the names that are touched, before
+		owners := make(map[string]*mvccpb.KeyValue) // before this revision, by name
 		for ; n < len(events) && events[n].Kv.ModRevision == rev; n++ {
 			kv := events[n].Kv
 			name, _, ok := v.b.split(string(kv.Key))
@@ -172,7 +169,7 @@ func (v *view) apply(events []*mvccpb.Event) {
 				continue
 			}
 			if _, seen := owners[name]; !seen {
-				owners[name] = v.lines[name].owner()
+				owners[name] = v.queues[name].owner()
 			}
 			if events[n].Type == mvccpb.Event_DELETE {
 				v.remove(name, string(kv.Key))
@@ -183,13 +180,13 @@ func (v *view) apply(events []*mvccpb.Event) {
 		events = events[n:]
 		v.next = rev + 1
 		for _, name := range slices.Sorted(maps.Keys(owners)) {
-			v.tell(name, owners[name], v.lines[name].owner())
+			v.publish(name, owners[name], v.queues[name].owner())
 		}
 	}
 }
 
-// tell reports what has become of the owner of a name.
-func (v *view) tell(name string, before, now *mvccpb.KeyValue) {
+// publish reports a change of the owner of a name, if it is one.
+func (v *view) publish(name string, before, now *mvccpb.KeyValue) {
 	kind := backend.Announced
 	switch {
 	case now == nil && before == nil:

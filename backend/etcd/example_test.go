@@ -19,7 +19,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
-// start starts a server to have examples with.
+// start starts a server for the examples.
 func start() (addr string, stop func()) {
 	dir, err := os.MkdirTemp("", "example-")
 	if err != nil {
@@ -61,13 +61,13 @@ func ExampleParseURL() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	cfg.RequestTimeout = time.Second // what a URL does not say can be added
+	cfg.RequestTimeout = time.Second // a setting that URLs do not have
 	fmt.Println(cfg.Endpoints, cfg.Prefix, cfg.Username)
 	// Output: [host1 host2] leases app
 }
 
-// A transaction of one's own that commits only while the lease is held. Most programs get a lease from the
-// root package, and its backend's reference from Raw.
+// A transaction that commits only while the lease holds its name. Most programs get a lease from the root package, and the
+// backend's reference to it from Raw.
 func ExampleCompare() {
 	addr, stop := start()
 	defer stop()
@@ -114,7 +114,7 @@ func ExampleCompare() {
 	// after that: false
 }
 
-// The same condition for etcd's own client would be
+// The same condition for etcd's own client is
 //
 //	clientv3.Compare(clientv3.CreateRevision(string(key)), "=", created)
 func ExampleKey() {

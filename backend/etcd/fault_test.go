@@ -16,7 +16,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/etcd"
 )
 
-// isMethod says whether a request is of a kind. Transactions are told apart by what they do.
+// isMethod reports whether a request is of a kind. A transaction is a Read or a Write.
 func isMethod(kind, method string, req any) bool {
 	last := method[strings.LastIndexByte(method, '/')+1:]
 	if txn, ok := req.(*pb.TxnRequest); ok {
@@ -30,7 +30,7 @@ func isMethod(kind, method string, req any) bool {
 	return last == kind
 }
 
-// times lets something happen so often to requests of a kind.
+// times returns a decision that injects a fault into the first n requests of a kind.
 func times(n int32, what fault, kind string) func(string, any) fault {
 	var done atomic.Int32
 	return func(method string, req any) fault {
@@ -43,9 +43,9 @@ func times(n int32, what fault, kind string) func(string, any) fault {
 
 const always = 1 << 30
 
-// Whatever is lost on the way, a claim that failed has left nothing, one whose outcome is unknown can be
-// released or repeated, and one that succeeded is one lease.
-func TestLostAnswersToClaims(t *testing.T) {
+// A claim that failed has left nothing. A claim with an unknown outcome can be released or repeated. A claim that succeeded
+// is one lease. That holds whichever answers are lost.
+func TestClaimSurvivesLostAnswers(t *testing.T) {
 	s := startStore(t)
 	for _, kind := range []string{"Read", "Write", "LeaseGrant", "LeaseRevoke", "LeaseTimeToLive", "LeaseKeepAlive"} {
 		for _, what := range []fault{lose, unsent} {
@@ -66,7 +66,7 @@ func TestLostAnswersToClaims(t *testing.T) {
 func claimWithFaults(t *testing.T, s *store, decide func(string, any) fault, wait, again bool) {
 	f := new(faults)
 	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
-	claim := asking(unique("lost"), wait)
+	claim := newClaim(unique("lost"), wait)
 	if again {
 		_, _, err := b.Claim(limited(t), claim)
 		ok(t, err)
@@ -87,7 +87,7 @@ func claimWithFaults(t *testing.T, s *store, decide func(string, any) fault, wai
 			t.Fatal("an unknown outcome without a lease")
 		}
 		is(t, renew(t, b, l).Err, backend.ErrInvalid)
-		// Releasing and claiming again both work afterwards.
+		// Releasing and claiming again both work.
 		if l2, g, err := b.Claim(limited(t), claim); err != nil || !g.Held {
 			t.Errorf("claimed again: %+v, %v", g, err)
 		} else if again {
@@ -100,7 +100,7 @@ func claimWithFaults(t *testing.T, s *store, decide func(string, any) fault, wai
 			t.Error("an error that says that nothing was changed comes with a lease")
 		}
 		if again {
-			return // what was there before is the caller's
+			return // the earlier claim belongs to the caller
 		}
 	}
 	s.None(claim.Name)
@@ -109,8 +109,8 @@ func claimWithFaults(t *testing.T, s *store, decide func(string, any) fault, wai
 	}
 }
 
-// A claim that finds its name held leaves nothing, or says that it is not known.
-func TestLostAnswersWhereTheNameIsHeld(t *testing.T) {
+// A claim that finds its name held leaves nothing, or has an unknown outcome.
+func TestClaimOfAHeldNameSurvivesLostAnswers(t *testing.T) {
 	s := startStore(t)
 	for _, kind := range []string{"Read", "Write", "LeaseRevoke", "LeaseTimeToLive"} {
 		for _, n := range []int32{1, always} {
@@ -119,7 +119,7 @@ func TestLostAnswersWhereTheNameIsHeld(t *testing.T) {
 				b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
 				name := unique("held")
 				hold(t, b, name)
-				claim := asking(name, true)
+				claim := newClaim(name, true)
 				stand := claim
 				stand.Wait = false
 				if _, _, err := b.Claim(limited(t), claim); err != nil {
@@ -146,7 +146,7 @@ func TestLostAnswersWhereTheNameIsHeld(t *testing.T) {
 	}
 }
 
-func TestLostAnswersToReleases(t *testing.T) {
+func TestReleaseSurvivesLostAnswers(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
 	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
@@ -175,7 +175,7 @@ func TestLostAnswersToReleases(t *testing.T) {
 	}
 }
 
-func TestLostAnswersToAnnounceAndRevoke(t *testing.T) {
+func TestAnnounceAndRevokeSurviveLostAnswers(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
 	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
@@ -201,8 +201,8 @@ func TestLostAnswersToAnnounceAndRevoke(t *testing.T) {
 	s.None(name)
 }
 
-// nobody is an address where nobody listens.
-func nobody(t *testing.T) string {
+// unusedAddress is an address on which no server listens.
+func unusedAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	ok(t, err)
@@ -210,11 +210,11 @@ func nobody(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func TestNobodyThere(t *testing.T) {
-	b := open(t, nobody(t), nobody(t))
-	l, _, err := b.Claim(limited(t), asking("x", true))
+func TestUnreachableEtcdIsUnavailable(t *testing.T) {
+	b := open(t, unusedAddress(t), unusedAddress(t))
+	l, _, err := b.Claim(limited(t), newClaim("x", true))
 	if is(t, err, backend.ErrUnavailable); l != nil {
-		t.Error("a lease from nobody")
+		t.Error("a lease without a server")
 	}
 	_, err = b.Get(limited(t), "x")
 	is(t, err, backend.ErrUnavailable)
@@ -223,12 +223,12 @@ func TestNobodyThere(t *testing.T) {
 	is(t, b.Watch(limited(t), "", func(backend.Event) {}), backend.ErrUnavailable)
 }
 
-// One member of two cannot be reached: the other one does it.
-func TestAnotherEndpoint(t *testing.T) {
+// One of two members cannot be reached, or is silent. The other one serves.
+func TestRequestsGoToAnEndpointThatAnswers(t *testing.T) {
 	s := startStore(t)
 	p := startProxy(t, s.Addr)
 	p.Stall(false)
-	for _, dead := range []string{nobody(t), p.Addr()} {
+	for _, dead := range []string{unusedAddress(t), p.Addr()} {
 		b := openWith(t, etcd.Config{Endpoints: []string{dead, s.Addr}, RequestTimeout: 300 * time.Millisecond})
 		l, _ := hold(t, b, unique("other"))
 		if r := renew(t, b, l); r.Err != nil {
@@ -237,7 +237,7 @@ func TestAnotherEndpoint(t *testing.T) {
 	}
 }
 
-// There is little time, and the first endpoint is dead: it does not get all of it.
+// If there is little time, an endpoint that does not answer does not take all of it.
 func TestTimeIsLeftForTheOtherEndpoint(t *testing.T) {
 	s := startStore(t)
 	b, p, l := established(t, etcd.Config{Endpoints: []string{s.Addr}}, s)
@@ -249,19 +249,19 @@ func TestTimeIsLeftForTheOtherEndpoint(t *testing.T) {
 		t.Errorf("%+v, %v", info, err)
 	}
 
-	// A machine may be too busy for that once, but not each time.
+	// A busy machine may be too slow once, but not each time.
 	var failed error
 	for range 10 {
 		b, p, l = established(t, etcd.Config{Endpoints: []string{s.Addr}}, s)
 		p.Stall(false)
-		if failed = renewedWithin(t, b, l, 900*time.Millisecond); failed == nil { // less than a stream may stall at most
+		if failed = renewedWithin(t, b, l, 900*time.Millisecond); failed == nil { // less than the first stall
 			return
 		}
 	}
 	t.Error(failed)
 }
 
-// renewedWithin renews a lease and returns what failed.
+// renewedWithin renews a lease and returns the error if that fails.
 func renewedWithin(t *testing.T, b *etcd.Backend, l backend.Lease, limit time.Duration) (failed error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -270,7 +270,7 @@ func renewedWithin(t *testing.T, b *etcd.Backend, l backend.Lease, limit time.Du
 	return errors.Join(err, failed)
 }
 
-// established returns a backend behind a proxy that has a connection.
+// established returns a backend with a connection through a proxy.
 func established(t *testing.T, cfg etcd.Config, s *store) (*etcd.Backend, *proxy, backend.Lease) {
 	t.Helper()
 	p := startProxy(t, s.Addr)
@@ -280,18 +280,18 @@ func established(t *testing.T, cfg etcd.Config, s *store) (*etcd.Backend, *proxy
 	return b, p, l
 }
 
-// The connection carries nothing any more, though the member is well: a claim that is stuck there is told as
-// unknown, and can be repeated.
-func TestStalledClaim(t *testing.T) {
+// The connection is silent, though the member is well. The outcome of a claim on it is unknown, and the claim can be
+// repeated.
+func TestClaimOnAStalledConnectionIsUnknown(t *testing.T) {
 	s := startStore(t)
 	b, p, _ := established(t, etcd.Config{}, s)
 	p.Stall(false)
-	claim := asking(unique("stuck"), true)
+	claim := newClaim(unique("stuck"), true)
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	l, _, err := b.Claim(ctx, claim)
 	is(t, err, backend.ErrUnknownOutcome)
-	is(t, err, context.DeadlineExceeded) // the caller's, and no limit of the backend's own
+	is(t, err, context.DeadlineExceeded) // of the caller, and no limit of the backend
 	if l == nil {
 		t.Fatal("no lease")
 	}
@@ -306,8 +306,7 @@ func TestStalledClaim(t *testing.T) {
 	s.None(claim.Name)
 }
 
-// A connection swallows everything, and a new one would not: the next Renew takes a new one, even within the
-// same call if there is time.
+// A connection drops everything, and a new one would not. Renew takes a new one within the same call if there is time.
 func TestRenewLeavesADeadConnection(t *testing.T) {
 	s := startStore(t)
 	for name, others := range map[string][]string{"one endpoint": nil, "two": {s.Addr}} {
@@ -325,7 +324,8 @@ func TestRenewLeavesADeadConnection(t *testing.T) {
 	}
 }
 
-// Everything is swallowed for a while. A Renew that has to end tells so, and the next takes the other endpoint.
+// The network drops everything for some time. A Renew whose context ends returns that, and the next one takes the other
+// endpoint.
 func TestRenewEndsWithItsContext(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
@@ -346,15 +346,15 @@ func TestRenewEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// While a member restarts, calls fail as unavailable or succeed, and waiting goes on afterwards.
-func TestCutConnections(t *testing.T) {
+// Connections are cut again and again. Renewals succeed, and waiting continues.
+func TestRenewalsSurviveCutConnections(t *testing.T) {
 	s := startStore(t)
 	p := startProxy(t, s.Addr)
 	b := open(t, p.Addr())
 	name := unique("cut")
 	holder := open(t, s.Addr)
 	held, _ := hold(t, holder, name)
-	l := stand(t, b, name)
+	l := enqueue(t, b, name)
 	turn := make(chan error, 1)
 	go func() {
 		_, err := b.Await(limited(t), l)

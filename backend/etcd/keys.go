@@ -13,15 +13,15 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// line is what the keys of all who want a name begin with.
-func (b *Backend) line(name string) string { return b.root + name + "/" }
+// queuePrefix is the prefix of all keys in the queue of a name.
+func (b *Backend) queuePrefix(name string) string { return b.root + name + "/" }
 
-// keyOf is the key of a lease in the line of a name.
+// keyOf is the key of a lease in the queue of a name.
 func (b *Backend) keyOf(name string, id int64) string {
-	return b.line(name) + strconv.FormatInt(id, 16)
+	return b.queuePrefix(name) + strconv.FormatInt(id, 16)
 }
 
-// after is the end of the interval of all keys that begin with prefix; "\x00" means that there is none.
+// after is the end of the range of all keys with a prefix. "\x00" means that the range has no end.
 func after(prefix string) []byte {
 	for i := len(prefix) - 1; i >= 0; i-- {
 		if prefix[i] < 0xff {
@@ -31,7 +31,7 @@ func after(prefix string) []byte {
 	return []byte{0}
 }
 
-// from is the start of that interval.
+// from is the start of that range.
 func from(prefix string) []byte {
 	if prefix == "" {
 		return []byte{0}
@@ -39,7 +39,7 @@ func from(prefix string) []byte {
 	return []byte(prefix)
 }
 
-// idOf returns the lease that the last part of a key names, 0 if it names none.
+// idOf returns the lease that the last part of a key names, or 0 if it names none.
 func idOf(part string) int64 {
 	id, err := strconv.ParseInt(part, 16, 64)
 	if err != nil || strconv.FormatInt(id, 16) != part {
@@ -48,7 +48,7 @@ func idOf(part string) int64 {
 	return id
 }
 
-// split returns the name that a key contends for, if it looks like a key of a line.
+// split returns the name and the lease of a key that looks like a key of a queue.
 func (b *Backend) split(key string) (name string, id int64, ok bool) {
 	rest, ok := strings.CutPrefix(key, b.root)
 	if !ok {
@@ -62,21 +62,20 @@ func (b *Backend) split(key string) (name string, id int64, ok bool) {
 	return name, id, id != 0 && backend.CheckName(name) == nil
 }
 
-// contends says whether a key stands in the line of a name: it is directly below it, and named after the
-// lease that it is bound to.
-func (b *Backend) contends(name string, kv *mvccpb.KeyValue) bool {
+// isQueued reports whether a key is in the queue of a name. Such a key lies directly below the name, and is named after the
+// lease that it is attached to.
+func (b *Backend) isQueued(name string, kv *mvccpb.KeyValue) bool {
 	of, id, ok := b.split(string(kv.Key))
 	return ok && of == name && kv.Lease == id
 }
 
-// mayContend is contends for keys that were read without their values: etcd 3.7 then leaves out their leases
-// as well.
-func (b *Backend) mayContend(name string, kv *mvccpb.KeyValue) bool {
+// mayBeQueued is isQueued for keys that were read without their values. etcd 3.7 omits their leases too.
+func (b *Backend) mayBeQueued(name string, kv *mvccpb.KeyValue) bool {
 	of, id, ok := b.split(string(kv.Key))
 	return ok && of == name && (kv.Lease == id || kv.Lease == 0)
 }
 
-// card is the value of a key. Programs that follow the recipe on their own put other things there.
+// card is the value of a key. Other programs that follow the recipe put other values there.
 type card struct {
 	Claim   string    `json:"claim"` // the claim's ID
 	Holder  string    `json:"holder"`
@@ -88,7 +87,7 @@ type card struct {
 }
 
 func newCard(c backend.Claim, ttl time.Duration) card {
-	made := card{Claim: hex.EncodeToString(c.ID[:]), TTL: seconds(ttl)}
+	made := card{Claim: hex.EncodeToString(c.ID[:]), TTL: ttlUnit.Count(ttl)}
 	made.of(c.Holder)
 	return made
 }
@@ -101,14 +100,14 @@ func (c *card) of(h backend.Holder) {
 func (c *card) bytes() []byte {
 	data, err := json.Marshal(c)
 	if err != nil {
-		// Only a year that RFC 3339 cannot express is refused.
+		// json refuses nothing but a year that RFC 3339 cannot express.
 		c.Started = time.Time{}
 		data, _ = json.Marshal(c)
 	}
 	return data
 }
 
-// readCard returns the card that is the value of a key, and whether it is one of this package.
+// readCard returns the card in the value of a key, and whether the value is a card of this package.
 func readCard(kv *mvccpb.KeyValue) (card, bool) {
 	var c card
 	if err := json.Unmarshal(kv.Value, &c); err != nil || c.Claim == "" || c.Holder == "" {
@@ -117,12 +116,12 @@ func readCard(kv *mvccpb.KeyValue) (card, bool) {
 	return c, true
 }
 
-// holderOf tells who stands behind a key.
+// holderOf returns the holder that a key belongs to.
 func holderOf(kv *mvccpb.KeyValue) backend.Holder {
 	if c, ok := readCard(kv); ok {
 		return backend.Holder{ID: c.Holder, Card: backend.Card{Host: c.Host, PID: c.PID, Started: c.Started, Text: c.Text}}
 	}
-	// Another program, which is known by its lease only.
+	// The key of another program: only its lease identifies it.
 	h := backend.Holder{ID: "etcd lease " + strconv.FormatInt(kv.Lease, 16)}
 	if utf8.Valid(kv.Value) && len(kv.Value) <= backend.MaxCardText {
 		h.Card.Text = string(kv.Value)

@@ -13,36 +13,34 @@ import (
 )
 
 const (
-	// pursuitAttempts is how many attempts one part of a renewal makes at least before it is given up.
+	// pursuitAttempts is the least number of attempts that one part of a renewal makes before it gives up.
 	pursuitAttempts = 8
-	// longestStall is how long nothing may come until another attempt is made. It doubles each time.
-	longestStall = time.Second
-	// mostAttempts is how many attempts are under way at once.
+	// mostAttempts is how many attempts are under way at the same time.
 	mostAttempts = 2
 )
 
-// errReplaced ends an attempt whose place another one takes.
-var errReplaced = errors.New("etcd did not answer in time")
+// errReplaced ends an attempt that another attempt replaces.
+var errReplaced = errors.New("etcd did not answer in time, so another attempt replaces this one")
 
-// pursuit does one part of a renewal: it keeps leases over a stream, or checks keys with one request. The oldest attempt
-// goes on until the context ends, however slow etcd is. While nothing comes, a second one is made at another endpoint,
-// and is replaced by the next when nothing comes from it either.
+// pursuit carries out one part of a renewal: it renews leases over a stream, or checks their keys. Its oldest attempt runs
+// until the context ends, however slow etcd is. While etcd is silent, the pursuit makes a second attempt at another endpoint,
+// and replaces that one if etcd is silent there too.
 type pursuit struct {
 	b       *Backend
 	renewal *endpoints.Renewal
 	// attempt does what is left to do, at one endpoint. It returns nil when nothing is left.
 	attempt func(ctx context.Context, w *endpoint) error
-	// final says whether an error is etcd's last word; it may be nil.
+	// final reports whether an error is etcd's last word; it may be nil.
 	final func(error) bool
-	// news receives a signal whenever an attempt has brought something; it may be nil.
+	// news receives a signal when an attempt receives an answer; it may be nil.
 	news <-chan struct{}
 	// over is closed when nothing is left to do.
 	over <-chan struct{}
 
 	running sync.WaitGroup
-	ended   chan *attempt // has room for all
+	ended   chan *attempt // has room for all attempts
 	begun   int
-	alive   []*attempt // oldest first, without those that were replaced
+	alive   []*attempt // oldest first, without the replaced attempts
 	newest  int64      // the number of the endpoint of the last attempt
 }
 
@@ -55,13 +53,13 @@ type attempt struct {
 
 // run makes attempts until one returns nil, nothing is left to do, an error is final, all have failed, or ctx ends.
 func (p *pursuit) run(ctx context.Context) error {
-	most, stall := p.b.endpoints.Attempts(pursuitAttempts), longestStall
+	most, stalls := p.b.endpoints.Attempts(pursuitAttempts), 0
 	p.ended = make(chan *attempt, most)
 	defer p.running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	p.begin(ctx)
-	next := time.NewTimer(patience(ctx, stall))
+	next := time.NewTimer(endpoints.Stall(ctx, stalls))
 	defer next.Stop()
 	for {
 		select {
@@ -74,25 +72,25 @@ func (p *pursuit) run(ctx context.Context) error {
 			return endpoints.Ended(ctx)
 		case <-p.news:
 			if len(p.alive) > 0 {
-				next.Reset(patience(ctx, stall))
+				next.Reset(endpoints.Stall(ctx, stalls))
 			}
 		case <-next.C:
 			if p.begun == most {
-				continue // those under way go on
+				continue // the attempts under way continue
 			}
 			if len(p.alive) > 0 {
 				p.b.endpoints.Leave(p.newest)
-				stall *= 2
+				stalls++
 			}
 			p.begin(ctx)
-			next.Reset(patience(ctx, stall))
+			next.Reset(endpoints.Stall(ctx, stalls))
 		case a := <-p.ended:
 			a.cancel(nil)
 			alive := slices.Contains(p.alive, a)
 			switch {
 			case a.err == nil || alive && p.final != nil && p.final(a.err):
 				return a.err
-			case !alive: // it was replaced
+			case !alive: // another attempt has replaced it
 				continue
 			}
 			p.failed(a)
@@ -104,15 +102,7 @@ func (p *pursuit) run(ctx context.Context) error {
 	}
 }
 
-// patience is how long to wait for something to come until another attempt is made.
-func patience(ctx context.Context, stall time.Duration) time.Duration {
-	if end, ok := ctx.Deadline(); ok {
-		return min(stall, time.Until(end)/3)
-	}
-	return stall
-}
-
-// begin makes another attempt, in place of the youngest if there are enough.
+// begin makes another attempt. If there are enough, it replaces the youngest.
 func (p *pursuit) begin(ctx context.Context) {
 	if len(p.alive) == mostAttempts {
 		p.alive[mostAttempts-1].cancel(errReplaced)
@@ -136,7 +126,7 @@ func (p *pursuit) begin(ctx context.Context) {
 	})
 }
 
-// failed takes in that an attempt has come to nothing.
+// failed removes an attempt that has failed.
 func (p *pursuit) failed(a *attempt) {
 	p.alive = slices.DeleteFunc(p.alive, func(other *attempt) bool { return other == a })
 	if !answered(a.err) {

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// pageSize is how many keys are listed at once, without their values.
+	// pageSize is how many keys one request lists, without their values.
 	pageSize = 1000
-	// parallelInfos is how many names are asked about at once.
+	// parallelInfos is how many names are looked up at the same time.
 	parallelInfos = 8
-	// infoTries is how often a name is looked at again because its owner vanished meanwhile.
+	// infoTries is how often a name is looked up again because its owner has gone between two reads.
 	infoTries = 8
 )
 
@@ -34,16 +34,16 @@ func (b *Backend) Get(ctx context.Context, name string) (backend.Info, error) {
 	defer end()
 	info, f := b.info(ctx, name)
 	if f != nil {
-		return backend.Info{}, f.read("asking about " + name)
+		return backend.Info{}, f.Read("asking about " + name)
 	}
 	return info, nil
 }
 
-// info tells about a name. What is told of the owner's lease was so while it owned the name.
+// info returns the state of a name. The TTL of the owner's lease is from a time at which it owned the name.
 func (b *Backend) info(ctx context.Context, name string) (backend.Info, *failure) {
 	var info backend.Info
 	for range infoTries {
-		t, f := b.tenure(ctx, name, b.line(name))
+		t, f := b.lookUpTenure(ctx, name, b.queuePrefix(name))
 		if f != nil {
 			return info, f
 		}
@@ -58,22 +58,22 @@ func (b *Backend) info(ctx context.Context, name string) (backend.Info, *failure
 			return info, f
 		}
 		if left.GrantedTTL > 0 {
-			info.TTL, info.Remaining = length(left.GrantedTTL), length(max(0, left.TTL))
+			info.TTL, info.Remaining = ttlUnit.Duration(left.GrantedTTL), ttlUnit.Duration(max(0, left.TTL))
 			return info, nil
 		}
 	}
-	// Its key is there each time, and its lease is not: it cannot be told when that ends.
+	// The key is there each time, and its lease is not, so it is unknown when the lease ends.
 	return info, nil
 }
 
-// infoOf is what a key says about its owner.
+// infoOf returns what a key says about its owner.
 func infoOf(name string, owner *mvccpb.KeyValue) backend.Info {
 	info := backend.Info{
 		Name: name, Held: true, Holder: holderOf(owner), Token: backend.Token(owner.CreateRevision),
 		Remaining: -1, Waiting: -1,
 	}
 	if c, ok := readCard(owner); ok {
-		info.TTL = length(c.TTL)
+		info.TTL = ttlUnit.Duration(c.TTL)
 	}
 	return info
 }
@@ -81,24 +81,24 @@ func infoOf(name string, owner *mvccpb.KeyValue) backend.Info {
 // List implements [backend.Backend].
 func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]backend.Info, error) {
 	if limit <= 0 {
-		return nil, fmt.Errorf("%w: a list of up to %d names", backend.ErrInvalid, limit)
+		return nil, fmt.Errorf("%w: a list of up to %d names: ask for at least one", backend.ErrInvalid, limit)
 	}
 	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	// A name whose holder goes between being found and being asked about would leave a gap, which must not
-	// look like the end: then the search goes on behind it.
+	// A holder that leaves between the two reads leaves a gap. A caller must not take that for the end of the list, so the
+	// search continues behind it.
 	var found []backend.Info
 	for {
 		names, f := b.names(ctx, prefix, after, limit-len(found))
 		if f != nil {
-			return nil, f.read("listing names")
+			return nil, f.Read("listing names")
 		}
 		infos, f := b.infos(ctx, names)
 		if f != nil {
-			return nil, f.read("listing names")
+			return nil, f.Read("listing names")
 		}
 		for _, info := range infos {
 			if info.Held {
@@ -131,16 +131,15 @@ func (b *Backend) infos(ctx context.Context, names []string) ([]backend.Info, *f
 	return infos, nil
 }
 
-// names returns up to limit names with a line that begin with prefix and sort after the given one: the first
-// of them, in order.
+// names returns the first names that have a queue, begin with prefix and sort after the given name. It returns up to limit of
+// them, in order.
 //
-// Keys sort as names do, with one exception: the keys of a name that another one begins with, such as jobs
-// and jobs/nightly, or jobs-old, may sort after those of the longer one. Such a name may stand behind the
-// last key that was read, and is asked for by itself.
+// Keys sort as names do, with one exception. If one name begins with another, as jobs/nightly and jobs-old begin with jobs,
+// the keys of the shorter name may sort after those of the longer one. So names looks up such shorter names one by one.
 func (b *Backend) names(ctx context.Context, prefix, after string, limit int) ([]string, *failure) {
 	found := make(map[string]bool)
 	_, f := b.scan(ctx, prefix, max(prefix, after), func(kv *mvccpb.KeyValue) bool {
-		if name, _, ok := b.split(string(kv.Key)); ok && b.mayContend(name, kv) && name > after && strings.HasPrefix(name, prefix) {
+		if name, _, ok := b.split(string(kv.Key)); ok && b.mayBeQueued(name, kv) && name > after && strings.HasPrefix(name, prefix) {
 			found[name] = true
 		}
 		return len(found) < limit
@@ -150,7 +149,7 @@ func (b *Backend) names(ctx context.Context, prefix, after string, limit int) ([
 	}
 	names := sorted(found)
 	if len(names) < limit {
-		return names, nil // that was all there is
+		return names, nil // there are no more
 	}
 	for _, name := range names {
 		for i := range len(name) {
@@ -158,7 +157,7 @@ func (b *Backend) names(ctx context.Context, prefix, after string, limit int) ([
 			if _, asked := found[short]; asked || name[i] > '/' || short <= after || !strings.HasPrefix(short, prefix) || backend.CheckName(short) != nil {
 				continue
 			}
-			t, f := b.tenure(ctx, short, b.line(short))
+			t, f := b.lookUpTenure(ctx, short, b.queuePrefix(short))
 			if f != nil {
 				return nil, f
 			}
@@ -168,7 +167,7 @@ func (b *Backend) names(ctx context.Context, prefix, after string, limit int) ([
 	return sorted(found)[:limit], nil
 }
 
-// sorted returns what is in a set.
+// sorted returns the elements of a set in order.
 func sorted(set map[string]bool) []string {
 	var names []string
 	for name, in := range set {
@@ -180,12 +179,12 @@ func sorted(set map[string]bool) []string {
 	return names
 }
 
-// scan reads the keys below all names that begin with prefix, from a name on, without their values, as they
-// were at the revision that it returns, until each does not want any more.
+// scan reads the keys below all names that begin with prefix, from the name start on, without their values. It ends when each
+// returns false. All keys are from the revision that it returns.
 func (b *Backend) scan(ctx context.Context, prefix, start string, each func(*mvccpb.KeyValue) bool) (rev int64, f *failure) {
 	next := from(b.root + start)
 	for {
-		resp, f := b.get(ctx, &pb.RangeRequest{Key: next, RangeEnd: after(b.root + prefix), Limit: pageSize, KeysOnly: true, Revision: rev})
+		resp, f := b.rangeKeys(ctx, &pb.RangeRequest{Key: next, RangeEnd: after(b.root + prefix), Limit: pageSize, KeysOnly: true, Revision: rev})
 		if f != nil {
 			return 0, f
 		}

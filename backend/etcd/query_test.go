@@ -15,7 +15,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/etcd"
 )
 
-// Keys do not sort as names do. Whatever the names, and whatever the pages, a list is complete and in order.
+// Keys do not sort as names do. A list is complete and in order for all names and page sizes.
 func TestListsAreInTheOrderOfNames(t *testing.T) {
 	s := startStore(t)
 	part := rapid.StringOfN(rapid.RuneFrom([]rune("a! -.0z~")), 1, 3, -1).Filter(func(p string) bool { return p != "." && p != ".." })
@@ -58,13 +58,13 @@ func TestListsAreInTheOrderOfNames(t *testing.T) {
 	})
 }
 
-func TestListOfNothing(t *testing.T) {
+func TestListWithoutLimitIsInvalid(t *testing.T) {
 	b := open(t, startStore(t).Addr)
 	_, err := b.List(limited(t), "", "", 0)
 	is(t, err, backend.ErrInvalid)
 }
 
-func TestGetTellsOfOtherPrograms(t *testing.T) {
+func TestGetReportsLocksOfOtherPrograms(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	name := unique("foreign")
@@ -81,11 +81,11 @@ func TestGetTellsOfOtherPrograms(t *testing.T) {
 	}
 }
 
-// events collects what a watcher is told.
+// events collects the events of a watch.
 type events struct {
 	mu    sync.Mutex
 	all   []backend.Event
-	block chan struct{} // not nil: reports wait for it
+	block chan struct{} // reports wait until it is closed; nil if they do not wait
 	end   context.CancelFunc
 	ended chan error
 }
@@ -112,7 +112,7 @@ func watch(t *testing.T, b *etcd.Backend, prefix string) *events {
 	return e
 }
 
-// last returns the last event of a name, and how many there were.
+// last returns the last event of a name, and the number of its events.
 func (e *events) last(name string) (backend.Event, int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -135,19 +135,19 @@ func (e *events) await(t *testing.T, name string, is func(backend.Event) bool) {
 	})
 }
 
-func TestWatchTellsAnnouncements(t *testing.T) {
+func TestWatchReportsAnnouncements(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	name := unique("watched")
 	l, g := hold(t, b, name)
 	e := watch(t, b, name)
 	e.await(t, name, func(ev backend.Event) bool { return ev.Kind == backend.Resync && ev.Info.Held })
-	w := stand(t, b, name)
+	w := enqueue(t, b, name)
 	ok(t, b.Announce(limited(t), l, "here I am"))
 	e.await(t, name, func(ev backend.Event) bool {
 		return ev.Kind == backend.Announced && ev.Info.Holder.Card.Text == "here I am" && ev.Info.Token == g.Token && ev.Info.Waiting == 1
 	})
-	// One that waits announces, and leaves: nothing has happened to the name.
+	// A waiter announces and leaves. That is no event of the name.
 	ok(t, b.Announce(limited(t), w, "me too"))
 	ok(t, b.Release(limited(t), w))
 	ok(t, b.Release(limited(t), l))
@@ -157,9 +157,9 @@ func TestWatchTellsAnnouncements(t *testing.T) {
 	}
 }
 
-// The connection breaks, and history is forgotten: in the end it is told how things are, also of names that
-// have no holder any more.
-func TestWatchCatchesUp(t *testing.T) {
+// The connection breaks, and etcd compacts its history. The watch reports the state of all names, also of names that are free
+// now.
+func TestWatchReportsTheStateAfterCompaction(t *testing.T) {
 	s := startStore(t)
 	p := startProxy(t, s.Addr)
 	b, other := open(t, p.Addr()), open(t, s.Addr)
@@ -172,7 +172,7 @@ func TestWatchCatchesUp(t *testing.T) {
 	hold(t, other, prefix+"cut")
 	e.await(t, prefix+"cut", func(ev backend.Event) bool { return ev.Kind == backend.Acquired })
 	if _, n := e.last(prefix + "kept"); n != 1 {
-		t.Error("a new connection made everything be told again")
+		t.Error("a new connection made the watch report every name again")
 	}
 	p.Stall(false)
 	ok(t, other.Release(limited(t), gone))
@@ -185,8 +185,8 @@ func TestWatchCatchesUp(t *testing.T) {
 	e.await(t, prefix+"kept", func(ev backend.Event) bool { return ev.Kind == backend.Resync && ev.Info.Token == g.Token })
 }
 
-// A report blocks while much happens. Afterwards it is told how things are.
-func TestWatchOfOneWhoIsSlow(t *testing.T) {
+// A watcher whose report blocks while etcd compacts its history receives the latest state afterwards.
+func TestSlowWatcherReceivesTheLatestState(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	name := unique("slow")
@@ -204,7 +204,7 @@ func TestWatchOfOneWhoIsSlow(t *testing.T) {
 	e.await(t, name, func(ev backend.Event) bool { return strings.HasSuffix(ev.Info.Holder.Card.Text, "x299") })
 }
 
-// Keys that are no holders' are not told of.
+// Keys outside the queues are no events.
 func TestWatchIgnoresOtherKeys(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
@@ -223,7 +223,7 @@ func TestWatchIgnoresOtherKeys(t *testing.T) {
 	}
 }
 
-func TestRevokeLetsThePromiseEnd(t *testing.T) {
+func TestRevokedLeaseKeepsItsNameUntilItEnds(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	name := unique("revoked")
@@ -235,17 +235,17 @@ func TestRevokeLetsThePromiseEnd(t *testing.T) {
 	if is(t, got[0].Err, backend.ErrLost); got[1].Err != nil || !strings.Contains(got[0].Err.Error(), "it hangs") {
 		t.Errorf("%+v", got)
 	}
-	_, _, err := b.Claim(limited(t), asking(name, false))
+	_, _, err := b.Claim(limited(t), newClaim(name, false))
 	is(t, err, backend.ErrHeld)
 	is(t, b.Announce(limited(t), l, "still here"), backend.ErrLost)
-	for _, heir := range []string{"heir", asking(name, false).Holder.ID} {
+	for _, heir := range []string{"heir", newClaim(name, false).Holder.ID} {
 		_, _, err := b.Resume(limited(t), name, g.Token, backend.Holder{ID: heir})
 		if is(t, err, backend.ErrLost); err != nil && !strings.Contains(err.Error(), "it hangs") {
 			t.Error(err)
 		}
 	}
-	w := stand(t, b, name)
-	s.Revoke(idOf(t, l)) // stands for its end
+	w := enqueue(t, b, name)
+	s.Revoke(idOf(t, l)) // as if it had expired
 	_, err = b.Await(limited(t), w)
 	ok(t, err)
 	if keys := s.Keys(name + "/"); len(keys) != 1 {
@@ -268,20 +268,20 @@ func TestResumePutsTheNewHolderOnTheCard(t *testing.T) {
 	is(t, err, backend.ErrInvalid)
 }
 
-// Calls that are under way when the backend is closed end, and say so.
+// Close ends calls under way with ErrClosed.
 func TestCloseEndsCalls(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	name := unique("closing")
 	hold(t, b, name)
-	l := stand(t, b, name)
+	l := enqueue(t, b, name)
 	ended := make(chan error, 2)
 	go func() {
 		_, err := b.Await(limited(t), l)
 		ended <- err
 	}()
 	go func() { ended <- b.Watch(limited(t), name, func(backend.Event) {}) }()
-	time.Sleep(50 * time.Millisecond) // either order must do
+	time.Sleep(50 * time.Millisecond) // the calls may have begun or not
 	ok(t, b.Close(limited(t)))
 	is(t, <-ended, backend.ErrClosed)
 	is(t, <-ended, backend.ErrClosed)

@@ -16,38 +16,39 @@ import (
 )
 
 const (
-	// checkBatch is how many keys are checked at once: three comparisons each.
+	// checkBatch is how many keys one transaction checks: it makes three comparisons for each.
 	checkBatch = maxOps / 3
-	// parallelChecks is how many such requests are under endpoint: were they made one after the other, a slow etcd would
-	// answer the last too late.
+	// parallelChecks is how many of these transactions are under way at the same time. One after the other, a slow etcd would
+	// answer the last of them too late.
 	parallelChecks = 256
 )
 
 // round is one call of Renew.
 type round struct {
-	b       *Backend
-	renewal *endpoints.Renewal
-	came    chan struct{} // tells that a stream has brought something; holds one
-	kept    chan struct{} // closed when nothing is waited for on a stream
-	told    chan struct{} // closed when all is reported
+	b        *Backend
+	renewal  *endpoints.Renewal
+	came     chan struct{} // signals an answer on a stream; holds one signal
+	kept     chan struct{} // closed when no lease waits for an answer on a stream
+	reported chan struct{} // closed when all leases are reported
 
-	mu      sync.Mutex // also held while reporting
+	mu      sync.Mutex // also held while report runs
 	report  func(int, backend.Renewal)
 	leases  map[int64]*renewed
-	waiting int       // for etcd's word on a stream
-	open    int       // not yet reported
-	suspect []*lease  // etcd says their leases are gone: their keys must be looked at again
-	failure error     // the first that kept something from being reported
-	news    chan bool // tells that something was suspected; holds one
+	waiting int       // how many leases wait for an answer on a stream
+	open    int       // how many leases are not reported
+	suspect []*lease  // etcd says that they are gone: their keys must be checked again
+	failure error     // the first error because of which a lease is not reported
+	news    chan bool // signals a new suspect; holds one signal
 }
 
-// renewed is what is known of one lease. It is reported when both are known.
+// renewed is what a round knows about one lease. The round reports the lease as renewed when it has a TTL and its key is
+// checked.
 type renewed struct {
 	*lease
-	places  []int         // in what the caller gave
-	waits   bool          // for etcd's word on a stream
-	ttl     time.Duration // as etcd said; 0 or less: not yet, or it is gone
-	checked bool          // the key was there in this round
+	places  []int         // its indexes in the caller's slice
+	waits   bool          // it waits for an answer on a stream
+	ttl     time.Duration // as etcd answered; 0 or less if it has not, or the lease is gone
+	checked bool          // the key was there after the round began
 	done    bool
 }
 
@@ -60,14 +61,14 @@ func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func
 	defer end()
 	r := &round{
 		b: b, report: report, leases: make(map[int64]*renewed, len(leases)), news: make(chan bool, 1),
-		came: make(chan struct{}, 1), kept: make(chan struct{}), told: make(chan struct{}),
+		came: make(chan struct{}, 1), kept: make(chan struct{}), reported: make(chan struct{}),
 	}
 	var forget func()
 	r.renewal, forget = b.endpoints.BeginRenewal(ctx, leases)
 	defer forget()
 	var ids []int64
 	for i, l := range leases {
-		own, err := b.known(l)
+		own, err := endpoints.Known[*lease](b, l)
 		if err != nil {
 			report(i, backend.Renewal{Err: err})
 			continue
@@ -99,7 +100,7 @@ func (r *round) run(ctx context.Context, ids []int64) error {
 	if r.open == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d of %d renewals are not known: %w", r.open, len(ids), r.failure)
+	return fmt.Errorf("the outcome of %d of %d renewals is unknown: %w", r.open, len(ids), r.failure)
 }
 
 func (r *round) fail(err error) {
@@ -110,23 +111,23 @@ func (r *round) fail(err error) {
 	}
 }
 
-// tell reports on one lease, once. r.mu is held.
-func (r *round) tell(l *renewed, what backend.Renewal) {
+// deliver reports one lease, once. The caller holds r.mu.
+func (r *round) deliver(l *renewed, what backend.Renewal) {
 	if l.done {
 		return
 	}
 	l.done = true
-	r.heard(l)
+	r.stopWaiting(l)
 	for _, i := range l.places {
 		r.report(i, what)
 	}
 	if r.open--; r.open == 0 {
-		close(r.told)
+		close(r.reported)
 	}
 }
 
-// heard takes in that etcd's word on a lease is no longer waited for. r.mu is held.
-func (r *round) heard(l *renewed) {
+// stopWaiting notes that a lease no longer waits for an answer on a stream. The caller holds r.mu.
+func (r *round) stopWaiting(l *renewed) {
 	if !l.waits {
 		return
 	}
@@ -136,15 +137,15 @@ func (r *round) heard(l *renewed) {
 	}
 }
 
-// settle reports on a lease if it is renewed and its key was there. r.mu is held.
+// settle reports a lease if etcd has renewed it and its key is checked. The caller holds r.mu.
 func (r *round) settle(l *renewed) {
 	if l.ttl > 0 && l.checked {
-		r.tell(l, backend.Renewal{TTL: l.ttl})
+		r.deliver(l, backend.Renewal{TTL: l.ttl})
 	}
 }
 
-// keep has the leases prolonged. Each attempt has a stream of its own, so that no answer can be taken for that to
-// another attempt; and each was sent after Renew was called, which is what the new end counts from.
+// keep renews the leases. Each attempt has a stream of its own, so no answer can be taken for the answer to another attempt.
+// Every attempt is sent after the call of Renew, from which the new deadline counts.
 func (r *round) keep(ctx context.Context, ids []int64) error {
 	var mu sync.Mutex
 	p := &pursuit{b: r.b, renewal: r.renewal, news: r.came, over: r.kept, attempt: func(ctx context.Context, w *endpoint) error {
@@ -152,7 +153,7 @@ func (r *round) keep(ctx context.Context, ids []int64) error {
 		ids = r.unanswered(ids)
 		mine := ids
 		if len(ids) > 0 {
-			// It is not known which lease is in the way of the others: each has its turn to be the last.
+			// It is unknown which lease blocks the others, so each attempt puts another lease last.
 			ids = append(slices.Clone(ids[1:]), ids[0])
 		}
 		mu.Unlock()
@@ -165,11 +166,10 @@ func (r *round) keep(ctx context.Context, ids []int64) error {
 	case ended != nil:
 		return ended
 	}
-	return fmt.Errorf("%w: %s", kindOf(err), text(err))
+	return fmt.Errorf("%w: %s", kindOf(err), store.Text(err))
 }
 
-// stream renews leases over a stream of their own. What is not answered when it returns is never answered: nobody
-// listens anymore.
+// stream renews leases over a stream of its own. It ends when all are answered, or the stream fails.
 func (r *round) stream(ctx context.Context, w *endpoint, ids []int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -177,18 +177,18 @@ func (r *round) stream(ctx context.Context, w *endpoint, ids []int64) error {
 	if err != nil {
 		return err
 	}
-	// Sending and receiving go on side by side, or both sides might wait for the other to read.
+	// Sending and receiving run at the same time: otherwise both sides could wait for the other to read.
 	var sending sync.WaitGroup
 	sending.Go(func() {
 		for _, id := range ids {
 			if s.Send(&pb.LeaseKeepAliveRequest{ID: id}) != nil {
-				return // receiving says why
+				return // receiving returns the reason
 			}
 		}
 		_ = s.CloseSend()
 	})
 	defer sending.Wait()
-	defer cancel() // before that
+	defer cancel() // runs before sending.Wait
 	asked := make(map[int64]bool, len(ids))
 	for _, id := range ids {
 		asked[id] = true
@@ -197,7 +197,7 @@ func (r *round) stream(ctx context.Context, w *endpoint, ids []int64) error {
 		resp, err := s.Recv()
 		if err != nil {
 			if err = because(ctx, err); answered(err) && !r.b.user.needsToken(err) {
-				// Requests on a stream are answered in turn: it is the first that met this.
+				// etcd answers the requests on a stream in order, so the error belongs to the first one that is not answered.
 				r.refuse(ids[slices.IndexFunc(ids, func(id int64) bool { return asked[id] })], err)
 			}
 			return err
@@ -215,7 +215,7 @@ func (r *round) stream(ctx context.Context, w *endpoint, ids []int64) error {
 	return nil
 }
 
-// answer takes what etcd said of a lease.
+// answer takes etcd's answer about a lease.
 func (r *round) answer(id, ttl int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -223,8 +223,8 @@ func (r *round) answer(id, ttl int64) {
 	if !l.waits {
 		return // another stream was faster
 	}
-	r.heard(l)
-	l.ttl = length(ttl)
+	r.stopWaiting(l)
+	l.ttl = ttlUnit.Duration(ttl)
 	if ttl > 0 {
 		r.settle(l)
 		return
@@ -236,7 +236,7 @@ func (r *round) answer(id, ttl int64) {
 	}
 }
 
-// refuse reports that etcd does not want to renew a lease.
+// refuse reports that etcd refuses to renew a lease.
 func (r *round) refuse(id int64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -244,7 +244,7 @@ func (r *round) refuse(id int64, err error) {
 	if !l.waits {
 		return // another stream was faster
 	}
-	r.tell(l, backend.Renewal{Err: fmt.Errorf("%w: renewing %s: %s", kindOf(err), l.name, text(err))})
+	r.deliver(l, backend.Renewal{Err: fmt.Errorf("%w: renewing %s: %s", kindOf(err), l.name, store.Text(err))})
 }
 
 func (r *round) unanswered(ids []int64) []int64 {
@@ -253,8 +253,8 @@ func (r *round) unanswered(ids []int64) []int64 {
 	return slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { return !r.leases[id].waits })
 }
 
-// check looks whether the keys are there, and again for leases that etcd says are gone, until all renewals
-// are answered.
+// check checks the keys of all leases, and again the keys of leases that etcd says are gone. It ends when all renewals are
+// answered.
 func (r *round) check(ctx context.Context, ids []int64, streamed <-chan struct{}) {
 	batches := make(chan []*lease)
 	var checkers sync.WaitGroup
@@ -290,22 +290,22 @@ func (r *round) check(ctx context.Context, ids []int64, streamed <-chan struct{}
 	}
 }
 
-// look asks which keys are there. gone says that etcd has said of these leases that they are gone: then it
-// must not be so that their keys are there, and if it is, another member may know better.
+// look checks which keys are there. gone means that etcd has said that these leases are gone. If such a key is there, another
+// member knows better.
 func (r *round) look(ctx context.Context, batch []*lease, gone bool) error {
-	// The reads, though most often not made, are what makes etcd compare with what the cluster knows, and not
-	// with what the member happens to know.
+	// The transaction is linearizable because of its reads, although it rarely makes them. Without them a member would
+	// compare with its own state.
 	req := new(pb.TxnRequest)
 	for _, l := range batch {
-		req.Compare = append(req.Compare, l.compares()...)
+		req.Compare = append(req.Compare, l.conditions()...)
 		req.Failure = append(req.Failure, rangeOp(oneKey(l.key)), rangeOp(&pb.RangeRequest{Key: l.mark()}))
 	}
 	resp, err := r.read(ctx, req)
 	if err != nil {
-		return (&failure{err: err}).read("looking whether the leases are there")
+		return store.Outcome(err).Read("looking whether the leases are there")
 	}
 	if resp == nil {
-		return nil // all is reported
+		return nil // all leases are reported
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -313,12 +313,12 @@ func (r *round) look(ctx context.Context, batch []*lease, gone bool) error {
 		known := r.leases[l.id]
 		switch {
 		case !resp.Succeeded && !l.is(single(resp.Responses[2*i])):
-			r.tell(known, backend.Renewal{Err: fmt.Errorf("%w: the key %s is gone from etcd", backend.ErrLost, l.key)})
+			r.deliver(known, backend.Renewal{Err: fmt.Errorf("%w: the key %s is gone from etcd", backend.ErrLost, l.key)})
 		case !resp.Succeeded && single(resp.Responses[2*i+1]) != nil:
 			why := backend.Printable(string(single(resp.Responses[2*i+1]).Value))
-			r.tell(known, backend.Renewal{Err: fmt.Errorf("%w: it was revoked: %s", backend.ErrLost, why)})
+			r.deliver(known, backend.Renewal{Err: fmt.Errorf("%w: it was revoked: %s", backend.ErrLost, why)})
 		case gone:
-			r.tell(known, backend.Renewal{Err: fmt.Errorf("%w: etcd says that the lease of %s is gone, but its key is not", backend.ErrUnavailable, l.name)})
+			r.deliver(known, backend.Renewal{Err: fmt.Errorf("%w: etcd says that the lease of %s is gone, but its key is not", backend.ErrUnavailable, l.name)})
 		default:
 			known.checked = true
 			r.settle(known)
@@ -327,10 +327,10 @@ func (r *round) look(ctx context.Context, batch []*lease, gone bool) error {
 	return nil
 }
 
-// read makes a transaction that only reads. It returns nil if all leases are reported before it is answered.
+// read makes a transaction that only reads. It returns nil if all leases are reported before the answer comes.
 func (r *round) read(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, error) {
 	var resp atomic.Pointer[pb.TxnResponse]
-	p := &pursuit{b: r.b, renewal: r.renewal, over: r.told, final: answered, attempt: func(ctx context.Context, w *endpoint) error {
+	p := &pursuit{b: r.b, renewal: r.renewal, over: r.reported, final: answered, attempt: func(ctx context.Context, w *endpoint) error {
 		got, err := w.txn(ctx, req)
 		if err == nil {
 			resp.Store(got)
@@ -341,9 +341,9 @@ func (r *round) read(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, 
 	return resp.Load(), err
 }
 
-// compares hold exactly while the key is there and bound to its lease, and not marked as revoked.
-func (l *lease) compares() []*pb.Compare {
-	return []*pb.Compare{l.compare(), {
+// conditions hold exactly while the key is there, is attached to its lease, and has no revocation mark.
+func (l *lease) conditions() []*pb.Compare {
+	return []*pb.Compare{l.condition(), {
 		Target: pb.Compare_LEASE, Result: pb.Compare_EQUAL, Key: []byte(l.key),
 		TargetUnion: &pb.Compare_Lease{Lease: l.id},
 	}, {
@@ -352,18 +352,18 @@ func (l *lease) compares() []*pb.Compare {
 	}}
 }
 
-// mark is the key that says that the lease was revoked, and why. It lies one level too deep to contend.
+// mark is the key that says that the lease was revoked, and why. It lies one level too deep to be in the queue.
 func (l *lease) mark() []byte { return []byte(l.key + "/revoked") }
 
-// compare holds exactly while the key is there.
-func (l *lease) compare() *pb.Compare {
+// condition holds exactly while the key is there.
+func (l *lease) condition() *pb.Compare {
 	return &pb.Compare{
 		Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL, Key: []byte(l.key),
 		TargetUnion: &pb.Compare_CreateRevision{CreateRevision: l.created},
 	}
 }
 
-// keepOne renews one lease, whatever its key. The TTL is 0 or less if etcd does not know it.
+// keepOne renews one lease, whatever its key. The TTL is 0 or less if etcd does not know the lease.
 func (b *Backend) keepOne(ctx context.Context, id int64) (ttl time.Duration, f *failure) {
 	f = b.ask(ctx, func(ctx context.Context, w *endpoint, _ ...grpc.CallOption) error {
 		ctx, cancel := context.WithCancel(ctx)
@@ -372,14 +372,14 @@ func (b *Backend) keepOne(ctx context.Context, id int64) (ttl time.Duration, f *
 		if err != nil {
 			return err
 		}
-		// What is wrong with sending, receiving says.
+		// If sending fails, receiving returns the reason.
 		_ = s.Send(&pb.LeaseKeepAliveRequest{ID: id})
 		_ = s.CloseSend()
 		resp, err := s.Recv()
 		if err != nil {
 			return because(ctx, err)
 		}
-		ttl = length(resp.TTL)
+		ttl = ttlUnit.Duration(resp.TTL)
 		return nil
 	})
 	return ttl, f

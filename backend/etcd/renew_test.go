@@ -30,13 +30,12 @@ func idOf(t testing.TB, l backend.Lease) int64 {
 	return id
 }
 
-// Whatever happens to the key behind the back of its holder is noticed at the next renewal, though etcd goes
-// on prolonging the lease.
-func TestRenewNoticesWhatHappenedToTheKey(t *testing.T) {
+// A lease whose key is gone, or no longer attached to it, is lost at the next renewal, though etcd still renews the lease.
+func TestRenewalOfALeaseWithoutItsKeyIsLost(t *testing.T) {
 	s := startStore(t)
 	for what, harm := range map[string]func(key string, id int64){
 		"deleted":          func(key string, _ int64) { s.Delete(key) },
-		"made anew":        func(key string, id int64) { s.Delete(key); s.Put(key, "", id) },
+		"made again":       func(key string, id int64) { s.Delete(key); s.Put(key, "", id) },
 		"detached":         func(key string, _ int64) { s.Put(key, "", 0) },
 		"bound to another": func(key string, _ int64) { s.Put(key, "", s.Grant(60)) },
 		"ended with lease": func(_ string, id int64) { s.Revoke(id) },
@@ -56,7 +55,7 @@ func TestRenewNoticesWhatHappenedToTheKey(t *testing.T) {
 	}
 }
 
-// Somebody else announces on the key: nothing that matters has changed.
+// Another program overwrites the value of the key: the lease is renewed all the same.
 func TestRenewIgnoresTheValue(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
@@ -68,7 +67,7 @@ func TestRenewIgnoresTheValue(t *testing.T) {
 	is(t, b.Announce(limited(t), l, "x"), backend.ErrCorrupt)
 }
 
-// A member that does not know the lease is not believed while the key is there.
+// If a member does not know a lease whose key is there, the lease is not lost.
 func TestRenewDoesNotBelieveAMemberAlone(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
@@ -86,8 +85,8 @@ func TestRenewDoesNotBelieveAMemberAlone(t *testing.T) {
 	ok(t, got[1].Err)
 }
 
-// A lease that etcd grants less for is told as that.
-func TestRenewTellsWhatWasGranted(t *testing.T) {
+// The backend reports the TTL that etcd granted.
+func TestRenewReportsTheGrantedTTL(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
 	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
@@ -102,8 +101,8 @@ func TestRenewTellsWhatWasGranted(t *testing.T) {
 	}
 }
 
-// etcd answers a stream in turn, and may be stuck at one lease. The others are renewed all the same.
-func TestRenewIsNotHeldUpByOne(t *testing.T) {
+// etcd answers the requests on a stream in order, and may be stuck at one lease. The others are renewed all the same.
+func TestStuckLeaseDoesNotBlockOtherRenewals(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
 	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
@@ -115,7 +114,7 @@ func TestRenewIsNotHeldUpByOne(t *testing.T) {
 	stuck := map[int64]bool{idOf(t, leases[0]): true, idOf(t, leases[4]): true}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	// What is sent behind the stuck one on its stream is never answered either.
+	// The requests behind the stuck one on its stream receive no answer either.
 	f.Sends(func(_ string, msg any) error {
 		if r, ok := msg.(*pb.LeaseKeepAliveRequest); ok && stuck[r.ID] {
 			return errors.New("the member reads no further")
@@ -133,14 +132,14 @@ func TestRenewIsNotHeldUpByOne(t *testing.T) {
 	})
 	is(t, err, context.Canceled)
 	for i := range leases {
-		if r, told := got[i]; told == stuck[idOf(t, leases[i])] || r.Err != nil {
-			t.Errorf("lease %d: %v, %+v", i, told, r)
+		if r, reported := got[i]; reported == stuck[idOf(t, leases[i])] || r.Err != nil {
+			t.Errorf("lease %d: %v, %+v", i, reported, r)
 		}
 	}
 }
 
-// Many leases at once: more than fit into one transaction, or into the windows of a stream.
-func TestRenewMany(t *testing.T) {
+// More leases than fit into one transaction, or into the window of a stream.
+func TestManyLeasesAreRenewedInFewRequests(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
 	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
@@ -151,7 +150,7 @@ func TestRenewMany(t *testing.T) {
 	for worker := range 8 {
 		all.Go(func() {
 			for i := worker; i < many; i += 8 {
-				l, _, err := b.Claim(limited(t), asking(fmt.Sprint(prefix, "/", i), true))
+				l, _, err := b.Claim(limited(t), newClaim(fmt.Sprint(prefix, "/", i), true))
 				if err != nil {
 					t.Error(err)
 					return
@@ -168,15 +167,15 @@ func TestRenewMany(t *testing.T) {
 		s.Delete(keyOf(t, leases[i]))
 	}
 	f.Set(nil)
-	told := make([]int, many)
+	reported := make([]int, many)
 	ok(t, b.Renew(limited(t), leases, func(i int, r backend.Renewal) {
-		if told[i]++; (i%7 == 0) != errors.Is(r.Err, backend.ErrLost) || i%7 != 0 && r.Err != nil {
+		if reported[i]++; (i%7 == 0) != errors.Is(r.Err, backend.ErrLost) || i%7 != 0 && r.Err != nil {
 			t.Errorf("lease %d: %+v", i, r)
 		}
 	}))
-	for i, n := range told {
+	for i, n := range reported {
 		if n != 1 {
-			t.Errorf("lease %d was told of %d times", i, n)
+			t.Errorf("lease %d was reported %d times", i, n)
 		}
 	}
 	for method, n := range f.Calls() {
@@ -192,15 +191,14 @@ func TestRenewMany(t *testing.T) {
 	}
 }
 
-// Nothing is told after Renew has returned, and what is answered twice is told once.
-func TestRenewTellsOnce(t *testing.T) {
+// Renew reports nothing after it has returned, and each lease once although it is answered twice.
+func TestEachRenewalIsReportedOnce(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
 	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
 	one, _ := hold(t, b, unique("one"))
 	two, _ := hold(t, b, unique("two"))
-	// The first answer is repeated in place of the second, as if both were for the first; then comes one for
-	// nobody.
+	// The first answer comes again in place of the second one. Then comes an answer to no request.
 	var answers int
 	f.Answers(func(_ string, msg any) {
 		if r, ok := msg.(*pb.LeaseKeepAliveResponse); ok {
@@ -208,14 +206,14 @@ func TestRenewTellsOnce(t *testing.T) {
 			case 2:
 				r.ID = idOf(t, one)
 			case 3:
-				r.ID = 1 // nobody asked for that
+				r.ID = 1 // no request
 			}
 		}
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
 	defer cancel()
-	told := make(map[int]int)
-	if err := b.Renew(ctx, []backend.Lease{one, two}, func(i int, r backend.Renewal) { told[i]++ }); err != nil || told[0] != 1 || told[1] != 1 {
-		t.Errorf("%v, %v", told, err)
+	reported := make(map[int]int)
+	if err := b.Renew(ctx, []backend.Lease{one, two}, func(i int, r backend.Renewal) { reported[i]++ }); err != nil || reported[0] != 1 || reported[1] != 1 {
+		t.Errorf("%v, %v", reported, err)
 	}
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/etcd"
 )
 
-// opened is a stream of renewals, or a check of keys.
+// opened is a stream of renewals.
 type opened struct {
-	call     string // which call of Renew made it
+	call     string // the call of Renew that opened it
 	endpoint string
 	ctx      context.Context
 }
 
-// witness sees which endpoint each stream of renewals was opened at.
+// witness records at which endpoint each stream of renewals is opened.
 type witness struct {
 	mu      sync.Mutex
 	streams []opened
@@ -29,7 +29,7 @@ type witness struct {
 
 type callKey struct{}
 
-// call names a call of Renew, so that the witness tells its streams from those of others.
+// call marks the context of a call of Renew with a name, for the witness.
 func call(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, callKey{}, name)
 }
@@ -56,7 +56,7 @@ func (w *witness) of(name string) (streams []opened) {
 	return streams
 }
 
-// renewing starts a call of Renew, and returns its result when it has one.
+// renewing starts a call of Renew, and returns a channel for its result.
 func renewing(t *testing.T, ctx context.Context, b *etcd.Backend, l backend.Lease, name string) <-chan error {
 	t.Helper()
 	result := make(chan error, 1)
@@ -71,9 +71,9 @@ func renewing(t *testing.T, ctx context.Context, b *etcd.Backend, l backend.Leas
 	return result
 }
 
-// An etcd that says nothing for a long time is asked over other streams too, one after the other. The first goes on, and
-// what it brings in the end counts.
-func TestRenewalGoesOnHoweverLateTheAnswer(t *testing.T) {
+// While etcd is silent, the backend tries other streams one after the other. The first stream continues, and its late answer
+// counts.
+func TestRenewalAcceptsALateAnswer(t *testing.T) {
 	t.Parallel()
 	s := startStore(t)
 	w := new(witness)
@@ -90,8 +90,8 @@ func TestRenewalGoesOnHoweverLateTheAnswer(t *testing.T) {
 	ok(t, <-renewed)
 }
 
-// A stream that dies is replaced within the same call.
-func TestStreamThatDiesIsReplaced(t *testing.T) {
+// A stream that breaks is replaced within the same call.
+func TestDeadRenewalStreamIsReplaced(t *testing.T) {
 	t.Parallel()
 	s := startStore(t)
 	w := new(witness)
@@ -106,7 +106,7 @@ func TestStreamThatDiesIsReplaced(t *testing.T) {
 	}
 }
 
-// A hedge opens its stream at another endpoint than the call that it hedges, whichever that was.
+// A hedge opens its stream at another endpoint than the call that it hedges.
 func TestHedgeTakesAnotherEndpoint(t *testing.T) {
 	t.Parallel()
 	s := startStore(t)
@@ -128,7 +128,7 @@ func TestHedgeTakesAnotherEndpoint(t *testing.T) {
 			ctx, cancel := context.WithCancel(limited(t))
 			defer cancel()
 			first := renewing(t, ctx, b, l, "first")
-			// So that the preferred endpoint has changed meanwhile: to the first again if they are two.
+			// By then the preferred endpoint has changed, with two endpoints to the first again.
 			eventually(t, "three streams", func() bool { return len(w.of("first")) == 3 })
 			hedge := renewing(t, backend.Hedge(ctx), b, l, "hedge")
 			eventually(t, "a stream of the hedge", func() bool { return len(w.of("hedge")) > 0 })
@@ -142,8 +142,8 @@ func TestHedgeTakesAnotherEndpoint(t *testing.T) {
 	}
 }
 
-// An etcd whose answers take 0.4 of the TTL is slow, and loses no lease. All that it sends is late, so it is less than the
-// 3 s after which a connection that answers no ping counts as dead.
+// An etcd whose answers take 0.4 of the TTL loses no lease. The proxy delays everything, so the delay is less than 3 s, after
+// which a connection without an answer to a ping counts as dead.
 func TestSlowEtcdLosesNoLease(t *testing.T) {
 	t.Parallel()
 	const ttl, tenures, many = 6 * time.Second, 4, 50 // more than fit into one check

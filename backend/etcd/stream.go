@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -12,31 +11,21 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
-// maxWatchFailures is how often watching may fail in a row until it is given up.
-const maxWatchFailures = 12
+// errCompacted means that etcd has compacted the revision that the watch began at.
+var errCompacted = errors.New("etcd has compacted the revision to watch from")
 
-// steady is how long a stream must have lasted so that its end does not count with earlier ones.
-const steady = 5 * time.Second
-
-// errCompacted says that etcd has forgotten the revisions from which on was to be watched.
-var errCompacted = errors.New("the revision to watch from has been compacted")
-
-// errStalled ends a stream on which nothing has come for a while.
-var errStalled = errors.New("etcd did not answer in time")
-
-// watching is what comes on a watch stream.
+// watching describes a watch stream.
 type watching struct {
 	creates []*pb.WatchCreateRequest
-	// handle takes each answer that brings events, and ends the stream when it says so.
+	// handle takes each answer with events, and returns true to end the stream.
 	handle func(*pb.WatchResponse) (done bool)
 }
 
-// watch opens a stream and returns nil when it has been handled to its end; otherwise why it broke.
-func (b *Backend) watch(ctx context.Context, what watching) error {
+// watchKeys opens a stream. It returns nil when handle has ended the stream, and otherwise why the stream failed.
+func (b *Backend) watchKeys(ctx context.Context, what watching) error {
 	w, number := b.endpoints.Endpoint()
 	token, err := b.watchToken(ctx, w)
 	if err == nil {
@@ -51,7 +40,7 @@ func (b *Backend) watch(ctx context.Context, what watching) error {
 	return err
 }
 
-// watchToken returns the token to watch with. It does not wait for it as long as the watch may last.
+// watchToken returns the token for a watch. Unlike the watch, it waits no longer than a request.
 func (b *Backend) watchToken(ctx context.Context, w *endpoint) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.endpoints.Patience())
 	defer cancel()
@@ -61,15 +50,15 @@ func (b *Backend) watchToken(ctx context.Context, w *endpoint) (string, error) {
 func (b *Backend) watchOn(ctx context.Context, w *endpoint, what watching) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// Once the watchers stand, silence is normal, and gRPC looks whether the member is there.
-	timer := time.AfterFunc(b.endpoints.Patience(), func() { cancel(errStalled) })
+	// When the watchers are created, silence is normal, and gRPC checks whether the member is there.
+	timer := time.AfterFunc(b.endpoints.Patience(), func() { cancel(endpoints.ErrStalled) })
 	defer timer.Stop()
 	s, err := w.watch.Watch(ctx)
 	if err != nil {
 		return because(ctx, err)
 	}
 	for _, create := range what.creates {
-		// What is wrong with sending, receiving says.
+		// If sending fails, receiving returns the reason.
 		_ = s.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}})
 	}
 	for standing := 0; ; {
@@ -94,44 +83,34 @@ func (b *Backend) watchOn(ctx context.Context, w *endpoint, what watching) error
 	}
 }
 
-// refusedWatch turns the reason for which etcd ended a watcher into an error as other requests get it.
+// refusedWatch returns the error for the reason with which etcd cancels a watcher.
 func refusedWatch(reason string) error {
 	for _, known := range []error{
 		rpctypes.ErrGRPCInvalidAuthToken, rpctypes.ErrGRPCUserEmpty, rpctypes.ErrGRPCAuthOldRevision, rpctypes.ErrGRPCPermissionDenied,
 	} {
-		// It may be the text of the status, or that of its message.
+		// The reason may be the text of the status, or only its message.
 		if reason == known.Error() || reason == status.Convert(known).Message() {
 			return known
 		}
 	}
-	return status.Error(codes.Unavailable, "etcd ended the watch: "+reason)
+	return status.Error(codes.Unavailable, "etcd cancelled the watch: "+reason)
 }
 
-// because says what was behind the error of a stream.
+// because returns the cause of the error of a stream.
 func because(ctx context.Context, err error) error {
-	if errors.Is(context.Cause(ctx), errStalled) {
-		return errStalled
+	if errors.Is(context.Cause(ctx), endpoints.ErrStalled) {
+		return endpoints.ErrStalled
 	}
 	if errors.Is(err, io.EOF) {
-		return status.Error(codes.Unavailable, "the stream was ended before all was answered")
+		return status.Error(codes.Unavailable, "etcd ended the stream before it had answered all requests")
 	}
 	return err
 }
 
-// retry says whether to try again after watching failed so many times in a row, and waits until then.
-// Otherwise it returns the error for the caller.
-func (b *Backend) retry(ctx context.Context, failures int, err error, what string) error {
-	if ended := endpoints.Ended(ctx); ended != nil {
-		return fmt.Errorf("%s: %w", what, ended)
+// retriable returns the error of a watch, but not as a refusal if the watch may succeed with another token.
+func (b *Backend) retriable(err error) error {
+	if b.user.needsToken(err) {
+		return status.Error(codes.Unavailable, status.Convert(err).Message())
 	}
-	if answered(err) && !b.user.needsToken(err) {
-		return fmt.Errorf("%w: %s: %s", kindOf(err), what, text(err))
-	}
-	if failures >= maxWatchFailures {
-		return fmt.Errorf("%w: %s: %s", backend.ErrUnavailable, what, text(err))
-	}
-	if !b.endpoints.Pause(ctx, failures) {
-		return fmt.Errorf("%s: %w", what, endpoints.Ended(ctx))
-	}
-	return nil
+	return err
 }

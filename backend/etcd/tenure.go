@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
 // Announce implements [backend.Announcer].
@@ -16,7 +17,7 @@ func (b *Backend) Announce(ctx context.Context, l backend.Lease, text string) er
 	if err := backend.CheckCardText(text); err != nil {
 		return err
 	}
-	own, err := b.known(l)
+	own, err := endpoints.Known[*lease](b, l)
 	if err != nil {
 		return err
 	}
@@ -28,23 +29,23 @@ func (b *Backend) Announce(ctx context.Context, l backend.Lease, text string) er
 	return b.recard(ctx, own, "announcing on "+own.name, func(c *card) { c.Text = text })
 }
 
-// maxRecards is how often a card is changed again because another process has changed it meanwhile.
+// maxRecards is how often recard tries again because another process has changed the card.
 const maxRecards = 8
 
-// recard changes the card of a lease. The write names the version of the key that was read, so an attempt
-// that arrives late changes nothing any more.
+// recard changes the card of a lease. Its write is conditional on the version of the key that it read, so an attempt that
+// arrives late has no effect.
 func (b *Backend) recard(ctx context.Context, l *lease, what string, change func(*card)) error {
 	for range maxRecards {
-		read, f := b.get(ctx, oneKey(l.key))
+		read, f := b.rangeKeys(ctx, oneKey(l.key))
 		if f != nil {
-			return f.read(what)
+			return f.Read(what)
 		}
 		if len(read.Kvs) == 0 || !l.is(read.Kvs[0]) {
 			return fmt.Errorf("%w: %s: the key %s is gone from etcd", backend.ErrLost, what, l.key)
 		}
 		c, ok := readCard(read.Kvs[0])
 		if !ok {
-			return fmt.Errorf("%w: %s: the card of %s was overwritten with something else", backend.ErrCorrupt, what, l.key)
+			return fmt.Errorf("%w: %s: another program has overwritten the card of %s", backend.ErrCorrupt, what, l.key)
 		}
 		change(&c)
 		value := c.bytes()
@@ -53,7 +54,7 @@ func (b *Backend) recard(ctx context.Context, l *lease, what string, change func
 		}
 		put := &pb.PutRequest{Key: []byte(l.key), Value: value, Lease: l.id}
 		resp, f := b.txn(ctx, &pb.TxnRequest{
-			Compare: append(l.compares(), &pb.Compare{
+			Compare: append(l.conditions(), &pb.Compare{
 				Target: pb.Compare_MOD, Result: pb.Compare_EQUAL, Key: []byte(l.key),
 				TargetUnion: &pb.Compare_ModRevision{ModRevision: read.Kvs[0].ModRevision},
 			}),
@@ -68,20 +69,20 @@ func (b *Backend) recard(ctx context.Context, l *lease, what string, change func
 		case f.says(rpctypes.ErrGRPCLeaseNotFound):
 			return fmt.Errorf("%w: %s: its lease has ended", backend.ErrLost, what)
 		case f != nil:
-			return f.write(what)
+			return f.Write(what)
 		}
-		// Changed meanwhile, perhaps by this very request, made before and not known to have been.
+		// The card has changed since the read, perhaps by an earlier attempt of this request.
 	}
-	return fmt.Errorf("%w: %s: the card is being changed all the time", backend.ErrContention, what)
+	return fmt.Errorf("%w: %s: other processes keep changing the card: try again", backend.ErrContention, what)
 }
 
-// revoked is the error for a lease with a mark.
+// revoked returns the error for a lease with a revocation mark.
 func revoked(what string, mark *mvccpb.KeyValue) error {
 	return fmt.Errorf("%w: %s: it was revoked: %s", backend.ErrLost, what, backend.Printable(string(mark.Value)))
 }
 
-// Resume implements [backend.Resumer]. The new holder is put on the card. Locks of other programs cannot be
-// resumed: their leases may stand for more than one name.
+// Resume implements [backend.Resumer]. It puts the new holder on the card. It cannot resume the lock of another program,
+// whose lease may stand for more than one name.
 func (b *Backend) Resume(ctx context.Context, name string, t backend.Token, by backend.Holder) (backend.Lease, backend.Grant, error) {
 	none := backend.Grant{}
 	if err := backend.CheckName(name); err != nil {
@@ -96,9 +97,9 @@ func (b *Backend) Resume(ctx context.Context, name string, t backend.Token, by b
 	}
 	defer end()
 	what := "resuming " + name
-	held, f := b.tenure(ctx, name, b.line(name))
+	held, f := b.lookUpTenure(ctx, name, b.queuePrefix(name))
 	if f != nil {
-		return nil, none, f.read(what)
+		return nil, none, f.Read(what)
 	}
 	if held.owner == nil || backend.Token(held.owner.CreateRevision) != t {
 		return nil, none, fmt.Errorf("%w: %s: token %d does not hold it", backend.ErrLost, what, t)
@@ -107,18 +108,18 @@ func (b *Backend) Resume(ctx context.Context, name string, t backend.Token, by b
 		return nil, none, &backend.UnsupportedError{Backend: Scheme, What: backend.Resume + " of the lock of another program"}
 	}
 	l := &lease{b: b, name: name, key: string(held.owner.Key), id: held.owner.Lease, created: held.owner.CreateRevision}
-	mark, f := b.get(ctx, oneKey(string(l.mark())))
+	mark, f := b.rangeKeys(ctx, oneKey(string(l.mark())))
 	switch {
 	case f != nil:
-		return nil, none, f.read(what)
+		return nil, none, f.Read(what)
 	case len(mark.Kvs) > 0:
 		return nil, none, revoked(what, mark.Kvs[0])
 	}
 	ttl, f := b.keepOne(ctx, l.id)
 	if f != nil {
-		return nil, none, f.read(what)
+		return nil, none, f.Read(what)
 	}
-	// That the key is there is known after the renewal: the card is written only then.
+	// The renewal comes first: after it, recard sees whether the key is still there.
 	if err := b.recard(ctx, l, what, func(c *card) { c.of(by) }); err != nil {
 		return nil, none, err
 	}
@@ -129,9 +130,9 @@ func (b *Backend) Resume(ctx context.Context, name string, t backend.Token, by b
 	return l, backend.Grant{Held: true, Token: l.token(), TTL: ttl}, nil
 }
 
-// Revoke implements [backend.Revoker]. Without now the holder's key gets a mark beside it, bound to the same
-// lease, at which renewals look; the lease then ends when nobody prolongs it any more. That works for holders
-// that go by this package, and not for the locks of other programs.
+// Revoke implements [backend.Revoker]. Without now it puts a revocation mark next to the holder's key, attached to the same
+// lease. Renewals check for the mark, so the lease ends when its holder no longer renews it. That works for holders that use
+// this package, not for the locks of other programs.
 func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, reason string, now bool) error {
 	if err := backend.CheckName(name); err != nil {
 		return err
@@ -145,18 +146,18 @@ func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, 
 	}
 	defer end()
 	what := "revoking " + name
-	held, f := b.tenure(ctx, name, b.line(name))
+	held, f := b.lookUpTenure(ctx, name, b.queuePrefix(name))
 	if f != nil {
-		return f.read(what)
+		return f.Read(what)
 	}
 	if held.owner == nil || token != 0 && backend.Token(held.owner.CreateRevision) != token {
-		return fmt.Errorf("%w: %s: nobody holds it under that token", backend.ErrLost, what)
+		return fmt.Errorf("%w: %s: no lease holds it under that token", backend.ErrLost, what)
 	}
 	_, ours := readCard(held.owner)
 	if !now && !ours {
 		return &backend.UnsupportedError{
-			Backend: Scheme, What: backend.Revoke + " of the lock of another program, at the end of what it was promised",
-			Instead: "stop that program, or revoke now, if it does no harm that it goes on until it notices",
+			Backend: Scheme, What: backend.Revoke + " of the lock of another program without now",
+			Instead: "stop that program; or revoke with now, if it may go on until it notices",
 		}
 	}
 	l := &lease{b: b, name: name, key: string(held.owner.Key), id: held.owner.Lease, created: held.owner.CreateRevision}
@@ -164,14 +165,14 @@ func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, 
 	if !now {
 		op = &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: l.mark(), Value: []byte(reason), Lease: l.id}}}
 	}
-	_, f = b.txn(ctx, &pb.TxnRequest{Compare: []*pb.Compare{l.compare()}, Success: []*pb.RequestOp{op}})
+	_, f = b.txn(ctx, &pb.TxnRequest{Compare: []*pb.Compare{l.condition()}, Success: []*pb.RequestOp{op}})
 	switch {
 	case f.says(rpctypes.ErrGRPCLeaseNotFound): // it has just ended
 	case f != nil:
-		return f.write(what)
+		return f.Write(what)
 	case now && ours:
-		// The tenure is over. The lease, made for it alone, is of no more use, and ends by itself if this
-		// fails; that of another program may stand for more.
+		// The tenure is over. Its lease, made for it alone, ends by itself if this fails. The lease of another program may
+		// stand for more, so it stays.
 		_ = l.end(ctx)
 	}
 	return nil

@@ -15,8 +15,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/etcd"
 )
 
-// A member that does not answer who asks for a new token holds up renewals no longer than any other request.
-func TestATokenThatDoesNotComeIsAskedForElsewhere(t *testing.T) {
+// If a member does not answer a request for a new token, a renewal asks another member, as every other request does.
+func TestTokenIsRequestedFromAnotherEndpoint(t *testing.T) {
 	s := startStore(t)
 	var refuse, stall atomic.Bool
 	unary := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -45,6 +45,6 @@ func TestATokenThatDoesNotComeIsAskedForElsewhere(t *testing.T) {
 	refuse.Store(true)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	defer time.AfterFunc(20*time.Second, cancel).Stop() // till then it would wait for the token
+	defer time.AfterFunc(20*time.Second, cancel).Stop() // otherwise Renew would wait for the token that long
 	ok(t, b.Renew(ctx, []backend.Lease{l}, func(_ int, r backend.Renewal) { ok(t, r.Err) }))
 }

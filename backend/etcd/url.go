@@ -1,37 +1,21 @@
 package etcd
 
 import (
-	"context"
 	"net/url"
 
-	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
-func init() {
-	for _, scheme := range []string{Scheme, SchemeTLS} {
-		backend.Register(scheme, func(_ context.Context, u *url.URL) (backend.Backend, error) {
-			cfg, err := ParseURL(u)
-			if err != nil {
-				return nil, err
-			}
-			b, err := New(cfg)
-			if err != nil {
-				return nil, err
-			}
-			return b, nil
-		})
-	}
-}
+func init() { endpoints.Register(store, ParseURL, New) }
 
-var store = endpoints.Store{
+// store describes etcd to package endpoints.
+var store = &endpoints.Store{
 	Name: "etcd", Indefinite: "etcd", Scheme: Scheme, SchemeTLS: SchemeTLS, Path: "prefix", Users: true,
-	Answered: answered, Elsewhere: isElsewhere,
+	Answered: answered, Elsewhere: isElsewhere, Kind: kindOf,
 }
 
-// ParseURL returns the configuration that a URL stands for. It reads the files that the URL names: ca holds
-// the certificates that a member's may descend from, cert and key are the client's own, all in PEM form. Each
-// of them means TLS.
+// ParseURL returns the configuration that a URL stands for. It reads the files that the URL names, all in PEM form: ca holds
+// the authorities of the members' certificates, cert and key are the client's own. Each of them turns TLS on.
 func ParseURL(u *url.URL) (Config, error) {
 	connections, path, err := store.ParseURL(u)
 	cfg := Config{Endpoints: connections.Endpoints, TLS: connections.TLS, Prefix: path}

@@ -18,8 +18,8 @@ import (
 
 var users = flag.Bool("users", false, "create users in the etcd at -endpoint, which is of no use to other tests afterwards")
 
-// The same with users that etcd itself has: one may do what it needs to below its prefix, and nothing else.
-func TestUsersOfEtcd(t *testing.T) {
+// A user of a real etcd may use the keys below its prefix, and nothing else.
+func TestUserOfEtcdMayUseItsPrefixOnly(t *testing.T) {
 	if !*users {
 		t.Skip("needs an etcd of its own: conformance runs this with one")
 	}
@@ -56,13 +56,13 @@ func TestUsersOfEtcd(t *testing.T) {
 	l, g := hold(t, b, name)
 	e := watch(t, b, "jobs/")
 	e.await(t, name, func(ev backend.Event) bool { return ev.Info.Token == g.Token })
-	w := stand(t, b, name)
+	w := enqueue(t, b, name)
 	turn := make(chan error, 1)
 	go func() {
 		_, err := b.Await(limited(t), w)
 		turn <- err
 	}()
-	// Whenever users or roles change, all tokens are of no use any more.
+	// A change of users or roles makes all tokens invalid.
 	for _, role := range []string{"one", "two", "three"} {
 		_, err = auth.RoleAdd(admin, &pb.AuthRoleAddRequest{Name: role})
 		ok(t, err)
@@ -89,7 +89,7 @@ func TestUsersOfEtcd(t *testing.T) {
 		cfg.Endpoints = []string{*endpoint}
 		b := openWith(t, cfg)
 		for _, wait := range []bool{false, true} {
-			l, _, err := b.Claim(limited(t), asking("x", wait))
+			l, _, err := b.Claim(limited(t), newClaim("x", wait))
 			if is(t, err, backend.ErrInvalid); l != nil {
 				t.Error("a lease")
 			}

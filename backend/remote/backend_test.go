@@ -28,11 +28,11 @@ const (
 	pass, lose, unsent = endpointstest.Pass, endpointstest.Lose, endpointstest.Unsent
 )
 
-// What the tests of this package say most often.
+// The helpers that the tests of this package use most.
 var (
 	ok, is, eventually, limited = endpointstest.OK, endpointstest.Is, endpointstest.Eventually, endpointstest.Limited
-	unique, asking              = endpointstest.Unique, endpointstest.Asking
-	hold, stand, renew          = endpointstest.Hold, endpointstest.Stand, endpointstest.Renew
+	unique, newClaim            = endpointstest.Unique, endpointstest.NewClaim
+	hold, enqueue, renew        = endpointstest.Hold, endpointstest.Enqueue, endpointstest.Renew
 
 	startOwn, startProxy = endpointstest.Start, endpointstest.StartProxy
 )
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // startStore starts a server in this process.
 func startStore(t testing.TB) *store {
-	return startOwn(t, server.Config{MaxTTL: lessor.MaxTTL}) // what the backend allows
+	return startOwn(t, server.Config{MaxTTL: lessor.MaxTTL}) // the limit of the backend
 }
 
 // open returns a backend on some endpoints, without a namespace.
@@ -64,7 +64,7 @@ func openWith(t testing.TB, cfg remote.Config) *remote.Backend {
 	return b
 }
 
-func TestBehaviour(t *testing.T) {
+func TestBackendPassesTheSuite(t *testing.T) {
 	s := startStore(t)
 	for _, namespace := range []string{"", "some/namespace"} {
 		t.Run("namespace "+namespace, func(t *testing.T) {
@@ -72,9 +72,9 @@ func TestBehaviour(t *testing.T) {
 			behaves(t, s, namespace)
 		})
 	}
-	t.Run("group", func(t *testing.T) {
+	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
-		groupBehaves(t)
+		clusterBehaves(t)
 	})
 }
 

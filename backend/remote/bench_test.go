@@ -10,7 +10,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// Renewals of so many leases in one call, one call after the other.
+// BenchmarkRenew renews leases, one call after the other. The sub-benchmark is the number of leases in a call.
 func BenchmarkRenew(b *testing.B) {
 	s := startStore(b)
 	r := open(b, s.Addr)
@@ -24,13 +24,13 @@ func BenchmarkRenew(b *testing.B) {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				told := 0
+				reported := 0
 				if err := r.Renew(b.Context(), given, func(_ int, n backend.Renewal) {
 					if n.Err == nil {
-						told++
+						reported++
 					}
-				}); err != nil || told != size {
-					b.Fatal(told, err)
+				}); err != nil || reported != size {
+					b.Fatal(reported, err)
 				}
 			}
 			b.ReportMetric(float64(b.N)*float64(size)/b.Elapsed().Seconds(), "ids/s")
@@ -38,12 +38,12 @@ func BenchmarkRenew(b *testing.B) {
 	}
 }
 
-// A name acquired and released.
+// BenchmarkClaimRelease claims and releases one name.
 func BenchmarkClaimRelease(b *testing.B) {
 	s := startStore(b)
 	r := open(b, s.Addr)
 	for b.Loop() {
-		l, _, err := r.Claim(b.Context(), asking("jobs/nightly", false))
+		l, _, err := r.Claim(b.Context(), newClaim("jobs/nightly", false))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -54,7 +54,7 @@ func BenchmarkClaimRelease(b *testing.B) {
 }
 
 // An idle keeper sends one message per third of the TTL, for all its leases.
-func TestOneMessageForAllLeases(t *testing.T) {
+func TestKeeperRenewsAllLeasesInOneMessage(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
 	const ttl, many = 3 * time.Second, 2000
@@ -81,7 +81,7 @@ func TestOneMessageForAllLeases(t *testing.T) {
 	for range 64 {
 		ok(t, <-done)
 	}
-	// Those that were acquired apart draw together; and each is sent up to an eighth early.
+	// Leases that were acquired apart converge, and the keeper sends each up to an eighth of the TTL early.
 	var messages, ids int64
 	for range 10 {
 		counted := new(tally)
@@ -95,7 +95,7 @@ func TestOneMessageForAllLeases(t *testing.T) {
 	if messages < 2 || messages > 4 || ids != messages*many {
 		t.Errorf("%d messages with %d ids in one TTL", messages, ids)
 	}
-	// To release all of them takes longer than they last if the machine is crowded.
+	// Releasing all of them takes longer than their TTL if the machine is busy.
 	if err := k.Close(limited(t)); err != nil && !errors.Is(err, backend.ErrUnknownOutcome) {
 		t.Error(err)
 	}

@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -15,8 +14,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
-// Claim implements [backend.Backend]. The server does not prolong a lease that is claimed again: its time
-// counts from when it was claimed or renewed first.
+// Claim implements [backend.Backend]. A claim that is repeated does not prolong its lease: the TTL counts from the first
+// claim or the last renewal.
 func (b *Backend) Claim(ctx context.Context, c backend.Claim) (backend.Lease, backend.Grant, error) {
 	if err := store.CheckClaim(c, b.Limits()); err != nil {
 		return nil, backend.Grant{}, err
@@ -26,18 +25,18 @@ func (b *Backend) Claim(ctx context.Context, c backend.Claim) (backend.Lease, ba
 	}
 	defer b.endpoints.Exit()
 	l := &lease{b: b, wire: b.root + c.Name, id: endpoints.LeaseID(c.ID), ttl: c.TTL, holder: c.Holder.ID}
-	r, t, o := b.acquire(ctx, &asked{name: l.wire, lease: l.id, ttlMs: millis(c.TTL), holder: c.Holder, wait: c.Wait})
+	r, t, o := b.acquire(ctx, &claimArgs{name: l.wire, lease: l.id, ttlMs: ttlUnit.Count(c.TTL), holder: c.Holder, wait: c.Wait})
 	switch {
-	case o.err != nil:
-		return b.notClaimed(ctx, l, o, "claiming "+c.Name)
+	case o.Err != nil:
+		return b.claimFailed(ctx, l, o, "claiming "+c.Name)
 	case r.state == leasekeeperv1.AcquireResponse_REFUSED:
 		held := b.heldBy(c.Name, r.current)
-		if !o.maybe {
+		if !o.Maybe {
 			return nil, backend.Grant{}, held
 		}
 		return b.void(ctx, l, held, "claiming "+c.Name)
 	}
-	l.token, l.ttl = r.token, length(r.ttlMs)
+	l.token, l.ttl = r.token, ttlUnit.Duration(r.ttlMs)
 	if r.state == leasekeeperv1.AcquireResponse_HELD {
 		return l, l.held(), nil
 	}
@@ -49,62 +48,60 @@ func (l *lease) held() backend.Grant {
 	return backend.Grant{Held: true, Token: l.token, TTL: l.ttl}
 }
 
-// notClaimed tells about a claim that failed. If an attempt may have had an effect, or may have it yet, the
-// lease is the caller's, who can tell whether it still matters.
-func (b *Backend) notClaimed(ctx context.Context, l *lease, o outcome, what string) (backend.Lease, backend.Grant, error) {
+// claimFailed returns what Claim returns for a claim that failed. If an attempt may have had an effect, or may still have
+// one, the caller receives the lease and can release it.
+func (b *Backend) claimFailed(ctx context.Context, l *lease, o endpoints.Outcome, what string) (backend.Lease, backend.Grant, error) {
 	switch {
-	case !o.maybe:
-		return nil, backend.Grant{}, o.read(what)
-	case !answered(o.err):
-		return l, backend.Grant{}, o.write(what)
-	case o.reason() == leasekeeperv1.ErrorReason_LOST:
+	case !o.Maybe:
+		return nil, backend.Grant{}, o.Read(what)
+	case !answered(o.Err):
+		return l, backend.Grant{}, o.Write(what)
+	case reasonOf(o.Err) == leasekeeperv1.ErrorReason_LOST:
 		// An earlier attempt took effect, and its lease has ended since.
-		return nil, backend.Grant{}, fmt.Errorf("%w: %s: the lease ended before it could be told of", backend.ErrUnavailable, what)
-	case o.reason() == leasekeeperv1.ErrorReason_LEASE_TAKEN:
-		return nil, backend.Grant{}, o.read(what) // it is somebody else's, and not to be released
+		return nil, backend.Grant{}, fmt.Errorf("%w: %s: the lease ended before the server's answer arrived: claim again", backend.ErrUnavailable, what)
+	case reasonOf(o.Err) == leasekeeperv1.ErrorReason_LEASE_TAKEN:
+		return nil, backend.Grant{}, o.Read(what) // the lease belongs to another claim, so it must not be released
 	}
-	return b.void(ctx, l, o.read(what), what)
+	return b.void(ctx, l, o.Read(what), what)
 }
 
-// void returns err for a claim that was refused, when it is sure that no earlier attempt of it can take
-// effect any more: the server refuses a claim that comes after its own release.
+// void returns err for a claim that the server refused, after it has made earlier attempts void: the server refuses a claim
+// that arrives after its own release. If the release fails, an earlier attempt may still take effect, and the caller receives the
+// lease.
 func (b *Backend) void(ctx context.Context, l *lease, err error, what string) (backend.Lease, backend.Grant, error) {
-	o := b.release(ctx, l)
-	if o.err == nil {
+	o := b.releaseLease(ctx, l)
+	if o.Err == nil {
 		return nil, backend.Grant{}, err
 	}
-	if endpoints.IsContextError(o.err) {
-		return l, backend.Grant{}, fmt.Errorf("%w: %s: %w", backend.ErrUnknownOutcome, what, o.err)
+	if endpoints.IsContextError(o.Err) {
+		return l, backend.Grant{}, fmt.Errorf("%w: %s: %w", backend.ErrUnknownOutcome, what, o.Err)
 	}
-	return l, backend.Grant{}, fmt.Errorf("%w: %s: %v; but an earlier attempt may take effect yet: %s", backend.ErrUnknownOutcome, what, err, text(o.err))
+	return l, backend.Grant{}, fmt.Errorf("%w: %s: %v; but an earlier attempt may still take effect: %s", backend.ErrUnknownOutcome, what, err, store.Text(o.Err))
 }
 
-// errNonsense stands for an answer to something that was not asked.
-var errNonsense = status.Error(codes.Internal, "the server's answer makes no sense")
+// errNonsense stands for an answer that does not fit its request.
+var errNonsense = status.Error(codes.Internal, "the server's answer does not fit the request: is it a Leasekeeper server?")
 
-// errStalled ends a stream on which nothing has come for a while.
-var errStalled = errors.New("the server did not answer in time")
-
-// asked is what a claim asks for.
-type asked struct {
-	name   string // as on the wire
+// claimArgs are the arguments of a claim.
+type claimArgs struct {
+	name   string // on the wire
 	lease  int64
 	ttlMs  int64
 	holder backend.Holder
 	wait   bool
 }
 
-// reply is what the server says to that.
+// reply is an answer to a claim.
 type reply struct {
 	state   leasekeeperv1.AcquireResponse_State
 	token   backend.Token
 	ttlMs   int64
 	place   int
-	current *leasekeeperv1.NameInfo // if it is not ours
+	current *leasekeeperv1.NameInfo // who holds the name, if another lease does; may be nil
 }
 
-// sensible returns an error if a reply is none to this claim.
-func (c *asked) sensible(r reply) error {
+// sensible returns an error if a reply does not fit the claim.
+func (c *claimArgs) sensible(r reply) error {
 	switch r.state {
 	case leasekeeperv1.AcquireResponse_REFUSED:
 		if !c.wait {
@@ -118,11 +115,10 @@ func (c *asked) sensible(r reply) error {
 	return errNonsense
 }
 
-// acquire asks for a name and returns the first answer. If that is a place in line, and who asks waits, the
-// turn is where it will be told of.
-func (b *Backend) acquire(ctx context.Context, c *asked) (r reply, t *turn, o outcome) {
+// acquire claims a name and returns the first answer. If the claim waits in the queue, the turn receives the second one.
+func (b *Backend) acquire(ctx context.Context, c *claimArgs) (r reply, t *turn, o endpoints.Outcome) {
 	o = b.hold(ctx, func(ctx context.Context, limit time.Duration, w *endpoint, number int64) (sent bool, err error) {
-		r, t, sent, err = w.holds.claim(ctx, limit, c, number)
+		r, t, sent, err = w.holds.sendClaim(ctx, limit, c, number)
 		return sent, err
 	}, func(ctx context.Context, w *endpoint, number int64) (sent bool, err error) {
 		r, t, sent, err = b.acquireAlone(ctx, w, number, c)
@@ -131,9 +127,9 @@ func (b *Backend) acquire(ctx context.Context, c *asked) (r reply, t *turn, o ou
 	return r, t, o
 }
 
-// hold makes a request over the stream of claims and releases, or, if the server does not know that, alone.
-func (b *Backend) hold(ctx context.Context, together func(context.Context, time.Duration, *endpoint, int64) (bool, error), alone request) outcome {
-	o := b.endpoints.AskWithin(ctx, func(ctx context.Context, limit time.Duration, w *endpoint, number int64) (sent bool, err error) {
+// hold makes a request over the Hold stream, or, if the server does not have that method, by a method for one name.
+func (b *Backend) hold(ctx context.Context, together func(context.Context, time.Duration, *endpoint, int64) (bool, error), alone request) endpoints.Outcome {
+	return b.endpoints.AskWithin(ctx, func(ctx context.Context, limit time.Duration, w *endpoint, number int64) (sent bool, err error) {
 		if sent, err = together(ctx, limit, w, number); err != errLacking {
 			return sent, err
 		}
@@ -143,14 +139,12 @@ func (b *Backend) hold(ctx context.Context, together func(context.Context, time.
 		defer cancel()
 		return alone(bound, w, number)
 	})
-	return outcome{err: o.Err, maybe: o.Maybe}
 }
 
-// acquireAlone asks over a stream of its own, which goes on for who stands in line.
-func (b *Backend) acquireAlone(ctx context.Context, w *endpoint, number int64, c *asked) (r reply, t *turn, sent bool, err error) {
-	// The stream must outlive this call.
+// acquireAlone claims a name over a stream of its own. If the claim waits in the queue, the stream outlives this call.
+func (b *Backend) acquireAlone(ctx context.Context, w *endpoint, number int64, c *claimArgs) (r reply, t *turn, sent bool, err error) {
 	outer, cancel := context.WithCancelCause(b.endpoints.Base)
-	leave := context.AfterFunc(ctx, func() { cancel(errStalled) })
+	leave := context.AfterFunc(ctx, func() { cancel(endpoints.ErrStalled) })
 	defer leave()
 	s, err := openAcquire(outer, w)
 	if err == nil {
@@ -170,8 +164,8 @@ func (b *Backend) acquireAlone(ctx context.Context, w *endpoint, number int64, c
 	return r, nil, sent, err
 }
 
-// acquireStream is the client's side of Acquire. It is opened by hand because the generated code does not
-// tell whether something was sent.
+// acquireStream is the client's side of Acquire. The generated code does not say whether it sent something, so this package
+// opens the stream itself.
 type acquireStream struct {
 	grpc.GenericClientStream[leasekeeperv1.AcquireRequest, leasekeeperv1.AcquireResponse]
 }
@@ -188,7 +182,7 @@ func openAcquire(ctx context.Context, w *endpoint) (*acquireStream, error) {
 
 // start sends the request and returns the first reply.
 func (s *acquireStream) start(req *leasekeeperv1.AcquireRequest) (reply, error) {
-	// What is wrong with sending, receiving says.
+	// If sending fails, receiving returns the reason.
 	_ = s.ClientStream.SendMsg(req)
 	_ = s.ClientStream.CloseSend()
 	return s.reply(req.Lease)
@@ -206,7 +200,7 @@ func (s *acquireStream) reply(lease int64) (reply, error) {
 	return reply{resp.State, backend.Token(resp.Token), resp.TtlMs, int(resp.Place), resp.Current}, nil
 }
 
-// because says what was behind the error of a stream.
+// because returns the cause of a context that has ended for the error of a stream with that context, else the error.
 func because(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		return cause
@@ -214,17 +208,17 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
-// heldBy says who has a name.
+// heldBy returns the error that names the holder of a name.
 func (b *Backend) heldBy(name string, current *leasekeeperv1.NameInfo) error {
 	return &backend.HeldError{
 		Name: name, Holder: holderOf(current.GetHolder(), current.GetLease()), Token: backend.Token(current.GetToken()),
-		Ends: length(current.GetRemainingMs()),
+		Ends: ttlUnit.Duration(current.GetRemainingMs()),
 	}
 }
 
 // Release implements [backend.Backend].
 func (b *Backend) Release(ctx context.Context, l backend.Lease) error {
-	own, err := b.mine(l)
+	own, err := endpoints.Own[*lease](b, l)
 	if err != nil {
 		return err
 	}
@@ -232,15 +226,15 @@ func (b *Backend) Release(ctx context.Context, l backend.Lease) error {
 		return err
 	}
 	defer b.endpoints.Exit()
-	if o := b.release(ctx, own); o.err != nil {
-		return o.write("releasing " + own.Name())
+	if o := b.releaseLease(ctx, own); o.Err != nil {
+		return o.Write("releasing " + own.Name())
 	}
 	return nil
 }
 
-func (b *Backend) release(ctx context.Context, l *lease) outcome {
+func (b *Backend) releaseLease(ctx context.Context, l *lease) endpoints.Outcome {
 	return b.hold(ctx, func(ctx context.Context, limit time.Duration, w *endpoint, _ int64) (sent bool, err error) {
-		return w.holds.release(ctx, limit, l.wire, l.id)
+		return w.holds.sendRelease(ctx, limit, l.wire, l.id)
 	}, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
 		_, err := w.names.Release(ctx, &leasekeeperv1.ReleaseRequest{Name: l.wire, Lease: l.id}, options...)
 		return err

@@ -30,7 +30,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
-func TestURLs(t *testing.T) {
+func TestURLsAreParsed(t *testing.T) {
 	for raw, want := range map[string]remote.Config{
 		"leasekeeper://h":                {Endpoints: []string{"h"}},
 		"leasekeeper://h1,h2:1/":         {Endpoints: []string{"h1", "h2:1"}},
@@ -75,7 +75,7 @@ func TestURLs(t *testing.T) {
 	}
 }
 
-func TestConfigs(t *testing.T) {
+func TestInvalidConfigIsRefused(t *testing.T) {
 	for _, cfg := range []remote.Config{
 		{}, {Endpoints: []string{"h"}, Namespace: "a/"}, {Endpoints: []string{"h"}, Namespace: "\xff"},
 		{Endpoints: []string{"h"}, RequestTimeout: -1}, {Endpoints: []string{"nosuch:///\x7f"}},
@@ -86,7 +86,7 @@ func TestConfigs(t *testing.T) {
 	}
 }
 
-// certificate makes one that signs itself, for 127.0.0.1, and returns its files.
+// certificate makes a self-signed certificate for 127.0.0.1, and returns its files.
 func certificate(t *testing.T) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -108,7 +108,7 @@ func certificate(t *testing.T) (cert, key string) {
 	return cert, key
 }
 
-func TestTLS(t *testing.T) {
+func TestURLParametersTurnTLSOn(t *testing.T) {
 	cert, key := certificate(t)
 	addr, stop, err := endpointstest.Serve("127.0.0.1:0", t.TempDir(), server.Config{CertFile: cert, KeyFile: key, ClientCAFile: cert})
 	ok(t, err)
@@ -131,8 +131,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// A configuration of the caller's own for TLS is used as it is.
-func TestOwnTLS(t *testing.T) {
+// The backend uses the caller's TLS configuration unchanged.
+func TestTLSConfigOfTheCallerIsUsed(t *testing.T) {
 	cert, key := certificate(t)
 	addr, stop, err := endpointstest.Serve("127.0.0.1:0", t.TempDir(), server.Config{CertFile: cert, KeyFile: key})
 	ok(t, err)
@@ -146,8 +146,8 @@ func TestOwnTLS(t *testing.T) {
 	ok(t, renew(t, b, l).Err)
 }
 
-// Somebody is there who does not speak our protocol, or does not want to.
-func TestRefusalsOfOthers(t *testing.T) {
+// Another kind of server, or a proxy, refuses every request.
+func TestRefusalsByOtherServersAreReported(t *testing.T) {
 	for code, kind := range map[codes.Code]error{
 		codes.Unimplemented: backend.ErrInvalid, codes.Unauthenticated: backend.ErrInvalid, codes.PermissionDenied: backend.ErrInvalid,
 		codes.Internal: backend.ErrUnavailable, codes.Unknown: backend.ErrUnavailable, codes.ResourceExhausted: backend.ErrUnavailable,
@@ -163,7 +163,7 @@ func TestRefusalsOfOthers(t *testing.T) {
 		}})
 		_, err := b.Get(limited(t), "x")
 		is(t, err, kind)
-		_, _, err = b.Claim(limited(t), asking("x", true))
+		_, _, err = b.Claim(limited(t), newClaim("x", true))
 		is(t, err, kind)
 		if code == codes.Unimplemented && !strings.Contains(err.Error(), "etcd://") {
 			t.Errorf("it does not say what to do: %v", err)

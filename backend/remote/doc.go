@@ -4,33 +4,31 @@
 //	leasekeepers://host1:2379/namespace       with TLS
 //	leasekeeper://host/namespace?ca=ca.pem&cert=client.pem&key=client.key
 //
-// It promises to say no more than the server said. A lease is lost only if the server has said so; what may
-// have happened and cannot be found out is [backend.ErrUnknownOutcome].
+// It promises to say no more than the server said. A lease is lost only if the server has said so. If a request may have
+// had an effect, and the backend cannot find out, the error is [backend.ErrUnknownOutcome].
 //
-// How it works. It speaks leasekeeper.v1. A namespace is put before each name on the wire, with a slash
-// between, and taken off again; what the server keeps under that name is what etcd's recipe for locks keeps,
-// so etcdctl lock namespace/name and concurrency.Mutex stand in the same line.
+// How it works. The backend speaks leasekeeper.v1. It prepends the namespace and a slash to each name on the wire, and
+// removes them from answers. The server keeps the keys of etcd's recipe for locks below that name. So etcdctl lock
+// namespace/name and concurrency.Mutex wait in the same queue.
 //
-// A claim is one request and one answer, and so is a release. They go over one stream per connection that stays
-// open: requests made while a message is being sent go in the next one together, and what the server answers
-// together comes in one message. A claim's lease has an id made from [backend.Claim.ID], so what was sent twice is
-// one lease. One that stands in line is told "yours" on the same stream; if that breaks, the same question is
-// asked again. Where an earlier attempt may still be on its way when another is answered, it is made void before
-// the answer is told. Of requests that were sent and not answered when a stream breaks nothing is known. A
-// server that does not know such streams is asked for each name by itself.
+// Claims and releases. Each is one request and one answer. They share one Hold stream per connection (hold_stream.go, on
+// the multiplexer of mux.go). Requests that callers make while a message is being sent go into the next message together,
+// and the server answers several requests in one message. The id of a claim's lease is made from [backend.Claim.ID], so a
+// claim that is sent twice is one lease. A claim that waits in the queue receives its second answer on the same stream. If
+// that stream ends, Await makes the same claim again. If an earlier attempt may still arrive after another attempt was
+// refused, the backend makes it void before it returns. If a stream ends, the outcome of its unanswered requests is
+// unknown. A server without the method Hold receives each request by itself.
 //
-// Renewals go over one stream per connection that stays open. A message has a number and many ids, the answer
-// repeats the number and names only those that were not renewed. An answer to a message that nobody waits for
-// any more is dropped, and so is all that a closed stream may still bring. A message that stays unanswered is
-// sent over another endpoint as well, and the first answer counts: either renewal is later than the call.
+// Renewals. They share one Renew stream per connection (renew_stream.go, on the same multiplexer). A message has a number
+// and many ids. The answer repeats the number, and names only the leases that were not renewed. The backend drops answers
+// to messages for which no caller waits. If a message is not answered in time, the backend sends it to another endpoint as
+// well, and takes the first answer: both attempts are later than the call, from which the new deadline counts.
 //
-// Requests go to one endpoint until it stalls or fails, and then to the next; with one endpoint there are two
-// connections to it, since often it is the connection that is dead. Everything that is sent twice has the
-// effect of once: a revocation names the token, a transfer the lease, and when the second answer says that
-// there was nothing to do any more, it is looked up whether the first attempt was it. Only pins name no more
-// than the name: one that was cut off can still arrive.
+// Endpoints. Requests go to one endpoint until it fails or is silent, and then to the next. A single endpoint has two
+// connections, since often only the connection is dead. A request that is sent twice has its effect once: a revocation
+// names the token, a transfer the lease. If the second answer is that nothing was left to do, the backend finds out whether
+// the first attempt did it. Only a pin names nothing but the name: an attempt that was cut off can still arrive.
 //
-// What it never does: it keeps no lease, renews nothing by itself and counts no deadline. No goroutine
-// outlives [Backend.Close]. There are two for each stream of renewals, and of claims and releases; with an older server, one for each claim
-// in line.
+// It keeps no lease, renews nothing by itself, and counts no deadline. No goroutine outlives [Backend.Close]. Each stream of
+// claims or of renewals has two goroutines; with an older server, each waiting claim has one.
 package remote

@@ -6,7 +6,6 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/peer"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/internal/endpoints"
@@ -16,8 +15,8 @@ import (
 type endpoint struct {
 	conn     *grpc.ClientConn
 	names    leasekeeperv1.LeasekeeperClient
-	kv       pb.KVClient // for what our own service has no method for
-	renewals renewals
+	kv       pb.KVClient // for the holder's card: leasekeeper.v1 has no method that replaces it
+	renewals mux[*renewMessage]
 	holds    holds
 }
 
@@ -25,39 +24,41 @@ func newEndpoint(conn *grpc.ClientConn) *endpoint {
 	return &endpoint{conn: conn, names: leasekeeperv1.NewLeasekeeperClient(conn), kv: pb.NewKVClient(conn)}
 }
 
-// request is one call of the server. It may be made several times, at several endpoints.
-type request = endpoints.Attempt[*endpoint]
-
-// unary makes a request of one with one answer.
-func unary(call func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error) request {
-	return func(ctx context.Context, w *endpoint, _ int64) (bool, error) {
-		// The peer is known exactly when a stream was opened on a connection.
-		var p peer.Peer
-		err := call(ctx, w, grpc.Peer(&p))
-		return p.Addr != nil, err
+// start makes the endpoint ready for claims, releases and renewals.
+func (w *endpoint) start(set *endpoints.Set[*endpoint]) {
+	w.renewals.endpoints, w.holds.endpoints = set, set
+	w.renewals.newProtocol = func(s *muxStream[*renewMessage]) protocol[*renewMessage] {
+		return &renewStream{muxStream: s, endpoint: w}
+	}
+	w.holds.newProtocol = func(s *muxStream[*holdCall]) protocol[*holdCall] {
+		return &holdStream{muxStream: s, home: &w.holds, endpoint: w, expires: noMoment}
 	}
 }
 
-// ask makes a request. The outcome tells about all attempts.
-func (b *Backend) ask(ctx context.Context, make request) outcome {
-	o := b.endpoints.Ask(ctx, make)
-	return outcome{err: o.Err, maybe: o.Maybe}
+// request makes a request once, at one endpoint.
+type request = endpoints.Attempt[*endpoint]
+
+// unary returns a request that makes a call with one answer.
+func unary(call func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error) request {
+	return func(ctx context.Context, w *endpoint, _ int64) (bool, error) {
+		return endpoints.Call(func(peer grpc.CallOption) error { return call(ctx, w, peer) })
+	}
 }
 
-// txn is a transaction of etcd's API. Nothing but the card of a holder is written by that.
-func (b *Backend) txn(ctx context.Context, req *pb.TxnRequest) (resp *pb.TxnResponse, o outcome) {
-	o = b.ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
+// txn makes a transaction of etcd's API. It serves to write the holder's card only.
+func (b *Backend) txn(ctx context.Context, req *pb.TxnRequest) (resp *pb.TxnResponse, o endpoints.Outcome) {
+	o = b.endpoints.Ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
 		resp, err = w.kv.Txn(ctx, req, options...)
 		return err
 	}))
 	return resp, o
 }
 
-// ownership returns the key of a lease, nil if there is none.
-func (b *Backend) ownership(ctx context.Context, l *lease) (key *mvccpb.KeyValue, o outcome) {
+// ownership returns the ownership key of a lease, or nil if there is none.
+func (b *Backend) ownership(ctx context.Context, l *lease) (key *mvccpb.KeyValue, o endpoints.Outcome) {
 	var resp *pb.RangeResponse
-	o = b.ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
-		resp, err = w.kv.Range(ctx, &pb.RangeRequest{Key: l.key()}, options...)
+	o = b.endpoints.Ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
+		resp, err = w.kv.Range(ctx, &pb.RangeRequest{Key: l.ownershipKey()}, options...)
 		return err
 	}))
 	if len(resp.GetKvs()) == 0 {

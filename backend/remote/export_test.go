@@ -10,8 +10,8 @@ import (
 // LeaseIDOf is the id of the lease that a claim makes.
 var LeaseIDOf = endpoints.LeaseID
 
-// AwaitAnew is Await when the stream has broken.
-func AwaitAnew(b *Backend, ctx context.Context, l backend.Lease) (backend.Grant, error) {
+// AwaitWithoutTurn is Await when the stream has broken.
+func AwaitWithoutTurn(b *Backend, ctx context.Context, l backend.Lease) (backend.Grant, error) {
 	if t := l.(*lease).turn.Swap(nil); t != nil {
 		t.quit(errReplaced)
 	}
@@ -22,30 +22,28 @@ func AwaitAnew(b *Backend, ctx context.Context, l backend.Lease) (backend.Grant,
 func Unanswered(b *Backend) int {
 	n := 0
 	for _, w := range b.endpoints.All() {
-		w.renewals.mu.Lock()
-		if s := w.renewals.present; s != nil {
-			s.mu.Lock()
-			n += len(s.asked)
-			s.mu.Unlock()
-		}
-		w.renewals.mu.Unlock()
+		n += count(&w.renewals, func(s *muxStream[*renewMessage]) int { return len(s.asked) })
+		n += count(&w.holds.mux, func(s *muxStream[*holdCall]) int { return len(s.asked) })
 	}
-	return n + holding(b, func(s *holdStream) int { return len(s.asked) })
+	return n
 }
 
 // Unsent is how many claims and releases wait to be sent.
-func Unsent(b *Backend) int { return holding(b, func(s *holdStream) int { return len(s.unsent) }) }
-
-func holding(b *Backend, count func(*holdStream) int) int {
+func Unsent(b *Backend) int {
 	n := 0
 	for _, w := range b.endpoints.All() {
-		w.holds.mu.Lock()
-		if s := w.holds.present; s != nil {
-			s.mu.Lock()
-			n += count(s)
-			s.mu.Unlock()
-		}
-		w.holds.mu.Unlock()
+		n += count(&w.holds.mux, func(s *muxStream[*holdCall]) int { return len(s.unsent) })
 	}
 	return n
+}
+
+func count[R any](m *mux[R], requests func(*muxStream[R]) int) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.stream == nil {
+		return 0
+	}
+	m.stream.mu.Lock()
+	defer m.stream.mu.Unlock()
+	return requests(m.stream)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
-// times lets something happen so often to requests by a method.
+// times returns a decision that injects a fault into the first n requests of a method.
 func times(n int32, what fault, method string) func(string, any) fault {
 	var done atomic.Int32
 	return func(called string, _ any) fault {
@@ -29,16 +29,16 @@ func times(n int32, what fault, method string) func(string, any) fault {
 
 const always = 1 << 30
 
-// faulty returns a backend to whose requests things happen.
+// faulty returns a backend with faults.
 func faulty(t testing.TB, s *store) (*remote.Backend, *faults) {
 	t.Helper()
 	f := new(faults)
 	return openWith(t, remote.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()}), f
 }
 
-// Whatever is lost on the way, a claim that failed has left nothing, one whose outcome is unknown can be
-// released or repeated, and one that succeeded is one lease.
-func TestLostAnswersToClaims(t *testing.T) {
+// A claim that failed has left nothing. A claim with an unknown outcome can be released or repeated. A claim that succeeded
+// is one lease. That holds whichever answers are lost.
+func TestClaimSurvivesLostAnswers(t *testing.T) {
 	s := startStore(t)
 	for _, what := range []fault{lose, unsent} {
 		for _, n := range []int32{1, 2, always} {
@@ -60,7 +60,7 @@ func claimWithFaults(t *testing.T, s *store, decide func(string, any) fault, wai
 }
 
 func claimOn(t *testing.T, s *store, b *remote.Backend, f *faults, decide func(string, any) fault, wait, again bool) {
-	claim := asking(unique("lost"), wait)
+	claim := newClaim(unique("lost"), wait)
 	if again {
 		_, _, err := b.Claim(limited(t), claim)
 		ok(t, err)
@@ -82,7 +82,7 @@ func claimOn(t *testing.T, s *store, b *remote.Backend, f *faults, decide func(s
 		is(t, renew(t, b, l).Err, backend.ErrInvalid)
 		_, err := b.Await(limited(t), l)
 		is(t, err, backend.ErrInvalid)
-		// Releasing and claiming again both work afterwards.
+		// Releasing and claiming again both work.
 		if _, g, err := b.Claim(limited(t), claim); err != nil || !g.Held {
 			t.Errorf("claimed again: %+v, %v", g, err)
 		}
@@ -93,7 +93,7 @@ func claimOn(t *testing.T, s *store, b *remote.Backend, f *faults, decide func(s
 			t.Error("an error that says that nothing was changed comes with a lease")
 		}
 		if again {
-			return // what was there before is the caller's
+			return // the earlier claim belongs to the caller
 		}
 	}
 	s.None(claim.Name)
@@ -102,13 +102,14 @@ func claimOn(t *testing.T, s *store, b *remote.Backend, f *faults, decide func(s
 	}
 }
 
-// An attempt whose answer was lost may still be on its way when the next is refused. It comes to nothing.
-func TestALateClaimComesToNothing(t *testing.T) {
+// An attempt whose answer was lost may still be under way when the next attempt is refused. When it arrives, it has no
+// effect.
+func TestLateClaimHasNoEffectAfterARefusal(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
 	name := unique("late")
 	l, _ := hold(t, b, name)
-	claim := asking(name, false)
+	claim := newClaim(name, false)
 	for _, c := range []struct {
 		releases fault
 		kind     error
@@ -132,21 +133,21 @@ func TestALateClaimComesToNothing(t *testing.T) {
 		}
 	}
 	ok(t, b.Release(limited(t), l))
-	// Now it arrives, and the name is free.
+	// Now the attempt arrives, and the name is free.
 	claim.ID[3]--
 	_, _, err := b.Claim(limited(t), claim)
 	is(t, err, backend.ErrLost)
 	s.None(name)
 }
 
-// A change whose answer is lost once is done, and told so. One whose answers are all lost is unknown, and one
-// that never left has changed nothing.
-func TestLostAnswersToChanges(t *testing.T) {
+// A change whose answer is lost once takes effect, and succeeds. If all its answers are lost, its outcome is unknown. If it
+// never left, nothing has changed.
+func TestChangesSurviveLostAnswers(t *testing.T) {
 	s := startStore(t)
 	for _, c := range []struct {
 		method string
 		change func(b *remote.Backend, l backend.Lease, g backend.Grant) error
-		done   error // what asking again comes to when it has taken effect
+		done   error // the error of the same change again, after it has taken effect
 	}{
 		{"Release", func(b *remote.Backend, l backend.Lease, _ backend.Grant) error { return b.Release(limited(t), l) }, nil},
 		{"Announce", func(b *remote.Backend, l backend.Lease, _ backend.Grant) error { return b.Announce(limited(t), l, "x") }, nil},
@@ -168,7 +169,7 @@ func TestLostAnswersToChanges(t *testing.T) {
 					b, f := faulty(t, s)
 					name := unique("change")
 					l, g := hold(t, b, name)
-					next := stand(t, b, name)
+					next := enqueue(t, b, name)
 					f.Set(times(n, what, c.method))
 					err := c.change(b, l, g)
 					f.Set(nil)
@@ -198,13 +199,13 @@ func TestLostAnswersToChanges(t *testing.T) {
 	}
 }
 
-// To revoke the present holder of a name hits one holder, however often it is sent.
-func TestRevokeHitsOne(t *testing.T) {
+// A revocation of the present holder ends one tenure, however often it is sent.
+func TestRepeatedRevokeEndsOneTenure(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
 	name := unique("one")
 	_, _ = hold(t, b, name)
-	next := stand(t, b, name)
+	next := enqueue(t, b, name)
 	f.Set(times(2, lose, "Revoke"))
 	ok(t, b.Revoke(limited(t), name, 0, "x", true))
 	f.Set(nil)
@@ -213,8 +214,8 @@ func TestRevokeHitsOne(t *testing.T) {
 	ok(t, renew(t, b, next).Err)
 }
 
-// A transfer whose answer was lost, of a lease that then turns out to be gone for another reason, is none.
-func TestLostTransferOfARevokedLease(t *testing.T) {
+// A lease that was revoked before its transfer was carried out is lost, although the answer to the transfer was lost too.
+func TestTransferOfARevokedLeaseIsLost(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
 	name := unique("revoked")
@@ -233,7 +234,7 @@ func TestLostTransferOfARevokedLease(t *testing.T) {
 	is(t, b.Transfer(limited(t), l), backend.ErrLost)
 }
 
-func TestLostAnswersToQuestions(t *testing.T) {
+func TestReadsSurviveLostAnswers(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
 	name := unique("questions")
@@ -260,8 +261,8 @@ func TestLostAnswersToQuestions(t *testing.T) {
 	}
 }
 
-// nobody is an address where nobody listens.
-func nobody(t *testing.T) string {
+// unusedAddress is an address on which no server listens.
+func unusedAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	ok(t, err)
@@ -269,11 +270,11 @@ func nobody(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func TestNobodyThere(t *testing.T) {
-	b := open(t, nobody(t), nobody(t))
-	l, _, err := b.Claim(limited(t), asking("x", true))
+func TestUnreachableServerIsUnavailable(t *testing.T) {
+	b := open(t, unusedAddress(t), unusedAddress(t))
+	l, _, err := b.Claim(limited(t), newClaim("x", true))
 	if is(t, err, backend.ErrUnavailable); l != nil {
-		t.Error("a lease from nobody")
+		t.Error("a lease without a server")
 	}
 	_, err = b.Get(limited(t), "x")
 	is(t, err, backend.ErrUnavailable)
@@ -282,19 +283,19 @@ func TestNobodyThere(t *testing.T) {
 	is(t, b.Watch(limited(t), "", func(backend.Event) {}), backend.ErrUnavailable)
 }
 
-// One member of two cannot be reached: the other one does it.
-func TestAnotherEndpoint(t *testing.T) {
+// One of two members cannot be reached, or is silent. The other one serves.
+func TestRequestsGoToAnEndpointThatAnswers(t *testing.T) {
 	s := startStore(t)
 	p := startProxy(t, s.Addr)
 	p.Stall(false)
-	for _, dead := range []string{nobody(t), p.Addr()} {
+	for _, dead := range []string{unusedAddress(t), p.Addr()} {
 		b := openWith(t, remote.Config{Endpoints: []string{dead, s.Addr}, RequestTimeout: 300 * time.Millisecond})
 		l, _ := hold(t, b, unique("other"))
 		ok(t, renew(t, b, l).Err)
 	}
 }
 
-// established returns a backend behind a proxy that has a connection.
+// established returns a backend with a connection through a proxy.
 func established(t *testing.T, cfg remote.Config, s *store) (*remote.Backend, *proxy, backend.Lease) {
 	t.Helper()
 	p := startProxy(t, s.Addr)
@@ -304,18 +305,18 @@ func established(t *testing.T, cfg remote.Config, s *store) (*remote.Backend, *p
 	return b, p, l
 }
 
-// The connection carries nothing any more, though the server is well: a claim that is stuck there is told as
-// unknown, and can be repeated.
-func TestStalledClaim(t *testing.T) {
+// The connection is silent, though the server is well. The outcome of a claim on it is unknown, and the claim can be
+// repeated.
+func TestClaimOnAStalledConnectionIsUnknown(t *testing.T) {
 	s := startStore(t)
 	b, p, _ := established(t, remote.Config{}, s)
 	p.Stall(false)
-	claim := asking(unique("stuck"), true)
+	claim := newClaim(unique("stuck"), true)
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	l, _, err := b.Claim(ctx, claim)
 	is(t, err, backend.ErrUnknownOutcome)
-	is(t, err, context.DeadlineExceeded) // the caller's, and no limit of the backend's own
+	is(t, err, context.DeadlineExceeded) // of the caller, and no limit of the backend
 	if l == nil {
 		t.Fatal("no lease")
 	}
@@ -330,15 +331,15 @@ func TestStalledClaim(t *testing.T) {
 	s.None(claim.Name)
 }
 
-// While a server restarts, calls fail as unavailable or succeed, and what went on goes on afterwards.
-func TestRestart(t *testing.T) {
+// While a server restarts, calls fail as unavailable or succeed. Renewals, waiting and watches continue after it.
+func TestCallsContinueAfterARestart(t *testing.T) {
 	dir := t.TempDir()
 	addr, stop, err := endpointstest.Serve("127.0.0.1:0", dir, server.Config{})
 	ok(t, err)
 	b := open(t, addr)
 	name := unique("restart")
 	l, g := hold(t, b, name)
-	w := stand(t, b, name)
+	w := enqueue(t, b, name)
 	turn := make(chan error, 1)
 	go func() {
 		_, err := b.Await(limited(t), w)
@@ -353,7 +354,7 @@ func TestRestart(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	ok(t, stop())
-	err = b.Renew(limited(t), []backend.Lease{l}, func(_ int, r backend.Renewal) { t.Errorf("nobody is there: %+v", r) })
+	err = b.Renew(limited(t), []backend.Lease{l}, func(_ int, r backend.Renewal) { t.Errorf("the server is stopped: %+v", r) })
 	is(t, err, backend.ErrUnavailable)
 	_, stop, err = endpointstest.Serve(addr, dir, server.Config{})
 	ok(t, err)
@@ -370,10 +371,10 @@ func TestRestart(t *testing.T) {
 	ok(t, <-turn)
 	e := <-seen
 	for e.Kind == backend.Resync && e.Info.Token == g.Token {
-		e = <-seen // the watch took another endpoint once more, because another call had left this one
+		e = <-seen // the watch changed its endpoint again, because another call had left it
 	}
 	if e.Kind != backend.Acquired && e.Kind != backend.Resync || e.Info.Token <= g.Token {
-		t.Errorf("it passed on: %+v", e)
+		t.Errorf("a new holder: %+v", e)
 	}
 	cancel()
 	is(t, <-watched, context.Canceled)

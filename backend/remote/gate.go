@@ -6,31 +6,32 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
-// Compare returns the condition that makes a transaction of one's own, through the server's etcd API, commit
-// only if the lease, which must have been told to hold its name, still does: put it among the Compare of a
-// TxnRequest. l is what Raw of the root package's Lease returns.
+// Compare returns the condition that the lease holds its name. Put it among the Compare of a TxnRequest to our server's etcd
+// API: the transaction then commits only while the lease holds the name. The lease must have been granted its name. l is what
+// Raw of the root package's Lease returns.
 func Compare(l backend.Lease) (*pb.Compare, error) {
 	own, err := gated(l)
 	if err != nil {
 		return nil, err
 	}
-	return own.compare(), nil
+	return own.condition(), nil
 }
 
-// Key returns the ownership key and its create revision, for those who build the condition of [Compare] with
-// another library: that the create revision of this key is this.
+// Key returns the ownership key and its create revision. With another library, the condition of [Compare] is that the create
+// revision of this key is the one returned.
 func Key(l backend.Lease) (key []byte, createRevision int64, err error) {
 	own, err := gated(l)
 	if err != nil {
 		return nil, 0, err
 	}
-	return own.key(), int64(own.token), nil
+	return own.ownershipKey(), int64(own.token), nil
 }
 
-// LeaseID returns the lease as the server's etcd API knows it, to which keys of one's own can be bound: they
-// are deleted when it is released or ends.
+// LeaseID returns the id of the lease in the server's etcd API. The server deletes keys that are attached to it when the
+// lease is released or ends.
 func LeaseID(l backend.Lease) (int64, error) {
 	own, err := gated(l)
 	if err != nil {
@@ -39,24 +40,24 @@ func LeaseID(l backend.Lease) (int64, error) {
 	return own.id, nil
 }
 
-// gated is known for functions that need no connection.
+// gated returns a lease of any backend of this package, if it has a token.
 func gated(l backend.Lease) (*lease, error) {
 	var b *Backend
 	if own, ok := l.(*lease); ok && own != nil {
 		b = own.b
 	}
-	return b.known(l)
+	return endpoints.Known[*lease](b, l)
 }
 
-// key is the ownership key.
-func (l *lease) key() []byte {
+// ownershipKey is the key that owns the name on the server.
+func (l *lease) ownershipKey() []byte {
 	return []byte(l.wire + "/" + strconv.FormatInt(l.id, 16))
 }
 
-// compare holds exactly while the key is there. In line it is there as well.
-func (l *lease) compare() *pb.Compare {
+// condition is the condition that the ownership key is there. It is there while the lease waits, too.
+func (l *lease) condition() *pb.Compare {
 	return &pb.Compare{
-		Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL, Key: l.key(),
+		Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL, Key: l.ownershipKey(),
 		TargetUnion: &pb.Compare_CreateRevision{CreateRevision: int64(l.token)},
 	}
 }

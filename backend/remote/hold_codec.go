@@ -5,103 +5,48 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/internal/holdwire"
 )
 
-// holdCodec is gRPC's own, which writes requests in a shorter way, and reads plain answers in a shorter way and into
-// those that were read before: nobody keeps them. There may be tens of thousands a second.
+// holdCodec is the codec of the Hold stream: package holdwire for the messages that it knows, and gRPC's own codec for
+// others.
 type holdCodec struct{ encoding.CodecV2 }
 
-// withHoldCodec has a stream use it.
+// withHoldCodec is the option that makes a stream use holdCodec.
 func withHoldCodec() grpc.CallOption {
 	return grpc.ForceCodecV2(holdCodec{encoding.GetCodecV2(proto.Name)})
 }
 
-// Unmarshal implements [encoding.CodecV2].
+// minPooledBuffer is the size of the smallest buffer that the codec takes from the pool. gRPC does not return smaller
+// buffers to the pool.
+const minPooledBuffer = 2 << 10
+
+// Marshal implements [encoding.CodecV2].
+func (c holdCodec) Marshal(v any) (mem.BufferSlice, error) {
+	req, ok := v.(*leasekeeperv1.HoldRequest)
+	if !ok {
+		return c.CodecV2.Marshal(v)
+	}
+	pool := mem.DefaultBufferPool()
+	buf := pool.Get(max(holdwire.RequestRoom(req), minPooledBuffer))
+	if *buf, ok = holdwire.AppendRequest((*buf)[:0], req); !ok {
+		pool.Put(buf)
+		return c.CodecV2.Marshal(v) // which returns the reason
+	}
+	return mem.BufferSlice{mem.NewBuffer(buf, pool)}, nil
+}
+
+// Unmarshal implements [encoding.CodecV2]. It decodes a response into the memory of the last one: the caller keeps nothing
+// of it.
 func (c holdCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	if resp, ok := v.(*leasekeeperv1.HoldResponse); ok {
 		buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
 		defer buf.Free()
-		if readAnswers(buf.ReadOnlyData(), resp) {
+		if holdwire.DecodeResponse(buf.ReadOnlyData(), resp) {
 			return nil
 		}
 	}
 	return c.CodecV2.Unmarshal(data, v)
-}
-
-// Fields by their numbers in the service's definition.
-const (
-	answersField = 1
-	numberField  = 1
-	stateField   = 2
-	ttlField     = 3
-	tokenField   = 4
-	placeField   = 5
-	endedField   = 7
-)
-
-// readAnswers reads a message in which all answers are plain, else it returns false, and what it has read is void.
-func readAnswers(b []byte, resp *leasekeeperv1.HoldResponse) bool {
-	all := resp.Answers[:0]
-	for len(b) > 0 {
-		field, kind, n := protowire.ConsumeTag(b)
-		if n < 0 || field != answersField || kind != protowire.BytesType {
-			return false
-		}
-		one, m := protowire.ConsumeBytes(b[n:])
-		if m < 0 {
-			return false
-		}
-		b = b[n+m:]
-		if len(all) < cap(all) {
-			all = all[:len(all)+1]
-		} else {
-			all = append(all, nil)
-		}
-		a := &all[len(all)-1]
-		if *a == nil {
-			*a = new(leasekeeperv1.HoldAnswer)
-		} else {
-			(*a).Reset()
-		}
-		if !readAnswer(one, *a) {
-			return false
-		}
-	}
-	resp.Answers = all
-	return true
-}
-
-// readAnswer reads an answer that is plain: it tells neither of who holds the name nor of a failure.
-func readAnswer(b []byte, a *leasekeeperv1.HoldAnswer) bool {
-	for len(b) > 0 {
-		field, kind, n := protowire.ConsumeTag(b)
-		if n < 0 || kind != protowire.VarintType {
-			return false
-		}
-		v, m := protowire.ConsumeVarint(b[n:])
-		if m < 0 {
-			return false
-		}
-		b = b[n+m:]
-		switch field {
-		case numberField:
-			a.Number = v
-		case stateField:
-			a.State = leasekeeperv1.HoldAnswer_State(v)
-		case ttlField:
-			a.TtlMs = int64(v)
-		case tokenField:
-			a.Token = v
-		case placeField:
-			a.Place = int32(v)
-		case endedField:
-			a.Ended = protowire.DecodeBool(v)
-		default:
-			return false
-		}
-	}
-	return true
 }

@@ -17,7 +17,7 @@ import (
 
 const holdMethod = leasekeeperv1.Leasekeeper_Hold_FullMethodName
 
-// older returns a backend to whose server claims and releases must be made one by one.
+// older returns a backend whose server does not have the method Hold.
 func older(t testing.TB, s *store) (*remote.Backend, *faults) {
 	t.Helper()
 	f := new(faults)
@@ -25,8 +25,8 @@ func older(t testing.TB, s *store) (*remote.Backend, *faults) {
 	return openWith(t, remote.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()}), f
 }
 
-// An older server is used as it can be.
-func TestOlderServer(t *testing.T) {
+// With a server that does not have Hold, the backend makes a request for each name.
+func TestServerWithoutHoldIsUsedPerName(t *testing.T) {
 	s := startStore(t)
 	b, f := older(t, s)
 	for range 3 {
@@ -34,7 +34,7 @@ func TestOlderServer(t *testing.T) {
 		ok(t, b.Release(limited(t), l))
 	}
 	calls := f.Calls()
-	// The first claim is made twice, unless the server's refusal of the stream comes before it is sent there.
+	// The first claim is sent twice, unless the server's refusal of the stream comes before the claim.
 	acquired := calls[leasekeeperv1.Leasekeeper_Acquire_FullMethodName]
 	if calls[holdMethod] != 1 || acquired < 3 || acquired > 4 || calls[leasekeeperv1.Leasekeeper_Release_FullMethodName] != 3 {
 		t.Errorf("calls: %v", calls)
@@ -55,8 +55,8 @@ func TestOlderServer(t *testing.T) {
 	}
 }
 
-// Hundreds stand in line on one stream, and each gets its turn.
-func TestManyInLineOnOneStream(t *testing.T) {
+// Hundreds of claims wait on one stream, and each gets its turn.
+func TestManyClaimsWaitOnOneStream(t *testing.T) {
 	const many = 300
 	s := startStore(t)
 	b, f := faulty(t, s)
@@ -66,7 +66,7 @@ func TestManyInLineOnOneStream(t *testing.T) {
 	var all sync.WaitGroup
 	var held atomic.Int32
 	for range many {
-		w := stand(t, b, name)
+		w := enqueue(t, b, name)
 		all.Go(func() {
 			_, err := b.Await(limited(t), w)
 			ok(t, err)
@@ -88,8 +88,8 @@ func TestManyInLineOnOneStream(t *testing.T) {
 	s.None(name)
 }
 
-// Requests made while a message is being sent all go in the next one, under a name for their holder that is said once.
-func TestRequestsTravelTogether(t *testing.T) {
+// Requests that callers make while a message is being sent go into the next message together. A message names a holder once.
+func TestConcurrentRequestsShareOneMessage(t *testing.T) {
 	const many = 200
 	s := startStore(t)
 	b, f := faulty(t, s)
@@ -119,7 +119,7 @@ func TestRequestsTravelTogether(t *testing.T) {
 	leases := make([]backend.Lease, many)
 	claim := func(i int) {
 		all.Go(func() {
-			c := asking(fmt.Sprint(prefix, "/", i), true)
+			c := newClaim(fmt.Sprint(prefix, "/", i), true)
 			l, g, err := b.Claim(limited(t), c)
 			ok(t, err)
 			if leases[i] = l; !g.Held {
@@ -146,8 +146,8 @@ func TestRequestsTravelTogether(t *testing.T) {
 	}
 }
 
-// A caller that leaves is told nothing more, and the server hears what it leaves; the stream goes on.
-func TestClaimIsLeft(t *testing.T) {
+// A caller whose context ends receives nothing more, the server is asked to forget the claim, and the stream continues.
+func TestAbandonedClaimIsForgotten(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
 	hold(t, b, unique("before"))
@@ -170,7 +170,7 @@ func TestClaimIsLeft(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-arrived; cancel() }()
-	l, _, err := b.Claim(ctx, asking(name, true))
+	l, _, err := b.Claim(ctx, newClaim(name, true))
 	is(t, err, backend.ErrUnknownOutcome)
 	is(t, err, context.Canceled)
 	eventually(t, "it is forgotten", func() bool { return forgotten.Load() == 1 && remote.Unanswered(b) == 0 })
@@ -181,30 +181,30 @@ func TestClaimIsLeft(t *testing.T) {
 	if n := f.Calls()[holdMethod]; n != 0 {
 		t.Errorf("%d more streams", n)
 	}
-	// One that has not left yet never does.
+	// A claim whose context has ended before never leaves.
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
-	if l, _, err := b.Claim(done, asking(unique("never"), true)); l != nil || !errors.Is(err, context.Canceled) && !errors.Is(err, backend.ErrUnknownOutcome) {
+	if l, _, err := b.Claim(done, newClaim(unique("never"), true)); l != nil || !errors.Is(err, context.Canceled) && !errors.Is(err, backend.ErrUnknownOutcome) {
 		t.Errorf("%v, %v", l, err)
 	}
 }
 
-// The stream breaks while some wait for an answer and others for their turn: what is not known is asked again
-// by those who may, and the others go on waiting.
-func TestTheStreamBreaks(t *testing.T) {
+// The stream breaks while some claims wait for an answer and others for their turn. Claims with an unknown outcome are
+// repeated, and the others keep waiting.
+func TestClaimsAndWaitersSurviveABrokenStream(t *testing.T) {
 	s := startStore(t)
 	p := startProxy(t, s.Addr)
 	b := openWith(t, remote.Config{Endpoints: []string{p.Addr()}})
 	direct := open(t, s.Addr)
 	name := unique("breaks")
 	l, _ := hold(t, direct, name)
-	w := stand(t, b, name)
+	w := enqueue(t, b, name)
 	turn := awaiting(t, b, w)
 	p.Stall(false)
 	var all sync.WaitGroup
 	for i := range 20 {
 		all.Go(func() {
-			c := asking(fmt.Sprint(unique("asked"), i), true)
+			c := newClaim(fmt.Sprint(unique("asked"), i), true)
 			l, g, err := b.Claim(limited(t), c)
 			for errors.Is(err, backend.ErrUnknownOutcome) {
 				l, g, err = b.Claim(limited(t), c)
@@ -223,23 +223,23 @@ func TestTheStreamBreaks(t *testing.T) {
 	ok(t, b.Release(limited(t), w))
 }
 
-// A caller that finds that nothing comes on the stream any more has all others that wait there ask over another endpoint.
-func TestAStalledStreamIsLeftByAll(t *testing.T) {
+// If one caller finds that the stream is silent, all other callers on it try another endpoint too.
+func TestStalledStreamEndsForAllCallers(t *testing.T) {
 	s := startStore(t)
 	b, p, l := established(t, remote.Config{Endpoints: []string{s.Addr}, RequestTimeout: 1200 * time.Millisecond}, s)
-	w := stand(t, b, l.Name())
+	w := enqueue(t, b, l.Name())
 	turn := awaiting(t, b, w)
 	eventually(t, "it is waited for", func() bool { return remote.Unanswered(b) == 1 })
 	p.Stall(false)
 	ok(t, open(t, s.Addr).Revoke(limited(t), l.Name(), 0, "x", true))
-	claim, g, err := b.Claim(limited(t), asking(unique("another"), true))
+	claim, g, err := b.Claim(limited(t), newClaim(unique("another"), true))
 	if ok(t, err); !g.Held {
 		t.Errorf("%+v", g)
 	}
 	select {
 	case err := <-turn:
 		ok(t, err)
-	case <-time.After(5 * time.Second): // gRPC's own pings would find it out later
+	case <-time.After(5 * time.Second): // gRPC's own pings would take longer
 		t.Error("it is still listened to")
 	}
 	ok(t, b.Release(limited(t), claim))

@@ -12,9 +12,10 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
-// pageSize is how many names the server lists at once.
+// pageSize is how many names one request lists.
 const pageSize = 1000
 
 // Get implements [backend.Backend].
@@ -27,16 +28,16 @@ func (b *Backend) Get(ctx context.Context, name string) (backend.Info, error) {
 		return backend.Info{}, err
 	}
 	defer end()
-	info, o := b.get(ctx, name)
-	if o.err != nil {
-		return backend.Info{}, o.read("asking about " + name)
+	info, o := b.nameInfo(ctx, name)
+	if o.Err != nil {
+		return backend.Info{}, o.Read("asking about " + name)
 	}
 	return b.info(info), nil
 }
 
-func (b *Backend) get(ctx context.Context, name string) (*leasekeeperv1.NameInfo, outcome) {
+func (b *Backend) nameInfo(ctx context.Context, name string) (*leasekeeperv1.NameInfo, endpoints.Outcome) {
 	var resp *leasekeeperv1.GetResponse
-	o := b.ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
+	o := b.endpoints.Ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
 		resp, err = w.names.Get(ctx, &leasekeeperv1.GetRequest{Name: b.root + name}, options...)
 		return err
 	}))
@@ -46,7 +47,7 @@ func (b *Backend) get(ctx context.Context, name string) (*leasekeeperv1.NameInfo
 // List implements [backend.Backend].
 func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]backend.Info, error) {
 	if limit <= 0 {
-		return nil, fmt.Errorf("%w: a list of up to %d names", backend.ErrInvalid, limit)
+		return nil, fmt.Errorf("%w: a list of up to %d names: ask for at least one", backend.ErrInvalid, limit)
 	}
 	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
@@ -61,17 +62,17 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 	for {
 		req.Limit = int32(min(limit-len(found), pageSize))
 		var resp *leasekeeperv1.ListResponse
-		o := b.ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
+		o := b.endpoints.Ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
 			resp, err = w.names.List(ctx, req, options...)
 			return err
 		}))
-		if o.err != nil {
-			return nil, o.read("listing names")
+		if o.Err != nil {
+			return nil, o.Read("listing names")
 		}
 		for _, info := range resp.Names {
 			found = append(found, b.info(info))
 		}
-		// A page can be short although there is more: its names may have become free meanwhile.
+		// A page can be short although there is more: some of its names may have become free.
 		if !resp.More || len(found) >= limit || resp.Last <= req.After {
 			return found, nil
 		}
@@ -92,17 +93,17 @@ func (b *Backend) History(ctx context.Context, name string, limit int) ([]backen
 	if limit <= 0 {
 		return nil, nil
 	}
-	past, o := b.history(ctx, name, limit)
-	if o.err != nil {
-		return nil, o.read("asking for the history of " + name)
+	past, o := b.readHistory(ctx, name, limit)
+	if o.Err != nil {
+		return nil, o.Read("asking for the history of " + name)
 	}
 	return past, nil
 }
 
-func (b *Backend) history(ctx context.Context, name string, limit int) ([]backend.Tenure, outcome) {
+func (b *Backend) readHistory(ctx context.Context, name string, limit int) ([]backend.Tenure, endpoints.Outcome) {
 	req := &leasekeeperv1.HistoryRequest{Name: b.root + name, Limit: int32(min(limit, pageSize))}
 	var resp *leasekeeperv1.HistoryResponse
-	o := b.ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
+	o := b.endpoints.Ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
 		resp, err = w.names.History(ctx, req, options...)
 		return err
 	}))
@@ -124,7 +125,7 @@ var reasons = map[leasekeeperv1.Why]backend.Reason{
 	leasekeeperv1.Why_DELETED:     backend.Deleted,
 }
 
-// info is what the server tells about a name, in the words of package backend.
+// info converts the state of a name.
 func (b *Backend) info(n *leasekeeperv1.NameInfo) backend.Info {
 	info := backend.Info{Name: strings.TrimPrefix(n.GetName(), b.root), Held: n.GetHeld(), Token: backend.Token(n.GetToken())}
 	if n.GetPinned() {
@@ -137,20 +138,20 @@ func (b *Backend) info(n *leasekeeperv1.NameInfo) backend.Info {
 		return info
 	}
 	info.Holder = holderOf(n.Holder, n.Lease)
-	info.TTL, info.Remaining, info.Waiting = length(n.TtlMs), length(n.RemainingMs), int(n.Waiting)
+	info.TTL, info.Remaining, info.Waiting = ttlUnit.Duration(n.TtlMs), ttlUnit.Duration(n.RemainingMs), int(n.Waiting)
 	return info
 }
 
 func wireHolder(h backend.Holder) *leasekeeperv1.Holder {
 	wire := &leasekeeperv1.Holder{Id: h.ID, Host: h.Card.Host, Pid: int64(h.Card.PID), Text: h.Card.Text}
-	// A time that the wire cannot express is only left out: nothing decides by it.
+	// The wire cannot express every time. Such a time is omitted: no decision depends on it.
 	if started := timestamppb.New(h.Card.Started); !h.Card.Started.IsZero() && started.IsValid() {
 		wire.Started = started
 	}
 	return wire
 }
 
-// holderOf tells who has a lease. Programs that follow etcd's recipe are known by that only.
+// holderOf returns the holder of a lease. Only their lease identifies programs that follow etcd's recipe.
 func holderOf(h *leasekeeperv1.Holder, lease int64) backend.Holder {
 	id := h.GetId()
 	if id == "" {
@@ -161,7 +162,7 @@ func holderOf(h *leasekeeperv1.Holder, lease int64) backend.Holder {
 	}}
 }
 
-// timeOf is the zero time for one that is not known.
+// timeOf returns a time, or the zero time for nil.
 func timeOf(t *timestamppb.Timestamp) time.Time {
 	if t == nil {
 		return time.Time{}

@@ -11,8 +11,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
-// A waiter that finds no place is told that, and not that its time was over, or that its name was not free.
-func TestRefusedWaiterIsToldTheCause(t *testing.T) {
+// A waiter for which the server has no place receives that cause. Its error is not that its time was over, or that the name
+// was held.
+func TestRefusedWaiterReceivesTheCause(t *testing.T) {
 	s := startOwn(t, server.Config{MaxRequests: 2})
 	keeper := func() *leasekeeper.Keeper {
 		k, err := leasekeeper.New(open(t, s.Addr), leasekeeper.WithTTL(time.Minute))
@@ -38,7 +39,7 @@ func TestRefusedWaiterIsToldTheCause(t *testing.T) {
 	defer end()
 	_, err = k.Acquire(short, "free")
 	if !errors.Is(err, leasekeeper.ErrUnavailable) || !strings.Contains(err.Error(), "as many claims waiting on this server as one client may") {
-		t.Errorf("the waiter is told: %v", err)
+		t.Errorf("the error is %v", err)
 	}
 	cancel()
 	<-waited

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"math"
 	"sync/atomic"
 	"time"
 
@@ -14,34 +13,34 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
-// Schemes of URLs: with the second, connections are encrypted in any case.
+// The schemes of URLs. SchemeTLS always encrypts connections.
 const (
 	Scheme    = "leasekeeper"
 	SchemeTLS = "leasekeepers"
 )
 
-// DefaultRequestTimeout is how long one endpoint may take for one request if there is time for more.
+// DefaultRequestTimeout is how long one endpoint may take for one request while there is time to ask another.
 const DefaultRequestTimeout = endpoints.DefaultRequestTimeout
 
-// What the server accepts as a TTL.
+// The TTLs that the server accepts.
 const (
 	minTTL = 100 * time.Millisecond
 	maxTTL = 9_000_000_000_000 * time.Millisecond
 )
 
-// Config says where leases live. Only Endpoints must be given.
+// Config says how to reach the server. Endpoints is required.
 type Config struct {
-	// Endpoints are members of one cluster, as host, host:port, or whatever a resolver of gRPC understands.
+	// Endpoints are members of one cluster, as host, host:port, or any target that gRPC's resolvers understand.
 	Endpoints []string
-	// Namespace stands before all names, with a slash between; empty means none. Programs that are to
-	// exclude each other have the same.
+	// Namespace is prepended to every name on the server, with a slash between. Programs exclude each other only if they use
+	// the same namespace. Empty means none.
 	Namespace string
-	// TLS is how connections are encrypted; nil means not at all.
+	// TLS encrypts connections; nil means plain text.
 	TLS *tls.Config
-	// RequestTimeout is how long one endpoint may take for one request if there is time to ask another; 0
-	// means [DefaultRequestTimeout].
+	// RequestTimeout is how long one endpoint may take for one request while there is time to ask another. 0 means
+	// [DefaultRequestTimeout].
 	RequestTimeout time.Duration
-	// DialOptions are applied after those of this package.
+	// DialOptions follow the options of this package, and override them.
 	DialOptions []grpc.DialOption
 }
 
@@ -63,7 +62,7 @@ func (c Config) validate() error {
 
 // Backend keeps leases in a server.
 type Backend struct {
-	root      string // what every name on the wire begins with: the namespace and a slash, or nothing
+	root      string // the prefix of every name on the wire: the namespace and a slash, or empty
 	endpoints *endpoints.Set[*endpoint]
 }
 
@@ -78,7 +77,7 @@ var (
 	_ backend.Transferrer = (*Backend)(nil)
 )
 
-// New returns a backend. It does not connect before it is used.
+// New returns a backend. It connects at the first request.
 func New(cfg Config) (*Backend, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -92,8 +91,7 @@ func New(cfg Config) (*Backend, error) {
 		return nil, err
 	}
 	for _, w := range b.endpoints.All() {
-		w.renewals.b, w.renewals.endpoint = b, w
-		w.holds.b, w.holds.endpoint = b, w
+		w.start(b.endpoints)
 	}
 	return b, nil
 }
@@ -106,58 +104,29 @@ func (b *Backend) Limits() backend.Limits {
 	return backend.Limits{MinTTL: minTTL, MaxTTL: maxTTL, Granularity: time.Millisecond}
 }
 
-// Close implements [backend.Backend]. Calls that are under way end with [backend.ErrClosed], or with
-// [backend.ErrUnknownOutcome] if they may have had an effect. It waits for them until ctx ends.
+// Close implements [backend.Backend]. Calls under way end with [backend.ErrClosed], or with [backend.ErrUnknownOutcome] if they
+// may have had an effect. Close waits for them until ctx ends.
 func (b *Backend) Close(ctx context.Context) error { return b.endpoints.Close(ctx) }
 
-// lease is a reference to what the server keeps for a claim.
+// lease refers to a lease of the server.
 type lease struct {
 	b      *Backend
-	wire   string // its name there
+	wire   string // its name on the wire
 	id     int64
-	token  backend.Token // which it holds the name under, or will; 0 if it is not known whether it exists
+	token  backend.Token // of its tenure, also while it waits; 0 if it is unknown whether the lease exists
 	ttl    time.Duration
 	holder string
-	turn   atomic.Pointer[turn] // where "yours" is to come; nil if there is none
+	turn   atomic.Pointer[turn] // receives the turn of a lease that waits; nil if it holds the name, or a stream broke
 }
 
 // Name implements [backend.Lease].
 func (l *lease) Name() string { return l.wire[len(l.b.root):] }
 
-// mine returns what a reference refers to, if this backend has made it.
-func (b *Backend) mine(l backend.Lease) (*lease, error) {
-	own, ok := l.(*lease)
-	if !ok || own == nil || own.b != b {
-		return nil, errForeign
-	}
-	return own, nil
-}
+// Backend implements [endpoints.Lease].
+func (l *lease) Backend() *Backend { return l.b }
 
-var errForeign = fmt.Errorf("%w: that lease is not of this backend", backend.ErrInvalid)
+// Known implements [endpoints.Lease].
+func (l *lease) Known() bool { return l.token != 0 }
 
-// known is mine for what only a lease of known token can do.
-func (b *Backend) known(l backend.Lease) (*lease, error) {
-	own, err := b.mine(l)
-	if err == nil && own.token == 0 {
-		err = fmt.Errorf("%w: it is not known whether the claim of %s took effect: claim it again with the same ID, or release it",
-			backend.ErrInvalid, own.Name())
-	}
-	return own, err
-}
-
-// millis is a TTL as the server counts it: rounded up.
-func millis(d time.Duration) int64 {
-	ms := int64(d / time.Millisecond)
-	if d%time.Millisecond > 0 {
-		ms++
-	}
-	return ms
-}
-
-// length is what the server's milliseconds are.
-func length(ms int64) time.Duration {
-	if ms > math.MaxInt64/int64(time.Millisecond) {
-		return math.MaxInt64
-	}
-	return time.Duration(ms) * time.Millisecond
-}
+// ttlUnit is the unit in which the server counts TTLs.
+const ttlUnit = endpoints.Unit(time.Millisecond)

@@ -14,43 +14,40 @@ import (
 )
 
 const (
-	// maxIDs is how many leases one message may name, by the rules of the service.
+	// maxIDs is how many leases one message may name. The server refuses more.
 	maxIDs = 1 << 14
-	// renewAttempts is how often what is not answered is asked at least.
+	// renewAttempts is the least number of attempts before a call of Renew gives up.
 	renewAttempts = 8
-	// longestStall is how long nothing may come until another endpoint is tried as well. It doubles each time, and what
-	// was asked before goes on: a slow server answers it in time.
-	longestStall = time.Second
 )
 
-// round is one call of Renew. All of it but the inbox belongs to the goroutine of the caller.
+// round is one call of Renew. Only the goroutine of the caller uses it, except for the inbox.
 type round struct {
-	b       *Backend
-	renewal *endpoints.Renewal
-	leases  []backend.Lease
-	report  func(int, backend.Renewal)
-	done    []bool // reported
-	open    int    // not yet reported
-	sent    []*message
-	live    int   // of those, how many may still be answered
-	again   bool  // the server could not renew one, and may be able to
-	trouble error // why a message was not answered
-	inbox   inbox
+	b          *Backend
+	renewal    *endpoints.Renewal
+	leases     []backend.Lease
+	report     func(int, backend.Renewal)
+	done       []bool // by lease: it is reported
+	open       int    // how many leases are not reported
+	sent       []*renewMessage
+	live       int   // how many of these may still be answered
+	retryLater bool  // the server could not renew a lease now
+	trouble    error // why a message was not answered
+	inbox      inbox
 }
 
-// inbox is what streams have brought.
+// inbox receives answers from the streams.
 type inbox struct {
-	wake chan struct{} // holds one
+	wake chan struct{} // signals news; holds one signal
 	mu   sync.Mutex
 	news []news
 }
 
-// news is an answer to a message, or why there will be none.
+// news is an answer to a message, or the error because of which no answer comes.
 type news struct {
-	message *message
+	message *renewMessage
 	resp    *leasekeeperv1.RenewResponse
 	err     error
-	last    bool // nothing more will be said to this message
+	last    bool // the message receives nothing more
 }
 
 func (i *inbox) put(n news) {
@@ -81,8 +78,8 @@ func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func
 	r := b.newRound(leases, report)
 	for i, l := range leases {
 		if own, ok := l.(*lease); !ok || own == nil || own.b != b || own.token == 0 {
-			_, err := b.known(l)
-			r.tell(i, backend.Renewal{Err: err})
+			_, err := endpoints.Known[*lease](b, l)
+			r.deliver(i, backend.Renewal{Err: err})
 		}
 	}
 	return r.run(ctx)
@@ -94,24 +91,21 @@ func (r *round) run(ctx context.Context) error {
 	r.renewal, end = r.b.endpoints.BeginRenewal(ctx, r.leases)
 	defer end()
 	attempts := r.b.endpoints.Attempts(renewAttempts)
-	patience := longestStall
+	stalls := 0
 	var last []int64 // the endpoint of the last attempt
 	for n := 0; r.open > 0; n++ {
 		w, number := r.b.endpoints.Take(r.renewal, last...)
 		last = []int64{number}
-		stall := patience
-		if end, ok := ctx.Deadline(); ok {
-			stall = min(stall, time.Until(end)/3)
-		}
+		stall := endpoints.Stall(ctx, stalls)
 		if n == attempts-1 {
-			stall = max(patience, r.b.endpoints.Patience())
+			stall = max(endpoints.Stall(context.Background(), stalls), r.b.endpoints.Patience())
 		}
 		r.ask(w)
 		err := r.listen(ctx, stall)
-		if errors.Is(err, errStalled) {
-			patience *= 2
+		if errors.Is(err, endpoints.ErrStalled) {
+			stalls++
 		}
-		if err != nil || r.again {
+		if err != nil || r.retryLater {
 			r.b.endpoints.Leave(number)
 		}
 		switch {
@@ -120,8 +114,8 @@ func (r *round) run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return r.unknown(context.Cause(ctx))
 		case n+1 >= attempts:
-			return r.unknown(outcome{err: err}.read("renewing leases"))
-		case !errors.Is(err, errStalled) && !r.b.endpoints.Pause(ctx, n+1):
+			return r.unknown(store.Outcome(err).Read("renewing leases"))
+		case !errors.Is(err, endpoints.ErrStalled) && !r.b.endpoints.Pause(ctx, n+1):
 			return r.unknown(context.Cause(ctx))
 		}
 	}
@@ -129,14 +123,14 @@ func (r *round) run(ctx context.Context) error {
 }
 
 func (r *round) unknown(err error) error {
-	return fmt.Errorf("%d of %d renewals are not known: %w", r.open, len(r.leases), err)
+	return fmt.Errorf("the outcome of %d of %d renewals is unknown: %w", r.open, len(r.leases), err)
 }
 
-// ask sends messages about all leases that are not reported.
+// ask sends messages for all leases that are not reported.
 func (r *round) ask(w *endpoint) {
 	if r.open == len(r.leases) {
 		for first := 0; first < len(r.leases); first += maxIDs {
-			r.send(w, &message{first: first, count: min(maxIDs, len(r.leases)-first)})
+			r.send(w, &renewMessage{first: first, count: min(maxIDs, len(r.leases)-first)})
 		}
 		return
 	}
@@ -150,14 +144,14 @@ func (r *round) ask(w *endpoint) {
 			places = make([]int, 0, min(maxIDs, left))
 		}
 		if places = append(places, i); len(places) == cap(places) {
-			r.send(w, &message{places: places, count: len(places)})
+			r.send(w, &renewMessage{places: places, count: len(places)})
 			left -= len(places)
 			places = nil
 		}
 	}
 }
 
-func (r *round) send(w *endpoint, m *message) {
+func (r *round) send(w *endpoint, m *renewMessage) {
 	m.round, m.ids = r, newIDs(m.count)
 	if m.places == nil {
 		for i, l := range r.leases[m.first : m.first+m.count] {
@@ -170,10 +164,13 @@ func (r *round) send(w *endpoint, m *message) {
 	}
 	r.sent = append(r.sent, m)
 	r.live++
-	w.renewals.send(m)
+	if err := w.renewals.put(m); err != nil {
+		freeIDs(m.ids)
+		r.inbox.put(news{message: m, err: err, last: true})
+	}
 }
 
-// listen takes in answers until all leases are reported, or nothing has come for a while, or nothing will.
+// listen takes answers until all leases are reported, no answer has come for the time stall, or none will come.
 func (r *round) listen(ctx context.Context, stall time.Duration) error {
 	timer := time.NewTimer(stall)
 	defer timer.Stop()
@@ -201,17 +198,17 @@ func (r *round) listen(ctx context.Context, stall time.Duration) error {
 		select {
 		case <-r.inbox.wake:
 		case <-timer.C:
-			return errStalled
+			return endpoints.ErrStalled
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// take reports what an answer says.
-func (r *round) take(m *message, resp *leasekeeperv1.RenewResponse) {
+// take reports the leases in an answer.
+func (r *round) take(m *renewMessage, resp *leasekeeperv1.RenewResponse) {
 	if !m.within(resp) {
-		return // it is about other leases than were asked about
+		return // the answer does not fit the message
 	}
 	for _, refused := range resp.Refused {
 		r.refuse(m.place(int(refused.Place)), refused)
@@ -241,8 +238,8 @@ func (r *round) take(m *message, resp *leasekeeperv1.RenewResponse) {
 	}
 }
 
-// within says whether all places of an answer are in the message.
-func (m *message) within(resp *leasekeeperv1.RenewResponse) bool {
+// within reports whether all places of an answer are places of the message.
+func (m *renewMessage) within(resp *leasekeeperv1.RenewResponse) bool {
 	for _, places := range [][]uint32{resp.Pending, resp.Places} {
 		for _, place := range places {
 			if int64(place) >= int64(m.count) {
@@ -260,11 +257,11 @@ func (m *message) within(resp *leasekeeperv1.RenewResponse) bool {
 
 func (r *round) renewed(i int) {
 	if !r.done[i] {
-		r.tell(i, backend.Renewal{TTL: r.leases[i].(*lease).ttl})
+		r.deliver(i, backend.Renewal{TTL: r.leases[i].(*lease).ttl})
 	}
 }
 
-// refuse reports that a lease was not renewed. Another message of the same round may have renewed it before.
+// refuse reports that a lease was not renewed, unless the answer to another message of the round came first.
 func (r *round) refuse(i int, refused *leasekeeperv1.RefusedRenewal) {
 	if r.done[i] {
 		return
@@ -279,24 +276,24 @@ func (r *round) refuse(i int, refused *leasekeeperv1.RefusedRenewal) {
 		if refused.Note != "" {
 			why += ": " + backend.Printable(refused.Note)
 		}
-		r.tell(i, backend.Renewal{Err: fmt.Errorf("%w: %s: %s", backend.ErrLost, l.Name(), why)})
+		r.deliver(i, backend.Renewal{Err: fmt.Errorf("%w: %s: %s", backend.ErrLost, l.Name(), why)})
 	default:
-		r.again = true
-		r.tell(i, backend.Renewal{Err: fmt.Errorf("%w: the server could not renew %s at that moment", backend.ErrUnavailable, l.Name())})
+		r.retryLater = true
+		r.deliver(i, backend.Renewal{Err: fmt.Errorf("%w: the server could not renew %s now", backend.ErrUnavailable, l.Name())})
 	}
 }
 
-// tell reports on one lease.
-func (r *round) tell(i int, what backend.Renewal) {
+// deliver reports one lease.
+func (r *round) deliver(i int, what backend.Renewal) {
 	r.done[i] = true
 	r.open--
 	r.report(i, what)
 }
 
-// forget has the answers dropped that may still come.
+// forget drops the answers that may still come.
 func (r *round) forget() {
 	for _, m := range r.sent {
-		m.forget(longestStall)
+		m.forget()
 	}
 }
 
@@ -307,7 +304,7 @@ func (b *Backend) newRound(leases []backend.Lease, report func(int, backend.Rene
 	}
 }
 
-// renewOne renews one lease, and returns why it could not if so.
+// renewOne renews one lease. It returns the error if that fails.
 func (b *Backend) renewOne(ctx context.Context, l *lease) error {
 	var refused error
 	if err := b.newRound([]backend.Lease{l}, func(_ int, n backend.Renewal) { refused = n.Err }).run(ctx); err != nil {

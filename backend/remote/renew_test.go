@@ -17,7 +17,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/remote"
 )
 
-// manyLeases claims leases that nobody else wants.
+// manyLeases claims leases of names that no other process wants.
 func manyLeases(t testing.TB, b *remote.Backend, many int) []backend.Lease {
 	t.Helper()
 	leases := make([]backend.Lease, many)
@@ -26,7 +26,7 @@ func manyLeases(t testing.TB, b *remote.Backend, many int) []backend.Lease {
 	for worker := range 32 {
 		all.Go(func() {
 			for i := worker; i < many; i += 32 {
-				claim := asking(fmt.Sprint(prefix, "/", i), false)
+				claim := newClaim(fmt.Sprint(prefix, "/", i), false)
 				claim.TTL = time.Hour
 				l, _, err := b.Claim(limited(t), claim)
 				if err != nil {
@@ -44,7 +44,7 @@ func manyLeases(t testing.TB, b *remote.Backend, many int) []backend.Lease {
 	return leases
 }
 
-// tally counts messages of renewals that are sent, and their ids.
+// tally counts messages of renewals, their ids, and their streams.
 type tally struct{ messages, ids, streams atomic.Int64 }
 
 func (c *tally) on(f *faults) {
@@ -63,9 +63,9 @@ func (c *tally) on(f *faults) {
 	})
 }
 
-// Many leases are one message, on the one stream that there is; more than a message may have are several.
-// What has ended is told among the rest.
-func TestRenewMany(t *testing.T) {
+// Many leases go in one message, on the open stream, and more than a message may have in several. Leases that have ended are
+// reported with the others.
+func TestManyLeasesAreRenewedInOneMessage(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
 	const some = 1000
@@ -77,33 +77,33 @@ func TestRenewMany(t *testing.T) {
 	counted.on(f)
 	const rounds = 5
 	for range rounds {
-		told := make([]int, some)
+		reported := make([]int, some)
 		ok(t, b.Renew(limited(t), leases, func(i int, r backend.Renewal) {
-			if told[i]++; (i%7 == 0) != errors.Is(r.Err, backend.ErrLost) || i%7 != 0 && (r.Err != nil || r.TTL != time.Hour) {
+			if reported[i]++; (i%7 == 0) != errors.Is(r.Err, backend.ErrLost) || i%7 != 0 && (r.Err != nil || r.TTL != time.Hour) {
 				t.Errorf("lease %d: %+v", i, r)
 			}
 		}))
-		if slices.Max(told) != 1 || slices.Min(told) != 1 {
-			t.Errorf("told of: %v", told)
+		if slices.Max(reported) != 1 || slices.Min(reported) != 1 {
+			t.Errorf("reported: %v", reported)
 		}
 	}
 	if counted.messages.Load() != rounds || counted.ids.Load() != rounds*some || counted.streams.Load() != 1 {
 		t.Errorf("%d messages with %d ids on %d streams", counted.messages.Load(), counted.ids.Load(), counted.streams.Load())
 	}
-	// The same leases over and over.
+	// The same lease many times.
 	alive := slices.Repeat(leases[1:2], 40_000)
-	told := 0
+	reported := 0
 	ok(t, b.Renew(limited(t), alive, func(_ int, r backend.Renewal) {
-		if told++; r.Err != nil {
+		if reported++; r.Err != nil {
 			t.Error(r.Err)
 		}
 	}))
-	if told != len(alive) || counted.messages.Load() != rounds+3 {
-		t.Errorf("%d were told of, after %d messages", told, counted.messages.Load()-rounds)
+	if reported != len(alive) || counted.messages.Load() != rounds+3 {
+		t.Errorf("%d were reported, after %d messages", reported, counted.messages.Load()-rounds)
 	}
 }
 
-// The answer to a message that nobody waits for any more says nothing about the next.
+// The late answer to a message of an earlier call has no effect on a later call.
 func TestRenewDropsLateAnswers(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
@@ -126,7 +126,8 @@ func TestRenewDropsLateAnswers(t *testing.T) {
 		t.Errorf("%d messages are still waited for", n)
 	}
 	ok(t, b.Release(limited(t), gone))
-	// Over another endpoint; and then by the first again, where the late answer stands before that to this.
+	// The first renewal takes another endpoint. The second one takes the first endpoint again, where the late answer comes
+	// before its own.
 	is(t, renew(t, b, gone).Err, backend.ErrLost)
 	ctx, cancel = context.WithCancel(t.Context())
 	cancel()
@@ -136,7 +137,7 @@ func TestRenewDropsLateAnswers(t *testing.T) {
 	ok(t, renew(t, b, l).Err)
 }
 
-// rewritten has answers to renewals changed on their way.
+// rewritten returns a backend whose renewal answers are changed on the way.
 func rewritten(t *testing.T, leases int, change func(*leasekeeperv1.RenewResponse)) (*remote.Backend, []backend.Lease) {
 	t.Helper()
 	b, f := faulty(t, startStore(t))
@@ -149,8 +150,8 @@ func rewritten(t *testing.T, leases int, change func(*leasekeeperv1.RenewRespons
 	return b, all
 }
 
-// Answers that come in parts are told as they come, and the rest is asked for again.
-func TestRenewInParts(t *testing.T) {
+// Leases in a partial answer are reported at once, and the backend asks again for the others.
+func TestPartialRenewalAnswersAreReportedAsTheyCome(t *testing.T) {
 	var messages atomic.Int32
 	b, leases := rewritten(t, 4, func(r *leasekeeperv1.RenewResponse) {
 		if messages.Add(1) == 1 {
@@ -158,25 +159,25 @@ func TestRenewInParts(t *testing.T) {
 			r.Refused = []*leasekeeperv1.RefusedRenewal{{Place: 2, State: leasekeeperv1.RefusedRenewal_REVOKED, Why: leasekeeperv1.Why_REVOKED, Note: "so"}}
 		}
 	})
-	var told []int
+	var reported []int
 	ok(t, b.Renew(limited(t), leases, func(i int, r backend.Renewal) {
-		told = append(told, i)
+		reported = append(reported, i)
 		if i == 2 {
 			is(t, r.Err, backend.ErrLost)
 		} else {
 			ok(t, r.Err)
 		}
 		if first := messages.Load() == 1; first != (i == 0 || i == 2) {
-			t.Errorf("lease %d was told of after %d messages", i, messages.Load())
+			t.Errorf("lease %d was reported after %d messages", i, messages.Load())
 		}
 	}))
-	if slices.Sort(told); !slices.Equal(told, []int{0, 1, 2, 3}) || messages.Load() != 2 {
-		t.Errorf("%v, after %d messages", told, messages.Load())
+	if slices.Sort(reported); !slices.Equal(reported, []int{0, 1, 2, 3}) || messages.Load() != 2 {
+		t.Errorf("%v, after %d messages", reported, messages.Load())
 	}
 }
 
-// What makes no sense is believed about no lease.
-func TestRenewNonsense(t *testing.T) {
+// A malformed answer is believed for no lease.
+func TestMalformedRenewalAnswersAreIgnored(t *testing.T) {
 	for what, change := range map[string]func(*leasekeeperv1.RenewResponse){
 		"a place outside": func(r *leasekeeperv1.RenewResponse) {
 			r.Refused = []*leasekeeperv1.RefusedRenewal{{Place: 2, State: leasekeeperv1.RefusedRenewal_GONE}}
@@ -193,24 +194,24 @@ func TestRenewNonsense(t *testing.T) {
 				}
 				first = false
 			})
-			told := make([]int, 2)
+			reported := make([]int, 2)
 			ok(t, b.Renew(limited(t), leases, func(i int, r backend.Renewal) {
-				told[i]++
+				reported[i]++
 				ok(t, r.Err)
 			}))
-			if told[0] != 1 || told[1] != 1 {
-				t.Errorf("told of: %v", told)
+			if reported[0] != 1 || reported[1] != 1 {
+				t.Errorf("reported: %v", reported)
 			}
 		})
 	}
 	b, leases := rewritten(t, 2, func(r *leasekeeperv1.RenewResponse) { r.Number += 100 })
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	is(t, b.Renew(ctx, leases, func(int, backend.Renewal) { t.Error("told of") }), context.DeadlineExceeded)
+	is(t, b.Renew(ctx, leases, func(int, backend.Renewal) { t.Error("reported") }), context.DeadlineExceeded)
 }
 
-// "Try again" says nothing about the lease, and something about the endpoint.
-func TestRenewAgain(t *testing.T) {
+// The answer RETRY says nothing about the lease, and makes the next renewal take another endpoint.
+func TestRetryAnswerMovesRenewalsToAnotherEndpoint(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
 	l, _ := hold(t, b, unique("again"))
@@ -228,8 +229,7 @@ func TestRenewAgain(t *testing.T) {
 	}
 }
 
-// A connection swallows everything, and a new one would not: the next Renew takes a new one, even within the
-// same call if there is time.
+// A connection drops everything, and a new one would not. Renew takes a new one within the same call if there is time.
 func TestRenewLeavesADeadConnection(t *testing.T) {
 	s := startStore(t)
 	for name, others := range map[string][]string{"one endpoint": nil, "two": {s.Addr}} {
@@ -248,7 +248,8 @@ func TestRenewLeavesADeadConnection(t *testing.T) {
 	}
 }
 
-// Everything is swallowed for a while. A Renew that has to end tells so, and the next takes the other endpoint.
+// The network drops everything for some time. A Renew whose context ends returns that, and the next one takes the other
+// endpoint.
 func TestRenewEndsWithItsContext(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
@@ -266,15 +267,15 @@ func TestRenewEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// Connections are cut all the time.
-func TestRenewOverCutConnections(t *testing.T) {
+// Connections are cut again and again.
+func TestRenewalsSurviveCutConnections(t *testing.T) {
 	s := startStore(t)
 	p := startProxy(t, s.Addr)
 	b := open(t, p.Addr())
 	name := unique("cut")
 	holder := open(t, s.Addr)
 	held, _ := hold(t, holder, name)
-	l := stand(t, b, name)
+	l := enqueue(t, b, name)
 	turn := make(chan error, 1)
 	go func() {
 		_, err := b.Await(limited(t), l)
@@ -288,8 +289,8 @@ func TestRenewOverCutConnections(t *testing.T) {
 	ok(t, <-turn)
 }
 
-// Several calls at once share a stream, and each hears of its own leases.
-func TestRenewConcurrently(t *testing.T) {
+// Concurrent calls share a stream, and each receives the answers for its own leases.
+func TestConcurrentRenewalsShareOneStream(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
 	leases := manyLeases(t, b, 64)
@@ -300,13 +301,13 @@ func TestRenewConcurrently(t *testing.T) {
 		all.Go(func() {
 			for n := range 20 {
 				given := leases[i : i+1+n%(len(leases)-i)]
-				told := 0
+				reported := 0
 				if err := b.Renew(limited(t), given, func(_ int, r backend.Renewal) {
-					if told++; r.Err != nil {
+					if reported++; r.Err != nil {
 						t.Error(r.Err)
 					}
-				}); err != nil || told != len(given) {
-					t.Errorf("%d of %d: %v", told, len(given), err)
+				}); err != nil || reported != len(given) {
+					t.Errorf("%d of %d: %v", reported, len(given), err)
 				}
 			}
 		})
@@ -370,7 +371,7 @@ func TestHedgeTakesAnotherEndpoint(t *testing.T) {
 	both.Wait()
 }
 
-// seenStream sees what is sent.
+// seenStream reports what is sent.
 type seenStream struct {
 	grpc.ClientStream
 	sends func(any)

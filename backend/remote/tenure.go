@@ -11,9 +11,10 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
-// maxTries is how often something is started over because others have changed the same meanwhile.
+// maxTries is how often an operation starts again because another process has made a change.
 const maxTries = 8
 
 // Announce implements [backend.Announcer].
@@ -21,7 +22,7 @@ func (b *Backend) Announce(ctx context.Context, l backend.Lease, text string) er
 	if err := backend.CheckCardText(text); err != nil {
 		return err
 	}
-	own, err := b.known(l)
+	own, err := endpoints.Known[*lease](b, l)
 	if err != nil {
 		return err
 	}
@@ -31,18 +32,18 @@ func (b *Backend) Announce(ctx context.Context, l backend.Lease, text string) er
 	}
 	defer end()
 	req := &leasekeeperv1.AnnounceRequest{Name: own.wire, Lease: own.id, Text: text}
-	o := b.ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
+	o := b.endpoints.Ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
 		_, err := w.names.Announce(ctx, req, options...)
 		return err
 	}))
-	if o.err != nil {
-		return o.write("announcing on " + own.Name())
+	if o.Err != nil {
+		return o.Write("announcing on " + own.Name())
 	}
 	return nil
 }
 
-// Resume implements [backend.Resumer]. The new holder is put on the card. Locks of other programs cannot be
-// resumed: their leases may stand for more than one name.
+// Resume implements [backend.Resumer]. It puts the new holder on the card. It cannot resume the lock of another program,
+// whose lease may stand for more than one name.
 func (b *Backend) Resume(ctx context.Context, name string, t backend.Token, by backend.Holder) (backend.Lease, backend.Grant, error) {
 	none := backend.Grant{}
 	if err := backend.CheckName(name); err != nil {
@@ -57,16 +58,16 @@ func (b *Backend) Resume(ctx context.Context, name string, t backend.Token, by b
 	}
 	defer end()
 	what := "resuming " + name
-	info, o := b.get(ctx, name)
+	info, o := b.nameInfo(ctx, name)
 	switch {
-	case o.err != nil:
-		return nil, none, o.read(what)
+	case o.Err != nil:
+		return nil, none, o.Read(what)
 	case !info.GetHeld() || t == 0 || backend.Token(info.GetToken()) != t:
 		return nil, none, fmt.Errorf("%w: %s: token %d does not hold it", backend.ErrLost, what, t)
 	case info.GetHolder().GetId() == "":
 		return nil, none, &backend.UnsupportedError{Backend: Scheme, What: backend.Resume + " of the lock of another program"}
 	}
-	l := &lease{b: b, wire: b.root + name, id: info.Lease, token: t, ttl: length(info.TtlMs), holder: by.ID}
+	l := &lease{b: b, wire: b.root + name, id: info.Lease, token: t, ttl: ttlUnit.Duration(info.TtlMs), holder: by.ID}
 	if err := b.renewOne(ctx, l); err != nil {
 		return nil, none, fmt.Errorf("%s: %w", what, err)
 	}
@@ -78,7 +79,7 @@ func (b *Backend) Resume(ctx context.Context, name string, t backend.Token, by b
 	return l, l.held(), nil
 }
 
-// card is what the server keeps about a holder, as the value of the ownership key.
+// card is the value of the ownership key: what the server keeps about a holder.
 type card struct {
 	Holder  string     `json:"holder"`
 	Host    string     `json:"host,omitempty"`
@@ -87,8 +88,8 @@ type card struct {
 	Text    string     `json:"text,omitempty"`
 }
 
-// recard puts another holder on the card, through the server's etcd API. The write names the version of the
-// key that was read, so an attempt that arrives late changes nothing any more.
+// recard puts another holder on the card, through the server's etcd API. Its write is conditional on the version of the key
+// that it read, so an attempt that arrives late has no effect.
 func (b *Backend) recard(ctx context.Context, l *lease, by backend.Holder, what string) error {
 	c := card{Holder: by.ID, Host: by.Card.Host, PID: by.Card.PID, Text: by.Card.Text}
 	if started := wireHolder(by).Started; started != nil {
@@ -102,31 +103,31 @@ func (b *Backend) recard(ctx context.Context, l *lease, by backend.Holder, what 
 	for range maxTries {
 		key, o := b.ownership(ctx, l)
 		switch {
-		case o.err != nil:
-			return o.read(what)
+		case o.Err != nil:
+			return o.Read(what)
 		case key == nil || key.CreateRevision != int64(l.token):
-			return fmt.Errorf("%w: %s: it has just ended", backend.ErrLost, what)
+			return fmt.Errorf("%w: %s: its lease has just ended", backend.ErrLost, what)
 		case string(key.Value) == string(value):
 			return nil
 		}
 		resp, o := b.txn(ctx, &pb.TxnRequest{
-			Compare: []*pb.Compare{l.compare(), {
-				Target: pb.Compare_MOD, Result: pb.Compare_EQUAL, Key: l.key(),
+			Compare: []*pb.Compare{l.condition(), {
+				Target: pb.Compare_MOD, Result: pb.Compare_EQUAL, Key: l.ownershipKey(),
 				TargetUnion: &pb.Compare_ModRevision{ModRevision: key.ModRevision},
 			}},
 			Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{
-				RequestPut: &pb.PutRequest{Key: l.key(), Value: value, IgnoreLease: true},
+				RequestPut: &pb.PutRequest{Key: l.ownershipKey(), Value: value, IgnoreLease: true},
 			}}},
 		})
 		switch {
-		case o.err != nil:
-			return o.write(what)
+		case o.Err != nil:
+			return o.Write(what)
 		case resp.Succeeded:
 			return nil
 		}
-		// Changed meanwhile, perhaps by this very request, made before and not known to have been.
+		// The card has changed since the read, perhaps by an earlier attempt of this request.
 	}
-	return fmt.Errorf("%w: %s: the card is being changed all the time", backend.ErrContention, what)
+	return fmt.Errorf("%w: %s: other processes keep changing the card: try again", backend.ErrContention, what)
 }
 
 // Revoke implements [backend.Revoker].
@@ -143,30 +144,30 @@ func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, 
 	for range maxTries {
 		req := &leasekeeperv1.RevokeRequest{Name: b.root + name, Token: uint64(token), Reason: reason, Now: now}
 		if token == 0 {
-			// Sent twice, it must not hit the next holder too.
-			info, o := b.get(ctx, name)
-			if o.err != nil {
-				return o.read(what)
+			// The request names the token, so a second attempt cannot revoke the next holder.
+			info, o := b.nameInfo(ctx, name)
+			if o.Err != nil {
+				return o.Read(what)
 			}
 			if !info.GetHeld() {
-				return fmt.Errorf("%w: %s: nobody holds it", backend.ErrLost, what)
+				return fmt.Errorf("%w: %s: no lease holds it", backend.ErrLost, what)
 			}
 			req.Token = info.Token
 		}
-		o := b.ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
+		o := b.endpoints.Ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
 			_, err := w.names.Revoke(ctx, req, options...)
 			return err
 		}))
-		gone := o.reason() == leasekeeperv1.ErrorReason_NOT_HELD || o.reason() == leasekeeperv1.ErrorReason_OTHER_TOKEN
+		gone := reasonOf(o.Err) == leasekeeperv1.ErrorReason_NOT_HELD || reasonOf(o.Err) == leasekeeperv1.ErrorReason_OTHER_TOKEN
 		switch {
-		case o.err == nil, gone && o.maybe:
-			return nil // the tenure that was meant is over, by an earlier attempt or otherwise
+		case o.Err == nil, gone && o.Maybe:
+			return nil // the tenure is over, perhaps by an earlier attempt
 		case gone && token == 0:
 			continue
 		}
-		return o.write(what)
+		return o.Write(what)
 	}
-	return fmt.Errorf("%w: %s: it passes on all the time", backend.ErrContention, what)
+	return fmt.Errorf("%w: %s: it keeps changing hands: try again with the token of the holder to revoke", backend.ErrContention, what)
 }
 
 // Pin implements [backend.Pinner].
@@ -185,7 +186,7 @@ func (b *Backend) Unpin(ctx context.Context, name string) error {
 	})
 }
 
-// change does something to a name, no matter which process holds it.
+// change changes a name, whichever lease holds it.
 func (b *Backend) change(ctx context.Context, name, what string, call func(context.Context, *endpoint, ...grpc.CallOption) error) error {
 	if err := backend.CheckName(name); err != nil {
 		return err
@@ -195,19 +196,19 @@ func (b *Backend) change(ctx context.Context, name, what string, call func(conte
 		return err
 	}
 	defer end()
-	o := b.ask(ctx, unary(call))
+	o := b.endpoints.Ask(ctx, unary(call))
 	switch {
-	case o.err == nil:
+	case o.Err == nil:
 		return nil
-	case o.reason() == leasekeeperv1.ErrorReason_NOT_HELD:
-		return fmt.Errorf("%w: %s: nobody holds it", backend.ErrInvalid, what)
+	case reasonOf(o.Err) == leasekeeperv1.ErrorReason_NOT_HELD:
+		return fmt.Errorf("%w: %s: no lease holds it", backend.ErrInvalid, what)
 	}
-	return o.write(what)
+	return o.Write(what)
 }
 
 // Transfer implements [backend.Transferrer].
 func (b *Backend) Transfer(ctx context.Context, l backend.Lease) error {
-	own, err := b.known(l)
+	own, err := endpoints.Known[*lease](b, l)
 	if err != nil {
 		return err
 	}
@@ -218,24 +219,25 @@ func (b *Backend) Transfer(ctx context.Context, l backend.Lease) error {
 	defer end()
 	what := "transferring " + own.Name()
 	req := &leasekeeperv1.TransferRequest{Name: own.wire, Lease: own.id}
-	o := b.ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
+	o := b.endpoints.Ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
 		_, err := w.names.Transfer(ctx, req, options...)
 		return err
 	}))
 	switch {
-	case o.err == nil:
+	case o.Err == nil:
 		return nil
-	case o.maybe && o.reason() == leasekeeperv1.ErrorReason_LOST:
+	case o.Maybe && reasonOf(o.Err) == leasekeeperv1.ErrorReason_LOST:
 		return b.transferred(ctx, own, what)
 	}
-	return o.write(what)
+	return o.Write(what)
 }
 
-// transferred looks up whether it was an earlier attempt at a transfer that ended the lease.
+// transferred reports whether an earlier attempt at a transfer has ended the lease.
 func (b *Backend) transferred(ctx context.Context, l *lease, what string) error {
-	past, o := b.history(ctx, l.Name(), pageSize)
-	if o.err != nil {
-		return outcome{err: o.err, maybe: true}.write(what)
+	past, o := b.readHistory(ctx, l.Name(), pageSize)
+	if o.Err != nil {
+		o.Maybe = true // the transfer
+		return o.Write(what)
 	}
 	for _, t := range past {
 		switch {
@@ -243,8 +245,8 @@ func (b *Backend) transferred(ctx context.Context, l *lease, what string) error 
 		case t.Why == backend.Transferred:
 			return nil
 		default:
-			return fmt.Errorf("%w: %s: it had ended before: %s", backend.ErrLost, what, backend.Printable(string(t.Why)))
+			return fmt.Errorf("%w: %s: its lease had ended before: %s", backend.ErrLost, what, backend.Printable(string(t.Why)))
 		}
 	}
-	return fmt.Errorf("%w: %s: the lease is gone, and the server does not remember how it ended", backend.ErrUnknownOutcome, what)
+	return fmt.Errorf("%w: %s: the lease has ended, and the server no longer knows why", backend.ErrUnknownOutcome, what)
 }

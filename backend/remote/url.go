@@ -1,37 +1,24 @@
 package remote
 
 import (
-	"context"
 	"net/url"
 
-	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
-func init() {
-	for _, scheme := range []string{Scheme, SchemeTLS} {
-		backend.Register(scheme, func(_ context.Context, u *url.URL) (backend.Backend, error) {
-			cfg, err := ParseURL(u)
-			if err != nil {
-				return nil, err
-			}
-			b, err := New(cfg)
-			if err != nil {
-				return nil, err
-			}
-			return b, nil
-		})
-	}
-}
+func init() { endpoints.Register(store, ParseURL, New) }
 
-var store = endpoints.Store{
+// store describes our server to package endpoints. A server that answers a repeated request shows in that answer whether an
+// earlier attempt had an effect.
+var store = &endpoints.Store{
 	Name: "the server", Indefinite: "a server", Scheme: Scheme, SchemeTLS: SchemeTLS, Path: "namespace",
-	Answered: answered, Elsewhere: isElsewhere,
+	Foreign:     "that is not a Leasekeeper server, or an older one: for plain etcd write etcd://",
+	FinalForAll: true,
+	Answered:    answered, Elsewhere: isElsewhere, Kind: kindOf,
 }
 
-// ParseURL returns the configuration that a URL stands for. It reads the files that the URL names: ca holds
-// the certificates that the server's may descend from, cert and key are the client's own, all in PEM form. Each
-// of them means TLS.
+// ParseURL returns the configuration that a URL stands for. It reads the files that the URL names, all in PEM form: ca holds
+// the authorities of the server's certificate, cert and key are the client's own. Each of them turns TLS on.
 func ParseURL(u *url.URL) (Config, error) {
 	connections, path, err := store.ParseURL(u)
 	cfg := Config{Endpoints: connections.Endpoints, TLS: connections.TLS, Namespace: path}

@@ -16,9 +16,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
-// Watch implements [backend.Watcher]. Each stream begins with how all names are, so that nothing is missed
-// when one takes the place of another. While report blocks, the server keeps what happens for a while, and
-// then reports again how all names are. That a name was pinned, unpinned or is to be revoked comes as Resync.
+// Watch implements [backend.Watcher]. Each stream begins with the state of all names, so no change is missed when one stream
+// replaces another. While report blocks, the server keeps changes for some time; after that it sends the state of all names
+// again. Watch reports pins and coming revocations as Resync.
 func (b *Backend) Watch(ctx context.Context, prefix string, report func(backend.Event)) error {
 	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
@@ -26,36 +26,34 @@ func (b *Backend) Watch(ctx context.Context, prefix string, report func(backend.
 	}
 	defer end()
 	v := &view{b: b, report: report, held: make(map[string]bool)}
-	for failures := 0; ; {
-		began := time.Now()
+	retries := b.endpoints.Retries("watching names")
+	for {
+		retries.Begin()
 		w, number := b.endpoints.Endpoint()
 		err := v.follow(ctx, w, b.root+prefix)
 		if ctx.Err() == nil && !answered(err) {
 			b.endpoints.Leave(number)
 		}
-		if failures++; time.Since(began) > steady {
-			failures = 1
-		}
-		if err := b.retry(ctx, failures, err, "watching names"); err != nil {
+		if err := retries.After(ctx, err); err != nil {
 			return err
 		}
 	}
 }
 
-// view is what a watcher was told about names.
+// view is what a watcher has reported.
 type view struct {
 	b      *Backend
 	report func(backend.Event)
-	held   map[string]bool // the names that were told of as held
-	before map[string]bool // while all is reported again: those of them that were not told of again
+	held   map[string]bool // names that were reported as held
+	before map[string]bool // while the server sends all names again: those of held that it has not sent yet; else nil
 }
 
-// follow tells what comes on one stream, until that breaks.
+// follow reports what comes on one stream, until the stream ends.
 func (v *view) follow(ctx context.Context, w *endpoint, prefix string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// Once it has begun, silence is normal, and gRPC looks whether the server is there.
-	timer := time.AfterFunc(v.b.endpoints.Patience(), func() { cancel(errStalled) })
+	// After the first answer silence is normal, and gRPC checks whether the server is there.
+	timer := time.AfterFunc(v.b.endpoints.Patience(), func() { cancel(endpoints.ErrStalled) })
 	defer timer.Stop()
 	s, err := w.names.Watch(ctx, &leasekeeperv1.WatchRequest{Prefix: prefix})
 	for err == nil {
@@ -77,7 +75,7 @@ func (v *view) take(resp *leasekeeperv1.WatchResponse) {
 		v.before = maps.Clone(v.held)
 	}
 	for _, e := range resp.Events {
-		v.tell(e)
+		v.publish(e)
 	}
 	if !resp.Synced {
 		return
@@ -89,7 +87,7 @@ func (v *view) take(resp *leasekeeperv1.WatchResponse) {
 	v.before = nil
 }
 
-func (v *view) tell(e *leasekeeperv1.WatchEvent) {
+func (v *view) publish(e *leasekeeperv1.WatchEvent) {
 	info := v.b.info(e.Info)
 	event := backend.Event{Kind: backend.Resync, Info: info, Why: reasons[e.Why]}
 	known := v.held[info.Name]
@@ -100,7 +98,7 @@ func (v *view) tell(e *leasekeeperv1.WatchEvent) {
 	}
 	switch {
 	case v.before != nil:
-		// What happened while all was reported again is part of how it is.
+		// A change that comes among all names is part of their state.
 		event.Why = ""
 		if !info.Held && !known {
 			return

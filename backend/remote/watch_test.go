@@ -9,7 +9,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/remote"
 )
 
-// watched returns what a watcher is told.
+// watched returns the events of a watch.
 func watched(t *testing.T, b *remote.Backend, prefix string) <-chan backend.Event {
 	t.Helper()
 	events := make(chan backend.Event, 1000)
@@ -34,7 +34,7 @@ func next(t *testing.T, events <-chan backend.Event) backend.Event {
 	}
 }
 
-// What happens while the connection is down is made up for: what is held now, and what is held no more.
+// After the connection was down, the watch reports which names are held and which are free now.
 func TestWatchResumesWithoutAGap(t *testing.T) {
 	s := startStore(t)
 	p := startProxy(t, s.Addr)
@@ -51,23 +51,23 @@ func TestWatchResumesWithoutAGap(t *testing.T) {
 			t.Errorf("begins with %+v", e)
 		}
 	}
-	// No endpoint is open for a while.
+	// No endpoint answers for some time.
 	p.Stall(false)
 	p.Cut()
 	ok(t, direct.Release(limited(t), goes))
 	_, g := hold(t, direct, prefix+"new")
 	p.Resume()
 	p.Cut()
-	told := make(map[string]backend.Event)
-	for len(told) < 3 {
+	reported := make(map[string]backend.Event)
+	for len(reported) < 3 {
 		e := next(t, events)
 		if e.Kind != backend.Resync {
 			t.Errorf("%+v", e)
 		}
-		told[e.Info.Name] = e
+		reported[e.Info.Name] = e
 	}
-	if e := told[prefix+"new"]; e.Info.Token != g.Token || !told[prefix+"stays"].Info.Held || told[prefix+"goes"].Info.Held {
-		t.Errorf("%+v", told)
+	if e := reported[prefix+"new"]; e.Info.Token != g.Token || !reported[prefix+"stays"].Info.Held || reported[prefix+"goes"].Info.Held {
+		t.Errorf("%+v", reported)
 	}
 	ok(t, direct.Release(limited(t), stays))
 	for {
@@ -82,8 +82,8 @@ func TestWatchResumesWithoutAGap(t *testing.T) {
 	}
 }
 
-// Pins and announcements are told.
-func TestWatchTellsOfPins(t *testing.T) {
+// The watch reports pins, announcements and transfers.
+func TestWatchReportsPinsAndAnnouncements(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	name := unique("pins")
@@ -102,15 +102,15 @@ func TestWatchTellsOfPins(t *testing.T) {
 	if e := next(t, events); e.Kind != backend.Announced || e.Info.Holder.Card.Text != "here" {
 		t.Errorf("%+v", e)
 	}
-	stand(t, b, name)
+	enqueue(t, b, name)
 	ok(t, b.Transfer(limited(t), l))
 	if e := next(t, events); e.Kind != backend.Acquired || e.Why != backend.Transferred {
 		t.Errorf("%+v", e)
 	}
 }
 
-// A list goes on where the server's pages end.
-func TestListPagesOfTheServer(t *testing.T) {
+// A list continues where a page of the server ends.
+func TestListContinuesPastTheServersPages(t *testing.T) {
 	s := startStore(t)
 	b := openWith(t, remote.Config{Endpoints: []string{s.Addr}, Namespace: "ns"})
 	const many = 1200

@@ -12,24 +12,17 @@ import (
 )
 
 const (
-	// minAttempts is how often a request is made at least before it is given up, at all endpoints together.
+	// minAttempts is how often a request is made at least, at all endpoints together, before the backend gives up.
 	minAttempts = 4
-	// firstPause and longestPause are those between rounds through all endpoints.
+	// firstPause and longestPause bound the pauses between rounds through all endpoints.
 	firstPause   = 50 * time.Millisecond
 	longestPause = time.Second
 )
 
-// Attempt makes a request once, by the endpoint of that number. sent says whether it may have left.
+// Attempt makes a request once, at the endpoint with that number. sent reports whether the request may have left.
 type Attempt[W any] func(ctx context.Context, w W, number int64) (sent bool, err error)
 
-// Outcome is what the attempts at a request came to.
-type Outcome struct {
-	Err error // of the last attempt: nil, a status, or why the context ended
-	// Maybe: an earlier attempt may have had an effect, or may have it yet; with Err, the last one too.
-	Maybe bool
-}
-
-// CutShort is why a request was given up that a server had refused for the moment, and what that server had said.
+// CutShort is why a request ended early, and what a server had answered before: that it cannot serve the request now.
 type CutShort struct {
 	Why     error
 	Refusal error // a status
@@ -38,20 +31,19 @@ type CutShort struct {
 func (c *CutShort) Error() string { return c.Why.Error() }
 func (c *CutShort) Unwrap() error { return c.Why }
 
-// cutShort keeps what a server has said, which is the cause, with the end of the caller's patience, which is not.
-func (s *Set[W]) cutShort(why, last error) error {
+// keepRefusal returns a [CutShort] if the last attempt was refused for the moment, and otherwise why.
+func (s *Set[W]) keepRefusal(why, last error) error {
 	if !s.store.Elsewhere(last) {
 		return why
 	}
 	return &CutShort{why, last}
 }
 
-// Attempts returns how often something is tried that is to be tried a number of times at least, and twice by
-// each endpoint.
+// Attempts returns the number of attempts for an operation: at least least, and two at each endpoint.
 func (s *Set[W]) Attempts(least int) int { return max(least, 2*len(s.endpoints)) }
 
-// Ask makes a request, of one endpoint after the other, until one is answered. It gives up when ctx ends, and
-// after a number of attempts.
+// Ask makes a request at one endpoint after the other until one answers. It gives up when ctx ends, and after a number of
+// attempts.
 func (s *Set[W]) Ask(ctx context.Context, try Attempt[W]) Outcome {
 	return s.AskWithin(ctx, func(ctx context.Context, limit time.Duration, w W, number int64) (sent bool, err error) {
 		attempt, cancel := context.WithTimeout(ctx, limit)
@@ -60,10 +52,10 @@ func (s *Set[W]) Ask(ctx context.Context, try Attempt[W]) Outcome {
 	})
 }
 
-// AskWithin is Ask for attempts that see to it themselves that they do not take longer than limit.
+// AskWithin is Ask for attempts that enforce their limit themselves.
 func (s *Set[W]) AskWithin(ctx context.Context, try func(ctx context.Context, limit time.Duration, w W, number int64) (sent bool, err error)) Outcome {
 	attempts := s.Attempts(minAttempts)
-	var o Outcome
+	o := Outcome{store: s.store}
 	for n := range attempts {
 		w, number := s.Endpoint()
 		limit := s.patience
@@ -76,8 +68,8 @@ func (s *Set[W]) AskWithin(ctx context.Context, try func(ctx context.Context, li
 		}
 		o.Maybe = o.Maybe || sent && !s.store.Elsewhere(err)
 		if ctx.Err() != nil {
-			o.Err = s.cutShort(context.Cause(ctx), err)
-			// Who was interrupted learned nothing about the endpoint; who ran out of time did.
+			o.Err = s.keepRefusal(context.Cause(ctx), err)
+			// A request that was cancelled learned nothing about the endpoint; one that ran out of time did.
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				s.Leave(number)
 			}
@@ -88,15 +80,15 @@ func (s *Set[W]) AskWithin(ctx context.Context, try func(ctx context.Context, li
 			return o
 		}
 		s.Leave(number)
-		if n+1 < attempts && !s.pause(ctx, s.Base.Done(), n+1) {
-			o.Err = s.cutShort(cmp.Or(context.Cause(ctx), s.Closed), err)
+		if n+1 < attempts && !s.pauseUntil(ctx, s.Base.Done(), n+1) {
+			o.Err = s.keepRefusal(cmp.Or(context.Cause(ctx), s.Closed), err)
 			return o
 		}
 	}
 	return o
 }
 
-// timeLeft returns how long it is until the deadline of a context, if it has one.
+// timeLeft returns the time until the deadline of a context, if it has one.
 func timeLeft(ctx context.Context) (time.Duration, bool) {
 	if r, ok := ctx.(*backend.Request); ok {
 		return r.Left(), true
@@ -108,12 +100,14 @@ func timeLeft(ctx context.Context) (time.Duration, bool) {
 	return time.Until(end), true
 }
 
-// Pause waits after so many failures in a row: not at all while there are endpoints that were not tried, and then
-// the longer the more rounds there were. It returns false if ctx ends.
-func (s *Set[W]) Pause(ctx context.Context, failures int) bool { return s.pause(ctx, nil, failures) }
+// Pause waits after that many failures in a row. It does not wait while there are endpoints to try, and then longer with each
+// round. It returns false if ctx ends.
+func (s *Set[W]) Pause(ctx context.Context, failures int) bool {
+	return s.pauseUntil(ctx, nil, failures)
+}
 
-// pause is Pause that ends early, and returns false, when over is closed too.
-func (s *Set[W]) pause(ctx context.Context, over <-chan struct{}, failures int) bool {
+// pauseUntil is Pause that also returns false when over is closed.
+func (s *Set[W]) pauseUntil(ctx context.Context, over <-chan struct{}, failures int) bool {
 	length := s.PauseLength(failures)
 	if length == 0 {
 		return ctx.Err() == nil
@@ -130,7 +124,7 @@ func (s *Set[W]) pause(ctx context.Context, over <-chan struct{}, failures int) 
 	}
 }
 
-// PauseLength is how long to wait after that many failures in a row. It differs each time.
+// PauseLength is how long to wait after that many failures in a row. It is random within a range.
 func (s *Set[W]) PauseLength(failures int) time.Duration {
 	rounds := failures - len(s.endpoints)
 	if rounds < 0 {

@@ -8,21 +8,20 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// renewals are the calls of a backend's Renew under way, oldest first.
+// renewals are the calls of Renew under way, oldest first.
 type renewals struct {
 	mu       sync.Mutex
 	underWay []*Renewal
 }
 
-// Renewal is one call of a backend's Renew under way, and which endpoints it has taken.
+// Renewal is one call of Renew under way, with the endpoints that it has taken.
 type Renewal struct {
 	leases []backend.Lease
-	hedged []*Renewal // of a hedge: the calls under way that renew some of its leases
-	taken  []int64    // the numbers of the endpoints, in order, each once; guarded by the lock of renewals
+	hedged []*Renewal // for a hedge: the calls that renew some of its leases
+	taken  []int64    // the numbers of its endpoints, in order, each once; renewals.mu guards it
 }
 
-// BeginRenewal is at the start of every call of Renew. The caller calls end when it returns, and leaves leases as they
-// are until then.
+// BeginRenewal notes that a call of Renew begins. The caller calls end when Renew returns, and does not change leases before.
 func (s *Set[W]) BeginRenewal(ctx context.Context, leases []backend.Lease) (r *Renewal, end func()) {
 	r = &Renewal{leases: leases}
 	s.renewals.mu.Lock()
@@ -38,7 +37,7 @@ func (s *Set[W]) BeginRenewal(ctx context.Context, leases []backend.Lease) (r *R
 	}
 }
 
-// of returns the calls under way that renew one of these leases. r.mu is held.
+// of returns the calls under way that renew one of these leases. The caller holds r.mu.
 func (r *renewals) of(leases []backend.Lease) (found []*Renewal) {
 	wanted := make(map[backend.Lease]bool, len(leases))
 	for _, l := range leases {
@@ -52,11 +51,14 @@ func (r *renewals) of(leases []backend.Lease) (found []*Renewal) {
 	return found
 }
 
-// Take returns the endpoint for the next attempt of a call of Renew, and its number for Leave. own are the numbers of
-// the caller's attempts so far that matter: the oldest that goes on, then the newest. The first attempt goes to the
-// preferred endpoint, and a later one to the next after the newest. An endpoint that an attempt under way has taken is
-// passed over while there is another: most of all the one of the caller's oldest attempt, then the ones that the calls
-// began with that a hedge hedges, then those that they took later.
+// Take returns the endpoint for the next attempt of a call of Renew, and its number for Leave. own has the numbers of earlier
+// attempts of the call: the oldest that is under way, then the newest. The first attempt goes to the preferred endpoint, and
+// a later one to the next after the newest.
+//
+// Take avoids endpoints of attempts under way while there is another. In this order it avoids:
+//   - the endpoint of the oldest attempt of this call
+//   - the first endpoints of the calls that it hedges
+//   - the later endpoints of those calls
 func (s *Set[W]) Take(r *Renewal, own ...int64) (W, int64) {
 	s.renewals.mu.Lock()
 	defer s.renewals.mu.Unlock()
@@ -78,8 +80,8 @@ func (s *Set[W]) Take(r *Renewal, own ...int64) (W, int64) {
 	return s.endpoints[n%int64(len(s.endpoints))], n
 }
 
-// besides returns the first number from one on whose endpoint is not avoided. What is avoided most comes first: if that
-// leaves no endpoint, the last of it is not avoided.
+// besides returns the first number from one on whose endpoint is not avoided. The elements of avoided are in the order of
+// their importance. If they leave no endpoint, the last of them is dropped.
 func (s *Set[W]) besides(from int64, avoided []int64) int64 {
 	all := int64(len(s.endpoints))
 	for ; len(avoided) > 0; avoided = avoided[:len(avoided)-1] {

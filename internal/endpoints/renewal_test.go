@@ -11,11 +11,11 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-type lease string
+type namedLease string
 
-func (l lease) Name() string { return string(l) }
+func (l namedLease) Name() string { return string(l) }
 
-// taking opens that many endpoints, none of which is connected to.
+// taking opens a set with that number of endpoints. Nothing connects to them.
 func taking(t *testing.T, endpoints int) *Set[int] {
 	t.Helper()
 	cfg := Config{}
@@ -23,7 +23,7 @@ func taking(t *testing.T, endpoints int) *Set[int] {
 		cfg.Endpoints = append(cfg.Endpoints, fmt.Sprint("host", i))
 	}
 	n := -1
-	s, err := Open(Store{Name: "the store"}, cfg, func(*grpc.ClientConn) int { n++; return n })
+	s, err := Open(&Store{Name: "the store"}, cfg, func(*grpc.ClientConn) int { n++; return n })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,11 +35,11 @@ func taking(t *testing.T, endpoints int) *Set[int] {
 	return s
 }
 
-// A call's attempts go round the endpoints, but never to that of its oldest, which goes on.
-func TestAttemptsPassOverTheOldest(t *testing.T) {
+// The attempts of a call go round the endpoints, but not to the endpoint of its oldest attempt, which continues.
+func TestAttemptsAvoidTheEndpointOfTheOldest(t *testing.T) {
 	for endpoints, want := range map[int][]int{1: {0, 1, 1, 1}, 2: {0, 1, 1, 1}, 3: {0, 1, 2, 1}} {
 		s := taking(t, endpoints)
-		r, end := s.BeginRenewal(t.Context(), []backend.Lease{lease("a")})
+		r, end := s.BeginRenewal(t.Context(), []backend.Lease{namedLease("a")})
 		var got []int
 		var own []int64
 		for range want {
@@ -53,28 +53,28 @@ func TestAttemptsPassOverTheOldest(t *testing.T) {
 	}
 }
 
-// A hedge begins at another endpoint than the calls that it hedges, though their first is preferred again.
-func TestHedgesPassOverWhatTheyHedge(t *testing.T) {
+// A hedge begins at another endpoint than the calls that it hedges, also when the first of theirs is preferred again.
+func TestHedgesAvoidTheEndpointsOfTheirCalls(t *testing.T) {
 	s := taking(t, 2)
-	r, end := s.BeginRenewal(t.Context(), []backend.Lease{lease("a"), lease("b")})
+	r, end := s.BeginRenewal(t.Context(), []backend.Lease{namedLease("a"), namedLease("b")})
 	_, first := s.Take(r)
 	s.Leave(first)
 	_, second := s.Take(r, first)
 	s.Leave(second)
 	for what, want := range map[string]int{"a": 1, "b": 1, "c": 0} {
-		hedge, end := s.BeginRenewal(backend.Hedge(t.Context()), []backend.Lease{lease(what)})
+		hedge, end := s.BeginRenewal(backend.Hedge(t.Context()), []backend.Lease{namedLease(what)})
 		if w, _ := s.Take(hedge); w != want {
 			t.Errorf("the hedge of %s takes endpoint %d", what, w)
 		}
 		end()
 	}
-	other, endOther := s.BeginRenewal(t.Context(), []backend.Lease{lease("a")})
+	other, endOther := s.BeginRenewal(t.Context(), []backend.Lease{namedLease("a")})
 	if w, _ := s.Take(other); w != 0 {
-		t.Errorf("what is no hedge takes endpoint %d", w)
+		t.Errorf("a call that is no hedge takes endpoint %d", w)
 	}
 	endOther()
 	end()
-	hedge, end := s.BeginRenewal(backend.Hedge(t.Context()), []backend.Lease{lease("a")})
+	hedge, end := s.BeginRenewal(backend.Hedge(t.Context()), []backend.Lease{namedLease("a")})
 	defer end()
 	if w, _ := s.Take(hedge); w != 0 {
 		t.Errorf("a hedge of what has ended takes endpoint %d", w)
@@ -82,14 +82,14 @@ func TestHedgesPassOverWhatTheyHedge(t *testing.T) {
 }
 
 // A hedge takes an endpoint that no call has taken, if there is one.
-func TestHedgesTakeWhatIsFree(t *testing.T) {
+func TestHedgesTakeAFreeEndpoint(t *testing.T) {
 	s := taking(t, 3)
-	r, end := s.BeginRenewal(t.Context(), []backend.Lease{lease("a")})
+	r, end := s.BeginRenewal(t.Context(), []backend.Lease{namedLease("a")})
 	defer end()
 	_, first := s.Take(r)
 	s.Leave(first)
 	s.Take(r, first)
-	hedge, end := s.BeginRenewal(backend.Hedge(t.Context()), []backend.Lease{lease("a")})
+	hedge, end := s.BeginRenewal(backend.Hedge(t.Context()), []backend.Lease{namedLease("a")})
 	defer end()
 	if w, _ := s.Take(hedge); w != 2 {
 		t.Errorf("the hedge takes endpoint %d", w)

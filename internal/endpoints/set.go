@@ -3,7 +3,6 @@ package endpoints
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -21,7 +20,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// DefaultRequestTimeout is how long one endpoint may take for one request if there is time for more.
+// DefaultRequestTimeout is how long one endpoint may take for one request while there is time to ask another.
 const DefaultRequestTimeout = 3 * time.Second
 
 // How a dead connection is noticed while nothing is asked on it, and how soon another is tried. gRPC pings
@@ -33,26 +32,26 @@ const (
 	maxReconnect   = time.Second
 )
 
-// defaultPort is that of an endpoint that names none: etcd's, and our server's.
+// defaultPort is the port of an endpoint without one: the port of etcd and of our server.
 const defaultPort = "2379"
 
-// Config says how to connect. Only Endpoints must be given.
+// Config says how to connect. Endpoints is required.
 type Config struct {
-	// Endpoints are members of one cluster, as host, host:port, or whatever a resolver of gRPC understands.
+	// Endpoints are members of one cluster, as host, host:port, or any target that gRPC's resolvers understand.
 	Endpoints []string
-	// TLS is how connections are encrypted; nil means not at all.
+	// TLS encrypts connections; nil means plain text.
 	TLS *tls.Config
-	// RequestTimeout is how long one endpoint may take for one request if there is time to ask another; 0
-	// means [DefaultRequestTimeout].
+	// RequestTimeout is how long one endpoint may take for one request while there is time to ask another. 0 means
+	// [DefaultRequestTimeout].
 	RequestTimeout time.Duration
-	// DialOptions are applied after those of this package.
+	// DialOptions follow the options of this package, and override them.
 	DialOptions []grpc.DialOption
 }
 
-// Validate returns an error that says what is wrong with a configuration.
-func (s Store) Validate(c Config) error {
+// Validate returns an error if a configuration is wrong.
+func (s *Store) Validate(c Config) error {
 	if len(c.Endpoints) == 0 {
-		return fmt.Errorf("%w: no endpoint of %s is given: name at least one, as in %s://host:2379", backend.ErrInvalid, s.Indefinite, s.Scheme)
+		return fmt.Errorf("%w: no endpoint of %s is given: give at least one, as in %s://host:2379", backend.ErrInvalid, s.Indefinite, s.Scheme)
 	}
 	for _, e := range c.Endpoints {
 		if strings.TrimSpace(e) == "" {
@@ -60,39 +59,39 @@ func (s Store) Validate(c Config) error {
 		}
 	}
 	if c.RequestTimeout < 0 {
-		return fmt.Errorf("%w: the request timeout is negative", backend.ErrInvalid)
+		return fmt.Errorf("%w: the request timeout is negative: give a positive one, or 0 for the default", backend.ErrInvalid)
 	}
 	return nil
 }
 
-// Set are the connections of one backend. W is what the backend has of each: its stubs. All methods are
-// safe for concurrent use.
+// Set has the connections of one backend. W is what the backend keeps for each: its gRPC stubs. All methods are safe for
+// concurrent use.
 type Set[W any] struct {
-	// Closed is the error of what was cut off by Close, or comes after it.
+	// Closed is the error of calls that Close ends, or that come after it.
 	Closed error
-	// Base ends when the connections are given up.
+	// Base ends when Close closes the connections.
 	Base context.Context
 
-	store     Store
+	store     *Store
 	patience  time.Duration // for one request at one endpoint
 	endpoints []W
 	conns     []*grpc.ClientConn
-	preferred atomic.Int64 // counts on when an endpoint is left; modulo the number of endpoints
+	preferred atomic.Int64 // increments when a request leaves an endpoint; modulo the number of endpoints
 	endBase   context.CancelCauseFunc
-	spawned   sync.WaitGroup // goroutines that outlive the call they were started by
+	spawned   sync.WaitGroup // goroutines that may outlive the call that started them
 	renewals  renewals
 
 	mu     sync.Mutex
 	calls  int
 	closed bool
-	idle   chan struct{} // closed when it is closed and no call is left
-	hung   sync.Once     // ends the connections
+	idle   chan struct{} // closed when the set is closed and no call is under way
+	hung   sync.Once     // closes the connections
 }
 
-// Open returns endpoints to a store. Nothing is connected before it is used.
-func Open[W any](store Store, cfg Config, stubs func(*grpc.ClientConn) W) (*Set[W], error) {
+// Open returns the endpoints of a store. They connect at the first request.
+func Open[W any](store *Store, cfg Config, stubs func(*grpc.ClientConn) W) (*Set[W], error) {
 	s := &Set[W]{
-		Closed: fmt.Errorf("%w: the connections to %s were given up", backend.ErrClosed, store.Name),
+		Closed: fmt.Errorf("%w: the connections to %s are closed", backend.ErrClosed, store.Name),
 		store:  store, patience: cfg.RequestTimeout, idle: make(chan struct{}),
 	}
 	if s.patience == 0 {
@@ -101,7 +100,7 @@ func Open[W any](store Store, cfg Config, stubs func(*grpc.ClientConn) W) (*Set[
 	s.Base, s.endBase = context.WithCancelCause(context.Background())
 	endpoints := cfg.Endpoints
 	if len(endpoints) == 1 {
-		// Two connections: another endpoint when the first is dead. None is made before it is needed.
+		// A single endpoint has two connections: the second one serves if the first is dead.
 		endpoints = []string{endpoints[0], endpoints[0]}
 	}
 	for _, endpoint := range endpoints {
@@ -116,8 +115,8 @@ func Open[W any](store Store, cfg Config, stubs func(*grpc.ClientConn) W) (*Set[
 	return s, nil
 }
 
-// streamWindow is how much of one stream a server may send that is not read yet, and connWindow of all on one connection.
-// They are fixed: to find out how large they should be takes a ping and a pong beside each message.
+// streamWindow is how many unread bytes the server may send on one stream, and connWindow on one connection. They are fixed:
+// gRPC measures a size of its own with a ping for each message.
 const (
 	streamWindow = 1 << 20
 	connWindow   = 8 << 20
@@ -137,13 +136,13 @@ func connect(endpoint string, cfg Config) (*grpc.ClientConn, error) {
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)),
 		grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithStaticConnWindowSize(connWindow),
-		// What is sent again, and when, is decided here; and no proxy from the environment.
+		// This package decides what is sent again, and when. The environment cannot set a proxy.
 		grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
 	}
 	return grpc.NewClient(endpoint, append(options, cfg.DialOptions...)...)
 }
 
-// withPort adds the port to a host that has none.
+// withPort adds the default port to a host without one.
 func withPort(endpoint string) string {
 	if strings.Contains(endpoint, "://") || strings.HasPrefix(endpoint, "unix:") {
 		return endpoint
@@ -157,20 +156,19 @@ func withPort(endpoint string) string {
 // All returns every endpoint.
 func (s *Set[W]) All() []W { return s.endpoints }
 
-// Patience is how long one endpoint may take for one request if there is time to ask another.
+// Patience is how long one endpoint may take for one request while there is time to ask another.
 func (s *Set[W]) Patience() time.Duration { return s.patience }
 
-// Endpoint returns the one to take, and its number for Leave.
+// Endpoint returns the preferred endpoint, and its number for Leave.
 func (s *Set[W]) Endpoint() (W, int64) {
 	n := s.preferred.Load()
 	return s.endpoints[n%int64(len(s.endpoints))], n
 }
 
-// Leave has the next request take another endpoint, unless somebody has left this one already.
+// Leave makes the next request take another endpoint, unless another request has left this one already.
 func (s *Set[W]) Leave(n int64) { s.preferred.CompareAndSwap(n, n+1) }
 
-// Begin is at the start of every call from outside, and end at its end. The context it returns ends with the
-// backend too.
+// Begin notes that a call begins, and end that it ends. The context that Begin returns also ends when Base does.
 func (s *Set[W]) Begin(ctx context.Context) (inner context.Context, end func(), err error) {
 	if err := s.Enter(); err != nil {
 		return nil, nil, err
@@ -179,14 +177,14 @@ func (s *Set[W]) Begin(ctx context.Context) (inner context.Context, end func(), 
 	return inner, func() { unbind(); s.Exit() }, nil
 }
 
-// Bind returns a context that ends with the backend too.
+// Bind returns a context that also ends when Base does.
 func (s *Set[W]) Bind(ctx context.Context) (bound context.Context, unbind func()) {
 	bound, cancel := context.WithCancelCause(ctx)
 	leave := context.AfterFunc(s.Base, func() { cancel(s.Closed) })
 	return bound, func() { leave(); cancel(nil) }
 }
 
-// Enter is Begin for calls that see to it themselves that they end when Base does, and Exit is their end.
+// Enter is Begin for calls that watch Base themselves. Exit ends them.
 func (s *Set[W]) Enter() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +195,7 @@ func (s *Set[W]) Enter() error {
 	return nil
 }
 
-// Exit is the end of what [Set.Enter] was the start of.
+// Exit ends a call that [Set.Enter] began.
 func (s *Set[W]) Exit() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,8 +204,8 @@ func (s *Set[W]) Exit() {
 	}
 }
 
-// Spawn starts a goroutine that Close waits for; it must end soon after Base has. It returns false if the
-// endpoints are closed.
+// Spawn starts a goroutine that Close waits for. The goroutine must end soon after Base. Spawn returns false if the set is
+// closed.
 func (s *Set[W]) Spawn(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,8 +216,8 @@ func (s *Set[W]) Spawn(f func()) bool {
 	return true
 }
 
-// Close gives the connections up. Calls that are under way end with [Set.Closed], or with
-// [backend.ErrUnknownOutcome] if they may have had an effect. It waits for them until ctx ends.
+// Close closes the connections. Calls under way end with [Set.Closed], or with [backend.ErrUnknownOutcome] if they may have
+// had an effect. Close waits for them until ctx ends.
 func (s *Set[W]) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if !s.closed {
@@ -234,7 +232,7 @@ func (s *Set[W]) Close(ctx context.Context) error {
 	select {
 	case <-s.idle:
 	case <-ctx.Done():
-		err = fmt.Errorf("closing the connections to %s, calls are still under way: %w", s.store.Name, context.Cause(ctx))
+		err = fmt.Errorf("closing the connections to %s: calls are still under way: %w", s.store.Name, context.Cause(ctx))
 	}
 	s.hangUp()
 	s.spawned.Wait() // soon: their streams have ended
@@ -247,17 +245,4 @@ func (s *Set[W]) hangUp() {
 			conn.Close()
 		}
 	})
-}
-
-// IsContextError says whether err is that of a context, and nothing else.
-func IsContextError(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-}
-
-// Ended returns why a call has to end, nil if it need not.
-func Ended(ctx context.Context) error {
-	if ctx.Err() == nil {
-		return nil
-	}
-	return context.Cause(ctx)
 }

@@ -11,35 +11,36 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// WaitLimit bounds every wait for something that is due at once.
+// WaitLimit bounds every wait for something that should happen at once.
 const WaitLimit = time.Minute
 
-// TTL is that of all leases that [Asking] is for: nobody renews them, and on a crowded machine a test takes long.
+// TTL is the TTL of the claims that [NewClaim] returns. It is long, because the tests do not renew, and a busy machine is
+// slow.
 const TTL = time.Minute
 
-// Limited outlives the test by as long as any wait may take.
+// Limited returns a context that ends after [WaitLimit].
 func Limited(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), WaitLimit)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// Unique returns a name that nobody else uses.
+// Unique returns a name that no other test uses.
 func Unique(last string) string {
 	b := make([]byte, 6)
 	rand.Read(b)
 	return "test-" + hex.EncodeToString(b) + "/" + last
 }
 
-// Is fails if an error is not of a kind.
+// Is fails the test if an error is not of a kind.
 func Is(t testing.TB, err, kind error) {
 	t.Helper()
 	if !errors.Is(err, kind) {
-		t.Errorf("%v, and not %v", err, kind)
+		t.Errorf("%v, want %v", err, kind)
 	}
 }
 
-// Eventually waits until something holds.
+// Eventually waits until a condition holds.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(WaitLimit); !holds(); time.Sleep(5 * time.Millisecond) {
@@ -57,17 +58,17 @@ func OK(t testing.TB, err error) {
 	}
 }
 
-// Asking returns a claim by somebody.
-func Asking(name string, wait bool) backend.Claim {
+// NewClaim returns a claim with an ID of its own.
+func NewClaim(name string, wait bool) backend.Claim {
 	c := backend.Claim{Name: name, Wait: wait, TTL: TTL, Holder: backend.Holder{ID: "h", Card: backend.Card{Host: "here", PID: 1}}}
 	rand.Read(c.ID[:])
 	return c
 }
 
-// Hold claims a name that is free.
+// Hold claims a free name.
 func Hold(t testing.TB, b backend.Backend, name string) (backend.Lease, backend.Grant) {
 	t.Helper()
-	l, g, err := b.Claim(Limited(t), Asking(name, false))
+	l, g, err := b.Claim(Limited(t), NewClaim(name, false))
 	OK(t, err)
 	if !g.Held || g.Token == 0 {
 		t.Fatalf("%s is free, and not held: %+v", name, g)
@@ -75,10 +76,10 @@ func Hold(t testing.TB, b backend.Backend, name string) (backend.Lease, backend.
 	return l, g
 }
 
-// Stand claims a name that is held.
-func Stand(t testing.TB, b backend.Backend, name string) backend.Lease {
+// Enqueue claims a name that is held, and waits in its queue.
+func Enqueue(t testing.TB, b backend.Backend, name string) backend.Lease {
 	t.Helper()
-	l, g, err := b.Claim(Limited(t), Asking(name, true))
+	l, g, err := b.Claim(Limited(t), NewClaim(name, true))
 	OK(t, err)
 	if g.Held {
 		t.Fatalf("%s is held twice: %+v", name, g)

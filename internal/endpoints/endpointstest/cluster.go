@@ -14,26 +14,26 @@ import (
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
-// Cluster is three servers in this process, which are one group. Whatever is said between them, and to them, goes through
+// Cluster is three servers in this process that form one cluster. Messages between them, and from clients, go through
 // proxies.
 type Cluster struct {
 	t       testing.TB
 	Members []*Member
 }
 
-// Member is one of a [Cluster]. As a [Store] it is reached without a proxy.
+// Member is a member of a [Cluster]. Its [Store] connects without a proxy.
 type Member struct {
 	*Store
 	ID        uint64
 	Node      *node.Node
-	Front     *Proxy // what clients that can be cut off connect to
+	Front     *Proxy // for clients that CutOff is to cut off
 	server    *server.Server
 	transport *peer.Transport
 	socket    socket
-	peers     []*Proxy // that lead to it
+	peers     []*Proxy // to and from the other members
 }
 
-// socket is what a node speaks through before there is a transport, which needs the node.
+// socket is the transport of a node until there is a real one, which needs the node.
 type socket struct {
 	transport atomic.Pointer[peer.Transport]
 }
@@ -54,9 +54,9 @@ func (s *socket) Ship(ctx context.Context, to uint64, message []byte, state io.R
 	return t.Ship(ctx, to, message, state)
 }
 
-const groupID = 77
+const clusterID = 77
 
-// StartCluster starts one, of which the first member leads.
+// StartCluster starts a cluster whose first member leads.
 func StartCluster(t testing.TB) *Cluster {
 	t.Helper()
 	g := &Cluster{t: t}
@@ -70,10 +70,10 @@ func StartCluster(t testing.TB) *Cluster {
 		members = append(members, server.ClusterMember{ID: id, Name: string(rune('a' + i)), PeerURL: "http://" + listeners[i].Addr().String()})
 		g.Members = append(g.Members, &Member{ID: id})
 	}
-	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()} // removed after the members were stopped
-	t.Cleanup(g.stop)
+	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()} // removed after the members have stopped
+	t.Cleanup(g.stopMembers)
 	for i, m := range g.Members {
-		g.start(m, i, dirs[i], ids, listeners, members)
+		g.startMember(m, i, dirs[i], ids, listeners, members)
 	}
 	for _, m := range g.Members {
 		<-m.Node.Ready()
@@ -82,7 +82,7 @@ func StartCluster(t testing.TB) *Cluster {
 	return g
 }
 
-func (g *Cluster) start(m *Member, place int, dir string, ids []uint64, listeners []net.Listener, members []server.ClusterMember) {
+func (g *Cluster) startMember(m *Member, place int, dir string, ids []uint64, listeners []net.Listener, members []server.ClusterMember) {
 	g.t.Helper()
 	addresses := make(map[uint64]string)
 	for i, other := range g.Members {
@@ -95,17 +95,17 @@ func (g *Cluster) start(m *Member, place int, dir string, ids []uint64, listener
 	}
 	var err error
 	m.Node, err = node.Start(context.Background(), node.Config{Dir: dir, Cluster: &node.ClusterConfig{
-		Self: m.ID, Members: ids, ClusterID: groupID, Transport: &m.socket,
+		Self: m.ID, Members: ids, ClusterID: clusterID, Transport: &m.socket,
 	}})
 	OK(g.t, err)
 	m.transport, err = peer.New(peer.Config{
-		Self: m.ID, ClusterID: groupID, Incarnation: m.Node.Incarnation(), Members: addresses, Listener: listeners[place],
+		Self: m.ID, ClusterID: clusterID, Incarnation: m.Node.Incarnation(), Members: addresses, Listener: listeners[place],
 		Receive: m.Node.Receive, ReceiveState: m.Node.ReceiveState, Unreachable: m.Node.Unreachable,
 	})
 	OK(g.t, err)
 	m.socket.transport.Store(m.transport)
 	m.server, err = server.New(server.Config{
-		MaxTTL: lessor.MaxTTL, // what the backend allows
+		MaxTTL: lessor.MaxTTL, // the limit of the backend
 		Name:   members[place].Name, ListenClient: "127.0.0.1:0", ListenHTTP: server.HTTPOff,
 		Cluster: &server.Cluster{Members: members, Peers: m.transport},
 	}, m.Node)
@@ -116,7 +116,7 @@ func (g *Cluster) start(m *Member, place int, dir string, ids []uint64, listener
 	m.Front = StartProxy(g.t, m.server.Addr())
 }
 
-// Endpoints are the members' as clients reach them that can be cut off.
+// Endpoints are the addresses of the members' front proxies.
 func (g *Cluster) Endpoints() []string {
 	var all []string
 	for _, m := range g.Members {
@@ -125,21 +125,21 @@ func (g *Cluster) Endpoints() []string {
 	return all
 }
 
-// lead has a member lead.
+// lead makes a member the leader.
 func (g *Cluster) lead(m *Member) {
 	g.t.Helper()
 	Eventually(g.t, "the member leads", func() bool {
 		leader, _ := m.Node.Leader()
 		for _, other := range g.Members {
 			if other.ID == leader && other != m {
-				_ = other.Node.HandOver(Limited(g.t), m.ID) // or the next time
+				_ = other.Node.HandOver(Limited(g.t), m.ID) // if it fails, the next attempt may succeed
 			}
 		}
 		return leader == m.ID
 	})
 }
 
-// CutOff swallows whatever is said to a member, and by it. To all others it is as if it had vanished.
+// CutOff drops all messages to and from a member. For the others it has vanished.
 func (m *Member) CutOff() {
 	m.Front.Stall(false)
 	for _, p := range m.peers {
@@ -147,17 +147,17 @@ func (m *Member) CutOff() {
 	}
 }
 
-// Stop stops a member in good order. It may have been stopped before.
+// Stop stops a member in order. It may have stopped before.
 func (m *Member) Stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), WaitLimit)
 	defer cancel()
 	return errors.Join(m.server.Stop(ctx), m.Node.Stop(ctx), m.transport.Close(ctx))
 }
 
-func (g *Cluster) stop() {
+func (g *Cluster) stopMembers() {
 	for _, m := range g.Members {
 		if m.transport == nil || m.server == nil {
-			continue // the test has failed before it was there
+			continue // the test failed before the member started
 		}
 		OK(g.t, m.Stop())
 	}

@@ -14,56 +14,56 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 )
 
-// Fault is what may become of a request.
+// Fault is a network fault of one request.
 type Fault int
 
-// What may become of one.
+// The faults.
 const (
 	Pass   Fault = iota
-	Lose         // it is done, and the answer is lost
-	Unsent       // it never leaves
+	Lose         // the server carries it out, and the answer is lost
+	Unsent       // it never leaves the client
 )
 
-// Faults decides about requests, by their method and content. It stands on the client's side, where what
-// was sent can be told from what was not.
+// Faults injects faults into the requests of a client, by method and content. It acts on the client's side, where it knows
+// whether a request was sent.
 type Faults struct {
 	mu     sync.Mutex
-	decide func(method string, req any) Fault // nil lets all pass
+	decide func(method string, req any) Fault // nil passes every request
 	calls  map[string]int
-	answer func(method string, msg any) // may change what comes on streams
+	answer func(method string, msg any) // may change messages received on streams
 	send   func(method string, msg any) error
-	old    map[string]bool // methods that the server is to lack
+	old    map[string]bool // methods that the server seems not to have
 }
 
-// Set has requests decided about from now on, and counted from zero; nil lets all pass.
+// Set sets what decides about requests, and resets Calls. nil passes every request.
 func (f *Faults) Set(decide func(method string, req any) Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.decide, f.calls = decide, nil
 }
 
-// Answers sets what may change what comes on streams.
+// Answers sets a function that may change messages received on streams.
 func (f *Faults) Answers(change func(method string, msg any)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.answer = change
 }
 
-// Sends sets what may refuse what is sent on streams.
+// Sends sets a function that may refuse messages sent on streams.
 func (f *Faults) Sends(refuse func(method string, msg any) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.send = refuse
 }
 
-// Lacks has the server answer to a method as one that does not know it.
+// Lacks makes the server answer a method as one that does not have it.
 func (f *Faults) Lacks(method string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.old = map[string]bool{method: true}
 }
 
-func (f *Faults) lacks(method string) bool {
+func (f *Faults) isLacking(method string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.old[method]
@@ -82,14 +82,14 @@ func (f *Faults) judge(method string, req any) Fault {
 	return f.decide(method, req)
 }
 
-// Calls returns how often each method was asked for since Set.
+// Calls returns the number of calls of each method since Set.
 func (f *Faults) Calls() map[string]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return maps.Clone(f.calls)
 }
 
-// Options put it between a client and its connections.
+// Options returns the dial options that inject the faults.
 func (f *Faults) Options() []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(f.unary), grpc.WithChainStreamInterceptor(f.stream)}
 }
@@ -116,7 +116,7 @@ func (f *Faults) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 		return nil, errUnsent
 	}
 	called := method
-	if f.lacks(method) {
+	if f.isLacking(method) {
 		called += "OfTheFuture"
 	}
 	s, err := open(ctx, desc, cc, called, opts...)
@@ -131,11 +131,11 @@ type faultyStream struct {
 	f      *Faults
 	method string
 	what   Fault
-	lost   atomic.Bool // what comes next
+	lost   atomic.Bool // the next answer is lost
 }
 
-// judge decides about what a message asks for, if it is one of many claims and releases: each is decided about
-// as if it were a request by a method of its own. One that is not sent keeps the others from it.
+// judge decides about a message of claims and releases. Each of them counts as a call of its own method, and the message
+// receives the worst fault of all.
 func (s *faultyStream) judge(m any) Fault {
 	what := Pass
 	if r, ok := m.(*leasekeeperv1.HoldRequest); ok {

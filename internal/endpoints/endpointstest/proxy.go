@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// Proxy stands between a client and a store. It can be made to carry nothing, in either direction, as a
-// network that swallows packets, to carry answers late, and to cut what is connected.
+// Proxy forwards connections to a store. It can stall, as a network that drops packets, delay answers, and close connections.
 type Proxy struct {
 	t      testing.TB
 	listen net.Listener
@@ -16,14 +15,14 @@ type Proxy struct {
 	all    sync.WaitGroup
 
 	mu      sync.Mutex
-	stalled chan struct{} // closed when it carries again; nil while it does
-	only    bool          // only connections that are there are stalled
+	stalled chan struct{} // closed when it forwards again; nil while it does
+	only    bool          // new connections are not stalled
 	conns   map[net.Conn]chan struct{}
 	dials   int
-	late    time.Duration // how long what the store says is on its way
+	late    time.Duration // the delay of answers
 }
 
-// StartProxy starts one before an address.
+// StartProxy starts a proxy for an address.
 func StartProxy(t testing.TB, to string) *Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -39,7 +38,7 @@ func StartProxy(t testing.TB, to string) *Proxy {
 	return p
 }
 
-// Addr is where it listens.
+// Addr is the address that the proxy listens on.
 func (p *Proxy) Addr() string { return p.listen.Addr().String() }
 
 func (p *Proxy) accept() {
@@ -87,13 +86,13 @@ func (p *Proxy) carry(from, to net.Conn) {
 	}
 }
 
-// chunk is something on its way.
+// chunk is a part of an answer under way.
 type chunk struct {
 	due  time.Time
 	data []byte
 }
 
-// carryLate is carry for what the store says.
+// carryLate forwards answers, and delays them.
 func (p *Proxy) carryLate(from, to net.Conn) {
 	defer from.Close()
 	under := make(chan chunk, 1<<14)
@@ -102,7 +101,7 @@ func (p *Proxy) carryLate(from, to net.Conn) {
 		for c := range under {
 			time.Sleep(time.Until(c.due))
 			if _, err := to.Write(c.data); err != nil {
-				from.Close() // and what is left is dropped
+				from.Close() // drops the rest
 			}
 		}
 	})
@@ -123,14 +122,14 @@ func (p *Proxy) carryLate(from, to net.Conn) {
 	}
 }
 
-// Delay has what the store says from now on arrive late.
+// Delay delays answers from now on.
 func (p *Proxy) Delay(by time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.late = by
 }
 
-// Stall carries nothing any more: on the connections that are there, and on new ones unless only.
+// Stall stops forwarding on the present connections, and on new ones unless only.
 func (p *Proxy) Stall(only bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,7 +139,7 @@ func (p *Proxy) Stall(only bool) {
 	}
 }
 
-// Resume carries again.
+// Resume forwards again.
 func (p *Proxy) Resume() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,7 +152,7 @@ func (p *Proxy) Resume() {
 	}
 }
 
-// Cut closes what is connected.
+// Cut closes all connections.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,7 +162,7 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Connections returns how many were made.
+// Connections returns the number of connections that were made.
 func (p *Proxy) Connections() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
-// Store is a server that speaks etcd's API, and a client of it that goes by no package of ours.
+// Store is a server with etcd's API, and a client of it that uses no package of ours.
 type Store struct {
 	T     testing.TB
 	Addr  string
@@ -33,7 +33,7 @@ func Start(t testing.TB, cfg server.Config) *Store {
 	return At(t, addr)
 }
 
-// Serve serves from a folder.
+// Serve starts a server on a data directory.
 func Serve(listen, dir string, cfg server.Config) (addr string, stop func() error, err error) {
 	node, err := node.Start(context.Background(), node.Config{Dir: dir})
 	if err != nil {
@@ -55,7 +55,7 @@ func Serve(listen, dir string, cfg server.Config) (addr string, stop func() erro
 	}, nil
 }
 
-// At returns a client of a server that there is.
+// At returns a client of a running server.
 func At(t testing.TB, addr string) *Store {
 	t.Helper()
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -64,7 +64,7 @@ func At(t testing.TB, addr string) *Store {
 	return &Store{T: t, Addr: addr, KV: pb.NewKVClient(conn), Lease: pb.NewLeaseClient(conn)}
 }
 
-// Keys returns what is below a name, in the order of creation.
+// Keys returns the keys with a prefix, in the order of their creation.
 func (s *Store) Keys(prefix string) []*mvccpb.KeyValue {
 	s.T.Helper()
 	resp, err := s.KV.Range(Limited(s.T), &pb.RangeRequest{
@@ -75,7 +75,7 @@ func (s *Store) Keys(prefix string) []*mvccpb.KeyValue {
 	return resp.Kvs
 }
 
-// Put writes a key and returns its revision.
+// Put puts a key and returns its revision.
 func (s *Store) Put(key, value string, lease int64) int64 {
 	s.T.Helper()
 	resp, err := s.KV.Put(Limited(s.T), &pb.PutRequest{Key: []byte(key), Value: []byte(value), Lease: lease})
@@ -83,14 +83,14 @@ func (s *Store) Put(key, value string, lease int64) int64 {
 	return resp.Header.Revision
 }
 
-// Delete removes a key.
+// Delete deletes a key.
 func (s *Store) Delete(key string) {
 	s.T.Helper()
 	_, err := s.KV.DeleteRange(Limited(s.T), &pb.DeleteRangeRequest{Key: []byte(key)})
 	OK(s.T, err)
 }
 
-// Grant grants a lease of so many seconds.
+// Grant grants a lease with a TTL in seconds.
 func (s *Store) Grant(ttl int64) int64 {
 	s.T.Helper()
 	resp, err := s.Lease.LeaseGrant(Limited(s.T), &pb.LeaseGrantRequest{TTL: ttl})
@@ -98,7 +98,7 @@ func (s *Store) Grant(ttl int64) int64 {
 	return resp.ID
 }
 
-// Alive says whether there is a lease.
+// Alive reports whether a lease exists.
 func (s *Store) Alive(id int64) bool {
 	s.T.Helper()
 	resp, err := s.Lease.LeaseTimeToLive(Limited(s.T), &pb.LeaseTimeToLiveRequest{ID: id})
@@ -113,7 +113,7 @@ func (s *Store) Revoke(id int64) {
 	OK(s.T, err)
 }
 
-// Compact forgets all revisions before the present one.
+// Compact compacts all revisions before the present one.
 func (s *Store) Compact() {
 	s.T.Helper()
 	rev := s.Put("compact", "", 0)
@@ -121,7 +121,7 @@ func (s *Store) Compact() {
 	OK(s.T, err)
 }
 
-// None fails if there are keys below a name.
+// None fails the test if there are keys below a name.
 func (s *Store) None(name string) {
 	s.T.Helper()
 	for _, kv := range s.Keys(name + "/") {
@@ -129,7 +129,7 @@ func (s *Store) None(name string) {
 	}
 }
 
-// DeleteOwner removes the key that owns a name.
+// DeleteOwner deletes the key that owns a name.
 func (s *Store) DeleteOwner(name string) {
 	s.T.Helper()
 	for _, kv := range s.Keys(name + "/") {
@@ -138,5 +138,5 @@ func (s *Store) DeleteOwner(name string) {
 			return
 		}
 	}
-	s.T.Errorf("nobody holds %s", name)
+	s.T.Errorf("no lease holds %s", name)
 }

@@ -6,7 +6,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
-	"github.com/leasekeeper/leasekeeper/internal/replica/wire"
+	"github.com/leasekeeper/leasekeeper/internal/wire"
 )
 
 // The numbers of the fields in logpb that this package encodes and decodes one by one.

@@ -14,7 +14,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
-	"github.com/leasekeeper/leasekeeper/internal/replica/wire"
+	"github.com/leasekeeper/leasekeeper/internal/wire"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 

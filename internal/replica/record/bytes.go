@@ -5,7 +5,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
-	"github.com/leasekeeper/leasekeeper/internal/replica/wire"
+	"github.com/leasekeeper/leasekeeper/internal/wire"
 )
 
 // The records of names, of their past and of claimed leases are written with every claim and every release. They are put

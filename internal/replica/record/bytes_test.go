@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
-	"github.com/leasekeeper/leasekeeper/internal/replica/wire"
+	"github.com/leasekeeper/leasekeeper/internal/wire"
 )
 
 // Records that are put into bytes by hand are what the format says.

@@ -59,7 +59,7 @@ var rooms = []room{
 	{folder: "internal/replica", composed: true},
 	{folder: "internal/raftlog", composed: true},
 	{folder: "internal/replica/record", composed: true},
-	{folder: "internal/replica/wire", composed: true},
+	{folder: "internal/wire", composed: true},
 	{folder: "internal/supervise", exempt: map[string]string{
 		"alarm.go":         oneProcess,
 		"die_unix.go":      oneProcess,

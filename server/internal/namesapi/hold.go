@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/holdwire"
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -159,7 +160,7 @@ func (h *holding) read(ctx context.Context) error {
 		if err := h.hand(ctx, req, n); err != nil {
 			return err
 		}
-		if n > maxReusedRequests {
+		if n > holdwire.MaxReused {
 			req.Reset() // the next may be long in coming
 		}
 	}

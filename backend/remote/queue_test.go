@@ -31,7 +31,7 @@ func idOf(t testing.TB, l backend.Lease) int64 {
 	return id
 }
 
-// awaiting waits for a turn beside the test.
+// awaiting waits for a turn in another goroutine.
 func awaiting(t testing.TB, b *remote.Backend, l backend.Lease) chan error {
 	turn := make(chan error, 1)
 	ctx := limited(t)
@@ -42,14 +42,14 @@ func awaiting(t testing.TB, b *remote.Backend, l backend.Lease) chan error {
 	return turn
 }
 
-// Who stands in line has one stream, from the claim until its turn, however often it is waited on.
-func TestAwaitGoesOnListening(t *testing.T) {
+// A waiter has one stream from its claim until its turn, however often Await is called.
+func TestRepeatedAwaitUsesOneStream(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
 	name := unique("listen")
 	l, _ := hold(t, b, name)
 	f.Set(nil)
-	w := stand(t, b, name)
+	w := enqueue(t, b, name)
 	for range 5 {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		_, err := b.Await(ctx, w)
@@ -65,34 +65,34 @@ func TestAwaitGoesOnListening(t *testing.T) {
 	}
 }
 
-// A stream on which nothing can come any more is given up when others have found its connection dead.
+// Await leaves a silent stream when another call has found its connection dead.
 func TestAwaitLeavesADeadConnection(t *testing.T) {
 	s := startStore(t)
 	b, p, l := established(t, remote.Config{Endpoints: []string{s.Addr}}, s)
-	w := stand(t, b, l.Name())
+	w := enqueue(t, b, l.Name())
 	p.Stall(false)
 	ok(t, renew(t, b, w).Err)
 	ok(t, open(t, s.Addr).Revoke(limited(t), l.Name(), 0, "x", true))
 	began := time.Now()
 	_, err := b.Await(limited(t), w)
-	if took := time.Since(began); took > 5*time.Second { // gRPC's own pings would find it out later
+	if took := time.Since(began); took > 5*time.Second { // gRPC's own pings would take longer
 		t.Errorf("took %v", took)
 	}
 	ok(t, err)
 }
 
-// A lease that ended unnoticed is not taken up again as another one, even if the server has forgotten it.
-func TestAwaitAfterTheServerForgot(t *testing.T) {
+// Await does not turn a lease that has ended into another tenure, even if the server has forgotten the lease.
+func TestAwaitOfAForgottenLeaseIsLost(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
 	for _, free := range []bool{false, true} {
 		name := unique("forgot")
 		l, _ := hold(t, b, name)
-		w := stand(t, b, name)
+		w := enqueue(t, b, name)
 		if free {
 			ok(t, b.Release(limited(t), l))
 		}
-		// As if it were that of another claim.
+		// The answer has another token, as if it belonged to another claim.
 		f.Answers(func(_ string, msg any) {
 			switch r := msg.(type) {
 			case *leasekeeperv1.AcquireResponse:
@@ -103,33 +103,33 @@ func TestAwaitAfterTheServerForgot(t *testing.T) {
 				}
 			}
 		})
-		_, err := remote.AwaitAnew(b, limited(t), w)
+		_, err := remote.AwaitWithoutTurn(b, limited(t), w)
 		is(t, err, backend.ErrLost)
 		f.Answers(nil)
 		if s.Alive(idOf(t, w)) {
-			t.Error("and it is left in the line")
+			t.Error("and its key is left in the queue")
 		}
 	}
 }
 
-func TestAwaitIsToldOfItsOwnEnd(t *testing.T) {
+func TestAwaitEndsWhenItsLeaseEnds(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	name := unique("own")
 	hold(t, b, name)
-	l := stand(t, b, name)
+	l := enqueue(t, b, name)
 	turn := awaiting(t, b, l)
 	s.Delete(keyOf(t, l))
 	is(t, <-turn, backend.ErrLost)
 }
 
-// Awaiting does not prolong the lease: however often it is repeated, the lease ends.
+// Await does not prolong the lease: however often it is repeated, the lease ends.
 func TestAwaitDoesNotRenew(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	name := unique("short")
 	hold(t, b, name)
-	claim := asking(name, true)
+	claim := newClaim(name, true)
 	claim.TTL = 300 * time.Millisecond
 	began := time.Now()
 	l, _, err := b.Claim(limited(t), claim)
@@ -145,18 +145,20 @@ func TestAwaitDoesNotRenew(t *testing.T) {
 	}
 }
 
-// Close ends what goes on: those who wait, streams in line, watches, renewals.
-func TestCloseEndsEverything(t *testing.T) {
+// Close ends waiting calls, streams of waiters, watches and renewals.
+func TestCloseEndsAllCallsAndStreams(t *testing.T) {
 	s := startStore(t)
 	name := unique("close")
 	holder := open(t, s.Addr)
 	hold(t, holder, name)
+	const loop = "remote.(*muxStream[...]).run("
+	others := strings.Count(stacks(), loop)
 	b, err := remote.New(remote.Config{Endpoints: []string{s.Addr}})
 	ok(t, err)
 	var all sync.WaitGroup
 	for range 10 {
-		l := stand(t, b, name)
-		stand(t, b, name) // nobody waits on this one
+		l := enqueue(t, b, name)
+		enqueue(t, b, name) // no call waits for its turn
 		all.Go(func() {
 			_, err := b.Await(limited(t), l)
 			is(t, err, backend.ErrClosed)
@@ -164,25 +166,30 @@ func TestCloseEndsEverything(t *testing.T) {
 		ok(t, renew(t, b, l).Err)
 	}
 	all.Go(func() { is(t, b.Watch(limited(t), "", func(backend.Event) {}), backend.ErrClosed) })
+	if running := strings.Count(stacks(), loop) - others; running != 2 {
+		t.Errorf("%d goroutines run %s, want one for claims and one for renewals", running, loop)
+	}
 	ok(t, b.Close(limited(t)))
-	stacks := make([]byte, 8<<20)
-	stacks = stacks[:runtime.Stack(stacks, true)]
-	for _, loop := range []string{"remote.(*renewStream).run", "remote.(*Backend).listen"} {
-		if strings.Contains(string(stacks), loop) {
-			t.Errorf("closed, and there is still %s", loop)
-		}
+	if left := strings.Count(stacks(), loop) - others; left != 0 {
+		t.Errorf("after Close %d goroutines still run %s", left, loop)
 	}
 	all.Wait()
 }
 
-// The place in line is told, and who stands there twice is one.
-func TestPlaces(t *testing.T) {
+// stacks returns the stacks of all goroutines.
+func stacks() string {
+	text := make([]byte, 8<<20)
+	return string(text[:runtime.Stack(text, true)])
+}
+
+// A waiter receives its place in the queue.
+func TestWaitersHavePlacesInTheQueue(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	name := unique("places")
 	hold(t, b, name)
 	for want := 1; want <= 3; want++ {
-		_, g, err := b.Claim(limited(t), asking(name, true))
+		_, g, err := b.Claim(limited(t), newClaim(name, true))
 		if err != nil || g.Held || g.Place != want || g.Token != 0 || g.TTL != usualTTL {
 			t.Errorf("%d: %+v, %v", want, g, err)
 		}
@@ -192,11 +199,11 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// With another name, TTL or holder an ID is that of another claim, which is not harmed.
-func TestClaimOfATakenID(t *testing.T) {
+// A claim with the ID of another claim, and another name, TTL or holder, is refused. The other claim is unharmed.
+func TestClaimWithATakenIDIsRefused(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
-	claim := asking(unique("taken"), true)
+	claim := newClaim(unique("taken"), true)
 	l, _, err := b.Claim(limited(t), claim)
 	ok(t, err)
 	for _, spoil := range []func(*backend.Claim){
@@ -225,22 +232,22 @@ func lockByRecipe(s *store, name string) (key string, id, token int64) {
 	return key, id, s.Put(key, "", id)
 }
 
-// The locks of etcd's clients are in the same line, in the namespace as well, and are told of as what they are.
-func TestLocksOfOtherPrograms(t *testing.T) {
+// Locks of etcd's clients are in the same queue, in a namespace too. Their leases identify them.
+func TestLocksOfOtherProgramsAreInTheQueue(t *testing.T) {
 	s := startStore(t)
 	b := openWith(t, remote.Config{Endpoints: []string{s.Addr}, Namespace: "ns/of"})
 	name := unique("recipe")
 	key, id, token := lockByRecipe(s, "ns/of/"+name)
 	var held *backend.HeldError
-	_, _, err := b.Claim(limited(t), asking(name, false))
+	_, _, err := b.Claim(limited(t), newClaim(name, false))
 	if !errors.As(err, &held) || int64(held.Token) != token || held.Holder.ID != fmt.Sprintf("etcd lease %x", id) {
 		t.Errorf("%+v, %v", held, err)
 	}
 	_, _, err = b.Resume(limited(t), name, backend.Token(token), backend.Holder{ID: "x"})
 	is(t, err, backend.ErrUnsupported)
-	l := stand(t, b, name)
+	l := enqueue(t, b, name)
 	if k := keyOf(t, l); !strings.HasPrefix(k, "ns/of/"+name+"/") || len(s.Keys("ns/of/"+name+"/")) != 2 {
-		t.Errorf("stands in line as %s: %v", k, s.Keys("ns/of/"+name+"/"))
+		t.Errorf("is queued as %s: %v", k, s.Keys("ns/of/"+name+"/"))
 	}
 	s.Delete(key)
 	g, err := b.Await(limited(t), l)
@@ -254,7 +261,7 @@ func TestLocksOfOtherPrograms(t *testing.T) {
 	}
 }
 
-// The resuming process is on the card, and nothing is written if it is there already.
+// Resume puts the new holder on the card, and writes nothing if it is there already.
 func TestResumeChangesTheCard(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
@@ -276,12 +283,12 @@ func TestResumeChangesTheCard(t *testing.T) {
 	}
 	ok(t, b.Announce(limited(t), l, "y"))
 	ok(t, renew(t, b, l).Err)
-	// A card that is not known is replaced, whatever it was.
+	// A token that does not hold the name is lost.
 	_, _, err = b.Resume(limited(t), name, 0, by)
 	is(t, err, backend.ErrLost)
 }
 
-func TestGate(t *testing.T) {
+func TestGateRefusesWritesAfterTheTenure(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	name := unique("gate")

@@ -9,13 +9,13 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/endpoints/endpointstest"
 )
 
-// groupBehaves tests that a group behaves as one server does, whichever of its members is asked.
-func groupBehaves(t *testing.T) {
+// clusterBehaves tests that a cluster behaves as one server does, at every member.
+func clusterBehaves(t *testing.T) {
 	g := endpointstest.StartCluster(t)
 	backendtest.Run(t, backendtest.Config{New: func(testing.TB) backendtest.Store {
 		return backendtest.Store{
 			Open: func(t testing.TB) backend.Backend {
-				// A follower first: what it does not do itself it sends on.
+				// A follower comes first: it forwards what only the leader can do.
 				b, err := backend.Open(t.Context(), "leasekeeper://"+strings.Join([]string{g.Members[1].Addr, g.Members[2].Addr, g.Members[0].Addr}, ",")+"/")
 				ok(t, err)
 				return b
@@ -25,14 +25,14 @@ func groupBehaves(t *testing.T) {
 	}})
 }
 
-// The leader vanishes: packets to it and from it are swallowed. Who holds a name goes on to hold it, who stands in line
-// gets its turn, and each one that comes gets an answer.
-func TestTheLeaderVanishes(t *testing.T) {
+// The network drops all packets to and from the leader. A holder keeps its name, a waiter gets its turn, and a new claim gets
+// an answer.
+func TestHoldersAndWaitersSurviveLossOfTheLeader(t *testing.T) {
 	g := endpointstest.StartCluster(t)
-	b := open(t, g.Endpoints()...) // the leader's is the first, and the preferred one
+	b := open(t, g.Endpoints()...) // the leader's endpoint is first, so it is preferred
 	other := open(t, g.Members[1].Addr, g.Members[2].Addr)
 	held, granted := hold(t, b, "held")
-	waiting := stand(t, b, "held")
+	waiting := enqueue(t, b, "held")
 	g.Members[0].CutOff()
 	for range 3 {
 		ok(t, renew(t, b, held).Err)
@@ -47,12 +47,12 @@ func TestTheLeaderVanishes(t *testing.T) {
 	turn, err := b.Await(limited(t), waiting)
 	ok(t, err)
 	if turn.Token <= granted.Token {
-		t.Errorf("the next in line has the token %d, after %d", turn.Token, granted.Token)
+		t.Errorf("the next waiter has the token %d, after %d", turn.Token, granted.Token)
 	}
 }
 
-// One member after the other is stopped in good order, and its clients go on at others.
-func TestTheLeaderStops(t *testing.T) {
+// The leader stops in order while its client renews, claims and releases. The client continues at another member.
+func TestClientsContinueWhenTheLeaderStops(t *testing.T) {
 	g := endpointstest.StartCluster(t)
 	b := open(t, g.Endpoints()...)
 	held, _ := hold(t, b, "held")

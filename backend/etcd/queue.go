@@ -7,14 +7,14 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// How many keys of a line are read at once. Where names lie below a name, keys that do not contend may be
-// many, and etcd cannot leave them out.
-var lineLimits = [...]int64{64, 1024, 16384, 0}
+// queueLimits are how many keys of a queue one request reads, from the first request to the last. Names below a name can have
+// many keys, which are not in its queue, and etcd cannot leave them out.
+var queueLimits = [...]int64{64, 1024, 16384, 0}
 
-// maxOps is how many operations a transaction may have.
+// maxOps is how many operations a transaction of etcd may have.
 const maxOps = 128
 
-// verifyBatch is how many keys are read with their values at once.
+// verifyBatch is how many keys one transaction reads with their values.
 const verifyBatch = 64
 
 func rangeOp(r *pb.RangeRequest) *pb.RequestOp {
@@ -24,35 +24,35 @@ func rangeOp(r *pb.RangeRequest) *pb.RequestOp {
 // oneKey reads a key with its value.
 func oneKey(key string) *pb.RangeRequest { return &pb.RangeRequest{Key: []byte(key)} }
 
-// inLine reads keys of a line, without values, in the order of their creation.
-func (b *Backend) inLine(name string, limit int64) *pb.RangeRequest {
-	line := b.line(name)
+// queueRange reads keys of a queue, without values, in the order of their creation.
+func (b *Backend) queueRange(name string, limit int64) *pb.RangeRequest {
+	prefix := b.queuePrefix(name)
 	return &pb.RangeRequest{
-		Key: []byte(line), RangeEnd: after(line), Limit: limit, KeysOnly: true,
+		Key: []byte(prefix), RangeEnd: after(prefix), Limit: limit, KeysOnly: true,
 		SortTarget: pb.RangeRequest_CREATE, SortOrder: pb.RangeRequest_ASCEND,
 	}
 }
 
-// ahead reads keys of the line that were created before a revision, the last of them first.
-func (b *Backend) ahead(name string, created, limit int64) *pb.RangeRequest {
-	r := b.inLine(name, limit)
+// rangeAhead reads keys of a queue that were created before a revision, the newest first.
+func (b *Backend) rangeAhead(name string, created, limit int64) *pb.RangeRequest {
+	r := b.queueRange(name, limit)
 	r.SortOrder, r.MaxCreateRevision = pb.RangeRequest_DESCEND, created-1
 	return r
 }
 
-// candidates are the keys of an answer that may contend for a name.
+// candidates are the keys of an answer that may be in the queue of a name.
 func (b *Backend) candidates(name string, r *pb.RangeResponse) []*mvccpb.KeyValue {
 	var found []*mvccpb.KeyValue
 	for _, kv := range r.Kvs {
-		if b.mayContend(name, kv) {
+		if b.mayBeQueued(name, kv) {
 			found = append(found, kv)
 		}
 	}
 	return found
 }
 
-// verify reads candidates again, with what they are bound to, until it has found one that contends, and
-// returns those found: some, if there are any. extra is a key to be read at the same revision.
+// verify reads candidates again, with their leases, until it finds keys that are in the queue. It returns the keys of that
+// batch. extra is a key that it reads at the same revision.
 func (b *Backend) verify(ctx context.Context, name string, candidates []*mvccpb.KeyValue, extra string) (found []*mvccpb.KeyValue, own *mvccpb.KeyValue, rev int64, f *failure) {
 	for len(candidates) > 0 && len(found) == 0 {
 		batch := candidates[:min(len(candidates), verifyBatch)]
@@ -68,7 +68,7 @@ func (b *Backend) verify(ctx context.Context, name string, candidates []*mvccpb.
 		rev, own = resp.Header.Revision, single(resp.Responses[0])
 		for i, kv := range batch {
 			now := single(resp.Responses[i+1])
-			if now != nil && now.CreateRevision == kv.CreateRevision && b.contends(name, now) {
+			if now != nil && now.CreateRevision == kv.CreateRevision && b.isQueued(name, now) {
 				found = append(found, now)
 			}
 		}
@@ -76,7 +76,7 @@ func (b *Backend) verify(ctx context.Context, name string, candidates []*mvccpb.
 	return found, own, rev, nil
 }
 
-// single returns the key that a read of one key found, nil if none.
+// single returns the key that a read of one key found, or nil if it found none.
 func single(r *pb.ResponseOp) *mvccpb.KeyValue {
 	if kvs := r.GetResponseRange().GetKvs(); len(kvs) > 0 {
 		return kvs[0]
@@ -84,26 +84,26 @@ func single(r *pb.ResponseOp) *mvccpb.KeyValue {
 	return nil
 }
 
-// standing is where a key stands in line.
-type standing struct {
-	gone   bool             // it does not: nothing of the rest is set
-	before *mvccpb.KeyValue // the one directly before it; nil if it owns the name
-	place  int              // how many are before it; 0 if that is not known, or if there are none
-	rev    int64            // when this was so
+// queuePlace is the place of a key in its queue.
+type queuePlace struct {
+	gone   bool             // the key is not in the queue; the other fields are not set
+	before *mvccpb.KeyValue // the key directly before it; nil if it owns the name
+	place  int              // how many keys are before it; 0 if unknown, or if it owns the name
+	rev    int64            // the revision of the read
 }
 
-// stands tells where a lease stands in the line of its name.
-func (b *Backend) stands(ctx context.Context, l *lease) (standing, *failure) {
-	var s standing
-	for _, limit := range lineLimits {
+// lookUpPlace returns the place of a lease in the queue of its name.
+func (b *Backend) lookUpPlace(ctx context.Context, l *lease) (queuePlace, *failure) {
+	var s queuePlace
+	for _, limit := range queueLimits {
 		resp, f := b.look(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{
-			rangeOp(oneKey(l.key)), rangeOp(b.ahead(l.name, l.created, limit)),
+			rangeOp(oneKey(l.key)), rangeOp(b.rangeAhead(l.name, l.created, limit)),
 		}})
 		if f != nil {
 			return s, f
 		}
 		if !l.is(single(resp.Responses[0])) {
-			return standing{gone: true}, nil
+			return queuePlace{gone: true}, nil
 		}
 		s.rev = resp.Header.Revision
 		keys := resp.Responses[1].GetResponseRange()
@@ -114,7 +114,7 @@ func (b *Backend) stands(ctx context.Context, l *lease) (standing, *failure) {
 				return s, f
 			}
 			if !l.is(own) {
-				return standing{gone: true}, nil
+				return queuePlace{gone: true}, nil
 			}
 			s.rev = rev
 			if len(found) > 0 {
@@ -132,28 +132,28 @@ func (b *Backend) stands(ctx context.Context, l *lease) (standing, *failure) {
 	return s, nil
 }
 
-// is says whether a key that was read is that of the lease, still bound to it.
+// is reports whether a key that was read is the key of the lease and still attached to it.
 func (l *lease) is(kv *mvccpb.KeyValue) bool {
 	return kv != nil && kv.CreateRevision == l.created && kv.Lease == l.id
 }
 
-// tenure is who has a name.
+// tenure is the present tenure of a name.
 type tenure struct {
-	owner   *mvccpb.KeyValue // nil if nobody
-	waiting int              // how many stand behind the owner; -1 if that is not known
-	own     *mvccpb.KeyValue // the key that was asked for besides, if it exists
+	owner   *mvccpb.KeyValue // nil if the name is free
+	waiting int              // how many keys are behind the owner; -1 if unknown
+	own     *mvccpb.KeyValue // the extra key that lookUpTenure read; nil if it does not exist
 	rev     int64
 }
 
-// tenure tells who has a name. extra is a key to be read besides.
-func (b *Backend) tenure(ctx context.Context, name, extra string) (tenure, *failure) {
+// lookUpTenure returns the present tenure of a name. extra is another key that it reads.
+func (b *Backend) lookUpTenure(ctx context.Context, name, extra string) (tenure, *failure) {
 	var t tenure
-	for _, limit := range lineLimits {
-		// The first key is read with its value: mostly it is the owner's.
-		first := b.inLine(name, 1)
+	for _, limit := range queueLimits {
+		// The first key is read with its value: most often it is the owner's.
+		first := b.queueRange(name, 1)
 		first.KeysOnly = false
 		resp, f := b.look(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{
-			rangeOp(first), rangeOp(b.inLine(name, limit)), rangeOp(oneKey(extra)),
+			rangeOp(first), rangeOp(b.queueRange(name, limit)), rangeOp(oneKey(extra)),
 		}})
 		if f != nil {
 			return t, f
@@ -162,7 +162,7 @@ func (b *Backend) tenure(ctx context.Context, name, extra string) (tenure, *fail
 		keys := resp.Responses[1].GetResponseRange()
 		candidates := b.candidates(name, keys)
 		if len(candidates) > 0 {
-			if kv := single(resp.Responses[0]); b.contends(name, kv) {
+			if kv := single(resp.Responses[0]); b.isQueued(name, kv) {
 				t.owner = kv
 			} else {
 				found, own, rev, f := b.verify(ctx, name, candidates, extra)

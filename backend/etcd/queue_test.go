@@ -16,7 +16,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/etcd"
 )
 
-// mutex is etcd's recipe as its Go client follows it, to the letter.
+// mutex follows etcd's recipe to the letter, as its Go client does.
 type mutex struct {
 	s   *store
 	pfx string
@@ -31,7 +31,7 @@ func mutexOf(s *store, name string) *mutex {
 	return &mutex{s: s, pfx: name + "/", id: id, key: fmt.Sprintf("%s/%x", name, id)}
 }
 
-// acquire stands in line and says whether it is the first.
+// acquire enters the queue and reports whether it is first.
 func (m *mutex) acquire() bool {
 	m.s.T.Helper()
 	rangeOp := func(r *pb.RangeRequest) *pb.RequestOp {
@@ -53,7 +53,7 @@ func (m *mutex) acquire() bool {
 	return resp.Responses[1].GetResponseRange().Kvs[0].CreateRevision == m.rev
 }
 
-func TestTheRecipeOfEtcdsClientExcludesAndIsExcluded(t *testing.T) {
+func TestLocksOfEtcdsClientExcludeClaims(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	name := unique("recipe")
@@ -62,11 +62,11 @@ func TestTheRecipeOfEtcdsClientExcludesAndIsExcluded(t *testing.T) {
 		t.Fatal("the mutex is not free")
 	}
 	var held *backend.HeldError
-	_, _, err := b.Claim(limited(t), asking(name, false))
+	_, _, err := b.Claim(limited(t), newClaim(name, false))
 	if !errors.As(err, &held) || int64(held.Token) != m.rev || !strings.Contains(held.Holder.ID, fmt.Sprintf("%x", m.id)) {
 		t.Errorf("%+v, %v", held, err)
 	}
-	l := stand(t, b, name)
+	l := enqueue(t, b, name)
 	s.Delete(m.key)
 	g, err := b.Await(limited(t), l)
 	ok(t, err)
@@ -80,7 +80,7 @@ func TestTheRecipeOfEtcdsClientExcludesAndIsExcluded(t *testing.T) {
 	if m.rev <= int64(g.Token) {
 		t.Errorf("tokens %d, %d", g.Token, m.rev)
 	}
-	// Its lease may stand for other things: they stay.
+	// The lease of another program may stand for other keys: they stay.
 	s.Put(name+"-other", "", m.id)
 	_, _, err = b.Resume(limited(t), name, backend.Token(m.rev), backend.Holder{ID: "x"})
 	is(t, err, backend.ErrUnsupported)
@@ -92,7 +92,7 @@ func TestTheRecipeOfEtcdsClientExcludesAndIsExcluded(t *testing.T) {
 	}
 }
 
-func TestEtcdctlLock(t *testing.T) {
+func TestEtcdctlLockWaitsForTheHolder(t *testing.T) {
 	if *etcdctl == "" {
 		t.Skip("needs etcdctl: conformance runs this with it")
 	}
@@ -104,11 +104,11 @@ func TestEtcdctlLock(t *testing.T) {
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
 	ok(t, cmd.Start())
-	eventually(t, "etcdctl stands in line", func() bool { return len(s.Keys(name+"/")) == 2 })
+	eventually(t, "etcdctl is queued", func() bool { return len(s.Keys(name+"/")) == 2 })
 	if out.Len() > 0 {
 		t.Errorf("etcdctl has the lock: %s", out.String())
 	}
-	w := stand(t, b, name)
+	w := enqueue(t, b, name)
 	ok(t, b.Release(limited(t), l))
 	_, err := b.Await(limited(t), w)
 	ok(t, err)
@@ -117,8 +117,8 @@ func TestEtcdctlLock(t *testing.T) {
 	}
 }
 
-// Only keys directly below a name contend for it, and only if bound to the lease that they are named after.
-func TestOnlyKeysOfTheRecipeContend(t *testing.T) {
+// A key is in the queue of a name only if it lies directly below it, and is attached to the lease that it is named after.
+func TestOnlyKeysOfTheRecipeAreQueued(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	name := unique("jobs")
@@ -135,7 +135,7 @@ func TestOnlyKeysOfTheRecipeContend(t *testing.T) {
 	}
 	hold(t, b, name+"/nightly/x")
 	for _, wait := range []bool{false, true} {
-		l, g, err := b.Claim(limited(t), asking(name, wait))
+		l, g, err := b.Claim(limited(t), newClaim(name, wait))
 		ok(t, err)
 		if !g.Held {
 			t.Errorf("%+v", g)
@@ -144,31 +144,31 @@ func TestOnlyKeysOfTheRecipeContend(t *testing.T) {
 		if err != nil || !info.Held || info.Token != g.Token {
 			t.Errorf("%+v, %v", info, err)
 		}
-		w := stand(t, b, name)
+		w := enqueue(t, b, name)
 		ok(t, b.Release(limited(t), l))
 		_, err = b.Await(limited(t), w)
 		ok(t, err)
 		ok(t, b.Release(limited(t), w))
 	}
-	// A real one among them holds, though others look older.
+	// A key of the recipe among them holds the name, though others are older.
 	m := mutexOf(s, name)
 	m.acquire()
-	_, g, err := b.Claim(limited(t), asking(name, true))
+	_, g, err := b.Claim(limited(t), newClaim(name, true))
 	if err != nil || g.Held {
 		t.Errorf("%+v, %v", g, err)
 	}
-	_, _, err = b.Claim(limited(t), asking(name, false))
+	_, _, err = b.Claim(limited(t), newClaim(name, false))
 	is(t, err, backend.ErrHeld)
 }
 
-// The place in line is told, and who stands there twice is one.
-func TestPlaces(t *testing.T) {
+// A waiter receives its place in the queue.
+func TestWaitersHavePlacesInTheQueue(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	name := unique("places")
 	hold(t, b, name)
 	for want := 1; want <= 3; want++ {
-		_, g, err := b.Claim(limited(t), asking(name, true))
+		_, g, err := b.Claim(limited(t), newClaim(name, true))
 		if err != nil || g.Held || g.Place != want || g.Token != 0 || g.TTL != usualTTL {
 			t.Errorf("%d: %+v, %v", want, g, err)
 		}
@@ -178,8 +178,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// Keys below the name keep being created between reading and claiming.
-func TestContention(t *testing.T) {
+// Other processes create keys below the name between the read and the claim.
+func TestClaimGivesUpWhenTheQueueKeepsChanging(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
 	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
@@ -199,13 +199,13 @@ func TestContention(t *testing.T) {
 	}
 	ok(t, b.Release(limited(t), l))
 	n, bound = 0, always
-	claim := asking(name, false)
+	claim := newClaim(name, false)
 	_, _, err := b.Claim(limited(t), claim)
 	is(t, err, backend.ErrContention)
 	if s.Alive(etcd.LeaseIDOf(claim.ID)) || n > 20 {
 		t.Errorf("the lease is left, after %d attempts", n)
 	}
-	// Somebody else takes the name in that moment.
+	// Another process takes the name at that moment.
 	m := mutexOf(s, name)
 	f.Set(func(method string, req any) fault {
 		if isMethod("Write", method, req) {
@@ -213,7 +213,7 @@ func TestContention(t *testing.T) {
 		}
 		return pass
 	})
-	claim = asking(name, false)
+	claim = newClaim(name, false)
 	_, _, err = b.Claim(limited(t), claim)
 	is(t, err, backend.ErrHeld)
 	if s.Alive(etcd.LeaseIDOf(claim.ID)) {
@@ -221,11 +221,11 @@ func TestContention(t *testing.T) {
 	}
 }
 
-// The same claim again takes up what there is, and counts it from now.
-func TestClaimAgainRenews(t *testing.T) {
+// A claim that is repeated continues its lease, whose TTL counts from the repetition.
+func TestRepeatedClaimRenewsItsLease(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
-	claim := asking(unique("again"), true)
+	claim := newClaim(unique("again"), true)
 	claim.TTL = 4 * time.Second
 	_, g, err := b.Claim(limited(t), claim)
 	ok(t, err)
@@ -248,12 +248,12 @@ func TestClaimAgainRenews(t *testing.T) {
 	s.None(other.Name)
 }
 
-// The key that a claim would make is there, and somebody else's.
-func TestClaimOfATakenID(t *testing.T) {
+// The key that a claim would put belongs to another claim.
+func TestClaimWithATakenIDIsRefused(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	for i, value := range []string{"", "", `{"claim":"00","holder":"h"}`, `{"claim":"00","holder":"h"}`} {
-		claim := asking(unique("taken"), i%2 == 0)
+		claim := newClaim(unique("taken"), i%2 == 0)
 		id := etcd.LeaseIDOf(claim.ID)
 		_, err := s.Lease.LeaseGrant(limited(t), &pb.LeaseGrantRequest{ID: id, TTL: 60})
 		ok(t, err)
@@ -261,14 +261,13 @@ func TestClaimOfATakenID(t *testing.T) {
 		_, _, err = b.Claim(limited(t), claim)
 		is(t, err, backend.ErrInvalid)
 		if !s.Alive(id) {
-			t.Error("somebody else's lease was ended")
+			t.Error("the lease of another claim was ended")
 		}
 	}
 }
 
-// What happens at the very moment when the watch begins is not missed: that one's own key goes, and that the
-// one before it does.
-func TestAwaitMissesNothing(t *testing.T) {
+// Await notices if its own key, or the key before it, is deleted while the watch starts.
+func TestAwaitSeesDeletionsDuringItsStart(t *testing.T) {
 	s := startStore(t)
 	for what, sent := range map[string]int{"before the watch stands": 1, "after": 2} {
 		for own, kind := range map[bool]error{true: backend.ErrLost, false: nil} {
@@ -277,7 +276,7 @@ func TestAwaitMissesNothing(t *testing.T) {
 				b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
 				name := unique("missed")
 				holder, _ := hold(t, b, name)
-				l := stand(t, b, name)
+				l := enqueue(t, b, name)
 				key := keyOf(t, holder)
 				if own {
 					key = keyOf(t, l)
@@ -299,7 +298,7 @@ func TestAwaitMissesNothing(t *testing.T) {
 						}
 					}
 				})
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // less than the leases last
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // less than the TTL
 				defer cancel()
 				_, err := b.Await(ctx, l)
 				if kind == nil {
@@ -312,15 +311,15 @@ func TestAwaitMissesNothing(t *testing.T) {
 	}
 }
 
-// Deep keys come and go below the name, and history is compacted, while one waits.
-func TestAwaitAmidNoise(t *testing.T) {
+// Deeper keys come and go below the name, and history is compacted, while a claim waits.
+func TestAwaitIgnoresKeysOutsideTheQueue(t *testing.T) {
 	s := startStore(t)
 	p := startProxy(t, s.Addr)
 	b := open(t, p.Addr())
 	name := unique("noise")
 	holder := open(t, s.Addr)
 	held, _ := hold(t, holder, name)
-	l := stand(t, b, name)
+	l := enqueue(t, b, name)
 	turn := make(chan error, 1)
 	go func() {
 		_, err := b.Await(limited(t), l)
@@ -343,8 +342,8 @@ func TestAwaitAmidNoise(t *testing.T) {
 	ok(t, <-turn)
 }
 
-// One wakes up, and not all.
-func TestOnlyTheNextWakesUp(t *testing.T) {
+// A release wakes the next waiter, and no other.
+func TestOnlyTheNextWaiterWakes(t *testing.T) {
 	s := startStore(t)
 	name := unique("herd")
 	f := new(faults)
@@ -354,13 +353,13 @@ func TestOnlyTheNextWakesUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	const many = 10
 	for range many {
-		w := stand(t, b, name)
+		w := enqueue(t, b, name)
 		go func() {
 			g, _ := b.Await(ctx, w)
 			turns <- g
 		}()
 	}
-	time.Sleep(300 * time.Millisecond) // all watch by now, or the count below shows more
+	time.Sleep(300 * time.Millisecond) // all watch by now; otherwise the count below is larger
 	f.Set(nil)
 	ok(t, b.Release(limited(t), l))
 	if g := <-turns; !g.Held {
@@ -379,7 +378,7 @@ func TestOnlyTheNextWakesUp(t *testing.T) {
 	}
 }
 
-func TestGate(t *testing.T) {
+func TestGateRefusesWritesAfterTheTenure(t *testing.T) {
 	s := startStore(t)
 	b := open(t, s.Addr)
 	name := unique("gate")

@@ -7,7 +7,25 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Marshal returns a message in bytes. The same message always has the same bytes.
+// oneByteFields is the first field number whose tag takes more than one byte. Most tags take one byte, so this package
+// handles them without a call of protowire.
+const oneByteFields = 16
+
+func tagSize(field protowire.Number) int {
+	if field < oneByteFields {
+		return 1
+	}
+	return protowire.SizeTag(field)
+}
+
+func appendTag(text []byte, field protowire.Number, kind protowire.Type) []byte {
+	if field < oneByteFields {
+		return append(text, byte(field)<<3|byte(kind))
+	}
+	return protowire.AppendTag(text, field, kind)
+}
+
+// Marshal encodes a message. The same message always has the same bytes.
 func Marshal(m proto.Message) []byte { return AppendMessage(nil, m) }
 
 // AppendMessage appends what Marshal returns.
@@ -21,12 +39,12 @@ func AppendMessage(text []byte, m proto.Message) []byte {
 
 // EnclosedSize is the size of a field that holds a message or bytes of the given size.
 func EnclosedSize(field protowire.Number, size int) int {
-	return protowire.SizeTag(field) + protowire.SizeBytes(size)
+	return tagSize(field) + protowire.SizeBytes(size)
 }
 
-// AppendEnclosed appends what stands in front of a message or bytes of the given size.
+// AppendEnclosed appends the tag and the size of a field that holds a message or bytes. The caller appends the content.
 func AppendEnclosed(text []byte, field protowire.Number, size int) []byte {
-	return protowire.AppendVarint(protowire.AppendTag(text, field, protowire.BytesType), uint64(size))
+	return protowire.AppendVarint(appendTag(text, field, protowire.BytesType), uint64(size))
 }
 
 // NumberSize is the size of what AppendNumber appends.
@@ -34,7 +52,7 @@ func NumberSize(field protowire.Number, n uint64) int {
 	if n == 0 {
 		return 0
 	}
-	return protowire.SizeTag(field) + protowire.SizeVarint(n)
+	return tagSize(field) + protowire.SizeVarint(n)
 }
 
 // AppendNumber appends a field with a number, unless it is zero.
@@ -42,7 +60,7 @@ func AppendNumber(text []byte, field protowire.Number, n uint64) []byte {
 	if n == 0 {
 		return text
 	}
-	return protowire.AppendVarint(protowire.AppendTag(text, field, protowire.VarintType), n)
+	return protowire.AppendVarint(appendTag(text, field, protowire.VarintType), n)
 }
 
 // TextSize is the size of what AppendText appends.
@@ -61,7 +79,7 @@ func AppendText[T string | []byte](text []byte, field protowire.Number, s T) []b
 	return append(AppendEnclosed(text, field, len(s)), s...)
 }
 
-// AppendOptional appends a field with bytes, also if there are none, unless they are nil.
+// AppendOptional appends a field with bytes, unless they are nil. It appends empty bytes.
 func AppendOptional(text []byte, field protowire.Number, b []byte) []byte {
 	if b == nil {
 		return text
@@ -69,12 +87,17 @@ func AppendOptional(text []byte, field protowire.Number, b []byte) []byte {
 	return append(AppendEnclosed(text, field, len(b)), b...)
 }
 
-// Next takes a field off the front of a message. Its value is a number, or bytes, which then are not nil. ok is false if
-// the field is of another kind or cannot be read.
+// Next splits the first field off a message. The value of the field is a number, or bytes, which are then not nil. ok is
+// false if the field has another type, or is malformed.
 func Next(text []byte) (field protowire.Number, number uint64, value, rest []byte, ok bool) {
-	field, kind, n := protowire.ConsumeTag(text)
-	if n < 0 {
+	if len(text) == 0 {
 		return 0, 0, nil, nil, false
+	}
+	kind, n := protowire.Type(text[0]&7), 1
+	if field = protowire.Number(text[0] >> 3); field == 0 || field >= oneByteFields {
+		if field, kind, n = protowire.ConsumeTag(text); n < 0 {
+			return 0, 0, nil, nil, false
+		}
 	}
 	var m int
 	switch text = text[n:]; kind {
