@@ -46,12 +46,12 @@ func (c *Client) Claim(ctx context.Context, q Request) (*Lease, error) {
 	}
 	a := &claiming{lease: l, request: q}
 	e := c.patient(q.Name)
-	e.decide, e.wrote, e.open = a.decide, a.wrote, l.doubtful()
+	e.decide, e.wrote, e.open = a.decide, a.wrote, l.doubtfulOps()
 	var known *seen
 	if len(e.open) == 0 { // else it has to be read what became of that
-		known = c.leftAs(q.Name)
+		known = c.takeReleased(q.Name)
 	}
-	e.guesses, e.alone = known != nil, q.Alone
+	e.fromMemory, e.ifNoTicket = known != nil, q.Alone
 	err = e.run(yielding(ctx, q.TTL), known)
 	if err != nil && a.begun && !errors.Is(err, backend.ErrLost) && !errors.Is(err, backend.ErrHeld) {
 		err = unknown(q.Name, err) // the name was taken, and has to be given back
@@ -82,7 +82,7 @@ func (c *Client) handle(name string, h backend.Holder, id backend.ID) (*Lease, e
 
 // answer returns what a claim or an resumption has come to.
 func (c *Client) answer(l *Lease, e *effort, err error) (*Lease, error) {
-	l.doubts(e.open)
+	l.setDoubt(e.open)
 	doubt := errors.Is(err, backend.ErrUnknownOutcome)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,25 +112,25 @@ type claiming struct {
 func (a *claiming) decide(ctx context.Context, s *seen) (*plan, error) {
 	c, r, q := a.lease.client, &s.Record, &a.request
 	if r.Incarnation == q.ID {
-		return a.again(s)
+		return a.prolongOwn(s)
 	}
 	behind := q.Alone && s.Waiting
 	if !r.Held() {
 		c.forget(q.Name)
 		if behind {
-			return nil, held(r, 0)
+			return nil, heldError(r, 0)
 		}
 		return a.take(s, r.Past)
 	}
 	if len(r.Pins) > 0 {
-		return nil, held(r, 0)
+		return nil, heldError(r, 0)
 	}
-	v := c.judge(ctx, s, q.Waits)
+	v := c.fullVerdict(ctx, s, q.Waits)
 	if !v.over || behind {
-		return nil, held(r, max(v.ends, 1))
+		return nil, heldError(r, max(v.ends, 1))
 	}
 	why, note := endOf(r)
-	p, err := a.take(s, c.past(r, why, note))
+	p, err := a.take(s, c.pastWith(r, why, note))
 	if err == nil {
 		p.ended, p.adds = c.judges, true
 	}
@@ -138,7 +138,7 @@ func (a *claiming) decide(ctx context.Context, s *seen) (*plan, error) {
 }
 
 // again prolongs the tenure that an earlier write of this claim has begun.
-func (a *claiming) again(s *seen) (*plan, error) {
+func (a *claiming) prolongOwn(s *seen) (*plan, error) {
 	c, r, q := a.lease.client, &s.Record, &a.request
 	switch {
 	case r.Held() && r.Holder != q.Holder.ID:
@@ -157,7 +157,7 @@ func (a *claiming) again(s *seen) (*plan, error) {
 
 // take makes the claimer the holder.
 func (a *claiming) take(s *seen, past []backend.Tenure) (*plan, error) {
-	token, err := next(s)
+	token, err := nextToken(s)
 	if err != nil {
 		return nil, err
 	}
@@ -173,37 +173,37 @@ func (a *claiming) take(s *seen, past []backend.Tenure) (*plan, error) {
 func (a *claiming) wrote(r *Record) { a.lease.confirm(r, a.request.TTL) }
 
 // leave remembers how this client has left a name that it held, if it can make use of that.
-func (c *Client) leave(r *Record) {
-	if !c.bounds || r.Held() {
+func (c *Client) rememberReleased(r *Record) {
+	if !c.comparesFloor || r.Held() {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.left) >= maxLeft {
-		for other := range c.left { // any: it is read when it is next claimed
-			delete(c.left, other)
+	if len(c.released) >= maxReleased {
+		for other := range c.released { // any: it is read when it is next claimed
+			delete(c.released, other)
 			break
 		}
 	}
-	c.left[r.Name] = r
+	c.released[r.Name] = r
 }
 
 // leftAs returns how this client has left a name, or nil, and forgets it: what is done next changes it. A claim may
 // be decided from that, since it is written only if the record still has the same op and, should a floor have been
 // raised meanwhile, only if the token is above that. A refusal may not.
-func (c *Client) leftAs(name string) *seen {
+func (c *Client) takeReleased(name string) *seen {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r, ok := c.left[name]
+	r, ok := c.released[name]
 	if !ok {
 		return nil
 	}
-	delete(c.left, name)
+	delete(c.released, name)
 	return &seen{Found: Found{Record: *r}} // nobody judges when what is vacant ends
 }
 
 // next returns the token of the next tenure.
-func next(s *seen) (backend.Token, error) {
+func nextToken(s *seen) (backend.Token, error) {
 	last := max(s.Record.Token, s.Floor)
 	if last >= maxToken {
 		return 0, fmt.Errorf("%w: the tokens of %s are used up at %d: lease another name, or use a new namespace", backend.ErrInvalid, s.Record.Name, last)
@@ -232,7 +232,7 @@ func (c *Client) prolong(s *seen, ttl time.Duration, relied clock.Instant) Recor
 	return r
 }
 
-func held(r *Record, ends time.Duration) error {
+func heldError(r *Record, ends time.Duration) error {
 	return &backend.HeldError{Name: r.Name, Holder: backend.Holder{ID: r.Holder, Card: r.Card}, Token: r.Token, Ends: ends}
 }
 
@@ -249,7 +249,7 @@ func endOf(r *Record) (backend.Reason, string) {
 const briefText = 256
 
 // past returns the past of a record whose tenure ends now.
-func (c *Client) past(r *Record, why backend.Reason, note string) []backend.Tenure {
+func (c *Client) pastWith(r *Record, why backend.Reason, note string) []backend.Tenure {
 	h := backend.Holder{ID: r.Holder, Card: r.Card}
 	h.Card.Text, note = brief(h.Card.Text), brief(note)
 	past := make([]backend.Tenure, 0, min(MaxPast, len(r.Past)+1))

@@ -32,7 +32,7 @@ const (
 const (
 	maxObservations = 1 << 16
 	maxUnsettled    = 1 << 14
-	maxLeft         = 1 << 10
+	maxReleased     = 1 << 10
 )
 
 // settleTime is how long a client still asks what became of a write when the context has ended.
@@ -62,21 +62,21 @@ type Options struct {
 
 // Client makes, keeps and ends leases in a [Store]. It is safe for concurrent use.
 type Client struct {
-	store  Store
-	opts   Options
-	domain clock.Domain
-	alone  bool // no other process shares the domain
-	judges bool // the store's clock decides ends
-	bounds bool // the store compares the floor in the write
-	local  Local
-	clocks Clocks
+	store         Store
+	opts          Options
+	domain        clock.Domain
+	privateDomain bool // no other process shares the domain
+	judges        bool // the store's clock decides ends
+	comparesFloor bool // the store compares the floor in the write
+	local         Local
+	clocks        Clocks
 
-	mu           sync.Mutex
-	observations map[string]observation
-	unsettled    map[backend.ID]*Lease
-	left         map[string]*Record // how this client has left names that it held
-	acknowledged clock.Instant      // when the clock record was last written
-	everDid      bool
+	mu               sync.Mutex
+	observations     map[string]observation
+	unsettled        map[backend.ID]*Lease
+	released         map[string]*Record // how this client has left names that it held
+	acknowledged     clock.Instant      // when the clock record was last written
+	everAcknowledged bool
 }
 
 // NewClient returns a client of s. It does not close s.
@@ -97,22 +97,22 @@ func NewClient(s Store, o Options) (*Client, error) {
 		domain:       o.Domain,
 		observations: make(map[string]observation),
 		unsettled:    make(map[backend.ID]*Lease),
-		left:         make(map[string]*Record),
+		released:     make(map[string]*Record),
 	}
 	if c.domain == clock.UnknownDomain {
 		// A domain of its own: its instants can be compared with each other, and with nobody else's.
 		op := NewOp()
-		c.domain, c.alone = clock.Domain("process:"+hex.EncodeToString(op[:])), true
+		c.domain, c.privateDomain = clock.Domain("process:"+hex.EncodeToString(op[:])), true
 	}
 	if j, ok := s.(Judge); ok {
 		c.judges = j.Judges()
 	}
-	if c.local, _ = s.(Local); c.local != nil && !c.alone {
+	if c.local, _ = s.(Local); c.local != nil && !c.privateDomain {
 		c.domain = c.local.Domain(c.domain)
 	}
 	c.clocks, _ = s.(Clocks)
 	if b, ok := s.(Bounded); ok {
-		c.bounds = b.Bounds()
+		c.comparesFloor = b.Bounds()
 	}
 	return c, nil
 }
@@ -181,14 +181,14 @@ func checkReason(why string) error {
 // acknowledge lets others know, now and then, how far the clocks of this domain are. It says only what is true
 // whenever it arrives, and that it fails harms nobody, so it is not tried twice.
 func (c *Client) acknowledge(ctx context.Context) {
-	if c.clocks == nil || c.alone || c.opts.Acknowledge == 0 {
+	if c.clocks == nil || c.privateDomain || c.opts.Acknowledge == 0 {
 		return
 	}
 	now := c.Now()
 	c.mu.Lock()
-	due := !c.everDid || now.Elapsed(c.acknowledged) >= c.opts.Acknowledge
+	due := !c.everAcknowledged || now.Elapsed(c.acknowledged) >= c.opts.Acknowledge
 	if due {
-		c.acknowledged, c.everDid = now, true
+		c.acknowledged, c.everAcknowledged = now, true
 	}
 	c.mu.Unlock()
 	if !due {

@@ -59,8 +59,8 @@ func (c *Client) collectPage(ctx context.Context, page []seen, age time.Duration
 	var old []*Record
 	var failed error
 	for i := range page {
-		r, err := c.old(ctx, &page[i], age)
-		if err != nil && !stays(err) {
+		r, err := c.collectableRecord(ctx, &page[i], age)
+		if err != nil && !concernsOneName(err) {
 			failed = err
 			break
 		}
@@ -80,7 +80,7 @@ func (c *Client) collectPage(ctx context.Context, page []seen, age time.Duration
 }
 
 // old returns the record of a name if it can be collected. If nobody holds it but in the record, that is ended.
-func (c *Client) old(ctx context.Context, s *seen, age time.Duration) (*Record, error) {
+func (c *Client) collectableRecord(ctx context.Context, s *seen, age time.Duration) (*Record, error) {
 	r := &s.Record
 	switch {
 	case s.Err != nil || len(r.Pins) > 0:
@@ -91,16 +91,16 @@ func (c *Client) old(ctx context.Context, s *seen, age time.Duration) (*Record, 
 		}
 		return r, nil
 	}
-	v := c.judge(ctx, s, false)
-	if !v.over || !v.gone && -v.ends < age {
+	v := c.fullVerdict(ctx, s, false)
+	if !v.over || !v.domainEnded && -v.ends < age {
 		return nil, nil
 	}
-	left, err := c.vacated(ctx, r.Name)
+	left, err := c.expireAndRead(ctx, r.Name)
 	if err != nil {
 		return nil, err
 	}
-	if v.gone { // nobody can tell since when, so it grows old from now on
-		return c.old(ctx, left, age)
+	if v.domainEnded { // nobody can tell since when, so it grows old from now on
+		return c.collectableRecord(ctx, left, age)
 	}
 	if !c.collectable(&left.Record, 0) {
 		return nil, nil

@@ -55,9 +55,9 @@ type effort struct {
 	doubted bool // some answer was lost
 	// guesses says that what is known to begin with may have been changed by others since. Nothing is refused
 	// because of it.
-	guesses bool
+	fromMemory bool
 	// alone says to write from what is guessed only if no process has a ticket for the name.
-	alone bool
+	ifNoTicket bool
 }
 
 // hurried makes an effort as patient as renewals and releases are: they come back sooner and more often than
@@ -78,13 +78,13 @@ func (e *effort) run(ctx context.Context, known *seen) error {
 		if known == nil {
 			var finished bool
 			var err error
-			if known, finished, err = e.look(ctx); finished || err != nil {
+			if known, finished, err = e.reread(ctx); finished || err != nil {
 				return err
 			}
 		}
 		p, err := e.decide(ctx, known)
-		guess := e.guesses
-		e.guesses = false
+		guess := e.fromMemory
+		e.fromMemory = false
 		switch {
 		case p == nil && guess:
 			known = nil
@@ -103,7 +103,7 @@ func (e *effort) run(ctx context.Context, known *seen) error {
 			made++
 			continue
 		}
-		done, err := e.swap(ctx, known.Record.Op, p, guess)
+		done, err := e.send(ctx, known.Record.Op, p, guess)
 		switch {
 		case done:
 			e.wrote(&p.record)
@@ -130,7 +130,7 @@ func (e *effort) run(ctx context.Context, known *seen) error {
 // tenure, with an old token, that its claimer knows nothing of. A collection also raises the floor before it
 // removes a record; so the read after this write, which shows the record, shows that floor as well.
 func (e *effort) create(ctx context.Context, s *seen) error {
-	r := e.client.vacant(s)
+	r := e.client.tombstone(s)
 	r.Op = NewOp()
 	if _, err := e.client.store.Swap(ctx, Swap{Record: r}); definite(err) {
 		return e.failed(err)
@@ -139,13 +139,13 @@ func (e *effort) create(ctx context.Context, s *seen) error {
 }
 
 // swap sends one attempt, which has an op of its own.
-func (e *effort) swap(ctx context.Context, old Op, p *plan, guess bool) (bool, error) {
+func (e *effort) send(ctx context.Context, old Op, p *plan, guess bool) (bool, error) {
 	p.record.Op = NewOp()
 	e.sent = append(e.sent, &p.record)
 	if e.sending != nil {
 		e.sending(&p.record)
 	}
-	done, err := e.client.store.Swap(ctx, Swap{Old: old, Record: p.record, Owner: p.owner, Ended: p.ended, Extends: p.extends, Keeps: p.keeps, Adds: p.adds, Above: guess, Alone: guess && e.alone})
+	done, err := e.client.store.Swap(ctx, Swap{Old: old, Record: p.record, Owner: p.owner, Ended: p.ended, Extends: p.extends, Keeps: p.keeps, Adds: p.adds, Above: guess, Alone: guess && e.ifNoTicket})
 	if err != nil && !definite(err) {
 		e.open, e.doubted = append(e.open, old), true
 	}
@@ -154,7 +154,7 @@ func (e *effort) swap(ctx context.Context, old Op, p *plan, guess bool) (bool, e
 
 // look reads the record, and finds out what became of earlier attempts. When the context has ended it still
 // does so, for a short time, if there are any without an answer; but then nothing more is written.
-func (e *effort) look(ctx context.Context) (s *seen, finished bool, err error) {
+func (e *effort) reread(ctx context.Context) (s *seen, finished bool, err error) {
 	over := ctx.Err()
 	if over != nil {
 		if len(e.open) == 0 {

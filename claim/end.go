@@ -12,19 +12,21 @@ import (
 // the call on the lease cannot be prolonged any more, even if it fails; then it should be tried again.
 //
 // Pins stay, and are inherited by the next holder.
-func (c *Client) Release(ctx context.Context, l *Lease) error { return c.release(ctx, l, false) }
+func (c *Client) Release(ctx context.Context, l *Lease) error { return c.endLease(ctx, l, false) }
 
 // ReleaseAndUnpin does what Release does, and removes all pins of the name in the same write. So a pin ends with the
 // tenure that it was made in.
-func (c *Client) ReleaseAndUnpin(ctx context.Context, l *Lease) error { return c.release(ctx, l, true) }
+func (c *Client) ReleaseAndUnpin(ctx context.Context, l *Lease) error {
+	return c.endLease(ctx, l, true)
+}
 
 // release gives a name back, and takes the pins back with it if unpins is true.
-func (c *Client) release(ctx context.Context, l *Lease, unpins bool) error {
-	if err := c.own(l); err != nil {
+func (c *Client) endLease(ctx context.Context, l *Lease, unpins bool) error {
+	if err := c.checkOwn(l); err != nil {
 		return err
 	}
 	l.mu.Lock()
-	l.given = true
+	l.released = true
 	absent, known := l.absent, l.known
 	l.mu.Unlock()
 	if absent {
@@ -32,13 +34,13 @@ func (c *Client) release(ctx context.Context, l *Lease, unpins bool) error {
 	}
 	e := c.hurried(l.name)
 	e.decide = func(_ context.Context, s *seen) (*plan, error) {
-		p := c.giveBack(l, s)
-		if p != nil && unpins && !p.record.Held() && l.holds(&s.Record) {
+		p := c.planRelease(l, s)
+		if p != nil && unpins && !p.record.Held() && l.matches(&s.Record) {
 			p.record.Pins = nil
 		}
 		return p, nil
 	}
-	e.wrote = c.leave
+	e.wrote = c.rememberReleased
 	from := &known
 	if !known.Record.Exists() {
 		from = nil
@@ -46,8 +48,8 @@ func (c *Client) release(ctx context.Context, l *Lease, unpins bool) error {
 	if err := e.run(ctx, from); err != nil {
 		return err
 	}
-	l.left()
-	l.doubts(nil)
+	l.markAbsent()
+	l.setDoubt(nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.unsettled, l.id)
@@ -55,30 +57,30 @@ func (c *Client) release(ctx context.Context, l *Lease, unpins bool) error {
 }
 
 // giveBack decides for a release.
-func (c *Client) giveBack(l *Lease, s *seen) *plan {
+func (c *Client) planRelease(l *Lease, s *seen) *plan {
 	switch {
-	case l.holds(&s.Record) && s.Record.Revoked != "":
-		return c.vacate(s, backend.Revoked, s.Record.Revoked)
-	case l.holds(&s.Record):
-		return c.vacate(s, backend.Released, "")
-	case slices.Contains(l.doubtful(), s.Record.Op):
-		return c.fence(l, s)
+	case l.matches(&s.Record) && s.Record.Revoked != "":
+		return c.planEnd(s, backend.Revoked, s.Record.Revoked)
+	case l.matches(&s.Record):
+		return c.planEnd(s, backend.Released, "")
+	case slices.Contains(l.doubtfulOps(), s.Record.Op):
+		return c.planBlock(l, s)
 	}
 	return nil
 }
 
 // fence keeps the unanswered writes of a claim from landing: the record gets a new op. Of a vacant one it
 // becomes known that this claim has ended, should it be made again.
-func (c *Client) fence(l *Lease, s *seen) *plan {
+func (c *Client) planBlock(l *Lease, s *seen) *plan {
 	r := &s.Record
 	switch {
 	case !r.Held():
-		p := &plan{record: c.vacant(s)}
+		p := &plan{record: c.tombstone(s)}
 		p.record.Incarnation = l.id
 		return p
 	case len(r.Pins) == 0 && c.verdict(s).over:
 		why, note := endOf(r)
-		p := c.vacate(s, why, note)
+		p := c.planEnd(s, why, note)
 		p.record.Incarnation, p.ended = l.id, c.judges
 		return p
 	}
@@ -87,16 +89,16 @@ func (c *Client) fence(l *Lease, s *seen) *plan {
 
 // vacate decides to end a tenure. The tombstone keeps the incarnation, so that a late claim with its id is
 // not mistaken for a new one.
-func (c *Client) vacate(s *seen, why backend.Reason, note string) *plan {
-	r := c.vacant(s)
+func (c *Client) planEnd(s *seen, why backend.Reason, note string) *plan {
+	r := c.tombstone(s)
 	r.Token++ // not above the largest: no holder has that
 	r.Incarnation = s.Record.Incarnation
-	r.Past = c.past(&s.Record, why, note)
+	r.Past = c.pastWith(&s.Record, why, note)
 	return &plan{record: r, owner: true, adds: true}
 }
 
 // vacant returns a tombstone with the token of the record; if there is none, with the floor.
-func (c *Client) vacant(s *seen) Record {
+func (c *Client) tombstone(s *seen) Record {
 	now := c.Now()
 	r := Record{
 		Name: s.Record.Name, Token: s.Record.Token, Incarnation: s.Record.Incarnation,
@@ -128,12 +130,12 @@ func (c *Client) Expire(ctx context.Context, name string) error {
 		case len(r.Pins) > 0:
 			return nil, pinned(r)
 		}
-		if v := c.judge(ctx, s, false); !v.over {
-			return nil, held(r, max(v.ends, 1))
+		if v := c.fullVerdict(ctx, s, false); !v.over {
+			return nil, heldError(r, max(v.ends, 1))
 		}
 		target = r.Token
 		why, note := endOf(r)
-		p := c.vacate(s, why, note)
+		p := c.planEnd(s, why, note)
 		p.ended = c.judges
 		return p, nil
 	}
@@ -153,7 +155,7 @@ func (c *Client) Revoke(ctx context.Context, name string, t backend.Token, reaso
 	if reason == "" {
 		reason = "revoked"
 	}
-	v := &revoking{client: c, token: t, whoever: t == 0, reason: reason, now: now}
+	v := &revoking{client: c, token: t, anyHolder: t == 0, reason: reason, now: now}
 	e := c.hurried(name)
 	e.decide = func(_ context.Context, s *seen) (*plan, error) { return v.decide(s, e.doubted) }
 	e.wrote = func(*Record) {}
@@ -162,11 +164,11 @@ func (c *Client) Revoke(ctx context.Context, name string, t backend.Token, reaso
 
 // revoking decides for a revoke.
 type revoking struct {
-	client  *Client
-	token   backend.Token
-	whoever bool
-	reason  string
-	now     bool
+	client    *Client
+	token     backend.Token
+	anyHolder bool
+	reason    string
+	now       bool
 }
 
 func (v *revoking) decide(s *seen, doubted bool) (*plan, error) {
@@ -176,14 +178,14 @@ func (v *revoking) decide(s *seen, doubted bool) (*plan, error) {
 		return nil, nil // the tenure has ended
 	case !r.Held():
 		return nil, fmt.Errorf("%w: nobody holds %s", backend.ErrLost, r.Name)
-	case !v.whoever && r.Token != v.token:
+	case !v.anyHolder && r.Token != v.token:
 		return nil, fmt.Errorf("%w: %s is held with token %d, not %d", backend.ErrLost, r.Name, r.Token, v.token)
 	case len(r.Pins) > 0:
 		return nil, pinned(r)
 	}
 	v.token = r.Token
 	if v.now {
-		return v.client.vacate(s, backend.Revoked, v.reason), nil
+		return v.client.planEnd(s, backend.Revoked, v.reason), nil
 	}
 	if r.Revoked != "" {
 		return nil, nil

@@ -16,7 +16,7 @@ const renewers = 8
 // Extend prolongs a lease to at least ttl from now; 0 stands for what was granted. It always writes, and never
 // shortens what was promised. [backend.ErrLost] is for good; after any other error the old deadline stands.
 func (c *Client) Extend(ctx context.Context, l *Lease, ttl time.Duration) error {
-	if err := c.own(l); err != nil {
+	if err := c.checkOwn(l); err != nil {
 		return err
 	}
 	if ttl == 0 {
@@ -24,7 +24,7 @@ func (c *Client) Extend(ctx context.Context, l *Lease, ttl time.Duration) error 
 	} else if err := checkTTL(ttl); err != nil {
 		return err
 	}
-	err := c.extend(ctx, l, ttl, false, nil)
+	err := c.extendOne(ctx, l, ttl, false, nil)
 	if err == nil {
 		c.acknowledge(ctx)
 	}
@@ -33,15 +33,15 @@ func (c *Client) Extend(ctx context.Context, l *Lease, ttl time.Duration) error 
 
 // extend prolongs a lease. open has the ops that earlier writes without an answer would replace. A hedge reads the lease
 // first, and is content with an earlier renewal that has succeeded.
-func (c *Client) extend(ctx context.Context, l *Lease, ttl time.Duration, hedge bool, open []Op) error {
-	known, err := l.begin()
+func (c *Client) extendOne(ctx context.Context, l *Lease, ttl time.Duration, hedge bool, open []Op) error {
+	known, err := l.lastKnown()
 	if err != nil {
 		return err
 	}
 	ctx = renewing(ctx)
 	x := &extending{l, ttl}
 	e := c.hurried(l.name)
-	e.decide, e.wrote, e.open, e.sending = x.decide, x.wrote, open, l.sending
+	e.decide, e.wrote, e.open, e.sending = x.decide, x.wrote, open, l.rememberSent
 	if hedge {
 		known, e.sent = nil, l.unanswered()
 	}
@@ -49,7 +49,7 @@ func (c *Client) extend(ctx context.Context, l *Lease, ttl time.Duration, hedge 
 }
 
 // own returns an error if a lease is none that this client has made.
-func (c *Client) own(l *Lease) error {
+func (c *Client) checkOwn(l *Lease) error {
 	if l == nil || l.client != c {
 		return fmt.Errorf("%w: a lease of another client", backend.ErrInvalid)
 	}
@@ -64,7 +64,7 @@ type extending struct {
 
 func (x *extending) decide(_ context.Context, s *seen) (*plan, error) {
 	l := x.lease
-	if err := l.mine(s); err != nil {
+	if err := l.checkHeld(s); err != nil {
 		return nil, err
 	}
 	if r := &s.Record; r.Revoked != "" {
@@ -109,9 +109,9 @@ func (c *Client) extendSingly(ctx context.Context, leases []*Lease, places []int
 	for range min(renewers, len(places)) {
 		all.Go(func() {
 			for i := range todo {
-				err := c.own(leases[i])
+				err := c.checkOwn(leases[i])
 				if err == nil {
-					err = c.extend(ctx, leases[i], leases[i].TTL(), backend.IsHedge(ctx), slices.Clone(open[leases[i].name])) // it is worked off
+					err = c.extendOne(ctx, leases[i], leases[i].TTL(), backend.IsHedge(ctx), slices.Clone(open[leases[i].name])) // it is worked off
 				}
 				answers <- answer{i, err}
 			}

@@ -24,11 +24,11 @@ type Lease struct {
 	known seen // as the last write of this lease, or the last read, has left it
 	// doubt has the ops that unanswered writes of the claim would replace. While the record has one of them,
 	// such a write may still land.
-	doubt  []Op
-	sent   []*Record // renewals that nobody has confirmed, from the oldest: if the record has the op of one, it has succeeded
-	gone   error     // is ErrLost: it has ended for good, or is refused all renewals
-	absent bool      // the record is no longer that of this lease
-	given  bool      // Release was called
+	doubt    []Op
+	sent     []*Record // renewals that nobody has confirmed, from the oldest: if the record has the op of one, it has succeeded
+	lost     error     // is ErrLost: it has ended for good, or is refused all renewals
+	absent   bool      // the record is no longer that of this lease
+	released bool      // Release was called
 }
 
 // Name returns what is leased.
@@ -89,7 +89,7 @@ func (l *Lease) confirm(r *Record, ttl time.Duration) {
 const maxSent = 8
 
 // sending is told of a renewal before it is sent.
-func (l *Lease) sending(r *Record) {
+func (l *Lease) rememberSent(r *Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.sent) == maxSent {
@@ -113,14 +113,14 @@ func (l *Lease) learn(s *seen) {
 }
 
 // holds reports whether a record is that of this very tenure.
-func (l *Lease) holds(r *Record) bool {
+func (l *Lease) matches(r *Record) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return r.Holder == l.holder && r.Incarnation == l.id && (l.token == 0 || r.Token == l.token)
 }
 
 // begin returns what is known of the lease's record, or why nothing can be done with it.
-func (l *Lease) begin() (*seen, error) {
+func (l *Lease) lastKnown() (*seen, error) {
 	if err := l.ended(); err != nil {
 		return nil, err
 	}
@@ -137,24 +137,24 @@ func (l *Lease) begin() (*seen, error) {
 func (l *Lease) ended() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.gone == nil && l.given {
+	if l.lost == nil && l.released {
 		return fmt.Errorf("%w: %s was released", backend.ErrLost, l.name)
 	}
-	return l.gone
+	return l.lost
 }
 
 // mine returns nil if a record shows this lease and may be changed by its holder. Otherwise it is lost for
 // good.
-func (l *Lease) mine(s *seen) error {
+func (l *Lease) checkHeld(s *seen) error {
 	r := &s.Record
 	if err := l.ended(); err != nil {
 		return err
 	}
-	if l.holds(r) {
+	if l.matches(r) {
 		l.learn(s)
 		return nil
 	}
-	l.left()
+	l.markAbsent()
 	switch {
 	case r.Held():
 		return l.lose("%s is held by %s (token %d)", l.name, backend.Holder{ID: r.Holder, Card: r.Card}, r.Token)
@@ -165,7 +165,7 @@ func (l *Lease) mine(s *seen) error {
 }
 
 // left is told that the record is no longer that of this lease.
-func (l *Lease) left() {
+func (l *Lease) markAbsent() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.absent = true
@@ -176,21 +176,21 @@ func (l *Lease) lose(format string, args ...any) error {
 	err := fmt.Errorf("%w: %s", backend.ErrLost, fmt.Sprintf(format, args...))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.gone == nil {
-		l.gone = err
+	if l.lost == nil {
+		l.lost = err
 	}
-	return l.gone
+	return l.lost
 }
 
 // doubts is told which unanswered writes of a claim may still land.
-func (l *Lease) doubts(open []Op) {
+func (l *Lease) setDoubt(open []Op) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.doubt = slices.Clone(open)
 }
 
 // doubtful returns what the last call of doubts was told.
-func (l *Lease) doubtful() []Op {
+func (l *Lease) doubtfulOps() []Op {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.doubt)

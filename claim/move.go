@@ -48,14 +48,14 @@ func (w *moving) page(ctx context.Context, page []seen) error {
 	var inherited []*Record
 	var failed error
 	for i := range page {
-		r, err := w.one(ctx, &page[i])
+		r, err := w.moveOne(ctx, &page[i])
 		switch {
 		case r != nil && w.move.To != nil:
 			inherited = append(inherited, r)
 		case r != nil:
-			w.done(r.Name, nil)
-		case stays(err):
-			w.done(page[i].Record.Name, err)
+			w.report(r.Name, nil)
+		case concernsOneName(err):
+			w.report(page[i].Record.Name, err)
 		case err != nil:
 			failed = err
 		default: // there is nothing of it any more
@@ -70,7 +70,7 @@ func (w *moving) page(ctx context.Context, page []seen) error {
 		if !done {
 			why = fmt.Errorf("%w: somebody has claimed %s meanwhile", backend.ErrContention, r.Name)
 		}
-		w.done(r.Name, why)
+		w.report(r.Name, why)
 	})
 	if failed != nil {
 		return failed
@@ -79,7 +79,7 @@ func (w *moving) page(ctx context.Context, page []seen) error {
 }
 
 // done counts a name, which stays if there is a reason.
-func (w *moving) done(name string, why error) {
+func (w *moving) report(name string, why error) {
 	w.seen++
 	if why == nil {
 		w.moved++
@@ -92,7 +92,7 @@ func (w *moving) done(name string, why error) {
 }
 
 // stays reports whether an error is about one name alone.
-func stays(err error) bool {
+func concernsOneName(err error) bool {
 	for _, kind := range []error{backend.ErrHeld, backend.ErrPinned, backend.ErrInvalid, backend.ErrCorrupt, backend.ErrContention} {
 		if errors.Is(err, kind) {
 			return true
@@ -103,7 +103,7 @@ func stays(err error) bool {
 
 // one has the other store take one name over, and returns its record, which can be forgotten then. Without a
 // record and an error there is nothing to move.
-func (w *moving) one(ctx context.Context, s *seen) (*Record, error) {
+func (w *moving) moveOne(ctx context.Context, s *seen) (*Record, error) {
 	c := w.client
 	switch {
 	case s.Err != nil:
@@ -111,14 +111,14 @@ func (w *moving) one(ctx context.Context, s *seen) (*Record, error) {
 	case len(s.Record.Pins) > 0:
 		return nil, pinned(&s.Record)
 	case s.Record.Held():
-		if v := c.judge(ctx, s, false); !v.over {
-			return nil, held(&s.Record, max(v.ends, 1))
+		if v := c.fullVerdict(ctx, s, false); !v.over {
+			return nil, heldError(&s.Record, max(v.ends, 1))
 		}
 		if w.move.To == nil {
 			return &s.Record, nil
 		}
 		var err error
-		if s, err = c.vacated(ctx, s.Record.Name); err != nil {
+		if s, err = c.expireAndRead(ctx, s.Record.Name); err != nil {
 			return nil, err
 		}
 	}
@@ -138,7 +138,7 @@ func (w *moving) one(ctx context.Context, s *seen) (*Record, error) {
 }
 
 // vacated ends a lease that is over, and returns what is left of it.
-func (c *Client) vacated(ctx context.Context, name string) (*seen, error) {
+func (c *Client) expireAndRead(ctx context.Context, name string) (*seen, error) {
 	if err := c.Expire(ctx, name); err != nil {
 		return nil, err
 	}
@@ -166,13 +166,13 @@ func (c *Client) Inherit(ctx context.Context, name string, last backend.Token, p
 		r := &s.Record
 		switch {
 		case r.Held() && r.Token <= last:
-			return nil, held(r, max(c.verdict(s).ends, 1))
+			return nil, heldError(r, max(c.verdict(s).ends, 1))
 		case r.Held():
 			return nil, nil
 		case r.Exists() && r.Token >= last && (len(r.Past) > 0 || len(past) == 0):
 			return nil, nil
 		}
-		p := &plan{record: c.vacant(s), owner: true}
+		p := &plan{record: c.tombstone(s), owner: true}
 		p.record.Token = max(p.record.Token, last)
 		if len(p.record.Past) == 0 {
 			p.record.Past = past[:min(len(past), MaxPast)]

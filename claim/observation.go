@@ -23,11 +23,11 @@ type observation struct {
 
 // verdict is how long a lease may still last.
 type verdict struct {
-	latest clock.Instant // on this client's clocks
-	ends   time.Duration // from now, at the longest; may be negative
-	over   bool
-	remote bool // inferred from observations
-	gone   bool // ended with the domain of its writer, nobody knows when
+	latest      clock.Instant // on this client's clocks
+	ends        time.Duration // from now, at the longest; may be negative
+	over        bool
+	remote      bool // inferred from observations
+	domainEnded bool // ended with the domain of its writer, nobody knows when
 }
 
 // read returns the record of a name, and the instant just after.
@@ -79,9 +79,9 @@ func (c *Client) verdict(s *seen) (v verdict) {
 	case c.onOwnClocks(s):
 		v.latest = r.Expiry
 	case c.local != nil && c.local.Gone(r.Domain):
-		return verdict{latest: s.at, ends: 0, over: true, gone: true}
+		return verdict{latest: s.at, ends: 0, over: true, domainEnded: true}
 	default:
-		v.latest, v.remote = c.note(s).latest, true
+		v.latest, v.remote = c.countSilence(s).latest, true
 	}
 	v.ends = c.Now().Until(v.latest)
 	v.over = v.ends < 0 // strictly past on both clocks
@@ -112,7 +112,7 @@ func (c *Client) onOwnClocks(s *seen) bool {
 // r.Written when the op was first seen. One of the two clocks here has a rate within the drift bound, and it
 // shows that at least span/(1−ρ) of real time has passed since. So one of the writer's two clocks, the one
 // within the bound, has advanced by more than span, and is past r.Expiry: nobody there relies on it any more.
-func (c *Client) note(s *seen) observation {
+func (c *Client) countSilence(s *seen) observation {
 	r := &s.Record
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,24 +160,24 @@ func (c *Client) infer(name string, op Op, latest clock.Instant) {
 // judge returns how long a lease may still last, and asks the store for what shows that it is over already,
 // if that is not known. A client that waits does not do so for each renewal of the holder: it asks once for
 // each tenure, and then when the holder has been silent for longer than one who lives would be.
-func (c *Client) judge(ctx context.Context, s *seen, waits bool) verdict {
+func (c *Client) fullVerdict(ctx context.Context, s *seen, waits bool) verdict {
 	v := c.verdict(s)
 	if v.over || !v.remote {
 		return v
 	}
-	k := c.note(s)
+	k := c.countSilence(s)
 	if waits && k.asked && c.Now().Elapsed(k.first) < k.span/2 {
 		return v
 	}
-	c.askObserved(ctx, s.Record.Name, k)
+	c.askObservation(ctx, s.Record.Name, k)
 	c.askClock(ctx, &s.Record)
 	return c.verdict(s)
 }
 
 // askObserved keeps the first observation in the store, and goes on from an earlier one of this domain. What the
 // store fails to do is done next time.
-func (c *Client) askObserved(ctx context.Context, name string, k observation) {
-	if c.alone || k.kept {
+func (c *Client) askObservation(ctx context.Context, name string, k observation) {
+	if c.privateDomain || k.kept {
 		return
 	}
 	first, err := c.store.Observe(ctx, name, c.domain, k.op, k.first)
@@ -229,14 +229,14 @@ func (c *Client) Assess(ctx context.Context, s *Standing) (free bool, ends clock
 		c.forget(s.Name)
 		if s.Ahead == 0 && r.Exists() {
 			left := *r
-			c.leave(&left)
+			c.rememberReleased(&left)
 		}
 		return true, ends, false
 	}
 	known := &seen{Found: s.Found, at: c.Now()}
 	v := c.verdict(known)
 	if s.Ahead == 0 { // the others need not ask what else is known of a holder that they do not follow
-		v = c.judge(ctx, known, true)
+		v = c.fullVerdict(ctx, known, true)
 	}
 	return v.over && len(r.Pins) == 0, v.latest, len(r.Pins) == 0
 }
@@ -250,7 +250,7 @@ func (c *Client) KeepObservation(ctx context.Context, name string) error {
 	c.mu.Lock()
 	k, ok := c.observations[name]
 	c.mu.Unlock()
-	if !ok || k.kept || c.alone {
+	if !ok || k.kept || c.privateDomain {
 		return nil
 	}
 	_, err := c.store.Observe(ctx, name, c.domain, k.op, k.first)

@@ -25,7 +25,7 @@ func (c *Client) Resume(ctx context.Context, name string, t backend.Token, by ba
 	}
 	a := &resuming{lease: l, token: t, by: by}
 	e := c.patient(name)
-	e.decide, e.wrote, e.open = a.decide, a.wrote, l.doubtful()
+	e.decide, e.wrote, e.open = a.decide, a.wrote, l.doubtfulOps()
 	return c.answer(l, e, e.run(ctx, nil))
 }
 

@@ -35,7 +35,7 @@ func (c *Client) Get(ctx context.Context, name string) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	return c.state(s), nil
+	return c.stateOf(s), nil
 }
 
 // List returns, in order of their bytes, up to limit names that begin with prefix and sort after the given
@@ -47,7 +47,7 @@ func (c *Client) List(ctx context.Context, prefix, after string, limit int) ([]S
 	}
 	states := make([]State, len(page))
 	for i := range page {
-		states[i] = c.state(&page[i])
+		states[i] = c.stateOf(&page[i])
 	}
 	return states, nil
 }
@@ -92,7 +92,7 @@ func (c *Client) each(ctx context.Context, prefix string, do func([]seen) error)
 	}
 }
 
-func (c *Client) state(s *seen) State {
+func (c *Client) stateOf(s *seen) State {
 	if s.Err != nil {
 		return State{Record: Record{Name: s.Record.Name}, Floor: s.Floor, Err: s.Err}
 	}

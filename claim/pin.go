@@ -65,19 +65,19 @@ func (c *Client) pins(ctx context.Context, name, why string, change func([]strin
 
 // Announce changes the text on the holder's card. It prolongs nothing.
 func (c *Client) Announce(ctx context.Context, l *Lease, text string) error {
-	if err := c.own(l); err != nil {
+	if err := c.checkOwn(l); err != nil {
 		return err
 	}
 	if err := backend.CheckCardText(text); err != nil {
 		return err
 	}
-	known, err := l.begin()
+	known, err := l.lastKnown()
 	if err != nil {
 		return err
 	}
 	e := c.hurried(l.name)
 	e.decide = func(_ context.Context, s *seen) (*plan, error) {
-		if err := l.mine(s); err != nil {
+		if err := l.checkHeld(s); err != nil {
 			return nil, err
 		}
 		p := &plan{record: s.Record}
