@@ -10,9 +10,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// renewal is what is known of one lease of many that are prolonged together.
+// renewal is the state of one lease among many that are prolonged together.
 type renewal struct {
-	place int // in what the caller gave
+	place int // index in the caller's slice
 	lease *Lease
 	known *seen // nil if it has to be read
 	sent  []*Record
@@ -20,7 +20,7 @@ type renewal struct {
 	plan  *plan
 }
 
-// together prolongs many leases with few statements.
+// batchRenewal prolongs many leases with few statements.
 type batchRenewal struct {
 	client     *Client
 	batcher    Batcher
@@ -28,13 +28,13 @@ type batchRenewal struct {
 	report     func(int, error)
 	hedge      bool
 	began      clock.Instant
-	todo       []*renewal      // that are not reported
-	unanswered map[string][]Op // what writes without an answer would replace, by name, of those that failed
+	todo       []*renewal      // renewals that are not reported yet
+	unanswered map[string][]Op // by name, of those that failed: the ops that unanswered writes would replace
 }
 
-// extendTogether prolongs leases with as few statements as it can, reports on them, and returns the places of those
-// that it leaves to others: of two handles of one tenure the second, whose write would conflict with that of the first.
-// Where a write may still land, the op that it would replace is returned by name.
+// extendTogether prolongs leases with as few statements as it can, and reports on them. Of two handles of one
+// tenure it leaves the second to the caller, because its write would conflict with the first: singly has the
+// indexes of these. Where a write may still land, open has the op that it would replace, by name.
 func (c *Client) extendTogether(ctx context.Context, b Batcher, g Gatherer, leases []*Lease, report func(int, error)) (singly []int, open map[string][]Op) {
 	t := &batchRenewal{client: c, batcher: b, gatherer: g, report: report, hedge: backend.IsHedge(ctx), began: c.Now(), unanswered: make(map[string][]Op)}
 	names := make(map[string]bool, len(leases))
@@ -55,7 +55,8 @@ func (c *Client) extendTogether(ctx context.Context, b Batcher, g Gatherer, leas
 	return singly, t.unanswered
 }
 
-// begin takes what is known of a lease. A hedge reads it: the earlier attempt may have succeeded.
+// begin takes the last known record of a lease. A hedge reads it instead: the earlier attempt may have
+// succeeded.
 func (t *batchRenewal) begin(r *renewal) (err error) {
 	if err := t.client.checkOwn(r.lease); err != nil {
 		return err
@@ -79,11 +80,11 @@ func (t *batchRenewal) run(ctx context.Context) {
 		switch {
 		case len(t.todo) == 0:
 			return
-		case ctx.Err() != nil: // nothing more is sent
+		case ctx.Err() != nil: // send nothing more
 			t.fail(ctx.Err())
 			return
 		case n == most:
-			t.fail(fmt.Errorf("%w: the renewals were tried %d times, and each time others were faster or no answer came", backend.ErrContention, most))
+			t.fail(fmt.Errorf("%w: the renewals were tried %d times, and each time another client was faster or no answer came", backend.ErrContention, most))
 			return
 		}
 		if err := t.write(ctx); err != nil && definite(err) {
@@ -91,12 +92,12 @@ func (t *batchRenewal) run(ctx context.Context) {
 			return
 		}
 		if len(t.todo) > 0 {
-			_ = t.client.opts.Pause(ctx, pauseAfter(time.Millisecond, n)) // an ended context is noticed by the read
+			_ = t.client.opts.Pause(ctx, pauseAfter(time.Millisecond, n)) // the read notices that a context has ended
 		}
 	}
 }
 
-// fail reports on all that are left. A write without an answer may still land.
+// fail reports err for all that are left. A write without an answer may still land.
 func (t *batchRenewal) fail(err error) {
 	for _, r := range t.todo {
 		if len(r.open) > 0 {
@@ -109,12 +110,12 @@ func (t *batchRenewal) fail(err error) {
 	t.todo = nil
 }
 
-// keep leaves those in todo for which still is true.
+// keepIf keeps in todo the renewals for which still returns true.
 func (t *batchRenewal) keepIf(still func(r *renewal) bool) {
 	t.todo = slices.DeleteFunc(t.todo, func(r *renewal) bool { return !still(r) })
 }
 
-// read reads the records of which it is not known how they are. Those that show an own renewal are reported.
+// read reads the records whose state is unknown. It reports those that show an own renewal.
 func (t *batchRenewal) read(ctx context.Context) error {
 	var names []string
 	for _, r := range t.todo {
@@ -130,7 +131,7 @@ func (t *batchRenewal) read(ctx context.Context) error {
 		return err
 	}
 	if len(found) != len(names) {
-		panic(fmt.Sprintf("claim: a store was asked for %d records and told of %d", len(names), len(found)))
+		panic(fmt.Sprintf("claim: the store was asked for %d records and returned %d", len(names), len(found)))
 	}
 	at := t.client.Now()
 	t.keepIf(func(r *renewal) bool {
@@ -144,7 +145,7 @@ func (t *batchRenewal) read(ctx context.Context) error {
 	return nil
 }
 
-// take takes in what was read of one lease, and returns false if it is reported.
+// applyRead takes in the record that was read for one lease. It returns false if it has reported the lease.
 func (t *batchRenewal) applyRead(r *renewal, s *seen) bool {
 	if s.Err != nil {
 		err := s.Err
@@ -164,8 +165,8 @@ func (t *batchRenewal) applyRead(r *renewal, s *seen) bool {
 	return true
 }
 
-// renewed reports whether a record shows that the lease was renewed: by this call or, since it began, by another one.
-// A hedge is content with an earlier renewal that nobody has confirmed yet; others ask for the TTL from now.
+// renewed reports whether a record shows that the lease was renewed, by this call or, since it began, by
+// another one. A hedge accepts an earlier renewal that is not confirmed yet; other calls need the TTL from now.
 func (t *batchRenewal) renewed(r *renewal, s *seen) bool {
 	sent := r.sent
 	if t.hedge {
