@@ -68,7 +68,7 @@ type Network struct {
 	mu       sync.Mutex
 	injected []*injected
 	plan     func(Call) Fault
-	way      []*way
+	underWay []*delivery
 	seen     map[string][2]claim.Found // of each name the last two different answers, older first
 	running  sync.WaitGroup
 }
@@ -80,14 +80,14 @@ type injected struct {
 }
 
 // way is that of one call that is under way.
-type way struct {
+type delivery struct {
 	broken    chan struct{} // closed when there will be no answer
 	forgotten chan struct{} // closed when it will not arrive either
 	breaks    func(forget bool)
 }
 
-func newWay() *way {
-	w := &way{broken: make(chan struct{}), forgotten: make(chan struct{})}
+func newDelivery() *delivery {
+	w := &delivery{broken: make(chan struct{}), forgotten: make(chan struct{})}
 	var once sync.Once
 	w.breaks = func(forget bool) {
 		once.Do(func() {
@@ -139,13 +139,13 @@ func (n *Network) Plan(decide func(Call) Fault) {
 func (n *Network) ChangePrimary(forget bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, w := range n.way {
+	for _, w := range n.underWay {
 		w.breaks(forget)
 	}
 }
 
 // befalls returns what goes wrong with a call. The caller has the lock.
-func (n *Network) befalls(c Call) Fault {
+func (n *Network) faultOf(c Call) Fault {
 	for _, i := range n.injected {
 		if i.times != 0 && (i.where.Method == Any || i.where.Method == c.Method) && (i.where.Name == "" || i.where.Name == c.Name) {
 			i.times--
@@ -170,7 +170,7 @@ func (n *Network) lost(c Call, why error) error {
 }
 
 // depart sends a call on its way, with what goes wrong with it.
-func (n *Network) depart(ctx context.Context, c Call) (*way, Fault, error) {
+func (n *Network) depart(ctx context.Context, c Call) (*delivery, Fault, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	select {
@@ -181,25 +181,25 @@ func (n *Network) depart(ctx context.Context, c Call) (*way, Fault, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, Fault{}, fmt.Errorf("%s: %s: %w: %w", n.store.Scheme(), c.Method, backend.ErrUnavailable, err)
 	}
-	f := n.befalls(c)
+	f := n.faultOf(c)
 	if f.Err != nil {
 		return nil, Fault{}, fmt.Errorf("%s: %s: %w", n.store.Scheme(), c.Method, f.Err)
 	}
-	w := newWay()
-	n.way = append(n.way, w)
+	w := newDelivery()
+	n.underWay = append(n.underWay, w)
 	n.running.Add(1)
 	return w, f, nil
 }
 
-func (n *Network) arrive(w *way) {
+func (n *Network) arrive(w *delivery) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.way = slices.DeleteFunc(n.way, func(other *way) bool { return other == w })
+	n.underWay = slices.DeleteFunc(n.underWay, func(other *delivery) bool { return other == w })
 	n.running.Done()
 }
 
 // sleep lets time pass, and says whether what is on its way is still to arrive after it.
-func (n *Network) sleep(w *way, d time.Duration) bool {
+func (n *Network) sleep(w *delivery, d time.Duration) bool {
 	timer := time.NewTimer(max(d, 0))
 	defer timer.Stop()
 	select {
@@ -249,7 +249,7 @@ func carry[T any](ctx context.Context, n *Network, c Call, do func(context.Conte
 }
 
 // travel goes the way of one call, whether or not its caller still waits.
-func travel[T any](n *Network, c Call, w *way, f Fault, do func(context.Context) (T, error)) (a answer[T]) {
+func travel[T any](n *Network, c Call, w *delivery, f Fault, do func(context.Context) (T, error)) (a answer[T]) {
 	if arrives := n.sleep(w, f.Delay); !arrives || f.LoseRequest {
 		n.sleep(w, f.Back)
 		return answer[T]{err: n.lost(c, errNoAnswer)}
@@ -257,7 +257,7 @@ func travel[T any](n *Network, c Call, w *way, f Fault, do func(context.Context)
 	a.value, a.err = do(context.WithValue(n.ctx, staleKey{}, f.Stale))
 	if f.Twice > 0 {
 		n.running.Go(func() {
-			if n.sleep(newWay(), f.Twice) {
+			if n.sleep(newDelivery(), f.Twice) {
 				_, _ = do(n.ctx) // nobody waits for its answer
 			}
 		})

@@ -91,7 +91,7 @@ func TestLostRequestsAndAnswers(t *testing.T) {
 	})
 }
 
-func TestTwice(t *testing.T) {
+func TestRequestsCanArriveTwice(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *claimtest.Network, direct claim.Store) {
 		n.Inject(claimtest.Call{}, 1, claimtest.Fault{Twice: time.Second})
 		first, done, err := write(t.Context(), n, "x", claim.Op{})
@@ -108,7 +108,7 @@ func TestTwice(t *testing.T) {
 	})
 }
 
-func TestStale(t *testing.T) {
+func TestStaleReadsReturnEarlierRecords(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *claimtest.Network, direct claim.Store) {
 		var ops []claim.Op
 		for i := range 3 {
@@ -132,7 +132,7 @@ func TestStale(t *testing.T) {
 	})
 }
 
-func TestChangePrimary(t *testing.T) {
+func TestChangeOfPrimaryLeavesCallsUnanswered(t *testing.T) {
 	for _, forget := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, n *claimtest.Network, direct claim.Store) {
 			n.Inject(claimtest.Call{Name: "late"}, 1, claimtest.Fault{Delay: time.Minute})
@@ -169,7 +169,7 @@ func TestChangePrimary(t *testing.T) {
 	}
 }
 
-func TestPlanAndRefuse(t *testing.T) {
+func TestPlanDecidesTheFaultOfEachCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *claimtest.Network, direct claim.Store) {
 		n.Plan(func(c claimtest.Call) claimtest.Fault {
 			if c.Name == "bad" {
@@ -197,7 +197,7 @@ func TestPlanAndRefuse(t *testing.T) {
 }
 
 // To close a network waits for what is on its way, but not longer than its context lasts.
-func TestCloseNetwork(t *testing.T) {
+func TestCloseWaitsForCallsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, patience := range []time.Duration{time.Hour, time.Second} {
 			m := claimtest.NewMemory()
@@ -221,7 +221,7 @@ func TestCloseNetwork(t *testing.T) {
 	})
 }
 
-func TestListenOverTheNetwork(t *testing.T) {
+func TestListenEndsWithItsConnection(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *claimtest.Network, direct claim.Store) {
 		ended := make(chan error, 1)
 		hints := 0

@@ -19,7 +19,7 @@ type listener struct {
 const mostNames = 1000
 
 // tell lets all listeners know that the owner of a name may have changed. The caller has the lock.
-func (s *space) tell(name string) {
+func (s *space) notify(name string) {
 	for l := range s.listeners { // order: all are told
 		if _, any := l.names[""]; !any {
 			l.names[name] = struct{}{}

@@ -77,7 +77,7 @@ func (m *machine) Now() clock.Instant {
 func (m *machine) Moved() <-chan struct{} { return nil }
 
 // The clocks of machines never go back, and over any time one of them is within the bound.
-func TestMachines(t *testing.T) {
+func TestMachineClocksNeverGoBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const drift = 20_000
 		var all []*machine

@@ -128,7 +128,7 @@ func (m *Memory) Delete(namespace, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s := m.spaces[namespace]; s != nil {
-		s.remove(name)
+		s.deleteRecord(name)
 	}
 }
 
@@ -156,7 +156,7 @@ func (m *Memory) found(s *space, name string) claim.Found {
 }
 
 // swap does one conditional write. The caller has the lock.
-func (m *Memory) swap(s *space, w claim.Swap) (bool, error) {
+func (m *Memory) write(s *space, w claim.Swap) (bool, error) {
 	if w.Record.Name == "" || !w.Record.Exists() || w.Record.Op == w.Old {
 		return false, fmt.Errorf("memory: swap: %w: a write needs a name and an op of its own", backend.ErrInvalid)
 	}
@@ -184,15 +184,15 @@ func (m *Memory) swap(s *space, w claim.Swap) (bool, error) {
 	}
 	s.records[w.Record.Name] = &kept{record: copied(w.Record), written: m.now()}
 	if w.Owner {
-		s.tell(w.Record.Name)
+		s.notify(w.Record.Name)
 	}
 	return true, nil
 }
 
-func (s *space) remove(name string) {
+func (s *space) deleteRecord(name string) {
 	delete(s.records, name)
 	maps.DeleteFunc(s.observations, func(by observer, _ observation) bool { return by.name == name })
-	s.tell(name)
+	s.notify(name)
 }
 
 // names returns the names that a List is about, in order.
@@ -245,18 +245,18 @@ func (c *Client) begin(ctx context.Context, what string) (unlock func(), err err
 // extends says whether a record is the old one but for what an extension changes.
 func extends(old, r claim.Record) bool {
 	old.Op, old.Domain, old.Written, old.Expiry, old.TTL = r.Op, r.Domain, r.Written, r.Expiry, r.TTL
-	return reflect.DeepEqual(plain(old), plain(r))
+	return reflect.DeepEqual(normalized(old), normalized(r))
 }
 
 // keeps says whether a record has the pins and the past of the old one, which is vacant.
 func keeps(old, r claim.Record) bool {
-	old, r = plain(old), plain(r)
+	old, r = normalized(old), normalized(r)
 	return !old.Held() && reflect.DeepEqual(old.Pins, r.Pins) && reflect.DeepEqual(old.Past, r.Past)
 }
 
 // adds says whether a record has the past of the old one and one tenure before it.
 func adds(old, r claim.Record) bool {
-	old, r = plain(old), plain(r)
+	old, r = normalized(old), normalized(r)
 	n := min(len(old.Past)+1, claim.MaxPast)
 	return len(r.Past) == n && reflect.DeepEqual(r.Past[1:], append([]backend.Tenure{}, old.Past[:n-1]...))
 }

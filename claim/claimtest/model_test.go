@@ -312,14 +312,14 @@ func (m *model) fail(format string, args ...any) {
 
 const modelSeeds = 400
 
-func TestModel(t *testing.T) {
+func TestModelKeepsItsPromise(t *testing.T) {
 	for _, v := range []modelVariant{
 		{name: "ClocksOfOneRate"},
 		{name: "ClocksThatDrift", drift: 80_000, bound: 80_000},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			var claims, extensions, ends, refused int
-			tellFirst(t, seeds(modelSeeds, func(seed uint64) string {
+			failWithFirst(t, seeds(modelSeeds, func(seed uint64) string {
 				m := runModel(v, seed)
 				claims, extensions, ends, refused = claims+m.claims, extensions+m.extensions, ends+m.ends, refused+m.refused
 				return m.wrong
@@ -333,7 +333,7 @@ func TestModel(t *testing.T) {
 }
 
 // Without one part of the algorithm its promise is broken, and the model shows it.
-func TestModelFindsWhatIsMissing(t *testing.T) {
+func TestModelBreaksWithoutEachPart(t *testing.T) {
 	for _, v := range []modelVariant{
 		{name: "NoWriteIfLaterAnyway", earliest: true},
 		{name: "ExtensionsMayShorten", unpadded: true},

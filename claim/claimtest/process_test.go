@@ -27,7 +27,7 @@ type process struct {
 }
 
 // inhabit lets one process live after another, in the same boot or the next one.
-func (w *world) inhabit(r *rand.Rand) {
+func (w *world) runProcesses(r *rand.Rand) {
 	time.Sleep(time.Duration(r.Int64N(int64(time.Second)))) // nobody does anything at the same moment
 	m := w.boot(r)
 	for time.Since(w.began) < worldLength {
@@ -86,32 +86,32 @@ func (p *process) act(name string) {
 	case n < 50:
 		p.claim(ctx, name)
 	case n < 58:
-		p.tell("expire", name, p.client.Expire(ctx, name))
+		p.noteResult("expire", name, p.client.Expire(ctx, name))
 	case n < 76:
 		removed, err := p.client.Collect(ctx, claim.Collection{})
-		p.tell(fmt.Sprintf("collect %d", removed), name, err)
+		p.noteResult(fmt.Sprintf("collect %d", removed), name, err)
 	case n < 80:
 		p.resume(ctx, name)
 	case n < 84:
 		_, err := p.client.List(ctx, "", "", 10)
-		p.tell("list", name, err)
+		p.noteResult("list", name, err)
 	case n < 88:
-		p.tell("refresh", name, p.client.Refresh(ctx))
+		p.noteResult("refresh", name, p.client.Refresh(ctx))
 	case n < 90:
-		p.tell("observe", name, p.client.KeepObservation(ctx, name))
+		p.noteResult("observe", name, p.client.KeepObservation(ctx, name))
 	case n < 91:
 		_, err := p.client.RaiseFloor(ctx, backend.Token(p.IntN(100)))
-		p.tell("floor", name, err)
+		p.noteResult("floor", name, err)
 	case n < 94:
 		p.w.count("pins")
-		p.tell("pin", name, p.client.Pin(ctx, name, p.who))
+		p.noteResult("pin", name, p.client.Pin(ctx, name, p.who))
 	default:
-		p.tell("unpin", name, p.client.Unpin(ctx, name, ""))
+		p.noteResult("unpin", name, p.client.Unpin(ctx, name, ""))
 	}
 }
 
 // tell writes the diary, and checks that an error is of a kind that there is.
-func (p *process) tell(what, name string, err error) {
+func (p *process) noteResult(what, name string, err error) {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
 	p.w.note("%s: %s: %s: %v", name, p.who, what, err)
@@ -139,7 +139,7 @@ func (p *process) claim(ctx context.Context, name string) {
 	}
 	before := p.machine.Now()
 	l, err := p.client.Claim(ctx, q)
-	p.tell("claim", name, err)
+	p.noteResult("claim", name, err)
 	delete(p.open, name)
 	delete(p.leases, name)
 	switch {
@@ -173,12 +173,12 @@ func newID(r *rand.Rand) (id backend.ID) {
 // resume takes over a tenure that it sees, whether or not anybody was ever told of it.
 func (p *process) resume(ctx context.Context, name string) {
 	s, err := p.client.Get(ctx, name)
-	if p.tell("get", name, err); err != nil || !s.Record.Held() {
+	if p.noteResult("get", name, err); err != nil || !s.Record.Held() {
 		return
 	}
 	before := p.machine.Now()
 	l, err := p.client.Resume(ctx, name, s.Record.Token, p.holder, newID(p.Rand))
-	p.tell("resume", name, err)
+	p.noteResult("resume", name, err)
 	if err == nil {
 		p.w.count("resumptions")
 		p.got(name, l, before.Add(p.promised(leastTTL)))
@@ -222,13 +222,13 @@ func (p *process) keep(ctx context.Context, name string) {
 		p.release(ctx, name, t.lease)
 	case n < 88:
 		err := p.client.Announce(ctx, t.lease, p.who)
-		p.tell("announce", name, err)
+		p.noteResult("announce", name, err)
 		p.lost(t, err)
 	case n < 91:
 		p.w.count("pins")
-		p.tell("pin", name, p.client.Pin(ctx, name, "busy"))
+		p.noteResult("pin", name, p.client.Pin(ctx, name, "busy"))
 	case n < 96:
-		p.tell("unpin", name, p.client.Unpin(ctx, name, ""))
+		p.noteResult("unpin", name, p.client.Unpin(ctx, name, ""))
 	case n < 98:
 		delete(p.held, name) // as a program that forgets what it holds
 	default:
@@ -240,7 +240,7 @@ func (p *process) extend(ctx context.Context, t *tenure) {
 	ttl := time.Duration(p.IntN(2)) * p.ttl()
 	least := p.machine.Now().Add(p.promised(max(ttl, leastTTL)))
 	err := p.client.Extend(ctx, t.lease, ttl)
-	p.tell("extend", t.name, err)
+	p.noteResult("extend", t.name, err)
 	p.extended(t, least, err)
 }
 
@@ -260,7 +260,7 @@ func (p *process) extendAll(ctx context.Context) {
 		if !ok {
 			p.w.fail("%s: %s was not told how an extension went", t.name, p.who)
 		}
-		p.tell("extend together", t.name, err)
+		p.noteResult("extend together", t.name, err)
 		p.extended(t, least, err)
 	}
 }
@@ -304,9 +304,9 @@ func (p *process) release(ctx context.Context, name string, l *claim.Lease) {
 	}
 	p.w.mu.Unlock()
 	err := p.client.Release(ctx, l)
-	p.tell("release", name, err)
+	p.noteResult("release", name, err)
 	if errors.Is(err, backend.ErrUnknownOutcome) && p.IntN(2) == 0 {
-		p.tell("release again", name, p.client.Release(ctx, l))
+		p.noteResult("release again", name, p.client.Release(ctx, l))
 	}
 	delete(p.open, name)
 	delete(p.leases, name)

@@ -41,7 +41,7 @@ func firstSeed(n int, run func(seed uint64) (wrong string)) (seed uint64, wrong 
 }
 
 // tellFirst fails with what the smallest of the seeds has found, and how to see it again.
-func tellFirst(t *testing.T, found map[uint64]string) {
+func failWithFirst(t *testing.T, found map[uint64]string) {
 	t.Helper()
 	least := uint64(0)
 	for seed := range found {

@@ -82,14 +82,14 @@ func Run(t *testing.T, c Config) {
 					if !c.Serial {
 						t.Parallel()
 					}
-					c.run(t, test)
+					c.runTest(t, test)
 				})
 			}
 		})
 	}
 }
 
-func (c Config) run(t *testing.T, what test) {
+func (c Config) runTest(t *testing.T, what test) {
 	s := &suite{TB: t, config: c, namespace: newNamespace()}
 	if slices.Contains(c.Cannot, what.what) {
 		if can(s.open(), what.what) {
@@ -185,7 +185,7 @@ func as[T any](s *suite, store claim.Store, what string) T {
 }
 
 // get returns what the store tells of a name.
-func (s *suite) get(store claim.Store, name string) claim.Found {
+func (s *suite) mustGet(store claim.Store, name string) claim.Found {
 	s.Helper()
 	f, err := store.Get(s.Context(), name)
 	if err != nil {
@@ -200,12 +200,12 @@ func (s *suite) get(store claim.Store, name string) claim.Found {
 // exists says whether a name has a record.
 func (s *suite) exists(store claim.Store, name string) bool {
 	s.Helper()
-	f := s.get(store, name)
+	f := s.mustGet(store, name)
 	return f.Record.Exists()
 }
 
 // swap does one conditional write, and says whether it was done.
-func (s *suite) swap(store claim.Store, old claim.Op, r claim.Record) bool {
+func (s *suite) mustSwap(store claim.Store, old claim.Op, r claim.Record) bool {
 	s.Helper()
 	done, err := store.Swap(s.Context(), claim.Swap{Old: old, Record: r, Owner: true})
 	if err != nil {
@@ -218,7 +218,7 @@ func (s *suite) swap(store claim.Store, old claim.Op, r claim.Record) bool {
 func (s *suite) put(store claim.Store, name string) claim.Record {
 	s.Helper()
 	r := record(name, 1)
-	if !s.swap(store, claim.Op{}, r) {
+	if !s.mustSwap(store, claim.Op{}, r) {
 		s.Fatalf("the first Swap of %q, which has no record, was not done", name)
 	}
 	return r
@@ -236,7 +236,7 @@ func record(name string, t backend.Token) claim.Record {
 // same fails unless two records are, up to the precision of the store's wall-clock times.
 func (s *suite) same(what string, got, want claim.Record) {
 	s.Helper()
-	got, want = plain(got), plain(want)
+	got, want = normalized(got), normalized(want)
 	is := timesOf(&got)
 	for i, should := range timesOf(&want) {
 		if i < len(is) && is[i].IsZero() == should.IsZero() && is[i].Sub(*should).Abs() < s.config.Precision {
@@ -249,7 +249,7 @@ func (s *suite) same(what string, got, want claim.Record) {
 }
 
 // plain returns a record in one form of those that say the same.
-func plain(r claim.Record) claim.Record {
+func normalized(r claim.Record) claim.Record {
 	r = copied(r)
 	if len(r.Pins) == 0 {
 		r.Pins = nil

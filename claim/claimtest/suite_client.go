@@ -12,25 +12,25 @@ import (
 )
 
 // hands are clocks that are moved by hand.
-type hands struct {
+type manualClocks struct {
 	mu   sync.Mutex
 	hand *clock.Manual
 }
 
 // newHands returns clocks that stand somewhere else than those of other machines.
-func newHands(at time.Duration) *hands {
-	return &hands{hand: clock.NewManual(clock.Instant{Raw: int64(at), Boot: -int64(at)})}
+func newManualClocks(at time.Duration) *manualClocks {
+	return &manualClocks{hand: clock.NewManual(clock.Instant{Raw: int64(at), Boot: -int64(at)})}
 }
 
-func (h *hands) Now() clock.Instant {
+func (h *manualClocks) Now() clock.Instant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.hand.Now()
 }
 
-func (h *hands) Moved() <-chan struct{} { return nil }
+func (h *manualClocks) Moved() <-chan struct{} { return nil }
 
-func (h *hands) pass(raw, boot time.Duration) {
+func (h *manualClocks) pass(raw, boot time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.hand.AdvanceBy(raw, boot)
@@ -40,7 +40,7 @@ func (h *hands) pass(raw, boot time.Duration) {
 type actor struct {
 	*suite
 	*claim.Client
-	*hands
+	*manualClocks
 	domain  clock.Domain
 	holder  backend.Holder
 	network *Network
@@ -52,16 +52,16 @@ const ttl = 10 * time.Second
 // actor returns a process on a machine of its own, called as its holder.
 func (s *suite) actor(who string) *actor {
 	s.Helper()
-	return s.actorOn(who, s.open(), newHands(time.Duration(len(who))*time.Hour), clock.Domain("machine of "+who))
+	return s.actorOn(who, s.open(), newManualClocks(time.Duration(len(who))*time.Hour), clock.Domain("machine of "+who))
 }
 
 // beside returns another process of the same machine.
-func (a *actor) beside(who string) *actor {
+func (a *actor) onSameMachine(who string) *actor {
 	a.Helper()
-	return a.actorOn(who, a.open(), a.hands, a.domain)
+	return a.actorOn(who, a.open(), a.manualClocks, a.domain)
 }
 
-func (s *suite) actorOn(who string, store claim.Store, h *hands, d clock.Domain) *actor {
+func (s *suite) actorOn(who string, store claim.Store, h *manualClocks, d clock.Domain) *actor {
 	s.Helper()
 	n := Faulty(store)
 	s.Cleanup(func() {
@@ -73,12 +73,12 @@ func (s *suite) actorOn(who string, store claim.Store, h *hands, d clock.Domain)
 	if err != nil {
 		s.Fatal(err)
 	}
-	return &actor{suite: s, Client: c, hands: h, domain: d, network: n, holder: backend.Holder{
+	return &actor{suite: s, Client: c, manualClocks: h, domain: d, network: n, holder: backend.Holder{
 		ID: who, Card: backend.Card{Host: "host of " + who, PID: 4711, Started: time.Unix(1700000000, 0).UTC(), Text: "text of " + who}}}
 }
 
 // Now is what the machine's clocks show.
-func (a *actor) Now() clock.Instant { return a.hands.Now() }
+func (a *actor) Now() clock.Instant { return a.manualClocks.Now() }
 
 func (a *actor) request(name string) claim.Request {
 	return claim.Request{Name: name, ID: backend.ID(claim.NewOp()), Holder: a.holder, TTL: ttl}

@@ -13,9 +13,9 @@ import (
 var faultTests = []test{
 	{"LostAnswers", "", testLostAnswers},
 	{"LostRequests", "", testLostRequests},
-	{"TwiceDone", "", testTwiceDone},
+	{"RepeatedRequestsDoNothing", "", testRepeatedRequests},
 	{"LateClaim", "", testLateClaim},
-	{"NoAnswerAtAll", "", testNoAnswerAtAll},
+	{"UnansweredRenewalKeepsTheDeadline", "", testUnansweredRenewal},
 	{"StaleReads", "", testStaleReads},
 }
 
@@ -30,7 +30,7 @@ func testLostRequests(s *suite) {
 }
 
 // A request that arrives once more later does nothing.
-func testTwiceDone(s *suite) {
+func testRepeatedRequests(s *suite) {
 	s.lossy(Fault{Twice: time.Millisecond})
 }
 
@@ -64,13 +64,13 @@ func (s *suite) lossy(f Fault) {
 }
 
 // late keeps the first write back, and lets its caller give up.
-type late struct {
+type firstDelayed struct {
 	claim.Store
 	giveUp func()
 	kept   *claim.Swap
 }
 
-func (l *late) Swap(ctx context.Context, w claim.Swap) (bool, error) {
+func (l *firstDelayed) Swap(ctx context.Context, w claim.Swap) (bool, error) {
 	if l.kept != nil {
 		return l.Store.Swap(ctx, w)
 	}
@@ -83,8 +83,8 @@ func (l *late) Swap(ctx context.Context, w claim.Swap) (bool, error) {
 func testLateClaim(s *suite) {
 	for _, before := range []string{"never held", "held before"} {
 		name := "jobs/" + before
-		store := &late{Store: s.open()}
-		a, b := s.actorOn("a", store, newHands(0), "machine of a"), s.actor("other")
+		store := &firstDelayed{Store: s.open()}
+		a, b := s.actorOn("a", store, newManualClocks(0), "machine of a"), s.actor("other")
 		if before == "held before" {
 			b.gives(b.take(name))
 		}
@@ -108,7 +108,7 @@ func testLateClaim(s *suite) {
 }
 
 // As long as there is no answer the old deadline stands, and the lease is not lost.
-func testNoAnswerAtAll(s *suite) {
+func testUnansweredRenewal(s *suite) {
 	a := s.actor("a")
 	l := a.take("jobs/x")
 	until := l.Until()

@@ -12,18 +12,18 @@ import (
 )
 
 var leaseTests = []test{
-	{"Life", "", testLife},
+	{"ClaimExtendRelease", "", testLife},
 	{"EndInOneDomain", "", testEndInOneDomain},
 	{"EndInAnotherDomain", "", testEndInAnotherDomain},
-	{"OneTryEach", "", testOneTryEach},
+	{"ShortProcessesContinueTheCount", "", testShortProcesses},
 	{"Expire", "", testExpire},
 	{"Pins", "", testPins},
 	{"Resume", "", testResume},
 	{"Revoke", "", testRevoke},
 	{"Announce", "", testAnnounce},
-	{"ManyTogether", "", testManyTogether},
+	{"ExtendAll", "", testManyTogether},
 	{"Collect", "", testCollect},
-	{"AboveTheFloor", "", testAboveTheFloor},
+	{"TokensAreAboveTheFloor", "", testAboveTheFloor},
 	{"OneHoldsAtATime", "", testOneHoldsAtATime},
 	{"CollectAmongClaims", "", testCollectAmongClaims},
 	{"ClockRecords", Clocks, testClockRecords},
@@ -56,7 +56,7 @@ func testLife(s *suite) {
 // Between processes of one machine a lease lasts until its very end, and no longer.
 func testEndInOneDomain(s *suite) {
 	a := s.actor("a")
-	b := a.beside("b")
+	b := a.onSameMachine("b")
 	l := a.take("jobs/x")
 	b.refused("jobs/x", l)
 	a.pass(ttl, ttl)
@@ -92,22 +92,22 @@ func testEndInAnotherDomain(s *suite) {
 }
 
 // Processes that try once and end, one after another, count on from the first of them.
-func testOneTryEach(s *suite) {
+func testShortProcesses(s *suite) {
 	a, b := s.actor("a"), s.actor("other")
 	l := a.take("jobs/x")
 	wait := clock.Drift(clock.DefaultDrift).WaitRemote(ttl)
 	for range 10 {
-		b.beside("another").refused("jobs/x", l)
+		b.onSameMachine("another").refused("jobs/x", l)
 		b.pass(wait/10, wait/10)
 	}
 	b.pass(wait%10+1, wait%10+1)
-	next := b.beside("the last").take("jobs/x")
+	next := b.onSameMachine("the last").take("jobs/x")
 	s.grows(l.Token(), next.Token())
 }
 
 func testExpire(s *suite) {
 	a := s.actor("a")
-	b := a.beside("b")
+	b := a.onSameMachine("b")
 	s.is("Expire of what nobody ever held", b.Expire(s.Context(), "jobs/x"), backend.ErrInvalid)
 	l := a.take("jobs/x")
 	a.pass(ttl, ttl)
@@ -122,7 +122,7 @@ func testExpire(s *suite) {
 // What is pinned does not end, but by its holder.
 func testPins(s *suite) {
 	a := s.actor("a")
-	b := a.beside("b")
+	b := a.onSameMachine("b")
 	why := []string{everyCharacter, "a, b"}
 	l := a.take("jobs/x")
 	for _, w := range append(why, why...) {
@@ -179,9 +179,9 @@ func testRevoke(s *suite) {
 	s.is("Revoke of another token", b.Revoke(s.Context(), "jobs/x", l.Token()+1, "x", false), backend.ErrLost)
 	s.must("Revoke", b.Revoke(s.Context(), "jobs/x", l.Token(), "it's \"over\"", false))
 	a.loses(l)
-	a.beside("again").refused("jobs/x", l) // until what was promised has passed
+	a.onSameMachine("again").refused("jobs/x", l) // until what was promised has passed
 	a.pass(ttl+1, ttl+1)
-	next := a.beside("again").take("jobs/x")
+	next := a.onSameMachine("again").take("jobs/x")
 	s.must("Revoke at once", b.Revoke(s.Context(), "jobs/x", 0, "now", true))
 	s.grows(next.Token()+1, b.take("jobs/x").Token())
 }
@@ -240,7 +240,7 @@ func testCollect(s *suite) {
 	if s.must("Collect", err); removed != 2 {
 		s.Errorf("%d records were removed, and not 2", removed)
 	}
-	if names := s.list(s.open(), "", "", 10); len(names) != 2 {
+	if names := s.namesIn(s.open(), "", "", 10); len(names) != 2 {
 		s.Errorf("after a collection there is %q", names)
 	}
 	a.keeps(held)
@@ -267,7 +267,7 @@ func testAboveTheFloor(s *suite) {
 }
 
 // contend lets many claim and release one name at once, and checks each token while it is held.
-func (s *suite) contend(actors []*actor, name string, times int, meanwhile func(i int)) {
+func (s *suite) claimTogether(actors []*actor, name string, times int, meanwhile func(i int)) {
 	s.Helper()
 	var mu sync.Mutex
 	holders, last, got := 0, backend.Token(0), 0
@@ -313,11 +313,11 @@ func (s *suite) crowd() []*actor {
 	return all
 }
 
-func testOneHoldsAtATime(s *suite) { s.contend(s.crowd(), "jobs/x", rounds, nil) }
+func testOneHoldsAtATime(s *suite) { s.claimTogether(s.crowd(), "jobs/x", rounds, nil) }
 
 func testCollectAmongClaims(s *suite) {
 	all := s.crowd()
-	s.contend(all, "jobs/x", rounds, func(i int) {
+	s.claimTogether(all, "jobs/x", rounds, func(i int) {
 		if i%2 == 0 {
 			return
 		}
@@ -346,7 +346,7 @@ func testClockRecords(s *suite) {
 // In store-clock mode somebody who never saw a lease takes it as soon as it has ended.
 func testStoreClock(s *suite) {
 	open := func(who string) *actor {
-		return s.actorOn(who, s.openIn(s.namespace, true), newHands(time.Duration(len(who))*time.Hour), clock.Domain(who))
+		return s.actorOn(who, s.openIn(s.namespace, true), newManualClocks(time.Duration(len(who))*time.Hour), clock.Domain(who))
 	}
 	a := open("a")
 	q := a.request("jobs/x")

@@ -18,7 +18,7 @@ var listTests = []test{
 }
 
 // list returns the names of a list.
-func (s *suite) list(store claim.Store, prefix, after string, limit int) []string {
+func (s *suite) namesIn(store claim.Store, prefix, after string, limit int) []string {
 	s.Helper()
 	all, err := store.List(s.Context(), prefix, after, limit)
 	if err != nil {
@@ -37,7 +37,7 @@ func (s *suite) list(store claim.Store, prefix, after string, limit int) []strin
 func testEmptyList(s *suite) {
 	store := s.open()
 	for _, prefix := range []string{"", "jobs/", "%"} {
-		if names := s.list(store, prefix, "", 10); len(names) != 0 {
+		if names := s.namesIn(store, prefix, "", 10); len(names) != 0 {
 			s.Errorf("there is no record, and a list has %q", names)
 		}
 	}
@@ -56,7 +56,7 @@ func (s *suite) putAll(store claim.Store) (sorted []string) {
 func testListByBytes(s *suite) {
 	a, b := s.open(), s.open()
 	sorted := s.putAll(a)
-	if names := s.list(b, "", "", len(sorted)+1); !slices.Equal(names, sorted) {
+	if names := s.namesIn(b, "", "", len(sorted)+1); !slices.Equal(names, sorted) {
 		s.Errorf("a list of all has\n%q, and should have\n%q", names, sorted)
 	}
 }
@@ -77,7 +77,7 @@ func testPrefixes(s *suite) {
 	sorted := s.putAll(store)
 	prefixes := append([]string{"", "a\\\\", "%%", "__", "none", "X", "x/", "\uff5f", strings.Repeat("x", backend.MaxName)}, sorted...)
 	for _, prefix := range prefixes {
-		if names, want := s.list(store, prefix, "", 100), wanted(sorted, prefix, "", 100); !slices.Equal(names, want) {
+		if names, want := s.namesIn(store, prefix, "", 100), wanted(sorted, prefix, "", 100); !slices.Equal(names, want) {
 			s.Errorf("a list of prefix %q has\n%q, and should have\n%q", prefix, names, want)
 		}
 	}
@@ -90,7 +90,7 @@ func testPages(s *suite) {
 		for limit := 1; limit <= len(sorted)+1; limit = limit*2 + 1 {
 			var names []string
 			for after := ""; ; after = names[len(names)-1] {
-				page := s.list(store, prefix, after, limit)
+				page := s.namesIn(store, prefix, after, limit)
 				names = append(names, page...)
 				if len(page) > limit {
 					s.Fatalf("a page of %d has %d", limit, len(page))
@@ -107,7 +107,7 @@ func testPages(s *suite) {
 	// What a page begins after needs to be no name that there is, nor to begin with the prefix.
 	for _, after := range []string{"!", "A", "Z", "a/", "a\u0300", "b", "y", "世", "\U0001F601", strings.Repeat("x", backend.MaxName)} {
 		for _, prefix := range []string{"", "a", "x"} {
-			if names, want := s.list(store, prefix, after, 4), wanted(sorted, prefix, after, 4); !slices.Equal(names, want) {
+			if names, want := s.namesIn(store, prefix, after, 4), wanted(sorted, prefix, after, 4); !slices.Equal(names, want) {
 				s.Errorf("a list of prefix %q after %q has\n%q, and should have\n%q", prefix, after, names, want)
 			}
 		}
@@ -118,7 +118,7 @@ func testListHasTombstones(s *suite) {
 	store := s.open()
 	tombstone := claim.Record{Name: "b", Token: 5, Op: claim.NewOp(), Domain: "some machine"}
 	records := []claim.Record{s.put(store, "a"), tombstone, s.put(store, "c")}
-	s.swap(store, claim.Op{}, tombstone)
+	s.mustSwap(store, claim.Op{}, tombstone)
 	if _, err := store.RaiseFloor(s.Context(), 3); err != nil {
 		s.Fatal(err)
 	}

@@ -17,13 +17,13 @@ var optionalTests = []test{
 	{"BatchIsManySwaps", Batch, testBatch},
 	{"BatchesRace", Batch, testBatchesRace},
 	{"GatheringIsManyReads", Gather, testGather},
-	{"Above", Bound, testAbove},
+	{"WriteOnlyAboveTheFloor", Bound, testAbove},
 	{"Hints", Notify, testHints},
 	{"ListenEnds", Notify, testListenEnds},
-	{"TwoModes", Judge, testTwoModes},
+	{"NamespaceHasOneMode", Judge, testTwoModes},
 	{"TheStoreJudges", Judge, testTheStoreJudges},
-	{"Left", Judge, testLeft},
-	{"Gone", Local, testGone},
+	{"LeftCountsFromTheLastWrite", Judge, testLeft},
+	{"EndedBootIsGone", Local, testGone},
 	{"ClockOnlyRises", Clocks, testClockOnlyRises},
 	{"ClocksRace", Clocks, testClocksRace},
 }
@@ -40,7 +40,7 @@ func testAbove(s *suite) {
 		if keeps {
 			vacant := last
 			vacant.Op, vacant.Holder = claim.NewOp(), ""
-			if !s.swap(store, last.Op, vacant) {
+			if !s.mustSwap(store, last.Op, vacant) {
 				s.Fatal("not made vacant")
 			}
 			last = vacant
@@ -54,7 +54,7 @@ func testAbove(s *suite) {
 		if done {
 			last = r
 		}
-		s.same("the record", s.get(other, "jobs/x").Record, last)
+		s.same("the record", s.mustGet(other, "jobs/x").Record, last)
 	}
 	for _, keeps := range []bool{true, false} {
 		floor := last.Token + 10
@@ -109,14 +109,14 @@ func testBatch(s *suite) {
 		s.Fatalf("SwapAll: %v, %v; should be %v", done, err, should)
 	}
 	for name, op := range kept { // order: each name for itself
-		if f := s.get(other, name); f.Record.Op != op {
+		if f := s.mustGet(other, name); f.Record.Op != op {
 			s.Errorf("%s has op %v, and not %v", name, f.Record.Op, op)
 		}
 	}
 	for _, r := range extended {
-		s.same("extended among many", s.get(other, r.Name).Record, r)
+		s.same("extended among many", s.mustGet(other, r.Name).Record, r)
 	}
-	s.same("written among many", s.get(other, swaps[0].Record.Name).Record, swaps[0].Record)
+	s.same("written among many", s.mustGet(other, swaps[0].Record.Name).Record, swaps[0].Record)
 	if done, err := batch.SwapAll(s.Context(), nil); len(done) != 0 || err != nil {
 		s.Errorf("SwapAll of nothing: %v, %v", done, err)
 	}
@@ -213,7 +213,7 @@ func testBatchesRace(s *suite) {
 			if winners != 1 {
 				s.Fatalf("%d of %d writes of one name from one op were done", winners, racers)
 			}
-			if got := s.get(all[0], fmt.Sprintf("jobs/%d", n)).Record; got.Op != last[n].Op || before.Exists() && got.Incarnation != before.Incarnation {
+			if got := s.mustGet(all[0], fmt.Sprintf("jobs/%d", n)).Record; got.Op != last[n].Op || before.Exists() && got.Incarnation != before.Incarnation {
 				s.Fatalf("there is %+v, and the winner's is %+v", got, last[n])
 			}
 		}
@@ -221,7 +221,7 @@ func testBatchesRace(s *suite) {
 }
 
 // listen listens until the test ends, and returns where the names come.
-func (s *suite) listen(store claim.Store) <-chan string {
+func (s *suite) hints(store claim.Store) <-chan string {
 	s.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	names, ended := make(chan string, 1000), make(chan error, 1)
@@ -262,13 +262,13 @@ func (s *suite) hint(names <-chan string, name string) {
 
 func testHints(s *suite) {
 	writer := s.open()
-	first, second := s.listen(s.open()), s.listen(writer)
+	first, second := s.hints(s.open()), s.hints(writer)
 	s.hint(first, "")
 	s.hint(second, "")
 	var last claim.Op
 	for i := range 3 {
 		r := record("jobs/x", backend.Token(i+1))
-		if !s.swap(writer, last, r) {
+		if !s.mustSwap(writer, last, r) {
 			s.Fatal("not written")
 		}
 		last = r.Op
@@ -276,7 +276,7 @@ func testHints(s *suite) {
 		s.hint(second, "jobs/x")
 	}
 	odd := record("it's \"odd\", 世界", 1)
-	s.swap(writer, claim.Op{}, odd)
+	s.mustSwap(writer, claim.Op{}, odd)
 	s.hint(first, odd.Name)
 	long := record(oddNames[len(oddNames)-8], 1) // as long as names can be
 	for _, name := range oddNames {
@@ -284,7 +284,7 @@ func testHints(s *suite) {
 			long.Name = name
 		}
 	}
-	s.swap(writer, claim.Op{}, long)
+	s.mustSwap(writer, claim.Op{}, long)
 	s.hint(first, long.Name)
 	if b, ok := writer.(claim.Batcher); ok {
 		r := record("jobs/y", 1)
@@ -346,7 +346,7 @@ func testTheStoreJudges(s *suite) {
 	first := record("jobs/x", 1)
 	first.TTL = 600 * time.Millisecond
 	before := time.Now()
-	if !s.swap(a, claim.Op{}, first) {
+	if !s.mustSwap(a, claim.Op{}, first) {
 		s.Fatal("not written")
 	}
 	ended := func(w claim.Swap) bool {
@@ -377,13 +377,13 @@ func testTheStoreJudges(s *suite) {
 	if ended(claim.Swap{Old: first.Op, Record: record("jobs/x", 3)}) {
 		s.Error("a record was written over from an op that was replaced")
 	}
-	if !s.swap(a, second.Op, record("jobs/x", 3)) {
+	if !s.mustSwap(a, second.Op, record("jobs/x", 3)) {
 		s.Error("a write that needs no end was refused")
 	}
 	if bt, ok := a.(claim.Batcher); ok {
 		lasting := record("jobs/y", 1)
 		lasting.TTL = time.Hour
-		s.swap(a, claim.Op{}, lasting)
+		s.mustSwap(a, claim.Op{}, lasting)
 		done, err := bt.SwapAll(s.Context(), []claim.Swap{{Old: lasting.Op, Record: record("jobs/y", 2), Ended: true}})
 		if err != nil || done[0] {
 			s.Errorf("among many, a record that lasts was written over as if it had ended: %v, %v", done, err)
@@ -397,14 +397,14 @@ func testLeft(s *suite) {
 	r := record("jobs/x", 1)
 	r.TTL = time.Hour
 	before := time.Now()
-	s.swap(store, claim.Op{}, r)
+	s.mustSwap(store, claim.Op{}, r)
 	check := func() {
 		s.Helper()
 		all, err := store.List(s.Context(), "", "", 1)
 		if err != nil || len(all) != 1 {
 			s.Fatalf("List: %+v, %v", all, err)
 		}
-		for _, left := range []time.Duration{s.get(store, "jobs/x").Left, all[0].Left} {
+		for _, left := range []time.Duration{s.mustGet(store, "jobs/x").Left, all[0].Left} {
 			if slack := time.Since(before) + 50*time.Millisecond; left > r.TTL+slack || left < r.TTL-slack {
 				s.Errorf("%v after it was written for %v, %v are left", time.Since(before), r.TTL, left)
 			}
@@ -414,14 +414,14 @@ func testLeft(s *suite) {
 	next := record("jobs/x", 2)
 	next.TTL = 2 * time.Hour
 	before = time.Now()
-	s.swap(store, r.Op, next)
+	s.mustSwap(store, r.Op, next)
 	r = next
 	check()
 	gone := record("jobs/x", 3)
 	gone.TTL = 0
-	s.swap(store, next.Op, gone)
+	s.mustSwap(store, next.Op, gone)
 	time.Sleep(20 * time.Millisecond)
-	if left := s.get(store, "jobs/x").Left; left >= 0 {
+	if left := s.mustGet(store, "jobs/x").Left; left >= 0 {
 		s.Errorf("of a record for no time %v are left", left)
 	}
 }
@@ -477,7 +477,7 @@ func testClockOnlyRises(s *suite) {
 			s.Errorf("domain %q has the clock record of another: %v", d, i)
 		}
 	}
-	if names := s.list(store, "", "", 10); len(names) != 0 {
+	if names := s.namesIn(store, "", "", 10); len(names) != 0 {
 		s.Errorf("clock records are in a list: %q", names)
 	}
 }

@@ -11,14 +11,14 @@ import (
 )
 
 var recordTests = []test{
-	{"ThereIsNone", "", testThereIsNone},
+	{"MissingRecord", "", testMissingRecord},
 	{"EveryField", "", testEveryField},
 	{"NamesAreBytes", "", testNamesAreBytes},
-	{"IsNotShared", "", testIsNotShared},
+	{"RecordsAreCopied", "", testIsNotShared},
 }
 
-func testThereIsNone(s *suite) {
-	f := s.get(s.open(), "jobs/none")
+func testMissingRecord(s *suite) {
+	f := s.mustGet(s.open(), "jobs/none")
 	if f.Record.Exists() || f.Record.Held() || f.Record.Token != 0 || f.Floor != 0 || f.Err != nil {
 		s.Errorf("there is no record, and what is told is %+v", f)
 	}
@@ -76,12 +76,12 @@ func testEveryField(s *suite) {
 	var old claim.Op
 	for i, r := range extremes() {
 		r.Op[7] = byte(i) // none of them is used again
-		if !s.swap(a, old, r) {
+		if !s.mustSwap(a, old, r) {
 			s.Fatalf("record %d was not written", i)
 		}
 		old = r.Op
-		s.same("read by another client", s.get(b, r.Name).Record, r)
-		s.same("read by the writer", s.get(a, r.Name).Record, r)
+		s.same("read by another client", s.mustGet(b, r.Name).Record, r)
+		s.same("read by the writer", s.mustGet(a, r.Name).Record, r)
 		all, err := b.List(s.Context(), r.Name, "", 10)
 		if err != nil || len(all) != 1 || all[0].Err != nil {
 			s.Fatalf("List of record %d: %+v, %v", i, all, err)
@@ -102,15 +102,15 @@ func testNamesAreBytes(s *suite) {
 		if err := backend.CheckName(name); err != nil {
 			s.Fatal(err)
 		}
-		if f := s.get(store, name); f.Record.Exists() {
+		if f := s.mustGet(store, name); f.Record.Exists() {
 			s.Fatalf("%q has the record of %q", name, f.Record.Name)
 		}
-		if !s.swap(store, claim.Op{}, record(name, backend.Token(i+1))) {
+		if !s.mustSwap(store, claim.Op{}, record(name, backend.Token(i+1))) {
 			s.Fatalf("%q cannot have a record beside those that look alike", name)
 		}
 	}
 	for i, name := range oddNames {
-		if f := s.get(store, name); f.Record.Token != backend.Token(i+1) {
+		if f := s.mustGet(store, name); f.Record.Token != backend.Token(i+1) {
 			s.Errorf("%q has token %d, and not %d", name, f.Record.Token, i+1)
 		}
 	}
@@ -121,11 +121,11 @@ func testIsNotShared(s *suite) {
 	store := s.open()
 	r := record("jobs/mine", 1)
 	r.Pins, r.Past = []string{"a", "b"}, []backend.Tenure{{Token: 7}}
-	s.swap(store, claim.Op{}, r)
+	s.mustSwap(store, claim.Op{}, r)
 	want := copied(r)
 	r.Pins[0], r.Past[0].Token = "changed", 8
-	got := s.get(store, r.Name).Record
+	got := s.mustGet(store, r.Name).Record
 	s.same("after the writer changed what it wrote", got, want)
 	got.Pins[0], got.Past[0].Token = "changed", 8
-	s.same("after a reader changed what it read", s.get(store, r.Name).Record, want)
+	s.same("after a reader changed what it read", s.mustGet(store, r.Name).Record, want)
 }

@@ -29,19 +29,19 @@ func memory(wrap func(claim.Store) claim.Store) claimtest.Config {
 	}
 }
 
-func TestMemory(t *testing.T) {
+func TestMemoryPassesTheSuite(t *testing.T) {
 	claimtest.Run(t, memory(func(s claim.Store) claim.Store { return s }))
 }
 
 // A store that can do the least passes as well.
-func TestPlain(t *testing.T) {
+func TestPlainStorePassesTheSuite(t *testing.T) {
 	c := memory(claimtest.Plain)
 	c.Cannot = []string{claimtest.Batch, claimtest.Gather, claimtest.Bound, claimtest.Notify, claimtest.Judge, claimtest.Local, claimtest.Clocks, claimtest.Queue}
 	claimtest.Run(t, c)
 }
 
 // A network that is only slow breaks nothing that a store promises.
-func TestSlowNetwork(t *testing.T) {
+func TestStoreOverASlowNetworkPassesTheSuite(t *testing.T) {
 	claimtest.Run(t, memory(func(s claim.Store) claim.Store {
 		n := claimtest.Faulty(s)
 		n.Plan(func(claimtest.Call) claimtest.Fault {

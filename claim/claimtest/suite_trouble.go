@@ -30,8 +30,8 @@ func testCorrupt(s *suite) {
 	if f, err := store.Get(s.Context(), "b"); !errors.Is(err, backend.ErrCorrupt) {
 		s.Errorf("Get of a damaged record: %+v, %v", f, err)
 	}
-	s.same("beside a damaged record", s.get(store, "a").Record, a)
-	s.same("beside a damaged record", s.get(store, "c").Record, c)
+	s.same("beside a damaged record", s.mustGet(store, "a").Record, a)
+	s.same("beside a damaged record", s.mustGet(store, "c").Record, c)
 	all, err := store.List(s.Context(), "", "", 10)
 	if err != nil || len(all) != 3 {
 		s.Fatalf("a list with a damaged record: %+v, %v", all, err)
@@ -45,7 +45,7 @@ func testCorrupt(s *suite) {
 	if done, err := store.Swap(s.Context(), claim.Swap{Record: record("b", 9)}); done || err != nil && !errors.Is(err, backend.ErrCorrupt) {
 		s.Errorf("a record was created over a damaged one: %v, %v", done, err)
 	}
-	if !s.swap(store, a.Op, record("a", 2)) {
+	if !s.mustSwap(store, a.Op, record("a", 2)) {
 		s.Error("beside a damaged record a write was refused")
 	}
 	if f, err := s.open().Get(s.Context(), b.Name); !errors.Is(err, backend.ErrCorrupt) {
@@ -56,28 +56,28 @@ func testCorrupt(s *suite) {
 func testNamespaces(s *suite) {
 	one, other := s.open(), s.openIn(newNamespace(), false)
 	r := s.put(one, "jobs/x")
-	s.observe(one, "jobs/x", "d", r.Op, 100)
+	s.mustObserve(one, "jobs/x", "d", r.Op, 100)
 	if _, err := one.RaiseFloor(s.Context(), 50); err != nil {
 		s.Fatal(err)
 	}
-	if f := s.get(other, "jobs/x"); f.Record.Exists() || f.Floor != 0 {
+	if f := s.mustGet(other, "jobs/x"); f.Record.Exists() || f.Floor != 0 {
 		s.Errorf("a namespace has what is another's: %+v", f)
 	}
-	if names := s.list(other, "", "", 10); len(names) != 0 {
+	if names := s.namesIn(other, "", "", 10); len(names) != 0 {
 		s.Errorf("a namespace lists what is another's: %q", names)
 	}
 	if done, err := other.Remove(s.Context(), "jobs/x", r.Op); done || err != nil {
 		s.Errorf("from one namespace a record of another was removed: %v, %v", done, err)
 	}
-	if s.swap(other, r.Op, record("jobs/x", 2)) {
+	if s.mustSwap(other, r.Op, record("jobs/x", 2)) {
 		s.Error("from one namespace a record of another was written over")
 	}
 	same := r // even with the same op
 	same.Token = 9
-	if !s.swap(other, claim.Op{}, same) {
+	if !s.mustSwap(other, claim.Op{}, same) {
 		s.Error("a namespace cannot have a name that another has")
 	}
-	if got := s.observe(other, "jobs/x", "d", r.Op, 200); got != 200 {
+	if got := s.mustObserve(other, "jobs/x", "d", r.Op, 200); got != 200 {
 		s.Errorf("a namespace has what was observed in another: %d", got)
 	}
 	if c, ok := one.(claim.Clocks); ok {
@@ -88,8 +88,8 @@ func testNamespaces(s *suite) {
 			s.Errorf("a namespace has a clock record of another: %v, %v", at, err)
 		}
 	}
-	s.same("after writes in another namespace", s.get(one, "jobs/x").Record, r)
-	if f := s.get(other, "jobs/x"); f.Floor != 0 || f.Record.Token != 9 {
+	s.same("after writes in another namespace", s.mustGet(one, "jobs/x").Record, r)
+	if f := s.mustGet(other, "jobs/x"); f.Floor != 0 || f.Record.Token != 9 {
 		s.Errorf("another namespace has %+v", f)
 	}
 }
@@ -180,7 +180,7 @@ func testCancelledContext(s *suite) {
 		if !sure {
 			return // anything may be, and may come yet
 		}
-		if f := s.get(store, "jobs/x"); f.Floor != 0 || f.Record.Op != r.Op {
+		if f := s.mustGet(store, "jobs/x"); f.Floor != 0 || f.Record.Op != r.Op {
 			s.Errorf("with a context that is %s something was done: %+v", cause, f)
 		}
 	}
@@ -199,11 +199,11 @@ func testAfterClose(s *suite) {
 			s.Errorf("%s after Close: %v", name, err)
 		}
 	}
-	if f := s.get(other, "jobs/x"); f.Floor != 0 || f.Record.Op != r.Op {
+	if f := s.mustGet(other, "jobs/x"); f.Floor != 0 || f.Record.Op != r.Op {
 		s.Errorf("after Close something was done: %+v", f)
 	}
-	s.same("in a client that is not closed", s.get(other, "jobs/x").Record, r)
-	s.same("in a client that was opened later", s.get(s.open(), "jobs/x").Record, r)
+	s.same("in a client that is not closed", s.mustGet(other, "jobs/x").Record, r)
+	s.same("in a client that was opened later", s.mustGet(s.open(), "jobs/x").Record, r)
 }
 
 func testScheme(s *suite) {

@@ -359,7 +359,7 @@ func delay(r *rand.Rand) time.Duration {
 func (w *world) run() string {
 	for i := range 5 {
 		r := rand.New(rand.NewPCG(w.Uint64(), uint64(i)))
-		w.all.Go(func() { w.inhabit(r) })
+		w.all.Go(func() { w.runProcesses(r) })
 	}
 	for time.Since(w.began) < worldLength {
 		time.Sleep(time.Second + time.Duration(w.Int64N(int64(90*time.Second))))
@@ -404,14 +404,14 @@ func runWorld(t *testing.T, seed uint64, s sabotage, diary bool) (w *world) {
 
 const worldSeeds = 25
 
-func TestWorld(t *testing.T) { testWorld(t, sabotage{}) }
+func TestWorldKeepsItsPromises(t *testing.T) { checkWorlds(t, sabotage{}) }
 
 // The same where the store's clock judges.
-func TestWorldOfStoreClock(t *testing.T) { testWorld(t, sabotage{judges: true}) }
+func TestWorldOfStoreClockKeepsItsPromises(t *testing.T) { checkWorlds(t, sabotage{judges: true}) }
 
-func testWorld(t *testing.T, s sabotage) {
+func checkWorlds(t *testing.T, s sabotage) {
 	counts := make(map[string]int)
-	tellFirst(t, seeds(worldSeeds, func(seed uint64) string {
+	failWithFirst(t, seeds(worldSeeds, func(seed uint64) string {
 		w := runWorld(t, seed, s, false)
 		for what, n := range w.counts {
 			counts[what] += n
@@ -427,7 +427,7 @@ func testWorld(t *testing.T, s sabotage) {
 }
 
 // A world with the same seed goes the same way.
-func TestWorldRepeats(t *testing.T) {
+func TestWorldRepeatsForASeed(t *testing.T) {
 	for seed := range uint64(5) {
 		first, second := runWorld(t, seed+1, sabotage{}, true), runWorld(t, seed+1, sabotage{}, true)
 		if len(first.log) < 100 {
@@ -442,7 +442,7 @@ func TestWorldRepeats(t *testing.T) {
 }
 
 // What must not be is seen: each of these worlds breaks what the algorithm rests on.
-func TestWorldSeesWhatIsWrong(t *testing.T) {
+func TestWorldDetectsSabotage(t *testing.T) {
 	expiry := func(to func(r *claim.Record)) func(*claim.Swap, claim.Record) {
 		return func(w *claim.Swap, _ claim.Record) {
 			if w.Record.Held() {
