@@ -12,7 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// Client is one process's connection to a [Memory]. It can do everything that package claim knows of.
+// Client is one process's connection to a [Memory]. It has every optional ability that package claim knows.
 type Client struct {
 	memory *Memory
 	space  *space

@@ -13,14 +13,14 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// write makes a record, and says how that went.
+// write creates a record, and returns its op and the result.
 func write(ctx context.Context, s claim.Store, name string, old claim.Op) (claim.Op, bool, error) {
 	r := claim.Record{Name: name, Holder: "a", Token: 1, Op: claim.NewOp()}
 	done, err := s.Swap(ctx, claim.Swap{Old: old, Record: r, Owner: true})
 	return r.Op, done, err
 }
 
-// inBubble runs a test in time that passes at once, with a network and a client that is not on it.
+// inBubble runs a test in virtual time, with a network and a client that does not use it.
 func inBubble(t *testing.T, do func(t *testing.T, n *claimtest.Network, direct claim.Store)) {
 	synctest.Test(t, func(t *testing.T) {
 		m := claimtest.NewMemory()
@@ -32,7 +32,7 @@ func inBubble(t *testing.T, do func(t *testing.T, n *claimtest.Network, direct c
 	})
 }
 
-// op returns which write a record is of.
+// op returns the op of a record.
 func op(t *testing.T, s claim.Store, name string) claim.Op {
 	t.Helper()
 	f, err := s.Get(context.Background(), name)
@@ -196,7 +196,7 @@ func TestPlanDecidesTheFaultOfEachCall(t *testing.T) {
 	})
 }
 
-// To close a network waits for what is on its way, but not longer than its context lasts.
+// Close waits for the calls under way, but not longer than its context lasts.
 func TestCloseWaitsForCallsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, patience := range []time.Duration{time.Hour, time.Second} {
@@ -246,7 +246,7 @@ func TestListenEndsWithItsConnection(t *testing.T) {
 		}
 		bare := claimtest.Faulty(claimtest.Plain(direct))
 		if err := bare.Listen(t.Context(), func(string) {}); !errors.Is(err, backend.ErrUnsupported) {
-			t.Errorf("of a store that cannot tell: %v", err)
+			t.Errorf("of a store that cannot notify: %v", err)
 		}
 		if err := bare.Acknowledge(t.Context(), "d", clock.Instant{}); err != nil || bare.Judges() || bare.Gone("d") {
 			t.Error("what a plain store cannot do comes to something", err)

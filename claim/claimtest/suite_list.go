@@ -17,7 +17,7 @@ var listTests = []test{
 	{"HasTombstones", "", testListHasTombstones},
 }
 
-// list returns the names of a list.
+// namesIn returns the names of a list.
 func (s *suite) namesIn(store claim.Store, prefix, after string, limit int) []string {
 	s.Helper()
 	all, err := store.List(s.Context(), prefix, after, limit)
@@ -43,7 +43,7 @@ func testEmptyList(s *suite) {
 	}
 }
 
-// putAll makes a record of each of the odd names, in an order that is not theirs.
+// putAll creates a record of each of the odd names, in an order that is not sorted.
 func (s *suite) putAll(store claim.Store) (sorted []string) {
 	s.Helper()
 	sorted = slices.Sorted(slices.Values(oddNames))
@@ -61,7 +61,7 @@ func testListByBytes(s *suite) {
 	}
 }
 
-// wanted is what a list should have.
+// wanted returns the names that a list should have.
 func wanted(sorted []string, prefix, after string, limit int) (names []string) {
 	for _, name := range sorted {
 		if strings.HasPrefix(name, prefix) && name > after && len(names) < limit {
@@ -71,7 +71,7 @@ func wanted(sorted []string, prefix, after string, limit int) (names []string) {
 	return names
 }
 
-// No character of a prefix stands for another, in neither case.
+// No character of a prefix is a wildcard, and case matters.
 func testPrefixes(s *suite) {
 	store := s.open()
 	sorted := s.putAll(store)
@@ -104,7 +104,7 @@ func testPages(s *suite) {
 			}
 		}
 	}
-	// What a page begins after needs to be no name that there is, nor to begin with the prefix.
+	// A page may begin after a string that is no existing name and does not begin with the prefix.
 	for _, after := range []string{"!", "A", "Z", "a/", "a\u0300", "b", "y", "世", "\U0001F601", strings.Repeat("x", backend.MaxName)} {
 		for _, prefix := range []string{"", "a", "x"} {
 			if names, want := s.namesIn(store, prefix, after, 4), wanted(sorted, prefix, after, 4); !slices.Equal(names, want) {
@@ -130,7 +130,7 @@ func testListHasTombstones(s *suite) {
 	for i, f := range all {
 		s.same("in a list", f.Record, records[i])
 		if f.Floor != 3 {
-			s.Errorf("%s is told with floor %d, and not 3", f.Record.Name, f.Floor)
+			s.Errorf("%s has floor %d, not 3", f.Record.Name, f.Floor)
 		}
 	}
 }

@@ -24,7 +24,7 @@ var (
 	}
 )
 
-// observe tells the store that op was seen, and returns what it keeps.
+// mustObserve tells the store that op was seen, and returns the stored instant.
 func (s *suite) mustObserve(store claim.Store, name string, d clock.Domain, op claim.Op, raw int64) int64 {
 	s.Helper()
 	at, err := store.Observe(s.Context(), name, d, op, clock.Instant{Raw: raw, Boot: raw + 1})
@@ -50,7 +50,7 @@ func testFirstObservationIsKept(s *suite) {
 		{a, "jobs/x", "one", x.Op, 100, 100},
 		{a, "jobs/x", "one", x.Op, 200, 100},
 		{b, "jobs/x", "one", x.Op, 300, 100},
-		{b, "jobs/x", "one", x.Op, 50, 100}, // the first one, not the least
+		{b, "jobs/x", "one", x.Op, 50, 100}, // the first one, not the lowest
 		{b, "jobs/x", "two", x.Op, 300, 300},
 		{b, "jobs/y", "one", y.Op, 400, 400},
 		{a, "jobs/x", "One", x.Op, 500, 500},
@@ -84,11 +84,11 @@ func testNewOpRestartsObservation(s *suite) {
 	}
 }
 
-// A sweep forgets what was replaced, of the names it is about, and nothing else.
+// A sweep deletes observations of replaced writes, for its own names only.
 func testSweep(s *suite) {
 	store := s.open()
 	names := []string{"a", "jobs", "jobs/a", "jobs/b", "jobs/b0", "jobs/c", "jobs/gone", "jobs0", "z"}
-	ops := make(map[string]claim.Op) // that the domain "old" has observed
+	ops := make(map[string]claim.Op) // observed by the domain "old"
 	for _, name := range names {
 		first := s.put(store, name)
 		s.mustObserve(store, name, "old", first.Op, 100)
@@ -98,7 +98,7 @@ func testSweep(s *suite) {
 		}
 		s.mustObserve(store, name, "new", second.Op, 200)
 		ops[name] = first.Op
-		if name == "jobs/gone" { // and then a late process observes what was removed
+		if name == "jobs/gone" { // a late process then observes a removed record
 			if done, err := store.Remove(s.Context(), name, second.Op); !done || err != nil {
 				s.Fatal(done, err)
 			}
@@ -171,7 +171,7 @@ func testObservationsAgree(s *suite) {
 			told[at.Raw]++
 		})
 		if len(told) != 1 {
-			s.Errorf("racers were told different first instants: %v", told)
+			s.Errorf("racers got different first instants: %v", told)
 		}
 		next := record("jobs/x", backend.Token(round+2))
 		if !s.mustSwap(all[0], op, next) {
@@ -206,7 +206,7 @@ func testFloorOnlyRises(s *suite) {
 		}
 		for _, name := range []string{"jobs/x", "jobs/none"} {
 			if f := s.mustGet(a, name); f.Floor != floor {
-				s.Errorf("with the floor at %d, %s is told with %d", floor, name, f.Floor)
+				s.Errorf("with the floor at %d, %s is returned with %d", floor, name, f.Floor)
 			}
 		}
 	}

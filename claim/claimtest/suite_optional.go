@@ -28,7 +28,8 @@ var optionalTests = []test{
 	{"ClocksRace", Clocks, testClocksRace},
 }
 
-// A write that asks for it happens only while its token is above the floor, no matter which client raised that, or when.
+// A write with Above happens only while its token is above the floor, no matter which client raised the floor,
+// or when.
 func testAbove(s *suite) {
 	store, other := s.open(), s.open()
 	if b := as[claim.Bounded](s, store, Bound); !b.Bounds() {
@@ -64,7 +65,7 @@ func testAbove(s *suite) {
 		try(floor-1, keeps, true, false)
 		try(floor, keeps, true, false)
 		try(floor+1, keeps, true, true)
-		try(floor-5, keeps, false, true) // who does not ask for it has looked at the floor himself
+		try(floor-5, keeps, false, true) // a writer without Above has read the floor itself
 	}
 }
 
@@ -82,7 +83,7 @@ func testBatch(s *suite) {
 		w := claim.Swap{Record: record(name, backend.Token(i+2)), Owner: i%2 == 0}
 		done := true
 		switch i % 4 {
-		case 0: // it is made
+		case 0: // it is created
 		case 1:
 			put := s.put(other, name)
 			if w.Old = put.Op; i%8 == 1 {
@@ -122,7 +123,7 @@ func testBatch(s *suite) {
 	}
 }
 
-// Each of many names is told of as it would be alone, in the order in which they were asked for.
+// Each of many names is returned as it would be alone, in the order of the request.
 func testGather(s *suite) {
 	store, other := s.open(), s.open()
 	gatherer := as[claim.Gatherer](s, store, Gather)
@@ -173,7 +174,7 @@ func extension(r claim.Record) claim.Record {
 	return r
 }
 
-// Batches with the same names in different orders neither lock each other out nor both win.
+// Batches with the same names in different orders neither block each other for ever nor both win.
 func testBatchesRace(s *suite) {
 	all := s.openAll()
 	const names = 20
@@ -220,7 +221,7 @@ func testBatchesRace(s *suite) {
 	}
 }
 
-// listen listens until the test ends, and returns where the names come.
+// hints listens until the test ends, and returns a channel of the names.
 func (s *suite) hints(store claim.Store) <-chan string {
 	s.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -230,7 +231,7 @@ func (s *suite) hints(store claim.Store) <-chan string {
 		ended <- n.Listen(ctx, func(name string) {
 			select {
 			case names <- name:
-			default: // a hint too many is none
+			default: // one hint more or less does not matter
 			}
 		})
 	}()
@@ -245,7 +246,8 @@ func (s *suite) hints(store claim.Store) <-chan string {
 	return names
 }
 
-// hint waits for a hint about a name. An empty name needs the hint that comes when it begins to listen.
+// hint waits for a hint about a name. An empty name waits for the hint that comes when the store begins to
+// listen.
 func (s *suite) hint(names <-chan string, name string) {
 	s.Helper()
 	for late := time.After(s.config.Slack); ; {
@@ -278,7 +280,7 @@ func testHints(s *suite) {
 	odd := record("it's \"odd\", 世界", 1)
 	s.mustSwap(writer, claim.Op{}, odd)
 	s.hint(first, odd.Name)
-	long := record(oddNames[len(oddNames)-8], 1) // as long as names can be
+	long := record(oddNames[len(oddNames)-8], 1) // the longest possible name
 	for _, name := range oddNames {
 		if len(name) == backend.MaxName {
 			long.Name = name
@@ -340,7 +342,7 @@ func testTwoModes(s *suite) {
 	}
 }
 
-// In store-clock mode the store says no to a write that needs an end which has not come.
+// In store-clock mode the store refuses a write that needs an end which has not come.
 func testTheStoreJudges(s *suite) {
 	a, b := s.openIn(s.namespace, true), s.openIn(s.namespace, true)
 	first := record("jobs/x", 1)
@@ -391,7 +393,7 @@ func testTheStoreJudges(s *suite) {
 	}
 }
 
-// What is left is counted from the last write.
+// Left counts from the last write.
 func testLeft(s *suite) {
 	store := s.openIn(s.namespace, true)
 	r := record("jobs/x", 1)

@@ -25,9 +25,9 @@ var queueTests = []test{
 }
 
 const (
-	// briefly is a look that shows how tickets stand now.
+	// briefly is a look that shows the present standings.
 	briefly = time.Millisecond
-	// atLength is a look that ends by what it sees.
+	// atLength is a look that ends because of what it sees.
 	atLength = 20 * time.Second
 )
 
@@ -38,7 +38,7 @@ type queued struct {
 	store claim.Store
 }
 
-// joins returns a process of its own, with queues that are closed with the test.
+// newQueued returns a process of its own, whose queues are closed when the test ends.
 func (s *suite) newQueued(namespace string) *queued {
 	s.Helper()
 	store := s.openIn(namespace, false)
@@ -54,7 +54,7 @@ func (s *suite) newQueued(namespace string) *queued {
 	return &queued{s, queues, store}
 }
 
-// join puts a ticket and returns its place.
+// join adds a ticket and returns its place.
 func (q *queued) join(name string) int64 {
 	q.Helper()
 	is, err := q.Join(q.Context(), name)
@@ -83,7 +83,7 @@ func (q *queued) look(l claim.Look) []claim.Standing {
 	return all
 }
 
-// stands fails unless the process has one ticket, at that place behind that head.
+// checkStanding fails unless the process has one ticket, at that place behind that head.
 func (q *queued) checkStanding(what string, place, head int64) {
 	q.Helper()
 	all := q.look(claim.Look{For: briefly})
@@ -92,7 +92,7 @@ func (q *queued) checkStanding(what string, place, head int64) {
 	}
 }
 
-// gone fails if the process has a ticket.
+// checkNoTicket fails if the process has a ticket.
 func (q *queued) checkNoTicket(what string) {
 	q.Helper()
 	if all := q.look(claim.Look{For: briefly}); len(all) != 0 {
@@ -100,15 +100,15 @@ func (q *queued) checkNoTicket(what string) {
 	}
 }
 
-// waiting fails unless the process sees that others wait, or do not.
+// checkWaiting fails unless the process sees that others wait, or that none does.
 func (q *queued) checkWaiting(what, name string, should bool) {
 	q.Helper()
 	if f := q.mustGet(q.store, name); f.Waiting != should {
-		q.Errorf("%s: somebody waits: %v", what, f.Waiting)
+		q.Errorf("%s: another process waits: %v", what, f.Waiting)
 	}
 }
 
-// held makes a record with a holder, and vacant leaves it without one.
+// held creates a record with a holder, and vacant leaves it without one.
 func (s *suite) held(name string) claim.Record { return s.put(s.open(), name) }
 
 func (s *suite) vacant(r claim.Record) {
@@ -120,7 +120,7 @@ func (s *suite) vacant(r claim.Record) {
 	}
 }
 
-// Tickets stand in the order in which they were put, and one that is put again stands at the end.
+// Tickets have the order in which they were added. A ticket that is added again goes to the end.
 func testTicketsInOrder(s *suite) {
 	s.held("jobs/x")
 	a, b, c := s.newQueued(s.namespace), s.newQueued(s.namespace), s.newQueued(s.namespace)
@@ -145,7 +145,7 @@ func testTicketsInOrder(s *suite) {
 	}
 }
 
-// Of processes that put tickets at the same moment each has a place of its own, and one is the head.
+// Processes that add tickets at the same moment get different places, and one is the head.
 func testTicketsRace(s *suite) {
 	s.held("jobs/x")
 	all := make([]*queued, clients)
@@ -177,7 +177,7 @@ func testTicketsRace(s *suite) {
 	}
 }
 
-// Others see that a process waits, and a write that asks for it leaves the name to that process.
+// Other clients see that a process waits. A write with Alone leaves the name to that process.
 func testTicketsSeen(s *suite) {
 	r := s.held("jobs/x")
 	s.vacant(r)
@@ -190,22 +190,22 @@ func testTicketsSeen(s *suite) {
 	next := record("jobs/x", r.Token+1)
 	w := claim.Swap{Old: r.Op, Record: next, Owner: true, Keeps: true, Alone: true}
 	if done, err := a.store.Swap(s.Context(), w); done || err != nil {
-		s.Errorf("a write that leaves the name to those who wait: %v, %v", done, err)
+		s.Errorf("a write with Alone while others wait: %v, %v", done, err)
 	}
 	s.same("after it", s.mustGet(b.store, "jobs/x").Record, r)
 	b.leave("jobs/x", place, false)
 	a.checkWaiting("when nobody waits any longer", "jobs/x", false)
 	if done, err := a.store.Swap(s.Context(), w); !done || err != nil {
-		s.Errorf("a write that leaves the name to those who wait, and nobody does: %v, %v", done, err)
+		s.Errorf("a write with Alone while none waits: %v, %v", done, err)
 	}
 	b.join("jobs/x")
 	w.Old, w.Record.Op, w.Keeps, w.Alone = next.Op, claim.NewOp(), false, false
 	if done, err := a.store.Swap(s.Context(), w); !done || err != nil {
-		s.Errorf("a write that does not care who waits: %v, %v", done, err)
+		s.Errorf("a write without Alone: %v, %v", done, err)
 	}
 }
 
-// The queue is advisory: whatever happens in it, records stay as they are. A name without a record has a queue too.
+// The queue is advisory: no call of it changes a record. A name without a record has a queue too.
 func testTicketsTouchNoRecord(s *suite) {
 	r := s.held("jobs/x")
 	a, b := s.newQueued(s.namespace), s.newQueued(s.namespace)
@@ -235,8 +235,8 @@ func testTicketsOfNamespace(s *suite) {
 	b.checkNoTicket("when it has left")
 }
 
-// A process deletes its own ticket up to a place, and those before it if it has claimed the name. A head that is passed
-// over has no ticket any longer; one that is the head no more makes nobody else be passed over.
+// Leave deletes a process's own ticket up to a place and, if it has claimed the name, those before it. A head
+// that is passed over loses its ticket. Passing a place that is no longer the head removes no other ticket.
 func testTicketsLeft(s *suite) {
 	s.held("jobs/x")
 	a, b, c := s.newQueued(s.namespace), s.newQueued(s.namespace), s.newQueued(s.namespace)
@@ -263,7 +263,7 @@ func testTicketsLeft(s *suite) {
 	a.checkNoTicket("and that process")
 }
 
-// Queues that are closed leave no ticket, of any name.
+// Queues that are closed leave no ticket, for any name.
 func testQueuesClose(s *suite) {
 	s.held("jobs/x")
 	a, b := s.newQueued(s.namespace), s.newQueued(s.namespace)
@@ -283,7 +283,8 @@ func testQueuesClose(s *suite) {
 	}
 }
 
-// A look ends when the name that the process is first for has no holder, and not for a turn that the process knows of.
+// A look ends when a name for which the process is the head has no holder. It does not end for a turn that the
+// process knows already.
 func testLookEndsAtTurn(s *suite) {
 	r := s.held("jobs/x")
 	a := s.newQueued(s.namespace)
@@ -311,8 +312,8 @@ func testLookEndsAtTurn(s *suite) {
 	}
 }
 
-// A look ends when the head has left a name without a holder alone for too long. It is passed over then, and finds that
-// it has no ticket.
+// A look ends when the head has left a name without a holder unclaimed for too long. The head is passed over
+// then, and finds that it has no ticket.
 func testLookPassesHead(s *suite) {
 	r := s.held("jobs/x")
 	a, b := s.newQueued(s.namespace), s.newQueued(s.namespace)
@@ -327,7 +328,7 @@ func testLookPassesHead(s *suite) {
 	}()
 	s.vacant(r)
 	all := <-done
-	const least = 200 * time.Millisecond // less than the head has, since clocks of databases are rounded
+	const least = 200 * time.Millisecond // less than the head's time, since clocks of databases are rounded
 	if len(all) != 1 || all[0].Place != place || all[0].Head != head || all[0].Ahead == 0 || all[0].Found.Record.Held() || all[0].For < least {
 		s.Fatalf("when the head does not claim: %+v", all)
 	}
@@ -340,7 +341,7 @@ func testLookPassesHead(s *suite) {
 	a.checkNoTicket("the head that was passed over")
 }
 
-// A look ends after the time that it was given, and with its context.
+// A look ends after its time, and with its context.
 func testLookEnds(s *suite) {
 	s.held("jobs/x")
 	a := s.newQueued(s.namespace)
@@ -360,7 +361,7 @@ func testLookEnds(s *suite) {
 	s.kind("a look whose context has ended", err)
 }
 
-// A look sees a ticket that is put meanwhile.
+// A look sees a ticket that is added meanwhile.
 func testLookSeesNewTickets(s *suite) {
 	s.held("jobs/x")
 	a := s.newQueued(s.namespace)
@@ -373,13 +374,13 @@ func testLookSeesNewTickets(s *suite) {
 		}
 		done <- all
 	}()
-	place := a.join("jobs/y") // which nobody holds
+	place := a.join("jobs/y") // which is vacant
 	if all := <-done; len(all) != 2 || all[1].Name != "jobs/y" || all[1].Place != place || all[1].Ahead != 0 {
 		s.Errorf("after a ticket was put: %+v", all)
 	}
 }
 
-// A record that cannot be read is told of with the ticket, and the queue goes on.
+// A record that cannot be read is reported with the ticket, and the queue goes on.
 func testLookAtDamage(s *suite) {
 	if s.config.Damage == nil {
 		s.Skip("the store under test offers no way to damage a record")

@@ -20,11 +20,11 @@ var recordTests = []test{
 func testMissingRecord(s *suite) {
 	f := s.mustGet(s.open(), "jobs/none")
 	if f.Record.Exists() || f.Record.Held() || f.Record.Token != 0 || f.Floor != 0 || f.Err != nil {
-		s.Errorf("there is no record, and what is told is %+v", f)
+		s.Errorf("there is no record, but Get returns %+v", f)
 	}
 }
 
-// everyCharacter is a text that nothing may take apart.
+// everyCharacter is a text that every store must keep whole.
 const everyCharacter = "it's \"quoted\", 100 % sure_ly; back\\slash {\"json\": [1, null]} $1 ? ünïcödé 世界 😀\n\r\n\ttwo lines, -- no comment /* none */"
 
 // extremes are records with every field as large, small, empty or odd as it can be.
@@ -56,11 +56,11 @@ func extremes() []claim.Record {
 		Card: backend.Card{PID: 1, Text: "\n"}, Revoked: " ", Since: time.Unix(0, 0).UTC(), Past: []backend.Tenure{{}},
 	}
 	nul := record(name, 2)
-	nul.Card.Text = "NUL \x00 is UTF-8 too" // and so valid by backend.CheckCardText
+	nul.Card.Text = "NUL \x00 is UTF-8 too" // valid by backend.CheckCardText
 	return []claim.Record{full, small, ones, nul, full, ones, small}
 }
 
-// everyCharacterBut returns everyCharacter without some.
+// everyCharacterBut returns everyCharacter without the characters of cut.
 func everyCharacterBut(cut string) string {
 	return strings.Map(func(r rune) rune {
 		if strings.ContainsRune(cut, r) {
@@ -70,12 +70,12 @@ func everyCharacterBut(cut string) string {
 	}, everyCharacter)
 }
 
-// Each record is read back as it was written, by every client, and nothing is left of the one before.
+// Each record is read back as it was written, by every client, and nothing of the earlier one is left.
 func testEveryField(s *suite) {
 	a, b := s.open(), s.open()
 	var old claim.Op
 	for i, r := range extremes() {
-		r.Op[7] = byte(i) // none of them is used again
+		r.Op[7] = byte(i) // no op is used twice
 		if !s.mustSwap(a, old, r) {
 			s.Fatalf("record %d was not written", i)
 		}
@@ -90,7 +90,7 @@ func testEveryField(s *suite) {
 	}
 }
 
-// oddNames look alike to one collation or another, or mean something to some pattern, in order of their bytes.
+// oddNames look alike to some collation, or mean something to some pattern. They are in order of their bytes.
 var oddNames = []string{
 	"%", "'", "A", "B", "a", "a ", "a!", "a%", "a'", "a*", "a/b", "a?", "aA", "a\\", "a\\%", "a_", "aa", "ab", "a\u0301", "á",
 	"b", "ss", strings.Repeat("x", backend.MaxName-1), strings.Repeat("x", backend.MaxName), "x.y", "x/y", "ß", "ı", "世界", "\uff5e", "😀",
@@ -116,7 +116,7 @@ func testNamesAreBytes(s *suite) {
 	}
 }
 
-// What a caller does to a record afterwards is no write.
+// A change that a caller makes to its record after the call does not reach the store.
 func testIsNotShared(s *suite) {
 	store := s.open()
 	r := record("jobs/mine", 1)

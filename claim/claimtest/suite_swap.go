@@ -27,7 +27,7 @@ var swapTests = []test{
 	{"RemoveOrSwap", "", testRemoveOrSwap},
 }
 
-// How many race in the tests of races, in how many clients and rounds.
+// The numbers of racers, clients and rounds in the tests of races.
 const (
 	racers  = 8
 	clients = 4
@@ -62,7 +62,7 @@ func testCreate(s *suite) {
 	s.same("the tombstone", s.mustGet(a, "jobs/x").Record, vacant)
 }
 
-// A swap that only extends leaves what it does not change as it was, and is as conditional as any.
+// A swap with Extends leaves all other fields as they were, and is as conditional as any.
 func testExtends(s *suite) {
 	a, b := s.open(), s.open()
 	for i, r := range extremes()[:3] {
@@ -90,7 +90,7 @@ func testExtends(s *suite) {
 	}
 }
 
-// A swap that keeps pins and past changes all the rest, and is as conditional as any.
+// A swap with Keeps changes everything but pins and past, and is as conditional as any.
 func testKeeps(s *suite) {
 	a, b := s.open(), s.open()
 	for i, r := range extremes() {
@@ -117,8 +117,8 @@ func testKeeps(s *suite) {
 	}
 }
 
-// Tenures end one after the other, at the hands of one client or of two, and all that a record says of them is read
-// back by each of them and by one who has seen nothing before.
+// Tenures end one after the other, by one client or by two. Each of them, and a client that has read nothing
+// before, reads back the whole record.
 func testPast(s *suite) {
 	const turns = claim.MaxPast + 10
 	a, b := s.open(), s.open()
@@ -143,7 +143,7 @@ func testPast(s *suite) {
 			if turn == 4 || turn == turns-1 {
 				readers = append(readers, s.open())
 			}
-			for _, reader := range readers[turn%2:] { // who reads knows what is there
+			for _, reader := range readers[turn%2:] { // a client that reads knows the record
 				s.same(fmt.Sprint("turn ", turn), s.mustGet(reader, "jobs/x").Record, w.Record)
 			}
 		}
@@ -175,7 +175,7 @@ func testOnlyFromTheOp(s *suite) {
 	s.same("at the end", s.mustGet(store, "jobs/x").Record, second)
 }
 
-// A record that was removed and made again, alike but for its op, is another one.
+// A record that was removed and created again is another record, even if only its op differs.
 func testOpsAreNotTokens(s *suite) {
 	store := s.open()
 	first := s.put(store, "jobs/x")
@@ -223,7 +223,7 @@ func testTouchesOneName(s *suite) {
 	}
 }
 
-// What one client was told was written, all others read.
+// All clients read what one client was told is written.
 func testIsReadAtOnce(s *suite) {
 	all := s.openAll()
 	last := s.put(all[0], "jobs/x")
@@ -241,7 +241,7 @@ func testIsReadAtOnce(s *suite) {
 	}
 }
 
-// race lets many swap from one op at once, and returns who won.
+// race lets many swap from one op at the same time, and returns the record of the winner.
 func (s *suite) race(all []claim.Store, name string, from claim.Op) claim.Record {
 	s.Helper()
 	var mu sync.Mutex
@@ -280,7 +280,8 @@ func testOneWins(s *suite) {
 	}
 }
 
-// Many count in one record. It ends with as many as were told that they did, and nobody sees it go back.
+// Many clients increment a number in one record. It ends as high as the number of successes, and no client sees
+// it fall.
 func testNoneIsLost(s *suite) {
 	all := s.openAll()
 	s.put(all[0], "jobs/x")
@@ -311,7 +312,7 @@ func testNoneIsLost(s *suite) {
 		s.Errorf("%d writes of one more were done, and the token is %d", done.Load(), got)
 	}
 	if done.Load() == 0 {
-		s.Error("nobody got through")
+		s.Error("no swap succeeded")
 	}
 }
 
@@ -337,10 +338,10 @@ func testRemove(s *suite) {
 			s.Errorf("Remove of %s: %v, %v", c.what, done, err)
 		}
 		if s.exists(a, "jobs/x") != (c.what != "what there is" && c.what != "what there was") {
-			s.Errorf("after Remove of %s the record is there or not, against what was told", c.what)
+			s.Errorf("after Remove of %s the record does not match the result", c.what)
 		}
 	}
-	// What was observed of it is gone as well, even of the same op.
+	// The observation is gone as well, even for the same op.
 	if at, err := b.Observe(s.Context(), "jobs/x", "d", r.Op, clock.Instant{Raw: 2, Boot: 2}); err != nil || at != (clock.Instant{Raw: 2, Boot: 2}) {
 		s.Errorf("after its record was removed, what is kept as observed is %v, %v", at, err)
 	}
@@ -349,7 +350,7 @@ func testRemove(s *suite) {
 	}
 }
 
-// Of a removal and writes from one op only one is done.
+// Of a removal and writes from one op only one happens.
 func testRemoveOrSwap(s *suite) {
 	all := s.openAll()
 	for i := range rounds {

@@ -19,7 +19,7 @@ var troubleTests = []test{
 	{"Scheme", "", testScheme},
 }
 
-// Only the name whose record cannot be read suffers.
+// A record that cannot be read affects its own name alone.
 func testCorrupt(s *suite) {
 	if s.config.Damage == nil {
 		s.Skip("the store under test offers no way to damage a record")
@@ -39,7 +39,7 @@ func testCorrupt(s *suite) {
 	for i, want := range []claim.Record{a, {Name: "b"}, c} {
 		s.same("in a list with a damaged record", all[i].Record, want)
 		if errors.Is(all[i].Err, backend.ErrCorrupt) != (want.Name == "b") {
-			s.Errorf("in a list with a damaged record %s is told with %v", want.Name, all[i].Err)
+			s.Errorf("in a list with a damaged record %s has the error %v", want.Name, all[i].Err)
 		}
 	}
 	if done, err := store.Swap(s.Context(), claim.Swap{Record: record("b", 9)}); done || err != nil && !errors.Is(err, backend.ErrCorrupt) {
@@ -49,7 +49,7 @@ func testCorrupt(s *suite) {
 		s.Error("beside a damaged record a write was refused")
 	}
 	if f, err := s.open().Get(s.Context(), b.Name); !errors.Is(err, backend.ErrCorrupt) {
-		s.Errorf("another client is told of a damaged record: %+v, %v", f, err)
+		s.Errorf("another client reads a damaged record as %+v, %v", f, err)
 	}
 }
 
@@ -94,7 +94,7 @@ func testNamespaces(s *suite) {
 	}
 }
 
-// calls are all that can be asked of a store, each about its own name.
+// calls are all calls of a store, each about its own name.
 func calls(r claim.Record) map[string]func(context.Context, claim.Store) error {
 	all := map[string]func(context.Context, claim.Store) error{
 		"Get":  func(ctx context.Context, s claim.Store) error { _, err := s.Get(ctx, r.Name); return err },
@@ -142,12 +142,12 @@ func calls(r claim.Record) map[string]func(context.Context, claim.Store) error {
 	return all
 }
 
-// reads are those that change nothing.
+// reads are the calls that change nothing.
 var reads = []string{"Get", "List", "Listen", "Acknowledged"}
 
 var errDone = errors.New("it was done")
 
-// orDone is err, and that it was done nevertheless.
+// orDone returns err, or an error that says that the call was done nevertheless.
 func orDone(done bool, err error) error {
 	if done {
 		return errors.Join(errDone, err)
@@ -155,7 +155,7 @@ func orDone(done bool, err error) error {
 	return err
 }
 
-// A call whose context has ended returns with an error, and what surely was not done was not.
+// A call whose context has ended returns with an error. If the error says that nothing happened, that is true.
 func testCancelledContext(s *suite) {
 	store := s.open()
 	r := s.put(store, "jobs/x")
@@ -178,7 +178,7 @@ func testCancelledContext(s *suite) {
 			}
 		}
 		if !sure {
-			return // anything may be, and may come yet
+			return // each may have happened, or may still happen
 		}
 		if f := s.mustGet(store, "jobs/x"); f.Floor != 0 || f.Record.Op != r.Op {
 			s.Errorf("with a context that is %s something was done: %+v", cause, f)
@@ -189,7 +189,7 @@ func testCancelledContext(s *suite) {
 func testAfterClose(s *suite) {
 	store, other := s.open(), s.open()
 	r := s.put(store, "jobs/x")
-	for range 2 { // closing again is fine
+	for range 2 { // closing again is allowed
 		if err := store.Close(s.Context()); err != nil {
 			s.Fatalf("Close: %v", err)
 		}
