@@ -15,9 +15,9 @@ type Dialect interface {
 	Scheme() string
 
 	statements(t tables) statements
-	schema(t tables) string
+	createTables(t tables) string
 	// settings are the last arguments of a write of one record: what it depends on besides the record.
-	settings(c Config) []any
+	writeSettings(c Config) []any
 	// batch returns the arguments of statements.batch. Each swap is a name, the values of extended, and the old op.
 	batch(c Config, swaps [][]any) []any
 	// mostTogether is how many records one statement may write where others wait for it.
@@ -30,7 +30,7 @@ type Dialect interface {
 
 // verdict is what else is known of a write of many.
 type verdict struct {
-	told         bool   // the namespace is there, and what follows is known
+	known        bool   // the namespace is there, and what follows is known
 	mode, commit string // of the namespace; of the connection, if that can differ
 }
 
@@ -59,7 +59,7 @@ type statements struct {
 
 	batch  string
 	listen string // says that somebody does, where the database can tell
-	tell   string // those who wait or watch
+	notify string // those who wait or watch
 
 	observed, observe         string
 	sweep                     string
@@ -72,7 +72,7 @@ type statements struct {
 }
 
 // now returns the statement that does what another does, but never waits for a row; or "".
-func (s *statements) now(statement string) string {
+func (s *statements) withoutLockWait(statement string) string {
 	switch statement {
 	case s.take:
 		return s.takeNow
@@ -135,7 +135,7 @@ func Schema(d Dialect, prefix string) (string, error) {
 	if err := t.check(); err != nil {
 		return "", err
 	}
-	return d.schema(t), nil
+	return d.createTables(t), nil
 }
 
 // columns are those of a record, in the order of their values; what follows ns and name. The tenures that ended

@@ -21,10 +21,10 @@ type DB interface {
 }
 
 // Teller is a DB that tells those who wait or watch of changes of owners. It is a hint and nothing rests on it.
-type Teller interface {
+type OwnerNotifier interface {
 	// Changed is called after each write that has changed the owner of a name, or may have, while somebody listens.
 	// vacant says that nobody holds it then. It returns at once.
-	Changed(name string, vacant bool)
+	OwnerChanged(name string, vacant bool)
 }
 
 // Failure is why a statement failed.
@@ -53,7 +53,7 @@ func (f *Failure) detail() error {
 }
 
 // failure returns what is known of an error of a DB.
-func failure(err error) *Failure {
+func failureOf(err error) *Failure {
 	var f *Failure
 	if errors.As(err, &f) {
 		return f
@@ -89,17 +89,17 @@ func (s *Store) write(ctx context.Context, what, statement string, args ...any) 
 	return nil, fmt.Errorf("%s: %s: %w: %w", s.Scheme(), what, f.Kind, f.detail())
 }
 
-var errClosed = errors.New("the store was closed by this program")
+var closedFailure = errors.New("the store was closed by this program")
 
 // query runs a statement, and again as long as the database is only busy.
 func (s *Store) query(ctx context.Context, statement string, args ...any) ([][]any, *Failure) {
 	select {
 	case <-s.closed:
-		return nil, &Failure{Kind: backend.ErrClosed, Err: errClosed}
+		return nil, &Failure{Kind: backend.ErrClosed, Err: closedFailure}
 	default:
 	}
 	rows, f := Ask(ctx, s.db, s.config.Patience, statement, args...)
-	if twin := s.statements.twin(statement); f != nil && (f.Missing || f.Denied) && twin != "" {
+	if twin := s.statements.withoutTickets(statement); f != nil && (f.Missing || f.Denied) && twin != "" {
 		s.queues.Store(false)
 		rows, f = Ask(ctx, s.db, s.config.Patience, twin, args...)
 	}
@@ -120,7 +120,7 @@ func Ask(ctx context.Context, db DB, patience time.Duration, statement string, a
 		if err == nil {
 			return rows, nil
 		}
-		f := failure(err)
+		f := failureOf(err)
 		if !f.Again || time.Now().After(limit) {
 			return nil, f
 		}

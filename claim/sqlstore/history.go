@@ -24,8 +24,8 @@ const maxRecent = 1000
 
 // written returns the history of a row when a record has been written over old, and whether that leaves the column
 // past as it is. adds says that there is one tenure more, and nothing else has changed.
-func (m *memory) written(r *claim.Record, old claim.Op, adds bool) (is history, same bool) {
-	if is, ok := m.row(r.Name, old); ok && adds && len(r.Past) > 0 && is.add(&r.Past[0]) {
+func (m *pastCache) historyOf(r *claim.Record, old claim.Op, adds bool) (is history, same bool) {
+	if is, ok := m.rowHistory(r.Name, old); ok && adds && len(r.Past) > 0 && is.add(&r.Past[0]) {
 		is.op = r.Op
 		return is, true
 	}
@@ -59,13 +59,13 @@ const maxMemory = 256
 // memory has the past of some names beside the texts it was read from or written as, which are what is compared: so
 // a name that is claimed again and again is not read again each time, and what is there already is not written again.
 // It is safe for concurrent use.
-type memory struct {
+type pastCache struct {
 	mu    sync.Mutex
 	names map[string]history
 }
 
 // get returns what the texts of a history mean, if that is known.
-func (m *memory) get(name string, h *history) ([]backend.Tenure, bool) {
+func (m *pastCache) meaning(name string, h *history) ([]backend.Tenure, bool) {
 	if m == nil {
 		return nil, false
 	}
@@ -81,7 +81,7 @@ func (m *memory) get(name string, h *history) ([]backend.Tenure, bool) {
 }
 
 // row returns the history of a row with that op, if it is known.
-func (m *memory) row(name string, op claim.Op) (history, bool) {
+func (m *pastCache) rowHistory(name string, op claim.Op) (history, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	is, ok := m.names[name]
@@ -89,7 +89,7 @@ func (m *memory) row(name string, op claim.Op) (history, bool) {
 }
 
 // keep remembers the history of a name, and takes it over.
-func (m *memory) keep(name string, h history) {
+func (m *pastCache) remember(name string, h history) {
 	if m == nil {
 		return
 	}
@@ -108,7 +108,7 @@ func (m *memory) keep(name string, h history) {
 }
 
 // kept is told of a write that has changed nothing of the history but the op of its row.
-func (m *memory) kept(name string, old, now claim.Op) {
+func (m *pastCache) movedTo(name string, old, now claim.Op) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if is, ok := m.names[name]; ok && is.op == old {

@@ -20,14 +20,14 @@ func tenureOf(token int) backend.Tenure {
 
 // However often a tenure is added, what is read is what was written, most writes leave the column past as it is, and
 // neither column grows without end.
-func TestHistory(t *testing.T) {
-	m, r := &memory{}, claim.Record{Name: "jobs/x"}
+func TestPastIsReadAsItWasWritten(t *testing.T) {
+	m, r := &pastCache{}, claim.Record{Name: "jobs/x"}
 	var past string // what stands in the column
 	same := 0
 	for token := 1; token <= 100; token++ {
 		old := r.Op
 		r.Op, r.Past = claim.NewOp(), append([]backend.Tenure{tenureOf(token)}, r.Past[:min(len(r.Past), claim.MaxPast-1)]...)
-		is, kept := m.written(&r, old, true)
+		is, kept := m.historyOf(&r, old, true)
 		if kept {
 			same++
 		} else {
@@ -36,9 +36,9 @@ func TestHistory(t *testing.T) {
 		if len(is.recent) > maxRecent || strings.Count(past, "token") > claim.MaxPast {
 			t.Fatalf("%d tenures in %s and %s", token, is.recent, past)
 		}
-		m.keep(r.Name, is)
-		for _, m := range []*memory{m, nil, {}} { // what is remembered, and what is read
-			read := reader{values: []any{is.recent, past}, memory: m}
+		m.remember(r.Name, is)
+		for _, m := range []*pastCache{m, nil, {}} { // what is remembered, and what is read
+			read := reader{values: []any{is.recent, past}, cache: m}
 			if all := read.past(r.Name, r.Op); read.wrong != nil || !reflect.DeepEqual(all, asRead(r.Past)) {
 				t.Fatalf("%d tenures are read as %v, %v from %s and %s", token, all, read.wrong, is.recent, past)
 			}
@@ -50,7 +50,7 @@ func TestHistory(t *testing.T) {
 }
 
 // A write leaves the past as it is only if that is known, of the very row that is written over.
-func TestHistoryIsWrittenInFull(t *testing.T) {
+func TestPastIsWrittenInFullUnlessTheRowIsKnown(t *testing.T) {
 	op, list := claim.NewOp(), []backend.Tenure{tenureOf(2), tenureOf(1)}
 	is := history{op: op, recent: pastText(list[:1]), past: pastText(list[1:]), read: true, all: asRead(list)}
 	next := append([]backend.Tenure{tenureOf(3)}, list...)
@@ -75,11 +75,11 @@ func TestHistoryIsWrittenInFull(t *testing.T) {
 		"nothing is in recent":   {"jobs/x", op, "", next, true},
 		"it is a row to be made": {"jobs/x", claim.Op{}, is.recent, next, false},
 	} {
-		m, was := &memory{}, is
+		m, was := &pastCache{}, is
 		was.recent = c.recent
-		m.keep("jobs/x", was)
+		m.remember("jobs/x", was)
 		r := claim.Record{Name: c.name, Op: claim.NewOp(), Past: c.all}
-		written, same := m.written(&r, c.old, name != "it does not say so")
+		written, same := m.historyOf(&r, c.old, name != "it does not say so")
 		if same != c.same || written.op != r.Op {
 			t.Errorf("%s: %v, %+v", name, same, written)
 		}
@@ -89,43 +89,43 @@ func TestHistoryIsWrittenInFull(t *testing.T) {
 		if !same && (written.recent != "" || written.past != pastText(c.all) || !reflect.DeepEqual(written.all, asRead(c.all))) {
 			t.Errorf("%s: %+v", name, written)
 		}
-		if known, ok := m.row("jobs/x", op); !ok || !reflect.DeepEqual(known, was) {
+		if known, ok := m.rowHistory("jobs/x", op); !ok || !reflect.DeepEqual(known, was) {
 			t.Errorf("%s: what is remembered was changed before it was written: %+v", name, known)
 		}
 	}
 }
 
 // What is remembered is of one row, is not shared, and is of few names.
-func TestMemory(t *testing.T) {
-	m, op, next := &memory{}, claim.NewOp(), claim.NewOp()
-	m.keep("a", history{op: op, recent: "[1]", past: "[2]", read: true, all: []backend.Tenure{{Token: 1}}})
-	past, ok := m.get("a", &history{op: op, recent: "[1]", past: "[2]"})
+func TestPastCacheIsBoundedAndOfOneRow(t *testing.T) {
+	m, op, next := &pastCache{}, claim.NewOp(), claim.NewOp()
+	m.remember("a", history{op: op, recent: "[1]", past: "[2]", read: true, all: []backend.Tenure{{Token: 1}}})
+	past, ok := m.meaning("a", &history{op: op, recent: "[1]", past: "[2]"})
 	if !ok || past[0].Token != 1 {
 		t.Fatal(past, ok)
 	}
 	past[0].Token = 2
-	if past, ok := m.get("a", &history{op: op, recent: "[1]", past: "[2]"}); !ok || past[0].Token != 1 {
+	if past, ok := m.meaning("a", &history{op: op, recent: "[1]", past: "[2]"}); !ok || past[0].Token != 1 {
 		t.Error("what was given out was changed inside", past, ok)
 	}
 	for _, other := range []struct{ name, recent, past string }{{"a", "[1]", "[1]"}, {"a", "[2]", "[2]"}, {"b", "[1]", "[2]"}, {"a", "", ""}} {
-		if past, ok := m.get(other.name, &history{op: next, recent: other.recent, past: other.past}); ok {
+		if past, ok := m.meaning(other.name, &history{op: next, recent: other.recent, past: other.past}); ok {
 			t.Errorf("%v is known as %v", other, past)
 		}
 	}
-	m.kept("a", next, claim.NewOp()) // of another row
-	m.kept("b", op, next)
-	if _, ok := m.row("a", op); !ok {
+	m.movedTo("a", next, claim.NewOp()) // of another row
+	m.movedTo("b", op, next)
+	if _, ok := m.rowHistory("a", op); !ok {
 		t.Error("it was forgotten")
 	}
-	m.kept("a", op, next)
-	if _, ok := m.row("a", op); ok {
+	m.movedTo("a", op, next)
+	if _, ok := m.rowHistory("a", op); ok {
 		t.Error("the row has another op now")
 	}
-	if _, ok := m.row("a", next); !ok {
+	if _, ok := m.rowHistory("a", next); !ok {
 		t.Error("of the row with the other op it is not known")
 	}
 	for i := range 2 * maxMemory {
-		m.keep(strings.Repeat("x", i+1), history{})
+		m.remember(strings.Repeat("x", i+1), history{})
 	}
 	if len(m.names) > maxMemory {
 		t.Errorf("%d names are remembered", len(m.names))
@@ -133,7 +133,7 @@ func TestMemory(t *testing.T) {
 }
 
 // What is added to a past that is known is looked at like all the rest.
-func TestWhatIsAddedHasToFit(t *testing.T) {
+func TestTenureAddedToAKnownPastIsChecked(t *testing.T) {
 	s, db := scripted(t, SQLite, Config{})
 	db.answer = func(string, []any) ([][]any, error) { return [][]any{{int64(1)}}, nil }
 	first, next := some, some

@@ -23,17 +23,17 @@ func cardText(c backend.Card) string {
 		return last.text
 	}
 	text := string(appendCard(nil, c))
-	lastCard.Store(&cardKept{c, text})
+	lastCard.Store(&cardCache{c, text})
 	return text
 }
 
 // cardKept is the last card that was put together: a program nearly always has the same.
-type cardKept struct {
+type cardCache struct {
 	card backend.Card
 	text string
 }
 
-var lastCard atomic.Pointer[cardKept]
+var lastCard atomic.Pointer[cardCache]
 
 func says(c backend.Card) bool {
 	return c.Host != "" || c.PID != 0 || !c.Started.IsZero() || c.Text != ""

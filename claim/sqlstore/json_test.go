@@ -29,7 +29,7 @@ func drawCard(t *rapid.T) backend.Card {
 
 // What is put together by hand is what package encoding/json makes, and is read as what was written; and what is
 // remembered of a text is what would be read.
-func TestJSON(t *testing.T) {
+func TestJSONEqualsThatOfTheStandardPackage(t *testing.T) {
 	text := rapid.OneOf(rapid.Just(""), rapid.String(), rapid.SampledFrom([]string{"<a&b>", "\"\\\n\x00\x1f\x7f", "\u2028é\u2029", "世界 😀"}))
 	rapid.Check(t, func(t *rapid.T) {
 		r := some
@@ -59,7 +59,7 @@ func TestJSON(t *testing.T) {
 			}
 		}
 		read := append(append([]any{r.Name}, values...), int64(0), "writer", int64(0))
-		m := &memory{}
+		m := &pastCache{}
 		for range 2 { // read, and remembered
 			f, _, err := found(read, m)
 			want := asRead(r.Past)

@@ -45,7 +45,7 @@ func (s *Store) HasQueues() bool { return s.queues.Load() }
 func (s *Store) TicketSchema() string { return s.statements.queue.table }
 
 // twin returns the statement that does the same without looking at tickets; or "".
-func (s *statements) twin(statement string) string {
+func (s *statements) withoutTickets(statement string) string {
 	switch statement {
 	case "":
 	case s.queue.get:
@@ -106,7 +106,7 @@ func (t *Tickets) Join(ctx context.Context, name string) (claim.Standing, error)
 		return claim.Standing{}, err
 	}
 	if len(rows) == 0 {
-		return claim.Standing{}, t.store.gone()
+		return claim.Standing{}, t.store.errNamespaceGone()
 	}
 	return t.store.standing(rows[0])
 }

@@ -148,8 +148,8 @@ func textFits(text string) error {
 }
 
 // found reads a row of statements.get or list, and returns false if there is no record in it.
-func found(values []any, m *memory) (f claim.Found, mode string, err error) {
-	r := reader{values: values, memory: m}
+func found(values []any, m *pastCache) (f claim.Found, mode string, err error) {
+	r := reader{values: values, cache: m}
 	f.Record.Name = r.text("name")
 	none := len(values) > 0 && values[0] == nil
 	if none {
@@ -179,7 +179,7 @@ func found(values []any, m *memory) (f claim.Found, mode string, err error) {
 type reader struct {
 	values []any
 	wrong  error
-	memory *memory // may be nil
+	cache  *pastCache // may be nil
 }
 
 func (r *reader) skip(n int) { r.values = r.values[min(n, len(r.values)):] }
@@ -269,7 +269,7 @@ func (r *reader) document(column string, value any) {
 // past reads past tenures.
 func (r *reader) past(name string, op claim.Op) []backend.Tenure {
 	is := history{op: op, recent: r.text("recent"), past: r.text("past")}
-	if known, ok := r.memory.get(name, &is); ok {
+	if known, ok := r.cache.meaning(name, &is); ok {
 		return known
 	}
 	is.read, is.all = true, r.tenures("recent", is.recent)
@@ -279,7 +279,7 @@ func (r *reader) past(name string, op claim.Op) []backend.Tenure {
 		is.all = is.all[:min(len(is.all), claim.MaxPast)]
 	}
 	if r.wrong == nil {
-		r.memory.keep(name, is)
+		r.cache.remember(name, is)
 	}
 	return slices.Clone(is.all)
 }

@@ -52,7 +52,7 @@ func about(table, column string) string {
 	return ""
 }
 
-func (d postgresql) schema(t tables) string {
+func (d postgresqlDialect) createTables(t tables) string {
 	text := `CREATE TABLE IF NOT EXISTS {namespace} (
 	ns      text COLLATE "C" PRIMARY KEY,
 	mode    text    NOT NULL CHECK (mode IN ('writer', 'store')),
@@ -116,7 +116,7 @@ CREATE TABLE IF NOT EXISTS {clock} (
 	return t.fill(text)
 }
 
-func (d sqlite) schema(t tables) string {
+func (d sqliteDialect) createTables(t tables) string {
 	integer := func(column string) string {
 		return column + ` INTEGER NOT NULL CHECK (typeof(` + column + `) = 'integer')`
 	}

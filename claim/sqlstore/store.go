@@ -80,10 +80,10 @@ type Store struct {
 	config     Config
 	tables     tables
 	statements statements
-	teller     Teller  // nil if the database is none
-	grouper    Grouper // nil if the database is none
-	queue      queue
-	memory     memory
+	notifier   OwnerNotifier  // nil if the database is none
+	committer  BatchCommitter // nil if the database is none
+	queue      writeQueue
+	memory     pastCache
 	queues     atomic.Bool // there is a table of tickets
 	closed     chan struct{}
 	close      sync.Once
@@ -104,8 +104,8 @@ func New(ctx context.Context, db DB, d Dialect, c Config) (*Store, error) {
 	}
 	t := tables{schema: c.Schema, prefix: c.Prefix}
 	s := &Store{db: db, dialect: d, config: c, tables: t, statements: d.statements(t), closed: make(chan struct{})}
-	s.teller, _ = db.(Teller)
-	s.grouper, _ = db.(Grouper)
+	s.notifier, _ = db.(OwnerNotifier)
+	s.committer, _ = db.(BatchCommitter)
 	if err := s.prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (s *Store) Config() Config { return s.config }
 
 // prepare makes what is missing.
 func (s *Store) prepare(ctx context.Context) error {
-	version, err := s.version(ctx)
+	version, err := s.schemaVersion(ctx)
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (s *Store) prepare(ctx context.Context) error {
 }
 
 // version returns that of the schema, which it makes if there is none.
-func (s *Store) version(ctx context.Context) (int64, error) {
+func (s *Store) schemaVersion(ctx context.Context) (int64, error) {
 	const attempts = 3 // others may be making the same tables
 	for attempt := 1; ; attempt++ {
 		rows, f := s.query(ctx, s.statements.version)
@@ -157,8 +157,8 @@ func (s *Store) version(ctx context.Context) (int64, error) {
 		if !f.Missing || attempt == attempts {
 			return 0, fmt.Errorf("%s: read the version of the tables: %w: %w", s.Scheme(), f.Kind, f.detail())
 		}
-		err := s.db.Script(ctx, s.dialect.schema(s.tables))
-		if f := failure(err); err != nil && f.Denied {
+		err := s.db.Script(ctx, s.dialect.createTables(s.tables))
+		if f := failureOf(err); err != nil && f.Denied {
 			return 0, fmt.Errorf("%s: %w: the tables %s* are not there, and this user may not make them: have the owner of the database run what %s prints: %w",
 				s.Scheme(), backend.ErrInvalid, s.config.Prefix, s.config.SchemaCommand(s.dialect), f.Err)
 		} else if err != nil && attempt == attempts-1 {
@@ -211,7 +211,7 @@ func (s *Store) checkMode(mode string) error {
 }
 
 // gone is the error for a namespace whose row was deleted.
-func (s *Store) gone() error {
+func (s *Store) errNamespaceGone() error {
 	return fmt.Errorf("%s: %w: the row of namespace %s was deleted: its tokens can no longer be trusted: open it again to create another, and raise its floor above all tokens that were seen",
 		s.Scheme(), backend.ErrInvalid, s.config.Namespace)
 }
@@ -233,7 +233,7 @@ func (s *Store) Get(ctx context.Context, name string) (claim.Found, error) {
 		return claim.Found{}, err
 	}
 	if len(rows) == 0 {
-		return claim.Found{}, s.gone()
+		return claim.Found{}, s.errNamespaceGone()
 	}
 	f, err := s.found(rows[0], &s.memory)
 	f.Waiting, _ = rows[0][len(rows[0])-1].(bool)
@@ -260,7 +260,7 @@ func (s *Store) GetAll(ctx context.Context, names []string) ([]claim.Found, erro
 			return nil, err
 		}
 		if len(rows) == 0 {
-			return nil, s.gone()
+			return nil, s.errNamespaceGone()
 		}
 		var floor backend.Token
 		for _, values := range rows {
@@ -281,7 +281,7 @@ func (s *Store) GetAll(ctx context.Context, names []string) ([]claim.Found, erro
 }
 
 // found reads one row.
-func (s *Store) found(values []any, m *memory) (claim.Found, error) {
+func (s *Store) found(values []any, m *pastCache) (claim.Found, error) {
 	f, mode, err := found(values, m)
 	if err != nil {
 		return f, fmt.Errorf("%s: %w", s.Scheme(), err)
@@ -316,7 +316,7 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]cl
 		return nil, err
 	}
 	if len(rows) == 0 {
-		return nil, s.gone()
+		return nil, s.errNamespaceGone()
 	}
 	var all []claim.Found
 	for _, values := range rows {

@@ -13,29 +13,29 @@ import (
 
 // Swap implements [claim.Store].
 func (s *Store) Swap(ctx context.Context, w claim.Swap) (bool, error) {
-	statement, args, past, err := s.swap(w)
+	statement, args, past, err := s.swapStatement(w)
 	if err != nil {
 		return false, err
 	}
 	what := "write " + w.Record.Name
 	var rows [][]any
-	if now := s.statements.now(statement); w.Owner && now != "" && s.grouper != nil {
+	if now := s.statements.withoutLockWait(statement); w.Owner && now != "" && s.committer != nil {
 		rows, err = s.writeOwner(ctx, what, w.Record.Name, statement, now, args)
 	} else {
 		rows, err = s.write(ctx, what, statement, args...)
 	}
 	if err != nil {
 		if errors.Is(err, backend.ErrUnknownOutcome) {
-			s.changed(w, nil)
+			s.notifyOwner(w, nil)
 		}
 		return false, err
 	}
 	if len(rows) > 0 {
-		s.changed(w, rows[0])
+		s.notifyOwner(w, rows[0])
 		if extends(w) || keeps(w) {
-			s.memory.kept(w.Record.Name, w.Old, w.Record.Op)
+			s.memory.movedTo(w.Record.Name, w.Old, w.Record.Op)
 		} else {
-			s.memory.keep(w.Record.Name, past)
+			s.memory.remember(w.Record.Name, past)
 		}
 		return true, nil
 	}
@@ -50,17 +50,17 @@ func (s *Store) Bounds() bool { return true }
 
 // changed has others told that a swap has changed the owner of a name, or may have, unless what it returned says that
 // nobody listens.
-func (s *Store) changed(w claim.Swap, row []any) {
+func (s *Store) notifyOwner(w claim.Swap, row []any) {
 	if len(row) > 0 && row[0] == any(false) {
 		return
 	}
-	if s.teller != nil && w.Owner {
-		s.teller.Changed(w.Record.Name, !w.Record.Held())
+	if s.notifier != nil && w.Owner {
+		s.notifier.OwnerChanged(w.Record.Name, !w.Record.Held())
 	}
 }
 
 // swap returns the statement of a conditional write, its arguments, and the history of the row after it, if it changes.
-func (s *Store) swap(w claim.Swap) (statement string, args []any, past history, err error) {
+func (s *Store) swapStatement(w claim.Swap) (statement string, args []any, past history, err error) {
 	if w.Ended && !s.config.StoreClock {
 		return "", nil, past, fmt.Errorf("%s: %w: only in store-clock mode does the database judge what has ended", s.Scheme(), backend.ErrInvalid)
 	}
@@ -74,7 +74,7 @@ func (s *Store) swap(w claim.Swap) (statement string, args []any, past history, 
 		}
 		args = append([]any{s.config.Namespace, w.Record.Name}, values...)
 		args = append(args, s.config.mode(), w.Old.String())
-		return s.statements.extend, append(args, s.dialect.settings(s.config)...), past, nil
+		return s.statements.extend, append(args, s.dialect.writeSettings(s.config)...), past, nil
 	}
 	args = append(make([]any, 0, placesAfter(columns).settings), s.config.Namespace, w.Record.Name)
 	if args, err = row(args, &w.Record, keeps(w)); err != nil {
@@ -86,7 +86,7 @@ func (s *Store) swap(w claim.Swap) (statement string, args []any, past history, 
 	}
 	if !keeps(w) {
 		var same bool
-		past, same = s.memory.written(&w.Record, w.Old, w.Owner && w.Adds)
+		past, same = s.memory.historyOf(&w.Record, w.Old, w.Owner && w.Adds)
 		unknown := w.Record.Past
 		if same {
 			unknown = unknown[:1]
@@ -108,7 +108,7 @@ func (s *Store) swap(w claim.Swap) (statement string, args []any, past history, 
 	if w.Old != (claim.Op{}) {
 		args = append(args, w.Old.String(), w.Ended, w.Above)
 	}
-	return statement, append(args, s.dialect.settings(s.config)...), past, nil
+	return statement, append(args, s.dialect.writeSettings(s.config)...), past, nil
 }
 
 // keeps says whether a swap can be one that leaves pins and past as they are.
@@ -119,10 +119,10 @@ func extends(w claim.Swap) bool { return w.Extends && !w.Owner && !w.Ended && w.
 
 // whyNot returns why nothing was written, if it was not because of the op.
 func (s *Store) whyNot(ctx context.Context, v verdict) error {
-	if !v.told {
+	if !v.known {
 		space, err := s.namespace(ctx)
 		if errors.Is(err, errNoNamespace) {
-			return s.gone()
+			return s.errNamespaceGone()
 		}
 		if err != nil {
 			return err // nothing was written
@@ -145,7 +145,7 @@ func (s *Store) SwapAll(ctx context.Context, swaps []claim.Swap) ([]bool, error)
 	together, places := [][]any{}, map[string]int{}
 	var apart []int
 	for i, w := range swaps {
-		_, args, _, err := s.swap(w)
+		_, args, _, err := s.swapStatement(w)
 		if err != nil {
 			return nil, err
 		}
@@ -209,7 +209,7 @@ func (s *Store) RaiseFloor(ctx context.Context, t backend.Token) (backend.Token,
 		return 0, err
 	}
 	if len(rows) == 0 {
-		return 0, s.gone()
+		return 0, s.errNamespaceGone()
 	}
 	r := reader{values: rows[0]}
 	floor := r.number("floor")

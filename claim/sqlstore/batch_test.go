@@ -16,8 +16,8 @@ import (
 )
 
 // crowd is a database in which each write waits until it is let go on.
-type crowd struct {
-	script
+type gatedDB struct {
+	scriptedDB
 	written func(names []string) ([][][]any, error) // answers a write
 
 	mu   sync.Mutex
@@ -35,7 +35,7 @@ func all(names []string) ([][][]any, error) {
 }
 
 // wait notes a write and answers it when it may go on.
-func (c *crowd) wait(ctx context.Context, what string, names []string) ([][][]any, error) {
+func (c *gatedDB) waitForRelease(ctx context.Context, what string, names []string) ([][][]any, error) {
 	c.mu.Lock()
 	c.sent = append(c.sent, what)
 	c.mu.Unlock()
@@ -47,7 +47,7 @@ func (c *crowd) wait(ctx context.Context, what string, names []string) ([][][]an
 	}
 }
 
-func (c *crowd) way(what string) chan struct{} {
+func (c *gatedDB) way(what string) chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.goOn[what] == nil {
@@ -65,28 +65,28 @@ func nameOf(s Statement) string {
 	return name
 }
 
-func (c *crowd) Query(ctx context.Context, statement string, args ...any) ([][]any, error) {
+func (c *gatedDB) Query(ctx context.Context, statement string, args ...any) ([][]any, error) {
 	if !strings.Contains(statement, "UPDATE") {
-		return c.script.Query(ctx, statement, args...)
+		return c.scriptedDB.Query(ctx, statement, args...)
 	}
 	name := nameOf(Statement{statement, args})
-	rows, err := c.wait(ctx, name, []string{name})
+	rows, err := c.waitForRelease(ctx, name, []string{name})
 	if err != nil {
 		return nil, err
 	}
 	return rows[0], nil
 }
 
-func (c *crowd) Group(ctx context.Context, statements []Statement) ([][][]any, error) {
+func (c *gatedDB) CommitBatch(ctx context.Context, statements []Statement) ([][][]any, error) {
 	var names []string
 	for _, s := range statements {
 		names = append(names, nameOf(s))
 	}
-	return c.wait(ctx, strings.Join(names, " "), names)
+	return c.waitForRelease(ctx, strings.Join(names, " "), names)
 }
 
 // let lets writes go on, one after the other.
-func (c *crowd) let(whats ...string) {
+func (c *gatedDB) release(whats ...string) {
 	for _, what := range whats {
 		c.way(what) <- struct{}{}
 		synctest.Wait()
@@ -94,7 +94,7 @@ func (c *crowd) let(whats ...string) {
 }
 
 // sees fails unless that was sent since it was asked last.
-func (c *crowd) sees(t *testing.T, want ...string) {
+func (c *gatedDB) checkSent(t *testing.T, want ...string) {
 	t.Helper()
 	synctest.Wait()
 	c.mu.Lock()
@@ -111,9 +111,9 @@ type writer struct {
 	came chan string
 }
 
-func crowded(t *testing.T) (*crowd, *writer) {
+func crowded(t *testing.T) (*gatedDB, *writer) {
 	t.Helper()
-	c := &crowd{written: all, goOn: make(map[string]chan struct{})}
+	c := &gatedDB{written: all, goOn: make(map[string]chan struct{})}
 	c.answer = func(statement string, _ []any) ([][]any, error) {
 		if strings.Contains(statement, "max(version)") {
 			return [][]any{{int64(Version)}}, nil
@@ -149,7 +149,7 @@ func (w *writer) write(ctx context.Context, names ...string) {
 }
 
 // hears fails unless that has come since it was asked last.
-func (w *writer) hears(t *testing.T, want ...string) {
+func (w *writer) checkResults(t *testing.T, want ...string) {
 	t.Helper()
 	synctest.Wait()
 	var got []string
@@ -162,38 +162,38 @@ func (w *writer) hears(t *testing.T, want ...string) {
 }
 
 // What comes while a few are under way goes together when one of those is done, but for a second write of a name.
-func TestWhatWaitsGoesTogether(t *testing.T) {
+func TestWaitingWritesAreCommittedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, w := crowded(t)
 		w.write(t.Context(), "a", "Rb", "c", "Rd", "c", "e")
-		c.sees(t, "*Rb", "a")
-		c.let("a")
-		w.hears(t, "a true")
-		c.sees(t, "*c *Rd *e")
+		c.checkSent(t, "*Rb", "a")
+		c.release("a")
+		w.checkResults(t, "a true")
+		c.checkSent(t, "*c *Rd *e")
 		w.write(t.Context(), "f", "g")
-		c.let("*c *Rd *e")
-		w.hears(t, "Rd true", "c true", "e true")
-		c.sees(t, "*c *f *g")
-		c.let("*Rb")
-		w.hears(t, "Rb true")
+		c.release("*c *Rd *e")
+		w.checkResults(t, "Rd true", "c true", "e true")
+		c.checkSent(t, "*c *f *g")
+		c.release("*Rb")
+		w.checkResults(t, "Rb true")
 		w.write(t.Context(), "h") // there is room again
-		c.sees(t, "h")
+		c.checkSent(t, "h")
 		w.write(t.Context(), "i")
-		c.let("h")
-		c.sees(t)
-		c.let("*c *f *g") // for which it waits
-		c.sees(t, "i")
-		c.let("i")
-		w.hears(t, "c true", "f true", "g true", "h true", "i true")
+		c.release("h")
+		c.checkSent(t)
+		c.release("*c *f *g") // for which it waits
+		c.checkSent(t, "i")
+		c.release("i")
+		w.checkResults(t, "c true", "f true", "g true", "h true", "i true")
 		w.write(t.Context(), "a", "b")
-		c.sees(t, "a", "b")
-		c.let("a", "b")
-		w.hears(t, "a true", "b true")
+		c.checkSent(t, "a", "b")
+		c.release("a", "b")
+		w.checkResults(t, "a true", "b true")
 	})
 }
 
 // A write that was skipped because its row is locked waits for that lock alone, and holds up nobody.
-func TestWhoHasToWaitHoldsUpNobody(t *testing.T) {
+func TestWriteOfALockedRowDelaysNoOtherWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, w := crowded(t)
 		locked := func(names []string) ([][][]any, error) {
@@ -207,21 +207,21 @@ func TestWhoHasToWaitHoldsUpNobody(t *testing.T) {
 		}
 		c.written = locked
 		w.write(t.Context(), "a", "Rb", "c", "Rd", "Re")
-		c.let("*Rb")
-		c.sees(t, "*Rb", "*c *Rd *Re", "Rb", "a")
-		c.let("*c *Rd *Re")
-		c.sees(t, "Rd", "Re")
-		w.hears(t, "c true")
-		c.let("a")
+		c.release("*Rb")
+		c.checkSent(t, "*Rb", "*c *Rd *Re", "Rb", "a")
+		c.release("*c *Rd *Re")
+		c.checkSent(t, "Rd", "Re")
+		w.checkResults(t, "c true")
+		c.release("a")
 		w.write(t.Context(), "f", "g") // those that wait take nobody's place
-		c.sees(t, "f", "g")
-		c.let("f", "g", "Rb", "Re", "Rd")
-		w.hears(t, "Rb true", "Rd true", "Re true", "a true", "f true", "g true")
+		c.checkSent(t, "f", "g")
+		c.release("f", "g", "Rb", "Re", "Rd")
+		w.checkResults(t, "Rb true", "Rd true", "Re true", "a true", "f true", "g true")
 	})
 }
 
 // What fails together is tried alone; unless it may have happened, and then all are told so.
-func TestGroupThatFails(t *testing.T) {
+func TestWritesOfAFailedBatchAreTriedAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, w := crowded(t)
 		fails := func(kind error) {
@@ -235,91 +235,91 @@ func TestGroupThatFails(t *testing.T) {
 		for _, kind := range []error{backend.ErrUnavailable, backend.ErrInvalid} {
 			fails(kind)
 			w.write(t.Context(), "a", "b", "c", "Rd")
-			c.let("a", "b", "*c *Rd")
-			c.sees(t, "*c *Rd", "Rd", "a", "b", "c")
-			c.let("c", "Rd")
-			w.hears(t, "Rd true", "a true", "b true", "c true")
+			c.release("a", "b", "*c *Rd")
+			c.checkSent(t, "*c *Rd", "Rd", "a", "b", "c")
+			c.release("c", "Rd")
+			w.checkResults(t, "Rd true", "a true", "b true", "c true")
 		}
 		fails(backend.ErrUnknownOutcome)
 		w.write(t.Context(), "a", "b", "c", "Rd")
-		c.let("a", "b", "*c *Rd")
-		c.sees(t, "*c *Rd", "a", "b")
+		c.release("a", "b", "*c *Rd")
+		c.checkSent(t, "*c *Rd", "a", "b")
 		unknown := backend.ErrUnknownOutcome.Error()
-		w.hears(t, "Rd "+unknown, "a true", "b true", "c "+unknown)
+		w.checkResults(t, "Rd "+unknown, "a true", "b true", "c "+unknown)
 		fails(backend.ErrUnsupported)
 		w.write(t.Context(), "a", "b", "c", "Rd")
-		c.let("a")
+		c.release("a")
 		w.write(t.Context(), "e", "f")
-		c.sees(t, "*c *Rd", "a", "b")
-		c.let("*c *Rd")
-		c.sees(t, "Rd", "c", "e", "f") // nothing waits for a group that there never will be
+		c.checkSent(t, "*c *Rd", "a", "b")
+		c.release("*c *Rd")
+		c.checkSent(t, "Rd", "c", "e", "f") // nothing waits for a group that there never will be
 		w.write(t.Context(), "g")
-		c.sees(t, "g")
-		c.let("b", "c", "Rd", "e", "f", "g")
-		w.hears(t, "Rd true", "a true", "b true", "c true", "e true", "f true", "g true")
+		c.checkSent(t, "g")
+		c.release("b", "c", "Rd", "e", "f", "g")
+		w.checkResults(t, "Rd true", "a true", "b true", "c true", "e true", "f true", "g true")
 	})
 }
 
 // A caller that no longer waits for its turn is not written; one that no longer waits for the others knows nothing of it.
-func TestContextsEndWhileOthersAreUnderWay(t *testing.T) {
+func TestCallerMayLeaveWhileItsWriteWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, w := crowded(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		w.write(t.Context(), "a", "b")
 		w.write(ctx, "c", "d")
 		cancel()
-		w.hears(t, "c "+backend.ErrUnavailable.Error(), "d "+backend.ErrUnavailable.Error())
+		w.checkResults(t, "c "+backend.ErrUnavailable.Error(), "d "+backend.ErrUnavailable.Error())
 		w.write(t.Context(), "e", "f")
 		ctx, cancel = context.WithCancel(t.Context())
 		w.write(ctx, "g")
-		c.let("a")
-		c.sees(t, "*e *f *g", "a", "b")
+		c.release("a")
+		c.checkSent(t, "*e *f *g", "a", "b")
 		cancel()
-		w.hears(t, "a true", "g "+backend.ErrUnknownOutcome.Error())
-		c.let("*e *f *g", "b")
-		w.hears(t, "b true", "e true", "f true")
+		w.checkResults(t, "a true", "g "+backend.ErrUnknownOutcome.Error())
+		c.release("*e *f *g", "b")
+		w.checkResults(t, "b true", "e true", "f true")
 	})
 }
 
 // If those that are under way hang, the others do not wait for them for long; and what hangs in a group ends.
-func TestOthersDoNotHang(t *testing.T) {
+func TestHangingWriteDelaysOthersBriefly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, w := crowded(t)
 		w.write(t.Context(), "a", "b", "Rc")
 		time.Sleep(longWait - 1)
-		c.sees(t, "a", "b")
+		c.checkSent(t, "a", "b")
 		time.Sleep(time.Nanosecond)
-		c.sees(t, "Rc")
+		c.checkSent(t, "Rc")
 		w.write(t.Context(), "d", "e")
-		c.let("a")
-		c.sees(t, "*d *e")
+		c.release("a")
+		c.checkSent(t, "*d *e")
 		w.write(t.Context(), "f")
-		c.let("b")
+		c.release("b")
 		w.write(t.Context(), "g", "h")
-		c.sees(t)
+		c.checkSent(t)
 		time.Sleep(longWait)
-		c.sees(t, "f", "g", "h")
+		c.checkSent(t, "f", "g", "h")
 		w.write(t.Context(), "i", "j", "k")
-		c.let("i") // the group is not waited for any more
-		c.sees(t, "*j *k", "i")
-		time.Sleep(groupLimit)
+		c.release("i") // the group is not waited for any more
+		c.checkSent(t, "*j *k", "i")
+		time.Sleep(batchLimit)
 		unknown := backend.ErrUnknownOutcome.Error()
-		w.hears(t, "a true", "b true", "d "+unknown, "e "+unknown, "i true", "j "+unknown, "k "+unknown)
+		w.checkResults(t, "a true", "b true", "d "+unknown, "e "+unknown, "i true", "j "+unknown, "k "+unknown)
 		w.write(t.Context(), "l", "m")
-		c.sees(t, "l", "m") // in their place
-		c.let("Rc", "f", "g", "h", "l", "m")
-		w.hears(t, "Rc true", "f true", "g true", "h true", "l true", "m true")
+		c.checkSent(t, "l", "m") // in their place
+		c.release("Rc", "f", "g", "h", "l", "m")
+		w.checkResults(t, "Rc true", "f true", "g true", "h true", "l true", "m true")
 	})
 }
 
 // A store that is closed waits for its groups, and writes nothing more.
-func TestCloseEndsGroups(t *testing.T) {
+func TestCloseWaitsForBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, w := crowded(t)
 		w.write(t.Context(), "a", "b", "c", "d")
-		c.let("a")
+		c.release("a")
 		w.write(t.Context(), "e", "f")
-		c.sees(t, "*c *d", "a", "b")
+		c.checkSent(t, "*c *d", "a", "b")
 		if err := w.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -329,17 +329,17 @@ func TestCloseEndsGroups(t *testing.T) {
 			close(ended)
 		}()
 		closed := backend.ErrClosed.Error()
-		w.hears(t, "a true", "e "+closed, "f "+closed)
+		w.checkResults(t, "a true", "e "+closed, "f "+closed)
 		select {
 		case <-ended:
 			t.Error("it does not wait for what is under way")
 		default:
 		}
-		c.let("*c *d", "b")
+		c.release("*c *d", "b")
 		<-ended
-		w.hears(t, "b true", "c true", "d true")
+		w.checkResults(t, "b true", "c true", "d true")
 		w.write(t.Context(), "g", "h", "i")
-		w.hears(t, "g "+closed, "h "+closed, "i "+closed)
-		c.sees(t)
+		w.checkResults(t, "g "+closed, "h "+closed, "i "+closed)
+		c.checkSent(t)
 	})
 }

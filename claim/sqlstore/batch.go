@@ -14,8 +14,8 @@ const (
 	// maxUnderWay is how many writes that change an owner are under way before others wait for them.
 	maxUnderWay = 2
 	// maxGroup is how many are committed at once, and groupLimit bounds how long that may take.
-	maxGroup   = 64
-	groupLimit = 5 * time.Second
+	maxBatch   = 64
+	batchLimit = 5 * time.Second
 	// longWait is how long one waits for those that are under way. If they take longer there is something the matter
 	// with them, and it goes beside them.
 	longWait = 50 * time.Millisecond
@@ -28,27 +28,27 @@ type Statement struct {
 }
 
 // Grouper is a DB that can commit several statements at once, which costs hardly more than to commit one.
-type Grouper interface {
+type BatchCommitter interface {
 	// Group runs statements as one transaction, in their order, and returns the rows of each when that is committed.
 	// An error is a [*Failure] of all of them. Its kind is [backend.ErrUnsupported] if this database never can.
-	Group(ctx context.Context, statements []Statement) ([][][]any, error)
+	CommitBatch(ctx context.Context, statements []Statement) ([][][]any, error)
 }
 
 // turn is what becomes of a write that may be one of a group.
-type turn uint8
+type fate uint8
 
 const (
-	waits  turn = iota
-	goes        // by itself, as one of those that are under way
-	beside      // by itself, beside them
-	joined      // in a group
+	queued    fate = iota
+	alone          // by itself, as one of those that are under way
+	alongside      // by itself, beside them
+	inBatch        // in a group
 )
 
 // write is one that waits until others are no longer under way.
-type write struct {
+type ownerWrite struct {
 	name      string
 	statement Statement
-	turn      turn          // guarded by the lock of the queue
+	fate      fate          // guarded by the lock of the queue
 	done      chan struct{} // closed when it goes by itself, or what follows is known
 	rows      [][]any
 	failed    *Failure
@@ -57,66 +57,66 @@ type write struct {
 // queue has a few writes go at once, each by itself, and the others wait: what has gathered when one of those is done
 // goes together, and what comes then gathers until the group is done. So who writes alone never waits, and many do not
 // take one commit each. Its zero value is ready.
-type queue struct {
+type writeQueue struct {
 	mu       sync.Mutex
 	underWay int
-	group    bool // one of those under way is a group
-	waits    []*write
+	batching bool // one of those under way is a group
+	waits    []*ownerWrite
 	off      bool // nothing waits any more: the database cannot commit several at once, or the store was closed
-	groups   sync.WaitGroup
+	batches  sync.WaitGroup
 }
 
 // enter returns whether a write goes at once; if it waits, as what.
-func (q *queue) enter(name string, s Statement) (turn, *write) {
+func (q *writeQueue) enter(name string, s Statement) (fate, *ownerWrite) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
 	case q.off:
-		return beside, nil
+		return alongside, nil
 	case q.underWay < maxUnderWay && len(q.waits) == 0:
 		q.underWay++
-		return goes, nil
+		return alone, nil
 	}
-	w := &write{name: name, statement: s, done: make(chan struct{})}
+	w := &ownerWrite{name: name, statement: s, done: make(chan struct{})}
 	q.waits = append(q.waits, w)
-	return waits, w
+	return queued, w
 }
 
 // next is told that one is no longer under way, and whether that was a group. It returns those that go together in its
 // place, if there are any.
-func (q *queue) next(group bool) []*write {
+func (q *writeQueue) finish(group bool) []*ownerWrite {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.group = q.group && !group
-	if q.group || len(q.waits) == 0 {
+	q.batching = q.batching && !group
+	if q.batching || len(q.waits) == 0 {
 		q.underWay--
 		return nil
 	}
-	return q.start(q.take())
+	return q.startBatch(q.takeOldest())
 }
 
 // start has writes go in the place of one that is no longer under way. The lock is held.
-func (q *queue) start(group []*write) []*write {
+func (q *writeQueue) startBatch(group []*ownerWrite) []*ownerWrite {
 	if len(group) == 1 {
-		group[0].turn = goes
+		group[0].fate = alone
 		close(group[0].done)
 		return nil
 	}
-	q.group = true
+	q.batching = true
 	for _, w := range group {
-		w.turn = joined
+		w.fate = inBatch
 	}
-	q.groups.Add(1)
+	q.batches.Add(1)
 	return group
 }
 
 // take takes out those that waited longest, but only one of each name. The lock is held.
-func (q *queue) take() []*write {
-	var group []*write
+func (q *writeQueue) takeOldest() []*ownerWrite {
+	var group []*ownerWrite
 	left := q.waits[:0]
 	names := make(map[string]bool, len(q.waits))
 	for _, w := range q.waits {
-		if names[w.name] || len(group) == maxGroup {
+		if names[w.name] || len(group) == maxBatch {
 			left = append(left, w)
 			continue
 		}
@@ -129,7 +129,7 @@ func (q *queue) take() []*write {
 }
 
 // withdraw takes w out, if it still waits, and returns what has become of it before.
-func (q *queue) withdraw(w *write) turn {
+func (q *writeQueue) withdraw(w *ownerWrite) fate {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for i, other := range q.waits {
@@ -138,46 +138,46 @@ func (q *queue) withdraw(w *write) turn {
 			break
 		}
 	}
-	return w.turn
+	return w.fate
 }
 
 // hangs notes that what is under way takes long, and no group is to be waited for.
-func (q *queue) hangs() {
+func (q *writeQueue) stopBatching() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.group = false
+	q.batching = false
 }
 
 // end has nothing wait any more.
-func (q *queue) end() {
+func (q *writeQueue) turnOff() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.off = true
 	for _, w := range q.waits {
-		w.turn = beside
+		w.fate = alongside
 		close(w.done)
 	}
 	q.waits = nil
 }
 
 // await returns when it is the turn of w, or what became of it is known.
-func (q *queue) await(ctx context.Context, w *write) (turn, *Failure) {
+func (q *writeQueue) await(ctx context.Context, w *ownerWrite) (fate, *Failure) {
 	long := time.NewTimer(longWait)
 	defer long.Stop()
 	for {
 		select {
 		case <-w.done:
-			return w.turn, w.failed
+			return w.fate, w.failed
 		case <-long.C:
-			if q.withdraw(w) == waits {
-				q.hangs()
-				return beside, nil
+			if q.withdraw(w) == queued {
+				q.stopBatching()
+				return alongside, nil
 			}
 		case <-ctx.Done():
 			switch t := q.withdraw(w); t {
-			case waits:
+			case queued:
 				return t, &Failure{Kind: backend.ErrUnavailable, Err: ctx.Err()}
-			case joined: // and it is written, or not
+			case inBatch: // and it is written, or not
 				return t, &Failure{Kind: backend.ErrUnknownOutcome, Err: ctx.Err()}
 			default:
 				return t, nil // the statement finds out
@@ -191,22 +191,22 @@ func (q *queue) await(ctx context.Context, w *write) (turn, *Failure) {
 // others, and the statement itself is run beside them then.
 func (s *Store) writeOwner(ctx context.Context, what, name, statement, now string, args []any) ([][]any, error) {
 	turn, w := s.queue.enter(name, Statement{now, args})
-	if turn == waits {
+	if turn == queued {
 		var f *Failure
 		if turn, f = s.queue.await(ctx, w); f != nil {
 			return nil, fmt.Errorf("%s: %s: %w: %w", s.Scheme(), what, f.Kind, f.detail())
 		}
 	}
 	switch turn {
-	case joined:
+	case inBatch:
 		if len(w.rows) > 0 {
 			return w.rows, nil
 		}
-	case goes:
+	case alone:
 		if statement == s.statements.take || statement == s.statements.queue.take { // nobody has locked what is vacant for long
 			now = statement
 		}
-		rows, err := s.writeInTurn(ctx, what, now, args)
+		rows, err := s.writeAlone(ctx, what, now, args)
 		if err != nil || len(rows) > 0 || now == statement {
 			return rows, err
 		}
@@ -215,37 +215,37 @@ func (s *Store) writeOwner(ctx context.Context, what, name, statement, now strin
 }
 
 // writeInTurn writes as one of those that are under way.
-func (s *Store) writeInTurn(ctx context.Context, what, statement string, args []any) ([][]any, error) {
-	defer s.pass(false)
+func (s *Store) writeAlone(ctx context.Context, what, statement string, args []any) ([][]any, error) {
+	defer s.writeFinished(false)
 	return s.write(ctx, what, statement, args...)
 }
 
 // pass has those that wait go in the place of one write, or of a group, that is no longer under way.
-func (s *Store) pass(group bool) {
-	if group := s.queue.next(group); group != nil {
-		go s.together(group) // Wait waits for that
+func (s *Store) writeFinished(group bool) {
+	if group := s.queue.finish(group); group != nil {
+		go s.commitBatch(group) // Wait waits for that
 	}
 }
 
 // together writes a group. Who is in it and was not written, for whichever reason, tries by himself; unless it is not
 // known whether it was.
-func (s *Store) together(group []*write) {
-	defer s.queue.groups.Done()
-	ctx, cancel := context.WithTimeout(context.Background(), groupLimit)
+func (s *Store) commitBatch(group []*ownerWrite) {
+	defer s.queue.batches.Done()
+	ctx, cancel := context.WithTimeout(context.Background(), batchLimit)
 	defer cancel()
 	statements := make([]Statement, len(group))
 	for i, w := range group {
 		statements[i] = w.statement
 	}
-	rows, err := s.grouper.Group(ctx, statements)
+	rows, err := s.committer.CommitBatch(ctx, statements)
 	var f *Failure
 	if err != nil {
-		f = failure(err)
+		f = failureOf(err)
 	}
 	if f != nil && errors.Is(f.Kind, backend.ErrUnsupported) {
-		s.queue.end()
+		s.queue.turnOff()
 	}
-	s.pass(true)
+	s.writeFinished(true)
 	for i, w := range group {
 		switch {
 		case f == nil:
@@ -260,6 +260,6 @@ func (s *Store) together(group []*write) {
 // Wait returns when nothing is under way any more that was begun for several callers, who may have gone since. It is
 // for the owner of the database, when the store is closed.
 func (s *Store) Wait() {
-	s.queue.end()
-	s.queue.groups.Wait()
+	s.queue.turnOff()
+	s.queue.batches.Wait()
 }
