@@ -11,62 +11,64 @@ import (
 )
 
 const (
-	// maxUnderWay is how many writes that change an owner are under way before others wait for them.
+	// maxUnderWay is how many owner changes may be under way before others wait for them.
 	maxUnderWay = 2
-	// maxGroup is how many are committed at once, and groupLimit bounds how long that may take.
+	// maxBatch is how many writes one batch commits, and batchLimit bounds how long that may take.
 	maxBatch   = 64
 	batchLimit = 5 * time.Second
-	// longWait is how long one waits for those that are under way. If they take longer there is something the matter
-	// with them, and it goes beside them.
+	// longWait is how long a write waits for those under way. If they take longer, something is wrong with
+	// them, and the write runs alongside them.
 	longWait = 50 * time.Millisecond
 )
 
-// Statement is one with its arguments.
+// Statement is an SQL statement with its arguments.
 type Statement struct {
 	Text string
 	Args []any
 }
 
-// Grouper is a DB that can commit several statements at once, which costs hardly more than to commit one.
+// BatchCommitter is a DB that can commit several statements in one transaction, which costs hardly more than to
+// commit one.
 type BatchCommitter interface {
-	// Group runs statements as one transaction, in their order, and returns the rows of each when that is committed.
-	// An error is a [*Failure] of all of them. Its kind is [backend.ErrUnsupported] if this database never can.
+	// CommitBatch runs statements as one transaction, in their order, and returns the rows of each after the
+	// commit. An error is a [*Failure] of all of them. Its kind is [backend.ErrUnsupported] if this database
+	// never can.
 	CommitBatch(ctx context.Context, statements []Statement) ([][][]any, error)
 }
 
-// turn is what becomes of a write that may be one of a group.
+// fate is how a write of an owner change is run.
 type fate uint8
 
 const (
 	queued    fate = iota
-	alone          // by itself, as one of those that are under way
-	alongside      // by itself, beside them
-	inBatch        // in a group
+	alone          // on its own, as one of those under way
+	alongside      // on its own, in addition to those under way
+	inBatch        // as part of a batch
 )
 
-// write is one that waits until others are no longer under way.
+// ownerWrite is a write that waits until those under way are done.
 type ownerWrite struct {
 	name      string
 	statement Statement
 	fate      fate          // guarded by the lock of the queue
-	done      chan struct{} // closed when it goes by itself, or what follows is known
+	done      chan struct{} // closed when the write is to run on its own, or when rows and failed are set
 	rows      [][]any
 	failed    *Failure
 }
 
-// queue has a few writes go at once, each by itself, and the others wait: what has gathered when one of those is done
-// goes together, and what comes then gathers until the group is done. So who writes alone never waits, and many do not
-// take one commit each. Its zero value is ready.
+// writeQueue lets a few writes run at the same time, each on its own, while the others wait. When one is done,
+// the writes that have gathered run as one batch. Later writes gather until the batch is done. So a single
+// writer never waits, and many writers do not need one commit each. Its zero value is ready to use.
 type writeQueue struct {
 	mu       sync.Mutex
 	underWay int
-	batching bool // one of those under way is a group
+	batching bool // one of those under way is a batch
 	waits    []*ownerWrite
-	off      bool // nothing waits any more: the database cannot commit several at once, or the store was closed
+	off      bool // no write waits: the database cannot commit batches, or the store is closed
 	batches  sync.WaitGroup
 }
 
-// enter returns whether a write goes at once; if it waits, as what.
+// enter returns whether a write runs at once. If it waits, enter returns its entry in the queue.
 func (q *writeQueue) enter(name string, s Statement) (fate, *ownerWrite) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -82,8 +84,8 @@ func (q *writeQueue) enter(name string, s Statement) (fate, *ownerWrite) {
 	return queued, w
 }
 
-// next is told that one is no longer under way, and whether that was a group. It returns those that go together in its
-// place, if there are any.
+// finish notes that a write, or a batch, is done. It returns the writes of the batch that takes its place, if
+// there is one.
 func (q *writeQueue) finish(group bool) []*ownerWrite {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -95,7 +97,7 @@ func (q *writeQueue) finish(group bool) []*ownerWrite {
 	return q.startBatch(q.takeOldest())
 }
 
-// start has writes go in the place of one that is no longer under way. The lock is held.
+// startBatch starts writes in the place of one that is done. The caller holds the lock.
 func (q *writeQueue) startBatch(group []*ownerWrite) []*ownerWrite {
 	if len(group) == 1 {
 		group[0].fate = alone
@@ -110,7 +112,7 @@ func (q *writeQueue) startBatch(group []*ownerWrite) []*ownerWrite {
 	return group
 }
 
-// take takes out those that waited longest, but only one of each name. The lock is held.
+// takeOldest removes the writes that waited longest, at most one of each name. The caller holds the lock.
 func (q *writeQueue) takeOldest() []*ownerWrite {
 	var group []*ownerWrite
 	left := q.waits[:0]
@@ -128,7 +130,7 @@ func (q *writeQueue) takeOldest() []*ownerWrite {
 	return group
 }
 
-// withdraw takes w out, if it still waits, and returns what has become of it before.
+// withdraw removes w if it still waits, and returns its fate before that.
 func (q *writeQueue) withdraw(w *ownerWrite) fate {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -141,14 +143,14 @@ func (q *writeQueue) withdraw(w *ownerWrite) fate {
 	return w.fate
 }
 
-// hangs notes that what is under way takes long, and no group is to be waited for.
+// stopBatching notes that the writes under way take long, so no batch is to be waited for.
 func (q *writeQueue) stopBatching() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.batching = false
 }
 
-// end has nothing wait any more.
+// turnOff makes writes run without waiting from now on.
 func (q *writeQueue) turnOff() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -160,7 +162,7 @@ func (q *writeQueue) turnOff() {
 	q.waits = nil
 }
 
-// await returns when it is the turn of w, or what became of it is known.
+// await returns when w may run on its own, or its outcome is known.
 func (q *writeQueue) await(ctx context.Context, w *ownerWrite) (fate, *Failure) {
 	long := time.NewTimer(longWait)
 	defer long.Stop()
@@ -177,18 +179,18 @@ func (q *writeQueue) await(ctx context.Context, w *ownerWrite) (fate, *Failure) 
 			switch t := q.withdraw(w); t {
 			case queued:
 				return t, &Failure{Kind: backend.ErrUnavailable, Err: ctx.Err()}
-			case inBatch: // and it is written, or not
+			case inBatch: // the batch writes it, or not
 				return t, &Failure{Kind: backend.ErrUnknownOutcome, Err: ctx.Err()}
 			default:
-				return t, nil // the statement finds out
+				return t, nil // the statement finds that the context has ended
 			}
 		}
 	}
 }
 
-// writeOwner runs the statement of a swap that changes the owner, alone or together with those of other names. now is
-// the one that writes nothing where it would have to wait for somebody who has locked the row: it must not hold up
-// others, and the statement itself is run beside them then.
+// writeOwner runs the statement of a swap that changes the owner, on its own or in a batch with those of other
+// names. now is the variant that writes nothing if the row is locked, instead of waiting for that lock. So it
+// does not delay the rest of its batch; if it wrote nothing, the statement itself runs alongside the others.
 func (s *Store) writeOwner(ctx context.Context, what, name, statement, now string, args []any) ([][]any, error) {
 	turn, w := s.queue.enter(name, Statement{now, args})
 	if turn == queued {
@@ -203,7 +205,8 @@ func (s *Store) writeOwner(ctx context.Context, what, name, statement, now strin
 			return w.rows, nil
 		}
 	case alone:
-		if statement == s.statements.take || statement == s.statements.queue.take { // nobody has locked what is vacant for long
+		// No transaction locks a vacant row for long.
+		if statement == s.statements.take || statement == s.statements.queue.take {
 			now = statement
 		}
 		rows, err := s.writeAlone(ctx, what, now, args)
@@ -214,21 +217,21 @@ func (s *Store) writeOwner(ctx context.Context, what, name, statement, now strin
 	return s.write(ctx, what, statement, args...)
 }
 
-// writeInTurn writes as one of those that are under way.
+// writeAlone runs one of the writes under way.
 func (s *Store) writeAlone(ctx context.Context, what, statement string, args []any) ([][]any, error) {
 	defer s.writeFinished(false)
 	return s.write(ctx, what, statement, args...)
 }
 
-// pass has those that wait go in the place of one write, or of a group, that is no longer under way.
+// writeFinished lets waiting writes take the place of a write, or batch, that is done.
 func (s *Store) writeFinished(group bool) {
 	if group := s.queue.finish(group); group != nil {
-		go s.commitBatch(group) // Wait waits for that
+		go s.commitBatch(group) // Wait waits for it
 	}
 }
 
-// together writes a group. Who is in it and was not written, for whichever reason, tries by himself; unless it is not
-// known whether it was.
+// commitBatch writes a batch. A write that the batch has not written, for whatever reason, is tried again on
+// its own, unless its outcome is unknown.
 func (s *Store) commitBatch(group []*ownerWrite) {
 	defer s.queue.batches.Done()
 	ctx, cancel := context.WithTimeout(context.Background(), batchLimit)
@@ -257,8 +260,8 @@ func (s *Store) commitBatch(group []*ownerWrite) {
 	}
 }
 
-// Wait returns when nothing is under way any more that was begun for several callers, who may have gone since. It is
-// for the owner of the database, when the store is closed.
+// Wait returns when no batch is under way: its callers may be gone by then. The owner of the database calls it
+// when the store is closed.
 func (s *Store) Wait() {
 	s.queue.turnOff()
 	s.queue.batches.Wait()

@@ -15,13 +15,13 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// crowd is a database in which each write waits until it is let go on.
+// gatedDB is a database in which each write waits until the test releases it.
 type gatedDB struct {
 	scriptedDB
 	written func(names []string) ([][][]any, error) // answers a write
 
 	mu   sync.Mutex
-	sent []string // what was written; of a group the names in one text
+	sent []string // the writes; of a batch the names in one text
 	goOn map[string]chan struct{}
 }
 
@@ -34,7 +34,7 @@ func all(names []string) ([][][]any, error) {
 	return rows, nil
 }
 
-// wait notes a write and answers it when it may go on.
+// waitForRelease notes a write and answers it when the test releases it.
 func (c *gatedDB) waitForRelease(ctx context.Context, what string, names []string) ([][][]any, error) {
 	c.mu.Lock()
 	c.sent = append(c.sent, what)
@@ -56,7 +56,8 @@ func (c *gatedDB) way(what string) chan struct{} {
 	return c.goOn[what]
 }
 
-// nameOf says what a statement writes: it has a mark before the name if it does not wait for who has locked the row.
+// nameOf returns the name that a statement writes, with a mark in front if the statement does not wait for a
+// locked row.
 func nameOf(s Statement) string {
 	name := s.Args[argName-1].(string)
 	if strings.Contains(s.Text, "SKIP LOCKED") {
@@ -85,7 +86,7 @@ func (c *gatedDB) CommitBatch(ctx context.Context, statements []Statement) ([][]
 	return c.waitForRelease(ctx, strings.Join(names, " "), names)
 }
 
-// let lets writes go on, one after the other.
+// release releases writes, one after the other.
 func (c *gatedDB) release(whats ...string) {
 	for _, what := range whats {
 		c.way(what) <- struct{}{}
@@ -93,7 +94,7 @@ func (c *gatedDB) release(whats ...string) {
 	}
 }
 
-// sees fails unless that was sent since it was asked last.
+// checkSent fails unless exactly these writes were sent since the last call.
 func (c *gatedDB) checkSent(t *testing.T, want ...string) {
 	t.Helper()
 	synctest.Wait()
@@ -105,7 +106,7 @@ func (c *gatedDB) checkSent(t *testing.T, want ...string) {
 	c.sent = nil
 }
 
-// writer writes to a crowd. What became of a write comes by its name.
+// writer writes to a gatedDB. Results come with the name of their write.
 type writer struct {
 	*Store
 	came chan string
@@ -127,7 +128,8 @@ func crowded(t *testing.T) (*gatedDB, *writer) {
 	return c, &writer{s, make(chan string, 100)}
 }
 
-// write takes a name, or, if it begins with an R, releases it. It returns when that is under way or waits.
+// write claims a name or, if the name begins with an R, releases it. It returns when the write is under way or
+// waits.
 func (w *writer) write(ctx context.Context, names ...string) {
 	for _, name := range names {
 		r, takes := some, name[0] != 'R'
@@ -148,7 +150,7 @@ func (w *writer) write(ctx context.Context, names ...string) {
 	}
 }
 
-// hears fails unless that has come since it was asked last.
+// checkResults fails unless exactly these results have come since the last call.
 func (w *writer) checkResults(t *testing.T, want ...string) {
 	t.Helper()
 	synctest.Wait()
@@ -157,11 +159,12 @@ func (w *writer) checkResults(t *testing.T, want ...string) {
 		got = append(got, <-w.came)
 	}
 	if slices.Sort(got); !slices.Equal(got, want) {
-		t.Errorf("it was told %q, and not %q", got, want)
+		t.Errorf("the results are %q, not %q", got, want)
 	}
 }
 
-// What comes while a few are under way goes together when one of those is done, but for a second write of a name.
+// Writes that come while a few are under way run as a batch when one of those is done, except a second write of
+// a name.
 func TestWaitingWritesAreCommittedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, w := crowded(t)
@@ -176,12 +179,12 @@ func TestWaitingWritesAreCommittedTogether(t *testing.T) {
 		c.checkSent(t, "*c *f *g")
 		c.release("*Rb")
 		w.checkResults(t, "Rb true")
-		w.write(t.Context(), "h") // there is room again
+		w.write(t.Context(), "h") // fewer than the maximum are under way again
 		c.checkSent(t, "h")
 		w.write(t.Context(), "i")
 		c.release("h")
 		c.checkSent(t)
-		c.release("*c *f *g") // for which it waits
+		c.release("*c *f *g") // which is under way
 		c.checkSent(t, "i")
 		c.release("i")
 		w.checkResults(t, "c true", "f true", "g true", "h true", "i true")
@@ -192,7 +195,7 @@ func TestWaitingWritesAreCommittedTogether(t *testing.T) {
 	})
 }
 
-// A write that was skipped because its row is locked waits for that lock alone, and holds up nobody.
+// A write that was skipped because its row is locked waits for that lock alone, and delays no other write.
 func TestWriteOfALockedRowDelaysNoOtherWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, w := crowded(t)
@@ -213,14 +216,14 @@ func TestWriteOfALockedRowDelaysNoOtherWrite(t *testing.T) {
 		c.checkSent(t, "Rd", "Re")
 		w.checkResults(t, "c true")
 		c.release("a")
-		w.write(t.Context(), "f", "g") // those that wait take nobody's place
+		w.write(t.Context(), "f", "g") // those that wait for a lock take no place
 		c.checkSent(t, "f", "g")
 		c.release("f", "g", "Rb", "Re", "Rd")
 		w.checkResults(t, "Rb true", "Rd true", "Re true", "a true", "f true", "g true")
 	})
 }
 
-// What fails together is tried alone; unless it may have happened, and then all are told so.
+// The writes of a failed batch are tried alone, unless the batch may have happened; then all get that error.
 func TestWritesOfAFailedBatchAreTriedAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, w := crowded(t)
@@ -252,7 +255,7 @@ func TestWritesOfAFailedBatchAreTriedAlone(t *testing.T) {
 		w.write(t.Context(), "e", "f")
 		c.checkSent(t, "*c *Rd", "a", "b")
 		c.release("*c *Rd")
-		c.checkSent(t, "Rd", "c", "e", "f") // nothing waits for a group that there never will be
+		c.checkSent(t, "Rd", "c", "e", "f") // no write waits for a batch that will never be
 		w.write(t.Context(), "g")
 		c.checkSent(t, "g")
 		c.release("b", "c", "Rd", "e", "f", "g")
@@ -260,7 +263,8 @@ func TestWritesOfAFailedBatchAreTriedAlone(t *testing.T) {
 	})
 }
 
-// A caller that no longer waits for its turn is not written; one that no longer waits for the others knows nothing of it.
+// A caller that stops waiting for its turn is not written. One that stops waiting for a batch does not know the
+// outcome.
 func TestCallerMayLeaveWhileItsWriteWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, w := crowded(t)
@@ -281,7 +285,7 @@ func TestCallerMayLeaveWhileItsWriteWaits(t *testing.T) {
 	})
 }
 
-// If those that are under way hang, the others do not wait for them for long; and what hangs in a group ends.
+// If the writes under way hang, others wait for them only briefly. A batch that hangs ends.
 func TestHangingWriteDelaysOthersBriefly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, w := crowded(t)
@@ -300,7 +304,7 @@ func TestHangingWriteDelaysOthersBriefly(t *testing.T) {
 		time.Sleep(longWait)
 		c.checkSent(t, "f", "g", "h")
 		w.write(t.Context(), "i", "j", "k")
-		c.release("i") // the group is not waited for any more
+		c.release("i") // no write waits for the batch from now on
 		c.checkSent(t, "*j *k", "i")
 		time.Sleep(batchLimit)
 		unknown := backend.ErrUnknownOutcome.Error()
@@ -312,7 +316,7 @@ func TestHangingWriteDelaysOthersBriefly(t *testing.T) {
 	})
 }
 
-// A store that is closed waits for its groups, and writes nothing more.
+// A store that is closed waits for its batches, and writes nothing more.
 func TestCloseWaitsForBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, w := crowded(t)

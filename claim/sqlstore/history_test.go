@@ -11,18 +11,18 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// tenureOf makes one, in a zone that no database gives back.
+// tenureOf makes a tenure, in a zone that no database returns.
 func tenureOf(token int) backend.Tenure {
 	at := time.Unix(int64(token), 0).In(time.FixedZone("", 3600))
 	return backend.Tenure{Token: backend.Token(token), From: at, To: at.Add(time.Second), Why: backend.Released,
 		Holder: backend.Holder{ID: "me", Card: backend.Card{Host: "here", Started: at, Text: fmt.Sprint("the ", token)}}}
 }
 
-// However often a tenure is added, what is read is what was written, most writes leave the column past as it is, and
-// neither column grows without end.
+// However many tenures are added, a read returns what was written, most writes leave the column past unchanged,
+// and neither column grows without end.
 func TestPastIsReadAsItWasWritten(t *testing.T) {
 	m, r := &pastCache{}, claim.Record{Name: "jobs/x"}
-	var past string // what stands in the column
+	var past string // the text of the column
 	same := 0
 	for token := 1; token <= 100; token++ {
 		old := r.Op
@@ -37,7 +37,7 @@ func TestPastIsReadAsItWasWritten(t *testing.T) {
 			t.Fatalf("%d tenures in %s and %s", token, is.recent, past)
 		}
 		m.remember(r.Name, is)
-		for _, m := range []*pastCache{m, nil, {}} { // what is remembered, and what is read
+		for _, m := range []*pastCache{m, nil, {}} { // with a cache, and without
 			read := reader{values: []any{is.recent, past}, cache: m}
 			if all := read.past(r.Name, r.Op); read.wrong != nil || !reflect.DeepEqual(all, asRead(r.Past)) {
 				t.Fatalf("%d tenures are read as %v, %v from %s and %s", token, all, read.wrong, is.recent, past)
@@ -49,14 +49,14 @@ func TestPastIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// A write leaves the past as it is only if that is known, of the very row that is written over.
+// A write leaves the past unchanged only if its text is known for the very row that it replaces.
 func TestPastIsWrittenInFullUnlessTheRowIsKnown(t *testing.T) {
 	op, list := claim.NewOp(), []backend.Tenure{tenureOf(2), tenureOf(1)}
 	is := history{op: op, recent: pastText(list[:1]), past: pastText(list[1:]), read: true, all: asRead(list)}
 	next := append([]backend.Tenure{tenureOf(3)}, list...)
 	long := append([]backend.Tenure(nil), next...)
 	long[0].Note = strings.Repeat("x", maxRecent)
-	for name, c := range map[string]struct { // order: each by itself
+	for name, c := range map[string]struct { // order: each case is independent
 		name   string
 		old    claim.Op
 		recent string
@@ -69,9 +69,9 @@ func TestPastIsWrittenInFullUnlessTheRowIsKnown(t *testing.T) {
 		"a long one":             {"jobs/x", op, is.recent, long, false},
 		"another row":            {"jobs/x", claim.NewOp(), is.recent, next, false},
 		"another name":           {"jobs/y", op, is.recent, next, false},
-		"somebody wrote there":   {"jobs/x", op, " " + is.recent, next, false},
-		"somebody emptied it":    {"jobs/x", op, "[]", next, false},
-		"somebody shortened it":  {"jobs/x", op, "[", next, false},
+		"another program wrote":  {"jobs/x", op, " " + is.recent, next, false},
+		"another emptied it":     {"jobs/x", op, "[]", next, false},
+		"another shortened it":   {"jobs/x", op, "[", next, false},
 		"nothing is in recent":   {"jobs/x", op, "", next, true},
 		"it is a row to be made": {"jobs/x", claim.Op{}, is.recent, next, false},
 	} {
@@ -95,7 +95,7 @@ func TestPastIsWrittenInFullUnlessTheRowIsKnown(t *testing.T) {
 	}
 }
 
-// What is remembered is of one row, is not shared, and is of few names.
+// The cache knows the history of one row, shares no memory with callers, and is bounded.
 func TestPastCacheIsBoundedAndOfOneRow(t *testing.T) {
 	m, op, next := &pastCache{}, claim.NewOp(), claim.NewOp()
 	m.remember("a", history{op: op, recent: "[1]", past: "[2]", read: true, all: []backend.Tenure{{Token: 1}}})
@@ -132,7 +132,7 @@ func TestPastCacheIsBoundedAndOfOneRow(t *testing.T) {
 	}
 }
 
-// What is added to a past that is known is looked at like all the rest.
+// A tenure that is added to a known past is checked like any other.
 func TestTenureAddedToAKnownPastIsChecked(t *testing.T) {
 	s, db := scripted(t, SQLite, Config{})
 	db.answer = func(string, []any) ([][]any, error) { return [][]any{{int64(1)}}, nil }

@@ -60,14 +60,14 @@ func (d sqliteDialect) statements(t tables) statements {
 
 		// It changes nothing, and keeps others from writing until the transaction ends.
 		gate: `UPDATE {lease} SET op = op WHERE ns = ?1 AND name = ?2 AND token = ?3 AND holder = ?4 AND incarnation = ?5`,
-		// A change of the owner adds to the sum of the tokens, and of the rows.
+		// A change of the owner adds to the sum of the tokens, and to the number of rows.
 		owners: `SELECT count(*) || ' ' || coalesce(sum(token), 0) FROM (SELECT token % 1048576 AS token FROM {lease} WHERE ns = ?1) l`,
 	}
 	s.each(t.fill)
 	return s
 }
 
-// sqliteGuard is what a write depends on besides the record.
+// sqliteGuard is the condition on the namespace that each write has.
 const sqliteGuard = `EXISTS (SELECT 1 FROM {namespace} WHERE ns = ?1 AND mode = ?%d%s)`
 
 func (d sqliteDialect) update(columns []string) string {
@@ -85,7 +85,7 @@ func (sqliteDialect) places() []string {
 	return places
 }
 
-// assignments set columns to the arguments from argRecord on.
+// assignments sets columns to the arguments from argRecord on.
 func (sqliteDialect) assignments(columns []string) []string {
 	set := make([]string, len(columns))
 	for i, column := range columns {
@@ -94,8 +94,8 @@ func (sqliteDialect) assignments(columns []string) []string {
 	return set
 }
 
-// batchStatement goes through the swaps, which are in JSON, and finds the row of each by its key: CROSS JOIN keeps
-// it from going through all swaps for each row.
+// batchStatement goes through the swaps, which are in JSON, and finds the row of each by its key. CROSS JOIN
+// keeps SQLite from going through all swaps for each row.
 func (d sqliteDialect) batchStatement() string {
 	part := func(i int) string { return fmt.Sprintf("json_extract(s.value, '$[%d]')", i) }
 	values, set := []string{"l.rowid AS id"}, []string{}
@@ -113,12 +113,12 @@ func (d sqliteDialect) batchStatement() string {
 
 func (sqliteDialect) writeSettings(Config) []any { return nil }
 
-// mostTogether keeps others waiting for some ten milliseconds: one writes at a time, and a waiting writer goes
-// between two statements.
+// mostTogether makes other writers wait for some ten milliseconds at most. One writes at a time, and a waiting
+// writer gets its turn between two statements.
 func (sqliteDialect) mostTogether() int { return 2000 }
 
-// batch makes one text in JSON of all. Numbers stand there as texts, since they may be larger than what JSON is
-// sure to keep.
+// batch returns one JSON text of all swaps. It writes numbers as texts, since they may be larger than JSON
+// numbers reliably are.
 func (sqliteDialect) batch(c Config, swaps [][]any) []any {
 	all := make([][]string, len(swaps))
 	for i, swap := range swaps {
@@ -133,7 +133,7 @@ func (sqliteDialect) batch(c Config, swaps [][]any) []any {
 	return []any{c.Namespace, string(text), c.mode()}
 }
 
-// names makes one text in JSON of all.
+// names returns one JSON text of all names.
 func (sqliteDialect) names(names []string) any {
 	text, err := json.Marshal(names)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// script is a database that answers what it is told to.
+// scriptedDB is a database that answers as the test says.
 type scriptedDB struct {
 	asked  []string
 	answer func(statement string, args []any) ([][]any, error)
@@ -31,7 +31,7 @@ func (s *scriptedDB) Query(_ context.Context, statement string, args ...any) ([]
 
 func (s *scriptedDB) Script(context.Context, string) error { return nil }
 
-// scripted returns a store on a database that is good at first.
+// scripted returns a store on a database without faults at first.
 func scripted(t *testing.T, d Dialect, c Config) (*Store, *scriptedDB) {
 	t.Helper()
 	db := &scriptedDB{}
@@ -63,7 +63,7 @@ func is(t *testing.T, err, kind error) {
 
 var some = claim.Record{Name: "jobs/x", Holder: "me", Token: 1, Op: claim.NewOp(), Domain: "d"}
 
-// What is not known of a write is of no consequence for a read.
+// A failure that leaves the outcome of a write unknown is an ordinary failure of a read.
 func TestReadsHaveNoUnknownOutcome(t *testing.T) {
 	s, db := scripted(t, SQLite, Config{})
 	for _, kind := range []error{backend.ErrUnknownOutcome, backend.ErrUnavailable, backend.ErrInvalid, backend.ErrCorrupt, backend.ErrClosed} {
@@ -87,7 +87,7 @@ func TestReadsHaveNoUnknownOutcome(t *testing.T) {
 	is(t, err, backend.ErrUnknownOutcome)
 }
 
-// A batch of which a part was done is not said to have changed nothing.
+// A batch that was partly done is not reported as having changed nothing.
 func TestBatchThatFailsHalfwayHasAnUnknownOutcome(t *testing.T) {
 	s, db := scripted(t, SQLite, Config{})
 	fails := 2
@@ -109,7 +109,7 @@ func TestBatchThatFailsHalfwayHasAnUnknownOutcome(t *testing.T) {
 
 func TestBusyDatabaseIsAskedAgain(t *testing.T) { synctest.Test(t, busyIsAskedAgain) }
 
-// busyIsAskedAgain runs in virtual time: on a crowded machine the patience would be over before the fifth attempt.
+// busyIsAskedAgain runs in virtual time: on a busy machine the patience would end before the fifth attempt.
 func busyIsAskedAgain(t *testing.T) {
 	s, db := scripted(t, SQLite, Config{Patience: 300 * time.Millisecond})
 	busy := &Failure{Kind: backend.ErrUnavailable, Again: true, Advice: "find the other", Err: errors.New("locked")}
@@ -144,7 +144,7 @@ func busyIsAskedAgain(t *testing.T) {
 
 func TestRecordThatDoesNotFitIsRefused(t *testing.T) {
 	s, db := scripted(t, SQLite, Config{})
-	for what, spoil := range map[string]func(*claim.Record){ // order: each for itself
+	for what, spoil := range map[string]func(*claim.Record){ // order: each case is independent
 		"token":   func(r *claim.Record) { r.Token = 1 << 63 },
 		"holder":  func(r *claim.Record) { r.Holder = "a\x00b" },
 		"name":    func(r *claim.Record) { r.Name = "\xff" },
@@ -174,7 +174,7 @@ func TestRecordThatDoesNotFitIsRefused(t *testing.T) {
 	}
 }
 
-// A domain that nobody can tell from another has seen nothing, and never shares what it has not.
+// An unknown domain has no observations, and shares none.
 func TestUnknownDomainStoresNoObservation(t *testing.T) {
 	s, db := scripted(t, SQLite, Config{})
 	at := clock.Instant{Raw: 7, Boot: 8}
@@ -246,7 +246,7 @@ func TestRangeOfAPrefixHasExactlyItsNames(t *testing.T) {
 	})
 }
 
-// Whatever stands in a row is a record or an error, and what cannot be read is named.
+// Every row gives a record or an error, and the error names what cannot be read.
 func TestUnreadableRowsAreErrorsThatNameTheColumn(t *testing.T) {
 	good, err := row(nil, &some, false)
 	if err != nil {
@@ -284,8 +284,8 @@ func TestUnreadableRowsAreErrorsThatNameTheColumn(t *testing.T) {
 	}
 }
 
-// Nothing that people can set decides anything: not the wall clock of a machine, nor that of the database but in
-// store-clock mode.
+// No decision depends on a clock that people can set: not on the wall clock of a machine, and on that of the
+// database only in store-clock mode.
 func TestNoStatementReadsTheWallClock(t *testing.T) {
 	count := func(d Dialect, word string) (n int) {
 		s := d.statements(tables{prefix: DefaultPrefix})

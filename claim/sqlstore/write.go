@@ -39,7 +39,7 @@ func (s *Store) Swap(ctx context.Context, w claim.Swap) (bool, error) {
 		}
 		return true, nil
 	}
-	if w.Above { // it may have been the floor; who asks for that reads the record now
+	if w.Above { // the floor may be the reason; the caller of a write with Above reads the record then
 		return false, nil
 	}
 	return false, s.whyNot(ctx, verdict{})
@@ -48,8 +48,8 @@ func (s *Store) Swap(ctx context.Context, w claim.Swap) (bool, error) {
 // Bounds implements [claim.Bounded].
 func (s *Store) Bounds() bool { return true }
 
-// changed has others told that a swap has changed the owner of a name, or may have, unless what it returned says that
-// nobody listens.
+// notifyOwner notifies others that a swap has changed the owner of a name, or may have. It does nothing if the
+// returned row says that no process listens.
 func (s *Store) notifyOwner(w claim.Swap, row []any) {
 	if len(row) > 0 && row[0] == any(false) {
 		return
@@ -59,7 +59,8 @@ func (s *Store) notifyOwner(w claim.Swap, row []any) {
 	}
 }
 
-// swap returns the statement of a conditional write, its arguments, and the history of the row after it, if it changes.
+// swapStatement returns the statement of a conditional write, its arguments, and the history of the row after
+// it, if that changes.
 func (s *Store) swapStatement(w claim.Swap) (statement string, args []any, past history, err error) {
 	if w.Ended && !s.config.StoreClock {
 		return "", nil, past, fmt.Errorf("%s: %w: only in store-clock mode does the database judge what has ended", s.Scheme(), backend.ErrInvalid)
@@ -111,13 +112,13 @@ func (s *Store) swapStatement(w claim.Swap) (statement string, args []any, past 
 	return statement, append(args, s.dialect.writeSettings(s.config)...), past, nil
 }
 
-// keeps says whether a swap can be one that leaves pins and past as they are.
+// keeps reports whether a swap can leave pins and past as they are.
 func keeps(w claim.Swap) bool { return w.Keeps && w.Old != (claim.Op{}) }
 
-// extends says whether a swap can be one that only extends.
+// extends reports whether a swap can write only what an extension changes.
 func extends(w claim.Swap) bool { return w.Extends && !w.Owner && !w.Ended && w.Old != (claim.Op{}) }
 
-// whyNot returns why nothing was written, if it was not because of the op.
+// whyNot returns the reason why nothing was written, if it is another than the op.
 func (s *Store) whyNot(ctx context.Context, v verdict) error {
 	if !v.known {
 		space, err := s.namespace(ctx)
@@ -138,8 +139,9 @@ func (s *Store) whyNot(ctx context.Context, v verdict) error {
 	return nil
 }
 
-// SwapAll implements [claim.Batcher]. Those that extend are one statement, or a few where others wait for each. The
-// others are one each, since one that has to wait for a transaction must not hold up the rest.
+// SwapAll implements [claim.Batcher]. Swaps that only extend are one statement, or a few if others wait for
+// each. Every other swap is a statement of its own, since one that waits for a transaction must not delay the
+// rest.
 func (s *Store) SwapAll(ctx context.Context, swaps []claim.Swap) ([]bool, error) {
 	done := make([]bool, len(swaps))
 	together, places := [][]any{}, map[string]int{}
@@ -174,7 +176,7 @@ func (s *Store) SwapAll(ctx context.Context, swaps []claim.Swap) ([]bool, error)
 	return done, nil
 }
 
-// partly is the error of many writes if that of a statement is err and others were done before it.
+// partly returns the error of many writes if that of one statement is err and earlier statements were done.
 func partly(err error, before, writes int) error {
 	if before == 0 || errors.Is(err, backend.ErrUnknownOutcome) {
 		return err
@@ -219,7 +221,7 @@ func (s *Store) RaiseFloor(ctx context.Context, t backend.Token) (backend.Token,
 	return backend.Token(floor), nil
 }
 
-// Remove implements [claim.Store]. What was observed goes first: without it others only wait longer.
+// Remove implements [claim.Store]. The observations go first: without them others only wait longer.
 func (s *Store) Remove(ctx context.Context, name string, old claim.Op) (bool, error) {
 	if err := textFits(name); err != nil {
 		return false, fmt.Errorf("%s: %w", s.Scheme(), err)
