@@ -23,7 +23,7 @@ import (
 //	B8   a cursor left open after a bad document: the core has no cursor; the suite of claimtest damages records of each store
 //	B9   a queue of client-side transactions that poisons a record: each write is one conditional write; [TestNoCallTouchesAnotherRecord]
 //	B10  a worker that dies of a passing error: nothing runs in the background; for a keeper TestWaitingSurvivesTroubles (leasekeeper)
-//	B12  a clock that must be kept ticking, or nothing ends: each client counts by itself; TestASilentHolderIsSucceededOnTime (backend/claimed)
+//	B12  a clock that must be kept ticking, or nothing ends: each client counts by itself; TestSilentHolderIsReplacedOnTime (backend/claimed)
 //	B15  timeouts at the start that restart the server: there is none; for a keeper TestStoreGone (leasekeeper)
 //	B16  a gate in another store than the data: TestGateInAnotherDatabase (backend/postgres), TestGate (backend/sqlite), TestGateSaysNo (backend/mongodb)
 //	B18  no gate and no token: TestTakeoverRacesGate (backend/postgres, backend/sqlite), [TestTokensNeverGoBack]

@@ -15,7 +15,7 @@ import (
 // process has given the name back. Of all who wait here for the same name one asks, the longest in line, so
 // they have it in the order of their claims.
 func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, error) {
-	t, err := b.own(l)
+	t, err := b.ownTenure(l)
 	if err != nil {
 		return backend.Grant{}, err
 	}
@@ -24,26 +24,26 @@ func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, er
 		return backend.Grant{}, err
 	}
 	defer end()
-	b.awaits(t, +1)
-	defer b.awaits(t, -1)
-	defer b.room.want()()
+	b.countAwaiters(t, +1)
+	defer b.countAwaiters(t, -1)
+	defer b.storeQueue.want()()
 	for {
 		moved := b.clock.Moved()
-		now, err := b.awaited(t)
+		now, err := b.nextStep(t)
 		switch {
 		case err != nil:
 			return backend.Grant{}, err
 		case now.turn:
 			return now.grant, nil
 		case now.join:
-			b.room.join(ctx, t.asked.Name)
+			b.storeQueue.join(ctx, t.request.Name)
 			if ctx.Err() != nil {
-				return backend.Grant{}, b.ended(ctx)
+				return backend.Grant{}, b.contextErr(ctx)
 			}
 			continue
-		case now.ask:
-			if err := b.ask(ctx, t); err != nil {
-				return backend.Grant{}, b.failed(ctx, err)
+		case now.attempt:
+			if err := b.attemptForWaiter(ctx, t); err != nil {
+				return backend.Grant{}, b.callError(ctx, err)
 			}
 			continue
 		}
@@ -54,67 +54,67 @@ func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, er
 }
 
 // awaits counts who awaits t. It may make another one the first in line, or let another one be that.
-func (b *Backend) awaits(t *tenure, n int) {
+func (b *Backend) countAwaiters(t *tenure, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t.awaited += n
+	t.awaiters += n
 	t.wake() // there may be two
-	if q := b.lines[t.asked.Name]; q != nil && q.first() != nil {
-		q.first().wake()
+	if q := b.localQueues[t.request.Name]; q != nil && q.head() != nil {
+		q.head().wake()
 	}
 }
 
 // prospect is what Await is to do.
-type prospect struct {
-	turn  bool
-	grant backend.Grant
-	join  bool // a ticket is to be put into the queue of the name
-	ask   bool
-	rest  time.Duration // how long there is nothing to do unless something happens
+type step struct {
+	turn    bool
+	grant   backend.Grant
+	join    bool // a ticket is to be put into the queue of the name
+	attempt bool
+	rest    time.Duration // how long there is nothing to do unless something happens
 }
 
-func (b *Backend) awaited(t *tenure) (prospect, error) {
+func (b *Backend) nextStep(t *tenure) (step, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.clock.Now()
-	b.lapse(t, now)
-	switch t.standing {
-	case over:
-		return prospect{}, t.lost()
+	b.expirePlace(t, now)
+	switch t.phase {
+	case ended:
+		return step{}, t.lost()
 	case holding:
-		return prospect{turn: true, grant: t.grant(now)}, nil
-	case asking:
-		if !t.asked.Wait {
-			return prospect{}, fmt.Errorf("%s: %w: a claim that does not wait for %s is not awaited: repeat or release it", b.Scheme(), backend.ErrInvalid, t.asked.Name)
+		return step{turn: true, grant: t.grant(now)}, nil
+	case undecided:
+		if !t.request.Wait {
+			return step{}, fmt.Errorf("%s: %w: a claim that does not wait for %s is not awaited: repeat or release it", b.Scheme(), backend.ErrInvalid, t.request.Name)
 		}
-		return prospect{ask: true}, nil
+		return step{attempt: true}, nil
 	}
-	if t.trying { // nobody knows what became of an attempt
-		return prospect{ask: true}, nil
+	if t.inDoubt { // nobody knows what became of an attempt
+		return step{attempt: true}, nil
 	}
-	rest := now.Until(t.place) + 1
-	if q := b.lines[t.asked.Name]; q.first() == t {
-		switch b.room.prospect(q, t.asked.Name, now) {
-		case joins:
-			return prospect{join: true}, nil
-		case asks:
-			return prospect{ask: true}, nil
-		case polls:
-			rest = min(rest, q.rests(now))
+	rest := now.Until(t.placeEnds) + 1
+	if q := b.localQueues[t.request.Name]; q.head() == t {
+		switch b.storeQueue.nextAction(q, t.request.Name, now) {
+		case addTicket:
+			return step{join: true}, nil
+		case claimNow:
+			return step{attempt: true}, nil
+		case pollStore:
+			rest = min(rest, q.untilPoll(now))
 		}
 	}
-	return prospect{ask: rest <= 0, rest: rest}, nil
+	return step{attempt: rest <= 0, rest: rest}, nil
 }
 
 // ask makes one attempt for who waits. That the name is still held is no error.
-func (b *Backend) ask(ctx context.Context, t *tenure) error {
+func (b *Backend) attemptForWaiter(ctx context.Context, t *tenure) error {
 	_, err := b.attempt(ctx, t)
 	if errors.Is(err, backend.ErrContention) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if q := b.lines[t.asked.Name]; q != nil {
-			q.known, q.rivals = false, true
-			q.look = b.clock.Now().Add(about(b.poll / 4))
+		if q := b.localQueues[t.request.Name]; q != nil {
+			q.known, q.contended = false, true
+			q.nextPoll = b.clock.Now().Add(about(b.poll / 4))
 		}
 		return nil
 	}
@@ -130,7 +130,7 @@ func (b *Backend) pause(ctx context.Context, rest time.Duration, moved, changed 
 	case <-moved:
 	case <-changed:
 	case <-ctx.Done():
-		return b.ended(ctx)
+		return b.contextErr(ctx)
 	}
 	return nil
 }

@@ -29,21 +29,21 @@ const (
 // the order of their tickets. Otherwise a process asks again and again, and a name goes to the first that asks. Nobody can
 // tell how many wait for a name, and it cannot be handed on.
 type Backend struct {
-	store  claim.Store
-	client *claim.Client
-	clock  backend.Clock
-	tests  backend.Clock // the same, or nil if it goes by the machine's
-	poll   time.Duration
-	calls  *calls
-	hints  hints
-	room   *room
+	store      claim.Store
+	client     *claim.Client
+	clock      backend.Clock
+	tests      backend.Clock // the same, or nil if it goes by the machine's
+	poll       time.Duration
+	calls      *calls
+	hints      hints
+	storeQueue *storeQueue
 
-	mu      sync.Mutex
-	tenures map[backend.ID]*tenure // that are not over
-	sweepAt int                    // with so many, those that ended long ago are forgotten
-	lines   map[string]*line
-	views   map[*view]struct{}
-	news    uint64 // how often something may have changed
+	mu          sync.Mutex
+	tenures     map[backend.ID]*tenure // that are not over
+	sweepAt     int                    // with so many, those that ended long ago are forgotten
+	localQueues map[string]*localQueue
+	watchers    map[*watcher]struct{}
+	news        uint64 // how often something may have changed
 }
 
 // All that a backend can do. There is nobody whom a name could be handed on to, so it is no Transferrer.
@@ -92,11 +92,11 @@ func New(s claim.Store, o ...Option) (*Backend, error) {
 	}
 	b := &Backend{
 		store: s, client: client, clock: client.Options().Clock, tests: chosen.client.Clock, poll: chosen.poll, calls: newCalls(s.Scheme()),
-		sweepAt: fewTenures, tenures: make(map[backend.ID]*tenure), lines: make(map[string]*line), views: make(map[*view]struct{}),
+		sweepAt: fewTenures, tenures: make(map[backend.ID]*tenure), localQueues: make(map[string]*localQueue), watchers: make(map[*watcher]struct{}),
 	}
-	b.hints.listening.calls, b.hints.listening.run, b.hints.changed = b.calls, b.hints.listen, b.changed
+	b.hints.listening.calls, b.hints.listening.run, b.hints.changed = b.calls, b.hints.listen, b.ownerChanged
 	b.hints.store, _ = s.(claim.Notifier)
-	b.room = newRoom(b)
+	b.storeQueue = newStoreQueue(b)
 	return b, nil
 }
 
@@ -139,14 +139,14 @@ func LeaseOf(l backend.Lease) (*claim.Lease, error) {
 	}
 	t.backend.mu.Lock()
 	defer t.backend.mu.Unlock()
-	if t.standing != holding {
+	if t.phase != holding {
 		return nil, t.lost()
 	}
 	return t.lease, nil
 }
 
 // own returns l as one of this backend.
-func (b *Backend) own(l backend.Lease) (*tenure, error) {
+func (b *Backend) ownTenure(l backend.Lease) (*tenure, error) {
 	t, ok := l.(*tenure)
 	if !ok || t.backend != b {
 		return nil, fmt.Errorf("%s: %w: a lease of another backend (%T)", b.Scheme(), backend.ErrInvalid, l)
@@ -155,7 +155,7 @@ func (b *Backend) own(l backend.Lease) (*tenure, error) {
 }
 
 // ended returns why a call's context has ended.
-func (b *Backend) ended(ctx context.Context) error {
+func (b *Backend) contextErr(ctx context.Context) error {
 	if cause := context.Cause(ctx); errors.Is(cause, backend.ErrClosed) {
 		return cause
 	}
@@ -163,8 +163,8 @@ func (b *Backend) ended(ctx context.Context) error {
 }
 
 // failed is the error of a call to the store, which may have failed because its context has ended.
-func (b *Backend) failed(ctx context.Context, err error) error {
-	ended := b.ended(ctx)
+func (b *Backend) callError(ctx context.Context, err error) error {
+	ended := b.contextErr(ctx)
 	if ended == nil || err == nil || errors.Is(err, ended) {
 		return err
 	}
@@ -202,7 +202,7 @@ func (b *Backend) Claim(ctx context.Context, c backend.Claim) (backend.Lease, ba
 		return nil, backend.Grant{}, err
 	}
 	defer end()
-	t, behind, err := b.enter(c)
+	t, behind, err := b.register(c)
 	if err != nil {
 		return nil, backend.Grant{}, err
 	}
@@ -210,7 +210,7 @@ func (b *Backend) Claim(ctx context.Context, c backend.Claim) (backend.Lease, ba
 		return t, behind, nil
 	}
 	g, err := b.attempt(ctx, t)
-	switch err = b.failed(ctx, err); {
+	switch err = b.callError(ctx, err); {
 	case err == nil:
 		return t, g, nil
 	case errors.Is(err, backend.ErrUnknownOutcome):
@@ -221,28 +221,28 @@ func (b *Backend) Claim(ctx context.Context, c backend.Claim) (backend.Lease, ba
 
 // enter finds out whether a claim is new. Where others wait here already it stands behind them; where others surely wait
 // elsewhere, it waits for its turn in the queue of the store, before it has asked.
-func (b *Backend) enter(c backend.Claim) (t *tenure, behind backend.Grant, err error) {
+func (b *Backend) register(c backend.Claim) (t *tenure, behind backend.Grant, err error) {
 	c.TTL = (c.TTL + granularity - 1) / granularity * granularity
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now, crowded := b.clock.Now(), false
-	b.clear(c.Name, now)
+	b.expirePlaces(c.Name, now)
 	if t = b.tenures[c.ID]; t != nil {
-		b.lapse(t, now)
+		b.expirePlace(t, now)
 	}
 	switch {
 	case t == nil:
 		t = b.newTenure(c, now)
-		if crowded = c.Wait && b.room.crowded(c.Name, now); crowded || c.Wait && b.lines[c.Name] != nil {
-			b.stand(t)
+		if crowded = c.Wait && b.storeQueue.contended(c.Name, now); crowded || c.Wait && b.localQueues[c.Name] != nil {
+			b.enqueue(t)
 		}
-	case t.asked.Name != c.Name:
-		return nil, behind, fmt.Errorf("%s: %w: a claim to %s has the id of one to %s", b.Scheme(), backend.ErrInvalid, c.Name, t.asked.Name)
-	case t.standing == over:
+	case t.request.Name != c.Name:
+		return nil, behind, fmt.Errorf("%s: %w: a claim to %s has the id of one to %s", b.Scheme(), backend.ErrInvalid, c.Name, t.request.Name)
+	case t.phase == ended:
 		return nil, behind, t.lost()
 	}
-	if q := b.lines[c.Name]; t.standing == waiting && !t.trying && (q.places[0] != t || crowded) {
-		t.place = now.Add(b.placeLasts(t))
+	if q := b.localQueues[c.Name]; t.phase == waiting && !t.inDoubt && (q.waiters[0] != t || crowded) {
+		t.placeEnds = now.Add(b.placeDuration(t))
 		return t, t.grant(now), nil
 	}
 	return t, behind, nil
@@ -251,15 +251,15 @@ func (b *Backend) enter(c backend.Claim) (t *tenure, behind backend.Grant, err e
 // newTenure makes one that is known by the id of its claim. The lock is held.
 func (b *Backend) newTenure(c backend.Claim, now clock.Instant) *tenure {
 	b.sweep(now)
-	t := &tenure{backend: b, asked: c, tried: now, busy: make(chan struct{}, 1), signal: make(chan struct{}, 1)}
+	t := &tenure{backend: b, request: c, triedAt: now, storeLock: make(chan struct{}, 1), signal: make(chan struct{}, 1)}
 	b.tenures[c.ID] = t
 	return t
 }
 
 // placeLasts is how long a place in line lasts that has been renewed: no longer than a lease would, however the
 // store counts.
-func (b *Backend) placeLasts(t *tenure) time.Duration {
-	return b.client.Options().Drift.RelyRemote(t.asked.TTL)
+func (b *Backend) placeDuration(t *tenure) time.Duration {
+	return b.client.Options().Drift.RelyRemote(t.request.TTL)
 }
 
 // sweep forgets claims that were over long ago and that nobody will release any more. The lock is held.
@@ -268,16 +268,16 @@ func (b *Backend) sweep(now clock.Instant) {
 		return
 	}
 	for _, t := range b.tenures { // order: each is looked at by itself
-		ends := t.tried.Add(t.asked.TTL)
-		switch t.standing {
+		ends := t.triedAt.Add(t.request.TTL)
+		switch t.phase {
 		case waiting:
-			b.lapse(t, now)
+			b.expirePlace(t, now)
 			continue
 		case holding:
 			ends = t.lease.Until()
 		}
-		if now.After(ends.Add(t.asked.TTL).Add(time.Minute)) && t.awaited == 0 && len(t.busy) == 0 {
-			b.end(t)
+		if now.After(ends.Add(t.request.TTL).Add(time.Minute)) && t.awaiters == 0 && len(t.storeLock) == 0 {
+			b.endTenure(t)
 		}
 	}
 	b.sweepAt = max(fewTenures, 2*len(b.tenures))
@@ -286,37 +286,37 @@ func (b *Backend) sweep(now clock.Instant) {
 // attempt claims the name in the store. That somebody else holds it is no error for who waits.
 func (b *Backend) attempt(ctx context.Context, t *tenure) (backend.Grant, error) {
 	if err := t.lock(ctx); err != nil {
-		return backend.Grant{}, b.ended(ctx)
+		return backend.Grant{}, b.contextErr(ctx)
 	}
 	defer t.unlock()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	g, alone, done, err := b.begin(t, cancel)
+	g, alone, done, err := b.beginAttempt(t, cancel)
 	if done {
 		return g, err
 	}
-	lease, err := b.client.Claim(ctx, claim.Request{Name: t.asked.Name, ID: t.asked.ID, Holder: t.asked.Holder, TTL: t.asked.TTL, Waits: t.asked.Wait, Alone: alone})
-	return b.conclude(t, lease, err)
+	lease, err := b.client.Claim(ctx, claim.Request{Name: t.request.Name, ID: t.request.ID, Holder: t.request.Holder, TTL: t.request.TTL, Waits: t.request.Wait, Alone: alone})
+	return b.endAttempt(t, lease, err)
 }
 
 // begin notes that an attempt begins, unless there is no need of one. alone says that it leaves the name to those who
 // wait for it elsewhere.
-func (b *Backend) begin(t *tenure, interrupt context.CancelFunc) (g backend.Grant, alone, done bool, err error) {
+func (b *Backend) beginAttempt(t *tenure, interrupt context.CancelFunc) (g backend.Grant, alone, done bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case t.standing == holding:
+	case t.phase == holding:
 		return t.grant(b.clock.Now()), false, true, nil
-	case t.standing == over || t.leaving:
+	case t.phase == ended || t.leaving:
 		return backend.Grant{}, false, true, t.lost()
 	}
-	if q := b.lines[t.asked.Name]; t.asked.Wait && b.room.usable() {
+	if q := b.localQueues[t.request.Name]; t.request.Wait && b.storeQueue.usable() {
 		now := b.clock.Now()
-		t.turn = t.standing == waiting && b.room.ask(t.asked.Name)
-		alone = !t.turn && (q == nil || !now.Before(q.polls))
+		t.isTurn = t.phase == waiting && b.storeQueue.attemptBegins(t.request.Name)
+		alone = !t.isTurn && (q == nil || !now.Before(q.pollUntil))
 	}
-	if !t.trying {
-		t.trying, t.tried = true, b.clock.Now()
+	if !t.inDoubt {
+		t.inDoubt, t.triedAt = true, b.clock.Now()
 	}
 	t.interrupt = interrupt
 	t.news = b.newsFor(t)
@@ -325,21 +325,21 @@ func (b *Backend) begin(t *tenure, interrupt context.CancelFunc) (g backend.Gran
 
 // newsFor counts the news that matter to t. The lock is held.
 func (b *Backend) newsFor(t *tenure) uint64 {
-	if t.standing == waiting {
-		return b.lines[t.asked.Name].news
+	if t.phase == waiting {
+		return b.localQueues[t.request.Name].news
 	}
 	return b.news
 }
 
 // conclude takes in what became of an attempt.
-func (b *Backend) conclude(t *tenure, lease *claim.Lease, err error) (backend.Grant, error) {
+func (b *Backend) endAttempt(t *tenure, lease *claim.Lease, err error) (backend.Grant, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.clock.Now()
 	t.interrupt = nil
-	if t.turn {
-		t.turn = false
-		b.room.asked(t.asked.Name, err == nil)
+	if t.isTurn {
+		t.isTurn = false
+		b.storeQueue.attemptEnded(t.request.Name, err == nil)
 	}
 	held, refused := errors.AsType[*backend.HeldError](err)
 	if lease != nil {
@@ -347,34 +347,34 @@ func (b *Backend) conclude(t *tenure, lease *claim.Lease, err error) (backend.Gr
 	}
 	switch {
 	case err == nil:
-		if q := b.lines[t.asked.Name]; q != nil {
+		if q := b.localQueues[t.request.Name]; q != nil {
 			q.token = lease.Token()
 		}
-		t.standing, t.trying = holding, false
-		b.leave(t)
+		t.phase, t.inDoubt = holding, false
+		b.dequeue(t)
 		t.wake()
-	case refused && t.asked.Wait:
+	case refused && t.request.Wait:
 		old := t.news != b.newsFor(t)
-		if t.standing == asking {
-			t.place = now.Add(b.placeLasts(t))
+		if t.phase == undecided {
+			t.placeEnds = now.Add(b.placeDuration(t))
 		}
-		b.stand(t)
-		b.lines[t.asked.Name].refused(now, held, b.poll, old)
-		t.trying, t.lease = false, nil
+		b.enqueue(t)
+		b.localQueues[t.request.Name].noteRefusal(now, held, b.poll, old)
+		t.inDoubt, t.lease = false, nil
 	case refused, errors.Is(err, backend.ErrLost):
-		b.end(t)
+		b.endTenure(t)
 		return backend.Grant{}, err
 	case errors.Is(err, backend.ErrUnknownOutcome):
 		return backend.Grant{}, err
 	case t.lease != nil:
-		return backend.Grant{}, fmt.Errorf("%s: %w: what became of an earlier attempt to claim %s: %w", b.Scheme(), backend.ErrUnknownOutcome, t.asked.Name, err)
+		return backend.Grant{}, fmt.Errorf("%s: %w: what became of an earlier attempt to claim %s: %w", b.Scheme(), backend.ErrUnknownOutcome, t.request.Name, err)
 	default:
-		t.trying = false
+		t.inDoubt = false
 		if t.leaving {
 			return backend.Grant{}, t.lost() // it was interrupted for that
 		}
-		if t.standing == asking {
-			b.end(t)
+		if t.phase == undecided {
+			b.endTenure(t)
 		}
 		return backend.Grant{}, err
 	}

@@ -71,7 +71,7 @@ func remove(t testing.TB, s claim.Store, name string) {
 	}
 }
 
-func TestBackendBehaves(t *testing.T) {
+func TestBackendPassesTheSuite(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		domain func() func() claim.Options
@@ -118,7 +118,7 @@ func TestBackendBehaves(t *testing.T) {
 }
 
 // The same by the machine's own clocks.
-func TestBackendBehavesInRealTime(t *testing.T) {
+func TestBackendPassesTheSuiteInRealTime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("sleeps")
 	}

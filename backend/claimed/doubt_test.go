@@ -18,17 +18,17 @@ func (p *process) unsettled(c backend.Claim) backend.Lease {
 	p.Helper()
 	earlier, _ := p.hold(c.Name, "earlier") // so there is a record
 	p.release(earlier)
-	p.way.Inject(claimtest.Call{Method: claimtest.Swap}, 1, claimtest.Fault{LoseRequest: true, Back: time.Second})
+	p.network.Inject(claimtest.Call{Method: claimtest.Swap}, 1, claimtest.Fault{LoseRequest: true, Back: time.Second})
 	ctx, cancel := context.WithTimeout(p.Context(), 2*time.Second)
 	defer cancel()
-	p.befalls(func(call claimtest.Call) (f claimtest.Fault) {
+	p.faults(func(call claimtest.Call) (f claimtest.Fault) {
 		if call.Method == claimtest.Get && ctx.Err() == nil { // the claim begins from how the name was left
 			f.Err = backend.ErrUnavailable
 		}
 		return f
 	})
 	l, _, err := p.Claim(ctx, c)
-	p.befalls(nil)
+	p.faults(nil)
 	if l == nil || !errors.Is(err, backend.ErrUnknownOutcome) {
 		p.Fatalf("%v, %v", l, err)
 	}
@@ -36,12 +36,12 @@ func (p *process) unsettled(c backend.Claim) backend.Lease {
 }
 
 // Once a claim may have taken effect it stays so until that is found out.
-func TestAnUnknownOutcomeStaysUnknown(t *testing.T) {
+func TestUnknownOutcomeStaysUnknownUntilSettled(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process(claimed.WithPoll(time.Hour))
-		c := asking("x", "a", true)
+		c := undecided("x", "a", true)
 		l := p.unsettled(c)
-		heal := p.way.Inject(claimtest.Call{}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
+		heal := p.network.Inject(claimtest.Call{}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
 		again, _, err := p.Claim(t.Context(), c)
 		if again != l || !errors.Is(err, backend.ErrUnknownOutcome) {
 			t.Errorf("%v, %v", again, err)
@@ -55,19 +55,19 @@ func TestAnUnknownOutcomeStaysUnknown(t *testing.T) {
 			t.Errorf("%+v, %v after %v", g, err, time.Since(start))
 		}
 		p.release(l)
-		if _, err := p.Await(t.Context(), p.unsettled(asking("y", "a", false))); !errors.Is(err, backend.ErrInvalid) {
+		if _, err := p.Await(t.Context(), p.unsettled(undecided("y", "a", false))); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("a claim that does not wait is awaited: %v", err)
 		}
 	})
 }
 
 // An unknown outcome of who stands in line is found out at once, and not when the store is asked next.
-func TestAnUnknownOutcomeInLineIsFoundOutAtOnce(t *testing.T) {
+func TestUnknownOutcomeOfAWaiterIsSettledAtOnce(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		holder, p := w.process(), w.process(claimed.WithPoll(time.Hour))
-		p.way.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
+		p.network.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
 		l, _ := holder.hold("x", "holder")
-		c := asking("x", "a", true)
+		c := undecided("x", "a", true)
 		place, g, err := p.Claim(t.Context(), c)
 		if err != nil || g.Held {
 			t.Fatalf("%+v, %v", g, err)

@@ -4,5 +4,5 @@ package claimed
 func (b *Backend) Remembered() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.tenures) + len(b.lines) + len(b.views)
+	return len(b.tenures) + len(b.localQueues) + len(b.watchers)
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // Whichever answer gets lost, a keeper gets its lease, only one, and gives it back.
-func TestLostAnswersAreFoundOut(t *testing.T) {
+func TestLostAnswersAreFound(t *testing.T) {
 	for _, method := range []claimtest.Method{claimtest.Get, claimtest.Swap} {
 		for skip := range 6 {
 			for _, f := range []claimtest.Fault{{LoseAnswer: true}, {LoseRequest: true}, {LoseAnswer: true, Twice: time.Second}} {
@@ -23,7 +23,7 @@ func TestLostAnswersAreFoundOut(t *testing.T) {
 					p, other := w.process(), w.process()
 					k := keeperOn(t, p.Backend, "a")
 					left := skip
-					p.befalls(func(c claimtest.Call) claimtest.Fault {
+					p.faults(func(c claimtest.Call) claimtest.Fault {
 						if c.Method != method {
 							return claimtest.Fault{}
 						}
@@ -57,15 +57,15 @@ func TestLostAnswersAreFoundOut(t *testing.T) {
 }
 
 // A claim whose write arrives after its caller has given up does not come to hold the name.
-func TestALateClaimDoesNotHold(t *testing.T) {
+func TestLateClaimDoesNotHold(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p, other := w.process(), w.process()
 		earlier, _ := other.hold("x", "other")
 		other.release(earlier)
-		p.way.Inject(claimtest.Call{Method: claimtest.Swap}, 1, claimtest.Fault{Delay: time.Second})
+		p.network.Inject(claimtest.Call{Method: claimtest.Swap}, 1, claimtest.Fault{Delay: time.Second})
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		l, _, err := p.Claim(ctx, asking("x", "a", false))
+		l, _, err := p.Claim(ctx, undecided("x", "a", false))
 		if !errors.Is(err, backend.ErrUnknownOutcome) || l == nil {
 			t.Fatalf("%v, %v", l, err)
 		}
@@ -86,13 +86,13 @@ func TestALateClaimDoesNotHold(t *testing.T) {
 }
 
 // A store that goes nowhere holds no caller for longer than that caller waits, and breaks no promise.
-func TestAStoreThatStalls(t *testing.T) {
+func TestStalledStoreKeepsNoCallerPastItsDeadline(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process()
 		stall := claimtest.Fault{Delay: time.Hour}
 		l, _ := p.hold("x", "a")
-		place := p.stand("x", "b")
-		heal := p.way.Inject(claimtest.Call{}, 0, stall)
+		place := p.wait("x", "b")
+		heal := p.network.Inject(claimtest.Call{}, 0, stall)
 		within := func(what string, call func(context.Context) error) {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -104,7 +104,7 @@ func TestAStoreThatStalls(t *testing.T) {
 			}
 		}
 		within("Claim", func(ctx context.Context) error {
-			_, _, err := p.Claim(ctx, asking("y", "c", false))
+			_, _, err := p.Claim(ctx, undecided("y", "c", false))
 			return err
 		})
 		within("Await", func(ctx context.Context) error { _, err := p.Await(ctx, place); return err })
@@ -124,12 +124,12 @@ func TestAStoreThatStalls(t *testing.T) {
 
 // A place in line costs the store nothing, and what is told of its end is never later than the end of a lease
 // that an attempt under way may have got.
-func TestAPlaceEndsNoLaterThanWhatItMayGet(t *testing.T) {
+func TestPlaceEndsNoLaterThanTheLeaseItMayGet(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		clock := w.next().Clock
 		holder, p := w.process(), w.process(claimed.WithPoll(time.Hour))
 		l, _ := holder.hold("x", "holder")
-		place := p.stand("x", "waiter")
+		place := p.wait("x", "waiter")
 		turn := make(chan backend.Grant, 1)
 		go func() {
 			g, err := p.Await(t.Context(), place)
@@ -139,16 +139,16 @@ func TestAPlaceEndsNoLaterThanWhatItMayGet(t *testing.T) {
 			turn <- g
 		}()
 		time.Sleep(ttl / 4)
-		p.made(claimtest.Swap)
+		p.callsOf(claimtest.Swap)
 		r := p.renew(place)[0]
 		if now := clock.Now(); r.Err != nil || r.TTL != ttl || now.Remaining(r.Until) > ttl || now.Remaining(r.Until) < ttl*9/10 {
 			t.Errorf("renewed: %+v", r)
 		}
-		if n := p.made(claimtest.Swap); n != 0 {
+		if n := p.callsOf(claimtest.Swap); n != 0 {
 			t.Errorf("a place in line was renewed by %d writes", n)
 		}
 		// The answer to the attempt takes its time, and the place is renewed meanwhile.
-		p.way.Inject(claimtest.Call{Method: claimtest.Swap}, 1, claimtest.Fault{Back: ttl / 2})
+		p.network.Inject(claimtest.Call{Method: claimtest.Swap}, 1, claimtest.Fault{Back: ttl / 2})
 		holder.release(l)
 		for range 4 {
 			time.Sleep(ttl / 10)
@@ -172,16 +172,16 @@ func TestManyLeasesAreRenewedByOneStatement(t *testing.T) {
 		for i := range leases {
 			leases[i], _ = p.hold(fmt.Sprint("x/", i), "a")
 		}
-		p.made(claimtest.Swap)
+		p.callsOf(claimtest.Swap)
 		for range 3 {
 			time.Sleep(ttl / 2)
-			p.made(claimtest.Get)
+			p.callsOf(claimtest.Get)
 			for i, r := range p.renew(leases...) {
 				if r.Err != nil || r.TTL != ttl {
 					t.Fatalf("%d: %+v", i, r)
 				}
 			}
-			if swaps, gets := p.made(claimtest.Swap), p.made(claimtest.Get); swaps != 1 || gets != 0 {
+			if swaps, gets := p.callsOf(claimtest.Swap), p.callsOf(claimtest.Get); swaps != 1 || gets != 0 {
 				t.Errorf("%d leases were renewed by %d writes and %d reads", many, swaps, gets)
 			}
 		}
@@ -189,7 +189,7 @@ func TestManyLeasesAreRenewedByOneStatement(t *testing.T) {
 }
 
 // Nothing hangs on the wall clock, whatever it shows.
-func TestTheWallClockDoesNotMatter(t *testing.T) {
+func TestWallClockDoesNotMatter(t *testing.T) {
 	bubble(t, machines, func(t *testing.T, w *site) {
 		next, steps := w.next, 0
 		w.next = func() claim.Options {
@@ -214,7 +214,7 @@ func TestTheWallClockDoesNotMatter(t *testing.T) {
 		if err := l.Check(); err != nil {
 			t.Fatal(err)
 		}
-		a.way.Inject(claimtest.Call{}, 0, claimtest.Fault{LoseRequest: true})
+		a.network.Inject(claimtest.Call{}, 0, claimtest.Fault{LoseRequest: true})
 		start := time.Now()
 		if _, err = other.Acquire(t.Context(), "x"); err != nil {
 			t.Fatal(err)
@@ -229,7 +229,7 @@ func TestTheWallClockDoesNotMatter(t *testing.T) {
 }
 
 // Whenever the context of an Acquire ends, nothing is left that stands in anybody's way.
-func TestAContextEndsInEachPhase(t *testing.T) {
+func TestNothingIsLeftWhenAContextEnds(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		for at := 0; ; at++ {
 			calls := 0
@@ -242,7 +242,7 @@ func TestAContextEndsInEachPhase(t *testing.T) {
 				}
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				p.befalls(func(c claimtest.Call) claimtest.Fault {
+				p.faults(func(c claimtest.Call) claimtest.Fault {
 					if calls++; calls-1 == at {
 						cancel() // while the call is under way: it arrives, and its answer too late
 						return claimtest.Fault{Delay: time.Millisecond}
@@ -280,16 +280,16 @@ func TestAContextEndsInEachPhase(t *testing.T) {
 }
 
 // Close ends whatever is under way, and leaves nothing.
-func TestCloseEndsWhatIsUnderWay(t *testing.T) {
+func TestCloseEndsCallsUnderWay(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p, other := w.process(), w.process()
 		l, _ := p.hold("x", "a")
-		place := p.stand("x", "b")
+		place := p.wait("x", "b")
 		errs := make(chan error, 3)
 		go func() { _, err := p.Await(t.Context(), place); errs <- err }()
 		go func() { errs <- p.Watch(t.Context(), "", func(backend.Event) {}) }()
 		synctest.Wait()
-		p.way.Inject(claimtest.Call{Method: claimtest.Get, Name: "slow"}, 1, claimtest.Fault{Delay: time.Second})
+		p.network.Inject(claimtest.Call{Method: claimtest.Get, Name: "slow"}, 1, claimtest.Fault{Delay: time.Second})
 		go func() { _, err := p.Get(t.Context(), "slow"); errs <- err }()
 		synctest.Wait()
 		for range 2 {
@@ -313,7 +313,7 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 
 // What was seen of a holder is kept where somebody else may go on with it: by who is refused, and by who
 // waits when it leaves.
-func TestObservationsAreKept(t *testing.T) {
+func TestRefusedAndLeavingWaitersKeepObservations(t *testing.T) {
 	bubble(t, machines, func(t *testing.T, w *site) {
 		holder := w.process()
 		holder.hold("x", "holder")
@@ -321,12 +321,12 @@ func TestObservationsAreKept(t *testing.T) {
 		w.next = func() claim.Options { return options }
 		first := w.process()
 		start := time.Now()
-		if _, _, err := first.Claim(t.Context(), asking("x", "a", false)); !errors.Is(err, backend.ErrHeld) {
+		if _, _, err := first.Claim(t.Context(), undecided("x", "a", false)); !errors.Is(err, backend.ErrHeld) {
 			t.Fatal(err)
 		}
 		for time.Since(start) < 2*ttl {
 			time.Sleep(ttl / 10)
-			_, _, err := w.process().Claim(t.Context(), asking("x", "a", false))
+			_, _, err := w.process().Claim(t.Context(), undecided("x", "a", false))
 			if err == nil {
 				if took := time.Since(start); took < ttl {
 					t.Errorf("taken after %v", took)
@@ -339,7 +339,7 @@ func TestObservationsAreKept(t *testing.T) {
 }
 
 // A watch that is slow is told how things are, and one record that cannot be read hides no other.
-func TestWatchesAndListsGoOnBesideWhatIsBroken(t *testing.T) {
+func TestSlowWatchAndBrokenRecordHideNoOtherName(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process()
 		for _, name := range []string{"x/1", "x/2", "x/3"} {
@@ -384,11 +384,11 @@ func TestWatchesAndListsGoOnBesideWhatIsBroken(t *testing.T) {
 }
 
 // A release that was refused is tried again, even if a renewal was refused because of it.
-func TestAReleaseThatFailedIsTriedAgain(t *testing.T) {
+func TestFailedReleaseIsTriedAgain(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p, other := w.process(), w.process()
 		l, _ := p.hold("x", "a")
-		heal := p.way.Inject(claimtest.Call{}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
+		heal := p.network.Inject(claimtest.Call{}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
 		if err := p.Release(t.Context(), l); !errors.Is(err, backend.ErrUnavailable) {
 			t.Fatal(err)
 		}

@@ -50,7 +50,7 @@ func holdMany(t *testing.T, w *site, n int, fault func(call claimtest.Call, batc
 		}
 		leases[i] = l
 	}
-	p.befalls(func(call claimtest.Call) claimtest.Fault {
+	p.faults(func(call claimtest.Call) claimtest.Fault {
 		c.count(call)
 		batches, _, _ := c.counted()
 		return fault(call, batches)
@@ -91,7 +91,7 @@ func TestSlowBatchesLoseNoLease(t *testing.T) {
 }
 
 // A batch that fails is read and written once more as a batch, whatever became of it.
-func TestFailedBatchDoesNotFallApart(t *testing.T) {
+func TestFailedBatchIsRepeatedAsABatch(t *testing.T) {
 	for _, fault := range []claimtest.Fault{{LoseAnswer: true}, {LoseRequest: true}, {LoseAnswer: true, Twice: time.Second}} {
 		bubble(t, oneMachine, func(t *testing.T, w *site) {
 			leases, c := holdMany(t, w, 50, func(call claimtest.Call, batch int) claimtest.Fault {
@@ -110,7 +110,7 @@ func TestFailedBatchDoesNotFallApart(t *testing.T) {
 
 // A hedge that finds the write of the attempt before it makes none of its own. The deadline is the one that the
 // earlier attempt has promised.
-func TestHedgeFindsTheAttemptBeforeIt(t *testing.T) {
+func TestHedgeFindsTheEarlierAttempt(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		var sent time.Time
 		leases, c := holdMany(t, w, 50, func(call claimtest.Call, batch int) claimtest.Fault {

@@ -27,7 +27,7 @@ func TestHintsWakeWaiters(t *testing.T) {
 		var turns []<-chan turn
 		for i := range 8 {
 			p := w.process(claimed.WithPoll(hour))
-			turns = append(turns, p.awaiting(p.stand("x", fmt.Sprint("w", i))))
+			turns = append(turns, p.awaiting(p.wait("x", fmt.Sprint("w", i))))
 		}
 		time.Sleep(time.Minute)
 		stop()
@@ -64,7 +64,7 @@ func TestHintsWakeWaiters(t *testing.T) {
 func TestBrokenHintsMeanOnlyPolling(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		holder, p := w.process(), w.process()
-		p.befalls(func(c claimtest.Call) claimtest.Fault {
+		p.faults(func(c claimtest.Call) claimtest.Fault {
 			if c.Method == claimtest.Listen {
 				return claimtest.Fault{Err: backend.ErrUnavailable}
 			}
@@ -72,9 +72,9 @@ func TestBrokenHintsMeanOnlyPolling(t *testing.T) {
 		})
 		l, _ := holder.hold("x", "holder")
 		stop := holder.keep(l)
-		turn := p.awaiting(p.stand("x", "waiter"))
+		turn := p.awaiting(p.wait("x", "waiter"))
 		time.Sleep(10 * time.Minute)
-		if n := p.made(claimtest.Listen); n > 40 {
+		if n := p.callsOf(claimtest.Listen); n > 40 {
 			t.Errorf("listened %d times in ten minutes", n)
 		}
 		stop()
@@ -89,9 +89,9 @@ func TestBrokenHintsMeanOnlyPolling(t *testing.T) {
 }
 
 // One goroutine listens, as long as somebody waits or watches and a little longer.
-func TestListensOnlyWhileSomebodyWaits(t *testing.T) {
+func TestListensOnlyWhileACallWaits(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
-		s := &listened{Client: w.memory.Open()}
+		s := &listenCounter{Client: w.memory.Open()}
 		holder, b := w.process(), backendOn(t, s, claimed.WithOptions(w.next()))
 		p := &process{Backend: b, site: w}
 		expect := func(now, ever int, when string) {
@@ -108,7 +108,7 @@ func TestListensOnlyWhileSomebodyWaits(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		for i := range 5 {
-			place := p.stand("x", fmt.Sprint("w", i))
+			place := p.wait("x", fmt.Sprint("w", i))
 			all.Go(func() {
 				if _, err := p.Await(ctx, place); !errors.Is(err, context.Canceled) {
 					t.Error(err)
@@ -145,26 +145,26 @@ func TestListensOnlyWhileSomebodyWaits(t *testing.T) {
 }
 
 // listened counts who listens.
-type listened struct {
+type listenCounter struct {
 	*claimtest.Client
 	mu        sync.Mutex
 	now, ever int
 }
 
-func (s *listened) counts() (now, ever int) {
+func (s *listenCounter) counts() (now, ever int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.now, s.ever
 }
 
-func (s *listened) count(now, ever int) {
+func (s *listenCounter) count(now, ever int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.now += now
 	s.ever += ever
 }
 
-func (s *listened) Listen(ctx context.Context, changed func(string)) error {
+func (s *listenCounter) Listen(ctx context.Context, changed func(string)) error {
 	s.count(1, 1)
 	defer s.count(-1, 0)
 	return s.Client.Listen(ctx, changed)
@@ -179,23 +179,23 @@ func TestHintsDuringAnAttemptCount(t *testing.T) {
 			other, _ := holder.hold("other", "holder")
 			stop := holder.keep(l, other)
 			defer stop()
-			listens := p.awaiting(p.stand("other", "listens"))
+			listens := p.awaiting(p.wait("other", "listens"))
 			synctest.Wait()
 			slow := claimtest.Fault{Back: time.Second}
 			var told <-chan turn
 			if first { // the claim itself is answered late
-				p.way.Inject(claimtest.Call{Method: claimtest.Get, Name: "x"}, 1, slow)
+				p.network.Inject(claimtest.Call{Method: claimtest.Get, Name: "x"}, 1, slow)
 				places := make(chan backend.Lease, 1)
-				go func() { places <- p.stand("x", "waiter") }()
+				go func() { places <- p.wait("x", "waiter") }()
 				time.Sleep(time.Second / 2)
 				stop()
 				holder.release(l)
 				told = p.awaiting(<-places)
 			} else { // the attempt that the release of another brings about
-				place := p.stand("x", "waiter")
+				place := p.wait("x", "waiter")
 				told = p.awaiting(place)
 				synctest.Wait()
-				p.way.Inject(claimtest.Call{Method: claimtest.Get, Name: "x"}, 1, slow)
+				p.network.Inject(claimtest.Call{Method: claimtest.Get, Name: "x"}, 1, slow)
 				stop()
 				holder.release(l)
 				l, _ = holder.hold("x", "holder") // it is quicker

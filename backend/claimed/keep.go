@@ -19,7 +19,7 @@ func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func
 	var held []*claim.Lease
 	var places []int // of held in leases
 	for i, l := range leases {
-		r, lease := b.renewal(l)
+		r, lease := b.renewPlace(l)
 		if lease == nil {
 			report(i, r)
 			continue
@@ -30,52 +30,52 @@ func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func
 		return nil
 	}
 	err = b.client.ExtendAll(ctx, held, func(i int, err error) {
-		report(places[i], b.renewed(ctx, leases[places[i]].(*tenure), err))
+		report(places[i], b.afterRenewal(ctx, leases[places[i]].(*tenure), err))
 	})
-	return b.failed(ctx, err)
+	return b.callError(ctx, err)
 }
 
 // renewal renews a place in line. Of what holds its name it returns the lease instead.
-func (b *Backend) renewal(l backend.Lease) (backend.Renewal, *claim.Lease) {
-	t, err := b.own(l)
+func (b *Backend) renewPlace(l backend.Lease) (backend.Renewal, *claim.Lease) {
+	t, err := b.ownTenure(l)
 	if err != nil {
 		return backend.Renewal{Err: err}, nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.clock.Now()
-	b.lapse(t, now)
+	b.expirePlace(t, now)
 	switch {
-	case t.standing == over:
+	case t.phase == ended:
 		return backend.Renewal{Err: t.lost()}, nil
-	case t.standing == holding:
+	case t.phase == holding:
 		return backend.Renewal{}, t.lease
 	}
 	// While an attempt is under way the place lasts no longer than the lease that it may get: that has been
 	// counted from before the attempt, and the holder will believe the later of what it is told.
-	if t.trying {
-		now = t.tried
+	if t.inDoubt {
+		now = t.triedAt
 	}
-	t.place = now.Add(b.placeLasts(t))
-	return backend.Renewal{TTL: t.asked.TTL, Until: t.place}, nil
+	t.placeEnds = now.Add(b.placeDuration(t))
+	return backend.Renewal{TTL: t.request.TTL, Until: t.placeEnds}, nil
 }
 
 // renewed takes in what became of the renewal of a lease.
-func (b *Backend) renewed(ctx context.Context, t *tenure, err error) backend.Renewal {
+func (b *Backend) afterRenewal(ctx context.Context, t *tenure, err error) backend.Renewal {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if errors.Is(err, backend.ErrLost) && !t.leaving { // a release that has failed is to be tried again
-		b.end(t)
+		b.endTenure(t)
 	}
 	if err != nil {
-		return backend.Renewal{Err: b.failed(ctx, err)}
+		return backend.Renewal{Err: b.callError(ctx, err)}
 	}
 	return backend.Renewal{TTL: t.lease.TTL(), Until: t.until(b.clock.Now())}
 }
 
 // Release implements [backend.Backend]. A pin ends with the tenure. If others wait here for the name, the first of them claims it at once.
 func (b *Backend) Release(ctx context.Context, l backend.Lease) error {
-	t, err := b.own(l)
+	t, err := b.ownTenure(l)
 	if err != nil {
 		return err
 	}
@@ -86,19 +86,19 @@ func (b *Backend) Release(ctx context.Context, l backend.Lease) error {
 	defer end()
 	b.interrupt(t)
 	if err := t.lock(ctx); err != nil {
-		return b.ended(ctx)
+		return b.contextErr(ctx)
 	}
 	defer t.unlock()
 	lease, waits := b.toRelease(t)
 	switch {
 	case waits:
 		// Others may have to wait for the same holder, and need not start counting over.
-		_ = b.client.KeepObservation(ctx, t.asked.Name)
+		_ = b.client.KeepObservation(ctx, t.request.Name)
 	case lease != nil:
 		if err := b.client.ReleaseAndUnpin(ctx, lease); err != nil && !errors.Is(err, backend.ErrLost) {
-			return b.failed(ctx, err)
+			return b.callError(ctx, err)
 		}
-		b.released(t)
+		b.afterRelease(t)
 	}
 	return nil
 }
@@ -117,22 +117,22 @@ func (b *Backend) interrupt(t *tenure) {
 func (b *Backend) toRelease(t *tenure) (lease *claim.Lease, waits bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	waits = t.standing == waiting && !t.trying
-	if t.standing == over || waits || t.lease == nil {
-		b.end(t)
+	waits = t.phase == waiting && !t.inDoubt
+	if t.phase == ended || waits || t.lease == nil {
+		b.endTenure(t)
 		return nil, waits
 	}
 	return t.lease, false
 }
 
 // released takes in that the name has been given back.
-func (b *Backend) released(t *tenure) {
+func (b *Backend) afterRelease(t *tenure) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.end(t)
+	b.endTenure(t)
 	b.news++
-	b.room.released(t.asked.Name)
-	if q := b.lines[t.asked.Name]; q != nil {
-		q.wakeFirst(b.clock.Now(), false)
+	b.storeQueue.releasedHere(t.request.Name)
+	if q := b.localQueues[t.request.Name]; q != nil {
+		q.wakeHead(b.clock.Now(), false)
 	}
 }

@@ -43,7 +43,7 @@ func (b *Backend) state(ctx context.Context, name string) (claim.State, error) {
 	defer end()
 	s, err := b.client.Get(ctx, name)
 	if err != nil {
-		return claim.State{}, b.failed(ctx, err)
+		return claim.State{}, b.callError(ctx, err)
 	}
 	return s, nil
 }
@@ -60,13 +60,13 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 	defer end()
 	page, err := b.client.List(ctx, prefix, after, limit)
 	if err != nil {
-		return nil, b.failed(ctx, err)
+		return nil, b.callError(ctx, err)
 	}
 	found := make([]backend.Info, len(page))
 	for i, s := range page {
 		found[i] = infoOf(s)
 		if s.Err != nil {
-			found[i].Err = b.failed(ctx, s.Err)
+			found[i].Err = b.callError(ctx, s.Err)
 		}
 	}
 	return found, nil
@@ -76,7 +76,7 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 func (b *Backend) Close(ctx context.Context) error {
 	first, waited := b.calls.close(ctx)
 	b.hints.listening.close()
-	b.room.open.close()
+	b.storeQueue.wanted.close()
 	if !first {
 		return waited
 	}
@@ -110,8 +110,8 @@ func (b *Backend) History(ctx context.Context, name string, limit int) ([]backen
 }
 
 // holder returns the lease of a keeper that is to do something with it.
-func (b *Backend) holder(l backend.Lease) (*claim.Lease, error) {
-	t, err := b.own(l)
+func (b *Backend) heldLease(l backend.Lease) (*claim.Lease, error) {
+	t, err := b.ownTenure(l)
 	if err != nil {
 		return nil, err
 	}
@@ -128,11 +128,11 @@ func (b *Backend) Announce(ctx context.Context, l backend.Lease, text string) er
 		return err
 	}
 	defer end()
-	lease, err := b.holder(l)
+	lease, err := b.heldLease(l)
 	if err != nil {
 		return err
 	}
-	return b.failed(ctx, b.client.Announce(ctx, lease, text))
+	return b.callError(ctx, b.client.Announce(ctx, lease, text))
 }
 
 // Resume implements [backend.Resumer].
@@ -152,25 +152,25 @@ func (b *Backend) Resume(ctx context.Context, name string, token backend.Token, 
 	_, _ = rand.Read(id[:]) // never fails
 	lease, err := b.client.Resume(ctx, name, token, by, id)
 	if err != nil {
-		return nil, backend.Grant{}, b.failed(ctx, err)
+		return nil, backend.Grant{}, b.callError(ctx, err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.clock.Now()
 	t := b.newTenure(backend.Claim{ID: id, Name: name, Holder: by, TTL: lease.TTL()}, now)
-	t.standing, t.lease = holding, lease
+	t.phase, t.lease = holding, lease
 	return t, t.grant(now), nil
 }
 
 // Revoke implements [backend.Revoker].
 func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, reason string, now bool) error {
-	return b.change(ctx, name, func(ctx context.Context) error { return b.client.Revoke(ctx, name, token, reason, now) })
+	return b.changeName(ctx, name, func(ctx context.Context) error { return b.client.Revoke(ctx, name, token, reason, now) })
 }
 
 // Pin implements [backend.Pinner]. A pin belongs to one tenure and ends when its holder releases the name; those that
 // outlive it are [claim.Client.Pin]'s. There may be several reasons, and a name is pinned as long as there is one.
 func (b *Backend) Pin(ctx context.Context, name, reason string) error {
-	return b.change(ctx, name, func(ctx context.Context) error {
+	return b.changeName(ctx, name, func(ctx context.Context) error {
 		s, err := b.client.Get(ctx, name)
 		if err != nil {
 			return err
@@ -184,11 +184,11 @@ func (b *Backend) Pin(ctx context.Context, name, reason string) error {
 
 // Unpin implements [backend.Pinner]. It takes all reasons back.
 func (b *Backend) Unpin(ctx context.Context, name string) error {
-	return b.change(ctx, name, func(ctx context.Context) error { return b.client.Unpin(ctx, name, "") })
+	return b.changeName(ctx, name, func(ctx context.Context) error { return b.client.Unpin(ctx, name, "") })
 }
 
 // change does something to a name.
-func (b *Backend) change(ctx context.Context, name string, do func(context.Context) error) error {
+func (b *Backend) changeName(ctx context.Context, name string, do func(context.Context) error) error {
 	if err := backend.CheckName(name); err != nil {
 		return err
 	}
@@ -197,5 +197,5 @@ func (b *Backend) change(ctx context.Context, name string, do func(context.Conte
 		return err
 	}
 	defer end()
-	return b.failed(ctx, do(ctx))
+	return b.callError(ctx, do(ctx))
 }

@@ -128,7 +128,7 @@ func (q *openQueues) Close(context.Context) {
 
 // A goroutine that nobody needs any longer is told to end, and somebody waits again before it has ended. However late its
 // last look returns, and with what, the queues that were opened meanwhile stay open and the new ticket stays where it is.
-func TestQueuesThatCloseLateDisturbNoOthers(t *testing.T) {
+func TestQueuesThatCloseLateLeaveNewQueuesOpen(t *testing.T) {
 	for what, late := range map[string]error{"a look that fails": context.Canceled, "a look that shows the old tickets": nil} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, oneMachine, func(t *testing.T, w *site) {
@@ -139,7 +139,7 @@ func TestQueuesThatCloseLateDisturbNoOthers(t *testing.T) {
 				p := &process{site: w, Backend: backendOn(w, s, claimed.WithOptions(w.next()))}
 				defer func() { _ = p.Close(context.Background()) }()
 
-				l := p.stand("x", "waiter")
+				l := p.wait("x", "waiter")
 				end := p.keep(l)
 				ctx, cancel := context.WithCancel(t.Context())
 				gaveUp := make(chan error, 1)

@@ -52,12 +52,12 @@ func (w *whileWanted) enough() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.wanted--; w.wanted == 0 && w.stop != nil {
-		w.idle = time.AfterFunc(linger, w.leave)
+		w.idle = time.AfterFunc(linger, w.stopIfIdle)
 	}
 }
 
 // leave ends the goroutine if still nobody wants it.
-func (w *whileWanted) leave() {
+func (w *whileWanted) stopIfIdle() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.wanted == 0 && w.stop != nil {

@@ -25,15 +25,15 @@ const (
 )
 
 // view is what one watch knows.
-type view struct {
+type watcher struct {
 	b      *Backend
 	prefix string
 	report func(backend.Event)
-	seen   map[string]look // every name that the store has
-	round  uint64          // of looks at all names
-	begun  bool            // all names were looked at once
-	next   clock.Instant   // when to look at all again
-	ends   clock.Instant   // when the first lease that was seen is over
+	seen   map[string]lastSeen // every name that the store has
+	round  uint64              // of looks at all names
+	begun  bool                // all names were looked at once
+	next   clock.Instant       // when to look at all again
+	ends   clock.Instant       // when the first lease that was seen is over
 
 	wake chan struct{} // has room for one
 	// What follows is guarded by the lock of the backend.
@@ -42,7 +42,7 @@ type view struct {
 }
 
 // look is how a name was when it was looked at last.
-type look struct {
+type lastSeen struct {
 	round uint64
 	held  bool
 	token backend.Token
@@ -54,8 +54,8 @@ type look struct {
 var never = clock.Instant{Raw: math.MaxInt64, Boot: math.MaxInt64}
 
 // observedOf returns what a watch keeps in mind of a name.
-func lookOf(s claim.State) look {
-	is := look{token: s.Record.Token}
+func lastSeenOf(s claim.State) lastSeen {
+	is := lastSeen{token: s.Record.Token}
 	if s.Record.Held() && !s.Over {
 		is.held, is.by, is.ends = true, backend.Holder{ID: s.Record.Holder, Card: s.Record.Card}, s.Latest
 	}
@@ -63,7 +63,7 @@ func lookOf(s claim.State) look {
 }
 
 // note takes in that a name may have changed, or any if it is empty. The lock of the backend is held.
-func (v *view) note(name string) {
+func (v *watcher) noteChange(name string) {
 	switch {
 	case name == "" || len(v.noted) >= maxNoted:
 		v.all = true
@@ -88,45 +88,45 @@ func (b *Backend) Watch(ctx context.Context, prefix string, report func(backend.
 		return err
 	}
 	defer end()
-	v := &view{b: b, prefix: prefix, report: report, seen: make(map[string]look),
+	v := &watcher{b: b, prefix: prefix, report: report, seen: make(map[string]lastSeen),
 		wake: make(chan struct{}, 1), noted: make(map[string]struct{}), all: true}
-	v.watches(true)
-	defer v.watches(false)
+	v.subscribe(true)
+	defer v.subscribe(false)
 	defer b.hints.want()()
 	for {
 		moved := b.clock.Moved()
-		err := v.look(ctx)
+		err := v.check(ctx)
 		if err == nil {
-			err = b.ended(ctx)
+			err = b.contextErr(ctx)
 		}
 		if err != nil {
-			return b.failed(ctx, err)
+			return b.callError(ctx, err)
 		}
-		if err := b.pause(ctx, v.rests(), moved, v.wake); err != nil {
+		if err := b.pause(ctx, v.untilNext(), moved, v.wake); err != nil {
 			return err
 		}
 	}
 }
 
 // watches has v told of hints, or no longer.
-func (v *view) watches(on bool) {
+func (v *watcher) subscribe(on bool) {
 	v.b.mu.Lock()
 	defer v.b.mu.Unlock()
 	if on {
-		v.b.views[v] = struct{}{}
+		v.b.watchers[v] = struct{}{}
 	} else {
-		delete(v.b.views, v)
+		delete(v.b.watchers, v)
 	}
 }
 
 // rests returns for how long there is no need to look.
-func (v *view) rests() time.Duration {
+func (v *watcher) untilNext() time.Duration {
 	now := v.b.clock.Now()
 	return max(0, min(now.Remaining(v.next), now.Until(v.ends)+1)) // strictly past the end
 }
 
 // look looks at what may have changed, and tells what has.
-func (v *view) look(ctx context.Context) error {
+func (v *watcher) check(ctx context.Context) error {
 	began := v.b.clock.Now()
 	v.b.mu.Lock()
 	names, all := slices.Sorted(maps.Keys(v.noted)), v.all
@@ -134,7 +134,7 @@ func (v *view) look(ctx context.Context) error {
 	v.all = false
 	v.b.mu.Unlock()
 	if all || began.Remaining(v.next) <= 0 || began.After(v.ends) {
-		return v.lookAtAll(ctx, began)
+		return v.checkAll(ctx, began)
 	}
 	for _, name := range names {
 		s, err := v.b.client.Get(ctx, name)
@@ -144,14 +144,14 @@ func (v *view) look(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		v.tell(name, s)
+		v.publish(name, s)
 	}
-	v.reckon()
+	v.findNextEnd()
 	return nil
 }
 
 // lookAtAll reads all records. What is told while it goes on is how things were when their page was read.
-func (v *view) lookAtAll(ctx context.Context, began clock.Instant) error {
+func (v *watcher) checkAll(ctx context.Context, began clock.Instant) error {
 	v.round++
 	for after := ""; ; {
 		page, err := v.b.client.List(ctx, v.prefix, after, watchPage)
@@ -161,10 +161,10 @@ func (v *view) lookAtAll(ctx context.Context, began clock.Instant) error {
 		for _, s := range page {
 			after = s.Record.Name
 			if s.Err != nil {
-				v.keep(after)
+				v.keepAsIs(after)
 				continue
 			}
-			v.tell(after, s)
+			v.publish(after, s)
 		}
 		if len(page) < watchPage {
 			break
@@ -178,17 +178,17 @@ func (v *view) lookAtAll(ctx context.Context, began clock.Instant) error {
 	}
 	slices.Sort(gone)
 	for _, name := range gone {
-		v.tell(name, claim.State{Record: claim.Record{Name: name}, Over: true})
+		v.publish(name, claim.State{Record: claim.Record{Name: name}, Over: true})
 	}
 	v.begun = true
-	v.reckon()
+	v.findNextEnd()
 	now := v.b.clock.Now()
 	v.next = now.Add(about(max(v.b.poll, watchShare*now.Elapsed(began))))
 	return nil
 }
 
 // keep leaves a name as it was when it could be read.
-func (v *view) keep(name string) {
+func (v *watcher) keepAsIs(name string) {
 	if was, ok := v.seen[name]; ok {
 		was.round = v.round
 		v.seen[name] = was
@@ -197,7 +197,7 @@ func (v *view) keep(name string) {
 
 // reckon finds out when the next lease ends. One whose end has passed, and which is not over for another
 // reason, is looked at with all others.
-func (v *view) reckon() {
+func (v *watcher) findNextEnd() {
 	now := v.b.clock.Now()
 	v.ends = never
 	for _, is := range v.seen {
@@ -208,9 +208,9 @@ func (v *view) reckon() {
 }
 
 // tell reports what has become of a name since it was looked at last.
-func (v *view) tell(name string, s claim.State) {
+func (v *watcher) publish(name string, s claim.State) {
 	was, known := v.seen[name]
-	is := lookOf(s)
+	is := lastSeenOf(s)
 	is.round = v.round
 	if s.Record.Exists() {
 		v.seen[name] = is

@@ -18,8 +18,8 @@ type listener struct {
 // mostNames is how many names a listener remembers. With more, any name may have changed.
 const mostNames = 1000
 
-// notify tells all listeners that the owner of a name may have changed. The caller holds the lock.
-func (s *space) notify(name string) {
+// notifyListeners tells all listeners that the owner of a name may have changed. The caller holds the lock.
+func (s *space) notifyListeners(name string) {
 	for l := range s.listeners { // order: all are notified
 		if _, any := l.names[""]; !any {
 			l.names[name] = struct{}{}

@@ -184,7 +184,7 @@ func (m *Memory) write(s *space, w claim.Swap) (bool, error) {
 	}
 	s.records[w.Record.Name] = &kept{record: copied(w.Record), written: m.now()}
 	if w.Owner {
-		s.notify(w.Record.Name)
+		s.notifyListeners(w.Record.Name)
 	}
 	return true, nil
 }
@@ -192,7 +192,7 @@ func (m *Memory) write(s *space, w claim.Swap) (bool, error) {
 func (s *space) deleteRecord(name string) {
 	delete(s.records, name)
 	maps.DeleteFunc(s.observations, func(by observer, _ observation) bool { return by.name == name })
-	s.notify(name)
+	s.notifyListeners(name)
 }
 
 // names returns the names for a List, in order.

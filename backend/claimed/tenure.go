@@ -16,50 +16,50 @@ import (
 const spread = 20 * time.Millisecond
 
 // standing is what became of a claim.
-type standing uint8
+type phase uint8
 
 const (
-	asking  standing = iota // nobody knows yet
-	waiting                 // it stands in the line of this process
+	undecided phase = iota // nobody knows yet
+	waiting                // it stands in the line of this process
 	holding
-	over
+	ended
 )
 
 // tenure is one claim of this process, and what became of it: a [backend.Lease].
 type tenure struct {
-	backend *Backend
-	asked   backend.Claim
-	busy    chan struct{} // has room for one: who speaks to the store about it, but for renewals
-	signal  chan struct{} // has room for one: Await is to look again
+	backend   *Backend
+	request   backend.Claim
+	storeLock chan struct{} // has room for one: who speaks to the store about it, but for renewals
+	signal    chan struct{} // has room for one: Await is to look again
 
 	// What follows is guarded by the lock of the backend.
 
-	standing  standing
+	phase     phase
 	lease     *claim.Lease  // if holding
-	place     clock.Instant // if waiting: when its place is lost unless it is renewed
-	tried     clock.Instant // before the first attempt whose outcome is not known
-	trying    bool          // there is one
-	turn      bool          // the attempt under way is made because it is this process's turn in the queue of the store
+	placeEnds clock.Instant // if waiting: when its place is lost unless it is renewed
+	triedAt   clock.Instant // before the first attempt whose outcome is not known
+	inDoubt   bool          // there is one
+	isTurn    bool          // the attempt under way is made because it is this process's turn in the queue of the store
 	news      uint64        // that of the line before the last attempt, or else of the backend
 	interrupt context.CancelFunc
 	leaving   bool // it is being released
-	awaited   int  // calls of Await
+	awaiters  int  // calls of Await
 }
 
 // Name implements [backend.Lease].
-func (t *tenure) Name() string { return t.asked.Name }
+func (t *tenure) Name() string { return t.request.Name }
 
 // lock makes the caller the only one who speaks to the store about t.
 func (t *tenure) lock(ctx context.Context) error {
 	select {
-	case t.busy <- struct{}{}:
+	case t.storeLock <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (t *tenure) unlock() { <-t.busy }
+func (t *tenure) unlock() { <-t.storeLock }
 
 // wake has Await look again.
 func (t *tenure) wake() {
@@ -71,15 +71,15 @@ func (t *tenure) wake() {
 
 // lost is the error for a claim that is over.
 func (t *tenure) lost() error {
-	return fmt.Errorf("%s: %w: this claim to %s has ended", t.backend.Scheme(), backend.ErrLost, t.asked.Name)
+	return fmt.Errorf("%s: %w: this claim to %s has ended", t.backend.Scheme(), backend.ErrLost, t.request.Name)
 }
 
 // grant is what is answered to a claim that waits or holds.
 func (t *tenure) grant(now clock.Instant) backend.Grant {
-	if t.standing == holding {
+	if t.phase == holding {
 		return backend.Grant{Held: true, Token: t.lease.Token(), TTL: t.lease.TTL(), Until: t.until(now)}
 	}
-	return backend.Grant{TTL: t.asked.TTL, Until: t.place}
+	return backend.Grant{TTL: t.request.TTL, Until: t.placeEnds}
 }
 
 // until is when a lease ends, as its holder is told. One that took over a longer promise may last longer than
@@ -91,21 +91,21 @@ func (t *tenure) until(now clock.Instant) clock.Instant {
 
 // line is who waits in this process for one name: the first of them who is awaited asks the store, and the
 // others wait for it. A database keeps no line, so that is all there is.
-type line struct {
-	places []*tenure // in the order of their claims
-	look   clock.Instant
-	ends   clock.Instant // when the holder's lease is surely over, if known
-	known  bool
-	token  backend.Token // of the holder who was seen last
-	rivals bool          // there are others, elsewhere
-	news   uint64        // how often it was woken
-	polls  clock.Instant // until then it is asked for without a ticket
+type localQueue struct {
+	waiters   []*tenure // in the order of their claims
+	nextPoll  clock.Instant
+	ends      clock.Instant // when the holder's lease is surely over, if known
+	known     bool
+	token     backend.Token // of the holder who was seen last
+	contended bool          // there are others, elsewhere
+	news      uint64        // how often it was woken
+	pollUntil clock.Instant // until then it is asked for without a ticket
 }
 
 // first returns who asks the store.
-func (q *line) first() *tenure {
-	for _, t := range q.places {
-		if t.awaited > 0 {
+func (q *localQueue) head() *tenure {
+	for _, t := range q.waiters {
+		if t.awaiters > 0 {
 			return t
 		}
 	}
@@ -113,37 +113,37 @@ func (q *line) first() *tenure {
 }
 
 // wakeFirst has the first ask at once, or a little later if there are others who are told the same.
-func (q *line) wakeFirst(now clock.Instant, others bool) {
+func (q *localQueue) wakeHead(now clock.Instant, others bool) {
 	q.news++
-	q.look = now
+	q.nextPoll = now
 	if others {
-		q.look = now.Add(rand.N(spread))
+		q.nextPoll = now.Add(rand.N(spread))
 	}
-	if t := q.first(); t != nil {
+	if t := q.head(); t != nil {
 		t.wake()
 	}
 }
 
 // refused notes who holds the name, and when it is to be asked for again. old says that there was news after
 // the store was asked, which its answer may not have shown yet.
-func (q *line) refused(now clock.Instant, held *backend.HeldError, poll time.Duration, old bool) {
+func (q *localQueue) noteRefusal(now clock.Instant, held *backend.HeldError, poll time.Duration, old bool) {
 	if q.token != 0 && held.Token != q.token {
-		q.rivals = true
+		q.contended = true
 	}
 	q.token = held.Token
 	if !old {
-		q.look = now.Add(about(poll))
+		q.nextPoll = now.Add(about(poll))
 	}
 	q.known = held.Ends > 0
 	q.ends = now.Add(held.Ends)
-	if q.rivals {
+	if q.contended {
 		q.ends = q.ends.Add(rand.N(spread))
 	}
 }
 
 // rests returns for how long the store need not be asked.
-func (q *line) rests(now clock.Instant) time.Duration {
-	rest := now.Remaining(q.look)
+func (q *localQueue) untilPoll(now clock.Instant) time.Duration {
+	rest := now.Remaining(q.nextPoll)
 	if q.known && !now.After(q.ends) {
 		rest = min(rest, now.Until(q.ends)+1) // strictly past the end
 	} else if q.known {
@@ -153,77 +153,77 @@ func (q *line) rests(now clock.Instant) time.Duration {
 }
 
 // stand puts t at the end of the line, if it stands nowhere. The lock is held.
-func (b *Backend) stand(t *tenure) {
-	q := b.lines[t.asked.Name]
+func (b *Backend) enqueue(t *tenure) {
+	q := b.localQueues[t.request.Name]
 	if q == nil {
-		q = &line{}
-		b.lines[t.asked.Name] = q
+		q = &localQueue{}
+		b.localQueues[t.request.Name] = q
 	}
-	if !slices.Contains(q.places, t) {
-		q.places = append(q.places, t)
+	if !slices.Contains(q.waiters, t) {
+		q.waiters = append(q.waiters, t)
 	}
-	t.standing = waiting
+	t.phase = waiting
 }
 
 // leave takes t out of the line. The goroutine that awaits it lets the next one ask when it finds that out. The lock
 // is held.
-func (b *Backend) leave(t *tenure) {
-	q := b.lines[t.asked.Name]
+func (b *Backend) dequeue(t *tenure) {
+	q := b.localQueues[t.request.Name]
 	if q == nil {
 		return
 	}
-	q.places = slices.DeleteFunc(q.places, func(other *tenure) bool { return other == t })
-	if len(q.places) == 0 {
-		delete(b.lines, t.asked.Name)
-		b.room.left(t.asked.Name)
+	q.waiters = slices.DeleteFunc(q.waiters, func(other *tenure) bool { return other == t })
+	if len(q.waiters) == 0 {
+		delete(b.localQueues, t.request.Name)
+		b.storeQueue.leave(t.request.Name)
 	}
 }
 
 // end notes that a claim is over. The lock is held.
-func (b *Backend) end(t *tenure) {
-	if t.standing == over {
+func (b *Backend) endTenure(t *tenure) {
+	if t.phase == ended {
 		return
 	}
-	t.standing, t.trying = over, false
-	b.leave(t)
-	if b.tenures[t.asked.ID] == t {
-		delete(b.tenures, t.asked.ID)
+	t.phase, t.inDoubt = ended, false
+	b.dequeue(t)
+	if b.tenures[t.request.ID] == t {
+		delete(b.tenures, t.request.ID)
 	}
 	t.wake()
 }
 
 // lapse ends the place of t if it has not been renewed. The lock is held.
-func (b *Backend) lapse(t *tenure, now clock.Instant) {
-	if t.standing == waiting && !t.trying && now.After(t.place) {
-		b.end(t)
+func (b *Backend) expirePlace(t *tenure, now clock.Instant) {
+	if t.phase == waiting && !t.inDoubt && now.After(t.placeEnds) {
+		b.endTenure(t)
 	}
 }
 
 // clear ends the places at the front of a line that have not been renewed. The lock is held.
-func (b *Backend) clear(name string, now clock.Instant) {
-	for q := b.lines[name]; q != nil && len(q.places) > 0; {
-		front := q.places[0]
-		if b.lapse(front, now); front.standing != over {
+func (b *Backend) expirePlaces(name string, now clock.Instant) {
+	for q := b.localQueues[name]; q != nil && len(q.waiters) > 0; {
+		front := q.waiters[0]
+		if b.expirePlace(front, now); front.phase != ended {
 			return
 		}
 	}
 }
 
 // changed takes in that a name may have another owner, or any name if it is empty.
-func (b *Backend) changed(name string) {
+func (b *Backend) ownerChanged(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.clock.Now()
 	b.news++
-	if q := b.lines[name]; q != nil {
-		q.wakeFirst(now, q.rivals)
+	if q := b.localQueues[name]; q != nil {
+		q.wakeHead(now, q.contended)
 	}
 	if name == "" {
-		for _, q := range b.lines { // order: all are woken
-			q.wakeFirst(now, q.rivals)
+		for _, q := range b.localQueues { // order: all are woken
+			q.wakeHead(now, q.contended)
 		}
 	}
-	for v := range b.views { // order: all are told
-		v.note(name)
+	for v := range b.watchers { // order: all are told
+		v.noteChange(name)
 	}
 }
