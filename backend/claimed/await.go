@@ -9,11 +9,16 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// Await implements [backend.Backend]. If the store is a [claim.Queuer], the process has a ticket in the queue of the name and
-// asks when its turn has come. Otherwise it asks the store twice a second, or what [WithPoll] says, and besides
-// when the store hints that the name has another owner, when the holder's lease must be over, and when this
-// process has given the name back. Of all who wait here for the same name one asks, the longest in line, so
-// they have it in the order of their claims.
+// Await implements [backend.Backend]. If the store is a [claim.Queuer], the process has a ticket in the store's
+// queue of the name and claims the name when its turn has come. Otherwise it asks the store at the poll
+// interval, twice a second or as [WithPoll] says. It also asks at once in these cases:
+//
+//   - The store hints that the name has another owner.
+//   - The holder's lease must have expired.
+//   - This process has released the name.
+//
+// Of all callers that await the same name here, only the first in the local queue asks. So they get the name in
+// the order of their claims.
 func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, error) {
 	t, err := b.ownTenure(l)
 	if err != nil {
@@ -53,22 +58,23 @@ func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, er
 	}
 }
 
-// awaits counts who awaits t. It may make another one the first in line, or let another one be that.
+// countAwaiters adds n to the number of Await calls for t. That may change which waiter is the head of the
+// local queue.
 func (b *Backend) countAwaiters(t *tenure, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t.awaiters += n
-	t.wake() // there may be two
+	t.wake() // another call of Await may be at it
 	if q := b.localQueues[t.request.Name]; q != nil && q.head() != nil {
 		q.head().wake()
 	}
 }
 
-// prospect is what Await is to do.
+// step is what Await has to do next.
 type step struct {
 	turn    bool
 	grant   backend.Grant
-	join    bool // a ticket is to be put into the queue of the name
+	join    bool // a ticket has to be added to the store's queue of the name
 	attempt bool
 	rest    time.Duration // how long there is nothing to do unless something happens
 }
@@ -89,7 +95,7 @@ func (b *Backend) nextStep(t *tenure) (step, error) {
 		}
 		return step{attempt: true}, nil
 	}
-	if t.inDoubt { // nobody knows what became of an attempt
+	if t.inDoubt { // the outcome of an attempt is unknown
 		return step{attempt: true}, nil
 	}
 	rest := now.Until(t.placeEnds) + 1
@@ -106,7 +112,7 @@ func (b *Backend) nextStep(t *tenure) (step, error) {
 	return step{attempt: rest <= 0, rest: rest}, nil
 }
 
-// ask makes one attempt for who waits. That the name is still held is no error.
+// attemptForWaiter makes one attempt for a waiter. It is no error that the name is still held.
 func (b *Backend) attemptForWaiter(ctx context.Context, t *tenure) error {
 	_, err := b.attempt(ctx, t)
 	if errors.Is(err, backend.ErrContention) {

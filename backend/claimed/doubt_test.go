@@ -11,9 +11,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 )
 
-// Claims of which nobody knows what became of them.
+// Tests of claims whose outcome is unknown.
 
-// unsettled makes a claim to a vacant name whose outcome is unknown: its write was lost on the way.
+// unsettled makes a claim to a vacant name whose outcome is unknown: its write was lost.
 func (p *process) unsettled(c backend.Claim) backend.Lease {
 	p.Helper()
 	earlier, _ := p.hold(c.Name, "earlier") // so there is a record
@@ -22,7 +22,7 @@ func (p *process) unsettled(c backend.Claim) backend.Lease {
 	ctx, cancel := context.WithTimeout(p.Context(), 2*time.Second)
 	defer cancel()
 	p.faults(func(call claimtest.Call) (f claimtest.Fault) {
-		if call.Method == claimtest.Get && ctx.Err() == nil { // the claim begins from how the name was left
+		if call.Method == claimtest.Get && ctx.Err() == nil { // the claim begins from its memory of the record
 			f.Err = backend.ErrUnavailable
 		}
 		return f
@@ -35,7 +35,7 @@ func (p *process) unsettled(c backend.Claim) backend.Lease {
 	return l
 }
 
-// Once a claim may have taken effect it stays so until that is found out.
+// A claim that may have taken effect keeps its unknown outcome until the store has answered.
 func TestUnknownOutcomeStaysUnknownUntilSettled(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process(claimed.WithPoll(time.Hour))
@@ -61,7 +61,7 @@ func TestUnknownOutcomeStaysUnknownUntilSettled(t *testing.T) {
 	})
 }
 
-// An unknown outcome of who stands in line is found out at once, and not when the store is asked next.
+// A waiter's unknown outcome is settled at once, and not at the next poll.
 func TestUnknownOutcomeOfAWaiterIsSettledAtOnce(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		holder, p := w.process(), w.process(claimed.WithPoll(time.Hour))

@@ -14,7 +14,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 )
 
-// Whichever answer gets lost, a keeper gets its lease, only one, and gives it back.
+// Whichever answer gets lost, a keeper gets its lease, only one, and releases it.
 func TestLostAnswersAreFound(t *testing.T) {
 	for _, method := range []claimtest.Method{claimtest.Get, claimtest.Swap} {
 		for skip := range 6 {
@@ -56,7 +56,7 @@ func TestLostAnswersAreFound(t *testing.T) {
 	}
 }
 
-// A claim whose write arrives after its caller has given up does not come to hold the name.
+// A claim whose write arrives after its caller has given up does not hold the name in the end.
 func TestLateClaimDoesNotHold(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p, other := w.process(), w.process()
@@ -85,7 +85,7 @@ func TestLateClaimDoesNotHold(t *testing.T) {
 	})
 }
 
-// A store that goes nowhere holds no caller for longer than that caller waits, and breaks no promise.
+// A store that does not answer keeps no caller past its deadline, and breaks no promise.
 func TestStalledStoreKeepsNoCallerPastItsDeadline(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process()
@@ -122,8 +122,8 @@ func TestStalledStoreKeepsNoCallerPastItsDeadline(t *testing.T) {
 	})
 }
 
-// A place in line costs the store nothing, and what is told of its end is never later than the end of a lease
-// that an attempt under way may have got.
+// A place in the local queue needs no call of the store. The reported end of the place is never later than the
+// end of the lease that an attempt under way may have got.
 func TestPlaceEndsNoLaterThanTheLeaseItMayGet(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		clock := w.next().Clock
@@ -147,7 +147,7 @@ func TestPlaceEndsNoLaterThanTheLeaseItMayGet(t *testing.T) {
 		if n := p.callsOf(claimtest.Swap); n != 0 {
 			t.Errorf("a place in line was renewed by %d writes", n)
 		}
-		// The answer to the attempt takes its time, and the place is renewed meanwhile.
+		// The answer to the attempt is slow, and the place is renewed meanwhile.
 		p.network.Inject(claimtest.Call{Method: claimtest.Swap}, 1, claimtest.Fault{Back: ttl / 2})
 		holder.release(l)
 		for range 4 {
@@ -188,7 +188,7 @@ func TestManyLeasesAreRenewedByOneStatement(t *testing.T) {
 	})
 }
 
-// Nothing hangs on the wall clock, whatever it shows.
+// No decision depends on the wall clock, whatever it shows.
 func TestWallClockDoesNotMatter(t *testing.T) {
 	bubble(t, machines, func(t *testing.T, w *site) {
 		next, steps := w.next, 0
@@ -223,12 +223,12 @@ func TestWallClockDoesNotMatter(t *testing.T) {
 			t.Errorf("a holder who was cut off was succeeded after %v", took)
 		}
 		if steps == 0 {
-			t.Error("nobody looked at the wall clock")
+			t.Error("no call read the wall clock")
 		}
 	})
 }
 
-// Whenever the context of an Acquire ends, nothing is left that stands in anybody's way.
+// Whenever the context of an Acquire ends, nothing is left that keeps another client from the name.
 func TestNothingIsLeftWhenAContextEnds(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		for at := 0; ; at++ {
@@ -244,7 +244,7 @@ func TestNothingIsLeftWhenAContextEnds(t *testing.T) {
 				defer cancel()
 				p.faults(func(c claimtest.Call) claimtest.Fault {
 					if calls++; calls-1 == at {
-						cancel() // while the call is under way: it arrives, and its answer too late
+						cancel() // while the call is under way: it arrives, and its answer comes too late
 						return claimtest.Fault{Delay: time.Millisecond}
 					}
 					return claimtest.Fault{}
@@ -252,7 +252,7 @@ func TestNothingIsLeftWhenAContextEnds(t *testing.T) {
 				start := time.Now()
 				got, err := k.Acquire(ctx, "x")
 				if err == nil {
-					// It was over before the context ended.
+					// It succeeded before the context ended.
 					if err := got.Release(t.Context()); err != nil {
 						t.Error(err)
 					}
@@ -264,7 +264,7 @@ func TestNothingIsLeftWhenAContextEnds(t *testing.T) {
 				if held {
 					other.release(l)
 				}
-				time.Sleep(time.Second) // what was under way is released in the background
+				time.Sleep(time.Second) // the claim under way is released in the background
 				if i, err := other.Get(t.Context(), "x"); err != nil || i.Held && i.Holder.ID == "a" {
 					t.Errorf("at call %d: left behind: %+v, %v", at, i, err)
 				}
@@ -273,13 +273,13 @@ func TestNothingIsLeftWhenAContextEnds(t *testing.T) {
 				break
 			}
 			if at > 30 {
-				break // it polls without end
+				break // it polls for ever
 			}
 		}
 	}
 }
 
-// Close ends whatever is under way, and leaves nothing.
+// Close ends all calls under way, and leaves nothing.
 func TestCloseEndsCallsUnderWay(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p, other := w.process(), w.process()
@@ -311,13 +311,13 @@ func TestCloseEndsCallsUnderWay(t *testing.T) {
 	})
 }
 
-// What was seen of a holder is kept where somebody else may go on with it: by who is refused, and by who
-// waits when it leaves.
+// The observation of a holder is stored for another process to continue. A claim stores it when it is refused,
+// and a waiter when it leaves.
 func TestRefusedAndLeavingWaitersKeepObservations(t *testing.T) {
 	bubble(t, machines, func(t *testing.T, w *site) {
 		holder := w.process()
 		holder.hold("x", "holder")
-		options := w.next() // of several short processes on one machine
+		options := w.next() // of several short-lived processes on one machine
 		w.next = func() claim.Options { return options }
 		first := w.process()
 		start := time.Now()
@@ -338,7 +338,7 @@ func TestRefusedAndLeavingWaitersKeepObservations(t *testing.T) {
 	})
 }
 
-// A watch that is slow is told how things are, and one record that cannot be read hides no other.
+// A slow watch gets the present state of names, and a record that cannot be read hides no other.
 func TestSlowWatchAndBrokenRecordHideNoOtherName(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process()
@@ -350,12 +350,12 @@ func TestSlowWatchAndBrokenRecordHideNoOtherName(t *testing.T) {
 		if err != nil || len(all) != 3 || all[0].Err != nil || all[1].Name != "x/2" || !errors.Is(all[1].Err, backend.ErrCorrupt) || all[2].Err != nil || !all[2].Held {
 			t.Errorf("%+v, %v", all, err)
 		}
-		told := make(map[string]error)
+		listed := make(map[string]error)
 		for i, err := range keeperOn(t, p.Backend, "reader").List(t.Context(), "x/") {
-			told[i.Name] = err
+			listed[i.Name] = err
 		}
-		if len(told) != 3 || told["x/1"] != nil || !errors.Is(told["x/2"], backend.ErrCorrupt) || told["x/3"] != nil {
-			t.Errorf("a keeper lists %v", told)
+		if len(listed) != 3 || listed["x/1"] != nil || !errors.Is(listed["x/2"], backend.ErrCorrupt) || listed["x/3"] != nil {
+			t.Errorf("a keeper lists %v", listed)
 		}
 		if _, err := p.Get(t.Context(), "x/2"); !errors.Is(err, backend.ErrCorrupt) {
 			t.Error(err)
@@ -366,14 +366,14 @@ func TestSlowWatchAndBrokenRecordHideNoOtherName(t *testing.T) {
 		p.hold("x/4", "a")
 		if err := p.Watch(ctx, "x/", func(e backend.Event) {
 			events[fmt.Sprint(e.Kind, " ", e.Info.Name)]++
-			w.memory.Damage("", "x/4") // that it cannot be read any more is no news about it
+			w.memory.Damage("", "x/4") // an unreadable record is no event
 		}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		for _, name := range []string{"x/1", "x/3"} {
 			for _, kind := range []backend.EventKind{backend.Resync, backend.Vacated} {
 				if n := events[fmt.Sprint(kind, " ", name)]; n != 1 {
-					t.Errorf("event %d of %s was told %d times", kind, name, n)
+					t.Errorf("event %d of %s was reported %d times", kind, name, n)
 				}
 			}
 		}
@@ -383,7 +383,7 @@ func TestSlowWatchAndBrokenRecordHideNoOtherName(t *testing.T) {
 	})
 }
 
-// A release that was refused is tried again, even if a renewal was refused because of it.
+// A failed release can be repeated, even if a renewal was refused because of it.
 func TestFailedReleaseIsTriedAgain(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p, other := w.process(), w.process()

@@ -8,8 +8,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// Renew implements [backend.Backend]. All leases that hold their names are renewed together. A place in line
-// is one in this process, so the store is not asked about it.
+// Renew implements [backend.Backend]. It renews all leases that hold their names together. A place in a local
+// queue exists only in this process, so Renew does not ask the store about it.
 func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func(i int, r backend.Renewal)) error {
 	ctx, end, err := b.calls.begin(ctx)
 	if err != nil {
@@ -17,7 +17,7 @@ func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func
 	}
 	defer end()
 	var held []*claim.Lease
-	var places []int // of held in leases
+	var places []int // the index in leases of each of held
 	for i, l := range leases {
 		r, lease := b.renewPlace(l)
 		if lease == nil {
@@ -35,7 +35,7 @@ func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func
 	return b.callError(ctx, err)
 }
 
-// renewal renews a place in line. Of what holds its name it returns the lease instead.
+// renewPlace renews a place in a local queue. For a tenure that holds its name it returns the lease instead.
 func (b *Backend) renewPlace(l backend.Lease) (backend.Renewal, *claim.Lease) {
 	t, err := b.ownTenure(l)
 	if err != nil {
@@ -51,8 +51,8 @@ func (b *Backend) renewPlace(l backend.Lease) (backend.Renewal, *claim.Lease) {
 	case t.phase == holding:
 		return backend.Renewal{}, t.lease
 	}
-	// While an attempt is under way the place lasts no longer than the lease that it may get: that has been
-	// counted from before the attempt, and the holder will believe the later of what it is told.
+	// While an attempt is under way the place lasts no longer than the lease that it may get. That lease counts
+	// from before the attempt, and the holder will believe the later of the two deadlines.
 	if t.inDoubt {
 		now = t.triedAt
 	}
@@ -60,11 +60,11 @@ func (b *Backend) renewPlace(l backend.Lease) (backend.Renewal, *claim.Lease) {
 	return backend.Renewal{TTL: t.request.TTL, Until: t.placeEnds}, nil
 }
 
-// renewed takes in what became of the renewal of a lease.
+// afterRenewal takes in the result of the renewal of a lease.
 func (b *Backend) afterRenewal(ctx context.Context, t *tenure, err error) backend.Renewal {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if errors.Is(err, backend.ErrLost) && !t.leaving { // a release that has failed is to be tried again
+	if errors.Is(err, backend.ErrLost) && !t.leaving { // otherwise a release has failed, and will be tried again
 		b.endTenure(t)
 	}
 	if err != nil {
@@ -73,7 +73,8 @@ func (b *Backend) afterRenewal(ctx context.Context, t *tenure, err error) backen
 	return backend.Renewal{TTL: t.lease.TTL(), Until: t.until(b.clock.Now())}
 }
 
-// Release implements [backend.Backend]. A pin ends with the tenure. If others wait here for the name, the first of them claims it at once.
+// Release implements [backend.Backend]. Pins end with the tenure. If callers wait here for the name, the first
+// of them claims it at once.
 func (b *Backend) Release(ctx context.Context, l backend.Lease) error {
 	t, err := b.ownTenure(l)
 	if err != nil {
@@ -92,7 +93,7 @@ func (b *Backend) Release(ctx context.Context, l backend.Lease) error {
 	lease, waits := b.toRelease(t)
 	switch {
 	case waits:
-		// Others may have to wait for the same holder, and need not start counting over.
+		// Others may have to wait for the same holder, and need not restart the count.
 		_ = b.client.KeepObservation(ctx, t.request.Name)
 	case lease != nil:
 		if err := b.client.ReleaseAndUnpin(ctx, lease); err != nil && !errors.Is(err, backend.ErrLost) {
@@ -103,7 +104,7 @@ func (b *Backend) Release(ctx context.Context, l backend.Lease) error {
 	return nil
 }
 
-// interrupt ends the attempt that is under way for t, and lets no other begin.
+// interrupt ends the attempt that is under way for t, and prevents another.
 func (b *Backend) interrupt(t *tenure) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -113,7 +114,7 @@ func (b *Backend) interrupt(t *tenure) {
 	}
 }
 
-// toRelease returns the lease that t has, or may have. Who only waits leaves the line.
+// toRelease returns the lease that t has, or may have. A tenure that only waits leaves the local queue.
 func (b *Backend) toRelease(t *tenure) (lease *claim.Lease, waits bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -125,7 +126,7 @@ func (b *Backend) toRelease(t *tenure) (lease *claim.Lease, waits bool) {
 	return t.lease, false
 }
 
-// released takes in that the name has been given back.
+// afterRelease takes in that the name was released.
 func (b *Backend) afterRelease(t *tenure) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

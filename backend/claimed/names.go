@@ -11,7 +11,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// infoOf tells what a client knows of a name in the words of package backend.
+// infoOf converts what a client knows of a name into the type of package backend.
 func infoOf(s claim.State) backend.Info {
 	i := backend.Info{Name: s.Record.Name, Token: s.Record.Token, Waiting: -1, Pinned: strings.Join(s.Record.Pins, "; ")}
 	if s.Over || !s.Record.Held() {
@@ -22,8 +22,8 @@ func infoOf(s claim.State) backend.Info {
 	return i
 }
 
-// Get implements [backend.Backend]. A name is not held any more when what its holder was promised is surely
-// over, even if nobody has taken it yet.
+// Get implements [backend.Backend]. A name is no longer held when its lease has certainly expired, even if no
+// client has taken it yet.
 func (b *Backend) Get(ctx context.Context, name string) (backend.Info, error) {
 	s, err := b.state(ctx, name)
 	if err != nil {
@@ -51,7 +51,7 @@ func (b *Backend) state(ctx context.Context, name string) (claim.State, error) {
 // List implements [backend.Backend].
 func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]backend.Info, error) {
 	if limit <= 0 {
-		return nil, fmt.Errorf("%s: %w: a list of up to %d names", b.Scheme(), backend.ErrInvalid, limit)
+		return nil, fmt.Errorf("%s: %w: the limit is %d names: it must be at least 1", b.Scheme(), backend.ErrInvalid, limit)
 	}
 	ctx, end, err := b.calls.begin(ctx)
 	if err != nil {
@@ -72,7 +72,7 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 	return found, nil
 }
 
-// Close implements [backend.Backend]. It ends what is under way and closes the store.
+// Close implements [backend.Backend]. It ends the calls under way and closes the store.
 func (b *Backend) Close(ctx context.Context) error {
 	first, waited := b.calls.close(ctx)
 	b.hints.listening.close()
@@ -86,7 +86,7 @@ func (b *Backend) Close(ctx context.Context) error {
 	return waited
 }
 
-// History implements [backend.Historian]. The tenure that lasts, if there is one, is the first.
+// History implements [backend.Historian]. The present tenure, if there is one, is the first.
 func (b *Backend) History(ctx context.Context, name string, limit int) ([]backend.Tenure, error) {
 	s, err := b.state(ctx, name)
 	if err != nil {
@@ -97,7 +97,7 @@ func (b *Backend) History(ctx context.Context, name string, limit int) ([]backen
 	if r.Held() {
 		now := backend.Tenure{Token: r.Token, Holder: backend.Holder{ID: r.Holder, Card: r.Card}, From: r.Since}
 		if s.Over {
-			// Nobody has written yet that it ended. It did when its time was up, as far as can be told here.
+			// No write has recorded yet that it ended. As far as is known here it ended when it expired.
 			now.Why, now.To = backend.Expired, b.client.Wall().Add(-b.clock.Now().Elapsed(s.Latest))
 			if r.Revoked != "" {
 				now.Why, now.Note = backend.Revoked, r.Revoked
@@ -109,7 +109,7 @@ func (b *Backend) History(ctx context.Context, name string, limit int) ([]backen
 	return past[:min(len(past), max(0, limit))], nil
 }
 
-// holder returns the lease of a keeper that is to do something with it.
+// heldLease returns the client's lease of a tenure that holds its name.
 func (b *Backend) heldLease(l backend.Lease) (*claim.Lease, error) {
 	t, err := b.ownTenure(l)
 	if err != nil {
@@ -141,7 +141,7 @@ func (b *Backend) Resume(ctx context.Context, name string, token backend.Token, 
 		return nil, backend.Grant{}, err
 	}
 	if token == 0 {
-		return nil, backend.Grant{}, fmt.Errorf("%s: %w: a token of 0 is none", b.Scheme(), backend.ErrInvalid)
+		return nil, backend.Grant{}, fmt.Errorf("%s: %w: the token is 0: give the token of the tenure", b.Scheme(), backend.ErrInvalid)
 	}
 	ctx, end, err := b.calls.begin(ctx)
 	if err != nil {
@@ -167,8 +167,9 @@ func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, 
 	return b.changeName(ctx, name, func(ctx context.Context) error { return b.client.Revoke(ctx, name, token, reason, now) })
 }
 
-// Pin implements [backend.Pinner]. A pin belongs to one tenure and ends when its holder releases the name; those that
-// outlive it are [claim.Client.Pin]'s. There may be several reasons, and a name is pinned as long as there is one.
+// Pin implements [backend.Pinner]. Such a pin belongs to one tenure and ends when its holder releases the name;
+// use [claim.Client.Pin] for pins that outlive it. There may be several reasons, and a name is pinned as long
+// as there is one.
 func (b *Backend) Pin(ctx context.Context, name, reason string) error {
 	return b.changeName(ctx, name, func(ctx context.Context) error {
 		s, err := b.client.Get(ctx, name)
@@ -176,18 +177,18 @@ func (b *Backend) Pin(ctx context.Context, name, reason string) error {
 			return err
 		}
 		if s.Over || !s.Record.Held() {
-			return fmt.Errorf("%s: %w: nobody holds %s, so there is nobody to keep it", b.Scheme(), backend.ErrInvalid, name)
+			return fmt.Errorf("%s: %w: %s has no holder, so there is no tenure to pin", b.Scheme(), backend.ErrInvalid, name)
 		}
 		return b.client.Pin(ctx, name, reason)
 	})
 }
 
-// Unpin implements [backend.Pinner]. It takes all reasons back.
+// Unpin implements [backend.Pinner]. It removes all reasons.
 func (b *Backend) Unpin(ctx context.Context, name string) error {
 	return b.changeName(ctx, name, func(ctx context.Context) error { return b.client.Unpin(ctx, name, "") })
 }
 
-// change does something to a name.
+// changeName makes one call of the client about a name.
 func (b *Backend) changeName(ctx context.Context, name string, do func(context.Context) error) error {
 	if err := backend.CheckName(name); err != nil {
 		return err

@@ -12,35 +12,35 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// spread is over how long those are spread who know that others wait elsewhere, when all learn of the same.
+// spread is the time over which waiters spread their attempts when others, elsewhere, learn of the same change.
 const spread = 20 * time.Millisecond
 
-// standing is what became of a claim.
+// phase is the state of a claim.
 type phase uint8
 
 const (
-	undecided phase = iota // nobody knows yet
-	waiting                // it stands in the line of this process
+	undecided phase = iota // the outcome is unknown yet
+	waiting                // it is in the local queue
 	holding
 	ended
 )
 
-// tenure is one claim of this process, and what became of it: a [backend.Lease].
+// tenure is one claim of this process with its state: a [backend.Lease].
 type tenure struct {
 	backend   *Backend
 	request   backend.Claim
-	storeLock chan struct{} // has room for one: who speaks to the store about it, but for renewals
-	signal    chan struct{} // has room for one: Await is to look again
+	storeLock chan struct{} // has room for one: the owner calls the store about this tenure; renewals need not own it
+	signal    chan struct{} // has room for one: Await has to look again
 
-	// What follows is guarded by the lock of the backend.
+	// The lock of the backend guards the fields below.
 
 	phase     phase
 	lease     *claim.Lease  // if holding
 	placeEnds clock.Instant // if waiting: when its place is lost unless it is renewed
-	triedAt   clock.Instant // before the first attempt whose outcome is not known
-	inDoubt   bool          // there is one
-	isTurn    bool          // the attempt under way is made because it is this process's turn in the queue of the store
-	news      uint64        // that of the line before the last attempt, or else of the backend
+	triedAt   clock.Instant // before the first attempt whose outcome is unknown
+	inDoubt   bool          // there is such an attempt
+	isTurn    bool          // the attempt under way is made because this process's turn in the store's queue has come
+	news      uint64        // the count of the local queue, or else of the backend, before the last attempt
 	interrupt context.CancelFunc
 	leaving   bool // it is being released
 	awaiters  int  // calls of Await
@@ -49,7 +49,7 @@ type tenure struct {
 // Name implements [backend.Lease].
 func (t *tenure) Name() string { return t.request.Name }
 
-// lock makes the caller the only one who speaks to the store about t.
+// lock makes the caller the only one that calls the store about t.
 func (t *tenure) lock(ctx context.Context) error {
 	select {
 	case t.storeLock <- struct{}{}:
@@ -61,7 +61,7 @@ func (t *tenure) lock(ctx context.Context) error {
 
 func (t *tenure) unlock() { <-t.storeLock }
 
-// wake has Await look again.
+// wake makes Await look again.
 func (t *tenure) wake() {
 	select {
 	case t.signal <- struct{}{}:
@@ -69,12 +69,12 @@ func (t *tenure) wake() {
 	}
 }
 
-// lost is the error for a claim that is over.
+// lost returns the error for a claim that has ended.
 func (t *tenure) lost() error {
 	return fmt.Errorf("%s: %w: this claim to %s has ended", t.backend.Scheme(), backend.ErrLost, t.request.Name)
 }
 
-// grant is what is answered to a claim that waits or holds.
+// grant returns the grant of a claim that waits or holds.
 func (t *tenure) grant(now clock.Instant) backend.Grant {
 	if t.phase == holding {
 		return backend.Grant{Held: true, Token: t.lease.Token(), TTL: t.lease.TTL(), Until: t.until(now)}
@@ -82,27 +82,27 @@ func (t *tenure) grant(now clock.Instant) backend.Grant {
 	return backend.Grant{TTL: t.request.TTL, Until: t.placeEnds}
 }
 
-// until is when a lease ends, as its holder is told. One that took over a longer promise may last longer than
-// was granted, but nobody has asked for that.
+// until returns the end of a lease for its holder. A lease that took over a longer promise may last longer than
+// granted, but no caller has asked for that.
 func (t *tenure) until(now clock.Instant) clock.Instant {
 	granted, until := now.Add(t.lease.TTL()), t.lease.Until()
 	return clock.Instant{Raw: min(granted.Raw, until.Raw), Boot: min(granted.Boot, until.Boot)}
 }
 
-// line is who waits in this process for one name: the first of them who is awaited asks the store, and the
-// others wait for it. A database keeps no line, so that is all there is.
+// localQueue is the queue of this process's waiters for one name. The first of them that is awaited, the head,
+// asks the store, and the others wait for it.
 type localQueue struct {
 	waiters   []*tenure // in the order of their claims
 	nextPoll  clock.Instant
-	ends      clock.Instant // when the holder's lease is surely over, if known
+	ends      clock.Instant // when the holder's lease has certainly expired, if known
 	known     bool
-	token     backend.Token // of the holder who was seen last
-	contended bool          // there are others, elsewhere
+	token     backend.Token // of the last holder that was seen
+	contended bool          // other processes compete for the name
 	news      uint64        // how often it was woken
-	pollUntil clock.Instant // until then it is asked for without a ticket
+	pollUntil clock.Instant // until then it polls without a ticket
 }
 
-// first returns who asks the store.
+// head returns the waiter that asks the store.
 func (q *localQueue) head() *tenure {
 	for _, t := range q.waiters {
 		if t.awaiters > 0 {
@@ -112,7 +112,7 @@ func (q *localQueue) head() *tenure {
 	return nil
 }
 
-// wakeFirst has the first ask at once, or a little later if there are others who are told the same.
+// wakeHead makes the head ask at once, or a little later if others learn of the same change.
 func (q *localQueue) wakeHead(now clock.Instant, others bool) {
 	q.news++
 	q.nextPoll = now
@@ -124,8 +124,8 @@ func (q *localQueue) wakeHead(now clock.Instant, others bool) {
 	}
 }
 
-// refused notes who holds the name, and when it is to be asked for again. old says that there was news after
-// the store was asked, which its answer may not have shown yet.
+// noteRefusal notes who holds the name, and when to ask again. old says that something changed after the
+// question, which the answer may not show yet.
 func (q *localQueue) noteRefusal(now clock.Instant, held *backend.HeldError, poll time.Duration, old bool) {
 	if q.token != 0 && held.Token != q.token {
 		q.contended = true
@@ -141,7 +141,7 @@ func (q *localQueue) noteRefusal(now clock.Instant, held *backend.HeldError, pol
 	}
 }
 
-// rests returns for how long the store need not be asked.
+// untilPoll returns for how long the store need not be asked.
 func (q *localQueue) untilPoll(now clock.Instant) time.Duration {
 	rest := now.Remaining(q.nextPoll)
 	if q.known && !now.After(q.ends) {
@@ -152,7 +152,7 @@ func (q *localQueue) untilPoll(now clock.Instant) time.Duration {
 	return rest
 }
 
-// stand puts t at the end of the line, if it stands nowhere. The lock is held.
+// enqueue adds t at the end of the local queue, if it is in none. The caller holds the lock.
 func (b *Backend) enqueue(t *tenure) {
 	q := b.localQueues[t.request.Name]
 	if q == nil {
@@ -165,8 +165,8 @@ func (b *Backend) enqueue(t *tenure) {
 	t.phase = waiting
 }
 
-// leave takes t out of the line. The goroutine that awaits it lets the next one ask when it finds that out. The lock
-// is held.
+// dequeue removes t from the local queue. The goroutine that awaits t lets the next waiter ask when it notices
+// that. The caller holds the lock.
 func (b *Backend) dequeue(t *tenure) {
 	q := b.localQueues[t.request.Name]
 	if q == nil {
@@ -179,7 +179,7 @@ func (b *Backend) dequeue(t *tenure) {
 	}
 }
 
-// end notes that a claim is over. The lock is held.
+// endTenure notes that a claim has ended. The caller holds the lock.
 func (b *Backend) endTenure(t *tenure) {
 	if t.phase == ended {
 		return
@@ -192,14 +192,14 @@ func (b *Backend) endTenure(t *tenure) {
 	t.wake()
 }
 
-// lapse ends the place of t if it has not been renewed. The lock is held.
+// expirePlace ends the place of t if it was not renewed. The caller holds the lock.
 func (b *Backend) expirePlace(t *tenure, now clock.Instant) {
 	if t.phase == waiting && !t.inDoubt && now.After(t.placeEnds) {
 		b.endTenure(t)
 	}
 }
 
-// clear ends the places at the front of a line that have not been renewed. The lock is held.
+// expirePlaces ends the places at the front of a local queue that were not renewed. The caller holds the lock.
 func (b *Backend) expirePlaces(name string, now clock.Instant) {
 	for q := b.localQueues[name]; q != nil && len(q.waiters) > 0; {
 		front := q.waiters[0]
@@ -209,7 +209,7 @@ func (b *Backend) expirePlaces(name string, now clock.Instant) {
 	}
 }
 
-// changed takes in that a name may have another owner, or any name if it is empty.
+// ownerChanged takes in that a name, or any name if it is empty, may have another owner.
 func (b *Backend) ownerChanged(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -223,7 +223,7 @@ func (b *Backend) ownerChanged(name string) {
 			q.wakeHead(now, q.contended)
 		}
 	}
-	for v := range b.watchers { // order: all are told
+	for v := range b.watchers { // order: all are notified
 		v.noteChange(name)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/claimed"
 )
 
-// Two processes that call themselves the same are two holders.
+// Two processes with the same holder id are two holders.
 func TestOneHolderIDInTwoProcesses(t *testing.T) {
 	bubble(t, machines, func(t *testing.T, w *site) {
 		a, twin := w.process(), w.process()
@@ -32,7 +32,7 @@ func TestOneHolderIDInTwoProcesses(t *testing.T) {
 	})
 }
 
-// A lease of a backend is one of its client.
+// LeaseOf returns the lease of the backend's client.
 func TestLeaseOfReturnsTheLeaseOfTheClient(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process()
@@ -72,7 +72,7 @@ func TestClaimsAreCheckedBeforeTheyAreSent(t *testing.T) {
 	})
 }
 
-// What is over is not there to be pinned, and its history says that it has ended.
+// An expired tenure cannot be pinned, and the history says that it has ended.
 func TestExpiredTenureCannotBePinnedAndIsInTheHistory(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process()

@@ -15,9 +15,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 )
 
-// watching starts a watch, and returns what it has told of since it was asked last. In a store that hints, all
-// of that comes at once.
-func (p *process) watching(prefix string) (told func() []backend.Event) {
+// watching starts a watch. since returns what it has reported since the last call. If the store gives hints,
+// all reports come at once.
+func (p *process) watching(prefix string) (since func() []backend.Event) {
 	ctx, cancel := context.WithCancel(p.Context())
 	events, ended := make(chan backend.Event, 10_000), make(chan error, 1)
 	go func() { ended <- p.Watch(ctx, prefix, func(e backend.Event) { events <- e }) }()
@@ -36,7 +36,7 @@ func (p *process) watching(prefix string) (told func() []backend.Event) {
 	}
 }
 
-// told is an event without what does not matter.
+// event is an event without the fields that do not matter here.
 type event struct {
 	Kind backend.EventKind
 	Held bool
@@ -50,7 +50,7 @@ func kindsOf(events []backend.Event) (kinds []event) {
 	return kinds
 }
 
-// Each change has its event, and says why.
+// Each change has its event, with the reason.
 func TestWatchReportsEachChangeWithItsReason(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		a, b := w.process(), w.process(claimed.WithPoll(time.Hour))
@@ -58,7 +58,7 @@ func TestWatchReportsEachChangeWithItsReason(t *testing.T) {
 		expect := func(when string, want ...event) {
 			t.Helper()
 			if got := kindsOf(happened()); !slices.Equal(got, want) {
-				t.Errorf("%s: told of %v, expected %v", when, got, want)
+				t.Errorf("%s: the events are %v, expected %v", when, got, want)
 			}
 		}
 		expect("nothing is there")
@@ -94,7 +94,7 @@ func TestWatchReportsEachChangeWithItsReason(t *testing.T) {
 	})
 }
 
-// So it does where the store hints at nothing, and of what is pinned.
+// The same holds without hints, and for pinned names.
 func TestWatchNeedsNoHints(t *testing.T) {
 	bubble(t, machines, func(t *testing.T, w *site) {
 		a, b := w.process(), w.process()
@@ -135,8 +135,7 @@ func TestWatchNeedsNoHints(t *testing.T) {
 	})
 }
 
-// What happens between two looks is made up for by Resync events, and hints about very many names by a look at
-// all of them.
+// Resync events stand for changes between two looks. Hints about very many names cause a look at all of them.
 func TestWatchReportsMissedChangesAsResync(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		const many = 2000
@@ -171,11 +170,11 @@ func TestWatchReportsMissedChangesAsResync(t *testing.T) {
 			seen[e.Info.Name] = append(seen[e.Info.Name], e.Kind)
 		}
 		if got := seen["y"]; !slices.Equal(got, []backend.EventKind{backend.Resync}) {
-			t.Errorf("of what was held ten times meanwhile it was told %v", got)
+			t.Errorf("a name that was held ten times meanwhile has the events %v", got)
 		}
 		for i := range many {
 			if got := seen[fmt.Sprint("z/", i)]; !slices.Equal(got, []backend.EventKind{backend.Acquired}) {
-				t.Fatalf("of name %d it was told %v", i, got)
+				t.Fatalf("name %d has the events %v", i, got)
 			}
 		}
 		if n := b.callsOf(claimtest.Get); n > 300 {
@@ -202,7 +201,7 @@ func TestWatchRestsLongerWhereLookingTakesLong(t *testing.T) {
 	})
 }
 
-// A release breaks off an attempt that is under way.
+// A release interrupts an attempt under way.
 func TestReleaseInterruptsAwait(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		holder, p := w.process(), w.process()
@@ -223,7 +222,8 @@ func TestReleaseInterruptsAwait(t *testing.T) {
 	})
 }
 
-// A waiter writes nothing for the renewals of a live holder, and leaves behind what it has seen of a dead one.
+// A waiter writes nothing for the renewals of a live holder, and stores its observation of a dead one when it
+// leaves.
 func TestWaitersKeepObservationsWhenTheyLeave(t *testing.T) {
 	bubble(t, machines, func(t *testing.T, w *site) {
 		holder := w.process()
