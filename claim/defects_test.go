@@ -31,7 +31,7 @@ import (
 //	S8   a unique index that was never created: TestNoIndexIsNeeded (internal/test/ferrettest); TestTablesThatAreNotAsTheyShouldBe (backend/postgres)
 //	S9   waiting, kinds of errors, silence: TestErrorsSayWhatHappened (internal/test/ferrettest), [TestErrorsSayWhatToDo], TestReleaseIsNeverFalselyReported (leasekeeper)
 //	S10  goroutines that sleep and ignore their context, and closing a client of the caller: TestCloseLeavesTheCallersClient (backend/mongodb),
-//	     TestDatabaseOfTheCallerStaysHis (backend/sqlite), TestCloseInterruptsWhoWaits (leasekeeper)
+//	     TestDatabaseOfTheCallerIsLeftOpen (backend/sqlite), TestCloseInterruptsWhoWaits (leasekeeper)
 //	S12  a manual that names other fields than the program: TestFieldsAreDocumented (internal/test/ferrettest)
 
 // Defect B1: a renewal does not write because it believes that the old end is far enough away, which it cannot

@@ -3,7 +3,7 @@ package sqlite
 import "testing"
 
 // On macOS a power cut undoes what was only synced as elsewhere.
-func TestSyncsAreFullOnes(t *testing.T) {
+func TestSyncsAreFullSyncs(t *testing.T) {
 	s := opened(t, newPath(t), Config{})
 	for range readers + 3 { // on whichever connection
 		conn, err := s.file.db.Conn(t.Context())

@@ -51,7 +51,7 @@ func GateClaim(ctx context.Context, tx *sql.Tx, l *claim.Lease) error {
 
 // gateFailed is the error of a gate that could not be asked. Whatever it was, the transaction has to go.
 func gateFailed(l *claim.Lease, err error) error {
-	f := failure(err, false)
+	f := failureOf(err, false)
 	switch {
 	case f.Again:
 		return fmt.Errorf("sqlite: gate of %s: %w: others write to the file: roll back and repeat the transaction, with the gate first: %w", l.Name(), backend.ErrContention, err)

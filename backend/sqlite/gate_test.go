@@ -35,7 +35,7 @@ func begin(t testing.TB, db *sql.DB) *sql.Tx {
 	return tx
 }
 
-func TestGate(t *testing.T) {
+func TestGateAllowsCommitsOnlyWhileHeld(t *testing.T) {
 	path := newPath(t)
 	db := raw(t, path, durable)
 	k, err := leasekeeper.Open(t.Context(), "sqlite:"+path)
@@ -125,7 +125,7 @@ func TestGateIsForOneTenure(t *testing.T) {
 
 // A transaction that is longer than the lease keeps everybody waiting, and commits before anybody else has the
 // name.
-func TestGatedTransactionLongerThanTheLease(t *testing.T) {
+func TestGatedTransactionOutlastsTheLease(t *testing.T) {
 	path := newPath(t)
 	db := raw(t, path, durable)
 	a, b := client(t, path), client(t, path)

@@ -34,7 +34,7 @@ func (s *Store) Listen(ctx context.Context, changed func(name string)) error {
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var seen outlook
+	var seen fileState
 	for {
 		select {
 		case <-ctx.Done():
@@ -44,8 +44,8 @@ func (s *Store) Listen(ctx context.Context, changed func(name string)) error {
 		case <-timer.C:
 		}
 		began := time.Now()
-		now, err := s.look(ctx, from, seen)
-		if f := failure(err, false); f != nil && !f.Again {
+		now, err := s.readState(ctx, from, seen)
+		if f := failureOf(err, false); f != nil && !f.Again {
 			return s.listens(ctx, err)
 		} else if err == nil && (now.owners != seen.owners || !seen.known) {
 			changed("")
@@ -58,15 +58,15 @@ func (s *Store) Listen(ctx context.Context, changed func(name string)) error {
 }
 
 // outlook is what was seen of the file.
-type outlook struct {
+type fileState struct {
 	known   bool
 	version int64  // of the data, as the connection sees it
 	owners  string // changes with each owner
 }
 
 // look sees whether anything was written, and only then reads more.
-func (s *Store) look(ctx context.Context, from queryer, seen outlook) (outlook, error) {
-	now := outlook{known: true}
+func (s *Store) readState(ctx context.Context, from queryer, seen fileState) (fileState, error) {
+	now := fileState{known: true}
 	if err := from.QueryRowContext(ctx, "PRAGMA data_version").Scan(&now.version); err != nil {
 		return seen, err
 	}
@@ -88,6 +88,6 @@ func (s *Store) listens(ctx context.Context, err error) error {
 		return s.ErrClosed()
 	default:
 	}
-	f := failure(err, false)
+	f := failureOf(err, false)
 	return fmt.Errorf("sqlite: listen: %w: %w", f.Kind, f)
 }

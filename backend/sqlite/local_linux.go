@@ -36,17 +36,17 @@ var plain = map[int64]bool{
 }
 
 // look finds out where a file is. That surely others reach it too is an error.
-func look(path string) (place, error) {
+func locate(path string) (location, error) {
 	var in unix.Statfs_t
 	if err := unix.Statfs(path, &in); err != nil { // it is not there yet
 		path = filepath.Dir(path)
 		if err := unix.Statfs(path, &in); err != nil {
-			return place{}, nil
+			return location{}, nil
 		}
 	}
 	p, err := placeOn(int64(uint32(in.Type)))
 	if err != nil {
-		return place{}, fmt.Errorf("sqlite: %w: %s %w: put it on a disk of this machine, or use a database with a server", backend.ErrInvalid, path, err)
+		return location{}, fmt.Errorf("sqlite: %w: %s %w: put it on a disk of this machine, or use a database with a server", backend.ErrInvalid, path, err)
 	}
 	var file, root unix.Stat_t
 	p.own = unix.Stat(path, &file) == nil && unix.Stat("/", &root) == nil && file.Dev == root.Dev
@@ -54,9 +54,9 @@ func look(path string) (place, error) {
 }
 
 // placeOn tells what a kind of file system says of the files on it.
-func placeOn(kind int64) (place, error) {
+func placeOn(kind int64) (location, error) {
 	if name := remote[kind]; name != "" {
-		return place{}, fmt.Errorf("is on a file system that other machines reach too (%s)", name)
+		return location{}, fmt.Errorf("is on a file system that other machines reach too (%s)", name)
 	}
-	return place{plain: plain[kind]}, nil
+	return location{plain: plain[kind]}, nil
 }

@@ -113,7 +113,7 @@ func TestLogThatIsMountedAloneIsRefused(t *testing.T) {
 }
 
 // Each way to find a mount out finds it by itself, for systems that have no other.
-func TestEachWayFindsAMount(t *testing.T) {
+func TestEachMethodFindsAMount(t *testing.T) {
 	if !withMounts(t) {
 		return
 	}
@@ -140,7 +140,7 @@ func TestEachWayFindsAMount(t *testing.T) {
 }
 
 // The first way that knows decides. Where none does, the file is refused.
-func TestMountThatNobodyCanFindOut(t *testing.T) {
+func TestFileWithUnknownMountIsRefused(t *testing.T) {
 	silent := func(string) (bool, bool) { return false, false }
 	no, yes := func(string) (bool, bool) { return false, true }, func(string) (bool, bool) { return true, true }
 	path := emptyFile(t, newPath(t))
@@ -159,7 +159,7 @@ func TestMountThatNobodyCanFindOut(t *testing.T) {
 func list(finders ...func(string) (bool, bool)) []func(string) (bool, bool) { return finders }
 
 // A file system that finds a file under several names lists one of them.
-func TestNameThatTheFolderDoesNotListIsRefused(t *testing.T) {
+func TestNameThatTheDirectoryDoesNotListIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	path := emptyFile(t, filepath.Join(dir, "Leases-of-all.db"))
 	for range 2000 {

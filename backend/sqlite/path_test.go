@@ -116,7 +116,7 @@ func TestRefusedFileIsNotTouched(t *testing.T) {
 }
 
 // A log that lies elsewhere, or is also another file's, is a second log as soon as somebody looks through another folder.
-func TestLogThatIsNoFileOfTheFolderIsRefused(t *testing.T) {
+func TestLogOutsideTheDirectoryIsRefused(t *testing.T) {
 	for _, suffix := range []string{"-wal", "-shm", "-journal"} {
 		path := newPath(t)
 		if err := opened(t, path, Config{}).Close(t.Context()); err != nil {

@@ -19,7 +19,7 @@ func TestStatementsArePreparedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := swap(t, s, claim.Op{}, record("x", 1))
+	first := mustSwap(t, s, claim.Op{}, record("x", 1))
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
@@ -31,7 +31,7 @@ func TestStatementsArePreparedOnce(t *testing.T) {
 	all.Wait()
 	before := len(s.file.prepared.statements)
 	for i := range 20 {
-		first = swap(t, s, first.Op, record("x", backend.Token(i+2)))
+		first = mustSwap(t, s, first.Op, record("x", backend.Token(i+2)))
 		if _, err := s.Get(t.Context(), "x"); err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +46,7 @@ func TestStatementsArePreparedOnce(t *testing.T) {
 	if err := s.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := kept.QueryContext(t.Context(), "default"); err == nil || failure(err, true).Kind != backend.ErrClosed {
+	if _, err := kept.QueryContext(t.Context(), "default"); err == nil || failureOf(err, true).Kind != backend.ErrClosed {
 		t.Errorf("a statement was not closed, or that is not known of it: %v", err)
 	}
 	if _, err := s.file.Query(t.Context(), "SELECT 1"); !isClosed(err) {
@@ -64,9 +64,9 @@ func TestPreparedStatementsSurviveASchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := swap(t, s, claim.Op{}, record("x", 1))
+	first := mustSwap(t, s, claim.Op{}, record("x", 1))
 	run(t, db, "ALTER TABLE leasekeeper_lease ADD COLUMN more TEXT NOT NULL DEFAULT ''")
-	swap(t, s, first.Op, record("x", 2))
+	mustSwap(t, s, first.Op, record("x", 2))
 	if f, err := s.Get(t.Context(), "x"); err != nil || f.Record.Token != 2 {
 		t.Errorf("%+v, %v", f, err)
 	}
@@ -74,11 +74,11 @@ func TestPreparedStatementsSurviveASchema(t *testing.T) {
 
 // Many leases are renewed in a time that grows with their number, and not with its square: of 2 000 the square
 // takes seconds.
-func TestManyAreExtendedAtOnce(t *testing.T) {
+func TestRenewalOfManyGrowsLinearly(t *testing.T) {
 	s := opened(t, newPath(t), Config{})
 	const many = 2000
 	db := raw(t, s.file.path, "")
-	swap(t, s, claim.Op{}, record("0", 1))
+	mustSwap(t, s, claim.Op{}, record("0", 1))
 	run(t, db, `WITH RECURSIVE i(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM i WHERE n < 1999) INSERT INTO leasekeeper_lease
 		SELECT ns, n, holder, token, op, incarnation, domain, written_raw, written_boot, expiry_raw, expiry_boot, ttl_ns, card, revoked, since, pins, recent, past
 		FROM leasekeeper_lease, i`)

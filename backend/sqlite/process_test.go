@@ -86,7 +86,7 @@ func (a *tally) read(from io.Reader, begun func()) {
 
 // Several processes write to one record while others of them are killed: no write is acknowledged twice, and none
 // that was acknowledged is lost.
-func TestProcessesThatAreKilled(t *testing.T) {
+func TestKilledProcessesLoseNoAcknowledgedWrite(t *testing.T) {
 	path := newPath(t)
 	s := opened(t, path, Config{})
 	acknowledged := &tally{tokens: make(map[backend.Token]int)}
@@ -172,12 +172,12 @@ func TestListenHearsOwnersChange(t *testing.T) {
 	path := newPath(t)
 	names := hints(t, path)
 	s := opened(t, path, Config{})
-	last := swap(t, s, claim.Op{}, record("x", 1))
+	last := mustSwap(t, s, claim.Op{}, record("x", 1))
 	<-names
 	late := 0
 	const rounds = 20
 	for i := range rounds {
-		last = swap(t, s, last.Op, record("x", backend.Token(i+2)))
+		last = mustSwap(t, s, last.Op, record("x", backend.Token(i+2)))
 		began := time.Now()
 		select {
 		case <-names:

@@ -103,7 +103,7 @@ func (s *Store) Swap(ctx context.Context, w claim.Swap) (bool, error) {
 }
 
 // queues are the queues of the file, as one process sees them.
-type queues struct {
+type processQueues struct {
 	store *Store
 	file  *ticketFile
 	conn  *sql.Conn // that looks whether anything was written; nil if the database has one connection only
@@ -118,7 +118,7 @@ func (s *Store) Queues(ctx context.Context) (claim.Queues, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: %w: no queue of processes: %w", backend.ErrUnsupported, err)
 	}
-	q := &queues{store: s, file: file, tickets: make(map[string]uint32)}
+	q := &processQueues{store: s, file: file, tickets: make(map[string]uint32)}
 	if s.file.db.Stats().MaxOpenConnections != 1 {
 		if q.conn, err = s.file.db.Conn(ctx); err != nil {
 			return nil, s.listens(ctx, err)
@@ -128,12 +128,12 @@ func (s *Store) Queues(ctx context.Context) (claim.Queues, error) {
 }
 
 // trouble is the error of a file of queues that does not do what it is told. Waiters poll then.
-func (q *queues) trouble(err error) error {
+func (q *processQueues) trouble(err error) error {
 	return fmt.Errorf("sqlite: the queue beside %s: %w: %w", q.store.file.path, backend.ErrUnavailable, err)
 }
 
 // Join implements [claim.Queues].
-func (q *queues) Join(ctx context.Context, name string) (claim.Standing, error) {
+func (q *processQueues) Join(ctx context.Context, name string) (claim.Standing, error) {
 	place, err := q.file.take(q.store.queueOf(name))
 	if err != nil {
 		return claim.Standing{}, q.trouble(err)
@@ -149,17 +149,17 @@ func (q *queues) Join(ctx context.Context, name string) (claim.Standing, error) 
 }
 
 // Leave implements [claim.Queues].
-func (q *queues) Leave(_ context.Context, name string, place int64, before bool) error {
+func (q *processQueues) Leave(_ context.Context, name string, place int64, before bool) error {
 	number := q.store.queueOf(name)
 	var err error
 	if before {
-		err = q.file.pass(number, uint32(place))
+		err = q.file.passOver(number, uint32(place))
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if own := q.tickets[name]; own != 0 && int64(own) <= place {
 		delete(q.tickets, name)
-		err = errors.Join(err, q.file.leave(number, own))
+		err = errors.Join(err, q.file.unlockTicket(number, own))
 	}
 	if err != nil {
 		return q.trouble(err)
@@ -168,19 +168,19 @@ func (q *queues) Leave(_ context.Context, name string, place int64, before bool)
 }
 
 // Pass implements [claim.Queues]. Tickets of processes that have ended are gone already.
-func (q *queues) Pass(_ context.Context, name string, head int64) error {
-	if err := q.file.pass(q.store.queueOf(name), uint32(head)); err != nil {
+func (q *processQueues) Pass(_ context.Context, name string, head int64) error {
+	if err := q.file.passOver(q.store.queueOf(name), uint32(head)); err != nil {
 		return q.trouble(err)
 	}
 	return nil
 }
 
 // Close implements [claim.Queues].
-func (q *queues) Close(context.Context) {
+func (q *processQueues) Close(context.Context) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for name, place := range q.tickets { // order: all are deleted
-		_ = q.file.leave(q.store.queueOf(name), place) // or it is when the process ends
+		_ = q.file.unlockTicket(q.store.queueOf(name), place) // or it is when the process ends
 	}
 	clear(q.tickets)
 	if q.conn != nil {
@@ -190,7 +190,7 @@ func (q *queues) Close(context.Context) {
 
 // place returns how many tickets are before a place: none, or one for as many as there are, of which the first is head.
 // there says that the ticket still counts.
-func (q *queues) place(name string, place uint32) (head uint32, ahead int, there bool, err error) {
+func (q *processQueues) standingOf(name string, place uint32) (head uint32, ahead int, there bool, err error) {
 	number := q.store.queueOf(name)
 	_, passed, err := q.file.counters(number)
 	if err != nil {
@@ -210,9 +210,9 @@ func (q *queues) place(name string, place uint32) (head uint32, ahead int, there
 }
 
 // standing returns how a ticket stands. It returns false if the ticket does not count any longer.
-func (q *queues) standing(ctx context.Context, name string, place uint32, seen *glance) (claim.Standing, bool, error) {
+func (q *processQueues) standing(ctx context.Context, name string, place uint32, seen *glance) (claim.Standing, bool, error) {
 	is := claim.Standing{Name: name, Place: int64(place)}
-	head, ahead, there, err := q.place(name, place)
+	head, ahead, there, err := q.standingOf(name, place)
 	if err != nil || !there {
 		return is, false, err
 	}

@@ -24,10 +24,10 @@ import (
 // joinsIn names the file in whose queue for "x" a child of the test puts a ticket.
 const joinsIn = "LEASEKEEPER_TEST_JOINS_IN"
 
-func init() { children[joinsIn] = join }
+func init() { children[joinsIn] = joinAndWait }
 
 // join puts a ticket into a queue, says so, and does nothing until it is killed or its standard input is closed.
-func join(path string) error {
+func joinAndWait(path string) error {
 	s, err := Open(context.Background(), path, Config{})
 	if err != nil {
 		return err
@@ -153,7 +153,7 @@ func released(t testing.TB, l *leasekeeper.Lease) {
 }
 
 // Processes have the name in the order in which they began to wait, and one that lets it go stands behind them.
-func TestQueueOfProcessesIsInOrder(t *testing.T) {
+func TestProcessesGetTheNameInTheirOrder(t *testing.T) {
 	path := newPath(t)
 	s := opened(t, path, Config{})
 	first := keeper(t, path, "first")
@@ -187,7 +187,7 @@ func TestQueueOfProcessesIsInOrder(t *testing.T) {
 }
 
 // The name goes round among processes that all want it again and again, and each has its turn.
-func TestQueueOfProcessesIsFair(t *testing.T) {
+func TestEveryWaitingProcessGetsItsTurn(t *testing.T) {
 	const processes, rounds = 10, 6
 	path := newPath(t)
 	var turns [processes]atomic.Int64
@@ -240,7 +240,7 @@ func TestQueueOfProcessesIsFair(t *testing.T) {
 
 // A process that is stopped with the first ticket is passed over, and finds out when it goes on. The ticket of one that
 // was killed is gone at once.
-func TestStoppedHeadIsPassedOverAndADeadOneIsGone(t *testing.T) {
+func TestStoppedHeadIsPassedOverAndADeadTicketIsGone(t *testing.T) {
 	path := newPath(t)
 	s := opened(t, path, Config{})
 	l := held(t, keeper(t, path, "a"))
@@ -273,7 +273,7 @@ func TestStoppedHeadIsPassedOverAndADeadOneIsGone(t *testing.T) {
 
 // A claim that does not wait takes a name that nobody holds, also if others have tickets; a claim that waits leaves
 // it to the head.
-func TestNoWaitTakesAVacantNameBeforeTheQueue(t *testing.T) {
+func TestClaimWithoutWaitTakesAVacantNameBeforeTheQueue(t *testing.T) {
 	path := newPath(t)
 	joined(t, path)
 	k := keeper(t, path, "a")
@@ -300,7 +300,7 @@ func TestNoWaitTakesAVacantNameBeforeTheQueue(t *testing.T) {
 }
 
 // Waiting writes nothing to the database: those who count the holder's time count from the record's op.
-func TestWaitingWritesNothing(t *testing.T) {
+func TestWaitingWritesNothingToTheDatabase(t *testing.T) {
 	path := newPath(t)
 	s := opened(t, path, Config{})
 	l := held(t, keeper(t, path, "a"))
@@ -339,7 +339,7 @@ func TestWaitingWritesNothing(t *testing.T) {
 }
 
 // Where the file of the queues cannot be, names are waited for as before, by asking. What lies in its place stays.
-func TestWaitingNeedsNoQueue(t *testing.T) {
+func TestWaitingWorksWithoutAQueueFile(t *testing.T) {
 	for what, spoil := range map[string]func(path string) error{
 		"a folder":        func(path string) error { return os.Mkdir(path, 0o700) },
 		"a symbolic link": func(path string) error { return os.Symlink("/dev/null", path) },
@@ -406,7 +406,7 @@ func TestPlacesOfAQueueOnlyGrow(t *testing.T) {
 	if place, found, err := all[2].first(number, 1, math.MaxUint32); place != 1 || !found || err != nil {
 		t.Errorf("the head is %d, %v, %v", place, found, err)
 	}
-	if err := errors.Join(all[0].leave(number, 1), all[2].pass(number, 7), all[2].pass(number, 5)); err != nil {
+	if err := errors.Join(all[0].unlockTicket(number, 1), all[2].passOver(number, 7), all[2].passOver(number, 5)); err != nil {
 		t.Fatal(err)
 	}
 	if place, found, err := all[0].first(number, 1, math.MaxUint32); place != 2 || !found || err != nil {
@@ -443,7 +443,7 @@ func TestPlacesOfAQueueOnlyGrow(t *testing.T) {
 	if err := fresh.close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := fresh.leave(number, 1); err == nil {
+	if err := fresh.unlockTicket(number, 1); err == nil {
 		t.Error("a file that was closed takes orders")
 	}
 	if _, err := openTickets(path+"x", nil); !os.IsNotExist(err) {

@@ -35,13 +35,13 @@ type Config struct {
 	AcceptLoss bool
 
 	// What tests put in the place of this machine.
-	look func(path string) (place, error)
+	look func(path string) (location, error)
 	here clock.Domain
 }
 
 func (c *Config) complete() error {
 	if c.look == nil {
-		c.look, c.here = look, clock.SystemDomain()
+		c.look, c.here = locate, clock.SystemDomain()
 	}
 	if c.Poll == 0 {
 		c.Poll = DefaultPoll
@@ -58,13 +58,13 @@ type Store struct {
 	file   *file
 	config Config
 	owned  bool // the database was opened here
-	place  place
+	place  location
 
 	tickets ticketsOf
 }
 
 // place is what is known of where a file is. The zero place says that nobody knows who else reaches it.
-type place struct {
+type location struct {
 	plain bool // on a file system of a disk or of memory, which only this kernel can have mounted
 	own   bool // the one that this machine runs from
 }
@@ -146,7 +146,7 @@ func useWAL(ctx context.Context, db *sql.DB) *sqlstore.Failure {
 	if err == nil && mode != "wal" {
 		_ = db.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode)
 	}
-	if f := failure(err, false); f != nil && !f.Again {
+	if f := failureOf(err, false); f != nil && !f.Again {
 		return f
 	}
 	return nil
@@ -202,7 +202,7 @@ func pathOf(ctx context.Context, db *sql.DB) (path string, err error) {
 	var number int
 	var name string
 	if err := db.QueryRowContext(ctx, "PRAGMA database_list").Scan(&number, &name, &path); err != nil { // the main one is the first
-		f := failure(err, false)
+		f := failureOf(err, false)
 		return "", fmt.Errorf("sqlite: open: %w: %w", f.Kind, f)
 	}
 	return path, nil

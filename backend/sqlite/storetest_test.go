@@ -10,12 +10,12 @@ import (
 
 // What the tests of other stores do as well.
 var (
-	record  = storetest.Record
-	swap    = storetest.Swap
-	remove  = storetest.Remove
-	says    = storetest.Says
-	request = storetest.Request
-	take    = func(ctx context.Context, c *claim.Client, q claim.Request) (*claim.Lease, error) {
+	record     = storetest.Record
+	mustSwap   = storetest.Swap
+	mustRemove = storetest.Remove
+	says       = storetest.Says
+	request    = storetest.Request
+	take       = func(ctx context.Context, c *claim.Client, q claim.Request) (*claim.Lease, error) {
 		return storetest.Take(ctx, c, q, backend.ErrUnavailable) // the file may be locked
 	}
 )

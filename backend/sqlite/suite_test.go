@@ -56,7 +56,7 @@ func opened(t testing.TB, path string, c Config) *Store {
 	return s
 }
 
-func TestStore(t *testing.T) {
+func TestStorePassesTheSuite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "leases.db")
 	claimtest.Run(t, claimtest.Config{
 		Open: func(t testing.TB, namespace string, storeClock bool) (claim.Store, error) {
@@ -72,7 +72,7 @@ func TestStore(t *testing.T) {
 }
 
 // In a database of the caller's, even with a single connection.
-func TestStoreInDatabaseOfTheCaller(t *testing.T) {
+func TestStoreInADatabaseOfTheCallerPassesTheSuite(t *testing.T) {
 	db := raw(t, filepath.Join(t.TempDir(), "app.db"), "&_pragma=synchronous(FULL)")
 	db.SetMaxOpenConns(1)
 	claimtest.Run(t, claimtest.Config{

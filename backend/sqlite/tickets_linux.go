@@ -109,10 +109,12 @@ func (t *ticketFile) restart(queue, last uint32) (place uint32, err error) {
 }
 
 // leave deletes a ticket of this process.
-func (t *ticketFile) leave(queue, place uint32) error { return t.lock(queue, place, unix.F_UNLCK) }
+func (t *ticketFile) unlockTicket(queue, place uint32) error {
+	return t.lock(queue, place, unix.F_UNLCK)
+}
 
 // pass has the tickets up to a place count no longer.
-func (t *ticketFile) pass(queue, place uint32) error {
+func (t *ticketFile) passOver(queue, place uint32) error {
 	_, passed, err := t.counters(queue)
 	if err != nil || passed >= place {
 		return err

@@ -14,13 +14,13 @@ import (
 
 const (
 	// maxGroup is how many statements are committed at once.
-	maxGroup = 64
+	maxBatch = 64
 	// groupLimit bounds how long that may take.
-	groupLimit = 5 * time.Second
+	batchLimit = 5 * time.Second
 )
 
 // write is a statement that waits for its turn, or for another to write it along.
-type write struct {
+type pendingWrite struct {
 	ctx       context.Context
 	statement *sql.Stmt
 	args      []any
@@ -31,22 +31,22 @@ type write struct {
 }
 
 // queue has the writes of a store that nobody has begun with.
-type queue struct {
+type writeQueue struct {
 	mu    sync.Mutex
-	waits []*write
+	waits []*pendingWrite
 }
 
-func (q *queue) add(w *write) {
+func (q *writeQueue) add(w *pendingWrite) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waits = append(q.waits, w)
 }
 
 // takeRenewal takes the renewal out that has waited longest, or returns nil.
-func (q *queue) takeRenewal() *write {
+func (q *writeQueue) takeRenewal() *pendingWrite {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	i := slices.IndexFunc(q.waits, (*write).renews)
+	i := slices.IndexFunc(q.waits, (*pendingWrite).renews)
 	if i < 0 {
 		return nil
 	}
@@ -56,10 +56,10 @@ func (q *queue) takeRenewal() *write {
 }
 
 // takeLate takes out those that renewals have kept waiting for as long as they may, up to a number, in order.
-func (q *queue) takeLate(now time.Time, most int) (late []*write) {
+func (q *writeQueue) takeLate(now time.Time, most int) (late []*pendingWrite) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.waits = slices.DeleteFunc(q.waits, func(w *write) bool {
+	q.waits = slices.DeleteFunc(q.waits, func(w *pendingWrite) bool {
 		goes := len(late) < most && !w.renews() && !now.Before(w.late)
 		if goes {
 			late = append(late, w)
@@ -71,7 +71,7 @@ func (q *queue) takeLate(now time.Time, most int) (late []*write) {
 
 // take takes a write out, and with it as many of those that came first as may be written at once: no renewals, each of
 // which may be large. It returns none if somebody has begun with it.
-func (q *queue) take(w *write, most int) []*write {
+func (q *writeQueue) takeBatch(w *pendingWrite, most int) []*pendingWrite {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	i := slices.Index(q.waits, w)
@@ -79,8 +79,8 @@ func (q *queue) take(w *write, most int) []*write {
 		return nil
 	}
 	q.waits = slices.Delete(q.waits, i, i+1)
-	group := []*write{w}
-	q.waits = slices.DeleteFunc(q.waits, func(other *write) bool {
+	group := []*pendingWrite{w}
+	q.waits = slices.DeleteFunc(q.waits, func(other *pendingWrite) bool {
 		joins := len(group) < most && !other.renews()
 		if joins {
 			group = append(group, other)
@@ -90,21 +90,21 @@ func (q *queue) take(w *write, most int) []*write {
 	return group
 }
 
-func (w *write) renews() bool { return claim.IsRenewal(w.ctx) }
+func (w *pendingWrite) renews() bool { return claim.IsRenewal(w.ctx) }
 
 // write runs a statement that writes. The writer at the head commits for everyone queued behind it: the commit costs
 // most, and is done once. Each write is as if alone: it has happened when its caller gets its answer.
 func (f *file) write(ctx context.Context, statement *sql.Stmt, args []any) ([][]any, *sqlstore.Failure) {
-	w := &write{ctx: ctx, statement: statement, args: args, late: f.now().Add(claim.Yield(ctx)), done: make(chan struct{})}
+	w := &pendingWrite{ctx: ctx, statement: statement, args: args, late: f.now().Add(claim.Yield(ctx)), done: make(chan struct{})}
 	f.queue.add(w)
 	select {
 	case <-w.done:
-	case f.writing <- struct{}{}:
-		f.lead(w)
-		<-f.writing
+	case f.writerSlot <- struct{}{}:
+		f.takeTurn(w)
+		<-f.writerSlot
 		<-w.done // it is closed: somebody was faster, or it was written here
 	case <-ctx.Done():
-		if f.queue.take(w, 1) != nil {
+		if f.queue.takeBatch(w, 1) != nil {
 			return nil, &sqlstore.Failure{Kind: backend.ErrUnavailable, Err: ctx.Err()}
 		}
 		return nil, &sqlstore.Failure{Kind: backend.ErrUnknownOutcome, Err: ctx.Err()}
@@ -116,31 +116,31 @@ func (f *file) write(ctx context.Context, statement *sql.Stmt, args []any) ([][]
 // there is any: so renewals wait for one group of others at most, and others for one renewal. Turns come in the order
 // of the callers, and many may be those of renewals: who has waited for a third of a TTL goes before the next of them,
 // whose turn it may be.
-func (f *file) lead(w *write) {
+func (f *file) takeTurn(w *pendingWrite) {
 	most := 1
 	if f.wal { // where there is no log, a commit can fail for those who read, and leave the transaction open
-		most = maxGroup
+		most = maxBatch
 	}
-	f.run(f.queue.takeLate(f.now(), most))
+	f.runBatch(f.queue.takeLate(f.now(), most))
 	if r := f.queue.takeRenewal(); r != nil {
-		f.run([]*write{r})
+		f.runBatch([]*pendingWrite{r})
 	}
 	if w.renews() {
 		most = 1
 	}
-	f.run(f.queue.take(w, most))
+	f.runBatch(f.queue.takeBatch(w, most))
 }
 
 // run writes a group, in one transaction if it can.
-func (f *file) run(group []*write) {
+func (f *file) runBatch(group []*pendingWrite) {
 	if len(group) == 0 {
 		return
 	}
-	failed := f.same()
-	if failed == nil && (len(group) < 2 || !f.together(group)) {
+	failed := f.checkSameFile()
+	if failed == nil && (len(group) < 2 || !f.commitBatch(group)) {
 		for _, w := range group {
-			rows, err := f.query(w.ctx, w.statement, w.args)
-			w.rows, w.failed = rows, failure(err, true)
+			rows, err := f.runStatement(w.ctx, w.statement, w.args)
+			w.rows, w.failed = rows, failureOf(err, true)
 		}
 	}
 	for _, w := range group {
@@ -153,20 +153,20 @@ func (f *file) run(group []*write) {
 
 // together writes a group in one transaction. If it returns false nothing was written: one of them fails, and it
 // must not be the others' failure.
-func (f *file) together(group []*write) bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(group[0].ctx), groupLimit)
+func (f *file) commitBatch(group []*pendingWrite) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(group[0].ctx), batchLimit)
 	defer cancel()
 	tx, err := f.db.BeginTx(ctx, nil)
 	if err != nil {
 		return false
 	}
 	for _, w := range group {
-		if w.rows, err = f.query(ctx, tx.StmtContext(ctx, w.statement), w.args); err != nil {
+		if w.rows, err = f.runStatement(ctx, tx.StmtContext(ctx, w.statement), w.args); err != nil {
 			_ = tx.Rollback() // or SQLite has done so already
 			return false
 		}
 	}
-	if failed := failure(tx.Commit(), true); failed != nil {
+	if failed := failureOf(tx.Commit(), true); failed != nil {
 		for _, w := range group {
 			w.rows, w.failed = nil, failed
 		}
