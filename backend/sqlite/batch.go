@@ -13,24 +13,24 @@ import (
 )
 
 const (
-	// maxGroup is how many statements are committed at once.
+	// maxBatch is how many statements one transaction commits.
 	maxBatch = 64
-	// groupLimit bounds how long that may take.
+	// batchLimit bounds how long a batch may take.
 	batchLimit = 5 * time.Second
 )
 
-// write is a statement that waits for its turn, or for another to write it along.
+// pendingWrite is a statement that waits for its turn, or for another writer to commit it.
 type pendingWrite struct {
 	ctx       context.Context
 	statement *sql.Stmt
 	args      []any
-	late      time.Time     // from when on no renewal goes before it that has not begun
-	done      chan struct{} // closed when what follows is known
+	late      time.Time     // from then on no renewal that has not begun goes before it
+	done      chan struct{} // closed when rows and failed are set
 	rows      [][]any
 	failed    *sqlstore.Failure
 }
 
-// queue has the writes of a store that nobody has begun with.
+// writeQueue has the writes of a store that have not begun.
 type writeQueue struct {
 	mu    sync.Mutex
 	waits []*pendingWrite
@@ -42,7 +42,7 @@ func (q *writeQueue) add(w *pendingWrite) {
 	q.waits = append(q.waits, w)
 }
 
-// takeRenewal takes the renewal out that has waited longest, or returns nil.
+// takeRenewal removes the renewal that has waited longest, or returns nil.
 func (q *writeQueue) takeRenewal() *pendingWrite {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -55,7 +55,7 @@ func (q *writeQueue) takeRenewal() *pendingWrite {
 	return w
 }
 
-// takeLate takes out those that renewals have kept waiting for as long as they may, up to a number, in order.
+// takeLate removes the writes that renewals have delayed for as long as they may, at most this many, in order.
 func (q *writeQueue) takeLate(now time.Time, most int) (late []*pendingWrite) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -69,8 +69,8 @@ func (q *writeQueue) takeLate(now time.Time, most int) (late []*pendingWrite) {
 	return late
 }
 
-// take takes a write out, and with it as many of those that came first as may be written at once: no renewals, each of
-// which may be large. It returns none if somebody has begun with it.
+// takeBatch removes a write together with the oldest other writes, as many as may be committed at once. It adds
+// no renewals, each of which may be large. It returns nil if the write has begun already.
 func (q *writeQueue) takeBatch(w *pendingWrite, most int) []*pendingWrite {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -92,8 +92,9 @@ func (q *writeQueue) takeBatch(w *pendingWrite, most int) []*pendingWrite {
 
 func (w *pendingWrite) renews() bool { return claim.IsRenewal(w.ctx) }
 
-// write runs a statement that writes. The writer at the head commits for everyone queued behind it: the commit costs
-// most, and is done once. Each write is as if alone: it has happened when its caller gets its answer.
+// write runs a statement that writes. The writer at the head commits for everyone queued behind it, because the
+// commit is the most expensive part. Each write is as if alone: it has happened when its caller gets its
+// answer.
 func (f *file) write(ctx context.Context, statement *sql.Stmt, args []any) ([][]any, *sqlstore.Failure) {
 	w := &pendingWrite{ctx: ctx, statement: statement, args: args, late: f.now().Add(claim.Yield(ctx)), done: make(chan struct{})}
 	f.queue.add(w)
@@ -102,7 +103,7 @@ func (f *file) write(ctx context.Context, statement *sql.Stmt, args []any) ([][]
 	case f.writerSlot <- struct{}{}:
 		f.takeTurn(w)
 		<-f.writerSlot
-		<-w.done // it is closed: somebody was faster, or it was written here
+		<-w.done // it is closed: another writer has committed it, or takeTurn has
 	case <-ctx.Done():
 		if f.queue.takeBatch(w, 1) != nil {
 			return nil, &sqlstore.Failure{Kind: backend.ErrUnavailable, Err: ctx.Err()}
@@ -112,13 +113,13 @@ func (f *file) write(ctx context.Context, statement *sql.Stmt, args []any) ([][]
 	return w.rows, w.failed
 }
 
-// lead writes w and what waits with it, unless somebody has. It is the turn of the caller. One renewal goes first, if
-// there is any: so renewals wait for one group of others at most, and others for one renewal. Turns come in the order
-// of the callers, and many may be those of renewals: who has waited for a third of a TTL goes before the next of them,
-// whose turn it may be.
+// takeTurn writes w and the writes that wait with it, unless another writer has. The caller's turn has come.
+// One renewal goes first, if there is any. So renewals wait for one batch of others at most, and others for one
+// renewal. Turns have the order of the callers, and many may be those of renewals. A write that has waited for
+// a third of a TTL goes before the next renewal.
 func (f *file) takeTurn(w *pendingWrite) {
 	most := 1
-	if f.wal { // where there is no log, a commit can fail for those who read, and leave the transaction open
+	if f.wal { // without WAL a commit can fail because of readers, and leave the transaction open
 		most = maxBatch
 	}
 	f.runBatch(f.queue.takeLate(f.now(), most))
@@ -131,7 +132,7 @@ func (f *file) takeTurn(w *pendingWrite) {
 	f.runBatch(f.queue.takeBatch(w, most))
 }
 
-// run writes a group, in one transaction if it can.
+// runBatch writes a batch, in one transaction if it can.
 func (f *file) runBatch(group []*pendingWrite) {
 	if len(group) == 0 {
 		return
@@ -151,8 +152,8 @@ func (f *file) runBatch(group []*pendingWrite) {
 	}
 }
 
-// together writes a group in one transaction. If it returns false nothing was written: one of them fails, and it
-// must not be the others' failure.
+// commitBatch writes a batch in one transaction. If it returns false nothing was written: one statement fails,
+// and must not make the others fail.
 func (f *file) commitBatch(group []*pendingWrite) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(group[0].ctx), batchLimit)
 	defer cancel()

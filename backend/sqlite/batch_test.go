@@ -14,7 +14,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// atOnce has writes wait until all are there, and then lets them go.
+// atOnce makes writes wait until all have arrived, and then lets them go.
 func (f *file) atOnce(writes ...func()) {
 	f.writerSlot <- struct{}{}
 	var all sync.WaitGroup
@@ -26,7 +26,7 @@ func (f *file) atOnce(writes ...func()) {
 	all.Wait()
 }
 
-// waiting returns what waits when there is as much of it.
+// waiting returns the waiting writes when there are n of them.
 func (f *file) waiting(n int) []*pendingWrite {
 	for ; ; time.Sleep(time.Millisecond) {
 		f.queue.mu.Lock()
@@ -38,7 +38,7 @@ func (f *file) waiting(n int) []*pendingWrite {
 	}
 }
 
-// A renewal that waits goes before all other writes that came earlier, and does not share a transaction with them.
+// A waiting renewal goes before all other writes that came earlier, and does not share a transaction with them.
 func TestRenewalsGoBeforeOtherWrites(t *testing.T) {
 	s := opened(t, newPath(t), Config{})
 	c, err := claim.NewClient(s, claim.Options{})
@@ -67,7 +67,7 @@ func TestRenewalsGoBeforeOtherWrites(t *testing.T) {
 		t.Fatal("the renewal is not known as one")
 	}
 	s.file.queue.add(renewal)
-	s.file.takeTurn(first) // it is our turn
+	s.file.takeTurn(first) // the turn of this write
 	select {
 	case <-renewal.done:
 	default:
@@ -80,8 +80,8 @@ func TestRenewalsGoBeforeOtherWrites(t *testing.T) {
 	all.Wait()
 }
 
-// A claim that renewals have kept waiting for a third of its TTL goes before the next of them, though it is the turn of a
-// renewal; before that it waits.
+// A claim that renewals have delayed for a third of its TTL goes before the next renewal, even in that
+// renewal's turn. Before that it waits.
 func TestClaimsWaitForRenewalsForAThirdOfTheTTL(t *testing.T) {
 	const ttl = time.Minute
 	s := opened(t, newPath(t), Config{})
@@ -141,10 +141,10 @@ func TestClaimsWaitForRenewalsForAThirdOfTheTTL(t *testing.T) {
 	all.Wait()
 }
 
-// Writes that wait together are committed together, where there is a log; each is done or not as if it were alone.
+// Writes that wait together are committed together in WAL mode. Each is done or not as if it were alone.
 func TestWaitingWritesAreCommittedTogether(t *testing.T) {
 	const many = 20
-	const frame = 4096 + 24 // of the log; a commit writes one at least
+	const frame = 4096 + 24 // of the log; a commit writes at least one
 	path := newPath(t)
 	s := opened(t, path, Config{})
 	var first [many]claim.Record
@@ -184,7 +184,7 @@ func TestWaitingWritesAreCommittedTogether(t *testing.T) {
 	}
 }
 
-// One that fails fails alone, and one whose context ends before its turn is not written.
+// A write that fails does not make the others fail, and one whose context ends before its turn is not written.
 func TestFailureInABatchIsOfOneWrite(t *testing.T) {
 	s := opened(t, newPath(t), Config{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -216,7 +216,7 @@ func TestFailureInABatchIsOfOneWrite(t *testing.T) {
 	}
 }
 
-// If the group cannot be committed no caller hears that its write happened.
+// If the batch cannot be committed no caller is told that its write happened.
 func TestUncommittedBatchReportsNoWrite(t *testing.T) {
 	path := newPath(t)
 	s := opened(t, path, Config{Patience: time.Millisecond})
@@ -237,14 +237,14 @@ func TestUncommittedBatchReportsNoWrite(t *testing.T) {
 	mustSwap(t, s, claim.Op{}, record("a", 1))
 }
 
-// A caller that does not wait for what another is writing for it knows nothing of it.
+// A caller that stops waiting for another writer's batch does not know the outcome.
 func TestWriteUnderWayHasAnUnknownOutcome(t *testing.T) {
 	path := newPath(t)
 	s, err := New(t.Context(), raw(t, path, "&_pragma=journal_mode(WAL)"+durable), Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tx, err := raw(t, path, "&_txlock=exclusive").Begin() // which they wait for
+	tx, err := raw(t, path, "&_txlock=exclusive").Begin() // for which they wait
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +257,7 @@ func TestWriteUnderWayHasAnUnknownOutcome(t *testing.T) {
 		answer <- err
 	})
 	w := s.file.waiting(1)[0]
-	all.Go(func() { s.file.takeTurn(w) }) // another does it
+	all.Go(func() { s.file.takeTurn(w) }) // another writer takes the turn
 	s.file.waiting(0)
 	cancel()
 	if err := <-answer; !errors.Is(err, backend.ErrUnknownOutcome) || !errors.Is(err, context.Canceled) {

@@ -10,27 +10,27 @@ import (
 	"sync"
 	"time"
 
-	"modernc.org/sqlite" // and registers the driver
+	"modernc.org/sqlite" // also registers the driver
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
 )
 
-// readers is how many read at once for one store. More connections would only take memory.
+// readers is how many connections read at the same time for one store. More would only take memory.
 const readers = 4
 
 // file runs statements in a SQLite database.
 type file struct {
 	db         *sql.DB
 	reading    chan struct{}
-	writerSlot chan struct{} // has room for one, and is that of the file's line once it is known which file it is
-	path       string        // empty if there is no file, or nobody knows which
+	writerSlot chan struct{} // has room for one; the slot of the file's writerQueue once the file is known
+	path       string        // empty if there is no file, or it is unknown
 	info       os.FileInfo   // of the file that was opened
-	leaveQueue func()        // the line; nil before it is joined
-	wal        bool          // it is written by way of a log
+	leaveQueue func()        // leaves the writerQueue; nil before it is joined
+	wal        bool          // the file is in WAL mode
 	queue      writeQueue
-	now        func() time.Time // of this process, for what waits
+	now        func() time.Time // the clock of this process, for waiting writes
 
 	prepared prepared
 }
@@ -39,7 +39,7 @@ func newFile(db *sql.DB) *file {
 	return &file{db: db, reading: make(chan struct{}, readers), writerSlot: make(chan struct{}, 1), now: time.Now}
 }
 
-// identify notes which file was opened, and joins its line.
+// identify notes which file was opened, and joins its writerQueue.
 func (f *file) identify(path string) error {
 	if path == "" {
 		return nil
@@ -53,16 +53,16 @@ func (f *file) identify(path string) error {
 	return nil
 }
 
-// close gives up what is kept for the store.
+// close releases the resources of the store.
 func (f *file) close() {
-	_ = f.prepared.close() // of a database that was closed before, or will be now
+	_ = f.prepared.close() // the database is closed already, or will be now
 	if f.leaveQueue != nil {
 		f.leaveQueue()
 	}
 }
 
-// same returns an error if the file was deleted or replaced since. Who has it open would go on with what nobody
-// else can see.
+// checkSameFile returns an error if the file was deleted or replaced since it was opened. A process that has it
+// open would go on with data that no other process can see.
 func (f *file) checkSameFile() *sqlstore.Failure {
 	if f.path == "" {
 		return nil
@@ -102,7 +102,7 @@ func (f *file) Query(ctx context.Context, statement string, args ...any) ([][]an
 	return rows, nil
 }
 
-// enter waits until there is room.
+// enter waits for a free slot.
 func (f *file) enter(ctx context.Context, line chan struct{}) (leave func(), err error) {
 	select {
 	case line <- struct{}{}:
@@ -117,7 +117,7 @@ func (f *file) enter(ctx context.Context, line chan struct{}) (leave func(), err
 	return leave, nil
 }
 
-// query returns all rows. A statement that writes is committed when it has told its last one.
+// runStatement returns all rows. A statement that writes is committed when it has returned its last row.
 func (f *file) runStatement(ctx context.Context, statement *sql.Stmt, args []any) ([][]any, error) {
 	rows, err := statement.QueryContext(ctx, args...)
 	if err != nil {
@@ -163,7 +163,7 @@ func (f *file) Script(ctx context.Context, statements string) error {
 	return nil
 }
 
-// failure tells what became of a statement that ended with an error. It returns nil if there is none.
+// failureOf returns what an error says about the effect of a statement, or nil if there is no error.
 func failureOf(err error, writes bool) *sqlstore.Failure {
 	if err == nil {
 		return nil
@@ -176,14 +176,14 @@ func failureOf(err error, writes bool) *sqlstore.Failure {
 	switch code & 0xff {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_SCHEMA:
 		f.Again = true
-		f.Advice = "somebody has locked the file for long: find the program with an open transaction"
+		f.Advice = "another program has locked the file for long: find the program with an open transaction"
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM:
 		f.Denied = true
 		f.Advice = "the file is read-only for this user"
 	case sqlite3.SQLITE_FULL:
 		f.Advice = "the disk is full, or the file as large as it may be: make room"
 	case sqlite3.SQLITE_CANTOPEN:
-		f.Advice = "the file cannot be opened: see that its folder is there and that this user may write in it"
+		f.Advice = "the file cannot be opened: see that its directory is there and that this user may write in it"
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
 		f.Kind = backend.ErrCorrupt
 		f.Advice = "the file is damaged, or no SQLite database: restore it, and raise the floor above all tokens that were seen"
@@ -201,8 +201,8 @@ func failureOf(err error, writes bool) *sqlstore.Failure {
 	return f
 }
 
-// otherwise is the kind of an error that does not tell whether anything was written: of the disk, of the
-// context, or an unknown one.
+// uncertainKind returns the kind of an error that does not say whether anything was written: an error of the
+// disk, of the context, or an unknown one.
 func uncertainKind(err error, writes bool) error {
 	switch {
 	case errors.Is(err, errStatementsClosed),

@@ -9,7 +9,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
 )
 
-// A store that does not know whether a write happened says so.
+// A store that cannot tell whether a write happened says so.
 func TestUnclearFailureOfAWriteIsAnUnknownOutcome(t *testing.T) {
 	for _, err := range []error{context.Canceled, context.DeadlineExceeded, errors.New("of another driver")} {
 		if f := failureOf(err, true); f.Kind != backend.ErrUnknownOutcome || f.Again {

@@ -30,11 +30,11 @@ func TestFileSystemKindsAreKnown(t *testing.T) {
 func TestFilesOfThisMachineAreLocated(t *testing.T) {
 	for path, want := range map[string]location{"/": {own: true}, "/proc/version": {}, "/proc/none": {}, "/none/none": {}} {
 		p, err := locate(path)
-		if p.plain = p.plain && path != "/"; p != want || err != nil { // nobody knows what this machine runs from
+		if p.plain = p.plain && path != "/"; p != want || err != nil { // the file system from which this machine runs is unknown
 			t.Errorf("%s: %+v, %v", path, p, err)
 		}
 	}
-	dir := t.TempDir() // a file is where its folder is, also before it is there
+	dir := t.TempDir() // a file is where its directory is, even before it exists
 	there, err := locate(dir)
 	if soon, failed := locate(filepath.Join(dir, "none")); soon != there || errors.Join(err, failed) != nil {
 		t.Errorf("%+v, %+v, %v, %v", there, soon, err, failed)

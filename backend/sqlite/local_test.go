@@ -19,8 +19,8 @@ const (
 	guestBoot clock.Domain = "linux/22222222-2222-4222-8222-222222222222/time:[4026531834]"
 )
 
-// onOwnDisk and onAShare are what a machine sees of a file: that it is on the disk that the machine runs from, and that
-// it came through a file system behind which anybody may be.
+// onOwnDisk and onAShare are what a machine sees of a file. The first is on the disk from which the machine
+// runs. The other came through a file system behind which any kernel may be.
 func onOwnDisk(string) (location, error) { return location{plain: true, own: true}, nil }
 func onAShare(string) (location, error)  { return location{}, nil }
 
@@ -36,10 +36,11 @@ func kernel(t *testing.T, path string, boot clock.Domain, sees func(string) (loc
 
 func tryClaim(t *testing.T, c *claim.Client, name string) (*claim.Lease, error) {
 	t.Helper()
-	return c.Claim(t.Context(), claim.Request{Name: name, ID: backend.ID(claim.NewOp()), Holder: backend.Holder{ID: "somebody"}, TTL: time.Hour})
+	return c.Claim(t.Context(), claim.Request{Name: name, ID: backend.ID(claim.NewOp()), Holder: backend.Holder{ID: "another"}, TTL: time.Hour})
 }
 
-// A virtual machine that reaches a file of its host is another kernel, which is not gone because it is not this one.
+// A virtual machine that reaches a file of its host is another kernel. That it is not this one does not mean
+// that it is gone.
 func TestFileSharedWithAVirtualMachine(t *testing.T) {
 	for _, c := range []struct {
 		what          string
@@ -65,7 +66,7 @@ func TestFileSharedWithAVirtualMachine(t *testing.T) {
 	}
 }
 
-// Processes under one kernel share its clocks, however they all reach the file, and judge by them exactly.
+// Processes under one kernel share its clocks, by whatever path they reach the file, and judge by them exactly.
 func TestProcessesUnderOneKernelShareItsClocks(t *testing.T) {
 	for _, sees := range []func(string) (location, error){onOwnDisk, onAShare} {
 		path := newPath(t)
@@ -110,7 +111,7 @@ func TestDomainsOfEarlierBootsAreGone(t *testing.T) {
 		here:                false,
 		clock.UnknownDomain: false,
 		"linux/11111111-1111-4111-8111-111111111111/time:[4026532000]": false, // a container with its own time
-		"linux/11111111-1111-4111-8111-111111111111/":                  false, // a kernel without such
+		"linux/11111111-1111-4111-8111-111111111111/":                  false, // a kernel without time namespaces
 		"linux/22222222-2222-4222-8222-222222222222/time:[4026531834]": true,
 		"linux/22222222-2222-4222-8222-222222222222/":                  true,
 		"container/22222222-2222-4222-8222-222222222222/":              false, // an id that ends with the container

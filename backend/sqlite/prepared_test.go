@@ -12,7 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
 )
 
-// Each statement is prepared once for all callers, and closed with the store; the caller's database goes on.
+// Each statement is prepared once for all callers, and closed with the store; the caller's database stays open.
 func TestStatementsArePreparedOnce(t *testing.T) {
 	db := raw(t, newPath(t), durable)
 	s, err := New(t.Context(), db, Config{})
@@ -55,8 +55,7 @@ func TestStatementsArePreparedOnce(t *testing.T) {
 	run(t, db, "DROP TABLE leasekeeper_lease") // nothing holds it
 }
 
-// A database that has one connection only is not locked by what is prepared on it, and a changed schema is no
-// trouble.
+// Prepared statements do not lock a database that has a single connection, and survive a changed schema.
 func TestPreparedStatementsSurviveASchema(t *testing.T) {
 	db := raw(t, newPath(t), durable)
 	db.SetMaxOpenConns(1)
@@ -72,8 +71,8 @@ func TestPreparedStatementsSurviveASchema(t *testing.T) {
 	}
 }
 
-// Many leases are renewed in a time that grows with their number, and not with its square: of 2 000 the square
-// takes seconds.
+// The time to renew many leases grows with their number, and not with its square: for 2 000 the square would
+// take seconds.
 func TestRenewalOfManyGrowsLinearly(t *testing.T) {
 	s := opened(t, newPath(t), Config{})
 	const many = 2000
@@ -110,7 +109,7 @@ func TestRenewalOfManyGrowsLinearly(t *testing.T) {
 	}
 }
 
-// batchStatement finds the one that was prepared for many.
+// batchStatement finds the statement that was prepared for many.
 func batchStatement(s *Store) string {
 	s.file.prepared.mu.Lock()
 	defer s.file.prepared.mu.Unlock()

@@ -20,22 +20,22 @@ type glance struct {
 	read    time.Time
 	op      claim.Op
 	free    bool
-	since   time.Time // of the same head and record
+	since   time.Time // since when head and record are the same
 }
 
-// lookout is one call of Look.
+// lookState is one call of Look.
 type lookState struct {
 	*processQueues
 	asked   claim.Look
 	seen    map[string]*glance
-	version int64 // of the file, or ever another number if it cannot be told
-	known   bool  // in this round
+	version int64 // of the file, or always a new number if it is unknown
+	known   bool  // version was read in this round
 	pause   time.Duration
 }
 
-// Look implements [claim.Queues]. The head of a queue looks often whether the file was written, and reads the record
-// if so. All others look at locks, which takes a microsecond, and at the record only to find out that the head leaves
-// the name alone.
+// Look implements [claim.Queues]. The head of a queue often checks whether the file was written, and reads the
+// record if so. All others look at locks, which takes a microsecond. They read the record only to find out that
+// the head leaves the name unclaimed.
 func (q *processQueues) Look(ctx context.Context, asked claim.Look) ([]claim.Standing, error) {
 	l := &lookState{processQueues: q, asked: asked, seen: make(map[string]*glance)}
 	end := time.Now().Add(asked.For)
@@ -91,8 +91,8 @@ func (l *lookState) changed(ctx context.Context, g *glance) (bool, error) {
 	return g.version != l.version || g.read.IsZero(), nil
 }
 
-// rests returns for how long a ticket need not be looked at: less for the head, since all wait for it, and more for one
-// with many before it, as long as none of these holds the name for less than a few milliseconds.
+// untilNext returns for how long a ticket need not be looked at. That is less for the head, since all wait for
+// it. It is more for a ticket with many before it, unless these hold the name for less than a few milliseconds.
 func (l *lookState) untilNext(head, place uint32) time.Duration {
 	poll := l.store.config.Poll
 	if head == place {
@@ -107,7 +107,7 @@ func (q *processQueues) mine() map[string]uint32 {
 	return maps.Clone(q.tickets)
 }
 
-// at looks at one ticket, and reports whether there is something to do about it.
+// lookAt looks at one ticket, and reports whether that ends the look.
 func (l *lookState) lookAt(ctx context.Context, name string, place uint32) (ends bool, err error) {
 	head, ahead, there, err := l.standingOf(name, place)
 	if err != nil || !there {
@@ -136,7 +136,7 @@ func (l *lookState) lookAt(ctx context.Context, name string, place uint32) (ends
 	return g.free && (first || time.Since(g.since) >= turns.PassAfter), nil
 }
 
-// read reads a record. One that cannot be read is nobody's turn.
+// read reads a record. If it cannot be read, no ticket's turn has come.
 func (l *lookState) read(ctx context.Context, name string, g *glance) error {
 	f, err := l.store.Store.Get(ctx, name)
 	if err != nil && !errors.Is(err, backend.ErrCorrupt) {
@@ -150,7 +150,7 @@ func (l *lookState) read(ctx context.Context, name string, g *glance) error {
 	return nil
 }
 
-// standings returns how all tickets stand that still count.
+// standings returns the standings of all tickets that still count.
 func (l *lookState) standings(ctx context.Context) (all []claim.Standing, err error) {
 	mine := l.mine()
 	for _, name := range slices.Sorted(maps.Keys(mine)) {

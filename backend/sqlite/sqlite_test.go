@@ -26,7 +26,7 @@ func newPath(t testing.TB) string { return filepath.Join(t.TempDir(), "leases.db
 func TestOpenWritesThrough(t *testing.T) {
 	s := opened(t, newPath(t), Config{})
 	const extra = 3
-	for range readers + 3 { // on whichever connection
+	for range readers + 3 { // on every connection
 		conn, err := s.file.db.Conn(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -65,7 +65,7 @@ func TestWhatAPowerCutUndoesIsRefused(t *testing.T) {
 	}
 }
 
-// The database of a caller stays open, and its settings as they are.
+// The database of the caller stays open, and its settings stay as they are.
 func TestDatabaseOfTheCallerIsLeftOpen(t *testing.T) {
 	db := raw(t, newPath(t), durable)
 	s, err := New(t.Context(), db, Config{})
@@ -133,7 +133,7 @@ func TestOtherVersionsOfTheSchemaAreRefused(t *testing.T) {
 	path := newPath(t)
 	opened(t, path, Config{Namespace: "a"})
 	db := raw(t, path, "")
-	for version, advice := range map[int]string{sqlstore.Version + 1: "newer leasekeeper", sqlstore.Version - 1: "raise the floor"} { // order: each for itself
+	for version, advice := range map[int]string{sqlstore.Version + 1: "newer leasekeeper", sqlstore.Version - 1: "raise the floor"} { // order: each is checked by itself
 		run(t, db, fmt.Sprint("UPDATE leasekeeper_namespace SET version = ", version))
 		for _, namespace := range []string{"a", "b"} {
 			_, err := Open(t.Context(), path, Config{Namespace: namespace})
@@ -159,7 +159,7 @@ func TestDeletedNamespaceIsNoticed(t *testing.T) {
 	says(t, err, backend.ErrInvalid)
 }
 
-// A file that is locked is waited for, as long as the context and patience allow.
+// A call waits for a locked file for as long as its context and patience allow.
 func TestLockedFileIsWaitedFor(t *testing.T) {
 	path := newPath(t)
 	s := opened(t, path, Config{Patience: 300 * time.Millisecond})
@@ -220,7 +220,7 @@ func TestReadOnlyFileRefusesWrites(t *testing.T) {
 	says(t, err, backend.ErrInvalid, "leasekeeper schema sqlite")
 }
 
-// In a file that cannot grow nothing is half written, and what needs no room goes on.
+// In a file that cannot grow no record is half written, and writes that need no space succeed.
 func TestFullFileHasNoHalfWrittenRecord(t *testing.T) {
 	db := raw(t, newPath(t), durable)
 	db.SetMaxOpenConns(1)

@@ -8,7 +8,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// What the tests of other stores do as well.
+// Helpers that the tests of other stores use as well.
 var (
 	record     = storetest.Record
 	mustSwap   = storetest.Swap

@@ -7,7 +7,7 @@ import (
 	"io/fs"
 )
 
-// ticketFile is not there: this system has no locks that belong to a file that is open, and not to the process.
+// ticketFile is missing here: this system has no locks that belong to an open file instead of the process.
 type ticketFile struct{}
 
 func openTickets(string, fs.FileInfo) (*ticketFile, error) { return nil, errors.ErrUnsupported }

@@ -6,22 +6,22 @@ import (
 	"sync"
 )
 
-// A line is where the writers of this process stand who write to one file, through whichever store: it has room for
-// one. Those of several stores would otherwise meet at the file's lock, which keeps no line, and lose most of their
-// time with asking again.
+// writerQueue is the queue of this process's writers to one file, through whichever store: its slot has room
+// for one. Writers of several stores would otherwise compete for the file's lock, which has no queue, and lose
+// most of their time with retries.
 type writerQueue struct {
 	info   os.FileInfo
 	slot   chan struct{}
 	stores int
 }
 
-// lines are those of all files that are open in this process.
+// writerQueues are the queues of all files that are open in this process.
 var writerQueues struct {
 	mu  sync.Mutex
 	all []*writerQueue
 }
 
-// lineOf joins the line of a file. Who no longer writes has to leave it.
+// writerQueueOf joins the queue of a file. The caller has to leave it in the end.
 func writerQueueOf(info os.FileInfo) *writerQueue {
 	writerQueues.mu.Lock()
 	defer writerQueues.mu.Unlock()
@@ -35,7 +35,7 @@ func writerQueueOf(info os.FileInfo) *writerQueue {
 	return l
 }
 
-// leave ends the line with its last store.
+// leave removes the queue with its last store.
 func (l *writerQueue) leave() {
 	writerQueues.mu.Lock()
 	defer writerQueues.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// forgetLines has the test begin without those of stores that other tests never closed: a new file may have got the
-// number of one that is gone, and would stand in its line.
+// forgetWriterQueues makes the test begin without the queues of stores that other tests never closed. A new
+// file may have the number of a deleted one, and would share its queue.
 func forgetWriterQueues() {
 	writerQueues.mu.Lock()
 	defer writerQueues.mu.Unlock()
@@ -27,8 +27,8 @@ func linesNow() int {
 	return len(writerQueues.all)
 }
 
-// All stores of a process that write to one file, under whichever name, stand in one line, which ends with the last
-// of them. Others stand in another.
+// All stores of a process that write to one file, under whatever name, share one queue, which ends with the
+// last of them. Stores of another file have another queue.
 func TestStoresOfOneFileShareAWriterQueue(t *testing.T) {
 	forgetWriterQueues()
 	path, before := newPath(t), linesNow()
@@ -46,7 +46,7 @@ func TestStoresOfOneFileShareAWriterQueue(t *testing.T) {
 	if a.file.writerSlot != b.file.writerSlot || a.file.writerSlot != d.file.writerSlot || a.file.writerSlot == c.file.writerSlot || linesNow() != before+2 {
 		t.Errorf("the stores of two files stand in %d lines", linesNow()-before)
 	}
-	a.file.writerSlot <- struct{}{} // somebody writes
+	a.file.writerSlot <- struct{}{} // a writer is at it
 	for _, s := range []*Store{b, d} {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		_, err := s.Swap(ctx, claim.Swap{Record: record("x", 1)})
@@ -73,7 +73,7 @@ func TestStoresOfOneFileShareAWriterQueue(t *testing.T) {
 	}
 }
 
-// Writers of several stores do not keep each other out by the file's lock: none of their statements has to be repeated.
+// Writers of several stores do not lock each other out: none of their statements has to be repeated.
 func TestWritersOfOneProcessNeverRetryForTheLock(t *testing.T) {
 	path := newPath(t)
 	var all sync.WaitGroup
