@@ -194,17 +194,17 @@ func TestListenReportsOwnerChanges(t *testing.T) {
 	}
 	// A renewal changes a document but not its token, and wakes no waiter.
 	kinds, _ := pipeline[1].Document().Lookup("$match", "$or").Array().Values()
-	told := 0
+	reported := 0
 	for _, kind := range kinds {
 		if what, _ := kind.Document().Lookup("operationType").StringValueOK(); what == "update" {
-			told++
+			reported++
 			if exists, ok := kind.Document().Lookup("updateDescription.updatedFields.token", "$exists").BooleanOK(); !exists || !ok {
-				t.Errorf("whoever waits is told of any change: %v", kind)
+				t.Errorf("a renewal would wake waiters: %v", kind)
 			}
 		}
 	}
-	if told != 1 {
-		t.Errorf("of %d kinds of changes by update is told: %v", told, kinds)
+	if reported != 1 {
+		t.Errorf("%d kinds of updates are reported, not one: %v", reported, kinds)
 	}
 }
 

@@ -104,8 +104,8 @@ func TestStandaloneIsWarnedOf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if told := b.Cautions(); (len(told) == 1 && strings.Contains(told[0], "standalone")) != c.warns {
-			t.Errorf("%v: %q", c.hello, told)
+		if cautions := b.Cautions(); (len(cautions) == 1 && strings.Contains(cautions[0], "standalone")) != c.warns {
+			t.Errorf("%v: %q", c.hello, cautions)
 		}
 	}
 }

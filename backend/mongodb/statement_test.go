@@ -156,7 +156,7 @@ func TestAnswersToAWriteHaveTheirKinds(t *testing.T) {
 		{"a router lost the shard", refused(6), false, backend.ErrUnknownOutcome},
 		{"not allowed", refused(13), false, backend.ErrInvalid},
 		{"not understood", refused(9), false, backend.ErrInvalid},
-		{"a code nobody knows", refused(31415), false, backend.ErrUnknownOutcome},
+		{"an unknown code", refused(31415), false, backend.ErrUnknownOutcome},
 		{"an answer of another form", bson.D{{Key: "n", Value: "one"}}, false, backend.ErrUnknownOutcome},
 		{"no answer", hangUp, false, backend.ErrUnknownOutcome},
 	} {
@@ -220,7 +220,7 @@ func TestUnsentIsUnavailable(t *testing.T) {
 			t.Errorf("%v, %v", done, err)
 		}
 	}
-	t.Run("nobody listens", func(t *testing.T) {
+	t.Run("no server listens", func(t *testing.T) {
 		p := newPeer(t, ofASet, nil)
 		s := p.openStore(Config{})
 		_ = p.listener.Close()

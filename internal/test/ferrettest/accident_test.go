@@ -95,7 +95,7 @@ func (l ledger) balances(ctx context.Context) (guarded, bare, gated int, err err
 }
 
 // pass writes behind the gate of a lease. Who has none writes without.
-func (l ledger) pass(ctx context.Context, lease *leasekeeper.Lease, balance int) error {
+func (l ledger) writeGated(ctx context.Context, lease *leasekeeper.Lease, balance int) error {
 	write := func(ctx context.Context) error {
 		_, err := l.gated.UpdateByID(ctx, "x", becomes(balance))
 		return err
@@ -161,7 +161,7 @@ func (o orders) hold(in io.Reader, out *json.Encoder) error {
 	said.Guarded = textOf(err)
 	_, err = accounts.bare.UpdateByID(ctx, "x", becomes(bare+o.Deposit))
 	said.Bare = textOf(err)
-	err = accounts.pass(ctx, lease, gated+o.Deposit)
+	err = accounts.writeGated(ctx, lease, gated+o.Deposit)
 	said.Gated, said.Gone = textOf(err), errors.Is(err, leasekeeper.ErrLost)
 	said.Lost = errors.Is(check(), leasekeeper.ErrLost)
 	if err := out.Encode(said); err != nil {

@@ -45,7 +45,7 @@ func behaviour(t *testing.T, uri string) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					remove(t, s, name)
+					mustRemove(t, s, name)
 					if err := s.Close(t.Context()); err != nil {
 						t.Fatal(err)
 					}
@@ -56,7 +56,7 @@ func behaviour(t *testing.T, uri string) {
 }
 
 // remove removes a record as an operator does who wants tokens to grow on: with the floor raised above it.
-func remove(t testing.TB, s claim.Store, name string) {
+func mustRemove(t testing.TB, s claim.Store, name string) {
 	t.Helper()
 	f, err := s.Get(t.Context(), name)
 	if err != nil {

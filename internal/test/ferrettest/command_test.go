@@ -82,8 +82,8 @@ func says(pattern, text string) bool {
 }
 
 // What the command does with names in a database it does on MongoDB.
-func TestTheCommandOnFerretDB(t *testing.T) { testCommand(t, Start(t).URI(), false) }
-func TestTheCommandOnMongoDB(t *testing.T)  { testCommand(t, mongod(t), true) }
+func TestCommandOnFerretDB(t *testing.T) { testCommand(t, Start(t).URI(), false) }
+func TestCommandOnMongoDB(t *testing.T)  { testCommand(t, mongod(t), true) }
 
 // testCommand runs the command, and holders that are stopped, on a server that may have transactions, and so gates.
 func testCommand(t *testing.T, uri string, gates bool) {

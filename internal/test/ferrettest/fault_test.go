@@ -64,7 +64,7 @@ func TestFerretDBIsRefused(t *testing.T) {
 
 // The proxy really lets one command through at a time: without that, two writes from one op are both done now
 // and then.
-func TestTheProxySerializes(t *testing.T) {
+func TestProxySerializesCommands(t *testing.T) {
 	p := Start(t)
 	s := open(t, connect(t, p.URI()), mongodb.Config{})
 	var under, most atomic.Int32
@@ -158,7 +158,7 @@ func TestLostRequestsAndAnswers(t *testing.T) {
 }
 
 // A keeper lives through lost answers: each claim ends as one tenure, with tokens that grow.
-func TestClaimsOverABadNetwork(t *testing.T) {
+func TestClaimsSucceedOverABadNetwork(t *testing.T) {
 	p := Start(t)
 	s := open(t, connect(t, p.URI()), mongodb.Config{})
 	client, err := claim.NewClient(s, claim.Options{})
@@ -207,7 +207,7 @@ func TestClaimsOverABadNetwork(t *testing.T) {
 }
 
 // A store works in the caller's database whatever the caller has set for its own documents.
-func TestTheCallersSettingsAreNotOurs(t *testing.T) {
+func TestSettingsOfTheCallerDoNotAffectTheStore(t *testing.T) {
 	p := Start(t)
 	strange := options.Client().ApplyURI(p.URI() + "?w=0&readPreference=secondary&readConcernLevel=available").
 		SetBSONOptions(&options.BSONOptions{UseJSONStructTags: true, OmitEmpty: true, ObjectIDAsHexString: true}).SetRegistry(bson.NewRegistry())

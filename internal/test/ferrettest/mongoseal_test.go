@@ -21,20 +21,20 @@ import (
 // What goes wrong with other locks in MongoDB, and must not here. Each test is named after what would happen.
 
 // hands is a pair of clocks that a test moves.
-type hands struct {
+type manualClocks struct {
 	mu  sync.Mutex
 	now clock.Instant
 }
 
-func (h *hands) Now() clock.Instant {
+func (h *manualClocks) Now() clock.Instant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.now
 }
 
-func (h *hands) Moved() <-chan struct{} { return nil }
+func (h *manualClocks) Moved() <-chan struct{} { return nil }
 
-func (h *hands) move(d time.Duration) {
+func (h *manualClocks) move(d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.now = h.now.Add(d)
@@ -43,13 +43,13 @@ func (h *hands) move(d time.Duration) {
 // machine is a client on a machine of its own, with clocks that are moved by hand.
 type machine struct {
 	*claim.Client
-	clock *hands
+	clock *manualClocks
 	store *mongodb.Store
 }
 
 func newMachine(t *testing.T, p *Proxy, name string) machine {
 	t.Helper()
-	h := &hands{now: clock.Instant{Raw: int64(len(name)) * 1e15, Boot: 5}}
+	h := &manualClocks{now: clock.Instant{Raw: int64(len(name)) * 1e15, Boot: 5}}
 	s := open(t, connect(t, p.URI()), mongodb.Config{})
 	c, err := claim.NewClient(s, claim.Options{Clock: h, Domain: clock.Domain(name)})
 	if err != nil {
@@ -83,7 +83,7 @@ func (m machine) isHeld(t *testing.T, by string) {
 }
 
 // S1: the token goes back when the lock is deleted.
-func TestTokensGoBack(t *testing.T) {
+func TestTokensNeverGoBack(t *testing.T) {
 	p := Start(t)
 	m := newMachine(t, p, "m")
 	var last backend.Token
@@ -110,7 +110,7 @@ func TestTokensGoBack(t *testing.T) {
 }
 
 // S2: who has a clock that is ahead steals. S3: who asks for less time steals from who asked for more.
-func TestStolenByClockOrByShortTTL(t *testing.T) {
+func TestFastClockOrShortTTLStealsNoLease(t *testing.T) {
 	p := Start(t)
 	a, b := newMachine(t, p, "m"), newMachine(t, p, "another machine")
 	a.holds(t, "a", time.Hour)
@@ -125,7 +125,7 @@ func TestStolenByClockOrByShortTTL(t *testing.T) {
 }
 
 // S4: a renewal adds to the old end, which may be past, or goes ever further into the future.
-func TestRenewalAddsInsteadOfSetting(t *testing.T) {
+func TestRenewalCountsFromNow(t *testing.T) {
 	p := Start(t)
 	m := newMachine(t, p, "m")
 	l := m.holds(t, "a", time.Minute)
@@ -150,7 +150,7 @@ func TestRenewalAddsInsteadOfSetting(t *testing.T) {
 }
 
 // S5: it is believed to be held after its end, because the answer was slow.
-func TestBelievedAfterItsEnd(t *testing.T) {
+func TestSlowAnswerDoesNotExtendTheDeadline(t *testing.T) {
 	p := Start(t)
 	m := newMachine(t, p, "m")
 	if err := m.Release(t.Context(), m.holds(t, "a", time.Minute)); err != nil {
@@ -180,7 +180,7 @@ func TestBelievedAfterItsEnd(t *testing.T) {
 }
 
 // S6: an answer that is lost leaves a lock that nobody knows of. The same claim again finds it.
-func TestLostAnswerLocksOut(t *testing.T) {
+func TestLostAnswerLocksNoClientOut(t *testing.T) {
 	p := Start(t)
 	m := newMachine(t, p, "m")
 	p.Judge(func(name string, body bson.Raw) Fate {
@@ -254,7 +254,7 @@ func TestErrorsSayWhatHappened(t *testing.T) {
 }
 
 // S11: two processes with one holder's id take each other's locks for their own.
-func TestTwoWithOneID(t *testing.T) {
+func TestOneHolderIDInTwoProcessesIsTwoHolders(t *testing.T) {
 	p := Start(t)
 	one, two := newMachine(t, p, "m"), newMachine(t, p, "another machine")
 	l := one.holds(t, "same", time.Hour)

@@ -79,7 +79,7 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return
 		}
-		p.served.Go(func() { p.serve(client) })
+		p.served.Go(func() { p.serveClient(client) })
 	}
 }
 
@@ -103,7 +103,7 @@ func (p *Proxy) drop(c net.Conn) {
 }
 
 // serve carries the commands of one client over a connection of their own, until either side breaks.
-func (p *Proxy) serve(client net.Conn) {
+func (p *Proxy) serveClient(client net.Conn) {
 	if !p.keep(client) {
 		return
 	}

@@ -16,7 +16,7 @@ import (
 func Start(t testing.TB) *Proxy {
 	t.Helper()
 	// What it keeps ends with the test, so it need not wait for the disk.
-	p, stop, err := serve(t.TempDir(), "?_pragma=synchronous(off)")
+	p, stop, err := startServer(t.TempDir(), "?_pragma=synchronous(off)")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,10 +30,10 @@ func Start(t testing.TB) *Proxy {
 
 // Serve starts a FerretDB that keeps in a folder what it is told, as durably as it does by itself, and a proxy in
 // front of it. stop ends both.
-func Serve(folder string) (p *Proxy, stop func() error, err error) { return serve(folder, "") }
+func Serve(folder string) (p *Proxy, stop func() error, err error) { return startServer(folder, "") }
 
 // serve starts them with settings of SQLite.
-func serve(folder, settings string) (p *Proxy, stop func() error, err error) {
+func startServer(folder, settings string) (p *Proxy, stop func() error, err error) {
 	server, err := ferretdb.New(&ferretdb.Config{
 		Listener:  ferretdb.ListenerConfig{TCP: "127.0.0.1:0"},
 		Logger:    slog.New(slog.DiscardHandler),
