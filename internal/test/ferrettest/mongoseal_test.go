@@ -18,9 +18,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// What goes wrong with other locks in MongoDB, and must not here. Each test is named after what would happen.
+// Tests of the defects of other locks in MongoDB, by their codes in docs/design/earlier-defects.md.
 
-// hands is a pair of clocks that a test moves.
+// manualClocks is a pair of clocks that a test moves.
 type manualClocks struct {
 	mu  sync.Mutex
 	now clock.Instant
@@ -72,7 +72,7 @@ func (m machine) holds(t *testing.T, holder string, ttl time.Duration) *claim.Le
 	return l
 }
 
-// isHeld fails unless a claim is refused because somebody holds the name.
+// isHeld fails unless a claim is refused because this holder has the name.
 func (m machine) isHeld(t *testing.T, by string) {
 	t.Helper()
 	l, err := m.claim(t, "thief", time.Minute)
@@ -82,7 +82,7 @@ func (m machine) isHeld(t *testing.T, by string) {
 	}
 }
 
-// S1: the token goes back when the lock is deleted.
+// Defect S1: the token goes back when the lock is deleted.
 func TestTokensNeverGoBack(t *testing.T) {
 	p := Start(t)
 	m := newMachine(t, p, "m")
@@ -109,14 +109,15 @@ func TestTokensNeverGoBack(t *testing.T) {
 	}
 }
 
-// S2: who has a clock that is ahead steals. S3: who asks for less time steals from who asked for more.
+// Defect S2: a client with a fast clock steals leases. Defect S3: a client with a short TTL steals leases from
+// holders with a longer one.
 func TestFastClockOrShortTTLStealsNoLease(t *testing.T) {
 	p := Start(t)
 	a, b := newMachine(t, p, "m"), newMachine(t, p, "another machine")
 	a.holds(t, "a", time.Hour)
-	b.clock.move(365 * 24 * time.Hour) // before it has seen anything
+	b.clock.move(365 * 24 * time.Hour) // before its first read
 	b.isHeld(t, "a")
-	b.clock.move(59 * time.Minute) // a thief with a TTL of a minute
+	b.clock.move(59 * time.Minute) // with a TTL of a minute of its own
 	b.isHeld(t, "a")
 	b.clock.move(3 * time.Minute)
 	if l, err := b.claim(t, "b", time.Minute); err != nil || l.Token() != 2 {
@@ -124,7 +125,7 @@ func TestFastClockOrShortTTLStealsNoLease(t *testing.T) {
 	}
 }
 
-// S4: a renewal adds to the old end, which may be past, or goes ever further into the future.
+// Defect S4: a renewal adds to the old end, which may have passed, or moves it ever further into the future.
 func TestRenewalCountsFromNow(t *testing.T) {
 	p := Start(t)
 	m := newMachine(t, p, "m")
@@ -149,7 +150,7 @@ func TestRenewalCountsFromNow(t *testing.T) {
 	}
 }
 
-// S5: it is believed to be held after its end, because the answer was slow.
+// Defect S5: the holder relies on the lease after its end, because the answer was slow.
 func TestSlowAnswerDoesNotExtendTheDeadline(t *testing.T) {
 	p := Start(t)
 	m := newMachine(t, p, "m")
@@ -160,7 +161,7 @@ func TestSlowAnswerDoesNotExtendTheDeadline(t *testing.T) {
 	p.Judge(func(name string, body bson.Raw) Fate {
 		if into, _ := body.Lookup(name).StringValueOK(); name == "update" && into == "leasekeeper_leases" {
 			moved++
-			m.clock.move(time.Second) // on the way
+			m.clock.move(time.Second) // during the call
 		}
 		return Pass
 	})
@@ -179,7 +180,7 @@ func TestSlowAnswerDoesNotExtendTheDeadline(t *testing.T) {
 	}
 }
 
-// S6: an answer that is lost leaves a lock that nobody knows of. The same claim again finds it.
+// Defect S6: a lost answer leaves a lock of which no client knows. Here repeating the claim finds it.
 func TestLostAnswerLocksNoClientOut(t *testing.T) {
 	p := Start(t)
 	m := newMachine(t, p, "m")
@@ -203,9 +204,9 @@ func TestLostAnswerLocksNoClientOut(t *testing.T) {
 	}
 }
 
-// S7: an index that is to remove old locks does nothing, or makes tokens start again. None is made, and see the
-// tests of package mongodb for one that is there. S8: without a unique index there is no exclusion. There is none
-// but that on _id, which every collection has.
+// Defect S7: an index that is to remove old locks does nothing, or makes tokens start again. This store creates
+// none; the tests of package mongodb have one that exists. Defect S8: without a unique index there is no
+// exclusion. This store needs only the one on _id, which every collection has.
 func TestNoIndexIsNeeded(t *testing.T) {
 	p := Start(t)
 	client := connect(t, p.URI())
@@ -234,7 +235,7 @@ func TestNoIndexIsNeeded(t *testing.T) {
 	}
 }
 
-// S9: errors are the driver's own, and what is given back under a context that has ended stays locked in silence.
+// Defect S9: errors are the driver's own, and a release with an ended context silently leaves the lock.
 func TestErrorsSayWhatHappened(t *testing.T) {
 	p := Start(t)
 	m := newMachine(t, p, "m")
@@ -253,7 +254,7 @@ func TestErrorsSayWhatHappened(t *testing.T) {
 	}
 }
 
-// S11: two processes with one holder's id take each other's locks for their own.
+// Defect S11: two processes with one holder id take each other's locks for their own.
 func TestOneHolderIDInTwoProcessesIsTwoHolders(t *testing.T) {
 	p := Start(t)
 	one, two := newMachine(t, p, "m"), newMachine(t, p, "another machine")
@@ -273,7 +274,7 @@ func TestOneHolderIDInTwoProcessesIsTwoHolders(t *testing.T) {
 	}
 }
 
-// S12: the fields are not what the documentation says. This is what it says.
+// Defect S12: the fields differ from the documentation. This is what it says.
 func TestFieldsAreDocumented(t *testing.T) {
 	p := Start(t)
 	client := connect(t, p.URI())
