@@ -70,6 +70,21 @@
 // [backend.Backend] of a client and its store, for the keepers of package leasekeeper. Package claimtest tests
 // stores.
 //
+// # Where determinism ends
+//
+// A decision (the decide methods, Client.prolong, Client.tombstone, Client.verdict and what they call) depends on
+// the record, on the client's memory and on [Options] alone. Time comes from Options.Clock and Options.Wall, and
+// pauses go to Options.Pause, so tests run all of it in virtual time.
+//
+// The decisions are no package of their own, for two reasons. They take and return [Record], [Found] and [Swap], the
+// public types of this package, which would have to move below it. And a claim asks the store in the middle of a
+// decision (Client.fullVerdict), so a pure decision would have to be split in two, with the record read in between.
+// Instead a test fails on any file that reads a clock, starts a goroutine or draws random numbers, except the four
+// that have to (determinism_test.go). Transcripts, a property test against a model and the worlds of claimtest replay
+// the decisions.
+//
+// # What it never does
+//
 // It never compares clocks of two domains, never decides anything by the wall clock, never deletes a record
 // outside Collect and Move, starts no goroutine that outlives a call of a Client, and imports no database.
 package claim
