@@ -152,8 +152,8 @@ func (l *listenedTo) AfterFunc(func()) (stop func() bool) {
 func TestRequestLeavesNothingAtItsKeeper(t *testing.T) {
 	for what, use := range map[string]func(r *backend.Request){
 		"Done is not called": func(r *backend.Request) { r.End() },
-		"before":      func(r *backend.Request) { r.Done(); r.End() },
-		"after":       func(r *backend.Request) { r.End(); <-r.Done() },
+		"before":             func(r *backend.Request) { r.Done(); r.End() },
+		"after":              func(r *backend.Request) { r.End(); <-r.Done() },
 	} {
 		keeper := &listenedTo{Context: context.Background()}
 		use(backend.NewRequest(t.Context(), keeper, time.Hour))

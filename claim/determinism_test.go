@@ -19,7 +19,7 @@ const (
 )
 
 // impurities finds the places where a file reads a clock, starts a timer or a goroutine, draws random numbers or
-// reaches the operating system, although it is not the file that may.
+// uses the operating system. It leaves out what the constants above allow for the file.
 func impurities(name string, file *ast.File) (found []string) {
 	refuse := func(what, allowedIn string) {
 		if name != allowedIn {

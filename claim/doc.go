@@ -85,6 +85,8 @@
 //
 // # What it never does
 //
-// It never compares clocks of two domains, never decides anything by the wall clock, never deletes a record
-// outside Collect and Move, starts no goroutine that outlives a call of a Client, and imports no database.
+//   - It never compares clocks of two domains, and never decides anything by the wall clock.
+//   - It never deletes a record outside Collect and Move.
+//   - It starts no goroutine that outlives a call of a Client.
+//   - It imports no database.
 package claim

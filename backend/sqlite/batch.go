@@ -79,15 +79,15 @@ func (q *writeQueue) takeBatch(w *pendingWrite, most int) []*pendingWrite {
 		return nil
 	}
 	q.waits = slices.Delete(q.waits, i, i+1)
-	group := []*pendingWrite{w}
+	batch := []*pendingWrite{w}
 	q.waits = slices.DeleteFunc(q.waits, func(other *pendingWrite) bool {
-		joins := len(group) < most && !other.renews()
+		joins := len(batch) < most && !other.renews()
 		if joins {
-			group = append(group, other)
+			batch = append(batch, other)
 		}
 		return joins
 	})
-	return group
+	return batch
 }
 
 func (w *pendingWrite) renews() bool { return claim.IsRenewal(w.ctx) }
@@ -133,18 +133,18 @@ func (f *file) takeTurn(w *pendingWrite) {
 }
 
 // runBatch writes a batch, in one transaction if it can.
-func (f *file) runBatch(group []*pendingWrite) {
-	if len(group) == 0 {
+func (f *file) runBatch(batch []*pendingWrite) {
+	if len(batch) == 0 {
 		return
 	}
 	failed := f.checkSameFile()
-	if failed == nil && (len(group) < 2 || !f.commitBatch(group)) {
-		for _, w := range group {
+	if failed == nil && (len(batch) < 2 || !f.commitBatch(batch)) {
+		for _, w := range batch {
 			rows, err := f.runStatement(w.ctx, w.statement, w.args)
 			w.rows, w.failed = rows, failureOf(err, true)
 		}
 	}
-	for _, w := range group {
+	for _, w := range batch {
 		if failed != nil {
 			w.failed = failed
 		}
@@ -154,21 +154,21 @@ func (f *file) runBatch(group []*pendingWrite) {
 
 // commitBatch writes a batch in one transaction. If it returns false nothing was written: one statement fails,
 // and must not make the others fail.
-func (f *file) commitBatch(group []*pendingWrite) bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(group[0].ctx), batchLimit)
+func (f *file) commitBatch(batch []*pendingWrite) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(batch[0].ctx), batchLimit)
 	defer cancel()
 	tx, err := f.db.BeginTx(ctx, nil)
 	if err != nil {
 		return false
 	}
-	for _, w := range group {
+	for _, w := range batch {
 		if w.rows, err = f.runStatement(ctx, tx.StmtContext(ctx, w.statement), w.args); err != nil {
 			_ = tx.Rollback() // or SQLite has done so already
 			return false
 		}
 	}
 	if failed := failureOf(tx.Commit(), true); failed != nil {
-		for _, w := range group {
+		for _, w := range batch {
 			w.rows, w.failed = nil, failed
 		}
 	}

@@ -103,13 +103,13 @@ func (f *file) Query(ctx context.Context, statement string, args ...any) ([][]an
 }
 
 // enter waits for a free slot.
-func (f *file) enter(ctx context.Context, line chan struct{}) (leave func(), err error) {
+func (f *file) enter(ctx context.Context, slot chan struct{}) (leave func(), err error) {
 	select {
-	case line <- struct{}{}:
+	case slot <- struct{}{}:
 	case <-ctx.Done():
 		return nil, &sqlstore.Failure{Kind: backend.ErrUnavailable, Err: ctx.Err()}
 	}
-	leave = func() { <-line }
+	leave = func() { <-slot }
 	if failed := f.checkSameFile(); failed != nil {
 		leave()
 		return nil, failed

@@ -86,10 +86,10 @@ func (q *writeQueue) enter(name string, s Statement) (fate, *ownerWrite) {
 
 // finish notes that a write, or a batch, is done. It returns the writes of the batch that takes its place, if
 // there is one.
-func (q *writeQueue) finish(group bool) []*ownerWrite {
+func (q *writeQueue) finish(batch bool) []*ownerWrite {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.batching = q.batching && !group
+	q.batching = q.batching && !batch
 	if q.batching || len(q.waits) == 0 {
 		q.underWay--
 		return nil
@@ -98,36 +98,36 @@ func (q *writeQueue) finish(group bool) []*ownerWrite {
 }
 
 // startBatch starts writes in the place of one that is done. The caller holds the lock.
-func (q *writeQueue) startBatch(group []*ownerWrite) []*ownerWrite {
-	if len(group) == 1 {
-		group[0].fate = alone
-		close(group[0].done)
+func (q *writeQueue) startBatch(batch []*ownerWrite) []*ownerWrite {
+	if len(batch) == 1 {
+		batch[0].fate = alone
+		close(batch[0].done)
 		return nil
 	}
 	q.batching = true
-	for _, w := range group {
+	for _, w := range batch {
 		w.fate = inBatch
 	}
 	q.batches.Add(1)
-	return group
+	return batch
 }
 
 // takeOldest removes the writes that waited longest, at most one of each name. The caller holds the lock.
 func (q *writeQueue) takeOldest() []*ownerWrite {
-	var group []*ownerWrite
+	var batch []*ownerWrite
 	left := q.waits[:0]
 	names := make(map[string]bool, len(q.waits))
 	for _, w := range q.waits {
-		if names[w.name] || len(group) == maxBatch {
+		if names[w.name] || len(batch) == maxBatch {
 			left = append(left, w)
 			continue
 		}
 		names[w.name] = true
-		group = append(group, w)
+		batch = append(batch, w)
 	}
 	clear(q.waits[len(left):])
 	q.waits = left
-	return group
+	return batch
 }
 
 // withdraw removes w if it still waits, and returns its fate before that.
@@ -224,20 +224,20 @@ func (s *Store) writeAlone(ctx context.Context, what, statement string, args []a
 }
 
 // writeFinished lets waiting writes take the place of a write, or batch, that is done.
-func (s *Store) writeFinished(group bool) {
-	if group := s.queue.finish(group); group != nil {
-		go s.commitBatch(group) // Wait waits for it
+func (s *Store) writeFinished(batch bool) {
+	if batch := s.queue.finish(batch); batch != nil {
+		go s.commitBatch(batch) // Wait waits for it
 	}
 }
 
 // commitBatch writes a batch. A write that the batch has not written, for whatever reason, is tried again on
 // its own, unless its outcome is unknown.
-func (s *Store) commitBatch(group []*ownerWrite) {
+func (s *Store) commitBatch(batch []*ownerWrite) {
 	defer s.queue.batches.Done()
 	ctx, cancel := context.WithTimeout(context.Background(), batchLimit)
 	defer cancel()
-	statements := make([]Statement, len(group))
-	for i, w := range group {
+	statements := make([]Statement, len(batch))
+	for i, w := range batch {
 		statements[i] = w.statement
 	}
 	rows, err := s.committer.CommitBatch(ctx, statements)
@@ -249,7 +249,7 @@ func (s *Store) commitBatch(group []*ownerWrite) {
 		s.queue.turnOff()
 	}
 	s.writeFinished(true)
-	for i, w := range group {
+	for i, w := range batch {
 		switch {
 		case f == nil:
 			w.rows = rows[i]

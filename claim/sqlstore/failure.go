@@ -90,13 +90,13 @@ func (s *Store) write(ctx context.Context, what, statement string, args ...any) 
 	return nil, fmt.Errorf("%s: %s: %w: %w", s.Scheme(), what, f.Kind, f.detail())
 }
 
-var closedFailure = errors.New("the store was closed by this program")
+var errStoreClosed = errors.New("the store was closed by this program")
 
 // query runs a statement, and again while the database is only busy.
 func (s *Store) query(ctx context.Context, statement string, args ...any) ([][]any, *Failure) {
 	select {
 	case <-s.closed:
-		return nil, &Failure{Kind: backend.ErrClosed, Err: closedFailure}
+		return nil, &Failure{Kind: backend.ErrClosed, Err: errStoreClosed}
 	default:
 	}
 	rows, f := Ask(ctx, s.db, s.config.Patience, statement, args...)
