@@ -171,7 +171,7 @@ func (s *listenCounter) Listen(ctx context.Context, changed func(string)) error 
 }
 
 // A hint that comes while the store is being asked is not lost: the answer may be older than the hint.
-func TestHintsDuringAnAttemptCount(t *testing.T) {
+func TestHintDuringAnAttemptIsNotLost(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		bubble(t, oneMachine, func(t *testing.T, w *site) {
 			holder, p := w.process(), w.process(claimed.WithPoll(time.Hour))

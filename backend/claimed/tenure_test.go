@@ -10,7 +10,7 @@ import (
 )
 
 // Two processes with the same holder id are two holders.
-func TestOneHolderIDInTwoProcesses(t *testing.T) {
+func TestOneHolderIDInTwoProcessesIsTwoHolders(t *testing.T) {
 	bubble(t, machines, func(t *testing.T, w *site) {
 		a, twin := w.process(), w.process()
 		l, g := a.hold("x", "same")

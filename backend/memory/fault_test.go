@@ -48,7 +48,7 @@ func bubble(t *testing.T, test func(t *testing.T, s *memory.Store)) {
 	synctest.Test(t, func(t *testing.T) { test(t, memory.New(memory.WithClock(memory.NewRunningClock()))) })
 }
 
-func TestFaultsMeetEveryCall(t *testing.T) {
+func TestFaultsHitEveryMethod(t *testing.T) {
 	reads := []memory.Op{memory.Await, memory.Get, memory.List, memory.Watch, memory.History}
 	for _, kind := range []memory.Kind{memory.LoseRequest, memory.LoseAnswer, memory.HoldRequest, memory.Stall, memory.StallAnswer, memory.Refuse} {
 		bubble(t, func(t *testing.T, s *memory.Store) {
@@ -78,7 +78,7 @@ func TestFaultsMeetEveryCall(t *testing.T) {
 	}
 }
 
-func TestLostRequestsAndAnswers(t *testing.T) {
+func TestEachKindOfFaultHasItsEffect(t *testing.T) {
 	for _, c := range []struct {
 		kind           memory.Kind
 		before, after  bool // whether the store has the change before and after the fault is removed

@@ -89,7 +89,7 @@ func TestUnfitServersAreRefused(t *testing.T) {
 	}
 }
 
-func TestStandaloneIsWarnedOf(t *testing.T) {
+func TestStandaloneServerCausesAWarning(t *testing.T) {
 	for _, c := range []struct {
 		hello bson.D
 		warns bool

@@ -23,7 +23,7 @@ const durable = "&_pragma=synchronous(FULL)"
 
 func newPath(t testing.TB) string { return filepath.Join(t.TempDir(), "leases.db") }
 
-func TestOpenWritesThrough(t *testing.T) {
+func TestOpenSyncsEveryWrite(t *testing.T) {
 	s := opened(t, newPath(t), Config{})
 	const extra = 3
 	for range readers + 3 { // on every connection
@@ -40,7 +40,7 @@ func TestOpenWritesThrough(t *testing.T) {
 	}
 }
 
-func TestWhatAPowerCutUndoesIsRefused(t *testing.T) {
+func TestSettingsThatLoseWritesInAPowerCutAreRefused(t *testing.T) {
 	for settings, ok := range map[string]bool{
 		"&_pragma=synchronous(OFF)": false, "&_pragma=synchronous(NORMAL)&_pragma=journal_mode(WAL)": false,
 		"&_pragma=synchronous(FULL)&_pragma=journal_mode(MEMORY)": false, "&_pragma=synchronous(FULL)&_pragma=journal_mode(OFF)": false,

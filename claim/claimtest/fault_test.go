@@ -62,7 +62,7 @@ func TestDelayedRequestOutlivesItsCaller(t *testing.T) {
 	})
 }
 
-func TestLostRequestsAndAnswers(t *testing.T) {
+func TestLostRequestsAndAnswersOfWritesAreUnknown(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *claimtest.Network, direct claim.Store) {
 		for _, c := range []struct {
 			fault   claimtest.Fault

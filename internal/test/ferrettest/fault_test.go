@@ -105,7 +105,7 @@ func TestProxySerializesCommands(t *testing.T) {
 }
 
 // A lost request or answer is not reported as a failure, and a read finds the outcome.
-func TestLostRequestsAndAnswers(t *testing.T) {
+func TestLostRequestsAndAnswersAreFoundByARead(t *testing.T) {
 	p := Start(t)
 	client := connect(t, p.URI())
 	for _, fate := range []Fate{LoseRequest, LoseAnswer} {
